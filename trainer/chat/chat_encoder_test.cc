@@ -70,8 +70,8 @@ TEST(ChatEncoderTest, MarkupWhoseTokensTakeBlanksKeepsItsIds) {
   EXPECT_THAT(Encoded({{"", false, true}}).ids, ElementsAre());
 }
 
-// Of every kind of tokenizer: those that put a blank in front of a text, in front of each piece, or
-// nowhere.
+// For every kind of tokenizer: those that put a blank in front of a text, in front of each piece,
+// or nowhere.
 TEST(ChatEncoderTest, WithoutForgedMarkupTheIdsAreThoseOfTheWholeText) {
   for (const char* kind : {"gpt2", "llama2", "llama2_metaspace", "llama3", "mistral",
                            "mistral_always", "qwen2", "qwen3", "smollm2"}) {

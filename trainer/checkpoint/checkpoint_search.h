@@ -1,9 +1,9 @@
 // CheckpointSearch: all ranks agree on the newest checkpoint that is good for all of them.
 //
-// Rank 0 lists the candidates and tells the others, so that no two ranks ever look at different
+// Rank 0 lists the candidates for the others, so that no two ranks ever look at different
 // lists. For each candidate every rank reads its own intervals out of whatever shards hold them;
-// one refusal is everybody's, and then nothing of that candidate stays. Used once, by the trainer's
-// thread; every method is collective.
+// one refusal is that of all ranks, and then nothing of that candidate stays. Used once, by the
+// trainer's thread; every method is collective.
 #pragma once
 
 #include <functional>
@@ -53,7 +53,7 @@ class CheckpointSearch {
   Result<std::string> ListCandidates() const;
   // The worst of all ranks' statuses, the same on every rank.
   Status Agree(const Status& mine);
-  // Rank `root`'s text becomes everybody's.
+  // Rank `root`'s text becomes that of all ranks.
   Status Share(std::string* text, int root);
   // This rank's part of one candidate.
   Status LoadMine(const CheckpointManifest& manifest, const std::vector<ShardArray>& into,

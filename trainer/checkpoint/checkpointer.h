@@ -43,7 +43,7 @@ struct CheckpointerOptions {
   int rank = 0;
   int world_size = 1;
   std::string resume_file;  // MUSTER_RESUME_FILE; empty: manifests found in `directory`
-  // Elements of the model, so that a checkpoint of another one is told; 0: not known.
+  // Elements of the model, so that a checkpoint of another one is reported; 0: not known.
   std::int64_t parameters = 0;
   // False: another rank holds the same arrays and writes them (no_shard, hybrid_shard). This one's
   // shard then says who it is and holds no array.
@@ -51,7 +51,7 @@ struct CheckpointerOptions {
   ArrayMemory memory;                         // of the arrays
   std::optional<AdapterOrigin> adapter = {};  // what the arrays belong to; nothing: a whole model
   OriginCheck fits = {};                      // of what is loaded; empty: anything may be
-  // Called by LoadNewest, in its thread, as bytes of a checkpoint arrive; empty: nobody asks.
+  // Called by LoadNewest, in its thread, as bytes of a checkpoint arrive; may be empty.
   std::function<void()> on_read;
 };
 

@@ -45,7 +45,7 @@ TEST_F(CheckpointerTest, DamagedShardOfOneRankSendsAllToTheOneBefore) {
     EXPECT_EQ(mine.state, StateOf(r, 50));
     ASSERT_EQ(mine.outcome->rejected.size(), 1u);
     EXPECT_EQ(mine.outcome->rejected[0].directory, "step-00000100-g1");
-    // Rank 0 tells the timeline although rank 1 found it.
+    // Rank 0 reports it to the timeline although rank 1 found it.
     EXPECT_THAT(mine.outcome->rejected[0].reason, HasSubstr("rank 1: "));
     EXPECT_THAT(mine.outcome->rejected[0].reason, HasSubstr("is damaged"));
   }

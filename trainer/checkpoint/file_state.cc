@@ -77,7 +77,7 @@ Result<std::unique_ptr<FileState>> FileState::Open(const std::string& path) {
   return state;
 }
 
-// Of a state file.
+// For a state file.
 Status FileState::ReadMetadata() {
   const std::map<std::string, std::string>& metadata = file_.metadata();
   if (const std::string& version = metadata.at(kStateKey); version != kStateVersion) {

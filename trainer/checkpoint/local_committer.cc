@@ -100,7 +100,7 @@ class LocalCommitter final : public CheckpointCommitter {
         return DeadlineExceeded("rank " + std::to_string(rank) +
                                 " did not report its shard in time");
       }
-      // Nothing tells of a file that another host writes: ask again, less and less often.
+      // No event reports a file that another host writes: ask again, less and less often.
       std::unique_lock lock(mutex_);
       pause_.wait_for(lock, std::min(pause, deadline.Remaining()));
       pause = std::min<Duration>(2 * pause, std::chrono::milliseconds(100));

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-// Of an array within the data: a cache line, and enough for any kernel.
+// Alignment of an array within the data: a cache line, and enough for any kernel.
 constexpr std::uint64_t kArrayAlignment = 64;
 
 constexpr std::array<std::pair<ElementType, std::string_view>, 6> kTypeNames = {{

@@ -152,7 +152,8 @@ Status ShardSaver::ReserveMemory() {
   try {
     image_.Reserve(reserved_);
   } catch (const std::bad_alloc&) {
-    return ResourceExhausted("no memory for the copy of a shard");  // Take will try again and tell
+    // Take will try again and report.
+    return ResourceExhausted("no memory for the copy of a shard");
   }
   return OkStatus();
 }

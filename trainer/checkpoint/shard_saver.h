@@ -50,7 +50,7 @@ class ShardSaver {
   void Reserve(const std::vector<ShardArray>& arrays);
   // Whether a shard is being written.
   bool writing() const;
-  // Copies the arrays and returns; not while writing(). What goes wrong later is told to the
+  // Copies the arrays and returns; not while writing(). What goes wrong later is reported to the
   // committer. Throws std::bad_alloc.
   void Take(ShardHeader header, const ArrayMemory& memory, Target target);
   // Whether the shard that was taken last could not be written, or not be handed over.
@@ -66,7 +66,7 @@ class ShardSaver {
   // `on_moved` is called in this thread whenever more of the shard has reached its file.
   Status DrainWhileMoving(Generation generation, Duration timeout,
                           const std::function<void()>& on_moved);
-  // Nobody of these generations waits any longer.
+  // No rank of these generations waits any longer.
   void CallOff(Generation through);
 
   ShardSaverCounters counters() const;

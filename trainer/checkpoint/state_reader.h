@@ -55,7 +55,7 @@ struct FillOptions {
   // Convert where the element types differ; otherwise that is kFailedPrecondition.
   bool convert = false;
   ArrayMemory memory;             // of the arrays
-  std::function<void()> on_read;  // after each piece, of 64 MiB at most; empty: nobody asks
+  std::function<void()> on_read;  // after each piece, of 64 MiB at most; may be empty
 };
 
 // Fills every interval of `arrays` from `state`; elements of no interval stay as they are.

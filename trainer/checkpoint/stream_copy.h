@@ -5,7 +5,7 @@
 
 namespace muster {
 
-// memcpy for what nobody on this core will read soon: stores past the caches, where the processor
+// memcpy for what this core will not read soon: stores past the caches, where the processor
 // can. The copy does not fetch the lines that it overwrites, so it moves a third less, and what the
 // next step works on stays cached. Any alignment; any thread.
 void StreamCopy(void* to, const void* from, std::size_t bytes);

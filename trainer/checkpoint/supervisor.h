@@ -5,7 +5,7 @@
 // thread asks for them, a park or a fault reaches its hook at once, a stop is a flag. What lies in
 // the socket already is taken before the constructor returns. Without a guardian (plain torchrun or
 // srun) every report is a no-op and no thread runs. A lost guardian ends the process: a rank that
-// nobody watches must not live on.
+// no guardian watches must not live on.
 #pragma once
 
 #include <atomic>
@@ -61,11 +61,11 @@ class Supervisor {
   void Resumed(Generation generation, Step step, ResumeSource from,
                const std::vector<RejectedCheckpoint>& rejected);
   void FirstStep(Generation generation, Step step);
-  // Of a checkpoint of any generation: it may have been begun in an earlier one.
+  // The checkpoint may be of any generation: it may have been begun in an earlier one.
   void ShardWritten(const CheckpointManifest& checkpoint, const ShardRecord& shard);
   void CheckpointFailed(Generation generation, Step step, const std::string& reason);
   // `kind`: peer_lost, config, data, model, nonfinite, io, out_of_memory, internal.
-  // `symptom`: another rank tells the cause.
+  // `symptom`: another rank reports the cause.
   void Error(Generation generation, std::string_view kind, std::string_view message, Step step,
              bool symptom = false);
   // `severity`: info or warning.
@@ -76,8 +76,8 @@ class Supervisor {
   // Hold this segment, hold it no longer. The guardian gets a descriptor of its own.
   void HoldSegment(Generation generation, const std::string& name, int fd);
   void DropSegment(Generation generation, const std::string& name);
-  // Of the segments that are held, those with a part of the state that this generation goes on
-  // from: the others are of no use any more.
+  // Those of the held segments with a part of the state that this generation goes on from: the
+  // others are of no use any more.
   void Cut(Generation generation, const std::vector<std::string>& segments);
 
   // Waits for the guardian's next assignment; nothing: it asked for an orderly end instead.
@@ -97,8 +97,8 @@ class Supervisor {
   Status CalledOff(Generation generation) const;
   // The same, after it was called off or at the deadline.
   Status AwaitCalledOff(Generation generation, Deadline deadline);
-  // Called from now on for each park, and at once if there was one. Empty: nobody is told any
-  // more, and when it returns nobody is being told.
+  // Called from now on for each park, and at once if there was one. Empty: no hook is called
+  // any more, and when it returns none is being called.
   void OnPark(ParkHook hook);
 
  private:

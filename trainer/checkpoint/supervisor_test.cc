@@ -146,7 +146,7 @@ TEST_F(SupervisorTest, WhatIsNoAssignmentIsNoneAndTheNextOneCounts) {
   EXPECT_EQ(supervisor_->NextAssignment()->generation, 9);
 }
 
-// A fresh process is told apart from a standby by whether it has been given a rank already.
+// A fresh process differs from a standby by whether it has been given a rank already.
 TEST_F(SupervisorTest, WhatWasSentBeforeItsStartIsThereAtOnce) {
   auto pair = PacketSocket::Pair();
   ASSERT_TRUE(pair->first.Send(R"({"type":"assign","generation":3})").ok());
@@ -251,7 +251,7 @@ TEST(Supervisor, WithoutAGuardianNothingHappens) {
   Supervisor supervisor{UniqueFd()};
   EXPECT_FALSE(supervisor.attached());
   supervisor.Formed(1);
-  supervisor.Error(1, "io", "nobody hears", 1);
+  supervisor.Error(1, "io", "no reader", 1);
   EXPECT_FALSE(supervisor.stop_requested(1));
   EXPECT_TRUE(supervisor.CalledOff(1).ok());
 }

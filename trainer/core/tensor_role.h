@@ -6,11 +6,12 @@
 namespace muster {
 
 enum class TensorRole {
-  // Of a unit of their own.
+  // Tensors of a unit of their own.
   kEmbedding,
   kFinalNorm,
   kHead,
-  // Of a block. Query, key and value have one role, for they are one matrix; so have gate and up.
+  // Tensors of a block. Query, key and value have one role, because they are one matrix; so have
+  // gate and up.
   kInputNorm,
   kQkv,
   kQkvBias,

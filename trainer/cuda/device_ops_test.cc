@@ -86,7 +86,7 @@ class DeviceOpsOracle : public testing::TestWithParam<Where> {
   }
   at::ScalarType type() const { return type_; }
   at::ScalarType wide() const { return WideType(type()); }
-  // Of the device; CPU numbers, so that all devices get the same.
+  // Tensors of the device; CPU numbers, so that all devices get the same.
   at::Tensor On(const at::Tensor& cpu) const { return cpu.to(ops_->device()); }
   at::Tensor Random(at::IntArrayRef shape) const { return On(at::randn(shape).to(type())); }
   at::Tensor Blank(at::IntArrayRef shape, at::ScalarType of) const {

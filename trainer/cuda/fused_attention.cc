@@ -121,7 +121,7 @@ void RunBackward(AttentionBackend backend, const at::Tensor& qkv, const at::Tens
                  const AttentionHeads& h, at::Tensor& qkv_gradient) {
   const Heads in(qkv, shape, h), gradients(qkv_gradient, shape, h);
   const at::Tensor o = ByHead(out, shape, h), d = ByHead(out_gradient, shape, h);
-  // Of the dropout that there is none of, and of the lengths that rows of one length need not.
+  // The seed of a dropout that is not used, and lengths that rows of one length do not need.
   const at::Tensor seed = at::zeros({2}, qkv.options().dtype(at::kLong));
   const at::Tensor none;
   std::tuple<at::Tensor, at::Tensor, at::Tensor> result;

@@ -15,7 +15,7 @@ void CheckLaunch(CudaResult result, const char* what) {
 
 ElementType TypeOf(const at::Tensor& tensor) { return ElementTypeOf(tensor.scalar_type()); }
 
-// Of a tensor that may be undefined.
+// The data of a tensor that may be undefined.
 void* PointerTo(const at::Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; }
 ElementType TypeOrSingle(const at::Tensor& tensor) {
   return tensor.defined() ? TypeOf(tensor) : ElementType::kFloat32;

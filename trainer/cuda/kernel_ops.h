@@ -41,7 +41,7 @@ class KernelOps : public DeviceOps {
   void SwiGluBackward(at::Tensor& gate_up, const at::Tensor& out_gradient,
                       at::Tensor& out) override;
   void Dropout(const at::Tensor& x, DropoutKey key, double p, at::Tensor& out) override;
-  // A label beyond the vocabulary makes the loss NaN: the device tells nobody in time.
+  // A label beyond the vocabulary makes the loss NaN: the device reports it too late.
   void CrossEntropy(at::Tensor& logits, const at::Tensor& labels, double scale,
                     at::Tensor& loss) override;
   void DequantizeNf4(const Nf4Source& source, at::Tensor& out) override;

@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 constexpr Duration kSoon = std::chrono::seconds(10);
 constexpr Duration kShort = std::chrono::milliseconds(60);
 
-// An operation whose Barrier tells how the gang ended.
+// An operation whose Barrier reports how the gang ended.
 Status ReduceAndMeet(NcclTestGang& gang, int rank) {
   NcclCommunicator& communicator = gang.communicator(rank);
   std::vector<float>& data = gang.Buffer(rank, 8);

@@ -5,7 +5,7 @@
 // way in order, each with events before and after it, and says how far they are.
 //
 // Threads: Init, Begin, Call and Finish are the trainer's; Poll the monitor's; Take the one that
-// ends the gang. NCCL is called under a lock that nobody holds while waiting for a peer.
+// ends the gang. NCCL is called under a lock that no thread holds while waiting for a peer.
 #pragma once
 
 #include <atomic>

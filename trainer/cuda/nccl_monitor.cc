@@ -75,7 +75,7 @@ void NcclMonitor::RunApart(std::function<void()> task) {
   apart_->tasks.push_back(apart);
   apart->thread = std::thread([state = apart_, apart, task = std::move(task)]() mutable {
     task();
-    task = nullptr;  // what it holds goes before its end is told
+    task = nullptr;  // what it holds goes before its end is reported
     std::lock_guard done_lock(state->mutex);
     apart->done = true;
     state->done_changed.notify_all();

@@ -4,8 +4,8 @@
 // NCCL calls no one back: errors of peers and the ends of operations must be asked for. The monitor
 // polls every gang that it was given, often while one of them has work under way, now and then
 // otherwise, and not at all while there is none. What may block for ever (ncclCommAbort waits for a
-// kernel that a broken GPU never ends) runs on a thread of its own, which nobody waits for without
-// a deadline.
+// kernel that a broken GPU never ends) runs on a thread of its own, which no other thread waits for
+// without a deadline.
 //
 // Thread-safe. Owned by the factory of communicators, destroyed by the trainer's thread.
 #pragma once
@@ -47,7 +47,7 @@ class NcclMonitor {
   // There is new work: poll soon.
   void Wake();
   // Runs `task` on a thread of its own. A task that never ends keeps its thread until the process
-  // ends; everybody else goes on.
+  // ends; all other threads go on.
   void RunApart(std::function<void()> task);
 
  private:

@@ -470,7 +470,7 @@ NcclApi SubstituteNccl::Api(int rank, int version) {
   NcclApi api;
   const auto ok = NcclResult::kSuccess;
   const std::shared_ptr<State> state = state_;
-  // Of the thread, as in NCCL; one per table would do for a rank.
+  // One per thread, as in NCCL; one per table would do for a rank.
   static thread_local int depth = 0;
   api.GetVersion = [=](int* out) {
     *out = version;

@@ -1,6 +1,6 @@
 // ByteSource: the bytes of a file in order, decompressed where they are gzip's.
 //
-// Owned by one thread. After the end or an error, status() tells them apart.
+// Owned by one thread. After the end or an error, status() says which.
 #pragma once
 
 #include <zlib.h>

@@ -24,13 +24,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kTemporary = ".tokens.tmp.";
-// Of the same files: one per tokenizer, template or length that somebody tries out.
+// Entries of the same files: one per tokenizer, template or length that a user tries out.
 constexpr std::size_t kKeptEntries = 4;
-// Of what another host may have in hand: longer than a reader's marks are apart, and than clocks
-// differ.
+// Age of what another host may have in hand: longer than a reader's marks are apart, and than
+// clocks differ.
 constexpr std::time_t kIdleSeconds = 3 * 3600;
 
-// Of the hashes of files, which are read again then.
+// Age of the hashes of files, which are read again then.
 constexpr std::time_t kHashSeconds = 30 * 24 * 3600;
 
 bool IsOlder(const timespec& touched, std::time_t seconds) {
@@ -38,8 +38,8 @@ bool IsOlder(const timespec& touched, std::time_t seconds) {
 }
 bool IsIdle(const timespec& touched) { return IsOlder(touched, kIdleSeconds); }
 
-// Removes a file that is locked as long as somebody uses it, if nobody does. Locked while it goes,
-// so that who has opened it meanwhile sees by its lock that it is gone.
+// Removes a file that is locked as long as a process uses it, if none does. Locked while it goes,
+// so that a process that has opened it meanwhile sees by its lock that it is gone.
 void RemoveUnlocked(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (fd.valid() && ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(path.c_str());

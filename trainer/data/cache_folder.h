@@ -7,10 +7,11 @@
 //   check files-PATHS-HOST.hashes           of files of text (content_hashes.h); .lock: whose turn
 //   to read
 //
-// The folder may be shared by jobs and hosts. An entry is locked, shared, by everybody who reads
-// it; and since some network file systems keep locks to a host, it is marked as used at every start
-// and once in an hour (MarkUsed), by its time of access: its time of change stays that of writing.
-// What another host may have in hand is left alone until nobody has touched it for hours.
+// The folder may be shared by jobs and hosts. An entry is locked, shared, by every process that
+// reads it; and since some network file systems keep locks to a host, it is marked as used at every
+// start and once in an hour (MarkUsed), by its time of access: its time of change stays that of
+// writing. What another host may have in hand is left alone until it has not been touched for
+// hours.
 //
 // Free functions; any thread. What cannot be removed stays.
 #pragma once
@@ -49,7 +50,7 @@ void MarkUsed(int fd);
 Status CheckRoom(const std::vector<std::string>& paths, const std::string& directory);
 
 // Removes what writers have left that are gone, before another one needs the room, and what belongs
-// to entries that are gone, or to files that nobody has asked about for a month.
+// to entries that are gone, or to files that no process has asked about for a month.
 void RemoveLeftovers(const std::string& directory);
 
 // Removes entries whose files are `files` (CacheEntryId), but for the four that were used last and

@@ -24,7 +24,7 @@ constexpr std::uint64_t kFiles = 3;
 
 class CacheFolderTest : public ::testing::Test {
  protected:
-  // As if nobody had used or changed it for so long.
+  // As if it had not been used or changed for so long.
   static void Age(const std::string& path, std::time_t hours) {
     const timespec then = {.tv_sec = ::time(nullptr) - hours * 3600, .tv_nsec = 0};
     const timespec times[2] = {then, then};
@@ -43,7 +43,7 @@ class CacheFolderTest : public ::testing::Test {
     EXPECT_EQ(::flock(fd.get(), how | LOCK_NB), 0);
     return fd;
   }
-  // Of a process of this host that is gone.
+  // A file of a process of this host that is gone.
   std::string AddTemporary() const {
     std::string path = TemporaryEntryPattern(dir_ / "9.tokens");
     const UniqueFd fd(::mkostemp(path.data(), O_CLOEXEC));
@@ -89,7 +89,7 @@ TEST_F(CacheFolderTest, AFileThatIsBeingWrittenIsLeftAlone) {
   Age(old, 4);
   RemoveLeftovers(dir_.path());
   EXPECT_TRUE(fs::exists(mine));
-  EXPECT_FALSE(fs::exists(left)) << "nobody on this host has it in hand";
+  EXPECT_FALSE(fs::exists(left)) << "no process on this host has it in hand";
   EXPECT_TRUE(fs::exists(others)) << "its lock may not be seen here";
   EXPECT_FALSE(fs::exists(old));
 }

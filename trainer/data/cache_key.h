@@ -24,8 +24,8 @@ Result<std::uint64_t> CacheKey(const std::vector<FileContent>& rows, const TextO
 // "2c3d....tokens": by the key alone.
 std::string CacheEntryName(std::uint64_t key);
 
-// Of the absolute paths of the rows. Not for finding an entry, but for telling which ones are of
-// the same files, so that no more than some of them are kept.
+// Hashes the absolute paths of the rows. Not for finding an entry, but for finding which ones are
+// of the same files, so that no more than some of them are kept.
 std::uint64_t HashOfPaths(const std::vector<std::string>& paths);
 
 }  // namespace muster

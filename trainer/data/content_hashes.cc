@@ -96,7 +96,7 @@ class Hashing {
     }));
     Known known;
     for (const FileContent& file : files_) known[file.identity] = file.hash;
-    // A folder that cannot be written is told of by the entry that should lie in it.
+    // A folder that cannot be written is reported for the entry that should lie in it.
     (void)WriteFileAtomically(memory_.path, ToText(known));
     return OkStatus();
   }

@@ -7,9 +7,9 @@
 //   check CHECK                                       XXH3-64 of all before, in hex
 //
 // A file whose identity is in it is not read again. It is replaced as a whole, and what it says of
-// a file that has changed lately is left out (file_identity.h). Of the processes of a host that
-// start together one reads, the others wait for it (file_turn.h). What cannot be remembered is read
-// by each.
+// a file that has changed lately is left out (file_identity.h). Where processes of a host
+// start together, one reads and the others wait for it (file_turn.h). What cannot be remembered is
+// read by each.
 //
 // Blocks; any thread.
 #pragma once

@@ -65,7 +65,7 @@ class Dataset {
   // Equal on two ranks that have the same rows before them.
   virtual std::uint64_t Fingerprint() const = 0;
 
-  // Whether what the rows are read from is still there as it was, as far as a look at it tells; an
+  // Whether what the rows are read from is still there as it was, as far as a look at it shows; an
   // error: load the rows again before they are trained on.
   virtual Status Check() const { return OkStatus(); }
 };

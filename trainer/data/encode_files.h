@@ -18,8 +18,8 @@ namespace muster {
 
 struct EncodeRun {
   int threads = 1;  // that encode, beside the caller's
-  // After each chunk, in the caller's thread, with the rows of text read by then; empty: nobody
-  // asks.
+  // Called after each chunk, in the caller's thread, with the rows of text read by then; may be
+  // empty.
   std::function<void(std::int64_t rows)> on_rows = {};
 };
 
@@ -27,8 +27,8 @@ struct EncodeRun {
 inline constexpr std::size_t kChunkRows = 256;
 inline constexpr std::size_t kChunkBytes = 1 << 20;
 
-// `take` gets the chunks in order, and may end everything with an error. Of several bad rows the
-// first one is told, with file and line.
+// `take` gets the chunks in order, and may end everything with an error. The
+// first of several bad rows is reported, with file and line.
 Status EncodeFiles(const std::vector<std::string>& paths, const Tokenizer& tokenizer,
                    const TextOptions& options, const EncodeRun& run,
                    const std::function<Status(const EncodedRows&)>& take);

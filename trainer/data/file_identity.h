@@ -1,4 +1,4 @@
-// FileIdentity: whether a file is still the one, with the same bytes, that somebody has looked at.
+// FileIdentity: whether a file is still the one, with the same bytes, that was looked at before.
 //
 // Every way to change a file's bytes or its name sets one of these numbers, but for a change within
 // the same tick of the file system's clock, some milliseconds. Device numbers are of one host.
@@ -27,7 +27,7 @@ struct FileIdentity {
 };
 
 FileIdentity IdentityOf(const struct stat& info);
-// Of the file that has this name now; asks the file server, where there is one.
+// The identity of the file that has this name now; asks the file server, where there is one.
 Result<FileIdentity> IdentityOf(const std::string& path);
 
 }  // namespace muster

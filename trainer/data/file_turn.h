@@ -20,7 +20,7 @@
 
 namespace muster {
 
-// What is told to who waits, in its thread; empty: nobody asks.
+// Callbacks for the process that waits, in its thread; may be empty.
 struct TurnWait {
   std::function<void()> on_read = {};  // the one at work has got on
   // Whether it has or not, every few milliseconds. It may take as long as it likes: that time does
@@ -32,9 +32,9 @@ struct TurnWait {
 };
 
 enum class Turn {
-  kOwn,    // nobody else does it
+  kOwn,    // no other process does it
   kDone,   // there is nothing left to do
-  kStuck,  // somebody has the turn, and stands still
+  kStuck,  // another process has the turn, and stands still
 };
 
 class FileTurn {

@@ -41,7 +41,7 @@ TEST_F(FileTurnTest, OneHasItAndTheNextOneWhenThatOneIsGone) {
 
 TEST_F(FileTurnTest, WhatIsDoneIsNotDoneAgain) {
   const auto done = [] { return true; };
-  EXPECT_EQ(Open().Await(done, {}), Turn::kDone) << "nobody else is there";
+  EXPECT_EQ(Open().Await(done, {}), Turn::kDone) << "no other process is there";
   FileTurn other = Open();
   ASSERT_EQ(other.Await(Never, {}), Turn::kOwn);
   EXPECT_EQ(Open().Await(done, {}), Turn::kDone) << "and before the other one is gone";
@@ -52,7 +52,7 @@ TEST_F(FileTurnTest, WhoStandsStillIsStuckAndWhoGetsOnIsNot) {
   ASSERT_EQ(other.Await(Never, {}), Turn::kOwn);
   FileTurn mine = Open();
   EXPECT_EQ(mine.Await(Never, {.timeout = milliseconds(200)}), Turn::kStuck);
-  // Three times as long as the timeout, with somebody who touches it all the time.
+  // Three times as long as the timeout, with a process that touches it all the time.
   const Deadline end = Deadline::After(milliseconds(2400));
   std::atomic<bool> ended = false;
   std::thread work([&] {

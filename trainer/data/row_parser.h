@@ -32,7 +32,7 @@ struct RowSample {
 };
 
 // The samples of a row: one, or one for each instance of a self-instruct row. `text_field` is the
-// key of plain text; another one than "text" was chosen by somebody and counts before every form.
+// key of plain text; another one than "text" was chosen by the user and counts before every form.
 Result<std::vector<RowSample>> ParseRow(std::string_view line,
                                         const std::string& text_field = "text");
 

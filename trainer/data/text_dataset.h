@@ -35,7 +35,7 @@ class TextDataset : public Dataset {
   Status Read(std::int64_t row, std::span<std::int64_t> ids,
               std::span<std::int64_t> labels) const override;
   std::string Describe(std::span<const std::int64_t> rows) const override;
-  // Of all rows; that of a CachedDataset with the same ones is equal.
+  // Covers all rows; that of a CachedDataset with the same ones is equal.
   std::uint64_t Fingerprint() const override { return fingerprint_.value(); }
 
   std::vector<std::int32_t> Ids(std::int64_t row) const;

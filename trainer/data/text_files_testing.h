@@ -33,7 +33,7 @@ inline Tokenizer ByteTokenizer() {
   return *std::move(tokenizer);
 }
 
-// Rows of plain text of `least` to `least` + 36 letters, told apart by their number.
+// Rows of plain text of `least` to `least` + 36 letters, distinguished by their number.
 inline std::string NumberedRows(int first, int count, int least = 8) {
   std::string rows;
   for (int i = first; i < first + count; ++i)

@@ -110,7 +110,7 @@ class Entry {
                        ", have changed while rows were tokenized");
   }
 
-  // False: it could not be written, for trouble(). True: somebody has written it.
+  // False: it could not be written, for trouble(). True: a process has written it.
   Result<bool> WriteOrAwait() {
     trouble_ = MakeDirectories(run_.cache_dir);
     if (!trouble_.ok()) return false;
@@ -153,7 +153,7 @@ class Entry {
     const Status encoded =
         EncodeFiles(paths_, tokenizer_, options_, {run_.cache_threads, on_rows}, take);
     if (!trouble_.ok()) return OkStatus();
-    // First, for a file that somebody writes to may end within a row.
+    // First, because a file that is being written to may end within a row.
     MUSTER_RETURN_IF_ERROR(CheckSources());
     MUSTER_RETURN_IF_ERROR(encoded);
     const DatasetStats& stats = (*writer)->stats();

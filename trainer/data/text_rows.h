@@ -2,7 +2,7 @@
 //
 // With a cache the rows are tokenized once, by one of the ranks and jobs that want them; the others
 // that see the same disk wait for it as long as it gets on (file_turn.h, cache_folder.h). What a
-// cache cannot do (a full or read-only disk) is told in a note, and the rows are kept in memory
+// cache cannot do (a full or read-only disk) is reported in a note, and the rows are kept in memory
 // instead.
 //
 // Blocks; the calls below come in the caller's thread. Errors are those of the rows, with file and
@@ -27,9 +27,9 @@ struct TextRowsRun {
   std::string cache_dir;               // empty: no cache
   int cache_threads = 1;               // to tokenize with while others wait for the entry
   int threads = 1;                     // where every rank tokenizes for itself
-  std::function<void()> on_read = {};  // something moves; empty: nobody asks
+  std::function<void()> on_read = {};  // something moves; may be empty
   // Another process does the work, moving or not; every few milliseconds. It may take as long as it
-  // likes, for that time does not count against `timeout`.
+  // likes, because that time does not count against `timeout`.
   std::function<void()> on_wait = {};
   std::function<void(std::int64_t rows)> on_rows = {};  // tokenized so far by this process
   Duration timeout = TurnWait{}.timeout;                // with another's writing that stands still

@@ -50,7 +50,7 @@ class TextRowsTest : public ::testing::Test {
     EXPECT_TRUE(rows.ok()) << rows.status().ToString();
     return {*std::move(rows), tokenized_ > before};
   }
-  // Of the entry of these rows and options, whether or not it is there.
+  // The path of the entry of these rows and options, whether or not it is there.
   std::string EntryPath() const {
     const auto files = HashFiles({path_}, {}, {});
     EXPECT_TRUE(files.ok()) << files.status().ToString();
@@ -273,7 +273,7 @@ TEST_F(TextRowsTest, AnEntryIsReadThroughOnceByAHostUntilItIsWrittenTo) {
   const auto written = fs::last_write_time(entry);
   damage(200);
   fs::last_write_time(entry, written);
-  EXPECT_FALSE(Load().second) << "as it was for all that a look tells";
+  EXPECT_FALSE(Load().second) << "as it was as far as a look shows";
   damage(204);
   const auto [again, made_again] = Load();
   EXPECT_TRUE(made_again) << "it was written to";

@@ -114,8 +114,8 @@ Result<std::unique_ptr<TokenCacheWriter>> TokenCacheWriter::Create(const std::st
   return writer;
 }
 
-// Locked as long as it is written: who tidies up tells by it what a writer has left behind. Who
-// does so just now may find it before it is locked, so that it is made again.
+// Locked as long as it is written: a process that tidies up recognizes by it what a writer has left
+// behind. One that does so just now may find it before it is locked, so that it is made again.
 Result<std::string> TokenCacheWriter::MakeFile(const std::string& path, UniqueFd* fd) {
   constexpr int kMostFiles = 8;
   for (int i = 0; i < kMostFiles; ++i) {
@@ -359,7 +359,7 @@ Status CachedDataset::Read(std::int64_t row, std::span<std::int64_t> ids,
   return OkStatus();
 }
 
-// A disk that loses bytes does not tell by the times of a file, which the mark goes by.
+// A disk that loses bytes does not show it in the times of a file, which the mark goes by.
 Status CachedDataset::LostInUse(const std::string& what) const {
   VerifiedMark(path_).Clear();
   return Unavailable("the token cache " + path_ + " " + what);

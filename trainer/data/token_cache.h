@@ -36,7 +36,7 @@ struct CacheEntryId {
   std::uint64_t files = 0;
 };
 
-// Of the entry at `path`; none: it cannot be read, or its header is not whole.
+// The id of the entry at `path`; none: it cannot be read, or its header is not whole.
 std::optional<CacheEntryId> ReadEntryId(const std::string& path);
 
 // One writer, one thread. A writer that is gone without Finish leaves nothing.
@@ -92,7 +92,7 @@ class CachedDataset : public Dataset {
   // Reads the whole entry once and checks every byte of it; `on_read` is called in between.
   // kDataLoss: it is damaged. Rows of an entry that was not checked may be any ids.
   Status Verify(const std::function<void()>& on_read) const;
-  // Of the entry that was opened, whatever has its name now.
+  // The identity of the entry that was opened, whatever has its name now.
   const FileIdentity& identity() const { return identity_; }
 
   std::int64_t size() const override { return stats_.rows; }
@@ -123,7 +123,7 @@ class CachedDataset : public Dataset {
   Status Damaged(const std::string& what) const;
   Status LostInUse(const std::string& what) const;
   std::int64_t index_begin() const;
-  // Of the first token of a row, in tokens.
+  // The place of the first token of a row, in tokens.
   std::int64_t Offset(std::int64_t row) const;
 
   std::string path_;

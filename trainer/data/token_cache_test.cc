@@ -87,7 +87,7 @@ TEST_F(TokenCacheTest, AnEntryThatShrinksWhileItIsUsedIsAnErrorOfItsRow) {
   std::vector<std::int64_t> ids(static_cast<std::size_t>((*cached)->Length(290)));
   std::vector<std::int64_t> labels(ids.size());
   const Status read = (*cached)->Read(290, ids, labels);
-  // Not kDataLoss, which would be told as bad input and end the job for good.
+  // Not kDataLoss, which would be reported as bad input and end the job for good.
   EXPECT_EQ(read.code(), StatusCode::kUnavailable);
   EXPECT_THAT(read.message(), HasSubstr(entry_));
 }
@@ -109,7 +109,7 @@ TEST_F(TokenCacheTest, AnEntryThatSomebodyRemovedOrDamagedIsToldByALookOrByItsRo
   EXPECT_TRUE(mark.Holds((*cached)->identity()));
   EXPECT_EQ((*cached)->Read(1, ids, labels).code(), StatusCode::kUnavailable);
   EXPECT_FALSE(mark.Holds((*cached)->identity())) << "or the next attempt would trust it again";
-  EXPECT_TRUE((*cached)->Check().ok()) << "as far as a look tells";
+  EXPECT_TRUE((*cached)->Check().ok()) << "as far as a look shows";
   std::filesystem::remove(entry_);
   EXPECT_THAT((*cached)->Check().message(), HasSubstr("was removed"));
 }

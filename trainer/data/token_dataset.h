@@ -43,7 +43,7 @@ class TokenDataset : public Dataset {
   Status Read(std::int64_t row, std::span<std::int64_t> ids,
               std::span<std::int64_t> labels) const override;
   std::string Describe(std::span<const std::int64_t> rows) const override;
-  // Of the file's size and shape and of the pages that Open has looked at; hashing terabytes would
+  // Covers the file's size and shape and the pages that Open has looked at; hashing terabytes would
   // take longer than it is worth.
   std::uint64_t Fingerprint() const override { return fingerprint_; }
 

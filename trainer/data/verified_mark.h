@@ -18,9 +18,9 @@ class VerifiedMark {
   explicit VerifiedMark(const std::string& entry_path);
 
   bool Holds(const FileIdentity& entry) const;
-  // Does nothing where the folder cannot be written, or the host does not tell when it booted.
+  // Does nothing where the folder cannot be written, or the host does not report when it booted.
   void Set(const FileIdentity& entry) const;
-  // Whoever reads the entry next checks it.
+  // The next reader of the entry checks it.
   void Clear() const;
 
   const std::string& path() const { return path_; }

@@ -14,7 +14,7 @@ std::uint64_t Unsigned(std::int64_t value) {
   return static_cast<std::uint64_t>(std::max<std::int64_t>(0, value));
 }
 
-// Of the whole device's use the allocator keeps no peak; this process keeps its own.
+// The allocator keeps no peak of the whole device's use; this process keeps its own.
 std::uint64_t PeakInUse(std::uint64_t in_use) {
   static std::uint64_t peak = 0;
   peak = std::max(peak, in_use);

@@ -53,7 +53,7 @@ struct BatchShape {
   bool operator==(const BatchShape&) const = default;
 };
 
-// A gradient that is written, or added to what is there. Of a norm's weight it may be undefined:
+// A gradient that is written, or added to what is there. That of a norm's weight may be undefined:
 // the weight is frozen, and nothing is computed for it.
 struct GradientTarget {
   at::Tensor tensor;

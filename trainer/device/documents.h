@@ -12,7 +12,7 @@ namespace muster {
 
 // First tokens of the documents, and the number of tokens; rows where no documents are named.
 std::vector<std::int64_t> DocumentBounds(const BatchShape& shape);
-// Of the documents between neighbouring bounds.
+// The longest of the documents between neighbouring bounds.
 std::int64_t LongestDocument(const std::vector<std::int64_t>& bounds);
 // The place of every token within its document.
 std::vector<std::int32_t> TokenPositions(const BatchShape& shape);

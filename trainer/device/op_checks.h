@@ -55,7 +55,7 @@ class OpChecks {
   void Array(const at::Tensor& tensor, at::IntArrayRef shape, at::ScalarType type,
              const char* name) const;
 
-  // Of an undefined target: nothing.
+  // Accepts an undefined target.
   void WeightGradient(const at::Tensor& target, std::int64_t width, const char* name) const;
 
   at::DeviceType device_;

@@ -8,8 +8,8 @@
 //
 // On a GPU an operation begins after all work that was put on the trainer's stream before it was
 // issued. Over the device's memory Wait makes that stream, not the thread, wait for it: OK says
-// that it was issued, and a later operation tells how it ended. Over the host's memory Wait returns
-// when it has ended, and OK says that all ranks did their part.
+// that it was issued, and a later operation reports how it ended. Over the host's memory Wait
+// returns when it has ended, and OK says that all ranks did their part.
 //
 // Threads: Form and the collectives are called by one thread, the trainer's; every rank issues the
 // same operations in the same order, and waits for those of several groups in the same order too.
@@ -45,7 +45,7 @@ struct Rendezvous {
   int world_size = 1;
   std::string master_address;
   int master_port = 0;
-  // What ranks show each other before they are heard; secret. Empty: nobody asks, as under
+  // What ranks show each other before they are heard; secret. Empty: no proof, as under
   // torchrun.
   std::string token;
   // The store's listening socket, where this process serves it (rank 0); invalid: connect only.
@@ -93,14 +93,14 @@ enum class RegionKind {
 };
 
 // Memory that all ranks of a communicator map, aligned to pages. The owner keeps it no longer than
-// the communicator stays formed: peers of a later generation have other regions. What nobody writes
-// to any more can live on by its file.
+// the communicator stays formed: peers of a later generation have other regions. What is not
+// written to any more can live on by its file.
 class SharedRegion {
  public:
   virtual ~SharedRegion() = default;
   // kCommon: the start of the array; kPerRank: of this rank's bytes.
   virtual void* data() const = 0;
-  // Of the memory, the region's own descriptor; -1: there is none.
+  // The region's own descriptor of the memory; -1: there is none.
   virtual int file() const = 0;
 };
 

@@ -1,19 +1,19 @@
-// GangStore: where the ranks of one generation leave each other words, behind a door.
+// GangStore: where the ranks of one generation leave each other words, behind a proof.
 //
 // It serves what StoreClient asks (c10d's queries), but only on connections that have shown the
-// generation's token. c10d's own server listens to everybody, so it serves where there is no token:
+// generation's token. c10d's own server accepts every client, so it serves where there is no token:
 // under torchrun, and for programs that are not ours.
 //
-// Before anything else is heard (integers in the host's byte order, as c10d's):
+// Before anything else is read (integers in the host's byte order, as c10d's):
 //   client   "MUSTERG1"  rank (u32)  nonce (32 bytes)
 //   server   nonce (32 bytes)  proof (32)      that it knows the token, for this rank
 //   client   proof (32)
-// with peer_proof.h over both nonces, the client's first, between that rank and rank 0. Who sends
-// anything else, or nothing for kHandshakeLimit, is dropped, counted and noted on standard error.
-// Nobody waits for an unauthenticated peer: one thread serves all connections, none of which
-// blocks.
+// with peer_proof.h over both nonces, the client's first, between that rank and rank 0. A client
+// that sends anything else, or nothing for kHandshakeLimit, is dropped, counted and noted on
+// standard error. No rank waits for an unauthenticated peer: one thread serves all connections,
+// none of which blocks.
 //
-// Owned by whoever serves. Threads: one of its own; the functions may be called by any.
+// Owned by the rank that serves. Threads: one of its own; the functions may be called by any.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@
 namespace muster {
 
 inline constexpr std::string_view kAuthenticatedGreeting = "MUSTERG1";
-// Told apart, or rank 0 could be given its own store's proof back.
+// They differ, or rank 0 could be given its own store's proof back.
 inline constexpr std::string_view kStoreServes = "store serves";
 inline constexpr std::string_view kStoreAsks = "store asks";
 

@@ -43,7 +43,7 @@ class GangStoreTest : public ::testing::Test {
     MUSTER_ASSIGN_OR_RETURN(UniqueFd socket, ConnectWhenUp("127.0.0.1", port_, never_, Soon()));
     return StoreClient::Open(std::move(socket), "store", never_, Soon(), {token, rank});
   }
-  // A whole handshake of rank 3, as somebody on the way could write it down: what it said.
+  // A whole handshake of rank 3, as a listener on the way could record it: what it said.
   std::string RecordHandshake() {
     const UniqueFd fd = ConnectTo(port_);
     const std::string own = Nonce();

@@ -106,7 +106,7 @@ class Child {
   UniqueFd pipe_;
 };
 
-// Words between ranks past the communicator: not even a barrier tells a rank that the others have
+// Words between ranks past the communicator: not even a barrier shows a rank that the others have
 // left it.
 class SideChannel {
  public:
@@ -120,7 +120,7 @@ class SideChannel {
     char word;
     for (int i = 0; i < words; ++i) {
       pollfd ready{ends_[0], POLLIN, 0};
-      MUSTER_CHECK(poll(&ready, 1, 60'000) == 1, "nobody has told");
+      MUSTER_CHECK(poll(&ready, 1, 60'000) == 1, "no word has come");
       MUSTER_CHECK(read(ends_[0], &word, 1) == 1, "read");
     }
   }

@@ -83,7 +83,7 @@ void GlooLink::RunWatch(Watch& watch) {
   }
 }
 
-// Best effort: a neighbour that cannot be told sees the connection break.
+// Best effort: a neighbour that cannot be notified sees the connection break.
 bool GlooLink::Tell(Watch& watch, std::byte word) {
   if (watch.left || watch.told != std::byte{}) return false;
   watch.told = word;
@@ -156,7 +156,7 @@ Status GlooLink::WaitReceive(Deadline deadline) {
 }
 
 // Destroying an unbound buffer waits until Gloo's thread has let go of its memory; closing the
-// pairs then keeps that thread from turning over what nobody takes any more.
+// pairs then keeps that thread from turning over what is not taken any more.
 void GlooLink::Drop() {
   {
     std::lock_guard lock(mutex_);

@@ -1,6 +1,6 @@
 // GlooLink: a RingLink over two pairs of Gloo's TCP transport, with unbound buffers alone.
 //
-// Gloo tells a waiter of a lost connection only if its block was not yet on the wire. So each
+// Gloo reports a lost connection to a waiter only if its block was not yet on the wire. So each
 // neighbour gets a watcher: a thread that waits for a word that never comes while the neighbour
 // lives. It ends with an error when the connection breaks, whatever is in flight, and wakes all
 // waits. The word itself is either "goodbye", from a neighbour that leaves in order, or "alarm",
@@ -36,7 +36,7 @@ class GlooLink final : public RingLink {
 
  private:
   using Buffer = std::unique_ptr<gloo::transport::UnboundBuffer>;
-  // One neighbour: the word awaited from it and the word it may be told, once.
+  // One neighbour: the word awaited from it and the word it may be sent, once.
   struct Watch {
     int peer = 0;
     std::byte heard = {};
@@ -50,7 +50,7 @@ class GlooLink final : public RingLink {
   explicit GlooLink(std::shared_ptr<gloo::transport::Context> context);
   void StartWatch(int peer);
   void RunWatch(Watch& watch);
-  // Ends the link: the first reason stays, every wait wakes, both neighbours are told.
+  // Ends the link: the first reason stays, every wait wakes, both neighbours are notified.
   void End(const Status& reason);
   Status Outcome() const;
   // False when it could not be said.

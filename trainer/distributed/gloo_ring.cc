@@ -132,7 +132,7 @@ class PairProof {
     MUSTER_RETURN_IF_ERROR(status);
     if (came && SameProof(heard_, expected_)) return OkStatus();
     return Unavailable("the connection to rank " + std::to_string(peer_) +
-                       " was taken by somebody who does not know this generation's token");
+                       " was taken by a client that does not know this generation's token");
   }
 
   // Any thread: Await does not wait, or waits no longer. Closing a pair does not wake who waits.
@@ -201,7 +201,7 @@ Status ConnectPairs(StoreMeeting& meeting, const std::string& token, const std::
       MUSTER_RETURN_IF_ERROR(proof->Begin(context));
       proofs.Add(std::move(proof));
     }
-    // Of two neighbours one connects to the other's listening address, the other accepts at its
+    // One of two neighbours connects to the other's listening address, the other accepts at its
     // own.
     addresses.push_back(SocketAddress({bytes.begin(), bytes.end()}));
   }

@@ -16,7 +16,7 @@ namespace muster {
 
 // The trainer's thread; `meeting` is open, and its Cancel ends the call with kCancelled. `prefix`
 // begins all keys of the group's generation. Neighbours prove to each other that they know `token`
-// (empty: nobody asks); kUnavailable where one does not. Precondition: two ranks at least.
+// (empty: no proof); kUnavailable where one does not. Precondition: two ranks at least.
 Result<std::unique_ptr<RingLink>> ConnectGlooRing(StoreMeeting& meeting, const std::string& token,
                                                   const std::string& prefix, int rank, int size,
                                                   Deadline deadline);

@@ -1,4 +1,4 @@
-// More checks that the tests of all communicators share: groups split off, and sums whose bits tell
+// More checks that the tests of all communicators share: groups split off, and sums whose bits show
 // the order of additions. Header of tests only.
 #pragma once
 
@@ -29,7 +29,7 @@ inline std::string CheckGroup(Communicator& world, const std::string& name,
 }
 
 // The groups of a hybrid mesh: the ranks of a node, the ranks at one place of every node, groups
-// of one, and everybody in the opposite order, twice.
+// of one, and all ranks in the opposite order, twice.
 inline std::string CheckHybridGroups(Communicator& c, int nodes) {
   const int per_node = c.size() / nodes;
   std::vector<int> node;
@@ -44,7 +44,7 @@ inline std::string CheckHybridGroups(Communicator& c, int nodes) {
   return CheckEverything(c, 37);
 }
 
-// A ring of everybody passes `bytes` on while the world's own operations come and go.
+// A ring of all ranks passes `bytes` on while the world's own operations come and go.
 inline std::string CheckShiftBesideOthers(Communicator& world, std::size_t bytes) {
   std::vector<int> members;
   for (int r = 0; r < world.size(); ++r) members.push_back(r);
@@ -108,7 +108,7 @@ inline std::string CheckCounting(Communicator& c,
   return "";
 }
 
-// Values whose sums depend on the order of additions: the bits tell whether two runs, or two
+// Values whose sums depend on the order of additions: the bits show whether two runs, or two
 // communicators, added up alike.
 inline std::vector<float> OrderSensitive(int rank, std::size_t count) {
   std::vector<float> values(count);

@@ -166,8 +166,8 @@ TEST(SharedMemory, DescribesWhyItIsNotUsed) {
   }
 }
 
-// Rank 1 dies in the middle of a collective whose blocks are on the wire; both survivors are told
-// within a fraction of a second although one of them waits for the other.
+// Rank 1 dies in the middle of a collective whose blocks are on the wire; both survivors get an
+// error within a fraction of a second although one of them waits for the other.
 TEST_P(HostCommunicator, SurvivorsOfAKilledRankFormAgainWithAFreshProcess) {
   Listener first = Listen();
   Listener second = Listen();

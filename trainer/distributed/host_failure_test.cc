@@ -58,7 +58,7 @@ TEST(SharedMemoryFailure, AKilledRankIsNamedAtOnce) {
 }
 
 // While it is stopped the others give up and form again without it; when it goes on, it writes to
-// memory that nobody else has any more.
+// memory that no other rank has any more.
 TEST(SharedMemoryFailure, AStoppedRankIsNamedAndHarmsNoLaterGeneration) {
   Listener first = Listen();
   Listener second = Listen();
@@ -160,7 +160,7 @@ TEST(SharedMemoryFailure, AGroupLosesItsMemberTooAndTheOthersDoNot) {
         formed.Await(4);
         kill(getpid(), SIGKILL);
       }
-      // Ranks 0 and 1 have lost nobody in their pair.
+      // Ranks 0 and 1 have lost no peer in their pair.
       if (r == 2) return std::string(StatusCodeName((*pair)->Barrier().code()));
       const Status world = c->Barrier();
       return std::string(StatusCodeName(world.code())) + CheckEverything(**pair, 37);

@@ -94,7 +94,7 @@ class Supervisor {
   std::thread thread_;
 };
 
-// Of two that are parked, one may first lose the other.
+// One of two that are parked may first lose the other.
 std::string CheckParked(const Status& status, Duration out_after) {
   const bool lost = status.code() == StatusCode::kUnavailable;
   if (status != Cancelled("parked") && !lost) return status.ToString();

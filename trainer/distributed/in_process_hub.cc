@@ -88,7 +88,7 @@ class InProcessHub::Ring final : public RingLink {
     return OkStatus();
   }
 
-  // Only blocks that nobody took yet still point into this rank's memory.
+  // Only blocks that were not taken yet still point into this rank's memory.
   void Drop() override {
     std::lock_guard lock(hub_->mutex_);
     circle_->Right(rank_).blocks.clear();

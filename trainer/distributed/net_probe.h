@@ -13,7 +13,7 @@
 
 namespace muster {
 
-// A connection, which does not block and has SetTcpLiveness; tries until somebody listens.
+// A connection, which does not block and has SetTcpLiveness; tries until a process listens.
 // kCancelled, kDeadlineExceeded.
 Result<UniqueFd> ConnectWhenUp(const std::string& address, int port, const Interrupt& interrupt,
                                Deadline deadline);

@@ -2,7 +2,7 @@
 // never sent: HMAC-SHA256 (RFC 2104) over what the proof is for, who proves it to whom, and what
 // the other one has drawn at random for this one time.
 //
-// Nothing is encrypted by it, and nothing that follows is protected against somebody who can change
+// Nothing is encrypted by it, and nothing that follows is protected against a party that can change
 // what is on the way: docs/security.md says against whom it helps. Pure functions but for Nonce;
 // any thread.
 #pragma once

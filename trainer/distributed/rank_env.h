@@ -24,7 +24,7 @@ struct RankEnv {
   int local_world_size = 1;
   std::string master_address;
   int master_port = 0;
-  // TORCHELASTIC_USE_AGENT_STORE: somebody else serves the store, rank 0 is a client as well.
+  // TORCHELASTIC_USE_AGENT_STORE: another process serves the store, rank 0 is a client as well.
   bool agent_store = false;
   // MUSTER_GENERATION; else TORCHELASTIC_RESTART_COUNT + 1; else 1.
   Generation generation = 1;
@@ -33,7 +33,7 @@ struct RankEnv {
   int listen_fd = -1;
   int control_fd = -1;
   int progress_fd = -1;
-  // Of the generation; empty: none. By the assignment alone, since an environment is no secret.
+  // The generation's; empty: none. By the assignment alone, since an environment is no secret.
   std::string rendezvous_token;
   std::string bind_address;    // MUSTER_BIND_ADDRESS; empty: the one that leads to the master
   std::string resume_file;     // empty: look for manifests on disk

@@ -16,7 +16,8 @@ namespace {
 
 // Partial results of so many elements stay in the first-level cache while all operands are added.
 constexpr std::size_t kBlock = 1024;
-// Of the next block, asked for early: the processor's own read-ahead ends at the end of a page.
+// Bytes of the next block, asked for early: the processor's own read-ahead ends at the end of a
+// page.
 constexpr std::size_t kAheadBytes = 1024;
 constexpr std::size_t kSmallBytes = 32 * 1024;
 

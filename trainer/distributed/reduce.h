@@ -42,7 +42,7 @@ Status CheckReduceTypes(ElementType full, ElementType sum, ElementType shard);
 // What partial sums of an all-reduce are kept in: fp32 for half precision.
 ElementType PartialSumType(ElementType type);
 
-// Up to here every rank gathers everybody's values and adds them up itself, in the order of ranks:
+// Up to here every rank gathers the values of all and adds them up itself, in the order of ranks:
 // half the steps. Beyond, an all-reduce is a reduce-scatter and an all-gather of blocks.
 bool IsSmallAllReduce(std::size_t count, ElementType type, int ranks);
 

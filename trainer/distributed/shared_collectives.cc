@@ -134,7 +134,7 @@ Status SharedCollectives::Execute(const Operation& operation, std::uint64_t numb
   return status;
 }
 
-// A piece's place is written again only when everybody has read what was there two pieces ago.
+// A piece's place is written again only when all ranks have read what was there two pieces ago.
 Status SharedCollectives::RunPieces(std::size_t pieces,
                                     const std::function<void(std::size_t, std::byte*)>& write,
                                     const std::function<void(std::size_t, std::uint64_t)>& read,
@@ -192,7 +192,7 @@ Status SharedCollectives::AllGather(const Operation& o, std::uint64_t number, De
     one_array = one_array && other.region == own.region && other.offset == own.offset;
   }
   if (one_array) {
-    // Every rank has issued this, so nobody reads the array any more.
+    // Every rank has issued this, so no rank reads the array any more.
     return RunPieces(
         1, [&](std::size_t, std::byte*) { Copy(place, o.source, block); },
         [](std::size_t, std::uint64_t) {}, deadline);

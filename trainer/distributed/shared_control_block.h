@@ -1,10 +1,10 @@
-// SharedControlBlock: the page on which the ranks of one host tell each other how far they are, and
+// SharedControlBlock: the page on which the ranks of one host show each other how far they are, and
 // the staging memory beside it.
 //
 // Every rank has a line of counters that it alone advances, a ring of notices that say what it has
 // issued, and a bell. A rank that waits for its peers spins for a moment and then sleeps on its own
-// bell (a futex); who advances a counter rings the bells of those that sleep. So nobody runs in
-// circles, and a wait can be ended from any thread.
+// bell (a futex); a rank that advances a counter rings the bells of those that sleep. So no rank
+// runs in circles, and a wait can be ended from any thread.
 //
 // Nothing here trusts time: a rank that is stopped, or belongs to a generation long gone, can only
 // write to the memory of its own group.
@@ -46,7 +46,7 @@ struct alignas(64) SharedLine {
   std::atomic<std::uint64_t> issued;    // operations whose notice is up
   std::atomic<std::uint64_t> finished;  // operations for which it reads no peer's memory any more
   std::atomic<std::uint64_t> written;   // pieces put into its staging memory
-  std::atomic<std::uint64_t> read;      // pieces taken from everybody's
+  std::atomic<std::uint64_t> read;      // pieces taken from all ranks'
   std::atomic<std::uint64_t> gave_up;   // the first operation that it refuses; 0: none
 };
 
@@ -79,7 +79,7 @@ class SharedControlBlock {
   // Where `rank` puts its part of a piece; of every two pieces in a row each has its own place.
   std::byte* Staging(int rank, std::uint64_t piece) const;
 
-  // This rank does not do the operation that it is at, nor any other. Peers that are at it are told
+  // This rank does not do the operation that it is at, nor any other. Peers that are at it learn
   // why by another way.
   void GiveUp();
 

@@ -2,8 +2,8 @@
 // memory that all of them map, and news of each other's end.
 //
 // SharedTransport is written against it once; Unix sockets with memfds, and threads of one process,
-// implement it. The destructor tells the peers that this rank leaves in order, unless it raised an
-// alarm or was cut off.
+// implement it. The destructor notifies the peers that this rank leaves in order, unless it raised
+// an alarm or was cut off.
 //
 // Threads: Alarm and Stop may be called by any thread, everything else by the trainer's alone.
 #pragma once

@@ -71,7 +71,7 @@ Result<std::unique_ptr<StoreClient>> StoreClient::Open(UniqueFd socket, std::str
   Append(&hello, kValidateWord);
   if (Status sent = AtTheDoor(pass, client->Send(hello, deadline)); !sent.ok())
     return client->Named(sent);
-  // The server does not answer that; any query shows whether somebody serves the socket.
+  // The server does not answer that; any query shows whether a process serves the socket.
   MUSTER_RETURN_IF_ERROR(AtTheDoor(pass, client->Has("muster/hello", deadline).status()));
   return client;
 }

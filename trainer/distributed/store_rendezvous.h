@@ -1,6 +1,6 @@
 // StoreMeeting: where the ranks of a gang on several hosts leave each other words, in the store of
-// one generation: a GangStore, which hears nobody without the generation's token, or where there is
-// no token c10d's TCPStore. It serves until Close, since groups may form at any time.
+// one generation: a GangStore, which accepts no client without the generation's token, or where
+// there is no token c10d's TCPStore. It serves until Close, since groups may form at any time.
 //
 // Threads: Cancel may be called by any thread, everything else by the trainer's alone.
 #pragma once
@@ -44,7 +44,7 @@ class StoreMeeting {
   bool is_open() const { return client_ != nullptr; }
   // The address that peers reach this process at.
   const std::string& address() const { return address_; }
-  // Of the generation; empty: there is none.
+  // The generation's token; empty: there is none.
   const std::string& token() const { return token_; }
 
   Status Publish(const std::string& key, const std::string& value);

@@ -13,7 +13,7 @@
 
 // c10d looks up the name of every peer that it connects to or accepts, only to mention it in a log
 // line. Where no name server answers, each look-up blocks for seconds, in the server for all ranks.
-// This definition stands before libc's for the whole process and asks nobody.
+// This definition stands before libc's for the whole process and asks no server.
 extern "C" int getnameinfo(const sockaddr* address, socklen_t length, char* host,
                            socklen_t host_bytes, char* service, socklen_t service_bytes,
                            int flags) {

@@ -67,7 +67,7 @@ class Transport {
   virtual std::string Describe() const = 0;
 };
 
-// The ranks of one group in one generation. `name` tells the groups of a generation apart and is
+// The ranks of one group in one generation. `name` distinguishes the groups of a generation and is
 // the same on all its ranks.
 struct Group {
   std::string name;

@@ -74,7 +74,7 @@ double FormGang(Way way, const std::string& token, int silent_unauthenticated) {
 }
 
 // How two neighbours of a ring part or meet, each with its own token, after they have found each
-// other at a store that asks nobody.
+// other at a store that asks for no proof.
 std::vector<Status> ConnectRing(const std::string& one, const std::string& other) {
   Listener listener = Listen();
   std::vector<StoreMeeting> meetings(2);
@@ -136,8 +136,8 @@ std::vector<UniqueFd> CrowdAt(const SocketName& name) {
   }
 }
 
-// How the two ends of an edge part where somebody is at the listening end before the neighbour
-// comes, and says `said`.
+// How the two ends of an edge part where an unauthenticated peer is at the listening end before the
+// neighbour comes, and says `said`.
 std::string FormBesideAnIntruder(const std::string& said) {
   Listener listener = Listen();
   const int store_port = listener.port;

@@ -1,4 +1,4 @@
-// Strangers at a rendezvous: connections that somebody makes who is no rank. Header of tests only.
+// Strangers at a rendezvous: connections from a process that is no rank. Header of tests only.
 #pragma once
 
 #include <arpa/inet.h>
@@ -83,7 +83,7 @@ inline std::vector<SocketName> ListeningSockets(sa_family_t family) {
   return found;
 }
 
-// Invalid where nobody is let in any more. Does not wait.
+// Invalid where no client is let in any more. Does not wait.
 inline UniqueFd ConnectTo(const SocketName& name, int type) {
   UniqueFd fd(::socket(name.address.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int rc = ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&name.address), name.length);

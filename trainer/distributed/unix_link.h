@@ -48,7 +48,7 @@ class UnixLink final : public SharedLink {
   std::mutex mutex_;
   std::condition_variable changed_;
   News news_;
-  std::deque<std::pair<int, Status>> unheard_;  // until somebody listens
+  std::deque<std::pair<int, Status>> unheard_;  // until they are read
   std::deque<UniqueFd> memory_;                 // from rank 0, not yet mapped
   std::optional<Status> broken_;                // why no more memory will come
   bool alarmed_ = false;

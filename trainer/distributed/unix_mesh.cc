@@ -25,7 +25,7 @@
 namespace muster {
 namespace {
 
-// What ranks tell each other: yes and details, or no and why.
+// What ranks send each other: yes and details, or no and why.
 struct Answer {
   bool yes = false;
   std::string words;
@@ -242,8 +242,8 @@ class MeshMaker {
     return std::to_string(from) + " " + PeerProof(meeting_.token(), "mesh", from, to, name);
   }
 
-  // How many of those who have connected turn out to be ranks now. Who says something else is sent
-  // away; who says nothing keeps nobody waiting.
+  // How many of the connected clients turn out to be ranks now. One that says something else is
+  // sent away; one that says nothing keeps no rank waiting.
   int HearGuests() {
     int ranks = 0;
     for (auto guest = guests_.begin(); guest != guests_.end();) {
@@ -275,7 +275,7 @@ class MeshMaker {
            credentials.uid == ::geteuid();
   }
 
-  // Somebody connects, or one who has connected speaks.
+  // A client connects, or one that has connected speaks.
   Status AwaitAnyReadable() {
     std::vector<pollfd> entries = {{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
     for (const PacketSocket& guest : guests_) entries.push_back({guest.fd(), POLLIN, 0});

@@ -1,8 +1,8 @@
 // Finds out whether the ranks of a group are all on one host, and connects them if so.
 //
 // Each rank publishes in the store which host it is on and the name of a socket in the abstract
-// namespace. Rank 0 decides for all, so that all take the same way: once when everybody has said
-// where it is, and again when everybody has tried to connect.
+// namespace. Rank 0 decides for all, so that all take the same way: once when all ranks have said
+// where they are, and again when all have tried to connect.
 #pragma once
 
 #include <memory>

@@ -51,7 +51,7 @@ void AppendInteger(std::string* out, int field, std::int64_t value) {
   AppendVarint(out, static_cast<std::uint64_t>(value));
 }
 
-// Fields of Event; Summary and its Value are told by their comments in the functions below.
+// Fields of Event; comments in the functions below describe Summary and its Value.
 constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
 
 std::string EventHead(double wall_time, std::int64_t step) {

@@ -20,7 +20,7 @@
 
 namespace muster {
 
-// Who writes. Without a job nobody else writes beside the same target.
+// The writer. Without a job no other process writes beside the same target.
 struct ModelWriter {
   std::string job;
   Generation generation = 0;

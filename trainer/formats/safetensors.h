@@ -71,16 +71,16 @@ class SafetensorsModel {
   // Null if there is no such tensor. Valid as long as the model.
   const TensorSpec* Find(const std::string& name) const;
   std::vector<std::string> names() const;  // sorted
-  // Of the first file: {"format": "pt"}.
+  // The metadata of the first file: {"format": "pt"}.
   const std::map<std::string, std::string>& metadata() const;
 
-  // Gives a matrix `rows` rows, no fewer than it has: Find then tells so many, and those that the
+  // Gives a matrix `rows` rows, no fewer than it has: Find then reports so many, and those that the
   // files lack are the mean of those that they hold, column by column, added up in fp64. So
   // transformers fills an embedding that it resizes, but for the noise of their covariance that it
   // adds (mean_resizing). Before anyone reads. kInvalidArgument: no matrix, or fewer rows.
   Status GrowRows(const std::string& name, std::int64_t rows);
   // Before elements up to `end` are read: reads all rows that the files hold, once, where that mean
-  // is needed for them. `on_read`: after each piece of about 4 MiB; empty: nobody asks. A read that
+  // is needed for them. `on_read`: after each piece of about 4 MiB; empty: not called. A read that
   // needs the mean and finds none does the same without a word.
   Status PrepareGrownRows(const std::string& name, std::int64_t end,
                           const std::function<void()>& on_read) const;

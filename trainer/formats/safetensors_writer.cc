@@ -86,7 +86,7 @@ Status SafetensorsWriter::WriteBehind() {
     return errno == EINVAL || errno == ENOSYS || errno == ESPIPE || errno == EOPNOTSUPP ? 0 : errno;
   };
   int error = sync(sent_, written_, SYNC_FILE_RANGE_WRITE);
-  // An error that is told here is told to no fsync any more.
+  // The kernel reports an error once: one that is returned here reaches no fsync any more.
   if (error == 0) {
     error = sync(0, sent_,
                  SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);

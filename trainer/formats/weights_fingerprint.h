@@ -2,8 +2,8 @@
 //
 // It is made of every tensor's name and shape and of some of its values, since reading all of them
 // takes as long as loading: training changes values everywhere, new tokens bring last rows. Files
-// that were edited or damaged in between are not told apart. In how many files the tensors lie and
-// in which type does not count where the values are the same.
+// that were edited or damaged in between are not distinguished. In how many files the tensors lie
+// and in which type does not count where the values are the same.
 //
 // Any thread; blocks on the disk, for three short reads per tensor.
 #pragma once

@@ -206,7 +206,7 @@ class ModelFetch {
         std::all_of(size.begin(), size.end(), [](unsigned char c) { return std::isdigit(c); })) {
       source.size = std::stoll(size);
     } else if (const auto listed = listing_.sizes.find(file); listed != listing_.sizes.end()) {
-      // An answer that leads elsewhere, or came by way of a proxy, may not tell it.
+      // An answer that leads elsewhere, or came by way of a proxy, may not give it.
       source.size = listed->second;
     }
     return source;

@@ -13,7 +13,7 @@
 
 namespace muster {
 
-// Of all files of a model those that it is loaded from: configuration, tokenizer, templates and
+// Those of a model's files that it is loaded from: configuration, tokenizer, templates and
 // safetensors. With `include` the files that match one of its patterns (shell's * ? [], where *
 // crosses slashes), whatever they are. In order.
 std::vector<std::string> WantedFiles(const std::vector<std::string>& all,

@@ -177,7 +177,7 @@ class Backward {
   const AttentionBackwardArrays<Element>& arrays_;
   Grid grid_;
   const BlockIo<Arithmetic> io_;
-  // Of the key head: [rows, columns].
+  // Factors of the key head: [rows, columns].
   Packed* keys_;             // K, left factor
   Packed* keys_transposed_;  // K^T, left factor
   Packed* values_;           // V, left factor

@@ -48,7 +48,7 @@ struct Grid {
     Fit(shape, bounds == nullptr ? shape.length : bounds[document + 1] - begin);
   }
 
-  // Of the blocks of keys that a block of queries sees; the last one is its own.
+  // The first block of keys that a block of queries sees; the last one is its own.
   MUSTER_INLINE std::int64_t FirstKey(std::int64_t query) const {
     const std::int64_t oldest = query * kSide - window + 1;
     return window == 0 || oldest < 0 ? 0 : oldest / kSide;

@@ -96,7 +96,7 @@ class Forward {
     for (int i = 0; i < kSide; ++i) q.maximum[i] = std::numeric_limits<Real>::lowest();
   }
 
-  // Of the current blocks of keys, the first that the block of queries sees.
+  // The first of the current blocks of keys that the block of queries sees.
   int KeysFrom(std::int64_t row) const {
     const std::int64_t first = grid_.FirstKey(row) - key_;
     return first > 0 ? static_cast<int>(first < kKeyBlocks ? first : kKeyBlocks) : 0;

@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kLengths[] = {1,  2,  3,  15, 16,  17,  31,  32,
                                      33, 63, 64, 65, 127, 128, 130, 257};
 
-// Of one element of the position-major arrays below.
+// The index of one element of the position-major arrays below.
 std::size_t At(std::int64_t position, std::int64_t stride, std::int64_t head, std::int64_t dim,
                std::int64_t d) {
   return static_cast<std::size_t>(position * stride + head * dim + d);

@@ -85,8 +85,8 @@ MUSTER_INLINE void Store(Float16* to, float value) {
   to->bits = static_cast<std::uint16_t>(sign | half);
 }
 
-// fp64 to a narrow type rounds once: the single in between is rounded to odd, which leaves its last
-// bit to tell on which side of a tie the value lies.
+// fp64 to a narrow type rounds once: the single in between is rounded to odd, so its last
+// bit shows on which side of a tie the value lies.
 MUSTER_INLINE float RoundToOdd(double value) {
   const float nearest = static_cast<float>(value);
   const double back = nearest;

@@ -97,7 +97,7 @@ const std::array<std::uint8_t, kGridSteps>& CodesOnGrid() {
   return codes;
 }
 
-// Of a value over its block's largest magnitude.
+// The code of a value over its block's largest magnitude.
 std::uint8_t NestedCodeOf(float value) {
   if (std::isnan(value)) return 0;
   const float place = (std::clamp(value, -1.0f, 1.0f) + 1.0f) * 0.5f * (kGridSteps - 1) + 0.5f;

@@ -24,9 +24,9 @@ class EventLog {
   EventLog(std::string directory, Generation generation)
       : directory_(std::move(directory)), generation_(generation) {}
 
-  // Of a finished step, which is the first that this log says something of, or a later one.
+  // Appends a finished step, which is the first that this log has entries of, or a later one.
   Status AppendStep(Step step, const std::vector<EventScalar>& scalars);
-  // Of what was found after a step.
+  // Appends what was found after a step.
   Status AppendScalars(Step after, const std::vector<EventScalar>& scalars);
   Status AppendText(Step after, const std::string& tag, const std::string& text);
 

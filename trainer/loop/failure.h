@@ -13,7 +13,7 @@ struct Failure {
   std::string kind;  // peer_lost, config, data, model, nonfinite, io, out_of_memory, internal
   int exit_code = 1;
   Status status;
-  // It follows from what another rank has found in itself, which that one tells.
+  // It follows from what another rank has found in itself and reports.
   bool symptom = false;
 };
 

@@ -63,7 +63,7 @@ Failure Differs(Input input, const JobSpec& spec, const TrainInputs& inputs, int
                                                 "on all ranks; copy one job file to every node"));
 }
 
-// Of what is trained and evaluated on.
+// The fingerprint of what is trained and evaluated on.
 std::uint64_t FingerprintOfRows(const TrainInputs& inputs) {
   if (!inputs.eval) return inputs.dataset->Fingerprint();
   const std::uint64_t both[] = {inputs.dataset->Fingerprint(), inputs.eval->Fingerprint()};

@@ -1,10 +1,10 @@
 // LineWriter: writes lines of a log in a thread of its own, so that a file server that does not
-// answer keeps nobody from training.
+// answer keeps no rank from training.
 //
 // What is handed over is done in order, one after the other. The queue is bounded: what does not
-// fit is refused, and the caller says so. Owned by the rank's process, for a write may hang longer
-// than the generation that it belongs to. Called by the trainer's thread; the thread begins with
-// the first line.
+// fit is refused, and the caller says so. Owned by the rank's process, because a write may hang
+// longer than the generation that it belongs to. Called by the trainer's thread; the thread begins
+// with the first line.
 #pragma once
 
 #include <condition_variable>

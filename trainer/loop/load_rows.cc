@@ -62,7 +62,7 @@ class RowsPerSecond {
 
 bool IsTrainedOn(std::int64_t id, const Dataset& rows, std::int64_t row) {
   std::vector<std::int64_t> ids(static_cast<std::size_t>(rows.Length(row))), labels(ids.size());
-  // A row that cannot be read is told when it is trained on.
+  // A row that cannot be read is reported when it is trained on.
   if (!rows.Read(row, ids, labels).ok()) return false;
   return std::find(labels.begin(), labels.end(), id) != labels.end();
 }
@@ -90,7 +90,7 @@ class RowsLoader {
 
   std::variant<LoadedRows, Failure> Load() {
     LoadedRows rows;
-    // The few first: what is wrong with them is told before the many are tokenized.
+    // The few first: what is wrong with them is reported before the many are tokenized.
     if (!data_.eval.empty()) {
       if (auto failure = LoadFiles(data_.eval, "train.data.eval", &rows.eval)) return *failure;
     }

@@ -34,7 +34,7 @@ std::string NameOfFiles(const std::vector<std::string>& paths);
 // lies where the job can write.
 std::string TokenCacheDirectory(const JobSpec& spec);
 
-// What is told while inputs are read, in the thread that reads them. Empty: nobody asks.
+// Callbacks while inputs are read, in the thread that reads them. They may be empty.
 struct InputEvents {
   std::function<void()> on_read = {};  // something moves
   // Another process does the work, moving or not; every few milliseconds.

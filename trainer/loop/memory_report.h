@@ -2,7 +2,7 @@
 // beside what its arrays need.
 //
 // The stages follow one another: loading (model, rows, checkpoint), training, exporting. The file
-// is written anew as each ends, so that it tells what is known when a later one fails. The
+// is written anew as each ends, so that it has what is known when a later one fails. The
 // trainer's thread of every rank.
 #pragma once
 
@@ -28,7 +28,7 @@ class MemoryReport {
   void Enter(MemoryStage stage);
 
   // Collective: ends the stage under way; rank 0 writes all that is known of all ranks to `path`.
-  // What it could not write is told in `written`. Fails as collectives do.
+  // What it could not write is reported in `written`. Fails as collectives do.
   Status Write(const EngineMemory& arrays, const std::string& path, Communicator& communicator,
                Status* written);
 

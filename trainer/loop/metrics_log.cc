@@ -80,7 +80,7 @@ std::string ProgressLine(const StepMetrics& m, double seconds_per_step) {
 Result<MetricsLog> MetricsLog::Open(const std::string& path, MetricsLock lock) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
   if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
-  // A file system without locks refuses with another error, and there nobody is kept out.
+  // A file system without locks refuses with another error, and there no process is kept out.
   if (lock == MetricsLock::kExclusive && ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 &&
       errno == EWOULDBLOCK)
     return Unavailable(path + " is being written by another process: two runs in one " +

@@ -16,7 +16,7 @@
 
 namespace muster {
 
-// Of one finished step.
+// Metrics of one finished step.
 struct StepMetrics {
   Step step = 0;
   Step max_steps = 0;
@@ -42,7 +42,7 @@ struct StepMetrics {
 std::string MetricsJson(const StepMetrics& metrics);
 
 enum class MetricsLock {
-  kExclusive,  // nobody else may have it locked
+  kExclusive,  // no other process may have it locked
   kNone,       // a supervisor keeps other writers out
 };
 

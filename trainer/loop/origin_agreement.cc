@@ -10,7 +10,7 @@ namespace {
 
 constexpr char kWayOut[] = "; restore it, or start again with another output.dir";
 
-// Rank 0's text becomes everybody's.
+// Rank 0's text becomes that of all ranks.
 Status ShareFirst(std::string* text, Communicator& communicator) {
   auto length = static_cast<std::int64_t>(text->size());
   MUSTER_RETURN_IF_ERROR(communicator.Broadcast(&length, sizeof length, 0)->Wait());
@@ -54,7 +54,7 @@ Status CheckOrigin(const std::optional<AdapterOrigin>& saved,
   if (same.code() == StatusCode::kFailedPrecondition) {
     return FailedPrecondition(same.message() + ", which makes another function of it" + kWayOut);
   }
-  // Of a later version: to begin anew is not what was meant. Damage is for the caller.
+  // A state of a later version: to begin anew is not what was meant. Damage is for the caller.
   if (same.code() == StatusCode::kUnimplemented) return FailedPrecondition(same.message());
   if (!same.ok()) return same;
   const bool known = !saved->base_weights.empty() && !job->base_weights.empty();

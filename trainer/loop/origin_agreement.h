@@ -1,8 +1,8 @@
 // What the trained tensors of a job with adapters belong to, and whether a saved state does too.
 //
 // An adapter over other weights, or at another scale, is another function, and nothing in its
-// tensors shows that. So a state tells its origin (AdapterOrigin), and who goes on from it compares
-// that with what the job has now. A job that trains whole models has no origin.
+// tensors shows that. So a state names its origin (AdapterOrigin), and a job that goes on from it
+// compares that with what the job has now. A job that trains whole models has no origin.
 //
 // The trainer's thread.
 #pragma once
@@ -31,7 +31,7 @@ Result<std::optional<AdapterOrigin>> AgreeOnOrigin(const TrainSpec& train,
                                                    Communicator& communicator);
 
 // Whether a state of origin `saved` may be trained on by a job of origin `job`:
-// kFailedPrecondition says what differs and what to do. A state that tells none may.
+// kFailedPrecondition says what differs and what to do. A state that names none may.
 Status CheckOrigin(const std::optional<AdapterOrigin>& saved,
                    const std::optional<AdapterOrigin>& job);
 

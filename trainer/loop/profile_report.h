@@ -48,7 +48,7 @@ struct ProfileTable {
 // Collective; the trainer's thread. Fails as collectives do.
 Result<ProfileTable> GatherProfile(const Profiler& profiler, Communicator& communicator);
 
-// Collective. Rank 0 writes both files; what it could not write is told in `written` and is no
+// Collective. Rank 0 writes both files; what it could not write is reported in `written` and is no
 // reason for the others to stop. Fails as collectives do.
 Status WriteProfile(const Profiler& profiler, const ProfileTable& table,
                     const std::string& directory, Communicator& communicator, Status* written);

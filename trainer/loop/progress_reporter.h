@@ -28,7 +28,7 @@ struct StepWork {
 
 class ProgressReporter {
  public:
-  // `figures` may be null: nobody reads them.
+  // `figures` may be null: no process reads them.
   ProgressReporter(std::shared_ptr<ProgressWriter> page, const Clock& clock,
                    std::unique_ptr<FiguresWriter> figures = nullptr);
 

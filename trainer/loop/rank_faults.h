@@ -2,10 +2,10 @@
 //
 // The supervisor's reader thread arms one by the guardian's "fault" message; the trainer's thread
 // acts on it when it next comes to the point where such a fault strikes. What happens then is the
-// real thing, at this rank alone: a hung rank answers nobody, memory runs out in an allocation.
+// real thing, at this rank alone: a hung rank does not answer, memory runs out in an allocation.
 //
-// Owned by whoever runs the trainer; one per process. Threads: Arm may be called by any, the points
-// are the trainer's.
+// Owned by the code that runs the trainer; one per process. Threads: Arm may be called by any, the
+// points are the trainer's.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,7 @@ class RankFaults {
  public:
   explicit RankFaults(RankFaultEffects& effects = ProcessFaultEffects()) : effects_(effects) {}
 
-  // A fault stays armed until it strikes, the newest of a kind; slow stays until it is told 0.
+  // A fault stays armed until it strikes, the newest of a kind; slow stays until it is set to 0.
   Status Arm(std::string_view kind, std::string_view argument);
 
   // Points of the trainer's thread, in the order of a step.

@@ -154,7 +154,7 @@ std::optional<Failure> RankProcess::Serve(RankEnv env, Source source) {
   }
 }
 
-// An allocation that failed is in the allocator's counts, and no further step will tell of it.
+// An allocation that failed is in the allocator's counts, and no further step will report it.
 void RankProcess::ReportDeviceMemory() {
   if (!ops_) return;
   parts_.progress.SetDeviceMemory(ReadDeviceMemory(ops_->device()));
@@ -173,7 +173,7 @@ std::optional<Failure> RankProcess::MakeDevice() {
     std::lock_guard lock(communicator_mutex_);
     communicator_ = std::move(device->communicator);
   }
-  // What was called off while there was no communicator is told to it now.
+  // What was called off while there was no communicator is passed to it now.
   parts_.supervisor.OnPark(
       [this](Generation through, const Status& reason) { CallOff(through, reason); });
   return std::nullopt;

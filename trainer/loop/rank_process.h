@@ -53,7 +53,7 @@ struct RankProcessParts {
   RankFaults& faults;
   const Clock& clock;
   std::FILE* out;  // rank 0's lines for people
-  // Of a trial (TrainerParts).
+  // For a trial (TrainerParts).
   bool exports = true;
   std::function<void(const StepMetrics&)> on_step = {};
   Duration meet_every = std::chrono::minutes(2);
@@ -73,7 +73,7 @@ class RankProcess {
   // own fault.
   std::optional<Failure> RunAssignments();
 
-  // Of the generation that was served last; 0 where there was none.
+  // The generation that was served last; 0 where there was none.
   Generation generation() const { return env_.generation; }
   int rank() const { return env_.rank; }
   // Finished steps.
@@ -106,7 +106,7 @@ class RankProcess {
   std::mutex communicator_mutex_;  // held to set the pointer, and by CallOff
   std::unique_ptr<Communicator> communicator_;
   RankEnv env_{.generation = 0};
-  // Of the generation that is served, or that ended by this rank's own fault: then it is not taken
+  // Serves the current generation, or one that ended by this rank's own fault: then it is not taken
   // apart, since what it waits for may never come.
   std::unique_ptr<Trainer> trainer_;
 };

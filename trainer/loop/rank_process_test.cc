@@ -52,7 +52,7 @@ TEST_F(RankProcessTest, CalledOffRanksParkAndServeTheNextGeneration) {
     errors += each->Heard("error").size();
   }
   EXPECT_LE(errors, 1u)
-      << "who is called off first has lost nobody; its peer may feel it before it "
+      << "the rank that is called off first has lost no peer; its peer may feel it before it "
          "is called off too";
   // With their ranks exchanged.
   Assign(2, {gang[1].get(), gang[0].get()});

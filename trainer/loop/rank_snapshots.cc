@@ -105,7 +105,7 @@ Segment* RankSnapshots::ChooseOwn(const SegmentSpec& plan) {
   return fitting;
 }
 
-// What nobody resumes from serves as well as new memory.
+// A segment that no rank resumes from serves as well as new memory.
 Result<Segment*> RankSnapshots::MakeOwn(const SegmentSpec& plan) {
   if (Segment* const old = ChooseOwn(plan)) {
     if (in_place_) {

@@ -56,7 +56,7 @@ class RankSnapshots {
   Step cut_step() const { return cut_ ? cut_->state.step : -1; }
 
   // Fills the engine's state from the cut. Nothing: there is no cut, or it could not be used, which
-  // refused() tells then; the state is to be loaded from elsewhere, and there is no cut any more.
+  // refused() reports then; the state is to be loaded from elsewhere, and there is no cut any more.
   // Fails with the communicator's errors alone.
   Result<std::optional<TrainCursor>> Restore(FsdpEngine& engine);
   // Whether the engine's arrays hold what an earlier course of training left there.
@@ -68,7 +68,7 @@ class RankSnapshots {
   // The state is loaded: each rank gets ready to keep another one's segment, if this gang does that
   // (`replicas` of each shard), and all learn which segments are in use.
   Status Keep(int replicas);
-  // Null where nobody keeps copies.
+  // Null where no rank keeps copies.
   Buddy* buddy() const { return buddy_.get(); }
 
   // Every rank has sealed a step in its own segment: the older ones go.
@@ -77,7 +77,7 @@ class RankSnapshots {
  private:
   // Collective: own_ where every rank has one, else no_memory_.
   Status AgreeOnOwn(const SegmentSpec& plan);
-  // Of the segments that this rank can read.
+  // Names among the segments that this rank can read.
   std::vector<std::string> NamesInCut() const;
   Segment* ChooseOwn(const SegmentSpec& plan);
   Result<Segment*> MakeOwn(const SegmentSpec& plan);

@@ -1,8 +1,8 @@
 // RunLogs: what a run writes of itself into its output directory, for programs and for plots:
 // metrics.jsonl, eval.jsonl, samples.jsonl (metrics_log.h), and tensorboard/ (event_log.h).
 //
-// Rank 0's. Opened by the trainer's thread; written and closed in that of its LineWriter. Of one
-// entry everything is written that can be; the first failure is returned.
+// Rank 0's. Opened by the trainer's thread; written and closed in that of its LineWriter.
+// Everything of one entry is written that can be; the first failure is returned.
 #pragma once
 
 #include <optional>

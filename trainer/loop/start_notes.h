@@ -1,5 +1,5 @@
 // Settings that the job file may have but that change nothing where this job runs, each as a
-// sentence, so that nobody takes them for the cause of what he sees.
+// sentence, so that no user takes them for the cause of an observation.
 //
 // Pure.
 #pragma once

@@ -3,7 +3,7 @@
 //
 // Tokens are those of the rows, with a label or not; a step's are taken from its labels and the
 // data's mean. The peak is resources.peak_tflops, or that of a GPU that is known by its name; on
-// others, and on CPUs, whose peak nobody states, there is no MFU, only tokens per second.
+// others, and on CPUs, whose peak is not published, there is no MFU, only tokens per second.
 //
 // Rank 0's trainer thread.
 #pragma once
@@ -21,7 +21,8 @@ struct DevicePeak {
   double tflops = 0;   // dense, in the compute type; 0: not known
   std::string source;  // for people
 };
-// `described` is DeviceOps::Describe. Of a known GPU for 16-bit types alone, as its table is.
+// `described` is DeviceOps::Describe. The peak of a known GPU is for 16-bit types alone, as its
+// table is.
 DevicePeak FindPeak(const JobSpec& spec, const std::string& described);
 
 class Throughput {
@@ -32,7 +33,7 @@ class Throughput {
 
   // The model's operations for so many labels.
   double Flops(std::int64_t labels) const;
-  // Of a step with so many labels over all ranks; 0: not known.
+  // The utilization in a step with so many labels over all ranks; 0: not known.
   double Utilization(std::int64_t labels, double seconds) const;
   // The step counts for Summary.
   void Add(std::int64_t labels, double seconds);

@@ -60,7 +60,7 @@ class ProcessInputs {
       : spec_(spec), events_(std::move(events)) {}
 
   // Reads them unless that was done and the rows are still there. `meet` is called often, while
-  // this process reads and while it waits for another one that does; empty: nobody asks.
+  // this process reads and while it waits for another one that does; may be empty.
   std::optional<Failure> Load(const std::function<void()>& meet = {});
   // Precondition: loaded.
   const TrainInputs& operator*() const { return *inputs_; }

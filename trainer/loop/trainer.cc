@@ -16,7 +16,7 @@
 namespace muster {
 namespace {
 
-// Of the last checkpoint's file, which does not grow meanwhile.
+// Limit for the last checkpoint's file, which does not grow meanwhile.
 constexpr Duration kDrainTimeout = std::chrono::minutes(10);
 constexpr Duration kRoomRetry =
     std::chrono::seconds(2);  // of an export that a full disk keeps back
@@ -44,7 +44,7 @@ Trainer::Trainer(RankEnv env, int step_ranks, TrainerParts parts)
 std::optional<Failure> Trainer::Run() {
   std::optional<Failure> failure = RunStages();
   if (failure) CountCollectiveError(*failure);
-  // Of a generation that is over recovery waits for.
+  // Recovery waits for the log of a generation that is over.
   FinishLog(kLineTimeout);
   parts_.lines.Await(Deadline::After(kLineTimeout));
   return failure;
@@ -106,7 +106,7 @@ void Trainer::Print(std::string text) {
   });
 }
 
-// Without peers no collective would tell.
+// Without peers no collective would report it.
 std::optional<Failure> Trainer::CheckCalledOff() const {
   const Status called_off = parts_.supervisor.CalledOff(env_.generation);
   if (called_off.ok()) return std::nullopt;
@@ -145,7 +145,7 @@ std::optional<Failure> Trainer::RunSteps() {
     }
     profiler_.BeginStep(number);
     if (auto failure = RunStep()) return failure;
-    // A checkpoint tells of its step's evaluation, which is no part of the step.
+    // A checkpoint has the result of its step's evaluation, which is no part of the step.
     const bool evaluates = EvaluationIsDue();
     if (!evaluates) {
       if (auto failure = SaveIfDue()) return failure;

@@ -62,8 +62,8 @@ struct TrainerParts {
   Communicator& communicator;  // not formed yet
   DeviceOps& ops;
   std::shared_ptr<ShardSaver> saver;
-  RetainedSegments* segments = nullptr;  // null: nobody holds snapshots, so none are taken
-  RetainedWeights* frozen = nullptr;     // null: nobody holds frozen weights
+  RetainedSegments* segments = nullptr;  // null: no guardian holds snapshots, so none are taken
+  RetainedWeights* frozen = nullptr;     // null: no guardian holds frozen weights
   Supervisor& supervisor;
   ProgressReporter& progress;
   RankFaults& faults;
@@ -71,7 +71,7 @@ struct TrainerParts {
   std::FILE* out;       // rank 0's lines for people
   LineWriter& lines;    // of the log; rank 0
   bool exports = true;  // the trained model, at the end
-  // On every rank, after each step; empty: nobody asks.
+  // Called on every rank, after each step; may be empty.
   std::function<void(const StepMetrics&)> on_step;
   // Ranks that read their inputs meet so often (LongWork).
   Duration meet_every = std::chrono::minutes(2);

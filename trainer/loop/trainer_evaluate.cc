@@ -105,7 +105,7 @@ void Trainer::NoteEarlyEnd() {
 // It waits for the checkpoint before, so that it is never left out.
 std::optional<Failure> Trainer::SaveBest() {
   if (!train().keeps_best() || cursor_.step == 0) return std::nullopt;
-  // One of this step that is there already does not tell of its evaluation.
+  // One of this step that is there already does not have its evaluation.
   saved_step_ = -1;
   if (Done()) return std::nullopt;  // SaveLast's
   // A failure of the one before has been reported.
@@ -179,7 +179,7 @@ Result<std::vector<CheckpointManifest>> Trainer::KnownManifests() const {
 // Rank 0's half of ForgetLostBest.
 void Trainer::CountWrittenBest(EvalHistory* history) {
   const Result<std::vector<CheckpointManifest>> known = KnownManifests();
-  if (!known.ok()) return;  // nobody can say that it is lost
+  if (!known.ok()) return;  // it is not known to be lost
   const bool there = std::any_of(known->begin(), known->end(), [&](const auto& each) {
     return each.step == history->best_step && each.eval_loss.has_value();
   });

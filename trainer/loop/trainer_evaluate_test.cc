@@ -49,7 +49,7 @@ class EvaluationTest : public TrainerTest {
     for (const Json& line : Lines(output + "/eval.jsonl")) steps.push_back(line["step"]);
     return steps;
   }
-  // Of the committed checkpoints, in the order of a resume.
+  // The manifests of the committed checkpoints, in the order of a resume.
   std::vector<CheckpointManifest> Committed(const std::string& output) const {
     return FindManifests(dir_ + "/" + output + "/checkpoints")->manifests;
   }

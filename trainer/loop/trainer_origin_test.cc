@@ -121,7 +121,7 @@ TEST_F(OriginTest, ARankWithoutTheFilesComparesWhatAnotherHasFound) {
 TEST(CheckOrigin, TakesWhatTellsNothing) {
   EXPECT_TRUE(CheckOrigin(std::nullopt, Origin()).ok()) << "a version before";
   EXPECT_TRUE(CheckOrigin(std::nullopt, std::nullopt).ok());
-  EXPECT_TRUE(CheckOrigin(Origin(""), Origin("xxh3:2")).ok()) << "nobody had the files";
+  EXPECT_TRUE(CheckOrigin(Origin(""), Origin("xxh3:2")).ok()) << "no rank had the files";
   EXPECT_TRUE(CheckOrigin(Origin(), Origin()).ok());
   EXPECT_FALSE(CheckOrigin(Origin(), Origin("xxh3:2")).ok());
   EXPECT_FALSE(CheckOrigin(Origin(), Origin("xxh3:1", 9)).ok());

@@ -23,8 +23,7 @@ namespace {
 // For all ranks to come up; the supervisor gives up on a launch much earlier.
 constexpr Duration kFormTimeout = std::chrono::minutes(5);
 
-// A disk that is not mounted, or damage: not what anybody wants a training of weeks to begin anew
-// for.
+// A disk that is not mounted, or damage: no reason for a training of weeks to begin anew.
 Status NoneUsable(const LoadOutcome& outcome) {
   const std::size_t count = outcome.rejected.size() + outcome.missing.size();
   if (count == 0) return OkStatus();
@@ -220,7 +219,7 @@ std::optional<Failure> Trainer::LoadState() {
   return std::nullopt;
 }
 
-// Of a rank's own reasons and one that it has from others its own says more.
+// A rank's own reason says more than one that it has from others.
 Status Trainer::WithOwnReason(const Status& loaded) const {
   const Result<SafetensorsModel>& weights = inputs().weights;
   return loaded.code() == StatusCode::kNotFound && !weights.ok() ? weights.status() : loaded;

@@ -24,7 +24,7 @@ struct OwnCpu {
   const std::unique_ptr<DeviceOps> cpu = MakeCpuOps();
 };
 
-// A device apart from the host; tells at its end how many copies it made.
+// A device apart from the host; reports at its end how many copies it made.
 class DeviceApart final : private OwnCpu, public LateCopies {
  public:
   explicit DeviceApart(std::atomic<int>& copies) : LateCopies(*cpu), copies_(copies) {}
@@ -216,8 +216,8 @@ TEST_F(TrainerTest, RanksWithDifferentRowsAreToldSo) {
       << results[1].failure->status.message();
 }
 
-// Rank 1 waits for an entry of the token cache that somebody has in hand, longer than a collective
-// may take; rank 0 has its rows.
+// Rank 1 waits for an entry of the token cache that another process has in hand, longer than a
+// collective may take; rank 0 has its rows.
 TEST_F(TrainerTest, ARankWhoseRowsTakeLongerThanACollectiveMayIsWaitedFor) {
   JobSpec ready = Spec("out");
   ready.train->data.cache = "none";
@@ -241,7 +241,7 @@ TEST_F(TrainerTest, ARankWhoseRowsTakeLongerThanACollectiveMayIsWaitedFor) {
   }
 }
 
-// It was told as bad input, which ends a job for good.
+// It was reported as bad input, which ends a job for good.
 TEST_F(TrainerTest, RowsWhoseCacheIsDamagedAreReadAnewByTheNextAttempt) {
   const JobSpec spec = Spec("out");
   ProcessInputs inputs(spec);

@@ -153,7 +153,7 @@ TEST_F(VocabGrowthTest, AResumedRunOfAGrownModelEndsInTheSameBits) {
                         std::filesystem::copy_options::recursive);
   const std::vector<RankResult> again = Run(Grown("again"));
   ExpectWell(again);
-  // Rank 0 also tells which tokens are new.
+  // Rank 0 also reports which tokens are new.
   EXPECT_EQ(again[1].messages[1]["step"], 3);
   EXPECT_EQ(*ReadFile(dir_ + "/again/model/model.safetensors"),
             *ReadFile(dir_ + "/whole/model/model.safetensors"));

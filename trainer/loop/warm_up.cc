@@ -35,7 +35,7 @@ void WarmUp(const JobSpec& spec, const TrainInputs& inputs) {
                      inputs.pad_id);
   const Result<MicroBatch> batch = loader.Get(0, 0);
   if (!batch.ok()) return;
-  // What goes wrong here goes wrong again where it matters, and is told there.
+  // What goes wrong here goes wrong again where it matters, and is reported there.
   if (!(*engine)->ForwardBackward(*batch, 1, /*last=*/true).ok()) return;
   if ((*engine)->FinishGradients().ok()) (*engine)->OptimizerStep(1, 0);
 }

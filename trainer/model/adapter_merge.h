@@ -34,7 +34,7 @@ class AdapterMerge {
     std::vector<float> a;  // [r, in]
     std::vector<float> b;  // [out, r]
   };
-  // Of a tensor; more than one row are whole rows.
+  // A part of a tensor; more than one row are whole rows.
   struct Part {
     std::int64_t row = 0;
     std::int64_t rows = 0;

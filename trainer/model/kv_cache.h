@@ -17,7 +17,7 @@
 
 namespace muster {
 
-// Of one block.
+// The keys and values of one block.
 class BlockCache {
  public:
   explicit BlockCache(std::optional<std::int64_t> window = {}) : window_(window) {}

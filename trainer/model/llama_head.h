@@ -62,7 +62,7 @@ class LlamaHead {
   std::int64_t BytesFor(std::int64_t tokens, std::int64_t hidden, std::int64_t vocabulary) const;
 
  private:
-  // Of the shape of a batch and the vocabulary.
+  // Their shapes follow from the batch and the vocabulary.
   struct Buffers {
     at::Tensor sum;              // [N, H] of the labelled rows, as the next two
     at::Tensor normed;           // [N, H]

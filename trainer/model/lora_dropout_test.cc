@@ -210,7 +210,7 @@ TEST_F(LoraDropoutBlocks, LevelsGiveTheSameBits) {
   }
 }
 
-// What a plan tells of it.
+// The figures of a plan.
 TEST_F(LoraDropoutBlocks, MemoryForWhatIsDroppedIsMeasured) {
   const auto bytes = [this](const BlockLora& lora) {
     LlamaBlocks blocks(config_, *ops_, at::kDouble, ActivationCheckpointing::kNone, lora);

@@ -13,8 +13,8 @@ struct LabelScores {
   at::Tensor is_best;    // [N] bool: no token is more likely
 };
 
-// Of each label: hidden [N, H] after the final norm, weight [V, H], labels [N] int64. Logits of a
-// bounded number of positions are there at a time.
+// Scores each label: hidden [N, H] after the final norm, weight [V, H], labels [N] int64. Logits of
+// a bounded number of positions are there at a time.
 LabelScores ScoreLabels(const at::Tensor& hidden, const at::Tensor& weight,
                         const at::Tensor& labels);
 

@@ -67,7 +67,7 @@ bool Lists(std::span<const std::string_view> words, std::string_view word) {
 }
 
 // What would change the numbers and is not acted on. PEFT's LoraConfig gets further keys with every
-// version; those that nobody here knows are refused where they say anything.
+// version; those that are unknown here are refused where they say anything.
 Status RefuseOtherKinds(const Json& config, const std::string& path) {
   if (config.value("peft_type", "LORA") != "LORA") {
     return Unimplemented(path + ": peft_type " + config["peft_type"].dump() +

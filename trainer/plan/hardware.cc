@@ -10,7 +10,7 @@ namespace {
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr double kGB = 1e9;
 
-// `told` are parts of the name that the device tells of itself, all of which it must contain.
+// `told` are parts of the name that the device reports, all of which it must contain.
 struct Device {
   std::string_view name;
   std::array<std::string_view, 2> told;
@@ -37,7 +37,7 @@ constexpr Device kDevices[] = {
     {"RTX-3090", {"RTX 3090", ""}, 23.5, 71, 0.70, 936, 22, 22, "NVIDIA Ampere whitepaper"},
 };
 
-// Of a node of GPUs where nothing is said: one network card of 400 Gb/s.
+// The default for a node of GPUs: one network card of 400 Gb/s.
 constexpr double kNetwork = 45 * kGB;
 
 std::string Lower(std::string_view text) {

@@ -2,7 +2,7 @@
 //
 // Sizes are bytes, rates are per second and per direction. Peaks are the vendors' dense bf16
 // figures without sparsity; the share that training reaches of them is of published runs, and
-// rough: it is there to tell hours from days.
+// rough: it is there to distinguish hours from days.
 //
 // Plain values; pure functions; any thread.
 #pragma once
@@ -33,7 +33,7 @@ struct Hardware {
 std::vector<std::string> KnownDevices();
 // By name, regardless of case. Nothing where it is not known.
 std::optional<Hardware> FindHardware(std::string_view name);
-// By the name that a CUDA device tells of itself ("NVIDIA H100 80GB HBM3").
+// By the name that a CUDA device reports ("NVIDIA H100 80GB HBM3").
 std::optional<Hardware> FindByDeviceName(std::string_view name);
 
 }  // namespace muster

@@ -14,16 +14,18 @@ namespace muster {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
-// Of a process on a CPU before its first array (libraries, their tables, threads' stacks), and what
-// matrix libraries keep of kernels for 16-bit types. Measured on x86-64 with LibTorch 2.11.
+// Memory of a process on a CPU before its first array (libraries, their tables, threads' stacks),
+// and what matrix libraries keep of kernels for 16-bit types. Measured on x86-64 with
+// LibTorch 2.11.
 constexpr std::int64_t kHostRuntime = 129 * kMiB;
 constexpr std::int64_t kHalfKernels = 9 * kMiB;
 // And for the narrow products of adapters, measured at ranks 8 and 64: what 16-bit types take,
 // and others.
 constexpr std::int64_t kHalfAdapterKernels = 24 * kMiB;
 constexpr std::int64_t kAdapterKernels = 13 * kMiB;
-// Of a rank on a GPU. Not measured, there was none: CUDA's context and kernels, NCCL's buffers for
-// its two communicators with our scratch, and what the allocator cannot use of activations.
+// Memory of a rank on a GPU. Not measured, there was none: CUDA's context and kernels, NCCL's
+// buffers for its two communicators with our scratch, and what the allocator cannot use of
+// activations.
 constexpr std::int64_t kGpuRuntime = 700 * kMiB;
 constexpr std::int64_t kNcclBuffers = 1000 * kMiB;
 constexpr std::int64_t kGpuHostRuntime = 2500 * kMiB;

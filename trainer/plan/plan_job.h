@@ -32,7 +32,7 @@ struct PlanJob {
   std::int64_t row_length() const;
 };
 
-// Of one unit, frozen.
+// One unit, frozen.
 struct FrozenUnit {
   std::int64_t bytes = 0;        // of all ranks' shards together
   std::int64_t shard_bytes = 0;  // of one rank's

@@ -8,8 +8,8 @@
 namespace muster {
 namespace {
 
-// Of a host that updates offloaded state, and of a CPU that trains: what a socket of servers reads
-// and writes, shared by the ranks of a node.
+// The rate of a host that updates offloaded state, and of a CPU that trains: what a socket of
+// servers reads and writes, shared by the ranks of a node.
 constexpr double kHostMemoryRate = 100e9;
 // What making 4-bit weights whole costs of a step (two to three in a hundred).
 constexpr double kDequantising = 1.03;
@@ -53,14 +53,14 @@ double StepPlanner::WholeElements() const {
   return elements;
 }
 
-// Of each block, as a mean: the last two of a pass are still there for the next one.
+// Gathers of each block, as a mean: the last two of a pass are still there for the next one.
 double StepPlanner::BlockGathers(std::size_t blocks) const {
   if (keeps_gathered() || blocks <= 2) return 1;
   const auto all = static_cast<double>(blocks);
   return (all + (all - 2) * (2.0 * micro_batches() - 1)) / all;
 }
 
-// Of a step: what would reach a rank if it had nothing of its own.
+// Bytes of a step: what would reach a rank if it had nothing of its own.
 double StepPlanner::GatheredBytes() const {
   if (!sharded() && !job_.train.fsdp.cpu_offload) return 0;
   const double element = Size(layout_.precision.compute);

@@ -8,7 +8,7 @@
 //
 // The content is a hash of the layout, the form, the model's files and, but for an array of all
 // ranks, of whose shard it is: equal contents are equal bytes. It is written after all ranks of the
-// shard group have filled their parts, so that nobody finds half.
+// shard group have filled their parts, so that no rank finds half.
 //
 // Owned by FrozenWeights; the trainer's thread.
 #pragma once

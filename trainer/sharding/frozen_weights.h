@@ -39,7 +39,7 @@ struct FrozenOptions {
   bool reshard_after_forward = true;
   bool in_host_memory = false;          // the shards wait there (cpu_offload)
   RetainedWeights* retained = nullptr;  // outlives the object; null: the weights end with it
-  std::uint64_t source = 0;             // tells the model's files from others; equal on all ranks
+  std::uint64_t source = 0;  // distinguishes the model's files from others; equal on all ranks
 };
 
 class FrozenWeights {

@@ -67,20 +67,20 @@ struct FsdpOptions {
   AdamWOptions adamw;
   double grad_clip = 1.0;  // global L2 norm; 0: none
   std::uint64_t seed = 0;  // of the masks of dropout
-  // Where frozen weights outlive the engine; null: they do not. And what tells the model's files
-  // from others, equal on all ranks.
+  // Where frozen weights outlive the engine; null: they do not. And what distinguishes the
+  // model's files from others, equal on all ranks.
   RetainedWeights* retained_weights = nullptr;
   std::uint64_t frozen_source = 0;
-  // Called as a micro-batch moves on; cheap. Empty: nobody asks.
+  // Called as a micro-batch moves on; cheap. May be empty.
   std::function<void(TrainPhase)> on_phase;
-  Tracer* tracer = nullptr;  // outlives the engine; null: nobody traces
+  Tracer* tracer = nullptr;  // outlives the engine; null: no tracing
   // Made for this rank's PlanSegment (state_plan.h); outlives the engine. Its newest slot is the
   // state to begin with, where the state lies in it (ShardState::in_segment). Null: no snapshots.
   Segment* segment = nullptr;
   std::int64_t snapshot_every = 1;  // steps
 };
 
-// Of one step, equal on all ranks.
+// Numbers of one step, equal on all ranks.
 struct StepNumbers {
   double loss = 0;       // mean over the label tokens of all ranks and micro-batches
   double grad_norm = 0;  // before clipping, loss scale taken off
@@ -132,7 +132,7 @@ class FsdpEngine {
                                                     FsdpOptions options);
   virtual ~FsdpEngine() = default;
 
-  // Of the trained tensors.
+  // The layout of the trained tensors.
   virtual const FlatLayout& layout() const = 0;
   // The arrays to load a model or a checkpoint into; call WeightsLoaded afterwards.
   virtual const ShardState& state() const = 0;
@@ -187,7 +187,7 @@ class FsdpEngine {
   virtual Status ReplaceState() = 0;
   // The newest step that is sealed; -1: none.
   virtual Step SealedStep() const = 0;
-  // Who gets a copy of what is sealed from here on; outlives the engine. Null: nobody.
+  // The receiver of copies of what is sealed from here on; outlives the engine. Null: none.
   virtual void SetBuddy(Buddy* buddy) = 0;
 
   // Where this rank has a number that is not finite; for a step that is known to have one, after

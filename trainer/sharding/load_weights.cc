@@ -89,7 +89,7 @@ class SharedLoad {
   }
 
  private:
-  // A reader that fails goes on sending, so that nobody waits for it.
+  // A reader that fails goes on sending, so that no rank waits for it.
   Status Share(const FlatTensor& tensor) {
     const std::string& name = tensor.spec.name;
     if (model_ != nullptr && read_.ok()) read_ = CheckShape(*model_, name, tensor.spec.shape);

@@ -24,13 +24,13 @@ void PutElements(const ShardArray& array, std::int64_t at, const float* values, 
 
 // Fills the intervals of `arrays` (ShardState::WeightArrays) from `model`. kNotFound,
 // kFailedPrecondition (another shape) and what SafetensorsModel gives, with the tensor's name.
-// `on_read`: after each piece of 4 MiB; empty: nobody asks.
+// `on_read`: called after each piece of 4 MiB; may be empty.
 Status LoadIntervals(const SafetensorsModel& model, const std::vector<ShardArray>& arrays,
                      const ArrayMemory& memory = {}, const std::function<void()>& on_read = {});
 
 // Collective over `group`. Where every rank could open the files, each reads its own intervals.
 // Otherwise the first that could (`model` is not null) reads every tensor of `layout` once, piece
-// by piece, and all keep what is theirs. kNotFound on every rank where nobody could; kUnavailable
+// by piece, and all keep what is theirs. kNotFound on every rank where none could; kUnavailable
 // on the others when the reading rank failed, whose own status says why.
 Status LoadIntervalsTogether(const SafetensorsModel* model, const FlatLayout& layout,
                              const std::vector<ShardArray>& arrays, Communicator& group,

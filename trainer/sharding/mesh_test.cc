@@ -89,7 +89,7 @@ TEST(Mesh, NodesOfUnequalSizeAreRefused) {
   EXPECT_NE(shape.status().message().find("same number of ranks"), std::string::npos);
 }
 
-// Each of the two sizes divides the gang, so that no rank alone could tell.
+// Each of the two sizes divides the gang, so that no rank alone could find it.
 TEST(Mesh, NodesOfUnequalSizeAreRefusedOnEveryRank) {
   constexpr int kRanksPerNode[kRanks] = {1, 1, 1, 3, 3, 3};
   OnEveryRank([&](int rank, Communicator& world) {

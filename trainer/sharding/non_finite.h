@@ -14,11 +14,11 @@ namespace muster {
 
 enum class ShardArrays { kWeights, kGradients };
 
-// Of a rank's shards the first tensor, in the order of the model, or "".
+// The first tensor of a rank's shards, in the order of the model, or "".
 std::string NonFiniteTensor(const FlatLayout& layout, const ShardState& state, int shard_rank,
                             ShardArrays arrays, DeviceOps& ops);
 
-// Of a whole unit's array, laid out as the unit.
+// The same for a whole unit's array, laid out as the unit.
 std::string NonFiniteTensor(const FlatUnit& unit, const void* flat, ElementType type,
                             DeviceOps& ops);
 

@@ -29,7 +29,7 @@ class RetainedWeights {
     at::Tensor bytes;
     std::vector<float> offsets;  // of packed matrices, in their order
   };
-  // What the guardian has to be told.
+  // What has to be reported to the guardian.
   struct News {
     std::vector<std::pair<std::string, int>> held;  // name, descriptor of the retained memory
     std::vector<std::string> dropped;
@@ -50,11 +50,11 @@ class RetainedWeights {
   Status Keep(std::uint64_t content, int file, bool tell);
   // Lets all other memory of the device go.
   void KeepOnlyDevice(std::uint64_t content);
-  // Lets all other files go; `contents` are those that any rank uses, for the guardian hands
-  // everybody those of the whole node.
+  // Lets all other files go; `contents` are those that any rank uses, because the guardian
+  // hands every rank those of the whole node.
   void KeepOnlyFiles(const std::vector<std::uint64_t>& contents);
 
-  // Of the files.
+  // The names of the files.
   std::vector<std::string> names() const;
   // Since the last call.
   News TakeNews();

@@ -32,7 +32,7 @@ class StateSnapshots {
   StateSnapshots(const StateSnapshots&) = delete;
   StateSnapshots& operator=(const StateSnapshots&) = delete;
 
-  // Null: nobody keeps a copy of this segment.
+  // Null: no rank keeps a copy of this segment.
   void SetBuddy(Buddy* buddy) { buddy_ = buddy; }
 
   // The optimizer has written to the state since the last Take.

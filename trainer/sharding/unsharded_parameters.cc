@@ -134,7 +134,7 @@ Status UnshardedParameters::Wait(int unit) {
 
 void UnshardedParameters::Invalidate() {
   for (Slot& slot : slots_) {
-    // Of a step that failed; no step that ends well leaves one.
+    // A gather of a step that failed; no step that ends well leaves one.
     if (slot.gather != nullptr) (void)slot.gather->Wait();
     slot.gather.reset();
     if (slot.copy != nullptr) std::exchange(slot.copy, nullptr)->WaitOnHost();

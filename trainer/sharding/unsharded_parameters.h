@@ -43,11 +43,11 @@ struct GatherOptions {
   bool reshard_after_forward = true;  // false: resident
   // The shards lie in host memory and are sent to the device when they are gathered.
   bool from_host = false;
-  // Of an array that all ranks share: bytes behind the units, and the file of rank 0 that it is
+  // For an array that all ranks share: bytes behind the units, and the file of rank 0 that it is
   // made from (SharedRegion); -1: a new one.
   std::size_t bytes_behind = 0;
   int kept_file = -1;
-  // Memory of a resident array that nobody shares and that has the shards in it; empty: new.
+  // Memory of a resident array that is not shared and that has the shards in it; empty: new.
   std::function<Result<at::Tensor>(std::size_t bytes)> allocate = {};
 };
 

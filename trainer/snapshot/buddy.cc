@@ -22,7 +22,7 @@ namespace {
 
 constexpr Duration kSplitTimeout = std::chrono::minutes(5);
 
-// What a rank tells the next one of its segment.
+// What a rank sends to the next one about its segment.
 struct Introduction {
   std::array<char, 96> host;  // boot id, pid namespace, user; empty: not known
   std::int64_t pid;
@@ -77,7 +77,7 @@ std::vector<int> RingOfNodes(const BuddyOptions& options, int world_size) {
   return nodes;
 }
 
-// Of 62 bits, so that it has a negative.
+// A digest of 62 bits, so that it has a negative.
 std::int64_t Digest(const std::vector<int>& ring) {
   std::uint64_t digest = ring.size();
   for (const int node : ring) digest = digest * 0x9e3779b97f4a7c15u + static_cast<unsigned>(node);
@@ -160,7 +160,7 @@ Status Buddy::KeepCopy(const BuddyOptions& options, std::vector<std::unique_ptr<
   return OkStatus();
 }
 
-// Of the segment of the rank before this one.
+// The spec of the segment of the rank before this one.
 Result<SegmentSpec> Buddy::ReceiveSpec() {
   const SegmentSpec& own = own_->spec();
   const std::string said = ShardHeaderToJson({.rank = own.shard_index,

@@ -7,7 +7,7 @@
 // ring, which travels under the next step and must have arrived before its last collective
 // (sealing rule). MUSTER_SHM_DISABLE=1 forces the copy.
 //
-// Owned by the trainer; outlives the engine that was told of it (FsdpEngine::SetBuddy), and does
+// Owned by the trainer; outlives the engine that it was given to (FsdpEngine::SetBuddy), and does
 // not outlive the world and the own segment. The trainer's thread; Create and the copies are
 // collective. It belongs to one forming of the communicator; abort that one before the destructor,
 // which waits for a copy under way, where a peer may be lost.
@@ -33,7 +33,7 @@ struct BuddyOptions {
   // The forming, and the state that it goes on from; nothing: from a checkpoint or the start.
   Generation generation = 0;
   std::optional<StateId> from;
-  // Of the segment for copies, if one must be made.
+  // The name of the segment for copies, if one must be made.
   std::string name;
   // Copy even where a descriptor would do.
   bool force_copy = false;

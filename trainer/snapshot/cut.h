@@ -1,7 +1,7 @@
 // The cut: the newest state that the ranks of a gang hold whole among them.
 //
-// Every rank says which labels it can read, all compute the same choice from the union. So nobody
-// outside the gang needs to know what lies where (ADR 10).
+// Every rank says which labels it can read, all compute the same choice from the union. So no
+// process outside the gang needs to know what lies where (ADR 10).
 //
 // ChooseCut is pure. AgreeOnCut is collective, on the trainer's thread.
 #pragma once
@@ -33,7 +33,7 @@ struct Cut {
 // What this segment offers: each label, for each lineage that it belongs to.
 std::vector<ShardClaim> ClaimsOf(const Segment& segment);
 
-// Of the states with every shard that of the highest lineage, and of these the highest step.
+// The state with every shard and the highest lineage, and among these the highest step.
 // `claims` by rank. Nothing when no state is whole.
 std::optional<Cut> ChooseCut(const std::vector<std::vector<ShardClaim>>& claims);
 

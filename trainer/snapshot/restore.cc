@@ -39,10 +39,10 @@ class Restorer {
 
  private:
   int shard_count() const { return cut_.state.shard_count; }
+  // A shard that this rank provides or could provide.
   HeldShard Held(int shard) const { return FindShard(segments_, cut_.state, shard); }
-  // Of a shard that this rank provides or could.
   bool incomplete() const { return !options_.in_place && !filler_.complete(); }
-  // This rank goes on taking part, so that nobody waits for it.
+  // This rank goes on taking part, so that no other rank waits for it.
   void Fail(Status status) {
     if (status_.ok()) status_ = std::move(status);
   }
@@ -87,8 +87,8 @@ class Restorer {
     }
   }
 
-  // Shards that somebody cannot read are looked at by all who are still incomplete, and those that
-  // somebody wants are sent.
+  // All ranks that are still incomplete look at the shards that some rank cannot read, and those
+  // that some rank wants are sent.
   Status ShareMissing() {
     std::vector<std::int64_t> lacking(static_cast<std::size_t>(shard_count()));
     for (int shard = 0; shard < shard_count(); ++shard) {

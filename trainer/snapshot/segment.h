@@ -13,11 +13,11 @@
 // child, and labels up to s belong to both, so that shards of ranks that were replaced and of ranks
 // that were not still make one state.
 //
-// Owned by whoever mapped it; unmapped with the object, while the memory stays as long as anybody
-// holds a descriptor or a mapping. One thread labels, the trainer's; slots without a label are
-// written by whom they are handed to. Readers in other processes read when the writer is gone or
-// has said that it waits. Errors: kResourceExhausted when there is no memory, kDataLoss for a
-// segment that is damaged or none.
+// Owned by the code that mapped it; unmapped with the object, while the memory stays as long as a
+// process holds a descriptor or a mapping. One thread labels, the trainer's; slots without a label
+// are written by the code that they are handed to. Readers in other processes read when the writer
+// is gone or has said that it waits. Errors: kResourceExhausted when there is no memory, kDataLoss
+// for a segment that is damaged or none.
 #pragma once
 
 #include <atomic>

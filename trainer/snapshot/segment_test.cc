@@ -137,8 +137,8 @@ TEST(Segment, CannotBeCutOff) {
   EXPECT_NE(::ftruncate(segment->fd(), 0), 0);
 }
 
-// Of every byte of header and directory: a segment in which it is another one is read as what it
-// was, or refused; never is there a crash.
+// For every byte of header and directory: a segment in which it is another one is read as what it
+// was, or refused; it never crashes.
 TEST(Segment, AnyDamagedByteOfTheHeaderIsAnErrorAtWorst) {
   const auto segment = MakeSegment(0, 2, 3);
   TrainTo(*segment, 4);

@@ -35,7 +35,7 @@ Status ShardFiller::ForOverlaps(
     const ShardArray& source, std::int64_t first, std::int64_t count,
     const std::function<Status(const TensorInterval&, const Overlap&)>& take) const {
   for (const TensorInterval& from : source.intervals) {
-    // Of the interval, in elements of the tensor.
+    // The part of the interval, in elements of the tensor.
     const std::int64_t skipped = std::max<std::int64_t>(0, first - from.array_offset);
     const std::int64_t begin = from.begin + skipped;
     const std::int64_t end = from.begin + std::min(from.count, first + count - from.array_offset);

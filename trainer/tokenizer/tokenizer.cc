@@ -39,7 +39,7 @@ struct Tokenizer::Impl {
     by_id.resize(static_cast<std::size_t>(max_id + 1));
     for (const auto& [token, id] : parts.bpe.vocab())
       by_id[static_cast<std::size_t>(id)] = {token, true, false, false};
-    // Of two that are the same text once normalized, a special one counts.
+    // Where two are the same text once normalized, a special one counts.
     for (const bool special : {true, false})
       for (const AddedToken& token : parts.added_tokens)
         if (token.special == special) AddToken(token);

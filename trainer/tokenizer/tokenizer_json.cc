@@ -160,7 +160,7 @@ Status CheckTogether(const TokenizerParts& parts) {
   return OkStatus();
 }
 
-// What `parse` gives; where it throws, that is told of this part of the file.
+// What `parse` gives; where it throws, the error names this part of the file.
 template <typename Parse>
 auto InPart(const char* part, const Parse& parse) -> decltype(parse()) {
   try {

@@ -11,7 +11,7 @@ namespace muster {
 
 struct Utf8Char {
   char32_t code_point = 0xfffd;
-  // Bytes taken. Of an invalid sequence its longest prefix that could have begun a valid one, at
+  // Bytes taken. For an invalid sequence its longest prefix that could have begun a valid one, at
   // least one byte: the same count of replacement characters as Rust and the web standards give.
   int length = 1;
   bool valid = false;

@@ -1,6 +1,6 @@
 // WireReader: the fields of a message in the wire format of Protocol Buffers.
 //
-// Of the format only what the reader of SentencePiece models needs: no groups, no schema. The
+// It knows only what the reader of SentencePiece models needs: no groups, no schema. The
 // message is not copied and outlives the reader. Reading past the end, however long a field says it
 // is, is an error and not done.
 //

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t kContext = 1024;  // tokens that the memory of keys and values is told for
+constexpr std::int64_t kContext = 1024;  // tokens that the memory of keys and values is given for
 
 Json TensorList(const SafetensorsModel& model) {
   Json tensors = Json::array();

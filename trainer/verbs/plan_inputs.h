@@ -14,15 +14,15 @@
 
 namespace muster {
 
-// The job file with --set and what another launcher's configuration says; what becomes of the
-// latter's keys is told by rank 0 on standard error. kInvalidArgument without a train block.
+// The job file with --set and what another launcher's configuration says; rank 0 reports on
+// standard error what becomes of the latter's keys. kInvalidArgument without a train block.
 Result<JobSpec> ReadTrainJob(const TrainOptions& options);
 
 // `path` below the job's working directory, which is relative to the job file.
 std::filesystem::path Below(const JobSpec& spec, const std::string& job_file,
                             const std::string& path);
 
-// Of a model directory, of a config.json alone, or of a Hub id where no such file is. `named` is
+// Reads a model directory, a config.json alone, or a Hub id where no such file is. `named` is
 // the job's, or given instead of it and then relative to here.
 Result<ModelConfig> ReadShape(const std::filesystem::path& model, const std::string& named);
 

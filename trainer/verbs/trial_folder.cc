@@ -52,7 +52,7 @@ fs::path TrialFolder::LossesOf(int rank) const {
   return path_ / ("losses-" + std::to_string(rank));
 }
 
-// A file system without locks refuses with another error, and there nobody is kept out.
+// A file system without locks refuses with another error, and there no process is kept out.
 Status TrialFolder::Lock() {
   const std::string file = (path_ / kLock).string();
   lock_.reset(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));

@@ -183,7 +183,7 @@ Status Score(const ScoreOptions& options) {
       "the mean loss is not finite: the model has weights that are not, or whose products are not "
       "in "
       "--dtype " +
-      options.type + "; float32 tells which");
+      options.type + "; float32 shows which");
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ struct Trial {
 };
 
 // One run of the job in this process. The second one must not meet a store of the first, so each
-// has a port of its own, or where somebody else serves the store a generation of its own.
+// has a port of its own, or where another process serves the store a generation of its own.
 Trial Run(const JobSpec& spec, int number) {
   Trial trial;
   Result<RankEnv> env = ReadRankEnv(std::getenv);

@@ -35,7 +35,7 @@ Result<std::unique_ptr<ProgressWriter>> MakePage(const RankEnv& env) {
   return env.progress_fd >= 0 ? ProgressWriter::Map(env.progress_fd) : ProgressWriter::Private();
 }
 
-// Null without a guardian, for then nobody reads them.
+// Null without a guardian, because then no process reads them.
 Result<std::unique_ptr<FiguresWriter>> MapFigures(const RankEnv& env) {
   if (env.progress_fd < 0) return std::unique_ptr<FiguresWriter>();
   return FiguresWriter::Map(env.progress_fd);

@@ -17,7 +17,7 @@ class Error : public std::exception {
 
   const char* what() const noexcept override { return message_.c_str(); }
   const std::string& message() const { return message_; }
-  // Of the template, from 1; 0: not known where it was thrown.
+  // The line of the template, from 1; 0: not known where it was thrown.
   int line() const { return line_; }
   // The innermost place that knows its line says it.
   void AddLine(int line) {

@@ -1,6 +1,6 @@
 // Text: a string of a template, with a mark for every byte of it.
 //
-// Marks travel with the bytes through every operation, so that the finished text still tells which
+// Marks travel with the bytes through every operation, so that the finished text still shows which
 // of it came out of the conversation (and must not be read as markup), and which of it stands
 // within {% generation %}.
 //

@@ -122,9 +122,9 @@ class Value {
   Namespace& space() const { return *std::get<std::shared_ptr<Namespace>>(data_); }
   const Loop& loop() const { return *std::get<std::shared_ptr<const Loop>>(data_); }
   const Function& function() const { return *std::get<std::shared_ptr<const Function>>(data_); }
-  // Of an integer, or of a boolean as Python counts them.
+  // The value of an integer, or of a boolean as Python counts them.
   std::int64_t integer() const;
-  // Of any number.
+  // The value of any number.
   double AsDouble() const;
 
   // Python's bool().
