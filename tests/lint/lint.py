@@ -279,7 +279,7 @@ def check_built(tree):
 
 
 def names_of(head):
-    """(name, kind, detail) of a declaration at the scope of a namespace, in which text tells nearly as much as a parser."""
+    """(name, kind, detail) of a declaration at a namespace's scope, where text shows nearly as much as a parser."""
     head = re.sub(r"^template ?<[^()]*?> ?(?=\w)", "", head)
     if match := re.fullmatch(r"(?:struct|class|union|enum(?: class)?) (\w+)[^(]*", head):
         return match.group(1), "type", ""

@@ -30,7 +30,7 @@ void World::MakeJob(int number) {
     yaml += ", min_nodes: " + std::to_string(random_.Between(1, nodes));
   }
   if (random_.Chance(0.3)) yaml += ", spares: 1";
-  // Of every fourth seed, and of its own dice: the others' fates stay what they were.
+  // In every fourth seed, with its own dice: the others' fates stay what they were.
   const std::uint64_t die = Mix(options_.seed, static_cast<std::uint64_t>(number));
   if (options_.seed % 4 == 1 && die % 3 == 0) {
     yaml += ", time_limit: " + std::to_string(1 + die / 3 % 40) + "s";
@@ -103,7 +103,7 @@ void World::AskCancel(int number) {
   queue_.After(kTimeout, [this, number] { AskCancel(number); });
 }
 
-// Of every fourth seed, and of its own dice: the others' fates stay what they were.
+// In every fourth seed, with its own dice: the others' fates stay what they were.
 void World::SuspendLater(int number) {
   const std::uint64_t die = Mix(options_.seed, static_cast<std::uint64_t>(number));
   if (options_.seed % 4 != 2 || die % 3 == 0) return;
@@ -147,7 +147,7 @@ void World::AskResume(int number) {
   queue_.After(kTimeout, [this, number] { AskResume(number); });
 }
 
-// Nobody forgets a job for good.
+// No suspended job is left for good.
 void World::ResumeAll() {
   bool waits = false;
   if (coordinator_->up()) {

@@ -52,7 +52,7 @@ void Oracle::ResumeAsked(const JobId& job) {
 }
 
 void Oracle::AfterCrash() {
-  // What was decided and not yet durable never was: nobody has heard of it.
+  // What was decided and not yet durable never was: no client has heard of it.
   for (auto& [id, facts] : jobs_) {
     const JobRecord* record = coordinator_.store().FindJob(id);
     if (record == nullptr) continue;
@@ -114,7 +114,7 @@ void Oracle::CheckSuspended(const JobView& job, JobFacts& facts, int live) {
   if (record.state != JobState::kSuspended) return;
   if (live > 0) Violate("a suspended job is at rest", id);
   if (!facts.suspended_at) {
-    // What its last checkpoint had not will be done again, of which nobody is surprised.
+    // What its last checkpoint had not will be done again, as expected.
     facts.set_aside_at = record.committed_step;
     facts.finished = std::min(facts.finished, record.committed_step);
   }
@@ -237,7 +237,7 @@ void Oracle::Resumed(const SimGang& gang, Step step, const std::string& from) {
     Violate("a resume is a state that was",
             id + " at step " + std::to_string(step) + " from " + from);
   }
-  if (gang.generation() < facts.resumed_by) return;  // one that nobody listens to any more
+  if (gang.generation() < facts.resumed_by) return;  // one that is no longer listened to
   // A single fault costs one step at most where there are snapshots of every step: of a rank
   // always, of who holds its segments, or is done without, where there are buddies.
   const SimJobPlan& plan = plans_.at(gang.job());

@@ -43,7 +43,7 @@ class Oracle {
   void Stopped(const SimGang& gang, Step step);
   void Doubled(const SimGang& gang, int rank);
   void Removes(const JobId& job, const std::string& directory);
-  // A fault that ends somebody on this node who holds segments, or keeps him from the others.
+  // A fault that ends a process on this node that holds segments, or cuts it off from the others.
   void HolderFault(int node) { ++holder_faults_[node]; }
 
   // From now on nothing fails any more.
@@ -65,7 +65,7 @@ class Oracle {
     std::map<int, int> nodes;  // of the gang that resumed last, with their faults until then
     std::map<Step, std::set<Content>> contents;
     std::set<std::string> committed;
-    // Of the gang that was stopped last: its step, and its nodes with their faults until then.
+    // The gang that was stopped last: its step, and its nodes with their faults until then.
     Step stopped_at = 0;
     std::map<int, int> stopped_on;
     bool resume_asked = false;               // ever

@@ -1,5 +1,5 @@
 // Whether the simulation sees: bugs planted at the seams between the parts, each of which must show
-// within a bounded number of seeds. A bug that nobody finds fails its test.
+// within a bounded number of seeds. A bug that no seed finds fails its test.
 
 #include <gtest/gtest.h>
 
@@ -107,7 +107,7 @@ Seams CountsOneShardForAll() {
   return seams;
 }
 
-// Each commit has the one before removed, which nobody has asked for.
+// Each commit has the one before removed, which no client has asked for.
 Seams PrunesBeforeTheNewerIsVerified() {
   Seams seams;
   auto newest = std::make_shared<std::map<JobId, std::string>>();
@@ -237,7 +237,7 @@ const PlantedBug kBugs[] = {
          quiesced.standbys = 0;
          return true;
        });
-       // Nor does anybody order that survivors may stay: nothing is counted for them.
+       // Nor may survivors stay: nothing is counted for them.
        seams.to_worker = [](int, CoordinatorMessage message) {
          if (auto* abort = std::get_if<Abort>(&message)) abort->park_seconds = 1;
          return Down{std::move(message)};

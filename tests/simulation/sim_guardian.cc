@@ -207,7 +207,7 @@ void SimGuardian::Read(const ProcessPtr& process, const Packet& packet) {
   if (type == "segment") {
     process->given.push_back(packet.segment);
   } else if (process->hung) {
-    return;  // its reader knows, and nobody asks it
+    return;  // its reader knows, and no thread asks it
   } else if (type == "assign") {
     Assigned(process, packet);
   } else if (type == "park") {

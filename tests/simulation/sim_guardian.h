@@ -32,7 +32,7 @@ class SimGuardian : public std::enable_shared_from_this<SimGuardian> {
     std::function<Result<int>()> bind;  // a listening socket; its port
     // The gang of (job, generation), which is made with its first member.
     std::function<std::shared_ptr<SimGang>(const JobId&, Generation, int world_size)> gang;
-    // What the launch of this generation told of committed checkpoints.
+    // The committed checkpoints in the launch of this generation.
     std::function<std::vector<std::string>(const JobId&, Generation)> resume;
     std::function<void(const ProcessPtr&)> born;
     std::function<void()> handled;  // after every event

@@ -58,7 +58,7 @@ void SimNode::StartWorker() {
   }
 }
 
-// Without its records nobody can take the job over.
+// Without its records no worker can take the job over.
 void SimNode::EndUnknown(const JobId& job) {
   if (const auto guardian = guardians_.extract(job)) guardian.mapped()->Kill();
   files_.erase(job);
@@ -289,7 +289,7 @@ void SimNode::OnGuardianEvent(const JobId& job, const GuardianEvent& event,
                               const SegmentPtr& segment) {
   if (const auto* told = std::get_if<GuardianSegment>(&event)) KeepSegment(job, *told, segment);
   if (const auto* started = std::get_if<GuardianRankStarted>(&event)) AddPage(job, *started);
-  // The last finished step is told before the end.
+  // The last finished step is reported before the end.
   if (std::holds_alternative<GuardianRankExited>(event) && sampler_.Knows(job)) {
     with_.say(index_, sampler_.Sample(job));
   }

@@ -41,7 +41,7 @@ class SimNode {
   int slots() const { return slots_; }
   bool machine_up() const { return machine_up_; }
   bool worker_up() const { return agent_ != nullptr; }
-  // Its guardians have told their state, or had time enough for it: it may say Hello.
+  // Its guardians have reported their state, or had time enough for it: it may say Hello.
   bool ready() const;
   const std::map<JobId, std::shared_ptr<SimGuardian>>& guardians() const { return guardians_; }
   // Processes that live here, whoever owns them.

@@ -17,7 +17,7 @@ class SimSampler {
   void EndJob(const JobId& job) { gangs_.erase(job); }
   void Clear() { gangs_.clear(); }
 
-  // Of the jobs that have a rank which runs.
+  // One for each job that has a rank which runs.
   std::vector<Progress> SampleAll() const;
   bool Knows(const JobId& job) const { return gangs_.contains(job); }
   // Precondition: Knows.

@@ -31,7 +31,7 @@ class SimStore {
   void Crash();
   StoredState Load() const;
 
-  // Of what is durable.
+  // Records that are durable.
   const JobRecord* FindJob(const JobId& id) const;
   const NodeRecord* FindNode(const NodeName& name) const;
   std::vector<CheckpointRecord> Checkpoints(const JobId& job) const;

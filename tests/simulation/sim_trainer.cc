@@ -455,7 +455,7 @@ void SimGang::Finish() {
                            {"step", plan().max_steps},
                            {"model_dir", "/model"}}
                           .dump());
-      member->gang.reset();  // leaves in order: nobody takes its end for a loss
+      member->gang.reset();  // leaves in order: no rank takes its end for a loss
       EndProcess(member, 0, 0);
     });
   }

@@ -1,5 +1,5 @@
 // The model of a rank process and of a gang's collectives: what muster-trainer does as far as
-// anybody outside can see it (docs/recovery.md), with states in place of weights.
+// other processes can see it (docs/recovery.md), with states in place of weights.
 //
 // A step of a gang: every rank has sealed the step before and joins the last collective; when all
 // have, each updates (a slot loses its label and gets the new one) in its own time, seals, and
@@ -67,7 +67,7 @@ class SimProcess : public std::enable_shared_from_this<SimProcess> {
   bool unkillable =
       false;  // in the kernel: SIGKILL has no effect until the machine is booted again
 
-  // Of its newest assignment.
+  // From its newest assignment.
   Generation generation = 0;
   int rank = -1;
   int world_size = 0;
@@ -138,7 +138,7 @@ class SimGang : public std::enable_shared_from_this<SimGang> {
   const std::vector<ProcessPtr>& members() const { return members_; }
 
   // A process that was assigned this rank arrives at the rendezvous. `resume`: committed
-  // checkpoints, newest first, as its launch told it.
+  // checkpoints, newest first, as in its launch.
   void Join(const ProcessPtr& process, std::vector<std::string> resume);
   // A member has ended or parked: the others feel it.
   void Break(const ProcessPtr& who);

@@ -196,7 +196,7 @@ class Allocation:
         return next(pid for pid, words in processes_of(self.root / "tmp" / node) if "muster-trainer train" in words)
 
     def _ranks_of(self, node):
-        """Guardians and ranks belong to nobody; their environment names the node."""
+        """Guardians and ranks belong to no step; their environment names the node."""
         found = []
         mark = f"SLURMD_NODENAME={node}\0".encode()
         for entry in filter(str.isdigit, os.listdir("/proc")):

@@ -33,7 +33,7 @@ def program():
 
 
 def _high(fd):
-    """The same file under a number that is in nobody's way."""
+    """The same file under a number that is in no caller's way."""
     moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 20)
     os.close(fd)
     return moved

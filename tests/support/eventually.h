@@ -1,4 +1,4 @@
-// Eventually: waits for something that another process or thread does and cannot tell us about.
+// Eventually: waits for something that another process or thread does and cannot report.
 //
 // The only place in the tests that pauses, so that none sleeps a fixed time and hopes. Any thread.
 #pragma once

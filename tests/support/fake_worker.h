@@ -1,10 +1,10 @@
 // FakeWorker: a node without processes. Speaks the worker stream to a real coordinator and plays
 // guardian and ranks by itself: answers Prepare, Launch, Abort, Release, CheckpointCommitted,
-// ScrubCheckpoint and ReadLog as a healthy node would, and fails where a test tells it to.
+// ScrubCheckpoint and ReadLog as a healthy node would, and fails where a test asks for it.
 //
 // Owned by a test, whose thread calls everything here; gRPC's threads read the stream and send
 // heartbeats, so that a thousand of them cost no thread of their own. What the node hosts survives
-// Disconnect and is told again in the next Hello, as a guardian's state is.
+// Disconnect and is reported again in the next Hello, as a guardian's state is.
 #pragma once
 
 #include <chrono>
@@ -55,7 +55,7 @@ class FakeWorker {
   Status WaitForEnd();
   void set_options(FakeWorkerOptions options);
 
-  // A rank ends; the node tells it, and Quiesced after its last rank.
+  // A rank ends; the node reports it, and Quiesced after its last rank.
   void ExitRank(const std::string& job, int rank, int exit_code, int signal = 0);
   // Every rank of the job on this node ends with code 0.
   void FinishJob(const std::string& job);

@@ -18,7 +18,7 @@ class GangFailed(AssertionError):
 
 
 def free_port():
-    """Below those that the kernel gives to whoever asks for any: until it is bound nobody gets it by chance."""
+    """Below those that the kernel gives out on request: until it is bound no process gets it by chance."""
     while True:
         port = random.randrange(12000, 32000)
         with socket.socket() as probe, contextlib.suppress(OSError):

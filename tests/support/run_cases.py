@@ -97,7 +97,7 @@ class Run:
         rest, limit = b"", ENDING_S
         deadline = time.monotonic() + limit
         while True:
-            # Children of a case may hold the pipe open, so its end alone does not tell that of the process.
+            # Children of a case may hold the pipe open, so its end alone does not show that of the process.
             ended = process.poll() is not None
             if select.select([pipe], [], [], 0 if ended else POLL_S)[0]:
                 *lines, rest = (rest + os.read(pipe, 65536)).split(b"\n")

@@ -16,7 +16,7 @@
 
 namespace muster {
 
-// As OpenTlsChannel, but shows what it is told to, expired certificates too.
+// As OpenTlsChannel, but shows what it was given, expired certificates too.
 inline std::shared_ptr<grpc::Channel> OpenWhateverItIs(const std::string& address,
                                                        const std::string& ca_pem,
                                                        const std::string& own_dir) {
