@@ -79,6 +79,12 @@ MACHINE_PATHS = re.compile(r"(?<![\w.$}])/(" + "|".join(("work", "far" "m", "roo
 REGISTRY_CLIENTS = ("trainer/hub/fetch.cc",)
 REGISTRY_HOSTS = re.compile("|".join((r"py" r"pi\.org", "python" "hosted", r"deb" r"ian\.org",
                                       r"github" r"usercontent", r"hugging" r"face\.co\b")))
+# Folders whose comments are under the prose rule.
+PROSE_FOLDERS = ("cli/", "common/", "configs/", "deploy/", "proto/", "slurm/", "tests/lint/", "tests/simulation/",
+                 "tests/support/", "trainer/")
+PROSE = re.compile(r"\b(?:[tT]old|[nN]obody|[sS]omebody)\b|(?:^|[-*|.:;] )Of(?: (?:an?|the|its)\b|$)")
+COMMENTS = {**dict.fromkeys((*CODE, ".proto"), re.compile(r"(?:^|\s)//+\s*(.*)")),
+            ".py": re.compile(r"(?:^|\s)#+\s*(.*)"), ".md": re.compile(r"\s*(.*)")}
 CHANGE_KINDS = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
 
 
@@ -239,6 +245,22 @@ def check_words(tree):
                 yield name, number, "name of a package registry: use the ordinary clients"
 
 
+def check_prose(tree):
+    """Plain technical English in the documentation and in comments; ADRs and released changes stay as they were."""
+    for name in tree.having(tuple(COMMENTS)):
+        suffix, sections = os.path.splitext(name)[1], 0
+        if name.startswith("docs/adr/") or suffix != ".md" and not name.startswith(PROSE_FOLDERS):
+            continue
+        for number, line in enumerate(tree.lines(name), 1):
+            sections += name == "CHANGELOG.md" and line.startswith("## ")
+            if sections > 1:
+                break
+            comment = COMMENTS[suffix].search(line)
+            if comment and (match := PROSE.search(comment.group(1))):
+                yield name, number, (f"'{match.group(0)}': begin with the subject, name the role that is meant, and let"
+                                     " programs report and receive")
+
+
 def check_renamed(tree):
     """Names that the glossary has replaced do not come back."""
     rules = [rule for rules in rename.read_rules().values() for rule in rules]
@@ -397,6 +419,7 @@ RULES = {
     "function": check_functions,
     "banned-call": check_calls,
     "words": check_words,
+    "prose": check_prose,
     "renamed": check_renamed,
     "not-built": check_built,
     "unity": check_unity,

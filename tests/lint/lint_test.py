@@ -156,6 +156,24 @@ class LintTest(unittest.TestCase):
         self.put("README.md", f"See {HOST}\n")
         self.expect("README.md", 1, "words")
 
+    def test_prose_of_comments_and_documentation(self):
+        for text in ("A rank is told.", "So nobody waits.", "Of a gang the ranks.", "It ends. Of the rest: nothing."):
+            with self.subTest(text):
+                self.plant(f"int B();  // {text}")
+                self.expect("common/base/a.cc", 2, "prose")
+                self.plant("int B();")
+                self.put("docs/x.md", f"# X\n\n- {text}\n")
+                self.expect("docs/x.md", 3, "prose")
+                os.remove(self.root / "docs/x.md")
+        self.put("CHANGELOG.md", CHANGELOG + "- The worker is told.\n\n## [0.1.0] - 2026-01-01\n\n- It was told.\n")
+        self.expect("CHANGELOG.md", 8, "prose")
+
+    def test_prose_elsewhere_is_no_violation(self):
+        self.plant('const bool told = Say("nobody");  // Out of the way: a part of the whole.')
+        self.put("docs/adr/0001-x.md", "Somebody was told.\n")
+        self.put("elsewhere/a.py", "# Somebody was told.\n")
+        self.assertEqual(lint.lint(self.root), [])
+
     def test_a_source_that_nothing_builds(self):
         self.put("common/base/forgotten_test.cc", "int main() {}\n")
         self.expect("common/base/forgotten_test.cc", 1, "not-built")

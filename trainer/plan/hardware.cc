@@ -10,7 +10,7 @@ namespace {
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr double kGB = 1e9;
 
-// `told` are parts of the name that the device reports, all of which it must contain.
+// The second field has parts of the name that the device reports, all of which it must contain.
 struct Device {
   std::string_view name;
   std::array<std::string_view, 2> told;
