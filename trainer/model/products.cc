@@ -49,10 +49,11 @@ void MultiplyInto(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
     at::mm_out(out, a, b);
     return;
   }
-  ForEachTile(a, b, [&](auto row, auto rows, auto column, auto columns, const auto& a_tile,
-                        const auto& b_tile) {
-    out.narrow(0, row, rows).narrow(1, column, columns).copy_(at::mm(a_tile, b_tile));
-  });
+  ForEachTile(
+      a, b,
+      [&](auto row, auto rows, auto column, auto columns, const auto& a_tile, const auto& b_tile) {
+        out.narrow(0, row, rows).narrow(1, column, columns).copy_(at::mm(a_tile, b_tile));
+      });
 }
 
 void MultiplyAddInto(at::Tensor& out, const at::Tensor& base, const at::Tensor& a,
@@ -61,14 +62,15 @@ void MultiplyAddInto(at::Tensor& out, const at::Tensor& base, const at::Tensor& 
     at::addmm_out(out, base, a, b, beta, alpha);
     return;
   }
-  ForEachTile(a, b, [&](auto row, auto rows, auto column, auto columns, const auto& a_tile,
-                        const auto& b_tile) {
-    at::Tensor base_tile = base.narrow(-1, column, columns);
-    if (base.dim() == 2) base_tile = base_tile.narrow(0, row, rows);
-    out.narrow(0, row, rows)
-        .narrow(1, column, columns)
-        .copy_(at::addmm(Widened(base_tile), a_tile, b_tile, beta, alpha));
-  });
+  ForEachTile(
+      a, b,
+      [&](auto row, auto rows, auto column, auto columns, const auto& a_tile, const auto& b_tile) {
+        at::Tensor base_tile = base.narrow(-1, column, columns);
+        if (base.dim() == 2) base_tile = base_tile.narrow(0, row, rows);
+        out.narrow(0, row, rows)
+            .narrow(1, column, columns)
+            .copy_(at::addmm(Widened(base_tile), a_tile, b_tile, beta, alpha));
+      });
 }
 
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
