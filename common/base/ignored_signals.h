@@ -1,4 +1,4 @@
-// Signals that this process does not obey, because whoever started it has had them ignored, as
+// Signals that this process does not obey, because its parent has had them ignored, as
 // nohup does with SIGHUP.
 //
 // Slurm sends its notices (SIGUSR1 or SIGUSR2 ahead of the end, SIGTERM when it begins) to every

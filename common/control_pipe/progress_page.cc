@@ -80,7 +80,7 @@ ProgressWriter::~ProgressWriter() { ::munmap(page_, kProgressPageBytes); }
 void ProgressWriter::Publish() {
   const std::uint64_t sequence = page_->sequence.load(std::memory_order_relaxed);
   page_->sequence.store(sequence + 1, std::memory_order_relaxed);
-  // Whoever sees a word of this store sees the odd sequence too.
+  // A reader that sees a word of this store sees the odd sequence too.
   const auto words = std::bit_cast<ProgressPageLayout::Words>(values_);
   for (std::size_t i = 0; i < words.size(); ++i)
     page_->values[i].store(words[i], std::memory_order_release);

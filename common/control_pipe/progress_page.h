@@ -161,7 +161,7 @@ class ProgressWriter {
 // taken, in memory that no other process sees. The last pointer gives it back, in any thread.
 std::shared_ptr<CollectiveCell> ClaimCell(const std::shared_ptr<ProgressWriter>& page,
                                           std::string_view group);
-// Readers see it no longer and its name is free, whoever still holds it and counts.
+// Readers see it no longer and its name is free, even if a holder still counts in it.
 void RetireCell(CollectiveCell& cell);
 
 // The worker's side. Any one thread.

@@ -23,8 +23,8 @@ inline constexpr char kCheckpointDirVariable[] = "MUSTER_CHECKPOINT_DIR";
 // The numeric address that peers reach this rank at. Unset: the one it reaches rank 0 from.
 inline constexpr char kBindAddressVariable[] = "MUSTER_BIND_ADDRESS";
 // 64 hexadecimal digits that the ranks of a command job's generation share; other users of the node
-// cannot read it, whoever may read the process's environment can. Built-in ranks get theirs with
-// the assignment instead.
+// cannot read it, a user that may read the process's environment can. Built-in ranks get theirs
+// with the assignment instead.
 inline constexpr char kRendezvousTokenVariable[] = "MUSTER_RENDEZVOUS_TOKEN";
 // Node numbers, "0,2,1,3": each node's snapshots are kept on the next one. Unset: in their order.
 inline constexpr char kBuddyRingVariable[] = "MUSTER_BUDDY_RING";

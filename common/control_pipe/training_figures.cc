@@ -103,7 +103,7 @@ void FiguresWriter::Publish(const TrainingFigures& figures) {
   FiguresLayout& page = *layout();
   const std::uint64_t sequence = page.sequence.load(std::memory_order_relaxed);
   page.sequence.store(sequence + 1, std::memory_order_relaxed);
-  // Whoever sees a word of this store sees the odd sequence too.
+  // A reader that sees a word of this store sees the odd sequence too.
   const auto words = std::bit_cast<Words>(figures);
   for (std::size_t i = 0; i < words.size(); ++i)
     page.values[i].store(words[i], std::memory_order_release);

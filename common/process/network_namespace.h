@@ -2,9 +2,9 @@
 // one, and the proof that a process sits in one of them.
 //
 // A cluster has one namespace for each node and the hub, which joins them. Their names derive from
-// the cluster's directory, so that whoever knows the directory finds them again, whatever became of
-// the process that made them. `cli/local_cluster` makes and removes them. Free functions; any
-// thread, but a scope belongs to the thread that made it.
+// the cluster's directory, so that a program that knows the directory finds them again, whatever
+// became of the process that made them. `cli/local_cluster` makes and removes them. Free functions;
+// any thread, but a scope belongs to the thread that made it.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 // Where a coordinator listens, and which addresses it may listen on in plain text or with TLS.
 //
-// The coordinator writes the endpoint file when both of its ports are bound; whoever finds the file
-// can connect. Free functions; any thread; the file functions block.
+// The coordinator writes the endpoint file when both of its ports are bound; a client that finds
+// the file can connect. Free functions; any thread; the file functions block.
 #pragma once
 
 #include <cstdint>

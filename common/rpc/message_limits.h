@@ -1,7 +1,8 @@
 // The limits of what a worker sends, as its fields state them (proto/muster/v1/limits.proto).
 //
-// A worker applies them before it sends, a coordinator to what it receives: a mad or hostile worker
-// fills neither memory nor store, and what a rank says can not make its node's messages refused.
+// A worker applies them before it sends, a coordinator to what it receives: a faulty or hostile
+// worker fills neither memory nor store, and what a rank says can not make its node's messages
+// refused.
 //
 // Any thread.
 #pragma once

@@ -1,10 +1,10 @@
 // TLS 1.3 with certificates on both sides, for gRPC between machines.
 //
 // A server follows its credentials directory (common/security/credentials.h) by DIR/serving.pem,
-// which whoever renews or watches the credentials keeps up to date, and where that cannot be
-// written by the files themselves: within a few seconds of a renewal new connections are shown the
-// new certificate, and those that are there live on. A client reads its directory whenever it opens
-// a channel. Neither has a setting not to verify.
+// which the process that renews or watches the credentials keeps up to date, and where that cannot
+// be written by the files themselves: within a few seconds of a renewal new connections are shown
+// the new certificate, and those that are there live on. A client reads its directory whenever it
+// opens a channel. Neither has a setting not to verify.
 //
 // Nothing here resolves or compares host names: a client believes a server whose certificate the
 // cluster's authority has signed for `coordinator.muster`. gRPC 1.51's C++ API has no lowest

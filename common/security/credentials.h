@@ -57,7 +57,7 @@ Status MendCredentials(const std::string& dir);
 // For servers that follow files without knowing of replacement.json (gRPC): they would see a key
 // with another's certificate between two writes, and for good after a crash there. Makes
 // DIR/serving.pem hold the key and certificate of `credentials`, as one step, and gives back its
-// path; writes nothing where it does already. Whoever serves calls it at the start and with what is
+// path; writes nothing where it does already. A server calls it at the start and with what is
 // loaded later.
 Result<std::string> KeepServingFile(const std::string& dir, const Credentials& credentials);
 

@@ -3,7 +3,7 @@
 // A file (DIR/security/join-tokens.json) of {"tokens": [{id, secret_sha256, node, made_ms,
 // expires_ms, redeemed_ms, redeemed_by, redeemed_key, certificate}]}, replaced atomically under the
 // lock of its directory, so that of two calls that redeem a token at once, in whatever processes,
-// one wins. Who comes again with the same key, since the answer was lost, gets the same
+// one wins. A node that comes again with the same key, since the answer was lost, gets the same
 // certificate, until the token expires. Tokens are forgotten a week after that. Any thread; all
 // functions block. Times are milliseconds since the Unix epoch.
 #pragma once
@@ -70,7 +70,7 @@ class JoinTokenRegister {
   // Who comes in, in the order of the claims; one wait for the disk, however many they are.
   // kUnauthenticated for a token that is unknown or has another secret, alike; kPermissionDenied
   // for one that has expired, was redeemed by another key, or is another node's; what `admit` says
-  // where it refuses. Whoever is refused has not used up the token.
+  // where it refuses. A refused node has not used up the token.
   std::vector<Result<Redemption>> Redeem(std::span<const JoinClaim> claims, std::int64_t now_ms,
                                          const Admit& admit) const;
 

@@ -60,7 +60,7 @@ TEST_F(JoinTokenTest, CutOrLengthenedIsRefused) {
   EXPECT_FALSE(ParseJoinToken(std::string(1 << 20, 'A')).ok());
 }
 
-// Whoever makes up a checksum as well: the parts are still looked at.
+// A forger that makes up a checksum as well: the parts are still looked at.
 TEST_F(JoinTokenTest, OfRandomBytesIsRefused) {
   std::mt19937 random(5);
   for (int i = 0; i < 3'000; ++i) {
