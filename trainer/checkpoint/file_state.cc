@@ -137,7 +137,7 @@ Status FileState::Read(std::string_view kind, const std::string& tensor, std::in
 }
 
 Status WriteStateFile(StateReader& state, const std::string& path) {
-  // Weights first, as whoever opens the file with other tools looks for them.
+  // Weights first, because other tools that open the file look for them.
   std::vector<std::string> kinds = state.kinds();
   std::stable_partition(kinds.begin(), kinds.end(),
                         [](const std::string& kind) { return kind == kWeightKind; });

@@ -46,7 +46,8 @@ class PieceCache {
   };
   // The piece, or null.
   const Piece* Find(const void* owner, std::uint64_t index) const;
-  // The place of the oldest piece, emptied and with room for `bytes`; whoever fills it names it.
+  // The place of the oldest piece, emptied and with room for `bytes`; the caller that fills it
+  // names it.
   Piece* Reuse(std::size_t bytes);
 
  private:

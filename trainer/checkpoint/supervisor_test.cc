@@ -184,7 +184,7 @@ TEST_F(SupervisorTest, AParkCallsOffItsGenerationAndAllBefore) {
   EXPECT_TRUE(supervisor_->CalledOff(6).ok());
   supervisor_->OnPark({});
   EXPECT_EQ(through, std::vector<Generation>{5}) << "repeats and older ones say nothing new";
-  // Whoever asks later hears of it at once.
+  // A hook that is set later is called at once.
   supervisor_->OnPark([&](Generation generation, const Status&) { through.push_back(generation); });
   EXPECT_EQ(through, (std::vector<Generation>{5, 5}));
   supervisor_->OnPark({});

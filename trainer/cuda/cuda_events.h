@@ -1,6 +1,6 @@
 // CudaEvents: CUDA events that are used again instead of being made anew for every operation.
 //
-// Thread-safe. Shared by whoever takes events; an event goes back when its handle is dropped.
+// Thread-safe. Shared by the takers of events; an event goes back when its handle is dropped.
 #pragma once
 
 #include <memory>

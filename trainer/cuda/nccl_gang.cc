@@ -28,7 +28,7 @@ Result<NcclLane*> NcclGang::OpenLane(NcclLane::Place place, const NcclUniqueId& 
                                      std::shared_ptr<CollectiveCell> progress, Deadline deadline) {
   NcclLane* lane = nullptr;
   {
-    // Known to whoever aborts before it has a communicator, so that none is missed.
+    // Known to a thread that aborts before it has a communicator, so that none is missed.
     std::lock_guard lock(mutex_);
     lanes_.push_back(
         std::make_unique<NcclLane>(tables_, fate_, std::move(progress), events_, std::move(place)));

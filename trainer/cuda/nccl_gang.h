@@ -1,7 +1,7 @@
 // NcclGang: the NCCL communicators of one generation in this process, and their common end.
 //
-// A gang's lanes (its own and those of the groups split off it) share one fate. The first error,
-// whoever sees it, ends all of them, because NCCL's communicators must be aborted together: one
+// A gang's lanes (its own and those of the groups split off it) share one fate. The first error
+// in any of them ends all of them, because NCCL's communicators must be aborted together: one
 // that is left may wait for a kernel of another. An abort runs on a thread of its own.
 //
 // Threads: as communicator.h says. Owned by communicators, its Work objects, and while it is being

@@ -1,6 +1,6 @@
 // FileTurn: of the processes that want the same file made, one makes it while the others wait.
 //
-// The turn is a lock on a file of its own (flock), which ends with its process. Who has it touches
+// The turn is a lock on a file of its own (flock), which ends with its process. Its holder touches
 // that file as it gets on; who waits takes one that has stood still for a long time for stuck.
 // Between hosts both work as far as their file system passes locks and times on; where it knows no
 // locks, each has the turn at once.

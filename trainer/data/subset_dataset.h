@@ -1,7 +1,7 @@
 // SubsetDataset: some rows of another dataset, in its order; and the split into rows to train on
 // and rows to evaluate on.
 //
-// Shares the other one with whoever else has it. Four bytes per row of its own. Immutable; any
+// Shares the other one with its other owners. Four bytes per row of its own. Immutable; any
 // thread.
 #pragma once
 

@@ -227,7 +227,7 @@ TEST_F(TextRowsTest, AWriterThatStandsStillIsNotWaitedForForEver) {
   EXPECT_FALSE(Load().second) << "and the entry is there";
 }
 
-// Their rows were kept under the key of the bytes before, for whoever has those.
+// Their rows were kept under the key of the bytes before, for readers that have those.
 TEST_F(TextRowsTest, FilesThatChangeWhileTheyAreTokenizedAreReadAgain) {
   const std::string before = EntryPath();
   run_.on_rows = [&](std::int64_t) {

@@ -68,8 +68,8 @@ bool IsUnlinked(int fd) {
   return ::fstat(fd, &info) == 0 && info.st_nlink == 0;
 }
 
-// Against being tidied away. Who holds it for itself either has just written the entry or is about
-// to remove it, and both are soon over; without locks of a file system there is none.
+// Against being tidied away. A process that holds it for itself either has just written the entry
+// or is about to remove it, and both are soon over; without locks of a file system there is none.
 void LockShared(int fd) {
   constexpr int kMostTries = 100;
   constexpr int kPauseMillis = 10;

@@ -1,9 +1,9 @@
 // Nf4Tensor: a tensor of weights quantised to NF4 on the host, with the bytes that bitsandbytes
 // gives on one thread (trainer/kernels/nf4.h has the format).
 //
-// Owned by whoever quantised it. Any thread, though the mean over absmax is taken with LibTorch set
-// to one thread for the while. Other types than fp32, bf16 and fp16, other devices and tensors that
-// are not contiguous are Torch exceptions.
+// Owned by the code that quantised it. Any thread, though the mean over absmax is taken with
+// LibTorch set to one thread for the while. Other types than fp32, bf16 and fp16, other devices and
+// tensors that are not contiguous are Torch exceptions.
 #pragma once
 
 #include <ATen/core/Tensor.h>

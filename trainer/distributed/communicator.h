@@ -122,8 +122,8 @@ class Communicator {
   // once. The trainer's thread is out of any wait within milliseconds, whatever the peers do; only
   // looking up a host's name is waited for. Form begins anew.
   virtual void Abort(const Status& reason) = 0;
-  // For whoever calls off a generation that the trainer's thread may not have begun to form: Abort
-  // if the communicator is in `generation` or an earlier one, and in any case Form of such a
+  // For a thread that calls off a generation that the trainer's thread may not have begun to form:
+  // Abort if the communicator is in `generation` or an earlier one, and in any case Form of such a
   // generation fails with `reason`. On a group the same as Abort.
   virtual void AbortThrough(Generation generation, const Status& reason) = 0;
 

@@ -21,7 +21,7 @@ namespace muster {
 // Mapped as long as `data` is held.
 struct SharedMemory {
   std::shared_ptr<std::byte> data;
-  std::shared_ptr<const UniqueFd> file;  // whoever maps it has the same bytes; null: none
+  std::shared_ptr<const UniqueFd> file;  // all that map it have the same bytes; null: none
 };
 
 class SharedLink {

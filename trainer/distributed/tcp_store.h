@@ -1,7 +1,7 @@
 // TcpStoreServer: LibTorch's TCPStore, where the ranks of one generation find each other; clients
 // are StoreClients (store_client.h), or c10d's own.
 //
-// The only place that includes c10d; its exceptions end here. Owned by whoever serves.
+// The only place that includes c10d; its exceptions end here. Owned by the rank that serves.
 #pragma once
 
 #include <memory>

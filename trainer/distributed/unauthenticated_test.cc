@@ -232,7 +232,7 @@ TEST(Strangers, ARankWithAnotherTokenIsLeftOutAndTheOthersMeet) {
   for (Child& rank : ranks) EXPECT_TRUE(rank.Said().starts_with("OK "));
 }
 
-// Gloo takes whoever is first at a pair's place.
+// Gloo takes the first client at a pair's place.
 TEST(Strangers, ANeighbourThatDoesNotKnowTheTokenIsFoundOutBeforeAnyData) {
   const TimePoint begin = SystemClock().Now();
   std::string said;

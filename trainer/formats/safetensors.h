@@ -8,11 +8,11 @@
 //
 // SafetensorsWriter streams a file of any size through one small buffer.
 //
-// Owned by whoever opened it. SafetensorsModel is immutable but for GrowRows: any thread, also
-// several at once.
-// SafetensorsWriter belongs to one thread. All calls block on the file system.
-// Errors: kNotFound for a missing file or tensor, kInvalidArgument or kDataLoss for a file that is
-// malformed or cut short, kUnimplemented for an element type that is no float of at most 32 bits.
+// Owned by the code that opened it. SafetensorsModel is immutable but for GrowRows: any thread,
+// also several at once. SafetensorsWriter belongs to one thread. All calls block on the file
+// system. Errors: kNotFound for a missing file or tensor, kInvalidArgument or kDataLoss for a file
+// that is malformed or cut short, kUnimplemented for an element type that is no float of at most 32
+// bits.
 #pragma once
 
 #include <cstdint>

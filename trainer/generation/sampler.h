@@ -4,7 +4,7 @@
 // then the fewest of them that together reach top_p of what is left. Equal seeds and logits give
 // equal draws on every machine.
 //
-// Owned by whoever generates one text; one thread. Draws from what CanBeDrawnFrom says alone;
+// Owned by the code that generates one text; one thread. Draws from what CanBeDrawnFrom says alone;
 // anything else is a broken invariant and aborts.
 #pragma once
 

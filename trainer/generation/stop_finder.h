@@ -1,6 +1,6 @@
 // StopFinder: ends a text at the first of some strings, also one that comes in several pieces.
 //
-// Owned by whoever generates one text; one thread.
+// Owned by the code that generates one text; one thread.
 #pragma once
 
 #include <string>

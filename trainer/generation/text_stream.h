@@ -4,7 +4,7 @@
 // (tokenizers that put a blank in front of a text take it off again). So a window of the last
 // tokens is decoded each time, and the end of an incomplete character is held back.
 //
-// Owned by whoever generates one text; one thread. The tokenizer outlives it.
+// Owned by the code that generates one text; one thread. The tokenizer outlives it.
 #pragma once
 
 #include <cstdint>

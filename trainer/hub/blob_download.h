@@ -38,7 +38,7 @@ struct BlobPlace {
   Duration lock_timeout = std::chrono::minutes(30);
 };
 
-// Whether whoever has the lock still gets on: its part of the file has grown within the timeout.
+// Whether the holder of the lock still gets on: its part of the file has grown within the timeout.
 // Pure; one thread.
 class GrowthWatch {
  public:

@@ -105,7 +105,7 @@ class RowsLoader {
     }
     if (data_.packing) {
       rows.train = Packed(std::move(rows.train), data_.shuffle);
-      // In the order of its rows, for it is read once through.
+      // In the order of its rows, because it is read once through.
       if (rows.eval) rows.eval = Packed(std::move(rows.eval), /*shuffle=*/false);
     }
     rows.notes = std::move(notes_);

@@ -70,8 +70,8 @@ RankProcess::RankProcess(JobSpec spec, RankProcessParts parts)
       [this](Generation through, const Status& reason) { CallOff(through, reason); });
 }
 
-// Of whichever rank reads, for the others wait for it. By the writer of lines, since the log may
-// lie on a disk that does not answer.
+// Said by whichever rank reads, because the others wait for it. By the writer of lines, since the
+// log may lie on a disk that does not answer.
 void RankProcess::Say(const std::string& line) {
   lines_.Add([text = line + "\n", out = parts_.out] {
     std::fputs(text.c_str(), out);

@@ -38,7 +38,7 @@ class Throughput {
   // The step counts for Summary.
   void Add(std::int64_t labels, double seconds);
   // "1234 tokens/s, 617 per device, MFU 41.2 % of 989 TFLOP/s (NVIDIA H100 data sheet, ...)";
-  // empty before the second step, for the first one is slower.
+  // empty before the second step, because the first one is slower.
   std::string Summary() const;
 
  private:

@@ -95,8 +95,8 @@ void Trainer::Note(const char* severity, const std::string& message) {
   Print(std::string(severity) + ": " + message + "\n");
 }
 
-// By the writer of lines, for the log may lie on a disk that does not answer, and who holds the
-// stream then would be waited for.
+// By the writer of lines, because the log may lie on a disk that does not answer, and the holder of
+// the stream would then be waited for.
 void Trainer::Print(std::string text) {
   if (!is_first()) return;
   parts_.lines.Add([text = std::move(text), out = parts_.out] {

@@ -4,7 +4,7 @@
 // Each block has its own pair of tensors [B, kv heads, capacity, head_dim], which double as
 // positions come. A model with a sliding window keeps what its window reaches back to and no more.
 //
-// Owned by whoever generates; one thread. Shape errors are Torch exceptions.
+// Owned by the code that generates; one thread. Shape errors are Torch exceptions.
 #pragma once
 
 #include <ATen/core/Tensor.h>

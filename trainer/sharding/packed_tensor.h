@@ -10,7 +10,7 @@
 //   absmax of these         fp32, one for each 256 blocks
 //
 // each at a multiple of kPackedAlignment bytes. The mean that double quantisation takes off absmax
-// is not among them: it is a number for whoever launches the reading. Pure; any thread.
+// is not among them: it is a number for the code that launches the reading. Pure; any thread.
 #pragma once
 
 #include <cstddef>

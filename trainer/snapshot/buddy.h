@@ -1,7 +1,7 @@
 // Buddy: the shard of another node's rank, kept where it survives the loss of that node.
 //
-// The ranks with the same local rank form a ring over the nodes, in an order that whoever launches
-// them may give (neighbours should not fail together), and each keeps the segment of the one before
+// The ranks with the same local rank form a ring over the nodes, in an order that their launcher
+// may give (neighbours should not fail together), and each keeps the segment of the one before
 // it. Where all of a ring share a host, keeping is holding a descriptor of that segment:
 // a killed process takes no memory file along. Otherwise every seal is followed by a copy round the
 // ring, which travels under the next step and must have arrived before its last collective

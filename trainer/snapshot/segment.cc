@@ -348,7 +348,7 @@ void Segment::Seal(int slot, const TrainCursor& cursor) {
   oldest->step.store(kNoStep, std::memory_order_seq_cst);
   oldest->cursor_bytes = static_cast<std::uint32_t>(text.size());
   std::memcpy(oldest->cursor.data(), text.data(), text.size());
-  // Behind all that was stored before: whoever sees the step sees the state and the cursor.
+  // Behind all that was stored before: a reader that sees the step sees the state and the cursor.
   oldest->step.store(cursor.step, std::memory_order_seq_cst);
 }
 

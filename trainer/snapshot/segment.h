@@ -1,12 +1,13 @@
 // Segment: one shard of the training state in shared memory, in two slots, so that it outlives its
 // process.
 //
-// A segment is a memory file. Whoever holds a descriptor of it holds the state: the rank that made
-// it, its guardian, its worker, a buddy. It says what shard of which state it is, and each of its
-// two slots holds the shard's arrays. A slot is sealed by a label: the step whose state the arrays
-// are, and the cursor that belongs to it. Sealing is one store, and a kill at any moment leaves the
-// label there whole or not at all. A slot has two labels, since a step that changes no weights
-// leaves two steps with the same arrays; the older one stays until every rank has the newer one.
+// A segment is a memory file. A process that holds a descriptor of it holds the state: the rank
+// that made it, its guardian, its worker, a buddy. It says what shard of which state it is, and
+// each of its two slots holds the shard's arrays. A slot is sealed by a label: the step whose state
+// the arrays are, and the cursor that belongs to it. Sealing is one store, and a kill at any moment
+// leaves the label there whole or not at all. A slot has two labels, since a step that changes no
+// weights leaves two steps with the same arrays; the older one stays until every rank has the newer
+// one.
 //
 // The history says which course of training the labels belong to (docs/recovery.md, Lineage). Each
 // forming of the gang begins a lineage of its own; one that goes on from step s of another is its
@@ -81,7 +82,7 @@ class Segment {
   enum class Access { kReadOnly, kReadWrite };
 
   // Made and zeroed, without a label. Its pages are touched by a thread in the background, so that
-  // the first steps need not; `touch` false: by whoever writes first.
+  // the first steps need not; `touch` false: by the first writer.
   static Result<std::unique_ptr<Segment>> Create(SegmentSpec spec, Generation lineage,
                                                  bool touch = true);
   // Maps what Create has made, here or in another process, and trusts nothing in it.
