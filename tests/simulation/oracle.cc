@@ -159,7 +159,7 @@ bool Oracle::LiesWhole(const CheckpointRecord& checkpoint) const {
          static_cast<int>(files->second.shards.size()) == checkpoint.world_size;
 }
 
-// By what is durable, for what is ordered was durable before.
+// By what is durable, because what is ordered was durable before.
 void Oracle::Removes(const JobId& job, const std::string& directory) {
   const std::vector<CheckpointRecord> known = coordinator_.store().Checkpoints(job);
   const auto gone = std::find_if(known.begin(), known.end(), [&](const CheckpointRecord& each) {

@@ -44,7 +44,7 @@ class SimNode {
   // Its guardians have reported their state, or had time enough for it: it may say Hello.
   bool ready() const;
   const std::map<JobId, std::shared_ptr<SimGuardian>>& guardians() const { return guardians_; }
-  // Processes that live here, whoever owns them.
+  // Processes that live here, of any owner.
   const std::vector<ProcessPtr>& processes() const { return processes_; }
 
   void StartWorker();

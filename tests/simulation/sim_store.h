@@ -1,6 +1,6 @@
 // SimStore: the coordinator's disk. Commits become durable in order and some time after they were
 // asked for; a crash keeps those that are durable and, of the others, as many of the first ones as
-// chance will have it: their outcome is unknown to whoever asked.
+// chance will have it: their outcome is unknown to the caller.
 //
 // Commit is virtual so that a planted bug can be another disk.
 #pragma once

@@ -18,9 +18,9 @@
 namespace muster {
 
 struct HttpsOptions {
-  std::string credentials_dir;                  // whom the client is and believes
+  std::string credentials_dir;                  // the client's, with the authority it trusts
   bool with_certificate = true;                 // false: it shows none
-  std::string server = kCoordinatorServerName;  // whom the server must be
+  std::string server = kCoordinatorServerName;  // who the server must be
   boost::asio::ssl::context::method method = boost::asio::ssl::context::tls_client;
 };
 
