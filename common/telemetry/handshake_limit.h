@@ -1,5 +1,5 @@
 // HandshakeLimit: how many handshakes a TLS listener has under way at once, and which of them ends
-// when another client waits at the port. Private to this folder.
+// when another client waits at the listener. Private to this folder.
 //
 // A client that connects and sends nothing costs a descriptor and a slot until its deadline, so the
 // slots are few and other clients wait in the kernel's backlog, at no cost. So that silence shuts
