@@ -95,7 +95,7 @@ class Probe {
   // An error is one of the shared directory.
   Status Meet() {
     auto door = OpenChannel();
-    // Without a door no node can reach this one; the others see that by its empty address.
+    // Without a listener no node can reach this one; the others see that by its empty address.
     if (door.ok()) result_.address = (*door)->address();
     const std::string own = json{{"address", result_.address}}.dump();
     const auto write = [this, &own] {

@@ -1,4 +1,4 @@
-// A coordinator with its TLS doors open on loopback, and an authority beside it whose credentials
+// A coordinator with its TLS listeners on loopback, and an authority beside it whose credentials
 // tests hold of every kind. Tests only; one thread.
 #pragma once
 

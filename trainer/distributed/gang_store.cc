@@ -158,7 +158,7 @@ class GangStore::Service {
   bool Receive(Connection& c, bool* ended) {
     char buffer[16384];
     for (;;) {
-      // An unauthenticated peer is not read further than the door needs.
+      // An unauthenticated peer is not read further than the proof needs.
       const std::size_t limit =
           c.stage == Stage::kOpen ? sizeof(buffer) : kHelloBytes + kProofBytes;
       const ssize_t n = ::recv(c.fd.get(), buffer, limit, 0);

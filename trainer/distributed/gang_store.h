@@ -46,7 +46,7 @@ class GangStore {
                                                   Duration handshake_limit = kHandshakeLimit);
   ~GangStore();
 
-  // Connections that were dropped at the door.
+  // Connections that were dropped before they had proved the token.
   std::uint64_t unauthenticated() const { return unauthenticated_; }
 
  private:

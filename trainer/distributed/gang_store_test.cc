@@ -120,7 +120,7 @@ TEST_F(GangStoreTest, DropsGarbageAtItsFirstByte) {
   EXPECT_TRUE(IsClosed(fd));
 }
 
-// Who serves at the port where rank 0 should be learns nothing that opens rank 0's door.
+// A server at the port where rank 0 should be learns nothing that rank 0's store accepts.
 TEST_F(GangStoreTest, AClientLeavesAStoreThatDoesNotKnowTheToken) {
   Listener listener = Listen();
   auto other = GangStore::Start(std::move(listener.fd), kOlderToken);

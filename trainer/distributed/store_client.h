@@ -20,9 +20,9 @@
 
 namespace muster {
 
-// What opens a GangStore's door (gang_store.h).
+// What a GangStore asks for (gang_store.h).
 struct RendezvousCredentials {
-  std::string token;  // of the generation; empty: there is no door
+  std::string token;  // of the generation; empty: no proof is asked for
   int rank = 0;       // that asks
 };
 

@@ -16,7 +16,7 @@ namespace {
 constexpr Duration kStoreTimeout = std::chrono::seconds(30);
 // A wait that lasts is begun anew now and then, which shows whether the store still answers.
 constexpr Duration kAskAgain = std::chrono::seconds(5);
-// After a connection that the store closed at its door.
+// After a connection that the store closed before the proof.
 constexpr Duration kComeAgain = std::chrono::milliseconds(20);
 
 }  // namespace

@@ -107,7 +107,7 @@ std::vector<SocketName> AwaitSockets(sa_family_t family, std::size_t count, int 
   return {};
 }
 
-// The ranks of one process meet at a store behind its door.
+// The ranks of one process meet at a store that asks for a proof.
 std::vector<StoreMeeting> MeetInOneProcess(Listener& listener, int size) {
   std::vector<StoreMeeting> meetings(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
