@@ -1,19 +1,17 @@
-// Checkpoints: shards gathered, committed under the generation, announced, pruned. Between the last
-// two each is read again (scrub.cc): nothing goes before a newer one was found whole.
-//
-// What is not committed does not exist. Every shard has passed Fence, which compares its generation
-// with the job's current one; as nothing else runs between that and the commit, this is the
-// compare-and-set that keeps a stale gang from publishing.
+#include "coordinator/control/checkpoints.h"
 
 #include <algorithm>
 #include <iterator>
+#include <string_view>
 #include <tuple>
+#include <utility>
 
 #include "common/base/text.h"
 #include "common/checkpoint_format/shard_name.h"
-#include "coordinator/control/core.h"
+#include "coordinator/control/job_facts.h"
+#include "coordinator/control/words.h"
 
-namespace muster {
+namespace muster::control {
 namespace {
 
 // Of one attempt at the same time; the trainer has one or two.
@@ -23,13 +21,6 @@ constexpr int kMaxUnread = 2;
 
 auto Age(const CheckpointRecord& checkpoint) {
   return std::tuple(checkpoint.step, checkpoint.generation);
-}
-
-CheckpointRecord* Find(JobEntry& job, const std::string& directory) {
-  for (CheckpointRecord& checkpoint : job.checkpoints) {
-    if (checkpoint.directory == directory) return &checkpoint;
-  }
-  return nullptr;
 }
 
 // A directory is a plain name below <output_dir>/checkpoints, for it will be removed one day.
@@ -123,28 +114,80 @@ std::string_view KindOfTrouble(std::string_view reason) {
   return "other";
 }
 
+void SendCommitted(Transaction& tx, JobEntry& job, const CheckpointRecord& checkpoint) {
+  if (job.attempts.empty()) return;
+  const NodeName& node = job.attempt().nodes.front();
+  job.commit_sent[checkpoint.directory] = {node, job.record.generation};
+  tx.Send(node, CheckpointCommitted{.job = job.record.id,
+                                    .generation = job.record.generation,
+                                    .output_dir = job.record.output_dir,
+                                    .checkpoint = InfoOf(checkpoint),
+                                    .prune = ToRemove(job)});
+}
+
+void Commit(Transaction& tx, JobEntry& job, CheckpointRecord checkpoint) {
+  MoveCheckpoint(checkpoint, CheckpointEvent::kCommit);
+  checkpoint.committed_unix_ms = tx.now.unix_ms;
+  std::uint64_t bytes = 0;
+  for (const ShardInfo& shard : checkpoint.shards) bytes += shard.bytes;
+  tx.Put(checkpoint);
+  tx.RecordEvent(job, {"checkpoint_committed", Severity::kInfo,
+                       "checkpoint of step " + std::to_string(checkpoint.step) + " committed (" +
+                           BytesText(bytes) + " in " + std::to_string(checkpoint.shards.size()) +
+                           (checkpoint.shards.size() == 1 ? " shard)" : " shards)")});
+  const std::string directory = checkpoint.directory;
+  const auto place = std::upper_bound(
+      job.checkpoints.begin(), job.checkpoints.end(), checkpoint,
+      [](const CheckpointRecord& a, const CheckpointRecord& b) { return Age(a) < Age(b); });
+  job.checkpoints.insert(place, std::move(checkpoint));
+  UpdateCommittedStep(job);
+  if (std::exchange(job.checkpoints_fail, false)) {
+    if (job.record.state == JobState::kRunning) job.record.reason.clear();
+    tx.RecordEvent(job, {"checkpoints_work", Severity::kInfo, "checkpoints can be written again"});
+  }
+  tx.MarkAttempt(job);
+  SendCommitted(tx, job, *FindCheckpoint(job, directory));
+}
+
+// With the newest commit, which is said again for it.
+void SendPruned(Transaction& tx, JobEntry& job) {
+  if (ToRemove(job).empty()) return;
+  const auto newest = std::find_if(job.checkpoints.rbegin(), job.checkpoints.rend(), Usable);
+  if (newest != job.checkpoints.rend()) SendCommitted(tx, job, *newest);
+}
+
 }  // namespace
 
-void ControllerCore::OnShardWritten(JobEntry& job, int rank, const ShardWritten& written) {
+void RegisterOutput(Transaction& tx, const JobRecord& job) {
+  std::uint64_t& owner = tx.state.output_owners[job.output_dir];
+  owner = std::max(owner, job.submit_order);
+}
+
+bool OwnsOutput(const Transaction& tx, const JobEntry& job) {
+  const auto owner = tx.state.output_owners.find(job.record.output_dir);
+  return owner == tx.state.output_owners.end() || owner->second <= job.record.submit_order;
+}
+
+void OnShardWritten(Transaction& tx, JobEntry& job, int rank, const ShardWritten& written) {
   if (!IsPlainName(written.directory) || written.shard.rank != rank ||
       written.shard.file != ShardFileName(rank)) {
-    out_.observations.push_back(StaleMessageObserved{});
+    tx.out.observations.push_back(StaleMessageObserved{});
     return;
   }
-  if (Find(job, written.directory) != nullptr) return;  // decided: a replay
+  if (FindCheckpoint(job, written.directory) != nullptr) return;  // decided: a replay
   // So is an older one than the gang's newest: it may be off the disk by now, and known no more.
   if (written.step <= NewestComplete(job)) return;
   auto& writing = job.gang->writing;
   const bool full = !writing.contains(written.directory) && writing.size() >= kMaxWriting;
-  if (full && !CommitComplete(job)) {
+  if (full && !CommitComplete(tx, job)) {
     // Shards of some rank never came, say for a full disk. The later ones may be whole.
     Step oldest = writing.begin()->second.step;
     for (const auto& [name, other] : writing) oldest = std::min(oldest, other.step);
-    DiscardUnfinished(job, oldest + 1);
+    DiscardUnfinished(tx, job, oldest + 1);
   }
   CheckpointRecord& checkpoint = writing[written.directory];
   if (checkpoint.shards.empty()) {
-    job.gang->writing_since[written.directory] = now_.mono;
+    job.gang->writing_since[written.directory] = tx.now.mono;
     checkpoint.job = job.record.id;
     checkpoint.step = written.step;
     checkpoint.generation = job.attempt().generation;
@@ -161,24 +204,59 @@ void ControllerCore::OnShardWritten(JobEntry& job, int rank, const ShardWritten&
   checkpoint.shards.insert(place, written.shard);
   if (static_cast<int>(checkpoint.shards.size()) < WorldSize(job)) return;
   MoveCheckpoint(checkpoint, CheckpointEvent::kAllShards);
-  if (const auto seconds = job.checkpoint_clock.Committed(checkpoint.step, now_.mono)) {
+  if (const auto seconds = job.checkpoint_clock.Committed(checkpoint.step, tx.now.mono)) {
     // A slower one counts at once, faster ones little by little: who plans by this is to be in
     // time.
     double& known = job.record.checkpoint_seconds;
     known = std::max(*seconds, 0.7 * known + 0.3 * *seconds);
   }
   // Ranks write one checkpoint after the other: what lacks a shard by now will never be whole.
-  DiscardUnfinished(job, checkpoint.step);
-  if (!CommitUnlessTooMany(job)) SendPruned(job);
+  DiscardUnfinished(tx, job, checkpoint.step);
+  if (!CommitUnlessTooMany(tx, job)) SendPruned(tx, job);
 }
 
-// What has all its shards waits only while two others are still to be read again. It is no longer
-// put off, nor are the steps in it lost, when the gang stops or ends.
-bool ControllerCore::CommitUnlessTooMany(JobEntry& job) {
-  return job.gang && !TooManyUnread(job) && CommitComplete(job);
+void OnCheckpointFailed(Transaction& tx, JobEntry& job, int rank, const CheckpointFailed& failed) {
+  const std::string_view trouble = KindOfTrouble(failed.reason);
+  const bool skipped = trouble == kSlowDisk;
+  const std::string text = "checkpoint of step " + std::to_string(failed.step) +
+                           (skipped ? " skipped" : " failed") + " on rank " + std::to_string(rank) +
+                           ": " + failed.reason;
+  // The notes of an attempt are few: of many failures the oldest are forgotten there.
+  const auto [newest, is_first] = job.gang->failed_saves.emplace(rank, failed.step);
+  if (!is_first &&
+      failed.step <= std::exchange(newest->second, std::max(newest->second, failed.step))) {
+    return;
+  }
+  if (!tx.Note(job, text)) return;
+  tx.RecordEvent(job,
+                 {skipped ? "checkpoint_skipped" : "checkpoint_failed", Severity::kWarning, text});
+  tx.out.observations.push_back(CheckpointFailureObserved{trouble});
+  job.checkpoints_fail = true;
+  if (job.record.state != JobState::kRunning) return;
+  job.record.reason = std::string("training goes on, but checkpoints ") +
+                      (skipped ? "are skipped: " : "fail: ") +
+                      CutText(failed.reason, kMaxReasonBytes);
+  tx.Mark(job);
 }
 
-bool ControllerCore::CommitComplete(JobEntry& job) {
+void RefuseCheckpoint(Transaction& tx, JobEntry& job, int rank,
+                      const RejectedCheckpoint& rejected) {
+  CheckpointRecord* checkpoint = FindCheckpoint(job, rejected.directory);
+  if (checkpoint != nullptr && !checkpoint->refused.empty()) return;  // every rank says it
+  // Offered while its removal was under way, which nobody was sure of.
+  if (checkpoint != nullptr && checkpoint->state == CheckpointState::kPruning) return;
+  std::string reason = CutText(rejected.reason, kMaxReasonBytes);
+  if (!reason.starts_with("rank ")) reason = "rank " + std::to_string(rank) + ": " + reason;
+  const std::string text = "checkpoint " + rejected.directory + " refused: " + reason;
+  if (checkpoint != nullptr) {
+    checkpoint->refused = reason;
+    tx.Put(*checkpoint);
+    UpdateCommittedStep(job);
+  }
+  if (tx.Note(job, text)) tx.RecordEvent(job, {"checkpoint_refused", Severity::kWarning, text});
+}
+
+bool CommitComplete(Transaction& tx, JobEntry& job) {
   auto& writing = job.gang->writing;
   const auto found = std::find_if(writing.begin(), writing.end(), [](const auto& entry) {
     return entry.second.state == CheckpointState::kComplete;
@@ -187,42 +265,42 @@ bool ControllerCore::CommitComplete(JobEntry& job) {
   CheckpointRecord complete = std::move(found->second);
   writing.erase(found);
   auto& since = job.gang->writing_since;
-  out_.observations.push_back(
-      CheckpointCommittedObserved{ToSeconds(now_.mono - since.at(complete.directory))});
+  tx.out.observations.push_back(
+      CheckpointCommittedObserved{ToSeconds(tx.now.mono - since.at(complete.directory))});
   std::erase_if(since, [&](const auto& entry) { return !writing.contains(entry.first); });
-  Commit(job, std::move(complete));
+  Commit(tx, job, std::move(complete));
   return true;
 }
 
-void ControllerCore::Commit(JobEntry& job, CheckpointRecord checkpoint) {
-  MoveCheckpoint(checkpoint, CheckpointEvent::kCommit);
-  checkpoint.committed_unix_ms = now_.unix_ms;
-  std::uint64_t bytes = 0;
-  for (const ShardInfo& shard : checkpoint.shards) bytes += shard.bytes;
-  Put(checkpoint);
-  RecordEvent(job, {"checkpoint_committed", Severity::kInfo,
-                    "checkpoint of step " + std::to_string(checkpoint.step) + " committed (" +
-                        BytesText(bytes) + " in " + std::to_string(checkpoint.shards.size()) +
-                        (checkpoint.shards.size() == 1 ? " shard)" : " shards)")});
-  const std::string directory = checkpoint.directory;
-  const auto place = std::upper_bound(
-      job.checkpoints.begin(), job.checkpoints.end(), checkpoint,
-      [](const CheckpointRecord& a, const CheckpointRecord& b) { return Age(a) < Age(b); });
-  job.checkpoints.insert(place, std::move(checkpoint));
-  UpdateCommittedStep(job);
-  if (std::exchange(job.checkpoints_fail, false)) {
-    if (job.record.state == JobState::kRunning) job.record.reason.clear();
-    RecordEvent(job, {"checkpoints_work", Severity::kInfo, "checkpoints can be written again"});
+// What has all its shards waits only while two others are still to be read again. It is no longer
+// put off, nor are the steps in it lost, when the gang stops or ends.
+bool CommitUnlessTooMany(Transaction& tx, JobEntry& job) {
+  return job.gang && !TooManyUnread(job) && CommitComplete(tx, job);
+}
+
+// What of steps below `before` lies on disk and was not committed is to go: what will never have
+// all its shards, and what was put off so long that a newer one is complete.
+void DiscardUnfinished(Transaction& tx, JobEntry& job, Step before) {
+  auto& writing = job.gang->writing;
+  for (auto& [directory, checkpoint] : writing) {
+    if (checkpoint.step >= before) continue;
+    if (checkpoint.state == CheckpointState::kComplete) {
+      tx.RecordEvent(job, {"checkpoint_skipped", Severity::kWarning,
+                           "checkpoint of step " + std::to_string(checkpoint.step) +
+                               " skipped: those before it are still being read again"});
+    }
+    MoveCheckpoint(checkpoint, CheckpointEvent::kPrune);
+    tx.Put(checkpoint);
+    job.checkpoints.insert(job.checkpoints.begin(), std::move(checkpoint));
   }
-  MarkAttempt(job);
-  SendCommitted(job, *Find(job, directory));
+  std::erase_if(writing, [before](const auto& entry) { return entry.second.step < before; });
 }
 
 // Marks what the newest verified one makes needless: of it and all older ones `keep` stay, those
 // that were read again and found whole before others, and the best one. Nothing newer is touched.
-void ControllerCore::PruneOld(JobEntry& job) {
+void PruneOld(Transaction& tx, JobEntry& job) {
   const bool succeeded = job.record.state == JobState::kSucceeded;
-  if ((job.over() && !succeeded) || !scrubs_.OwnsOutput(job)) return;
+  if ((job.over() && !succeeded) || !OwnsOutput(tx, job)) return;
   const int keep = std::max(job.spec.train ? job.spec.train->checkpoint.keep : 1, 1);
   const std::vector<std::string> best = BestToKeep(job);
   const auto verified = static_cast<int>(
@@ -246,137 +324,30 @@ void ControllerCore::PruneOld(JobEntry& job) {
     }
     if (Contains(best, checkpoint->directory)) continue;
     MoveCheckpoint(*checkpoint, CheckpointEvent::kPrune);
-    Put(*checkpoint);
+    tx.Put(*checkpoint);
   }
-  SendPruned(job);
+  SendPruned(tx, job);
 }
 
-// With the newest commit, which is said again for it.
-void ControllerCore::SendPruned(JobEntry& job) {
-  if (ToRemove(job).empty()) return;
-  const auto newest = std::find_if(job.checkpoints.rbegin(), job.checkpoints.rend(), Usable);
-  if (newest != job.checkpoints.rend()) SendCommitted(job, *newest);
+void ForgetPruned(Transaction& tx, JobEntry& job, const std::string& directory) {
+  const CheckpointRecord* checkpoint = FindCheckpoint(job, directory);
+  if (checkpoint == nullptr || checkpoint->state != CheckpointState::kPruning) return;
+  tx.Delete(*checkpoint);
+  std::erase_if(job.checkpoints,
+                [&](const CheckpointRecord& each) { return each.directory == directory; });
+  tx.Changed(job);
 }
 
-void ControllerCore::SendCommitted(JobEntry& job, const CheckpointRecord& checkpoint) {
-  if (job.attempts.empty()) return;
-  const NodeName& node = job.attempt().nodes.front();
-  job.commit_sent[checkpoint.directory] = {node, job.record.generation};
-  Send(node, CheckpointCommitted{.job = job.record.id,
-                                 .generation = job.record.generation,
-                                 .output_dir = job.record.output_dir,
-                                 .checkpoint = InfoOf(checkpoint),
-                                 .prune = ToRemove(job)});
-}
-
-void ControllerCore::ResendCommitted(JobEntry& job, const NodeName& node) {
+void ResendCommitted(Transaction& tx, JobEntry& job, const NodeName& node) {
   if (job.attempts.empty() || job.attempt().nodes.front() != node) return;
-  if (!scrubs_.OwnsOutput(job)) return;
+  if (!OwnsOutput(tx, job)) return;
   bool sent = false;
   for (const CheckpointRecord& checkpoint : job.checkpoints) {
     if (checkpoint.state != CheckpointState::kCommitted || checkpoint.manifest_written) continue;
-    SendCommitted(job, checkpoint);
+    SendCommitted(tx, job, checkpoint);
     sent = true;
   }
-  if (!sent) SendPruned(job);
-}
-
-// Fenced by job, generation, node and checkpoint: only the order that is out has an answer, and
-// only one.
-void ControllerCore::Handle(const NodeName& node, const ManifestWritten& message) {
-  const auto found = jobs_.find(message.job);
-  const CommitOrder answered{node, message.generation};
-  if (found == jobs_.end() || !found->second.commit_sent.contains(message.directory) ||
-      found->second.commit_sent.at(message.directory) != answered) {
-    out_.observations.push_back(StaleMessageObserved{});
-    return;
-  }
-  JobEntry& job = found->second;
-  job.commit_sent.erase(message.directory);
-  for (const std::string& directory : message.pruned) ForgetPruned(job, directory);
-  CheckpointRecord* checkpoint = Find(job, message.directory);
-  if (checkpoint == nullptr || checkpoint->manifest_written) return;
-  if (message.error.empty()) {
-    checkpoint->manifest_written = true;
-    Put(*checkpoint);
-    Changed(job);
-    if (Usable(*checkpoint) && !Verified(*checkpoint)) scrubs_.Verify(job, *checkpoint);
-  } else {
-    job.manifest_failed.insert(message.directory);
-    RecordEvent(job, {"checkpoint_failed", Severity::kWarning,
-                      "the commit record of checkpoint " + message.directory +
-                          " cannot be written, older ones are kept: " + message.error});
-  }
-  CommitUnlessTooMany(job);
-  scrubs_.Plan(job);
-  if (job.gang) MaybeEndAttempt(job);
-}
-
-void ControllerCore::ForgetPruned(JobEntry& job, const std::string& directory) {
-  const CheckpointRecord* checkpoint = Find(job, directory);
-  if (checkpoint == nullptr || checkpoint->state != CheckpointState::kPruning) return;
-  std::erase_if(job.checkpoints,
-                [&](const CheckpointRecord& each) { return each.directory == directory; });
-  other_operations_.push_back(DeleteCheckpoint{job.record.id, directory});
-  Changed(job);
-}
-
-void ControllerCore::OnCheckpointFailed(JobEntry& job, int rank, const CheckpointFailed& failed) {
-  const std::string_view trouble = KindOfTrouble(failed.reason);
-  const bool skipped = trouble == kSlowDisk;
-  const std::string text = "checkpoint of step " + std::to_string(failed.step) +
-                           (skipped ? " skipped" : " failed") + " on rank " + std::to_string(rank) +
-                           ": " + failed.reason;
-  // The notes of an attempt are few: of many failures the oldest are forgotten there.
-  const auto [newest, is_first] = job.gang->failed_saves.emplace(rank, failed.step);
-  if (!is_first &&
-      failed.step <= std::exchange(newest->second, std::max(newest->second, failed.step))) {
-    return;
-  }
-  if (!Note(job, text)) return;
-  RecordEvent(job,
-              {skipped ? "checkpoint_skipped" : "checkpoint_failed", Severity::kWarning, text});
-  out_.observations.push_back(CheckpointFailureObserved{trouble});
-  job.checkpoints_fail = true;
-  if (job.record.state != JobState::kRunning) return;
-  job.record.reason = std::string("training goes on, but checkpoints ") +
-                      (skipped ? "are skipped: " : "fail: ") +
-                      CutText(failed.reason, kMaxReasonBytes);
-  Mark(job);
-}
-
-void ControllerCore::RefuseCheckpoint(JobEntry& job, int rank, const RejectedCheckpoint& rejected) {
-  CheckpointRecord* checkpoint = Find(job, rejected.directory);
-  if (checkpoint != nullptr && !checkpoint->refused.empty()) return;  // every rank says it
-  // Offered while its removal was under way, which nobody was sure of.
-  if (checkpoint != nullptr && checkpoint->state == CheckpointState::kPruning) return;
-  std::string reason = CutText(rejected.reason, kMaxReasonBytes);
-  if (!reason.starts_with("rank ")) reason = "rank " + std::to_string(rank) + ": " + reason;
-  const std::string text = "checkpoint " + rejected.directory + " refused: " + reason;
-  if (checkpoint != nullptr) {
-    checkpoint->refused = reason;
-    Put(*checkpoint);
-    UpdateCommittedStep(job);
-  }
-  if (Note(job, text)) RecordEvent(job, {"checkpoint_refused", Severity::kWarning, text});
-}
-
-// What of steps below `before` lies on disk and was not committed is to go: what will never have
-// all its shards, and what was put off so long that a newer one is complete.
-void ControllerCore::DiscardUnfinished(JobEntry& job, Step before) {
-  auto& writing = job.gang->writing;
-  for (auto& [directory, checkpoint] : writing) {
-    if (checkpoint.step >= before) continue;
-    if (checkpoint.state == CheckpointState::kComplete) {
-      RecordEvent(job, {"checkpoint_skipped", Severity::kWarning,
-                        "checkpoint of step " + std::to_string(checkpoint.step) +
-                            " skipped: those before it are still being read again"});
-    }
-    MoveCheckpoint(checkpoint, CheckpointEvent::kPrune);
-    Put(checkpoint);
-    job.checkpoints.insert(job.checkpoints.begin(), std::move(checkpoint));
-  }
-  std::erase_if(writing, [before](const auto& entry) { return entry.second.step < before; });
+  if (!sent) SendPruned(tx, job);
 }
 
 std::vector<CheckpointRecord> ResumePoints(const JobEntry& job) {
@@ -396,4 +367,4 @@ std::vector<CheckpointRecord> ResumePoints(const JobEntry& job) {
   return points;
 }
 
-}  // namespace muster
+}  // namespace muster::control

@@ -1,30 +1,126 @@
 #include "coordinator/control/controller.h"
 
-#include "coordinator/control/core.h"
+#include <utility>
+
+#include "coordinator/control/attempt_end.h"
+#include "coordinator/control/deadlines.h"
+#include "coordinator/control/drain.h"
+#include "coordinator/control/fault_injection.h"
+#include "coordinator/control/job_requests.h"
+#include "coordinator/control/node_sessions.h"
+#include "coordinator/control/placement.h"
+#include "coordinator/control/preparing.h"
+#include "coordinator/control/queries.h"
+#include "coordinator/control/readings.h"
+#include "coordinator/control/restore.h"
+#include "coordinator/control/running.h"
+#include "coordinator/control/silence.h"
+#include "coordinator/control/time_booking.h"
+#include "coordinator/control/transaction.h"
 
 namespace muster {
+namespace control {
+namespace {
+
+// What every node sends several times a second, and what probers report of many at once.
+bool IsRoutine(const Event& event) {
+  const auto* said = std::get_if<WorkerMessageReceived>(&event);
+  return said != nullptr && (std::holds_alternative<Heartbeat>(said->message) ||
+                             std::holds_alternative<Progress>(said->message) ||
+                             std::holds_alternative<ProbeResult>(said->message));
+}
+
+// That the node was heard is all that a Heartbeat says; log chunks are for the service.
+void Handle(Transaction&, const NodeName&, const Heartbeat&) {}
+void Handle(Transaction&, const NodeName&, const LogChunk&) {}
+
+void On(Transaction& tx, const ClusterNote& note) {
+  tx.RecordClusterEvent({note.kind, note.severity, note.message});
+}
+
+void On(Transaction& tx, const WorkerMessageReceived& said) {
+  const auto session = tx.state.sessions.find(said.session);
+  if (session == tx.state.sessions.end()) return;
+  const NodeName name = session->second;
+  NodeEntry& node = tx.node(name);
+  node.heard_at = tx.now.mono;
+  if (node.suspect) MarkAlive(tx, node);
+  std::visit([&](const auto& message) { Handle(tx, name, message); }, said.message);
+}
+
+void Dispatch(Transaction& tx, const Event& event) {
+  std::visit([&tx](const auto& each) { On(tx, each); }, event);
+}
+
+// What handlers have left for those above them, until nothing is left.
+void Settle(Transaction& tx) {
+  while (tx.state.reschedule || !tx.to_judge.empty() || !tx.may_end.empty()) {
+    for (const NodeName& name : std::exchange(tx.to_judge, {})) DetectLostNode(tx, tx.node(name));
+    for (const JobId& id : std::exchange(tx.may_end, {})) {
+      if (tx.job(id).gang) MaybeEndAttempt(tx, tx.job(id));
+    }
+    if (!tx.state.reschedule) continue;
+    Schedule(tx);
+    CompleteDrains(tx);
+  }
+}
+
+Effects Finish(Transaction& tx) {
+  for (const JobId& id : tx.changed()) AccrueTime(tx, tx.job(id));
+  if (tx.state.unused_may_differ) BookUnused(tx);
+  return tx.Finish();
+}
+
+}  // namespace
+}  // namespace control
+
+struct Controller::Core {
+  ControllerOptions options;
+  control::State state;
+};
 
 Controller::Controller(ControllerOptions options)
-    : core_(std::make_unique<ControllerCore>(std::move(options))) {}
+    : core_(std::make_unique<Core>(Core{std::move(options), {}})) {}
 Controller::~Controller() = default;
 
 Effects Controller::Restore(StoredState state, Now now) {
-  return core_->Restore(std::move(state), now);
+  control::Transaction tx(core_->options, core_->state, now);
+  control::Restore(tx, std::move(state));
+  core_->state.next_deadline = control::EarliestDeadline(tx);
+  return control::Finish(tx);
 }
-Effects Controller::Handle(const Event& event, Now now) { return core_->Handle(event, now); }
-std::optional<TimePoint> Controller::NextDeadline() const { return core_->NextDeadline(); }
 
-Result<JobView> Controller::FindJob(std::string_view job) const { return core_->FindJob(job); }
-std::vector<JobView> Controller::Jobs() const { return core_->Jobs(); }
-std::vector<NodeView> Controller::Nodes() const { return core_->Nodes(); }
-const std::deque<EventRecord>& Controller::Events() const { return core_->Events(); }
+Effects Controller::Handle(const Event& event, Now now) {
+  control::Transaction tx(core_->options, core_->state, now);
+  control::CompensateForStall(tx);
+  control::Dispatch(tx, event);
+  control::Settle(tx);
+  control::RunReadings(tx);
+  control::Settle(tx);
+  Effects effects = control::Finish(tx);
+  // Where a routine message has changed no record, it has but moved its own node's deadline away,
+  // which the next Tick finds out: thousands of them a second are not to look at every node and
+  // job.
+  if (!control::IsRoutine(event) || !effects.store.empty())
+    core_->state.next_deadline = control::EarliestDeadline(tx);
+  return effects;
+}
+
+std::optional<TimePoint> Controller::NextDeadline() const { return core_->state.next_deadline; }
+
+Result<JobView> Controller::FindJob(std::string_view job) const {
+  return control::FindJob(core_->state, job);
+}
+std::vector<JobView> Controller::Jobs() const { return control::Jobs(core_->state); }
+std::vector<NodeView> Controller::Nodes() const { return control::Nodes(core_->state); }
+const std::deque<EventRecord>& Controller::Events() const { return core_->state.events; }
 Result<LogLocation> Controller::LocateLog(std::string_view job, int rank,
                                           Generation generation) const {
-  return core_->LocateLog(job, rank, generation);
+  return control::LocateLog(core_->state, job, rank, generation);
 }
-int Controller::PendingJobs() const { return core_->PendingJobs(); }
+int Controller::PendingJobs() const { return control::PendingJobs(core_->state); }
 Goodput Controller::ClusterGoodput(TimePoint now, bool stored) const {
-  return core_->ClusterGoodput(now, stored);
+  return control::ClusterGoodput(core_->state, now, stored);
 }
 
 }  // namespace muster

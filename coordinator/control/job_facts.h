@@ -13,7 +13,7 @@
 
 #include "coordinator/control/state.h"
 
-namespace muster {
+namespace muster::control {
 
 // Ranks of the newest attempt, which may be fewer than the job was submitted with.
 inline int WorldSize(const JobEntry& job) {
@@ -92,13 +92,13 @@ inline bool IsUsable(const NodeRecord& node) {
   return node.state == NodeState::kReady || node.state == NodeState::kSuspect;
 }
 
-// Whether the end of its gang may leave processes to the next one (parking.cc).
-bool MayKeep(const JobEntry& job);
-// What its next gang is offered to resume from, the best first (checkpoints.cc).
-std::vector<CheckpointRecord> ResumePoints(const JobEntry& job);
-
-// What its time is booked to (goodput.cc).
-TimeUse TimeUseOf(const JobEntry& job);
+// nullptr: none.
+inline CheckpointRecord* FindCheckpoint(JobEntry& job, const std::string& directory) {
+  for (CheckpointRecord& checkpoint : job.checkpoints) {
+    if (checkpoint.directory == directory) return &checkpoint;
+  }
+  return nullptr;
+}
 
 // The node among those of the live gang and its spares, or nullptr.
 inline GangNode* FindMember(JobEntry& job, const NodeName& name) {
@@ -109,4 +109,4 @@ inline GangNode* FindMember(JobEntry& job, const NodeName& name) {
   return nullptr;
 }
 
-}  // namespace muster
+}  // namespace muster::control

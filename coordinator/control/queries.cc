@@ -1,10 +1,13 @@
-// Read-only views of the controller's state.
+#include "coordinator/control/queries.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
-#include "coordinator/control/core.h"
+#include "coordinator/control/gang_nodes.h"
+#include "coordinator/control/job_facts.h"
 
-namespace muster {
+namespace muster::control {
 namespace {
 
 JobView ViewOf(const JobEntry& job) {
@@ -32,50 +35,45 @@ JobView ViewOf(const JobEntry& job) {
 
 }  // namespace
 
-const std::vector<RankRecord>& JobView::ranks() const {
-  static const std::vector<RankRecord> kNone;
-  return attempts == nullptr || attempts->empty() ? kNone : attempts->back().ranks;
-}
-
-Result<JobView> ControllerCore::FindJob(std::string_view job) const {
+Result<JobView> FindJob(const State& state, std::string_view job) {
   const std::string wanted(job);
   if (wanted.empty()) return InvalidArgument("no job named; give an id, a part of one or a name");
-  if (const auto exact = jobs_.find(JobId{wanted}); exact != jobs_.end()) {
+  if (const auto exact = state.jobs.find(JobId{wanted}); exact != state.jobs.end()) {
     return ViewOf(exact->second);
   }
-  for (auto id = order_.rbegin(); id != order_.rend(); ++id) {
-    if (jobs_.at(*id).record.name == wanted) return ViewOf(jobs_.at(*id));
+  for (auto id = state.order.rbegin(); id != state.order.rend(); ++id) {
+    if (state.jobs.at(*id).record.name == wanted) return ViewOf(state.jobs.at(*id));
   }
-  const auto first = jobs_.lower_bound(JobId{wanted});
-  if (first == jobs_.end() || !first->first.value.starts_with(wanted)) {
+  const auto first = state.jobs.lower_bound(JobId{wanted});
+  if (first == state.jobs.end() || !first->first.value.starts_with(wanted)) {
     return NotFound("no job '" + wanted + "'; 'muster get' lists the jobs");
   }
   const auto second = std::next(first);
-  if (second != jobs_.end() && second->first.value.starts_with(wanted)) {
+  if (second != state.jobs.end() && second->first.value.starts_with(wanted)) {
     return InvalidArgument("'" + wanted + "' fits job " + first->first.value + " and job " +
                            second->first.value + "; give more digits");
   }
   return ViewOf(first->second);
 }
 
-std::vector<JobView> ControllerCore::Jobs() const {
+std::vector<JobView> Jobs(const State& state) {
   std::vector<JobView> views;
-  views.reserve(order_.size());
-  for (const JobId& id : order_) views.push_back(ViewOf(jobs_.at(id)));
+  views.reserve(state.order.size());
+  for (const JobId& id : state.order) views.push_back(ViewOf(state.jobs.at(id)));
   return views;
 }
 
-std::vector<NodeView> ControllerCore::Nodes() const {
+std::vector<NodeView> Nodes(const State& state) {
   std::vector<NodeView> views;
-  for (const auto& [name, node] : nodes_) {
-    views.push_back({&node.record, UsedSlots(node), node.session != 0, node.heard_at});
+  for (const auto& [name, node] : state.nodes) {
+    views.push_back({&node.record, UsedSlots(state, node), node.session != 0, node.heard_at});
   }
   return views;
 }
 
-Result<LogLocation> ControllerCore::LocateLog(std::string_view job, int rank,
-                                              Generation generation) const {
-  MUSTER_ASSIGN_OR_RETURN(const JobView view, FindJob(job));
+Result<LogLocation> LocateLog(const State& state, std::string_view job, int rank,
+                              Generation generation) {
+  MUSTER_ASSIGN_OR_RETURN(const JobView view, FindJob(state, job));
   const std::string name = "job " + view.record->id.value;
   if (view.attempts->empty()) {
     return NotFound(name + " has no log yet: it waits for a gang");
@@ -101,8 +99,8 @@ Result<LogLocation> ControllerCore::LocateLog(std::string_view job, int rank,
   LogLocation location{
       view.record->id, attempt->generation, record.node, 0, view.record->output_dir, false};
   location.final = record.state == RankState::kExited || attempt->state == AttemptState::kEnded;
-  const auto node = nodes_.find(record.node);
-  if (node == nodes_.end() || node->second.session == 0) {
+  const auto node = state.nodes.find(record.node);
+  if (node == state.nodes.end() || node->second.session == 0) {
     return Unavailable("node " + record.node.value +
                        ", which has the log, is not connected; the file is " +
                        view.record->output_dir + "/logs/" + std::to_string(attempt->generation) +
@@ -112,9 +110,28 @@ Result<LogLocation> ControllerCore::LocateLog(std::string_view job, int rank,
   return location;
 }
 
-int ControllerCore::PendingJobs() const {
-  return static_cast<int>(std::count_if(
-      live_.begin(), live_.end(), [this](const JobId& id) { return jobs_.at(id).pending(); }));
+int PendingJobs(const State& state) {
+  return static_cast<int>(
+      std::count_if(state.live.begin(), state.live.end(),
+                    [&state](const JobId& id) { return state.jobs.at(id).pending(); }));
+}
+
+Goodput ClusterGoodput(const State& state, TimePoint now, bool stored) {
+  Goodput sum;
+  for (const auto& [id, job] : state.jobs) {
+    sum += stored ? job.ledger.StoredAt(job.record.usage, now) : job.ledger.At(now);
+  }
+  for (const auto& [name, node] : state.nodes) sum += node.unused.At(now);
+  return sum;
+}
+
+}  // namespace muster::control
+
+namespace muster {
+
+const std::vector<RankRecord>& JobView::ranks() const {
+  static const std::vector<RankRecord> kNone;
+  return attempts == nullptr || attempts->empty() ? kNone : attempts->back().ranks;
 }
 
 }  // namespace muster

@@ -11,7 +11,7 @@
 // reach when its gang ended; nothing but the node's own word, or another boot, gives that back.
 // Processes that survived SIGKILL are not counted here: they are durable, in NodeRecord::leaked.
 //
-// Owned by ControllerCore, made again from Hellos after a restart; one thread.
+// Owned by the controller's State, made again from Hellos after a restart; one thread.
 #pragma once
 
 #include <map>

@@ -1,9 +1,13 @@
-// What the controller keeps in memory beside the durable records: the live side of jobs and nodes.
-// Owned by ControllerCore (core.h) and private to coordinator/control; nothing here is stored, so
-// all of it can be made again from the records and from what workers say in their Hello.
+// What the controller keeps in memory: the durable records, and the live side of jobs and nodes
+// beside them, which is not stored, so that all of it can be made again from the records and from
+// what workers report in their Hello.
+//
+// Owned by Controller (controller.cc) and private to coordinator/control; one thread.
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -19,12 +23,13 @@
 #include "coordinator/control/events.h"
 #include "coordinator/control/failure.h"
 #include "coordinator/control/node_backoff.h"
+#include "coordinator/control/slot_ledger.h"
 #include "coordinator/detect/hang_detector.h"
 #include "coordinator/detect/straggler_detector.h"
 #include "coordinator/domain/records.h"
 #include "coordinator/goodput/time_ledger.h"
 
-namespace muster {
+namespace muster::control {
 
 // One node of a live attempt.
 struct GangNode {
@@ -197,6 +202,37 @@ struct AbortOptions {
   bool keep = false;  // survivors keep their processes
 };
 
+// The orders of readings.cc that are out, and when the next ones are due.
+struct Readings {
+  std::set<std::pair<TimePoint, JobId>> scrub_times;    // JobEntry::scrub.at of those that have one
+  std::set<std::pair<TimePoint, JobId>> give_up_times;  // of verifications
+  std::map<NodeName, JobId> scrubbing;                  // for which job a node scrubs
+  std::map<std::uint64_t, JobId> verifying;             // by order
+  std::uint64_t newest_order = 0;
+};
+
+struct State {
+  std::map<JobId, JobEntry> jobs;
+  std::vector<JobId> order;  // of submission
+  std::set<JobId> live;      // not terminal
+  std::map<std::string, JobId> keys;
+  std::map<std::string, std::uint64_t> output_owners;  // newest submission by output directory
+  std::map<NodeName, NodeEntry> nodes;
+  std::map<SessionId, NodeName> sessions;  // current ones only
+  std::set<NodeName> speaking;             // connected and not suspect: can be probers
+  std::set<NodeName> suspects;
+  NodeName last_prober;  // they are asked in turn
+  SlotLedger slots;
+  std::deque<EventRecord> events;
+  std::uint64_t next_seq = 1, next_order = 1, next_fault = 0, next_probe = 0;
+  std::map<std::uint64_t, OrderedFault> faults;  // by their number
+  Readings readings;
+  TimePoint handled_at;  // the newest event
+  std::optional<TimePoint> next_deadline;
+  bool reschedule = false;
+  bool unused_may_differ = false;
+};
+
 // Of jobs that are recovered for months all attempts are kept in memory and shown, the old ones
 // without what takes room; the store has them whole.
 inline constexpr std::size_t kWholeAttempts = 20;
@@ -211,4 +247,4 @@ inline void CondenseOld(std::vector<AttemptRecord>& attempts) {
   }
 }
 
-}  // namespace muster
+}  // namespace muster::control

@@ -13,6 +13,7 @@ namespace muster {
 // it.
 inline constexpr std::size_t kMaxReasonBytes = 1000;
 inline constexpr std::size_t kMaxTextBytes = 2000;
+inline constexpr std::size_t kMaxNoteBytes = 1000;  // of a note, or a line of a log
 
 std::string SecondsText(double seconds);     // "0.71 s", "2 min 5 s"
 std::string BytesText(std::uint64_t bytes);  // "12.3 MB"

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "common/job_spec/job_spec.h"
-#include "coordinator/detect/cause_card.h"
+#include "coordinator/detect/cause_evidence.h"
 
 namespace muster {
 

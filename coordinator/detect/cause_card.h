@@ -4,32 +4,14 @@
 // Pure functions; any thread.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "common/base/ids.h"
 #include "common/job_spec/job_spec.h"
-#include "common/wire/messages.h"
-#include "coordinator/detect/hang_detector.h"
+#include "coordinator/detect/cause_evidence.h"
 #include "coordinator/domain/records.h"
 
 namespace muster {
-
-// All that is known of the failure that ended an attempt; what is not known stays empty.
-struct CauseEvidence {
-  CauseKind kind = CauseKind::kNone;
-  std::string message;  // the cause as a sentence
-  NodeName node;
-  int world_size = 1;               // of the attempt
-  std::optional<ProcessExit> exit;  // of the first failing rank, where its own doing
-  bool out_of_memory = false;       // the kernel's out-of-memory killer ended it
-  std::optional<TrainerError> error;
-  std::optional<HangVerdict> hang;
-  std::optional<RankProgress> last;  // its page at the end
-  std::vector<std::string> facts;    // of device and host
-  std::vector<std::string> log_tail;
-};
 
 CauseCard BuildCauseCard(const CauseEvidence& evidence, const JobSpec& spec);
 

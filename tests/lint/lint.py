@@ -146,6 +146,36 @@ def check_includes(tree):
                 yield name, number, f"{own} may not include {other}: dependencies point the other way"
 
 
+# Where the modules of a folder form no cycle. The other programs' folders follow when they are cut anew.
+ACYCLIC = ("coordinator/", "proto/")
+
+
+def check_module_cycles(tree):
+    """A source and its header are a module; those of a folder include each other in one direction."""
+    modules = {}  # name without suffix: {included module: (file, line)}
+    for name in tree.having((".h", ".cc")):
+        if name.startswith(ACYCLIC) and not name.endswith("_test.cc"):
+            found = modules.setdefault(os.path.splitext(name)[0], {})
+            for number, header in includes(tree, name):
+                other = os.path.splitext(header)[0]
+                if os.path.dirname(other) == os.path.dirname(name):
+                    found.setdefault(other, (name, number))
+    done = set()
+
+    def visit(module, path):
+        if module in path:
+            at = modules[path[-1]][module]
+            yield (*at, "includes form a cycle: " + ", ".join(
+                os.path.basename(each) for each in [*path[path.index(module):], module]))
+        elif module in modules and module not in done:
+            for other in sorted(modules[module].keys() - {module}):
+                yield from visit(other, [*path, module])
+            done.add(module)
+
+    for module in sorted(modules):
+        yield from visit(module, [])
+
+
 def check_own_header_first(tree):
     """A source that includes its header first proves that the header stands alone."""
     known = set(tree.files)
@@ -413,6 +443,7 @@ def check_format(tree):
 
 RULES = {
     "include": check_includes,
+    "cycle": check_module_cycles,
     "own-header-first": check_own_header_first,
     "header": check_headers,
     "length": check_lengths,

@@ -74,6 +74,14 @@ class LintTest(unittest.TestCase):
         self.plant("#include <boost/asio/io_context.hpp>")
         self.expect("common/base/a.cc", 2, "include")
 
+    def test_modules_of_a_folder_include_each_other(self):
+        self.put("coordinator/x/a.h", '#pragma once\n#include "coordinator/x/b.h"\n')
+        self.put("coordinator/x/b.h", "#pragma once\n")
+        self.put("coordinator/x/b.cc", '#include "coordinator/x/b.h"\n\n#include "coordinator/x/c.h"\n')
+        self.put("coordinator/x/c.h", '#pragma once\n#include "coordinator/x/a.h"\n')
+        self.put("coordinator/x/CMakeLists.txt", "b.cc\n")
+        self.expect("coordinator/x/c.h", 2, "cycle")
+
     def test_programs_include_each_other(self):
         self.put("worker/CMakeLists.txt", "muster_library(w SOURCES w.cc)\n")
         self.put("worker/w.cc", '#include "coordinator/server.h"\n')

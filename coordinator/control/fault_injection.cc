@@ -1,12 +1,17 @@
-// Faults that users order, to rehearse them on their own cluster.
+#include "coordinator/control/fault_injection.h"
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <string>
 #include <string_view>
+#include <utility>
 
-#include "coordinator/control/core.h"
+#include "coordinator/control/job_facts.h"
+#include "coordinator/control/queries.h"
+#include "coordinator/control/words.h"
 
-namespace muster {
+namespace muster::control {
 namespace {
 
 constexpr Duration kFaultDeadline = std::chrono::seconds(10);
@@ -45,20 +50,19 @@ Status CheckTakesFaults(const NodeName& name, const NodeEntry* node, bool connec
   return OkStatus();
 }
 
-}  // namespace
-
-void ControllerCore::On(const InjectFaultRequested& request) {
-  Status status =
-      FailedPrecondition("faults are not allowed here; start the coordinator with --allow-faults");
-  if (options_.allow_faults)
-    status = request.job.empty() ? InjectIntoNode(request) : InjectIntoRank(request);
-  if (!status.ok()) out_.replies.push_back({request.request, std::move(status), {}});
+void SendFault(Transaction& tx, const InjectFaultRequested& request, const NodeName& target,
+               InjectFault fault) {
+  fault.request_id = ++tx.state.next_fault;
+  tx.state.faults[fault.request_id] = {request.request, target, fault.generation,
+                                       tx.now.mono + kFaultDeadline};
+  tx.out.observations.push_back(FaultObserved{});
+  tx.Send(target, std::move(fault));
 }
 
-Status ControllerCore::InjectIntoRank(const InjectFaultRequested& request) {
+Status InjectIntoRank(Transaction& tx, const InjectFaultRequested& request) {
   MUSTER_RETURN_IF_ERROR(CheckKind(kRankKinds, request));
-  MUSTER_ASSIGN_OR_RETURN(const JobView view, FindJob(request.job));
-  JobEntry& job = jobs_.at(view.record->id);
+  MUSTER_ASSIGN_OR_RETURN(const JobView view, FindJob(tx.state, request.job));
+  JobEntry& job = tx.job(view.record->id);
   if (!job.gang || job.attempt().state != AttemptState::kRunning) {
     return FailedPrecondition("job " + job.record.id.value + " has no running ranks now");
   }
@@ -67,77 +71,78 @@ Status ControllerCore::InjectIntoRank(const InjectFaultRequested& request) {
                     "; its ranks are 0 to " + std::to_string(WorldSize(job) - 1));
   }
   const NodeName target = job.attempt().ranks[request.rank].node;
-  MUSTER_RETURN_IF_ERROR(CheckTakesFaults(target, FindNode(target), true));
-  RecordEvent(job, {"fault_injected", Severity::kWarning,
-                    What(request) + " ordered for rank " + std::to_string(request.rank) + " on " +
-                        target.value});
+  MUSTER_RETURN_IF_ERROR(CheckTakesFaults(target, tx.FindNode(target), true));
+  tx.RecordEvent(job, {"fault_injected", Severity::kWarning,
+                       What(request) + " ordered for rank " + std::to_string(request.rank) +
+                           " on " + target.value});
   SendFault(
-      request, target,
+      tx, request, target,
       {0, job.record.id, job.attempt().generation, request.rank, request.kind, request.argument});
   return OkStatus();
 }
 
-Status ControllerCore::InjectIntoNode(const InjectFaultRequested& request) {
+Status InjectIntoNode(Transaction& tx, const InjectFaultRequested& request) {
   MUSTER_RETURN_IF_ERROR(CheckKind(kNodeKinds, request));
   const bool of_link = request.kind.starts_with("link-");
-  MUSTER_RETURN_IF_ERROR(CheckTakesFaults(request.node, FindNode(request.node), !of_link));
+  MUSTER_RETURN_IF_ERROR(CheckTakesFaults(request.node, tx.FindNode(request.node), !of_link));
   const EventText told{"fault_injected", Severity::kWarning,
                        What(request) + " ordered for node " + request.node.value};
-  RecordClusterEvent(told);
-  for (const JobId& id : live_) {
-    const SlotLedger::Hold* hold = slots_.Find(request.node, id);
+  tx.RecordClusterEvent(told);
+  for (const JobId& id : tx.state.live) {
+    const SlotLedger::Hold* hold = tx.state.slots.Find(request.node, id);
     if (hold != nullptr && hold->kind != SlotLedger::Kind::kOrphaned)
-      RecordEvent(jobs_.at(id), told);
+      tx.RecordEvent(tx.job(id), told);
   }
   if (!of_link) {
-    SendFault(request, request.node, {0, {}, 0, 0, request.kind, request.argument});
+    SendFault(tx, request, request.node, {0, {}, 0, 0, request.kind, request.argument});
     return OkStatus();
   }
   // A node behind a cut link could not be told to put it back: whoever asked takes the link, and
   // may do so once this is stored.
-  out_.observations.push_back(FaultObserved{});
-  out_.replies.push_back({request.request, OkStatus(), FaultAccepted{request.node, 0}});
+  tx.out.observations.push_back(FaultObserved{});
+  tx.out.replies.push_back({request.request, OkStatus(), FaultAccepted{request.node, 0}});
   return OkStatus();
 }
 
-void ControllerCore::SendFault(const InjectFaultRequested& request, const NodeName& target,
-                               InjectFault fault) {
-  fault.request_id = ++next_fault_;
-  faults_[fault.request_id] = {request.request, target, fault.generation,
-                               now_.mono + kFaultDeadline};
-  out_.observations.push_back(FaultObserved{});
-  Send(target, std::move(fault));
-}
-
-void ControllerCore::Handle(const NodeName& node, const FaultDone& message) {
-  const auto fault = faults_.find(message.request_id);
-  if (fault == faults_.end() || fault->second.node != node) return;
-  AnswerFault(fault, message.error.empty() ? OkStatus() : FailedPrecondition(message.error));
-}
-
-void ControllerCore::AnswerFault(std::map<std::uint64_t, OrderedFault>::iterator fault,
-                                 Status status) {
+void AnswerFault(Transaction& tx, std::map<std::uint64_t, OrderedFault>::iterator fault,
+                 Status status) {
   const OrderedFault& order = fault->second;
   Reply reply{order.request, std::move(status), {}};
   if (reply.status.ok()) reply.body = FaultAccepted{order.node, order.generation};
-  out_.replies.push_back(std::move(reply));
-  faults_.erase(fault);
+  tx.out.replies.push_back(std::move(reply));
+  tx.state.faults.erase(fault);
+}
+
+}  // namespace
+
+void On(Transaction& tx, const InjectFaultRequested& request) {
+  Status status =
+      FailedPrecondition("faults are not allowed here; start the coordinator with --allow-faults");
+  if (tx.options.allow_faults)
+    status = request.job.empty() ? InjectIntoNode(tx, request) : InjectIntoRank(tx, request);
+  if (!status.ok()) tx.out.replies.push_back({request.request, std::move(status), {}});
+}
+
+void Handle(Transaction& tx, const NodeName& node, const FaultDone& message) {
+  const auto fault = tx.state.faults.find(message.request_id);
+  if (fault == tx.state.faults.end() || fault->second.node != node) return;
+  AnswerFault(tx, fault, message.error.empty() ? OkStatus() : FailedPrecondition(message.error));
 }
 
 // A node that is told to die may do so before it answers.
-void ControllerCore::AnswerFaultsOf(const NodeName& node) {
-  for (auto fault = faults_.begin(); fault != faults_.end();) {
+void AnswerFaultsOf(Transaction& tx, const NodeName& node) {
+  for (auto fault = tx.state.faults.begin(); fault != tx.state.faults.end();) {
     const auto next = std::next(fault);
-    if (fault->second.node == node) AnswerFault(fault, OkStatus());
+    if (fault->second.node == node) AnswerFault(tx, fault, OkStatus());
     fault = next;
   }
 }
 
-void ControllerCore::ExpireFaults() {
-  for (auto fault = faults_.begin(); fault != faults_.end();) {
+void ExpireFaults(Transaction& tx) {
+  for (auto fault = tx.state.faults.begin(); fault != tx.state.faults.end();) {
     const auto next = std::next(fault);
-    if (fault->second.deadline <= now_.mono) {
-      AnswerFault(fault,
+    if (fault->second.deadline <= tx.now.mono) {
+      AnswerFault(tx, fault,
                   Unavailable("node " + fault->second.node.value + " did not answer within " +
                               SecondsText(ToSeconds(kFaultDeadline))));
     }
@@ -145,4 +150,4 @@ void ControllerCore::ExpireFaults() {
   }
 }
 
-}  // namespace muster
+}  // namespace muster::control

@@ -1,11 +1,11 @@
-// What jobs and slots are used for, told to their ledgers after every event.
+#include "coordinator/control/time_booking.h"
 
 #include <algorithm>
 #include <map>
 
-#include "coordinator/control/core.h"
+#include "coordinator/control/job_facts.h"
 
-namespace muster {
+namespace muster::control {
 namespace {
 
 // Of a training job's books: what has been booked since is lost with the coordinator, and the time
@@ -49,44 +49,35 @@ TimeUse TimeUseOf(const JobEntry& job) {
   return {TimeState::kQueue, false, job.spec.world_size()};
 }
 
-void ControllerCore::AccrueTime(JobEntry& job) {
-  const bool turned = job.ledger.Transition(TimeUseOf(job), job.record.step, now_.mono);
-  unused_may_differ_ |= turned;
+void AccrueTime(Transaction& tx, JobEntry& job) {
+  const bool turned = job.ledger.Transition(TimeUseOf(job), job.record.step, tx.now.mono);
+  tx.state.unused_may_differ |= turned;
   const bool due =
-      job.ledger.doing().training && now_.mono - job.usage_stored_at >= kStoreUsageEvery;
-  if (turned || due) Mark(job);
-  if (!marked_jobs_.contains(job.record.id)) return;
-  job.record.usage = job.ledger.Books(now_.mono, now_.unix_ms);
-  job.usage_stored_at = now_.mono;
+      job.ledger.doing().training && tx.now.mono - job.usage_stored_at >= kStoreUsageEvery;
+  if (turned || due) tx.Mark(job);
+  if (!tx.IsMarked(job)) return;
+  job.record.usage = job.ledger.Books(tx.now.mono, tx.now.unix_ms);
+  job.usage_stored_at = tx.now.mono;
 }
 
 // A rank that is booked to a job has a slot of the node that it is, or was last, placed on.
-void ControllerCore::BookUnused() {
+void BookUnused(Transaction& tx) {
   std::map<NodeName, int> ranks;
-  for (const JobId& id : live_) {
-    const JobEntry& job = jobs_.at(id);
+  for (const JobId& id : tx.state.live) {
+    const JobEntry& job = tx.job(id);
     if (job.ledger.doing().state == TimeState::kQueue) continue;
     for (const NodeName& node : job.attempts.back().nodes) {
       ranks[node] += job.spec.resources.ranks_per_node;
     }
   }
-  for (auto& [name, node] : nodes_) {
+  for (auto& [name, node] : tx.state.nodes) {
     NodeRecord& record = node.record;
     const int unused = IsUsable(record) ? std::max(0, record.slots - ranks[name]) : 0;
-    if (!node.unused.Transition({TimeState::kIdle, false, unused}, 0, now_.mono)) continue;
-    record.unused = node.unused.Books(now_.mono, now_.unix_ms);
-    Mark(node);
+    if (!node.unused.Transition({TimeState::kIdle, false, unused}, 0, tx.now.mono)) continue;
+    record.unused = node.unused.Books(tx.now.mono, tx.now.unix_ms);
+    tx.Mark(node);
   }
-  unused_may_differ_ = false;
+  tx.state.unused_may_differ = false;
 }
 
-Goodput ControllerCore::ClusterGoodput(TimePoint now, bool stored) const {
-  Goodput sum;
-  for (const auto& [id, job] : jobs_) {
-    sum += stored ? job.ledger.StoredAt(job.record.usage, now) : job.ledger.At(now);
-  }
-  for (const auto& [name, node] : nodes_) sum += node.unused.At(now);
-  return sum;
-}
-
-}  // namespace muster
+}  // namespace muster::control

@@ -1,0 +1,420 @@
+#include "coordinator/control/attempt_end.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "coordinator/control/checkpoints.h"
+#include "coordinator/control/gang_nodes.h"
+#include "coordinator/control/gang_orders.h"
+#include "coordinator/control/job_end.h"
+#include "coordinator/control/job_facts.h"
+#include "coordinator/control/restart_policy.h"
+#include "coordinator/control/tier.h"
+#include "coordinator/control/words.h"
+#include "coordinator/detect/cause_card.h"
+
+namespace muster::control {
+namespace {
+
+// Far above what a gang can produce; a worker gone mad must not fill the memory.
+constexpr std::size_t kMaxFailures = 10000;
+
+// By the job's own doing, as far as anybody can tell.
+bool IsCharged(CauseKind kind) {
+  return kind != CauseKind::kNodeStopped && kind != CauseKind::kDrained &&
+         kind != CauseKind::kRegrouped;
+}
+
+// Whether the attempt that has ended got further than those before it; what it reached is recorded.
+bool TakeProgress(JobEntry& job) {
+  const Step last = job.attempt().last_step;
+  const bool progressed =
+      job.record.committed_step > job.gang->committed_before || last > job.record.best_step;
+  job.record.best_step = std::max(job.record.best_step, last);
+  return progressed;
+}
+
+// A node did not get as far as having its ranks.
+bool NeverUp(CauseKind kind) {
+  return kind == CauseKind::kPrepareFailed || kind == CauseKind::kPrepareTimeout ||
+         kind == CauseKind::kLaunchTimeout || kind == CauseKind::kFormTimeout;
+}
+
+// An exit says more than the report before it, and happened when that was heard.
+// Returns it as it is kept, or nullptr where there is no room.
+const Failure* AddFailure(JobEntry& job, Failure failure) {
+  std::vector<Failure>& failures = job.gang->failures;
+  const auto known = std::find_if(failures.begin(), failures.end(), [&](const Failure& other) {
+    return other.rank >= 0 && other.rank == failure.rank && other.kind == failure.kind;
+  });
+  if (known != failures.end()) {
+    failure.at = std::min(failure.at, known->at);
+    *known = std::move(failure);
+    return &*known;
+  }
+  if (failures.size() >= kMaxFailures) return nullptr;
+  return &failures.emplace_back(std::move(failure));
+}
+
+void RecordCause(Transaction& tx, JobEntry& job) {
+  const Failure* primary = PrimaryFailure(job.gang->failures);
+  if (primary == nullptr) return;
+  AttemptRecord& attempt = job.attempt();
+  attempt.cause_kind = primary->kind;
+  attempt.retryable = primary->retryable;
+  attempt.cause = primary->message;
+  attempt.failed_rank = primary->rank;
+  attempt.failed_node = primary->node;
+  attempt.log_tail = primary->log_tail;
+  attempt.card = BuildCauseCard({primary->kind, primary->message, primary->node, WorldSize(job),
+                                 primary->exit, primary->out_of_memory, primary->error,
+                                 primary->hang, primary->last, primary->facts, primary->log_tail},
+                                job.spec);
+  tx.MarkAttempt(job);
+}
+
+void AbortFailed(Transaction& tx, JobEntry& job) {
+  // A job that ends anyway is not recovered, whatever happens to it on its way out.
+  if (job.record.stop != StopKind::kNone) return AbortStopped(tx, job);
+  RecordCause(tx, job);
+  AttemptRecord& attempt = job.attempt();
+  if (attempt.retryable) tx.Move(job, JobEvent::kFault);
+  job.record.reason = attempt.cause;
+  tx.RecordEvent(
+      job, {"aborting", Severity::kWarning,
+            "ending generation " + std::to_string(attempt.generation) + ": " + attempt.cause});
+  BeginAbort(tx, job, {attempt.cause, Duration::zero(), MayKeep(job)});
+}
+
+void RecoverOrFail(Transaction& tx, JobEntry& job) {
+  AttemptRecord& attempt = job.attempt();
+  JobRecord& record = job.record;
+  const Failure* primary = PrimaryFailure(job.gang->failures);
+  job.fault.reset();
+  if (*job.gang->aborted != TimePoint::min()) {
+    const TimePoint aborted = *job.gang->aborted;
+    job.fault =
+        Fault{primary == nullptr ? aborted : std::min(primary->at, aborted), aborted, tx.now.mono};
+  }
+  const bool trained_before = record.best_step > 0;
+  const bool progressed = TakeProgress(job);
+  RestartInput input;
+  input.retryable = attempt.retryable;
+  input.progressed = progressed;
+  const bool refused = NeverUp(attempt.cause_kind) && job.refusals.Counts(attempt.failed_node);
+  input.charged = IsCharged(attempt.cause_kind) && !refused;
+  // Others have found all that this node lacks.
+  if (attempt.cause_kind == CauseKind::kBadInput && !attempt.failed_node.empty() &&
+      trained_before && !job.gang->first_step) {
+    Refuse(tx, job, attempt.failed_node, attempt.cause);
+    input.retryable = true;
+  }
+  if (job.attempts.size() > 1 && job.spec.train) {
+    const AttemptRecord& before = job.attempts[job.attempts.size() - 2];
+    input.same_fault = IsSameFault(before, attempt);
+    input.memory_again = attempt.cause_kind == CauseKind::kOutOfMemory &&
+                         before.cause_kind == CauseKind::kOutOfMemory;
+  }
+  input.attempts_without_progress = record.attempts_without_progress;
+  input.max_without_progress = job.spec.restart.max_without_progress;
+  input.first_backoff = tx.options.first_backoff;
+  input.max_backoff = tx.options.max_backoff;
+  const RestartDecision decision = DecideRestart(input);
+  record.attempts_without_progress = decision.attempts_without_progress;
+  if (!decision.restart) {
+    std::string reason = decision.why_not.empty() ? "" : decision.why_not + "; the last one: ";
+    return FinishJob(tx, job, JobEvent::kFail, reason + attempt.cause);
+  }
+  job.gang.reset();
+  record.reason = attempt.cause;
+  tx.Move(job, JobEvent::kFault);
+  if (decision.delay > Duration::zero()) {
+    job.not_before = tx.now.mono + decision.delay;
+    tx.RecordEvent(job, {"backoff", Severity::kInfo,
+                         "next attempt in " + SecondsText(ToSeconds(decision.delay)) + " (" +
+                             std::to_string(decision.attempts_without_progress) +
+                             " attempts in a row without progress)"});
+  }
+}
+
+void EndAttempt(Transaction& tx, JobEntry& job) {
+  AttemptRecord& attempt = job.attempt();
+  attempt.ended_unix_ms = tx.now.unix_ms;
+  tx.Move(attempt, AttemptEvent::kQuiesced);
+  DiscardUnfinished(tx, job);
+  job.kept = job.gang->keep;
+  tx.state.slots.ParkGang(job.record.id);
+  tx.state.reschedule = true;
+  const bool cancelled = job.record.stop == StopKind::kCancel;
+  const bool finished = attempt.cause_kind == CauseKind::kFinished && !cancelled;
+  if (job.record.stop != StopKind::kNone && !finished) {
+    attempt.cause_kind = CauseOf(job.record.stop);
+    attempt.cause = job.record.reason;
+    if (TakeProgress(job)) job.record.attempts_without_progress = 0;
+    return EndStopped(tx, job);
+  }
+  if (finished) {
+    std::string reason = "finished";
+    if (job.record.step > 0) reason += " at step " + std::to_string(job.record.step);
+    if (job.record.restarts > 0) {
+      reason += " after " + std::to_string(job.record.restarts) +
+                (job.record.restarts == 1 ? " restart" : " restarts");
+    }
+    return FinishJob(tx, job, JobEvent::kSucceed, std::move(reason));
+  }
+  RecoverOrFail(tx, job);
+}
+
+// Processes of older generations that do not end may leave fewer slots than were reserved.
+bool GivenUpForWantOfRoom(Transaction& tx, JobEntry& job, NodeEntry& node) {
+  const GangNode* member = FindMember(job, node.record.name);
+  if (member == nullptr || member->prepared || UsedSlots(tx.state, node) <= node.record.slots)
+    return false;
+  if (job.attempt().state == AttemptState::kAborting) return false;
+  const std::string why = "processes on node " + member->name.value +
+                          " survived SIGKILL, and too few slots are left beside them";
+  if (member->spare) {
+    DropSpare(tx, job, node.record.name, why);
+    return true;
+  }
+  if (job.attempt().state != AttemptState::kPreparing) return false;
+  Failure failure;
+  failure.kind = CauseKind::kPrepareFailed;
+  failure.node = member->name;
+  failure.message = why;
+  failure.at = tx.now.mono;
+  Fail(tx, job, std::move(failure));
+  return true;
+}
+
+void MemberQuiesced(Transaction& tx, JobEntry& job, GangNode& member, const Quiesced& message) {
+  const std::vector<int>& parked_ranks = message.parked_ranks;
+  member.quiesced = true;
+  // What waits keeps the node's slots for the job's next gang. What is unkillable is leaked
+  // already.
+  const int left =
+      job.spec.resources.ranks_per_node - static_cast<int>(message.unkillable_pids.size());
+  tx.state.slots.Quiesce(member.name, job.record.id,
+                         message.keeps_any() ? std::max(left, message.standbys) : 0);
+  for (RankRecord& rank : job.attempt().ranks) {
+    if (rank.node != member.name || rank.state != RankState::kStopping || rank.pid == 0) continue;
+    const bool kept =
+        std::find(parked_ranks.begin(), parked_ranks.end(), rank.rank) != parked_ranks.end();
+    MoveRank(job, rank, kept ? RankEvent::kKept : RankEvent::kExited);
+    if (!kept) rank.exit = {0, 9};
+  }
+  tx.Changed(job);
+}
+
+}  // namespace
+
+bool MayKeep(const JobEntry& job) {
+  const AttemptRecord& attempt = job.attempts.back();
+  const Gang& gang = *job.gang;
+  KeepInput input;
+  input.train = job.spec.train.has_value();
+  input.in_place = job.spec.restart.in_place;
+  input.retryable = attempt.retryable;
+  input.stopping = job.record.stop != StopKind::kNone;
+  // The second halves hold after a restart of the coordinator too.
+  input.formed = gang.all_formed || attempt.resumed_step >= 0;
+  input.stepped =
+      gang.first_step || (attempt.resumed_step >= 0 && attempt.last_step > attempt.resumed_step);
+  input.tier = attempt.tier;
+  return KeepsProcesses(input);
+}
+
+void Fail(Transaction& tx, JobEntry& job, Failure failure) {
+  AttemptRecord& attempt = job.attempt();
+  const Failure* added = AddFailure(job, std::move(failure));
+  if (attempt.state == AttemptState::kAborting) {
+    // Of the thousands that an abort brings with it, few are news of the cause.
+    // What ended the attempt on purpose is not outweighed by what its ranks say on their way out.
+    const bool news = added != nullptr && added == PrimaryFailure(job.gang->failures);
+    if (news && IsFailure(attempt.cause_kind)) RecordCause(tx, job);
+    return;
+  }
+  // Also for a symptom: whatever its cause is, the gang is broken. The cause is taken from all that
+  // has been heard when the gang is gone.
+  AbortFailed(tx, job);
+}
+
+void OnTrainerError(Transaction& tx, JobEntry& job, int rank, const TrainerError& error) {
+  Gang& gang = *job.gang;
+  if (!gang.errors.emplace(rank, error).second) return;
+  if (job.attempt().state == AttemptState::kAborting) return;
+  if (IsSymptom(error)) return OnSymptom(tx, job, rank, error);
+  // Its exit follows and says more; a trainer that hangs instead is not waited for.
+  const TimePoint timeout = tx.now.mono + tx.options.error_timeout;
+  gang.fault_deadline = std::min(gang.fault_deadline.value_or(timeout), timeout);
+  if (!gang.failures.empty()) FaultTimeoutOver(tx, job);
+}
+
+void OnSymptom(Transaction& tx, JobEntry& job, int rank, const TrainerError& error) {
+  Gang& gang = *job.gang;
+  const RankRecord& record = job.attempt().ranks[rank];
+  Failure failure = Classify({rank, record.node, job.spec.train.has_value(), std::nullopt, error});
+  failure.at = tx.now.mono;
+  AddFailure(job, std::move(failure));
+  const TimePoint timeout = tx.now.mono + tx.options.symptom_timeout;
+  gang.fault_deadline = std::min(gang.fault_deadline.value_or(timeout), timeout);
+  // Where the cause is known, or will not be told by a node that is silent, nothing is waited for.
+  const bool known = std::any_of(gang.errors.begin(), gang.errors.end(),
+                                 [](const auto& entry) { return !IsSymptom(entry.second); });
+  std::vector<NodeName> silent;
+  for (const GangNode& member : gang.nodes) {
+    if (tx.node(member.name).suspect) silent.push_back(member.name);
+  }
+  if (known || !silent.empty()) FaultTimeoutOver(tx, job);
+  for (const NodeName& name : silent) tx.to_judge.insert(name);
+}
+
+// The gang is ended for what has been heard: errors whose exits did not follow, and symptoms.
+void FaultTimeoutOver(Transaction& tx, JobEntry& job) {
+  Gang& gang = *job.gang;
+  gang.fault_deadline.reset();
+  if (job.attempt().state == AttemptState::kAborting) return;
+  for (const auto& [rank, error] : gang.errors) {
+    const RankRecord& record = job.attempt().ranks[rank];
+    if (record.state == RankState::kExited || IsSymptom(error)) continue;
+    Failure failure =
+        Classify({rank, record.node, job.spec.train.has_value(), std::nullopt, error});
+    failure.at = tx.now.mono;
+    AddFailure(job, std::move(failure));
+  }
+  if (!gang.failures.empty()) AbortFailed(tx, job);
+}
+
+void RanksMissing(Transaction& tx, JobEntry& job, const NodeName& node, bool nothing_hosted) {
+  if (nothing_hosted) {
+    FindMember(job, node)->quiesced = true;
+    tx.state.slots.Quiesce(node, job.record.id, 0);
+  }
+  AttemptRecord& attempt = job.attempt();
+  bool missing = false;
+  for (RankRecord& rank : attempt.ranks) {
+    if (rank.node != node || rank.state == RankState::kExited) continue;
+    missing = true;
+    if (!nothing_hosted) continue;
+    MoveRank(job, rank, RankEvent::kExited);
+    rank.exit = {0, 9};  // a guardian's end takes its ranks along
+  }
+  if (!missing) return;
+  Failure failure;
+  failure.kind = CauseKind::kGuardianLost;
+  failure.node = node;
+  failure.message =
+      "node " + node.value + " no longer has the ranks it had (their guardian is gone)";
+  failure.at = tx.now.mono;
+  tx.RecordEvent(job, {"guardian_lost", Severity::kError, failure.message});
+  Fail(tx, job, std::move(failure));
+}
+
+void AbortStopped(Transaction& tx, JobEntry& job) {
+  AttemptRecord& attempt = job.attempt();
+  attempt.cause_kind = CauseOf(job.record.stop);
+  attempt.cause = job.record.reason;
+  // Who had until now to save his state gets no more time; the machine may be gone any moment.
+  const bool suspends = job.record.stop == StopKind::kSuspend;
+  BeginAbort(tx, job, {job.record.reason, suspends ? Duration::zero() : tx.options.cancel_grace});
+}
+
+// Ends an attempt that is well, for another that goes on where it was.
+void EndOnPurpose(Transaction& tx, JobEntry& job, CauseKind kind, const std::string& reason) {
+  if (job.record.stop != StopKind::kNone) return AbortStopped(tx, job);
+  AttemptRecord& attempt = job.attempt();
+  attempt.cause_kind = kind;
+  attempt.cause = reason;
+  job.record.reason = reason;
+  tx.Move(job, JobEvent::kFault);
+  tx.RecordEvent(job, {"aborting", Severity::kInfo,
+                       "ending generation " + std::to_string(attempt.generation) + ": " + reason});
+  BeginAbort(tx, job, {reason, Duration::zero(), MayKeep(job)});
+}
+
+void BeginAbort(Transaction& tx, JobEntry& job, AbortOptions options) {
+  CommitComplete(tx, job);  // the next attempt, or who looks at the job, is to find it
+  AttemptRecord& attempt = job.attempt();
+  tx.Move(attempt, AttemptEvent::kAbort);
+  Gang& gang = *job.gang;
+  gang.aborted = tx.now.mono;
+  gang.abort_reason = std::move(options.reason);
+  gang.grace = options.grace;
+  gang.keep = options.keep;
+  gang.fault_deadline.reset();
+  gang.tier_deadline.reset();
+  // Until then the commit record of what was saved is waited for.
+  if (job.record.stop != StopKind::kSuspend) gang.stop_deadline.reset();
+  job.grow_at.reset();
+  gang.phase_deadline = tx.now.mono + tx.options.abort_deadline + options.grace;
+  for (RankRecord& rank : attempt.ranks) {
+    if (const auto next = Apply(rank.state, RankEvent::kStop)) rank.state = *next;
+  }
+  for (int n = 0; n < static_cast<int>(gang.nodes.size()); ++n) {
+    if (!gang.nodes[n].quiesced) SendAbort(tx, job, n);
+  }
+  MaybeEndAttempt(tx, job);
+}
+
+void Handle(Transaction& tx, const NodeName& node, const Quiesced& message) {
+  NodeEntry& entry = tx.node(node);
+  const bool cleared =
+      !message.keeps_any() && tx.state.slots.Prove(node, message.job, message.generation);
+  tx.state.reschedule |= cleared;
+  const auto known = tx.state.jobs.find(message.job);
+  MarkLeaked(tx, entry, message.job, message.unkillable_pids);
+  // It may be of an older generation than the one that the node is being prepared for.
+  if (known != tx.state.jobs.end() && GivenUpForWantOfRoom(tx, known->second, entry)) return;
+  if (cleared && (known == tx.state.jobs.end() || !known->second.gang ||
+                  known->second.attempt().generation != message.generation)) {
+    return;
+  }
+
+  GangNode* member = nullptr;
+  JobEntry* job = tx.Fence(node, message.job, message.generation, &member);
+  if (job == nullptr || member->quiesced) return;
+  AttemptRecord& attempt = job->attempt();
+  if (attempt.state != AttemptState::kAborting) {
+    // Of a node that is not prepared yet this tells only that older generations are gone.
+    if ((member->spare || attempt.state == AttemptState::kPreparing) && !member->prepared) return;
+    if (member->spare) {
+      Refuse(tx, *job, node, "its guardian has ended");
+      return DropSpare(tx, *job, node, "its guardian has ended");
+    }
+    const bool ranks_left =
+        std::any_of(attempt.ranks.begin(), attempt.ranks.end(), [&](const RankRecord& rank) {
+          return rank.node == node && rank.state != RankState::kExited;
+        });
+    if (ranks_left) return RanksMissing(tx, *job, node, true);
+    member->quiesced = true;
+    // Its ranks have ended by themselves; a standby may be left.
+    const bool standby = job->spec.train && job->spec.restart.standbys > 0;
+    return tx.state.slots.Quiesce(node, job->record.id,
+                                  standby ? job->spec.resources.ranks_per_node : 0);
+  }
+  MemberQuiesced(tx, *job, *member, message);
+  MaybeEndAttempt(tx, *job);
+}
+
+void MaybeEndAttempt(Transaction& tx, JobEntry& job) {
+  if (job.attempt().state != AttemptState::kAborting) return;
+  for (GangNode& member : job.gang->nodes) {
+    // Nothing ran on a spare; one that is silent holds nobody up.
+    if (member.spare && !member.quiesced && tx.node(member.name).suspect) {
+      Orphan(tx, job, member);
+    }
+    if (!member.quiesced) return;
+  }
+  // Who looks at a finished job is to find its last checkpoint with its commit record, and read
+  // again where that does not take long; and the node that writes the record may be taken away from
+  // a suspended one.
+  const bool finished = job.attempt().cause_kind == CauseKind::kFinished;
+  const bool has_time = job.record.stop == StopKind::kSuspend && job.gang->stop_deadline;
+  const bool waits = (finished || has_time) && job.record.stop != StopKind::kCancel &&
+                     job.gang->phase_deadline.has_value();
+  const bool verifies = finished && !job.verification.directory.empty();
+  if (waits && (ManifestPending(job) || verifies)) return;
+  EndAttempt(tx, job);
+}
+
+}  // namespace muster::control

@@ -1,0 +1,179 @@
+#include "coordinator/control/deadlines.h"
+
+#include <algorithm>
+#include <chrono>
+#include <ratio>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/control/attempt_end.h"
+#include "coordinator/control/fault_injection.h"
+#include "coordinator/control/gang_nodes.h"
+#include "coordinator/control/job_facts.h"
+#include "coordinator/control/readings.h"
+#include "coordinator/control/silence.h"
+#include "coordinator/control/stopping.h"
+#include "coordinator/control/words.h"
+
+namespace muster::control {
+namespace {
+
+// When a node that is silent from now on is to be suspected: on a common beat, so that one Tick
+// finds the hundreds that a dead switch silences.
+TimePoint SuspectAt(const NodeEntry& node, Duration suspect_after) {
+  using Beat = std::chrono::duration<std::int64_t, std::ratio<1, 20>>;
+  return TimePoint(std::chrono::ceil<Beat>((node.heard_at + suspect_after).time_since_epoch()));
+}
+
+// Of the gang's nodes those that hold up the phase that it is in. Nobody, where no rank at all has
+// found another.
+std::vector<NodeName> LateNodes(const JobEntry& job) {
+  const AttemptRecord& attempt = job.attempts.back();
+  const Gang& gang = *job.gang;
+  std::vector<NodeName> late;
+  const auto add = [&late](const NodeName& name) {
+    if (late.empty() || late.back() != name) late.push_back(name);
+  };
+  switch (attempt.state) {
+    case AttemptState::kReserving:
+    case AttemptState::kPreparing:
+      for (const GangNode& node : gang.nodes) {
+        if (!node.prepared && !node.spare) add(node.name);
+      }
+      break;
+    case AttemptState::kLaunching:
+      for (const RankRecord& rank : attempt.ranks) {
+        if (rank.state == RankState::kPrepared) add(rank.node);
+      }
+      break;
+    case AttemptState::kRunning:
+      for (const RankRecord& rank : attempt.ranks) {
+        if (!gang.formed.empty() && !gang.formed.contains(rank.rank)) add(rank.node);
+      }
+      break;
+    case AttemptState::kAborting:
+      for (const GangNode& node : gang.nodes) {
+        if (!node.quiesced) add(node.name);
+      }
+      break;
+    case AttemptState::kEnded: break;
+  }
+  return late;
+}
+
+void TierExpired(Transaction& tx, JobEntry& job) {
+  job.gang->tier_deadline.reset();
+  Failure failure;
+  failure.kind = CauseKind::kSlowTier;
+  failure.at = tx.now.mono;
+  failure.message = "with the processes of generation " +
+                    std::to_string(job.attempt().generation - 1) +
+                    " no step was finished in time; all processes restart";
+  Fail(tx, job, std::move(failure));
+}
+
+void PhaseExpired(Transaction& tx, JobEntry& job) {
+  Gang& gang = *job.gang;
+  gang.phase_deadline.reset();
+  const AttemptState state = job.attempt().state;
+  const std::vector<NodeName> late = LateNodes(job);
+  if (state == AttemptState::kAborting) {
+    for (const NodeName& name : late) {
+      // The job is not to wait for one that has said nothing all that time.
+      if (tx.node(name).suspect) job.excluded.insert(name);
+      Orphan(tx, job, *FindMember(job, name));
+    }
+    return MaybeEndAttempt(tx, job);
+  }
+  Failure failure;
+  failure.at = tx.now.mono;
+  if (!late.empty()) failure.node = late.front();
+  if (state == AttemptState::kRunning) {
+    failure.kind = CauseKind::kFormTimeout;
+    failure.message = std::to_string(gang.formed.size()) + " of " + std::to_string(WorldSize(job)) +
+                      " ranks found each other within " +
+                      SecondsText(ToSeconds(tx.options.form_deadline));
+  } else if (state == AttemptState::kLaunching) {
+    failure.kind = CauseKind::kLaunchTimeout;
+    const std::vector<RankRecord>& ranks = job.attempt().ranks;
+    const auto first = std::find_if(ranks.begin(), ranks.end(), [](const RankRecord& rank) {
+      return rank.state == RankState::kPrepared;
+    });
+    if (first != ranks.end()) failure.rank = first->rank;
+    failure.message = "rank " + std::to_string(failure.rank) + " on " + failure.node.value +
+                      " had no process within " +
+                      SecondsText(ToSeconds(tx.options.launch_deadline));
+  } else {
+    failure.kind = CauseKind::kPrepareTimeout;
+    failure.message = "node " + failure.node.value + " was not prepared within " +
+                      SecondsText(ToSeconds(tx.options.prepare_deadline));
+  }
+  // What others have trained is no fault of the job.
+  if (job.record.best_step > 0) {
+    for (const NodeName& node : late) Refuse(tx, job, node, "it was not ready in time", false);
+  }
+  Fail(tx, job, std::move(failure));
+}
+
+void ExpireJob(Transaction& tx, JobEntry& job) {
+  if (tx.Expired(job.not_before)) {
+    job.not_before.reset();
+    tx.state.reschedule = true;
+  }
+  tx.state.reschedule |= job.refusals.Expire(tx.now.mono);
+  if (!job.over() && tx.Expired(job.time_limit_at)) {
+    job.time_limit_at.reset();
+    StopJob(tx, job, StopKind::kTimeLimit,
+            "its time limit of " + SecondsText(double(job.spec.resources.time_limit_seconds)) +
+                " is reached");
+  }
+  if (tx.Expired(job.grow_at)) {
+    job.grow_at.reset();
+    tx.state.reschedule = true;
+  }
+  if (job.gang && tx.Expired(job.gang->store_exits_at)) tx.MarkAttempt(job);
+  if (job.gang && tx.Expired(job.gang->stop_deadline)) StopExpired(tx, job);
+  if (job.gang && tx.Expired(job.gang->fault_deadline)) FaultTimeoutOver(tx, job);
+  if (job.gang && tx.Expired(job.gang->tier_deadline)) TierExpired(tx, job);
+  if (job.gang && tx.Expired(job.gang->phase_deadline)) PhaseExpired(tx, job);
+}
+
+}  // namespace
+
+std::optional<TimePoint> EarliestDeadline(const Transaction& tx) {
+  std::optional<TimePoint> next;
+  auto consider = [&next](const std::optional<TimePoint>& when) {
+    if (when && (!next || *when < *next)) next = when;
+  };
+  for (const JobId& id : tx.state.live) {
+    const JobEntry& job = tx.job(id);
+    consider(job.not_before);
+    consider(job.time_limit_at);
+    consider(job.refusals.NextExpiry());
+    if (!job.gang) continue;
+    consider(job.grow_at);
+    consider(job.gang->store_exits_at);
+    consider(job.gang->stop_deadline);
+    consider(job.gang->phase_deadline);
+    consider(job.gang->fault_deadline);
+    consider(job.gang->tier_deadline);
+  }
+  for (const auto& [name, node] : tx.state.nodes) {
+    consider(node.check_at);
+    if (node.session != 0 && !node.suspect) consider(SuspectAt(node, tx.options.suspect_after));
+  }
+  for (const auto& [id, fault] : tx.state.faults) consider(fault.deadline);
+  consider(NextReadingDeadline(tx));
+  return next;
+}
+
+void On(Transaction& tx, const Tick&) {
+  for (auto& [name, node] : tx.state.nodes) CheckSilence(tx, node);
+  ExpireFaults(tx);
+  const std::set<JobId> live = tx.state.live;  // a job that ends leaves tx.state.live
+  for (const JobId& id : live) ExpireJob(tx, tx.job(id));
+}
+
+}  // namespace muster::control

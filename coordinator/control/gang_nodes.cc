@@ -1,0 +1,92 @@
+#include "coordinator/control/gang_nodes.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "coordinator/control/gang_orders.h"
+#include "coordinator/control/job_facts.h"
+#include "coordinator/control/words.h"
+
+namespace muster::control {
+namespace {
+
+void MarkStuck(JobEntry& job, const NodeEntry& node, const std::vector<std::int64_t>& pids) {
+  if (job.attempts.empty()) return;
+  for (RankRecord& rank : job.attempt().ranks) {
+    if (rank.node != node.record.name) continue;
+    if (std::find(pids.begin(), pids.end(), rank.pid) == pids.end()) continue;
+    if (const auto next = Apply(rank.state, RankEvent::kStuck)) rank.state = *next;
+  }
+}
+
+}  // namespace
+
+int UsedSlots(const State& state, const NodeEntry& node) {
+  return state.slots.Used(node.record.name) + static_cast<int>(node.record.leaked.size());
+}
+
+void NoteUnreleased(JobEntry& job, const NodeName& node) {
+  std::vector<NodeName>& pending_release = job.record.pending_release;
+  if (std::find(pending_release.begin(), pending_release.end(), node) == pending_release.end()) {
+    pending_release.push_back(node);
+  }
+}
+
+// `pids` are all processes of the job on this node that survived SIGKILL.
+void MarkLeaked(Transaction& tx, NodeEntry& node, const JobId& id,
+                const std::vector<std::int64_t>& pids) {
+  std::vector<LeakedSlot> leaked = node.record.leaked;
+  std::erase_if(leaked, [&](const LeakedSlot& slot) { return slot.job == id; });
+  for (std::int64_t pid : pids) leaked.push_back({id, pid});
+  if (leaked == node.record.leaked) return;
+  node.record.leaked = std::move(leaked);
+  tx.Mark(node);
+  tx.state.reschedule = true;
+  const std::string whose = "job " + id.value + " on " + node.record.name.value;
+  if (pids.empty()) {
+    if (const auto job = tx.state.jobs.find(id); job != tx.state.jobs.end()) {
+      job->second.refusals.Accept(node.record.name);
+    }
+    return tx.RecordClusterEvent({"slots_back", Severity::kInfo,
+                                  "the processes of " + whose + " that survived SIGKILL are gone"});
+  }
+  if (const auto job = tx.state.jobs.find(id); job != tx.state.jobs.end())
+    MarkStuck(job->second, node, pids);
+  tx.RecordClusterEvent({"slots_leaked", Severity::kError,
+                         std::to_string(pids.size()) + " processes of " + whose +
+                             " survived SIGKILL; their slots are not used until they are gone"});
+}
+
+void Orphan(Transaction& tx, JobEntry& job, GangNode& member) {
+  member.quiesced = true;
+  if (tx.FindNode(member.name) == nullptr) return;
+  tx.state.slots.Orphan(member.name, job.record.id, job.attempt().generation,
+                        job.spec.resources.ranks_per_node);
+  tx.Note(job, "node " + member.name.value +
+                   " did not prove that its processes are gone; its slots wait for that");
+}
+
+void Refuse(Transaction& tx, JobEntry& job, const NodeName& node, std::string why,
+            bool first_pauses) {
+  const Duration pause = job.refusals.Refuse(node, why, tx.now.mono, first_pauses);
+  const std::string then = pause > Duration::zero() ? "; nothing of it is placed there for " +
+                                                          SecondsText(ToSeconds(pause))
+                                                    : "; it is tried once more";
+  tx.RecordEvent(job, {"node_refused", Severity::kWarning,
+                       "node " + node.value + " cannot run it: " + std::move(why) + then});
+}
+
+void DropSpare(Transaction& tx, JobEntry& job, const NodeName& name, const std::string& why) {
+  std::erase_if(job.gang->nodes, [&](const GangNode& member) { return member.name == name; });
+  std::erase(job.attempt().spares, name);
+  tx.state.slots.Orphan(name, job.record.id, job.attempt().generation,
+                        job.spec.resources.ranks_per_node);
+  // A release, not an abort: the node may be taken again in this generation.
+  tx.Send(name, Release{job.record.id});
+  tx.RecordEvent(job, {"spare_dropped", Severity::kWarning,
+                       "node " + name.value + " is no spare any more: " + why});
+  tx.MarkAttempt(job);
+  tx.state.reschedule = true;
+}
+
+}  // namespace muster::control

@@ -1,0 +1,81 @@
+#include "coordinator/control/gang_orders.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "coordinator/control/job_facts.h"
+#include "coordinator/scheduler/failure_domains.h"
+
+namespace muster::control {
+
+// Failure domains, by node rank.
+std::vector<std::string> DomainsOf(const AttemptRecord& attempt,
+                                   const std::map<NodeName, NodeEntry>& nodes) {
+  std::vector<std::string> domains;
+  for (const NodeName& name : attempt.nodes) {
+    const auto node = nodes.find(name);
+    domains.push_back(node == nodes.end() ? "" : node->second.record.domain());
+  }
+  return domains;
+}
+
+void SendPrepare(Transaction& tx, JobEntry& job, int node_rank) {
+  const AttemptRecord& attempt = job.attempt();
+  Prepare prepare;
+  prepare.job = job.record.id;
+  prepare.job_name = job.record.name;
+  prepare.generation = attempt.generation;
+  prepare.spec_yaml = job.record.spec_yaml;
+  prepare.output_dir = job.record.output_dir;
+  for (const RankRecord& rank : attempt.ranks) {
+    if (rank.node_rank == node_rank) prepare.ranks.push_back({rank.rank, rank.local_rank});
+  }
+  prepare.spare = job.gang->nodes[node_rank].spare;
+  prepare.hosts_master = node_rank == 0;
+  if (prepare.hosts_master) prepare.master_bind_address = attempt.master_address;
+  if (job.spec.train) prepare.standbys = job.spec.restart.standbys;
+  tx.Send(job.gang->nodes[node_rank].name, std::move(prepare));
+}
+
+void SendLaunch(Transaction& tx, JobEntry& job, int first_node, int last_node) {
+  const AttemptRecord& attempt = job.attempt();
+  Launch launch;
+  launch.job = job.record.id;
+  launch.generation = attempt.generation;
+  launch.master_address = attempt.master_address;
+  launch.master_port = attempt.master_port;
+  launch.rendezvous_token = attempt.rendezvous_token;
+  launch.world_size = WorldSize(job);
+  launch.node_count = static_cast<int>(attempt.nodes.size());
+  launch.local_world_size = job.spec.resources.ranks_per_node;
+  launch.restart_count = static_cast<int>(attempt.generation - 1);
+  // torchrun counts what follows the first attempt.
+  launch.max_restarts = std::max(0, job.spec.restart.max_without_progress - 1);
+  for (const CheckpointRecord& point : ResumePoints(job)) launch.resume.push_back(InfoOf(point));
+  launch.buddy_ring = BuddyRing(DomainsOf(attempt, tx.state.nodes));
+  for (int n = first_node; n < last_node; ++n) {
+    launch.node_rank = n;
+    // Rank 0 chooses among them; the other nodes need to know which directories to leave alone.
+    if (n > 0) {
+      for (CheckpointInfo& checkpoint : launch.resume) checkpoint.shards.clear();
+    }
+    tx.Send(attempt.nodes[n], launch);
+  }
+}
+
+void SendAbort(Transaction& tx, JobEntry& job, int node_rank) {
+  const Gang& gang = *job.gang;
+  Abort abort{job.record.id, job.attempt().generation, gang.abort_reason, ToSeconds(gang.grace)};
+  if (gang.keep) {
+    abort.park_seconds = ToSeconds(tx.options.park);
+    abort.kill_ranks.assign(gang.kill_ranks.begin(), gang.kill_ranks.end());
+  }
+  tx.Send(gang.nodes[node_rank].name, std::move(abort));
+}
+
+void SendStop(Transaction& tx, JobEntry& job, const GangNode& member) {
+  if (member.spare || member.quiesced) return;
+  tx.Send(member.name, Stop{job.record.id, job.attempt().generation, job.gang->abort_reason});
+}
+
+}  // namespace muster::control

@@ -1,0 +1,27 @@
+// The messages that a gang's nodes receive, made from the records. They are sent again as they are
+// after a Hello.
+//
+// Free functions over the event under way (transaction.h); private to coordinator/control; one
+// thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "coordinator/control/transaction.h"
+
+namespace muster::control {
+
+// Failure domains, by node rank.
+std::vector<std::string> DomainsOf(const AttemptRecord& attempt,
+                                   const std::map<NodeName, NodeEntry>& nodes);
+
+void SendPrepare(Transaction& tx, JobEntry& job, int node_rank);
+// To the nodes from `first_node` on, without `last_node` itself.
+void SendLaunch(Transaction& tx, JobEntry& job, int first_node, int last_node);
+
+void SendAbort(Transaction& tx, JobEntry& job, int node_rank);
+// To a spare, or a node whose ranks have ended, nothing is sent.
+void SendStop(Transaction& tx, JobEntry& job, const GangNode& member);
+
+}  // namespace muster::control

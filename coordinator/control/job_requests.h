@@ -1,0 +1,17 @@
+// What clients ask for jobs: submit, cancel, suspend, resume. A submission is checked, recorded,
+// and acknowledged once that is durable.
+//
+// Free functions over the event under way (transaction.h); private to coordinator/control; one
+// thread.
+#pragma once
+
+#include "coordinator/control/transaction.h"
+
+namespace muster::control {
+
+void On(Transaction& tx, const SubmitRequested& request);
+void On(Transaction& tx, const CancelRequested& request);
+void On(Transaction& tx, const SuspendRequested& request);
+void On(Transaction& tx, const ResumeRequested& request);
+
+}  // namespace muster::control

@@ -1,0 +1,349 @@
+#include "coordinator/control/node_sessions.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/version.h"
+#include "coordinator/control/attempt_end.h"
+#include "coordinator/control/checkpoints.h"
+#include "coordinator/control/fault_injection.h"
+#include "coordinator/control/gang_nodes.h"
+#include "coordinator/control/gang_orders.h"
+#include "coordinator/control/job_facts.h"
+#include "coordinator/control/preparing.h"
+#include "coordinator/control/readings.h"
+#include "coordinator/control/reconcile.h"
+#include "coordinator/control/running.h"
+#include "coordinator/control/silence.h"
+
+namespace muster::control {
+namespace {
+
+constexpr std::size_t kMaxNodeNameBytes = 63;
+constexpr int kMaxSlots = 4096;
+
+bool IsNodeName(const std::string& name) {
+  return !name.empty() && name.size() <= kMaxNodeNameBytes && name.front() != '.' &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return std::isalnum(c) || c == '-' || c == '_' || c == '.';
+         });
+}
+
+// Slots that a guardian may hold which is told to end. What is parked, and standbys, is not all
+// named in a Hello: those of an older generation live on in one that is prepared. So a known job
+// counts in full, until the answer comes.
+int SlotsLeft(const JobEntry* job, const HostedGeneration& hosted) {
+  const int living =
+      static_cast<int>(hosted.started.size()) -
+      static_cast<int>(hosted.quiesced ? hosted.started.size() : hosted.exited.size());
+  const int kept = static_cast<int>(hosted.parked_ranks.size());
+  return std::max({0, living, kept, job == nullptr ? 0 : job->spec.resources.ranks_per_node});
+}
+
+// The place of a node in the job's gang, while its ranks there have not ended; -1: none.
+int UnendedMember(const JobEntry& job, const NodeName& name) {
+  if (!job.gang) return -1;
+  int found = -1;
+  for (int n = 0; n < static_cast<int>(job.gang->nodes.size()); ++n) {
+    const GangNode& member = job.gang->nodes[n];
+    if (member.name == name && !member.quiesced) found = n;
+  }
+  return found;
+}
+
+// `job` and `hosted` may be null: not known here, not hosted there.
+ReconcileInput ReconcileInputOf(JobEntry* job, int node_rank, const HostedGeneration* hosted) {
+  ReconcileInput input;
+  if (job != nullptr) {
+    input.job_known = true;
+    input.job_over = job->at_rest();
+    input.generation = job->record.generation;
+    input.waiting = job->pending() && !job->attempts.empty();
+    input.in_gang = node_rank >= 0;
+    input.spare = input.in_gang && job->gang->nodes[node_rank].spare;
+    if (input.in_gang) input.attempt = job->attempt().state;
+  }
+  if (hosted != nullptr) {
+    input.hosted = true;
+    input.hosted_generation = hosted->generation;
+    input.prepared = hosted->prepared;
+    input.launched = hosted->launched;
+    input.quiesced = hosted->quiesced;
+    input.kept = hosted->keeps_any();
+  }
+  return input;
+}
+
+Status Admit(Transaction& tx, const WorkerHello& event) {
+  const Hello& hello = event.hello;
+  const std::string& name = hello.node.value;
+  if (!IsNodeName(name)) {
+    return InvalidArgument("'" + name +
+                           "' is no node name: up to 63 letters, digits, '-', '_' and '.'");
+  }
+  if (hello.slots < 0 || hello.slots > kMaxSlots) {
+    return InvalidArgument("node " + name + " offers " + std::to_string(hello.slots) +
+                           " slots; 0 to 4096 are possible");
+  }
+  const NodeEntry* known = tx.FindNode(hello.node);
+  const bool another =
+      known != nullptr && known->session != 0 && known->record.instance != hello.instance;
+  // A stream may stay open for a lease after its machine is gone. Another boot under the same name
+  // proves that it is; unless the old worker still speaks: then two machines have one name.
+  const bool rebooted = another && known->suspect && known->record.host_id != hello.host_id;
+  if (another && !rebooted) {
+    return AlreadyExists("a worker named " + name + " is connected already (pid " +
+                         std::to_string(known->record.pid) +
+                         "); stop it first or choose another --node");
+  }
+  return OkStatus();
+}
+
+// The worker tries again, and is let in once either of the two is another release.
+void RefuseProtocol(Transaction& tx, const WorkerHello& event) {
+  const Hello& hello = event.hello;
+  const ProtocolRange theirs{hello.min_protocol_version, hello.protocol_version};
+  const bool worker_is_older = theirs.max < kProtocols.min;
+  tx.out.sends.push_back(
+      {event.session, hello.node,
+       Refused{RefusalReason::kProtocolVersion, kProtocols.min, kProtocols.max}});
+  tx.out.closes.push_back(
+      {event.session,
+       FailedPrecondition("the worker of node " + hello.node.value + " (version " + hello.version +
+                          ") speaks " + ProtocolText(theirs) + ", this coordinator (version " +
+                          kVersion + ") speaks " + ProtocolText(kProtocols) + "; upgrade " +
+                          (worker_is_older ? "the worker" : "the coordinator"))});
+}
+
+// A node that comes back in another pilot job is given to the cluster anew: that the one before was
+// drained says nothing of it. Nobody has this one drained by hand: it would not have been asked
+// for.
+void TakePilot(Transaction& tx, NodeEntry& node, const std::string& pilot) {
+  NodeRecord& record = node.record;
+  const bool another = !record.pilot.empty() && !pilot.empty() && record.pilot != pilot;
+  record.pilot = pilot;
+  if (!another || record.drain_reason.empty()) return;
+  record.drain_reason.clear();
+  record.drain_cause = DrainCause::kNone;
+  record.drain_by_unix_ms = 0;
+  if (record.state == NodeState::kDraining || record.state == NodeState::kDrained) {
+    tx.Move(node, NodeEvent::kUndrain);
+  }
+}
+
+void Connect(Transaction& tx, NodeEntry& node, const WorkerHello& event) {
+  if (node.session != 0) {
+    tx.state.sessions.erase(node.session);
+    const bool same = node.record.instance == event.hello.instance;
+    tx.out.closes.push_back(
+        {node.session, Aborted(same ? "a newer stream of the same worker has replaced this one"
+                                    : "the node has booted again and has another worker now")});
+    GiveUpReadingsOf(tx, node.record.name);
+  }
+  const Hello& hello = event.hello;
+  NodeRecord& record = node.record;
+  const bool is_new = record.name.empty();
+  const NodeState before = record.state;
+  if (record.host_id != hello.host_id) {
+    // Another boot: nothing that ran before can still be there.
+    record.leaked.clear();
+    tx.state.slots.Reboot(hello.node);
+  }
+  record.name = hello.node;
+  record.address = hello.address;
+  record.host_id = hello.host_id;
+  tx.state.unused_may_differ |= record.slots != hello.slots;
+  record.slots = hello.slots;
+  record.pid = hello.pid;
+  record.version = hello.version;
+  record.metrics_port = hello.metrics_port;
+  record.instance = hello.instance;
+  record.last_seen_unix_ms = tx.now.unix_ms;
+  node.session = event.session;
+  record.failure_domain = hello.failure_domain;
+  record.report = hello.report;
+  node.gpus = hello.gpus;
+  record.allows_faults = hello.allows_faults;
+  TakePilot(tx, node, hello.pilot);
+  node.heard_at = tx.now.mono;
+  node.ready_at = tx.now.mono;
+  node.suspect = false;
+  node.check_at.reset();
+  tx.state.sessions[event.session] = record.name;
+  UpdateVoice(tx, node);
+  tx.Move(node, NodeEvent::kHello);
+  // Why it is not used stays.
+  if (record.state == NodeState::kReady) record.reason.clear();
+  // One that was lost meanwhile is still to be left alone.
+  if (record.state == NodeState::kReady && !record.drain_reason.empty()) {
+    record.reason = "draining: " + record.drain_reason;
+    tx.Move(node, NodeEvent::kDrain);
+  }
+  for (const JobId& id : tx.state.live) tx.job(id).excluded.erase(record.name);
+  if (is_new) {
+    tx.RecordClusterEvent({"node_joined", Severity::kInfo,
+                           "node " + record.name.value + " joined with " +
+                               std::to_string(record.slots) +
+                               (record.slots == 1 ? " slot" : " slots") + " at " + record.address});
+  } else if (before == NodeState::kSuspect || before == NodeState::kLost) {
+    tx.RecordClusterEvent(
+        {"node_back", Severity::kInfo, "node " + record.name.value + " is connected again"});
+  }
+}
+
+void Disconnect(Transaction& tx, NodeEntry& node, const std::string& why) {
+  tx.state.sessions.erase(node.session);
+  node.session = 0;
+  UpdateVoice(tx, node);
+  GiveUpReadingsOf(tx, node.record.name);
+  node.record.last_seen_unix_ms = tx.now.unix_ms;
+  AnswerFaultsOf(tx, node.record.name);
+  MarkSuspect(tx, node, why);
+}
+
+void Adopt(Transaction& tx, const NodeName& node, const HostedGeneration& hosted) {
+  for (RankStarted started : hosted.started) {
+    started.job = hosted.job;
+    started.generation = hosted.generation;
+    Handle(tx, node, started);
+  }
+  for (TrainerReport report : hosted.reports) {
+    report.job = hosted.job;
+    report.generation = hosted.generation;
+    Handle(tx, node, report);
+  }
+  for (RankExited exited : hosted.exited) {
+    exited.job = hosted.job;
+    exited.generation = hosted.generation;
+    Handle(tx, node, exited);
+  }
+  if (hosted.quiesced)
+    Handle(tx, node,
+           Quiesced{hosted.job, hosted.generation, {}, hosted.parked_ranks, hosted.standbys});
+}
+
+void AbortStale(Transaction& tx, NodeEntry& node, const HostedGeneration& hosted) {
+  const JobEntry& job = tx.job(hosted.job);
+  tx.state.slots.Orphan(node.record.name, hosted.job, hosted.generation, SlotsLeft(&job, hosted));
+  if (job.record.state == JobState::kRunning) {
+    return tx.Send(node.record.name, Release{hosted.job});
+  }
+  tx.Send(node.record.name, Abort{hosted.job, hosted.generation,
+                                  "this generation is over; another one has taken its place", 0});
+}
+
+void ReconcileJob(Transaction& tx, NodeEntry& node, const JobId& id,
+                  const HostedGeneration* hosted) {
+  const NodeName name = node.record.name;
+  const auto found = tx.state.jobs.find(id);
+  JobEntry* job = found == tx.state.jobs.end() ? nullptr : &found->second;
+  const int node_rank = job == nullptr ? -1 : UnendedMember(*job, name);
+  const ReconcileInput input = ReconcileInputOf(job, node_rank, hosted);
+  switch (Reconcile(input)) {
+    case ReconcileAction::kNothing: return tx.state.slots.ProveTerminated(name, id);
+    case ReconcileAction::kRelease:
+      if (const int slots = SlotsLeft(job, *hosted); slots > 0) {
+        tx.state.slots.Orphan(name, id, hosted->generation, slots);
+      }
+      return tx.Send(name, Release{id});
+    case ReconcileAction::kAbortStale: return AbortStale(tx, node, *hosted);
+    case ReconcileAction::kHold:
+      tx.state.slots.Park(name, id, hosted->generation, job->spec.resources.ranks_per_node);
+      job->kept = true;
+      return;
+    case ReconcileAction::kPrepare:
+      // What it had prepared is gone, and a port that it had bound with it.
+      job->gang->nodes[node_rank].prepared = false;
+      return SendPrepare(tx, *job, node_rank);
+    case ReconcileAction::kAdoptPrepared:
+      // A Hello does not say what the node's GPUs run with. The answer to a repeated question does.
+      if (UsesGpus(*job)) return SendPrepare(tx, *job, node_rank);
+      return Handle(tx, name,
+                    Prepared{.job = id,
+                             .generation = hosted->generation,
+                             .retryable = true,
+                             .master_port = hosted->master_port});
+    case ReconcileAction::kLaunch: return SendLaunch(tx, *job, node_rank, node_rank + 1);
+    case ReconcileAction::kAdopt:
+      Adopt(tx, name, *hosted);
+      if (const GangNode* member = FindMember(*job, name);
+          member != nullptr && job->gang->stopping) {
+        SendStop(tx, *job, *member);
+      }
+      return;
+    case ReconcileAction::kAbort:
+      if (hosted != nullptr) Adopt(tx, name, *hosted);
+      if (job->gang) SendAbort(tx, *job, node_rank);
+      return;
+    case ReconcileAction::kQuiesced:
+      if (hosted != nullptr) Adopt(tx, name, *hosted);
+      if (hosted == nullptr) return Handle(tx, name, Quiesced{id, input.generation, {}});
+      return Handle(tx, name,
+                    Quiesced{id, input.generation, {}, hosted->parked_ranks, hosted->standbys});
+    case ReconcileAction::kMissing:
+      return RanksMissing(tx, *job, name, hosted == nullptr || hosted->quiesced);
+  }
+}
+
+void ReconcileNode(Transaction& tx, NodeEntry& node, const Hello& hello) {
+  const NodeName name = node.record.name;
+  std::set<JobId> hosted;
+  for (const HostedGeneration& generation : hello.hosted) hosted.insert(generation.job);
+  tx.state.slots.ProveAllGoneBut(name, hosted);
+  const std::vector<LeakedSlot> leaked = node.record.leaked;
+  for (const LeakedSlot& slot : leaked) {
+    if (!hosted.contains(slot.job)) MarkLeaked(tx, node, slot.job, {});
+  }
+  for (const HostedGeneration& generation : hello.hosted) {
+    ReconcileJob(tx, node, generation.job, &generation);
+  }
+  for (auto& [id, job] : tx.state.jobs) {
+    if (hosted.contains(id)) continue;
+    if (job.gang) {
+      ReconcileJob(tx, node, id, nullptr);
+    } else if (job.at_rest() && std::erase(job.record.pending_release, name) > 0) {
+      tx.Mark(job);
+    }
+  }
+  for (auto& [id, job] : tx.state.jobs) ResendCommitted(tx, job, name);
+}
+
+}  // namespace
+
+void On(Transaction& tx, const WorkerHello& event) {
+  const Hello& hello = event.hello;
+  const auto protocol =
+      CommonProtocol(kProtocols, {hello.min_protocol_version, hello.protocol_version});
+  if (!protocol) return RefuseProtocol(tx, event);
+  if (Status status = Admit(tx, event); !status.ok()) {
+    tx.out.closes.push_back({event.session, std::move(status)});
+    return;
+  }
+  NodeEntry& node = tx.state.nodes[hello.node];
+  Connect(tx, node, event);
+  tx.Send(hello.node, Welcome{*protocol, kProtocols.min, kProtocols.max, tx.options.cluster,
+                              tx.options.heartbeat_ms, tx.options.progress_ms, tx.options.epoch});
+  ReconcileNode(tx, node, hello);
+  tx.state.reschedule = true;
+}
+
+void On(Transaction& tx, const WorkerStreamClosed& event) {
+  const auto session = tx.state.sessions.find(event.session);
+  if (session == tx.state.sessions.end()) return;  // replaced or refused before
+  Disconnect(tx, tx.node(session->second), "its stream broke");
+}
+
+void Handle(Transaction& tx, const NodeName& node, const Released& message) {
+  tx.state.slots.ProveTerminated(node, message.job);
+  MarkLeaked(tx, tx.node(node), message.job, {});
+  tx.state.reschedule = true;
+  const auto job = tx.state.jobs.find(message.job);
+  // It may have been given to the gang again meanwhile.
+  if (job == tx.state.jobs.end() || FindMember(job->second, node) != nullptr) return;
+  if (std::erase(job->second.record.pending_release, node) > 0) tx.Mark(job->second);
+}
+
+}  // namespace muster::control

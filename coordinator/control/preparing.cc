@@ -1,0 +1,269 @@
+#include "coordinator/control/preparing.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "common/base/text.h"
+#include "coordinator/control/attempt_end.h"
+#include "coordinator/control/checkpoints.h"
+#include "coordinator/control/cuda_stacks.h"
+#include "coordinator/control/gang_nodes.h"
+#include "coordinator/control/gang_orders.h"
+#include "coordinator/control/job_end.h"
+#include "coordinator/control/job_facts.h"
+#include "coordinator/control/master_address.h"
+#include "coordinator/control/tier.h"
+#include "coordinator/control/words.h"
+
+namespace muster::control {
+namespace {
+
+// The record of the job's newest generation with every rank placed, block by block.
+AttemptRecord MakeAttempt(const JobEntry& job, const GangPlacement& placement) {
+  const std::vector<NodeName>& nodes = placement.nodes;
+  AttemptRecord attempt;
+  attempt.job = job.record.id;
+  attempt.generation = job.record.generation;
+  attempt.nodes = nodes;
+  attempt.spares = placement.spares;
+  const int per_node = job.spec.resources.ranks_per_node;
+  for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
+    for (int local = 0; local < per_node; ++local) {
+      attempt.ranks.push_back({n * per_node + local, local, n, nodes[n]});
+    }
+  }
+  if (job.fault) {
+    attempt.seconds.detect = ToSeconds(job.fault->aborted - job.fault->at);
+    attempt.seconds.abort = ToSeconds(job.fault->quiesced - job.fault->aborted);
+  }
+  return attempt;
+}
+
+// Of the gang's nodes those that the last gang which has trained had not. Attempts in between may
+// have had them, and have ended because of them.
+std::vector<NodeName> NewNodes(const JobEntry& job) {
+  std::vector<NodeName> fresh;
+  const auto trained =
+      std::find_if(job.attempts.rbegin() + 1, job.attempts.rend(),
+                   [](const AttemptRecord& attempt) { return attempt.resumed_step >= 0; });
+  if (trained == job.attempts.rend()) return fresh;
+  for (const NodeName& name : job.attempts.back().nodes) {
+    if (std::find(trained->nodes.begin(), trained->nodes.end(), name) == trained->nodes.end()) {
+      fresh.push_back(name);
+    }
+  }
+  return fresh;
+}
+
+// "n1 (rank 0), n2 (rank 1)" or "n1 (ranks 0-7), ...".
+std::string WhereText(const AttemptRecord& attempt) {
+  std::string text;
+  const std::size_t per_node = attempt.ranks.size() / attempt.nodes.size();
+  for (std::size_t n = 0; n < attempt.nodes.size(); ++n) {
+    const std::size_t first = n * per_node;
+    text += (n == 0 ? "" : ", ") + attempt.nodes[n].value + " (rank";
+    text += per_node == 1
+                ? " " + std::to_string(first)
+                : "s " + std::to_string(first) + "-" + std::to_string(first + per_node - 1);
+    text += ")";
+  }
+  for (const NodeName& spare : attempt.spares) text += ", spare " + spare.value;
+  return text;
+}
+
+std::optional<TimePoint> TierDeadline(const Transaction& tx, const JobEntry& job, TimePoint from) {
+  if (job.attempts.back().tier != Tier::kInPlace) return std::nullopt;
+  // Nobody knows how long a step may take: a restart of ours has forgotten it.
+  if (job.slowest_step <= 0) return std::nullopt;
+  return from + std::max(tx.options.tier_budget, FromSeconds(10 * job.slowest_step));
+}
+
+void LaunchGang(Transaction& tx, JobEntry& job) {
+  AttemptRecord& attempt = job.attempt();
+  tx.Move(attempt, AttemptEvent::kPrepared);
+  if (tx.options.new_token) attempt.rendezvous_token = tx.options.new_token();
+  job.gang->phase_deadline = tx.now.mono + tx.options.launch_deadline;
+  job.gang->tier_deadline = TierDeadline(tx, job, tx.now.mono);
+  if (job.record.started_unix_ms == 0) {
+    job.record.started_unix_ms = tx.now.unix_ms;
+    job.time_limit_at = TimeLimitAt(job, tx.now);
+  }
+  WatchFromStart(tx, job);
+  tx.RecordEvent(job, {"launched", Severity::kInfo,
+                       std::to_string(WorldSize(job)) + (WorldSize(job) == 1 ? " rank" : " ranks") +
+                           " launched, rendezvous at " + attempt.master_address + ":" +
+                           std::to_string(attempt.master_port)});
+  SendLaunch(tx, job, 0, static_cast<int>(attempt.nodes.size()));
+  // The node that was to write a commit record is gone with its order.
+  const NodeName& front = attempt.nodes.front();
+  const bool moved =
+      job.attempts.size() > 1 && job.attempts[job.attempts.size() - 2].nodes.front() != front;
+  if (moved) ResendCommitted(tx, job, front);
+}
+
+void SparePrepared(Transaction& tx, JobEntry& job, GangNode& member, const Prepared& message) {
+  if (job.attempt().state == AttemptState::kAborting) return;
+  const NodeName node = member.name;
+  if (!message.error.empty()) {
+    const std::string error = CutText(message.error, kMaxReasonBytes);
+    Refuse(tx, job, node, error);
+    return DropSpare(tx, job, node, "it cannot run the job: " + error);
+  }
+  member.prepared = true;
+}
+
+// Chooses the master's address and asks every node of the gang to prepare.
+void PrepareNodes(Transaction& tx, JobEntry& job, const GangPlacement& placement) {
+  std::vector<const NodeRecord*> records;
+  for (const NodeName& node : placement.nodes) records.push_back(&tx.node(node).record);
+  const Result<std::string> address = ChooseMasterAddress(records);
+  if (!address.ok()) {
+    Failure failure;
+    failure.kind = CauseKind::kBadAddress;
+    failure.retryable = false;
+    failure.node = placement.nodes.front();
+    failure.message = address.status().message();
+    failure.at = tx.now.mono;
+    // Nothing was sent to any node, so nothing has to be ended.
+    for (GangNode& member : job.gang->nodes) member.quiesced = true;
+    return Fail(tx, job, std::move(failure));
+  }
+  job.attempt().master_address = *address;
+  job.gang->phase_deadline = tx.now.mono + tx.options.prepare_deadline;
+  for (int n = 0; n < static_cast<int>(job.gang->nodes.size()); ++n) SendPrepare(tx, job, n);
+  const int spares = static_cast<int>(placement.spares.size());
+  if (spares < job.spec.resources.spares) {
+    tx.RecordEvent(job,
+                   {"spares_missing", Severity::kWarning,
+                    std::to_string(spares) + " of " + std::to_string(job.spec.resources.spares) +
+                        " spare nodes found; more are taken when nodes have room"});
+  }
+}
+
+}  // namespace
+
+void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement) {
+  const std::vector<NodeName>& nodes = placement.nodes;
+  const Generation generation = ++job.record.generation;
+  if (generation == 1) {
+    tx.out.observations.push_back(
+        QueueWaitObserved{double(tx.now.unix_ms - job.record.submitted_unix_ms) / 1000});
+  }
+  Gang gang;
+  gang.began = tx.now.mono;
+  gang.committed_before = job.record.committed_step;
+  AttemptRecord attempt = MakeAttempt(job, placement);
+  attempt.started_unix_ms = tx.now.unix_ms;
+  attempt.tier = ChooseTier({generation == 1, job.waited, job.kept,
+                             job.attempts.empty() ? nodes : job.attempts.back().nodes, nodes});
+  job.record.world_size = static_cast<int>(attempt.ranks.size());
+  for (const NodeName& node : nodes) gang.nodes.push_back({.name = node});
+  for (const NodeName& node : placement.spares) {
+    gang.nodes.push_back({.name = node, .spare = true});
+  }
+  // Preparing takes over what is parked on the gang's nodes; elsewhere nobody needs it.
+  for (const GangNode& member : gang.nodes) {
+    NoteUnreleased(job, member.name);
+    tx.state.slots.Take(member.name, job.record.id, generation, job.spec.resources.ranks_per_node);
+  }
+  EndParked(tx, job);
+  if (generation > 1) {
+    ++job.record.restarts;
+    tx.out.observations.push_back(RestartObserved{job.attempt().cause_kind, attempt.tier});
+  }
+  job.attempts.push_back(std::move(attempt));
+  CondenseOld(job.attempts);
+  job.gang = std::move(gang);
+  job.kept = false;
+  job.waited = false;
+  tx.state.unused_may_differ = true;
+  job.progress.clear();
+  job.checkpoint_clock.Begin();
+  job.told_waiting = false;
+  job.record.reason.clear();
+  if (job.record.state == JobState::kQueued) job.record.progress_unix_ms = tx.now.unix_ms;
+  tx.Move(job, JobEvent::kPlaced);
+  tx.Move(job.attempt(), AttemptEvent::kReserved);
+  tx.RecordEvent(job,
+                 {"placed", Severity::kInfo,
+                  "generation " + std::to_string(generation) + " on " + WhereText(job.attempt()) +
+                      (generation == 1 ? "" : "; by " + std::string(Name(job.attempt().tier)))});
+  PrepareNodes(tx, job, placement);
+}
+
+void AddSpares(Transaction& tx, JobEntry& job, const std::vector<NodeName>& names) {
+  for (const NodeName& name : names) {
+    job.gang->nodes.push_back({.name = name, .spare = true});
+    job.attempt().spares.push_back(name);
+    NoteUnreleased(job, name);
+    tx.state.slots.Take(name, job.record.id, job.attempt().generation,
+                        job.spec.resources.ranks_per_node);
+    SendPrepare(tx, job, static_cast<int>(job.gang->nodes.size()) - 1);
+    tx.RecordEvent(job,
+                   {"spare_added", Severity::kInfo, "node " + name.value + " is held as a spare"});
+  }
+  tx.MarkAttempt(job);
+}
+
+void Handle(Transaction& tx, const NodeName& node, const Prepared& message) {
+  GangNode* member = nullptr;
+  JobEntry* job = tx.Fence(node, message.job, message.generation, &member);
+  if (job == nullptr || member->prepared) return;
+  if (member->spare) return SparePrepared(tx, *job, *member, message);
+  if (job->attempt().state != AttemptState::kPreparing) return;
+  const bool hosts_master = job->attempt().nodes.front() == node;
+  Failure failure;
+  failure.kind = CauseKind::kPrepareFailed;
+  failure.node = node;
+  failure.at = tx.now.mono;
+  if (!message.error.empty()) {
+    const std::string error = CutText(message.error, kMaxReasonBytes);
+    // What others have run is no fault of the job.
+    const bool ran = job->record.started_unix_ms > 0;
+    if (ran) Refuse(tx, *job, node, error, !message.retryable);
+    failure.retryable = message.retryable || ran;
+    failure.message = "node " + node.value + " cannot run it: " + error;
+    return Fail(tx, *job, std::move(failure));
+  }
+  if (hosts_master && message.master_port <= 0) {
+    failure.message = "node " + node.value + " bound no port for the rendezvous";
+    return Fail(tx, *job, std::move(failure));
+  }
+  member->prepared = true;
+  member->cuda = message.cuda;
+  if (hosts_master) job->attempt().master_port = message.master_port;
+  const std::vector<GangNode>& members = job->gang->nodes;
+  const auto is_ready = [](const GangNode& m) { return m.prepared || m.spare; };
+  if (!std::all_of(members.begin(), members.end(), is_ready)) return;
+  std::vector<NodeStack> stacks;
+  for (const GangNode& m : members) {
+    if (m.cuda) stacks.push_back({m.name, *m.cuda});
+  }
+  if (const Status status = CheckCudaStacks(stacks); !status.ok()) {
+    // Those that have formed before fit together.
+    for (const NodeName& name : NewNodes(*job)) {
+      Refuse(tx, *job, name, status.message());
+      failure.node = name;
+    }
+    failure.retryable = job->record.started_unix_ms > 0;
+    failure.message = status.message();
+    return Fail(tx, *job, std::move(failure));
+  }
+  LaunchGang(tx, *job);
+}
+
+void WatchFromStart(Transaction& tx, JobEntry& job) {
+  std::vector<NodeName> nodes;
+  for (const RankRecord& rank : job.attempt().ranks) nodes.push_back(rank.node);
+  job.hangs.Begin(nodes, tx.now.mono);
+  job.stragglers.Begin(std::move(nodes));
+  // Of an attempt that was taken over from the store.
+  for (const RankRecord& rank : job.attempt().ranks) {
+    if (rank.state == RankState::kExited) job.hangs.RankEnded(rank.rank);
+  }
+}
+
+}  // namespace muster::control

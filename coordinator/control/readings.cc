@@ -1,0 +1,538 @@
+#include "coordinator/control/readings.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "common/base/text.h"
+#include "coordinator/control/checkpoints.h"
+#include "coordinator/control/job_facts.h"
+#include "coordinator/control/queries.h"
+#include "coordinator/control/words.h"
+
+namespace muster::control {
+namespace {
+
+using Parts = std::map<NodeName, std::vector<ShardInfo>>;
+
+// Until it is looked again whether a node is free, or the job in a state to be disturbed.
+constexpr Duration kLiveRetry = std::chrono::seconds(2);
+constexpr Duration kEndedRetry = std::chrono::seconds(30);
+// Until a live job's checkpoint that no node could read is tried again: a mount comes back soon.
+constexpr Duration kTroubleRetry = std::chrono::minutes(10);
+// Orders that nobody has asked for, of all jobs: they share one file server as a rule.
+constexpr std::size_t kMaxAtOnce = 4;
+// Nodes that never ran the job, asked for one checkpoint.
+constexpr std::size_t kMaxUnauthenticated = 3;
+// A worker reads more slowly than it may where training wants the disk, and not at all beside a
+// checkpoint that is being written.
+constexpr Duration kTimeout = std::chrono::minutes(10);
+constexpr double kSlowness = 8;
+
+Duration RetryOf(const JobEntry& job) { return job.over() ? kEndedRetry : kLiveRetry; }
+
+bool OfNewestAttempt(const JobEntry& job, const NodeName& node) {
+  if (job.attempts.empty()) return false;
+  const std::vector<NodeName>& nodes = job.attempts.back().nodes;
+  return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
+}
+
+// What is being committed is read by that.
+bool IsCommitted(const JobEntry& job, const CheckpointRecord& checkpoint) {
+  const bool pending = !job.over() && !checkpoint.manifest_written &&
+                       !job.manifest_failed.contains(checkpoint.directory);
+  return Usable(checkpoint) && !pending;
+}
+
+Duration PatienceWith(const std::vector<ShardInfo>& shards, std::uint64_t bytes_per_second) {
+  double bytes = 0;
+  for (const ShardInfo& shard : shards) bytes += static_cast<double>(shard.bytes);
+  const auto speed = static_cast<double>(std::max<std::uint64_t>(1, bytes_per_second));
+  return kTimeout + FromSeconds(kSlowness * bytes / speed);
+}
+
+std::string Sentence(const CheckpointScrubbed& answer) {
+  const bool named = answer.file.empty() || answer.detail.find(answer.file) != std::string::npos;
+  return CutText(named ? answer.detail : answer.file + ": " + answer.detail, kMaxReasonBytes);
+}
+
+void ScrubNext(Transaction& tx, JobEntry& job);
+
+void SetScrubTime(Transaction& tx, JobEntry& job, std::optional<TimePoint> at) {
+  if (job.scrub.at) tx.state.readings.scrub_times.erase({*job.scrub.at, job.record.id});
+  job.scrub.at = at;
+  if (at) tx.state.readings.scrub_times.insert({*at, job.record.id});
+}
+
+// A live job may need any of its checkpoints at any moment. Those of one that has succeeded are
+// what its successors begin from, and nobody else looks at them. What a failed or cancelled one has
+// left is its user's to keep or remove, and a directory that a newer job writes to is that job's.
+bool IsScrubbed(const Transaction& tx, const JobEntry& job) {
+  if (tx.options.scrub_interval <= Duration::zero()) return false;
+  if (!job.over()) return true;
+  return job.record.state == JobState::kSucceeded && OwnsOutput(tx, job);
+}
+
+// A job's scrubs wait while one of its checkpoints is verified, but for those that a client waits
+// for.
+bool LeftToVerification(const JobEntry& job) {
+  return !job.verification.directory.empty() && job.scrub.requests.empty();
+}
+
+// None that was never read: one of them is being read, and may make the others needless.
+bool CanBeRead(const JobEntry& job, const CheckpointRecord& checkpoint) {
+  const bool left_to_verification = !Verified(checkpoint) && !job.verification.directory.empty();
+  return IsCommitted(job, checkpoint) && !left_to_verification;
+}
+
+std::optional<TimePoint> ScrubDue(const Transaction& tx, const JobEntry& job,
+                                  const CheckpointRecord& checkpoint) {
+  if (!CanBeRead(job, checkpoint)) return std::nullopt;
+  if (job.scrub.wanted.contains(checkpoint.directory)) return tx.now.mono;
+  if (!IsScrubbed(tx, job)) return std::nullopt;
+  const TimePoint now = tx.now.mono;
+  const auto read = job.scrub.read_at.find(checkpoint.directory);
+  const bool known = read != job.scrub.read_at.end();
+  const TimePoint due = known ? std::max(now, read->second + tx.options.scrub_interval) : now;
+  const auto skip = job.scrub.skip.find(checkpoint.directory);
+  return skip == job.scrub.skip.end() ? due : std::max(due, skip->second);
+}
+
+// Of what an earlier coordinator has read the clock of the day tells the age, which may have been
+// set since: a time to come begins the interval anew, and none is older than an interval.
+void NoteReadTimes(Transaction& tx, JobEntry& job) {
+  std::map<std::string, TimePoint> read_at;
+  for (const CheckpointRecord& checkpoint : job.checkpoints) {
+    if (!Verified(checkpoint)) continue;
+    const Duration age = std::chrono::milliseconds(tx.now.unix_ms - checkpoint.verified_unix_ms);
+    const auto known = job.scrub.read_at.find(checkpoint.directory);
+    read_at[checkpoint.directory] =
+        known != job.scrub.read_at.end()
+            ? known->second
+            : tx.now.mono - std::clamp(age, Duration::zero(), tx.options.scrub_interval);
+  }
+  job.scrub.read_at = std::move(read_at);
+}
+
+bool IsConnected(const Transaction& tx, const NodeName& name) {
+  const NodeEntry* node = tx.FindNode(name);
+  return node != nullptr && node->session != 0 && !node->suspect;
+}
+
+// By node: the shards of its own ranks, and where it is not connected those of another's.
+Parts PartsOf(const Transaction& tx, const JobEntry& job, const CheckpointRecord& checkpoint) {
+  const auto attempt = std::find_if(job.attempts.rbegin(), job.attempts.rend(),
+                                    [&checkpoint](const AttemptRecord& each) {
+                                      return each.generation == checkpoint.generation;
+                                    });
+  if (attempt == job.attempts.rend() || attempt->ranks.size() != checkpoint.shards.size())
+    return {};
+  const auto other = std::find_if(attempt->nodes.begin(), attempt->nodes.end(),
+                                  [&tx](const NodeName& name) { return IsConnected(tx, name); });
+  if (other == attempt->nodes.end()) return {};
+  Parts parts;
+  for (std::size_t rank = 0; rank < attempt->ranks.size(); ++rank) {
+    const NodeName& own = attempt->ranks[rank].node;
+    parts[IsConnected(tx, own) ? own : *other].push_back(checkpoint.shards[rank]);
+  }
+  return parts;
+}
+
+void ReleaseOrder(Transaction& tx, JobEntry& job) {
+  tx.state.readings.scrubbing.erase(job.scrub.node);
+  job.scrub.id = 0;
+  SetScrubTime(tx, job, std::nullopt);
+}
+
+void SendParts(Transaction& tx, JobEntry& job, const CheckpointRecord& checkpoint,
+               const Parts& parts) {
+  Verification& verification = job.verification;
+  const std::uint64_t limit = tx.options.verify_bytes_per_second;
+  const std::uint64_t speed = limit > 0 ? limit : tx.options.scrub_bytes_per_second;
+  verification.directory = checkpoint.directory;
+  verification.give_up_at = tx.now.mono;
+  for (const auto& [node, shards] : parts) {
+    CheckpointRecord part = checkpoint;
+    part.shards = shards;
+    verification.orders[++tx.state.readings.newest_order] = node;
+    tx.state.readings.verifying[tx.state.readings.newest_order] = job.record.id;
+    verification.give_up_at =
+        std::max(verification.give_up_at, tx.now.mono + PatienceWith(shards, speed));
+    tx.Send(node, ScrubCheckpoint{.scrub_id = tx.state.readings.newest_order,
+                                  .job = job.record.id,
+                                  .output_dir = job.record.output_dir,
+                                  .checkpoint = InfoOf(part),
+                                  .max_bytes_per_second = limit,
+                                  .at_once = true});
+  }
+  tx.state.readings.give_up_times.insert({verification.give_up_at, job.record.id});
+  if (job.scrub.id == 0 || !job.scrub.requests.empty()) return;
+  tx.Send(job.scrub.node, CancelScrub{job.scrub.id});
+  ReleaseOrder(tx, job);
+}
+
+void StartVerification(Transaction& tx, JobEntry& job) {
+  if (!job.verification.directory.empty()) return;
+  const CheckpointRecord* checkpoint =
+      FindCheckpoint(job, std::exchange(job.verification.waiting, {}));
+  if (checkpoint == nullptr || !IsCommitted(job, *checkpoint)) return;
+  if (job.over() && job.record.state != JobState::kSucceeded) return;
+  const Parts parts = PartsOf(tx, job, *checkpoint);
+  if (!parts.empty()) SendParts(tx, job, *checkpoint, parts);
+}
+
+void Verify(Transaction& tx, JobEntry& job, const CheckpointRecord& checkpoint) {
+  job.verification.waiting = checkpoint.directory;
+  StartVerification(tx, job);
+}
+
+void EndVerification(Transaction& tx, JobEntry& job) {
+  Verification& verification = job.verification;
+  tx.state.readings.give_up_times.erase({verification.give_up_at, job.record.id});
+  for (const auto& [id, node] : verification.orders) {
+    tx.Send(node, CancelScrub{id});
+    tx.state.readings.verifying.erase(id);
+  }
+  verification.orders.clear();
+  verification.directory.clear();
+}
+
+// Of those that are due what clients wait for, then the one that was read the longest ago.
+CheckpointRecord* NextToScrub(Transaction& tx, JobEntry& job) {
+  CheckpointRecord* next = nullptr;
+  const auto order = [&job](const CheckpointRecord& checkpoint) {
+    return std::pair(!job.scrub.wanted.contains(checkpoint.directory), checkpoint.verified_unix_ms);
+  };
+  for (CheckpointRecord& checkpoint : job.checkpoints) {
+    const std::optional<TimePoint> due = ScrubDue(tx, job, checkpoint);
+    if (!due || *due > tx.now.mono) continue;
+    if (next == nullptr || order(checkpoint) < order(*next)) next = &checkpoint;
+  }
+  return next;
+}
+
+std::vector<NodeName> Readers(const Transaction& tx, const JobEntry& job) {
+  std::vector<NodeName> readers;
+  if (!job.attempts.empty()) {
+    for (const NodeName& name : job.attempts.back().nodes) {
+      if (IsConnected(tx, name)) readers.push_back(name);
+    }
+  }
+  std::size_t non_members = 0;
+  for (const auto& [name, node] : tx.state.nodes) {
+    if (!IsConnected(tx, name) || OfNewestAttempt(job, name) || non_members == kMaxUnauthenticated)
+      continue;
+    ++non_members;
+    readers.push_back(name);
+  }
+  std::erase_if(readers, [&job](const NodeName& name) { return job.scrub.asked.contains(name); });
+  return readers;
+}
+
+void SendScrub(Transaction& tx, JobEntry& job, const CheckpointRecord& checkpoint,
+               const NodeName& node) {
+  job.scrub.id = ++tx.state.readings.newest_order;
+  job.scrub.node = node;
+  tx.state.readings.scrubbing[node] = job.record.id;
+  const std::uint64_t speed = tx.options.scrub_bytes_per_second;
+  SetScrubTime(tx, job, tx.now.mono + PatienceWith(checkpoint.shards, speed));
+  tx.Send(node, ScrubCheckpoint{.scrub_id = tx.state.readings.newest_order,
+                                .job = job.record.id,
+                                .output_dir = job.record.output_dir,
+                                .checkpoint = InfoOf(checkpoint),
+                                .max_bytes_per_second = speed});
+}
+
+void FoundDamaged(Transaction& tx, JobEntry& job, CheckpointRecord& checkpoint,
+                  const std::string& found) {
+  Scrub& scrub = job.scrub;
+  if (scrub.directory == checkpoint.directory) scrub.directory.clear();
+  scrub.skip.erase(checkpoint.directory);
+  checkpoint.refused = CutText("found damaged on " + found, kMaxReasonBytes);
+  tx.Put(checkpoint);
+  UpdateCommittedStep(job);
+  tx.Mark(job);
+  tx.out.observations.push_back(ScrubObserved{ScrubOutcome::kDamaged});
+  if (scrub.wanted.erase(checkpoint.directory) > 0)
+    scrub.verified.damaged.push_back(checkpoint.directory);
+  tx.RecordEvent(job, {"checkpoint_damaged", Severity::kError,
+                       "checkpoint " + checkpoint.directory +
+                           " is damaged and is not resumed from: " + checkpoint.refused});
+}
+
+// Everybody was asked. What a node of the gang's misses in the job's own directory is gone; all
+// else says nothing about the checkpoint.
+void FoundUnreadable(Transaction& tx, JobEntry& job, const CheckpointRecord& checkpoint) {
+  Scrub& scrub = job.scrub;
+  if (!scrub.missing.empty()) {
+    FoundDamaged(tx, job, *FindCheckpoint(job, checkpoint.directory), scrub.missing);
+    return ScrubNext(tx, job);
+  }
+  tx.out.observations.push_back(ScrubObserved{ScrubOutcome::kUnreadable});
+  const std::string text =
+      "checkpoint " + checkpoint.directory + " cannot be reached: " + scrub.trouble;
+  const Duration interval = tx.options.scrub_interval;
+  scrub.skip[checkpoint.directory] =
+      tx.now.mono + (job.over() ? interval : std::min(interval, kTroubleRetry));
+  if (scrub.wanted.erase(checkpoint.directory) > 0) scrub.unverified = text;
+  scrub.directory.clear();
+  if (job.record.scrub_trouble.empty()) {
+    tx.RecordEvent(job, {"checkpoints_unreachable", Severity::kWarning,
+                         text + "; it is tried again, and not taken for damaged"});
+    job.record.scrub_trouble = scrub.trouble;
+    tx.Mark(job);
+  }
+  ScrubNext(tx, job);
+}
+
+void AnswerVerifications(Transaction& tx, JobEntry& job, Status status) {
+  Scrub& scrub = job.scrub;
+  for (const RequestId request : scrub.requests) {
+    Reply reply{request, status, {}};
+    if (status.ok()) reply.body = scrub.verified;
+    tx.out.replies.push_back(std::move(reply));
+  }
+  scrub.requests.clear();
+  scrub.wanted.clear();
+  scrub.verified = {};
+  scrub.unverified.clear();
+}
+
+void ScrubNext(Transaction& tx, JobEntry& job) {
+  Scrub& scrub = job.scrub;
+  if (LeftToVerification(job)) return;
+  CheckpointRecord* checkpoint = NextToScrub(tx, job);
+  if (checkpoint == nullptr) {
+    const bool comes =
+        !job.verification.directory.empty() &&
+        std::any_of(job.checkpoints.begin(), job.checkpoints.end(),
+                    [&scrub](const CheckpointRecord& each) {
+                      return !Verified(each) && scrub.wanted.contains(each.directory);
+                    });
+    if (comes) return PlanScrubs(tx, job);
+    AnswerVerifications(
+        tx, job, scrub.unverified.empty() ? OkStatus() : FailedPrecondition(scrub.unverified));
+    return PlanScrubs(tx, job);
+  }
+  // A gang that comes up reads checkpoints itself, and is waited for.
+  if (job.gang && job.record.state != JobState::kRunning)
+    return SetScrubTime(tx, job, tx.now.mono + RetryOf(job));
+  if (scrub.directory != checkpoint->directory) {
+    scrub.directory = checkpoint->directory;
+    scrub.asked.clear();
+    scrub.missing.clear();
+    scrub.trouble.clear();
+  }
+  const std::vector<NodeName> readers = Readers(tx, job);
+  if (readers.empty() && !scrub.asked.empty()) return FoundUnreadable(tx, job, *checkpoint);
+  if (readers.empty())
+    AnswerVerifications(
+        tx, job,
+        FailedPrecondition("no node is connected that could read the checkpoints of job " +
+                           job.record.id.value + "; 'muster nodes' lists them"));
+  const bool enough = scrub.requests.empty() && tx.state.readings.scrubbing.size() >= kMaxAtOnce;
+  if (enough || readers.empty() || tx.state.readings.scrubbing.contains(readers.front()))
+    return SetScrubTime(tx, job, tx.now.mono + RetryOf(job));
+  SendScrub(tx, job, *checkpoint, readers.front());
+}
+
+void VerificationOver(Transaction& tx, JobEntry& job) {
+  // One that waited for this makes the one needless that would have been next.
+  if (CommitUnlessTooMany(tx, job)) job.verification.waiting.clear();
+  StartVerification(tx, job);
+  if (job.scrub.id == 0 && !job.scrub.requests.empty()) {
+    ScrubNext(tx, job);
+  } else {
+    PlanScrubs(tx, job);
+  }
+  tx.may_end.insert(job.record.id);
+}
+
+void FoundWhole(Transaction& tx, JobEntry& job, CheckpointRecord& checkpoint) {
+  Scrub& scrub = job.scrub;
+  if (scrub.directory == checkpoint.directory) scrub.directory.clear();
+  const bool is_first = !Verified(checkpoint);
+  checkpoint.verified_unix_ms = tx.now.unix_ms;
+  scrub.read_at[checkpoint.directory] = tx.now.mono;
+  tx.Put(checkpoint);
+  if (is_first) PruneOld(tx, job);
+  tx.Changed(job);
+  tx.out.observations.push_back(ScrubObserved{ScrubOutcome::kWhole});
+  if (scrub.wanted.erase(checkpoint.directory) > 0) ++scrub.verified.whole;
+  scrub.skip.erase(checkpoint.directory);
+  std::erase_if(scrub.skip, [&job](const auto& entry) {
+    const CheckpointRecord* skipped = FindCheckpoint(job, entry.first);
+    return skipped == nullptr || !Usable(*skipped);
+  });
+  if (!scrub.skip.empty() || job.record.scrub_trouble.empty()) return;
+  job.record.scrub_trouble.clear();
+  tx.Mark(job);
+  tx.RecordEvent(job, {"checkpoints_reachable", Severity::kInfo, "checkpoints can be read again"});
+}
+
+// An answer of a node that was not asked, or a second one, changes nothing.
+void PartAnswered(Transaction& tx, JobEntry& job, const NodeName& node,
+                  const CheckpointScrubbed& answer) {
+  Verification& verification = job.verification;
+  const bool asked = verification.orders.at(answer.scrub_id) == node &&
+                     answer.job == job.record.id && answer.directory == verification.directory;
+  if (!asked) return tx.out.observations.push_back(StaleMessageObserved{});
+  verification.orders.erase(answer.scrub_id);
+  tx.state.readings.verifying.erase(answer.scrub_id);
+  CheckpointRecord* checkpoint = FindCheckpoint(job, verification.directory);
+  const bool wanted = checkpoint != nullptr && Usable(*checkpoint);
+  const bool whole = answer.outcome == ScrubOutcome::kWhole;
+  if (wanted && whole && !verification.orders.empty()) return;
+  EndVerification(tx, job);
+  if (wanted && whole) FoundWhole(tx, job, *checkpoint);
+  if (wanted && answer.outcome == ScrubOutcome::kDamaged)
+    FoundDamaged(tx, job, *checkpoint, node.value + ": " + Sentence(answer));
+  VerificationOver(tx, job);
+}
+
+}  // namespace
+
+std::optional<TimePoint> NextReadingDeadline(const Transaction& tx) {
+  std::optional<TimePoint> next;
+  for (const auto* times : {&tx.state.readings.scrub_times, &tx.state.readings.give_up_times}) {
+    if (times->empty()) continue;
+    next = next ? std::min(*next, times->begin()->first) : times->begin()->first;
+  }
+  return next;
+}
+
+void RunReadings(Transaction& tx) {
+  while (!tx.state.readings.give_up_times.empty() &&
+         tx.state.readings.give_up_times.begin()->first <= tx.now.mono) {
+    JobEntry& job = tx.job(tx.state.readings.give_up_times.begin()->second);
+    EndVerification(tx, job);
+    VerificationOver(tx, job);
+  }
+  while (!tx.state.readings.scrub_times.empty() &&
+         tx.state.readings.scrub_times.begin()->first <= tx.now.mono) {
+    JobEntry& job = tx.job(tx.state.readings.scrub_times.begin()->second);
+    SetScrubTime(tx, job, std::nullopt);
+    if (job.scrub.id != 0) {
+      tx.Send(job.scrub.node, CancelScrub{job.scrub.id});
+      job.scrub.asked.insert(job.scrub.node);
+      job.scrub.trouble = job.scrub.node.value + " did not answer in time";
+      ReleaseOrder(tx, job);
+    }
+    ScrubNext(tx, job);
+  }
+}
+
+void PlanScrubs(Transaction& tx, JobEntry& job) {
+  NoteReadTimes(tx, job);
+  if (job.scrub.id != 0) return;  // its answer, or the end of the timeout with it, comes first
+  if (LeftToVerification(job)) return SetScrubTime(tx, job, std::nullopt);
+  std::optional<TimePoint> next;
+  for (const CheckpointRecord& checkpoint : job.checkpoints) {
+    const std::optional<TimePoint> due = ScrubDue(tx, job, checkpoint);
+    if (due && (!next || *due < *next)) next = due;
+  }
+  SetScrubTime(tx, job, next);
+}
+
+void GiveUpReadingsOf(Transaction& tx, const NodeName& node) {
+  std::set<JobId> verified;
+  for (const auto& [id, job] : tx.state.readings.verifying) {
+    if (tx.job(job).verification.orders.at(id) == node) verified.insert(job);
+  }
+  for (const JobId& id : verified) {
+    JobEntry& job = tx.job(id);
+    // The nodes that are left read it, unless a newer one comes first.
+    if (job.verification.waiting.empty()) job.verification.waiting = job.verification.directory;
+    EndVerification(tx, job);
+    VerificationOver(tx, job);
+  }
+  const auto reading = tx.state.readings.scrubbing.find(node);
+  if (reading == tx.state.readings.scrubbing.end()) return;
+  JobEntry& job = tx.job(reading->second);
+  ReleaseOrder(tx, job);
+  SetScrubTime(tx, job, tx.now.mono + RetryOf(job));
+}
+
+// Fenced by job, generation, node and checkpoint: only the order that is out has an answer, and
+// only one.
+void Handle(Transaction& tx, const NodeName& node, const ManifestWritten& message) {
+  const auto found = tx.state.jobs.find(message.job);
+  const CommitOrder answered{node, message.generation};
+  if (found == tx.state.jobs.end() || !found->second.commit_sent.contains(message.directory) ||
+      found->second.commit_sent.at(message.directory) != answered) {
+    tx.out.observations.push_back(StaleMessageObserved{});
+    return;
+  }
+  JobEntry& job = found->second;
+  job.commit_sent.erase(message.directory);
+  for (const std::string& directory : message.pruned) ForgetPruned(tx, job, directory);
+  CheckpointRecord* checkpoint = FindCheckpoint(job, message.directory);
+  if (checkpoint == nullptr || checkpoint->manifest_written) return;
+  if (message.error.empty()) {
+    checkpoint->manifest_written = true;
+    tx.Put(*checkpoint);
+    tx.Changed(job);
+    if (Usable(*checkpoint) && !Verified(*checkpoint)) Verify(tx, job, *checkpoint);
+  } else {
+    job.manifest_failed.insert(message.directory);
+    tx.RecordEvent(job, {"checkpoint_failed", Severity::kWarning,
+                         "the commit record of checkpoint " + message.directory +
+                             " cannot be written, older ones are kept: " + message.error});
+  }
+  CommitUnlessTooMany(tx, job);
+  PlanScrubs(tx, job);
+  tx.may_end.insert(job.record.id);
+}
+
+void Handle(Transaction& tx, const NodeName& node, const CheckpointScrubbed& answer) {
+  if (const auto part = tx.state.readings.verifying.find(answer.scrub_id);
+      part != tx.state.readings.verifying.end())
+    return PartAnswered(tx, tx.job(part->second), node, answer);
+  const auto reading = tx.state.readings.scrubbing.find(node);
+  if (reading == tx.state.readings.scrubbing.end()) return;
+  JobEntry& job = tx.job(reading->second);
+  const bool expected = answer.scrub_id == job.scrub.id && answer.job == job.record.id &&
+                        answer.directory == job.scrub.directory;
+  if (!expected) return;  // of an order that was given up
+  ReleaseOrder(tx, job);
+  CheckpointRecord* checkpoint = FindCheckpoint(job, job.scrub.directory);
+  // One that was pruned meanwhile has every right to be gone.
+  if (checkpoint == nullptr || !Usable(*checkpoint)) return ScrubNext(tx, job);
+  const std::string said = node.value + ": " + Sentence(answer);
+  switch (answer.outcome) {
+    case ScrubOutcome::kWhole: FoundWhole(tx, job, *checkpoint); break;
+    case ScrubOutcome::kDamaged: FoundDamaged(tx, job, *checkpoint, said); break;
+    case ScrubOutcome::kMissing:
+      job.scrub.asked.insert(node);
+      (OfNewestAttempt(job, node) ? job.scrub.missing : job.scrub.trouble) = said;
+      break;
+    case ScrubOutcome::kUnreachable:
+    case ScrubOutcome::kUnreadable:
+      job.scrub.asked.insert(node);
+      job.scrub.trouble = said;
+      break;
+    case ScrubOutcome::kCalledOff: return SetScrubTime(tx, job, tx.now.mono + RetryOf(job));
+  }
+  ScrubNext(tx, job);
+}
+
+void On(Transaction& tx, const VerifyRequested& request) {
+  const Result<JobView> view = FindJob(tx.state, request.job);
+  if (!view.ok()) return tx.out.replies.push_back({request.request, view.status(), {}});
+  JobEntry& job = tx.job(view->record->id);
+  job.scrub.requests.push_back(request.request);
+  job.scrub.skip.clear();
+  for (const CheckpointRecord& checkpoint : job.checkpoints) {
+    if (IsCommitted(job, checkpoint)) job.scrub.wanted.insert(checkpoint.directory);
+  }
+  if (job.scrub.id == 0) ScrubNext(tx, job);
+}
+
+void On(Transaction& tx, const CallerGone& gone) {
+  for (const auto& [at, job] : tx.state.readings.scrub_times)
+    std::erase(tx.job(job).scrub.requests, gone.request);
+}
+
+}  // namespace muster::control

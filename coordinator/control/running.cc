@@ -1,0 +1,391 @@
+#include "coordinator/control/running.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/base/text.h"
+#include "coordinator/control/attempt_end.h"
+#include "coordinator/control/checkpoints.h"
+#include "coordinator/control/job_end.h"
+#include "coordinator/control/job_facts.h"
+#include "coordinator/control/stopping.h"
+#include "coordinator/control/words.h"
+
+namespace muster::control {
+namespace {
+
+constexpr std::size_t kMaxLogLines = 50;
+constexpr std::size_t kMaxWordBytes = 32;
+constexpr Duration kStoreExitsEvery = std::chrono::seconds(1);
+
+std::vector<std::string> Bounded(std::vector<std::string> lines) {
+  if (lines.size() > kMaxLogLines) lines.erase(lines.begin(), lines.end() - kMaxLogLines);
+  for (std::string& line : lines) line = CutText(std::move(line), kMaxNoteBytes);
+  return lines;
+}
+
+bool IsUp(const AttemptRecord& attempt) {
+  return attempt.state == AttemptState::kLaunching || attempt.state == AttemptState::kRunning;
+}
+
+std::string FromText(const std::string& resumed_from) {
+  if (resumed_from == "snapshot") return " from a snapshot";
+  return resumed_from == "checkpoint" ? " from a checkpoint" : "";
+}
+
+// All ranks of an attempt are stored as one, and thousands of them end at once. What is not stored
+// yet when the coordinator dies is told again with the next Hello.
+void StoreExitsSoon(Gang& gang, TimePoint now) {
+  if (!gang.store_exits_at) gang.store_exits_at = now + kStoreExitsEvery;
+}
+
+// By which training was held up between two readings of a rank's page.
+double CheckpointSeconds(const RankProgress& before, const RankProgress& now) {
+  constexpr auto kIndex = static_cast<std::size_t>(TrainPhase::kCheckpoint);
+  if (before.phase_seconds.size() <= kIndex || now.phase_seconds.size() <= kIndex) return 0;
+  return now.phase_seconds[kIndex] - before.phase_seconds[kIndex];
+}
+
+// What a hang's culprit was doing, of a closed set.
+std::string_view SuspectOf(const std::vector<RankProgress>& ranks, int culprit) {
+  const auto rank = std::ranges::find(ranks, culprit, &RankProgress::rank);
+  if (rank == ranks.end()) return "unknown";
+  if (rank->process_state == "T" || rank->process_state == "t") return "stopped";
+  for (int phase = 0; phase < kTrainPhaseCount; ++phase)
+    if (const auto name = TrainPhaseName(static_cast<TrainPhase>(phase)); name == rank->phase)
+      return name;
+  return "unknown";
+}
+
+Severity SeverityOf(std::string_view name) {
+  if (name == "error") return Severity::kError;
+  return name == "warning" ? Severity::kWarning : Severity::kInfo;
+}
+
+void RecordRecovered(Transaction& tx, JobEntry& job) {
+  const AttemptRecord& attempt = job.attempt();
+  std::string text = job.spec.train ? "training again" : "running again";
+  RecoveryObserved observed{attempt.seconds, -1, attempt.tier};
+  if (job.fault) {
+    observed.total_seconds = ToSeconds(tx.now.mono - job.fault->at);
+    text += " " + SecondsText(observed.total_seconds) + " after the fault";
+  }
+  const StageSeconds& s = attempt.seconds;
+  const std::pair<const char*, double> stages[] = {{"detect", s.detect},
+                                                   {"abort", s.abort},
+                                                   {"re-form", s.reform},
+                                                   {"load", s.load},
+                                                   {"first step", s.first_step}};
+  const char* separator = ": ";
+  for (const auto& [name, seconds] : stages) {
+    if (seconds < 0) continue;
+    text += separator + std::string(name) + " " + SecondsText(seconds);
+    separator = ", ";
+  }
+  if (job.spec.train && attempt.resumed_step >= 0) {
+    const std::int64_t lost = job.attempts[job.attempts.size() - 2].lost_steps;
+    text += "; resumed at step " + std::to_string(attempt.resumed_step) + ", " +
+            std::to_string(lost) + (lost == 1 ? " step" : " steps") + " to do again";
+  }
+  text += "; by " + std::string(Name(attempt.tier));
+  tx.out.observations.push_back(observed);
+  job.fault.reset();
+  tx.RecordEvent(job, {"recovered", Severity::kInfo, std::move(text)});
+}
+
+void NowRunning(Transaction& tx, JobEntry& job) {
+  tx.state.reschedule = true;  // it may want more nodes
+  for (const GangNode& member : job.gang->nodes) {
+    if (!member.spare) job.refusals.Accept(member.name);
+  }
+  // Its time was up, or it was cancelled, before it got here.
+  if (job.record.stop != StopKind::kNone) return;
+  const bool news = job.record.state != JobState::kRunning;
+  tx.Move(job, JobEvent::kRunning);
+  job.record.reason.clear();
+  if (!news) return;
+  ReleaseFormerNodes(tx, job);
+  if (job.record.generation > 1) return RecordRecovered(tx, job);
+  const double seconds = double(tx.now.unix_ms - job.record.submitted_unix_ms) / 1000;
+  tx.RecordEvent(job, {"running", Severity::kInfo,
+                       (job.spec.train ? "first step finished " : "every rank is up ") +
+                           SecondsText(seconds) + " after the submission"});
+}
+
+void CheckAllStarted(Transaction& tx, JobEntry& job) {
+  AttemptRecord& attempt = job.attempt();
+  if (attempt.state != AttemptState::kLaunching) return;
+  for (const RankRecord& rank : attempt.ranks) {
+    if (rank.state == RankState::kPrepared) return;
+  }
+  tx.Move(attempt, AttemptEvent::kStarted);
+  Gang& gang = *job.gang;
+  gang.phase_deadline.reset();
+  if (job.spec.train) {
+    if (!gang.all_formed && !gang.first_step) {
+      gang.phase_deadline = tx.now.mono + tx.options.form_deadline;
+    }
+    return;
+  }
+  // A command says nothing of itself: its processes are all there is to wait for.
+  const std::optional<TimePoint> from = job.fault ? std::optional(job.fault->quiesced) : gang.began;
+  if (from) attempt.seconds.reform = ToSeconds(tx.now.mono - *from);
+  NowRunning(tx, job);
+}
+
+void OnFormed(Transaction& tx, JobEntry& job, int rank) {
+  Gang& gang = *job.gang;
+  gang.formed.insert(rank);
+  if (gang.all_formed || static_cast<int>(gang.formed.size()) < WorldSize(job)) return;
+  gang.all_formed = tx.now.mono;
+  if (gang.tier_deadline)
+    gang.tier_left = std::max(Duration::zero(), *gang.tier_deadline - tx.now.mono);
+  gang.tier_deadline.reset();
+  if (job.attempt().state == AttemptState::kRunning) gang.phase_deadline.reset();
+  const std::optional<TimePoint> from = job.fault ? std::optional(job.fault->quiesced) : gang.began;
+  if (!from || job.attempt().seconds.reform >= 0) return;  // told before a restart of ours
+  job.attempt().seconds.reform = ToSeconds(tx.now.mono - *from);
+  tx.MarkAttempt(job);
+  tx.RecordEvent(job, {"formed", Severity::kInfo,
+                       std::to_string(WorldSize(job)) + " ranks formed in " +
+                           SecondsText(job.attempt().seconds.reform)});
+}
+
+void CountLostSteps(Transaction& tx, JobEntry& job, Step resumed_step) {
+  if (job.attempts.size() < 2) return;
+  AttemptRecord& before = job.attempts[job.attempts.size() - 2];
+  before.lost_steps = std::max<std::int64_t>(0, before.last_step - resumed_step);
+  if (before.lost_steps == 0) return;
+  tx.out.observations.push_back(LostStepsObserved{before.lost_steps});
+  tx.Mark(before);
+}
+
+void ObserveStep(Transaction& tx, JobEntry& job, Step step) {
+  AttemptRecord& attempt = job.attempt();
+  if (step <= attempt.last_step) return;
+  attempt.last_step = step;
+  job.record.step = step;
+  // The step that it resumed from was finished before.
+  if (step > attempt.resumed_step) job.record.progress_unix_ms = tx.now.unix_ms;
+  job.checkpoint_clock.StepSeen(step, tx.now.mono);
+  tx.Changed(job);
+}
+
+void OnResumed(Transaction& tx, JobEntry& job, int rank, const Resumed& resumed) {
+  for (const RejectedCheckpoint& rejected : resumed.rejected) {
+    RefuseCheckpoint(tx, job, rank, rejected);
+  }
+  Gang& gang = *job.gang;
+  AttemptRecord& attempt = job.attempt();
+  if (!IsUp(attempt)) return;
+  if (attempt.resumed_step < 0) {
+    attempt.resumed_step = resumed.step;
+    attempt.resumed_from = CutText(resumed.from, kMaxWordBytes);
+    CountLostSteps(tx, job, resumed.step);
+    ObserveStep(tx, job, resumed.step);
+    job.record.step = attempt.last_step;
+    tx.MarkAttempt(job);
+    tx.RecordEvent(job, {"resumed", Severity::kInfo,
+                         resumed.step == 0 ? "starting at step 0"
+                                           : "resumed at step " + std::to_string(resumed.step) +
+                                                 FromText(attempt.resumed_from)});
+  }
+  gang.resumed.insert(rank);
+  if (gang.all_resumed || static_cast<int>(gang.resumed.size()) < WorldSize(job)) return;
+  gang.all_resumed = tx.now.mono;
+  if (gang.tier_left > Duration::zero() && !gang.first_step) {
+    gang.tier_deadline = tx.now.mono + gang.tier_left;
+  }
+  if (!gang.began || !gang.all_formed) return;
+  attempt.seconds.load = ToSeconds(tx.now.mono - *gang.all_formed);
+  tx.MarkAttempt(job);
+}
+
+void OnFirstStep(Transaction& tx, JobEntry& job, const FirstStep& first) {
+  Gang& gang = *job.gang;
+  ObserveStep(tx, job, first.step);
+  if (gang.first_step) return;
+  gang.first_step = true;
+  gang.tier_deadline.reset();
+  const std::optional<TimePoint> from = gang.all_resumed ? gang.all_resumed : gang.all_formed;
+  if (gang.began && from) job.attempt().seconds.first_step = ToSeconds(tx.now.mono - *from);
+  if (job.attempt().state == AttemptState::kRunning) gang.phase_deadline.reset();
+  tx.MarkAttempt(job);
+  NowRunning(tx, job);
+}
+
+void OnFinished(Transaction& tx, JobEntry& job, const Finished& finished) {
+  job.gang->finished = true;
+  ObserveStep(tx, job, finished.step);
+  std::string text = "trained to step " + std::to_string(finished.step);
+  if (!finished.model_dir.empty()) text += "; the model is in " + finished.model_dir;
+  if (tx.Note(job, text)) tx.RecordEvent(job, {"finished", Severity::kInfo, text});
+}
+
+// The detectors see what the ranks' pages say; a hang ends the gang, a straggler only makes events.
+void Watch(Transaction& tx, JobEntry& job, const Progress& message) {
+  if (!job.spec.train || !IsUp(job.attempt())) return;
+  const StragglerNews news = job.stragglers.Observe(message.ranks);
+  for (const Straggler& straggler : news.named) {
+    const std::string text = NamedText(straggler);
+    tx.out.observations.push_back(StragglerObserved{});
+    tx.Note(job, text);
+    tx.RecordEvent(job, {"straggler", Severity::kWarning, text});
+  }
+  for (const Straggler& straggler : news.cleared)
+    tx.RecordEvent(job, {"straggler_cleared", Severity::kInfo, ClearedText(straggler)});
+  const std::optional<HangVerdict> hang = job.hangs.Observe(message.ranks, tx.now.mono);
+  if (!hang) return;
+  tx.out.observations.push_back(HangObserved{SuspectOf(job.progress, hang->ranks.front())});
+  job.ledger.ObserveHang(hang->quiet_seconds);
+  Failure failure;
+  failure.kind = CauseKind::kHung;
+  failure.rank = hang->ranks.front();
+  failure.node = job.attempt().ranks[static_cast<std::size_t>(failure.rank)].node;
+  failure.message = CutText(hang->reason, kMaxNoteBytes);
+  failure.at = tx.now.mono;
+  failure.hang = hang;
+  failure.facts = Bounded(hang->facts);
+  for (const RankProgress& progress : job.progress) {
+    if (progress.rank == failure.rank) failure.last = progress;
+  }
+  tx.RecordEvent(job, {"hung", Severity::kError, failure.message});
+  job.gang->kill_ranks.insert(hang->ranks.begin(), hang->ranks.end());
+  Fail(tx, job, std::move(failure));
+}
+
+}  // namespace
+
+void Handle(Transaction& tx, const NodeName& node, const RankStarted& message) {
+  JobEntry* job = tx.FenceRank(node, message.job, message.generation, message.rank);
+  if (job == nullptr) return;
+  RankRecord& rank = job->attempt().ranks[message.rank];
+  const std::optional<RankState> next = Apply(rank.state, RankEvent::kStarted);
+  if (!next) return;  // its exit overtook this
+  rank.state = *next;
+  rank.pid = message.pid;
+  tx.Changed(*job);
+  CheckAllStarted(tx, *job);
+}
+
+void Handle(Transaction& tx, const NodeName& node, const RankExited& message) {
+  JobEntry* job = tx.FenceRank(node, message.job, message.generation, message.rank);
+  if (job == nullptr) return;
+  AttemptRecord& attempt = job->attempt();
+  RankRecord& rank = attempt.ranks[message.rank];
+  if (rank.state == RankState::kExited) return;
+  MoveRank(*job, rank, RankEvent::kExited);
+  rank.exit = message.exit;
+  rank.asked_to_stop = message.asked_to_stop;
+  Gang& gang = *job->gang;
+  StoreExitsSoon(gang, tx.now.mono);
+  tx.Changed(*job);
+  job->hangs.RankEnded(message.rank);
+  const TimePoint at = tx.now.mono - FromSeconds(std::max(0.0, message.age_seconds));
+  // It may have gone on while there was no coordinator.
+  if (message.last) job->ledger.ObserveStep(message.last->step, job->record.best_step, at);
+  if (ExitedByStop(tx, *job, message.exit)) return;
+  if (message.exit.ok()) {
+    CheckAllStarted(tx, *job);
+    if (!IsUp(attempt) || !AllExitedWell(attempt)) return;
+    // By a Stop that a coordinator before this one has sent, for a drain that is over by now.
+    if (!NoneAskedToStop(attempt)) {
+      return GangStopped(tx, *job, "it has stopped at a step boundary, as it was asked to");
+    }
+    attempt.cause_kind = CauseKind::kFinished;
+    attempt.cause = "every rank has finished";
+    return BeginAbort(tx, *job, {attempt.cause, tx.options.cancel_grace});
+  }
+  if (job->record.stop != StopKind::kNone) return;
+  const auto error = gang.errors.find(message.rank);
+  const RankFailure ended{message.rank,
+                          node,
+                          job->spec.train.has_value(),
+                          message.exit,
+                          error == gang.errors.end() ? std::nullopt : std::optional(error->second),
+                          message.node_stopped,
+                          message.ended,
+                          message.out_of_memory};
+  if (gang.aborted && IsConsequenceOfAbort(ended)) return;
+  Failure failure = Classify(ended);
+  failure.at = at;
+  failure.log_tail = Bounded(message.log_tail);
+  failure.facts = Bounded(message.facts);
+  failure.last = message.last;
+  // Once the gang is being ended, more symptoms are no news.
+  if (!gang.aborted || !failure.symptom()) {
+    tx.RecordEvent(*job, {"rank_exited", failure.symptom() ? Severity::kWarning : Severity::kError,
+                          failure.message});
+  }
+  Fail(tx, *job, std::move(failure));
+}
+
+void Handle(Transaction& tx, const NodeName& node, const TrainerReport& message) {
+  JobEntry* job = tx.FenceRank(node, message.job, message.generation, message.rank);
+  if (job == nullptr) return;
+  const int rank = message.rank;
+  const bool up = IsUp(job->attempt());
+  if (std::holds_alternative<Formed>(message.body)) {
+    if (up) OnFormed(tx, *job, rank);
+  } else if (const auto* resumed = std::get_if<Resumed>(&message.body)) {
+    OnResumed(tx, *job, rank, *resumed);
+  } else if (const auto* first = std::get_if<FirstStep>(&message.body)) {
+    if (up) OnFirstStep(tx, *job, *first);
+  } else if (const auto* written = std::get_if<ShardWritten>(&message.body)) {
+    OnShardWritten(tx, *job, rank, *written);
+  } else if (const auto* failed = std::get_if<CheckpointFailed>(&message.body)) {
+    OnCheckpointFailed(tx, *job, rank, *failed);
+  } else if (const auto* error = std::get_if<TrainerError>(&message.body)) {
+    OnTrainerError(tx, *job, rank, *error);
+  } else if (const auto* note = std::get_if<TrainerNote>(&message.body)) {
+    const std::string text = "rank " + std::to_string(rank) + ": " + note->message;
+    if (tx.Note(*job, text)) tx.RecordEvent(*job, {"note", SeverityOf(note->severity), text});
+  } else if (const auto* finished = std::get_if<Finished>(&message.body)) {
+    OnFinished(tx, *job, *finished);
+  } else if (std::holds_alternative<Parked>(message.body)) {
+    if (up) OnSymptom(tx, *job, rank, {"peer_lost", "it parked"});
+  }
+}
+
+void Handle(Transaction& tx, const NodeName& node, const Progress& message) {
+  JobEntry* job = tx.Fence(node, message.job, message.generation, nullptr);
+  if (job == nullptr) return;
+  for (const RankProgress& progress : message.ranks) {
+    if (progress.rank < 0 || progress.rank >= WorldSize(*job)) continue;
+    if (job->attempt().ranks[progress.rank].node != node) continue;
+    const auto place =
+        std::lower_bound(job->progress.begin(), job->progress.end(), progress.rank,
+                         [](const RankProgress& known, int rank) { return known.rank < rank; });
+    const bool known = place != job->progress.end() && place->rank == progress.rank;
+    const bool new_step = progress.step > job->attempt().last_step;
+    if (known) {
+      job->ledger.ObserveCheckpoint(CheckpointSeconds(*place, progress));
+      *place = progress;
+    } else {
+      job->progress.insert(place, progress);
+    }
+    JobRecord& record = job->record;
+    if (progress.max_steps > 0) record.max_steps = progress.max_steps;
+    if (progress.step == 0 || progress.step < job->attempt().last_step) continue;
+    if (new_step) ObserveStep(tx, *job, progress.step);
+    // A process that only resumes from this step has no figures of it. Those of an attempt's first
+    // step come behind the rank's word that it is finished.
+    if (progress.step_seconds <= 0) continue;
+    record.loss = progress.loss;
+    record.tokens = progress.tokens;
+    if (record.loss_at_start == 0) record.loss_at_start = progress.loss;
+    if (!new_step) continue;
+    job->slowest_step = std::max(job->slowest_step, progress.step_seconds);
+    job->step_seconds = job->step_seconds <= 0
+                            ? progress.step_seconds
+                            : 0.8 * job->step_seconds + 0.2 * progress.step_seconds;
+  }
+  job->ledger.ObserveStep(job->attempt().last_step, job->record.best_step, tx.now.mono);
+  Watch(tx, *job, message);
+  tx.Changed(*job);
+}
+
+}  // namespace muster::control

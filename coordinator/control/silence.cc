@@ -1,0 +1,234 @@
+#include "coordinator/control/silence.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "coordinator/control/attempt_end.h"
+#include "coordinator/control/gang_nodes.h"
+#include "coordinator/control/job_facts.h"
+#include "coordinator/control/node_verdict.h"
+#include "coordinator/control/readings.h"
+#include "coordinator/control/words.h"
+
+namespace muster::control {
+namespace {
+
+// By somebody's decision, whose reason is told as long as it holds.
+bool IsOutOfUse(NodeState state) {
+  return state == NodeState::kDraining || state == NodeState::kDrained ||
+         state == NodeState::kQuarantined;
+}
+
+constexpr std::size_t kMaxProbers = 3;
+constexpr Duration kProbeTimeout = std::chrono::milliseconds(500);
+constexpr Duration kProbeEvery = std::chrono::seconds(1);
+constexpr Duration kCheckEvery = std::chrono::milliseconds(500);
+// A timer that comes later than this has not slept: the coordinator has.
+constexpr Duration kOversleep = std::chrono::milliseconds(500);
+
+// Ranks elsewhere have lost a peer, nothing that was heard explains it, and ranks of this node have
+// not been heard of.
+bool LostAPeerOn(JobEntry& job, const NodeName& name) {
+  if (!job.gang) return false;
+  bool symptom = false;
+  for (const Failure& failure : job.gang->failures) {
+    if (!failure.symptom()) return false;
+    symptom |= failure.node != name;
+  }
+  if (!symptom) return false;
+  const GangNode* member = FindMember(job, name);
+  return member != nullptr && !member->quiesced && !member->spare;
+}
+
+// Whether a rank of the gang's node has not been heard to have ended.
+bool HasRanksLeft(const JobEntry& job, const GangNode& member) {
+  if (member.spare) return false;
+  // Ranks lie block by block, by node rank.
+  const AttemptRecord& attempt = job.attempts.back();
+  const auto node_rank = static_cast<std::size_t>(&member - job.gang->nodes.data());
+  const std::size_t per_node = attempt.ranks.size() / attempt.nodes.size();
+  const auto first = attempt.ranks.begin() + static_cast<std::ptrdiff_t>(node_rank * per_node);
+  return std::any_of(first, first + static_cast<std::ptrdiff_t>(per_node),
+                     [](const RankRecord& rank) { return rank.state != RankState::kExited; });
+}
+
+// Checks fall on one beat, so that one Tick looks at all suspects.
+TimePoint NextCheck(TimePoint now) {
+  return TimePoint((now.time_since_epoch() / kCheckEvery + 1) * kCheckEvery);
+}
+
+void StartIndirectProbe(Transaction& tx, NodeEntry& node) {
+  node.probe.sent = tx.now.mono;
+  if (node.record.metrics_port == 0) return;
+  ProbeRound round;
+  round.id = ++tx.state.next_probe;
+  round.sent = tx.now.mono;
+  // In turn, so that many silent nodes do not all fall to the same few, which have a limit of their
+  // own: a rack's nodes are neighbours by name, and fall silent together.
+  auto next = tx.state.speaking.upper_bound(tx.state.last_prober);
+  while (round.probers.size() < std::min(kMaxProbers, tx.state.speaking.size())) {
+    if (next == tx.state.speaking.end()) next = tx.state.speaking.begin();
+    tx.state.last_prober = *next++;
+    round.probers.push_back({tx.state.last_prober, std::nullopt});
+    tx.Send(tx.state.last_prober,
+            Probe{round.id, node.record.name, node.record.address, node.record.metrics_port,
+                  static_cast<int>(ToSeconds(kProbeTimeout) * 1000)});
+  }
+  node.probe = std::move(round);
+}
+
+void CloseStream(Transaction& tx, NodeEntry& node, const std::string& why) {
+  tx.out.closes.push_back({node.session, Unavailable(why + "; connect again")});
+  tx.state.sessions.erase(node.session);
+  node.session = 0;
+  UpdateVoice(tx, node);
+  GiveUpReadingsOf(tx, node.record.name);
+}
+
+void LoseNodeTo(Transaction& tx, JobEntry& job, NodeEntry& node, const std::string& reason) {
+  if (!job.gang) return;
+  const NodeName name = node.record.name;
+  GangNode* member = FindMember(job, name);
+  if (member == nullptr || member->quiesced) return;
+  if (member->spare && job.attempt().state != AttemptState::kAborting) {
+    return DropSpare(tx, job, name, "it was lost: " + reason);
+  }
+  const bool ranks_left = HasRanksLeft(job, *member);
+  job.excluded.insert(name);
+  Orphan(tx, job, *member);
+  if (ranks_left) {
+    Failure failure;
+    failure.kind = CauseKind::kNodeLost;
+    failure.node = name;
+    failure.message = "node " + name.value + " was lost: " + reason;
+    failure.at = node.heard_at;
+    Fail(tx, job, std::move(failure));
+  }
+  // The failure may have ended the attempt, and with it the gang.
+  if (job.gang) MaybeEndAttempt(tx, job);
+}
+
+void LoseNode(Transaction& tx, NodeEntry& node, const std::string& reason) {
+  node.suspect = false;
+  node.check_at.reset();
+  node.record.reason = reason;
+  if (node.session != 0) CloseStream(tx, node, "given up as lost: " + reason);
+  UpdateVoice(tx, node);
+  tx.Move(node, NodeEvent::kLeaseExpired);
+  tx.RecordClusterEvent(
+      {"node_lost", Severity::kError, "node " + node.record.name.value + " is lost: " + reason});
+  for (const JobId& id : tx.state.slots.Holders(node.record.name)) {
+    if (const auto job = tx.state.jobs.find(id); job != tx.state.jobs.end())
+      LoseNodeTo(tx, job->second, node, reason);
+  }
+}
+
+}  // namespace
+
+void UpdateVoice(Transaction& tx, const NodeEntry& node) {
+  const NodeName& name = node.record.name;
+  const bool speaks = node.session != 0 && !node.suspect;
+  if (speaks) tx.state.speaking.insert(name);
+  if (!speaks) tx.state.speaking.erase(name);
+  if (node.suspect) tx.state.suspects.insert(name);
+  if (!node.suspect) tx.state.suspects.erase(name);
+}
+
+// Time in which the coordinator did not run is nobody's silence: what was said then still waits to
+// be read.
+void CompensateForStall(Transaction& tx) {
+  const TimePoint before = std::exchange(tx.state.handled_at, tx.now.mono);
+  if (tx.now.mono - before < kOversleep) return;
+  const std::optional<TimePoint> due = tx.state.next_deadline;
+  if (!due || tx.now.mono - *due < kOversleep) return;
+  for (auto& [name, node] : tx.state.nodes) {
+    if (node.heard_at != TimePoint()) node.heard_at += tx.now.mono - before;
+  }
+}
+
+void MarkSuspect(Transaction& tx, NodeEntry& node, const std::string& why) {
+  if (node.suspect) return;
+  node.suspect = true;
+  UpdateVoice(tx, node);
+  if (!IsOutOfUse(node.record.state)) node.record.reason = why;
+  tx.Move(node, NodeEvent::kDisconnect);
+  tx.RecordClusterEvent(
+      {"node_suspect", Severity::kWarning,
+       "node " + node.record.name.value + ": " + why + "; other nodes are asked for it"});
+  node.probe = {};
+  StartIndirectProbe(tx, node);
+  node.check_at = NextCheck(tx.now.mono);
+}
+
+void MarkAlive(Transaction& tx, NodeEntry& node) {
+  node.check_at.reset();
+  if (!std::exchange(node.suspect, false)) return;
+  UpdateVoice(tx, node);
+  if (!IsOutOfUse(node.record.state)) node.record.reason.clear();
+  node.ready_at = tx.now.mono;
+  tx.Move(node, NodeEvent::kHello);
+  tx.RecordClusterEvent(
+      {"node_back", Severity::kInfo, "node " + node.record.name.value + " is heard of again"});
+}
+
+void CheckSilence(Transaction& tx, NodeEntry& node) {
+  if (node.session != 0 && !node.suspect &&
+      node.heard_at + tx.options.suspect_after <= tx.now.mono) {
+    MarkSuspect(tx, node, "not a word for " + SecondsText(ToSeconds(tx.options.suspect_after)));
+  }
+  if (!tx.Expired(node.check_at)) return;
+  node.check_at = NextCheck(tx.now.mono);
+  // All were silent, for it was our own network that was away; who is back first can be asked now.
+  if (node.suspect && node.probe.probers.empty()) StartIndirectProbe(tx, node);
+  DetectLostNode(tx, node);
+  if (!node.suspect || !node.check_at) return;
+  if (node.session != 0 && tx.now.mono - node.heard_at >= tx.options.lease) {
+    CloseStream(tx, node, "not a word for " + SecondsText(ToSeconds(tx.options.lease)));
+  }
+  if (tx.now.mono - node.probe.sent >= kProbeEvery) StartIndirectProbe(tx, node);
+}
+
+void DetectLostNode(Transaction& tx, NodeEntry& node) {
+  NodeVerdictInput input;
+  input.silence = tx.now.mono - node.heard_at;
+  input.asked = !node.probe.probers.empty();
+  bool all_answered = true;
+  for (const ProbeRound::Prober& prober : node.probe.probers) {
+    all_answered &= prober.outcome.has_value();
+    input.answered += prober.outcome == ProbeOutcome::kAnswered ? 1 : 0;
+    input.refused += prober.outcome == ProbeOutcome::kRefused ? 1 : 0;
+    input.silent += prober.outcome == ProbeOutcome::kSilent ? 1 : 0;
+    input.unreachable += prober.outcome == ProbeOutcome::kUnreachable ? 1 : 0;
+  }
+  input.complete = all_answered || tx.now.mono - node.probe.sent >= kProbeEvery;
+  input.all_silent = tx.state.suspects.size() > 1 && tx.state.speaking.empty();
+  input.lease = tx.options.lease;
+  const NodeName name = node.record.name;
+  std::vector<JobId> bereft;
+  // Only where its host answers does the verdict depend on them.
+  if (input.refused + input.silent > 0) bereft = tx.state.slots.Holders(name);
+  std::erase_if(bereft, [&](const JobId& id) {
+    const auto job = tx.state.jobs.find(id);
+    return job == tx.state.jobs.end() || !LostAPeerOn(job->second, name);
+  });
+  input.lost_peer = !bereft.empty();
+  const NodeJudgement judgement = JudgeSilence(input);
+  if (judgement.verdict == NodeVerdict::kLost) return LoseNode(tx, node, judgement.reason);
+  if (judgement.verdict != NodeVerdict::kLostToJobs) return;
+  for (const JobId& id : bereft) LoseNodeTo(tx, tx.job(id), node, judgement.reason);
+}
+
+void Handle(Transaction& tx, const NodeName& from, const ProbeResult& message) {
+  NodeEntry* node = tx.FindNode(message.node);
+  if (node == nullptr || !node->suspect || node->probe.id != message.probe_id) return;
+  std::vector<ProbeRound::Prober>& probers = node->probe.probers;
+  const auto prober = std::find_if(probers.begin(), probers.end(),
+                                   [&](const auto& asked) { return asked.node == from; });
+  if (prober == probers.end() || prober->outcome) return;
+  prober->outcome = message.outcome;
+  DetectLostNode(tx, *node);
+}
+
+}  // namespace muster::control

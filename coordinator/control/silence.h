@@ -1,0 +1,28 @@
+// Silent nodes: suspected, probed by other nodes, judged.
+//
+// Free functions over the event under way (transaction.h); private to coordinator/control; one
+// thread.
+#pragma once
+
+#include <string>
+
+#include "coordinator/control/transaction.h"
+
+namespace muster::control {
+
+// After a change of `session` or `suspect`.
+void UpdateVoice(Transaction& tx, const NodeEntry& node);
+
+// Time in which the coordinator did not run is no node's silence: what was sent then still waits to
+// be read.
+void CompensateForStall(Transaction& tx);
+
+void MarkSuspect(Transaction& tx, NodeEntry& node, const std::string& why);
+void MarkAlive(Transaction& tx, NodeEntry& node);
+void CheckSilence(Transaction& tx, NodeEntry& node);
+// Judges a suspect by what is known now.
+void DetectLostNode(Transaction& tx, NodeEntry& node);
+
+void Handle(Transaction& tx, const NodeName& from, const ProbeResult& message);
+
+}  // namespace muster::control

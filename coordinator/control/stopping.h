@@ -1,0 +1,26 @@
+// Stopping a gang without a loss: at a step boundary, its state saved. And what stops a job.
+//
+// Free functions over the event under way (transaction.h); private to coordinator/control; one
+// thread.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "coordinator/control/transaction.h"
+
+namespace muster::control {
+
+// By `deadline` it is ended anyway.
+void StopGang(Transaction& tx, JobEntry& job, const std::string& reason,
+              std::optional<TimePoint> deadline);
+
+void GangStopped(Transaction& tx, JobEntry& job, const std::string& reason);
+// True: the exit is the stop's doing, and all that follows from it is done.
+bool ExitedByStop(Transaction& tx, JobEntry& job, const ProcessExit& exit);
+
+void StopExpired(Transaction& tx, JobEntry& job);
+// A cancel outranks a suspension; otherwise the first request counts.
+void StopJob(Transaction& tx, JobEntry& job, StopKind kind, std::string reason);
+
+}  // namespace muster::control

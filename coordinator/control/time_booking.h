@@ -1,0 +1,17 @@
+// What jobs and slots are used for, booked to their ledgers after every event.
+//
+// Free functions over the event under way (transaction.h); private to coordinator/control; one
+// thread.
+#pragma once
+
+#include "coordinator/control/transaction.h"
+
+namespace muster::control {
+
+// What the job's time is booked to.
+TimeUse TimeUseOf(const JobEntry& job);
+
+void AccrueTime(Transaction& tx, JobEntry& job);
+void BookUnused(Transaction& tx);
+
+}  // namespace muster::control

@@ -1,0 +1,165 @@
+#include "coordinator/control/transaction.h"
+
+#include <algorithm>
+
+#include "common/base/text.h"
+#include "coordinator/control/job_facts.h"
+#include "coordinator/control/words.h"
+
+namespace muster::control {
+namespace {
+
+constexpr std::size_t kMaxNotes = 50;
+
+}  // namespace
+
+// --- look-ups ---
+
+NodeEntry* Transaction::FindNode(const NodeName& name) {
+  const auto found = state.nodes.find(name);
+  return found == state.nodes.end() ? nullptr : &found->second;
+}
+
+const NodeEntry* Transaction::FindNode(const NodeName& name) const {
+  const auto found = state.nodes.find(name);
+  return found == state.nodes.end() ? nullptr : &found->second;
+}
+
+JobEntry* Transaction::Fence(const NodeName& node, const JobId& id, Generation generation,
+                             GangNode** member) {
+  const auto found = state.jobs.find(id);
+  if (found != state.jobs.end() && found->second.gang &&
+      found->second.attempt().generation == generation) {
+    for (GangNode& candidate : found->second.gang->nodes) {
+      if (candidate.name != node) continue;
+      if (member != nullptr) *member = &candidate;
+      return &found->second;
+    }
+  }
+  out.observations.push_back(StaleMessageObserved{});
+  return nullptr;
+}
+
+JobEntry* Transaction::FenceRank(const NodeName& node, const JobId& id, Generation generation,
+                                 int rank) {
+  JobEntry* job = Fence(node, id, generation, nullptr);
+  if (job == nullptr) return nullptr;
+  if (rank < 0 || rank >= WorldSize(*job) || job->attempt().ranks[rank].node != node) {
+    out.observations.push_back(StaleMessageObserved{});
+    return nullptr;
+  }
+  return job;
+}
+
+// --- marks ---
+
+void Transaction::Mark(JobEntry& job) {
+  marked_jobs_.insert(job.record.id);
+  Changed(job);
+}
+
+void Transaction::Mark(const AttemptRecord& attempt) {
+  marked_attempts_.insert({attempt.job, attempt.generation});
+}
+
+void Transaction::MarkAttempt(JobEntry& job) {
+  Mark(job.attempt());
+  if (job.gang) job.gang->store_exits_at.reset();
+  Mark(job);
+}
+
+void Transaction::Mark(NodeEntry& node) { marked_nodes_.insert(node.record.name); }
+
+void Transaction::Changed(JobEntry& job) { changed_.insert(job.record.id); }
+
+void Transaction::Put(const CheckpointRecord& checkpoint) {
+  other_operations_.push_back(PutCheckpoint{checkpoint});
+}
+
+void Transaction::Delete(const CheckpointRecord& checkpoint) {
+  other_operations_.push_back(DeleteCheckpoint{checkpoint.job, checkpoint.directory});
+}
+
+// --- changes ---
+
+void Transaction::Move(JobEntry& job, JobEvent event) {
+  job.record.state = ApplyOrDie(job.record.state, event, "job " + job.record.id.value);
+  Mark(job);
+}
+
+void Transaction::Move(AttemptRecord& attempt, AttemptEvent event) {
+  attempt.state = ApplyOrDie(
+      attempt.state, event,
+      "generation " + std::to_string(attempt.generation) + " of job " + attempt.job.value);
+  // No Launch is sent again after that.
+  if (attempt.state != AttemptState::kLaunching) attempt.rendezvous_token.clear();
+  MarkAttempt(job(attempt.job));
+}
+
+void Transaction::Move(NodeEntry& node, NodeEvent event) {
+  const bool usable = IsUsable(node.record);
+  node.record.state = ApplyOrDie(node.record.state, event, "node " + node.record.name.value);
+  state.unused_may_differ |= IsUsable(node.record) != usable;
+  // A node that is only suspect makes room for no job.
+  state.reschedule |= node.record.state != NodeState::kSuspect;
+  Mark(node);
+}
+
+void Transaction::RecordEvent(const JobEntry& job, EventText text) {
+  changed_.insert(job.record.id);
+  Append({.job = job.record.id,
+          .generation = job.record.generation,
+          .kind = text.kind,
+          .severity = text.severity,
+          .message = std::move(text.message)});
+}
+
+void Transaction::RecordClusterEvent(EventText text) {
+  Append({.kind = text.kind, .severity = text.severity, .message = std::move(text.message)});
+}
+
+void Transaction::Append(EventRecord event) {
+  event.seq = state.next_seq++;
+  event.unix_ms = now.unix_ms;
+  event.message = CutText(std::move(event.message), kMaxTextBytes);
+  other_operations_.push_back(AppendEvent{event});
+  state.events.push_back(std::move(event));
+  if (state.events.size() > options.max_events) state.events.pop_front();
+}
+
+bool Transaction::Note(JobEntry& job, std::string note) {
+  note = CutText(std::move(note), kMaxNoteBytes);
+  std::vector<std::string>& notes = job.attempt().notes;
+  if (std::find(notes.begin(), notes.end(), note) != notes.end()) return false;
+  if (notes.size() >= kMaxNotes) notes.erase(notes.begin());
+  notes.push_back(std::move(note));
+  MarkAttempt(job);
+  return true;
+}
+
+// --- effects ---
+
+void Transaction::Send(const NodeName& node, CoordinatorMessage message) {
+  const NodeEntry* entry = FindNode(node);
+  if (entry == nullptr || entry->session == 0) return;
+  out.sends.push_back({entry->session, node, std::move(message)});
+}
+
+Effects Transaction::Finish() {
+  // Jobs first, so that no row refers to one that is not there yet.
+  for (const JobId& id : marked_jobs_) out.store.push_back(PutJob{job(id).record});
+  for (const auto& [id, generation] : marked_attempts_) {
+    for (const AttemptRecord& attempt : job(id).attempts) {
+      if (attempt.generation == generation) out.store.push_back(PutAttempt{attempt});
+    }
+  }
+  for (const NodeName& name : marked_nodes_) out.store.push_back(PutNode{node(name).record});
+  for (StoreOperation& operation : other_operations_) out.store.push_back(std::move(operation));
+  for (const JobId& id : changed_) {
+    ++job(id).version;
+    out.changed.push_back(id);
+  }
+  return std::move(out);
+}
+
+}  // namespace muster::control

@@ -1,0 +1,89 @@
+// Transaction: one event under way. The state that handlers change, the time of the event, and the
+// effects so far.
+//
+// A handler changes records in place, marks them, and adds sends and events; Finish then writes
+// each marked record once. Handlers are idempotent: workers repeat after a reconnect all that they
+// know. Handlers are free functions, one file per lifecycle. Their files form layers, and a file
+// calls only those below it; docs/architecture.md shows them. What a lower one finds for a higher
+// one to do it leaves in `may_end`, `to_judge` or State::reschedule, which the controller works off
+// at the end of the turn.
+//
+// Owned by Controller::Handle, for the length of a call; private to coordinator/control; one
+// thread.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/control/effects.h"
+#include "coordinator/control/options.h"
+#include "coordinator/control/state.h"
+
+namespace muster::control {
+
+class Transaction {
+ public:
+  Transaction(const ControllerOptions& options, State& state, Now now)
+      : options(options), state(state), now(now) {}
+
+  const ControllerOptions& options;
+  State& state;
+  const Now now;
+  Effects out;
+  std::set<JobId> may_end;      // aborting attempts that may have nothing left to wait for
+  std::set<NodeName> to_judge;  // suspects about which something became known
+
+  // --- look-ups; job and node must exist ---
+  JobEntry& job(const JobId& id) { return state.jobs.at(id); }
+  const JobEntry& job(const JobId& id) const { return state.jobs.at(id); }
+  NodeEntry& node(const NodeName& name) { return state.nodes.at(name); }
+  const NodeEntry& node(const NodeName& name) const { return state.nodes.at(name); }
+  NodeEntry* FindNode(const NodeName& name);
+  const NodeEntry* FindNode(const NodeName& name) const;
+  bool Expired(const std::optional<TimePoint>& when) const { return when && *when <= now.mono; }
+
+  // The one place where a message meets the generation: the job if `generation` is that of its
+  // live attempt and `node` belongs to it, else nullptr and a count. `member` gets the gang's node.
+  JobEntry* Fence(const NodeName& node, const JobId& id, Generation generation, GangNode** member);
+  JobEntry* FenceRank(const NodeName& node, const JobId& id, Generation generation, int rank);
+
+  // --- what Finish is to write ---
+  void Mark(JobEntry& job);         // its record
+  void MarkAttempt(JobEntry& job);  // its newest attempt and its record
+  void Mark(const AttemptRecord& attempt);
+  void Mark(NodeEntry& node);
+  void Changed(JobEntry& job);  // its view only
+  bool IsMarked(const JobEntry& job) const { return marked_jobs_.contains(job.record.id); }
+  const std::set<JobId>& changed() const { return changed_; }
+  void Put(const CheckpointRecord& checkpoint);
+  void Delete(const CheckpointRecord& checkpoint);
+
+  // --- changes that are written ---
+  void Move(JobEntry& job, JobEvent event);
+  void Move(AttemptRecord& attempt, AttemptEvent event);
+  void Move(NodeEntry& node, NodeEvent event);
+  void RecordEvent(const JobEntry& job, EventText text);
+  void RecordClusterEvent(EventText text);
+  // To the job's newest attempt; false: it is noted there already.
+  bool Note(JobEntry& job, std::string note);
+
+  // To the node's stream; dropped where there is none, and sent again after its next Hello.
+  void Send(const NodeName& node, CoordinatorMessage message);
+
+  // The effects, with each marked record once. Nothing follows it.
+  Effects Finish();
+
+ private:
+  void Append(EventRecord event);
+
+  std::set<JobId> marked_jobs_;
+  std::set<std::pair<JobId, Generation>> marked_attempts_;
+  std::set<NodeName> marked_nodes_;
+  std::set<JobId> changed_;
+  std::vector<StoreOperation> other_operations_;  // checkpoints and events, in order
+};
+
+}  // namespace muster::control

@@ -1,0 +1,64 @@
+// What queries see of the controller's state. Pointers stay good until the controller handles the
+// next event; the controller's thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/job_spec/job_spec.h"
+#include "coordinator/control/events.h"
+#include "coordinator/domain/records.h"
+#include "coordinator/goodput/time_ledger.h"
+
+namespace muster {
+
+struct Straggler;
+
+struct JobView {
+  const JobRecord* record = nullptr;
+  const std::vector<AttemptRecord>* attempts = nullptr;        // oldest first
+  const std::vector<CheckpointRecord>* checkpoints = nullptr;  // oldest first; also pruning ones
+  // Of the newest attempt, in the order of ranks; one that has said nothing yet is left out.
+  const std::vector<RankProgress>* progress = nullptr;
+  Step step = 0;  // newest finished step, fresher than record->step
+  Step max_steps = 0;
+  double loss = 0;
+  double tokens_per_second = 0;
+  double eta_seconds = -1;  // negative: not known
+  double step_seconds = 0;  // of late; 0: not known
+  const JobSpec* spec = nullptr;
+  std::uint64_t version = 0;           // rises with every change
+  const TimeLedger* ledger = nullptr;  // null: its time is not kept
+  // The worst rank of those that hold up a job that runs; null: none does, or it is not known yet.
+  const Straggler* straggler = nullptr;
+
+  // What its time went to, up to now.
+  Goodput goodput(TimePoint now) const { return ledger ? ledger->At(now) : Goodput{}; }
+  // The same without what a coordinator that starts again would not know: it never falls.
+  Goodput stored_goodput(TimePoint now) const {
+    return ledger ? ledger->StoredAt(record->usage, now) : Goodput{};
+  }
+  // Ranks of the newest attempt; empty before the first.
+  const std::vector<RankRecord>& ranks() const;
+};
+
+struct NodeView {
+  const NodeRecord* record = nullptr;
+  int slots_used = 0;  // by ranks, and leaked
+  bool connected = false;
+  TimePoint heard_at;  // the clock's begin: not since the coordinator started
+};
+
+// Where the log of a rank lies and through which stream it can be read.
+struct LogLocation {
+  JobId job;
+  Generation generation = 0;
+  NodeName node;
+  SessionId session = 0;
+  std::string output_dir;
+  bool final = false;  // the rank has ended: nothing will be added
+};
+
+}  // namespace muster
