@@ -361,12 +361,12 @@ void Handle(Transaction& tx, const NodeName& node, const Quiesced& message) {
   const bool cleared =
       !message.keeps_any() && tx.state.slots.Prove(node, message.job, message.generation);
   tx.state.reschedule |= cleared;
-  const auto known = tx.state.jobs.find(message.job);
+  JobEntry* known = tx.FindJob(message.job);
   MarkLeaked(tx, entry, message.job, message.unkillable_pids);
   // It may be of an older generation than the one that the node is being prepared for.
-  if (known != tx.state.jobs.end() && GivenUpForWantOfRoom(tx, known->second, entry)) return;
-  if (cleared && (known == tx.state.jobs.end() || !known->second.gang ||
-                  known->second.attempt().generation != message.generation)) {
+  if (known != nullptr && GivenUpForWantOfRoom(tx, *known, entry)) return;
+  if (cleared &&
+      (known == nullptr || !known->gang || known->attempt().generation != message.generation)) {
     return;
   }
 

@@ -159,13 +159,13 @@ void SendPruned(Transaction& tx, JobEntry& job) {
 }  // namespace
 
 void RegisterOutput(Transaction& tx, const JobRecord& job) {
-  std::uint64_t& owner = tx.state.output_owners[job.output_dir];
-  owner = std::max(owner, job.submit_order);
+  OutputOwner& owner = tx.state.output_owners[job.output_dir];
+  if (job.submit_order >= owner.submit_order) owner = {job.submit_order, job.id};
 }
 
 bool OwnsOutput(const Transaction& tx, const JobEntry& job) {
   const auto owner = tx.state.output_owners.find(job.record.output_dir);
-  return owner == tx.state.output_owners.end() || owner->second <= job.record.submit_order;
+  return owner == tx.state.output_owners.end() || owner->second.job == job.record.id;
 }
 
 void OnShardWritten(Transaction& tx, JobEntry& job, int rank, const ShardWritten& written) {

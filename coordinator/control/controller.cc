@@ -22,14 +22,6 @@ namespace muster {
 namespace control {
 namespace {
 
-// What every node sends several times a second, and what probers report of many at once.
-bool IsRoutine(const Event& event) {
-  const auto* said = std::get_if<WorkerMessageReceived>(&event);
-  return said != nullptr && (std::holds_alternative<Heartbeat>(said->message) ||
-                             std::holds_alternative<Progress>(said->message) ||
-                             std::holds_alternative<ProbeResult>(said->message));
-}
-
 // That the node was heard is all that a Heartbeat says; log chunks are for the service.
 void Handle(Transaction&, const NodeName&, const Heartbeat&) {}
 void Handle(Transaction&, const NodeName&, const LogChunk&) {}
@@ -68,6 +60,7 @@ void Settle(Transaction& tx) {
 Effects Finish(Transaction& tx) {
   for (const JobId& id : tx.changed()) AccrueTime(tx, tx.job(id));
   if (tx.state.unused_may_differ) BookUnused(tx);
+  UpdateDeadlines(tx);
   return tx.Finish();
 }
 
@@ -86,27 +79,22 @@ Controller::~Controller() = default;
 Effects Controller::Restore(StoredState state, Now now) {
   control::Transaction tx(core_->options, core_->state, now);
   control::Restore(tx, std::move(state));
-  core_->state.next_deadline = control::EarliestDeadline(tx);
   return control::Finish(tx);
 }
 
 Effects Controller::Handle(const Event& event, Now now) {
   control::Transaction tx(core_->options, core_->state, now);
-  control::CompensateForStall(tx);
+  control::CompensateForStall(tx, NextDeadline());
   control::Dispatch(tx, event);
   control::Settle(tx);
   control::RunReadings(tx);
   control::Settle(tx);
-  Effects effects = control::Finish(tx);
-  // Where a routine message has changed no record, it has but moved its own node's deadline away,
-  // which the next Tick finds out: thousands of them a second are not to look at every node and
-  // job.
-  if (!control::IsRoutine(event) || !effects.store.empty())
-    core_->state.next_deadline = control::EarliestDeadline(tx);
-  return effects;
+  return control::Finish(tx);
 }
 
-std::optional<TimePoint> Controller::NextDeadline() const { return core_->state.next_deadline; }
+std::optional<TimePoint> Controller::NextDeadline() const {
+  return control::NextDeadline(core_->state);
+}
 
 Result<JobView> Controller::FindJob(std::string_view job) const {
   return control::FindJob(core_->state, job);

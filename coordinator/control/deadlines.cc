@@ -82,7 +82,7 @@ void PhaseExpired(Transaction& tx, JobEntry& job) {
   if (state == AttemptState::kAborting) {
     for (const NodeName& name : late) {
       // The job is not to wait for one that has said nothing all that time.
-      if (tx.node(name).suspect) job.excluded.insert(name);
+      if (tx.node(name).suspect) tx.Exclude(job, name);
       Orphan(tx, job, *FindMember(job, name));
     }
     return MaybeEndAttempt(tx, job);
@@ -140,40 +140,64 @@ void ExpireJob(Transaction& tx, JobEntry& job) {
   if (job.gang && tx.Expired(job.gang->phase_deadline)) PhaseExpired(tx, job);
 }
 
-}  // namespace
-
-std::optional<TimePoint> EarliestDeadline(const Transaction& tx) {
+std::optional<TimePoint> DeadlineOf(const JobEntry& job) {
+  if (job.over()) return std::nullopt;
   std::optional<TimePoint> next;
-  auto consider = [&next](const std::optional<TimePoint>& when) {
+  const auto consider = [&next](const std::optional<TimePoint>& when) {
     if (when && (!next || *when < *next)) next = when;
   };
-  for (const JobId& id : tx.state.live) {
-    const JobEntry& job = tx.job(id);
-    consider(job.not_before);
-    consider(job.time_limit_at);
-    consider(job.refusals.NextExpiry());
-    if (!job.gang) continue;
-    consider(job.grow_at);
-    consider(job.gang->store_exits_at);
-    consider(job.gang->stop_deadline);
-    consider(job.gang->phase_deadline);
-    consider(job.gang->fault_deadline);
-    consider(job.gang->tier_deadline);
+  consider(job.not_before);
+  consider(job.time_limit_at);
+  consider(job.refusals.NextExpiry());
+  if (!job.gang) return next;
+  consider(job.grow_at);
+  consider(job.gang->store_exits_at);
+  consider(job.gang->stop_deadline);
+  consider(job.gang->phase_deadline);
+  consider(job.gang->fault_deadline);
+  consider(job.gang->tier_deadline);
+  return next;
+}
+
+std::optional<TimePoint> DeadlineOf(const NodeEntry& node, Duration suspect_after) {
+  std::optional<TimePoint> next = node.check_at;
+  if (node.session == 0 || node.suspect) return next;
+  const TimePoint suspect_at = SuspectAt(node, suspect_after);
+  return next ? std::min(*next, suspect_at) : suspect_at;
+}
+
+}  // namespace
+
+void UpdateDeadlines(Transaction& tx) {
+  State& state = tx.state;
+  for (const JobId& id : tx.touched_jobs())
+    state.job_deadlines.Set(id, DeadlineOf(state.jobs.at(id)));
+  for (const NodeName& name : tx.touched_nodes()) {
+    const std::optional<TimePoint> at = DeadlineOf(state.nodes.at(name), tx.options.suspect_after);
+    const std::optional<TimePoint> known = state.node_deadlines.Find(name);
+    // A later one is found out at the earlier: thousands of heartbeats a second move theirs away.
+    if (!at || !known || *at < *known) state.node_deadlines.Set(name, at);
   }
-  for (const auto& [name, node] : tx.state.nodes) {
-    consider(node.check_at);
-    if (node.session != 0 && !node.suspect) consider(SuspectAt(node, tx.options.suspect_after));
-  }
-  for (const auto& [id, fault] : tx.state.faults) consider(fault.deadline);
-  consider(NextReadingDeadline(tx));
+}
+
+std::optional<TimePoint> NextDeadline(const State& state) {
+  std::optional<TimePoint> next;
+  const auto consider = [&next](const std::optional<TimePoint>& when) {
+    if (when && (!next || *when < *next)) next = when;
+  };
+  consider(state.job_deadlines.Next());
+  consider(state.node_deadlines.Next());
+  for (const auto& [id, fault] : state.faults) consider(fault.deadline);
+  consider(NextReadingDeadline(state));
   return next;
 }
 
 void On(Transaction& tx, const Tick&) {
-  for (auto& [name, node] : tx.state.nodes) CheckSilence(tx, node);
+  while (const std::optional<NodeName> name = tx.state.node_deadlines.PopDue(tx.now.mono))
+    CheckSilence(tx, tx.node(*name));
   ExpireFaults(tx);
-  const std::set<JobId> live = tx.state.live;  // a job that ends leaves tx.state.live
-  for (const JobId& id : live) ExpireJob(tx, tx.job(id));
+  while (const std::optional<JobId> id = tx.state.job_deadlines.PopDue(tx.now.mono))
+    ExpireJob(tx, tx.job(*id));
 }
 
 }  // namespace muster::control

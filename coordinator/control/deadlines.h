@@ -1,4 +1,4 @@
-// Time that passes: when the next Tick is due, and what it brings.
+// Time that passes: when the next Tick is due, and what expires then.
 //
 // Free functions over the event under way (transaction.h); private to coordinator/control; one
 // thread.
@@ -10,7 +10,10 @@
 
 namespace muster::control {
 
-std::optional<TimePoint> EarliestDeadline(const Transaction& tx);
+// Of the jobs and nodes that the transaction touched. Last, but for Transaction::Finish.
+void UpdateDeadlines(Transaction& tx);
+// When a Tick is due.
+std::optional<TimePoint> NextDeadline(const State& state);
 void On(Transaction& tx, const Tick&);
 
 }  // namespace muster::control

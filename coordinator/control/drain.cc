@@ -56,7 +56,7 @@ void ClearNotices(Transaction& tx, NodeEntry& node, const NodeNotice& clear) {
 
 std::vector<JobId> JobsOn(Transaction& tx, const NodeName& name) {
   std::vector<JobId> jobs;
-  for (const JobId& id : tx.state.live) {
+  for (const JobId& id : tx.JobsOf(name)) {
     const GangNode* member = FindMember(tx.job(id), name);
     if (member != nullptr && !member->spare && !member->quiesced) jobs.push_back(id);
   }
@@ -106,8 +106,7 @@ void Quarantine(Transaction& tx, NodeEntry& node, const std::string& detail) {
   tx.RecordClusterEvent(
       {"node_quarantined", Severity::kError,
        "nothing is placed on node " + name.value + " until 'muster undrain': " + detail});
-  const std::set<JobId> live = tx.state.live;
-  for (const JobId& id : live) {
+  for (const JobId& id : tx.JobsOf(name)) {
     JobEntry& job = tx.job(id);
     const GangNode* member = FindMember(job, name);
     if (member == nullptr || member->quiesced) continue;
@@ -138,8 +137,7 @@ void DrainJobs(Transaction& tx, NodeEntry& node) {
         tx.now.mono + std::chrono::milliseconds(std::max<std::int64_t>(0, by - tx.now.unix_ms));
   }
   const std::string why = "node " + name.value + " is drained: " + node.record.drain_reason;
-  const std::set<JobId> live = tx.state.live;
-  for (const JobId& id : live) {
+  for (const JobId& id : tx.JobsOf(name)) {
     JobEntry& job = tx.job(id);
     const GangNode* member = FindMember(job, name);
     if (member == nullptr || job.attempt().state == AttemptState::kAborting) continue;
@@ -154,8 +152,10 @@ void DrainJobs(Transaction& tx, NodeEntry& node) {
 }
 
 void CompleteDrains(Transaction& tx) {
-  for (auto& [name, node] : tx.state.nodes) {
-    if (node.record.state != NodeState::kDraining || tx.state.slots.Used(name) > 0) continue;
+  const std::set<NodeName> draining = tx.state.draining;
+  for (const NodeName& name : draining) {
+    NodeEntry& node = tx.node(name);
+    if (tx.state.slots.Used(name) > 0) continue;
     // What is there is known from its Hello on; one that does not come back is lost, not drained.
     if (node.session == 0) continue;
     tx.Move(node, NodeEvent::kEmptied);

@@ -88,10 +88,11 @@ Status InjectIntoNode(Transaction& tx, const InjectFaultRequested& request) {
   const EventText told{"fault_injected", Severity::kWarning,
                        What(request) + " ordered for node " + request.node.value};
   tx.RecordClusterEvent(told);
-  for (const JobId& id : tx.state.live) {
+  for (const JobId& id : tx.state.slots.Holders(request.node)) {
     const SlotLedger::Hold* hold = tx.state.slots.Find(request.node, id);
-    if (hold != nullptr && hold->kind != SlotLedger::Kind::kOrphaned)
-      tx.RecordEvent(tx.job(id), told);
+    const JobEntry* job = std::as_const(tx).FindJob(id);
+    if (job != nullptr && !job->over() && hold->kind != SlotLedger::Kind::kOrphaned)
+      tx.RecordEvent(*job, told);
   }
   if (!of_link) {
     SendFault(tx, request, request.node, {0, {}, 0, 0, request.kind, request.argument});

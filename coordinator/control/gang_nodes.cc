@@ -44,14 +44,11 @@ void MarkLeaked(Transaction& tx, NodeEntry& node, const JobId& id,
   tx.state.reschedule = true;
   const std::string whose = "job " + id.value + " on " + node.record.name.value;
   if (pids.empty()) {
-    if (const auto job = tx.state.jobs.find(id); job != tx.state.jobs.end()) {
-      job->second.refusals.Accept(node.record.name);
-    }
+    if (JobEntry* job = tx.FindJob(id)) job->refusals.Accept(node.record.name);
     return tx.RecordClusterEvent({"slots_back", Severity::kInfo,
                                   "the processes of " + whose + " that survived SIGKILL are gone"});
   }
-  if (const auto job = tx.state.jobs.find(id); job != tx.state.jobs.end())
-    MarkStuck(job->second, node, pids);
+  if (JobEntry* job = tx.FindJob(id)) MarkStuck(*job, node, pids);
   tx.RecordClusterEvent({"slots_leaked", Severity::kError,
                          std::to_string(pids.size()) + " processes of " + whose +
                              " survived SIGKILL; their slots are not used until they are gone"});
@@ -59,7 +56,7 @@ void MarkLeaked(Transaction& tx, NodeEntry& node, const JobId& id,
 
 void Orphan(Transaction& tx, JobEntry& job, GangNode& member) {
   member.quiesced = true;
-  if (tx.FindNode(member.name) == nullptr) return;
+  if (!tx.state.nodes.contains(member.name)) return;
   tx.state.slots.Orphan(member.name, job.record.id, job.attempt().generation,
                         job.spec.resources.ranks_per_node);
   tx.Note(job, "node " + member.name.value +

@@ -45,14 +45,14 @@ Status CheckGoesOn(const JobEntry& job, const std::string& what) {
 }
 
 Status CheckOutputFree(const Transaction& tx, const std::string& output_dir) {
-  for (const JobId& id : tx.state.live) {
-    const JobRecord& job = tx.job(id).record;
-    if (job.output_dir != output_dir) continue;
-    return AlreadyExists("job " + id.value + " (" + job.name + ", " + std::string(Name(job.state)) +
-                         ") writes to " + output_dir +
-                         "; choose another output directory, or cancel that job first");
-  }
-  return OkStatus();
+  const auto owner = tx.state.output_owners.find(output_dir);
+  if (owner == tx.state.output_owners.end()) return OkStatus();
+  const JobEntry& other = tx.job(owner->second.job);
+  if (other.over()) return OkStatus();
+  const JobRecord& job = other.record;
+  return AlreadyExists("job " + job.id.value + " (" + job.name + ", " +
+                       std::string(Name(job.state)) + ") writes to " + output_dir +
+                       "; choose another output directory, or cancel that job first");
 }
 
 Result<JobEntry*> AcceptJob(Transaction& tx, const SubmitRequested& request) {

@@ -182,7 +182,10 @@ void Connect(Transaction& tx, NodeEntry& node, const WorkerHello& event) {
     record.reason = "draining: " + record.drain_reason;
     tx.Move(node, NodeEvent::kDrain);
   }
-  for (const JobId& id : tx.state.live) tx.job(id).excluded.erase(record.name);
+  for (const JobId& id : tx.JobsOf(record.name)) {
+    JobEntry& job = tx.job(id);
+    if (job.excluded.erase(record.name) > 0) tx.Changed(job);
+  }
   if (is_new) {
     tx.RecordClusterEvent({"node_joined", Severity::kInfo,
                            "node " + record.name.value + " joined with " +
@@ -238,8 +241,7 @@ void AbortStale(Transaction& tx, NodeEntry& node, const HostedGeneration& hosted
 void ReconcileJob(Transaction& tx, NodeEntry& node, const JobId& id,
                   const HostedGeneration* hosted) {
   const NodeName name = node.record.name;
-  const auto found = tx.state.jobs.find(id);
-  JobEntry* job = found == tx.state.jobs.end() ? nullptr : &found->second;
+  JobEntry* job = tx.FindJob(id);
   const int node_rank = job == nullptr ? -1 : UnendedMember(*job, name);
   const ReconcileInput input = ReconcileInputOf(job, node_rank, hosted);
   switch (Reconcile(input)) {
@@ -300,15 +302,17 @@ void ReconcileNode(Transaction& tx, NodeEntry& node, const Hello& hello) {
   for (const HostedGeneration& generation : hello.hosted) {
     ReconcileJob(tx, node, generation.job, &generation);
   }
-  for (auto& [id, job] : tx.state.jobs) {
+  const std::vector<JobId> jobs = tx.JobsOf(name);
+  for (const JobId& id : jobs) {
     if (hosted.contains(id)) continue;
+    JobEntry& job = tx.job(id);
     if (job.gang) {
       ReconcileJob(tx, node, id, nullptr);
     } else if (job.at_rest() && std::erase(job.record.pending_release, name) > 0) {
       tx.Mark(job);
     }
   }
-  for (auto& [id, job] : tx.state.jobs) ResendCommitted(tx, job, name);
+  for (const JobId& id : jobs) ResendCommitted(tx, tx.job(id), name);
 }
 
 }  // namespace
@@ -340,10 +344,10 @@ void Handle(Transaction& tx, const NodeName& node, const Released& message) {
   tx.state.slots.ProveTerminated(node, message.job);
   MarkLeaked(tx, tx.node(node), message.job, {});
   tx.state.reschedule = true;
-  const auto job = tx.state.jobs.find(message.job);
+  JobEntry* job = tx.FindJob(message.job);
   // It may have been given to the gang again meanwhile.
-  if (job == tx.state.jobs.end() || FindMember(job->second, node) != nullptr) return;
-  if (std::erase(job->second.record.pending_release, node) > 0) tx.Mark(job->second);
+  if (job == nullptr || FindMember(*job, node) != nullptr) return;
+  if (std::erase(job->record.pending_release, node) > 0) tx.Mark(*job);
 }
 
 }  // namespace muster::control

@@ -61,9 +61,7 @@ std::string Sentence(const CheckpointScrubbed& answer) {
 void ScrubNext(Transaction& tx, JobEntry& job);
 
 void SetScrubTime(Transaction& tx, JobEntry& job, std::optional<TimePoint> at) {
-  if (job.scrub.at) tx.state.readings.scrub_times.erase({*job.scrub.at, job.record.id});
-  job.scrub.at = at;
-  if (at) tx.state.readings.scrub_times.insert({*at, job.record.id});
+  tx.state.readings.scrub_times.Set(job.record.id, at);
 }
 
 // A live job may need any of its checkpoints at any moment. Those of one that has succeeded are
@@ -167,7 +165,7 @@ void SendParts(Transaction& tx, JobEntry& job, const CheckpointRecord& checkpoin
                                   .max_bytes_per_second = limit,
                                   .at_once = true});
   }
-  tx.state.readings.give_up_times.insert({verification.give_up_at, job.record.id});
+  tx.state.readings.give_up_times.Set(job.record.id, verification.give_up_at);
   if (job.scrub.id == 0 || !job.scrub.requests.empty()) return;
   tx.Send(job.scrub.node, CancelScrub{job.scrub.id});
   ReleaseOrder(tx, job);
@@ -190,7 +188,7 @@ void Verify(Transaction& tx, JobEntry& job, const CheckpointRecord& checkpoint) 
 
 void EndVerification(Transaction& tx, JobEntry& job) {
   Verification& verification = job.verification;
-  tx.state.readings.give_up_times.erase({verification.give_up_at, job.record.id});
+  tx.state.readings.give_up_times.Set(job.record.id, std::nullopt);
   for (const auto& [id, node] : verification.orders) {
     tx.Send(node, CancelScrub{id});
     tx.state.readings.verifying.erase(id);
@@ -293,6 +291,7 @@ void AnswerVerifications(Transaction& tx, JobEntry& job, Status status) {
     Reply reply{request, status, {}};
     if (status.ok()) reply.body = scrub.verified;
     tx.out.replies.push_back(std::move(reply));
+    tx.state.readings.requests.erase(request);
   }
   scrub.requests.clear();
   scrub.wanted.clear();
@@ -394,26 +393,21 @@ void PartAnswered(Transaction& tx, JobEntry& job, const NodeName& node,
 
 }  // namespace
 
-std::optional<TimePoint> NextReadingDeadline(const Transaction& tx) {
-  std::optional<TimePoint> next;
-  for (const auto* times : {&tx.state.readings.scrub_times, &tx.state.readings.give_up_times}) {
-    if (times->empty()) continue;
-    next = next ? std::min(*next, times->begin()->first) : times->begin()->first;
-  }
-  return next;
+std::optional<TimePoint> NextReadingDeadline(const State& state) {
+  const std::optional<TimePoint> scrub = state.readings.scrub_times.Next();
+  const std::optional<TimePoint> give_up = state.readings.give_up_times.Next();
+  return scrub && give_up ? std::min(*scrub, *give_up) : scrub ? scrub : give_up;
 }
 
 void RunReadings(Transaction& tx) {
-  while (!tx.state.readings.give_up_times.empty() &&
-         tx.state.readings.give_up_times.begin()->first <= tx.now.mono) {
-    JobEntry& job = tx.job(tx.state.readings.give_up_times.begin()->second);
+  Readings& readings = tx.state.readings;
+  while (const std::optional<JobId> id = readings.give_up_times.PopDue(tx.now.mono)) {
+    JobEntry& job = tx.job(*id);
     EndVerification(tx, job);
     VerificationOver(tx, job);
   }
-  while (!tx.state.readings.scrub_times.empty() &&
-         tx.state.readings.scrub_times.begin()->first <= tx.now.mono) {
-    JobEntry& job = tx.job(tx.state.readings.scrub_times.begin()->second);
-    SetScrubTime(tx, job, std::nullopt);
+  while (const std::optional<JobId> id = readings.scrub_times.PopDue(tx.now.mono)) {
+    JobEntry& job = tx.job(*id);
     if (job.scrub.id != 0) {
       tx.Send(job.scrub.node, CancelScrub{job.scrub.id});
       job.scrub.asked.insert(job.scrub.node);
@@ -458,14 +452,14 @@ void GiveUpReadingsOf(Transaction& tx, const NodeName& node) {
 // Fenced by job, generation, node and checkpoint: only the order that is out has an answer, and
 // only one.
 void Handle(Transaction& tx, const NodeName& node, const ManifestWritten& message) {
-  const auto found = tx.state.jobs.find(message.job);
+  JobEntry* found = tx.FindJob(message.job);
   const CommitOrder answered{node, message.generation};
-  if (found == tx.state.jobs.end() || !found->second.commit_sent.contains(message.directory) ||
-      found->second.commit_sent.at(message.directory) != answered) {
+  if (found == nullptr || !found->commit_sent.contains(message.directory) ||
+      found->commit_sent.at(message.directory) != answered) {
     tx.out.observations.push_back(StaleMessageObserved{});
     return;
   }
-  JobEntry& job = found->second;
+  JobEntry& job = *found;
   job.commit_sent.erase(message.directory);
   for (const std::string& directory : message.pruned) ForgetPruned(tx, job, directory);
   CheckpointRecord* checkpoint = FindCheckpoint(job, message.directory);
@@ -523,6 +517,7 @@ void On(Transaction& tx, const VerifyRequested& request) {
   if (!view.ok()) return tx.out.replies.push_back({request.request, view.status(), {}});
   JobEntry& job = tx.job(view->record->id);
   job.scrub.requests.push_back(request.request);
+  tx.state.readings.requests[request.request] = job.record.id;
   job.scrub.skip.clear();
   for (const CheckpointRecord& checkpoint : job.checkpoints) {
     if (IsCommitted(job, checkpoint)) job.scrub.wanted.insert(checkpoint.directory);
@@ -531,8 +526,9 @@ void On(Transaction& tx, const VerifyRequested& request) {
 }
 
 void On(Transaction& tx, const CallerGone& gone) {
-  for (const auto& [at, job] : tx.state.readings.scrub_times)
-    std::erase(tx.job(job).scrub.requests, gone.request);
+  const auto request = tx.state.readings.requests.extract(gone.request);
+  if (request.empty()) return;
+  std::erase(tx.job(request.mapped()).scrub.requests, gone.request);
 }
 
 }  // namespace muster::control

@@ -24,7 +24,7 @@
 namespace muster::control {
 
 // When RunReadings is due; nothing: no reading is due, and none is out.
-std::optional<TimePoint> NextReadingDeadline(const Transaction& tx);
+std::optional<TimePoint> NextReadingDeadline(const State& state);
 
 // Starts what is due, gives up what takes too long.
 void RunReadings(Transaction& tx);

@@ -181,6 +181,7 @@ void Restore(Transaction& tx, StoredState stored) {
   }
   for (const JobId& id : tx.state.order) {
     RestoreJob(tx, tx.job(id));
+    tx.Index(tx.job(id));
     PlanScrubs(tx, tx.job(id));
   }
   for (auto& [name, node] : tx.state.nodes) {

@@ -96,7 +96,7 @@ void LoseNodeTo(Transaction& tx, JobEntry& job, NodeEntry& node, const std::stri
     return DropSpare(tx, job, name, "it was lost: " + reason);
   }
   const bool ranks_left = HasRanksLeft(job, *member);
-  job.excluded.insert(name);
+  tx.Exclude(job, name);
   Orphan(tx, job, *member);
   if (ranks_left) {
     Failure failure;
@@ -120,8 +120,7 @@ void LoseNode(Transaction& tx, NodeEntry& node, const std::string& reason) {
   tx.RecordClusterEvent(
       {"node_lost", Severity::kError, "node " + node.record.name.value + " is lost: " + reason});
   for (const JobId& id : tx.state.slots.Holders(node.record.name)) {
-    if (const auto job = tx.state.jobs.find(id); job != tx.state.jobs.end())
-      LoseNodeTo(tx, job->second, node, reason);
+    if (JobEntry* job = tx.FindJob(id)) LoseNodeTo(tx, *job, node, reason);
   }
 }
 
@@ -138,10 +137,9 @@ void UpdateVoice(Transaction& tx, const NodeEntry& node) {
 
 // Time in which the coordinator did not run is nobody's silence: what was said then still waits to
 // be read.
-void CompensateForStall(Transaction& tx) {
+void CompensateForStall(Transaction& tx, std::optional<TimePoint> due) {
   const TimePoint before = std::exchange(tx.state.handled_at, tx.now.mono);
   if (tx.now.mono - before < kOversleep) return;
-  const std::optional<TimePoint> due = tx.state.next_deadline;
   if (!due || tx.now.mono - *due < kOversleep) return;
   for (auto& [name, node] : tx.state.nodes) {
     if (node.heard_at != TimePoint()) node.heard_at += tx.now.mono - before;
@@ -210,8 +208,8 @@ void DetectLostNode(Transaction& tx, NodeEntry& node) {
   // Only where its host answers does the verdict depend on them.
   if (input.refused + input.silent > 0) bereft = tx.state.slots.Holders(name);
   std::erase_if(bereft, [&](const JobId& id) {
-    const auto job = tx.state.jobs.find(id);
-    return job == tx.state.jobs.end() || !LostAPeerOn(job->second, name);
+    JobEntry* job = tx.FindJob(id);
+    return job == nullptr || !LostAPeerOn(*job, name);
   });
   input.lost_peer = !bereft.empty();
   const NodeJudgement judgement = JudgeSilence(input);

@@ -4,6 +4,7 @@
 // thread.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "coordinator/control/transaction.h"
@@ -14,8 +15,8 @@ namespace muster::control {
 void UpdateVoice(Transaction& tx, const NodeEntry& node);
 
 // Time in which the coordinator did not run is no node's silence: what was sent then still waits to
-// be read.
-void CompensateForStall(Transaction& tx);
+// be read. `due` is when it was to run.
+void CompensateForStall(Transaction& tx, std::optional<TimePoint> due);
 
 void MarkSuspect(Transaction& tx, NodeEntry& node, const std::string& why);
 void MarkAlive(Transaction& tx, NodeEntry& node);

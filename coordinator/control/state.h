@@ -19,6 +19,7 @@
 #include "common/base/cuda_stack.h"
 #include "common/job_spec/job_spec.h"
 #include "coordinator/control/checkpoint_clock.h"
+#include "coordinator/control/deadline_queue.h"
 #include "coordinator/control/effects.h"
 #include "coordinator/control/events.h"
 #include "coordinator/control/failure.h"
@@ -85,13 +86,12 @@ struct Fault {
 
 // The reading again of a job's committed checkpoints; scrub.cc.
 struct Scrub {
-  std::optional<TimePoint> at;  // when to look for what is due, or to give up what is being read
-  std::uint64_t id = 0;         // of the order that is out; 0: none
-  NodeName node;                // that has it
-  std::string directory;        // of the round under way: one checkpoint, one node after the other
-  std::set<NodeName> asked;     // in this round, and of no help
-  std::string missing;          // what a node of the gang's does not find
-  std::string trouble;          // what the others say
+  std::uint64_t id = 0;      // of the order that is out; 0: none
+  NodeName node;             // that has it
+  std::string directory;     // of the round under way: one checkpoint, one node after the other
+  std::set<NodeName> asked;  // in this round, and of no help
+  std::string missing;       // what a node of the gang's does not find
+  std::string trouble;       // what the others say
   std::map<std::string, TimePoint> skip;     // directories that no node could read, until then
   std::map<std::string, TimePoint> read_at;  // directories that were read whole
   // What clients wait for, and what has come out so far.
@@ -147,6 +147,7 @@ struct JobEntry {
   TimeLedger ledger;
   TimePoint usage_stored_at;
   std::uint64_t version = 0;
+  std::vector<NodeName> indexed;  // where State::jobs_of names it; sorted
 
   bool over() const { return IsTerminal(record.state); }
   // Nothing of it runs, and nothing is to.
@@ -204,23 +205,39 @@ struct AbortOptions {
 
 // The orders of readings.cc that are out, and when the next ones are due.
 struct Readings {
-  std::set<std::pair<TimePoint, JobId>> scrub_times;    // JobEntry::scrub.at of those that have one
-  std::set<std::pair<TimePoint, JobId>> give_up_times;  // of verifications
-  std::map<NodeName, JobId> scrubbing;                  // for which job a node scrubs
-  std::map<std::uint64_t, JobId> verifying;             // by order
+  DeadlineQueue<JobId> scrub_times;          // when ScrubNext is due
+  DeadlineQueue<JobId> give_up_times;        // of verifications
+  std::map<NodeName, JobId> scrubbing;       // for which job a node scrubs
+  std::map<std::uint64_t, JobId> verifying;  // by order
+  std::map<RequestId, JobId> requests;       // of clients that wait
   std::uint64_t newest_order = 0;
 };
 
+// The newest job that writes to a directory.
+struct OutputOwner {
+  std::uint64_t submit_order = 0;
+  JobId job;
+};
+
+// Finish keeps the indexes (`jobs_of`, the deadlines) in step with what a transaction touched, so
+// that no event is paid for by every job and node there is.
 struct State {
   std::map<JobId, JobEntry> jobs;
   std::vector<JobId> order;  // of submission
   std::set<JobId> live;      // not terminal
   std::map<std::string, JobId> keys;
-  std::map<std::string, std::uint64_t> output_owners;  // newest submission by output directory
+  std::map<std::string, OutputOwner> output_owners;  // by output directory
   std::map<NodeName, NodeEntry> nodes;
   std::map<SessionId, NodeName> sessions;  // current ones only
   std::set<NodeName> speaking;             // connected and not suspect: can be probers
   std::set<NodeName> suspects;
+  std::set<NodeName> draining;
+  // Jobs that a node's Hello, drain or loss may concern: their processes may be there, it is
+  // excluded from them, or it is to write their commit records.
+  std::map<NodeName, std::set<JobId>> jobs_of;
+  DeadlineQueue<JobId> job_deadlines;
+  // May be earlier than a node's deadline is by now: each heartbeat moves that away.
+  DeadlineQueue<NodeName> node_deadlines;
   NodeName last_prober;  // they are asked in turn
   SlotLedger slots;
   std::deque<EventRecord> events;
@@ -228,7 +245,6 @@ struct State {
   std::map<std::uint64_t, OrderedFault> faults;  // by their number
   Readings readings;
   TimePoint handled_at;  // the newest event
-  std::optional<TimePoint> next_deadline;
   bool reschedule = false;
   bool unused_may_differ = false;
 };

@@ -15,9 +15,33 @@ constexpr std::size_t kMaxNotes = 50;
 
 // --- look-ups ---
 
+JobEntry& Transaction::job(const JobId& id) {
+  touched_jobs_.insert(id);
+  return state.jobs.at(id);
+}
+
+JobEntry* Transaction::FindJob(const JobId& id) {
+  const auto found = state.jobs.find(id);
+  if (found == state.jobs.end()) return nullptr;
+  touched_jobs_.insert(id);
+  return &found->second;
+}
+
+const JobEntry* Transaction::FindJob(const JobId& id) const {
+  const auto found = state.jobs.find(id);
+  return found == state.jobs.end() ? nullptr : &found->second;
+}
+
+NodeEntry& Transaction::node(const NodeName& name) {
+  touched_nodes_.insert(name);
+  return state.nodes.at(name);
+}
+
 NodeEntry* Transaction::FindNode(const NodeName& name) {
   const auto found = state.nodes.find(name);
-  return found == state.nodes.end() ? nullptr : &found->second;
+  if (found == state.nodes.end()) return nullptr;
+  touched_nodes_.insert(name);
+  return &found->second;
 }
 
 const NodeEntry* Transaction::FindNode(const NodeName& name) const {
@@ -25,15 +49,20 @@ const NodeEntry* Transaction::FindNode(const NodeName& name) const {
   return found == state.nodes.end() ? nullptr : &found->second;
 }
 
+std::vector<JobId> Transaction::JobsOf(const NodeName& node) const {
+  const auto found = state.jobs_of.find(node);
+  if (found == state.jobs_of.end()) return {};
+  return {found->second.begin(), found->second.end()};
+}
+
 JobEntry* Transaction::Fence(const NodeName& node, const JobId& id, Generation generation,
                              GangNode** member) {
-  const auto found = state.jobs.find(id);
-  if (found != state.jobs.end() && found->second.gang &&
-      found->second.attempt().generation == generation) {
-    for (GangNode& candidate : found->second.gang->nodes) {
+  JobEntry* job = FindJob(id);
+  if (job != nullptr && job->gang && job->attempt().generation == generation) {
+    for (GangNode& candidate : job->gang->nodes) {
       if (candidate.name != node) continue;
       if (member != nullptr) *member = &candidate;
-      return &found->second;
+      return job;
     }
   }
   out.observations.push_back(StaleMessageObserved{});
@@ -55,6 +84,7 @@ JobEntry* Transaction::FenceRank(const NodeName& node, const JobId& id, Generati
 
 void Transaction::Mark(JobEntry& job) {
   marked_jobs_.insert(job.record.id);
+  to_index_.insert(job.record.id);
   Changed(job);
 }
 
@@ -68,15 +98,28 @@ void Transaction::MarkAttempt(JobEntry& job) {
   Mark(job);
 }
 
-void Transaction::Mark(NodeEntry& node) { marked_nodes_.insert(node.record.name); }
+void Transaction::Mark(NodeEntry& node) {
+  marked_nodes_.insert(node.record.name);
+  touched_nodes_.insert(node.record.name);
+}
 
-void Transaction::Changed(JobEntry& job) { changed_.insert(job.record.id); }
+void Transaction::Changed(JobEntry& job) {
+  changed_.insert(job.record.id);
+  touched_jobs_.insert(job.record.id);
+}
+
+void Transaction::Exclude(JobEntry& job, const NodeName& node) {
+  job.excluded.insert(node);
+  to_index_.insert(job.record.id);
+}
 
 void Transaction::Put(const CheckpointRecord& checkpoint) {
+  to_index_.insert(checkpoint.job);
   other_operations_.push_back(PutCheckpoint{checkpoint});
 }
 
 void Transaction::Delete(const CheckpointRecord& checkpoint) {
+  to_index_.insert(checkpoint.job);
   other_operations_.push_back(DeleteCheckpoint{checkpoint.job, checkpoint.directory});
 }
 
@@ -100,6 +143,11 @@ void Transaction::Move(NodeEntry& node, NodeEvent event) {
   const bool usable = IsUsable(node.record);
   node.record.state = ApplyOrDie(node.record.state, event, "node " + node.record.name.value);
   state.unused_may_differ |= IsUsable(node.record) != usable;
+  if (node.record.state == NodeState::kDraining) {
+    state.draining.insert(node.record.name);
+  } else {
+    state.draining.erase(node.record.name);
+  }
   // A node that is only suspect makes room for no job.
   state.reschedule |= node.record.state != NodeState::kSuspect;
   Mark(node);
@@ -140,23 +188,45 @@ bool Transaction::Note(JobEntry& job, std::string note) {
 // --- effects ---
 
 void Transaction::Send(const NodeName& node, CoordinatorMessage message) {
-  const NodeEntry* entry = FindNode(node);
+  const NodeEntry* entry = std::as_const(*this).FindNode(node);
   if (entry == nullptr || entry->session == 0) return;
   out.sends.push_back({entry->session, node, std::move(message)});
 }
 
+void Transaction::Index(JobEntry& job) {
+  std::vector<NodeName> nodes = job.record.pending_release;
+  nodes.insert(nodes.end(), job.excluded.begin(), job.excluded.end());
+  const bool commits = std::any_of(
+      job.checkpoints.begin(), job.checkpoints.end(), [](const CheckpointRecord& checkpoint) {
+        return checkpoint.state == CheckpointState::kPruning || !checkpoint.manifest_written;
+      });
+  if (commits && !job.attempts.empty()) nodes.push_back(job.attempt().nodes.front());
+  std::sort(nodes.begin(), nodes.end());
+  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+  if (nodes == job.indexed) return;
+  for (const NodeName& node : job.indexed) {
+    const auto found = state.jobs_of.find(node);
+    found->second.erase(job.record.id);
+    if (found->second.empty()) state.jobs_of.erase(found);
+  }
+  for (const NodeName& node : nodes) state.jobs_of[node].insert(job.record.id);
+  job.indexed = std::move(nodes);
+}
+
 Effects Transaction::Finish() {
+  for (const JobId& id : to_index_) Index(state.jobs.at(id));
   // Jobs first, so that no row refers to one that is not there yet.
-  for (const JobId& id : marked_jobs_) out.store.push_back(PutJob{job(id).record});
+  for (const JobId& id : marked_jobs_) out.store.push_back(PutJob{state.jobs.at(id).record});
   for (const auto& [id, generation] : marked_attempts_) {
-    for (const AttemptRecord& attempt : job(id).attempts) {
+    for (const AttemptRecord& attempt : state.jobs.at(id).attempts) {
       if (attempt.generation == generation) out.store.push_back(PutAttempt{attempt});
     }
   }
-  for (const NodeName& name : marked_nodes_) out.store.push_back(PutNode{node(name).record});
+  for (const NodeName& name : marked_nodes_)
+    out.store.push_back(PutNode{state.nodes.at(name).record});
   for (StoreOperation& operation : other_operations_) out.store.push_back(std::move(operation));
   for (const JobId& id : changed_) {
-    ++job(id).version;
+    ++state.jobs.at(id).version;
     out.changed.push_back(id);
   }
   return std::move(out);

@@ -36,13 +36,17 @@ class Transaction {
   std::set<JobId> may_end;      // aborting attempts that may have nothing left to wait for
   std::set<NodeName> to_judge;  // suspects about which something became known
 
-  // --- look-ups; job and node must exist ---
-  JobEntry& job(const JobId& id) { return state.jobs.at(id); }
+  // --- look-ups: what is got for a change is touched, and indexed anew at the end ---
+  JobEntry& job(const JobId& id);  // must exist
   const JobEntry& job(const JobId& id) const { return state.jobs.at(id); }
-  NodeEntry& node(const NodeName& name) { return state.nodes.at(name); }
+  JobEntry* FindJob(const JobId& id);
+  const JobEntry* FindJob(const JobId& id) const;
+  NodeEntry& node(const NodeName& name);  // must exist
   const NodeEntry& node(const NodeName& name) const { return state.nodes.at(name); }
   NodeEntry* FindNode(const NodeName& name);
   const NodeEntry* FindNode(const NodeName& name) const;
+  std::vector<JobId> JobsOf(const NodeName& node) const;  // State::jobs_of
+  void Index(JobEntry& job);                              // there, before Finish does
   bool Expired(const std::optional<TimePoint>& when) const { return when && *when <= now.mono; }
 
   // The one place where a message meets the generation: the job if `generation` is that of its
@@ -58,6 +62,9 @@ class Transaction {
   void Changed(JobEntry& job);  // its view only
   bool IsMarked(const JobEntry& job) const { return marked_jobs_.contains(job.record.id); }
   const std::set<JobId>& changed() const { return changed_; }
+  const std::set<JobId>& touched_jobs() const { return touched_jobs_; }
+  const std::set<NodeName>& touched_nodes() const { return touched_nodes_; }
+  void Exclude(JobEntry& job, const NodeName& node);  // the job's gangs do without the node
   void Put(const CheckpointRecord& checkpoint);
   void Delete(const CheckpointRecord& checkpoint);
 
@@ -83,6 +90,9 @@ class Transaction {
   std::set<std::pair<JobId, Generation>> marked_attempts_;
   std::set<NodeName> marked_nodes_;
   std::set<JobId> changed_;
+  std::set<JobId> touched_jobs_;
+  std::set<NodeName> touched_nodes_;
+  std::set<JobId> to_index_;
   std::vector<StoreOperation> other_operations_;  // checkpoints and events, in order
 };
 
