@@ -331,7 +331,7 @@ void On(Transaction& tx, const WorkerHello& event) {
   tx.Send(hello.node, Welcome{*protocol, kProtocols.min, kProtocols.max, tx.options.cluster,
                               tx.options.heartbeat_ms, tx.options.progress_ms, tx.options.epoch});
   ReconcileNode(tx, node, hello);
-  tx.state.reschedule = true;
+  tx.state.reschedule |= tx.MayChangePlacement(node);
 }
 
 void On(Transaction& tx, const WorkerStreamClosed& event) {

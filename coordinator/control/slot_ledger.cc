@@ -73,6 +73,14 @@ int SlotLedger::Used(const NodeName& node) const {
   return used;
 }
 
+int SlotLedger::Busy(const NodeName& node) const {
+  int busy = 0;
+  const auto holds = by_node_.find(node);
+  if (holds == by_node_.end()) return busy;
+  for (const auto& [job, hold] : holds->second) busy += hold.kind == Kind::kParked ? 0 : hold.slots;
+  return busy;
+}
+
 std::vector<JobId> SlotLedger::Holders(const NodeName& node) const {
   std::vector<JobId> jobs;
   const auto holds = by_node_.find(node);

@@ -55,6 +55,8 @@ class SlotLedger {
   void Reboot(const NodeName& node);
 
   int Used(const NodeName& node) const;
+  // The same without what is parked, which a job's next gang may take over.
+  int Busy(const NodeName& node) const;
   // Jobs that hold slots there.
   std::vector<JobId> Holders(const NodeName& node) const;
   // nullptr: none.

@@ -139,6 +139,25 @@ void Transaction::Move(AttemptRecord& attempt, AttemptEvent event) {
   MarkAttempt(job(attempt.job));
 }
 
+// Thousands of nodes change their state at once when a switch fails or a coordinator starts, and a
+// pass of the scheduler looks at each.
+bool Transaction::MayChangePlacement(const NodeEntry& node) const {
+  const NodeName& name = node.record.name;
+  switch (node.record.state) {
+    case NodeState::kSuspect: return false;
+    case NodeState::kReady: {
+      const int leaked = static_cast<int>(node.record.leaked.size());
+      return state.slots.Busy(name) + leaked < node.record.slots;
+    }
+    case NodeState::kLost: {  // a job may have waited for its former node
+      const std::vector<JobId> jobs = JobsOf(name);
+      return std::any_of(jobs.begin(), jobs.end(),
+                         [this](const JobId& id) { return state.jobs.at(id).pending(); });
+    }
+    default: return true;
+  }
+}
+
 void Transaction::Move(NodeEntry& node, NodeEvent event) {
   const bool usable = IsUsable(node.record);
   node.record.state = ApplyOrDie(node.record.state, event, "node " + node.record.name.value);
@@ -148,8 +167,7 @@ void Transaction::Move(NodeEntry& node, NodeEvent event) {
   } else {
     state.draining.erase(node.record.name);
   }
-  // A node that is only suspect makes room for no job.
-  state.reschedule |= node.record.state != NodeState::kSuspect;
+  state.reschedule |= MayChangePlacement(node);
   Mark(node);
 }
 

@@ -77,6 +77,9 @@ class Transaction {
   // To the job's newest attempt; false: it is noted there already.
   bool Note(JobEntry& job, std::string note);
 
+  // Whether the node, in the state that it is in now, may let the scheduler place a job that waits.
+  bool MayChangePlacement(const NodeEntry& node) const;
+
   // To the node's stream; dropped where there is none, and sent again after its next Hello.
   void Send(const NodeName& node, CoordinatorMessage message);
 
