@@ -100,6 +100,9 @@ void Fill(const RankProgress& from, v1::RankProgress* to) {
   to->set_snapshot_step(from.snapshot_step);
   to->set_device_bytes(from.device_bytes);
   to->set_device_capacity_bytes(from.device_capacity_bytes);
+  to->set_quiet_seconds(from.quiet_seconds);
+  to->set_quiet_samples(from.quiet_samples);
+  to->set_slowest_step_seconds(from.slowest_step_seconds);
 }
 
 RankProgress Read(const v1::RankProgress& from) {
@@ -124,7 +127,10 @@ RankProgress Read(const v1::RankProgress& from) {
                   .phase_seconds = {from.phase_seconds().begin(), from.phase_seconds().end()},
                   .snapshot_step = from.snapshot_step(),
                   .device_bytes = from.device_bytes(),
-                  .device_capacity_bytes = from.device_capacity_bytes()};
+                  .device_capacity_bytes = from.device_capacity_bytes(),
+                  .quiet_seconds = from.quiet_seconds(),
+                  .quiet_samples = from.quiet_samples(),
+                  .slowest_step_seconds = from.slowest_step_seconds()};
   for (const v1::CollectiveCounts& counts : from.collectives())
     to.collectives.push_back(Read(counts));
   return to;

@@ -6,6 +6,7 @@
 // it. Fill values by name. Plain values; any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -46,9 +47,25 @@ struct RankProgress {
   Step snapshot_step = -1;
   std::uint64_t device_bytes = 0;           // in use of a GPU's memory
   std::uint64_t device_capacity_bytes = 0;  // 0: trains on the host
+  double quiet_seconds = 0;                 // since a sample showed a movement
+  std::uint64_t quiet_samples = 0;          // since then, that one included; 0: not known
+  double slowest_step_seconds = 0;          // of those finished since the message before
 
   friend bool operator==(const RankProgress&, const RankProgress&) = default;
 };
+
+// Whether anything that only the rank itself changes differs between two samples of it.
+inline bool HasMoved(const RankProgress& before, const RankProgress& now) {
+  const auto same = [](const CollectiveCounts& a, const CollectiveCounts& b) {
+    return a.group == b.group && a.enqueued == b.enqueued && a.started == b.started &&
+           a.completed == b.completed && a.bytes == b.bytes;
+  };
+  return now.step != before.step || now.phase != before.phase ||
+         now.micro_batch != before.micro_batch || now.stores != before.stores ||
+         now.steps_done != before.steps_done || now.snapshot_step != before.snapshot_step ||
+         !std::equal(now.collectives.begin(), now.collectives.end(), before.collectives.begin(),
+                     before.collectives.end(), same);
+}
 
 // The memory that a rank trains in: its GPU's, else that of its process.
 inline std::uint64_t TrainingMemoryBytes(const RankProgress& rank) {
