@@ -11,14 +11,14 @@ namespace muster {
 namespace {
 
 constexpr std::size_t kRanksInFacts = 8;
+// Reports of one quiet rank differ so much in when it moved last: they take different times to
+// arrive.
+constexpr std::chrono::milliseconds kSameMovement{50};
+// Far more than any standstill that a verdict waits for.
+constexpr double kLongestQuiet = 1e9;
 
 bool InPhase(const RankProgress& rank, TrainPhase phase) {
   return rank.phase == TrainPhaseName(phase);
-}
-
-bool SameCounts(const CollectiveCounts& a, const CollectiveCounts& b) {
-  return a.group == b.group && a.enqueued == b.enqueued && a.started == b.started &&
-         a.completed == b.completed && a.bytes == b.bytes;
 }
 
 std::string Seconds(double seconds) {
@@ -37,9 +37,11 @@ std::string Where(const RankProgress& rank, const std::vector<NodeName>& nodes) 
 
 }  // namespace
 
-void StepTimes::Add(double seconds) {
-  newest_.push_back(seconds);
-  if (newest_.size() > kKept) newest_.pop_front();
+void StepTimes::Add(double seconds, std::int64_t count) {
+  for (count = std::min<std::int64_t>(count, kKept); count > 0; --count) {
+    newest_.push_back(seconds);
+    if (newest_.size() > kKept) newest_.pop_front();
+  }
 }
 
 double StepTimes::Percentile99() const {
@@ -59,7 +61,7 @@ void HangDetector::Begin(std::vector<NodeName> nodes, TimePoint now) {
   ranks_.assign(nodes_.size(), Rank{});
   steps_ = StepTimes();
   slowest_step_ = 0;
-  newest_step_ = 0;
+  learned_from_ = 0;
   moved_at_ = now;
   ++standstill_;
   sampled_ = 0;
@@ -75,18 +77,14 @@ std::optional<HangVerdict> HangDetector::Observe(const std::vector<RankProgress>
     if (sample.rank < 0 || static_cast<std::size_t>(sample.rank) >= ranks_.size()) continue;
     Rank& rank = ranks_[static_cast<std::size_t>(sample.rank)];
     if (rank.ended) continue;
-    if (Moved(rank, sample)) {
-      moved_at_ = now;
-      ++standstill_;
-      sampled_ = 0;
-      told_ = false;
-      limit_.reset();
-    }
+    const Quiet quiet = QuietOf(rank, sample, now);
+    ObserveMovement(now - quiet.lasted);
     if (sample.process_state != rank.newest.process_state) limit_.reset();
+    if (InPhase(sample, TrainPhase::kEvaluating) && !evaluating_since_) evaluating_since_ = now;
+    Learn(rank, sample);
+    CountSamples(rank, quiet, now);
     rank.newest = sample;
     rank.seen = true;
-    Learn(sample, now);
-    CountSample(rank);
   }
   LearnEvaluation(now);
   if (told_ || ended_ == static_cast<int>(ranks_.size()) || !EveryRankSampled()) return {};
@@ -102,29 +100,68 @@ void HangDetector::RankEnded(int rank) {
   if (rank < 0 || static_cast<std::size_t>(rank) >= ranks_.size()) return;
   Rank& entry = ranks_[static_cast<std::size_t>(rank)];
   if (std::exchange(entry.ended, true)) return;
-  if (entry.standstill == standstill_ && entry.samples >= options_.min_samples) --sampled_;
+  if (entry.standstill == standstill_) --sampled_;
   ++ended_;
   limit_.reset();
+  while (learned_from_ < std::ssize(ranks_) &&
+         ranks_[static_cast<std::size_t>(learned_from_)].ended)
+    ++learned_from_;
 }
 
-bool HangDetector::Moved(const Rank& rank, const RankProgress& sample) const {
-  if (!rank.seen) return true;
+HangDetector::Quiet HangDetector::QuietOf(Rank& rank, const RankProgress& sample, TimePoint now) {
+  if (!rank.seen || HasMoved(rank.newest, sample)) {
+    rank.moved_at = now;
+    rank.samples = 0;
+  }
+  ++rank.samples;
+  if (sample.quiet_samples == 0) return {now - rank.moved_at, rank.samples};
+  const double seconds = std::isfinite(sample.quiet_seconds) ? sample.quiet_seconds : 0;
+  return {FromSeconds(std::clamp(seconds, 0.0, kLongestQuiet)), sample.quiet_samples};
+}
+
+void HangDetector::ObserveMovement(TimePoint moved_at) {
+  if (moved_at > moved_at_ + kSameMovement) {
+    ++standstill_;
+    sampled_ = 0;
+    told_ = false;
+    limit_.reset();
+  }
+  moved_at_ = std::max(moved_at_, moved_at);
+}
+
+// A rank that has been quiet for longer than the gang was sampled before the standstill too: these
+// samples say nothing of it.
+void HangDetector::CountSamples(Rank& rank, const Quiet& quiet, TimePoint now) {
+  if (rank.standstill == standstill_) return;
+  const double part =
+      quiet.lasted > now - moved_at_ ? ToSeconds(now - moved_at_) / ToSeconds(quiet.lasted) : 1;
+  if (static_cast<double>(quiet.samples) * part < options_.min_samples) return;
+  rank.standstill = standstill_;
+  ++sampled_;
+}
+
+// Steps are learned from once, so from one rank. Of several steps in a report the slowest and the
+// newest are known, and by their sum the mean of the others.
+void HangDetector::Learn(const Rank& rank, const RankProgress& sample) {
+  if (&rank - ranks_.data() != learned_from_) return;
   const RankProgress& before = rank.newest;
-  return sample.step != before.step || sample.phase != before.phase ||
-         sample.micro_batch != before.micro_batch || sample.stores != before.stores ||
-         sample.steps_done != before.steps_done || sample.snapshot_step != before.snapshot_step ||
-         !std::equal(sample.collectives.begin(), sample.collectives.end(),
-                     before.collectives.begin(), before.collectives.end(), SameCounts);
-}
-
-// A step is learned from once, from the rank that is heard of first.
-void HangDetector::Learn(const RankProgress& sample, TimePoint now) {
-  if (InPhase(sample, TrainPhase::kEvaluating) && !evaluating_since_) evaluating_since_ = now;
-  if (sample.steps_done == 0 || sample.step <= newest_step_) return;
-  newest_step_ = sample.step;
+  const std::int64_t steps = rank.seen ? sample.steps_done - before.steps_done : 1;
+  if (sample.steps_done == 0 || steps == 0) return;
   if (!std::isfinite(sample.step_seconds) || sample.step_seconds <= 0) return;
-  slowest_step_ = std::max(slowest_step_, sample.step_seconds);
-  if (sample.steps_done > options_.warm_up_steps) steps_.Add(sample.step_seconds);
+  const double slowest = std::isfinite(sample.slowest_step_seconds)
+                             ? std::max(sample.step_seconds, sample.slowest_step_seconds)
+                             : sample.step_seconds;
+  slowest_step_ = std::max(slowest_step_, slowest);
+  const std::int64_t after_warm_up = sample.steps_done - options_.warm_up_steps;
+  if (steps <= 1 || after_warm_up < steps) {  // the slowest may be one of the warm-up
+    steps_.Add(sample.step_seconds, std::min(std::max<std::int64_t>(steps, 1), after_warm_up));
+    return;
+  }
+  const double sum =
+      sample.busy_seconds + sample.wait_seconds - before.busy_seconds - before.wait_seconds;
+  const double mean = (sum - slowest) / static_cast<double>(steps - 1);
+  steps_.Add(mean > 0 && mean < slowest ? mean : sample.step_seconds, steps - 1);
+  steps_.Add(slowest);
 }
 
 void HangDetector::LearnEvaluation(TimePoint now) {
@@ -135,14 +172,6 @@ void HangDetector::LearnEvaluation(TimePoint now) {
   if (still) return;
   evaluation_seconds_ = ToSeconds(now - *evaluating_since_);
   evaluating_since_.reset();
-}
-
-void HangDetector::CountSample(Rank& rank) {
-  if (rank.standstill != standstill_) {
-    rank.standstill = standstill_;
-    rank.samples = 0;
-  }
-  if (++rank.samples == options_.min_samples) ++sampled_;
 }
 
 double HangDetector::OrdinaryLimit() const {

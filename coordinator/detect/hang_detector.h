@@ -2,8 +2,10 @@
 //
 // It is fed what the workers say of their ranks' progress pages and gives a verdict once nothing
 // has changed on any rank for longer than this job's own steps explain (docs/recovery.md,
-// "Hang"). Silence is no evidence: time counts only with samples of every rank that show a
-// standstill, so a frozen machine, a broken link or an overloaded coordinator gives no verdict.
+// "Hang"). Workers sample more often than they report, so a report carries since when its rank has
+// been quiet and how many samples have shown that. Silence is no evidence: time counts only with
+// samples of every rank that show a standstill, so a frozen machine, a broken link or an overloaded
+// coordinator gives no verdict.
 //
 // One per job, owned by the job's entry in the controller; one thread. Pure: time is an argument.
 // For jobs whose ranks store into a page; while one has never stored there is no verdict. Needs no
@@ -49,7 +51,7 @@ struct HangVerdict {
 // The newest durations of a job's steps, and what is usual among them.
 class StepTimes {
  public:
-  void Add(double seconds);
+  void Add(double seconds, std::int64_t count = 1);
   std::size_t size() const { return newest_.size(); }
   double Percentile99() const;  // 0 for none
 
@@ -80,15 +82,23 @@ class HangDetector {
   struct Rank {
     bool seen = false;
     bool ended = false;
-    std::uint64_t standstill = 0;  // the one that `samples` belongs to
-    int samples = 0;
+    std::uint64_t standstill = 0;  // the one in which it was sampled often enough
+    TimePoint moved_at;            // where its worker does not say so: as far as reports show
+    std::uint64_t samples = 0;     // since then
     RankProgress newest;
   };
 
-  bool Moved(const Rank& rank, const RankProgress& sample) const;
-  void Learn(const RankProgress& sample, TimePoint now);
+  // How long a rank has been quiet, and how many samples have shown it.
+  struct Quiet {
+    Duration lasted{};
+    std::uint64_t samples = 0;
+  };
+
+  static Quiet QuietOf(Rank& rank, const RankProgress& sample, TimePoint now);
+  void ObserveMovement(TimePoint moved_at);
+  void CountSamples(Rank& rank, const Quiet& quiet, TimePoint now);
+  void Learn(const Rank& rank, const RankProgress& sample);
   void LearnEvaluation(TimePoint now);
-  void CountSample(Rank& rank);
   bool EveryRankSampled() const { return sampled_ + ended_ == static_cast<int>(ranks_.size()); }
   double LimitOf(const RankProgress& rank, double ordinary) const;
   double Limit() const;
@@ -98,12 +108,12 @@ class HangDetector {
   std::vector<NodeName> nodes_;
   std::vector<Rank> ranks_;
   StepTimes steps_;
-  double former_percentile_ = 0;  // of the gangs before
-  double slowest_step_ = 0;       // of this gang
-  Step newest_step_ = 0;
-  TimePoint moved_at_;            // when something changed last
-  std::uint64_t standstill_ = 0;  // rises with every change
-  int sampled_ = 0;               // ranks with enough samples of this standstill
+  double former_percentile_ = 0;     // of the gangs before
+  double slowest_step_ = 0;          // of this gang
+  std::ptrdiff_t learned_from_ = 0;  // the first rank that lives
+  TimePoint moved_at_;               // when a rank moved last
+  std::uint64_t standstill_ = 0;     // rises with every movement
+  int sampled_ = 0;                  // ranks with enough samples of this standstill
   int ended_ = 0;
   bool told_ = false;
   std::optional<double> limit_;  // of this standstill, once it was asked for

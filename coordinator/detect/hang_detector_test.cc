@@ -94,6 +94,142 @@ TEST(HangDetector, ARankThatNeverJoinsIsNamedAfterTheFloor) {
   EXPECT_THAT(verdict->facts, Contains(HasSubstr("world: 151 enqueued, 150 completed")));
 }
 
+// Two nodes whose workers sample at 20 Hz and report what ProgressGate lets through: one message a
+// second while a rank of theirs moves, every sample of a standstill from 0.9 s on.
+class ReportedGang {
+ public:
+  ReportedGang() {
+    detector.Begin({NodeName{"n0"}, NodeName{"n1"}}, now);
+    for (int r = 0; r < 2; ++r)
+      ranks.push_back({.progress = {.rank = r, .phase = "forward", .process_state = "S"}});
+    ranks[1].reported_at = now - FromSeconds(0.45);  // not in step with the other
+  }
+  void Move(std::size_t rank) {
+    ++ranks[rank].progress.stores;
+    ranks[rank].moved_at = now;
+    ranks[rank].progress.quiet_samples = 0;
+  }
+  // Steps of `seconds` for so long.
+  void Train(double duration, double seconds) {
+    const TimePoint end = now + FromSeconds(duration);
+    for (TimePoint step_end = now + FromSeconds(seconds); now < end;) {
+      for (std::size_t r = 0; r < 2; ++r) Move(r);
+      for (; step_end <= now; step_end += FromSeconds(seconds)) {
+        for (Rank& rank : ranks) {
+          ++rank.progress.step;
+          ++rank.progress.steps_done;
+          rank.progress.step_seconds = seconds;
+          rank.progress.slowest_step_seconds = seconds;
+          rank.progress.busy_seconds += seconds;
+        }
+      }
+      EXPECT_FALSE(Sample());
+    }
+  }
+  // The seconds until a verdict.
+  double UntilVerdict(double at_most) {
+    const TimePoint begin = now;
+    while (ToSeconds(now - begin) < at_most) {
+      if (Sample()) return ToSeconds(now - begin);
+    }
+    return HUGE_VAL;
+  }
+  bool Sample() {
+    now += FromSeconds(kSampleSeconds);
+    bool verdict = false;
+    for (Rank& rank : ranks) {
+      ++rank.progress.quiet_samples;
+      rank.progress.quiet_seconds = ToSeconds(now - rank.moved_at);
+      const double pause = rank.progress.quiet_seconds < 0.9 ? 0.9 : 0;
+      if (silent == rank.progress.rank || ToSeconds(now - rank.reported_at) < pause) continue;
+      rank.reported_at = now;
+      verdict = detector.Observe({rank.progress}, now).has_value() || verdict;
+    }
+    return verdict;
+  }
+
+  struct Rank {
+    RankProgress progress;
+    TimePoint moved_at;
+    TimePoint reported_at;
+  };
+  HangDetector detector;
+  TimePoint now;
+  std::vector<Rank> ranks;
+  int silent = -1;  // its node is not heard of
+};
+
+TEST(HangDetector, AHangIsNamedInTimeWhereMovingRanksAreReportedOnceASecond) {
+  for (const double step : {0.014, 0.22, 0.9}) {
+    for (double trained = 30; trained < 31; trained += 0.15) {
+      ReportedGang gang;
+      gang.Train(trained, step);
+      const double took = gang.UntilVerdict(4);
+      EXPECT_GE(took, 2.75) << step << ", " << trained;
+      EXPECT_LE(took, 2.9) << step << ", " << trained;
+    }
+  }
+}
+
+TEST(HangDetector, FastStepsAreTrustedAsSoonAsThereAreEnoughOfThem) {
+  ReportedGang gang;
+  gang.Train(0.5, 0.5);
+  gang.Train(2, 0.014);
+  EXPECT_LE(gang.UntilVerdict(4), 2.9) << "and not ten times the first";
+}
+
+TEST(HangDetector, ASlowStepAmongFastOnesIsLearnedFrom) {
+  Gang gang(1);
+  gang.Steps(3, 0.1);
+  RankProgress& rank = gang.ranks[0];
+  for (int message = 0; message < 20; ++message) {
+    rank.steps_done += 50;
+    rank.step += 50;
+    rank.busy_seconds += 49 * 0.01 + 4;
+    rank.slowest_step_seconds = 4;
+    rank.step_seconds = 0.01;
+    EXPECT_FALSE(gang.Sample());
+  }
+  EXPECT_DOUBLE_EQ(gang.detector.OrdinaryLimit(), 11.6) << "one in fifty";
+  for (int message = 0; message < 20; ++message) {
+    rank.steps_done += 50;
+    rank.step += 50;
+    rank.busy_seconds += 50 * 0.01;
+    rank.slowest_step_seconds = 0.01;
+    EXPECT_FALSE(gang.Sample());
+  }
+  EXPECT_DOUBLE_EQ(gang.detector.OrdinaryLimit(), 2.8);
+}
+
+TEST(HangDetector, ANodeThatFallsSilentInAStandstillOfTheOtherIsNoHang) {
+  ReportedGang gang;
+  gang.Train(30, 0.1);
+  // Rank 0 waits for rank 1, which still computes when its node is heard of last.
+  for (int i = 0; i < 100; ++i) {
+    gang.Move(1);
+    EXPECT_FALSE(gang.Sample());
+  }
+  gang.silent = 1;
+  EXPECT_EQ(gang.UntilVerdict(60), HUGE_VAL);
+}
+
+TEST(HangDetector, ARankThatHasWaitedForLongIsSampledInTheStandstillToo) {
+  ReportedGang gang;
+  gang.Train(30, 0.1);
+  for (int i = 0; i < 200; ++i) {
+    gang.Move(1);
+    EXPECT_FALSE(gang.Sample());
+  }
+  EXPECT_LE(gang.UntilVerdict(4), 2.9);
+}
+
+TEST(HangDetector, QuietTimeWithoutSamplesIsNoStandstill) {
+  ReportedGang gang;
+  gang.Train(30, 0.1);
+  gang.now += FromSeconds(10);  // the machines were frozen
+  EXPECT_GE(gang.UntilVerdict(4), 1.4) << "30 samples";
+}
+
 TEST(HangDetector, AVerdictIsGivenOnceForEachStandstill) {
   Gang gang(2);
   gang.Steps(30, 0.1);
@@ -271,6 +407,11 @@ TEST(StepTimes, ForgetsOldStepsAndLeavesOneInAHundredOut) {
   for (int i = 1; i <= 512; ++i) times.Add(i);
   EXPECT_EQ(times.size(), 512u);
   EXPECT_EQ(times.Percentile99(), 507);
+  times.Add(600, 6);
+  EXPECT_EQ(times.Percentile99(), 600) << "one in a hundred and more";
+  times.Add(1, 1'000'000'000'000);
+  EXPECT_EQ(times.size(), 512u);
+  EXPECT_EQ(times.Percentile99(), 1);
 }
 
 }  // namespace
