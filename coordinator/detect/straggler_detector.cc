@@ -19,6 +19,9 @@ constexpr double kBehind = 1.1;
 constexpr double kKeepsUp = 1.05;
 constexpr double kFarBehind = 1.3;
 constexpr double kFullEvidence = 5;
+// Windows of so many steps that a long one may weigh as much as: two of them name a rank, one does
+// not.
+constexpr double kLongestWindow = kFullEvidence / 2;
 constexpr double kMostFullEvidence = 16 * kFullEvidence;
 
 // Of `sorted` without the element at `left_out`; at least two elements.
@@ -113,14 +116,17 @@ double StragglerDetector::SecondsPerStep(const Rank& rank) {
 void StragglerDetector::Weigh(double seconds, double others_seconds, Rank* rank) const {
   if (seconds <= 0 || others_seconds <= 0) return;
   const double none = rank->named ? kKeepsUp : kBehind;
+  const double weight = std::clamp(
+      static_cast<double>(StepsOf(*rank)) / static_cast<double>(kWindowSteps), 1.0, kLongestWindow);
   const double evidence =
-      std::log(seconds / others_seconds / none) / std::log(kFarBehind / kBehind);
+      weight *
+      std::min(std::log(seconds / others_seconds / none) / std::log(kFarBehind / kBehind), 1.0);
   if (rank->evidence <= 0) {
     if (evidence <= 0) return;
     rank->evidence = 0;
     rank->windows = 0;
   }
-  rank->evidence = std::min(rank->evidence + std::min(evidence, 1.0), full_evidence_);
+  rank->evidence = std::min(rank->evidence + evidence, full_evidence_);
   const auto before = static_cast<double>(rank->windows++);
   const auto mean = [&](double old, double now) { return (old * before + now) / (before + 1); };
   rank->seconds = mean(rank->seconds, seconds);

@@ -2,11 +2,12 @@
 // metrics, the status page and `muster top` show this one and have none of their own.
 //
 // Compares each rank's busy seconds per finished step (waits for peers taken off) with the median
-// of the others, in windows of a few steps, since pages are sampled at 20 Hz and fast steps pass
-// unseen between two samples. On a machine that others use too, every window has a slowest rank,
+// of the others, in windows of a few steps; of fast steps many, since workers report once a second.
+// On a machine that others use too, every window has a slowest rank,
 // another one each time, so a window is no verdict. It is evidence: the more of it, the further the
 // rank is behind, up to a bound, so that one long pause names no rank; a window in which the rank
-// keeps up takes evidence away. A rank is a straggler from the moment its evidence is full until
+// keeps up takes evidence away. A long window weighs more than a short one, up to half of what
+// names a rank. A rank is a straggler from the moment its evidence is full until
 // all of it is gone. Each verdict that did not last doubles the evidence that the gang's next one
 // needs, so that a machine whose load comes and goes makes few events.
 //

@@ -194,12 +194,13 @@ struct Verdict {
   friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 
-// The steps of a recording as pages show them every 50 ms: each lasts as long as its slowest rank.
-std::vector<Verdict> Replay(const std::vector<std::vector<double>>& recorded, Slowed slowed = {}) {
+// The steps of a recording as their workers report them: each lasts as long as its slowest rank.
+std::vector<Verdict> Replay(const std::vector<std::vector<double>>& recorded, double interval,
+                            Slowed slowed = {}) {
   Gang gang(recorded.size());
   std::vector<Verdict> verdicts;
   double now = 0;
-  double sample_at = 0.05;
+  double sample_at = interval;
   for (std::size_t step = 1; step <= recorded[0].size(); ++step) {
     double longest = 0;
     for (std::size_t r = 0; r < recorded.size(); ++r) {
@@ -210,7 +211,7 @@ std::vector<Verdict> Replay(const std::vector<std::vector<double>>& recorded, Sl
     gang.Step(longest);
     now += longest;
     if (now < sample_at) continue;
-    while (sample_at <= now) sample_at += 0.05;
+    while (sample_at <= now) sample_at += interval;
     const StragglerNews news = gang.detector.Observe(gang.ranks);
     for (const Straggler& each : news.named) verdicts.push_back({step, each.rank, true});
     for (const Straggler& each : news.cleared) verdicts.push_back({step, each.rank, false});
@@ -220,6 +221,7 @@ std::vector<Verdict> Replay(const std::vector<std::vector<double>>& recorded, Sl
 
 struct Noise {
   const char* file;
+  double interval;           // of reports, in seconds
   std::size_t named_within;  // steps
 };
 
@@ -230,26 +232,71 @@ class RecordedNoise : public testing::TestWithParam<Noise> {};
 TEST_P(RecordedNoise, IsNoStraggler) {
   const auto recorded = Recorded(GetParam().file);
   ASSERT_EQ(recorded[3].size(), 400u);
-  EXPECT_TRUE(Replay(recorded).empty());
+  EXPECT_TRUE(Replay(recorded, GetParam().interval).empty());
 }
 
 TEST_P(RecordedNoise, ARankSlowedByAThirdIsNamedOnceAndClearedOnceAmidIt) {
   const auto recorded = Recorded(GetParam().file);
   for (const std::size_t rank : {0u, 1u, 2u, 3u}) {
-    const std::vector<Verdict> verdicts = Replay(recorded, {rank, 50, 200});
+    const std::vector<Verdict> verdicts = Replay(recorded, GetParam().interval, {rank, 50, 200});
     ASSERT_EQ(verdicts.size(), 2u) << "rank " << rank;
     const Verdict named{verdicts[0].step, static_cast<int>(rank), true};
     const Verdict cleared{verdicts[1].step, static_cast<int>(rank), false};
     EXPECT_EQ(verdicts, (std::vector{named, cleared}));
     EXPECT_LE(named.step, 50 + GetParam().named_within);
     EXPECT_GT(cleared.step, 200u + 20) << "it may be slow again at once";
-    EXPECT_LE(cleared.step, 200u + 160);
+    EXPECT_LE(cleared.step, 200u + 170);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(StragglerDetector, RecordedNoise,
-                         testing::Values(Noise{"noise_220ms.txt", 40},
-                                         Noise{"noise_38ms.txt", 70}));
+INSTANTIATE_TEST_SUITE_P(
+    StragglerDetector, RecordedNoise,
+    testing::Values(Noise{"noise_220ms.txt", 0.05, 40}, Noise{"noise_220ms.txt", 0.9, 40},
+                    Noise{"noise_220ms.txt", 1, 40}, Noise{"noise_38ms.txt", 0.05, 70},
+                    Noise{"noise_38ms.txt", 0.9, 70}, Noise{"noise_38ms.txt", 1, 70}));
+
+// Two nodes report once a second in turn; rank 1 becomes slow after `slow_at` seconds.
+std::size_t StepsUntilNamed(double step_seconds, double slow_at) {
+  Gang gang(2);
+  gang.busy = {step_seconds, step_seconds};
+  std::size_t slow_steps = 0;
+  double report_at[] = {0.45, 0.9};
+  for (double now = 0; now < 10 * slow_at;) {
+    if (now > slow_at && slow_steps == 0) gang.Slow(1, 0.3 * step_seconds);
+    const double longest = std::max(gang.busy[0], gang.busy[1]);
+    gang.Step(longest);
+    now += longest;
+    if (gang.busy[1] > gang.busy[0]) ++slow_steps;
+    for (std::size_t r = 0; r < 2; ++r) {
+      if (now < report_at[r]) continue;
+      report_at[r] = now + 0.9;
+      if (!gang.detector.Observe({gang.ranks[r]}).named.empty()) return slow_steps;
+    }
+  }
+  return 0;
+}
+
+TEST(StragglerDetector, StepsOfATenthOfASecondAndMoreNeedFortyOfThem) {
+  for (const double step_seconds : {0.1, 0.22, 0.4, 1.0, 3.0}) {
+    for (double slow_at = 30; slow_at < 31; slow_at += 0.1) {
+      const std::size_t steps = StepsUntilNamed(step_seconds, slow_at);
+      EXPECT_GE(steps, 20u) << step_seconds << " at " << slow_at;
+      EXPECT_LE(steps, 40u) << step_seconds << " at " << slow_at;
+    }
+  }
+}
+
+// 64 steps of 14 ms pass between two reports of a node.
+TEST(StragglerDetector, FasterStepsNeedFourSeconds) {
+  for (const double step_seconds : {0.014, 0.03, 0.05, 0.07}) {
+    for (double slow_at = 30; slow_at < 31; slow_at += 0.1) {
+      const std::size_t steps = StepsUntilNamed(step_seconds, slow_at);
+      EXPECT_GE(steps, 20u) << step_seconds << " at " << slow_at;
+      EXPECT_LE(static_cast<double>(steps) * 1.3 * step_seconds, 4)
+          << step_seconds << " at " << slow_at;
+    }
+  }
+}
 
 TEST(StragglerDetector, ASingleRankHasNobodyToBeBehind) {
   Gang gang(1);
