@@ -182,8 +182,6 @@ ControllerOptions OptionsOf(const ServerOptions& options, std::uint64_t epoch,
   controller.allow_faults = options.allow_faults;
   controller.new_token = [] { return ToHex(*RandomBytes(kTokenBytes)); };
   controller.check_job = [&on_event](const JobSpec& spec) { return on_event.Check(spec); };
-  // As often as workers read the pages: a hang is told by 30 samples within 3 s.
-  controller.progress_ms = 50;
   // Silence for a lease loses a node, so a few heartbeats must fit into one.
   const auto quarter = std::chrono::duration_cast<std::chrono::milliseconds>(options.lease / 4);
   controller.heartbeat_ms =

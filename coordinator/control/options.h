@@ -37,7 +37,7 @@ struct ControllerOptions {
   // A job over its time limit, or to be suspended by no given time, saves its state.
   Duration stop_grace = std::chrono::seconds(60);
   int heartbeat_ms = 500;
-  int progress_ms = 100;
+  int progress_ms = 900;
   // Each committed checkpoint is read again so long after it was last; zero: never by itself.
   Duration scrub_interval = std::chrono::hours(6);
   std::uint64_t scrub_bytes_per_second = 100'000'000;  // at most, on a node

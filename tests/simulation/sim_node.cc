@@ -19,6 +19,7 @@ using std::chrono::milliseconds;
 constexpr Duration kAdoptionBudget = std::chrono::seconds(3);
 constexpr Duration kProofBudget = std::chrono::seconds(5);
 constexpr Duration kStuckPause = std::chrono::seconds(5);
+constexpr Duration kProgressInterval = milliseconds(900);
 
 }  // namespace
 
@@ -222,7 +223,9 @@ void SimNode::On(const ScrubCheckpoint& scrub) {
 
 void SimNode::SampleProgress() {
   if (!worker_up()) return;
-  for (Progress& progress : sampler_.SampleAll()) with_.say(index_, std::move(progress));
+  const TimePoint now = with_.trainers->queue->now();
+  for (Progress& progress : sampler_.Sample(now, kProgressInterval))
+    with_.say(index_, std::move(progress));
 }
 
 // --- the agent's effects ---
@@ -290,8 +293,9 @@ void SimNode::OnGuardianEvent(const JobId& job, const GuardianEvent& event,
   if (const auto* told = std::get_if<GuardianSegment>(&event)) KeepSegment(job, *told, segment);
   if (const auto* started = std::get_if<GuardianRankStarted>(&event)) AddPage(job, *started);
   // The last finished step is reported before the end.
-  if (std::holds_alternative<GuardianRankExited>(event) && sampler_.Knows(job)) {
-    with_.say(index_, sampler_.Sample(job));
+  if (const auto* exited = std::get_if<GuardianRankExited>(&event)) {
+    sampler_.EndRank(job, exited->rank);
+    SampleProgress();
   }
   if (std::holds_alternative<GuardianSynced>(event)) {
     if (const auto replayed = replayed_.extract(job)) {

@@ -40,25 +40,24 @@ RankProgress Read(Generation generation, int number, const SimProcess& process) 
 
 void SimSampler::AddPage(const JobId& job, Generation generation, int rank, ProcessPtr process) {
   Gang& gang = gangs_[job];
-  if (gang.generation != generation) gang = {generation, {}};
+  if (gang.generation != generation) gang = {.generation = generation, .ranks = {}, .gate = {}};
   gang.ranks[rank] = std::move(process);
+  gang.gate.BeginRank(rank);
 }
 
-Progress SimSampler::Sample(const JobId& job) const {
-  const Gang& gang = gangs_.at(job);
-  Progress progress{job, gang.generation, {}};
-  for (const auto& [rank, process] : gang.ranks) {
-    progress.ranks.push_back(Read(gang.generation, rank, *process));
-  }
-  return progress;
+void SimSampler::EndRank(const JobId& job, int rank) {
+  const auto gang = gangs_.find(job);
+  if (gang != gangs_.end() && gang->second.ranks.contains(rank)) gang->second.gate.EndRank(rank);
 }
 
-std::vector<Progress> SimSampler::SampleAll() const {
+std::vector<Progress> SimSampler::Sample(TimePoint now, Duration interval) {
   std::vector<Progress> all;
-  for (const auto& [job, gang] : gangs_) {
-    const bool runs = std::any_of(gang.ranks.begin(), gang.ranks.end(),
-                                  [](const auto& entry) { return entry.second->alive(); });
-    if (runs) all.push_back(Sample(job));
+  for (auto& [job, gang] : gangs_) {
+    std::vector<RankProgress> samples;
+    for (const auto& [rank, process] : gang.ranks)
+      samples.push_back(Read(gang.generation, rank, *process));
+    if (!gang.gate.Observe(&samples, now, interval)) continue;
+    all.push_back({.job = job, .generation = gang.generation, .ranks = std::move(samples)});
   }
   return all;
 }

@@ -1,5 +1,5 @@
 // SimSampler: what a worker reads from its ranks' pages (worker/agent/progress_sampler.h), from the
-// processes themselves.
+// processes themselves; the worker's own ProgressGate decides what is sent when.
 #pragma once
 
 #include <map>
@@ -7,6 +7,7 @@
 
 #include "common/wire/messages.h"
 #include "tests/simulation/sim_trainer.h"
+#include "worker/agent/progress_gate.h"
 
 namespace muster::sim {
 
@@ -17,16 +18,15 @@ class SimSampler {
   void EndJob(const JobId& job) { gangs_.erase(job); }
   void Clear() { gangs_.clear(); }
 
-  // One for each job that has a rank which runs.
-  std::vector<Progress> SampleAll() const;
-  bool Knows(const JobId& job) const { return gangs_.contains(job); }
-  // Precondition: Knows.
-  Progress Sample(const JobId& job) const;
+  void EndRank(const JobId& job, int rank);
+  // What to send.
+  std::vector<Progress> Sample(TimePoint now, Duration interval);
 
  private:
   struct Gang {
     Generation generation = 0;
     std::map<int, ProcessPtr> ranks;
+    worker::ProgressGate gate;
   };
   std::map<JobId, Gang> gangs_;
 };

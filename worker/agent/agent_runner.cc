@@ -23,7 +23,7 @@ namespace {
 // Guardians answer in a millisecond; one that does not in this time is stopped or stuck, and the
 // other jobs on the node must not wait for it.
 constexpr std::chrono::seconds kAdoptionBudget{3};
-constexpr std::chrono::milliseconds kDefaultProgressInterval{100};
+constexpr std::chrono::milliseconds kDefaultProgressInterval{900};
 constexpr std::chrono::milliseconds kReconnectPause{10};
 constexpr int kReconnectAttempts = 100;
 constexpr std::chrono::seconds kStuckPause{5};

@@ -50,6 +50,7 @@ Status ProgressSampler::AddPage(const JobId& job, const std::string& job_name,
   gang.name = job_name;
   gang.forget_at = TimePoint::max();
   gang.former.erase(rank);
+  gang.gate.BeginRank(rank);
   Rank& entry = gang.ranks[rank];
   entry = Rank{.reader = std::move(reader), .pid = pid, .figures_reader = std::move(figures)};
   ReadProcessOf(entry);
@@ -68,8 +69,7 @@ void ProgressSampler::BeginGeneration(Gang& gang, Generation generation, TimePoi
   }
   gang.ranks.clear();
   gang.generation = generation;
-  gang.urgent = false;
-  gang.told_at = TimePoint();
+  gang.gate = ProgressGate();
 }
 
 // A group that has operations under way and ends none hangs, or its operation takes long.
@@ -120,7 +120,7 @@ void ProgressSampler::EndRank(const JobId& job, int rank, TimePoint now) {
   it->second.forget_at = now + keep_;
   it->second.pid = 0;
   it->second.process_state.clear();
-  gang->second.urgent = true;
+  gang->second.gate.EndRank(rank);
 }
 
 void ProgressSampler::EndJob(const JobId& job, TimePoint now) {
@@ -157,13 +157,14 @@ RankProgress ProgressSampler::ToProgress(Generation generation, int number, cons
   return out;
 }
 
-Progress ProgressSampler::Order(const JobId& job, Gang& gang) {
-  Progress progress{.job = job, .generation = gang.generation};
+std::vector<RankProgress> ProgressSampler::SampleRanks(Gang& gang, TimePoint now) {
+  std::vector<RankProgress> samples;
   for (auto& [number, rank] : gang.ranks) {
+    ReadPage(gang, number, rank, now);
     ReadProcessOf(rank);
-    progress.ranks.push_back(ToProgress(gang.generation, number, rank));
+    samples.push_back(ToProgress(gang.generation, number, rank));
   }
-  return progress;
+  return samples;
 }
 
 std::vector<Progress> ProgressSampler::Sample(TimePoint now, Duration interval) {
@@ -171,12 +172,9 @@ std::vector<Progress> ProgressSampler::Sample(TimePoint now, Duration interval) 
   std::vector<Progress> news;
   std::erase_if(gangs_, [now](const auto& entry) { return now >= entry.second.forget_at; });
   for (auto& [job, gang] : gangs_) {
-    for (auto& [number, rank] : gang.ranks) ReadPage(gang, number, rank, now);
-    const bool due = IsRunning(gang) && now - gang.told_at >= interval;
-    if (!due && !gang.urgent) continue;
-    news.push_back(Order(job, gang));
-    gang.urgent = false;
-    gang.told_at = now;
+    std::vector<RankProgress> samples = SampleRanks(gang, now);
+    if (!gang.gate.Observe(&samples, now, interval)) continue;
+    news.push_back({.job = job, .generation = gang.generation, .ranks = std::move(samples)});
   }
   last_cost_ = ThreadCpuTime() - before;
   totals_.cpu_seconds += ToSeconds(last_cost_);

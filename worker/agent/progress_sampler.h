@@ -20,6 +20,7 @@
 #include "common/control_pipe/progress_page.h"
 #include "common/control_pipe/training_figures.h"
 #include "common/wire/messages.h"
+#include "worker/agent/progress_gate.h"
 #include "worker/agent/rank_counters.h"
 
 namespace muster::worker {
@@ -57,14 +58,14 @@ class ProgressSampler {
   // known, and then its state is not told.
   Status AddPage(const JobId& job, const std::string& job_name, Generation generation, int rank,
                  pid_t pid, const UniqueFd& page, TimePoint now);
-  // Reads the page for the last time; the next Sample tells the job's progress at once.
+  // Reads the page for the last time; the next Sample returns the job's progress.
   void EndRank(const JobId& job, int rank, TimePoint now);
   // The job is over; its last values stay for a while.
   void EndJob(const JobId& job, TimePoint now);
 
   bool AnyRunning() const;
-  // Reads all pages. A job with a running rank is told every `interval`, whether a value changed or
-  // not: that nothing changes is what a hang looks like.
+  // Reads all pages and processes; returns what ProgressGate wants sent now. That is a job with a
+  // running rank every `interval`, whether a value changed or not.
   std::vector<Progress> Sample(TimePoint now, Duration interval);
   // When to sample next: 20 times a second, down to once where that would cost more than a
   // twentieth of a processor.
@@ -105,8 +106,7 @@ class ProgressSampler {
     std::map<int, Rank> ranks;
     std::map<int, FormerRank> former;
     RankCounters counters;
-    bool urgent = false;
-    TimePoint told_at;
+    ProgressGate gate;
     TimePoint forget_at = TimePoint::max();
   };
 
@@ -118,7 +118,7 @@ class ProgressSampler {
                          const Rank& rank, TimePoint now);
   void ReadPage(Gang& gang, int number, Rank& rank, TimePoint now);
   void ReadProcessOf(Rank& rank);
-  Progress Order(const JobId& job, Gang& gang);
+  std::vector<RankProgress> SampleRanks(Gang& gang, TimePoint now);
 
   const Duration keep_;
   const ProcessReader read_process_;

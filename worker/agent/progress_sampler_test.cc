@@ -80,8 +80,11 @@ TEST_F(ProgressSamplerTest, ARankThatDoesNotMoveIsToldAtEveryInterval) {
   const RankProgress first = SampleOneAt(0ms);
   EXPECT_EQ(first.rank, 0);
   EXPECT_THAT(SampleAt(99ms), IsEmpty());
-  EXPECT_EQ(SampleOneAt(100ms), first);
-  EXPECT_EQ(SampleOneAt(200ms), first);
+  const RankProgress second = SampleOneAt(100ms);
+  EXPECT_EQ(second.stores, first.stores);
+  EXPECT_DOUBLE_EQ(second.quiet_seconds, 0.1);
+  EXPECT_EQ(second.quiet_samples, 3u);
+  EXPECT_DOUBLE_EQ(SampleOneAt(200ms).quiet_seconds, 0.2);
 }
 
 TEST_F(ProgressSamplerTest, EveryStoreOfARankIsCounted) {
@@ -144,6 +147,15 @@ TEST_F(ProgressSamplerTest, TellsTheStateOfTheProcess) {
   EXPECT_EQ(SampleOneAt(3s).process_state, "") << "another process has its number";
   process_ = NotFound("gone");
   EXPECT_EQ(SampleOneAt(4s).process_state, "");
+}
+
+TEST_F(ProgressSamplerTest, AStoppedProcessIsSentAtOnce) {
+  FakeRank rank;
+  Add(rank);
+  SampleAt(0ms);
+  process_->state = 'T';
+  EXPECT_EQ(SampleOneAt(50ms).process_state, "T");
+  EXPECT_THAT(SampleAt(60ms), IsEmpty());
 }
 
 TEST_F(ProgressSamplerTest, AProcessThatServesANewGenerationBringsNoStepsOfTheFormer) {
