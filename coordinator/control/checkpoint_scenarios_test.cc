@@ -285,7 +285,7 @@ TEST(CheckpointTest, WhereReadingTakesTooLongCheckpointsAreSkippedAndReportedAsS
     if (step == 20) h.CommitRecord(h.id, h.Directory(h.id, step));
     EXPECT_LE(h.Committed().size(), 2u) << "one is read, one waits";
     if (step > 30) h.CommitRecord(h.id, h.Directory(h.id, 20));  // removes what was skipped
-    EXPECT_EQ(h.stored().checkpoints.size(), 2u);
+    EXPECT_LE(h.stored().checkpoints.size(), 3u) << "and the record of the newest that was skipped";
   }
   EXPECT_EQ(h.CountEvents(h.id, "checkpoint_skipped"), 7) << h.Timeline();
   EXPECT_EQ(h.CountEvents(h.id, "checkpoint_failed"), 0);
@@ -295,6 +295,28 @@ TEST(CheckpointTest, WhereReadingTakesTooLongCheckpointsAreSkippedAndReportedAsS
   EXPECT_THAT(h.Committed(), ElementsAre(10, 20, 100));
   h.CommitRecord(h.id, h.Directory(h.id, 100));
   EXPECT_EQ(h.TakeParts(h.id)["n1"].checkpoint.step, 100);
+}
+
+// Workers repeat the reports of all shards to a coordinator that starts again.
+TEST(CheckpointTest, OneThatWasSkippedAndRemovedIsNotCommittedByARepeatedReport) {
+  Training h;
+  h.Checkpoint(h.id, 10);
+  h.CommitRecord(h.id, h.Directory(h.id, 10));
+  for (Step step : {20, 30, 40}) {
+    h.Checkpoint(h.id, step);
+    h.CommitRecord(h.id, h.Directory(h.id, 20));
+  }
+  ASSERT_THAT(h.Committed(), ElementsAre(10, 20));
+  ASSERT_EQ(h.CountEvents(h.id, "checkpoint_skipped"), 1) << "30, as 40 is complete";
+  const HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);
+  const HostedGeneration n2 = h.Hosted("n2", h.id, AttemptState::kRunning);
+  h.Restart();
+  h.Join("n1", {.hosted = {n1}});
+  h.Join("n2", {.hosted = {n2}});
+  h.Checkpoint(h.id, 30);
+  EXPECT_THAT(h.Committed(), ElementsAre(10, 20)) << "its files are gone";
+  h.Checkpoint(h.id, 40);
+  EXPECT_THAT(h.Committed(), ElementsAre(10, 20, 40));
 }
 
 TEST(CheckpointTest, ANewerCommitCallsOffTheReadingThatAnOlderOneWaitsFor) {

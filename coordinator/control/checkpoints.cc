@@ -29,15 +29,20 @@ bool IsPlainName(const std::string& directory) {
          directory.find('/') == std::string::npos && directory != "." && directory != "..";
 }
 
-// The newest step of which this generation has all shards, committed or not; -1: none.
-Step NewestComplete(const JobEntry& job) {
+// The newest step of this generation in the records, which are durable: committed, or to be
+// removed. -1: none.
+Step NewestOnRecord(const JobEntry& job) {
   const Generation generation = job.attempts.back().generation;
   Step newest = -1;
   for (const CheckpointRecord& checkpoint : job.checkpoints) {
-    const bool committed = checkpoint.committed_unix_ms != 0;
-    if (committed && checkpoint.generation == generation)
-      newest = std::max(newest, checkpoint.step);
+    if (checkpoint.generation == generation) newest = std::max(newest, checkpoint.step);
   }
+  return newest;
+}
+
+// The same with what has all its shards and is not committed yet.
+Step NewestDecided(const JobEntry& job) {
+  Step newest = NewestOnRecord(job);
   for (const auto& [directory, checkpoint] : job.gang->writing) {
     if (checkpoint.state == CheckpointState::kComplete) newest = std::max(newest, checkpoint.step);
   }
@@ -176,7 +181,7 @@ void OnShardWritten(Transaction& tx, JobEntry& job, int rank, const ShardWritten
   }
   if (FindCheckpoint(job, written.directory) != nullptr) return;  // decided: a replay
   // So is an older one than the gang's newest: it may be off the disk by now, and known no more.
-  if (written.step <= NewestComplete(job)) return;
+  if (written.step <= NewestDecided(job)) return;
   auto& writing = job.gang->writing;
   const bool full = !writing.contains(written.directory) && writing.size() >= kMaxWriting;
   if (full && !CommitComplete(tx, job)) {
@@ -332,6 +337,12 @@ void PruneOld(Transaction& tx, JobEntry& job) {
 void ForgetPruned(Transaction& tx, JobEntry& job, const std::string& directory) {
   const CheckpointRecord* checkpoint = FindCheckpoint(job, directory);
   if (checkpoint == nullptr || checkpoint->state != CheckpointState::kPruning) return;
+  // A worker repeats to a coordinator that has started again what its ranks reported, also of what
+  // is off the disk by now. The newest decided record of a live gang is what refuses that.
+  if (job.gang && checkpoint->generation == job.attempt().generation &&
+      checkpoint->step == NewestOnRecord(job)) {
+    return;
+  }
   tx.Delete(*checkpoint);
   std::erase_if(job.checkpoints,
                 [&](const CheckpointRecord& each) { return each.directory == directory; });

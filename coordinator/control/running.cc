@@ -1,6 +1,7 @@
 #include "coordinator/control/running.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -47,6 +48,16 @@ double CheckpointSeconds(const RankProgress& before, const RankProgress& now) {
   constexpr auto kIndex = static_cast<std::size_t>(TrainPhase::kCheckpoint);
   if (before.phase_seconds.size() <= kIndex || now.phase_seconds.size() <= kIndex) return 0;
   return now.phase_seconds[kIndex] - before.phase_seconds[kIndex];
+}
+
+// How long ago the newest of these steps was finished, at most: a message may come a second later.
+Duration LeastQuiet(const std::vector<RankProgress>& ranks) {
+  constexpr double kLongest = 3600;
+  double least = kLongest;
+  for (const RankProgress& rank : ranks) {
+    if (std::isfinite(rank.quiet_seconds)) least = std::min(least, rank.quiet_seconds);
+  }
+  return FromSeconds(ranks.empty() ? 0 : std::max(0.0, least));
 }
 
 // What a hang's culprit was doing, of a closed set.
@@ -378,12 +389,14 @@ void Handle(Transaction& tx, const NodeName& node, const Progress& message) {
     record.tokens = progress.tokens;
     if (record.loss_at_start == 0) record.loss_at_start = progress.loss;
     if (!new_step) continue;
-    job->slowest_step = std::max(job->slowest_step, progress.step_seconds);
+    job->slowest_step =
+        std::max({job->slowest_step, progress.step_seconds, progress.slowest_step_seconds});
     job->step_seconds = job->step_seconds <= 0
                             ? progress.step_seconds
                             : 0.8 * job->step_seconds + 0.2 * progress.step_seconds;
   }
-  job->ledger.ObserveStep(job->attempt().last_step, job->record.best_step, tx.now.mono);
+  job->ledger.ObserveStep(job->attempt().last_step, job->record.best_step,
+                          tx.now.mono - LeastQuiet(message.ranks));
   Watch(tx, *job, message);
   tx.Changed(*job);
 }
