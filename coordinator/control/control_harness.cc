@@ -381,7 +381,10 @@ void ControlHarness::Restart() {
   Apply(controller_->Restore(left, now_));
 }
 
-void ControlHarness::Handle(const Event& event) { Apply(controller_->Handle(event, now_)); }
+void ControlHarness::Handle(const Event& event) {
+  Apply(controller_->Handle(event, now_));
+  EXPECT_TRUE(controller_->CheckInvariants().ok()) << controller_->CheckInvariants().ToString();
+}
 
 void ControlHarness::Apply(const Effects& effects) {
   for (const StoreOperation& operation : effects.store) Store(operation);

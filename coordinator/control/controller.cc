@@ -6,6 +6,7 @@
 #include "coordinator/control/deadlines.h"
 #include "coordinator/control/drain.h"
 #include "coordinator/control/fault_injection.h"
+#include "coordinator/control/invariants.h"
 #include "coordinator/control/job_requests.h"
 #include "coordinator/control/node_sessions.h"
 #include "coordinator/control/placement.h"
@@ -90,6 +91,11 @@ Effects Controller::Handle(const Event& event, Now now) {
   control::RunReadings(tx);
   control::Settle(tx);
   return control::Finish(tx);
+}
+
+Status Controller::CheckInvariants() const {
+  std::string broken = control::BrokenInvariant(core_->state, core_->options.suspect_after);
+  return broken.empty() ? OkStatus() : Internal(std::move(broken));
 }
 
 std::optional<TimePoint> Controller::NextDeadline() const {

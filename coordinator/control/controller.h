@@ -64,6 +64,10 @@ class Controller {
   // All jobs that ever were, and the slots that none of them has. `stored` as in JobView.
   Goodput ClusterGoodput(TimePoint now, bool stored = false) const;
 
+  // What must hold between two events; kInternal names what is broken. For tests, it looks at
+  // every job and node.
+  Status CheckInvariants() const;
+
  private:
   struct Core;
   std::unique_ptr<Core> core_;

@@ -140,6 +140,8 @@ void ExpireJob(Transaction& tx, JobEntry& job) {
   if (job.gang && tx.Expired(job.gang->phase_deadline)) PhaseExpired(tx, job);
 }
 
+}  // namespace
+
 std::optional<TimePoint> DeadlineOf(const JobEntry& job) {
   if (job.over()) return std::nullopt;
   std::optional<TimePoint> next;
@@ -165,8 +167,6 @@ std::optional<TimePoint> DeadlineOf(const NodeEntry& node, Duration suspect_afte
   const TimePoint suspect_at = SuspectAt(node, suspect_after);
   return next ? std::min(*next, suspect_at) : suspect_at;
 }
-
-}  // namespace
 
 void UpdateDeadlines(Transaction& tx) {
   State& state = tx.state;

@@ -10,6 +10,10 @@
 
 namespace muster::control {
 
+// When something of it expires, as it stands now; nothing: never.
+std::optional<TimePoint> DeadlineOf(const JobEntry& job);
+std::optional<TimePoint> DeadlineOf(const NodeEntry& node, Duration suspect_after);
+
 // Of the jobs and nodes that the transaction touched. Last, but for Transaction::Finish.
 void UpdateDeadlines(Transaction& tx);
 // When a Tick is due.

@@ -48,6 +48,7 @@ void Oracle::SuspendAcknowledged(const JobId& job) {
 
 void Oracle::ResumeAsked(const JobId& job) {
   jobs_[job].resume_asked = true;
+  jobs_[job].resume_pending = true;
   jobs_[job].suspended_at.reset();
 }
 
@@ -74,6 +75,8 @@ void Oracle::AfterCoordinatorEvent(const std::vector<JobId>& changed) {
     const Result<JobView> job = coordinator_.controller().FindJob(id.value);
     if (job.ok()) CheckJob(*job);
   }
+  if (const Status status = coordinator_.controller().CheckInvariants(); !status.ok())
+    Violate("the state agrees with itself", std::string(status.message()));
   if (++events_ % kSlotsEvery != 0) return;
   CheckSlots();
   CheckDrained();
@@ -111,14 +114,18 @@ void Oracle::CheckSuspended(const JobView& job, JobFacts& facts, int live) {
   if (facts.suspended_at && record.generation > *facts.suspended_at) {
     Violate("a suspended job waits for its resume", id + " got another generation");
   }
-  if (record.state != JobState::kSuspended) return;
+  if (record.state != JobState::kSuspended) {
+    facts.resume_pending = false;
+    return;
+  }
   if (live > 0) Violate("a suspended job is at rest", id);
   if (!facts.suspended_at) {
     // What its last checkpoint had not will be done again, as expected.
     facts.set_aside_at = record.committed_step;
     facts.finished = std::min(facts.finished, record.committed_step);
   }
-  facts.suspended_at = record.generation;
+  // A coordinator that was stopped handles other events of the job before the resume that waits.
+  if (!facts.resume_pending) facts.suspended_at = record.generation;
 }
 
 void Oracle::CheckCheckpoints(const JobView& job, JobFacts& facts) {

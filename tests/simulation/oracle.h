@@ -69,6 +69,7 @@ class Oracle {
     Step stopped_at = 0;
     std::map<int, int> stopped_on;
     bool resume_asked = false;               // ever
+    bool resume_pending = false;             // asked, and still suspended
     std::optional<Generation> suspended_at;  // and not asked to go on since
     Step set_aside_at = 0;                   // its checkpoint's step when it was suspended last
   };

@@ -1,0 +1,82 @@
+#include "coordinator/control/invariants.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "coordinator/control/deadlines.h"
+#include "coordinator/control/job_facts.h"
+
+namespace muster::control {
+namespace {
+
+std::string BrokenGang(const State& state, const JobEntry& job) {
+  const bool has_attempt =
+      !job.attempts.empty() && job.attempts.back().state != AttemptState::kEnded;
+  if (has_attempt != job.gang.has_value()) return "has an attempt that lives without a gang";
+  if (!job.gang) return job.record.state == JobState::kRunning ? "runs without a gang" : "";
+  if (job.at_rest()) return "is at rest with a gang";
+  const AttemptRecord& attempt = job.attempts.back();
+  if (attempt.generation != job.record.generation) return "has a gang of another generation";
+  std::vector<NodeName> placed = attempt.nodes;
+  placed.insert(placed.end(), attempt.spares.begin(), attempt.spares.end());
+  const bool same = std::ranges::equal(job.gang->nodes, placed, {}, &GangNode::name);
+  if (!same) return "has a gang of other nodes than its attempt";
+  for (const GangNode& member : job.gang->nodes) {
+    if (!member.quiesced && state.slots.Find(member.name, job.record.id) == nullptr)
+      return "has no slots on node " + member.name.value;
+  }
+  if (job.gang->aborted.has_value() != (attempt.state == AttemptState::kAborting))
+    return "is aborted, and its attempt does not say so";
+  return "";
+}
+
+std::string BrokenJob(const State& state, const JobEntry& job) {
+  if (state.live.contains(job.record.id) == job.over()) return "is over and live, or neither";
+  if (std::string broken = BrokenGang(state, job); !broken.empty()) return broken;
+  if (state.job_deadlines.Find(job.record.id) != DeadlineOf(job)) return "has a stale deadline";
+  const bool owed = std::ranges::all_of(job.record.pending_release, [&](const NodeName& node) {
+    const auto jobs = state.jobs_of.find(node);
+    return jobs != state.jobs_of.end() && jobs->second.contains(job.record.id);
+  });
+  if (!owed) return "is missing in the index of a node that it may have processes on";
+  for (const NodeName& node : job.excluded) {
+    const auto jobs = state.jobs_of.find(node);
+    if (jobs == state.jobs_of.end() || !jobs->second.contains(job.record.id))
+      return "is missing in the index of a node that is excluded from it";
+  }
+  return "";
+}
+
+std::string BrokenNode(const State& state, const NodeEntry& node, Duration suspect_after) {
+  const NodeName& name = node.record.name;
+  const auto session = state.sessions.find(node.session);
+  const bool known = session != state.sessions.end() && session->second == name;
+  if (known != (node.session != 0)) return "has a session that is not its own";
+  if (state.speaking.contains(name) != (node.session != 0 && !node.suspect))
+    return "speaks, or does not, against its state";
+  if (state.draining.contains(name) != (node.record.state == NodeState::kDraining))
+    return "is draining, or is not, against its state";
+  const std::optional<TimePoint> due = DeadlineOf(node, suspect_after);
+  const std::optional<TimePoint> planned = state.node_deadlines.Find(name);
+  if (due && (!planned || *planned > *due)) return "would be looked at too late";
+  return "";
+}
+
+}  // namespace
+
+std::string BrokenInvariant(const State& state, Duration suspect_after) {
+  for (const auto& [id, job] : state.jobs) {
+    if (const std::string broken = BrokenJob(state, job); !broken.empty())
+      return "job " + id.value + " " + broken;
+  }
+  for (const auto& [name, node] : state.nodes) {
+    if (const std::string broken = BrokenNode(state, node, suspect_after); !broken.empty())
+      return "node " + name.value + " " + broken;
+  }
+  if (state.jobs.size() != state.order.size()) return "a job has no place in the order";
+  return "";
+}
+
+}  // namespace muster::control
