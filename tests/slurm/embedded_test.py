@@ -149,7 +149,9 @@ class LostNodes(Undisturbed):
         self.assertEqual(run.wait_for_end(), "COMPLETED")
         self.assert_equal_to_undisturbed(run)
         self.assertGreater(generation, 1)
-        self.assertEqual(run.metrics()[self.STEPS]["generation"], generation)
+        logs = sorted((site.shared / f"{run.spec['name']}-supervisors").glob("*.log"))
+        self.assertEqual(run.metrics()[self.STEPS]["generation"], generation,
+                         "\n".join(log.read_text()[-6000:] for log in logs))
 
 
 class WithoutSpares(Undisturbed):
