@@ -83,7 +83,7 @@ class Plan(unittest.TestCase):
         self.assertEqual(code, 0, plan)
         with Gang([TRAINER, "train", folder / "job.yaml"], world=how.get("world", 1),
                   logs=folder / "logs") as gang:
-            gang.wait(60)
+            gang.wait(180)
         parts = plan["memory"]["parts"]
 
         def planned(*names):

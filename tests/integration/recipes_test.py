@@ -92,7 +92,7 @@ class Recipes(unittest.TestCase):
         command = [TRAINER, *verb, *self.small(TRIED, self.root / "model", out),
                    "--set", f"train.optimizer.lr={lr}"]
         with Gang(command, world=RANKS, logs=self.root / "logs") as gang:
-            codes = [process.wait(60) for process in gang.processes]
+            codes = [process.wait(180) for process in gang.processes]
             said = (gang.logs / "rank-0.log").read_text()
         self.assertFalse(out.exists(), "something is left behind")
         return codes, said
@@ -112,7 +112,7 @@ class Recipes(unittest.TestCase):
         command = [TRAINER, "train", *self.small(TRIED, model, left),
                    "--set", "train.checkpoint.every=2"]
         with Gang(command, world=RANKS, logs=self.root / "logs" / "left") as gang:
-            gang.wait(60)
+            gang.wait(180)
         self.assertTrue(list(left.glob("checkpoints/*/manifest.json")), "as if it had been killed")
         codes, said = self.smoke("1.0e-3")
         self.assertEqual(codes, [0, 0], said)
@@ -159,7 +159,7 @@ class Recipes(unittest.TestCase):
                    *(word for key, value in settings.items()
                      for word in ("--set", f"{key}={value}"))]
         with Gang(command, world=RANKS, logs=self.root / "logs" / name) as gang:
-            gang.wait(60)
+            gang.wait(180)
         return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
