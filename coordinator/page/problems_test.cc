@@ -115,9 +115,9 @@ void TrainOn(Watched* cluster, Step* step, int times, double slow) {
 TEST(Problems, AJobWaitsForARankFromTheVerdictThatNamesItToTheOneThatClearsIt) {
   Watched cluster;
   Step step = 10;
-  TrainOn(&cluster, &step, 5, 1.5);
+  TrainOn(&cluster, &step, 2, 1.5);
   EXPECT_TRUE(cluster.Find().empty());
-  TrainOn(&cluster, &step, 5, 1.5);
+  TrainOn(&cluster, &step, 8, 1.5);
   const auto problems = cluster.Find();
   ASSERT_EQ(problems.size(), 1u);
   EXPECT_EQ(problems[0].kind, ProblemKind::kStraggler);

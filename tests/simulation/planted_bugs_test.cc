@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/checkpoint_format/shard_name.h"
 #include "tests/simulation/world.h"
 
 namespace muster::sim {
@@ -99,7 +100,9 @@ Seams CountsOneShardForAll() {
     const int rank = report->rank;
     for (const int other : {rank ^ 1, rank ^ 2, rank ^ 3}) {
       report->rank = other;
-      std::get<ShardWritten>(report->body).shard.rank = other;
+      ShardInfo& shard = std::get<ShardWritten>(report->body).shard;
+      shard.rank = other;
+      shard.file = ShardFileName(other);
       all.push_back(message);
     }
     return all;
