@@ -111,6 +111,7 @@ void Election::OnAnswer(const PeerView& peer, TimePoint now) {
   members_[peer.self.index] = peer.self;
   Peer& known = peers_[peer.self.index];
   known = Peer{.heard = now, .silent_since = {}, .asked = known.asked, .unfit = peer.unfit};
+  if (!reached_at_) reached_at_ = now;
   Heed(peer.leadership, now);
   const bool leads = leadership_.epoch > 0 && peer.leadership == leadership_ &&
                      peer.self.index == leadership_.leader.index && !peer.unfit;
@@ -124,6 +125,9 @@ void Election::OnSilence(int index, bool refused, TimePoint now) {
   peer.asking = false;
   peer.refusals = refused ? peer.refusals + 1 : 0;
   if (!peer.silent_since) peer.silent_since = peer.asked;
+  const bool leads = index == leadership_.leader.index;
+  if (leads && reached_at_ && peer.asked >= *reached_at_) leader_left_unanswered_ = true;
+  if (refused && !reached_at_) reached_at_ = now;
   Tick(now);
 }
 
@@ -182,6 +186,8 @@ void Election::BeginElection(TimePoint now) {
   members_at_ = now;
   members_known_ = false;
   give_up_at_ = now + options_.give_up;
+  reached_at_.reset();
+  leader_left_unanswered_ = false;
   // Answers of before say nothing of now; that the leader is gone stays.
   for (auto& [index, peer] : peers_) {
     if (index != leadership_.leader.index) peer = Peer{};
@@ -197,7 +203,7 @@ void Election::Elect(TimePoint now) {
   AskAbove(now);
   if (AskBelow(now)) return;
   if (unfit()) return ConsiderGivingUp(now);
-  if (MayTakeOver(now)) Lead(now);
+  if (MayTakeOver(now) && !LeaderMayAnswer(now)) Lead(now);
 }
 
 // Those below are asked in their order, some at a time; false when none is left that could lead.
@@ -230,6 +236,18 @@ bool Election::MayTakeOver(TimePoint now) const {
     return entry.second.heard || entry.second.refusals > 0;
   });
   return reached || (now - role_since_ >= isolation_ && !RecordBeats(now));
+}
+
+// A node that was cut off and is back hears any of the others first. That the leader was silent
+// while it reached no node says nothing: the leader must leave a question unanswered that came
+// later.
+bool Election::LeaderMayAnswer(TimePoint now) {
+  const int index = leadership_.leader.index;
+  if (leadership_.epoch == 0 || index == options_.index || !reached_at_) return false;
+  const Peer& leader = peers_[index];
+  if (leader.refusals >= kRefusals || leader.unfit || members_.count(index) == 0) return false;
+  if (leader.asked < *reached_at_) Ask(index, now);
+  return !leader_left_unanswered_;
 }
 
 void Election::ConsiderGivingUp(TimePoint now) {

@@ -115,6 +115,7 @@ class Election {
   bool AskBelow(TimePoint now);
   void AskAbove(TimePoint now);
   bool MayTakeOver(TimePoint now) const;
+  bool LeaderMayAnswer(TimePoint now);
   void ConsiderGivingUp(TimePoint now);
   void KeepLeading(TimePoint now);
   void Ask(int index, TimePoint now);
@@ -135,6 +136,8 @@ class Election {
   std::uint64_t beat_ = 0;            // of the leader's record
   std::optional<TimePoint> beat_at_;  // when it was seen to change
   std::optional<TimePoint> give_up_at_;
+  std::optional<TimePoint> reached_at_;  // when any node was first heard in this election
+  bool leader_left_unanswered_ = false;  // a question that was asked since then
   TimePoint role_since_;
   TimePoint read_at_;
   std::optional<TimePoint> start_at_;  // of the own coordinator, after one that ended

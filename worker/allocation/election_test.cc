@@ -121,6 +121,20 @@ TEST(Election, ANodeCutOffDoesNotTakeOverAtOnceAndNotForEver) {
   EXPECT_EQ(gang.Leader(), 0);
 }
 
+// Whenever its link heals, and whichever node it hears first.
+TEST(Election, ANodeThatWasCutOffDeposesNoLeaderOnceItIsBack) {
+  for (auto cut = milliseconds(2000); cut < milliseconds(9000); cut += milliseconds(50)) {
+    ElectionHarness gang(3);
+    gang.Run(seconds(1));
+    gang.CutOff(1);
+    gang.Run(cut);
+    gang.HealAll();
+    gang.Run(seconds(10));
+    EXPECT_EQ(gang.epoch(), 1u) << "cut off for " << cut.count() << " ms";
+    EXPECT_EQ(gang.Leader(), 0);
+  }
+}
+
 TEST(Election, ADeposedNodeThatStaysCutOffTakesOverEverMoreSeldom) {
   ElectionHarness gang(4);
   gang.Run(seconds(1));
