@@ -269,22 +269,34 @@ struct RankRow {
   const v1::RankProgress* progress;  // null: not known
 };
 
+// A node reports its ranks once a second: fast steps may be as far apart and say nothing.
+bool IsBehind(const v1::RankProgress& rank, std::int64_t newest) {
+  constexpr double kBehindSeconds = 2;
+  const auto steps = static_cast<double>(newest - rank.step() - 1);
+  return steps > 0 && (rank.step_seconds() <= 0 || steps * rank.step_seconds() > kBehindSeconds);
+}
+
 // Those that need a look first: not running, then behind, then slow in their own work.
 std::vector<RankRow> RanksInOrder(const v1::Job& job) {
   std::map<int, const v1::RankProgress*> progress;
-  for (const auto& each : job.progress()) progress[each.rank()] = &each;
+  std::int64_t newest = 0;
+  for (const auto& each : job.progress()) {
+    progress[each.rank()] = &each;
+    newest = std::max(newest, each.step());
+  }
   std::vector<RankRow> rows;
   for (const auto& rank : job.ranks()) {
     const auto found = progress.find(rank.rank());
     rows.push_back({&rank, found == progress.end() ? nullptr : found->second});
   }
-  const auto key = [](const RankRow& row) {
+  const auto key = [newest](const RankRow& row) {
     const double work =
         row.progress && row.progress->steps_done() > 0
             ? row.progress->busy_seconds() / static_cast<double>(row.progress->steps_done())
             : 0;
-    return std::tuple(row.status->state() == v1::RANK_STATE_RUNNING,
-                      row.progress ? row.progress->step() : -1, -work);
+    const bool behind = row.progress && IsBehind(*row.progress, newest);
+    const std::int64_t step = !row.progress ? -1 : behind ? row.progress->step() : newest;
+    return std::tuple(row.status->state() == v1::RANK_STATE_RUNNING, step, -work);
   };
   std::stable_sort(rows.begin(), rows.end(),
                    [&](const RankRow& a, const RankRow& b) { return key(a) < key(b); });

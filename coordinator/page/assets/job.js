@@ -243,13 +243,17 @@ const ranksTable = new Table(byId('ranks'), [
   }},
 ], {size: 16, empty: 'No rank yet.'});
 
+// A node reports its ranks once a second: fast steps may be seconds apart and say nothing.
+const BEHIND_SECONDS = 2;
+
 // Those that need a look first: not running, then behind, then the one that the others wait for.
-function showRanks(ranks, slowRank) {
+function showRanks(ranks, slowRank, stepSeconds) {
   const list = [...ranks.values()];
   largest = Math.max(0, ...list.map((rank) => rank.memory_bytes ?? 0));
   const newest = Math.max(0, ...list.map((rank) => rank.step ?? 0));
+  const isBehind = (rank) => (newest - (rank.step ?? 0) - 1) * (stepSeconds ?? 0) > BEHIND_SECONDS;
   const key = (rank) => hasFinished(rank) ? 4 : rank.state !== 'running' ? 0 :
-      (rank.step ?? 0) < newest - 1 ? 1 : rank.rank === slowRank ? 2 : 3;
+      isBehind(rank) ? 1 : rank.rank === slowRank ? 2 : 3;
   ranksTable.show(list.sort((a, b) => key(a) - key(b) || a.rank - b.rank));
   byId('log-rank').max = String(Math.max(0, list.length - 1));
 }
@@ -373,7 +377,7 @@ const feed = new Feed(`/api/v1/events?job=${encodeURIComponent(wanted)}`, (parts
   if (changed.has('goodput')) showGoodput(parts.one('goodput'));
   if (changed.has('cell') || changed.has('attempt')) showCurves(parts.of('cell'), parts.of('attempt'));
   if (changed.has('attempt')) showTimeline(parts.of('attempt'), changed.get('attempt'));
-  if (changed.has('rank')) showRanks(parts.of('rank'), job?.slow_rank);
+  if (changed.has('rank')) showRanks(parts.of('rank'), job?.slow_rank, job?.step_seconds);
   if (changed.has('checkpoints')) checkpoints.show(parts.one('checkpoints') ?? []);
   if (changed.has('event')) events.show(parts.of('event'));
   if (changed.has('spec')) setText(byId('spec-text'), parts.one('spec'));
