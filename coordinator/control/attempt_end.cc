@@ -228,7 +228,7 @@ void Fail(Transaction& tx, JobEntry& job, Failure failure) {
   AttemptRecord& attempt = job.attempt();
   const Failure* added = AddFailure(job, std::move(failure));
   if (attempt.state == AttemptState::kAborting) {
-    // Of the thousands that an abort brings with it, few are news of the cause.
+    // An abort brings thousands of failures with it; few of them say more about the cause.
     // What ended the attempt on purpose is not outweighed by what its ranks say on their way out.
     const bool news = added != nullptr && added == PrimaryFailure(job.gang->failures);
     if (news && IsFailure(attempt.cause_kind)) RecordCause(tx, job);
@@ -258,7 +258,7 @@ void OnSymptom(Transaction& tx, JobEntry& job, int rank, const TrainerError& err
   AddFailure(job, std::move(failure));
   const TimePoint timeout = tx.now.mono + tx.options.symptom_timeout;
   gang.fault_deadline = std::min(gang.fault_deadline.value_or(timeout), timeout);
-  // Where the cause is known, or will not be told by a node that is silent, nothing is waited for.
+  // Nothing is left to wait for where the cause is known, or a silent node cannot report it.
   const bool known = std::any_of(gang.errors.begin(), gang.errors.end(),
                                  [](const auto& entry) { return !IsSymptom(entry.second); });
   std::vector<NodeName> silent;
@@ -375,7 +375,7 @@ void Handle(Transaction& tx, const NodeName& node, const Quiesced& message) {
   if (job == nullptr || member->quiesced) return;
   AttemptRecord& attempt = job->attempt();
   if (attempt.state != AttemptState::kAborting) {
-    // Of a node that is not prepared yet this tells only that older generations are gone.
+    // From a node that is not prepared yet this means only that older generations are gone.
     if ((member->spare || attempt.state == AttemptState::kPreparing) && !member->prepared) return;
     if (member->spare) {
       Refuse(tx, *job, node, "its guardian has ended");
@@ -399,7 +399,7 @@ void Handle(Transaction& tx, const NodeName& node, const Quiesced& message) {
 void MaybeEndAttempt(Transaction& tx, JobEntry& job) {
   if (job.attempt().state != AttemptState::kAborting) return;
   for (GangNode& member : job.gang->nodes) {
-    // Nothing ran on a spare; one that is silent holds nobody up.
+    // Nothing ran on a spare; the attempt does not wait for a silent one.
     if (member.spare && !member.quiesced && tx.node(member.name).suspect) {
       Orphan(tx, job, member);
     }

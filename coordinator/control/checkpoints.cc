@@ -248,7 +248,7 @@ void RefuseCheckpoint(Transaction& tx, JobEntry& job, int rank,
                       const RejectedCheckpoint& rejected) {
   CheckpointRecord* checkpoint = FindCheckpoint(job, rejected.directory);
   if (checkpoint != nullptr && !checkpoint->refused.empty()) return;  // every rank says it
-  // Offered while its removal was under way, which nobody was sure of.
+  // It was offered while its removal was under way and not confirmed.
   if (checkpoint != nullptr && checkpoint->state == CheckpointState::kPruning) return;
   std::string reason = CutText(rejected.reason, kMaxReasonBytes);
   if (!reason.starts_with("rank ")) reason = "rank " + std::to_string(rank) + ": " + reason;

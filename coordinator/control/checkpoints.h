@@ -34,7 +34,7 @@ bool CommitComplete(Transaction& tx, JobEntry& job);
 // The same, unless too many committed ones wait to be read.
 bool CommitUnlessTooMany(Transaction& tx, JobEntry& job);
 
-// Of steps below `before`.
+// Discards what has a step below `before` and is not committed.
 void DiscardUnfinished(Transaction& tx, JobEntry& job,
                        Step before = std::numeric_limits<Step>::max());
 

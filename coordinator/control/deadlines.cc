@@ -27,8 +27,7 @@ TimePoint SuspectAt(const NodeEntry& node, Duration suspect_after) {
   return TimePoint(std::chrono::ceil<Beat>((node.heard_at + suspect_after).time_since_epoch()));
 }
 
-// Of the gang's nodes those that hold up the phase that it is in. Nobody, where no rank at all has
-// found another.
+// The gang's nodes that hold up its phase. None while no rank has found another.
 std::vector<NodeName> LateNodes(const JobEntry& job) {
   const AttemptRecord& attempt = job.attempts.back();
   const Gang& gang = *job.gang;

@@ -14,7 +14,8 @@ namespace muster::control {
 std::optional<TimePoint> DeadlineOf(const JobEntry& job);
 std::optional<TimePoint> DeadlineOf(const NodeEntry& node, Duration suspect_after);
 
-// Of the jobs and nodes that the transaction touched. Last, but for Transaction::Finish.
+// Updates the deadlines of the jobs and nodes that the transaction touched. Only
+// Transaction::Finish follows it.
 void UpdateDeadlines(Transaction& tx);
 // When a Tick is due.
 std::optional<TimePoint> NextDeadline(const State& state);

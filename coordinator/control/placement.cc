@@ -125,7 +125,7 @@ void Schedule(Transaction& tx) {
   tx.state.reschedule = false;
   SchedulerSnapshot snapshot;
   for (const JobId& id : tx.state.live) {
-    const JobEntry& job = tx.job(id);
+    const JobEntry& job = std::as_const(tx).job(id);
     const bool waits = job.pending() && !job.not_before;
     if (waits || WantsMoreNodes(job)) snapshot.requests.push_back(RequestOf(tx, job));
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "coordinator/control/job_facts.h"
 
@@ -64,7 +65,7 @@ void AccrueTime(Transaction& tx, JobEntry& job) {
 void BookUnused(Transaction& tx) {
   std::map<NodeName, int> ranks;
   for (const JobId& id : tx.state.live) {
-    const JobEntry& job = tx.job(id);
+    const JobEntry& job = std::as_const(tx).job(id);
     if (job.ledger.doing().state == TimeState::kQueue) continue;
     for (const NodeName& node : job.attempts.back().nodes) {
       ranks[node] += job.spec.resources.ranks_per_node;

@@ -11,6 +11,13 @@ namespace {
 
 constexpr std::size_t kMaxNotes = 50;
 
+// The entry, or nullptr; const where the map is.
+template <typename Entries, typename Key>
+auto* FindIn(Entries& entries, const Key& key) {
+  const auto found = entries.find(key);
+  return found == entries.end() ? nullptr : &found->second;
+}
+
 }  // namespace
 
 // --- look-ups ---
@@ -21,16 +28,12 @@ JobEntry& Transaction::job(const JobId& id) {
 }
 
 JobEntry* Transaction::FindJob(const JobId& id) {
-  const auto found = state.jobs.find(id);
-  if (found == state.jobs.end()) return nullptr;
-  touched_jobs_.insert(id);
-  return &found->second;
+  JobEntry* found = FindIn(state.jobs, id);
+  if (found != nullptr) touched_jobs_.insert(id);
+  return found;
 }
 
-const JobEntry* Transaction::FindJob(const JobId& id) const {
-  const auto found = state.jobs.find(id);
-  return found == state.jobs.end() ? nullptr : &found->second;
-}
+const JobEntry* Transaction::FindJob(const JobId& id) const { return FindIn(state.jobs, id); }
 
 NodeEntry& Transaction::node(const NodeName& name) {
   touched_nodes_.insert(name);
@@ -38,21 +41,19 @@ NodeEntry& Transaction::node(const NodeName& name) {
 }
 
 NodeEntry* Transaction::FindNode(const NodeName& name) {
-  const auto found = state.nodes.find(name);
-  if (found == state.nodes.end()) return nullptr;
-  touched_nodes_.insert(name);
-  return &found->second;
+  NodeEntry* found = FindIn(state.nodes, name);
+  if (found != nullptr) touched_nodes_.insert(name);
+  return found;
 }
 
 const NodeEntry* Transaction::FindNode(const NodeName& name) const {
-  const auto found = state.nodes.find(name);
-  return found == state.nodes.end() ? nullptr : &found->second;
+  return FindIn(state.nodes, name);
 }
 
 std::vector<JobId> Transaction::JobsOf(const NodeName& node) const {
-  const auto found = state.jobs_of.find(node);
-  if (found == state.jobs_of.end()) return {};
-  return {found->second.begin(), found->second.end()};
+  const std::set<JobId>* jobs = FindIn(state.jobs_of, node);
+  if (jobs == nullptr) return {};
+  return {jobs->begin(), jobs->end()};
 }
 
 JobEntry* Transaction::Fence(const NodeName& node, const JobId& id, Generation generation,
