@@ -22,6 +22,12 @@ def flip_byte(path):
         file.write(bytes([byte[0] ^ 1]))
 
 
+def verified(cluster, job):
+    """The job's verified checkpoints, oldest first."""
+    done = [c for c in cluster.json("checkpoints", job) if c["verified"]]
+    return sorted(done, key=lambda checkpoint: checkpoint["step"])
+
+
 class CheckpointDamage(unittest.TestCase):
     def test_the_checkpoint_before_is_used_and_the_timeline_says_so(self):
         cluster = Cluster(self)
@@ -30,19 +36,17 @@ class CheckpointDamage(unittest.TestCase):
         calm = cluster.submit(cluster.train_job(**options))
         self.assertEqual(cluster.wait(calm), 0, cluster.describe(calm))
         job = cluster.submit(cluster.train_job(**options))
-        folder = cluster.output(job) / "checkpoints"
         rank = cluster.ranks(job)[0]
-        # All that could take time is known by now: the next one must not be committed before the kill.
-        committed = wait_until(lambda: len(found := sorted(folder.glob("step-*/manifest.json"))) >= 2 and found,
-                               "two checkpoints are committed")
-        newest = committed[-1].parent
-        flip_byte(sorted(newest.glob("*.shard"))[1])
+        # Verified: damage before that is found by the verification, and no trainer is offered the checkpoint. The
+        # processes are started by now, so that the next one is not committed before the kill.
+        before, newest = wait_until(lambda: len(done := verified(cluster, job)) >= 2 and done[-2:],
+                                    "two checkpoints are verified")
+        flip_byte(sorted((cluster.output(job) / "checkpoints" / newest["directory"]).glob("*.shard"))[1])
         kill(rank)
         self.assertEqual(cluster.wait(job), 0, cluster.describe(job))
-        self.assertEqual(cluster.get(job)["attempts"][1]["resumed_step"],
-                         int(json.loads(committed[-2].read_text(encoding="utf-8"))["step"]))
+        self.assertEqual(cluster.get(job)["attempts"][1]["resumed_step"], before["step"])
         timeline = cluster.describe(job)
-        self.assertIn(newest.name, timeline)
+        self.assertIn(newest["directory"], timeline)
         self.assertIn("checksum", timeline)
         self.assertEqual(trajectory(cluster.output(job)), trajectory(cluster.output(calm)))
 
@@ -65,8 +69,7 @@ class Scrub(unittest.TestCase):
                           f"{count} checkpoints are committed", timeout=120)
 
     def listed(self):
-        done = [c for c in self.cluster.json("checkpoints", self.job) if c["verified"]]
-        return sorted(done, key=lambda checkpoint: checkpoint["step"])
+        return verified(self.cluster, self.job)
 
     def events(self, kind):
         return [e for e in self.cluster.json("events", self.job) if e["kind"] == kind]
