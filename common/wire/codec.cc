@@ -226,6 +226,7 @@ void Fill(const Quiesced& from, v1::Quiesced* to) {
   to->mutable_unkillable_pids()->Add(from.unkillable_pids.begin(), from.unkillable_pids.end());
   to->mutable_parked_ranks()->Add(from.parked_ranks.begin(), from.parked_ranks.end());
   to->set_standbys(from.standbys);
+  to->set_next_master_port(from.next_master_port);
 }
 
 Result<Quiesced> Read(const v1::Quiesced& from) {
@@ -233,7 +234,8 @@ Result<Quiesced> Read(const v1::Quiesced& from) {
                   .generation = from.generation(),
                   .unkillable_pids = {from.unkillable_pids().begin(), from.unkillable_pids().end()},
                   .parked_ranks = {from.parked_ranks().begin(), from.parked_ranks().end()},
-                  .standbys = from.standbys()};
+                  .standbys = from.standbys(),
+                  .next_master_port = from.next_master_port()};
 }
 
 // The place of each kind of report in the message.
@@ -602,6 +604,7 @@ void Fill(const Abort& from, v1::Abort* to) {
   to->set_grace_seconds(from.grace_seconds);
   to->set_park_seconds(from.park_seconds);
   to->mutable_kill_ranks()->Add(from.kill_ranks.begin(), from.kill_ranks.end());
+  to->set_next_master_bind_address(from.next_master_bind_address);
 }
 
 Abort Read(const v1::Abort& from) {
@@ -610,7 +613,8 @@ Abort Read(const v1::Abort& from) {
           .reason = from.reason(),
           .grace_seconds = from.grace_seconds(),
           .park_seconds = from.park_seconds(),
-          .kill_ranks = {from.kill_ranks().begin(), from.kill_ranks().end()}};
+          .kill_ranks = {from.kill_ranks().begin(), from.kill_ranks().end()},
+          .next_master_bind_address = from.next_master_bind_address()};
 }
 
 void Fill(const Stop& from, v1::Stop* to) {

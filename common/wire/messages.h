@@ -115,6 +115,7 @@ struct Quiesced {
   std::vector<std::int64_t> unkillable_pids;
   std::vector<int> parked_ranks;  // out of the generation, their processes wait
   int standbys = 0;               // processes that have had no rank yet, and wait too
+  int next_master_port = 0;       // bound for the next generation; 0: none
 
   bool keeps_any() const { return !parked_ranks.empty() || standbys > 0; }
 
@@ -396,6 +397,8 @@ struct Abort {
   double grace_seconds = 0;
   double park_seconds = 0;      // 0: no process stays
   std::vector<int> kill_ranks;  // that may not stay
+  // Rank 0's node alone: where to bind the next generation's port; empty: nowhere.
+  std::string next_master_bind_address;
 
   friend bool operator==(const Abort&, const Abort&) = default;
 };

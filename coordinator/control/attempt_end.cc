@@ -73,7 +73,7 @@ void RecordCause(Transaction& tx, JobEntry& job) {
   tx.MarkAttempt(job);
 }
 
-void AbortFailed(Transaction& tx, JobEntry& job) {
+void AbortFailed(Transaction& tx, JobEntry& job, bool eager = false) {
   // A job that ends anyway is not recovered, whatever happens to it on its way out.
   if (job.record.stop != StopKind::kNone) return AbortStopped(tx, job);
   RecordCause(tx, job);
@@ -83,7 +83,7 @@ void AbortFailed(Transaction& tx, JobEntry& job) {
   tx.RecordEvent(
       job, {"aborting", Severity::kWarning,
             "ending generation " + std::to_string(attempt.generation) + ": " + attempt.cause});
-  BeginAbort(tx, job, {attempt.cause, Duration::zero(), MayKeep(job)});
+  BeginAbort(tx, job, {.reason = attempt.cause, .keep = MayKeep(job), .eager = eager});
 }
 
 void RecoverOrFail(Transaction& tx, JobEntry& job) {
@@ -143,6 +143,7 @@ void EndAttempt(Transaction& tx, JobEntry& job) {
   tx.Move(attempt, AttemptEvent::kQuiesced);
   DiscardUnfinished(tx, job);
   job.kept = job.gang->keep;
+  job.next_master_port = job.gang->next_master_port;
   tx.state.slots.ParkGang(job.record.id);
   tx.state.reschedule = true;
   const bool cancelled = job.record.stop == StopKind::kCancel;
@@ -190,6 +191,9 @@ bool GivenUpForWantOfRoom(Transaction& tx, JobEntry& job, NodeEntry& node) {
 void MemberQuiesced(Transaction& tx, JobEntry& job, GangNode& member, const Quiesced& message) {
   const std::vector<int>& parked_ranks = message.parked_ranks;
   member.quiesced = true;
+  if (member.name == job.attempt().nodes.front()) {
+    job.gang->next_master_port = message.next_master_port;
+  }
   // What waits keeps the node's slots for the job's next gang. What is unkillable is leaked
   // already.
   const int left =
@@ -226,6 +230,8 @@ bool MayKeep(const JobEntry& job) {
 
 void Fail(Transaction& tx, JobEntry& job, Failure failure) {
   AttemptRecord& attempt = job.attempt();
+  // Its node says so again after a restart of ours, with the same end.
+  const bool exited = failure.exit.has_value();
   const Failure* added = AddFailure(job, std::move(failure));
   if (attempt.state == AttemptState::kAborting) {
     // An abort brings thousands of failures with it; few of them say more about the cause.
@@ -236,7 +242,7 @@ void Fail(Transaction& tx, JobEntry& job, Failure failure) {
   }
   // Also for a symptom: whatever its cause is, the gang is broken. The cause is taken from all that
   // has been heard when the gang is gone.
-  AbortFailed(tx, job);
+  AbortFailed(tx, job, exited);
 }
 
 void OnTrainerError(Transaction& tx, JobEntry& job, int rank, const TrainerError& error) {
@@ -351,7 +357,7 @@ void BeginAbort(Transaction& tx, JobEntry& job, AbortOptions options) {
     if (const auto next = Apply(rank.state, RankEvent::kStop)) rank.state = *next;
   }
   for (int n = 0; n < static_cast<int>(gang.nodes.size()); ++n) {
-    if (!gang.nodes[n].quiesced) SendAbort(tx, job, n);
+    if (!gang.nodes[n].quiesced) SendAbort(tx, job, n, options.eager);
   }
   MaybeEndAttempt(tx, job);
 }
@@ -376,16 +382,22 @@ void Handle(Transaction& tx, const NodeName& node, const Quiesced& message) {
   AttemptRecord& attempt = job->attempt();
   if (attempt.state != AttemptState::kAborting) {
     // From a node that is not prepared yet this means only that older generations are gone.
-    if ((member->spare || attempt.state == AttemptState::kPreparing) && !member->prepared) return;
+    const bool starts = member->spare || attempt.state == AttemptState::kPreparing ||
+                        attempt.state == AttemptState::kLaunching;
+    if (starts && !member->prepared) return;
     if (member->spare) {
       Refuse(tx, *job, node, "its guardian has ended");
       return DropSpare(tx, *job, node, "its guardian has ended");
     }
-    const bool ranks_left =
-        std::any_of(attempt.ranks.begin(), attempt.ranks.end(), [&](const RankRecord& rank) {
+    const auto left =
+        std::find_if(attempt.ranks.begin(), attempt.ranks.end(), [&](const RankRecord& rank) {
           return rank.node == node && rank.state != RankState::kExited;
         });
-    if (ranks_left) return RanksMissing(tx, *job, node, true);
+    if (left != attempt.ranks.end() && message.keeps_any()) {
+      // By an Abort of ours that was lost with a crash of ours. The node that caused it says why.
+      return OnSymptom(tx, *job, left->rank, {"peer_lost", "it parked"});
+    }
+    if (left != attempt.ranks.end()) return RanksMissing(tx, *job, node, true);
     member->quiesced = true;
     // Its ranks have ended by themselves; a standby may be left.
     const bool standby = job->spec.train && job->spec.restart.standbys > 0;

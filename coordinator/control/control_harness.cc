@@ -381,6 +381,11 @@ void ControlHarness::Restart() {
   Apply(controller_->Restore(left, now_));
 }
 
+void ControlHarness::RestartFrom(StoredState stored) {
+  stored_ = std::move(stored);
+  Restart();
+}
+
 void ControlHarness::Handle(const Event& event) {
   Apply(controller_->Handle(event, now_));
   EXPECT_TRUE(controller_->CheckInvariants().ok()) << controller_->CheckInvariants().ToString();

@@ -103,6 +103,8 @@ class ControlHarness {
 
   // --- the coordinator ---
   void Restart();  // killed and started again; every stream is broken
+  // Before what was decided since `stored` was durable.
+  void RestartFrom(StoredState stored);
   void Handle(const Event& event);
   const Controller& controller() const { return *controller_; }
   const StoredState& stored() const { return stored_; }

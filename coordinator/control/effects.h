@@ -60,6 +60,9 @@ struct WorkerSend {
   SessionId session = 0;
   NodeName node;
   CoordinatorMessage message;
+  // The one exception to the rule above (docs/adr/0015): may go out before the commits of its own
+  // event, but not before a message that waits for an earlier one.
+  bool eager = false;
 };
 
 // End this stream with this status, after what was sent to it before.

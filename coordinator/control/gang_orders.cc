@@ -63,14 +63,18 @@ void SendLaunch(Transaction& tx, JobEntry& job, int first_node, int last_node) {
   }
 }
 
-void SendAbort(Transaction& tx, JobEntry& job, int node_rank) {
+void SendAbort(Transaction& tx, JobEntry& job, int node_rank, bool eager) {
   const Gang& gang = *job.gang;
-  Abort abort{job.record.id, job.attempt().generation, gang.abort_reason, ToSeconds(gang.grace)};
+  Abort abort{.job = job.record.id,
+              .generation = job.attempt().generation,
+              .reason = gang.abort_reason,
+              .grace_seconds = ToSeconds(gang.grace)};
   if (gang.keep) {
     abort.park_seconds = ToSeconds(tx.options.park);
     abort.kill_ranks.assign(gang.kill_ranks.begin(), gang.kill_ranks.end());
+    if (node_rank == 0) abort.next_master_bind_address = job.attempt().master_address;
   }
-  tx.Send(gang.nodes[node_rank].name, std::move(abort));
+  tx.Send(gang.nodes[node_rank].name, std::move(abort), eager);
 }
 
 void SendStop(Transaction& tx, JobEntry& job, const GangNode& member) {

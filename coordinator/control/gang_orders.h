@@ -20,7 +20,8 @@ void SendPrepare(Transaction& tx, JobEntry& job, int node_rank);
 // To the nodes from `first_node` on, without `last_node` itself.
 void SendLaunch(Transaction& tx, JobEntry& job, int first_node, int last_node);
 
-void SendAbort(Transaction& tx, JobEntry& job, int node_rank);
+// `eager`: before it is durable; only where a rank's exit has caused it.
+void SendAbort(Transaction& tx, JobEntry& job, int node_rank, bool eager = false);
 // To a spare, or a node whose ranks have ended, nothing is sent.
 void SendStop(Transaction& tx, JobEntry& job, const GangNode& member);
 

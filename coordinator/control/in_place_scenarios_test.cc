@@ -48,6 +48,113 @@ TEST(InPlaceTest, SurvivorsAreParkedAndTheSameNodesGoOn) {
   EXPECT_EQ(std::get<RecoveryObserved>(*told).tier, Tier::kInPlace);
 }
 
+// The node of rank 0 quiesces with a port for the next gang; then the other one does.
+void QuiesceWithPort(Training* h, int port) {
+  h->Deliver(
+      "n1", Quiesced{.job = h->id, .generation = 1, .parked_ranks = {0}, .next_master_port = port});
+  h->ParkedOn("n2", h->id);
+}
+
+TEST(InPlaceTest, TheNextGangIsLaunchedWithItsPrepareWhereItsPortIsBound) {
+  Training h;
+  h.KillRank1();
+  EXPECT_EQ(h.Take<Abort>("n1").at(0).next_master_bind_address, "127.0.0.1");
+  EXPECT_EQ(h.Take<Abort>("n2").at(0).next_master_bind_address, "");
+  QuiesceWithPort(&h, 4242);
+  EXPECT_EQ(h.Attempt(h.id).generation, 2);
+  EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kLaunching);
+  for (const char* node : {"n1", "n2"}) {
+    EXPECT_EQ(h.Take<Prepare>(node).at(0).generation, 2);
+    EXPECT_EQ(h.Take<Launch>(node).at(0).master_port, 4242);
+  }
+  h.Deliver("n1", Prepared{.job = h.id, .generation = 2, .master_port = 4242});
+  h.Deliver("n2", Prepared{.job = h.id, .generation = 2});
+  EXPECT_TRUE(h.Take<Launch>("n1").empty()) << "once";
+  for (const int rank : {0, 1}) h.Started(h.id, rank);
+  h.TrainFrom(h.id, 12);
+  EXPECT_EQ(h.State(h.id), JobState::kRunning) << h.Timeline();
+}
+
+TEST(InPlaceTest, APortThatIsGoneEndsTheAttemptThatWasLaunchedWithIt) {
+  Training h;
+  h.KillRank1();
+  QuiesceWithPort(&h, 4242);
+  h.Deliver("n1", Prepared{.job = h.id, .generation = 2, .master_port = 5000});
+  EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kAborting);
+  EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kPrepareFailed);
+}
+
+TEST(InPlaceTest, ANodeThatCannotPrepareEndsTheAttemptThatIsLaunchedAlready) {
+  Training h;
+  h.KillRank1();
+  QuiesceWithPort(&h, 4242);
+  h.Deliver("n2", Prepared{.job = h.id, .generation = 2, .error = "no disk", .retryable = true});
+  EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kAborting);
+  EXPECT_THAT(h.Attempt(h.id).cause, HasSubstr("no disk"));
+}
+
+// A Hello in between: the processes of the generation before wait, and what was sent is lost.
+TEST(InPlaceTest, PrepareAndLaunchAreSentAgainToANodeThatMissedThem) {
+  Training h;
+  h.KillRank1();
+  QuiesceWithPort(&h, 4242);
+  h.Leave("n1");
+  h.Forget();
+  HostedGeneration parked = h.Hosted("n1", h.id, AttemptState::kRunning);
+  parked.generation = 1;
+  parked.quiesced = true;
+  parked.parked_ranks = {0};
+  h.Join("n1", {.hosted = {parked}});
+  EXPECT_EQ(h.Take<Prepare>("n1").at(0).generation, 2);
+  EXPECT_EQ(h.Take<Launch>("n1").at(0).master_port, 4242);
+  EXPECT_EQ(h.Attempt(h.id).generation, 2) << h.Timeline();
+}
+
+TEST(InPlaceTest, OnlyTheAbortOfARanksExitIsSentBeforeItIsDurable) {
+  const auto eager = [](const Training& h) {
+    int count = 0;
+    for (const WorkerSend& send : h.sends()) count += send.eager ? 1 : 0;
+    return count;
+  };
+  Training h;
+  h.KillRank1();
+  EXPECT_EQ(eager(h), 2);
+  for (const WorkerSend& send : h.sends()) {
+    EXPECT_EQ(send.eager, std::holds_alternative<Abort>(send.message));
+  }
+  h.ParkAll(h.id);
+  h.StartAll(h.id);
+  EXPECT_EQ(eager(h), 2) << "nothing of the recovery";
+  Training cancelled;
+  (void)cancelled.Cancel(cancelled.id);
+  EXPECT_EQ(eager(cancelled), 0);
+}
+
+// docs/adr/0015: the coordinator is killed after the Abort has gone out and before it was durable.
+TEST(InPlaceTest, AnAbortThatWasLostWithTheCoordinatorEndsTheSame) {
+  for (const bool survivor_first : {true, false}) {
+    Training h;
+    const StoredState before = h.stored();
+    HostedGeneration survivor = h.Hosted("n1", h.id, AttemptState::kRunning);
+    HostedGeneration failed = h.Hosted("n2", h.id, AttemptState::kRunning);
+    survivor.quiesced = true;
+    survivor.parked_ranks = {0};
+    failed.exited.push_back({.job = h.id, .generation = 1, .rank = 1, .exit = {0, 9}});
+    failed.quiesced = true;
+    h.KillRank1();
+    h.RestartFrom(before);
+    if (survivor_first) h.Join("n1", {.hosted = {survivor}});
+    h.Join("n2", {.hosted = {failed}});
+    if (!survivor_first) h.Join("n1", {.hosted = {survivor}});
+    h.ParkAll(h.id);
+    const AttemptRecord& first = h.Job(h.id).attempts->at(0);
+    EXPECT_EQ(first.cause_kind, CauseKind::kRankKilled) << h.Timeline();
+    EXPECT_EQ(first.failed_rank, 1);
+    EXPECT_EQ(h.Attempt(h.id).generation, 2) << h.Timeline();
+    EXPECT_EQ(h.Attempt(h.id).tier, Tier::kInPlace);
+  }
+}
+
 TEST(InPlaceTest, NobodyIsKeptWhereTheRulesForbidIt) {
   {
     Training h("restart: {in_place: false}\n");

@@ -268,6 +268,9 @@ void ReconcileJob(Transaction& tx, NodeEntry& node, const JobId& id,
                              .generation = hosted->generation,
                              .retryable = true,
                              .master_port = hosted->master_port});
+    case ReconcileAction::kPrepareAndLaunch:
+      SendPrepare(tx, *job, node_rank);
+      return SendLaunch(tx, *job, node_rank, node_rank + 1);
     case ReconcileAction::kLaunch: return SendLaunch(tx, *job, node_rank, node_rank + 1);
     case ReconcileAction::kAdopt:
       Adopt(tx, name, *hosted);

@@ -115,6 +115,17 @@ void SparePrepared(Transaction& tx, JobEntry& job, GangNode& member, const Prepa
   member.prepared = true;
 }
 
+// The port that the master's node has bound for this gang while the one before it ended, or 0. With
+// it nothing is left to ask: the same nodes have run the job, and their processes wait.
+int BoundAhead(const JobEntry& job) {
+  const AttemptRecord& attempt = job.attempts.back();
+  if (attempt.tier != Tier::kInPlace) return 0;
+  const AttemptRecord& before = job.attempts[job.attempts.size() - 2];
+  const bool same_master = before.nodes.front() == attempt.nodes.front() &&
+                           before.master_address == attempt.master_address;
+  return same_master ? job.next_master_port : 0;
+}
+
 // Chooses the master's address and asks every node of the gang to prepare.
 void PrepareNodes(Transaction& tx, JobEntry& job, const GangPlacement& placement) {
   std::vector<const NodeRecord*> records;
@@ -134,6 +145,10 @@ void PrepareNodes(Transaction& tx, JobEntry& job, const GangPlacement& placement
   job.attempt().master_address = *address;
   job.gang->phase_deadline = tx.now.mono + tx.options.prepare_deadline;
   for (int n = 0; n < static_cast<int>(job.gang->nodes.size()); ++n) SendPrepare(tx, job, n);
+  if (const int port = BoundAhead(job); port > 0) {
+    job.attempt().master_port = port;
+    LaunchGang(tx, job);
+  }
   const int spares = static_cast<int>(placement.spares.size());
   if (spares < job.spec.resources.spares) {
     tx.RecordEvent(job,
@@ -213,7 +228,8 @@ void Handle(Transaction& tx, const NodeName& node, const Prepared& message) {
   JobEntry* job = tx.Fence(node, message.job, message.generation, &member);
   if (job == nullptr || member->prepared) return;
   if (member->spare) return SparePrepared(tx, *job, *member, message);
-  if (job->attempt().state != AttemptState::kPreparing) return;
+  const bool launched = job->attempt().state == AttemptState::kLaunching;  // a port was bound ahead
+  if (job->attempt().state != AttemptState::kPreparing && !launched) return;
   const bool hosts_master = job->attempt().nodes.front() == node;
   Failure failure;
   failure.kind = CauseKind::kPrepareFailed;
@@ -232,8 +248,13 @@ void Handle(Transaction& tx, const NodeName& node, const Prepared& message) {
     failure.message = "node " + node.value + " bound no port for the rendezvous";
     return Fail(tx, *job, std::move(failure));
   }
+  if (launched && hosts_master && message.master_port != job->attempt().master_port) {
+    failure.message = "node " + node.value + " no longer has the port that it had bound";
+    return Fail(tx, *job, std::move(failure));
+  }
   member->prepared = true;
   member->cuda = message.cuda;
+  if (launched) return;
   if (hosts_master) job->attempt().master_port = message.master_port;
   const std::vector<GangNode>& members = job->gang->nodes;
   const auto is_ready = [](const GangNode& m) { return m.prepared || m.spare; };

@@ -22,8 +22,8 @@ ReconcileAction CurrentGeneration(const ReconcileInput& input) {
       return input.quiesced ? ReconcileAction::kMissing : ReconcileAction::kAdoptPrepared;
     case AttemptState::kLaunching:
       if (input.launched) return ReconcileAction::kAdopt;
-      return input.prepared && !input.quiesced ? ReconcileAction::kLaunch
-                                               : ReconcileAction::kMissing;
+      if (input.quiesced) return ReconcileAction::kMissing;
+      return input.prepared ? ReconcileAction::kLaunch : ReconcileAction::kPrepareAndLaunch;
     case AttemptState::kRunning:
       return input.launched ? ReconcileAction::kAdopt : ReconcileAction::kMissing;
     case AttemptState::kAborting:
@@ -38,6 +38,10 @@ ReconcileAction OtherGeneration(const ReconcileInput& input) {
     case AttemptState::kReserving:
     case AttemptState::kPreparing: return ReconcileAction::kPrepare;
     case AttemptState::kLaunching:
+      // Both went out together, since the processes of the generation before wait there.
+      return input.hosted && input.kept && input.hosted_generation < input.generation
+                 ? ReconcileAction::kPrepareAndLaunch
+                 : ReconcileAction::kMissing;
     case AttemptState::kRunning: return ReconcileAction::kMissing;
     case AttemptState::kAborting:
       return input.hosted && (!input.quiesced || input.kept) ? ReconcileAction::kAbort

@@ -36,10 +36,11 @@ enum class ReconcileAction {
   kPrepare,        // say Prepare (again)
   kAdoptPrepared,  // as if Prepared had just arrived
   kLaunch,         // say Launch (again)
-  kAdopt,          // take over what it hosts: its ranks never noticed
-  kAbort,          // say Abort (again)
-  kQuiesced,       // as if Quiesced had just arrived
-  kMissing,        // the ranks that should be there are gone
+  kPrepareAndLaunch,
+  kAdopt,     // take over what it hosts: its ranks never noticed
+  kAbort,     // say Abort (again)
+  kQuiesced,  // as if Quiesced had just arrived
+  kMissing,   // the ranks that should be there are gone
 };
 
 ReconcileAction Reconcile(const ReconcileInput& input);

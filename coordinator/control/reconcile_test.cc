@@ -98,7 +98,7 @@ TEST(ReconcileTest, CurrentGenerationWhilePreparing) {
 
 TEST(ReconcileTest, CurrentGenerationWhileLaunching) {
   ReconcileInput input = Hosting(AttemptState::kLaunching, 5);
-  EXPECT_EQ(Reconcile(input), A::kMissing);
+  EXPECT_EQ(Reconcile(input), A::kPrepareAndLaunch) << "both went out together";
   input.prepared = true;
   EXPECT_EQ(Reconcile(input), A::kLaunch);
   input.quiesced = true;
@@ -140,6 +140,9 @@ TEST(ReconcileTest, OlderGenerationOrNoGuardianAtAll) {
   ReconcileInput input = Hosting(AttemptState::kAborting, 4);
   input.quiesced = true;
   EXPECT_EQ(Reconcile(input), A::kQuiesced);
+  input = Hosting(AttemptState::kLaunching, 4);
+  input.kept = true;
+  EXPECT_EQ(Reconcile(input), A::kPrepareAndLaunch) << "for the processes that wait there";
 }
 
 // Every combination has an action, and nothing is launched or adopted that is not of the live

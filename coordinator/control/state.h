@@ -62,6 +62,7 @@ struct Gang {
   std::uint64_t saved_at_stop = 0;   // when that was looked at last
   std::map<int, Step> failed_saves;  // by rank, the newest
   bool keep = false;                 // the abort leaves survivors their processes
+  int next_master_port = 0;          // bound on the master's node for the next gang; 0: none
   std::set<int> kill_ranks;          // not to be kept
   std::optional<TimePoint> began;    // unknown after a restart of the coordinator
   std::optional<TimePoint> all_formed;
@@ -126,6 +127,7 @@ struct JobEntry {
   std::optional<Gang> gang;                   // while the newest attempt is live
   std::optional<Fault> fault;
   bool kept = false;            // the newest attempt ended with an abort that keeps
+  int next_master_port = 0;     // and its master's node has bound this port; 0: none
   bool waited = false;          // it found no gang since its newest attempt ended
   std::set<NodeName> excluded;  // lost to this job, although they may come back
   NodeBackoff refusals;
@@ -200,7 +202,8 @@ struct EventText {
 struct AbortOptions {
   std::string reason;
   Duration grace = Duration::zero();
-  bool keep = false;  // survivors keep their processes
+  bool keep = false;   // survivors keep their processes
+  bool eager = false;  // the nodes hear of it before it is durable
 };
 
 // The orders of readings.cc that are out, and when the next ones are due.

@@ -206,10 +206,10 @@ bool Transaction::Note(JobEntry& job, std::string note) {
 
 // --- effects ---
 
-void Transaction::Send(const NodeName& node, CoordinatorMessage message) {
+void Transaction::Send(const NodeName& node, CoordinatorMessage message, bool eager) {
   const NodeEntry* entry = std::as_const(*this).FindNode(node);
   if (entry == nullptr || entry->session == 0) return;
-  out.sends.push_back({entry->session, node, std::move(message)});
+  out.sends.push_back({entry->session, node, std::move(message), eager});
 }
 
 void Transaction::Index(JobEntry& job) {

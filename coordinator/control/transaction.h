@@ -81,7 +81,7 @@ class Transaction {
   bool MayChangePlacement(const NodeEntry& node) const;
 
   // To the node's stream; dropped where there is none, and sent again after its next Hello.
-  void Send(const NodeName& node, CoordinatorMessage message);
+  void Send(const NodeName& node, CoordinatorMessage message, bool eager = false);
 
   // The effects, with each marked record once. Nothing follows it.
   Effects Finish();

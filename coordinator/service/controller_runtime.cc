@@ -164,6 +164,7 @@ void ControllerRuntime::Take(Effects effects) {
   for (const Observation& observation : std::exchange(effects.observations, {}))
     sink_.OnObservation(observation);
   if (effects.empty()) return;
+  SendEager(&effects.sends);
   std::vector<StoreOperation> operations = std::exchange(effects.store, {});
   std::vector<EventRecord> events = EventsOf(operations);
   LogEvents(events);
@@ -174,6 +175,14 @@ void ControllerRuntime::Take(Effects effects) {
                 [this, number = pending_.back().number](const Status& status) {
                   loop_.Post([this, number, status] { OnCommitted(number, status); });
                 });
+}
+
+// They overtake their own commit, but no message that waits for an earlier one.
+void ControllerRuntime::SendEager(std::vector<WorkerSend>* sends) {
+  if (held_messages_ > 0 || closed_ || failed_) return;
+  const auto end = std::ranges::find_if(*sends, [](const WorkerSend& send) { return !send.eager; });
+  std::for_each(sends->begin(), end, [this](const WorkerSend& send) { sink_.SendToWorker(send); });
+  sends->erase(sends->begin(), end);
 }
 
 // What needs no commit of its own goes with what it would have to wait for anyway: of a thousand

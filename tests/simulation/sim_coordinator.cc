@@ -1,5 +1,7 @@
 #include "tests/simulation/sim_coordinator.h"
 
+#include <algorithm>
+
 namespace muster::sim {
 
 SimCoordinator::SimCoordinator(EventQueue& queue, std::unique_ptr<SimStore> store,
@@ -63,6 +65,12 @@ void SimCoordinator::Handle(const Event& event) {
 
 void SimCoordinator::Take(Effects effects) {
   if (effects.empty()) return;
+  const bool none_waits = std::ranges::all_of(
+      pending_, [](const Pending& pending) { return pending.effects.sends.empty(); });
+  while (none_waits && !effects.sends.empty() && effects.sends.front().eager) {
+    sink_.send(effects.sends.front());
+    effects.sends.erase(effects.sends.begin());
+  }
   const std::uint64_t number = next_number_++;
   std::vector<StoreOperation> operations = std::move(effects.store);
   const bool durable = operations.empty();

@@ -96,10 +96,15 @@ Effects Agent::OnPrepare(const Prepare& prepare) {
            &effects);
     if (job.hosted.prepared || job.preparing) return effects;
   }
+  // A guardian that is still to say what is left there may have kept all of them.
+  const bool left_known = job.link == Link::kAbsent || job.hosted.quiesced;
+  const int first_ranks = left_known ? static_cast<int>(prepare.ranks.size()) -
+                                           static_cast<int>(job.hosted.parked_ranks.size())
+                                     : 0;
   const bool same_spec = job.spec && job.prepare.spec_yaml == prepare.spec_yaml;
   if (!same_spec) job.spec.reset();
   job.prepare = prepare;
-  job.preparing = Preparing{};
+  job.preparing = Preparing{.first_ranks = std::max(0, first_ranks)};
   job.staging.reset();
   job.launches.clear();
   job.stop.reset();
@@ -125,6 +130,7 @@ void Agent::AskGuardianToPrepare(Job& job, Effects* effects) {
         effects);
   if (!job.spec->train) return;
   job.standby = BuildStandby(context_, *job.spec, job.prepare, JobDir(job.prepare.job));
+  job.standby->first = job.preparing->first_ranks;
   Order(job, *job.standby, effects);
 }
 
@@ -160,6 +166,7 @@ void Agent::FinishPreparing(Job& job, Effects* effects) {
     FailPreparing(job, guardian.error, true, effects);
     return;
   }
+  const std::optional<Launch> launch = std::move(job.preparing->launch);
   job.preparing.reset();
   job.hosted.prepared = true;
   job.hosted.master_port = guardian.master_port;
@@ -168,11 +175,19 @@ void Agent::FinishPreparing(Job& job, Effects* effects) {
                 .master_port = guardian.master_port,
                 .cuda = job.cuda},
        effects);
+  // Otherwise the port ended with a guardian, and the coordinator aborts the generation.
+  const bool fits =
+      launch && (!job.prepare.hosts_master || launch->master_port == guardian.master_port);
+  if (fits) std::ranges::move(OnLaunch(*launch), std::back_inserter(*effects));
 }
 
 Effects Agent::OnLaunch(const Launch& launch) {
   Effects effects;
   Job* job = Find(launch.job);
+  if (job != nullptr && job->preparing && job->prepare.generation == launch.generation) {
+    job->preparing->launch = launch;
+    return effects;
+  }
   const bool fits = job != nullptr && job->hosted.generation == launch.generation &&
                     job->hosted.prepared && !job->hosted.launched && !job->hosted.quiesced &&
                     !job->staging && !job->releasing;
@@ -257,8 +272,15 @@ Effects Agent::OnAbort(const Abort& abort) {
       if (abort.park_seconds <= 0) job->standby.reset();
       job->hosted.quiesced = false;
       job->hosted.prepared = false;  // another Prepare of this generation is no repetition
-      job->abort = GuardianAbort{abort.generation, abort.grace_seconds, abort.reason,
-                                 abort.park_seconds, abort.kill_ranks};
+      job->abort = GuardianAbort{.generation = abort.generation,
+                                 .grace_seconds = abort.grace_seconds,
+                                 .reason = abort.reason,
+                                 .park_seconds = abort.park_seconds,
+                                 .kill_ranks = abort.kill_ranks};
+      if (!abort.next_master_bind_address.empty() && job->spec) {
+        job->abort->next_master = MasterSocketFor(*job->spec, true);
+        job->abort->next_bind_address = abort.next_master_bind_address;
+      }
       Order(*job, *job->abort, &effects);
       break;
     case Link::kAbsent:

@@ -135,7 +135,9 @@ class Agent {
   struct Preparing {
     bool preflight_done = false;
     bool guardian_asked = false;
+    int first_ranks = 0;  // ranks for which no process of an earlier generation waits
     std::optional<GuardianPrepared> guardian;
+    std::optional<Launch> launch;  // came with the Prepare; taken up once prepared
   };
 
   struct Job {

@@ -125,7 +125,8 @@ void Agent::Apply(Job& job, const GuardianQuiesced& quiesced, Effects* effects) 
   left.insert(left.end(), job.stuck.begin(), job.stuck.end());
   const bool empty = left.empty();
   const SendToCoordinator tell{Quiesced{job.prepare.job, quiesced.generation, std::move(left),
-                                        quiesced.parked_ranks, quiesced.standbys}};
+                                        quiesced.parked_ranks, quiesced.standbys,
+                                        quiesced.next_master_port}};
   if (older || beside) return effects->push_back(tell);
   job.terminated = !job.preparing;
   mirror.quiesced = empty;

@@ -73,5 +73,51 @@ TEST_F(AgentTest, FilesThatCannotBeWrittenEndEveryRank) {
   EXPECT_THAT(exits[0].log_tail, ElementsAre(HasSubstr("write: No space left")));
 }
 
+// In place, both come at once.
+TEST_F(AgentTest, ALaunchThatComesWithItsPrepareFollowsIt) {
+  Prepare1();
+  agent_.OnPrepare(MakePrepare(2));
+  EXPECT_THAT(agent_.OnLaunch(MakeLaunch(2)), IsEmpty());
+  agent_.OnPreflight(kJob, 2, {.spec = TrainJob()});
+  const Effects effects = agent_.OnGuardianEvent(
+      kJob, GuardianPrepared{.generation = 2, .master_port = MakeLaunch(2).master_port});
+  EXPECT_EQ(Sent<Prepared>(effects).size(), 1u);
+  ASSERT_EQ(Of<StageLaunch>(effects).size(), 1u);
+  EXPECT_EQ(Of<StageLaunch>(effects)[0].launch.generation, 2);
+}
+
+TEST_F(AgentTest, ALaunchWhosePortIsGoneIsNotCarriedOut) {
+  Prepare1();
+  agent_.OnPrepare(MakePrepare(2));
+  agent_.OnLaunch(MakeLaunch(2));
+  agent_.OnPreflight(kJob, 2, {.spec = TrainJob()});
+  const Effects effects = agent_.OnGuardianEvent(
+      kJob, GuardianPrepared{.generation = 2, .master_port = MakeLaunch(2).master_port + 1});
+  EXPECT_EQ(Sent<Prepared>(effects).size(), 1u);
+  EXPECT_THAT(Of<StageLaunch>(effects), IsEmpty());
+}
+
+TEST_F(AgentTest, AnAbortDropsALaunchThatWaitsForItsPrepare) {
+  Prepare1();
+  agent_.OnPrepare(MakePrepare(2));
+  agent_.OnLaunch(MakeLaunch(2));
+  agent_.OnAbort({.job = kJob, .generation = 2});
+  agent_.OnPreflight(kJob, 2, {.spec = TrainJob()});
+  EXPECT_THAT(
+      Of<StageLaunch>(agent_.OnGuardianEvent(
+          kJob, GuardianPrepared{.generation = 2, .master_port = MakeLaunch(2).master_port})),
+      IsEmpty());
+}
+
+TEST_F(AgentTest, RanksThatNoProcessWaitsForAreStartedWhileTheNodePrepares) {
+  agent_.OnPrepare(MakePrepare(1));
+  agent_.OnGuardianEvent(kJob, GuardianHello{.pid = 7, .job = kJob.value});
+  agent_.OnGuardianEvent(kJob, GuardianSynced{});
+  const auto standbys =
+      Commands<GuardianStandby>(agent_.OnPreflight(kJob, 1, {.spec = TrainJob()}));
+  ASSERT_EQ(standbys.size(), 1u);
+  EXPECT_EQ(standbys[0].first, static_cast<int>(MakePrepare(1).ranks.size()));
+}
+
 }  // namespace
 }  // namespace muster::worker

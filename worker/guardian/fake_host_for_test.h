@@ -91,6 +91,7 @@ class FakeHost {
   bool port_fails = false;
   bool left = false;
   int starts = 0;
+  int binds = 0;
   std::vector<std::int64_t> strays;  // what ended processes have left behind
 
  private:
@@ -123,6 +124,7 @@ class FakeHost {
     if (it != processes.end() && e.signal == SIGKILL) it->second.killed = true;
   }
   void Do(const BindMaster&) {
+    ++binds;
     Do(core.OnMasterBound(port_fails ? Result<int>(Unavailable("no port")) : Result<int>(4711)));
   }
   void Do(const Sweep& e) {

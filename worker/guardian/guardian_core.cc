@@ -117,13 +117,29 @@ void GuardianCore::PrepareNow(const GuardianPrepare& prepare) {
       if (!processes_.contains(member.process)) effects_.push_back(ForgetProcess{member.process});
   gang_ = Gang{.generation = prepare.generation, .master = prepare.master};
   if (prepare.spare) EndParkedProcesses();
-  if (prepare.master == MasterSocket::kNone)
+  const std::optional<NextMaster> bound = std::exchange(next_master_, std::nullopt);
+  const bool fits = bound && bound->port > 0 && bound->kind == prepare.master &&
+                    bound->bind_address == prepare.bind_address;
+  if (fits) gang_->master_port = bound->port;
+  if (bound && !fits) effects_.push_back(CloseMaster{});
+  if (fits || prepare.master == MasterSocket::kNone)
     SendPrepared();
   else
     effects_.push_back(BindMaster{prepare.master, prepare.bind_address});
 }
 
+void GuardianCore::CloseMasterSocket() {
+  next_master_.reset();
+  effects_.push_back(CloseMaster{});
+}
+
 Effects GuardianCore::OnMasterBound(const Result<int>& port) {
+  if (next_master_) {
+    // Without it the next generation is prepared in two steps.
+    next_master_->port = port.ok() ? *port : 0;
+    Send(Quiesced());
+    return Take();
+  }
   if (!gang_) return Take();
   if (port.ok()) {
     gang_->master_port = *port;
@@ -151,28 +167,29 @@ void GuardianCore::Handle(const GuardianLaunch& launch, TimePoint) {
     Assign(waiting, launch);
   } else {
     // The program of rank 0 is about to bind the port itself.
-    if (gang_->master == MasterSocket::kBindOnly) effects_.push_back(CloseMaster{});
+    if (gang_->master == MasterSocket::kBindOnly) CloseMasterSocket();
     gang_->members[launch.rank].process = Start(launch);
   }
-  const auto launched = [&](int rank) { return gang_->members.contains(rank); };
-  if (!gang_->node_ranks.empty() && std::ranges::all_of(gang_->node_ranks, launched))
-    EndParkedProcesses();
+  if (AllLaunched()) EndParkedProcesses();
 }
 
 ProcessId GuardianCore::FindWaiting(const GuardianLaunch& launch) const {
   ProcessId kept = 0;
   ProcessId standby = 0;
+  ProcessId loading = 0;  // still ahead of one that would be started now
   for (const auto& [id, process] : processes_) {
     if (!process.Waits() || (process.device && *process.device != DeviceOf(launch))) continue;
     if (process.state == Process::State::kKept) {
       if (process.rank == launch.rank) return id;
       // One whose own rank is launched here too is left to that.
       if (kept == 0 && !Contains(gang_->node_ranks, process.rank)) kept = id;
-    } else if (standby == 0 && process.ready) {
-      standby = id;
+    } else {
+      ProcessId& found = process.ready ? standby : loading;
+      if (found == 0) found = id;
     }
   }
-  return kept != 0 ? kept : standby;
+  if (kept != 0) return kept;
+  return standby != 0 ? standby : loading;
 }
 
 ProcessId GuardianCore::Start(const GuardianLaunch& launch) {
@@ -204,7 +221,7 @@ Effects GuardianCore::OnStarted(ProcessId id, std::int64_t pid) {
     BecomeMember(id, *launch);
     // The port lives and dies with the process that serves it, so peers of a dead one are refused
     // instead of waiting in a queue that nobody accepts from.
-    if (launch->listen) effects_.push_back(CloseMaster{});
+    if (launch->listen) CloseMasterSocket();
   }
   return Take();
 }
@@ -231,7 +248,7 @@ void GuardianCore::Assign(ProcessId id, const GuardianLaunch& launch) {
           SendToProcess{id, Dump({{"type", "segment"}, {"name", segment.name}}), segment.name});
   effects_.push_back(
       AssignProcess{id, AssignMessage(launch), launch.log_path, launch.listen, launch.cpus});
-  if (launch.listen) effects_.push_back(CloseMaster{});
+  if (launch.listen) CloseMasterSocket();
 }
 
 Effects GuardianCore::OnStartFailed(ProcessId id, const std::string& why, TimePoint now) {
@@ -247,7 +264,7 @@ Effects GuardianCore::OnStartFailed(ProcessId id, const std::string& why, TimePo
   }
   Member* member = MemberOf(id, process);
   const int rank = process.rank;
-  if (process.starting && process.starting->listen) effects_.push_back(CloseMaster{});
+  if (process.starting && process.starting->listen) CloseMasterSocket();
   if (process.pid == 0) {
     processes_.erase(it);
   } else {
@@ -276,6 +293,12 @@ void GuardianCore::Handle(const GuardianStandby& standby, TimePoint) {
   standby_ = standby;
 }
 
+bool GuardianCore::AllLaunched() const {
+  return gang_ && !gang_->node_ranks.empty() &&
+         std::ranges::all_of(gang_->node_ranks,
+                             [&](int rank) { return gang_->members.contains(rank); });
+}
+
 bool GuardianCore::AllStepped() const {
   if (!gang_ || gang_->node_ranks.empty()) return false;
   return std::ranges::all_of(gang_->node_ranks, [&](int rank) {
@@ -291,12 +314,16 @@ void GuardianCore::CountStandbyFailure(const std::string& why) {
 
 void GuardianCore::KeepStandbys() {
   if (!standby_ || end_ || leaving_ || !gang_ || gang_->terminated) return;
-  int missing = standby_->count;
+  // Those that wait are being given to ranks.
+  const bool launched = AllLaunched();
+  if (!gang_->members.empty() && !launched) return;
+  const int first = launched ? 0 : standby_->first;
+  int missing = std::max(standby_->count, first);
   for (auto& [id, process] : processes_)
     if (process.state == Process::State::kStandby && !process.being_killed && --missing < 0)
       Kill(id, process);
-  // They are not to slow down a start.
-  if (!standby_->at_once && !AllStepped()) return;
+  // Beyond those that the ranks get, they are not to slow down a start.
+  if (!standby_->at_once && !AllStepped()) missing -= std::max(0, standby_->count - first);
   if (gang_->standby_failures > kStandbyRetries) return;
   for (; missing > 0; --missing) {
     const ProcessId id = ++last_process_;

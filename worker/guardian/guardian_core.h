@@ -110,9 +110,18 @@ class GuardianCore {
 
   struct End {
     TimePoint kill_at;
-    bool keep = false;                    // who waits for an assignment stays
-    bool answer = false;                  // with Quiesced
+    bool keep = false;                               // who waits for an assignment stays
+    bool answer = false;                             // with Quiesced
+    MasterSocket next_master = MasterSocket::kNone;  // to be bound then; only with `keep`
+    std::string next_bind_address;
     std::optional<TimePoint> give_up_at;  // set with the first SIGKILL
+  };
+
+  // A master's socket that was bound before the generation it is for is known.
+  struct NextMaster {
+    MasterSocket kind = MasterSocket::kNone;
+    std::string bind_address;
+    int port = 0;
   };
 
   struct Segment {
@@ -139,6 +148,7 @@ class GuardianCore {
   bool Lives(Generation generation) const;
 
   void PrepareNow(const GuardianPrepare& prepare);
+  void CloseMasterSocket();
   void SendPrepared();
 
   ProcessId FindWaiting(const GuardianLaunch& launch) const;
@@ -149,6 +159,7 @@ class GuardianCore {
   void EndParkedProcesses();
   void KeepStandbys();
   bool AllStepped() const;
+  bool AllLaunched() const;
   void CountStandbyFailure(const std::string& why);
 
   // Goes on ending if that is under way already; a second wish can only shorten and widen it.
@@ -189,6 +200,7 @@ class GuardianCore {
   std::map<ProcessId, Process> processes_;  // that have not ended
   std::optional<Gang> gang_;                // of the newest generation that was prepared
   std::optional<End> end_;
+  std::optional<NextMaster> next_master_;
   std::vector<std::int64_t> unkillable_;
   TimePoint check_unkillable_at_;
   std::optional<GuardianPrepare> pending_prepare_;  // waits for the older generation's end

@@ -193,6 +193,7 @@ bool GuardianCore::Quiet(bool keep) const {
 
 GuardianQuiesced GuardianCore::Quiesced() const {
   GuardianQuiesced quiesced{.generation = newest_, .unkillable_pids = unkillable_};
+  if (next_master_) quiesced.next_master_port = next_master_->port;
   for (const auto& [id, process] : processes_) {
     if (process.being_killed) continue;
     if (process.state == Process::State::kKept) quiesced.parked_ranks.push_back(process.rank);
@@ -218,7 +219,9 @@ void GuardianCore::Handle(const GuardianAbort& abort, TimePoint now) {
   BeginEnd(
       {.kill_at = now + FromSeconds(std::max(keep ? abort.park_seconds : abort.grace_seconds, 0.0)),
        .keep = keep,
-       .answer = true});
+       .answer = true,
+       .next_master = keep ? abort.next_master : MasterSocket::kNone,
+       .next_bind_address = abort.next_bind_address});
   if (parks)
     Park(abort.reason);
   else if (!keep)
@@ -260,7 +263,7 @@ void GuardianCore::Handle(const GuardianRelease&, TimePoint now) {
 }
 
 void GuardianCore::BeginEnd(const End& wanted) {
-  effects_.push_back(CloseMaster{});
+  CloseMasterSocket();
   if (gang_) gang_->terminated = false;
   if (!end_) {
     end_ = wanted;
@@ -269,6 +272,8 @@ void GuardianCore::BeginEnd(const End& wanted) {
   end_->kill_at = std::min(end_->kill_at, wanted.kill_at);
   end_->keep &= wanted.keep;
   end_->answer |= wanted.answer;
+  end_->next_master = wanted.next_master;
+  end_->next_bind_address = wanted.next_bind_address;
 }
 
 Effects GuardianCore::OnTick(TimePoint now) {
@@ -362,6 +367,13 @@ void GuardianCore::FinishEnd(const std::vector<std::int64_t>& unkillable) {
        (unkillable_.empty() ? "nothing of it runs any more"
                             : std::to_string(unkillable_.size()) + " processes resist") +
        ", " + std::to_string(quiesced.parked_ranks.size()) + " are parked");
+  const bool bind_next =
+      end.keep && end.next_master != MasterSocket::kNone && !leaving_ && !pending_prepare_;
+  if (bind_next) {
+    next_master_ = NextMaster{end.next_master, end.next_bind_address, 0};
+    effects_.push_back(BindMaster{end.next_master, end.next_bind_address});  // then Quiesced
+    return;
+  }
   // That slots are back is told also where only a preparation has asked.
   if (end.answer || changed) Send(quiesced);
   if (leaving_)

@@ -99,14 +99,57 @@ TEST_F(GuardianCoreTest, ASpareNodeHoldsNoParkedProcesses) {
   EXPECT_EQ(host_.processes.begin()->second.generation, 0);
 }
 
-TEST_F(GuardianCoreTest, OnlyAStandbyThatIsReadyTakesARank) {
+TEST_F(GuardianCoreTest, AStandbyThatIsReadyTakesARankBeforeOneThatStillLoads) {
   Prepare(1);
   host_.Command(GuardianStandby{.count = 2, .at_once = true, .launch = Rank(0, 0)});
   host_.Say(2, R"({"type":"standby_ready"})");
   host_.Command(Rank(1, 0));
   EXPECT_EQ(host_.Of(1, 0), 2);
   host_.Command(Rank(1, 1));
-  EXPECT_GT(host_.Of(1, 1), 2);
+  EXPECT_EQ(host_.Of(1, 1), 1) << "it is ahead of a process that would be started now";
+}
+
+TEST_F(GuardianCoreTest, ProcessesForTheFirstRanksAreStartedBeforeTheLaunch) {
+  Prepare(1);
+  host_.Command(GuardianStandby{.count = 1, .first = 2, .launch = Rank(0, 0)});
+  EXPECT_EQ(host_.processes.size(), 2u);
+  host_.Command(Rank(1, 0));
+  EXPECT_EQ(host_.processes.size(), 2u) << "what waits is for the other rank";
+  host_.Command(Rank(1, 1));
+  EXPECT_EQ(host_.processes.size(), 2u);
+  EXPECT_EQ(host_.Of(1, 0) + host_.Of(1, 1), 3);
+  for (const int rank : {0, 1}) host_.Say(host_.Of(1, rank), R"({"type":"first_step","step":1})");
+  EXPECT_EQ(host_.processes.size(), 3u) << "the standby";
+}
+
+TEST_F(GuardianCoreTest, TheNextMastersPortIsBoundWhenProcessesAreKept) {
+  Run(1);
+  GuardianAbort abort = ParkAll(1);
+  abort.next_master = MasterSocket::kListen;
+  abort.next_bind_address = "10.0.0.1";
+  host_.Command(abort);
+  for (const ProcessId id : {1, 2}) host_.Park(id);
+  host_.Settle();
+  ASSERT_EQ(host_.Told<GuardianQuiesced>().size(), 1u);
+  EXPECT_EQ(LastQuiesced().next_master_port, 4711);
+  EXPECT_EQ(host_.binds, 1);
+  host_.Command(GuardianPrepare{
+      .generation = 2, .master = MasterSocket::kListen, .bind_address = "10.0.0.1"});
+  EXPECT_EQ(host_.Told<GuardianPrepared>().back().master_port, 4711);
+  EXPECT_EQ(host_.binds, 1) << "that port";
+}
+
+TEST_F(GuardianCoreTest, AnotherAddressIsBoundAnew) {
+  Run(1);
+  GuardianAbort abort = ParkAll(1);
+  abort.next_master = MasterSocket::kListen;
+  abort.next_bind_address = "10.0.0.1";
+  host_.Command(abort);
+  for (const ProcessId id : {1, 2}) host_.Park(id);
+  host_.Settle();
+  host_.Command(GuardianPrepare{
+      .generation = 2, .master = MasterSocket::kListen, .bind_address = "10.0.0.2"});
+  EXPECT_EQ(host_.binds, 2);
 }
 
 TEST_F(GuardianCoreTest, StandbysWaitForEveryFirstStepAndAreReplacedAfterTheNext) {

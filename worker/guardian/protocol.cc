@@ -37,15 +37,21 @@ Json ToJson(const GuardianLaunch& m) {
 }
 
 Json ToJson(const GuardianAbort& m) {
-  return {
-      {"type", "abort"},    {"generation", m.generation},     {"grace_seconds", m.grace_seconds},
-      {"reason", m.reason}, {"park_seconds", m.park_seconds}, {"kill_ranks", m.kill_ranks}};
+  return {{"type", "abort"},
+          {"generation", m.generation},
+          {"grace_seconds", m.grace_seconds},
+          {"reason", m.reason},
+          {"park_seconds", m.park_seconds},
+          {"kill_ranks", m.kill_ranks},
+          {"next_master", static_cast<int>(m.next_master)},
+          {"next_bind_address", m.next_bind_address}};
 }
 
 Json ToJson(const GuardianStandby& m) {
   return {{"type", "standby"},
           {"count", m.count},
           {"at_once", m.at_once},
+          {"first", m.first},
           {"launch", ToJson(m.launch)}};
 }
 
@@ -109,7 +115,8 @@ Json ToJson(const GuardianQuiesced& m) {
           {"generation", m.generation},
           {"unkillable_pids", m.unkillable_pids},
           {"parked_ranks", m.parked_ranks},
-          {"standbys", m.standbys}};
+          {"standbys", m.standbys},
+          {"next_master_port", m.next_master_port}};
 }
 
 Json ToJson(const GuardianSegment& m) {
@@ -154,15 +161,22 @@ GuardianCommand CommandFromJson(const Json& j) {
   if (type == "hold") return GuardianHold{Get<std::string>(j, "name")};
   if (type == "launch") return LaunchFromJson(j);
   if (type == "standby")
-    return GuardianStandby{Get<int>(j, "count"), Get<bool>(j, "at_once"),
-                           LaunchFromJson(j.at("launch"))};
+    return GuardianStandby{.count = Get<int>(j, "count"),
+                           .at_once = Get<bool>(j, "at_once"),
+                           .first = j.value("first", 0),
+                           .launch = LaunchFromJson(j.at("launch"))};
   const auto generation = Get<Generation>(j, "generation");
   if (type == "prepare")
     return GuardianPrepare{generation, static_cast<MasterSocket>(Get<int>(j, "master")),
                            Get<std::string>(j, "bind_address"), Get<bool>(j, "spare")};
   if (type == "abort")
-    return GuardianAbort{generation, Get<double>(j, "grace_seconds"), Get<std::string>(j, "reason"),
-                         j.value("park_seconds", 0.0), j.value("kill_ranks", std::vector<int>())};
+    return GuardianAbort{.generation = generation,
+                         .grace_seconds = Get<double>(j, "grace_seconds"),
+                         .reason = Get<std::string>(j, "reason"),
+                         .park_seconds = j.value("park_seconds", 0.0),
+                         .kill_ranks = j.value("kill_ranks", std::vector<int>()),
+                         .next_master = static_cast<MasterSocket>(j.value("next_master", 0)),
+                         .next_bind_address = j.value("next_bind_address", "")};
   if (type == "stop") return GuardianStop{generation, Get<std::string>(j, "reason")};
   if (type == "fault")
     return GuardianFault{generation, Get<int>(j, "rank"), Get<std::string>(j, "kind"),
@@ -201,7 +215,8 @@ GuardianEvent EventFromJson(const Json& j) {
     return GuardianReport{generation, Get<int>(j, "rank"), Get<std::string>(j, "json")};
   if (type == "quiesced")
     return GuardianQuiesced{generation, Get<std::vector<std::int64_t>>(j, "unkillable_pids"),
-                            j.value("parked_ranks", std::vector<int>()), j.value("standbys", 0)};
+                            j.value("parked_ranks", std::vector<int>()), j.value("standbys", 0),
+                            j.value("next_master_port", 0)};
   if (type == "refused")
     return GuardianRefused{generation, Get<Generation>(j, "newest"),
                            Get<std::string>(j, "message")};

@@ -81,6 +81,9 @@ struct GuardianAbort {
   std::string reason;
   double park_seconds = 0;      // 0: keep nobody
   std::vector<int> kill_ranks;  // not to be kept
+  // Bound once the generation has ended and processes are kept: for the next one's rank 0.
+  MasterSocket next_master = MasterSocket::kNone;
+  std::string next_bind_address;
 
   friend bool operator==(const GuardianAbort&, const GuardianAbort&) = default;
 };
@@ -91,6 +94,7 @@ struct GuardianAbort {
 struct GuardianStandby {
   int count = 0;
   bool at_once = false;  // a spare node: nothing that runs here could be slowed down
+  int first = 0;         // to be there, before the first rank is launched, for the ranks themselves
   GuardianLaunch launch;
 
   friend bool operator==(const GuardianStandby&, const GuardianStandby&) = default;
@@ -192,6 +196,7 @@ struct GuardianQuiesced {
   std::vector<std::int64_t> unkillable_pids;
   std::vector<int> parked_ranks;  // parked
   int standbys = 0;               // processes that are left without a rank
+  int next_master_port = 0;       // bound for the next generation; 0: none
 
   bool keeps_any() const { return !parked_ranks.empty() || standbys > 0; }
 
