@@ -16,16 +16,16 @@
 namespace muster::control {
 namespace {
 
-// Far above what a gang can produce; a worker gone mad must not fill the memory.
+// Far above what a gang can produce; a defective worker must not fill the memory.
 constexpr std::size_t kMaxFailures = 10000;
 
-// By the job's own doing, as far as anybody can tell.
+// The job itself caused it, as far as is known.
 bool IsCharged(CauseKind kind) {
   return kind != CauseKind::kNodeStopped && kind != CauseKind::kDrained &&
          kind != CauseKind::kRegrouped;
 }
 
-// Whether the attempt that has ended got further than those before it; what it reached is recorded.
+// Whether the attempt that ended progressed further than those before it. Records what it reached.
 bool TakeProgress(JobEntry& job) {
   const Step last = job.attempt().last_step;
   const bool progressed =
@@ -34,14 +34,14 @@ bool TakeProgress(JobEntry& job) {
   return progressed;
 }
 
-// A node did not get as far as having its ranks.
+// A node failed before it had its ranks.
 bool NeverUp(CauseKind kind) {
   return kind == CauseKind::kPrepareFailed || kind == CauseKind::kPrepareTimeout ||
          kind == CauseKind::kLaunchTimeout || kind == CauseKind::kFormTimeout;
 }
 
-// An exit says more than the report before it, and happened when that was heard.
-// Returns it as it is kept, or nullptr where there is no room.
+// An exit has more information than the report before it, and happened when that report arrived.
+// Returns the failure as it is kept, or nullptr if there is no room.
 const Failure* AddFailure(JobEntry& job, Failure failure) {
   std::vector<Failure>& failures = job.gang->failures;
   const auto known = std::find_if(failures.begin(), failures.end(), [&](const Failure& other) {
@@ -74,7 +74,7 @@ void RecordCause(Transaction& tx, JobEntry& job) {
 }
 
 void AbortFailed(Transaction& tx, JobEntry& job, bool eager = false) {
-  // A job that ends anyway is not recovered, whatever happens to it on its way out.
+  // A job that ends anyway is not recovered, whatever happens to it in the meantime.
   if (job.record.stop != StopKind::kNone) return AbortStopped(tx, job);
   RecordCause(tx, job);
   AttemptRecord& attempt = job.attempt();
@@ -103,7 +103,7 @@ void RecoverOrFail(Transaction& tx, JobEntry& job) {
   input.progressed = progressed;
   const bool refused = NeverUp(attempt.cause_kind) && job.refusals.Counts(attempt.failed_node);
   input.charged = IsCharged(attempt.cause_kind) && !refused;
-  // Others have found all that this node lacks.
+  // Other nodes have found everything that this node lacks.
   if (attempt.cause_kind == CauseKind::kBadInput && !attempt.failed_node.empty() &&
       trained_before && !job.gang->first_step) {
     Refuse(tx, job, attempt.failed_node, attempt.cause);
@@ -194,8 +194,8 @@ void MemberQuiesced(Transaction& tx, JobEntry& job, GangNode& member, const Quie
   if (member.name == job.attempt().nodes.front()) {
     job.gang->next_master_port = message.next_master_port;
   }
-  // What waits keeps the node's slots for the job's next gang. What is unkillable is leaked
-  // already.
+  // Parked processes keep the node's slots for the job's next gang. Slots of unkillable processes
+  // are already leaked.
   const int left =
       job.spec.resources.ranks_per_node - static_cast<int>(message.unkillable_pids.size());
   tx.state.slots.Quiesce(member.name, job.record.id,
@@ -220,7 +220,7 @@ bool MayKeep(const JobEntry& job) {
   input.in_place = job.spec.restart.in_place;
   input.retryable = attempt.retryable;
   input.stopping = job.record.stop != StopKind::kNone;
-  // The second halves hold after a restart of the coordinator too.
+  // The second halves also hold after a restart of the coordinator.
   input.formed = gang.all_formed || attempt.resumed_step >= 0;
   input.stepped =
       gang.first_step || (attempt.resumed_step >= 0 && attempt.last_step > attempt.resumed_step);
@@ -234,14 +234,14 @@ void Fail(Transaction& tx, JobEntry& job, Failure failure) {
   const bool exited = failure.exit.has_value();
   const Failure* added = AddFailure(job, std::move(failure));
   if (attempt.state == AttemptState::kAborting) {
-    // An abort brings thousands of failures with it; few of them say more about the cause.
-    // What ended the attempt on purpose is not outweighed by what its ranks say on their way out.
+    // An abort brings thousands of failures with it; few of them add information about the cause.
+    // What ended the attempt on purpose outranks what its ranks report as they end.
     const bool news = added != nullptr && added == PrimaryFailure(job.gang->failures);
     if (news && IsFailure(attempt.cause_kind)) RecordCause(tx, job);
     return;
   }
-  // Also for a symptom: whatever its cause is, the gang is broken. The cause is taken from all that
-  // has been heard when the gang is gone.
+  // Applies to a symptom too: whatever its cause is, the gang is broken. The cause is chosen from
+  // all failures that were reported by the time the gang is gone.
   AbortFailed(tx, job, exited);
 }
 
@@ -250,7 +250,8 @@ void OnTrainerError(Transaction& tx, JobEntry& job, int rank, const TrainerError
   if (!gang.errors.emplace(rank, error).second) return;
   if (job.attempt().state == AttemptState::kAborting) return;
   if (IsSymptom(error)) return OnSymptom(tx, job, rank, error);
-  // Its exit follows and says more; a trainer that hangs instead is not waited for.
+  // Its exit follows and has more information; the coordinator does not wait for a trainer that
+  // hangs instead.
   const TimePoint timeout = tx.now.mono + tx.options.error_timeout;
   gang.fault_deadline = std::min(gang.fault_deadline.value_or(timeout), timeout);
   if (!gang.failures.empty()) FaultTimeoutOver(tx, job);
@@ -264,7 +265,7 @@ void OnSymptom(Transaction& tx, JobEntry& job, int rank, const TrainerError& err
   AddFailure(job, std::move(failure));
   const TimePoint timeout = tx.now.mono + tx.options.symptom_timeout;
   gang.fault_deadline = std::min(gang.fault_deadline.value_or(timeout), timeout);
-  // Nothing is left to wait for where the cause is known, or a silent node cannot report it.
+  // There is nothing left to wait for if the cause is known, or if a silent node cannot report it.
   const bool known = std::any_of(gang.errors.begin(), gang.errors.end(),
                                  [](const auto& entry) { return !IsSymptom(entry.second); });
   std::vector<NodeName> silent;
@@ -275,7 +276,7 @@ void OnSymptom(Transaction& tx, JobEntry& job, int rank, const TrainerError& err
   for (const NodeName& name : silent) tx.to_judge.insert(name);
 }
 
-// The gang is ended for what has been heard: errors whose exits did not follow, and symptoms.
+// Ends the gang because of what was reported: errors whose exits did not follow, and symptoms.
 void FaultTimeoutOver(Transaction& tx, JobEntry& job) {
   Gang& gang = *job.gang;
   gang.fault_deadline.reset();
@@ -320,12 +321,12 @@ void AbortStopped(Transaction& tx, JobEntry& job) {
   AttemptRecord& attempt = job.attempt();
   attempt.cause_kind = CauseOf(job.record.stop);
   attempt.cause = job.record.reason;
-  // Who had until now to save his state gets no more time; the machine may be gone any moment.
+  // A gang that was saving its state gets no more time; the machine may disappear at any moment.
   const bool suspends = job.record.stop == StopKind::kSuspend;
   BeginAbort(tx, job, {job.record.reason, suspends ? Duration::zero() : tx.options.cancel_grace});
 }
 
-// Ends an attempt that is well, for another that goes on where it was.
+// Ends a healthy attempt so that another one continues from its state.
 void EndOnPurpose(Transaction& tx, JobEntry& job, CauseKind kind, const std::string& reason) {
   if (job.record.stop != StopKind::kNone) return AbortStopped(tx, job);
   AttemptRecord& attempt = job.attempt();
@@ -339,7 +340,7 @@ void EndOnPurpose(Transaction& tx, JobEntry& job, CauseKind kind, const std::str
 }
 
 void BeginAbort(Transaction& tx, JobEntry& job, AbortOptions options) {
-  CommitComplete(tx, job);  // the next attempt, or who looks at the job, is to find it
+  CommitComplete(tx, job);  // The next attempt, or a client that reads the job, must find it.
   AttemptRecord& attempt = job.attempt();
   tx.Move(attempt, AttemptEvent::kAbort);
   Gang& gang = *job.gang;
@@ -349,7 +350,7 @@ void BeginAbort(Transaction& tx, JobEntry& job, AbortOptions options) {
   gang.keep = options.keep;
   gang.fault_deadline.reset();
   gang.tier_deadline.reset();
-  // Until then the commit record of what was saved is waited for.
+  // Until then the attempt waits for the commit record of what was saved.
   if (job.record.stop != StopKind::kSuspend) gang.stop_deadline.reset();
   job.grow_at.reset();
   gang.phase_deadline = tx.now.mono + tx.options.abort_deadline + options.grace;
@@ -369,7 +370,7 @@ void Handle(Transaction& tx, const NodeName& node, const Quiesced& message) {
   tx.state.reschedule |= cleared;
   JobEntry* known = tx.FindJob(message.job);
   MarkLeaked(tx, entry, message.job, message.unkillable_pids);
-  // It may be of an older generation than the one that the node is being prepared for.
+  // It may belong to an older generation than the one that the node is being prepared for.
   if (known != nullptr && GivenUpForWantOfRoom(tx, *known, entry)) return;
   if (cleared &&
       (known == nullptr || !known->gang || known->attempt().generation != message.generation)) {
@@ -399,7 +400,7 @@ void Handle(Transaction& tx, const NodeName& node, const Quiesced& message) {
     }
     if (left != attempt.ranks.end()) return RanksMissing(tx, *job, node, true);
     member->quiesced = true;
-    // Its ranks have ended by themselves; a standby may be left.
+    // Its ranks ended on their own; a standby may be left.
     const bool standby = job->spec.train && job->spec.restart.standbys > 0;
     return tx.state.slots.Quiesce(node, job->record.id,
                                   standby ? job->spec.resources.ranks_per_node : 0);
@@ -417,9 +418,9 @@ void MaybeEndAttempt(Transaction& tx, JobEntry& job) {
     }
     if (!member.quiesced) return;
   }
-  // Who looks at a finished job is to find its last checkpoint with its commit record, and read
-  // again where that does not take long; and the node that writes the record may be taken away from
-  // a suspended one.
+  // A client that reads a finished job must find its last checkpoint with its commit record, and
+  // verified if that does not take long. For a suspended job, the node that writes the record may
+  // be taken away.
   const bool finished = job.attempt().cause_kind == CauseKind::kFinished;
   const bool has_time = job.record.stop == StopKind::kSuspend && job.gang->stop_deadline;
   const bool waits = (finished || has_time) && job.record.stop != StopKind::kCancel &&

@@ -14,23 +14,23 @@ namespace muster::control {
 // Whether the end of its gang may leave processes to the next one.
 bool MayKeep(const JobEntry& job);
 
-// The attempt is broken; it is aborted, unless it is already.
+// The attempt is broken: aborts it, unless it is already being aborted.
 void Fail(Transaction& tx, JobEntry& job, Failure failure);
 
 void OnTrainerError(Transaction& tx, JobEntry& job, int rank, const TrainerError& error);
 // Ranks lost peers, or parked.
 void OnSymptom(Transaction& tx, JobEntry& job, int rank, const TrainerError& error);
 
-// The gang is ended for what was reported: errors whose exits did not follow, and symptoms.
+// Ends the gang because of what was reported: errors whose exits did not follow, and symptoms.
 void FaultTimeoutOver(Transaction& tx, JobEntry& job);
 
 // The node lacks ranks that it had; `nothing_hosted`: it has none of the job.
 void RanksMissing(Transaction& tx, JobEntry& job, const NodeName& node, bool nothing_hosted);
 
-// For what `record.stop` says.
+// Ends the attempt for the reason that `record.stop` gives.
 void AbortStopped(Transaction& tx, JobEntry& job);
 
-// Ends an attempt that is well, for another that goes on where it was.
+// Ends a healthy attempt so that another one continues from its state.
 void EndOnPurpose(Transaction& tx, JobEntry& job, CauseKind kind, const std::string& reason);
 
 void BeginAbort(Transaction& tx, JobEntry& job, AbortOptions options);

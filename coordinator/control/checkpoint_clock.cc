@@ -9,7 +9,7 @@ void CheckpointClock::StepSeen(Step step, TimePoint at) {
 }
 
 std::optional<double> CheckpointClock::Committed(Step step, TimePoint at) {
-  // Checkpoints are committed in the order of their steps: older times are not asked for again.
+  // Checkpoints are committed in the order of their steps: older times are not needed again.
   while (seen_.size() > 1 && seen_[1].step < step) seen_.pop_front();
   if (seen_.empty() || seen_.front().step >= step) return std::nullopt;
   return ToSeconds(at - seen_.front().at);

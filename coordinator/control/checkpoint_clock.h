@@ -1,10 +1,10 @@
 // CheckpointClock: how long it takes from an order to a committed checkpoint, measured on every
-// checkpoint that a job writes, also on those that nobody has ordered.
+// checkpoint that a job writes, whether or not it was ordered.
 //
-// An order that comes while a step is computed is obeyed when that step is done. So the time of a
-// checkpoint begins when the step before its own was finished: an order given then, at the worst
-// moment, would have led to it. What the coordinator hears late, by a tenth of a second or so,
-// makes the time longer or shorter by that.
+// An order that arrives while a step is computed is carried out when that step is done. So the time
+// of a checkpoint begins when the step before it was finished: an order at that moment, the worst
+// one, would have led to it. A delay in the reports, about a tenth of a second, makes the time
+// longer or shorter by that much.
 //
 // Owned by a JobEntry; one thread. Bounded: it keeps the times of at most kMost steps.
 #pragma once
@@ -21,14 +21,15 @@ namespace muster {
 class CheckpointClock {
  public:
   static constexpr std::size_t kMost = 1200;
-  // Between two steps whose times are kept; of quicker ones the first.
+  // Minimum time between two steps whose times are kept; the first of several quicker steps is
+  // kept.
   static constexpr Duration kApart = std::chrono::milliseconds(500);
 
   // A new attempt: it may begin at an earlier step.
   void Begin() { seen_.clear(); }
-  // The step was finished. Steps rise.
+  // The step was finished. Steps only increase.
   void StepSeen(Step step, TimePoint at);
-  // In seconds. Nothing: no step before it was seen in this attempt.
+  // In seconds. Empty: no step before it was seen in this attempt.
   std::optional<double> Committed(Step step, TimePoint at);
 
  private:

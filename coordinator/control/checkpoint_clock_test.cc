@@ -25,7 +25,7 @@ TEST(CheckpointClockTest, ACheckpointBeforeWhichNoStepWasSeenIsNotMeasured) {
   EXPECT_FALSE(clock.Committed(10, kStart + seconds(1)));
 }
 
-TEST(CheckpointClockTest, OfQuickStepsTheFirstOfEachHalfSecondIsKept) {
+TEST(CheckpointClockTest, TheFirstQuickStepOfEachHalfSecondIsKept) {
   CheckpointClock clock;
   for (Step step = 1; step <= 20; ++step) clock.StepSeen(step, kStart + milliseconds(100 * step));
   // Those of steps 1, 6, 11 and 16 are known.

@@ -25,7 +25,7 @@ struct Training : RunningJob {
     StartAll(id);
     TrainFrom(id, step);
   }
-  // Steps of what is committed and stays.
+  // Steps of the committed checkpoints that stay.
   std::vector<Step> Committed() const {
     std::vector<Step> steps;
     for (const CheckpointRecord& each : stored().checkpoints)
@@ -41,7 +41,7 @@ struct Training : RunningJob {
     });
     return all;
   }
-  // What the newest order that is out names.
+  // The contents of the newest outstanding order.
   void RemovePruned() {
     for (const CheckpointCommitted& committed : Take<CheckpointCommitted>("n1"))
       if (!committed.prune.empty()) CommitRecord(id, committed.checkpoint.directory);
@@ -104,7 +104,7 @@ TEST(CheckpointTest, AReportUnderAnotherRanksNameIsRefused) {
   EXPECT_TRUE(h.stored().checkpoints.empty());
 }
 
-// The worker opens it and the commit record names it: a rank may name its own file alone.
+// The worker opens it and the commit record names it: a rank may name only its own file.
 TEST(CheckpointTest, AShardUnderAnotherNameThanItsRanksIsRefused) {
   for (const char* name : {"../../../etc/passwd", "rank-00000.shard", "rank-00001.shard.tmp",
                            "rank-1.shard", "/rank-00001.shard", ""}) {
@@ -333,7 +333,7 @@ TEST(CheckpointTest, ANewerCommitCallsOffTheReadingThatAnOlderOneWaitsFor) {
   EXPECT_THAT(h.Committed(), ElementsAre(10, 30)) << "two are kept, and 20 was never read";
 }
 
-// At every moment those that are kept, and two more.
+// At every moment: those that are kept, and two more.
 TEST(CheckpointTest, AtMostTwoMoreThanAreKeptLieOnDiskWhereReadingTakesLessThanTwoIntervals) {
   Training h;
   std::map<std::string, ScrubCheckpoint> reading;
@@ -356,7 +356,7 @@ TEST(CheckpointTest, AtMostTwoMoreThanAreKeptLieOnDiskWhereReadingTakesLessThanT
   EXPECT_GT(h.CountEvents(h.id, "checkpoint_committed"), 30);
 }
 
-// What was put off is committed before the gang ends, however it does.
+// A delayed checkpoint is committed before the gang ends, however it ends.
 TEST(CheckpointTest, AFaultLosesNoStepOfACheckpointThatWasPutOff) {
   Training h;
   for (Step step : {10, 20, 30}) h.Checkpoint(h.id, step);
@@ -373,7 +373,7 @@ TEST(CheckpointTest, WhatIsSavedForAStopIsNeverPutOff) {
   EXPECT_EQ(h.Job(h.id).record->committed_step, 30);
 }
 
-// A train job that evaluates, whose checkpoints all are read again.
+// A train job that evaluates, and all of whose checkpoints are verified.
 struct Evaluated : RunningJob {
   explicit Evaluated(const std::string& eval) : RunningJob(Yaml(eval)) {}
   static std::string Yaml(const std::string& eval) {
@@ -403,7 +403,7 @@ TEST(CheckpointTest, TheBestIsKeptUntilThereIsABetter) {
   h.Save(50, {});
   h.Save(60, 2.5);
   h.Save(70, 9);
-  // Of equal ones the newer is the best.
+  // The newer of equal ones is the best.
   EXPECT_THAT(h.Kept(), ElementsAre("step-00000060-g1", "step-00000070-g1"));
   h.Save(80, 8);
   h.Save(90, 7);
@@ -473,7 +473,7 @@ TEST(CheckpointTest, PrunedOnesAreNeverResumedFrom) {
   EXPECT_THAT(h.Resume(), ElementsAre("step-00000030-g1", "step-00000020-g1"));
 }
 
-TEST(CheckpointTest, CommitIsSaidAgainUntilItsManifestIsWritten) {
+TEST(CheckpointTest, CommitIsSentAgainUntilItsManifestIsWritten) {
   Training h;
   h.Checkpoint(h.id, 10);
   HostedGeneration hosted = h.Hosted("n1", h.id, AttemptState::kRunning);
@@ -571,7 +571,7 @@ TEST(CheckpointTest, ARefusedCheckpointIsNotedOnceAndNotOfferedAgain) {
   EXPECT_THAT(h.Resume(), ElementsAre("step-00000010-g1"));
 }
 
-// Without any it would begin anew; the trainer says that none is good.
+// Without any checkpoint it would start from the beginning; the trainer reports that none is good.
 TEST(CheckpointTest, RefusedOnesAreOfferedWhereThereIsNoOther) {
   Training h;
   for (Step step : {10, 20}) {
@@ -587,7 +587,7 @@ TEST(CheckpointTest, RefusedOnesAreOfferedWhereThereIsNoOther) {
   EXPECT_THAT(h.Resume(), ElementsAre("step-00000020-g1", "step-00000010-g1"));
 }
 
-// The first of two nodes that were asked to write a commit record is heard of last.
+// The answer of the first of two nodes that were asked to write a commit record arrives last.
 TEST(CheckpointTest, ALateAnswerOfANodeThatLostTheJobIsNotTakenForTheNextNodes) {
   ControlHarness h;
   for (const char* node : {"n1", "n2", "n3"}) h.Join(node);
@@ -613,14 +613,14 @@ TEST(CheckpointTest, ALateAnswerOfANodeThatLostTheJobIsNotTakenForTheNextNodes) 
   EXPECT_TRUE(h.stored().checkpoints.at(0).manifest_written);
 }
 
-TEST(CheckpointTest, ACommitRecordIsAnsweredOnceByWhoWasAsked) {
+TEST(CheckpointTest, ACommitRecordIsAnsweredOnceByTheNodeThatWasAsked) {
   Training h;
   for (Step step : {10, 20, 30}) {
     h.Checkpoint(h.id, step);
     if (step < 30) h.Manifest(h.id, h.Directory(h.id, step));
   }
   const std::string newest = h.Directory(h.id, 30);
-  // Of a node that was not asked, and of directories that nobody asked to remove.
+  // From a node that was not asked, and with directories that were not to be removed.
   h.Deliver("n2",
             ManifestWritten{
                 .job = h.id, .generation = 1, .directory = newest, .pruned = {"step-00000010-g1"}});
@@ -650,8 +650,8 @@ TEST(CheckpointTest, AFailedCheckpointIsNotedAndTheJobGoesOn) {
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
 }
 
-// The notes of an attempt are bounded: when they were full, failures were taken for replays.
-TEST(CheckpointTest, EveryFailedCheckpointOfALongAttemptIsTold) {
+// The notes of an attempt are bounded: when they were full, failures were mistaken for replays.
+TEST(CheckpointTest, EveryFailedCheckpointOfALongAttemptIsReported) {
   Training h;
   for (Step step = 10; step <= 1000; step += 10) {
     h.Report(h.id, 1, CheckpointFailed{step, "no space left on device"});
@@ -679,7 +679,7 @@ TEST(CheckpointTest, ACommitRecordThatWasLostWithItsNodeIsAskedOfTheNextOne) {
   EXPECT_EQ(asked[0].checkpoint.step, 10);
 }
 
-TEST(CheckpointTest, OnlyTheFirstNodeIsToldTheShardsOfWhatThereIsToResumeFrom) {
+TEST(CheckpointTest, OnlyTheFirstNodeReceivesTheShardsOfTheCheckpointsToResumeFrom) {
   Training h;
   h.Checkpoint(h.id, 10);
   h.Exited(h.id, 1, {0, 9});

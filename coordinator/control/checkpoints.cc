@@ -14,23 +14,23 @@
 namespace muster::control {
 namespace {
 
-// Of one attempt at the same time; the trainer has one or two.
+// Limit for one attempt at a time; the trainer has one or two.
 constexpr std::size_t kMaxWriting = 16;
-// Committed ones that wait to be read again: one is being read, one comes next.
+// Committed checkpoints that wait to be verified: one is being read, one comes next.
 constexpr int kMaxUnread = 2;
 
 auto Age(const CheckpointRecord& checkpoint) {
   return std::tuple(checkpoint.step, checkpoint.generation);
 }
 
-// A directory is a plain name below <output_dir>/checkpoints, for it will be removed one day.
+// A directory must be a plain name below <output_dir>/checkpoints, because it is removed later.
 bool IsPlainName(const std::string& directory) {
   return !directory.empty() && directory.size() <= 255 &&
          directory.find('/') == std::string::npos && directory != "." && directory != "..";
 }
 
-// The newest step of this generation in the records, which are durable: committed, or to be
-// removed. -1: none.
+// The newest step of this generation in the records, which are durable: committed, or due for
+// removal. -1: none.
 Step NewestOnRecord(const JobEntry& job) {
   const Generation generation = job.attempts.back().generation;
   Step newest = -1;
@@ -40,7 +40,7 @@ Step NewestOnRecord(const JobEntry& job) {
   return newest;
 }
 
-// The same with what has all its shards and is not committed yet.
+// The same for checkpoints that have all shards and are not committed yet.
 Step NewestDecided(const JobEntry& job) {
   Step newest = NewestOnRecord(job);
   for (const auto& [directory, checkpoint] : job.gang->writing) {
@@ -53,8 +53,8 @@ bool Contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// The directory of the lowest evaluation loss among the committed ones that `counts` is true of, of
-// equal ones the newest; empty: none was evaluated.
+// The directory with the lowest evaluation loss among the committed ones for which `counts` is
+// true; the newest of equal ones. Empty: none was evaluated.
 template <typename Counts>
 std::string BestOf(const std::vector<CheckpointRecord>& checkpoints, const Counts& counts) {
   const CheckpointRecord* best = nullptr;
@@ -65,15 +65,15 @@ std::string BestOf(const std::vector<CheckpointRecord>& checkpoints, const Count
   return best != nullptr ? best->directory : std::string();
 }
 
-// What train.eval.keep_best keeps: the best one, and as long as that was not read again the best
-// one that was.
+// What train.eval.keep_best keeps: the best checkpoint, and until that is verified the best
+// verified one.
 std::vector<std::string> BestToKeep(const JobEntry& job) {
   if (!job.spec.train || !job.spec.train->keeps_best()) return {};
   const auto whole = [](const CheckpointRecord& each) { return Usable(each) && Verified(each); };
   return {BestOf(job.checkpoints, Usable), BestOf(job.checkpoints, whole)};
 }
 
-// Committed ones beside the newest verified one and what is older: not read again yet.
+// Committed checkpoints that are not verified yet, without the newest verified one and older ones.
 int Unread(const JobEntry& job) {
   int unread = 0;
   for (auto each = job.checkpoints.rbegin(); each != job.checkpoints.rend(); ++each) {
@@ -84,18 +84,18 @@ int Unread(const JobEntry& job) {
   return unread;
 }
 
-// Whether one more would be too many to have on disk: reading takes longer than two intervals. One
-// that is saved for a stop is never put off, for no other comes after it.
+// Whether one more would be too many to have on disk: reading takes longer than two intervals. A
+// checkpoint that is saved for a stop is never delayed, because no other follows it.
 bool TooManyUnread(const JobEntry& job) {
   const bool at_work = job.attempts.back().state == AttemptState::kRunning && !job.gang->stopping;
   const bool reading = !job.verification.directory.empty() || ManifestPending(job);
   return at_work && reading && Unread(job) >= kMaxUnread;
 }
 
-// What lies on disk and is to go: what was never committed, and what a newer one makes needless.
+// Removes from disk what was never committed and what a newer checkpoint makes obsolete.
 std::vector<std::string> ToRemove(const JobEntry& job) {
   std::vector<std::string> directories;
-  bool newer = false;  // one is known to be whole
+  bool newer = false;  // one is verified
   for (auto each = job.checkpoints.rbegin(); each != job.checkpoints.rend(); ++each) {
     newer = newer || (Usable(*each) && Verified(*each));
     if (each->state == CheckpointState::kPruning && (newer || each->committed_unix_ms == 0))
@@ -104,10 +104,10 @@ std::vector<std::string> ToRemove(const JobEntry& job) {
   return directories;
 }
 
-// None was begun: the one before is still being written.
+// None was begun: the previous one is still being written.
 constexpr std::string_view kSlowDisk = "slow_disk";
 
-// Of a closed set, by how the trainer begins its reason (docs/trainer-protocol.md).
+// One of a closed set, derived from how the trainer begins its reason (docs/trainer-protocol.md).
 std::string_view KindOfTrouble(std::string_view reason) {
   static constexpr std::pair<std::string_view, std::string_view> kKinds[] = {
       {"disk full: ", "disk_full"},
@@ -154,7 +154,7 @@ void Commit(Transaction& tx, JobEntry& job, CheckpointRecord checkpoint) {
   SendCommitted(tx, job, *FindCheckpoint(job, directory));
 }
 
-// With the newest commit, which is said again for it.
+// Sends the newest commit again for it.
 void SendPruned(Transaction& tx, JobEntry& job) {
   if (ToRemove(job).empty()) return;
   const auto newest = std::find_if(job.checkpoints.rbegin(), job.checkpoints.rend(), Usable);
@@ -180,12 +180,14 @@ void OnShardWritten(Transaction& tx, JobEntry& job, int rank, const ShardWritten
     return;
   }
   if (FindCheckpoint(job, written.directory) != nullptr) return;  // decided: a replay
-  // So is an older one than the gang's newest: it may be off the disk by now, and known no more.
+  // Also ignores a checkpoint older than the gang's newest: it may be removed from disk and
+  // forgotten.
   if (written.step <= NewestDecided(job)) return;
   auto& writing = job.gang->writing;
   const bool full = !writing.contains(written.directory) && writing.size() >= kMaxWriting;
   if (full && !CommitComplete(tx, job)) {
-    // Shards of some rank never came, say for a full disk. The later ones may be whole.
+    // Shards of some rank never arrived, for example because a disk was full. Later checkpoints may
+    // be whole.
     Step oldest = writing.begin()->second.step;
     for (const auto& [name, other] : writing) oldest = std::min(oldest, other.step);
     DiscardUnfinished(tx, job, oldest + 1);
@@ -210,8 +212,8 @@ void OnShardWritten(Transaction& tx, JobEntry& job, int rank, const ShardWritten
   if (static_cast<int>(checkpoint.shards.size()) < WorldSize(job)) return;
   MoveCheckpoint(checkpoint, CheckpointEvent::kAllShards);
   if (const auto seconds = job.checkpoint_clock.Committed(checkpoint.step, tx.now.mono)) {
-    // A slower one counts at once, faster ones little by little: who plans by this is to be in
-    // time.
+    // A slower checkpoint counts at once, faster ones gradually: plans that use this figure must
+    // not come too late.
     double& known = job.record.checkpoint_seconds;
     known = std::max(*seconds, 0.7 * known + 0.3 * *seconds);
   }
@@ -226,7 +228,7 @@ void OnCheckpointFailed(Transaction& tx, JobEntry& job, int rank, const Checkpoi
   const std::string text = "checkpoint of step " + std::to_string(failed.step) +
                            (skipped ? " skipped" : " failed") + " on rank " + std::to_string(rank) +
                            ": " + failed.reason;
-  // The notes of an attempt are few: of many failures the oldest are forgotten there.
+  // An attempt keeps few notes; with many failures it drops the oldest ones.
   const auto [newest, is_first] = job.gang->failed_saves.emplace(rank, failed.step);
   if (!is_first &&
       failed.step <= std::exchange(newest->second, std::max(newest->second, failed.step))) {
@@ -247,7 +249,7 @@ void OnCheckpointFailed(Transaction& tx, JobEntry& job, int rank, const Checkpoi
 void RefuseCheckpoint(Transaction& tx, JobEntry& job, int rank,
                       const RejectedCheckpoint& rejected) {
   CheckpointRecord* checkpoint = FindCheckpoint(job, rejected.directory);
-  if (checkpoint != nullptr && !checkpoint->refused.empty()) return;  // every rank says it
+  if (checkpoint != nullptr && !checkpoint->refused.empty()) return;  // every rank reports it
   // It was offered while its removal was under way and not confirmed.
   if (checkpoint != nullptr && checkpoint->state == CheckpointState::kPruning) return;
   std::string reason = CutText(rejected.reason, kMaxReasonBytes);
@@ -277,14 +279,14 @@ bool CommitComplete(Transaction& tx, JobEntry& job) {
   return true;
 }
 
-// What has all its shards waits only while two others are still to be read again. It is no longer
-// put off, nor are the steps in it lost, when the gang stops or ends.
+// A checkpoint that has all shards waits only while two others are still to be verified. When the
+// gang stops or ends, it is delayed no longer, and its steps are not lost.
 bool CommitUnlessTooMany(Transaction& tx, JobEntry& job) {
   return job.gang && !TooManyUnread(job) && CommitComplete(tx, job);
 }
 
-// What of steps below `before` lies on disk and was not committed is to go: what will never have
-// all its shards, and what was put off so long that a newer one is complete.
+// Removes what lies on disk with a step below `before` and was not committed: checkpoints that will
+// never have all shards, and those that waited so long that a newer one is complete.
 void DiscardUnfinished(Transaction& tx, JobEntry& job, Step before) {
   auto& writing = job.gang->writing;
   for (auto& [directory, checkpoint] : writing) {
@@ -301,8 +303,8 @@ void DiscardUnfinished(Transaction& tx, JobEntry& job, Step before) {
   std::erase_if(writing, [before](const auto& entry) { return entry.second.step < before; });
 }
 
-// Marks what the newest verified one makes needless: of it and all older ones `keep` stay, those
-// that were read again and found whole before others, and the best one. Nothing newer is touched.
+// Marks what the newest verified checkpoint makes obsolete. It and older ones are kept up to
+// `keep`, verified ones before others, and so is the best one. Newer ones are not touched.
 void PruneOld(Transaction& tx, JobEntry& job) {
   const bool succeeded = job.record.state == JobState::kSucceeded;
   if ((job.over() && !succeeded) || !OwnsOutput(tx, job)) return;
@@ -311,14 +313,14 @@ void PruneOld(Transaction& tx, JobEntry& job) {
   const auto verified = static_cast<int>(
       std::count_if(job.checkpoints.begin(), job.checkpoints.end(),
                     [](const CheckpointRecord& each) { return Usable(each) && Verified(each); }));
-  int room = std::max(keep - verified, 0);  // for those that were not read again
+  int room = std::max(keep - verified, 0);  // for those that are not verified
   int kept = 0;
   for (auto checkpoint = job.checkpoints.rbegin(); checkpoint != job.checkpoints.rend();
        ++checkpoint) {
     if (checkpoint->state != CheckpointState::kCommitted) continue;
     const bool usable = checkpoint->refused.empty();
     const bool whole = usable && Verified(*checkpoint);
-    if (kept == 0 && !whole) continue;  // nothing newer is known to be whole
+    if (kept == 0 && !whole) continue;  // no newer one is verified
     if (whole && kept < keep) {
       ++kept;
       continue;
@@ -337,8 +339,9 @@ void PruneOld(Transaction& tx, JobEntry& job) {
 void ForgetPruned(Transaction& tx, JobEntry& job, const std::string& directory) {
   const CheckpointRecord* checkpoint = FindCheckpoint(job, directory);
   if (checkpoint == nullptr || checkpoint->state != CheckpointState::kPruning) return;
-  // A worker repeats to a coordinator that has started again what its ranks reported, also of what
-  // is off the disk by now. The newest decided record of a live gang is what refuses that.
+  // A worker repeats what its ranks reported to a coordinator that has restarted, including
+  // checkpoints that are off the disk by now. The newest decided record of a live gang is what
+  // refuses those.
   if (job.gang && checkpoint->generation == job.attempt().generation &&
       checkpoint->step == NewestOnRecord(job)) {
     return;
@@ -367,8 +370,8 @@ std::vector<CheckpointRecord> ResumePoints(const JobEntry& job) {
        ++checkpoint) {
     if (Usable(*checkpoint)) points.push_back(*checkpoint);
   }
-  // The trainer looks at them again, and says that none is good: with none at all it would begin
-  // anew.
+  // The trainer looks at them again, and reports if none is good: with none at all it would start
+  // from the beginning.
   if (points.empty()) {
     std::copy_if(job.checkpoints.rbegin(), job.checkpoints.rend(), std::back_inserter(points),
                  [](const CheckpointRecord& checkpoint) {

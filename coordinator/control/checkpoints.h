@@ -1,9 +1,9 @@
-// Checkpoints: shards gathered, committed under the generation, announced, pruned. Between the last
-// two each is verified (readings.h): nothing is pruned before a newer one was found whole.
+// Checkpoints: shards gathered, committed under the generation, announced, verified (readings.h),
+// pruned. Nothing is pruned before a newer one is verified.
 //
-// What is not committed does not exist. Every shard has passed Fence, which compares its generation
-// with the job's current one; as nothing else runs between that and the commit, this is the
-// compare-and-set that keeps a stale gang from publishing.
+// A checkpoint that is not committed does not exist. Every shard has passed Fence, which compares
+// its generation with the job's current one. Nothing else runs between that and the commit, so this
+// is the compare-and-set that keeps a stale gang from publishing.
 //
 // Free functions over the event under way (transaction.h); private to coordinator/control; one
 // thread.
@@ -17,7 +17,7 @@
 
 namespace muster::control {
 
-// The output directory is the job's own from now on.
+// From now on the output directory belongs to the job.
 void RegisterOutput(Transaction& tx, const JobRecord& job);
 
 // Whether no newer job writes to its output directory.
@@ -28,24 +28,24 @@ void OnCheckpointFailed(Transaction& tx, JobEntry& job, int rank, const Checkpoi
 // A rank found it unusable.
 void RefuseCheckpoint(Transaction& tx, JobEntry& job, int rank, const RejectedCheckpoint& rejected);
 
-// Commits what has all its shards; false: nothing has.
+// Commits checkpoints that have all shards; false: there is none.
 bool CommitComplete(Transaction& tx, JobEntry& job);
 
-// The same, unless too many committed ones wait to be read.
+// The same, unless too many committed ones wait to be verified.
 bool CommitUnlessTooMany(Transaction& tx, JobEntry& job);
 
-// Discards what has a step below `before` and is not committed.
+// Discards checkpoints that have a step below `before` and are not committed.
 void DiscardUnfinished(Transaction& tx, JobEntry& job,
                        Step before = std::numeric_limits<Step>::max());
 
 void PruneOld(Transaction& tx, JobEntry& job);
-// The directory is off the disk.
+// The directory was removed from disk.
 void ForgetPruned(Transaction& tx, JobEntry& job, const std::string& directory);
 
-// To a node that may have missed it.
+// Sends the commit again to a node that may have missed it.
 void ResendCommitted(Transaction& tx, JobEntry& job, const NodeName& node);
 
-// What the job's next gang is offered to resume from, the best first.
+// The checkpoints that the job's next gang is offered to resume from, best first.
 std::vector<CheckpointRecord> ResumePoints(const JobEntry& job);
 
 }  // namespace muster::control

@@ -468,7 +468,7 @@ void ControlHarness::CheckInvariants() {
 }
 
 void ControlHarness::CheckUsage() {
-  // A restart goes on by the clock of the day, which has milliseconds.
+  // A restart continues by the wall clock, which counts milliseconds.
   constexpr double kNear = 0.01;
   for (const JobView& job : controller_->Jobs()) {
     Booked& booked = booked_[job.record->id];

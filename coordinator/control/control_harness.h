@@ -1,8 +1,9 @@
 // ControlHarness: a Controller with a fake clock, a fake store and recorded messages, for tests.
 //
-// Tests play the workers: they say Hello, answer Prepare, exit ranks. The harness applies every
-// store operation to a StoredState, so that Restart() is what a killed coordinator comes back to,
-// and checks after every event what must always hold (slots, generations, final states, usage).
+// Tests play the workers: they send Hello, answer Prepare, exit ranks. The harness applies every
+// store operation to a StoredState, so that Restart() gives what a killed coordinator finds when it
+// starts again. After every event it checks the invariants (slots, generations, final states,
+// usage).
 #pragma once
 
 #include <map>
@@ -26,16 +27,16 @@ class ControlHarness {
   explicit ControlHarness(ControllerOptions options = {});
 
   // --- time ---
-  // Ticks whatever comes due on the way; every connected worker sends its heartbeats, but for
-  // those that are silent.
+  // Ticks at every deadline on the way. All connected workers send their heartbeats, except silent
+  // ones.
   void Advance(Duration d);
   std::set<std::string> silent;
-  void Oversleep(Duration d);      // nothing is handled meanwhile; then whatever is due
+  void Oversleep(Duration d);      // handles nothing meanwhile; then whatever is due
   void SetWallClock(Duration by);  // forwards or back
   Now now() const { return now_; }
 
   // --- clients ---
-  // The id of the accepted job; fails the test on a refusal.
+  // Returns the id of the accepted job; fails the test on a refusal.
   JobId Submit(const std::string& yaml, const std::string& key = "");
   Reply SubmitRaw(const std::string& yaml, const std::string& key = "");
   Reply Cancel(const JobId& id);
@@ -54,11 +55,11 @@ class ControlHarness {
     int protocol_version = kProtocolVersion;
     int min_protocol_version = 0;  // 0: protocol_version
     std::vector<HostedGeneration> hosted;
-    int metrics_port = 0;  // 0: nobody can look at it
+    int metrics_port = 0;  // 0: it cannot be probed
     bool allows_faults = false;
     std::string failure_domain;
     std::string pilot;
-    std::optional<int> gpus;  // nothing: it does not say
+    std::optional<int> gpus;  // empty: not reported
   };
   SessionId Join(const std::string& node) { return Join(node, NodeOptions()); }
   SessionId Join(const std::string& node, NodeOptions options);
@@ -83,22 +84,23 @@ class ControlHarness {
   void Checkpoint(const JobId& id, Step step, std::optional<double> eval_loss = {});
   // The first node of the newest attempt has written it, and removed what it was asked to.
   void CommitRecord(const JobId& id, const std::string& directory, bool ok = true);
-  // What the job's nodes are asked to read at once, by node; asked no more.
+  // The parts that the job's nodes are ordered to read at once, by node; removes the orders.
   std::map<std::string, ScrubCheckpoint> TakeParts(const JobId& id);
   void AnswerPart(const std::string& node, const ScrubCheckpoint& part, ScrubOutcome outcome,
                   const std::string& detail = "");
   void ReadParts(const JobId& id);  // all of them whole
-  // The commit record; if ok the checkpoint is read whole, and what it makes needless is removed.
+  // Writes the commit record. If ok, the checkpoint is read whole, and what it makes obsolete is
+  // removed.
   void Manifest(const JobId& id, const std::string& directory, bool ok = true);
   std::string Directory(const JobId& id, Step step) const;  // of the newest generation
 
-  // Everything from Prepare to the state named.
+  // Everything from Prepare to the named state.
   void PrepareAll(const JobId& id);            // Launch is sent
   void StartAll(const JobId& id);              // every rank has a process
   void TrainFrom(const JobId& id, Step step);  // formed, resumed, first step done
   void RunTo(const JobId& id, Step step);      // all of the above, then progress
   void FinishAll(const JobId& id);             // every rank exits 0, nodes quiesced
-  // What the node's guardian would say in a Hello about the newest attempt as the store has it.
+  // What the node's guardian would report in a Hello about the newest attempt in the store.
   HostedGeneration Hosted(const std::string& node, const JobId& id, AttemptState as) const;
 
   // --- the coordinator ---
@@ -157,7 +159,7 @@ class ControlHarness {
   std::map<std::string, SessionId> sessions_;
   std::map<JobId, Generation> generations_;
   std::map<JobId, JobState> final_;
-  // A job's time as the harness's own clock has it, and its figures as they were shown last.
+  // A job's time by the harness's own clock, and the figures that were shown last.
   struct Booked {
     TimePoint at;
     int ranks = 0;
@@ -170,8 +172,8 @@ class ControlHarness {
   int next_id_ = 1;
 };
 
-// A cluster on whose first two nodes a job runs; a train job has trained to step 12. What was sent
-// until then is forgotten.
+// A cluster with a job on its first two nodes; a train job has trained to step 12. Messages sent
+// until then are discarded.
 struct RunningJob : ControlHarness {
   explicit RunningJob(const std::string& yaml = TrainYaml(), ControllerOptions options = {},
                       const std::vector<std::string>& nodes = {"n1", "n2"});

@@ -23,7 +23,7 @@ namespace muster {
 namespace control {
 namespace {
 
-// That the node was heard is all that a Heartbeat says; log chunks are for the service.
+// A Heartbeat only shows that the node is alive; log chunks are for the service.
 void Handle(Transaction&, const NodeName&, const Heartbeat&) {}
 void Handle(Transaction&, const NodeName&, const LogChunk&) {}
 
@@ -45,7 +45,7 @@ void Dispatch(Transaction& tx, const Event& event) {
   std::visit([&tx](const auto& each) { On(tx, each); }, event);
 }
 
-// What handlers have left for those above them, until nothing is left.
+// Processes what handlers left for the layers above them, until nothing is left.
 void Settle(Transaction& tx) {
   while (tx.state.reschedule || !tx.to_judge.empty() || !tx.may_end.empty()) {
     for (const NodeName& name : std::exchange(tx.to_judge, {})) DetectLostNode(tx, tx.node(name));

@@ -1,16 +1,16 @@
-// Controller: the coordinator's mind. A pure state machine over (event, now) that returns what is
+// Controller: the coordinator's pure core. A state machine over (event, now) that returns what is
 // to be done; it owns the jobs, attempts, checkpoints, nodes and the newest events in memory.
 //
-// Owned by the server and called on its loop's thread only. It touches no clock, file, socket or
-// random number but the caller's tokens, so the same sequence of events gives the same effects. The
-// caller obeys the rule at the head of effects.h, drives one timer by NextDeadline(), and calls
-// Restore exactly once before anything else. docs/job-lifecycle.md tells what it does and when.
+// Owned by the server and called on its loop's thread only. It reads no clock, file, socket or
+// random number except the caller's tokens, so the same sequence of events gives the same effects.
+// The caller obeys the rule at the top of effects.h, drives one timer by NextDeadline(), and calls
+// Restore exactly once before anything else. docs/job-lifecycle.md describes what it does and when.
 //
-// Invariants: slots are never given out twice; generations of a job only rise; a message of
-// another generation than the current one changes nothing; a terminal job never changes again
-// (but for notes of its clean-up and of its checkpoints).
+// Invariants: a slot is never given out twice; generations of a job only rise; a message of a
+// generation other than the current one changes nothing; a terminal job never changes again (except
+// for notes of its clean-up and of its checkpoints).
 //
-// Errors of clients are replies; a broken invariant ends the process.
+// Client errors are replies; a broken invariant ends the process.
 #pragma once
 
 #include <deque>
@@ -38,18 +38,18 @@ class Controller {
   Controller& operator=(const Controller&) = delete;
 
   // Takes over what an earlier process left. Live jobs wait for their workers' Hello for one lease
-  // from `now`; nothing is assumed to have died.
+  // from `now`; until then nothing is assumed dead.
   Effects Restore(StoredState state, Now now);
 
   Effects Handle(const Event& event, Now now);
 
-  // When a Tick is due; nothing: only events can change anything.
+  // When a Tick is due; empty: only events can change anything.
   std::optional<TimePoint> NextDeadline() const;
 
   // --- queries ---
 
-  // By id, unique prefix of one, or name (the newest of that name). Fails with kNotFound or, for a
-  // prefix of several, kInvalidArgument.
+  // By id, unique prefix of an id, or name (the newest of that name). Fails with kNotFound or, for
+  // an ambiguous prefix, kInvalidArgument.
   Result<JobView> FindJob(std::string_view job) const;
   // In order of submission.
   std::vector<JobView> Jobs() const;
@@ -61,11 +61,11 @@ class Controller {
   Result<LogLocation> LocateLog(std::string_view job, int rank, Generation generation) const;
   // Jobs that wait for a gang.
   int PendingJobs() const;
-  // All jobs that ever were, and the slots that none of them has. `stored` as in JobView.
+  // All jobs that were ever submitted, and the slots that no job has. `stored` as in JobView.
   Goodput ClusterGoodput(TimePoint now, bool stored = false) const;
 
-  // What must hold between two events; kInternal names what is broken. For tests, it looks at
-  // every job and node.
+  // What must hold between two events; kInternal names what is broken. For tests: it reads every
+  // job and node.
   Status CheckInvariants() const;
 
  private:

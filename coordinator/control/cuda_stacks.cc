@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-// "n1, n2: 2.28.9; n3: 2.27.5" if there is more than one version, else nothing.
+// "n1, n2: 2.28.9; n3: 2.27.5" if there is more than one version, else empty.
 std::string Differences(const std::vector<NodeStack>& nodes, std::string CudaStack::*version) {
   std::map<std::string, std::string> names;
   for (const NodeStack& node : nodes) {
@@ -22,7 +22,7 @@ std::string Differences(const std::vector<NodeStack>& nodes, std::string CudaSta
   return text;
 }
 
-// Releases of CUDA with one major number run on each other's drivers.
+// CUDA releases with the same major number run on each other's drivers.
 int Major(const std::string& version) { return std::atoi(version.c_str()); }
 
 Status CheckNode(const NodeStack& node) {

@@ -1,8 +1,8 @@
 // Whether the nodes of a gang can compute together on their GPUs.
 //
-// NCCL's releases do not talk to each other, and two builds of the plug-in may not compute alike:
-// found here, both are one sentence before the launch instead of a hang or a wrong sum after it.
-// Drivers may differ, as long as each supports the plug-in's CUDA. Pure; any thread.
+// Different NCCL releases do not interoperate, and two builds of the plug-in may compute
+// differently. This check turns both into one message before the launch instead of a hang or a
+// wrong sum after it. Drivers may differ if each supports the plug-in's CUDA. Pure; any thread.
 #pragma once
 
 #include <vector>

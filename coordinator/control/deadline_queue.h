@@ -13,7 +13,7 @@ namespace muster {
 template <typename Id>
 class DeadlineQueue {
  public:
-  // Replaces the id's deadline; nothing: it has none.
+  // Replaces the id's deadline; empty: it has none.
   void Set(const Id& id, std::optional<TimePoint> at) {
     if (const auto known = of_.find(id); known != of_.end()) {
       if (known->second == at) return;
@@ -30,12 +30,12 @@ class DeadlineQueue {
     return known == of_.end() ? std::nullopt : std::optional(known->second);
   }
 
-  // The earliest; nothing: the queue is empty.
+  // The earliest; empty: the queue is empty.
   std::optional<TimePoint> Next() const {
     return order_.empty() ? std::nullopt : std::optional(order_.begin()->first);
   }
 
-  // Takes out the earliest that is due at `now`; of equal ones the lowest id.
+  // Removes and returns the earliest deadline that is due at `now`; the lowest id of equal ones.
   std::optional<Id> PopDue(TimePoint now) {
     if (order_.empty() || order_.begin()->first > now) return std::nullopt;
     Id id = order_.begin()->second;

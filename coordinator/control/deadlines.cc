@@ -20,14 +20,14 @@
 namespace muster::control {
 namespace {
 
-// When a node that is silent from now on is to be suspected: on a common beat, so that one Tick
-// finds the hundreds that a dead switch silences.
+// When a node that is silent from now on becomes suspect: rounded to a common interval, so that one
+// Tick finds the hundreds of nodes that a dead switch silences.
 TimePoint SuspectAt(const NodeEntry& node, Duration suspect_after) {
   using Beat = std::chrono::duration<std::int64_t, std::ratio<1, 20>>;
   return TimePoint(std::chrono::ceil<Beat>((node.heard_at + suspect_after).time_since_epoch()));
 }
 
-// The gang's nodes that hold up its phase. None while no rank has found another.
+// The gang's nodes that delay its phase. None while no rank has found another.
 std::vector<NodeName> LateNodes(const JobEntry& job) {
   const AttemptRecord& attempt = job.attempts.back();
   const Gang& gang = *job.gang;
@@ -80,7 +80,7 @@ void PhaseExpired(Transaction& tx, JobEntry& job) {
   const std::vector<NodeName> late = LateNodes(job);
   if (state == AttemptState::kAborting) {
     for (const NodeName& name : late) {
-      // The job is not to wait for one that has said nothing all that time.
+      // The job must not wait for a node that was silent all that time.
       if (tx.node(name).suspect) tx.Exclude(job, name);
       Orphan(tx, job, *FindMember(job, name));
     }
@@ -109,7 +109,7 @@ void PhaseExpired(Transaction& tx, JobEntry& job) {
     failure.message = "node " + failure.node.value + " was not prepared within " +
                       SecondsText(ToSeconds(tx.options.prepare_deadline));
   }
-  // What others have trained is no fault of the job.
+  // What other jobs have trained is not this job's fault.
   if (job.record.best_step > 0) {
     for (const NodeName& node : late) Refuse(tx, job, node, "it was not ready in time", false);
   }
@@ -174,7 +174,7 @@ void UpdateDeadlines(Transaction& tx) {
   for (const NodeName& name : tx.touched_nodes()) {
     const std::optional<TimePoint> at = DeadlineOf(state.nodes.at(name), tx.options.suspect_after);
     const std::optional<TimePoint> known = state.node_deadlines.Find(name);
-    // A later one is found out at the earlier: thousands of heartbeats a second move theirs away.
+    // A later deadline is found at the earlier one: thousands of heartbeats a second move theirs.
     if (!at || !known || *at < *known) state.node_deadlines.Set(name, at);
   }
 }

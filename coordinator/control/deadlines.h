@@ -1,4 +1,4 @@
-// Time that passes: when the next Tick is due, and what expires then.
+// Deadlines: when the next Tick is due, and what expires then.
 //
 // Free functions over the event under way (transaction.h); private to coordinator/control; one
 // thread.
@@ -10,7 +10,7 @@
 
 namespace muster::control {
 
-// When something of it expires, as it stands now; nothing: never.
+// When its next deadline expires, as it stands now; empty: never.
 std::optional<TimePoint> DeadlineOf(const JobEntry& job);
 std::optional<TimePoint> DeadlineOf(const NodeEntry& node, Duration suspect_after);
 

@@ -19,7 +19,7 @@
 namespace muster::control {
 namespace {
 
-// Of a node at one time; a worker gone mad must not fill the memory.
+// Notices that one node may have at a time; a defective worker must not fill the memory.
 constexpr std::size_t kMaxNotices = 32;
 constexpr std::string_view kAfterWord = ": ";
 
@@ -34,7 +34,7 @@ std::string_view Word(NodeNoticeKind kind) {
   return "other";
 }
 
-// What does not stand any more is over; a drain or a quarantine that it led to is not.
+// Notices that no longer stand are over; a drain or quarantine that they caused stays.
 void ClearNotices(Transaction& tx, NodeEntry& node, const NodeNotice& clear) {
   std::set<std::string> standing;
   for (const std::string& detail : clear.standing)
@@ -81,10 +81,10 @@ void Drain(Transaction& tx, NodeEntry& node, DrainCause cause, const std::string
   DrainJobs(tx, node);
 }
 
-// A node that is being drained at leisure says that it must be gone sooner.
+// A node that is being drained without a deadline reports that it must be empty by one.
 void ShortenDrainDeadline(Transaction& tx, NodeEntry& node, const std::string& detail,
                           double by_seconds) {
-  // A notice is repeated, each time with what is then left.
+  // A notice is repeated, each time with the time that is left.
   constexpr std::int64_t kSameMillis = 1000;
   NodeRecord& record = node.record;
   const std::int64_t by = tx.now.unix_ms + static_cast<std::int64_t>(by_seconds * 1000);
@@ -156,7 +156,8 @@ void CompleteDrains(Transaction& tx) {
   for (const NodeName& name : draining) {
     NodeEntry& node = tx.node(name);
     if (tx.state.slots.Used(name) > 0) continue;
-    // What is there is known from its Hello on; one that does not come back is lost, not drained.
+    // The contents of a node are known from its Hello; a node that does not return is lost, not
+    // drained.
     if (node.session == 0) continue;
     tx.Move(node, NodeEvent::kEmptied);
     node.record.reason = "drained: " + node.record.drain_reason;
@@ -205,7 +206,7 @@ void On(Transaction& tx, const UndrainRequested& request) {
       tx.Move(*node, NodeEvent::kUndrain);
       node->ready_at = tx.now.mono;
       if (node->suspect) tx.Move(*node, NodeEvent::kDisconnect);
-      // It may have been given up meanwhile, of which a drained node's state tells nothing.
+      // It may have been given up in the meantime, which the state of a drained node does not show.
       if (node->session == 0) MarkSuspect(tx, *node, "it is not connected");
     }
     tx.Mark(*node);
@@ -224,7 +225,7 @@ void Handle(Transaction& tx, const NodeName& name, const NodeNotice& notice) {
   const std::string text = std::string(Word(notice.kind)).append(kAfterWord) + detail;
   const bool known =
       std::find(record.notices.begin(), record.notices.end(), text) != record.notices.end();
-  // It is repeated as long as it lasts; the first time is news.
+  // The notice is repeated while it lasts; only the first one is recorded.
   if (!known && record.notices.size() < kMaxNotices) {
     record.notices.push_back(text);
     tx.Mark(node);

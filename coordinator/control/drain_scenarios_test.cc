@@ -12,7 +12,7 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// With a third node, where the job can go.
+// With a third node, where the job can move to.
 struct Draining : RunningJob {
   explicit Draining(const std::string& yaml = TrainYaml())
       : RunningJob(yaml, {}, {"n1", "n2", "n3"}) {}
@@ -237,7 +237,7 @@ TEST(DrainRestartTest, TheDrainIsTakenUpAgain) {
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
 }
 
-// The drain was taken back, and the coordinator that had passed it on is gone.
+// The drain was cancelled, and the coordinator that had sent it is gone.
 TEST(DrainRestartTest, RanksThatStoppedForADrainThatIsOverHaveNotFinished) {
   Draining h;
   const HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);
@@ -258,7 +258,7 @@ TEST(DrainRestartTest, RanksThatStoppedForADrainThatIsOverHaveNotFinished) {
   EXPECT_EQ(h.Attempt(h.id).generation, 2);
 }
 
-// Its ranks have all exited, so no rank is kept there; the abort that was to end the standby is
+// Its ranks have all exited, so no rank is parked there; the abort that was to end the standby is
 // lost.
 TEST(DrainRestartTest, AStandbyOfAnOlderGenerationKeepsTheNodeFromBeingDrained) {
   Draining h;
@@ -309,8 +309,8 @@ TEST(DrainRestartTest, ALostNodeComesBackDrained) {
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
 }
 
-// Its machine is gone for good, as far as anybody knows: something may run there yet, and it would
-// be called drained only when it has said that nothing does.
+// Its machine is gone, as far as the coordinator knows. Something may still run there, so it counts
+// as drained only when it has reported that nothing does.
 TEST(DrainTest, ALostNodeStaysLostAndIsDrainedWhenItComesBack) {
   Draining h;
   h.Leave("n3");
@@ -351,7 +351,7 @@ TEST(NoticeTest, AFatalDeviceErrorQuarantinesTheNodeAndMovesItsJobs) {
   EXPECT_EQ(h.StateOf("n2"), NodeState::kReady);
 }
 
-TEST(NoticeTest, OtherNoticesAreToldOnceAndTakenBack) {
+TEST(NoticeTest, OtherNoticesAreRecordedOnceAndTakenBack) {
   Draining h;
   for (int i = 0; i < 3; ++i) {
     h.Deliver("n1", NodeNotice{NodeNoticeKind::kMemoryPressure, "98 % used"});
@@ -441,7 +441,7 @@ struct OutOfTime : Draining {
   }
 };
 
-// Reports of a job that is on its way out are no news of its state.
+// Reports of a job that is ending do not change its state.
 TEST(TimeLimitStopTest, AFirstStepAfterTheTimeIsUpIsNoNews) {
   std::string yaml = TrainYaml();
   yaml.replace(yaml.find("resources: {"), 12, "resources: {time_limit: 60s, ");
@@ -526,7 +526,7 @@ TEST(TimeLimitStopTest, AJobThatDoesItsLastStepOnTheWayOutHasSucceeded) {
   EXPECT_EQ(h.State(h.id), JobState::kFailed) << "a rank failed after the last step";
 }
 
-TEST(TimeLimitStopTest, AJobThatHasFinishedIsNotOutOfTimeWhileItIsWoundUp) {
+TEST(TimeLimitStopTest, AJobThatHasFinishedIsNotOutOfTimeWhileItEnds) {
   std::string yaml = OutOfTime::Yaml();
   Draining h(yaml);
   h.Exited(h.id, 0, {0, 0});
@@ -537,7 +537,7 @@ TEST(TimeLimitStopTest, AJobThatHasFinishedIsNotOutOfTimeWhileItIsWoundUp) {
   EXPECT_EQ(h.State(h.id), JobState::kSucceeded) << h.Timeline();
 }
 
-TEST(TimeLimitStopTest, ACancelThatWasAcceptedWhileAFinishedJobIsWoundUpCounts) {
+TEST(TimeLimitStopTest, ACancelThatWasAcceptedWhileAFinishedJobEndsCounts) {
   Draining h;
   h.Exited(h.id, 0, {0, 0});
   h.Exited(h.id, 1, {0, 0});
@@ -546,7 +546,7 @@ TEST(TimeLimitStopTest, ACancelThatWasAcceptedWhileAFinishedJobIsWoundUpCounts) 
   EXPECT_EQ(h.State(h.id), JobState::kCancelled);
 }
 
-TEST(TimeLimitStopTest, ARestartInBetweenSaysTheStopAgain) {
+TEST(TimeLimitStopTest, ARestartInBetweenSendsTheStopAgain) {
   OutOfTime h;
   const HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);
   const HostedGeneration n2 = h.Hosted("n2", h.id, AttemptState::kRunning);
@@ -560,7 +560,7 @@ TEST(TimeLimitStopTest, ARestartInBetweenSaysTheStopAgain) {
   EXPECT_EQ(h.State(h.id), JobState::kFailed);
 }
 
-// A provider that takes the machine away does not wait for a drain without haste.
+// A provider that takes the machine away does not wait for a drain without a deadline.
 TEST(NoticeTest, ADeadlineOfTheNodeHastensADrainThatWasAskedForBefore) {
   Draining h;
   ASSERT_TRUE(h.Drain("n2").status.ok());
@@ -579,7 +579,7 @@ TEST(NoticeTest, ADeadlineOfTheNodeHastensADrainThatWasAskedForBefore) {
   EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kDrained);
 }
 
-TEST(NoticeTest, WhyANodeIsOutOfUseIsStillToldWhenItComesBack) {
+TEST(NoticeTest, WhyANodeIsOutOfUseIsStillShownWhenItReturns) {
   Draining h;
   h.Deliver("n2", NodeNotice{NodeNoticeKind::kXid, "Xid 79 on GPU 3", 0, {"3"}, true});
   ASSERT_TRUE(h.Drain("n3").status.ok());

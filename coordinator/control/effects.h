@@ -1,10 +1,10 @@
 // What the controller wants done after an event, as values.
 //
-// The rule of the caller: commit `store` as one transaction; release `sends`, `closes`, `replies`
-// and `changed` of an Effects only once its own `store` and those of every Effects before it are
-// durable, in the order the controller returned them. So every decision is durable before anybody
-// hears of it, and a repeated submit is acknowledged after the commit of the first one. Effects
-// with an empty `store` wait for the ones before them all the same.
+// The rule of the caller: commit `store` as one transaction. Release `sends`, `closes`, `replies`
+// and `changed` of an Effects only when its own `store` and those of every Effects before it are
+// durable, in the order in which the controller returned them. So every decision is durable before
+// it is visible outside, and a repeated submit is acknowledged after the commit of the first one.
+// Effects with an empty `store` also wait for the ones before them.
 #pragma once
 
 #include <string>
@@ -43,7 +43,7 @@ struct AppendEvent {
 using StoreOperation =
     std::variant<PutJob, PutAttempt, PutCheckpoint, DeleteCheckpoint, PutNode, AppendEvent>;
 
-// What the store hands back at start-up. Any order; of the events at least the newest 10,000.
+// What the store returns at start-up. Any order; at least the newest 10,000 events.
 struct StoredState {
   std::vector<JobRecord> jobs;
   std::vector<AttemptRecord> attempts;
@@ -54,8 +54,8 @@ struct StoredState {
 
 // --- messages ---
 
-// To the stream `session` of `node`; dropped if that stream has ended (the controller will hear of
-// it and say it again after the next Hello).
+// To the stream `session` of `node`; dropped if that stream has ended (the controller is notified
+// and sends it again after the next Hello).
 struct WorkerSend {
   SessionId session = 0;
   NodeName node;
@@ -65,7 +65,7 @@ struct WorkerSend {
   bool eager = false;
 };
 
-// End this stream with this status, after what was sent to it before.
+// Ends this stream with this status, after what was sent to it before.
 struct CloseSession {
   SessionId session = 0;
   Status status;
@@ -84,7 +84,7 @@ struct CancelAccepted {
 
 struct SuspendAccepted {
   JobId id;
-  JobState state = JobState::kStopping;  // suspended already, where nothing had to be ended
+  JobState state = JobState::kStopping;  // kSuspended if there was nothing to end
 };
 struct ResumeAccepted {
   JobId id;
@@ -110,7 +110,7 @@ struct CheckpointsVerified {
   std::vector<std::string> damaged;  // directories
 };
 
-// To the client whose request this was. `status` not OK: `body` says nothing.
+// To the client that sent the request. If `status` is not OK, `body` is empty.
 struct Reply {
   RequestId request = 0;
   Status status;
@@ -153,7 +153,7 @@ struct CheckpointCommittedObserved {
 struct ScrubObserved {
   ScrubOutcome outcome = ScrubOutcome::kWhole;  // whole, damaged, or unreadable: by no node
 };
-// Not one that is suspended: it goes on.
+// A job has ended; suspended jobs do not count.
 struct RunEndedObserved {
   JobState state = JobState::kSucceeded;  // final
   bool out_of_time = false;               // failed by its time limit alone

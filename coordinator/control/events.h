@@ -1,4 +1,4 @@
-// Everything that can happen to the controller: requests of clients, news of workers, time.
+// Everything that can happen to the controller: requests of clients, messages of workers, time.
 //
 // Plain values, made by the service's reactors and the server's timer, and posted to the loop.
 #pragma once
@@ -23,7 +23,7 @@ struct Now {
   std::int64_t unix_ms = 0;
 };
 
-// Chosen by the service, unique for the life of the process; names whom a reply goes to.
+// Chosen by the service, unique for the life of the process; identifies the recipient of a reply.
 using RequestId = std::uint64_t;
 // One stream of a worker. Chosen by the service, unique for the life of the process, never 0.
 using SessionId = std::uint64_t;
@@ -35,7 +35,7 @@ struct SubmitRequested {
   std::string spec_yaml;
   std::string key;  // empty: every call is a new job
   JobId new_id;     // ten random hexadecimal digits; becomes the id if the job is new
-  // What ParseJobSpec makes of spec_yaml; not parsed on the loop, since that may take a while.
+  // The result of ParseJobSpec on spec_yaml; not parsed on the loop, because that may take long.
   Result<JobSpec> spec = InvalidArgument("the job file was not parsed");
 };
 
@@ -45,7 +45,7 @@ struct CancelRequested {
   std::string reason;
 };
 
-// The job saves its state, ends and is set aside until it is resumed.
+// Saves the job's state, ends its ranks and sets it aside until it is resumed.
 struct SuspendRequested {
   RequestId request = 0;
   std::string job;        // id, unique prefix of one, or name
@@ -53,7 +53,7 @@ struct SuspendRequested {
   std::string reason;     // empty: none given
 };
 
-// It waits for a gang again, and goes on from its newest checkpoint.
+// The job waits for a gang again, and continues from its newest checkpoint.
 struct ResumeRequested {
   RequestId request = 0;
   std::string job;  // id, unique prefix of one, or name
@@ -68,13 +68,13 @@ struct DrainRequested {
   DrainCause cause = DrainCause::kOperator;
 };
 
-// Also takes a quarantine off.
+// Also removes a quarantine.
 struct UndrainRequested {
   RequestId request = 0;
   NodeName node;
 };
 
-// Of a rank of `job`, or where that is empty of `node`.
+// Injects a fault into a rank of `job`, or into `node` if `job` is empty.
 struct InjectFaultRequested {
   RequestId request = 0;
   std::string job;  // id, unique prefix of one, or name
@@ -84,18 +84,19 @@ struct InjectFaultRequested {
   std::string argument;
 };
 
-// All committed checkpoints of the job are to be read again now. Answered when that is done.
+// Reads all committed checkpoints of the job again now. The reply follows when that is done.
 struct VerifyRequested {
   RequestId request = 0;
   std::string job;  // id, unique prefix of one, or name
 };
 
-// Who asked for it has gone; no reply is wanted any more.
+// The client that asked for it has disconnected; no reply is needed any more.
 struct CallerGone {
   RequestId request = 0;
 };
 
-// Of the edges: something that belongs into the cluster's timeline, such as a pilot job that came.
+// From code outside the core: an entry for the cluster's timeline, such as a pilot job that
+// started.
 struct ClusterNote {
   const char* kind = "";
   Severity severity = Severity::kInfo;
@@ -117,7 +118,7 @@ struct WorkerMessageReceived {
   WorkerMessage message;
 };
 
-// The stream has ended, for whatever reason. Sent once per WorkerHello.
+// The stream has ended, for any reason. Sent once per WorkerHello.
 struct WorkerStreamClosed {
   SessionId session = 0;
 };

@@ -9,7 +9,7 @@
 namespace muster {
 namespace {
 
-// A trainer may say as much as fits into a control message.
+// A trainer may report as much as fits into a control message.
 constexpr std::size_t kMaxMessageBytes = 2000;
 
 CauseKind KindOf(const TrainerError& error) {
@@ -33,7 +33,7 @@ CauseKind KindOf(const ProcessExit& exit) {
   }
 }
 
-// What the trainer said is more precise than its exit code; a signal is more precise than a report
+// The trainer's report is more precise than its exit code. A signal is more precise than a report
 // of lost peers, which a rank may have sent just before.
 CauseKind KindOf(const RankFailure& failure) {
   if (failure.node_stopped) return CauseKind::kNodeStopped;
@@ -75,7 +75,7 @@ bool IsSymptom(const TrainerError& error) { return error.kind == "peer_lost" || 
 
 Failure Classify(const RankFailure& rank_failure) {
   RankFailure failure = rank_failure;
-  // The guardian's own signal says nothing about the rank.
+  // The guardian's own signal carries no information about the rank.
   if (failure.ended && !failure.out_of_memory && failure.exit && failure.exit->signal != 0)
     failure.exit.reset();
   Failure result;
@@ -93,7 +93,7 @@ Failure Classify(const RankFailure& rank_failure) {
 const Failure* PrimaryFailure(const std::vector<Failure>& failures) {
   const Failure* best = nullptr;
   for (const Failure& failure : failures) {
-    // What ranks say while their peers' nodes are being taken down follows from that.
+    // Reports of ranks while their peers' nodes are being taken down are consequences of that.
     auto order = [](const Failure& f) {
       return std::tuple(f.kind != CauseKind::kNodeStopped, f.symptom(), f.at, f.rank);
     };

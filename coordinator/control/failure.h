@@ -1,4 +1,4 @@
-// What a failed rank says about its job, and which of several failures is the cause.
+// What a failed rank reveals about its job, and which of several failures is the cause.
 //
 // Pure values and functions; any thread.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace muster {
 
-// Whether a trainer says that another rank is the cause.
+// Whether a trainer reports that another rank is the cause.
 bool IsSymptom(const TrainerError& error);
 
 // One thing that went wrong in an attempt.
@@ -24,9 +24,9 @@ struct Failure {
   int rank = -1;          // -1: not of a rank
   NodeName node;
   std::string message;  // a sentence without its full stop
-  TimePoint at;         // when it happened, as well as the coordinator can know
+  TimePoint at;         // when it happened, as far as the coordinator can determine
   std::vector<std::string> log_tail;
-  // What the cause card is made of.
+  // Evidence for the cause card.
   std::optional<ProcessExit> exit;
   bool out_of_memory = false;
   std::optional<TrainerError> error;
@@ -34,8 +34,8 @@ struct Failure {
   std::optional<RankProgress> last;
   std::vector<std::string> facts;
 
-  // A symptom follows from another rank's end, or from its numbers; it is the cause only where
-  // nothing else is.
+  // A symptom follows from another rank's end, or from its numbers; it is the cause only if there
+  // is no other failure.
   bool symptom() const {
     return kind == CauseKind::kPeerLost ||
            (kind == CauseKind::kNonFinite && error && error->symptom);
@@ -45,9 +45,9 @@ struct Failure {
 struct RankFailure {
   int rank = 0;
   NodeName node;
-  bool train = true;                  // muster-trainer's exit codes mean something
-  std::optional<ProcessExit> exit;    // nothing: reported an error and hangs since
-  std::optional<TrainerError> error;  // what the trainer said before
+  bool train = true;                  // muster-trainer's exit codes apply
+  std::optional<ProcessExit> exit;    // empty: reported an error and has hung since
+  std::optional<TrainerError> error;  // what the trainer reported before
   bool node_stopped = false;          // ended because its node was taken down
   bool ended = false;                 // its guardian had begun to end the generation
   bool out_of_memory = false;         // the kernel's out-of-memory killer ended it
@@ -60,8 +60,8 @@ Failure Classify(const RankFailure& failure);
 // ties go to the lower rank. nullptr for none.
 const Failure* PrimaryFailure(const std::vector<Failure>& failures);
 
-// Whether an exit is what an abort does to a rank, and no news: a signal of the guardian's, to a
-// rank that had not said before that something was wrong with itself.
+// Whether an exit is only what an abort does to a rank: a signal from the guardian, to a rank that
+// had not reported an error of its own before.
 bool IsConsequenceOfAbort(const RankFailure& failure);
 
 // "SIGKILL", or "signal 99" for one without a name.

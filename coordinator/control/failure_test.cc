@@ -66,7 +66,7 @@ TEST(ClassifyTest, ExitCodesOfACommandSayNothingMore) {
   }
 }
 
-TEST(ClassifyTest, WhatTheTrainerSaidIsTold) {
+TEST(ClassifyTest, TheTrainersErrorIsReported) {
   RankFailure failure = Exit(78, 0);
   failure.error = TrainerError{"data", "train.jsonl:12: no messages", 0};
   EXPECT_EQ(Classify(failure).message,
@@ -83,7 +83,7 @@ TEST(ClassifyTest, WhatTheTrainerSaidIsTold) {
   EXPECT_TRUE(Classify(failure).retryable);
 }
 
-TEST(ClassifyTest, TheKernelsWordOutweighsTheSignal) {
+TEST(ClassifyTest, TheKernelsReportOutranksTheSignal) {
   RankFailure failure = Exit(0, SIGKILL);
   failure.out_of_memory = true;
   failure.ended = true;
@@ -93,7 +93,7 @@ TEST(ClassifyTest, TheKernelsWordOutweighsTheSignal) {
             "rank 1 on n2 was killed by the kernel: its memory had run out");
 }
 
-TEST(ClassifyTest, ASignalOutweighsAReportOfLostPeers) {
+TEST(ClassifyTest, ASignalOutranksAReportOfLostPeers) {
   RankFailure failure = Exit(0, SIGSEGV);
   failure.error = TrainerError{"peer_lost", "rank 0 is gone", 7};
   EXPECT_EQ(Classify(failure).kind, CauseKind::kRankKilled);
@@ -108,14 +108,14 @@ TEST(ClassifyTest, ATrainerThatHangsAfterItsReport) {
   EXPECT_EQ(Classify(failure).message, "rank 1 on n2 reported an error and did not exit: broken");
 }
 
-TEST(PrimaryFailureTest, TheCauseIsNotASymptomHoweverLateItIsHeard) {
+TEST(PrimaryFailureTest, TheCauseIsNotASymptomHoweverLateItArrives) {
   const std::vector<Failure> failures = {Happened(CauseKind::kPeerLost, 1, 5),
                                          Happened(CauseKind::kRankExited, 2, 9),
                                          Happened(CauseKind::kRankKilled, 0, 8)};
   EXPECT_EQ(PrimaryFailure(failures)->rank, 0);
 }
 
-TEST(PrimaryFailureTest, ANanIsTheFaultOfTheRankThatMadeItWhoeverTellsFirst) {
+TEST(PrimaryFailureTest, ANanIsTheFaultOfTheRankThatMadeItWhicheverReportsFirst) {
   RankFailure other = Exit(79, 0);
   other.error = TrainerError{"nonfinite", "step 7: not finite is rank 2: loss", 7, true};
   RankFailure culprit = other;
@@ -142,7 +142,7 @@ TEST(PrimaryFailureTest, TiesGoToTheLowerRank) {
   EXPECT_EQ(PrimaryFailure(failures)->rank, 2);
 }
 
-TEST(ConsequenceOfAbortTest, OnlyASignalOfTheGuardianToARankThatHadNothingToSay) {
+TEST(ConsequenceOfAbortTest, OnlyASignalOfTheGuardianToARankWithoutAReport) {
   RankFailure failure = Exit(0, SIGKILL);
   EXPECT_FALSE(IsConsequenceOfAbort(failure)) << "it was killed by somebody else";
   failure.ended = true;

@@ -38,7 +38,7 @@ std::string What(const InjectFaultRequested& request) {
   return request.kind + (request.argument.empty() ? "" : "=" + request.argument);
 }
 
-// `node` is nullptr where there is none of that name.
+// `node` is nullptr if there is no node of that name.
 Status CheckTakesFaults(const NodeName& name, const NodeEntry* node, bool connected) {
   if (node == nullptr) return NotFound("no node '" + name.value + "'; 'muster nodes' lists them");
   if (!node->record.allows_faults) {
@@ -98,7 +98,7 @@ Status InjectIntoNode(Transaction& tx, const InjectFaultRequested& request) {
     SendFault(tx, request, request.node, {0, {}, 0, 0, request.kind, request.argument});
     return OkStatus();
   }
-  // A node behind a cut link could not be told to put it back: whoever asked takes the link, and
+  // A node behind a cut link cannot receive the order to restore it. The caller cuts the link, and
   // may do so once this is stored.
   tx.out.observations.push_back(FaultObserved{});
   tx.out.replies.push_back({request.request, OkStatus(), FaultAccepted{request.node, 0}});
@@ -130,7 +130,7 @@ void Handle(Transaction& tx, const NodeName& node, const FaultDone& message) {
   AnswerFault(tx, fault, message.error.empty() ? OkStatus() : FailedPrecondition(message.error));
 }
 
-// A node that is told to die may do so before it answers.
+// A node that receives the order to die may do so before it answers.
 void AnswerFaultsOf(Transaction& tx, const NodeName& node) {
   for (auto fault = tx.state.faults.begin(); fault != tx.state.faults.end();) {
     const auto next = std::next(fault);

@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::seconds;
 
-// Of the two nodes of its job, n1 allows faults.
+// The job has two nodes; n1 allows faults.
 struct Rehearsing : ControlHarness {
   explicit Rehearsing(ControllerOptions options = Allowing()) : ControlHarness(std::move(options)) {
     Join("n1", {.allows_faults = true});
@@ -31,7 +31,7 @@ struct Rehearsing : ControlHarness {
   JobId id;
 };
 
-TEST(FaultTest, IsForwardedToldAndAnsweredWhenItIsDone) {
+TEST(FaultTest, IsForwardedRecordedAndAnsweredWhenItIsDone) {
   Rehearsing h;
   const std::size_t replies = h.last().replies.size();
   EXPECT_EQ(replies, 0u);
@@ -69,7 +69,7 @@ TEST(FaultTest, ACoordinatorThatWasNotStartedForItRefusesEveryKind) {
   EXPECT_EQ(h.Ask({.node = NodeName{"n1"}, .kind = "link-down"}), StatusCode::kFailedPrecondition);
 }
 
-TEST(FaultTest, ANodeThatDiesOfItHasObeyedAndOneThatIsMuteIsTold) {
+TEST(FaultTest, ANodeThatDiesOfItHasObeyedAndASilentOneIsReported) {
   Rehearsing h;
   (void)h.Inject({.node = NodeName{"n1"}, .kind = "kill-node"});
   h.Leave("n1");
@@ -82,7 +82,7 @@ TEST(FaultTest, ANodeThatDiesOfItHasObeyedAndOneThatIsMuteIsTold) {
   EXPECT_EQ(h.LastReply().status.code(), StatusCode::kUnavailable);
 }
 
-TEST(FaultTest, OfANodeIsToldToTheClusterAndToTheJobsItStrikes) {
+TEST(FaultTest, OnANodeIsRecordedForTheClusterAndTheJobsItAffects) {
   Rehearsing h;
   const JobId waiting = h.Submit(TrainYaml("waiting"));
   (void)h.Inject({.node = NodeName{"n1"}, .kind = "kill-node"});
@@ -91,7 +91,7 @@ TEST(FaultTest, OfANodeIsToldToTheClusterAndToTheJobsItStrikes) {
   EXPECT_EQ(h.CountEvents(waiting, "fault_injected"), 0) << "it has nothing there";
 }
 
-TEST(FaultTest, OfALinkIsRecordedAndLeftToWhoeverAskedAlsoWhileTheNodeIsCutOff) {
+TEST(FaultTest, OnALinkIsRecordedAndLeftToTheCallerAlsoWhileTheNodeIsCutOff) {
   Rehearsing h;
   for (const std::string kind : {"link-down", "link-up"}) {
     const Reply reply = h.Inject({.node = NodeName{"n1"}, .kind = kind});

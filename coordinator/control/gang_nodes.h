@@ -1,5 +1,4 @@
-// The nodes of gangs, and the slots that their processes hold: taken, refused, dropped, left
-// behind.
+// The nodes of gangs, and the slots that their processes hold: taken, refused, dropped, orphaned.
 //
 // Free functions over the event under way (transaction.h); private to coordinator/control; one
 // thread.
@@ -23,10 +22,10 @@ void NoteUnreleased(JobEntry& job, const NodeName& node);
 void MarkLeaked(Transaction& tx, NodeEntry& node, const JobId& id,
                 const std::vector<std::int64_t>& pids);
 
-// The attempt ends without a proof that the node has no process of it.
+// The attempt ends without proof that the node has no process of it.
 void Orphan(Transaction& tx, JobEntry& job, GangNode& member);
 
-// The node cannot run the job; the job is not placed there for a while, unless this is the first
+// The node cannot run the job. The job is not placed there for a while, unless this is the first
 // time and `first_pauses` is false.
 void Refuse(Transaction& tx, JobEntry& job, const NodeName& node, std::string why,
             bool first_pauses = true);

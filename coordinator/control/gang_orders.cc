@@ -49,7 +49,7 @@ void SendLaunch(Transaction& tx, JobEntry& job, int first_node, int last_node) {
   launch.node_count = static_cast<int>(attempt.nodes.size());
   launch.local_world_size = job.spec.resources.ranks_per_node;
   launch.restart_count = static_cast<int>(attempt.generation - 1);
-  // torchrun counts what follows the first attempt.
+  // torchrun counts the attempts after the first one.
   launch.max_restarts = std::max(0, job.spec.restart.max_without_progress - 1);
   for (const CheckpointRecord& point : ResumePoints(job)) launch.resume.push_back(InfoOf(point));
   launch.buddy_ring = BuddyRing(DomainsOf(attempt, tx.state.nodes));

@@ -1,5 +1,5 @@
-// The messages that a gang's nodes receive, made from the records. They are sent again as they are
-// after a Hello.
+// The messages that a gang's nodes receive, made from the records. After a Hello the same messages
+// are sent again.
 //
 // Free functions over the event under way (transaction.h); private to coordinator/control; one
 // thread.
@@ -22,7 +22,7 @@ void SendLaunch(Transaction& tx, JobEntry& job, int first_node, int last_node);
 
 // `eager`: before it is durable; only where a rank's exit has caused it.
 void SendAbort(Transaction& tx, JobEntry& job, int node_rank, bool eager = false);
-// To a spare, or a node whose ranks have ended, nothing is sent.
+// Nothing is sent to a spare, or to a node whose ranks have ended.
 void SendStop(Transaction& tx, JobEntry& job, const GangNode& member);
 
 }  // namespace muster::control

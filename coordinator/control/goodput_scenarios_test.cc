@@ -1,4 +1,4 @@
-// What the controller books of jobs and slots, timeline by timeline.
+// What the controller books for jobs and slots, timeline by timeline.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ double Total(const ControlHarness& h, const JobId& id) {
   return h.Job(id).goodput(h.now().mono).total_seconds() + UnderWay(h, id);
 }
 
-// What a rank's page says while it trains; `checkpoint_seconds` since its process began.
+// A rank's page while it trains; `checkpoint_seconds` since its process began.
 RankProgress Page(int rank, Step step, double checkpoint_seconds = 0,
                   const std::string& phase = "forward", std::uint64_t stores = 0) {
   RankProgress page;
@@ -58,7 +58,7 @@ RankProgress Page(int rank, Step step, double checkpoint_seconds = 0,
   return page;
 }
 
-// Both ranks of a job tell their pages.
+// Both ranks of a job report their pages.
 void RecordEvent(ControlHarness& h, const JobId& id, Step step, double checkpoint_seconds = 0) {
   for (int rank = 0; rank < 2; ++rank) {
     const AttemptRecord& attempt = h.Attempt(id);
@@ -67,7 +67,7 @@ void RecordEvent(ControlHarness& h, const JobId& id, Step step, double checkpoin
   }
 }
 
-// A job of two ranks that has trained to step 12, and whose books so far are empty.
+// A job of two ranks that has trained to step 12, with its usage so far discarded.
 struct Training : RunningJob {
   explicit Training(const std::string& yaml = TrainYaml(),
                     const std::vector<std::string>& nodes = {"n1", "n2"})
@@ -138,7 +138,7 @@ TEST(GoodputTest, AHangIsBookedFromTheLastMoveToTheVerdict) {
     tell("forward");
     h.Advance(milliseconds(100));
   }
-  // Within the next step the ranks move once more, and then no longer.
+  // Within the next step the ranks move once more, and then stop.
   tell("forward");
   h.Advance(milliseconds(400));
   ++stores;
@@ -245,7 +245,7 @@ TEST(GoodputTest, AGangThatShrinksHasTheRanksThatItHas) {
 
 const JobRecord& Stored(const ControlHarness& h) { return h.stored().jobs.front(); }
 
-TEST(GoodputTest, BooksOfTrainingAreStoredFromTimeToTimeAndNotWithEveryStep) {
+TEST(GoodputTest, UsageOfTrainingIsStoredFromTimeToTimeAndNotWithEveryStep) {
   Training h;
   int puts = 0;
   std::int64_t stored_at = Stored(h).usage.until_unix_ms;
@@ -322,7 +322,7 @@ TEST(GoodputTest, TimeInTheQueueGoesOnWithoutACoordinator) {
 
 // --- the cluster ---
 
-TEST(GoodputTest, TheFleetHasItsJobsAndTheSlotsThatNoneOfThemHas) {
+TEST(GoodputTest, TheClusterHasItsJobsAndTheSlotsThatNoneOfThemHas) {
   ControlHarness h;
   h.Join("n1", {.slots = 4});
   h.Advance(seconds(10));
@@ -341,7 +341,7 @@ TEST(GoodputTest, TheFleetHasItsJobsAndTheSlotsThatNoneOfThemHas) {
   EXPECT_DOUBLE_EQ(cluster().total_seconds(), 200);
 }
 
-TEST(GoodputTest, SlotsThatNobodyMayUseAreNoIdleOnes) {
+TEST(GoodputTest, SlotsThatMayNotBeUsedAreNotIdle) {
   ControlHarness h;
   h.Join("n1", {.slots = 4});
   h.Drain("n1");

@@ -1,4 +1,5 @@
-// Scenarios of recovery in living processes: who is kept, for how long, and what holds the slots.
+// Scenarios of recovery in living processes: which are parked, for how long, and what holds the
+// slots.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@ using ::testing::HasSubstr;
 // A cluster of two nodes with a job that has trained to step 12.
 struct Training : RunningJob {
   explicit Training(const std::string& more = "") : RunningJob(TrainYaml("tiny", more)) {}
-  // Rank 1 is killed and its node told so; the abort is out.
+  // Rank 1 is killed and its node has reported it; the abort is out.
   void KillRank1() { Exited(id, 1, {0, 9}); }
   int restarts() { return Job(id).record->restarts; }
 };
@@ -339,7 +340,7 @@ TEST(InPlaceTest, ACancelDuringABackOffEndsWhatIsParked) {
 
 // --- the coordinator is killed in between ---
 
-TEST(InPlaceRestartTest, BetweenAbortAndQuiesceTheSameAbortIsSaidAgain) {
+TEST(InPlaceRestartTest, BetweenAbortAndQuiesceTheSameAbortIsSentAgain) {
   Training h;
   h.KillRank1();
   const HostedGeneration running = h.Hosted("n1", h.id, AttemptState::kRunning);

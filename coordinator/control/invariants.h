@@ -1,5 +1,5 @@
-// What holds of the controller's state between two events. For tests and the simulation, which look
-// after each event: it costs as much as there are jobs and nodes.
+// What holds of the controller's state between two events. For tests and the simulation, which
+// check after each event: the cost grows with the number of jobs and nodes.
 //
 // Pure; one thread.
 #pragma once
@@ -11,7 +11,8 @@
 
 namespace muster::control {
 
-// The first that is broken, as a sentence; empty: none. `suspect_after` is that of the options.
+// The first invariant that is broken, as a sentence; empty: none. `suspect_after` is from the
+// options.
 std::string BrokenInvariant(const State& state, Duration suspect_after);
 
 }  // namespace muster::control

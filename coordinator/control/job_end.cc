@@ -13,7 +13,7 @@ std::string StepsText(Step steps) {
   return std::to_string(steps) + (steps == 1 ? " step" : " steps");
 }
 
-// Where it will go on, and what it has lost.
+// Where the job will continue, and which steps it has lost.
 std::string WhereSuspended(const JobEntry& job) {
   const JobRecord& record = job.record;
   if (job.attempts.empty()) return "it has not run yet";
@@ -43,8 +43,8 @@ void EndParked(Transaction& tx, JobEntry& job) {
   }
 }
 
-// A gang at work has all of its state on its own nodes: elsewhere a guardian and its snapshots
-// would only take memory, for as long as the job runs.
+// A running gang has all of its state on its own nodes: on other nodes a guardian and its snapshots
+// would only use memory for as long as the job runs.
 void ReleaseFormerNodes(Transaction& tx, JobEntry& job) {
   for (const NodeName& node : job.record.pending_release) {
     if (FindMember(job, node) == nullptr) tx.Send(node, Release{job.record.id});

@@ -1,4 +1,4 @@
-// The end of a job, for good or until it is resumed: what it leaves and what is released.
+// The end of a job, final or until it is resumed: what it leaves and what is released.
 //
 // Free functions over the event under way (transaction.h); private to coordinator/control; one
 // thread.
@@ -13,10 +13,10 @@ namespace muster::control {
 // No gang takes over the job's parked processes.
 void EndParked(Transaction& tx, JobEntry& job);
 
-// A gang at work has all of its state on its own nodes.
+// A running gang has all of its state on its own nodes.
 void ReleaseFormerNodes(Transaction& tx, JobEntry& job);
 
-// For good, or to suspend it.
+// Finally, or to suspend it.
 void FinishJob(Transaction& tx, JobEntry& job, JobEvent event, std::string reason);
 
 // The end that `record.stop` asks for, if any.

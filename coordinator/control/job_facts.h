@@ -1,4 +1,4 @@
-// What follows from a job's entry, and what several parts of the controller ask: its ranks, its
+// What follows from a job's entry and several parts of the controller need: its ranks, its
 // checkpoints, its deadlines.
 //
 // Pure functions of JobEntry (state.h); private to coordinator/control; one thread.
@@ -69,7 +69,7 @@ inline void UpdateCommittedStep(JobEntry& job) {
   job.record.committed_step = newest;
 }
 
-// When it is out of time; nothing: never, or it has not been launched yet.
+// When its time limit is reached; empty: never, or it has not been launched yet.
 inline std::optional<TimePoint> TimeLimitAt(const JobEntry& job, const Now& now) {
   const std::int64_t limit = job.spec.resources.time_limit_seconds;
   if (limit <= 0 || job.record.started_unix_ms == 0) return std::nullopt;
@@ -77,9 +77,8 @@ inline std::optional<TimePoint> TimeLimitAt(const JobEntry& job, const Now& now)
   return now.mono + std::chrono::milliseconds(std::max<std::int64_t>(0, limit * 1000 - used_ms));
 }
 
-// By when a gang that saves its state must have stopped: the time that was given, else a train
-// job's `timeout`. A command says nothing of itself, so that nobody could tell how long it may
-// take.
+// By when a gang that saves its state must have stopped: the time that the request gave, else a
+// train job's `timeout`. A command reports nothing, so that there is no estimate for it.
 inline std::optional<TimePoint> StopDeadline(const JobEntry& job, const Now& now,
                                              TimePoint timeout) {
   const std::int64_t by = job.record.stop_by_unix_ms;
@@ -87,7 +86,7 @@ inline std::optional<TimePoint> StopDeadline(const JobEntry& job, const Now& now
   return job.spec.train ? std::optional(timeout) : std::nullopt;
 }
 
-// Its slots are there, although a suspect one's are not given out.
+// Its slots count, although those of a suspect node are not given out.
 inline bool IsUsable(const NodeRecord& node) {
   return node.state == NodeState::kReady || node.state == NodeState::kSuspect;
 }

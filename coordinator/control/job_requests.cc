@@ -18,7 +18,7 @@
 namespace muster::control {
 namespace {
 
-// Jobs that are not over. A client that loops must not be able to fill the disk.
+// Limit of jobs that are not over. A client that submits in a loop must not fill the disk.
 constexpr std::size_t kMaxLiveJobs = 10000;
 constexpr std::size_t kMaxSpecBytes = 1 << 20;
 constexpr std::size_t kMaxKeyBytes = 256;
@@ -27,7 +27,7 @@ std::string NameOf(const JobEntry& job) {
   return "job " + job.record.id.value + " (" + job.record.name + ")";
 }
 
-// A job that is over, or on its way there, is neither suspended nor resumed.
+// A job that is over, or about to end, is neither suspended nor resumed.
 Status CheckGoesOn(const JobEntry& job, const std::string& what) {
   if (job.over()) {
     const std::string end = job.record.state == JobState::kCancelled
@@ -116,7 +116,7 @@ void Suspend(Transaction& tx, JobEntry& job, const SuspendRequested& request) {
     const std::string why = request.reason.empty() ? "asked for by a user" : request.reason;
     return StopJob(tx, job, StopKind::kSuspend, "suspended: " + CutText(why, kMaxReasonBytes));
   }
-  // It is on its way, and there is less time for that than was thought.
+  // It is already being suspended, and has less time than was planned.
   if (!sooner || !job.gang) return;
   Gang& gang = *job.gang;
   if (!gang.stop_deadline && job.attempt().state == AttemptState::kAborting) return;
@@ -221,7 +221,7 @@ void On(Transaction& tx, const ResumeRequested& request) {
           FailedPrecondition(NameOf(job) + " is still being suspended; 'muster suspend " +
                              job.record.id.value + " --wait' returns when it is");
     }
-    // One that goes on already was resumed before, by a call whose answer was lost.
+    // One that is already running again was resumed before, by a call whose answer was lost.
     if (reply.status.ok() && job.record.state == JobState::kSuspended) Resume(tx, job);
     if (reply.status.ok()) reply.body = ResumeAccepted{job.record.id, job.record.state};
   }

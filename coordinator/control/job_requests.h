@@ -1,5 +1,5 @@
-// What clients ask for jobs: submit, cancel, suspend, resume. A submission is checked, recorded,
-// and acknowledged once that is durable.
+// Client requests for jobs: submit, cancel, suspend, resume. A submission is checked, recorded, and
+// acknowledged once that is durable.
 //
 // Free functions over the event under way (transaction.h); private to coordinator/control; one
 // thread.

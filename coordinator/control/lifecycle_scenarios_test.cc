@@ -1,4 +1,4 @@
-// Scenarios of a job's ordinary way: submission, queue, placement, launch, end, cancel, limits.
+// Scenarios of a job's normal life: submission, queue, placement, launch, end, cancel, limits.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ TEST(SubmitTest, KeysSurviveARestart) {
   EXPECT_EQ(std::get<SubmitAccepted>(h.SubmitRaw(TrainYaml(), "k1").body).id, id);
 }
 
-TEST(SubmitTest, BadFileIsRefusedWithTheParsersWords) {
+TEST(SubmitTest, BadFileIsRefusedWithTheParsersMessage) {
   ControlHarness h;
   const Reply reply = h.SubmitRaw(TrainYaml("x", "unheard_of: 1\n"));
   EXPECT_EQ(reply.status.code(), StatusCode::kInvalidArgument);
@@ -245,8 +245,8 @@ TEST(AttemptTest, PrepareAndLaunchCarryWhatTheWorkersNeed) {
   EXPECT_EQ(h.Attempt(id).state, AttemptState::kLaunching);
 }
 
-// The loss of step 1 was lost to it: curves began at 0, and what it began with was that of step 2.
-TEST(AttemptTest, TheLossOfTheFirstStepIsToldBehindItsEnd) {
+// The loss of step 1 was dropped: curves began at 0, and the first loss was that of step 2.
+TEST(AttemptTest, TheLossOfTheFirstStepIsReportedAfterItsEnd) {
   ControlHarness h;
   h.Join("n1");
   h.Join("n2");
@@ -259,7 +259,7 @@ TEST(AttemptTest, TheLossOfTheFirstStepIsToldBehindItsEnd) {
   EXPECT_DOUBLE_EQ(h.Job(id).record->loss_at_start, 6.5);
 }
 
-// Its page stands at the step that it resumes from before it has a loss of its own.
+// Its page shows the step that it resumes from before it has a loss of its own.
 TEST(AttemptTest, AProcessThatResumesBringsNoLossOfZero) {
   RunningJob h;
   h.StepTo(h.id, 20, 1.5);

@@ -1,6 +1,6 @@
-// A switch dies: hundreds of a cluster's nodes fall silent at once. The core is one thread, so the
-// events of the living wait while it judges the dead; here each event takes as long as the core has
-// computed, by the thread's own CPU clock, and is handled when the one before it is done.
+// A switch dies: hundreds of a cluster's nodes fall silent at once. The core is one thread, so
+// events of live nodes wait while it judges the dead ones. Here each event takes as long as the
+// core has computed, by the thread's own CPU clock, and is handled when the one before it is done.
 
 #include <gtest/gtest.h>
 #include <time.h>
@@ -64,7 +64,7 @@ class Cluster {
     }
   }
 
-  // From now on nothing of them is heard, and nothing reaches them.
+  // From now on they send nothing, and nothing reaches them.
   void Silence(const std::vector<int>& nodes) { dead_.insert(nodes.begin(), nodes.end()); }
 
   void RunFor(Duration d) {

@@ -1,4 +1,4 @@
-// Where the ranks of a gang find rank 0.
+// The address at which the ranks of a gang find rank 0.
 //
 // Pure; any thread.
 #pragma once
@@ -16,7 +16,7 @@ namespace muster {
 bool IsLoopback(std::string_view address);
 
 // The address of nodes[0], which hosts rank 0. A loopback address is never given to a node of
-// another host: kFailedPrecondition then, naming both and what to do.
+// another host: the result is then kFailedPrecondition, which names both and what to do.
 Result<std::string> ChooseMasterAddress(const std::vector<const NodeRecord*>& nodes);
 
 }  // namespace muster

@@ -1,7 +1,7 @@
 // NodeBackoff: nodes that cannot take part in a job although others have: a mount is missing, a
-// disk is read-only, the GPU has gone. Nothing of the job is placed on such a node for a while;
-// each refusal in a row doubles the pause. What may be over in a moment (a guardian that was killed
-// on its way up) is tried once more first.
+// disk is read-only, the GPU has failed. Nothing of the job is placed on such a node for a while;
+// each refusal in a row doubles the pause. A node with a fault that may be brief (a guardian that
+// was killed while it started) is tried once more first.
 //
 // Part of a JobEntry; pure, one thread. Not stored: after a restart each node is tried again.
 #pragma once
@@ -20,11 +20,12 @@ inline constexpr Duration kLongestRefusal = std::chrono::minutes(10);
 
 class NodeBackoff {
  public:
-  // How long the node is left alone. Zero for the first of a row where that does not pause.
+  // How long the node is left alone. Zero for the first refusal of a row if that one does not
+  // pause.
   Duration Refuse(const NodeName& node, std::string why, TimePoint now, bool first_pauses = true);
-  // It took part.
+  // The node took part.
   void Accept(const NodeName& node) { refusals_.erase(node); }
-  // It has refused since it took part last.
+  // It has refused since it last took part.
   bool Counts(const NodeName& node) const { return refusals_.contains(node); }
   // True if a pause is over: the node may be tried again.
   bool Expire(TimePoint now);

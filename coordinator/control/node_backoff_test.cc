@@ -51,7 +51,7 @@ TEST(NodeBackoffTest, WhatMayBeOverInAMomentIsTriedOnceMoreFirst) {
   EXPECT_EQ(refusals.Refuse(kN1, "no mount", now), seconds(10)) << "not twice as long for it";
 }
 
-TEST(NodeBackoffTest, TheTextNamesWhoIsLeftAloneAndWhy) {
+TEST(NodeBackoffTest, TheTextNamesTheNodesThatAreLeftAloneAndWhy) {
   NodeBackoff refusals;
   EXPECT_EQ(refusals.Text(), "");
   refusals.Refuse(kN1, "no GPU", TimePoint());

@@ -126,7 +126,7 @@ TEST(NodeTest, AWorkerThatComesBackWithinItsLeaseIsNoNewsToTheJob) {
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kReady);
 }
 
-TEST(NodeTest, RoutineWordsLeaveTheTimerWhereItIs) {
+TEST(NodeTest, RoutineMessagesDoNotMoveTheTimer) {
   RunningJob h;
   const std::optional<TimePoint> due = h.controller().NextDeadline();
   ASSERT_TRUE(due.has_value());
@@ -145,7 +145,7 @@ TEST(NodeTest, RoutineWordsLeaveTheTimerWhereItIs) {
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect);
 }
 
-TEST(NodeTest, AnExitThatHappenedWhileTheStreamWasBrokenIsHeardInTheHello) {
+TEST(NodeTest, AnExitWhileTheStreamWasBrokenArrivesInTheHello) {
   RunningJob h;
   h.Leave("n2");
   h.Advance(seconds(2));
@@ -210,7 +210,7 @@ TEST(NodeTest, PeersThatFailWhileANodeIsSilentAreSymptomsOfItsLoss) {
   EXPECT_THAT(h.Attempt(h.id).cause, StartsWith("node n2 was lost"));
 }
 
-TEST(NodeTest, ASilentNodeThatNobodyCanLookAtIsLostAfterALease) {
+TEST(NodeTest, ASilentNodeThatCannotBeProbedIsLostAfterALease) {
   ControlHarness h;
   h.Join("n1");
   h.Advance(seconds(9));
@@ -340,7 +340,7 @@ TEST(NodeTest, WhatIsStuckOfAnOlderGenerationLeavesNoRoomForANewerOne) {
   ASSERT_EQ(h.Attempt(h.id).generation, 2);
   ASSERT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
   h.PreparedOn("n1", h.id);
-  // The node is the new gang's, and what it tells is of the generation before.
+  // The node belongs to the new gang, and its report concerns the generation before.
   h.Deliver("n3", Quiesced{h.id, 1, {4242}});
   EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kAborting);
   EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kPrepareFailed);
@@ -371,7 +371,7 @@ TEST(NodeTest, AWorkerWhoseGuardianDiedReportsItsRanksMissing) {
   EXPECT_EQ(h.Job(h.id).record->generation, 2);
 }
 
-TEST(NodeTest, ReleaseIsSaidAgainToANodeThatWasAwayWhenTheJobEnded) {
+TEST(NodeTest, ReleaseIsSentAgainToANodeThatWasAwayWhenTheJobEnded) {
   RunningJob h(CommandYaml());
   h.Exited(h.id, 0, {0, 0});
   h.Exited(h.id, 1, {0, 0});
@@ -399,7 +399,7 @@ struct Watched : ControlHarness {
     RunTo(id, 12);
     Forget();
   }
-  // Both others say this of n2.
+  // Both others report this of n2.
   void Prober(ProbeOutcome outcome) {
     for (const char* node : {"n1", "n3"}) {
       for (const Probe& probe : Take<Probe>(node)) {
@@ -410,7 +410,7 @@ struct Watched : ControlHarness {
   JobId id;
 };
 
-TEST(IndirectProbeTest, ASilentNodeThatNobodyReachesIsLostWithinSeconds) {
+TEST(IndirectProbeTest, ASilentNodeThatNoProberReachesIsLostWithinSeconds) {
   Watched h;
   h.silent = {"n2"};
   h.Advance(milliseconds(1600));
@@ -430,7 +430,7 @@ TEST(IndirectProbeTest, ASilentNodeThatNobodyReachesIsLostWithinSeconds) {
   EXPECT_EQ(h.Attempt(h.id).tier, Tier::kSpare);
 }
 
-TEST(IndirectProbeTest, EachSilentNodeHasWitnessesOfItsOwn) {
+TEST(IndirectProbeTest, EachSilentNodeHasProbersOfItsOwn) {
   ControlHarness h;
   const std::vector<std::string> names = {"n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8"};
   for (const std::string& name : names) h.Join(name, {.metrics_port = 9100});
@@ -455,7 +455,7 @@ TEST(IndirectProbeTest, OneNodeThatRepeatsItsAnswerDoesNotSpeakForTheOthers) {
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect) << h.Timeline();
 }
 
-TEST(IndirectProbeTest, TheFirstAnswerOfAWitnessStands) {
+TEST(IndirectProbeTest, TheFirstAnswerOfAProberStands) {
   Watched h;
   h.silent = {"n2"};
   h.Advance(milliseconds(2600));
@@ -466,7 +466,7 @@ TEST(IndirectProbeTest, TheFirstAnswerOfAWitnessStands) {
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kLost) << h.Timeline();
 }
 
-TEST(IndirectProbeTest, ANodeThatWasNotAskedIsNoWitness) {
+TEST(IndirectProbeTest, ANodeThatWasNotAskedIsNoProber) {
   ControlHarness h;
   const std::vector<std::string> names = {"n1", "n2", "n3", "n4", "n5"};
   for (const std::string& name : names) h.Join(name, {.metrics_port = 9100});
@@ -491,7 +491,7 @@ TEST(IndirectProbeTest, ANodeThatWasNotAskedIsNoWitness) {
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect) << h.Timeline();
 }
 
-TEST(IndirectProbeTest, ANodeThatAWitnessReachesIsLeftAlone) {
+TEST(IndirectProbeTest, ANodeThatAProberReachesIsLeftAlone) {
   Watched h;
   h.silent = {"n2"};
   for (int i = 0; i < 60; ++i) {
@@ -563,7 +563,7 @@ TEST(IndirectProbeTest, ANodeThatWasSilentThroughAnAbortDoesNotKeepTheJobFromShr
   h.Exited(h.id, 0, {0, 9});
   h.ParkedOn("n1", h.id);
   h.ParkedOn("n3", h.id);
-  // Somebody answers at its address, so the node itself is waited for.
+  // A host answers at its address, so the coordinator waits for the node itself.
   for (int i = 0; i < 70; ++i) {
     h.Advance(milliseconds(500));
     h.Prober(ProbeOutcome::kAnswered);
@@ -591,7 +591,7 @@ TEST(IndirectProbeTest, ASymptomThatAnExitExplainsCostsNoNode) {
   EXPECT_EQ(h.Node("n2").slots_used, 1) << "its ranks may still be there";
 }
 
-TEST(IndirectProbeTest, WhereAllAreSilentNobodyIsLost) {
+TEST(IndirectProbeTest, WhereAllAreSilentNoNodeIsLost) {
   Watched h;
   h.silent = {"n1", "n2", "n3"};
   h.Advance(seconds(120));
@@ -602,7 +602,7 @@ TEST(IndirectProbeTest, WhereAllAreSilentNobodyIsLost) {
 }
 
 // The coordinator's own network was away for longer than a lease.
-TEST(IndirectProbeTest, WhoIsBackFirstIsAskedForTheOthers) {
+TEST(IndirectProbeTest, TheFirstNodeBackProbesTheOthers) {
   Watched h;
   const HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);
   h.silent = {"n1", "n2", "n3"};
@@ -616,7 +616,7 @@ TEST(IndirectProbeTest, WhoIsBackFirstIsAskedForTheOthers) {
   }
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect) << h.Timeline();
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
-  // One that is really gone is found out as ever.
+  // One that is really gone is still detected.
   for (int i = 0; i < 4; ++i) {
     h.Advance(milliseconds(500));
     h.Prober(ProbeOutcome::kUnreachable);
@@ -624,7 +624,7 @@ TEST(IndirectProbeTest, WhoIsBackFirstIsAskedForTheOthers) {
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kLost) << h.Timeline();
 }
 
-TEST(IndirectProbeTest, ACoordinatorThatOversleptSuspectsNobody) {
+TEST(IndirectProbeTest, ACoordinatorThatOversleptSuspectsNoNode) {
   Watched h;
   h.Oversleep(seconds(30));
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kReady) << h.Timeline();
@@ -639,7 +639,7 @@ TEST(IndirectProbeTest, AMessageTakesASuspicionBack) {
   h.Deliver("n2", Heartbeat{});
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kReady);
   h.silent.clear();
-  h.Prober(ProbeOutcome::kUnreachable);  // late words about an older silence
+  h.Prober(ProbeOutcome::kUnreachable);  // late answers about an older silence
   h.Advance(seconds(5));
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
 }

@@ -32,9 +32,9 @@ bool IsNodeName(const std::string& name) {
          });
 }
 
-// Slots that a guardian may hold which is told to end. What is parked, and standbys, is not all
-// named in a Hello: those of an older generation live on in one that is prepared. So a known job
-// counts in full, until the answer comes.
+// Slots that a guardian which must end may still hold. A Hello does not name all parked processes
+// and standbys: those of an older generation live on in a guardian that is prepared. So a known job
+// counts in full until the answer arrives.
 int SlotsLeft(const JobEntry* job, const HostedGeneration& hosted) {
   const int living =
       static_cast<int>(hosted.started.size()) -
@@ -54,7 +54,7 @@ int UnendedMember(const JobEntry& job, const NodeName& name) {
   return found;
 }
 
-// `job` and `hosted` may be null: not known here, not hosted there.
+// `job` and `hosted` may be null: unknown here, not hosted there.
 ReconcileInput ReconcileInputOf(JobEntry* job, int node_rank, const HostedGeneration* hosted) {
   ReconcileInput input;
   if (job != nullptr) {
@@ -92,7 +92,8 @@ Status Admit(Transaction& tx, const WorkerHello& event) {
   const bool another =
       known != nullptr && known->session != 0 && known->record.instance != hello.instance;
   // A stream may stay open for a lease after its machine is gone. Another boot under the same name
-  // proves that it is; unless the old worker still speaks: then two machines have one name.
+  // proves that it is gone, unless the old worker still sends messages: then two machines have one
+  // name.
   const bool rebooted = another && known->suspect && known->record.host_id != hello.host_id;
   if (another && !rebooted) {
     return AlreadyExists("a worker named " + name + " is connected already (pid " +
@@ -102,7 +103,7 @@ Status Admit(Transaction& tx, const WorkerHello& event) {
   return OkStatus();
 }
 
-// The worker tries again, and is let in once either of the two is another release.
+// The worker tries again, and is accepted once either of the two is upgraded.
 void RefuseProtocol(Transaction& tx, const WorkerHello& event) {
   const Hello& hello = event.hello;
   const ProtocolRange theirs{hello.min_protocol_version, hello.protocol_version};
@@ -118,9 +119,9 @@ void RefuseProtocol(Transaction& tx, const WorkerHello& event) {
                           (worker_is_older ? "the worker" : "the coordinator"))});
 }
 
-// A node that comes back in another pilot job is given to the cluster anew: that the one before was
-// drained says nothing of it. Nobody has this one drained by hand: it would not have been asked
-// for.
+// A node that returns in another pilot job is new to the cluster: a drain of the previous one does
+// not apply. An operator cannot have drained this one, because then it would not have been
+// requested.
 void TakePilot(Transaction& tx, NodeEntry& node, const std::string& pilot) {
   NodeRecord& record = node.record;
   const bool another = !record.pilot.empty() && !pilot.empty() && record.pilot != pilot;
@@ -175,9 +176,9 @@ void Connect(Transaction& tx, NodeEntry& node, const WorkerHello& event) {
   tx.state.sessions[event.session] = record.name;
   UpdateVoice(tx, node);
   tx.Move(node, NodeEvent::kHello);
-  // Why it is not used stays.
+  // The reason why it is not used stays.
   if (record.state == NodeState::kReady) record.reason.clear();
-  // One that was lost meanwhile is still to be left alone.
+  // A drain of a node that was lost in the meantime still applies.
   if (record.state == NodeState::kReady && !record.drain_reason.empty()) {
     record.reason = "draining: " + record.drain_reason;
     tx.Move(node, NodeEvent::kDrain);
@@ -257,11 +258,11 @@ void ReconcileJob(Transaction& tx, NodeEntry& node, const JobId& id,
       job->kept = true;
       return;
     case ReconcileAction::kPrepare:
-      // What it had prepared is gone, and a port that it had bound with it.
+      // What it had prepared is gone, including a port that it had bound.
       job->gang->nodes[node_rank].prepared = false;
       return SendPrepare(tx, *job, node_rank);
     case ReconcileAction::kAdoptPrepared:
-      // A Hello does not say what the node's GPUs run with. The answer to a repeated question does.
+      // A Hello does not contain the node's CUDA stack. The answer to a repeated Prepare does.
       if (UsesGpus(*job)) return SendPrepare(tx, *job, node_rank);
       return Handle(tx, name,
                     Prepared{.job = id,
@@ -348,7 +349,7 @@ void Handle(Transaction& tx, const NodeName& node, const Released& message) {
   MarkLeaked(tx, tx.node(node), message.job, {});
   tx.state.reschedule = true;
   JobEntry* job = tx.FindJob(message.job);
-  // It may have been given to the gang again meanwhile.
+  // It may have been given to the gang again in the meantime.
   if (job == nullptr || FindMember(*job, node) != nullptr) return;
   if (std::erase(job->record.pending_release, node) > 0) tx.Mark(*job);
 }

@@ -1,4 +1,4 @@
-// Nodes: they connect and disconnect; and what each Hello changes.
+// Nodes connect and disconnect; and what each Hello changes.
 //
 // Free functions over the event under way (transaction.h); private to coordinator/control; one
 // thread.

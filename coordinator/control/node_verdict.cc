@@ -5,7 +5,7 @@ namespace muster {
 NodeJudgement JudgeSilence(const NodeVerdictInput& input) {
   const NodeJudgement wait;
   if (input.all_silent) return wait;
-  // Its ranks may be well, and a worker that is only slow comes back.
+  // Its ranks may be well, and a worker that is only slow returns.
   if (input.answered > 0) return wait;
   if (input.refused > 0) {
     if (input.silence >= kRefusedUntilLost) {
@@ -16,7 +16,7 @@ NodeJudgement JudgeSilence(const NodeVerdictInput& input) {
     }
     return wait;
   }
-  // The worker is stopped, or nothing on its host runs: its ranks may be well, and nobody can say.
+  // The worker is stopped, or nothing on its host runs: the state of its ranks is unknown.
   if (input.silent > 0) {
     if (input.silence >= kRefusedUntilLost) {
       return {NodeVerdict::kLost, "its host takes connections, and its worker does not run"};

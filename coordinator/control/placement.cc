@@ -21,7 +21,7 @@ namespace {
 constexpr Duration kReadyBeforeGrowth = std::chrono::seconds(3);
 constexpr Duration kBetweenRegroupings = std::chrono::seconds(60);
 
-// A job at work that lacks nodes or spares: what it asks of the scheduler.
+// A running job that lacks nodes or spares: what it requests from the scheduler.
 bool WantsMoreNodes(const JobEntry& job) {
   if (!job.gang || job.record.state != JobState::kRunning || job.gang->stopping) return false;
   const AttemptRecord& attempt = job.attempts.back();
@@ -30,7 +30,7 @@ bool WantsMoreNodes(const JobEntry& job) {
   return missing > 0 || static_cast<int>(attempt.spares.size()) < job.spec.resources.spares;
 }
 
-// The nodes are reserved for nobody yet: a gang takes them when it is made anew.
+// The nodes are not reserved yet: a gang takes them when it is formed again.
 void GiveMoreNodes(Transaction& tx, JobEntry& job, const std::vector<NodeName>& nodes) {
   if (static_cast<int>(job.attempt().nodes.size()) >= job.spec.resources.nodes) {
     return AddSpares(tx, job, nodes);
@@ -47,7 +47,7 @@ void GiveMoreNodes(Transaction& tx, JobEntry& job, const std::vector<NodeName>& 
   const std::string reason = "going on with " +
                              std::to_string(job.attempt().nodes.size() + nodes.size()) +
                              " nodes, which have room again";
-  // Without snapshots all steps since the last checkpoint would have to be done again.
+  // Without snapshots all steps since the last checkpoint would be lost.
   if (job.spec.train && job.spec.train->snapshot.every == 0) {
     return StopGang(tx, job, reason, std::nullopt);
   }
@@ -77,7 +77,7 @@ GangRequest RequestOf(const Transaction& tx, const JobEntry& job) {
   if (!job.gang) {
     request.nodes = resources.nodes;
     request.spares = resources.spares;
-    // A job starts whole. One that had a gang takes fewer, unless its own node may come back.
+    // A job starts whole. One that had a gang takes fewer nodes, unless its own node may return.
     const bool whole = job.attempts.empty() || FormerNodeSuspect(tx, job);
     request.min_nodes = whole ? resources.nodes : job.spec.min_nodes();
     request.recovering = !job.attempts.empty() && !job.waited;
@@ -99,7 +99,7 @@ GangRequest RequestOf(const Transaction& tx, const JobEntry& job) {
   return request;
 }
 
-// Jobs whose processes may use the node's GPUs. A job that is not known may be of either kind.
+// Jobs whose processes may use the node's GPUs. An unknown job may be of either kind.
 std::vector<JobId> GpuJobsOn(const Transaction& tx, const NodeEntry& node) {
   std::vector<JobId> jobs = tx.state.slots.Holders(node.record.name);
   for (const LeakedSlot& slot : node.record.leaked) jobs.push_back(slot.job);
@@ -114,7 +114,7 @@ void SetWaitReason(Transaction& tx, JobEntry& job, const std::string& reason) {
   if (job.record.reason == reason) return;
   job.record.reason = reason;
   tx.Mark(job);
-  // Nodes that come and go change the reason often; once in the timeline is enough.
+  // Nodes that connect and disconnect change the reason often; one event in the timeline is enough.
   if (std::exchange(job.told_waiting, true)) return;
   tx.RecordEvent(job, {"queued", Severity::kInfo, "waiting: " + reason});
 }
@@ -146,7 +146,7 @@ void Schedule(Transaction& tx) {
   }
   for (const WaitingJob& waiting : plan.waiting) {
     JobEntry& job = tx.job(waiting.job);
-    // A node of its that may still come back, after a restart of ours, is waited for.
+    // Waits for one of its nodes that may still return after a restart of the coordinator.
     if (!FormerNodeSuspect(tx, job)) {
       const bool waits_again = !job.attempts.empty();
       if (waits_again != std::exchange(job.waited, waits_again)) tx.Changed(job);

@@ -42,8 +42,8 @@ AttemptRecord MakeAttempt(const JobEntry& job, const GangPlacement& placement) {
   return attempt;
 }
 
-// Of the gang's nodes those that the last gang which has trained had not. Attempts in between may
-// have had them, and have ended because of them.
+// The gang's nodes that were not in the last gang that trained. Attempts in between may have had
+// them, and have ended because of them.
 std::vector<NodeName> NewNodes(const JobEntry& job) {
   std::vector<NodeName> fresh;
   const auto trained =
@@ -76,7 +76,7 @@ std::string WhereText(const AttemptRecord& attempt) {
 
 std::optional<TimePoint> TierDeadline(const Transaction& tx, const JobEntry& job, TimePoint from) {
   if (job.attempts.back().tier != Tier::kInPlace) return std::nullopt;
-  // Nobody knows how long a step may take: a restart of ours has forgotten it.
+  // The duration of a step is unknown: a restart of the coordinator discards it.
   if (job.slowest_step <= 0) return std::nullopt;
   return from + std::max(tx.options.tier_budget, FromSeconds(10 * job.slowest_step));
 }
@@ -97,7 +97,7 @@ void LaunchGang(Transaction& tx, JobEntry& job) {
                            " launched, rendezvous at " + attempt.master_address + ":" +
                            std::to_string(attempt.master_port)});
   SendLaunch(tx, job, 0, static_cast<int>(attempt.nodes.size()));
-  // The node that was to write a commit record is gone with its order.
+  // The node that was to write a commit record is gone, and its order with it.
   const NodeName& front = attempt.nodes.front();
   const bool moved =
       job.attempts.size() > 1 && job.attempts[job.attempts.size() - 2].nodes.front() != front;
@@ -126,7 +126,7 @@ int BoundAhead(const JobEntry& job) {
   return same_master ? job.next_master_port : 0;
 }
 
-// Chooses the master's address and asks every node of the gang to prepare.
+// Chooses the master's address and sends Prepare to every node of the gang.
 void PrepareNodes(Transaction& tx, JobEntry& job, const GangPlacement& placement) {
   std::vector<const NodeRecord*> records;
   for (const NodeName& node : placement.nodes) records.push_back(&tx.node(node).record);
@@ -179,7 +179,8 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
   for (const NodeName& node : placement.spares) {
     gang.nodes.push_back({.name = node, .spare = true});
   }
-  // Preparing takes over what is parked on the gang's nodes; elsewhere nobody needs it.
+  // Preparing takes over what is parked on the gang's nodes; processes parked elsewhere are not
+  // needed.
   for (const GangNode& member : gang.nodes) {
     NoteUnreleased(job, member.name);
     tx.state.slots.Take(member.name, job.record.id, generation, job.spec.resources.ranks_per_node);
@@ -237,7 +238,7 @@ void Handle(Transaction& tx, const NodeName& node, const Prepared& message) {
   failure.at = tx.now.mono;
   if (!message.error.empty()) {
     const std::string error = CutText(message.error, kMaxReasonBytes);
-    // What others have run is no fault of the job.
+    // What other jobs have run is not this job's fault.
     const bool ran = job->record.started_unix_ms > 0;
     if (ran) Refuse(tx, *job, node, error, !message.retryable);
     failure.retryable = message.retryable || ran;
@@ -264,7 +265,7 @@ void Handle(Transaction& tx, const NodeName& node, const Prepared& message) {
     if (m.cuda) stacks.push_back({m.name, *m.cuda});
   }
   if (const Status status = CheckCudaStacks(stacks); !status.ok()) {
-    // Those that have formed before fit together.
+    // Nodes that have formed a gang before are compatible.
     for (const NodeName& name : NewNodes(*job)) {
       Refuse(tx, *job, name, status.message());
       failure.node = name;
@@ -281,7 +282,7 @@ void WatchFromStart(Transaction& tx, JobEntry& job) {
   for (const RankRecord& rank : job.attempt().ranks) nodes.push_back(rank.node);
   job.hangs.Begin(nodes, tx.now.mono);
   job.stragglers.Begin(std::move(nodes));
-  // Of an attempt that was taken over from the store.
+  // The attempt was taken over from the store.
   for (const RankRecord& rank : job.attempt().ranks) {
     if (rank.state == RankState::kExited) job.hangs.RankEnded(rank.rank);
   }

@@ -23,7 +23,7 @@ JobView ViewOf(const JobEntry& job) {
   view.step_seconds = job.step_seconds;
   view.spec = &job.spec;
   view.ledger = &job.ledger;
-  // What a job that stands still did before is no pace of now.
+  // The earlier pace of a stopped job is not its current pace.
   if (job.record.state != JobState::kRunning) return view;
   view.straggler = job.stragglers.worst();
   if (!job.progress.empty()) view.tokens_per_second = job.progress.front().tokens_per_second;

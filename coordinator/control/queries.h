@@ -1,4 +1,4 @@
-// Read-only views of the controller's state; controller.h says what each answers.
+// Read-only views of the controller's state; controller.h documents each result.
 //
 // Pure; one thread.
 #pragma once

@@ -17,17 +17,19 @@ namespace {
 
 using Parts = std::map<NodeName, std::vector<ShardInfo>>;
 
-// Until it is looked again whether a node is free, or the job in a state to be disturbed.
+// How long until the next check whether a node is free, or whether the job's state allows a
+// reading.
 constexpr Duration kLiveRetry = std::chrono::seconds(2);
 constexpr Duration kEndedRetry = std::chrono::seconds(30);
-// Until a live job's checkpoint that no node could read is tried again: a mount comes back soon.
+// How long until a live job's checkpoint that no node could read is tried again: a mount returns
+// soon.
 constexpr Duration kTroubleRetry = std::chrono::minutes(10);
-// Orders that nobody has asked for, of all jobs: they share one file server as a rule.
+// Limit of unrequested scrub orders over all jobs: jobs usually share one file server.
 constexpr std::size_t kMaxAtOnce = 4;
-// Nodes that never ran the job, asked for one checkpoint.
+// Limit of nodes that never ran the job and are asked for one checkpoint.
 constexpr std::size_t kMaxUnauthenticated = 3;
-// A worker reads more slowly than it may where training wants the disk, and not at all beside a
-// checkpoint that is being written.
+// A worker reads more slowly than its limit if training needs the disk, and not at all while a
+// checkpoint is being written.
 constexpr Duration kTimeout = std::chrono::minutes(10);
 constexpr double kSlowness = 8;
 
@@ -39,7 +41,7 @@ bool OfNewestAttempt(const JobEntry& job, const NodeName& node) {
   return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
 }
 
-// What is being committed is read by that.
+// A checkpoint that is being committed is read by its verification.
 bool IsCommitted(const JobEntry& job, const CheckpointRecord& checkpoint) {
   const bool pending = !job.over() && !checkpoint.manifest_written &&
                        !job.manifest_failed.contains(checkpoint.directory);
@@ -64,22 +66,22 @@ void SetScrubTime(Transaction& tx, JobEntry& job, std::optional<TimePoint> at) {
   tx.state.readings.scrub_times.Set(job.record.id, at);
 }
 
-// A live job may need any of its checkpoints at any moment. Those of one that has succeeded are
-// what its successors begin from, and nobody else looks at them. What a failed or cancelled one has
-// left is its user's to keep or remove, and a directory that a newer job writes to is that job's.
+// A live job may need any of its checkpoints at any moment. Successors start from those of a
+// succeeded job, which nothing else reads. Checkpoints of a failed or cancelled job are the user's
+// to keep or remove, and a directory that a newer job writes to belongs to that job.
 bool IsScrubbed(const Transaction& tx, const JobEntry& job) {
   if (tx.options.scrub_interval <= Duration::zero()) return false;
   if (!job.over()) return true;
   return job.record.state == JobState::kSucceeded && OwnsOutput(tx, job);
 }
 
-// A job's scrubs wait while one of its checkpoints is verified, but for those that a client waits
+// A job's scrubs wait while one of its checkpoints is verified, except those that a client waits
 // for.
 bool LeftToVerification(const JobEntry& job) {
   return !job.verification.directory.empty() && job.scrub.requests.empty();
 }
 
-// None that was never read: one of them is being read, and may make the others needless.
+// Not one that was never read: one of them is being read, and may make the others obsolete.
 bool CanBeRead(const JobEntry& job, const CheckpointRecord& checkpoint) {
   const bool left_to_verification = !Verified(checkpoint) && !job.verification.directory.empty();
   return IsCommitted(job, checkpoint) && !left_to_verification;
@@ -98,8 +100,8 @@ std::optional<TimePoint> ScrubDue(const Transaction& tx, const JobEntry& job,
   return skip == job.scrub.skip.end() ? due : std::max(due, skip->second);
 }
 
-// Of what an earlier coordinator has read the clock of the day tells the age, which may have been
-// set since: a time to come begins the interval anew, and none is older than an interval.
+// The age of what an earlier coordinator read comes from the wall clock, which may have been set
+// since. A time in the future begins the interval again, and no age exceeds an interval.
 void NoteReadTimes(Transaction& tx, JobEntry& job) {
   std::map<std::string, TimePoint> read_at;
   for (const CheckpointRecord& checkpoint : job.checkpoints) {
@@ -119,7 +121,8 @@ bool IsConnected(const Transaction& tx, const NodeName& name) {
   return node != nullptr && node->session != 0 && !node->suspect;
 }
 
-// By node: the shards of its own ranks, and where it is not connected those of another's.
+// By node: the shards of its own ranks, and if a node is not connected, those of its ranks by
+// another.
 Parts PartsOf(const Transaction& tx, const JobEntry& job, const CheckpointRecord& checkpoint) {
   const auto attempt = std::find_if(job.attempts.rbegin(), job.attempts.rend(),
                                     [&checkpoint](const AttemptRecord& each) {
@@ -197,7 +200,7 @@ void EndVerification(Transaction& tx, JobEntry& job) {
   verification.directory.clear();
 }
 
-// Of those that are due what clients wait for, then the one that was read the longest ago.
+// Among those that are due: first what clients wait for, then the one with the oldest reading.
 CheckpointRecord* NextToScrub(Transaction& tx, JobEntry& job) {
   CheckpointRecord* next = nullptr;
   const auto order = [&job](const CheckpointRecord& checkpoint) {
@@ -260,8 +263,8 @@ void FoundDamaged(Transaction& tx, JobEntry& job, CheckpointRecord& checkpoint,
                            " is damaged and is not resumed from: " + checkpoint.refused});
 }
 
-// Everybody was asked. What a node of the gang's misses in the job's own directory is gone; all
-// else says nothing about the checkpoint.
+// Every node was asked. A file that a node of the gang does not find in the job's own directory is
+// gone; other answers do not show damage.
 void FoundUnreadable(Transaction& tx, JobEntry& job, const CheckpointRecord& checkpoint) {
   Scrub& scrub = job.scrub;
   if (!scrub.missing.empty()) {
@@ -315,7 +318,7 @@ void ScrubNext(Transaction& tx, JobEntry& job) {
         tx, job, scrub.unverified.empty() ? OkStatus() : FailedPrecondition(scrub.unverified));
     return PlanScrubs(tx, job);
   }
-  // A gang that comes up reads checkpoints itself, and is waited for.
+  // Waits for a gang that starts, because it reads checkpoints itself.
   if (job.gang && job.record.state != JobState::kRunning)
     return SetScrubTime(tx, job, tx.now.mono + RetryOf(job));
   if (scrub.directory != checkpoint->directory) {
@@ -338,7 +341,7 @@ void ScrubNext(Transaction& tx, JobEntry& job) {
 }
 
 void VerificationOver(Transaction& tx, JobEntry& job) {
-  // One that waited for this makes the one needless that would have been next.
+  // The reading makes the one obsolete that would have been next.
   if (CommitUnlessTooMany(tx, job)) job.verification.waiting.clear();
   StartVerification(tx, job);
   if (job.scrub.id == 0 && !job.scrub.requests.empty()) {
@@ -420,7 +423,7 @@ void RunReadings(Transaction& tx) {
 
 void PlanScrubs(Transaction& tx, JobEntry& job) {
   NoteReadTimes(tx, job);
-  if (job.scrub.id != 0) return;  // its answer, or the end of the timeout with it, comes first
+  if (job.scrub.id != 0) return;  // its answer, or the end of its timeout, comes first
   if (LeftToVerification(job)) return SetScrubTime(tx, job, std::nullopt);
   std::optional<TimePoint> next;
   for (const CheckpointRecord& checkpoint : job.checkpoints) {
@@ -437,7 +440,7 @@ void GiveUpReadingsOf(Transaction& tx, const NodeName& node) {
   }
   for (const JobId& id : verified) {
     JobEntry& job = tx.job(id);
-    // The nodes that are left read it, unless a newer one comes first.
+    // The remaining nodes read it, unless a newer one comes first.
     if (job.verification.waiting.empty()) job.verification.waiting = job.verification.directory;
     EndVerification(tx, job);
     VerificationOver(tx, job);
@@ -449,7 +452,7 @@ void GiveUpReadingsOf(Transaction& tx, const NodeName& node) {
   SetScrubTime(tx, job, tx.now.mono + RetryOf(job));
 }
 
-// Fenced by job, generation, node and checkpoint: only the order that is out has an answer, and
+// Fenced by job, generation, node and checkpoint: only the outstanding order has an answer, and
 // only one.
 void Handle(Transaction& tx, const NodeName& node, const ManifestWritten& message) {
   JobEntry* found = tx.FindJob(message.job);
@@ -492,7 +495,7 @@ void Handle(Transaction& tx, const NodeName& node, const CheckpointScrubbed& ans
   if (!expected) return;  // of an order that was given up
   ReleaseOrder(tx, job);
   CheckpointRecord* checkpoint = FindCheckpoint(job, job.scrub.directory);
-  // One that was pruned meanwhile has every right to be gone.
+  // A checkpoint that was pruned in the meantime may be gone.
   if (checkpoint == nullptr || !Usable(*checkpoint)) return ScrubNext(tx, job);
   const std::string said = node.value + ": " + Sentence(answer);
   switch (answer.outcome) {

@@ -1,6 +1,5 @@
-// What to do about a job on a node that has just said Hello: the table that brings the store and
-// the processes that are really there together, after a broken stream and after a restart of
-// either side.
+// What to do about a job on a node that has just sent Hello: the table that reconciles the store
+// with the processes that really run, after a broken stream and after a restart of either side.
 //
 // Pure; any thread. docs/job-lifecycle.md shows the table.
 #pragma once
@@ -10,7 +9,7 @@
 
 namespace muster {
 
-// What the store says about the job, and what the node hosts of it.
+// The job in the store, and what the node hosts of it.
 struct ReconcileInput {
   bool job_known = false;
   bool job_over = false;
@@ -30,17 +29,17 @@ struct ReconcileInput {
 
 enum class ReconcileAction {
   kNothing,
-  kRelease,        // nobody needs this guardian
+  kRelease,        // no job needs this guardian
   kAbortStale,     // processes of an attempt that is over; their slots wait for Quiesced
   kHold,           // parked for the job's next attempt: their slots are the job's
-  kPrepare,        // say Prepare (again)
+  kPrepare,        // send Prepare (again)
   kAdoptPrepared,  // as if Prepared had just arrived
-  kLaunch,         // say Launch (again)
+  kLaunch,         // send Launch (again)
   kPrepareAndLaunch,
-  kAdopt,     // take over what it hosts: its ranks never noticed
-  kAbort,     // say Abort (again)
-  kQuiesced,  // as if Quiesced had just arrived
-  kMissing,   // the ranks that should be there are gone
+  kAdopt,          // take over what it hosts: its ranks were not interrupted
+  kAbort,          // send Abort (again)
+  kQuiesced,       // as if Quiesced had just arrived
+  kMissing,        // the ranks that should be there are gone
 };
 
 ReconcileAction Reconcile(const ReconcileInput& input);

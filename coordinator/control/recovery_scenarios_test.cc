@@ -24,7 +24,7 @@ TEST(RankFaultTest, AKilledRankAbortsAllAtOnceAndTheJobTrainsAgain) {
   EXPECT_DOUBLE_EQ(h.Take<Abort>("n1").at(0).grace_seconds, 0);
   EXPECT_EQ(h.Take<Abort>("n2").size(), 1u);
   h.Advance(milliseconds(20));
-  h.Ended(h.id, 0);  // by the abort: no news
+  h.Ended(h.id, 0);  // by the abort: not an event
   h.QuiesceAll(h.id);
   EXPECT_EQ(h.Job(h.id).record->generation, 2);
   const AttemptRecord& ended = h.Job(h.id).attempts->front();
@@ -69,12 +69,12 @@ TEST(RankFaultTest, AbortIsDurableBeforeItIsSent) {
   EXPECT_EQ(h.last().sends.size(), 2u);
 }
 
-TEST(RankFaultTest, ASymptomAbortsAtOnceAndTheCauseIsNamedWhenItIsHeard) {
+TEST(RankFaultTest, ASymptomAbortsAtOnceAndTheCauseIsNamedWhenItArrives) {
   RunningJob h;
   h.Exited(h.id, 0, {76, 0});
   EXPECT_EQ(h.Take<Abort>("n2").size(), 1u) << "whatever the cause is, the gang is broken";
   h.Advance(milliseconds(5));
-  h.Exited(h.id, 1, {0, 9}, 0.001);  // killed by somebody else, right before its guardian would
+  h.Exited(h.id, 1, {0, 9}, 0.001);  // killed from outside, right before its guardian would
   h.QuiesceAll(h.id);
   const AttemptRecord& ended = h.Job(h.id).attempts->front();
   EXPECT_EQ(ended.cause, "rank 1 on n2 was killed by SIGKILL");
@@ -102,7 +102,7 @@ TEST(RankFaultTest, ARankThatIsEndedAfterItReportedAnErrorIsTheCause) {
   EXPECT_THAT(h.Job(h.id).record->reason, HasSubstr("train.jsonl:7: no JSON"));
 }
 
-TEST(RankFaultTest, TheRankThatMadeANanIsTheCauseThoughAnotherTellsFirst) {
+TEST(RankFaultTest, TheRankThatMadeANanIsTheCauseThoughAnotherReportsFirst) {
   RunningJob h;
   h.Report(h.id, 0, TrainerError{"nonfinite", "not finite is rank 1: loss", 12, true});
   EXPECT_TRUE(h.Take<Abort>("n1").empty()) << "the rank itself is waited for";
@@ -115,7 +115,7 @@ TEST(RankFaultTest, TheRankThatMadeANanIsTheCauseThoughAnotherTellsFirst) {
   EXPECT_EQ(h.Job(h.id).attempts->front().cause_kind, CauseKind::kNonFinite);
 }
 
-TEST(RankFaultTest, ACauseThatIsHeardAfterTheAbortStillCounts) {
+TEST(RankFaultTest, ACauseThatArrivesAfterTheAbortStillCounts) {
   RunningJob h;
   h.Exited(h.id, 0, {76, 0});
   h.Advance(milliseconds(60));
@@ -138,7 +138,7 @@ TEST(RankFaultTest, ALongLogLineIsNotCutInsideACharacter) {
   EXPECT_EQ((note.size() - std::string("rank 0: ").size()) % 3, 0u);
 }
 
-TEST(RankFaultTest, WhatATrainerSaysIsKeptUpToABound) {
+TEST(RankFaultTest, ATrainersReportIsKeptUpToABound) {
   RunningJob h;
   h.Report(h.id, 1, TrainerError{"internal", std::string(150000, 'x'), 3});
   h.Exited(h.id, 1, {1, 0});
@@ -148,7 +148,7 @@ TEST(RankFaultTest, WhatATrainerSaysIsKeptUpToABound) {
   EXPECT_LT(h.Timeline().size(), 15000u);
 }
 
-TEST(RankFaultTest, OfTwoFailuresTheEarlierIsTheCause) {
+TEST(RankFaultTest, TheEarlierOfTwoFailuresIsTheCause) {
   RunningJob h;
   h.Exited(h.id, 0, {1, 0}, 0.010);
   h.Exited(h.id, 1, {3, 0}, 0.200);  // heard later, happened before
@@ -156,7 +156,7 @@ TEST(RankFaultTest, OfTwoFailuresTheEarlierIsTheCause) {
   EXPECT_EQ(h.Job(h.id).attempts->front().failed_rank, 1);
 }
 
-TEST(RankFaultTest, BadInputEndsTheJobWithTheTrainersWords) {
+TEST(RankFaultTest, BadInputEndsTheJobWithTheTrainersMessage) {
   RunningJob h;
   h.Report(h.id, 0, TrainerError{"data", "train.jsonl:7: not JSON", 3});
   h.Exited(h.id, 0, {78, 0});
@@ -309,7 +309,7 @@ TEST(PrepareTest, WhatNoAttemptCanMendEndsTheJob) {
   EXPECT_THAT(h.Job(id).record->reason, HasSubstr("/jobs/model does not exist"));
 }
 
-// A replacement that lacks a mount ended jobs of weeks.
+// A replacement that lacks a mount ended jobs that had run for weeks.
 TEST(PrepareTest, ANodeThatCannotRunItEndsNoJobThatHasRun) {
   ControlHarness h;
   for (const char* node : {"n1", "n2", "n3", "n4"}) h.Join(node);
@@ -371,8 +371,8 @@ TEST(PrepareTest, AReplacementWithAnotherNcclEndsNoJobThatHasRun) {
   EXPECT_EQ(h.Attempt(id).nodes[1].value, "n4");
 }
 
-// The pause is over and nothing has changed: the second time it is compared with the gang that has
-// trained, not with the one that it has broken itself.
+// The pause is over and nothing has changed: the second time it is compared with the gang that
+// trained, not with the one that it broke itself.
 TEST(PrepareTest, AReplacementWithAnotherNcclEndsNoJobTheSecondTimeEither) {
   ControlHarness h;
   for (const char* node : {"n1", "n2", "n3"}) h.Join(node);
@@ -399,8 +399,8 @@ TEST(PrepareTest, AReplacementWithAnotherNcclEndsNoJobTheSecondTimeEither) {
   }
 }
 
-// Its guardian cannot start, its disk is full: retried at once it would use up a job's attempts
-// within a second.
+// Its guardian cannot start, its disk is full: with immediate retries it would use up a job's
+// attempts within a second.
 TEST(PrepareTest, ANodeThatFailsToPrepareAgainAndAgainEndsNoJobThatHasRun) {
   ControlHarness h;
   for (const char* node : {"n1", "n2"}) h.Join(node);
@@ -521,7 +521,7 @@ TEST(PrepareTest, AGuardianThatEndsBeforeTheLaunchIsAFaultAtOnce) {
   EXPECT_EQ(h.Attempt(id).generation, 2);
 }
 
-TEST(PrepareTest, ANodeThatPreparesAgainIsWaitedForAndItsNewPortIsTold) {
+TEST(PrepareTest, ANodeThatPreparesAgainIsWaitedForAndItsNewPortIsSent) {
   ControlHarness h;
   h.Join("n1");
   h.Join("n2");
@@ -600,7 +600,7 @@ TEST(FenceTest, MessagesOfAnotherGenerationNodeOrJobChangeNothing) {
   EXPECT_EQ(h.State(h.id), state);
 }
 
-TEST(FenceTest, AReplacedStreamIsNotListenedTo) {
+TEST(FenceTest, MessagesOfAReplacedStreamAreIgnored) {
   ControlHarness h;
   const SessionId old = h.Join("n1");
   h.Join("n2");

@@ -6,7 +6,7 @@
 namespace muster {
 namespace {
 
-// By the program itself; others are sent from outside.
+// Signals that the program itself causes; others are sent from outside.
 bool FromWithin(int signal) {
   switch (signal) {
     case SIGILL:
@@ -65,7 +65,7 @@ RestartDecision DecideRestart(const RestartInput& input) {
     return decision;
   }
   decision.restart = true;
-  // The first failure without progress is retried at once: most of them are weather.
+  // The first failure without progress is retried at once: most such faults are transient.
   const int failures = decision.attempts_without_progress;
   if (failures >= 2) {
     decision.delay = std::min<Duration>(input.first_backoff * (1LL << std::min(failures - 2, 20)),

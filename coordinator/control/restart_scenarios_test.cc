@@ -25,7 +25,7 @@ struct Cluster : ControlHarness {
   JobId id;
 };
 
-TEST(RestartTest, NothingStoredMeansNothingTold) {
+TEST(RestartTest, NothingStoredMeansNothingSent) {
   ControlHarness h;
   EXPECT_TRUE(h.controller().Events().empty());
   EXPECT_FALSE(h.controller().NextDeadline().has_value());
@@ -41,7 +41,7 @@ TEST(RestartTest, AQueuedJobIsPlacedOnceItsNodesAreBack) {
   EXPECT_EQ(h.State(id), JobState::kStarting);
 }
 
-// Of a gang that was lost with the coordinator one step was told to be done again, whatever it had
+// For a gang that was lost with the coordinator, one step was reported as lost, however many it had
 // trained.
 TEST(RestartTest, StepsThatAreLostWithTheCoordinatorAreCounted) {
   Cluster h;
@@ -73,7 +73,7 @@ TEST(RestartTest, WhilePreparing) {
   EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kLaunching);
 }
 
-TEST(RestartTest, WhileLaunchingTheMissingLaunchIsSaidAgain) {
+TEST(RestartTest, WhileLaunchingTheMissingLaunchIsSentAgain) {
   Cluster h;
   h.PrepareAll(h.id);
   const std::string token = h.Take<Launch>("n1").at(0).rendezvous_token;
@@ -94,7 +94,7 @@ TEST(RestartTest, WhileLaunchingTheMissingLaunchIsSaidAgain) {
   EXPECT_EQ(h.Timeline().find(token), std::string::npos) << h.Timeline();
 }
 
-TEST(RestartTest, WhileRunningNobodyNotices) {
+TEST(RestartTest, WhileRunningNothingChanges) {
   Cluster h;
   h.RunTo(h.id, 12);
   h.Restart();
@@ -187,7 +187,7 @@ TEST(RestartTest, TakingTheClusterDownAgainAndAgainFailsNoJob) {
     h.StartAll(h.id);
     HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);
     HostedGeneration n2 = h.Hosted("n2", h.id, AttemptState::kRunning);
-    // Rank 1 saw the end of rank 0 before its own guardian was told to end.
+    // Rank 1 saw the end of rank 0 before its own guardian received the order to end.
     n1.exited.push_back({{}, 0, 0, {0, 9}, 0, {}, true});
     n2.exited.push_back({{}, 0, 1, {1, 0}, 0, {}});
     n1.quiesced = n2.quiesced = true;

@@ -19,8 +19,8 @@
 namespace muster::control {
 namespace {
 
-// While a job trains its record is stored from time to time, and that of its attempt is not: the
-// steps that a recovery loses are counted from it.
+// While a job trains, its record is stored from time to time, and the record of its attempt is not.
+// Steps that a recovery loses are counted from the attempt's record.
 void RaiseLastStep(JobEntry& job) {
   const auto trained =
       std::find_if(job.attempts.rbegin(), job.attempts.rend(),
@@ -35,7 +35,7 @@ void RestoreGang(Transaction& tx, JobEntry& job) {
   Gang gang;
   for (const NodeName& name : attempt.nodes) {
     const NodeEntry* node = tx.FindNode(name);
-    // A lost node was given up before; its Hello, should it come, finds no member of that name.
+    // A lost node was given up before; its Hello, if it arrives, finds no member of that name.
     const bool lost = node == nullptr || node->record.state == NodeState::kLost;
     gang.nodes.push_back({name, attempt.state > AttemptState::kPreparing, lost});
     if (!lost) tx.state.slots.Take(name, job.record.id, attempt.generation, per_node);
@@ -89,9 +89,9 @@ void RestoreGang(Transaction& tx, JobEntry& job) {
     case AttemptState::kEnded: break;
   }
   job.gang = std::move(gang);
-  job.regrouped = tx.now.mono;  // if it was, nobody knows when
+  job.regrouped = tx.now.mono;  // if it was, the time is unknown
   WatchFromStart(tx, job);
-  // As it was decided before, by what is durable.
+  // The decision is the earlier one, because it uses only what is durable.
   job.gang->keep = job.gang->keep && MayKeep(job);
   if (attempt.state == AttemptState::kAborting) {
     MaybeEndAttempt(tx, job);

@@ -1,7 +1,7 @@
-// A coordinator that starts on what an earlier one left.
+// Starts a coordinator from the state that an earlier one stored.
 //
-// Nothing is sent from here: every node is suspect until its Hello, and what is to be done for a
-// live attempt is decided then (node_sessions.cc), from what really runs.
+// Nothing is sent from here: every node is suspect until its Hello. node_sessions.cc then decides
+// what a live attempt needs, from the processes that really run.
 //
 // Free functions over the event under way (transaction.h); private to coordinator/control; one
 // thread.

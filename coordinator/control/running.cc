@@ -37,13 +37,13 @@ std::string FromText(const std::string& resumed_from) {
   return resumed_from == "checkpoint" ? " from a checkpoint" : "";
 }
 
-// All ranks of an attempt are stored as one, and thousands of them end at once. What is not stored
-// yet when the coordinator dies is told again with the next Hello.
+// All ranks of an attempt are stored as one record, and thousands of them end at once. What is not
+// stored yet when the coordinator dies arrives again with the next Hello.
 void StoreExitsSoon(Gang& gang, TimePoint now) {
   if (!gang.store_exits_at) gang.store_exits_at = now + kStoreExitsEvery;
 }
 
-// By which training was held up between two readings of a rank's page.
+// What delayed training between two readings of a rank's page.
 double CheckpointSeconds(const RankProgress& before, const RankProgress& now) {
   constexpr auto kIndex = static_cast<std::size_t>(TrainPhase::kCheckpoint);
   if (before.phase_seconds.size() <= kIndex || now.phase_seconds.size() <= kIndex) return 0;
@@ -60,7 +60,7 @@ Duration LeastQuiet(const std::vector<RankProgress>& ranks) {
   return FromSeconds(ranks.empty() ? 0 : std::max(0.0, least));
 }
 
-// What a hang's culprit was doing, of a closed set.
+// What a hang's culprit was doing; one of a closed set.
 std::string_view SuspectOf(const std::vector<RankProgress>& ranks, int culprit) {
   const auto rank = std::ranges::find(ranks, culprit, &RankProgress::rank);
   if (rank == ranks.end()) return "unknown";
@@ -108,7 +108,7 @@ void RecordRecovered(Transaction& tx, JobEntry& job) {
 }
 
 void NowRunning(Transaction& tx, JobEntry& job) {
-  tx.state.reschedule = true;  // it may want more nodes
+  tx.state.reschedule = true;  // it may request more nodes
   for (const GangNode& member : job.gang->nodes) {
     if (!member.spare) job.refusals.Accept(member.name);
   }
@@ -141,7 +141,7 @@ void CheckAllStarted(Transaction& tx, JobEntry& job) {
     }
     return;
   }
-  // A command says nothing of itself: its processes are all there is to wait for.
+  // A command reports nothing: its processes are the only thing to wait for.
   const std::optional<TimePoint> from = job.fault ? std::optional(job.fault->quiesced) : gang.began;
   if (from) attempt.seconds.reform = ToSeconds(tx.now.mono - *from);
   NowRunning(tx, job);
@@ -157,7 +157,7 @@ void OnFormed(Transaction& tx, JobEntry& job, int rank) {
   gang.tier_deadline.reset();
   if (job.attempt().state == AttemptState::kRunning) gang.phase_deadline.reset();
   const std::optional<TimePoint> from = job.fault ? std::optional(job.fault->quiesced) : gang.began;
-  if (!from || job.attempt().seconds.reform >= 0) return;  // told before a restart of ours
+  if (!from || job.attempt().seconds.reform >= 0) return;  // recorded before a restart
   job.attempt().seconds.reform = ToSeconds(tx.now.mono - *from);
   tx.MarkAttempt(job);
   tx.RecordEvent(job, {"formed", Severity::kInfo,
@@ -236,7 +236,7 @@ void OnFinished(Transaction& tx, JobEntry& job, const Finished& finished) {
   if (tx.Note(job, text)) tx.RecordEvent(job, {"finished", Severity::kInfo, text});
 }
 
-// The detectors see what the ranks' pages say; a hang ends the gang, a straggler only makes events.
+// The detectors read the ranks' pages; a hang ends the gang, a straggler only causes events.
 void Watch(Transaction& tx, JobEntry& job, const Progress& message) {
   if (!job.spec.train || !IsUp(job.attempt())) return;
   const StragglerNews news = job.stragglers.Observe(message.ranks);
@@ -296,13 +296,13 @@ void Handle(Transaction& tx, const NodeName& node, const RankExited& message) {
   tx.Changed(*job);
   job->hangs.RankEnded(message.rank);
   const TimePoint at = tx.now.mono - FromSeconds(std::max(0.0, message.age_seconds));
-  // It may have gone on while there was no coordinator.
+  // It may have continued while there was no coordinator.
   if (message.last) job->ledger.ObserveStep(message.last->step, job->record.best_step, at);
   if (ExitedByStop(tx, *job, message.exit)) return;
   if (message.exit.ok()) {
     CheckAllStarted(tx, *job);
     if (!IsUp(attempt) || !AllExitedWell(attempt)) return;
-    // By a Stop that a coordinator before this one has sent, for a drain that is over by now.
+    // A Stop that an earlier coordinator sent caused it, for a drain that is over by now.
     if (!NoneAskedToStop(attempt)) {
       return GangStopped(tx, *job, "it has stopped at a step boundary, as it was asked to");
     }
@@ -326,7 +326,7 @@ void Handle(Transaction& tx, const NodeName& node, const RankExited& message) {
   failure.log_tail = Bounded(message.log_tail);
   failure.facts = Bounded(message.facts);
   failure.last = message.last;
-  // Once the gang is being ended, more symptoms are no news.
+  // Once the gang is being ended, more symptoms are not recorded.
   if (!gang.aborted || !failure.symptom()) {
     tx.RecordEvent(*job, {"rank_exited", failure.symptom() ? Severity::kWarning : Severity::kError,
                           failure.message});
@@ -383,7 +383,7 @@ void Handle(Transaction& tx, const NodeName& node, const Progress& message) {
     if (progress.step == 0 || progress.step < job->attempt().last_step) continue;
     if (new_step) ObserveStep(tx, *job, progress.step);
     // A process that only resumes from this step has no figures of it. Those of an attempt's first
-    // step come behind the rank's word that it is finished.
+    // step arrive after the rank's report that it is finished.
     if (progress.step_seconds <= 0) continue;
     record.loss = progress.loss;
     record.tokens = progress.tokens;

@@ -1,4 +1,4 @@
-// Scenarios of scrubs: committed checkpoints are read again, and what is found has consequences.
+// Scenarios of scrubs: committed checkpoints are read again, and the result has consequences.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ struct Scrubbed : ControlHarness {
     }
     Forget();
   }
-  // The one order that the node has got, and nobody else.
+  // The only order, which only this node has received.
   ScrubCheckpoint Order(const std::string& node) {
     std::vector<ScrubCheckpoint> orders = Take<ScrubCheckpoint>(node);
     EXPECT_EQ(orders.size(), 1u) << node << "\n" << Timeline();
@@ -74,7 +74,7 @@ struct Scrubbed : ControlHarness {
     return directories;
   }
   void Verify(const JobId& job) { Handle(VerifyRequested{kRequest, job.value}); }
-  // The answer to Verify; nothing: not yet.
+  // The answer to Verify; empty: not yet.
   std::optional<Reply> Answered() const {
     return LastReply().request == kRequest ? std::optional(LastReply()) : std::nullopt;
   }
@@ -112,7 +112,7 @@ TEST(ScrubTest, AnIntervalOfZeroReadsNothing) {
   EXPECT_FALSE(h.Ordered());
 }
 
-TEST(ScrubTest, ADamagedOneIsToldAndNotResumedFrom) {
+TEST(ScrubTest, ADamagedOneIsReportedAndNotResumedFrom) {
   Scrubbed h;
   h.Advance(minutes(10));
   h.Scrub("n1", ScrubOutcome::kWhole);
@@ -149,7 +149,7 @@ TEST(ScrubTest, WhatOneNodeDoesNotSeeIsReadByAnother) {
   EXPECT_EQ(h.CountEvents(h.id, "checkpoints_unreachable"), 0);
 }
 
-TEST(ScrubTest, ADirectoryThatNobodySeesIsToldOnceAndIsNoDamage) {
+TEST(ScrubTest, ADirectoryThatNoNodeSeesIsReportedOnceAndIsNoDamage) {
   Scrubbed h;
   h.Advance(minutes(10));
   for (int round = 0; round < 2; ++round) {
@@ -199,7 +199,7 @@ TEST(ScrubTest, AFileThatAllMissAndANodeOfTheGangTooIsGone) {
   EXPECT_TRUE(h.HasEvent(h.id, "checkpoint_damaged", "rank-00001.shard: No such file"));
 }
 
-TEST(ScrubTest, AFileThatOnlyAStrangerMissesIsNotTakenForGone) {
+TEST(ScrubTest, AFileThatOnlyAnotherNodeMissesIsNotTakenForGone) {
   Scrubbed h;
   h.Join("n3");
   h.Advance(minutes(9));
@@ -260,7 +260,7 @@ TEST(ScrubTest, OneThatWasPrunedMeanwhileMayBeGone) {
   EXPECT_EQ(h.CountEvents(h.id, "checkpoint_damaged"), 0);
 }
 
-// The worker lets nothing be read beside a checkpoint that is read at once.
+// The worker runs no scrub while it verifies a checkpoint.
 TEST(ScrubTest, AScrubWaitsWhileANewCheckpointIsReadForTheFirstTime) {
   Scrubbed h;
   h.Advance(minutes(9));
@@ -288,7 +288,7 @@ TEST(ScrubTest, ARequestWaitsForTheCheckpointThatIsReadForTheFirstTime) {
   EXPECT_EQ(std::get<CheckpointsVerified>(h.Answered()->body).whole, 3);
 }
 
-// A clock that is set back by hours made every checkpoint due in the same moment.
+// A clock that was set back by hours made every checkpoint due in the same moment.
 TEST(ScrubTest, AClockThatIsSetMakesNoCheckpointDue) {
   for (const auto by : {-std::chrono::hours(5), std::chrono::hours(5)}) {
     Scrubbed h;
@@ -395,7 +395,7 @@ TEST(ScrubTest, WhatACancelledJobHasLeftIsReadOnlyOnRequest) {
   EXPECT_EQ(std::get<CheckpointsVerified>(h.Answered()->body).whole, 2);
 }
 
-TEST(ScrubTest, ACallerWhoHasGoneIsNotAnswered) {
+TEST(ScrubTest, ACallerThatHasGoneIsNotAnswered) {
   Scrubbed h;
   h.Verify(h.id);
   h.Handle(CallerGone{Scrubbed::kRequest});

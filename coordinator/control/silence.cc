@@ -15,7 +15,7 @@
 namespace muster::control {
 namespace {
 
-// By somebody's decision, whose reason is told as long as it holds.
+// Taken out of use by a decision, whose reason is shown for as long as it applies.
 bool IsOutOfUse(NodeState state) {
   return state == NodeState::kDraining || state == NodeState::kDrained ||
          state == NodeState::kQuarantined;
@@ -25,11 +25,11 @@ constexpr std::size_t kMaxProbers = 3;
 constexpr Duration kProbeTimeout = std::chrono::milliseconds(500);
 constexpr Duration kProbeEvery = std::chrono::seconds(1);
 constexpr Duration kCheckEvery = std::chrono::milliseconds(500);
-// A timer that comes later than this has not slept: the coordinator has.
+// A timer that fires later than this was not idle: the coordinator was stopped.
 constexpr Duration kOversleep = std::chrono::milliseconds(500);
 
-// Ranks elsewhere have lost a peer, nothing that was heard explains it, and ranks of this node have
-// not been heard of.
+// Ranks elsewhere have lost a peer, no report explains it, and ranks of this node have not
+// reported.
 bool LostAPeerOn(JobEntry& job, const NodeName& name) {
   if (!job.gang) return false;
   bool symptom = false;
@@ -42,7 +42,7 @@ bool LostAPeerOn(JobEntry& job, const NodeName& name) {
   return member != nullptr && !member->quiesced && !member->spare;
 }
 
-// Whether a rank of the gang's node has not been heard to have ended.
+// Whether the end of a rank of the gang's node has not been reported.
 bool HasRanksLeft(const JobEntry& job, const GangNode& member) {
   if (member.spare) return false;
   // Ranks lie block by block, by node rank.
@@ -54,7 +54,7 @@ bool HasRanksLeft(const JobEntry& job, const GangNode& member) {
                      [](const RankRecord& rank) { return rank.state != RankState::kExited; });
 }
 
-// Checks fall on one beat, so that one Tick looks at all suspects.
+// Checks fall on a common interval, so that one Tick checks all suspects.
 TimePoint NextCheck(TimePoint now) {
   return TimePoint((now.time_since_epoch() / kCheckEvery + 1) * kCheckEvery);
 }
@@ -65,8 +65,8 @@ void StartIndirectProbe(Transaction& tx, NodeEntry& node) {
   ProbeRound round;
   round.id = ++tx.state.next_probe;
   round.sent = tx.now.mono;
-  // In turn, so that many silent nodes do not all fall to the same few, which have a limit of their
-  // own: a rack's nodes are neighbours by name, and fall silent together.
+  // Round robin, so that many silent nodes do not all go to the same few probers, which have a
+  // limit of their own: a rack's nodes are neighbours by name, and fall silent together.
   auto next = tx.state.speaking.upper_bound(tx.state.last_prober);
   while (round.probers.size() < std::min(kMaxProbers, tx.state.speaking.size())) {
     if (next == tx.state.speaking.end()) next = tx.state.speaking.begin();
@@ -135,8 +135,7 @@ void UpdateVoice(Transaction& tx, const NodeEntry& node) {
   if (!node.suspect) tx.state.suspects.erase(name);
 }
 
-// Time in which the coordinator did not run is nobody's silence: what was said then still waits to
-// be read.
+// A node is not silent while the coordinator does not run: messages sent then are still to be read.
 void CompensateForStall(Transaction& tx, std::optional<TimePoint> due) {
   const TimePoint before = std::exchange(tx.state.handled_at, tx.now.mono);
   if (tx.now.mono - before < kOversleep) return;
@@ -178,7 +177,8 @@ void CheckSilence(Transaction& tx, NodeEntry& node) {
   }
   if (!tx.Expired(node.check_at)) return;
   node.check_at = NextCheck(tx.now.mono);
-  // All were silent, for it was our own network that was away; who is back first can be asked now.
+  // All were silent because the coordinator's own network was down; the first node that returns can
+  // be asked now.
   if (node.suspect && node.probe.probers.empty()) StartIndirectProbe(tx, node);
   DetectLostNode(tx, node);
   if (!node.suspect || !node.check_at) return;
@@ -205,7 +205,7 @@ void DetectLostNode(Transaction& tx, NodeEntry& node) {
   input.lease = tx.options.lease;
   const NodeName name = node.record.name;
   std::vector<JobId> bereft;
-  // Only where its host answers does the verdict depend on them.
+  // The verdict depends on them only if its host answers.
   if (input.refused + input.silent > 0) bereft = tx.state.slots.Holders(name);
   std::erase_if(bereft, [&](const JobId& id) {
     JobEntry* job = tx.FindJob(id);

@@ -14,14 +14,14 @@ namespace muster::control {
 // After a change of `session` or `suspect`.
 void UpdateVoice(Transaction& tx, const NodeEntry& node);
 
-// Time in which the coordinator did not run is no node's silence: what was sent then still waits to
-// be read. `due` is when it was to run.
+// A node is not silent while the coordinator does not run: messages sent then are still to be read.
+// `due` is when it was to run.
 void CompensateForStall(Transaction& tx, std::optional<TimePoint> due);
 
 void MarkSuspect(Transaction& tx, NodeEntry& node, const std::string& why);
 void MarkAlive(Transaction& tx, NodeEntry& node);
 void CheckSilence(Transaction& tx, NodeEntry& node);
-// Judges a suspect by what is known now.
+// Judges a suspect node by what is known now.
 void DetectLostNode(Transaction& tx, NodeEntry& node);
 
 void Handle(Transaction& tx, const NodeName& from, const ProbeResult& message);

@@ -1,4 +1,5 @@
-// SlotLedger: whose processes may be in which slots of which node. The only count of slots in use.
+// SlotLedger: which jobs' processes may be in which slots of which node. The only count of used
+// slots.
 //
 // A job has at most one hold on a node, and it goes one way:
 //
@@ -7,11 +8,12 @@
 //     └────────────┴──────────▶ left behind ──────▶ gone, by a proof
 //
 // A gang's hold is whole from the moment its nodes are chosen until a node has quiesced, and then
-// what processes still hold there for the job. Left behind is what was told to end or was out of
-// reach when its gang ended; nothing but the node's own word, or another boot, gives that back.
-// Processes that survived SIGKILL are not counted here: they are durable, in NodeRecord::leaked.
+// the slots that processes still hold there for the job. A hold is left behind if its processes
+// were ordered to end, or were out of reach, when their gang ended; only the node's own report, or
+// another boot, frees it. Processes that survived SIGKILL are not counted here: they are durable,
+// in NodeRecord::leaked.
 //
-// Owned by the controller's State, made again from Hellos after a restart; one thread.
+// Owned by the controller's State, rebuilt from Hellos after a restart; one thread.
 #pragma once
 
 #include <map>
@@ -31,21 +33,21 @@ class SlotLedger {
     int slots = 0;
   };
 
-  // The node belongs to the job's gang now, as one of its nodes or as a spare. Takes over what the
-  // job had there before, which preparing the node brings to its end.
+  // The node now belongs to the job's gang, as one of its nodes or as a spare. Takes over what the
+  // job had there before, which preparing the node ends.
   void Take(const NodeName& node, const JobId& job, Generation generation, int slots);
-  // The gang's node has quiesced; `slots` are still held for the job. Other holds stay as they are.
+  // The gang's node has quiesced; `slots` are still held for the job. Other holds do not change.
   void Quiesce(const NodeName& node, const JobId& job, int slots);
   // The job's gang has ended: what it still holds is parked.
   void ParkGang(const JobId& job);
   // The node hosts parked processes of the job's newest generation.
   void Park(const NodeName& node, const JobId& job, Generation generation, int slots);
   void Orphan(const NodeName& node, const JobId& job, Generation generation, int slots);
-  // Nobody takes what the job has parked; returns that.
+  // No gang takes over the job's parked processes; returns their holds.
   std::map<NodeName, Hold> OrphanParked(const JobId& job);
 
-  // The node has proved that nothing of the job up to `generation` is there. True if that gave
-  // back what was left behind.
+  // The node has proved that nothing of the job up to `generation` is there. True if that freed
+  // slots that were left behind.
   bool Prove(const NodeName& node, const JobId& job, Generation generation);
   // It has no guardian of the job any more.
   void ProveTerminated(const NodeName& node, const JobId& job);

@@ -74,7 +74,7 @@ struct Racks : LosingNodes {
   JobId id;
 };
 
-TEST(FailureDomainTest, EveryNodeIsToldTheSameRingInWhichDomainsTakeTurns) {
+TEST(FailureDomainTest, EveryNodeReceivesTheSameRingInWhichDomainsTakeTurns) {
   Racks h("nodes: 4, ranks_per_node: 1", {"a", "a", "b", "b"});
   for (const char* node : {"n1", "n2", "n3", "n4"}) {
     EXPECT_THAT(h.RingOn(node), ElementsAre(0, 2, 1, 3)) << node;
@@ -134,7 +134,7 @@ TEST(SpareTest, TheJobsOwnSpareIsTakenFirst) {
   EXPECT_THAT(h.Attempt(h.id).spares, ElementsAre(NodeName{"n4"})) << "the next one is held";
 }
 
-TEST(SpareTest, TooFewAreToldAndMadeUpForLater) {
+TEST(SpareTest, TooFewAreReportedAndMadeUpForLater) {
   Elastic h({"n1", "n2"}, kWithSpare);
   EXPECT_TRUE(h.HasEvent(h.id, "spares_missing", "0 of 1 spare nodes found")) << h.Timeline();
   h.Join("n3");
@@ -155,7 +155,7 @@ TEST(SpareTest, ALostOrBrokenSpareIsNoFaultOfTheJob) {
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
 }
 
-// It was taken and dropped again at the speed of a round trip, with two commits each time.
+// It was taken and dropped again in a loop at network speed, with two commits each time.
 TEST(SpareTest, ASpareThatCannotRunTheJobIsLeftAloneForAWhile) {
   Elastic h({"n1", "n2", "n3"}, kWithSpare);
   h.Deliver("n3", Prepared{.job = h.id, .generation = 1, .error = "no such model"});
@@ -210,7 +210,7 @@ TEST(ShrinkTest, WithoutRoomElsewhereTheGangGoesOnSmaller) {
   EXPECT_EQ(h.State(h.id), JobState::kSucceeded);
 }
 
-TEST(ShrinkTest, TheFaultIsCountedFromTheNodesLastWord) {
+TEST(ShrinkTest, TheFaultIsCountedFromTheNodesLastMessage) {
   Elastic h({"n1", "n2"}, kElastic);
   h.Lose("n2");
   h.ParkedOn("n1", h.id);
@@ -329,7 +329,7 @@ struct Shrunk : Elastic {
   }
 };
 
-TEST(GrowTest, ANodeThatReturnsIsTakenAfterAWhileAndEverybodyIsKept) {
+TEST(GrowTest, ANodeThatReturnsIsTakenAfterAWhileAndEveryProcessIsParked) {
   Shrunk h;
   const int charged = h.Job(h.id).record->attempts_without_progress;
   h.Join("n2", {.metrics_port = 9100});
@@ -338,7 +338,7 @@ TEST(GrowTest, ANodeThatReturnsIsTakenAfterAWhileAndEverybodyIsKept) {
   h.Advance(milliseconds(200));
   EXPECT_DOUBLE_EQ(h.Take<Abort>("n1").at(0).park_seconds, 1);
   EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kRegrouped);
-  h.Report(h.id, 0, TrainerError{"peer_lost", "aborted", 13});  // no news
+  h.Report(h.id, 0, TrainerError{"peer_lost", "aborted", 13});  // not an event
   h.ParkedOn("n1", h.id);
   EXPECT_THAT(h.Nodes(), ElementsAre("n1", "n2"));
   EXPECT_EQ(h.Attempt(h.id).tier, Tier::kGrow);

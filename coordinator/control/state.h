@@ -1,6 +1,6 @@
-// What the controller keeps in memory: the durable records, and the live side of jobs and nodes
-// beside them, which is not stored, so that all of it can be made again from the records and from
-// what workers report in their Hello.
+// What the controller keeps in memory: the durable records, and beside them the live state of jobs
+// and nodes. The live state is not stored, so it must be possible to rebuild all of it from the
+// records and from what workers report in their Hello.
 //
 // Owned by Controller (controller.cc) and private to coordinator/control; one thread.
 #pragma once
@@ -37,7 +37,7 @@ struct GangNode {
   NodeName name;
   bool prepared = false;
   bool quiesced = false;          // no process of the attempt is left there, or none that counts
-  std::optional<CudaStack> cuda;  // told by a node that prepares GPUs
+  std::optional<CudaStack> cuda;  // reported by a node that prepares GPUs
   bool spare = false;             // beside the gang: prepared, without ranks
 };
 
@@ -54,16 +54,17 @@ struct Gang {
   std::map<std::string, TimePoint> writing_since;   // at least for those
   std::string abort_reason;
   Duration grace = Duration::zero();  // of the abort
-  bool stopping = false;              // asked to stop at a step boundary, for the abort's reason
-  bool finished = false;              // a rank has said that the training is done
+  bool stopping = false;              // ordered to stop at a step boundary, for the abort's reason
+  bool finished = false;              // a rank has reported that the training is done
   std::optional<TimePoint> stop_deadline;
-  // The deadline is our own timeout, not somebody's word: put off while a checkpoint is written.
+  // The deadline is the coordinator's own timeout, not one of a request: moved while a checkpoint
+  // is written.
   bool stop_may_take_longer = false;
   std::uint64_t saved_at_stop = 0;   // when that was looked at last
   std::map<int, Step> failed_saves;  // by rank, the newest
   bool keep = false;                 // the abort leaves survivors their processes
   int next_master_port = 0;          // bound on the master's node for the next gang; 0: none
-  std::set<int> kill_ranks;          // not to be kept
+  std::set<int> kill_ranks;          // not to be parked
   std::optional<TimePoint> began;    // unknown after a restart of the coordinator
   std::optional<TimePoint> all_formed;
   std::optional<TimePoint> all_resumed;
@@ -72,8 +73,8 @@ struct Gang {
   std::optional<TimePoint> store_exits_at;  // ranks have ended since the attempt was stored
   // A reported error waits for its rank's exit, a symptom for its cause.
   std::optional<TimePoint> fault_deadline;
-  // Of an attempt with kept processes: what is left until its first step, and by when it is used
-  // up. The clock stands still while state is loaded.
+  // The remaining budget of an attempt with parked processes until its first step, and when it is
+  // used up. The clock stands still while state is loaded.
   Duration tier_left = Duration::zero();
   std::optional<TimePoint> tier_deadline;
 };
@@ -85,17 +86,17 @@ struct Fault {
   TimePoint quiesced;
 };
 
-// The reading again of a job's committed checkpoints; scrub.cc.
+// Scrubs of a job's committed checkpoints; readings.cc.
 struct Scrub {
-  std::uint64_t id = 0;      // of the order that is out; 0: none
+  std::uint64_t id = 0;      // of the outstanding order; 0: none
   NodeName node;             // that has it
   std::string directory;     // of the round under way: one checkpoint, one node after the other
-  std::set<NodeName> asked;  // in this round, and of no help
+  std::set<NodeName> asked;  // in this round, without a result
   std::string missing;       // what a node of the gang's does not find
-  std::string trouble;       // what the others say
+  std::string trouble;       // what the other nodes report
   std::map<std::string, TimePoint> skip;     // directories that no node could read, until then
   std::map<std::string, TimePoint> read_at;  // directories that were read whole
-  // What clients wait for, and what has come out so far.
+  // What clients wait for, and the results so far.
   std::vector<RequestId> requests;
   std::set<std::string> wanted;  // directories
   CheckpointsVerified verified;
@@ -103,7 +104,7 @@ struct Scrub {
 };
 
 // The first reading of what was committed: each node reads the shards of its own ranks, all at the
-// same time; scrub.cc.
+// same time; readings.cc.
 struct Verification {
   std::string directory;                     // under way; empty: none
   std::map<std::uint64_t, NodeName> orders;  // of it, without an answer
@@ -111,7 +112,7 @@ struct Verification {
   std::string waiting;  // the newest one behind it; empty: none
 };
 
-// Who was asked to write a commit record; its answer counts once.
+// The node that was asked to write a commit record; its answer counts once.
 struct CommitOrder {
   NodeName node;
   Generation generation = 0;
@@ -132,7 +133,7 @@ struct JobEntry {
   std::set<NodeName> excluded;  // lost to this job, although they may come back
   NodeBackoff refusals;
   std::optional<TimePoint> regrouped;   // when it was ended last to go on with more nodes
-  std::optional<TimePoint> grow_at;     // nodes for it may have been ready for long enough
+  std::optional<TimePoint> grow_at;     // when nodes for it may have been ready for long enough
   std::optional<TimePoint> not_before;  // back-off
   std::optional<TimePoint> time_limit_at;
   std::map<std::string, CommitOrder> commit_sent;  // by directory; without an answer
@@ -152,7 +153,7 @@ struct JobEntry {
   std::vector<NodeName> indexed;  // where State::jobs_of names it; sorted
 
   bool over() const { return IsTerminal(record.state); }
-  // Nothing of it runs, and nothing is to.
+  // Nothing of it runs, and nothing will.
   bool at_rest() const { return over() || record.state == JobState::kSuspended; }
   // Waits for a gang.
   bool pending() const {
@@ -161,12 +162,12 @@ struct JobEntry {
   AttemptRecord& attempt() { return attempts.back(); }
 };
 
-// Other nodes that were asked to reach a silent one. Only their answers count, and of each the
-// first.
+// Other nodes that were asked to reach a silent one. Only their answers count, and only the first
+// answer of each.
 struct ProbeRound {
   struct Prober {
     NodeName node;
-    std::optional<ProbeOutcome> outcome;  // nothing: no answer yet
+    std::optional<ProbeOutcome> outcome;  // empty: no answer yet
   };
   std::uint64_t id = 0;
   TimePoint sent;
@@ -182,7 +183,7 @@ struct NodeEntry {
   TimeLedger unused;                  // its slots that no rank has
   std::optional<TimePoint> check_at;  // while suspect
   ProbeRound probe;
-  std::optional<int> gpus;  // by its last Hello; nothing: it did not say
+  std::optional<int> gpus;  // by its last Hello; empty: not reported
 };
 
 // A fault that was sent to its node and has no answer yet.
@@ -206,7 +207,7 @@ struct AbortOptions {
   bool eager = false;  // the nodes hear of it before it is durable
 };
 
-// The orders of readings.cc that are out, and when the next ones are due.
+// The outstanding orders of readings.cc, and when the next ones are due.
 struct Readings {
   DeadlineQueue<JobId> scrub_times;          // when ScrubNext is due
   DeadlineQueue<JobId> give_up_times;        // of verifications
@@ -222,8 +223,8 @@ struct OutputOwner {
   JobId job;
 };
 
-// Finish keeps the indexes (`jobs_of`, the deadlines) in step with what a transaction touched, so
-// that no event is paid for by every job and node there is.
+// Finish updates the indexes (`jobs_of`, the deadlines) with what a transaction touched, so that
+// the cost of an event does not grow with the number of jobs and nodes.
 struct State {
   std::map<JobId, JobEntry> jobs;
   std::vector<JobId> order;  // of submission
@@ -239,7 +240,7 @@ struct State {
   // excluded from them, or it is to write their commit records.
   std::map<NodeName, std::set<JobId>> jobs_of;
   DeadlineQueue<JobId> job_deadlines;
-  // May be earlier than a node's deadline is by now: each heartbeat moves that away.
+  // May be earlier than a node's current deadline: each heartbeat moves that one.
   DeadlineQueue<NodeName> node_deadlines;
   NodeName last_prober;  // they are asked in turn
   SlotLedger slots;
@@ -252,8 +253,8 @@ struct State {
   bool unused_may_differ = false;
 };
 
-// Of jobs that are recovered for months all attempts are kept in memory and shown, the old ones
-// without what takes room; the store has them whole.
+// A job that recovers for months keeps all attempts in memory and shows them, the old ones without
+// their large fields; the store has them whole.
 inline constexpr std::size_t kWholeAttempts = 20;
 inline void CondenseOld(std::vector<AttemptRecord>& attempts) {
   for (std::size_t n = 0; n + kWholeAttempts < attempts.size(); ++n) {

@@ -43,8 +43,8 @@ void StopGang(Transaction& tx, JobEntry& job, const std::string& reason,
 
 void GangStopped(Transaction& tx, JobEntry& job, const std::string& reason) {
   AttemptRecord& attempt = job.attempt();
-  // Its last step was done by then: it was not cut short. A command does not tell; but one that
-  // ended well before anybody asked it to had come to its end.
+  // Its last step was done by then: it was not cut short. A command reports no steps, but one that
+  // ended well before the order to stop had finished.
   const bool done = job.spec.train ? job.gang->finished : NoneAskedToStop(attempt);
   if (done && AllExitedWell(attempt)) {
     attempt.cause_kind = CauseKind::kFinished;
@@ -54,11 +54,11 @@ void GangStopped(Transaction& tx, JobEntry& job, const std::string& reason) {
   EndOnPurpose(tx, job, CauseKind::kDrained, reason);
 }
 
-// True: the exit is the stop's doing, and all that follows from it is done.
+// True: the stop caused the exit, and all that follows from it is done.
 bool ExitedByStop(Transaction& tx, JobEntry& job, const ProcessExit& exit) {
   const Gang& gang = *job.gang;
   if (!gang.stopping || job.attempt().state == AttemptState::kAborting) return false;
-  // A command knows no better way to end than by the signal.
+  // A command has no better way to end than by the signal.
   const bool expected = exit.ok() || !job.spec.train || job.record.stop != StopKind::kNone;
   if (!expected) return false;
   if (!AllExited(job.attempt())) return true;
@@ -85,7 +85,7 @@ void StopExpired(Transaction& tx, JobEntry& job) {
 
 void StopJob(Transaction& tx, JobEntry& job, StopKind kind, std::string reason) {
   const bool outranked = job.record.stop == StopKind::kSuspend && kind == StopKind::kCancel;
-  if (job.record.stop != StopKind::kNone && !outranked) {  // the first word counts
+  if (job.record.stop != StopKind::kNone && !outranked) {  // the first request counts
     // But a user need not wait for the state of a job that is over its limit.
     const bool saving = job.gang && job.attempt().state != AttemptState::kAborting;
     if (kind == StopKind::kCancel && saving) AbortStopped(tx, job);
@@ -99,7 +99,8 @@ void StopJob(Transaction& tx, JobEntry& job, StopKind kind, std::string reason) 
   tx.RecordEvent(job, {"stopping", Severity::kInfo, job.record.reason});
   if (!job.gang) return EndStopped(tx, job);
   const AttemptState attempt = job.attempt().state;
-  // Its end will be the job's, and that may have waited only for what a cancel does not wait for.
+  // The gang's end will be the job's end, which may have waited only for what a cancel does not
+  // wait for.
   if (attempt == AttemptState::kAborting) return MaybeEndAttempt(tx, job);
   const bool saves = kind == StopKind::kSuspend || (kind == StopKind::kTimeLimit && job.spec.train);
   if (!saves || attempt != AttemptState::kRunning) return AbortStopped(tx, job);

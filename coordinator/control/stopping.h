@@ -11,12 +11,12 @@
 
 namespace muster::control {
 
-// By `deadline` it is ended anyway.
+// At `deadline` it is ended anyway.
 void StopGang(Transaction& tx, JobEntry& job, const std::string& reason,
               std::optional<TimePoint> deadline);
 
 void GangStopped(Transaction& tx, JobEntry& job, const std::string& reason);
-// True: the exit is the stop's doing, and all that follows from it is done.
+// True: the stop caused the exit, and all that follows from it is done.
 bool ExitedByStop(Transaction& tx, JobEntry& job, const ProcessExit& exit);
 
 void StopExpired(Transaction& tx, JobEntry& job);

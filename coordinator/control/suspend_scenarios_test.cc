@@ -24,7 +24,7 @@ struct Suspending : RunningJob {
     Exited(id, 0, exit);
     Exited(id, 1, exit);
   }
-  // All that a gang does which saves its state as it was asked to.
+  // Everything that a gang does when it saves its state on request.
   void Save(Step step) {
     Checkpoint(id, step);
     Manifest(id, Directory(id, step));
@@ -117,7 +117,7 @@ TEST(SuspendTest, ACancelDoesNotWaitForTheCommitRecord) {
   EXPECT_EQ(h.State(h.id), JobState::kCancelled) << h.Timeline();
 }
 
-TEST(SuspendTest, WhoHasNotSavedByTheDeadlineIsEndedAndTheLossIsSaid) {
+TEST(SuspendTest, RanksThatHaveNotSavedByTheDeadlineAreEndedAndTheLossIsReported) {
   Suspending h(TrainYaml(), 20);
   h.Checkpoint(h.id, 10);
   h.Advance(seconds(19));
@@ -214,7 +214,7 @@ TEST(SuspendTest, AFaultOnTheWayIsNotRecovered) {
             "again");
 }
 
-TEST(SuspendTest, ANodeThatIsLostOnTheWayHoldsNobodyUp) {
+TEST(SuspendTest, ANodeThatIsLostOnTheWayDelaysNoOtherNode) {
   Suspending h(TrainYaml(), 600);
   h.Leave("n2");
   h.Advance(seconds(11));
@@ -231,7 +231,7 @@ TEST(SuspendTest, AJobThatDoesItsLastStepOnTheWayHasSucceeded) {
   EXPECT_THAT(h.Suspend(h.id).status.message(), HasSubstr("has already succeeded"));
 }
 
-TEST(SuspendTest, AJobThatHasFinishedAlreadyIsWoundUpAsThat) {
+TEST(SuspendTest, AJobThatHasFinishedAlreadyEndsAsSucceeded) {
   RunningJob h;
   h.Exited(h.id, 0, {0, 0});
   h.Exited(h.id, 1, {0, 0});
@@ -293,7 +293,7 @@ TEST(SuspendTest, BadCallsAreRefusedWithWhatToDo) {
               HasSubstr("muster suspend " + h.id.value + " --wait"));
 }
 
-TEST(SuspendTest, ARestartInBetweenSaysTheStopAgainAndKeepsTheDeadline) {
+TEST(SuspendTest, ARestartInBetweenSendsTheStopAgainAndKeepsTheDeadline) {
   Suspending h(TrainYaml(), 60);
   const HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);
   const HostedGeneration n2 = h.Hosted("n2", h.id, AttemptState::kRunning);
@@ -327,7 +327,7 @@ TEST(SuspendTest, ARestartWhileTheGangIsBeingEndedLosesNothing) {
   EXPECT_THAT(h.Reason(), HasSubstr("it will go on at step 13"));
 }
 
-TEST(SuspendTest, ASuspendedJobSurvivesARestartAndItsGuardiansAreLetGo) {
+TEST(SuspendTest, ASuspendedJobSurvivesARestartAndItsGuardiansAreReleased) {
   Suspending h;
   h.Save(13);
   HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);
@@ -375,7 +375,7 @@ TEST(SuspendTest, AnAttemptThatWasSuspendedIsNotCountedAsAFailure) {
   EXPECT_EQ(h.Job(h.id).record->best_step, 12);
 }
 
-TEST(CheckpointSecondsTest, TheySayHowLongACheckpointTookFromTheStepBeforeIt) {
+TEST(CheckpointSecondsTest, IsTheTimeOfACheckpointFromTheStepBeforeIt) {
   RunningJob h;
   EXPECT_EQ(h.Job(h.id).record->checkpoint_seconds, 0);
   h.Advance(seconds(1));

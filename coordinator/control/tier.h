@@ -1,5 +1,5 @@
-// Which tier of the ladder brings a job's next attempt up, and whether an abort leaves the
-// survivors their processes (docs/recovery.md, "Tiers").
+// Which recovery tier brings a job's next attempt up, and whether an abort leaves the survivors
+// their processes (docs/recovery.md, "Tiers").
 //
 // Pure; any thread.
 #pragma once
@@ -25,12 +25,12 @@ struct KeepInput {
   bool in_place = true;       // the job's restart.in_place
   bool retryable = true;      // another attempt will follow
   bool stopping = false;      // the job or the attempt ends on purpose
-  bool formed = false;        // its ranks had met
+  bool formed = false;        // its ranks had formed
   bool stepped = false;       // it finished a step
-  Tier tier = Tier::kLaunch;  // that brought the attempt up
+  Tier tier = Tier::kLaunch;  // the tier that brought the attempt up
 };
-// False also where the attempt itself had come up with kept processes and got nowhere: what is
-// wrong may be in them.
+// False also if the attempt itself had come up with parked processes and made no progress: the
+// fault may be in them.
 bool KeepsProcesses(const KeepInput& input);
 
 }  // namespace muster

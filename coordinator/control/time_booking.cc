@@ -9,8 +9,8 @@
 namespace muster::control {
 namespace {
 
-// Of a training job's books: what has been booked since is lost with the coordinator, and the time
-// itself is booked by the next one.
+// A training job's usage is stored at this interval: what was booked since is lost with the
+// coordinator, and the next one books the time itself.
 constexpr Duration kStoreUsageEvery = std::chrono::seconds(15);
 
 bool HasFinishedAStep(const JobEntry& job) {
@@ -44,7 +44,7 @@ TimeUse TimeUseOf(const JobEntry& job) {
   const bool has_attempt =
       !job.attempts.empty() && job.attempts.back().state != AttemptState::kEnded;
   if (has_attempt) return UseOfAttempt(job);
-  // It finds no gang: what it waits for is no part of its recovery.
+  // It finds no gang: its wait is not part of its recovery.
   const bool recovers = record.state == JobState::kRecovering && !job.waited;
   if (recovers) return {TimeState::kRecovery, false, WorldSize(job)};
   return {TimeState::kQueue, false, job.spec.world_size()};

@@ -1,4 +1,4 @@
-// What jobs and slots are used for, booked to their ledgers after every event.
+// The usage of jobs and slots, booked to their ledgers after every event.
 //
 // Free functions over the event under way (transaction.h); private to coordinator/control; one
 // thread.

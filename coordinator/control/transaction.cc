@@ -141,7 +141,7 @@ void Transaction::Move(AttemptRecord& attempt, AttemptEvent event) {
 }
 
 // Thousands of nodes change their state at once when a switch fails or a coordinator starts, and a
-// pass of the scheduler looks at each.
+// scheduler pass reads each.
 bool Transaction::MayChangePlacement(const NodeEntry& node) const {
   const NodeName& name = node.record.name;
   switch (node.record.state) {

@@ -2,11 +2,11 @@
 // effects so far.
 //
 // A handler changes records in place, marks them, and adds sends and events; Finish then writes
-// each marked record once. Handlers are idempotent: workers repeat after a reconnect all that they
+// each marked record once. Handlers are idempotent: after a reconnect workers repeat all that they
 // know. Handlers are free functions, one file per lifecycle. Their files form layers, and a file
-// calls only those below it; docs/architecture.md shows them. What a lower one finds for a higher
-// one to do it leaves in `may_end`, `to_judge` or State::reschedule, which the controller works off
-// at the end of the turn.
+// calls only those below it; docs/architecture.md shows them. A lower layer leaves work for a
+// higher one in `may_end`, `to_judge` or State::reschedule, which the controller processes at the
+// end of the event.
 //
 // Owned by Controller::Handle, for the length of a call; private to coordinator/control; one
 // thread.
@@ -33,10 +33,11 @@ class Transaction {
   State& state;
   const Now now;
   Effects out;
-  std::set<JobId> may_end;      // aborting attempts that may have nothing left to wait for
+  std::set<JobId> may_end;      // aborting attempts that may be complete
   std::set<NodeName> to_judge;  // suspects about which something became known
 
-  // --- look-ups: what is got for a change is touched, and indexed anew at the end ---
+  // --- look-ups: an entry that is fetched for a change is touched, and indexed again at the end
+  // ---
   JobEntry& job(const JobId& id);  // must exist
   const JobEntry& job(const JobId& id) const { return state.jobs.at(id); }
   JobEntry* FindJob(const JobId& id);
@@ -46,11 +47,12 @@ class Transaction {
   NodeEntry* FindNode(const NodeName& name);
   const NodeEntry* FindNode(const NodeName& name) const;
   std::vector<JobId> JobsOf(const NodeName& node) const;  // State::jobs_of
-  void Index(JobEntry& job);                              // there, before Finish does
+  void Index(JobEntry& job);                              // now, before Finish does
   bool Expired(const std::optional<TimePoint>& when) const { return when && *when <= now.mono; }
 
-  // The one place where a message meets the generation: the job if `generation` is that of its
-  // live attempt and `node` belongs to it, else nullptr and a count. `member` gets the gang's node.
+  // The one place where a message meets the generation: returns the job if `generation` is that of
+  // its live attempt and `node` belongs to it, else nullptr and counts the message. `member`
+  // receives the gang's node.
   JobEntry* Fence(const NodeName& node, const JobId& id, Generation generation, GangNode** member);
   JobEntry* FenceRank(const NodeName& node, const JobId& id, Generation generation, int rank);
 
@@ -77,7 +79,7 @@ class Transaction {
   // To the job's newest attempt; false: it is noted there already.
   bool Note(JobEntry& job, std::string note);
 
-  // Whether the node, in the state that it is in now, may let the scheduler place a job that waits.
+  // Whether the node, in its current state, may let the scheduler place a waiting job.
   bool MayChangePlacement(const NodeEntry& node) const;
 
   // To the node's stream; dropped where there is none, and sent again after its next Hello.

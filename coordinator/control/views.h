@@ -1,4 +1,4 @@
-// What queries see of the controller's state. Pointers stay good until the controller handles the
+// What queries see of the controller's state. Pointers stay valid until the controller handles the
 // next event; the controller's thread.
 #pragma once
 
@@ -20,23 +20,24 @@ struct JobView {
   const JobRecord* record = nullptr;
   const std::vector<AttemptRecord>* attempts = nullptr;        // oldest first
   const std::vector<CheckpointRecord>* checkpoints = nullptr;  // oldest first; also pruning ones
-  // Of the newest attempt, in the order of ranks; one that has said nothing yet is left out.
+  // Progress of the newest attempt, in the order of ranks, without ranks that have not reported
+  // yet.
   const std::vector<RankProgress>* progress = nullptr;
   Step step = 0;  // newest finished step, fresher than record->step
   Step max_steps = 0;
   double loss = 0;
   double tokens_per_second = 0;
   double eta_seconds = -1;  // negative: not known
-  double step_seconds = 0;  // of late; 0: not known
+  double step_seconds = 0;  // recent average; 0: unknown
   const JobSpec* spec = nullptr;
   std::uint64_t version = 0;           // rises with every change
   const TimeLedger* ledger = nullptr;  // null: its time is not kept
-  // The worst rank of those that hold up a job that runs; null: none does, or it is not known yet.
+  // The worst rank of those that delay a running job; null: none does, or it is not known yet.
   const Straggler* straggler = nullptr;
 
-  // What its time went to, up to now.
+  // What its time was spent on, up to now.
   Goodput goodput(TimePoint now) const { return ledger ? ledger->At(now) : Goodput{}; }
-  // The same without what a coordinator that starts again would not know: it never falls.
+  // The same without what a coordinator that restarts would not know: it never decreases.
   Goodput stored_goodput(TimePoint now) const {
     return ledger ? ledger->StoredAt(record->usage, now) : Goodput{};
   }

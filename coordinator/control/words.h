@@ -1,4 +1,4 @@
-// Words for the sentences of events and reasons.
+// Texts for the sentences of events and reasons.
 //
 // Pure; any thread.
 #pragma once
@@ -9,8 +9,8 @@
 
 namespace muster {
 
-// What other programs say is kept up to here: of a reason, and of an event's sentence with one in
-// it.
+// Text from other programs is kept up to this length: in a reason, and in an event's sentence that
+// contains one.
 inline constexpr std::size_t kMaxReasonBytes = 1000;
 inline constexpr std::size_t kMaxTextBytes = 2000;
 inline constexpr std::size_t kMaxNoteBytes = 1000;  // of a note, or a line of a log
