@@ -131,7 +131,7 @@ class AccessTest : public TlsServerTest {
   const std::string admin_ = ours_.Make(Role::kAdmin, "someone");
 };
 
-TEST_F(AccessTest, EveryMethodLetsInWhomItShouldAndNobodyElse) {
+TEST_F(AccessTest, EveryMethodAcceptsOnlyTheRolesOfTheTable) {
   RevokeNow(Role::kAdmin, "former");
   RevokeNow(Role::kNode, "stolen");
   StartTlsServer();
@@ -159,7 +159,7 @@ TEST_F(AccessTest, EveryMethodIsInTheTable) {
         << method << " is not in coordinator/service/authorization.cc: say who may call it";
 }
 
-TEST_F(AccessTest, AMethodThatNobodyHasHeardOfIsDeniedAtTheDoor) {
+TEST_F(AccessTest, AnUnknownMethodIsDeniedAtTheListener) {
   StartTlsServer();
   const grpc::Status status =
       CallWithNothing(Channel(ours_.Make(Role::kAdmin, "ann")), "/muster.v1.Client/Format", "");

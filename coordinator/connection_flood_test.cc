@@ -76,7 +76,7 @@ class ConnectionFloodTest : public TlsServerTest {
     });
   }
 
-  // What it took is no matter of a busy machine's, that somebody was shut out is.
+  // The duration depends on the load of the machine; a refused client does not.
   static void Note(const std::string& what, Duration took) {
     EXPECT_LT(took, kShutOut) << what;
     RecordProperty(what, std::to_string(ToSeconds(took) * 1000) + " ms");
@@ -85,7 +85,7 @@ class ConnectionFloodTest : public TlsServerTest {
   const std::string scraper_ = ours_.Make(Role::kScraper, "prometheus");
 };
 
-TEST_F(ConnectionFloodTest, ThoseWhoSayNothingKeepNobodyWaiting) {
+TEST_F(ConnectionFloodTest, SilentConnectionsDelayNoOtherClient) {
   const auto admin = v1::Client::NewStub(Channel(ours_.Make(Role::kAdmin, "ann")));
   AskVersion(*admin);
   const std::vector<UniqueFd> crowd = Crowd("");
@@ -94,7 +94,7 @@ TEST_F(ConnectionFloodTest, ThoseWhoSayNothingKeepNobodyWaiting) {
   Note("version after", AskVersion(*admin));
 }
 
-TEST_F(ConnectionFloodTest, ThoseWhoBeginAHandshakeAndLeaveItShutNobodyOut) {
+TEST_F(ConnectionFloodTest, UnfinishedHandshakesShutNoOtherClientOut) {
   const std::vector<UniqueFd> crowd = Crowd(ClientHello());
   Note("scrape", Scrape());
 }

@@ -49,7 +49,7 @@ std::string ServiceDiscovery(const Controller& controller, const std::string& ow
     if (!view.record->pilot.empty()) own["pilot"] = view.record->pilot;
     add(HostAndPort(view.record->address, view.record->metrics_port), std::move(own));
   }
-  // Bytes that are no UTF-8, as the name of a directory may have, must not end the server.
+  // Bytes that are not UTF-8, as a directory's name may contain, must not end the server.
   return groups.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -1,4 +1,4 @@
-// Who is to be scraped, for Prometheus: the JSON of /sd, and a copy of it in a file.
+// Scrape targets for Prometheus: the JSON of /sd, and a copy of it in a file.
 //
 // Format: Prometheus' HTTP service discovery, which is that of its file_sd files as well
 // (https://prometheus.io/docs/prometheus/latest/http_sd): a list of groups, each with targets and
@@ -15,31 +15,32 @@
 
 namespace muster {
 
-// Of all targets; empty ones are left out.
+// Labels of all targets; empty ones are omitted.
 struct DiscoveryLabels {
   std::string cluster;
-  std::string slurm_cluster;  // that the coordinator itself runs in
+  std::string slurm_cluster;  // the one that the coordinator itself runs in
   std::string slurm_job_id;
 };
 
-// The coordinator's own /metrics first, unless `own_http` is empty. Who asks by TLS is on another
-// machine and comes to the others by TLS as well. A worker that a pilot job brought has that one's
-// key. Pure.
+// The coordinator's own /metrics first, unless `own_http` is empty. A scraper that uses TLS is on
+// another machine and also reaches the other targets by TLS. A worker that a pilot job started
+// carries the key of that pilot. Pure.
 std::string ServiceDiscovery(const Controller& controller, const std::string& own_http, bool by_tls,
                              const DiscoveryLabels& labels);
 
-// `bound`, at which a server listens, as other machines reach it: where that is every address of
-// the host (0.0.0.0, [::]), the one that `own` says. Fails as that does.
+// `bound`, the address of a server's listener, as other machines reach it: `own` if it is a
+// wildcard address (0.0.0.0, [::]). Fails as `own` does.
 Result<std::string> ReachableAddress(const std::string& bound,
                                      const std::function<Result<std::string>()>& own);
 
 // SLURM_CLUSTER_NAME and SLURM_JOB_ID of this process.
 DiscoveryLabels LabelsOfEnvironment(const std::string& cluster);
 
-// Keeps the file like the list: looks every second, by a thread of its own, and writes it whole
-// where the list has changed or the file is gone. A failure is logged once, and tried again.
+// Keeps the file equal to the list: checks every second, on a thread of its own, and writes it
+// whole when the list has changed or the file is gone. A failure is logged once, and retried.
 //
-// Owned by the server, loop's thread. The file stays behind: who reads it finds the targets down.
+// Owned by the server, loop's thread. The file remains afterwards: its readers find the targets
+// down.
 class DiscoveryFile {
  public:
   DiscoveryFile(EventLoop& loop, std::string path, std::function<std::string()> list);

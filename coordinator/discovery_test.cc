@@ -17,7 +17,7 @@ TEST(ServiceDiscovery, NamesTheCoordinatorItself) {
             R"([{"labels":{"component":"coordinator"},"targets":["127.0.0.1:9000"]}])");
 }
 
-TEST(ServiceDiscovery, SaysClusterAndSlurmJobWhereTheyAreKnown) {
+TEST(ServiceDiscovery, NamesClusterAndSlurmJobIfTheyAreKnown) {
   Controller controller{ControllerOptions{}};
   controller.Restore({}, Now{SystemClock().Now(), 0});
   EXPECT_EQ(ServiceDiscovery(controller, "10.0.0.1:7001", true, {"lab", "", "4711"}),
@@ -33,7 +33,7 @@ TEST(ServiceDiscovery, ANameThatIsNoUtf8EndsNothing) {
             "\"targets\":[\"10.0.0.1:7001\"]}]");
 }
 
-TEST(ServiceDiscovery, LeavesOutACoordinatorThatNobodyElseReaches) {
+TEST(ServiceDiscovery, OmitsACoordinatorThatNoOtherMachineReaches) {
   Controller controller{ControllerOptions{}};
   controller.Restore({}, Now{SystemClock().Now(), 0});
   EXPECT_EQ(ServiceDiscovery(controller, "", true, {}), "[]");
@@ -104,7 +104,7 @@ TEST_F(DiscoveryFileTest, IsTriedAgainWhereItCouldNotBeWritten) {
   EXPECT_GE(looks, 2);
 }
 
-TEST_F(DiscoveryFileTest, IsWrittenAgainWhereSomebodyRemovedIt) {
+TEST_F(DiscoveryFileTest, IsWrittenAgainAfterItWasRemoved) {
   const std::string path = root_ + "/muster.json";
   bool removed = false;
   DiscoveryFile file(loop_, path, [] { return "[2]"; });

@@ -1,5 +1,5 @@
-// Enrolment while the disk of the authority does not answer: its directory is locked by somebody
-// who does not go on, so that whoever signs waits.
+// Enrolment while the disk of the authority does not answer: a lock on its directory that is never
+// released makes every signature wait.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -89,7 +89,7 @@ TEST_F(EnrolStallTest, ACoordinatorThatEndsWaitsForNoCallThatIsStuckThere) {
     server_->Stop();
     thread_.join();
   });
-  // Nobody waits longer than 10 s for such a lock.
+  // No call waits longer than 10 s for such a lock.
   EXPECT_EQ(run.wait_for(8s), std::future_status::ready);
   EXPECT_EQ(Ended(grpc::StatusCode::UNAVAILABLE), 1u);
   lock_ = UniqueFd();

@@ -122,7 +122,7 @@ TEST_F(EnrolTest, ANodeJoinsByItsTokenOnceAndIsWelcome) {
   EXPECT_EQ(Join(token, "n1").status().code(), StatusCode::kPermissionDenied);
 }
 
-TEST_F(EnrolTest, OneWithoutACertificateGetsNoFurtherThanTheHandshakeWhereNobodyJoins) {
+TEST_F(EnrolTest, WithoutACertificateTheHandshakeFailsIfJoiningIsOff) {
   StartTlsServer();
   const JoinToken token = *ParseJoinToken(TokenFor("n1"));
   v1::JoinResponse response;
@@ -145,7 +145,7 @@ TEST_F(EnrolTest, WhereNodesJoinNothingElseIsServed) {
             grpc::StatusCode::UNAUTHENTICATED);
 }
 
-TEST_F(EnrolTest, NodesJoinNowhereUnlessTheOperatorSaysWhere) {
+TEST_F(EnrolTest, NodesJoinNowhereUnlessTheOperatorConfiguresIt) {
   ServerOptions options = Options();
   options.tls_listen = "127.0.0.1:0";
   StartServer(std::move(options));
@@ -234,7 +234,7 @@ TEST_F(EnrolTest, ACertificateSpeaksForItsOwnNodeOnly) {
   EXPECT_TRUE(Session(channel, "n1").Welcomed());
 }
 
-TEST_F(EnrolTest, WhatANodeSaysOfAnotherOnesRankIsNotHeard) {
+TEST_F(EnrolTest, AReportAboutAnotherNodesRankIsIgnored) {
   StartTlsServer();
   const auto n1 = Worker({.node = "n1"});
   const std::string job = SubmitId(Spec("alone", 1));

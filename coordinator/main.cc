@@ -16,7 +16,7 @@
 
 namespace {
 
-constexpr auto kEndsWithin = std::chrono::seconds(10);  // once it is asked to
+constexpr auto kEndsWithin = std::chrono::seconds(10);  // once it is ordered to
 
 int Fail(const muster::Status& status) {
   muster::PrintError("muster-coordinator: " + status.message());

@@ -24,7 +24,7 @@ const Histogram::BucketBoundaries kCommitBounds = {0.01, 0.03, 0.1, 0.3, 1,   3,
                                                    10,   30,   100, 300, 1000};
 const Histogram::BucketBoundaries kQueueBounds = {0.01, 0.1, 1, 10, 60, 600, 3600, 36000};
 
-// Of StageSeconds, and the whole.
+// The stages of StageSeconds, and the total.
 constexpr const char* kStages[] = {"detect", "abort", "reform", "load", "first_step", "total"};
 
 constexpr const char* kFailureReasons[] = {"disk_full", "read_only", "io_error", "slow_disk",
@@ -42,7 +42,7 @@ prometheus::Labels RestartLabels(Tier tier, CauseKind cause) {
   return {{"tier", std::string(Name(tier))}, {"cause", std::string(Name(cause))}};
 }
 
-// Of those that are observed.
+// The tiers that are observed.
 const char* ScrubName(ScrubOutcome outcome) {
   if (outcome == ScrubOutcome::kWhole) return "whole";
   return outcome == ScrubOutcome::kDamaged ? "damaged" : "unreadable";
@@ -52,7 +52,7 @@ std::string OutcomeName(const RunEndedObserved& ended) {
   return ended.out_of_time ? "time_limit" : std::string(Name(ended.state));
 }
 
-// Nothing is started again after these.
+// Causes after which nothing is started again.
 bool EndsARun(CauseKind cause) {
   return cause == CauseKind::kNone || cause == CauseKind::kFinished ||
          cause == CauseKind::kCancelled;
@@ -114,7 +114,7 @@ Metrics::Metrics(Duration keep)
     runs_ended_.Add({{"outcome", OutcomeName(ended)}});
 }
 
-// The one with these labels, made by the first call.
+// The metric with these labels, made by the first call.
 Histogram& Metrics::Recovery(Tier tier, const char* stage) {
   return recovery_.Add({{"tier", std::string(Name(tier))}, {"stage", stage}}, kRecoveryBounds);
 }
@@ -189,7 +189,7 @@ void Metrics::AddNodes(const Controller& controller, TimePoint now, MetricFamili
       out.Gauge("muster_node_leave_timestamp_seconds",
                 "When a node must be empty, in Unix time; only if a time was given.")
           .Add({{"node", name}}, static_cast<double>(view.record->drain_by_unix_ms) / 1000);
-    // One that is lost is no longer waited for.
+    // A lost node is no longer waited for.
     const NodeState of_node = view.record->state;
     if (view.heard_at == TimePoint() || of_node == NodeState::kLost ||
         of_node == NodeState::kDrained)

@@ -1,9 +1,9 @@
-// Metrics: what /metrics of the coordinator says.
+// Metrics: the content of the coordinator's /metrics.
 //
-// Owned by the server, loop's thread. Gauges are read from the controller's views when they are
-// asked for; counters and histograms of the registry add up what Observe is told, and are there
-// with zero from the beginning, so that Prometheus sees their first rise as one. Names follow one
-// scheme: muster_<what>_<unit>, label `run` for a job's id. docs/metrics.md has them all.
+// Owned by the server, loop's thread. Gauges are read from the controller's views at each scrape.
+// Counters and histograms of the registry add up what Observe receives, and exist with zero from
+// the beginning, so that Prometheus sees their first rise as one. Names follow one scheme:
+// muster_<what>_<unit>, label `run` for a job's id. docs/metrics.md lists them all.
 #pragma once
 
 #include <prometheus/counter.h>
@@ -22,7 +22,7 @@
 
 namespace muster {
 
-// Figures of the edges that the controller does not know.
+// Figures from outside the core that the controller does not know.
 struct EdgeFigures {
   std::size_t worker_streams = 0;
   std::size_t watchers = 0;
@@ -56,7 +56,7 @@ class Metrics {
   void AddEdges(const EdgeFigures& edges, MetricFamilies& out) const;
 
   const Duration keep_;
-  std::map<JobId, double> elapsed_;  // seconds, as last shown; of those that are
+  std::map<JobId, double> elapsed_;  // seconds, as last shown; of current jobs
   prometheus::Registry counted_;     // owns what follows
   CounterFamily& restarts_;
   HistogramFamily& recovery_;

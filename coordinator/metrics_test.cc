@@ -208,7 +208,7 @@ TEST(Metrics, SayBeforeWhenARunIsToBeGone) {
               HasSubstr(R"(muster_job_stop_by_timestamp_seconds{job_id="0123456789"} 1700000020)"));
 }
 
-// Of a run that has been down since it was stored.
+// For a run that has been down since it was stored.
 TEST(Metrics, GoodputFallsWhileARunRecovers) {
   StoredState state = OneRecoveredJob();
   state.jobs[0].state = JobState::kRecovering;

@@ -1,8 +1,8 @@
 // PidFile: at most one coordinator per cluster directory.
 //
-// Holds an flock on the file for as long as it lives, so a crashed coordinator leaves no lock
-// behind; the file's content is the holder's pid, for people and for `muster down`. Owned by main;
-// the file stays when the lock goes, its lock is what counts.
+// Holds an flock on the file for as long as it lives, so a crashed coordinator leaves no lock; the
+// file contains the holder's pid, for people and for `muster down`. Owned by main; the file remains
+// when the lock is released: only the lock counts.
 #pragma once
 
 #include <string>

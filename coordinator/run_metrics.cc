@@ -27,7 +27,7 @@ void AddState(const JobView& view, MetricFamilies* out) {
 }
 
 void AddTraining(const MetricLabels& run, const JobView& view, MetricFamilies* out) {
-  // Who has ended or is set aside makes none, and a command says nothing of its own.
+  // A run that has ended or is suspended makes none, and a command reports nothing.
   const JobRecord& record = *view.record;
   const bool trains = view.spec != nullptr && view.spec->train && !IsTerminal(record.state);
   if (trains && record.suspended_unix_ms == 0 && record.progress_unix_ms > 0)

@@ -9,13 +9,13 @@
 
 namespace muster {
 
-// Whether a run is shown: it goes on, or ended less than `keep` ago.
+// Whether a run is shown: it is active, or ended less than `keep` ago.
 bool IsShown(const JobView& view, std::int64_t now_unix_ms, Duration keep);
 
-// `elapsed`: seconds that were shown as such before, 0 at first; raised to what is shown now. A
-// clock of the day that was set back must not let a counter fall.
+// `elapsed`: the seconds that were last shown, 0 at first; raised to what is shown now. A wall
+// clock that was set back must not let a counter fall.
 void AddRunMetrics(const JobView& view, const Now& now, double* elapsed, MetricFamilies* out);
-// Of all runs and slots together.
+// All runs and slots together.
 void AddClusterGoodput(const Goodput& goodput, MetricFamilies* out);
 
 }  // namespace muster

@@ -60,7 +60,7 @@ bool WantsTls(const ServerOptions& options) {
 
 struct TlsDirectories {
   std::string credentials;
-  std::string authority;  // empty: there is none, so no node can join and somebody else renews
+  std::string authority;  // empty: there is none, so no node can join and renewal is external
   std::vector<std::string> revocations;
 };
 
@@ -68,8 +68,8 @@ TlsDirectories TlsDirectoriesOf(const ServerOptions& options) {
   const SecurityPaths security = ClusterPaths{options.dir}.Security();
   TlsDirectories out;
   out.credentials = options.tls.empty() ? security.CoordinatorCredentials() : options.tls;
-  // With or without the authority's key, which may lie on another machine: `muster certs revoke`
-  // writes the first one; the second one came with credentials that somebody else has issued.
+  // With or without the authority's key, which may be on another machine: `muster certs revoke`
+  // writes the first one; the second one came with credentials from another issuer.
   out.revocations = {security.RevokedCertificates(), out.credentials + "/revoked.json"};
   if (::access(security.AuthorityKey().c_str(), F_OK) == 0) out.authority = security.dir;
   return out;
@@ -95,7 +95,7 @@ Status CheckFileSd(const std::string& path) {
                          "targets.json, say");
 }
 
-// What the doors need to know; made before anything listens.
+// The configuration of the listeners; made before anything listens.
 struct Security {
   std::shared_ptr<Authenticator> authenticator;
   std::optional<Enrolment> enrolment;
@@ -129,7 +129,7 @@ Result<Security> OpenSecurity(const ServerOptions& options) {
 
 Result<std::string> OwnAddressOfHost() { return OwnAddress(InterfaceChoice{}, ""); }
 
-// What /sd names to scrapers on other machines; empty: nothing that they could reach.
+// What /sd lists for scrapers on other machines; empty: nothing that they could reach.
 std::string PagesForOthers(const std::string& bound) {
   const Result<std::string> address = ReachableAddress(bound, OwnAddressOfHost);
   if (address.ok()) return *address;
@@ -182,7 +182,7 @@ ControllerOptions OptionsOf(const ServerOptions& options, std::uint64_t epoch,
   controller.allow_faults = options.allow_faults;
   controller.new_token = [] { return ToHex(*RandomBytes(kTokenBytes)); };
   controller.check_job = [&on_event](const JobSpec& spec) { return on_event.Check(spec); };
-  // Silence for a lease loses a node, so a few heartbeats must fit into one.
+  // Silence for a lease loses a node, so several heartbeats must fit into one.
   const auto quarter = std::chrono::duration_cast<std::chrono::milliseconds>(options.lease / 4);
   controller.heartbeat_ms =
       std::min(controller.heartbeat_ms, std::max(1, static_cast<int>(quarter.count())));
@@ -191,7 +191,7 @@ ControllerOptions OptionsOf(const ServerOptions& options, std::uint64_t epoch,
 
 }  // namespace
 
-// Members are destroyed from the last to the first: the edges before what they use.
+// Members are destroyed from last to first: the listeners before what they use.
 struct Server::Impl : EffectSink {
   Impl(ServerOptions options, std::shared_ptr<Authenticator> authenticator,
        std::optional<Enrolment> enrolment, PidFile pid_file, OpenedStore store,
@@ -240,7 +240,7 @@ struct Server::Impl : EffectSink {
   std::unique_ptr<DiscoveryFile> discovery_file;
   std::unique_ptr<GrpcServer> grpc;
   Endpoint endpoint;
-  std::string pages_for_others;  // in lists of who is to be scraped
+  std::string pages_for_others;  // the address in lists of scrape targets
   Status outcome;
   bool closing = false;
   std::thread shutdown;
@@ -290,7 +290,7 @@ Status Server::Impl::Start() {
   return WriteEndpoint(paths.Endpoint(), endpoint);
 }
 
-// Nodes from Slurm, for a coordinator that somebody keeps. One of an allocation has no such file.
+// Nodes from Slurm, for a permanent coordinator. One of an allocation has no such file.
 void Server::Impl::StartPilots() {
   PilotRunnerOptions pool{.dir = options.dir,
                           .config_file = options.pilots.empty() ? paths.Pilots() : options.pilots,
@@ -317,8 +317,7 @@ void Server::Impl::StartPilots() {
   pilots->Start();
 }
 
-// Before the ports: the first handshake is to show a certificate that holds, and to know who was
-// revoked.
+// Before the ports: the first handshake must show a valid certificate, and check revocations.
 Status Server::Impl::StartTls() {
   if (!WantsTls(options)) return OkStatus();
   const TlsDirectories directories = TlsDirectoriesOf(options);
@@ -407,7 +406,7 @@ std::string Server::Impl::Discovery(bool by_tls) const {
                           discovery_labels);
 }
 
-// Who reads it is on another machine where there is a door for those.
+// Scrapers are on another machine if there is a listener for those.
 void Server::Impl::StartDiscoveryFile() {
   if (options.file_sd.empty()) return;
   discovery_file = std::make_unique<DiscoveryFile>(
@@ -426,7 +425,7 @@ Status Server::Impl::ListenGrpc() {
   endpoint.grpc = grpc->addresses().front();
   endpoint.grpc_tls = grpc->tls_address();
   if (options.join_listen.empty()) return OkStatus();
-  // Tokens name it, so it is the address that nodes reach.
+  // Tokens contain it, so it is the address that nodes reach.
   const auto join = ReachableAddress(grpc->join_address(), OwnAddressOfHost);
   if (!join.ok()) return join.status().WithContext("--join-listen: name an address of this host");
   endpoint.grpc_join = *join;
@@ -455,7 +454,7 @@ void Server::Impl::End(const Status& cause) {
   if (!outcome.ok()) return;
   outcome = cause;
   Log().critical("{}", outcome.message());
-  // From inside a release; what it still does must find everything in place.
+  // Called within a release; its remaining work must find everything in place.
   loop.Post([this] { Close(Unavailable(outcome.message())); });
 }
 
@@ -500,7 +499,7 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   const ClusterPaths paths{options.dir};
   MUSTER_RETURN_IF_ERROR(MakeDirectories(paths.CoordinatorDir(), 0700));
   MUSTER_ASSIGN_OR_RETURN(PidFile pid_file, PidFile::Acquire(paths.CoordinatorPid()));
-  // What the one before left would send clients to a port that is not ours.
+  // The file of the previous process would send clients to another program's port.
   ::unlink(paths.Endpoint().c_str());
   ::unlink(paths.WorkersEndpoint().c_str());
   MUSTER_ASSIGN_OR_RETURN(Security security, OpenSecurity(options));

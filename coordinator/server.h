@@ -4,8 +4,8 @@
 //   HTTP server   ──on the loop──▶ read-only views of the controller
 //
 // Start, Run and the destructor belong to one thread, which is the loop's thread while Run runs;
-// Stop may be called from any thread. Invariant: what a client or a worker is told is durable.
-// Shutdown closes the gate, ends the streams, drains, and destroys in reverse order of making.
+// Stop may be called from any thread. Invariant: what a client or a worker receives is durable.
+// Shutdown closes the gate, ends the streams, drains, and destroys in reverse order of creation.
 #pragma once
 
 #include <functional>
@@ -24,42 +24,42 @@ struct ServerOptions {
   std::string listen = "127.0.0.1:0";  // gRPC: loopback HOST:PORT or unix:PATH
   std::string http = "127.0.0.1:0";    // loopback HOST:PORT
   // gRPC for the workers of a cluster in network namespaces, HOST:PORT in its hub; empty: `listen`.
-  // Refused where CheckPrivateNetwork does not hold.
+  // Refused if CheckPrivateNetwork fails.
   std::string worker_listen;
-  // For other machines, IP:PORT, by certificates only; empty: none. They need credentials: `tls`,
-  // or what `muster init` has made in the cluster's directory.
+  // Listeners for other machines, IP:PORT, by certificates only; empty: none. They need
+  // credentials: `tls`, or those that `muster init` made in the cluster's directory.
   std::string tls_listen;   // gRPC; a client certificate is required
-  std::string join_listen;  // gRPC for nodes that join by a token; needs the authority
+  std::string join_listen;  // gRPC for nodes that join with a token; needs the authority
   std::string tls_http;     // metrics
   std::string tls;          // credentials directory; empty: DIR/security/coordinator
-  std::optional<Duration> node_certificate_lifetime;  // nothing: as DefaultLifetime says
+  std::optional<Duration> node_certificate_lifetime;  // empty: as in DefaultLifetime
   // Directory of a journal on a shared file system, instead of the database in `dir`; absolute. The
   // coordinator that holds it ends with a named cause when another one takes over.
   std::string journal;
   Duration lease = std::chrono::seconds(10);  // a silent node's grace before its slots are lost
   Duration scrub_interval = std::chrono::hours(6);  // each checkpoint is read again; 0: never
   bool allow_faults = false;                        // clients may cause faults, to rehearse them
-  // What the pool of pilot jobs is to be; empty: DIR/pilots.yaml. None of them, while it is not
-  // there.
+  // Configuration of the pool of pilot jobs; empty: DIR/pilots.yaml. No pool while the file is
+  // missing.
   std::string pilots;
-  // Where job files may have events posted to, as WebhookRules::Parse takes it; empty: nowhere.
+  // Hosts to which job files may post events, as WebhookRules::Parse takes it; empty: none.
   std::string webhook_hosts;
   bool webhook_proxy = false;  // by the proxies of the environment
-  std::string cluster_name;    // label of what Prometheus is told to scrape; empty: that of
+  std::string cluster_name;    // label of the scrape targets; empty: that of
                                // the certificates, else the last part of `dir`
   std::string file_sd;         // a copy of /sd; absolute; empty: none
   Duration scrape_interval = std::chrono::seconds(15);  // what ends is shown for three of them
   bool handle_signals = true;                           // SIGINT and SIGTERM end Run
-  // Once, on the loop, when the server begins to end, with the exit code that this will have. From
-  // then on it waits for threads of its own and of gRPC's, which a dead disk may hold for ever.
+  // Called once, on the loop, when the server begins to end, with its exit code. From then on it
+  // waits for threads of its own and of gRPC's, which a dead disk may block for ever.
   std::function<void(int exit_code)> on_closing;
 };
 
-// Exit codes of muster-coordinator beside 0: 2 is a wrong command line.
+// Exit codes of muster-coordinator beside 0: 2 is an invalid command line.
 inline constexpr int kExitFailed = 1;
-// Another coordinator has taken over the journal: this one must not be started again beside it.
+// Another coordinator has taken over the journal: this one must not be restarted beside it.
 inline constexpr int kExitTakenOver = 3;
-// By what Start or Run returned.
+// From the result of Start or Run.
 int ExitCodeOf(const Status& status);
 
 class Server {
@@ -71,7 +71,7 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Serves until Stop or a signal; the status says whether it ended because the store failed, or,
+  // Serves until Stop or a signal; the status tells whether it ended because the store failed, or,
   // by kAborted, because another coordinator has taken over.
   Status Run();
   void Stop();

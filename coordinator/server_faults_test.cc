@@ -124,7 +124,7 @@ TEST_F(ServerTest, AFaultGoesToItsRankAndItsOutcomeToTheClient) {
               HasSubstr("muster_injected_faults_total 2"));
 }
 
-TEST_F(ServerTest, NobodyCausesFaultsWhereTheyAreNotAllowed) {
+TEST_F(ServerTest, FaultsAreRefusedWhereTheyAreNotAllowed) {
   StartServer();
   const auto n1 = Worker({.node = "n1", .allow_faults = true});
   const std::string job = SubmitId(Spec("single", 1));

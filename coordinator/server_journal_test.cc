@@ -83,7 +83,7 @@ TEST_F(ServerJournalTest, ACoordinatorOfAnotherNodeTakesOverTheJobs) {
   EXPECT_TRUE(worker.WaitForLaunch(job));
 }
 
-TEST_F(ServerJournalTest, BooksOfTimeGoOnWithAnotherCoordinator) {
+TEST_F(ServerJournalTest, UsageContinuesWithAnotherCoordinator) {
   const auto queue_seconds = [](const v1::Goodput& goodput) {
     for (const v1::TimeShare& share : goodput.states())
       if (share.state() == "queue") return share.seconds();

@@ -1,9 +1,8 @@
 // Whether a job whose attempt failed gets another one, and when.
 //
 // An attempt made progress when a newer checkpoint was committed during it or it finished a step
-// that no attempt before it had reached. So a
-// repeated failure at the same step is one without progress, however long each run took. Attempts
-// in a row without progress use up the budget; one with progress restores it. An attempt that ended
+// that no attempt before it had reached. So a repeated failure at the same step counts, however
+// long each run took. Attempts in a row without progress use up the budget; one with progress
 // because its nodes were taken down is not counted. A cause that no other attempt can mend (bad
 // input, NaN) ends the job; so does the same fault at the same step twice, and running out of
 // memory twice without progress in between.

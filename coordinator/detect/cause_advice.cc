@@ -19,7 +19,7 @@ std::string Lower(std::string text) {
   return text;
 }
 
-// Everything that was said about the failure, to be searched.
+// Everything that was reported about the failure, as the text to search.
 std::string AllWords(const CauseEvidence& evidence) {
   std::string text = evidence.message;
   if (evidence.error) text += "\n" + evidence.error->message;
@@ -104,7 +104,7 @@ void SaySnapshots(const TrainSpec& train, bool on_device, std::vector<std::strin
 }
 
 std::string OutOfMemory(const CauseEvidence& evidence, const JobSpec& spec) {
-  // The kernel's killer is about host memory, whatever the ranks compute on.
+  // The kernel's out-of-memory killer acts on host memory, whatever the ranks compute on.
   const bool on_device = spec.resources.device == "cuda" && !evidence.out_of_memory;
   const std::string where = on_device ? "The GPU's memory did not suffice"
                                       : "The memory of " + OnNode(evidence) + " did not suffice";
@@ -112,7 +112,7 @@ std::string OutOfMemory(const CauseEvidence& evidence, const JobSpec& spec) {
   return advice.empty() ? where + "." : where + ". " + advice;
 }
 
-// NVIDIA's numbers of GPU faults, and what mends them.
+// NVIDIA's numbers of GPU faults, and the remedy for each.
 struct XidAdvice {
   int xid;
   const char* advice;
@@ -136,7 +136,7 @@ constexpr std::array kXidAdvice = {
     XidAdvice{119, "The GPU's system processor does not answer: reset the GPU, or boot the node."},
     XidAdvice{120, "The GPU's system processor failed: reset the GPU, or boot the node."}};
 
-// Of "xid 79" and of the kernel log's "xid (pci:0000:3b:00): 79".
+// The number in "xid 79" and in the kernel log's "xid (pci:0000:3b:00): 79".
 int XidIn(const std::string& words) {
   std::size_t at = words.find("xid");
   if (at == std::string::npos) return 0;
@@ -211,7 +211,7 @@ std::string Hung(const CauseEvidence& evidence) {
          (evidence.node.value.empty() ? "NODE" : evidence.node.value) + ".";
 }
 
-// What the words of a failure give away, whatever its exit.
+// What the text of a failure reveals, whatever its exit.
 std::string FromWords(const std::string& words) {
   if (Says(words, {"no space left", "disk full", "enospc", "disk quota exceeded"})) {
     return "A disk is full: make room in the output directory (or lower train.checkpoint.keep). "
@@ -257,7 +257,7 @@ std::string NonFinite(const JobSpec& spec) {
 
 std::string Exited(const CauseEvidence& evidence, const JobSpec& spec, const std::string& words) {
   const int signal = evidence.exit ? evidence.exit->signal : 0;
-  // Of a crash the last words are telling only where the program raised it itself.
+  // After a crash the last lines are meaningful only if the program raised it itself.
   const bool own_words = signal == 0 || signal == SIGABRT || signal == SIGBUS;
   if (own_words) {
     if (std::string known = FromWords(words); !known.empty()) return known;

@@ -8,11 +8,11 @@
 
 namespace muster {
 
-// One or a few sentences; empty where nothing helpful is known.
+// One or a few sentences; empty if nothing helpful is known.
 std::string AdviceFor(const CauseEvidence& evidence, const JobSpec& spec);
 
-// Which of the memory that a job holds is not sharded, quantised or offloaded, as keys to change.
-// `on_device`: it was the device's memory that did not suffice, not the host's.
+// Which parts of the job's memory are not sharded, quantised or offloaded, as keys to change.
+// `on_device`: the device's memory ran out, not the host's.
 std::string MemoryAdvice(const JobSpec& spec, int world_size, bool on_device);
 
 }  // namespace muster

@@ -20,8 +20,8 @@ bool IsNamePart(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == ':';
 }
 
-// "torch.OutOfMemoryError" of "torch.OutOfMemoryError: tried to allocate ...": a dotted name that
-// begins the line and ends as names of exceptions do.
+// The part "torch.OutOfMemoryError" of "torch.OutOfMemoryError: tried to allocate ...": a dotted
+// name at the start of the line that ends as names of exceptions do.
 bool IsPythonException(std::string_view line) {
   std::size_t end = 0;
   while (end < line.size() && IsNamePart(line[end])) ++end;
@@ -55,7 +55,7 @@ std::string WhatOf(const CauseEvidence& evidence) {
   }
   const bool own_words = evidence.error && !evidence.error->message.empty();
   std::string exception = own_words ? evidence.error->message : ExceptionInLog(evidence.log_tail);
-  // A killed rank's log ends with whatever it wrote last.
+  // A killed rank's log ends with arbitrary output.
   if (evidence.exit && evidence.exit->signal == 9 && !own_words) exception.clear();
   if (!exception.empty() && what != exception) what += " (" + exception + ")";
   return CutText(std::move(what), kMaxWhatBytes);

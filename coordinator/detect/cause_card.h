@@ -1,5 +1,5 @@
 // The cause card of an ended attempt: how its first failing rank ended, where it was, and what the
-// user may do about it where the cause is known.
+// user can do about a known cause.
 //
 // Pure functions; any thread.
 #pragma once
@@ -16,7 +16,7 @@ namespace muster {
 CauseCard BuildCauseCard(const CauseEvidence& evidence, const JobSpec& spec);
 
 // The exception that the last lines of a log end with, by name and with its message: Python's
-// "ValueError: no rows", C++'s "std::bad_alloc". Empty for none.
+// "ValueError: no rows", C++'s "std::bad_alloc". Empty if there is none.
 std::string ExceptionInLog(const std::vector<std::string>& log_tail);
 
 }  // namespace muster

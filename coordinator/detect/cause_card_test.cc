@@ -49,7 +49,7 @@ RankProgress Page(std::string phase) {
   return page;
 }
 
-TEST(CauseCard, SaysHowWhereAndInWhichCollective) {
+TEST(CauseCard, NamesHowWhereAndInWhichCollective) {
   CauseEvidence evidence = Exit(0, SIGSEGV);
   evidence.last = Page("backward");
   evidence.facts = {"2 of 4 GiB free on its node", "2 of 4 GiB free on its node", ""};
@@ -63,7 +63,7 @@ TEST(CauseCard, SaysHowWhereAndInWhichCollective) {
   EXPECT_THAT(card.advice, HasSubstr("exclude"));
 }
 
-TEST(CauseCard, TheTrainersWordsComeBeforeWhatTheLogShows) {
+TEST(CauseCard, TheTrainersMessageComesBeforeTheLog) {
   CauseEvidence evidence = Exit(78);
   evidence.kind = CauseKind::kBadInput;
   evidence.error = TrainerError{"data", "rows.jsonl:12: no field 'text'", 0};
@@ -73,7 +73,7 @@ TEST(CauseCard, TheTrainersWordsComeBeforeWhatTheLogShows) {
   EXPECT_THAT(card.advice, HasSubstr("No other attempt would do better"));
 }
 
-TEST(CauseCard, AHangTellsItsStandstillAndItsPicture) {
+TEST(CauseCard, AHangHasItsStandstillAndItsWaitForGraph) {
   CauseEvidence evidence;
   evidence.kind = CauseKind::kHung;
   evidence.node = NodeName{"n2"};
@@ -134,7 +134,7 @@ struct AdviceCase {
 };
 class Advice : public ::testing::TestWithParam<AdviceCase> {};
 
-TEST_P(Advice, SaysWhatToDo) {
+TEST_P(Advice, NamesWhatToDo) {
   const std::string advice = AdviceFor(GetParam().evidence, TrainJob());
   EXPECT_THAT(advice, HasSubstr(GetParam().says));
   EXPECT_TRUE(advice.ends_with(".")) << advice;

@@ -12,13 +12,13 @@
 
 namespace muster {
 
-// All that is known of the failure that ended an attempt; what is not known stays empty.
+// All that is known of the failure that ended an attempt; unknown fields stay empty.
 struct CauseEvidence {
   CauseKind kind = CauseKind::kNone;
   std::string message;  // the cause as a sentence
   NodeName node;
   int world_size = 1;               // of the attempt
-  std::optional<ProcessExit> exit;  // of the first failing rank, where its own doing
+  std::optional<ProcessExit> exit;  // of the first failing rank, if it ended on its own
   bool out_of_memory = false;       // the kernel's out-of-memory killer ended it
   std::optional<TrainerError> error;
   std::optional<HangVerdict> hang;

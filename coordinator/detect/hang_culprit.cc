@@ -16,7 +16,7 @@ bool InPhase(const RankProgress& rank, TrainPhase phase) {
   return rank.phase == TrainPhaseName(phase);
 }
 
-// How far a rank is in starting up; the highest for one that has come to training.
+// How far a rank is in starting up; the highest value for a rank that trains.
 int StartUpOrder(const RankProgress& rank) {
   const TrainPhase order[] = {TrainPhase::kStandby,      TrainPhase::kParked,
                               TrainPhase::kStarting,     TrainPhase::kForming,
@@ -34,7 +34,7 @@ const CollectiveCounts* FindGroup(const RankProgress& rank, const std::string& g
   return nullptr;
 }
 
-// The group in which a rank waits, else the one that did the most; nullptr without any.
+// The group in which a rank waits, else the one with the most operations; nullptr if there is none.
 const CollectiveCounts* LastGroup(const RankProgress& rank) {
   const auto later = [](const CollectiveCounts& a, const CollectiveCounts& b) {
     const bool a_waits = a.enqueued > a.completed;
@@ -61,7 +61,7 @@ std::string RankList(const std::vector<int>& ranks, const std::vector<NodeName>&
   return text;
 }
 
-// What ranks do together in a phase; the page counts operations and does not tell their kinds.
+// What ranks do together in a phase; the page counts operations but does not record their kinds.
 std::string OperationOf(const RankProgress& rank) {
   if (InPhase(rank, TrainPhase::kForming)) return "the first collective";
   if (InPhase(rank, TrainPhase::kReadingRows)) {
@@ -77,7 +77,7 @@ std::string OperationOf(const RankProgress& rank) {
   return "a collective";
 }
 
-// "; the others wait in an all-gather of weights (world, operation 812)", from one that does.
+// "; the others wait in an all-gather of weights (world, operation 812)", from a rank that waits.
 std::string WhereOthersWait(const std::vector<RankProgress>& ranks,
                             const std::vector<int>& culprits) {
   for (const RankProgress& rank : ranks) {
@@ -114,9 +114,9 @@ struct Behind {
   std::string group;
 };
 
-// Those with the lowest count in a group where counts differ; of several groups the one that
-// leaves the fewest suspects. Groups of one name that are apart (a shard group per node) advance in
-// step, so the lowest of all is behind in its own.
+// The ranks with the lowest count in a group whose counts differ; with several such groups, those
+// of the group that leaves the fewest suspects. Separate groups of one name (a shard group per
+// node) advance in step, so the lowest of all is behind in its own.
 Behind BehindIn(const std::vector<RankProgress>& ranks,
                 std::uint64_t CollectiveCounts::*const count) {
   struct Range {
@@ -147,7 +147,7 @@ Behind BehindIn(const std::vector<RankProgress>& ranks,
 
 std::string Have(const std::vector<int>& ranks) { return ranks.size() == 1 ? " has" : " have"; }
 
-// Ranks of a gang that is still starting up, where they are not all equally far.
+// Ranks of a gang that is still starting up, if they are not all equally far.
 std::vector<int> BehindInStartUp(const std::vector<RankProgress>& ranks) {
   int least = StartUpOrder(ranks.front());
   int most = least;

@@ -1,6 +1,7 @@
-// Which ranks keep a gang from going on: the wait-for picture of the progress pages.
+// Which ranks stop a gang's progress: the wait-for graph from the progress pages.
 //
-// A rank that waits in a collective has joined it; whoever has not joined is waited for. Pure
+// A rank that waits in a collective has joined it; it waits for the ranks that have not joined.
+// Pure
 // functions; any thread.
 #pragma once
 
@@ -17,15 +18,15 @@ struct HangCulprits {
   std::string reason;      // a sentence without its full stop
 };
 
-// Of the ranks that still have a process, at least one; `nodes` by rank. In this order: processes
-// that are stopped; those behind in starting up; those behind in joining the collectives of a
-// group; those behind in completing them (a link or a device); else those in no collective at all
-// while others wait in one; else all.
+// The culprits among the ranks that still have a process, at least one; `nodes` by rank. In this
+// order: stopped processes; ranks that are behind in starting up; ranks that are behind in joining
+// the collectives of a group; ranks that are behind in completing them (a link or a device); else
+// ranks in no collective while others wait in one; else all.
 HangCulprits FindCulprits(const std::vector<RankProgress>& ranks,
                           const std::vector<NodeName>& nodes);
 
-// "world: 812 enqueued, 811 completed", of the group the rank waits in, else of the one that did
-// the most; empty without any.
+// "world: 812 enqueued, 811 completed", of the group in which the rank waits, else of the one with
+// the most operations; empty if there is none.
 std::string DescribeLastCollective(const RankProgress& rank);
 
 // "rank 1 on n2".

@@ -11,8 +11,7 @@ namespace muster {
 namespace {
 
 constexpr std::size_t kRanksInFacts = 8;
-// Reports of one quiet rank differ so much in when it moved last: they take different times to
-// arrive.
+// Reports of one quiet rank differ this much in when it last moved: their transit times differ.
 constexpr std::chrono::milliseconds kSameMovement{50};
 // Far more than any standstill that a verdict waits for.
 constexpr double kLongestQuiet = 1e9;
@@ -47,7 +46,7 @@ void StepTimes::Add(double seconds, std::int64_t count) {
 double StepTimes::Percentile99() const {
   if (newest_.empty()) return 0;
   std::vector<double> sorted(newest_.begin(), newest_.end());
-  // By nearest rank: of fewer than a hundred the largest.
+  // By nearest rank: the largest of fewer than a hundred.
   const auto at = static_cast<std::ptrdiff_t>((sorted.size() * 99 + 99) / 100) - 1;
   std::nth_element(sorted.begin(), sorted.begin() + at, sorted.end());
   return sorted[static_cast<std::size_t>(at)];
@@ -129,8 +128,8 @@ void HangDetector::ObserveMovement(TimePoint moved_at) {
   moved_at_ = std::max(moved_at_, moved_at);
 }
 
-// A rank that has been quiet for longer than the gang was sampled before the standstill too: these
-// samples say nothing of it.
+// A rank that has been quiet for longer than the gang was sampled was quiet before the standstill
+// too: these samples are no evidence.
 void HangDetector::CountSamples(Rank& rank, const Quiet& quiet, TimePoint now) {
   if (rank.standstill == standstill_) return;
   const double part =
@@ -140,8 +139,8 @@ void HangDetector::CountSamples(Rank& rank, const Quiet& quiet, TimePoint now) {
   ++sampled_;
 }
 
-// Steps are learned from once, so from one rank. Of several steps in a report the slowest and the
-// newest are known, and by their sum the mean of the others.
+// Durations of steps are taken once, so from one rank. From several steps in a report, the slowest
+// and the newest are known, and the mean of the others by their sum.
 void HangDetector::Learn(const Rank& rank, const RankProgress& sample) {
   if (&rank - ranks_.data() != learned_from_) return;
   const RankProgress& before = rank.newest;
@@ -197,7 +196,7 @@ double HangDetector::LimitOf(const RankProgress& rank, double ordinary) const {
   return std::max(ordinary, options_.long_phase_seconds);
 }
 
-// One rank in a long phase excuses all that wait for it; nothing excuses a stopped process.
+// One rank in a long phase excuses all that wait for it; a stopped process is never excused.
 double HangDetector::Limit() const {
   const double ordinary = OrdinaryLimit();
   for (const Rank& rank : ranks_) {
@@ -206,7 +205,7 @@ double HangDetector::Limit() const {
   double limit = ordinary;
   for (const Rank& rank : ranks_) {
     if (rank.ended) continue;
-    // It may be no trainer of ours, or still on its way to its first store.
+    // It may be another program, or still on its way to its first store.
     if (rank.newest.stores == 0) return HUGE_VAL;
     limit = std::max(limit, LimitOf(rank.newest, ordinary));
   }

@@ -1,15 +1,15 @@
-// HangDetector: whether a gang has come to a standstill, and whose doing it is.
+// HangDetector: whether a gang has come to a standstill, and which rank caused it.
 //
-// It is fed what the workers say of their ranks' progress pages and gives a verdict once nothing
-// has changed on any rank for longer than this job's own steps explain (docs/recovery.md,
-// "Hang"). Workers sample more often than they report, so a report carries since when its rank has
-// been quiet and how many samples have shown that. Silence is no evidence: time counts only with
+// It receives the workers' reports of their ranks' progress pages. It gives a verdict once nothing
+// has changed on any rank for longer than this job's own steps explain (docs/recovery.md, "Hang").
+// Workers sample more often than they report, so a report contains since when its rank has been
+// quiet and how many samples have shown that. Silence is not evidence: time counts only with
 // samples of every rank that show a standstill, so a frozen machine, a broken link or an overloaded
 // coordinator gives no verdict.
 //
 // One per job, owned by the job's entry in the controller; one thread. Pure: time is an argument.
-// For jobs whose ranks store into a page; while one has never stored there is no verdict. Needs no
-// timer, for without a sample there is nothing to decide.
+// For jobs whose ranks store into a page; without a first store there is no verdict. Needs no
+// timer, because without a sample there is nothing to decide.
 #pragma once
 
 #include <cstdint>
@@ -26,18 +26,17 @@
 namespace muster {
 
 struct HangOptions {
-  // A little less than the 3 s and the threefold that are promised, so that the verdict is there by
-  // then.
+  // A little less than the documented 3 s and factor of three, so that the verdict exists by then.
   double floor_seconds = 2.8;  // never sooner
   double factor = 2.9;         // of the 99th percentile of the steps
-  // Until `trusted_steps` are known: of the slowest step seen, those of the warm-up included.
+  // Until `trusted_steps` are known: a multiple of the slowest step seen, including the warm-up.
   double factor_untrusted = 10;
   int trusted_steps = 20;
-  int warm_up_steps = 2;  // of a process: they build what later ones use, and are not learned from
+  int warm_up_steps = 2;  // of a process: they build what later ones use, and do not count
   int min_samples = 30;   // of each rank, that show the standstill
   // Phases that are quiet for long, and the first step of a process.
   double long_phase_seconds = 600;
-  double evaluation_factor = 10;  // of the last evaluation's duration, where there was one
+  double evaluation_factor = 10;  // of the last evaluation's duration, if there was one
 };
 
 struct HangVerdict {
@@ -48,7 +47,7 @@ struct HangVerdict {
   double quiet_seconds = 0;        // since something moved last
 };
 
-// The newest durations of a job's steps, and what is usual among them.
+// The newest durations of a job's steps, and their usual value.
 class StepTimes {
  public:
   void Add(double seconds, std::int64_t count = 1);
@@ -64,15 +63,14 @@ class HangDetector {
  public:
   explicit HangDetector(HangOptions options = {}) : options_(options) {}
 
-  // A new gang, its nodes by rank. What is known of the job's steps stays good until the new
-  // gang has made enough of its own.
+  // A new gang, its nodes by rank. The durations of the job's steps remain valid until the new gang
+  // has enough of its own.
   void Begin(std::vector<NodeName> nodes, TimePoint now);
 
-  // What a worker said at `now`; ranks out of range are ignored. A verdict is given once for each
-  // standstill.
+  // A worker's report at `now`; ranks out of range are ignored. Each standstill has one verdict.
   std::optional<HangVerdict> Observe(const std::vector<RankProgress>& ranks, TimePoint now);
 
-  // The process of this rank has ended: nothing is expected of it any more.
+  // The process of this rank has ended: no progress is expected of it.
   void RankEnded(int rank);
 
   // How long a standstill may last in ordinary phases, in seconds.
@@ -83,7 +81,7 @@ class HangDetector {
     bool seen = false;
     bool ended = false;
     std::uint64_t standstill = 0;  // the one in which it was sampled often enough
-    TimePoint moved_at;            // where its worker does not say so: as far as reports show
+    TimePoint moved_at;            // if its worker does not report it: as far as reports show
     std::uint64_t samples = 0;     // since then
     RankProgress newest;
   };
@@ -116,7 +114,7 @@ class HangDetector {
   int sampled_ = 0;                  // ranks with enough samples of this standstill
   int ended_ = 0;
   bool told_ = false;
-  std::optional<double> limit_;  // of this standstill, once it was asked for
+  std::optional<double> limit_;  // of this standstill, once it was requested
   std::optional<TimePoint> evaluating_since_;
   double evaluation_seconds_ = 0;  // of the last one; 0: none yet
 };

@@ -10,21 +10,21 @@
 namespace muster {
 namespace {
 
-// A window holds so many steps of every rank and lasts so long, whichever is more.
+// A window holds this many steps of every rank or lasts this long, whichever is more.
 constexpr std::int64_t kWindowSteps = 5;
 constexpr double kWindowSeconds = 0.08;
-// Ratios of a rank's work to the others' median. From kBehind on a window is evidence, up to that
-// of kFarBehind, which is the unit. A straggler loses evidence only below kKeepsUp.
+// Ratios of a rank's work to the others' median. From kBehind on, a window is evidence; the
+// evidence of kFarBehind is the unit. A straggler loses evidence only below kKeepsUp.
 constexpr double kBehind = 1.1;
 constexpr double kKeepsUp = 1.05;
 constexpr double kFarBehind = 1.3;
 constexpr double kFullEvidence = 5;
-// Windows of so many steps that a long one may weigh as much as: two of them name a rank, one does
+// A long window weighs at most as much as this many steps: two such windows name a rank, one does
 // not.
 constexpr double kLongestWindow = kFullEvidence / 2;
 constexpr double kMostFullEvidence = 16 * kFullEvidence;
 
-// Of `sorted` without the element at `left_out`; at least two elements.
+// The median of `sorted` without the element at `left_out`; at least two elements.
 double MedianWithout(const std::vector<double>& sorted, std::size_t left_out) {
   const std::size_t count = sorted.size() - 1;
   const auto at = [&](std::size_t i) { return sorted[i < left_out ? i : i + 1]; };
@@ -165,8 +165,8 @@ StragglerNews StragglerDetector::CloseWindow() {
   return news;
 }
 
-// The others wait for a straggler, so theirs are the longer waits; phases with its own excess show
-// what it does for longer than they.
+// The others wait for a straggler, so their waits are the longer ones. Phases in which the
+// straggler's own time exceeds theirs show its extra work.
 std::string StragglerDetector::PhaseOfExcess(int slow) const {
   double largest = 0;
   std::string phase;

@@ -1,18 +1,18 @@
 // StragglerDetector: the verdict on which ranks make all others wait, step after step. Events,
-// metrics, the status page and `muster top` show this one and have none of their own.
+// metrics, the status page and `muster top` show this verdict and compute none of their own.
 //
-// Compares each rank's busy seconds per finished step (waits for peers taken off) with the median
-// of the others, in windows of a few steps; of fast steps many, since workers report once a second.
-// On a machine that others use too, every window has a slowest rank,
-// another one each time, so a window is no verdict. It is evidence: the more of it, the further the
-// rank is behind, up to a bound, so that one long pause names no rank; a window in which the rank
-// keeps up takes evidence away. A long window weighs more than a short one, up to half of what
-// names a rank. A rank is a straggler from the moment its evidence is full until
-// all of it is gone. Each verdict that did not last doubles the evidence that the gang's next one
-// needs, so that a machine whose load comes and goes makes few events.
+// Compares each rank's busy seconds per finished step (without waits for peers) with the median of
+// the others, in windows of a few steps; of many if steps are fast, because workers report once a
+// second. On a shared machine every window has a slowest rank, a different one each time, so a
+// window is not a verdict. It is evidence, which grows with the distance of the rank, up to a
+// bound, so that one long pause names no rank; a window in which the rank keeps up removes
+// evidence. A long window weighs more than a short one, up to half of what names a rank. A rank is
+// a straggler from the moment its evidence is full until all of it is gone. Each verdict that did
+// not last doubles the evidence that the gang's next one needs, so that a machine with varying load
+// causes few events.
 //
-// One per job, owned by the job's entry in the controller; one thread. Pure. A straggler is named
-// and never acted on.
+// One per job, owned by the job's entry in the controller; one thread. Pure. A straggler is named,
+// and nothing is done about it.
 #pragma once
 
 #include <cstdint>
@@ -46,25 +46,25 @@ struct StragglerNews {
 
 class StragglerDetector {
  public:
-  // A new gang, its nodes by rank. Whoever held up the gang before is forgotten.
+  // A new gang, its nodes by rank. Stragglers of the previous gang are discarded.
   void Begin(std::vector<NodeName> nodes);
 
-  // What a worker said; ranks out of range are ignored.
+  // A worker's report; ranks out of range are ignored.
   StragglerNews Observe(const std::vector<RankProgress>& ranks);
 
-  // Of the stragglers of now; null: there is none. Valid until the next call that is not const.
+  // The worst current straggler; null: there is none. Valid until the next call that is not const.
   const Straggler* worst() const;
 
  private:
   struct Rank {
-    std::optional<RankProgress> begin;  // of the window
+    std::optional<RankProgress> begin;  // at the start of the window
     std::optional<RankProgress> newest;
     double evidence = 0;  // 0 or less: none
-    // Since there is evidence, the means over windows of the rank's and the others' work per step.
+    // Since there is evidence: the means over windows of the rank's and the others' work per step.
     std::int64_t windows = 0;
     double seconds = 0;
     double others_seconds = 0;
-    std::optional<Straggler> named;  // of now
+    std::optional<Straggler> named;  // currently
   };
 
   static std::int64_t StepsOf(const Rank& rank);
@@ -78,7 +78,7 @@ class StragglerDetector {
   std::vector<NodeName> nodes_;
   std::vector<Rank> ranks_;
   int full_ = 0;              // ranks with the steps of a window
-  double full_evidence_ = 0;  // that names a rank
+  double full_evidence_ = 0;  // the evidence that names a rank
 };
 
 }  // namespace muster

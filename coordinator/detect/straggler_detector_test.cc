@@ -298,7 +298,7 @@ TEST(StragglerDetector, FasterStepsNeedFourSeconds) {
   }
 }
 
-TEST(StragglerDetector, ASingleRankHasNobodyToBeBehind) {
+TEST(StragglerDetector, ASingleRankIsNeverBehind) {
   Gang gang(1);
   EXPECT_TRUE(gang.Steps(100).empty());
 }

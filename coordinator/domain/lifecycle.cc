@@ -6,7 +6,7 @@
 namespace muster {
 namespace {
 
-// One row per state, one column per event, both in the order of their enums. X forbids.
+// One row per state, one column per event, both in the order of their enums. X: forbidden.
 template <typename State, std::size_t kStates, std::size_t kEvents>
 using Table = std::array<std::array<std::optional<State>, kEvents>, kStates>;
 

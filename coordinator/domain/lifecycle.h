@@ -1,8 +1,8 @@
 // The five lifecycles of the coordinator: closed enums and one pure transition function each.
 //
-// Apply(state, event) is the next state, or nothing where the table forbids the event. A caller
-// that cannot go on without a next state uses ApplyOrDie. Terminal states forbid every event.
-// docs/job-lifecycle.md draws the tables; lifecycle_test.cc walks every state and event.
+// Apply(state, event) is the next state, or empty if the table forbids the event. A caller that
+// cannot continue without a next state uses ApplyOrDie. Terminal states forbid every event.
+// docs/job-lifecycle.md draws the tables; lifecycle_test.cc tests every state and event.
 //
 // Pure values and functions; any thread.
 #pragma once
@@ -50,7 +50,7 @@ enum class AttemptEvent {
   kReserved,  // its generation and nodes are decided
   kPrepared,  // every node is prepared
   kStarted,   // every rank has a process
-  kAbort,     // wind it up, whatever the reason
+  kAbort,     // end it, for any reason
   kQuiesced,  // no process of it is left
 };
 inline constexpr int kAttemptEventCount = 5;
@@ -134,8 +134,8 @@ std::string_view Name(NodeEvent event);
 std::string_view Name(RankEvent event);
 std::string_view Name(CheckpointEvent event);
 
-// The next state. A pair that the table forbids is a bug: it ends the process, with `id` ("rank 3
-// of job 7f3a9c1e2b"), state and event named.
+// The next state. A pair that the table forbids is a bug: it ends the process with a message that
+// names `id` ("rank 3 of job 7f3a9c1e2b"), state and event.
 template <typename State, typename Event>
 State ApplyOrDie(State state, Event event, const std::string& id) {
   const std::optional<State> next = Apply(state, event);

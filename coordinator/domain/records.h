@@ -1,10 +1,10 @@
-// The records of the coordinator: what it decided and what it knows, as values.
+// The records of the coordinator: its decisions and its knowledge, as values.
 //
 // JobRecord, AttemptRecord, CheckpointRecord, NodeRecord and EventRecord are durable: the store
 // keeps one row of each (docs/store-format.md). The controller (coordinator/control) is the only
 // writer and holds them all in memory; others read copies or views. Times named unix_ms are for
-// people; nothing is decided by them but a job's time limit across a restart. Plain, comparable,
-// copyable values; any thread.
+// people; the only decision that uses them is a job's time limit across a restart. Plain,
+// comparable, copyable values; any thread.
 #pragma once
 
 #include <cstdint>
@@ -31,14 +31,14 @@ struct CheckpointRecord {
   std::int64_t committed_unix_ms = 0;
   CheckpointState state = CheckpointState::kWriting;
   bool manifest_written = false;  // the commit record lies in its directory
-  std::string refused;            // damaged, or of no use to a trainer, and why; not offered again
+  std::string refused;            // damaged or unusable for a trainer, and why; not offered again
   std::int64_t verified_unix_ms = 0;  // when all of it was last read and found whole; 0: never
-  bool evaluated = false;             // then what an evaluation of this very state has found:
+  bool evaluated = false;             // then the results of an evaluation of this very state:
   double eval_loss = 0;
   friend bool operator==(const CheckpointRecord&, const CheckpointRecord&) = default;
 };
 
-// What a worker has to know of it.
+// The fields that a worker needs.
 CheckpointInfo InfoOf(const CheckpointRecord& checkpoint);
 
 // One rank of one attempt; stored inside its AttemptRecord.
@@ -50,11 +50,11 @@ struct RankRecord {
   std::int64_t pid = 0;  // 0: not started yet
   RankState state = RankState::kPrepared;
   ProcessExit exit;            // when kExited
-  bool asked_to_stop = false;  // when kExited: it had been asked to
+  bool asked_to_stop = false;  // when kExited: it had been ordered to
   friend bool operator==(const RankRecord&, const RankRecord&) = default;
 };
 
-// Stages of the recovery that brought an attempt up, in seconds; negative: not reached, not known.
+// Stages of the recovery that brought an attempt up, in seconds; negative: not reached, or unknown.
 struct StageSeconds {
   double detect = -1;      // fault until the decision to abort
   double abort = -1;       // until every old process was gone
@@ -64,7 +64,7 @@ struct StageSeconds {
   friend bool operator==(const StageSeconds&, const StageSeconds&) = default;
 };
 
-// Why an attempt ended, as a closed set (labels of metrics, input of the restart policy).
+// Why an attempt ended: a closed set (labels of metrics, input of the restart policy).
 enum class CauseKind {
   kNone = 0,  // still going
   kFinished,  // every rank exited with 0
@@ -75,21 +75,21 @@ enum class CauseKind {
   kLaunchTimeout,
   kFormTimeout,  // the ranks did not find each other
   kRankKilled,   // by a signal
-  kRankExited,   // with a code that says nothing more
-  kPeerLost,     // a symptom; the cause never showed
+  kRankExited,   // with a code that has no further meaning
+  kPeerLost,     // a symptom; the cause never appeared
   kBadInput,     // config, data or model
   kNonFinite,
   kOutOfMemory,
   kGuardianLost,  // a node came back without the ranks it had
   kNodeLost,
   kBadAddress,   // no address of the master can be reached by its peers
-  kNodeStopped,  // a node was taken down on purpose: no fault of the job
+  kNodeStopped,  // a node was taken down on purpose: not the job's fault
   kHung,         // no rank moved; the culprit was ended
   kDeviceFault,  // a fatal Xid
   kDrained,      // stopped at a step boundary, its state saved, to move
-  kRegrouped,    // ended on purpose to go on with more nodes
-  kSlowTier,     // came up and did not get to its first step within the tier's budget
-  kSuspended,    // set aside by a user, or by what takes the nodes away
+  kRegrouped,    // ended on purpose to continue with more nodes
+  kSlowTier,     // came up and did not reach its first step within the tier's budget
+  kSuspended,    // set aside by a user, or by a process that takes the nodes away
 };
 inline constexpr int kCauseKindCount = 24;
 std::string_view Name(CauseKind kind);  // "rank_killed", ...
@@ -101,7 +101,7 @@ enum class Tier { kLaunch = 0, kInPlace, kRespawn, kSpare, kShrink, kGrow, kRequ
 inline constexpr int kTierCount = 7;
 std::string_view Name(Tier tier);  // launch, in_place, respawn, spare, shrink, grow, requeue
 
-// Everything known about why an attempt ended, beside the cause's sentence.
+// Everything known about why an attempt ended, besides the sentence that names the cause.
 struct CauseCard {
   std::string what;  // "SIGSEGV", "exit code 3", "no progress for 3.1 s"
   Step step = 0;
@@ -126,8 +126,8 @@ struct AttemptRecord {
   Tier tier = Tier::kLaunch;
   std::string master_address;
   int master_port = 0;  // 0: not bound yet
-  // What the ranks show each other; secret. Only while it is launching, when a coordinator that was
-  // started again must say the same Launch again; to nobody but the gang's nodes.
+  // The token that the ranks authenticate with; secret. Set only while the attempt is launching,
+  // when a restarted coordinator must send the same Launch again; sent only to the gang's nodes.
   std::string rendezvous_token;
   CauseKind cause_kind = CauseKind::kNone;  // while aborting: the best known so far
   bool retryable = true;                    // whether another attempt may do better
@@ -167,7 +167,7 @@ struct JobRecord {
   Step step = 0;                      // newest finished step as last recorded
   Step best_step = 0;                 // highest finished step any attempt reached
   Step committed_step = 0;            // of the newest committed checkpoint
-  Step max_steps = 0;                 // 0: not known
+  Step max_steps = 0;                 // 0: unknown
   double loss = 0;
   double loss_at_start = 0;  // 0: none yet
   std::int64_t tokens = 0;
@@ -179,8 +179,8 @@ struct JobRecord {
   std::string scrub_trouble;           // why a checkpoint could not be read again; empty: all can
   std::int64_t stop_by_unix_ms = 0;    // while it stops to be suspended: its deadline; 0: none
   std::int64_t suspended_unix_ms = 0;  // since when it is suspended; 0: it is not
-  std::int64_t suspended_ms = 0;  // since its first launch, and over; no time of its time limit
-  double checkpoint_seconds = 0;  // from an order to a committed checkpoint; 0: not known
+  std::int64_t suspended_ms = 0;       // total since its first launch; not part of its time limit
+  double checkpoint_seconds = 0;       // from an order to a committed checkpoint; 0: unknown
   GoodputUsage usage;
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
@@ -192,12 +192,12 @@ struct LeakedSlot {
   friend bool operator==(const LeakedSlot&, const LeakedSlot&) = default;
 };
 
-// Who wants a node out of use. Stored and sent as a word.
+// What takes a node out of use. Stored and sent as a word.
 enum class DrainCause {
   kNone = 0,  // it is not drained
   kOperator,  // by a request
   kNode,      // its own notice: SIGTERM, a spot instance that ends
-  kPilot,     // the pilot job that it runs in ends, which says nothing against the node
+  kPilot,     // the pilot job that it runs in ends, which is no fault of the node
 };
 inline constexpr int kDrainCauseCount = 4;
 std::string_view Name(DrainCause cause);  // none, operator, node, pilot
@@ -223,7 +223,7 @@ struct NodeRecord {
   std::string drain_reason;  // while draining or drained; for people
   DrainCause drain_cause = DrainCause::kNone;
   std::int64_t drain_by_unix_ms = 0;  // 0: no limit
-  std::vector<std::string> notices;   // what the node says of itself
+  std::vector<std::string> notices;   // the node's own notices
   std::string pilot;                  // key of the pilot job that it runs in; empty: none
   std::vector<std::string> report;    // its address, transports and GPUs, when it last came
   GoodputUsage unused;                // its slots without a rank; written when their number changes

@@ -11,13 +11,15 @@ using std::chrono::duration_cast;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// A figure from outside that makes no sense is none; far less than sums of ranks could hold.
+// An impossible figure from outside counts as zero; the limit is far below what sums of ranks could
+// hold.
 std::int64_t SaneMicros(double seconds) {
   constexpr double kMost = 1e6;
   return std::isfinite(seconds) ? std::llround(std::clamp(seconds, 0.0, kMost) * 1e6) : 0;
 }
 
-// Of `micros` spread evenly over steps `from` + 1 to `to` the share of those up to `furthest`.
+// The share of `micros`, spread evenly over steps `from` + 1 to `to`, of the steps up to
+// `furthest`.
 std::int64_t Repeated(std::int64_t micros, Step from, Step to, Step furthest) {
   const Step repeated = std::clamp<Step>(furthest - from, 0, to - from);
   if (repeated == to - from) return micros;
@@ -32,7 +34,7 @@ void TimeLedger::Begin(const GoodputUsage& usage, Step step, TimePoint now,
   micros_ = usage.micros;
   doing_ = usage.doing;
   step_ = step;
-  // A clock that was set back is no reason to book a time twice.
+  // A clock that was set back must not book a time twice.
   const std::int64_t gap =
       usage.until_unix_ms > 0 ? std::max<std::int64_t>(0, now_unix_ms - usage.until_unix_ms) : 0;
   at_ = now - milliseconds(gap);
@@ -92,8 +94,8 @@ std::int64_t TimeLedger::OpenMicros(TimePoint now) const {
 
 void TimeLedger::Add(TimeState state, std::int64_t micros) { Figure(micros_, state) += micros; }
 
-// What ranks say of a checkpoint may come with the report after the next step: the rest is kept for
-// that.
+// The ranks' report of a checkpoint may arrive with the one after the next step: the rest is kept
+// for that.
 void TimeLedger::AccrueWithCheckpoints(std::int64_t micros, std::int64_t* rest) {
   const std::int64_t saved = std::min(checkpoint_micros_, micros);
   checkpoint_micros_ -= saved;
@@ -113,7 +115,7 @@ void TimeLedger::LeaveTraining(TimeState rest_state, TimePoint now) {
   MoveTo(now);
 }
 
-// By whole microseconds, so that what is left of one is in the next time.
+// In whole microseconds, so that the remainder of one is in the next time.
 void TimeLedger::MoveTo(TimePoint now) {
   at_ += std::max(microseconds(0), duration_cast<microseconds>(now - at_));
 }

@@ -1,15 +1,14 @@
 // TimeLedger: accounts every rank-second of a job, or every second of a node's unused slots, to
 // exactly one state.
 //
-// A pure state machine over what the job does (TimeUse) and when. While its ranks train, nothing is
-// known of the time since the newest finished step until the next one is finished: then it was a
-// step, less what training waited for checkpoints. Where training ends instead, it was a hang as
-// far as the detector measured one, and else what follows: a recovery, or nothing of use. All other
-// time is booked as it passes. What is booked is never taken back, so the figures only rise.
+// A pure state machine over what the job does (TimeUse) and when. While ranks train, the use of the
+// time since the newest finished step is unknown until the next one is finished: then it was a
+// step, minus what training waited for checkpoints. If training ends instead, it was a hang as far
+// as the detector measured one, and otherwise what follows: a recovery, or idle time. All other
+// time is booked as it passes. Booked time is never taken back, so the figures only rise.
 //
-// Times are handed in and must not be of another clock; one that lies before what is accounted adds
-// nothing. Owned by the job's or node's entry in the controller, one thread. Every call takes
-// constant time.
+// Times are arguments of one clock; a time before what is accounted adds nothing. Owned by the
+// job's or node's entry in the controller, one thread. Every call takes constant time.
 #pragma once
 
 #include <cstdint>
@@ -22,25 +21,25 @@ namespace muster {
 
 class TimeLedger {
  public:
-  // Continues `usage`: what lies between them and now, in which a coordinator was down, belongs
-  // to what was done then. Where none were kept they begin now. `step`: the newest finished one.
+  // Continues `usage`: the time between its end and now, in which no coordinator ran, belongs to
+  // the activity at its end. If nothing was booked, it begins now. `step`: the newest finished one.
   void Begin(const GoodputUsage& usage, Step step, TimePoint now, std::int64_t now_unix_ms);
 
-  // The job does this from `now` on; true where that is something else than before.
+  // The job does this from `now` on; true if it did something else before.
   bool Transition(TimeUse doing, Step step, TimePoint now);
 
-  // While it trains, and else without effect. `step` was finished at `at`; up to `furthest` they
+  // Has an effect only while the job trains. `step` was finished at `at`; steps up to `furthest`
   // had been finished before.
   void ObserveStep(Step step, Step furthest, TimePoint at);
-  // A rank has been held up by a checkpoint for `seconds` more.
+  // A checkpoint has delayed a rank for `seconds` more.
   void ObserveCheckpoint(double seconds);
-  // Nothing has moved for `seconds`; the gang is ended for it.
+  // Nothing has moved for `seconds`; the gang is ended because of it.
   void ObserveHang(double seconds);
 
-  // As they are to be stored.
+  // The usage to store.
   GoodputUsage Books(TimePoint now, std::int64_t now_unix_ms) const;
   Goodput At(TimePoint now) const;
-  // The same without what a coordinator that starts again on `stored` would not know.
+  // The same without what a coordinator that restarts on `stored` would not know.
   Goodput StoredAt(const GoodputUsage& stored, TimePoint now) const;
   const TimeUse& doing() const { return doing_; }
 
@@ -56,7 +55,7 @@ class TimeLedger {
   TimePoint at_;                        // all before is booked
   Step step_ = 0;                       // finished at `at_`, while it trains
   std::int64_t checkpoint_micros_ = 0;  // of ranks, seen and not booked
-  std::int64_t hang_micros_ = 0;        // told by the detector
+  std::int64_t hang_micros_ = 0;        // reported by the detector
 };
 
 }  // namespace muster

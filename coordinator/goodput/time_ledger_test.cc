@@ -20,7 +20,7 @@ constexpr TimeUse kOver{TimeState::kIdle, false, 0};
 
 constexpr TimeUse Doing(TimeState state, int ranks = 4) { return {state, false, ranks}; }
 
-// A ledger and the clock that it is told.
+// A ledger and its clock.
 struct Booked {
   explicit Booked(TimeUse doing = Doing(TimeState::kQueue)) {
     ledger.Begin({.doing = doing}, 0, now, unix_ms);
@@ -94,7 +94,7 @@ TEST(TimeLedgerTest, WaitingForACheckpointIsNoStep) {
   EXPECT_THAT(b.Seconds(), ElementsAre(38, 0, 2, 0, 0, 0, 0));
 }
 
-TEST(TimeLedgerTest, CheckpointsThatWereToldLateAreBookedWithTheNextStep) {
+TEST(TimeLedgerTest, CheckpointsThatWereReportedLateAreBookedWithTheNextStep) {
   Booked b(kTraining);
   b.ledger.ObserveCheckpoint(6);
   b.Pass(seconds(1));
@@ -223,14 +223,14 @@ TEST(TimeLedgerTest, AClockThatWasSetBackBooksNothingTwice) {
   EXPECT_EQ(b.ledger.At(b.now).micros, (RankMicros{1, 2, 3, 4, 5, 6, 7}));
 }
 
-TEST(TimeLedgerTest, BooksThatWereNeverKeptBeginNow) {
+TEST(TimeLedgerTest, UsageThatWasNeverKeptBeginsNow) {
   Booked b;
   b.ledger.Begin({}, 0, b.now, b.unix_ms);
   b.Transition(kRecovering);
   EXPECT_EQ(b.ledger.At(b.now).micros, RankMicros{});
 }
 
-TEST(TimeLedgerTest, WhatIsShownOfStoredBooksIsWhatAnotherCoordinatorWouldGoOnWith) {
+TEST(TimeLedgerTest, StoredUsageIsShownAsAnotherCoordinatorWouldContinueIt) {
   Booked b(kTraining);
   b.Pass(seconds(1));
   b.Finish(1);

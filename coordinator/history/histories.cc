@@ -11,12 +11,12 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 double IfPositive(double value) { return value > 0 ? value : kUnknown; }
 
-// Whether a page tells of the newest step. A process that resumes from it has no figures of it.
+// Whether a page describes the newest step. A process that resumes from it has no figures of it.
 bool IsOf(const JobView& view, const RankProgress& rank) {
   return rank.step == view.step && rank.step_seconds > 0;
 }
 
-// What the ranks' pages say of the newest step.
+// The figures of the newest step in the ranks' pages.
 StepSample SampleOf(const JobView& view) {
   StepSample sample{view.step, view.record->generation, {kUnknown, kUnknown, kUnknown, kUnknown}};
   double step_seconds = 0;
@@ -54,7 +54,7 @@ JobHistory& Histories::Entry(const JobId& job, TimePoint now) {
 }
 
 void Histories::Observe(const JobView& view, TimePoint now) {
-  // Without pages of ranks the step is one that an earlier coordinator or attempt has seen.
+  // Without pages of ranks, the step is one that an earlier coordinator or attempt has seen.
   if (view.step <= 0 || view.progress->empty()) return;
   if (const JobHistory* known = Find(view.record->id);
       known != nullptr && known->step == view.step && known->generation == view.record->generation)

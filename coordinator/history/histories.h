@@ -1,11 +1,11 @@
 // Histories: curves and step times of the jobs that a coordinator has seen train.
 //
-// Owned by the server and fed with a job's view whenever it has changed; the loop's thread, but
-// pure: time is an argument. An Observe without a new step costs one look into a map. Bounded:
-// kMaxJobs jobs of some 50 kB; beyond them the one that was heard of longest ago is forgotten.
+// Owned by the server, which passes a job's view whenever it has changed; the loop's thread, but
+// pure: time is an argument. An Observe without a new step costs one lookup in a map. Bounded:
+// kMaxJobs jobs of some 50 kB; beyond that the one with the oldest report is dropped.
 //
-// A coordinator that was started again has not seen a job's earlier steps: WantsPast says so once,
-// and TakePast takes what somebody has read from the job's metrics.jsonl (metrics_file.h).
+// A restarted coordinator has not seen a job's earlier steps: WantsPast returns true once, and
+// TakePast takes what was read from the job's metrics.jsonl (metrics_file.h).
 #pragma once
 
 #include <cstddef>
@@ -22,9 +22,9 @@ namespace muster {
 struct JobHistory {
   StepCurves curves;
   StepDurations times;
-  TimePoint stepped_at;  // when its newest step was heard of
-  Step step = 0;         // that one
-  Step first_step = 0;   // the first that was heard of
+  TimePoint stepped_at;  // when its newest step was reported
+  Step step = 0;         // that step
+  Step first_step = 0;   // the first that was reported
   Generation generation = 0;
   bool past_asked = false;
   TimePoint heard_at;
@@ -35,7 +35,7 @@ class Histories {
   static constexpr std::size_t kMaxJobs = 512;
 
   void Observe(const JobView& view, TimePoint now);
-  // nullptr: it has not trained since this coordinator runs, or it is too long ago.
+  // nullptr: it has not trained since this coordinator started, or it was dropped.
   const JobHistory* Find(const JobId& job) const;
 
   // True once per job that has steps which were not seen.

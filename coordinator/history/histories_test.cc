@@ -123,7 +123,7 @@ TEST(Histories, StepsThatWereNotSeenCountForTheStepDurations) {
   EXPECT_EQ(histories.Find(job.record.id)->curves.last_step(), 7);
 }
 
-TEST(Histories, WhatNoRankSaysItselfIsNoStep) {
+TEST(Histories, AStepThatNoRankReportsIsNoStep) {
   Histories histories;
   FakeJob job("a");
   job.record.step = 20;  // from the store
@@ -157,7 +157,7 @@ TEST(Histories, ThePastComesBeforeWhatWasSeen) {
   EXPECT_FALSE(histories.WantsPast(seen.View(), kBegin)) << "all of it was seen";
 }
 
-TEST(Histories, TheJobHeardOfLongestAgoIsForgotten) {
+TEST(Histories, TheJobWithTheOldestReportIsDropped) {
   Histories histories;
   for (std::size_t i = 0; i <= Histories::kMaxJobs; ++i) {
     FakeJob job("job-" + std::to_string(i));

@@ -27,7 +27,7 @@ std::int64_t IntegerOf(const nlohmann::json& line, const char* key) {
   return found != line.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
 }
 
-// The whole lines of a piece of the file. Unless it is the beginning, its first one may be cut.
+// The whole lines of a piece of the file. Unless it is the beginning, its first line may be cut.
 void AddPiece(std::string_view piece, bool from_begin, StepCurves& curves) {
   std::size_t begin = from_begin ? 0 : piece.find('\n');
   if (begin == std::string_view::npos) return;
@@ -39,7 +39,7 @@ void AddPiece(std::string_view piece, bool from_begin, StepCurves& curves) {
   }
 }
 
-// What there is, `length` bytes at most.
+// Reads what there is, at most `length` bytes.
 std::string ReadAt(const UniqueFd& file, std::int64_t offset, std::int64_t length) {
   std::string piece(static_cast<std::size_t>(length), '\0');
   std::size_t have = 0;
@@ -66,7 +66,7 @@ void AddMetricsLine(std::string_view line, StepCurves& curves) {
 }
 
 Result<StepCurves> ReadMetricsFile(const std::string& path, std::int64_t max_bytes) {
-  // Whoever owns the directory may have put there what never answers, as a pipe.
+  // The owner of the directory may have placed a file there that never answers, such as a pipe.
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!file.valid() || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode))

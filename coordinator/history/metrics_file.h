@@ -1,9 +1,9 @@
-// A job's curves as its metrics.jsonl has them (docs/job-file.md): what a coordinator that was
-// started again has not seen itself.
+// A job's curves from its metrics.jsonl (docs/job-file.md): what a restarted coordinator has not
+// seen itself.
 //
-// ReadMetricsFile blocks and belongs on a pool; AddMetricsLine is pure. Whatever the size of the
-// file, kMetricsBytes of it are read at most: of a larger one equally spaced pieces, in which lines
-// that are cut are skipped.
+// ReadMetricsFile blocks and belongs on a pool; AddMetricsLine is pure. At most kMetricsBytes of
+// the file are read: a larger file is read in equally spaced pieces, and lines that are cut are
+// skipped.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ namespace muster {
 
 inline constexpr std::int64_t kMetricsBytes = 16 << 20;
 
-// A line that is no step's is ignored.
+// Ignores a line that is not about a step.
 void AddMetricsLine(std::string_view line, StepCurves& curves);
 
-// kNotFound where there is none.
+// kNotFound if there is no file.
 Result<StepCurves> ReadMetricsFile(const std::string& path, std::int64_t max_bytes = kMetricsBytes);
 
 }  // namespace muster

@@ -70,7 +70,7 @@ TEST_F(MetricsFileTest, OfALargeFileEquallySpacedPiecesAreRead) {
   }
 }
 
-TEST_F(MetricsFileTest, AFileThatIsNotThereIsSaid) {
+TEST_F(MetricsFileTest, AMissingFileIsReported) {
   EXPECT_EQ(ReadMetricsFile(dir_ + "/none").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(ReadMetricsFile(dir_).status().code(), StatusCode::kNotFound);
 }

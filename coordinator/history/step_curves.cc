@@ -41,7 +41,7 @@ void StepCurves::Append(const StepCurves& newer) {
 void StepCurves::ForgetFrom(Step step) {
   ++revision_;
   std::erase_if(cells_, [step](const CurveCell& cell) { return cell.first >= step; });
-  // The one that it falls into stays, so that the steps before it do not vanish with it.
+  // The cell that it falls into stays, so that the steps before it do not vanish with it.
   if (!cells_.empty()) cells_.back().last = std::min(cells_.back().last, step - 1);
 }
 

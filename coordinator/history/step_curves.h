@@ -1,10 +1,10 @@
 // StepCurves: a job's figures over its steps, in bounded memory: loss, seconds of a step, memory
 // peak, tokens a second.
 //
-// Owned by Histories; pure, one thread. There are kMaxCells cells at most, each of `stride` steps
-// that begin at a multiple of it; when they are too many, the stride doubles and neighbours become
-// one. A cell keeps the least, the greatest and the last value, so that no peak is lost, however
-// coarse the picture gets. A step that is done again after a recovery replaces what came after it;
+// Owned by Histories; pure, one thread. There are at most kMaxCells cells, each of `stride` steps
+// that begin at a multiple of it; when there are too many, the stride doubles and neighbours are
+// merged. A cell keeps the least, the greatest and the last value, so that no peak is lost, however
+// coarse the cells become. A step that is done again after a recovery replaces what came after it;
 // only within the cell that it falls into do the older values still count for least and greatest.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace muster {
 enum class Curve { kLoss = 0, kStepSeconds, kMemoryBytes, kTokensPerSecond };
 inline constexpr std::size_t kCurveCount = 4;
 
-// What is known of one finished step; a figure that is not known or not finite is NaN.
+// The figures of one finished step; a figure that is unknown or not finite is NaN.
 struct StepSample {
   Step step = 0;
   Generation generation = 0;
@@ -49,9 +49,9 @@ class StepCurves {
  public:
   static constexpr std::size_t kMaxCells = 512;
 
-  // A step of the newest generation that is not above what is there is told late, and ignored.
+  // A step of the newest generation that is not above the last one is late, and ignored.
   void Add(const StepSample& sample);
-  // What `newer` has beyond the last step here.
+  // The steps in `newer` beyond the last step here.
   void Append(const StepCurves& newer);
 
   const std::vector<CurveCell>& cells() const { return cells_; }

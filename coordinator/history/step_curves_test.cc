@@ -74,7 +74,7 @@ TEST(StepCurves, AStepThatIsDoneAgainReplacesWhatCameAfterIt) {
   EXPECT_GT(curves.revision(), before);
 }
 
-TEST(StepCurves, WhatIsToldLateIsIgnored) {
+TEST(StepCurves, ALateStepIsIgnored) {
   StepCurves curves;
   for (Step step = 1; step <= 30; ++step) curves.Add(Sample(step, 1, 2));
   curves.Add(Sample(29, 5, 2));

@@ -24,7 +24,7 @@ std::string About(const EventRecord& event) {
   return "job " + event.job.value + ": webhook for '" + event.kind + "'";
 }
 
-// Whether the same request may do better later.
+// Whether a retry of the same request may succeed.
 bool WorthAnotherTry(const Result<long>& code) {
   if (!code.ok()) return code.status().code() == StatusCode::kUnavailable;
   return *code == 408 || *code == 429 || *code >= 500;
@@ -50,7 +50,7 @@ std::string OnEventJson(const JobSpec& spec, const EventRecord& event) {
                                {"kind", event.kind},
                                {"severity", Name(event.severity)},
                                {"message", event.message}};
-  // A message may quote a rank's log, which may hold anything.
+  // A message may quote a rank's log, which may contain anything.
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
@@ -71,7 +71,7 @@ Status OnEventRunner::Check(const JobSpec& spec) const {
 
 void OnEventRunner::Offer(const JobSpec& spec, const EventRecord& event) {
   if (!Wants(spec, event)) return;
-  // The rules may be others than when the job came.
+  // The rules may have changed since the job was submitted.
   if (const Status allowed = Check(spec); !allowed.ok())
     return Fail(About(event), allowed.message());
   if (waiting_.size() >= kMaxWaiting) {
@@ -98,7 +98,7 @@ void OnEventRunner::PostNext() {
 
 void OnEventRunner::Try(const std::shared_ptr<Webhook>& webhook) {
   ++webhook->tries;
-  // Its timer belongs to the loop's thread, so no other may be the last that holds it.
+  // Its timer belongs to the loop's thread, so no other thread may release the last reference.
   const std::weak_ptr<Webhook> weak = webhook;
   const bool taken =
       pool_.TrySubmit([this, weak, url = webhook->url, body = webhook->body, alive = alive_] {
@@ -115,7 +115,7 @@ Result<long> OnEventRunner::Post(const std::string& url, const std::string& body
   request.limit = options_.limit;
   request.may_use_proxy = options_.may_use_proxy;
   request.cancelled = &ending_;
-  // A proxy looks the name up itself, and its own address is the operator's choice.
+  // A proxy resolves the name itself, and the proxy's own address is the operator's choice.
   if (!options_.may_use_proxy)
     request.check_address = [this](const IpAddress& to) { return options_.rules.CheckAddress(to); };
   const auto drop = [](const HttpClientResponse&, std::string_view) { return OkStatus(); };
@@ -127,7 +127,7 @@ void OnEventRunner::OnAnswer(const std::shared_ptr<Webhook>& webhook, const Resu
   const bool done = code.ok() && *code / 100 == 2;
   if (!done && WorthAnotherTry(code) && webhook->tries < kTries) {
     const Duration pause = options_.first_retry * (1 << (webhook->tries - 1));
-    // The timer is the webhook's own: it must not hold it.
+    // The timer is the webhook's own: it must not hold a reference to it.
     const std::weak_ptr<Webhook> again = webhook;
     webhook->timer.Start(pause, [this, again] { Try(again.lock()); });
     return;

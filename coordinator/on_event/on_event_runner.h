@@ -1,11 +1,11 @@
-// OnEventRunner: posts the webhooks that job files ask for when something happens to their jobs
-// (`on_event`), to the hosts that the operator allows.
+// OnEventRunner: posts the webhooks that job files request for events of their jobs (`on_event`),
+// to the hosts that the operator allows.
 //
 // Owned by the server. A failure is a line in the log and a counter, never a fault of the job, and
-// nothing of the coordinator waits for it: webhooks are posted by threads of their own, at most 4
-// at once, 10 s a try, three tries. A receiver may get an event twice, where its answer was lost,
-// or not at all: after three tries, when 256 wait already, and when the coordinator ends. Events of
-// one job may overtake each other; `seq` in them gives their order.
+// no part of the coordinator waits for it: webhooks are posted by separate threads, at most 4 at
+// once, 10 s a try, three tries. A receiver may get an event twice, if its answer was lost, or not
+// at all: after three tries, when 256 wait already, and when the coordinator ends. Events of one
+// job may overtake each other; `seq` in them gives their order.
 //
 // Loop thread only, the destructor after the loop has ended; totals() from any thread.
 #pragma once
@@ -25,12 +25,12 @@
 
 namespace muster {
 
-// The event as webhooks get it: one JSON object.
+// The event as sent to webhooks: one JSON object.
 std::string OnEventJson(const JobSpec& spec, const EventRecord& event);
 
 struct OnEventOptions {
   WebhookRules rules;
-  // Those of the environment. Addresses are not checked then: the proxy looks names up.
+  // The proxies of the environment. Addresses are not checked then: the proxy resolves names.
   bool may_use_proxy = false;
   Duration limit = std::chrono::seconds(10);
   Duration first_retry = std::chrono::seconds(1);  // doubles
@@ -45,12 +45,12 @@ class OnEventRunner {
   };
 
   explicit OnEventRunner(EventLoop& loop, OnEventOptions options = {});
-  // Gives up what is under way, within a second or so, and what waits.
+  // Abandons what is under way, within a second or so, and what waits.
   ~OnEventRunner();
   OnEventRunner(const OnEventRunner&) = delete;
   OnEventRunner& operator=(const OnEventRunner&) = delete;
 
-  // Whether a job with this file can be taken: what its webhook names is allowed.
+  // Whether a job with this file is acceptable: its webhook is allowed.
   Status Check(const JobSpec& spec) const;
   // Does nothing for a kind of event that the job does not name.
   void Offer(const JobSpec& spec, const EventRecord& event);
@@ -70,12 +70,12 @@ class OnEventRunner {
   EventLoop& loop_;
   const OnEventOptions options_;
   std::deque<std::shared_ptr<Webhook>> waiting_;
-  std::set<std::shared_ptr<Webhook>> posting_;  // with those that pause before another try
+  std::set<std::shared_ptr<Webhook>> posting_;  // including those that pause before another try
   std::atomic<std::uint64_t> done_{0};
   std::atomic<std::uint64_t> failed_{0};
   std::atomic<std::uint64_t> refused_{0};
   std::atomic<bool> ending_{false};
-  // Outlives this in answers that are under way.
+  // Answers that are under way keep it alive after this.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   WorkerPool pool_;  // joins before what its work uses is destroyed
 };

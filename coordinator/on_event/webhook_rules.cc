@@ -8,7 +8,7 @@
 namespace muster {
 namespace {
 
-// What is not of the Internet at large (IANA's registries of special-purpose addresses).
+// Addresses outside the public Internet (IANA's registries of special-purpose addresses).
 constexpr const char* kSpecial[] = {
     "0.0.0.0/8",     "10.0.0.0/8",      "100.64.0.0/10",  "127.0.0.0/8",    "169.254.0.0/16",
     "172.16.0.0/12", "192.0.0.0/24",    "192.0.2.0/24",   "192.88.99.0/24", "192.168.0.0/16",

@@ -1,8 +1,8 @@
-// WebhookRules: to which hosts the coordinator posts events, as its operator says it
-// (--webhook-hosts). A job file names the URL; without these rules any user could have the
-// coordinator, which stands in a network of its own, send requests to anything it reaches.
+// WebhookRules: the hosts to which the coordinator posts events, as its operator configures them
+// (--webhook-hosts). A job file names the URL; without these rules any user could make the
+// coordinator, which runs in a network of its own, send requests to anything it reaches.
 //
-// Two checks, both needed: CheckUrl when a job is submitted and before each post, CheckAddress of
+// Two checks, both needed: CheckUrl when a job is submitted and before each post, CheckAddress on
 // the very address that is about to be connected, whatever the name resolves to by then.
 //
 // Plain values; any thread.
@@ -32,12 +32,12 @@ class WebhookRules {
   // kInvalidArgument names the entry.
   static Result<WebhookRules> Parse(const std::string& text);
 
-  // kFailedPrecondition where no host is listed at all, kPermissionDenied where this one is not;
-  // kInvalidArgument for what is no URL.
+  // kFailedPrecondition if no host is listed at all, kPermissionDenied if this one is not;
+  // kInvalidArgument for an invalid URL.
   Status CheckUrl(const std::string& url) const;
 
   // kPermissionDenied for loopback, link-local, private and otherwise special addresses, unless
-  // they are listed by themselves or in a network.
+  // they are listed themselves or in a network.
   Status CheckAddress(const IpAddress& address) const;
 
  private:
@@ -46,7 +46,7 @@ class WebhookRules {
   std::vector<IpPrefix> networks_;
 };
 
-// Whether everybody on the Internet would reach the same host by it.
+// Whether the address reaches the same host from anywhere on the Internet.
 bool IsPublic(const IpAddress& address);
 
 }  // namespace muster

@@ -20,7 +20,7 @@ StatusCode AddressBy(const std::string& rules, const std::string& address) {
   return Rules(rules).CheckAddress(*IpAddress::Parse(address)).code();
 }
 
-TEST(WebhookRulesTest, WithoutHostsNothingIsPostedAndTheMessageSaysWhatToDo) {
+TEST(WebhookRulesTest, WithoutHostsNothingIsPostedAndTheMessageNamesWhatToDo) {
   const Status status = WebhookRules().CheckUrl("https://hooks.example/x");
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("--webhook-hosts hooks.example"));
@@ -80,7 +80,7 @@ TEST(WebhookRulesTest, ANameMayNotLeadIntoTheCoordinatorsOwnNetwork) {
     EXPECT_EQ(AddressBy("hooks.example", ordinary), StatusCode::kOk) << ordinary;
 }
 
-TEST(WebhookRulesTest, ButMayWhereTheOperatorSaysSo) {
+TEST(WebhookRulesTest, ButMayIfTheOperatorAllowsIt) {
   EXPECT_EQ(AddressBy("hooks.example,10.0.0.0/8", "10.1.2.3"), StatusCode::kOk);
   EXPECT_EQ(AddressBy("hooks.example,10.0.0.0/8", "::ffff:10.1.2.3"), StatusCode::kOk);
   EXPECT_EQ(AddressBy("hooks.example,10.0.0.0/8", "127.0.0.1"), StatusCode::kPermissionDenied);

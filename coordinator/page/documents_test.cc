@@ -18,13 +18,13 @@ using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 using Json = nlohmann::json;
 
-// A page that is looked at: what it was told last, and all of it.
+// A viewed page: its last update, and all of it.
 template <typename Document>
 struct Page {
   template <typename... Arguments>
   explicit Page(Arguments... arguments) : document(arguments...) {}
 
-  // The keys that were told.
+  // The keys that were sent.
   std::vector<std::string> Look(const ControlHarness& cluster, const Histories& histories = {}) {
     document.Update(cluster.controller(), histories, cluster.now());
     const std::string text = document.parts().Since(told, cluster.now().unix_ms);
@@ -75,7 +75,7 @@ TEST(Overview, HasJobsNodesSumsAndEvents) {
   EXPECT_EQ(page.parts["event/1"]["kind"], "node_joined");
 }
 
-TEST(Overview, TellsAgainOnlyWhatHasChanged) {
+TEST(Overview, SendsAgainOnlyWhatHasChanged) {
   RunningJob cluster;
   const JobId other = cluster.Submit(TrainYaml("other"));
   OverviewPage page(std::string("lab"));
@@ -118,7 +118,7 @@ TEST(Overview, ShowsTheNewestEndedJobsOfTheLastDayAndCountsTheOthers) {
   EXPECT_EQ(overview.parts().Since(0, kNow).find("\"job/"), std::string::npos);
 }
 
-TEST(JobDocument, TellsTheTimelineOfARankThatWasKilled) {
+TEST(JobDocument, ShowsTheTimelineOfARankThatWasKilled) {
   RunningJob cluster;
   JobPage page(cluster.id);
   page.Look(cluster);
@@ -166,7 +166,7 @@ TEST(JobDocument, AnAttemptThatWasStoppedOnPurposeHasNotFailed) {
   EXPECT_EQ(page.parts["attempt/1"]["failed"], false);
 }
 
-TEST(JobDocument, AStepAddsToTheCurveAndTellsNothingOfTheOthers) {
+TEST(JobDocument, AStepAddsToTheCurveAndSendsNoOtherPart) {
   RunningJob cluster;
   Histories histories;
   JobPage page(cluster.id);
@@ -207,7 +207,7 @@ TEST(JobDocument, CellsThatBecameOneAreGone) {
   EXPECT_TRUE(page.parts.contains("cell/256"));
 }
 
-TEST(JobDocument, SaysNamesAndFilesAsTheyAre) {
+TEST(JobDocument, ShowsNamesAndFilesUnchanged) {
   const std::string yaml = CommandYaml("job", "env: {A: '</script><script>alert(1)</script>'}\n");
   RunningJob cluster(yaml);
   JobPage page(cluster.id);

@@ -9,7 +9,7 @@
 namespace muster {
 
 void EventParts::Update(const std::deque<EventRecord>& events, RevisedParts& parts) {
-  // From the newest on, so that a document that is new looks at no more than it shows.
+  // From the newest on, so that a new document reads no more events than it shows.
   std::vector<const EventRecord*> fresh;
   for (auto event = events.rbegin(); event != events.rend() && event->seq > seen_; ++event) {
     if (!job_.empty() && event->job != job_) continue;

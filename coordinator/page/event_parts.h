@@ -1,6 +1,6 @@
 // EventParts: the newest events of a job or of the cluster as parts of a document.
 //
-// Owned by a PageDocument; pure, one thread. Each event is looked at once.
+// Owned by a PageDocument; pure, one thread. Each event is read once.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace muster {
 
 class EventParts {
  public:
-  // `job` empty: of everything.
+  // `job` empty: all events.
   EventParts(JobId job, std::size_t most) : job_(std::move(job)), most_(most) {}
 
   // Parts "event/SEQ", the newest `most` of them.

@@ -1,7 +1,7 @@
 // JobDocument: one job's page: figures, curves, step times, ranks, attempts, checkpoints, events.
 //
-// Owned by PageFeeds while somebody looks at the job; pure, one thread. An update costs nothing
-// while neither the job nor its history has changed, and then about a microsecond for each rank.
+// Owned by PageFeeds while the job has viewers; pure, one thread. An update costs nothing while
+// neither the job nor its history has changed, and otherwise about a microsecond for each rank.
 // Bounded: kMaxAttempts and kMaxEvents, the newest ones, StepCurves::kMaxCells.
 //
 // Parts: "job", "spec", "attempt/N", "rank/N", "cell/N", "times", "checkpoints", "goodput",

@@ -20,7 +20,7 @@ std::size_t UnfinishedBytes(const std::string& text) {
 
 std::string LogText(LogBytes bytes, bool from_tail) {
   const std::int64_t begin = bytes.next_offset - static_cast<std::int64_t>(bytes.data.size());
-  // A log that nothing is added to any more shows what it has.
+  // A log that no longer grows shows all that it has.
   const bool complete = bytes.final && bytes.at_end;
   if (const std::size_t unfinished = complete ? 0 : UnfinishedBytes(bytes.data); unfinished > 0) {
     bytes.data.resize(bytes.data.size() - unfinished);

@@ -1,5 +1,5 @@
-// LogText: a piece of a rank's log as the page shows it: whole characters and, where reading began
-// in the middle of the file, whole lines.
+// LogText: a piece of a rank's log for the page: whole characters and, if reading began in the
+// middle of the file, whole lines.
 //
 // Pure; any thread.
 #pragma once
@@ -17,9 +17,8 @@ struct LogBytes {
   std::string path;
 };
 
-// {"text": ..., "next_offset": ..., "at_end": ..., "final": ..., "path": ...}. A character that is
-// not all there yet is left for the next piece. `from_tail`: it was asked for from the end of the
-// file on.
+// {"text": ..., "next_offset": ..., "at_end": ..., "final": ..., "path": ...}. An incomplete
+// character is left for the next piece. `from_tail`: the request was for the end of the file.
 std::string LogText(LogBytes bytes, bool from_tail);
 
 }  // namespace muster

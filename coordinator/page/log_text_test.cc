@@ -18,7 +18,7 @@ nlohmann::json TextOf(const std::string& data, std::int64_t begin, bool from_tai
               from_tail));
 }
 
-TEST(LogText, SaysWhereToGoOn) {
+TEST(LogText, ReturnsWhereToContinue) {
   const auto json = TextOf("one\ntwo", 10, false);
   EXPECT_EQ(json["text"], "one\ntwo");
   EXPECT_EQ(json["next_offset"], 17);

@@ -34,7 +34,7 @@ std::vector<JobView> ShownOf(const std::vector<JobView>& jobs, const Now& now) {
   return live;
 }
 
-// To a tenth of a percent, so that the part does not change with every moment; empty: there were no
+// To a tenth of a percent, so that the part does not change all the time; empty: there were no
 // slots yet.
 std::string RatioText(double ratio) {
   char text[16] = "";

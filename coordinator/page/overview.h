@@ -1,8 +1,8 @@
 // Overview: the cluster on one page: problems, sums, jobs, nodes, newest events.
 //
-// Owned by PageFeeds; pure, one thread. An update costs a look at each job and node; text is made
-// only of those that have changed. Of jobs that have ended the newest kMaxEnded of the last day are
-// shown, as `muster get` does; how many more there are is said.
+// Owned by PageFeeds; pure, one thread. An update reads each job and node; text is made only of
+// those that have changed. The newest kMaxEnded jobs that ended in the last day are shown, as
+// `muster get` does, with the number of the others.
 //
 // Parts: "problems", "cluster", "job/ID", "node/NAME", "event/SEQ".
 #pragma once
@@ -29,7 +29,7 @@ class Overview final : public PageDocument {
   void Update(const Controller& controller, const Histories& histories, const Now& now) override;
 
  private:
-  // Of a node, what its row shows.
+  // The fields of a node that its row shows.
   struct ShownNode {
     NodeRecord record;
     int used = 0;

@@ -1,4 +1,4 @@
-// What the browser gets: the files of coordinator/page/assets, which the build puts into the
+// The files that the browser receives: coordinator/page/assets, which the build embeds in the
 // program.
 //
 // Constant; any thread.
@@ -15,7 +15,7 @@ struct PageAsset {
 };
 
 std::span<const PageAsset> PageAssets();
-// Aborts where there is none: names are literals.
+// Aborts if there is none: names are literals.
 const PageAsset& FindPageAsset(std::string_view name);
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// PageDocument: what one kind of page shows, kept up to date with the controller.
+// PageDocument: the content of one kind of page, updated from the controller.
 //
 // Owned by PageFeeds; the loop's thread, but pure: the controller's views, the histories and the
 // time are arguments.

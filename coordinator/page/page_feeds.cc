@@ -9,7 +9,7 @@
 namespace muster {
 namespace {
 
-// Of the loop's time, so that a page of very many ranks cannot take all of it.
+// Share of the loop's time, so that a page of very many ranks cannot take all of it.
 constexpr int kShareOfLoop = 20;
 
 }  // namespace
@@ -48,7 +48,7 @@ void PageFeeds::Add(const JobId& job, const HttpRequest& request,
   if (page == nullptr && job.empty()) page = std::make_unique<Overview>(sources_.cluster);
   if (page == nullptr) page = std::make_unique<JobDocument>(job);
   if (!job.empty()) ReadPast(job);
-  // What is there is of the last round; where there was none, it is made now.
+  // The content is that of the last round; without one, it is made now.
   news_ = true;
   if ((nobody_looked || page->parts().revision() == 0) && !held_) return Compose();
   Arm();
@@ -77,7 +77,7 @@ void PageFeeds::Compose() {
   sources_.after_durable([this, alive = alive_](const Status& durable) {
     if (!*alive) return;
     held_ = false;
-    // What could not be stored is told to nobody; the coordinator ends.
+    // What could not be stored is not shown; the coordinator ends.
     if (!durable.ok()) return CloseAll();
     ServeAll();
     Arm();
@@ -112,7 +112,7 @@ void PageFeeds::Forget(const HttpStream* stream) {
   if (gone == viewers_.end()) return;
   const JobId page = gone->second.page;
   viewers_.erase(gone);
-  // The overview stays: it catches up cheaply when the next one looks.
+  // The overview stays: it catches up cheaply for the next viewer.
   const bool looked_at = std::any_of(viewers_.begin(), viewers_.end(), [&](const auto& viewer) {
     return viewer.second.page == page;
   });
@@ -133,7 +133,7 @@ void PageFeeds::ReadPast(const JobId& job) {
           NoteNews();
         });
       });
-  // Only a picture is incomplete then; `metrics.jsonl` has it.
+  // Only a curve is incomplete then; `metrics.jsonl` has the rest.
   (void)taken;
 }
 

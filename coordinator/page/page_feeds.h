@@ -1,14 +1,14 @@
-// PageFeeds: everybody who looks at the status page, and what they are told.
+// PageFeeds: the viewers of the status page, and the updates that they receive.
 //
-// Owned by the server; the loop's thread. Each page that somebody looks at is one document, made
-// once for all its viewers, when something has changed and at most every kInterval, and less often
-// where that takes more than a twentieth of the loop's time. A viewer is told what has changed
-// since it was told last, when its connection can take it: a slow one skips states and holds up
-// nobody. Nothing is told that is not durable. Connections are bounded by the HTTP server; whoever
-// may not read any longer (a certificate that was revoked) is told nothing more.
+// Owned by the server; the loop's thread. Each page with viewers is one document, made once for all
+// of them, when something has changed and at most every kInterval, and less often if that takes
+// more than a twentieth of the loop's time. A viewer receives what has changed since its last
+// update, when its connection can take it: a slow one skips states and delays no other. Only
+// durable state is sent. The HTTP server bounds connections; a viewer that may not read any longer
+// (its certificate was revoked) receives nothing more.
 //
-// It also feeds the histories, with or without viewers, and has a job's earlier steps read from its
-// metrics.jsonl on a thread of its own.
+// It also updates the histories, with or without viewers, and has a job's earlier steps read from
+// its metrics.jsonl on a thread of its own.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ namespace muster {
 
 struct PageSources {
   const Controller& controller;
-  std::string cluster;  // its name, for the head
+  std::string cluster;  // its name, for the heading
   // Calls back with OK once everything decided so far is durable.
   std::function<void(std::function<void(const Status&)>)> after_durable;
   std::function<Now()> now;
@@ -40,9 +40,11 @@ struct PageSources {
 class PageFeeds {
  public:
   static constexpr Duration kInterval = std::chrono::milliseconds(250);
-  // Without news, for what only time changes: a job that has been silent for so long.
+  // Updates without an event, for what changes with time only: a job that has been silent for a
+  // while.
   static constexpr Duration kIdleInterval = std::chrono::seconds(1);
-  // Files of metrics that wait to be read; of more jobs the earlier steps are not shown.
+  // Limit of metrics files that wait to be read; beyond it, jobs are shown without their earlier
+  // steps.
   static constexpr std::size_t kMaxReads = 16;
 
   PageFeeds(EventLoop& loop, PageSources sources);
@@ -53,7 +55,7 @@ class PageFeeds {
   void OnJobsChanged(const std::vector<JobId>& jobs);
   void OnEvents() { NoteNews(); }
 
-  // A viewer of the overview, or, where `job` is not empty, of that job.
+  // A viewer of the overview, or of `job` if that is not empty.
   void Add(const JobId& job, const HttpRequest& request, std::shared_ptr<HttpStream> stream);
   void CloseAll();
 
@@ -67,7 +69,7 @@ class PageFeeds {
     JobId page;  // empty: the overview
     std::uint64_t told = 0;
   };
-  // Texts of one round, by page and what was told before.
+  // Texts of one round, by page and the revision that was sent before.
   using Texts = std::map<std::pair<JobId, std::uint64_t>, std::string>;
 
   void NoteNews();
@@ -86,7 +88,7 @@ class PageFeeds {
   Timer timer_;
   TimePoint next_allowed_;
   bool news_ = false;
-  bool held_ = false;  // what is composed is not durable yet
+  bool held_ = false;  // the composed content is not durable yet
   bool closed_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   WorkerPool reads_{"page-reads", 1, kMaxReads};

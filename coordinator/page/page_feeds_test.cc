@@ -122,7 +122,7 @@ TEST_F(PageFeedsTest, AViewerGetsAllAtOnceAndThenWhatChanges) {
   EXPECT_THAT(stream->messages[1], Not(HasSubstr("\"node/n1\"")));
 }
 
-TEST_F(PageFeedsTest, ASlowViewerSkipsStatesAndHoldsUpNobody) {
+TEST_F(PageFeedsTest, ASlowViewerSkipsStatesAndDelaysNoOther) {
   const auto slow = Open();
   const auto quick = Open();
   ASSERT_EQ(Messages(slow), 1u);
@@ -139,7 +139,7 @@ TEST_F(PageFeedsTest, ASlowViewerSkipsStatesAndHoldsUpNobody) {
   EXPECT_THAT(slow->messages[1], Not(HasSubstr("\"step\":14")));
 }
 
-TEST_F(PageFeedsTest, NothingIsToldThatIsNotDurable) {
+TEST_F(PageFeedsTest, NothingIsSentThatIsNotDurable) {
   hold_ = true;
   const auto stream = Open();
   EXPECT_EQ(Messages(stream), 0u);
@@ -147,7 +147,7 @@ TEST_F(PageFeedsTest, NothingIsToldThatIsNotDurable) {
   EXPECT_EQ(Messages(stream), 1u);
 }
 
-TEST_F(PageFeedsTest, WhatCouldNotBeStoredIsToldToNobody) {
+TEST_F(PageFeedsTest, WhatCouldNotBeStoredIsNotSent) {
   durable_ = Unavailable("the disk is full");
   const auto stream = Open();
   OnLoop([&] {
@@ -157,7 +157,7 @@ TEST_F(PageFeedsTest, WhatCouldNotBeStoredIsToldToNobody) {
   EXPECT_EQ(Messages(stream), 0u);
 }
 
-TEST_F(PageFeedsTest, WhoMayReadNoLongerIsToldNothingMore) {
+TEST_F(PageFeedsTest, AViewerThatMayNotReadAnyLongerReceivesNothing) {
   bool revoked = false;
   HttpRequest request;
   request.recheck = [&] { return revoked ? PermissionDenied("revoked") : OkStatus(); };
@@ -209,7 +209,7 @@ TEST_F(PageFeedsTest, EarlierStepsAreReadFromTheJobsMetrics) {
   std::filesystem::remove_all(dir);
 }
 
-TEST_F(PageFeedsTest, EverybodyIsSentAwayAtTheEnd) {
+TEST_F(PageFeedsTest, AllViewersAreDisconnectedAtTheEnd) {
   const auto stream = Open();
   OnLoop([&] {
     feeds_->CloseAll();

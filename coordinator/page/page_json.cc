@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Of one attempt or node; the rest is told by `muster describe` and `muster nodes`.
+// Limit for one attempt or node; `muster describe` and `muster nodes` show the rest.
 constexpr std::size_t kMaxNodes = 8;
 constexpr std::size_t kMaxLines = 20;
 constexpr std::size_t kMaxCheckpoints = 50;
@@ -22,7 +22,7 @@ std::string Text(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// As many digits as anybody can see, so that a message is not made of the others.
+// As many digits as are visible, so that a message does not consist of the others.
 Json Number(double value) {
   if (!std::isfinite(value)) return nullptr;
   char digits[32];
@@ -46,7 +46,7 @@ Json Names(const std::vector<NodeName>& nodes) {
   return out;
 }
 
-// A loss that is not a number is told as such: it is the first thing to look at.
+// A loss that is not a number is sent as such: it is the first thing to look at.
 Json Loss(const JobView& view) {
   if (view.loss == 0 && view.record->loss_at_start == 0) return nullptr;
   return std::isfinite(view.loss) ? Number(view.loss) : Json("not finite");
@@ -58,7 +58,7 @@ std::uint64_t LargestRank(const std::vector<RankProgress>& progress) {
   return bytes;
 }
 
-// Of GPUs of several sizes the smallest, which is full first; 0: there are none.
+// The smallest of GPUs of several sizes, which is full first; 0: there are none.
 std::uint64_t SmallestDevice(const std::vector<RankProgress>& progress) {
   std::uint64_t bytes = 0;
   for (const RankProgress& rank : progress) {

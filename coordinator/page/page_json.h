@@ -1,9 +1,9 @@
-// The status page's parts as JSON: what of a record is shown, under which name. docs/status-page.md
-// has the keys.
+// The status page's parts as JSON: which fields of a record are shown, under which names.
+// docs/status-page.md lists the keys.
 //
-// Pure functions; any thread. All text is JSON on one line; what is not UTF-8 in a name or a log is
-// replaced, and numbers that nobody knows are null. The page shows strings as text alone, so that
-// nothing need be escaped here beyond JSON.
+// Pure functions; any thread. All text is JSON on one line; bytes that are not UTF-8 in a name or a
+// log are replaced, and unknown numbers are null. The page inserts strings as text only, so that no
+// escaping beyond JSON is needed here.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,13 @@ namespace muster {
 
 std::string JsonText(std::string_view text);
 
-// A job as a row of the overview and as the head of its own page.
+// A job as a row of the overview and as the heading of its own page.
 std::string JobPart(const JobView& view);
 std::string NodePart(const NodeView& view);
 std::string EventPart(const EventRecord& event);
 
 std::string AttemptPart(const AttemptRecord& attempt);
-// `progress`: null where the rank has said nothing yet.
+// `progress`: null if the rank has not reported yet.
 std::string RankPart(const RankRecord& rank, const RankProgress* progress);
 // The newest ones that exist, newest first.
 std::string CheckpointsPart(const std::vector<CheckpointRecord>& checkpoints);
@@ -33,7 +33,7 @@ std::string CheckpointsPart(const std::vector<CheckpointRecord>& checkpoints);
 std::string CellPart(const CurveCell& cell);
 // {"recent": {...}, "all": {...}} in seconds; null before the first step.
 std::string TimesPart(const StepDurations& times);
-// Seconds of all ranks together by state, and the share that brought steps: null until there were
+// Seconds of all ranks together by state, and the share that produced steps: null until there were
 // slots.
 std::string GoodputPart(const Goodput& goodput);
 

@@ -11,7 +11,7 @@
 namespace muster {
 namespace {
 
-// Of a log whose reading begins at its end.
+// Bytes of a log that is read from its end.
 constexpr std::int64_t kTailBytes = 64 << 10;
 
 std::string_view TypeOf(std::string_view name) {
@@ -62,7 +62,7 @@ std::string PercentDecoded(std::string_view text) {
   return out;
 }
 
-// Of "a=b&c=d"; nothing: it is not there.
+// The value of a key in "a=b&c=d"; empty: it is not there.
 std::optional<std::string> ValueOf(std::string_view query, std::string_view name) {
   while (!query.empty()) {
     const std::string_view pair = query.substr(0, query.find('&'));

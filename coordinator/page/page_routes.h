@@ -1,13 +1,13 @@
 // The status page's requests: pages, their assets, their streams of parts, tails of ranks' logs.
 //
-//   /  /jobs/JOB  /assets/...     the same for everybody; they hold nothing of the cluster
+// /  /jobs/JOB  /assets/...     public; they contain nothing of the cluster
 //   /api/v1/events[?job=JOB]      server-sent events "parts" (revised_parts.h)
 //   /api/v1/log?job=JOB&rank=R[&generation=G][&offset=N]
 //
 // Everything below /api needs the page's key as "Authorization: Bearer KEY", or TLS with a
-// certificate that authorization.h lets in. Whoever has neither gets 403 and what to do.
+// certificate that authorization.h accepts. Other requests get 403 and what to do.
 //
-// Loop's thread. Nothing here changes anything: the server answers GET and HEAD alone.
+// Loop's thread. Nothing here changes anything: the server answers only GET and HEAD.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@
 
 namespace muster {
 
-// What a browser may do with a page: nothing but what this server itself has sent.
+// What a browser may do with a page: load only what this server itself has sent.
 inline constexpr char kPagePolicy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for "
@@ -31,7 +31,7 @@ struct PageContext {
   std::string key;  // not empty
   const Controller& controller;
   PageFeeds& feeds;
-  // Reads from `offset` on, or so many bytes before the end; answers once, within seconds.
+  // Reads from `offset` on, or this many bytes before the end; answers once, within seconds.
   std::function<void(const LogLocation& location, int rank, std::int64_t offset,
                      std::function<void(Result<LogBytes>)>)>
       read_log;

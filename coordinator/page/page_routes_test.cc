@@ -102,7 +102,7 @@ TEST_F(PageRoutesTest, EveryAssetThatAPageNamesIsServed) {
   EXPECT_THAT(Get("/assets/nothing.js", ""), StartsWith("HTTP/1.1 404 "));
 }
 
-TEST_F(PageRoutesTest, WithoutTheKeyNothingIsTold) {
+TEST_F(PageRoutesTest, WithoutTheKeyNothingIsSent) {
   for (const char* path : {"/api/v1/events", "/api/v1/events?job=tiny", "/api/v1/log?job=tiny",
                            "/api/v1/log?job=tiny&key=00c0ffee"}) {
     for (const std::string& key : {std::string(), std::string(64, '0'), std::string(kKey, 63)}) {
@@ -148,7 +148,7 @@ TEST_F(PageRoutesTest, AViewerThatLeavesIsForgotten) {
   }));
 }
 
-TEST_F(PageRoutesTest, ALogIsAskedForAsTheQuerySays) {
+TEST_F(PageRoutesTest, ALogIsRequestedAsInTheQuery) {
   const std::string answer = Get("/api/v1/log?job=tiny&rank=1&generation=1&offset=12");
   EXPECT_EQ(asked_, "n2 1 1 12");
   EXPECT_THAT(answer, HasSubstr("Content-Type: application/json\r\n"));
@@ -158,7 +158,7 @@ TEST_F(PageRoutesTest, ALogIsAskedForAsTheQuerySays) {
   EXPECT_EQ(asked_, "n1 0 1 -65536") << "its end, of rank 0 of the newest attempt";
 }
 
-TEST_F(PageRoutesTest, ALogThatCannotBeReadSaysWhy) {
+TEST_F(PageRoutesTest, ALogThatCannotBeReadReportsWhy) {
   EXPECT_THAT(Get("/api/v1/log?job=nobody"), StartsWith("HTTP/1.1 404 "));
   EXPECT_THAT(Get("/api/v1/log?job=tiny&rank=9"),
               AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr("its ranks are 0 to 1")));

@@ -21,14 +21,14 @@ JobFacts::State StateOf(JobState state) {
   }
 }
 
-// When the state began, as far as the records tell; 0: they do not.
+// When the state began, as far as the records show; 0: unknown.
 std::int64_t BegunUnixMs(const JobView& view) {
   const std::vector<AttemptRecord>& attempts = *view.attempts;
   switch (view.record->state) {
     case JobState::kFailed: return view.record->ended_unix_ms;
     case JobState::kStarting: return attempts.empty() ? 0 : attempts.back().started_unix_ms;
     case JobState::kRecovering: {
-      // An attempt that is being ended says nothing yet; the one before the new one does.
+      // An attempt that is being ended has no result yet; the one before it does.
       if (attempts.empty() || attempts.back().state == AttemptState::kAborting) return 0;
       if (attempts.back().state == AttemptState::kEnded) return attempts.back().ended_unix_ms;
       return attempts.size() < 2 ? 0 : attempts[attempts.size() - 2].ended_unix_ms;
@@ -37,7 +37,7 @@ std::int64_t BegunUnixMs(const JobView& view) {
   }
 }
 
-// Why it recovers, also once it waits for nothing any more.
+// Why it recovers, even if it no longer waits for anything.
 std::string_view ReasonOf(const JobView& view) {
   const JobRecord& record = *view.record;
   if (record.state != JobState::kRecovering || !record.reason.empty()) return record.reason;

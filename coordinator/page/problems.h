@@ -1,5 +1,5 @@
-// What of the controller's jobs and nodes needs somebody, as the status page says it; the words and
-// their order are those of common/problems.
+// Which of the controller's jobs and nodes need attention, for the status page; the texts and their
+// order are those of common/problems.
 //
 // Pure; any thread.
 #pragma once

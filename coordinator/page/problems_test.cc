@@ -34,7 +34,7 @@ TEST(Problems, NothingIsWrongWithAJobThatTrains) {
   EXPECT_TRUE(cluster.Find().empty());
 }
 
-TEST(Problems, AStepThatDoesNotComeIsTold) {
+TEST(Problems, AMissingStepIsReported) {
   Watched cluster;
   cluster.StepTo(cluster.id, 13);
   EXPECT_TRUE(cluster.Find().empty());
@@ -48,7 +48,7 @@ TEST(Problems, AStepThatDoesNotComeIsTold) {
   EXPECT_EQ(problems[0].command, "muster describe " + cluster.id.value);
 }
 
-TEST(Problems, ARunThatCannotSaveIsTold) {
+TEST(Problems, ARunThatCannotSaveIsReported) {
   Watched cluster;
   cluster.Report(cluster.id, 1, CheckpointFailed{10, "no space left on device"});
   const auto problems = cluster.Find();
@@ -57,7 +57,7 @@ TEST(Problems, ARunThatCannotSaveIsTold) {
   EXPECT_THAT(problems[0].text, HasSubstr("checkpoints fail: no space left on device"));
 }
 
-TEST(Problems, ARecoverySaysHowLongItLasts) {
+TEST(Problems, ARecoveryShowsItsDuration) {
   Watched cluster;
   cluster.Exited(cluster.id, 1, {.signal = 9});
   cluster.QuiesceAll(cluster.id);

@@ -38,7 +38,7 @@ std::string RevisedParts::Since(std::uint64_t revision, std::int64_t now_unix_ms
     Append(out, ",", "[" + JsonText(key) + "," + part.json + "]");
   }
   out += "],\"gone\":[";
-  // What has come back since is not gone.
+  // A key that was set again since is not gone.
   for (const auto& [removed, key] : gone_) {
     if (!whole && removed > revision && !parts_.contains(key)) Append(out, ",", JsonText(key));
   }

@@ -1,9 +1,9 @@
-// RevisedParts: a document in parts that a reader can be brought up to date with.
+// RevisedParts: a document in parts, for readers that receive only what has changed.
 //
-// Each part is JSON under a key ("job/7f3a9c1e2b", "rank/3") and knows the revision that it changed
-// in last, so that Since(R) is the newest state of what has changed since R, however long ago that
-// was: nothing is kept per reader but a number, and who is slow skips states. Removed keys are
-// remembered up to kMaxGone; a reader from before that gets the whole document.
+// Each part is JSON under a key ("job/7f3a9c1e2b", "rank/3") and knows the revision in which it
+// last changed. So Since(R) is the newest state of what has changed since R, however long ago that
+// was: the only state per reader is a number, and a slow reader skips states. Removed keys are kept
+// up to kMaxGone; a reader from before that gets the whole document.
 //
 // Owned by the documents of the status page; pure, one thread.
 #pragma once
@@ -30,7 +30,7 @@ class RevisedParts {
   std::size_t size() const { return parts_.size(); }
 
   // {"now": MS, "whole": BOOL, "set": [[KEY, VALUE], ...], "gone": [KEY, ...]}, on one line.
-  // `revision` 0, or one that is too old: the whole document.
+  // If `revision` is 0 or too old: the whole document.
   std::string Since(std::uint64_t revision, std::int64_t now_unix_ms) const;
 
  private:

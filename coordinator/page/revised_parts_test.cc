@@ -5,7 +5,7 @@
 namespace muster {
 namespace {
 
-TEST(RevisedParts, AReaderIsToldTheNewestStateOfWhatHasChangedSince) {
+TEST(RevisedParts, AReaderGetsTheNewestStateOfWhatHasChangedSince) {
   RevisedParts parts;
   parts.Set("a", "1");
   parts.Set("b", "2");
@@ -25,7 +25,7 @@ TEST(RevisedParts, EqualTextIsNoChange) {
   EXPECT_EQ(parts.revision(), told);
 }
 
-TEST(RevisedParts, WhatIsGoneIsToldUnlessItIsBack) {
+TEST(RevisedParts, RemovedKeysAreSentUnlessTheyAreBack) {
   RevisedParts parts;
   parts.Set("a", "1");
   parts.Set("b", "2");

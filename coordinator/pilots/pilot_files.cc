@@ -38,7 +38,7 @@ template <typename T>
 void Get(const json& object, const char* key, T* out) {
   const auto found = object.find(key);
   if (found == object.end()) return;
-  // Written by ourselves; who edits it by hand gets what was there before.
+  // The coordinator wrote it; edits by hand are overwritten.
   try {
     found->get_to(*out);
   } catch (const json::exception&) {

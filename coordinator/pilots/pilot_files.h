@@ -1,5 +1,5 @@
-// PilotFiles: what the coordinator keeps of its pilot jobs on the nodes' file system, and all that
-// it does with Slurm and the authority for them.
+// PilotFiles: what the coordinator keeps of its pilot jobs on the nodes' file system, and its calls
+// of Slurm and of the authority for them.
 //
 //   POOL/alive                 changes every few seconds while a coordinator runs
 //   POOL/KEY/                  one pilot; when it is gone, the pilot ends itself
@@ -9,8 +9,8 @@
 //     end.json                 when and why it was cancelled, and how it ended
 //     slurm-JOB.out, worker.NODE.log
 //
-// Every step can be repeated after a crash: a pilot is submitted once, by its key, and one whose
-// submit was cut short is found by the comment of its Slurm job, or is nobody's and ends itself.
+// Every step can be repeated after a crash: a pilot is submitted once, by its key. One whose submit
+// was interrupted is found by the comment of its Slurm job; if it has no owner, it ends itself.
 //
 // Everything blocks: owned by PilotRunner and called on its pool's one thread.
 #pragma once
@@ -37,24 +37,24 @@ class PilotFiles {
   Status Open(const std::string& pool);
   const std::string& pool() const { return pool_; }
 
-  // What earlier coordinators left, ended ones too. Directories of which nothing can have been
-  // submitted are removed.
+  // What earlier coordinators left, including ended ones. Directories from which nothing can have
+  // been submitted are removed.
   Result<std::vector<PilotRecord>> Load() const;
 
-  // The Slurm job. kUnavailable, kFailedPrecondition and the like: there is none.
+  // Submits the Slurm job. kUnavailable, kFailedPrecondition and the like: there is none.
   // kDeadlineExceeded: there may be one.
   Result<std::uint64_t> Submit(const PilotRecord& record, const PoolConfig& config,
                                const std::string& coordinator) const;
-  // Remembers it first, so that the node stays bad for a coordinator that is started again.
+  // Records it first, so that the node stays bad for a coordinator that restarts.
   Status Cancel(const PilotRecord& record) const;
   Status CancelStray(std::uint64_t slurm_job_id) const { return commands_.Cancel(slurm_job_id); }
   Result<std::vector<slurm::JobInfo>> List() const;
 
-  // Lets one node in, by its name.
+  // Admits one node, by its name.
   Status GiveToken(const std::string& key, const std::string& node, const std::string& join_address,
                    std::int64_t now_ms) const;
-  // The pilot is over: certificates that its nodes were given since it was asked for are refused
-  // from now on. Its directory is kept for people, the oldest of many are removed.
+  // The pilot is over: certificates that its nodes received since its submission are refused from
+  // now on. Its directory is kept for people; the oldest of many are removed.
   Status End(const PilotRecord& record, const std::vector<std::string>& nodes,
              std::int64_t now_ms) const;
 

@@ -97,7 +97,7 @@ void PilotPool::On(const PoolLooked& look) {
 void PilotPool::TakeConfig(const Result<std::string>& text) {
   const std::string reading = "reading " + options_.config_file;
   if (!text.ok()) {
-    // Without the file there is no pool to begin with; a pool that exists stays as it is.
+    // Without the file there is no pool at first; an existing pool stays as it is.
     if (config_ || text.status().code() != StatusCode::kNotFound) Problem(reading, text.status());
     return;
   }
@@ -136,7 +136,7 @@ void PilotPool::TakeLoaded(const std::vector<PilotRecord>& records) {
     for (const std::string& node : record.bad_nodes) bad_until_[node] = now_.mono + kBadFor - since;
     if (!record.ended.empty()) continue;
     Pilot& pilot = pilots_[record.key];
-    // What became of its nodes meanwhile is not known, and no failure of Slurm's.
+    // The state of its nodes is unknown in the meantime; this is not a failure of Slurm.
     pilot.connected = record.slurm_job_id != 0;
     pilot.record = record;
     if (!record.cancelled.empty()) pilot.phase = PilotPhase::kEnding;
@@ -147,7 +147,7 @@ void PilotPool::TakeLoaded(const std::vector<PilotRecord>& records) {
                                                     " of an earlier coordinator"});
 }
 
-// --- what Slurm says ---
+// --- what Slurm reports ---
 
 void PilotPool::TakeJobs(const std::vector<slurm::JobInfo>& jobs) {
   std::set<std::string> listed;
@@ -197,7 +197,7 @@ void PilotPool::Update(Pilot& pilot, const slurm::JobInfo& job) {
              job.nodes);
 }
 
-// Once for each job that Slurm lists, and again with the next list where that failed.
+// Once for each job that Slurm lists, and again with the next list if that failed.
 void PilotPool::CancelStray(std::uint64_t id, const std::string& why,
                             std::map<std::uint64_t, Stray>* strays) {
   const auto known = strays_.find(id);
@@ -219,9 +219,9 @@ void PilotPool::On(const StrayCancelled& event) {
   found->second.sent = event.status.ok();
 }
 
-// Pilots that Slurm does not list: forgotten since they ended, or not taken when its answer was
-// lost or the coordinator was killed. The latter are submitted once more, which makes no second job
-// of a key; should one come late all the same, it is a stray.
+// Pilots that Slurm does not list: it has dropped them since they ended, or did not accept them
+// when its answer was lost or the coordinator was killed. The latter are submitted once more, which
+// makes no second job of a key; if one appears late anyway, it is a stray.
 void PilotPool::SettleUnknown(const std::set<std::string>& listed) {
   std::vector<std::string> gone;
   for (auto& [key, pilot] : pilots_) {
@@ -254,7 +254,7 @@ void PilotPool::End(const std::string& key, const std::string& state) {
   PutAway();
 }
 
-// Until it is done, since certificates are revoked by it.
+// Retried until it is done, because it revokes certificates.
 void PilotPool::PutAway() {
   for (auto& [key, ended] : ended_) {
     if (!HasRoom()) return;
@@ -342,7 +342,7 @@ void PilotPool::Do(const SubmitPilot& action) {
   }
   if (!HasRoom()) return;  // the next plan asks again
   Pilot pilot;
-  // In the order of time for people; the process makes it unique.
+  // Ordered by time for people; the process makes it unique.
   pilot.record = {.key = "p" + std::to_string(now_.unix_ms) + "-" + options_.process + "-" +
                          std::to_string(++next_key_),
                   .why = action.why,
@@ -375,7 +375,7 @@ void PilotPool::On(const PilotSubmitted& event) {
     if (!pilot.record.cancelled.empty()) Cancel(pilot);
     return;
   }
-  // There may be one all the same: Slurm's list shows it.
+  // There may be one anyway: Slurm's list shows it.
   if (id.status().code() == StatusCode::kDeadlineExceeded) return;
   End(event.key, "REFUSED");
   failure_ = "a pilot was refused: " + id.status().message();
@@ -408,7 +408,7 @@ void PilotPool::On(const PilotCancelled& event) {
   if (!event.status.ok()) found->second.cancel_sent = false;
 }
 
-// --- what people see ---
+// --- the status file ---
 
 void PilotPool::Note(const char* kind, Severity severity, std::string message) {
   out_.push_back(ClusterNote{kind, severity, std::move(message)});

@@ -1,12 +1,12 @@
-// PilotPool: what becomes of the pilot jobs. Pure: events and time in, effects out.
+// PilotPool: decides about pilot jobs. Pure: events and time in, effects out.
 //
-// It holds the list of pilots, what Slurm last said of each, and which nodes are bad; PoolPlanner
-// decides how many pilots there are to be. Slurm is asked by one squeue for all pilots every 15 s,
-// and for a few seconds after something was done every 2 s. What fails is tried again with the next
-// look or the next list, and logged once.
+// It holds the list of pilots, Slurm's last report of each, and which nodes are bad; PoolPlanner
+// decides how many pilots are needed. One squeue queries all pilots every 15 s, and every 2 s for a
+// few seconds after a change. Failed actions are retried with the next look or the next list, and
+// logged once.
 //
-// Bounds: at most kMaxUnderWay effects that block are under way at a time. What has no room waits
-// for the next look or list. Ended pilots that cannot be put away stop new ones at kMaxEnded.
+// Bounds: at most kMaxUnderWay blocking effects are under way at a time. Further ones wait for the
+// next look or list. Ended pilots that cannot be removed stop new ones at kMaxEnded.
 //
 // Owned by PilotRunner, loop's thread.
 #pragma once
@@ -26,24 +26,24 @@
 
 namespace muster {
 
-// What is kept of a pilot on the nodes' file system.
+// The state of a pilot on the nodes' file system.
 struct PilotRecord {
   std::string key;
   std::string why;
   std::vector<std::string> exclude;
   std::int64_t asked_unix_ms = 0;
-  std::uint64_t slurm_job_id = 0;  // 0: not known
+  std::uint64_t slurm_job_id = 0;  // 0: unknown
   std::string cancelled;           // why; empty: it was not
   std::vector<std::string> bad_nodes;
   std::int64_t cancelled_unix_ms = 0;
-  std::string ended;  // Slurm's last word of it; empty: it has not
+  std::string ended;  // Slurm's last state of it; empty: it has not ended
 };
 
 // --- events ---
 
 struct PoolLookDue {};
 
-// The answer to LookAtPool; members that were not asked for are empty.
+// The answer to LookAtPool; members that were not requested are empty.
 struct PoolLooked {
   Result<std::string> config = NotFound("");  // text of pilots.yaml
   Status opened;
@@ -115,7 +115,7 @@ struct CancelStrayJob {
 struct WritePoolStatus {
   std::string text;  // what `muster slurm pilots` shows
 };
-// These are done at once. DrainPoolNode and ClusterNote are the others.
+// Executed at once. DrainPoolNode and ClusterNote are the others.
 struct PoolLogLine {
   Severity severity = Severity::kInfo;
   std::string text;
@@ -147,23 +147,23 @@ class PilotPool {
   // Whether the next PoolLooked needs `facts`.
   bool NeedsFacts() const { return opened_ && loaded_; }
 
-  // By Slurm's state of theirs in lower case, of those that have not ended.
+  // By their Slurm state in lower case, of those that have not ended.
   std::map<std::string, int> Counts() const;
 
  private:
   struct Pilot {
     PilotRecord record;
     PilotPhase phase = PilotPhase::kSubmitting;
-    std::string state = "SUBMITTING";  // Slurm's word
+    std::string state = "SUBMITTING";  // Slurm's term
     std::string reason;
     std::vector<std::string> nodes;
     std::optional<std::int64_t> start_seconds;
     std::optional<std::int64_t> end_seconds;
     bool submitting = false;       // sbatch is under way
-    bool connected = false;        // a node of it has come
-    std::set<std::string> tokens;  // nodes that were given one, or are about to be
+    bool connected = false;        // a node of it has connected
+    std::set<std::string> tokens;  // nodes that received one, or are about to
     bool cancel_sent = false;
-    std::string trouble;  // what failed last of what is done for it
+    std::string trouble;  // the last failed action for it
   };
   struct Ended {
     PutPilotAway what;
@@ -209,7 +209,7 @@ class PilotPool {
   template <typename Effect>
   void Begin(Effect effect);
   void Note(const char* kind, Severity severity, std::string message);
-  // Keeps `status` as the trouble of `what`, logs it where it is news; OK clears it.
+  // Keeps `status` as the trouble of `what`, logs it if it is new; OK clears it.
   void Report(std::string& trouble, const std::string& what, const Status& status);
   void Problem(const std::string& what, const Status& status);
 
@@ -217,14 +217,14 @@ class PilotPool {
   PoolPlanner planner_;
   std::optional<PoolConfig> config_;
   std::string config_text_;
-  std::string directory_;                       // of all pilots
-  bool opened_ = false;                         // directory_ is there
-  bool loaded_ = false;                         // what earlier coordinators left is known
-  bool listed_once_ = false;                    // before that it is not known what pilots there are
-  std::map<std::string, Pilot> pilots_;         // by key; not ended
-  std::map<std::string, Ended> ended_;          // by key; to be put away
-  std::map<std::string, TimePoint> bad_until_;  // nodes
-  std::map<std::uint64_t, Stray> strays_;       // in Slurm's last list, by its job
+  std::string directory_;                        // of all pilots
+  bool opened_ = false;                          // directory_ is there
+  bool loaded_ = false;                          // what earlier coordinators left is known
+  bool listed_once_ = false;                     // before that the set of pilots is unknown
+  std::map<std::string, Pilot> pilots_;          // by key; not ended
+  std::map<std::string, Ended> ended_;           // by key; to be removed
+  std::map<std::string, TimePoint> bad_until_;   // nodes
+  std::map<std::uint64_t, Stray> strays_;        // in Slurm's last list, by its job
   std::map<std::string, std::string> problems_;  // by what was tried, a fixed set
   std::string condition_;
   std::string failure_;  // of the newest pilot that failed

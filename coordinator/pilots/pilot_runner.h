@@ -1,10 +1,10 @@
 // PilotRunner: carries out what PilotPool decides: reads DIR/pilots.yaml, calls Slurm, gives nodes
-// their tokens, and writes down for `muster slurm pilots` what there is.
+// their tokens, and writes the status for `muster slurm pilots`.
 //
-// Owned by the server; everything runs on the loop's thread but what blocks, which is done in order
-// by one thread of its own (PilotFiles). Each outcome comes back as an event that the loop handles
-// by itself, never within the call that asked for it. Without a pilots.yaml it does nothing but
-// look for one.
+// Owned by the server; everything runs on the loop's thread except blocking work, which one thread
+// of its own does in order (PilotFiles). Each outcome comes back as an event that the loop handles
+// separately, never within the call that requested it. Without a pilots.yaml it only checks for
+// one.
 #pragma once
 
 #include <functional>
@@ -33,7 +33,7 @@ struct PilotRunnerOptions {
   Duration list_soon = std::chrono::seconds(2);    // after something was done
 };
 
-// What it does to the cluster; called on the loop.
+// Its actions on the cluster; called on the loop.
 struct PilotHooks {
   std::function<PoolFacts()> facts;  // all but the pilots
   std::function<void(const DrainPoolNode&)> drain;
@@ -48,7 +48,7 @@ class PilotRunner {
 
   void Start();
 
-  // By Slurm's state of theirs in lower case, of those that have not ended.
+  // By their Slurm state in lower case, of those that have not ended.
   std::map<std::string, int> counts() const { return decider_.Counts(); }
 
  private:
@@ -74,7 +74,7 @@ class PilotRunner {
   Timer timer_;
   // Outlives the runner in functions that the thread has posted.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  // Beside the bounded ones a look and a status file. Joins before `files_` is destroyed.
+  // Besides the bounded ones, a look and a status file. Joins before `files_` is destroyed.
   WorkerPool pool_{"pilots", 1, PilotPool::kMaxUnderWay + 2};
 };
 

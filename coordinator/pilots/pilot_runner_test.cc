@@ -105,7 +105,7 @@ class PilotRunnerTest : public testing::Test {
     return text.ok() ? json::parse(*text) : json::object();
   }
   json Pilots() const { return Status().value("pilots", json::array()); }
-  // Of the first pilot.
+  // The key of the first pilot.
   std::string Key() const { return Pilots().empty() ? "" : Pilots()[0]["key"].get<std::string>(); }
   // As the gauge has them.
   std::map<std::string, int> Counts() {
@@ -176,7 +176,7 @@ TEST_F(PilotRunnerTest, AsksForNoPilotThatCouldNotReachTheCoordinator) {
   ASSERT_TRUE(Eventually([&] { return StateIs("pending"); }));
 }
 
-TEST_F(PilotRunnerTest, ABadFileKeepsTheOldOneAndSaysSo) {
+TEST_F(PilotRunnerTest, ABadFileKeepsTheOldOneAndIsReported) {
   Configure();
   Start();
   ASSERT_TRUE(Eventually([&] { return Status().contains("pilots"); }));
@@ -282,7 +282,7 @@ TEST_F(PilotRunnerTest, AnAnswerOfSlurmThatWasLostMakesNoSecondPilot) {
   EXPECT_THAT(slurm_.Calls(), HasSubstr("scancel 8"));
 }
 
-TEST_F(PilotRunnerTest, AJobOfAPilotThatNobodyKnowsIsCancelled) {
+TEST_F(PilotRunnerTest, AJobOfAnUnknownPilotIsCancelled) {
   SetJob("9", "p0", "RUNNING", "n1");
   Configure();
   Start();
@@ -290,7 +290,7 @@ TEST_F(PilotRunnerTest, AJobOfAPilotThatNobodyKnowsIsCancelled) {
   EXPECT_THAT(slurm_.Calls(), HasSubstr("scancel 9"));
 }
 
-TEST_F(PilotRunnerTest, WhatSlurmRefusesIsToldAndNotRepeatedAtOnce) {
+TEST_F(PilotRunnerTest, ARefusalOfSlurmIsReportedAndNotRetriedAtOnce) {
   slurm_.Install("sbatch", "echo 'sbatch: error: invalid partition specified: x'; exit 1");
   Configure();
   Need(1);

@@ -180,7 +180,7 @@ Result<std::string> RenderPilotScript(const PoolConfig& config, const PilotScrip
   std::string setup;
   for (const std::string& line : config.setup) setup += line + "\n";
   std::string body = kBody;
-  // The last first: a text may hold what looks like a later one's place.
+  // Last placeholder first: a text may contain what looks like a later one.
   body = Replaced(body, "@SRUN@", SrunText(user));
   body = Replaced(body, "@WORKER@", WorkerText(config, request));
   body = Replaced(body, "@ORPHAN@", std::to_string(config.orphan_seconds));

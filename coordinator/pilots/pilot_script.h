@@ -1,9 +1,8 @@
-// The batch script of a pilot job: one muster-worker per node, which dials back to the coordinator.
+// The batch script of a pilot job: one muster-worker per node, which connects to the coordinator.
 //
-// Plain bash without any program of ours but muster-worker. On each node it waits for the node's
-// join token, which the coordinator writes when Slurm has told it which nodes they are; it ends by
-// itself when its directory is gone or nobody has renewed POOL/alive for long. docs/pilots.md
-// explains it.
+// Plain bash; muster-worker is the only program of Muster in it. On each node it waits for the
+// node's join token, which the coordinator writes once Slurm has reported the nodes. It ends when
+// its directory is gone, or when POOL/alive was not renewed for long. docs/pilots.md explains it.
 //
 // Pure functions; any thread.
 #pragma once
@@ -21,7 +20,7 @@ inline constexpr char kPilotJobName[] = "muster-pilot";
 
 struct PilotScriptRequest {
   std::string key;
-  std::string pool;                  // directory of all pilots, which all nodes see; absolute
+  std::string pool;                  // directory of all pilots, visible to all nodes; absolute
   std::string coordinator;           // IP:PORT
   std::vector<std::string> exclude;  // nodes
 };

@@ -21,7 +21,7 @@ std::string Render(const PoolConfig& config, const PilotScriptRequest& request) 
   return script.ok() ? *script : "";
 }
 
-TEST(PilotScriptTest, SaysWhatTheFileSays) {
+TEST(PilotScriptTest, ContainsTheSettingsOfTheFile) {
   PoolConfig config;
   config.nodes_per_pilot = 2;
   config.time_limit_seconds = 90;
@@ -53,9 +53,9 @@ TEST(PilotScriptTest, SharedNodesAreTheUsersToAskFor) {
   EXPECT_THAT(script, Not(HasSubstr("--exclude")));
 }
 
-// Slurm with proctrack/cgroup signals tasks alone: here the worker's first deed is to have the
-// task's shell told to end, and itself what a site's --signal sends to all.
-TEST(PilotScriptTest, WhatSlurmTellsTheTaskAloneReachesItsWorkerOnce) {
+// Slurm with proctrack/cgroup signals only tasks: here the worker first has SIGTERM sent to the
+// task's shell, and to itself the signal that a site's --signal sends to all.
+TEST(PilotScriptTest, ASignalToTheTaskAloneReachesItsWorkerOnce) {
   const TempDirForTest dir;
   const auto write = [&](const std::string& name, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(dir / name).parent_path());

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kMaxBytes = 1 << 20;
 constexpr int kMaxNodes = 65536;
 
-// Options that say what the pool itself decides.
+// Options that the pool itself decides.
 constexpr const char* kOwnOptions[] = {"nodes",    "ntasks",    "ntasks-per-node", "time",
                                        "nodelist", "exclude",   "partition",       "job-name",
                                        "comment",  "output",    "requeue",         "no-requeue",

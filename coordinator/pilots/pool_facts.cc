@@ -34,7 +34,7 @@ bool HasGang(const JobView& job) {
   return !job.attempts->empty() && job.attempts->back().state != AttemptState::kEnded;
 }
 
-// Nodes that wait for the job already, with what it has parked there.
+// Nodes that already wait for the job, with its parked processes.
 int HeldBy(const JobView& job, const std::vector<PoolNodeFact>& nodes) {
   if (job.attempts->empty()) return 0;
   const AttemptRecord& last = job.attempts->back();
@@ -61,7 +61,7 @@ std::optional<PoolNeed> NeedOf(const JobView& job, const ResourceSpec& resources
     need.partly = true;
   } else {
     need.nodes = resources.nodes + resources.spares - HeldBy(job, nodes);
-    // One that ran goes on with fewer.
+    // A job that ran continues with fewer.
     need.partly = !job.attempts->empty() && resources.min_nodes < resources.nodes;
   }
   if (need.nodes <= 0) return std::nullopt;

@@ -1,4 +1,4 @@
-// What the planner of pilots has to know of jobs and nodes, read from the controller.
+// Facts about jobs and nodes for the planner of pilots, read from the controller.
 //
 // Owned by the server, loop's thread.
 #pragma once
@@ -13,8 +13,8 @@ namespace muster {
 
 class PoolFactsReader {
  public:
-  // All but the pilots themselves. `avoid` are nodes that are quarantined, that a user has drained,
-  // or that are in the cluster without a pilot.
+  // All facts except the pilots themselves. `avoid` are nodes that are quarantined, that a user has
+  // drained, or that are in the cluster without a pilot.
   PoolFacts Read(const Controller& controller);
 
  private:

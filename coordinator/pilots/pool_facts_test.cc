@@ -52,7 +52,7 @@ TEST(PoolFactsTest, NodesThatWaitWithWhatTheyHaveParkedAreNotLacked) {
   EXPECT_EQ(facts.needs[0].nodes, FactOf(facts, "n1").busy ? 1 : 2);
 }
 
-TEST(PoolFactsTest, NoPilotIsToGetANodeThatIsOutOfUseOrSomebodyElses) {
+TEST(PoolFactsTest, NoPilotGetsANodeThatIsOutOfUseOrNotOfThePool) {
   ControlHarness h;
   h.Join("fixed");
   h.Join("n1", {.pilot = "p1"});

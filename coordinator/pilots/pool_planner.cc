@@ -69,10 +69,10 @@ class PoolPlanner::Round {
   };
   // A place where a node's worth of a job could go.
   struct Free {
-    const PilotFact* pilot;  // nullptr: of none, or of one that is asked for now
-    std::string node;        // empty: Slurm has not given one yet
+    const PilotFact* pilot;  // nullptr: of none, or of one that is being submitted now
+    std::string node;        // empty: Slurm has not assigned one yet
     bool connected;
-    std::vector<std::string> exclude;  // nodes that it will not be, where it has no name
+    std::vector<std::string> exclude;  // nodes that it will not be, if it has no name
     bool taken = false;
   };
 
@@ -145,7 +145,7 @@ class PoolPlanner::Round {
     }
   }
 
-  // What runs where it cannot stay.
+  // Jobs whose nodes are about to leave.
   void ServeDepartures() {
     for (const Judged& judged : judged_) {
       const bool goes = judged.verdict == Verdict::kExpiring || judged.verdict == Verdict::kLeaving;
@@ -233,7 +233,7 @@ class PoolPlanner::Round {
     plan_.actions.push_back(DrainPoolNode{node, by_seconds, "its pilot job " + why});
   }
 
-  // What has to go, by the smallest loss: drained first where something may run, then cancelled.
+  // What must go, smallest loss first: drained if something may run there, then cancelled.
   void Dismiss(const Judged& judged) {
     const PilotFact& pilot = *judged.pilot;
     if (judged.verdict == Verdict::kGood || judged.verdict == Verdict::kEnding) return;
@@ -258,7 +258,7 @@ class PoolPlanner::Round {
       plan_.actions.push_back(CancelPilot{judged.pilot->key, "its time is nearly over", {}});
   }
 
-  // Of no use, all of its nodes.
+  // All of its nodes are unused.
   bool IsIdle(const PilotFact& pilot) const {
     int free = 0;
     for (const Free& place : free_)
@@ -286,7 +286,7 @@ class PoolPlanner::Round {
     for (const std::string& name : least->usable) Drain(name, 0, least->pilot->key + " " + why);
   }
 
-  // One that still waits is worth nothing, else the time that it has left.
+  // A pilot that still waits is worth nothing, others the time that they have left.
   static double Worth(const Judged& judged) {
     if (judged.pilot->phase != PilotPhase::kRunning) return -1;
     return judged.pilot->seconds_left.value_or(HUGE_VAL);
@@ -301,7 +301,7 @@ class PoolPlanner::Round {
   std::vector<Judged> judged_;
   std::vector<std::string> avoid_;
   std::vector<Free> free_;
-  int nodes_there_ = 0;  // of good pilots, with those asked for now
+  int nodes_there_ = 0;  // of good pilots, including those being submitted now
   int pending_ = 0;
   bool all_replaced_ = true;
   PoolPlan plan_;

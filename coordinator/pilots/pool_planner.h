@@ -1,15 +1,14 @@
-// PoolPlanner: how many pilot jobs there are to be, and which. Pure: facts and time in, actions
-// out.
+// PoolPlanner: how many pilot jobs are needed, and which. Pure: facts and time in, actions out.
 //
 // Supply is nodes that could take a job now or soon: free ones, and those of pilots that wait or
 // start. Demand is what the queue lacks, what gangs that shrank lack, what is about to leave, and
-// spares. Where demand is larger, a pilot is asked for; what was of no use for the idle timeout is
-// drained and given back. A pilot whose time is nearly over is no supply, and what it runs is
-// demand: so its replacement is there before its nodes are drained.
+// spares. If demand is larger, a pilot is submitted; one that was unused for the idle timeout is
+// drained and cancelled. A pilot whose time is nearly over is no supply, and what it runs is
+// demand: so its replacement exists before its nodes are drained.
 //
-// Owned by PilotRunner, loop's thread. It remembers since when pilots are idle and how submits
-// went, nothing else: made anew, it waits for at most one idle timeout longer. docs/pilots.md tells
-// the rules for people.
+// Owned by PilotRunner, loop's thread. Its only state is since when pilots are idle and how submits
+// went: after a restart it waits at most one idle timeout longer. docs/pilots.md has the rules for
+// people.
 #pragma once
 
 #include <deque>
@@ -25,10 +24,10 @@
 namespace muster {
 
 enum class PilotPhase {
-  kSubmitting,  // not yet known to Slurm, or not known whether
+  kSubmitting,  // not yet known to Slurm, or uncertain
   kPending,
   kRunning,
-  kEnding,  // cancelled, or Slurm is tidying up: nothing of it is of use
+  kEnding,  // cancelled, or Slurm is cleaning up: unusable
 };
 
 // A pilot that has not ended.
@@ -38,7 +37,7 @@ struct PilotFact {
   std::vector<std::string> nodes;      // that it runs on
   std::vector<std::string> exclude;    // that it was submitted without
   double seconds_running = 0;          // since Slurm started it
-  std::optional<double> seconds_left;  // until Slurm ends it; nothing: no limit
+  std::optional<double> seconds_left;  // until Slurm ends it; empty: no limit
 };
 
 enum class PoolNodeState {
@@ -58,7 +57,7 @@ struct PoolNodeFact {
 struct PoolNeed {
   std::string why;  // "job 3f9a waits for 2 nodes"
   int nodes = 0;
-  bool partly = false;  // some of them help too
+  bool partly = false;  // a part of them helps too
   std::vector<std::string> exclude;
 };
 
@@ -66,8 +65,8 @@ struct PoolFacts {
   std::vector<PilotFact> pilots;
   std::vector<PoolNodeFact> nodes;
   std::vector<PoolNeed> needs;     // in the order of the queue
-  double checkpoint_seconds = 0;   // of the slowest job; 0: not known
-  std::vector<std::string> avoid;  // nodes that no pilot is to get
+  double checkpoint_seconds = 0;   // of the slowest job; 0: unknown
+  std::vector<std::string> avoid;  // nodes that no pilot may get
 };
 
 struct SubmitPilot {
@@ -77,7 +76,7 @@ struct SubmitPilot {
 struct CancelPilot {
   std::string key;
   std::string why;
-  std::vector<std::string> bad_nodes;  // that the next ones are not to get
+  std::vector<std::string> bad_nodes;  // that the next ones must not get
 };
 struct DrainPoolNode {
   std::string node;
@@ -101,9 +100,9 @@ class PoolPlanner {
 
   PoolPlan Plan(const PoolFacts& facts, TimePoint now);
 
-  // sbatch was refused, or a pilot ended before any node of it came: the next ones wait.
+  // sbatch was refused, or a pilot ended before any of its nodes connected: the next ones wait.
   void OnFailure(TimePoint now);
-  // A pilot's node came: pilots work.
+  // A pilot's node connected: pilots work.
   void OnSuccess() { failures_ = 0, not_before_.reset(); }
 
  private:

@@ -67,7 +67,7 @@ class PoolPlannerTest : public testing::Test {
   TimePoint now_ = TimePoint(minutes(60));
 };
 
-TEST_F(PoolPlannerTest, APoolThatNobodyNeedsStaysEmpty) { EXPECT_THAT(Actions(), IsEmpty()); }
+TEST_F(PoolPlannerTest, APoolWithoutDemandStaysEmpty) { EXPECT_THAT(Actions(), IsEmpty()); }
 
 TEST_F(PoolPlannerTest, AQueuedJobGetsItsNodes) {
   Need(2, {"n9"});

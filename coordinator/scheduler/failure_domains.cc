@@ -20,7 +20,7 @@ int AlikeNeighbours(const std::vector<int>& ring, const std::vector<std::string>
 }
 
 // Every second seat is taken first, then those between, the largest domain first: only a domain
-// with more than half of the nodes comes to sit beside itself, as rarely as can be.
+// with more than half of the nodes has neighbours of its own, as few as possible.
 std::vector<int> Alternating(const std::vector<std::string>& domains) {
   std::map<std::string, std::pair<int, int>> sizes;  // nodes, and the first of them
   for (int node = 0; node < static_cast<int>(domains.size()); ++node) {

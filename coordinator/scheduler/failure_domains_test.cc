@@ -30,7 +30,7 @@ TEST(BuddyRing, GoesByNodeRankWhereThatDoes) {
   EXPECT_THAT(BuddyRing({"a", "b", "a", "b"}), ElementsAre(0, 1, 2, 3));
 }
 
-TEST(BuddyRing, GoesByNodeRankWhereNoDomainsAreToldApart) {
+TEST(BuddyRing, FollowsNodeRanksIfDomainsDoNotDiffer) {
   EXPECT_THAT(BuddyRing({"", "", ""}), ElementsAre(0, 1, 2));
   EXPECT_THAT(BuddyRing({"rack", "rack", "rack", "rack"}), ElementsAre(0, 1, 2, 3));
 }
@@ -89,7 +89,7 @@ TEST(BuddyRing, WhereNoDomainHasMoreThanHalfNoNeighboursAreAlike) {
   EXPECT_GT(arranged, 1000);
 }
 
-TEST(DomainCount, SaysWhatOneMoreNodeWouldDoToTheRing) {
+TEST(DomainCount, CountsWhatOneMoreNodeWouldDoToTheRing) {
   DomainCount gang;
   for (const char* domain : {"a", "a", "b"}) gang.Add(domain);
   EXPECT_EQ(gang.Of("a"), 2);

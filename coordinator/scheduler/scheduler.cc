@@ -17,7 +17,7 @@ struct Node {
   std::optional<JobId> reserved_for;  // a job ahead in the queue waits for it
 };
 
-// "n2" before "n10", as people count.
+// "n2" before "n10", in numeric order.
 auto NameOrder(const NodeName& name) { return std::tuple(name.value.size(), name.value); }
 
 bool LacksGpus(const GangRequest& request, const Node& node) {
@@ -56,8 +56,8 @@ bool Fits(const GangRequest& request, const Node& node) {
          Room(request, node) >= request.ranks_per_node;
 }
 
-// By name, and those of one failure domain one behind the other, for collectives go from each node
-// to the next. A domain's place is that of its first node.
+// By name, with the nodes of one failure domain next to each other, because collectives go from
+// each node to the next. A domain's place is that of its first node.
 void SortForRanks(std::vector<Node*>& nodes) {
   std::sort(nodes.begin(), nodes.end(), [](const Node* a, const Node* b) {
     return NameOrder(a->capacity.name) < NameOrder(b->capacity.name);
@@ -69,8 +69,8 @@ void SortForRanks(std::vector<Node*>& nodes) {
   });
 }
 
-// Up to `wanted` of them, the best first by `order`, which may go by what has been taken so far:
-// the next is chosen when `taken` has been told of the one before. In the order of SortForRanks.
+// Chooses up to `wanted` of them, best first by `order`. `order` may depend on what has been taken:
+// `taken` receives each choice before the next one is made. In the order of SortForRanks.
 template <typename Order, typename Taken>
 std::vector<Node*> Best(std::vector<Node*> fitting, std::size_t wanted, Order order, Taken taken) {
   std::vector<Node*> best;
@@ -86,13 +86,13 @@ std::vector<Node*> Best(std::vector<Node*> fitting, std::size_t wanted, Order or
   return best;
 }
 
-// 0 for those that the job asks for before others.
+// 0 for nodes that the job prefers.
 int Preference(const GangRequest& request, const Node& node) {
   const auto& names = request.preferred;
   return std::find(names.begin(), names.end(), node.capacity.name) == names.end() ? 1 : 0;
 }
 
-// The preferred of them, then the fullest, so that large holes stay whole for large gangs.
+// The preferred nodes, then the fullest, so that large gaps stay whole for large gangs.
 std::vector<Node*> BestForGang(const GangRequest& request, const std::vector<Node*>& fitting,
                                std::size_t wanted, DomainCount& gang) {
   return Best(
@@ -120,7 +120,7 @@ struct Choice {
   std::vector<Node*> spares;
 };
 
-// Former nodes keep their node rank where the gang is whole, and their order where it is not.
+// Former nodes keep their node rank if the gang is whole, and their order if it is not.
 std::optional<Choice> Choose(const GangRequest& request, std::vector<Node>& nodes) {
   std::vector<Node*> fitting;
   for (Node& node : nodes) {
@@ -214,7 +214,7 @@ std::string Reason(const GangRequest& request, const std::vector<Node>& nodes) {
   return text;
 }
 
-// The job will be placeable once others end: nobody behind it may take what it waits for.
+// The job can be placed once others end: jobs behind it may not take what it waits for.
 void KeepNodesFor(const GangRequest& request, std::vector<Node>& nodes) {
   std::vector<Node*> usable;
   for (Node& node : nodes) {

@@ -123,7 +123,7 @@ TEST(SchedulerTest, HigherPriorityIsPlacedBeforeEarlierSubmission) {
   EXPECT_THAT(Placed(Plan(snapshot)), ElementsAre("b"));
 }
 
-TEST(SchedulerTest, GangIsPlacedWholeOrNotAtAllAndSaysWhy) {
+TEST(SchedulerTest, GangIsPlacedWholeOrNotAtAllWithTheReason) {
   SchedulerSnapshot snapshot;
   snapshot.requests = {Request("a", 1, 2, 1)};
   snapshot.nodes = {MakeNode("n1", 2, 2), MakeNode("n2", 2, 0)};
@@ -133,7 +133,7 @@ TEST(SchedulerTest, GangIsPlacedWholeOrNotAtAllAndSaysWhy) {
   EXPECT_EQ(plan.waiting[0].reason, "needs 2 nodes with 1 free slot each; 1 ready node has room");
 }
 
-TEST(SchedulerTest, JobThatNoWaitingWouldPlaceSaysSoAndBlocksNobody) {
+TEST(SchedulerTest, JobThatNoWaitingWouldPlaceIsReportedAndBlocksNoOther) {
   SchedulerSnapshot snapshot;
   snapshot.requests = {Request("big", 1, 3, 1), Request("small", 2, 1, 1)};
   snapshot.nodes = {MakeNode("n1", 1, 1), MakeNode("n2", 1, 1)};
@@ -188,7 +188,7 @@ TEST(SchedulerTest, FreshGangsPackTheFullestNodesAndCountNamesAsPeopleDo) {
   EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n2", "n10"));
 }
 
-TEST(SchedulerTest, AGangMayBeSmallerWhereItsRequestSaysSo) {
+TEST(SchedulerTest, AGangMayBeSmallerIfItsRequestAllowsIt) {
   SchedulerSnapshot snapshot;
   snapshot.requests = {Request("a", 1, 3, 1)};
   snapshot.requests[0].min_nodes = 2;
@@ -199,7 +199,7 @@ TEST(SchedulerTest, AGangMayBeSmallerWhereItsRequestSaysSo) {
   EXPECT_THAT(Plan(snapshot).waiting.at(0).reason, HasSubstr("needs 2 nodes"));
 }
 
-TEST(SchedulerTest, SparesAreNobodyElses) {
+TEST(SchedulerTest, SparesBelongToOneJob) {
   SchedulerSnapshot snapshot;
   snapshot.requests = {Request("a", 1, 1, 1), Request("b", 2, 1, 1)};
   snapshot.requests[0].spares = 2;

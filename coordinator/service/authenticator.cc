@@ -61,7 +61,7 @@ Status Authenticator::Admit(std::string_view method, const grpc::AuthContext& co
   if (peer->identity.cluster != cluster_)
     return Unauthenticated("the certificate is one of the cluster '" + peer->identity.cluster +
                            "', this is '" + cluster_ + "'");
-  // Both may have come about since the handshake.
+  // Both may have happened since the handshake.
   if (peer->not_after_ms <= clock_.UnixMillis())
     return Unauthenticated("the certificate of " + IdentityUri(peer->identity) +
                            " has expired; connect with a renewed one");

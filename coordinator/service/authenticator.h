@@ -1,7 +1,7 @@
-// Authenticator: sees every call that comes in over TLS before its first message is read, and turns
-// away whoever authorization.h does not let in, whoever has been revoked since the connection was
-// made, and whoever's certificate has expired meanwhile. On loopback and Unix sockets it checks the
-// cluster's token.
+// Authenticator: checks every call over TLS before its first message is read. It refuses clients
+// that authorization.h does not allow, certificates that were revoked since the connection was
+// made, and certificates that have expired in the meantime. On loopback and Unix sockets it checks
+// the cluster's token.
 //
 // Shared by the gRPC server and the services. Any thread: gRPC calls Process on its own; a mutex
 // guards the list of revocations and the bucket. Never blocks.
@@ -24,8 +24,8 @@ namespace muster {
 
 class Authenticator final : public grpc::AuthMetadataProcessor {
  public:
-  // Calls without a certificate, of all callers together. Each may carry a message of the largest
-  // size before it can be refused.
+  // Rate of calls without a certificate, of all callers together. Each may have a message of the
+  // largest size before it can be refused.
   static constexpr double kUnknownAtOnce = 256;
   static constexpr double kUnknownPerSecond = 64;
 
@@ -35,17 +35,17 @@ class Authenticator final : public grpc::AuthMetadataProcessor {
   void SetRevocations(RevocationList list);
   // OK, or when and why this certificate was revoked.
   Status CheckRevoked(const CertificateInfo& certificate) const;
-  // Whether a call that this certificate has opened may go on: not once it is revoked, or has been
-  // expired for longer than clocks differ (kClockSkew). A node has renewed by then and comes back.
+  // Whether a call that this certificate has opened may continue: not if it is revoked, or has been
+  // expired for longer than clocks differ (kClockSkew). A node has renewed by then and reconnects.
   Status CheckMayStay(const CertificateInfo& certificate) const;
 
-  // gRPC's, for calls over TLS.
+  // For gRPC, for calls over TLS.
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context,
                        OutputMetadata* consumed, OutputMetadata* response) override;
   bool IsBlocking() const override { return false; }
 
-  // The services', for calls by any door: over TLS Process has let them in, else they need the
-  // token.
+  // For the services, for calls by any listener: Process has accepted those over TLS, others need
+  // the token.
   grpc::Status Check(const grpc::CallbackServerContext& context) const;
 
  private:

@@ -19,7 +19,7 @@ class SetClock final : public Clock {
   std::int64_t unix_ms = 0;
 };
 
-TEST(Authenticator, LetsNobodyStayForLongWhoseCertificateHasExpired) {
+TEST(Authenticator, EndsCallsSoonAfterTheirCertificateHasExpired) {
   SetClock clock;
   const Authenticator authenticator("token", "lab", clock);
   const CertificateInfo certificate{.identity = {Role::kNode, "n7", "lab"},
@@ -33,7 +33,7 @@ TEST(Authenticator, LetsNobodyStayForLongWhoseCertificateHasExpired) {
   EXPECT_NE(expired.message().find("node/n7"), std::string::npos) << expired.message();
 }
 
-TEST(Authenticator, LetsNobodyStayWhoIsRevoked) {
+TEST(Authenticator, EndsCallsWhoseCertificateIsRevoked) {
   SetClock clock;
   Authenticator authenticator("token", "lab", clock);
   const CertificateInfo certificate{.identity = {Role::kNode, "n7", "lab"},

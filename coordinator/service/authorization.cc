@@ -33,15 +33,14 @@ constexpr Rule kCalls[] = {
     {"/muster.v1.Client/Undrain", kClients},
     {"/muster.v1.Client/InjectFault", kClients},
     {"/muster.v1.Client/VerifyCheckpoints", kClients},
-    // Whom a node speaks for, the stream's Hello and the session behind it say.
+    // The stream's Hello and the session behind it determine which node it may speak for.
     {"/muster.v1.Worker/Session", kWorkers},
     {"/muster.v1.Enrol/Join", static_cast<unsigned>(Caller::kNobody)},
     {"/muster.v1.Enrol/Renew", static_cast<unsigned>(Caller::kNode)},
 };
 
 // Over TLS. On loopback metrics are open, and the status page's own requests need its key
-// (coordinator/page/page_routes.h). A page tells what jobs are made of and shows their logs, so
-// that it is nothing for scrapers.
+// (coordinator/page/page_routes.h). A page shows job files and logs, so scrapers may not read it.
 constexpr Rule kPages[] = {
     {"/metrics", Caller::kScraper | Caller::kAdmin},
     {"/sd", Caller::kScraper | Caller::kAdmin},
@@ -59,7 +58,7 @@ constexpr auto kMethods = [] {
   return methods;
 }();
 
-// A path that ends with '/' and is longer also stands for all below it, as HttpServer has it.
+// A path that ends with '/' and is longer also covers all below it, as in HttpServer.
 bool Names(const Rule& rule, std::string_view what) {
   const bool folder = rule.what.size() > 1 && rule.what.ends_with('/');
   return folder ? what.starts_with(rule.what) : what == rule.what;

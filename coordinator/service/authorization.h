@@ -1,5 +1,5 @@
-// Who may call what: one table for every door of the coordinator. What it does not name is denied,
-// so an RPC that is new is closed until somebody has thought about it.
+// Authorization: one table for every listener of the coordinator. Methods that it does not name are
+// denied, so a new RPC is closed until it is added.
 //
 // Pure functions; any thread.
 #pragma once
@@ -13,11 +13,11 @@
 
 namespace muster {
 
-// How somebody stands before a door.
+// The identity of a caller.
 enum class Caller : unsigned {
   kNobody = 1,  // over TLS, without a certificate
   kToken = 2,   // on loopback or a Unix socket, with the cluster's token
-  kAdmin = 4,   // the others with a certificate of that role
+  kAdmin = 4,   // the following ones have a certificate of that role
   kNode = 8,
   kScraper = 16,
   kCoordinator = 32,
@@ -32,7 +32,7 @@ bool MayCall(std::string_view method, Caller caller);
 // `path` of an HTTP request, without the query.
 bool MayGet(std::string_view path, Caller caller);
 
-// OK, or why not: kUnauthenticated where a certificate might help, else kPermissionDenied.
+// OK, or why not: kUnauthenticated if a certificate might help, else kPermissionDenied.
 Status Authorize(std::string_view method, Caller caller);
 Status AuthorizePage(std::string_view path, Caller caller);
 

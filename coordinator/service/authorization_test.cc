@@ -9,7 +9,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(Authorization, WhatTheTableDoesNotNameIsDeniedToEverybody) {
+TEST(Authorization, WhatTheTableDoesNotNameIsDeniedToAllRoles) {
   for (const Caller caller : {Caller::kNobody, Caller::kToken, Caller::kAdmin, Caller::kNode,
                               Caller::kScraper, Caller::kCoordinator}) {
     for (const char* method :
@@ -23,7 +23,7 @@ TEST(Authorization, WhatTheTableDoesNotNameIsDeniedToEverybody) {
   }
 }
 
-TEST(Authorization, NobodyIsToldToShowACertificateOthersThatTheirsIsNotEnough) {
+TEST(Authorization, WithoutACertificateOneIsRequestedAndAnotherRoleIsRefused) {
   const Status nobody = Authorize("/muster.v1.Client/Submit", Caller::kNobody);
   EXPECT_EQ(nobody.code(), StatusCode::kUnauthenticated);
   EXPECT_NE(nobody.message().find("--tls"), std::string::npos);
@@ -61,7 +61,7 @@ TEST(TokenBucket, GivesSoManyAtOnceAndThenSoManyASecond) {
   EXPECT_FALSE(bucket.Take(begin + 400ms));
   EXPECT_TRUE(bucket.Take(begin + 600ms));
   EXPECT_FALSE(bucket.Take(begin + 700ms));
-  // However long nobody came, no more than at first.
+  // After any pause, no more than at first.
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(bucket.Take(begin + 1h)) << i;
   EXPECT_FALSE(bucket.Take(begin + 1h));
 }

@@ -21,7 +21,7 @@ void RenewalPause::OnFailed(TimePoint now) {
   next_ = std::min(next_ * 2, kLongestPause);
 }
 
-// What the thread works with and what it found; the loop reads it between two looks.
+// The thread's input and its results; the loop reads it between two looks.
 struct CertificateRotator::PollResult {
   PollResult(Authenticator& authenticator_in, CertificateRotatorOptions options_in)
       : authenticator(authenticator_in), options(std::move(options_in)) {
@@ -35,13 +35,14 @@ struct CertificateRotator::PollResult {
     if (const Status renewed = RenewIfDue(); status.ok()) status = renewed;
   }
 
-  // Whoever was let in by the authority that this began with is nobody to another one. Both places
-  // count: `muster init --force` replaces both, and what is signed must be what is believed.
+  // Clients of the initial authority are unknown to another one. Both places count: `muster init
+  // --force` replaces both, and the signing authority must be the trusted one.
   Status CheckAuthority() {
     for (const std::string& dir : {options.credentials_dir, options.authority_dir}) {
       if (dir.empty()) continue;
       const std::string path = SecurityPaths{dir}.AuthorityCertificate();
-      // What is missing or unreadable for a moment, because it is being replaced, is no other one.
+      // A file that is missing or unreadable for a moment, because it is being replaced, is not a
+      // change.
       const Result<std::string> pem = ReadPrivateFile(path, Privacy::kTrusted);
       const Result<AuthorityInfo> found = pem.ok() ? ReadAuthority(*pem) : pem.status();
       if (!found.ok()) continue;
@@ -56,7 +57,7 @@ struct CertificateRotator::PollResult {
     return OkStatus();
   }
 
-  // A file that cannot be read keeps nobody from being refused by another one.
+  // One file that cannot be read must not stop revocations from another.
   Status RefreshRevocations() {
     Status outcome;
     bool changed = false;
@@ -76,7 +77,8 @@ struct CertificateRotator::PollResult {
     MUSTER_ASSIGN_OR_RETURN(const Credentials credentials,
                             LoadCredentials(options.credentials_dir));
     not_after_ms = credentials.not_after_ms;
-    // Somebody else may have renewed. Where it cannot be written gRPC follows the files themselves.
+    // Another process may have renewed. If the file cannot be written, gRPC follows the files
+    // themselves.
     (void)KeepServingFile(options.credentials_dir, credentials);
     const TimePoint now = SystemClock().Now();
     const bool due = SystemClock().UnixMillis() >= RenewalDueMs(credentials);
@@ -129,7 +131,7 @@ CertificateRotator::CertificateRotator(EventLoop& loop, Authenticator& authentic
 CertificateRotator::~CertificateRotator() { *alive_ = false; }
 
 Status CertificateRotator::Start() {
-  // gRPC reads the three files alone.
+  // gRPC reads only the three files.
   MUSTER_RETURN_IF_ERROR(MendCredentials(look_->options.credentials_dir));
   look_->Run();
   MUSTER_RETURN_IF_ERROR(look_->another_authority);

@@ -1,12 +1,12 @@
-// CertificateRotator: keeps what the coordinator's TLS stands on up to date while it runs. Each
-// second it looks whether a list of revoked certificates is another one, tells the authenticator,
-// and renews the coordinator's own certificate when two thirds of its lifetime are over. When the
-// authority itself has been replaced it says so and looks no more: the coordinator is to end, since
-// its connections and its signing key are the old one's.
+// CertificateRotator: keeps the coordinator's TLS files up to date while it runs. Each second it
+// checks whether a list of revoked certificates has changed, updates the authenticator, and renews
+// the coordinator's own certificate after two thirds of its lifetime. If the authority itself has
+// been replaced it reports that and stops: the coordinator must end, because its connections and
+// its signing key are the old authority's.
 //
-// Owned by the server, loop's thread; reading and writing happen on a thread of its own, since the
-// disk may be a network's. What fails is said in the log, once, and tried again; a renewal after
-// pauses that grow, since each may cost a line in the register.
+// Owned by the server, loop's thread; reading and writing happen on a separate thread, because the
+// disk may be remote. A failure is logged once, and retried; a renewal after growing pauses,
+// because each may cost a line in the register.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@
 
 namespace muster {
 
-// When a renewal that has failed is tried again: after a pause that doubles from 1 s to 5 min. A
-// value; one thread.
+// When a failed renewal is retried: after a pause that doubles from 1 s to 5 min. A value; one
+// thread.
 class RenewalPause {
  public:
   bool Over(TimePoint now) const { return now >= until_; }
@@ -39,11 +39,10 @@ class RenewalPause {
 struct CertificateRotatorOptions {
   std::string credentials_dir;
   std::vector<std::string> revocations;  // files with lists, all of which count
-  std::string authority_dir;             // empty: somebody else renews
-  // After each look, on the loop: streams of those whose certificates are not good any more are to
-  // end.
+  std::string authority_dir;             // empty: renewal is external
+  // After each look, on the loop: ends streams whose certificates are no longer valid.
   std::function<void()> on_look;
-  // Instead of `on_look`, once: there is another authority now, by the files of either directory.
+  // Called once instead of `on_look`: the files of either directory show another authority.
   std::function<void(const Status&)> on_another_authority;
   Duration interval = std::chrono::seconds(1);  // between two looks
 };
@@ -52,17 +51,17 @@ class CertificateRotator {
  public:
   CertificateRotator(EventLoop& loop, Authenticator& authenticator,
                      CertificateRotatorOptions options);
-  // Waits for what is under way.
+  // Waits for the look that is under way.
   ~CertificateRotator();
 
-  // The first look, on the calling thread: a certificate that is due is renewed before anybody sees
-  // it, and a list that cannot be read lets nobody in. kFailedPrecondition where credentials and
+  // The first look, on the calling thread: a certificate that is due is renewed before its first
+  // use, and a list that cannot be read admits no client. kFailedPrecondition if credentials and
   // authority do not belong together.
   Status Start();
 
-  // Of the certificate in use; Unix time in milliseconds.
+  // Expiry of the certificate in use; Unix time in milliseconds.
   std::int64_t not_after_ms() const { return not_after_ms_; }
-  // Of that certificate that have failed.
+  // Failed renewals of that certificate.
   std::uint64_t failed_renewals() const { return failed_renewals_; }
 
  private:
@@ -77,7 +76,7 @@ class CertificateRotator {
   std::string last_problem_;
   Timer timer_;
   WorkerPool pool_{"credentials", 1, 2};
-  // Outlives the keeper in functions that the thread has posted.
+  // Functions that the thread has posted keep it alive after this.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -38,7 +38,7 @@ void FillSlowRank(const Straggler& straggler, v1::SlowRank& out) {
   out.set_phase(straggler.phase);
 }
 
-// Of the notes, facts and log lines of all attempts together; the oldest go without.
+// Limit for notes, facts and log lines of all attempts together; the oldest are dropped.
 constexpr std::size_t kAttemptTextBytes = 4 << 20;
 
 std::size_t TextBytes(const AttemptRecord& attempt) {
@@ -55,7 +55,7 @@ void FillText(const AttemptRecord& attempt, v1::AttemptInfo& out) {
   for (const std::string& line : attempt.log_tail) out.add_log_tail(line);
 }
 
-// Its facts come with the attempt's text.
+// Its facts are part of the attempt's text.
 void FillCard(const CauseCard& card, v1::CauseCard& out) {
   out.set_what(card.what);
   out.set_step(card.step);
@@ -140,7 +140,7 @@ void FillDetail(const JobView& view, v1::Job& out) {
   for (const RankRecord& rank : view.ranks()) FillRank(rank, *out.add_ranks());
   FillAttempts(*view.attempts, out);
   for (const CheckpointRecord& checkpoint : *view.checkpoints) {
-    // One that is being removed is no longer there for anybody.
+    // A checkpoint that is being removed is hidden from all clients.
     if (checkpoint.state == CheckpointState::kCommitted) {
       *out.add_checkpoints() = ToProto(checkpoint);
     }

@@ -16,7 +16,7 @@
 namespace muster {
 namespace {
 
-// A year: what is meant is no limit.
+// A year: a larger value means no limit.
 constexpr double kMaxBySeconds = 365 * 24 * 3600.0;
 constexpr std::int64_t kDayMillis = 24 * 3600 * 1000;
 
@@ -96,8 +96,8 @@ void ClientService::BesideLoop(const Call& call, std::function<void()> work) {
   parts_.loop.Post([call] { call->End(ResourceExhausted("the coordinator is busy; try again")); });
 }
 
-// Parsed beside the loop, in the order of their arrival. The request is copied, since it may be
-// gone by then with its caller.
+// Parsed off the loop, in the order of arrival. The request is copied, because it may be gone by
+// then with its caller.
 ClientService::Reactor* ClientService::Submit(Context* context, const v1::SubmitRequest* request,
                                               v1::SubmitResponse* response) {
   return Begin(context, [this, request, response](const Call& call) {
@@ -276,8 +276,8 @@ ClientService::Reactor* ClientService::ListEvents(Context* context,
   });
 }
 
-// Only what is durable is in the store, so nothing need be waited for. A caller may go while the
-// store reads, and then this service may end before the store: its thread only posts.
+// The store contains only durable events, so there is no need to wait. A caller may disconnect
+// while the store reads, and then this service may end before the store: its thread only posts.
 void ClientService::ListStoredEvents(EventQuery query, v1::ListEventsResponse* response,
                                      const Call& call) {
   const auto convert = [this, response, call](const std::vector<EventRecord>& events) {

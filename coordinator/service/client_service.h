@@ -1,10 +1,10 @@
-// ClientService: what the muster CLI asks, answered from the controller's views or by its replies.
+// ClientService: requests of the muster CLI, answered from the controller's views or by its
+// replies.
 //
-// Owned by the server. gRPC's threads call the RPC functions, which only check who calls and post;
-// the rest runs on the loop's thread, but for what takes long of a single call: the parsing of a
-// job file, the message of thousands of events. Nothing is told that is not durable. Calls that
-// wait are bounded by kMaxCalls and end with their caller; more are refused with RESOURCE_EXHAUSTED
-// and counted.
+// Owned by the server. gRPC's threads call the RPC functions, which only authorize and post; the
+// rest runs on the loop's thread, except the slow parts of a call: parsing a job file, the message
+// of thousands of events. Only durable state is sent. Waiting calls are bounded by kMaxCalls and
+// end with their caller; more are refused with RESOURCE_EXHAUSTED and counted.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -68,17 +68,18 @@ class ClientService final : public v1::Client::CallbackService {
  private:
   using Call = std::shared_ptr<UnaryCall>;
 
-  // Checks who calls and starts the call, on gRPC's thread.
+  // Authorizes and starts the call, on gRPC's thread.
   Reactor* Begin(Context* context, const std::function<void(const Call&)>& start);
   // The same on the loop, where the request may be read until `function` returns. The call must be
   // ended.
   Reactor* OnLoop(Context* context, std::function<void(const Call&)> function);
-  // Asks the host. `fill` puts its answer into the response; not called where the caller has gone.
+  // Queries the controller runtime. `fill` puts its answer into the response; not called if the
+  // caller has gone.
   template <typename Event>
   void Ask(RequestId (ControllerRuntime::*ask)(Event, ControllerRuntime::ReplyHandler), Event event,
            const Call& call, std::function<void(const Reply&)> fill);
   void EndOnceDurable(const Call& call);
-  // Work of the call's that takes long, on the pool; any thread.
+  // The slow part of a call, on the pool; any thread.
   void BesideLoop(const Call& call, std::function<void()> work);
   void ListStoredEvents(EventQuery query, v1::ListEventsResponse* response, const Call& call);
 

@@ -17,7 +17,7 @@ std::vector<EventRecord> EventsOf(const std::vector<StoreOperation>& operations)
   return events;
 }
 
-// The log tells the same timeline as the events.
+// The log has the same timeline as the events.
 void LogEvents(const std::vector<EventRecord>& events) {
   constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::info, spdlog::level::warn,
                                                    spdlog::level::err};
@@ -64,8 +64,8 @@ void ControllerRuntime::HandleNow(const Event& event) {
   ArmTimer();
 }
 
-// Bounded: a stream has one message under way, and of a session that came and went meanwhile
-// nothing is left; its worker will say it all again. A Tick is made up for by the next event.
+// Bounded: a stream has one message under way, and a session that has come and gone in the meantime
+// leaves nothing; its worker repeats everything. The next event replaces a Tick.
 void ControllerRuntime::Wait(Event event, std::function<void()> taken) {
   if (std::holds_alternative<Tick>(event)) return;
   const auto* gone = std::get_if<WorkerStreamClosed>(&event);
@@ -78,7 +78,7 @@ void ControllerRuntime::Wait(Event event, std::function<void()> taken) {
   waiting_.push_back({std::move(event), std::move(taken)});
 }
 
-// False, and nothing is forgotten, where the session had begun before.
+// False, and nothing is dropped, if the session had begun before.
 bool ControllerRuntime::ForgetWhole(SessionId session) {
   const auto began = [session](const Waiting& item) {
     const auto* hello = std::get_if<WorkerHello>(&item.event);
@@ -99,7 +99,7 @@ void ControllerRuntime::HandleWaiting() {
     HandleNow(next.event);
     if (next.taken) next.taken();
   }
-  // The timer may have fired meanwhile.
+  // The timer may have fired in the meantime.
   if (!closed_ && waiting_.empty()) ArmTimer();
 }
 
@@ -135,7 +135,7 @@ RequestId ControllerRuntime::Verify(VerifyRequested event, ReplyHandler handler)
   return HandleRequest(std::move(event), std::move(handler));
 }
 
-// Bounded where it has to wait: there are no more handlers than that, and while an event waits, new
+// Bounded if it must wait: there are no more handlers than that, and while an event waits, new
 // requests are refused.
 void ControllerRuntime::Forget(RequestId request) {
   if (handlers_.erase(request) > 0) Handle(CallerGone{request});
@@ -160,7 +160,7 @@ RequestId ControllerRuntime::HandleRequest(Request event, ReplyHandler handler) 
 }
 
 void ControllerRuntime::Take(Effects effects) {
-  // Figures promise nobody anything, so they need not wait.
+  // Figures are not guarantees, so they need not wait.
   for (const Observation& observation : std::exchange(effects.observations, {}))
     sink_.OnObservation(observation);
   if (effects.empty()) return;
@@ -185,8 +185,8 @@ void ControllerRuntime::SendEager(std::vector<WorkerSend>* sends) {
   sends->erase(sends->begin(), end);
 }
 
-// What needs no commit of its own goes with what it would have to wait for anyway: of a thousand
-// nodes that say how far they are while the disk stalls, one entry is left.
+// What needs no commit of its own is merged with what it must wait for anyway: of a thousand nodes
+// that report progress while the disk stalls, one entry is left.
 void ControllerRuntime::HoldBack(Effects effects, std::vector<EventRecord> events, bool durable) {
   held_messages_ += effects.sends.size() + effects.closes.size();
   if (!durable || pending_.empty() || !pending_.back().CanTakeMore()) {

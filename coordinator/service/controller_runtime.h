@@ -1,17 +1,17 @@
-// ControllerRuntime: the controller's hands. Feeds it events and the clock, commits what it
-// decides, and lets the rest of the world hear of a decision only once it is durable.
+// ControllerRuntime: runs the controller. Passes events and the clock to it, commits what it
+// decides, and releases a decision only once it is durable.
 //
 // Owned by the server; everything but the constructor runs on the loop's thread. The store, the
 // loop and the sink outlive it.
 //
 // Invariants: effects are released in the order the controller returned them, each after its own
 // commit and all earlier ones. After a failed commit nothing is released any more: the state in
-// memory is ahead of the disk for good, and OnStoreFailed asks for the end of the process.
+// memory stays ahead of the disk, and OnStoreFailed requests the end of the process.
 //
-// While the disk stalls nothing grows without a bound and nothing that workers say is lost: first
-// clients' requests are refused, and from kMaxHeldBack on nothing is decided at all until the disk
-// has caught up. Events then wait, one of each worker's stream, since a stream reads on only when
-// what it said is taken.
+// While the disk stalls, no queue grows without a bound and no message of a worker is lost: first
+// clients' requests are refused, and from kMaxHeldBack on nothing is decided until the disk has
+// caught up. Events then wait, one of each worker's stream, because a stream reads on only when its
+// last message is taken.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +28,14 @@
 
 namespace muster {
 
-// Where released effects go. Called on the loop's thread.
+// The destination of released effects. Called on the loop's thread.
 class EffectSink {
  public:
   virtual ~EffectSink() = default;
   virtual void SendToWorker(const WorkerSend& send) = 0;
   virtual void CloseWorker(const CloseSession& close) = 0;
   virtual void OnJobsChanged(const std::vector<JobId>& jobs) = 0;
-  // What the timeline of jobs and cluster got further, in order.
+  // New lines of the timeline of jobs and cluster, in order.
   virtual void OnEvents(const std::vector<EventRecord>& events) = 0;
   virtual void OnObservation(const Observation& observation) = 0;
   virtual void OnStoreFailed(const Status& status) = 0;
@@ -48,7 +48,7 @@ class ControllerRuntime {
   // Requests that wait for their commit; more are refused.
   static constexpr std::size_t kMaxPendingRequests = 1024;
   // Commits that wait for the disk; with more, requests are refused. As many as there may be
-  // workers, who all come at once when a coordinator starts.
+  // workers, which all connect at once when a coordinator starts.
   static constexpr std::size_t kMaxUncommitted = 4096;
   // Commits and messages to workers that wait for the disk; with more, events wait. Fewer than
   // poison a store (CommitQueueOptions).
@@ -57,11 +57,11 @@ class ControllerRuntime {
   ControllerRuntime(EventLoop& loop, Store& store, EffectSink& sink, ControllerOptions options,
                     const Clock& clock);
 
-  // Takes over what the store holds. Once, before any event.
+  // Takes over the contents of the store. Once, before any event.
   Status Restore();
 
-  // `taken` is called once the event is handled, at once unless it has to wait; not after Close,
-  // and not where the event's session has ended while it waited.
+  // `taken` is called once the event is handled, at once unless it must wait; not after Close, and
+  // not if the event's session has ended while it waited.
   void Handle(Event event, std::function<void()> taken = nullptr);
   // The event's `request` is set here, and returned; 0: refused. `handler` is called exactly once,
   // unless the request is forgotten before.
@@ -73,11 +73,11 @@ class ControllerRuntime {
   RequestId Undrain(UndrainRequested event, ReplyHandler handler);
   RequestId InjectFault(InjectFaultRequested event, ReplyHandler handler);
   RequestId Verify(VerifyRequested event, ReplyHandler handler);
-  // The caller has gone: its handler is dropped. What it asked for goes on.
+  // The caller has gone: its handler is dropped. Its request continues.
   void Forget(RequestId request);
 
   // Calls `function` with OK once everything decided so far is durable, at once if it is; with the
-  // reason if it never will be. What a query read from the controller is told through this.
+  // reason if it never will be. Results of queries of the controller are sent through this.
   using DurableHandler = std::function<void(const Status&)>;
   void AfterDurable(DurableHandler function);
 
@@ -87,12 +87,13 @@ class ControllerRuntime {
   const Controller& controller() const { return controller_; }
   std::size_t pending_requests() const { return handlers_.size(); }
   std::uint64_t refused_requests() const { return refused_requests_; }
-  // Events that wait until the disk has caught up, and what was decided and waits for its turn.
+  // Events that wait until the disk has caught up, and decisions that wait for their turn.
   std::size_t waiting_events() const { return waiting_.size(); }
   std::size_t held_back() const { return pending_.size(); }
 
  private:
-  // Waits for its turn: effects for their commit, a function for the effects before it.
+  // An entry that waits for its turn: effects for their commit, a function for the effects before
+  // it.
   struct Pending {
     std::uint64_t number = 0;
     bool durable = false;

@@ -97,7 +97,7 @@ class ControllerRuntimeTest : public ::testing::Test {
   std::thread thread_;
 };
 
-TEST_F(ControllerRuntimeTest, NothingIsToldBeforeItIsDurable) {
+TEST_F(ControllerRuntimeTest, NothingIsReleasedBeforeItIsDurable) {
   OnLoop([this] {
     store_.Hold();
     Submit("0000000001", "");

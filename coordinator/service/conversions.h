@@ -15,7 +15,7 @@ enum class JobDetail {
   kSummary,  // without ranks, attempts, checkpoints, progress and specification
   kFull,
 };
-// Its usage is that of `now`.
+// Its usage is as of `now`.
 v1::Job ToProto(const JobView& view, JobDetail detail, TimePoint now);
 v1::Goodput ToProto(const Goodput& goodput);
 v1::Event ToProto(const EventRecord& event);

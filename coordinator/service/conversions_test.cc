@@ -28,7 +28,7 @@ struct ViewedJob {
   std::vector<RankProgress> progress;
 };
 
-TEST(ClientConversions, ACheckpointTellsWhenItWasVerifiedAndWhatIsWrongWithIt) {
+TEST(ClientConversions, ACheckpointHasWhenItWasVerifiedAndWhatIsWrongWithIt) {
   CheckpointRecord checkpoint;
   checkpoint.committed_unix_ms = 70;
   EXPECT_EQ(ToProto(checkpoint).verified_unix_ms(), 0);
@@ -80,7 +80,7 @@ TEST(ClientConversions, ASummaryLeavesTheDetailOut) {
   EXPECT_EQ(full.progress(0).device_capacity_bytes(), 80u);
 }
 
-TEST(ClientConversions, AJobsBooksAreThoseOfTheMoment) {
+TEST(ClientConversions, AJobsUsageIsThatOfTheMoment) {
   ViewedJob job;
   TimeLedger ledger;
   const TimePoint begin{std::chrono::hours(1)};
@@ -112,7 +112,7 @@ AttemptRecord EndedAttempt() {
   return attempt;
 }
 
-TEST(ClientConversions, AnAttemptTellsHowItCameUpAndWhyItEnded) {
+TEST(ClientConversions, AnAttemptHasHowItCameUpAndWhyItEnded) {
   ViewedJob job;
   job.record.world_size = 4;
   job.attempts = {EndedAttempt()};
@@ -143,7 +143,7 @@ TEST(ClientConversions, AnAttemptThatRunsHasNoCause) {
   EXPECT_EQ(attempt.tier(), "launch");
 }
 
-TEST(ClientConversions, ANodeTellsThatItDrainsAndWhatItSaysOfItself) {
+TEST(ClientConversions, ANodeHasItsDrainAndItsNotices) {
   NodeRecord record;
   record.name = NodeName{"n1"};
   record.state = NodeState::kDraining;

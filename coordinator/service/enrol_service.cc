@@ -17,8 +17,8 @@
 namespace muster {
 namespace {
 
-// A call that waits for its certificate; the messages are gRPC's until it is finished. Whoever
-// takes it off the queue, with the mutex held, finishes it.
+// A call that waits for its certificate; the messages are gRPC's until it is finished. The code
+// that takes it off the queue, with the mutex held, finishes it.
 template <typename Wanted, typename Response>
 struct Call {
   grpc::CallbackServerContext* context = nullptr;
@@ -29,7 +29,7 @@ struct Call {
 using JoinCall = Call<JoinRequest, v1::JoinResponse>;
 using RenewCall = Call<RenewRequest, v1::RenewResponse>;
 
-// What the answer to a call is to be noted as.
+// How the answer to a call is recorded.
 void LogOutcome(const JoinCall& call, const Status& status) {
   const std::string peer = call.context->peer();
   if (status.ok()) {
@@ -74,7 +74,7 @@ struct EnrolService::SigningQueue {
     return BatchOf<JoinCall>().waiting.size() + BatchOf<RenewCall>().waiting.size();
   }
 
-  // The thread: all calls that are there.
+  // The thread: serves all calls that are there.
   void Serve() {
     const auto sign = [this](const auto& requests) {
       const std::int64_t now_ms = SystemClock().UnixMillis();
@@ -108,7 +108,7 @@ struct EnrolService::SigningQueue {
       const std::lock_guard lock(mutex);
       calls = std::exchange(BatchOf<C>().deciding, {});
     }
-    // None, where they were told meanwhile that the coordinator ends.
+    // None if they were answered in the meantime because the coordinator ends.
     for (std::size_t i = 0; i < calls.size(); ++i) {
       if (certificates[i].ok()) calls[i].response->set_certificate_pem(*certificates[i]);
       LogOutcome(calls[i], certificates[i].status());
@@ -131,7 +131,7 @@ struct EnrolService::SigningQueue {
   const std::optional<Enrolment> enrolment;
   std::mutex mutex;
   std::tuple<Batch<JoinCall>, Batch<RenewCall>> piles;
-  bool scheduled = false;  // Serve will look at what waits
+  bool scheduled = false;  // Serve will process the waiting calls
   Status closed;
 };
 

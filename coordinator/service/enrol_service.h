@@ -1,13 +1,12 @@
 // EnrolService: gives nodes their certificates, by common/security/enrolment.h.
 //
-// Owned by the server. gRPC's threads call the RPC functions; the deciding and signing, which block
-// on the disk, run on a thread of the service's own. Calls that come while it waits for the disk
-// share its next wait; at most kMaxQueued wait, and as many are being decided. The Authenticator
-// has decided who may call at all.
+// Owned by the server. gRPC's threads call the RPC functions; decisions and signatures, which block
+// on the disk, run on the service's own thread. Calls that arrive while it waits for the disk share
+// its next wait; at most kMaxQueued wait, and as many are being decided. The Authenticator has
+// decided which callers are allowed.
 //
-// The disk may be a network's that does not answer any more. So Close finishes every call, also one
-// that the thread is stuck with, and gRPC can be shut down then; the destructor waits for the
-// thread.
+// The disk may be remote and not answer any more. So Close finishes every call, including one that
+// blocks the thread, and gRPC can be shut down then; the destructor waits for the thread.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -36,7 +35,7 @@ class EnrolService final : public v1::Enrol::CallbackService {
   Reactor* Join(Context*, const v1::JoinRequest*, v1::JoinResponse*) override;
   Reactor* Renew(Context*, const v1::RenewRequest*, v1::RenewResponse*) override;
 
-  // Ends what waits and what is being decided, and refuses what comes. Any thread.
+  // Ends what waits and what is being decided, and refuses new calls. Any thread.
   void Close(const Status& reason);
 
  private:

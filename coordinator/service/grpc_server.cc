@@ -22,17 +22,17 @@ namespace {
 void SetLimits(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
-  // With SO_REUSEPORT a second program on the port would go unnoticed.
+  // With SO_REUSEPORT a second program on the port would not be detected.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // Clients of ours ping also while nothing is said. After a stall pings come close together, which
-  // must not cost a connection.
+  // Muster's clients also ping while they send nothing. After a stall pings arrive close together,
+  // which must not cost a connection.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kKeepaliveMs / 2);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
 }
 
-// What one that only wants to join needs, with room for many that come at once.
+// The limits for a client that only joins, with room for many that arrive at once.
 constexpr std::size_t kJoinMemory = 64 << 20;
 constexpr int kJoinMessageBytes = 256 << 10;
 constexpr int kJoinMetadataBytes = 4 << 10;
@@ -51,7 +51,7 @@ void SetJoinLimits(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, 10'000);
 }
 
-// Enrol as those see it who have no certificate yet.
+// Enrol as seen by clients without a certificate.
 class JoinOnly final : public v1::Enrol::CallbackService {
  public:
   explicit JoinOnly(EnrolService& enrolment) : enrolment_(enrolment) {}

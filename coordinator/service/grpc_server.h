@@ -1,7 +1,7 @@
 // GrpcServer: the coordinator's gRPC ports with its services behind them.
 //
 // Owned by the server. Shutdown blocks until every call is finished and may be called from any
-// thread while the loop still runs, which finishes them; the destructor expects that it was.
+// thread while the loop still runs, which finishes them; it must be called before the destructor.
 #pragma once
 
 #include <memory>
@@ -19,11 +19,11 @@ class EnrolService;
 class WorkerService;
 
 struct GrpcAddresses {
-  // They have been checked: plain text may be spoken there.
+  // They have been checked: plain text is allowed there.
   std::vector<std::string> plain;
   std::string tls;  // IP:PORT for other machines; empty: none
-  // IP:PORT where nodes join; empty: nowhere. A server of its own, since whoever connects to it has
-  // shown no certificate: bounded, and with no other method than Enrol/Join.
+  // IP:PORT where nodes join; empty: nowhere. A separate server, because its clients have shown no
+  // certificate: bounded, and with no method other than Enrol/Join.
   std::string join;
   std::string credentials_dir;
 };
@@ -37,7 +37,7 @@ struct GrpcServices {
 
 class GrpcServer {
  public:
-  // kUnavailable: somebody else has a port.
+  // kUnavailable: another program has a port.
   static Result<std::unique_ptr<GrpcServer>> Listen(const GrpcAddresses& addresses,
                                                     const GrpcServices& services);
   ~GrpcServer();

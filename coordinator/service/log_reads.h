@@ -1,4 +1,4 @@
-// LogReads: the reads of ranks' logs that wait for an answer of their node.
+// LogReads: reads of ranks' logs that wait for an answer of their node.
 //
 // Owned by WorkerService; the loop's thread. Every read is answered exactly once: by its chunk, by
 // the end of its session, or by its deadline.
@@ -27,7 +27,7 @@ class LogReads {
   // The id to send to the worker of that session, or kResourceExhausted (`done` is then not
   // called).
   Result<std::uint64_t> Start(SessionId session, Done done);
-  // An answer nobody waits for any more is dropped.
+  // Drops an answer to a read that no longer waits.
   void Complete(SessionId session, const v1::LogChunk& chunk);
   void FailSession(SessionId session);
 

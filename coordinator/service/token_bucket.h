@@ -1,4 +1,4 @@
-// TokenBucket: so many at once, so many a second after that.
+// TokenBucket: a burst of this many, then this many a second.
 //
 // Value type; pure: time is an argument and must not go back.
 #pragma once
@@ -14,7 +14,7 @@ class TokenBucket {
   TokenBucket(double at_once, double per_second)
       : capacity_(at_once), per_second_(per_second), left_(at_once) {}
 
-  // False: too many lately.
+  // False: the limit is reached.
   bool Take(TimePoint now) {
     if (last_ != TimePoint())
       left_ = std::min(capacity_, left_ + ToSeconds(now - last_) * per_second_);

@@ -1,9 +1,9 @@
-// UnaryCall: a call of a client that the loop answers, until it is answered or its caller has gone.
+// UnaryCall: a client's call that the loop answers, until it is answered or its caller has gone.
 //
-// gRPC owns the call's request and response. The request is there until Begin's caller returns to
-// gRPC; the response is the loop's from then on, as long as the call is open. What waits for an
-// answer holds the call, asks open() before it touches the response, and says with OnGone what is
-// to be given up when the caller goes away.
+// gRPC owns the call's request and response. The request exists until Begin's caller returns to
+// gRPC; the response belongs to the loop from then on, as long as the call is open. Code that waits
+// for an answer holds the call, checks open() before it touches the response, and sets with OnGone
+// what to abandon when the caller disconnects.
 //
 // Loop thread, except Begin and what gRPC calls.
 #pragma once
@@ -26,7 +26,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor,
   static std::shared_ptr<UnaryCall> Begin(EventLoop& loop, std::atomic<int>& calls);
 
   bool open() const { return !ended_; }
-  // The first one counts.
+  // The first result counts.
   void End(const Status& status);
   // Calls `gone` once the caller has gone, unless the call has ended before.
   void OnGone(std::function<void()> gone);

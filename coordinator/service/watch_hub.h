@@ -1,10 +1,10 @@
-// WatchHub: tells watchers of a job what changed, at most ten times a second each.
+// WatchHub: sends watchers of a job what changed, at most ten times a second each.
 //
-// Owned by the server; loop's thread, but for the reactors' own functions, which gRPC's threads
+// Owned by the server; loop's thread, except the reactors' own functions, which gRPC's threads
 // call. A watcher holds at most one message: while it is being written, further changes are only
-// noted, and the next message carries the newest state and all events since. So a slow reader
-// costs nothing and misses nothing but intermediate states. A watch ends with OK after the
-// message with the job's terminal state.
+// marked, and the next message has the newest state and all events since. So a slow reader costs
+// nothing and misses only intermediate states. A watch ends with OK after the message with the
+// job's terminal state.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -33,7 +33,7 @@ class WatchHub;
 class WatchStream : public grpc::ServerWriteReactor<v1::WatchUpdate>,
                     public std::enable_shared_from_this<WatchStream> {
  public:
-  // `peer` is the certificate of who watches; nothing where the call came by the token.
+  // `peer` is the watcher's certificate; empty if the call came with the token.
   WatchStream(EventLoop& loop, WatchHub& hub, std::optional<CertificateInfo> peer)
       : loop_(loop), hub_(hub), peer_(std::move(peer)) {}
 
@@ -77,7 +77,7 @@ class WatchHub {
   void OnWritten(const WatchStream* stream);
   void OnEnded(const WatchStream* stream) { watchers_.erase(stream); }
   void CloseAll(const Status& reason);
-  // Ends the watches of those whom the authenticator does not let stay any longer.
+  // Ends watches that the authenticator no longer allows.
   void CloseRevoked(const Authenticator& authenticator);
 
   std::size_t watchers() const { return watchers_.size(); }

@@ -21,7 +21,7 @@ class RefusedStream final
   void OnDone() override { delete this; }
 };
 
-// A token is the cluster's and speaks for every node, a certificate for its own.
+// A token is the cluster's and may speak for every node, a certificate for its own.
 Status CheckSpeaksFor(const std::optional<CertificateInfo>& peer, const NodeName& node) {
   if (!peer || peer->identity.name == node.value) return OkStatus();
   return PermissionDenied("the certificate of node '" + peer->identity.name +
@@ -114,7 +114,7 @@ void WorkerService::HandleMessage(const StreamPtr& stream, Result<WorkerMessage>
   Entry* entry = Find(stream);
   if (entry == nullptr) return;
   if (message.status().code() == StatusCode::kResourceExhausted) {
-    // The stream goes on without it: a rank's doing should not cost its node.
+    // The stream continues without it: a rank's fault must not cost its node.
     if (entry->dropped++ == 0)
       Log().warn("a message of worker stream {} is dropped, as will be others like it: {}",
                  stream->id(), message.status().message());

@@ -1,11 +1,10 @@
 // WorkerService: the streams of all workers, and the way from them to the controller and back.
 //
 // Owned by the server. gRPC's threads call Session; everything else belongs to the loop's thread.
-// Messages are turned into plain values on gRPC's threads and posted to the loop. A stream that
-// came in by a node's certificate speaks for that node only: its Hello must name it, and from then
-// on the controller holds each message against the session's node. A stream without
-// a Hello is dropped after kHelloLimit; how long a worker may be silent after that is the
-// controller's business.
+// Messages are turned into plain values on gRPC's threads and posted to the loop. A stream with a
+// node's certificate speaks for that node only: its Hello must name it, and from then on the
+// controller checks each message against the session's node. A stream without a Hello is dropped
+// after kHelloLimit; the controller limits how long a worker may be silent after that.
 #pragma once
 
 #include <atomic>
@@ -36,11 +35,11 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Session(
       grpc::CallbackServerContext* context) override;
 
-  // Dropped if that stream has ended; the controller hears of the end on its own.
+  // Dropped if that stream has ended; the controller learns of the end separately.
   void Send(const WorkerSend& send);
   void Close(const CloseSession& close);
   void CloseAll(const Status& reason);
-  // Ends the streams of nodes that the authenticator does not let stay any longer.
+  // Ends the streams of nodes that the authenticator no longer allows.
   void CloseRevoked();
 
   void ReadLog(const LogLocation& location, int rank, std::int64_t offset, LogReads::Done done);
@@ -63,7 +62,7 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
   void HandleHello(const StreamPtr& stream, Result<Hello> hello);
   void HandleMessage(const StreamPtr& stream, Result<WorkerMessage> message);
   void HandleLogChunk(const StreamPtr& stream, const v1::LogChunk& chunk);
-  // Nothing for a stream that was given up.
+  // Empty for a stream that was given up.
   Entry* Find(const StreamPtr& stream);
   void Forget(SessionId session);
   void CloseUnauthenticated();

@@ -6,8 +6,8 @@
 
 namespace muster {
 
-// gRPC never calls a reactor back from within the functions that start an operation, so they may
-// be called with the mutex held; and only so is it certain that none is started after Finish.
+// gRPC never calls a reactor back from within the functions that start an operation, so they may be
+// called with the mutex held; only that ensures that none is started after Finish.
 
 void WorkerStream::Begin() {
   self_ = shared_from_this();

@@ -2,10 +2,10 @@
 //
 // Made by WorkerService for each call; gRPC keeps it alive until OnDone, the service as long as it
 // lists it. gRPC's threads call the reactor's functions, the loop's thread calls Send, Close and
-// ReadNext; a mutex stands between. The stream reads one message, hands it to the handler, and
-// reads no other before ReadNext: a worker that talks faster than the loop listens is slowed down
-// by flow control. Messages to the worker wait in a bounded queue; a worker that does not read
-// until it is full loses its stream and gets the state anew after its next Hello.
+// ReadNext; a mutex protects it. The stream reads one message, hands it to the handler, and reads
+// no other before ReadNext: flow control slows down a worker that sends faster than the loop
+// handles. Messages to the worker wait in a bounded queue; a worker that does not read until it is
+// full loses its stream and gets the state again after its next Hello.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -36,17 +36,17 @@ class WorkerStream : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::Coord
   };
   static constexpr std::size_t kMaxQueued = 4096;
 
-  // `peer` is the certificate by which the stream came in; nothing where that was the token.
+  // `peer` is the certificate of the stream; empty if it came with the token.
   WorkerStream(SessionId id, Handler& handler, std::optional<CertificateInfo> peer)
       : id_(id), handler_(handler), peer_(std::move(peer)) {}
 
-  // Once, by whoever made it, before gRPC gets it.
+  // Called once, by its creator, before gRPC gets it.
   void Begin();
   void Send(v1::CoordinatorMessage message);
   void ReadNext();
   // Ends the call after what was sent before.
   void Close(Status status);
-  // Ends the call now, whatever waits.
+  // Ends the call now, without the messages that wait.
   void Drop(Status status);
 
   SessionId id() const { return id_; }

@@ -36,7 +36,7 @@ void CommitQueue::Enqueue(Work work) {
   {
     std::lock_guard lock(mutex_);
     if (auto* batch = std::get_if<CommitBatch>(&work)) {
-      // What is refused keeps its place, so that it is told so in order.
+      // A refused commit keeps its place, so that its result is reported in order.
       if (++commits_ > options_.max_queued) overflowed_ = true;
       if (overflowed_) batch->operations.clear();
     }

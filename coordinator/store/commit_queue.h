@@ -1,14 +1,14 @@
-// CommitQueue: what stores that write to files have in common: one thread that does all the work,
+// CommitQueue: the common part of stores that write to files: one thread that does all the work,
 // commits in groups, and is poisoned by the first failure.
 //
 // Owned by a store, which implements CommitBackend and outlives the queue. Commits that wait while
 // the thread is busy are written as one group, so the cost of the disk is per group, not per
-// decision. A read sees all commits before it, and goes a page at a time with the commits that have
-// come meanwhile in between, so that a long one delays none of them by more than a page.
+// decision. A read sees all commits before it. It goes a page at a time, with the commits that
+// arrived in the meantime in between, so that a long one delays none of them by more than a page.
 //
 // Commit and ReadEvents may be called from any one thread; the backend's functions and every
-// callback run on the queue's thread, those of commits in the order of the calls, and so are those
-// of reads.
+// callback run on the queue's thread. Callbacks of commits run in the order of the calls, and so do
+// those of reads.
 #pragma once
 
 #include <atomic>
@@ -37,18 +37,18 @@ class CommitBackend {
   virtual ~CommitBackend() = default;
   // Makes all operations of the group durable, or fails; after a failure nothing is called again.
   virtual Status WriteGroup(const std::vector<CommitBatch>& group) = 0;
-  // kPageEvents at most are asked for.
+  // At most kPageEvents are requested.
   virtual Result<std::vector<EventRecord>> SelectEvents(const EventQuery& query) = 0;
-  // After a group's callbacks: what need not hold up anybody's answer.
+  // After a group's callbacks: work that must not delay an answer.
   virtual void AfterGroup() {}
-  // While nothing is to do, every so often: a failure poisons as a failed group does.
+  // While there is nothing to do, at an interval: a failure poisons as a failed group does.
   virtual Status Watch() { return OkStatus(); }
 };
 
 struct CommitQueueOptions {
   std::string path;  // for messages
-  // Commits; more poison the store, for none may be dropped. Whoever commits asks less of a disk
-  // that stalls long before; how many reads wait is up to the caller too.
+  // Limit of commits; more poison the store, because none may be dropped. The caller reduces its
+  // load on a stalled disk long before; it also limits how many reads wait.
   std::size_t max_queued = 10000;
 };
 
@@ -65,8 +65,8 @@ class CommitQueue {
   void Start();
   void Commit(std::vector<StoreOperation> operations, Store::Done done);
   void ReadEvents(EventQuery query, Store::EventsDone done);
-  // From now on the backend watches, each `interval` without work. `on_failure`, at most once, says
-  // that it failed.
+  // From now on the backend watches, each `interval` without work. `on_failure`, at most once,
+  // reports that it failed.
   void Watch(Duration interval, Store::Done on_failure);
 
   // Groups written so far; fewer than commits where commits waited. Thread-safe.
@@ -89,7 +89,7 @@ class CommitQueue {
 
   CommitBackend& backend_;
   const CommitQueueOptions options_;
-  // Of the queue's thread.
+  // For the queue's thread only.
   Status poison_;
   std::deque<Read> reads_;  // the first one may be under way
 

@@ -8,8 +8,8 @@
 namespace muster {
 namespace {
 
-// Readings that a writer beside us may spoil by removing what they have seen in a listing, and
-// commits of an older coordinator that may come before our first one.
+// Retries of readings that a concurrent writer may spoil by removing listed files, and of commits
+// of an older coordinator that may come before the first one of this coordinator.
 constexpr int kReadAttempts = 100;
 constexpr int kBeginAttempts = 1000;
 constexpr int kClaimAttempts = 1000;
@@ -74,8 +74,8 @@ Result<std::vector<std::uint64_t>> Journal::Numbers(const std::string& directory
   return numbers;
 }
 
-// Gives `bytes` this name unless it is taken. The temporary file lies beside, because some file
-// systems link within a directory only.
+// Gives `bytes` this name unless it is taken. The temporary file is in the same directory, because
+// some file systems link only within a directory.
 Result<Journal::Published> Journal::Publish(const std::string& directory, std::uint64_t number,
                                             const std::string& bytes) {
   const std::string name = Path(directory, number);
@@ -90,13 +90,13 @@ Result<Journal::Published> Journal::Publish(const std::string& directory, std::u
   const int linked = files_.Link(temporary, name);
   bool ours = linked == 0;
   if (!ours) {
-    // The answer to a link that has happened can get lost on the way from a file server, and its
-    // repetition fails. What lies there tells: no two coordinators write the same bytes.
+    // The answer to a successful link can get lost on the way from a file server, and its
+    // repetition fails. The content decides: no two coordinators write the same bytes.
     std::string there;
     const int read = files_.Read(name, &there);
     ours = read == 0 && there == bytes;
-    // Nothing to link: a successor has removed our temporary file. Nothing there: what was there is
-    // replaced by a snapshot already.
+    // Nothing to link: a successor has removed the temporary file. Nothing there: a snapshot has
+    // already replaced it.
     const bool gone = IsGone(read) && (linked == EEXIST || linked == ENOENT);
     if (!ours && read != 0 && !gone) {
       files_.Remove(temporary);
@@ -126,8 +126,8 @@ Status Journal::ClaimEpoch() {
                      " could be claimed: too many coordinators start on it; start one");
 }
 
-// From the newest whole snapshot on, again and again while files vanish that were listed: their
-// remover has written a newer snapshot.
+// From the newest whole snapshot on, again and again while listed files vanish: their remover has
+// written a newer snapshot.
 Status Journal::Replay() {
   Status status;
   for (int attempt = 0; attempt < kReadAttempts; ++attempt) {
@@ -219,7 +219,7 @@ Status Journal::ApplyCommit(std::string_view bytes, std::uint64_t number, State*
   return OkStatus();
 }
 
-// Our first commit. An older coordinator may still commit, so the place is not ours at once.
+// The first commit. An older coordinator may still commit, so the place may already be taken.
 Status Journal::Begin() {
   for (int attempt = 0; attempt < kBeginAttempts; ++attempt) {
     const std::uint64_t number = state_.number + 1;
@@ -230,7 +230,7 @@ Status Journal::Begin() {
     const std::string bytes = EncodeFrame({FrameKind::kCommit, claim_.epoch, number, payload});
     MUSTER_ASSIGN_OR_RETURN(const Published published, Publish(log_, number, bytes));
     if (published == Published::kOurs) {
-      // Was it free because somebody had removed it? Then there is a snapshot as new as that.
+      // Was it free because it had been removed? Then there is a snapshot as new as that.
       MUSTER_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> snapshots, Numbers(snapshots_));
       if (snapshots.empty() || snapshots.back() < number) {
         return ApplyCommit(bytes, number, &state_);
@@ -264,7 +264,8 @@ Status Journal::CheckFence() {
   return files_.Read(Path(log_, number), &bytes) == 0 ? Fenced(number) : OkStatus();
 }
 
-// Why commit `number` cannot be ours: by what lies there, or else by the newest claim.
+// Why this coordinator cannot make commit `number`: from the file there, or else from the newest
+// claim.
 Status Journal::Fenced(std::uint64_t number) {
   std::uint64_t epoch = 0;
   std::string bytes;
@@ -313,14 +314,14 @@ Status Journal::Compact() {
   return OkStatus();
 }
 
-// Leaves the snapshot before the newest and what came after it, should the newest be damaged. Safe
-// also when somebody has taken over meanwhile: what is removed was replaced by a snapshot of ours,
-// and where later epochs began is after our last commit.
+// Keeps the snapshot before the newest and what came after it, in case the newest is damaged. Also
+// safe after a takeover: what is removed was replaced by a snapshot of this coordinator, and later
+// epochs began after its last commit.
 void Journal::RemoveOld(std::uint64_t kept_snapshot) {
   if (kept_snapshot == 0) return;
   const auto commits = Numbers(log_);
   const auto snapshots = Numbers(snapshots_);
-  if (!commits.ok() || !snapshots.ok()) return;  // the next one removes them
+  if (!commits.ok() || !snapshots.ok()) return;  // the next call removes them
   for (const std::uint64_t number : *commits) {
     if (number > kept_snapshot || state_.image.BeganEpoch(number)) continue;
     files_.Remove(Path(log_, number));
@@ -330,8 +331,7 @@ void Journal::RemoveOld(std::uint64_t kept_snapshot) {
   }
 }
 
-// What coordinators before this one have left half-written. Whoever still needs such a file is
-// fenced.
+// Incomplete files of earlier coordinators. A coordinator that still needs such a file is fenced.
 void Journal::RemoveTemporaries() {
   for (const std::string& directory : {epochs_, log_, snapshots_}) {
     std::vector<std::string> names;

@@ -1,18 +1,18 @@
 // Journal: commits as numbered files in a directory on a shared file system, for one coordinator
 // after another. docs/store-format.md has the layout, docs/adr/0012 the reasons.
 //
-//   DIR/epoch/K      who has epoch K; claimed by each coordinator when it starts
-//   DIR/log/N        commit N; the first of an epoch says whose it is
+// DIR/epoch/K      the owner of epoch K; claimed by each coordinator when it starts
+// DIR/log/N        commit N; the first one of an epoch names its owner
 //   DIR/snapshot/N   the state after commit N
 //
 // A file gets its name by link(), whole and durable, and never changes. So commit N is taken once:
-// whoever comes second is fenced. Because a coordinator begins its epoch with a commit, an older
-// one that still runs cannot commit once more, however long it was stopped.
+// the second writer is fenced. Because a coordinator begins its epoch with a commit, an older one
+// that still runs cannot commit once more, however long it was stopped.
 //
 // Invariant behind that: a name in log/ that an earlier coordinator might still try to take is
 // never free again. That is the number after its last commit, where the next epoch began; such
-// commits are kept for good. A coordinator that is only starting may be behind by more; it looks,
-// after its first commit, for a snapshot as new as that (Begin).
+// commits are kept for good. A coordinator that is only starting may be behind by more; after its
+// first commit it checks for a snapshot as new as that (Begin).
 //
 // Owned by a store; one thread at a time. Everything may block for as long as the file system
 // does. After a failed Append the journal must not be used any more.
@@ -34,24 +34,24 @@
 namespace muster {
 
 struct JournalOptions {
-  std::string dir;  // made if it is missing; the one above must be there
+  std::string dir;  // made if it is missing; its parent must exist
   std::string node;
   std::int64_t pid = 0;
-  std::string address;       // told to whoever is fenced; may be empty
+  std::string address;       // reported to a fenced coordinator; may be empty
   std::int64_t unix_ms = 0;  // now
   std::size_t kept_events = 20000;
-  // A snapshot is written after so many commits, or bytes of them.
+  // A snapshot is written after this many commits, or bytes of them.
   std::uint64_t snapshot_commits = 512;
   std::uint64_t snapshot_bytes = 16 << 20;
-  // Trouble that is no failure: a damaged snapshot, one that could not be written.
+  // Trouble that is not a failure: a damaged snapshot, one that could not be written.
   std::function<void(const std::string&)> warn = [](const std::string&) {};
 };
 
 class Journal {
  public:
   // Claims the next epoch, reads what is there and begins the epoch: from then on every older
-  // coordinator is fenced. kAborted: another one was quicker; kDataLoss: a file is damaged or
-  // missing, and named.
+  // coordinator is fenced. kAborted: another one was faster; kDataLoss: the named file is damaged
+  // or missing.
   static Result<std::unique_ptr<Journal>> Open(JournalFiles& files, JournalOptions options);
 
   // Operations as AppendOperation writes them. Durable when it returns OK. kAborted: fenced.
@@ -66,7 +66,7 @@ class Journal {
   const JournalImage& image() const { return state_.image; }
 
  private:
-  // What reading has found so far.
+  // The result of reading so far.
   struct State {
     explicit State(std::size_t kept_events) : image(kept_events) {}
     JournalImage image;

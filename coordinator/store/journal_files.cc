@@ -14,7 +14,7 @@
 namespace muster {
 namespace {
 
-// Whose the files of root are on a file server that does not trust it (root_squash).
+// The owner of root's files on a file server that does not trust it (root_squash).
 constexpr uid_t kSquashed = 65534;
 
 std::string ParentOf(const std::string& path) {
@@ -22,8 +22,8 @@ std::string ParentOf(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-// Opening a directory makes an NFS client ask the server whether it has changed (close-to-open), so
-// a name that was missing before is looked up again.
+// Opening a directory makes an NFS client check with the server whether it has changed
+// (close-to-open), so a name that was missing before is looked up again.
 UniqueFd OpenDirectory(const std::string& path) {
   return UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
@@ -62,7 +62,7 @@ int PosixJournalFiles::MakeDirectory(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return errno;
   if (!S_ISDIR(info.st_mode)) return ENOTDIR;
-  // Who can put a commit there decides what this coordinator does, as its user.
+  // A user who can put a commit there decides what this coordinator does, as its user.
   const bool ours = info.st_uid == ::geteuid() || (::geteuid() == 0 && info.st_uid == kSquashed);
   return ours && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0 ? 0 : EPERM;
 }
@@ -72,7 +72,7 @@ int PosixJournalFiles::Write(const std::string& path, std::string_view bytes) {
   if (!fd.valid()) return errno;
   if (const int error = WriteAll(fd.get(), bytes); error != 0) return error;
   if (::fsync(fd.get()) != 0) return errno;
-  // A file server may tell only now that there is no room.
+  // A file server may report only now that there is no room.
   return ::close(fd.release()) == 0 ? 0 : errno;
 }
 

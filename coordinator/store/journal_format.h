@@ -1,8 +1,8 @@
 // The bytes of a journal's files: frames around payloads, operations within payloads, claims of
 // epochs. docs/store-format.md shows them.
 //
-// Pure functions; any thread. Numbers are little-endian. Decoding fails with kDataLoss, naming the
-// file and the offset of the first byte that cannot be right; views point into what was decoded.
+// Pure functions; any thread. Numbers are little-endian. Decoding fails with kDataLoss, which names
+// the file and the offset of the first invalid byte; views point into what was decoded.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct Frame {
 std::string EncodeFrame(const Frame& frame);
 Result<Frame> DecodeFrame(std::string_view bytes, const std::string& path);
 
-// One operation of a payload. A snapshot is the list of operations that makes its state anew.
+// One operation of a payload. A snapshot is the list of operations that rebuilds its state.
 struct JournalOperation {
   enum class Kind : std::uint8_t {
     kPutJob = 1,            // key: job
@@ -49,18 +49,18 @@ struct JournalOperation {
 
 void AppendOperation(const JournalOperation& operation, std::string* payload);
 void AppendOperation(const StoreOperation& operation, std::string* payload);
-// Calls `function` for each in order; stops at the first one that cannot be read.
+// Calls `function` for each in order; stops at the first unreadable one.
 Status ForEachOperation(std::string_view payload,
                         const std::function<void(const JournalOperation&)>& function);
 
-// Who has an epoch.
+// The owner of an epoch.
 struct EpochClaim {
   std::uint64_t epoch = 0;
   std::string node;
   std::int64_t pid = 0;
-  std::string address;  // where it was told to listen; may be empty
+  std::string address;  // the address it listens at; may be empty
   std::int64_t unix_ms = 0;
-  std::string nonce;  // tells two claims of one process apart
+  std::string nonce;  // distinguishes two claims of one process
 
   // "epoch 3 on node n1 (pid 7)"
   std::string Text() const;

@@ -1,8 +1,8 @@
-// JournalImage: what a journal's commits add up to, as the texts of its records.
+// JournalImage: the state that a journal's commits add up to, as the texts of its records.
 //
-// Owned by a Journal; one thread at a time. Texts stay as they were written until somebody wants
-// the records, so that replaying and writing snapshots cost no parsing. Of the events the newest
-// `kept_events` stay.
+// Owned by a Journal; one thread at a time. Texts stay as they were written until the records are
+// needed, so that replaying and writing snapshots cost no parsing. The newest `kept_events` events
+// are kept.
 #pragma once
 
 #include <cstddef>
@@ -25,13 +25,13 @@ class JournalImage {
  public:
   explicit JournalImage(std::size_t kept_events) : kept_events_(kept_events) {}
 
-  // Takes over the operations of a payload; after a failure the image is good for nothing.
+  // Takes over the operations of a payload; after a failure the image is unusable.
   Status Apply(std::string_view payload);
   // The payload that makes this image out of an empty one.
   std::string Snapshot() const;
 
-  // All records, of the events the newest `newest_events`. kDataLoss names a record that cannot
-  // be read.
+  // All records, with the newest `newest_events` of the events. kDataLoss names an unreadable
+  // record.
   Result<StoredState> Load(std::size_t newest_events) const;
   Result<std::vector<EventRecord>> SelectEvents(const EventQuery& query) const;
 

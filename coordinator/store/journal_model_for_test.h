@@ -1,6 +1,6 @@
-// A file system in memory for two journals, each on a thread of its own, of which one runs at a
-// time: between any two calls of JournalFiles a seeded choice says who goes on. So one seed is one
-// interleaving, and a failing one can be run again. Tests only.
+// A file system in memory for two journals, each on its own thread, one of which runs at a time:
+// between any two calls of JournalFiles a seeded choice decides which one continues. So one seed is
+// one interleaving, and a failing one can be run again. Tests only.
 #pragma once
 
 #include <cerrno>
@@ -18,7 +18,7 @@
 
 namespace muster {
 
-// Who may go on. Every thread calls Join before the first of them runs.
+// The thread that may continue. Every thread calls Join before the first of them runs.
 class TurnsForTest {
  public:
   TurnsForTest(unsigned seed, int threads) : random_(seed), expected_(threads) {}
@@ -82,7 +82,7 @@ class ModelFilesForTest : public JournalFiles {
     const auto source = disk_.files.find(from);
     if (source == disk_.files.end()) return ENOENT;
     if (!disk_.files.emplace(to, source->second).second) return EEXIST;
-    // The answer of the file server is lost, and the client asks again.
+    // The answer of the file server is lost, and the client sends the request again.
     return ++links_ % 7 == 0 ? EEXIST : 0;
   }
   int Remove(const std::string& path) override {

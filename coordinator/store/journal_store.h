@@ -3,7 +3,7 @@
 //
 // One thread of its own does all the work (commit_queue.h): a group of commits is one file of the
 // journal. When another coordinator takes over, the next commit fails with kAborted and the store
-// is poisoned; WatchFence also tells one that has nothing to commit.
+// is poisoned; WatchFence also reports that if there is nothing to commit.
 #pragma once
 
 #include <cstddef>
@@ -35,11 +35,11 @@ class JournalStore final : public Store, private CommitBackend {
   void Commit(std::vector<StoreOperation> operations, Done done) override;
   void ReadEvents(EventQuery query, EventsDone done) override;
 
-  // Looks every `interval` in which nothing is committed. `on_fenced`, at most once, on the store's
-  // thread; it only posts.
+  // Checks every `interval` in which nothing is committed. `on_fenced`, at most once, on the
+  // store's thread; it only posts.
   void WatchFence(Duration interval, Done on_fenced);
 
-  // Of this coordinator; higher than that of any before it.
+  // Epoch of this coordinator; higher than that of any before it.
   std::uint64_t epoch() const { return epoch_; }
   // Groups written so far. Thread-safe.
   std::uint64_t groups() const { return queue_.groups(); }

@@ -97,7 +97,7 @@ TEST_F(JournalStoreTest, TheOlderOfTwoCoordinatorsEndsWithANamedCauseAndNothingI
   EXPECT_EQ(Open(Options("n3"))->Load()->jobs.size(), 2u);
 }
 
-TEST_F(JournalStoreTest, ACoordinatorWithNothingToCommitIsToldThatItIsFenced) {
+TEST_F(JournalStoreTest, AnIdleCoordinatorDetectsThatItIsFenced) {
   std::promise<Status> fenced;
   const auto old = Open(Options());
   old->WatchFence(std::chrono::milliseconds(5),
@@ -279,7 +279,7 @@ class UnreadableName final : public PosixJournalFiles {
   std::string unreadable_;
 };
 
-TEST_F(JournalStoreTest, AnOwnCommitThatCannotBeReadIsNotSomebodyElses) {
+TEST_F(JournalStoreTest, AnOwnUnreadableCommitIsNotTakenForAnothers) {
   UnreadableName files;
   const auto journal = Journal::Open(files, Options().journal);
   ASSERT_TRUE(journal.ok()) << journal.status().ToString();
@@ -363,7 +363,7 @@ std::string CommitUntilFull(const JournalStoreOptions& options,
   return status.ToString() + (acknowledged > 10 && same ? " [all kept]" : " [LOST]");
 }
 
-TEST_F(JournalStoreTest, AFullDiskIsToldAndNothingThatWasAcknowledgedIsLost) {
+TEST_F(JournalStoreTest, AFullDiskIsReportedAndNothingThatWasAcknowledgedIsLost) {
   const std::string told = InChild([this](int fd) {
     const uid_t uid = ::getuid();
     const gid_t gid = ::getgid();
@@ -384,7 +384,7 @@ TEST_F(JournalStoreTest, AFullDiskIsToldAndNothingThatWasAcknowledgedIsLost) {
   EXPECT_THAT(told, HasSubstr("[all kept]"));
 }
 
-TEST_F(JournalStoreTest, AFileThatMayNotGrowIsToldAndNothingThatWasAcknowledgedIsLost) {
+TEST_F(JournalStoreTest, AFileThatMayNotGrowIsReportedAndNothingThatWasAcknowledgedIsLost) {
   const std::string told = InChild([this](int fd) {
     ::signal(SIGXFSZ, SIG_IGN);
     rlimit limit{};
@@ -405,7 +405,7 @@ TEST_F(JournalStoreTest, AFileThatMayNotGrowIsToldAndNothingThatWasAcknowledgedI
   EXPECT_THAT(told, HasSubstr("[all kept]"));
 }
 
-TEST_F(JournalStoreTest, ASnapshotThatCannotBeWrittenIsToldAndCommitsGoOn) {
+TEST_F(JournalStoreTest, ASnapshotThatCannotBeWrittenIsReportedAndCommitsContinue) {
   class NoSnapshots : public PosixJournalFiles {
    public:
     int Write(const std::string& path, std::string_view bytes) override {

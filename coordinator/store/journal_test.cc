@@ -49,7 +49,7 @@ class JournalTest : public ::testing::Test {
   ModelFilesForTest files_{disk_, nullptr, 0};
 };
 
-TEST_F(JournalTest, AnOlderCoordinatorIsFencedAtItsNextCommitAndToldByWhom) {
+TEST_F(JournalTest, AnOlderCoordinatorIsFencedAtItsNextCommitByNameOfTheOther) {
   const auto old = Open("n1");
   ASSERT_TRUE(old->Append(Operation("a", "1")).ok());
   EXPECT_TRUE(old->CheckFence().ok());
@@ -151,7 +151,7 @@ TEST_F(JournalTest, AnotherVersionIsRefusedWithBothNumbers) {
 }
 
 // The model loses the answer to every seventh link.
-TEST_F(JournalTest, AnAnswerOfTheFileServerThatGetsLostFencesNobody) {
+TEST_F(JournalTest, ALostAnswerOfTheFileServerFencesNoCoordinator) {
   auto journal = Open("n1");
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(journal->Append(Operation("a", "1")).ok()) << i;
   EXPECT_EQ(journal->number(), 21u);

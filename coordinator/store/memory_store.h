@@ -1,5 +1,5 @@
-// MemoryStore: a Store that lasts as long as it lives. For tests and simulations: commits can be
-// held back, to see what waits for them, and made to fail.
+// MemoryStore: a Store in memory only. For tests and simulations: commits can be held back, to see
+// what waits for them, and made to fail.
 //
 // One thread calls everything; `done` runs inside Commit or ReleaseHeld.
 #pragma once
@@ -21,7 +21,7 @@ class MemoryStore : public Store {
   void Commit(std::vector<StoreOperation> operations, Done done) override;
   void ReadEvents(EventQuery query, EventsDone done) override;
 
-  // From now on commits wait for ReleaseHeld, as they wait for a slow disk.
+  // From now on commits wait for ReleaseHeld, as they would for a slow disk.
   void Hold() { holding_ = true; }
   void ReleaseHeld();
   // The next commit fails with `status`, and poisons the store.

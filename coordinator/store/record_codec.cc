@@ -64,7 +64,7 @@ void from_json(const Json& json, StopKind& value) {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(TimeUse, state, training, ranks)
 
-// By their words, and only what is not zero.
+// By their names, and only what is not zero.
 void to_json(Json& json, const GoodputUsage& usage) {
   json = {{"until_unix_ms", usage.until_unix_ms}, {"doing", usage.doing}};
   for (int i = 0; i < kTimeStateCount; ++i) {

@@ -125,7 +125,7 @@ TEST(RecordCodec, KeepsCheckpointsNodesAndEvents) {
   EXPECT_EQ(*Decode<EventRecord>(Encode(event)), event);
 }
 
-TEST(RecordCodec, WritesStatesAsWords) {
+TEST(RecordCodec, WritesStatesAsNames) {
   EXPECT_THAT(Encode(FullJob()), HasSubstr("\"state\":\"recovering\""));
   EXPECT_THAT(Encode(FullAttempt()), HasSubstr("\"cause_kind\":\"rank_killed\""));
   EXPECT_THAT(Encode(FullJob()), HasSubstr("\"recompute\":2"));
@@ -159,7 +159,7 @@ TEST(RecordCodec, LetsMissingAndUnknownFieldsPass) {
   EXPECT_EQ(node->unused, GoodputUsage{});
 }
 
-TEST(RecordCodec, RefusesWrongTypesAndUnknownWords) {
+TEST(RecordCodec, RefusesWrongTypesAndUnknownNames) {
   EXPECT_EQ(Decode<JobRecord>("not json").status().code(), StatusCode::kDataLoss);
   EXPECT_EQ(Decode<JobRecord>("[]").status().code(), StatusCode::kDataLoss);
   EXPECT_EQ(Decode<JobRecord>(R"({"priority":"high"})").status().code(), StatusCode::kDataLoss);

@@ -84,9 +84,9 @@ SqliteDatabase::SqliteDatabase(std::unique_ptr<sqlite3, Close> database)
 
 Result<SqliteDatabase> SqliteDatabase::Open(const std::string& path) {
   {
-    // Created here because SQLite would make it readable for everybody; its side files get the
-    // mode of the main one. Closed before SQLite locks: closing any descriptor of a file drops
-    // the process's POSIX locks on it.
+    // Created here because SQLite would make it readable for all users; its side files get the mode
+    // of the main one. Closed before SQLite locks: closing any descriptor of a file drops the
+    // process's POSIX locks on it.
     const UniqueFd created(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!created.valid()) return ErrnoStatus(errno, "open " + path);
   }

@@ -1,8 +1,8 @@
 // SqliteDatabase, SqliteStatement: SQLite's C interface with Status and ownership.
 //
 // Owned by SqliteStore, which calls them from one thread at a time (its own, or its creator's
-// before that starts). A statement must not outlive its database. Failures carry SQLite's own
-// words; kUnavailable means that another process holds the database.
+// before that starts). A statement must not outlive its database. Failures contain SQLite's own
+// message; kUnavailable means that another process holds the database.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,8 @@ namespace muster {
 namespace {
 
 constexpr std::int64_t kSchemaVersion = 2;
-// Old events are removed by so many, and by twice as many as came where that is more.
+// Old events are removed in batches of this size, or of twice the number of new ones if that is
+// more.
 constexpr std::int64_t kPrunedAtOnce = 256;
 
 constexpr char kSchema[] = R"sql(
@@ -169,7 +170,7 @@ Status SqliteStore::WriteGroup(const std::vector<CommitBatch>& group) {
   return database_.Execute("COMMIT");
 }
 
-// Little at a time, for decisions wait for it; more than has come, so that none heap up.
+// A little at a time, because decisions wait for it; more than has come, so that none accumulate.
 Status SqliteStore::PruneEvents(std::int64_t appended) {
   const std::int64_t surplus = newest_event_ - kept_events_ + 1 - oldest_event_;
   if (surplus < kPrunedAtOnce) return OkStatus();

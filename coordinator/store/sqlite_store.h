@@ -1,7 +1,7 @@
 // SqliteStore: the Store in one SQLite file, on a local disk.
 //
-// Write-ahead log with synchronous=FULL: a commit is on the disk when `done` says so. One thread of
-// its own does all the work (commit_queue.h), a transaction per group of commits. The file is
+// Write-ahead log with synchronous=FULL: a commit is on the disk when `done` reports it. One thread
+// of its own does all the work (commit_queue.h), a transaction per group of commits. The file is
 // locked for as long as the store lives. `done` runs on that thread.
 #pragma once
 
@@ -18,9 +18,9 @@ namespace muster {
 
 struct SqliteStoreOptions {
   std::string path;
-  std::int64_t max_pages = 0;         // 0: as large as the disk; tests make a full disk with it
+  std::int64_t max_pages = 0;         // 0: limited by the disk; tests simulate a full disk with it
   std::size_t max_queued = 10000;     // commits; a slower disk than that poisons the store
-  std::int64_t kept_events = 200000;  // of older ones a few hundred at most are still there
+  std::int64_t kept_events = 200000;  // a few hundred older ones at most are still there
 };
 
 class SqliteStore final : public Store, private CommitBackend {
@@ -56,7 +56,7 @@ class SqliteStore final : public Store, private CommitBackend {
   SqliteDatabase database_;
   Statements statements_;
   const std::int64_t kept_events_;
-  std::int64_t oldest_event_ = 0;  // no older one is there
+  std::int64_t oldest_event_ = 0;  // the oldest that still exists
   std::int64_t newest_event_ = 0;
   CommitQueue queue_;  // last: its thread uses the others
 };

@@ -1,4 +1,4 @@
-// Store: what the coordinator must not forget.
+// Store: the durable state of the coordinator.
 //
 // Owned by the server. Load is called once, before the first Commit; Commit and ReadEvents belong
 // to the loop's thread. `done` runs on a thread of the store's choosing, possibly before the call
@@ -7,8 +7,8 @@
 //
 // Invariants: the operations of one Commit become durable all together or not at all, and never
 // before those of an earlier Commit. After a Commit has failed the store is poisoned: every later
-// one fails too, because what is on disk may no longer be what is in memory; the process must end
-// and start anew from what is durable.
+// one fails too, because the disk may no longer match memory; the process must end and restart from
+// what is durable.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class Store {
   using Done = std::function<void(const Status&)>;
   using EventsDone = std::function<void(Result<std::vector<EventRecord>>)>;
 
-  // Events that Load hands back: the newest ones.
+  // Events that Load returns: the newest ones.
   static constexpr int kLoadedEvents = 10000;
 
   virtual ~Store() = default;

@@ -1,5 +1,5 @@
-// What tests of the stores share: commits of numbered jobs, and a child that is killed between
-// them. Test thread only.
+// Shared by tests of the stores: commits of numbered jobs, and a child that is killed between them.
+// Test thread only.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,9 +31,9 @@ inline Status CommitAndWait(Store& store, std::vector<StoreOperation> operations
   return done.get_future().get();
 }
 
-// A child opens a store, commits job after job (0, 1, 2, ...), and is killed once it has told of
-// `enough` commits that were reported durable. Returns how many it has told of in all; 0 and a
-// failure of the test where there was no child.
+// A child opens a store, commits job after job (0, 1, 2, ...), and is killed once it has confirmed
+// `enough` commits as durable. Returns how many it has confirmed in all; 0 and a test failure if
+// there was no child.
 inline std::size_t CommitsUntilKilled(const std::function<Result<std::unique_ptr<Store>>()>& open,
                                       std::size_t enough) {
   int ends[2];
