@@ -33,7 +33,7 @@
 namespace {
 
 constexpr int kUsageError = 2;
-constexpr auto kEndsWithin = std::chrono::seconds(10);  // once it serves nobody any more
+constexpr auto kEndsWithin = std::chrono::seconds(10);  // once it serves no job any more
 constexpr char kReportFlag[] = "--report-transport";
 constexpr char kOtherUses[] =
     "In a Slurm allocation, srun muster-worker --auto --job FILE supervises each node and runs "
@@ -56,7 +56,7 @@ std::string CheckNodeName(const std::string& name) {
   return ok ? "" : "a node name consists of 1 to 63 letters, digits, '-', '_' and '.'";
 }
 
-// What the command line says in another form than the worker wants it.
+// Values of the command line in the form that the worker needs.
 struct Texts {
   std::string address;
   std::string interface;
@@ -204,7 +204,7 @@ void Tell(const std::vector<std::string>& report) {
   }
 }
 
-// As the management library counts them, which need not be how they are named here.
+// As the management library counts them, which may differ from their names here.
 std::vector<int> GpuIndices(const muster::worker::WorkerOptions& options) {
   const auto inventory = muster::worker::ReadGpuInventory(options.health.nvml);
   std::vector<int> indices;
@@ -216,7 +216,7 @@ std::vector<int> GpuIndices(const muster::worker::WorkerOptions& options) {
   return indices;
 }
 
-// Address, networks and GPUs. A coordinator that is still to start has no endpoint yet.
+// Address, networks and GPUs. A coordinator that has not started has no endpoint yet.
 muster::Status LookAround(const Texts& texts, muster::worker::WorkerOptions* options) {
   const auto endpoint = muster::FindCoordinator(options->coordinator, options->endpoint_path);
   const bool by_tls = endpoint.ok() && !options->tls_dir.empty() && !endpoint->grpc_tls.empty();
@@ -243,7 +243,7 @@ muster::Status LookAround(const Texts& texts, muster::worker::WorkerOptions* opt
   return muster::OkStatus();
 }
 
-// Where the coordinator is by the invitation, or, once that is gone, by what was noted of it.
+// The coordinator's address by the invitation, or, once that is gone, by the note of it.
 muster::Status TakeCoordinatorOfInvitation(const std::string& join, const std::string& noted,
                                            muster::worker::WorkerOptions* options) {
   if (!options->coordinator.empty()) return muster::OkStatus();
@@ -275,7 +275,7 @@ bool WantsReport(int argc, char** argv) {
                      [](const char* word) { return std::string_view(word) == kReportFlag; });
 }
 
-// Says what a worker would find here, and is no worker.
+// Reports what a worker would find here, and is no worker.
 int PrintReport(int argc, char** argv) {
   CLI::App app{"Print this node's address, networks, and GPUs",
                "muster-worker " + std::string(kReportFlag)};
@@ -302,7 +302,7 @@ int PrintReport(int argc, char** argv) {
   return EXIT_SUCCESS;
 }
 
-// What is to be settled before there is a server.
+// The settings that are needed before there is a server.
 muster::Status Prepare(const Texts& texts, muster::worker::WorkerOptions* options) {
   MUSTER_RETURN_IF_ERROR(Join(texts.join, options));
   return LookAround(texts, options);
@@ -324,7 +324,7 @@ int Run(muster::worker::WorkerOptions options, const Texts& texts) {
   return EXIT_SUCCESS;
 }
 
-// Of a step of Slurm's: another program, which keeps a worker and where need be a coordinator.
+// For a step of Slurm: another program, which runs a worker and a coordinator if necessary.
 int Supervise(int argc, char** argv) {
   try {
     ::signal(SIGPIPE, SIG_IGN);

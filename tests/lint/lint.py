@@ -81,7 +81,7 @@ REGISTRY_HOSTS = re.compile("|".join((r"py" r"pi\.org", "python" "hosted", r"deb
                                       r"github" r"usercontent", r"hugging" r"face\.co\b")))
 # Folders whose comments are under the prose rule.
 PROSE_FOLDERS = ("cli/", "common/", "configs/", "coordinator/", "deploy/", "proto/", "slurm/",
-                 "tests/lint/", "tests/simulation/", "tests/support/", "trainer/")
+                 "tests/lint/", "tests/simulation/", "tests/support/", "trainer/", "worker/")
 PROSE = re.compile(r"\b(?:[tT]old|[nN]obody|[sS]omebody)\b|(?:^|[-*|.:;] )Of(?: (?:an?|the|its)\b|$)")
 COMMENTS = {**dict.fromkeys((*CODE, ".proto"), re.compile(r"(?:^|\s)//+\s*(.*)")),
             ".py": re.compile(r"(?:^|\s)#+\s*(.*)"), ".md": re.compile(r"\s*(.*)")}

@@ -81,7 +81,7 @@ Effects Agent::OnPrepare(const Prepare& prepare) {
   Job& job = jobs_[prepare.job];
   if (IsStale(job, prepare.generation)) return effects;
   if (WaitsForStuck(job)) {
-    job.releasing = false;  // they hold up nothing but their slots
+    job.releasing = false;  // they delay nothing but their slots
   } else if (job.releasing) {
     job.next = prepare;
     return effects;
@@ -114,8 +114,8 @@ Effects Agent::OnPrepare(const Prepare& prepare) {
   job.hosted = {.job = prepare.job, .generation = prepare.generation};
   effects.push_back(StartPreflight{prepare});
   EnsureGuardian(job, &effects);
-  // The kind of the master's socket depends on the job file, which preflight parses; when it is
-  // known from an earlier generation, both go on at once.
+  // The kind of the master's socket depends on the job file, which preflight parses; if it is known
+  // from an earlier generation, both start at once.
   if (job.spec) AskGuardianToPrepare(job, &effects);
   return effects;
 }
@@ -205,7 +205,7 @@ Effects Agent::OnLaunch(const Launch& launch) {
 Effects Agent::OnLaunchStaged(const Launch& launch, const Status& status) {
   Effects effects;
   Job* job = Find(launch.job);
-  // An abort or a newer generation may have come meanwhile.
+  // An abort or a newer generation may have arrived in the meantime.
   if (job == nullptr || job->staging != launch.generation || !job->spec) return effects;
   job->staging.reset();
   job->hosted.launched = true;
@@ -225,8 +225,8 @@ Effects Agent::OnLaunchStaged(const Launch& launch, const Status& status) {
   return effects;
 }
 
-// To the log of every node; to the job's own events where there was something to choose, by the
-// node of rank 0 for all.
+// To the log of every node; to the job's own events if there was something to choose, from the node
+// of rank 0 for all.
 void Agent::ReportCpuBinding(const Job& job, Effects* effects) const {
   const CpuBindingPlan plan = PlanRankCpus(context_, *job.spec, job.prepare);
   const Generation generation = job.prepare.generation;
@@ -259,7 +259,7 @@ Effects Agent::OnAbort(const Abort& abort) {
   job->preparing.reset();
   job->staging.reset();
   if (abort.generation > job->hosted.generation) {
-    // Fences a generation that never came here; what runs is of an older one and ends too.
+    // Fences a generation that never came here; what runs is older and ends too.
     job->hosted = {.job = abort.job, .generation = abort.generation};
     job->terminated = false;
     job->prepare.generation = abort.generation;
@@ -373,8 +373,8 @@ Effects Agent::OnProvedGone(const JobId& id, const std::vector<RankExited>& reco
     return effects;
   }
   if (job->preparing) {
-    // A newer generation was asked for while the old one was being proved gone. Whether there is
-    // room for it beside what does not end is for the coordinator to say, which counts the slots.
+    // A newer generation was requested during the proof that the old one is gone. The coordinator,
+    // which counts the slots, decides whether there is room for it beside the unkillable processes.
     if (!job->stuck.empty()) Send(Quiesced{id, job->hosted.generation, job->stuck}, &effects);
     EnsureGuardian(*job, &effects);
     return effects;
@@ -434,8 +434,8 @@ Effects Agent::OnStuckSeen(const JobId& id, const std::vector<std::int64_t>& end
   Effects effects;
   Job* job = Find(id);
   if (job == nullptr || job->stuck.empty() || job->link == Link::kProving) return effects;
-  // While a guardian still tells its state, what is known of it may be old; and where the job is
-  // released a proof has the last word.
+  // While a guardian still sends its state, what is known of it may be old; once the job is
+  // released, a proof decides.
   std::size_t gone = 0;
   if (!job->replay && !WaitsForStuck(*job))
     gone = std::erase_if(job->stuck, [&](std::int64_t pid) {
@@ -452,7 +452,8 @@ void Agent::ReportStuck(Job& job, Effects* effects) {
                  GuardianQuiesced{job.hosted.generation, job.unkillable, job.hosted.parked_ranks,
                                   job.hosted.standbys},
                  effects);
-  // The newest generation is in use. What has ended is of older ones, and is told of these.
+  // The newest generation is in use. What has ended belongs to older ones, and is reported for
+  // these.
   std::vector<std::int64_t> left = job.unkillable;
   left.insert(left.end(), job.stuck.begin(), job.stuck.end());
   Send(Quiesced{job.prepare.job, job.hosted.generation - 1, std::move(left)}, effects);

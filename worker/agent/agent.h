@@ -1,11 +1,11 @@
-// Agent: what a worker does about the jobs on its node, as a pure state machine.
+// Agent: how a worker handles the jobs on its node, as a pure state machine.
 //
 // Each On... call takes one event (from the coordinator, a guardian or the pool) and returns the
 // effects to carry out; AgentRunner (agent_runner.h) is the edge that does so. Nothing here reads a
 // clock, a file or a socket.
 //
-// Of every job it mirrors what the job's guardian has said about the newest generation; Hosted() is
-// that mirror, and a Hello made from it restores all that lost messages would have carried. Stale
+// For every job it mirrors its guardian's reports about the newest generation; Hosted() is that
+// mirror, and a Hello made from it restores all that lost messages would have carried. Stale
 // messages of the coordinator are dropped in one place, IsStale; those of the worker's own past in
 // the guardian.
 //
@@ -52,7 +52,7 @@ struct StartGuardian {
 struct StartPreflight {
   Prepare prepare;
 };
-// Write the resume file, and before it the job's record with the ranks that are launched. Answered
+// Writes the resume file, and before it the job's record with the ranks that are launched. Answered
 // by OnLaunchStaged.
 struct StageLaunch {
   Launch launch;
@@ -63,7 +63,7 @@ struct StartTerminationProof {
   JobId job;
   Generation generation = 0;
 };
-// Remove the job's directory. Answered by OnForgotten.
+// Removes the job's directory. Answered by OnForgotten.
 struct ForgetJob {
   JobId job;
 };
@@ -92,7 +92,7 @@ class Agent {
   Agent(LaunchContext context, std::string jobs_dir);
 
   // A job that an earlier worker left on the node. With a living guardian the caller connects to
-  // it; without, the effects prove that nothing is left of it.
+  // it; otherwise the effects prove that nothing is left of it.
   Effects Adopt(const Prepare& prepare, const JobSpec& spec, bool launched, bool guardian_alive);
 
   Effects OnPrepare(const Prepare& prepare);
@@ -100,7 +100,7 @@ class Agent {
   Effects OnAbort(const Abort& abort);
   Effects OnRelease(const Release& release);
   Effects OnStop(const Stop& stop);
-  // Answered by FaultDone; a fault that the guardian cannot cause any more is noted in the log.
+  // Answered by FaultDone; a fault that the guardian can no longer cause is logged.
   Effects OnInjectFault(const InjectFault& fault);
 
   Effects OnPreflight(const JobId& job, Generation generation, const PreflightResult& result);
@@ -114,9 +114,9 @@ class Agent {
   Effects OnStuckSeen(const JobId& job, const std::vector<std::int64_t>& ended);
 
   std::vector<HostedGeneration> Hosted() const;
-  // Of the ranks that run now.
+  // The GPUs of the ranks that run now.
   std::vector<GpuUse> GpusInUse() const;
-  // No guardian is connected whose state is not told yet, and none is being proved gone for the
+  // No guardian is connected without its state received, and none is being proved gone for the
   // first time.
   bool AllSettled() const;
   std::string JobDir(const JobId& job) const { return jobs_dir_ + "/" + job.value; }
@@ -126,7 +126,7 @@ class Agent {
  private:
   enum class Link {
     kAbsent,    // no guardian
-    kStarting,  // started or found, its state not yet told
+    kStarting,  // started or found, its state not yet received
     kReady,
     kProving,  // ended; its processes are being proved gone
   };
@@ -151,14 +151,14 @@ class Agent {
     std::optional<HostedGeneration> replay;  // between the guardian's Hello and Synced
     std::optional<Generation> staging;       // the launch whose files are being written
     bool releasing = false;
-    // Processes of dead guardians that do not end, as they were seen last: no living guardian knows
-    // of them, and they hold their slots. While there are any, they are looked at again and again.
+    // Processes of dead guardians that do not end, as last seen: no living guardian knows of them,
+    // and they hold their slots. While there are any, they are checked repeatedly.
     std::vector<std::int64_t> stuck;
-    std::vector<std::int64_t> unkillable;  // as the living guardian has told
-    bool terminated = false;               // but for these nothing of the newest generation runs
-    std::optional<Prepare> next;           // came while it was being released; taken up after that
-    Generation aborted = 0;  // by the newest abort that came meanwhile; answered after that
-    // What the guardian was told last about the newest generation; said again after its connection
+    std::vector<std::int64_t> unkillable;  // as the living guardian reported
+    bool terminated = false;      // except for these, nothing of the newest generation runs
+    std::optional<Prepare> next;  // came while it was being released; taken up after that
+    Generation aborted = 0;  // by the newest abort that came in the meantime; answered after that
+    // The last command to the guardian about the newest generation; sent again after its connection
     // broke, because a command may have been lost with it. Repeats have no effect.
     std::optional<GuardianStandby> standby;
     std::vector<GuardianLaunch> launches;
@@ -171,13 +171,13 @@ class Agent {
   void Order(Job& job, GuardianCommand command, Effects* effects);
   void AskGuardianToPrepare(Job& job, Effects* effects);
   void FinishPreparing(Job& job, Effects* effects);
-  // Whether a generation's end is what was asked for last: an older abort may have kept processes.
+  // Whether the newest request was a generation's end: an older abort may have kept processes.
   static bool AnswersAbort(const Job& job, bool quiesced, bool keeps_any);
   void FailPreparing(Job& job, const std::string& error, bool retryable, Effects* effects);
   void ReportCpuBinding(const Job& job, Effects* effects) const;
   void EnsureGuardian(Job& job, Effects* effects);
-  // The end of a release, but for processes that do not end: the job stays until they do, for its
-  // directory and its place in a Hello are all that is known of them.
+  // The end of a release, except for processes that do not end: the job stays until they do,
+  // because its directory and its place in a Hello are the only record of them.
   void Forget(Job& job, Effects* effects);
   // To the coordinator: what is left of the job after some of it has ended late.
   void ReportStuck(Job& job, Effects* effects);

@@ -1,4 +1,4 @@
-// What tests of Agent share: a job of two ranks, taken to the state that a test begins with. One
+// Shared by tests of Agent: a job of two ranks, brought to the state that a test begins with. One
 // thread.
 #pragma once
 
@@ -60,7 +60,7 @@ class AgentTest : public testing::Test {
 
   Effects Event(const GuardianEvent& event) { return agent_.OnGuardianEvent(kJob, event); }
 
-  // The guardian's first words when it knows nothing.
+  // The guardian's first messages when it has no state.
   Effects GuardianUp(Generation newest = 0) {
     Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = newest});
     return Event(GuardianSynced{});

@@ -1,4 +1,4 @@
-// The half of Agent that mirrors what guardians say.
+// The half of Agent that mirrors guardians' reports.
 
 #include <algorithm>
 #include <utility>
@@ -15,7 +15,7 @@ bool HasRank(const std::vector<Entry>& entries, int rank) {
                      [rank](const Entry& entry) { return entry.rank == rank; });
 }
 
-// The same bounds as the guardian's ReportLog would be too few for all ranks together.
+// The bounds of the guardian's ReportLog would be too small for all ranks together.
 constexpr std::size_t kMaxReports = 4096;
 
 // Each returns whether the mirror did not hold it yet.
@@ -114,8 +114,8 @@ void Agent::Apply(Job& job, const GuardianReport& report, Effects* effects) {
 
 void Agent::Apply(Job& job, const GuardianQuiesced& quiesced, Effects* effects) {
   HostedGeneration& mirror = job.replay ? *job.replay : job.hosted;
-  // Of the generation that is asked for nothing has begun: this is about older ones, and may have
-  // crossed the question.
+  // Nothing of the requested generation has begun: this concerns older ones, and may have crossed
+  // the request.
   const bool older = job.preparing && !job.replay && quiesced.generation <= mirror.generation;
   // Or of processes that have outlived SIGKILL, and end beside a newer generation.
   const bool beside = !job.preparing && !job.replay && quiesced.generation < mirror.generation;
@@ -138,12 +138,12 @@ void Agent::Apply(Job& job, const GuardianQuiesced& quiesced, Effects* effects) 
 void Agent::Apply(Job& job, const GuardianSynced&, Effects* effects) {
   if (!job.replay) return;
   HostedGeneration told = *std::exchange(job.replay, std::nullopt);
-  // The worker before this one was killed between two launches: the rest is asked for again.
+  // The previous worker was killed between two launches: the rest is requested again.
   if (told.generation == job.prepare.generation && job.launches.empty() && !told.quiesced) {
     told.launched &= HasAllRanks(job.prepare, told);
   }
   const HostedGeneration before = job.hosted;
-  // A newer generation may have come while the guardian told of the older one.
+  // A newer generation may have arrived while the guardian reported the older one.
   if (!job.preparing && told.generation >= before.generation) job.hosted = told;
   if (before.generation == told.generation) {
     for (const RankStarted& started : told.started)

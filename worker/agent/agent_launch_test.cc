@@ -25,7 +25,7 @@ TEST_F(AgentTest, LaunchStagesFilesThenStartsEveryRank) {
   EXPECT_TRUE(Hosted().launched);
 }
 
-TEST_F(AgentTest, TheNodeOfRankZeroTellsTheJobWhichProcessorsItsRanksGot) {
+TEST_F(AgentTest, TheNodeOfRankZeroReportsWhichProcessorsItsRanksGot) {
   const auto launch = [](bool hosts_master) {
     Agent agent({.cpus = {{{{0}, 0}, {{1}, 1}}}, .slots = 2}, "/jobs");
     Prepare prepare = MakePrepare(1);

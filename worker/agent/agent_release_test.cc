@@ -11,7 +11,7 @@ using testing::IsEmpty;
 
 class AgentReleaseTest : public AgentTest {};
 
-TEST_F(AgentReleaseTest, ReleaseEndsTheGuardianForgetsTheJobAndSaysSo) {
+TEST_F(AgentReleaseTest, ReleaseEndsTheGuardianDropsTheJobAndReportsIt) {
   Run1();
   EXPECT_EQ(Commands<GuardianRelease>(agent_.OnRelease({kJob})).size(), 1u);
   EXPECT_THAT(agent_.OnRelease({kJob}), IsEmpty());
@@ -27,7 +27,7 @@ TEST_F(AgentReleaseTest, AReleaseOfAnUnknownJobIsAnsweredAtOnce) {
   EXPECT_THAT(Sent<Released>(agent_.OnRelease({kJob})), ElementsAre(Released{kJob}));
 }
 
-TEST_F(AgentReleaseTest, AReleaseThatWasLostWithItsConnectionIsSaidAgain) {
+TEST_F(AgentReleaseTest, AReleaseThatWasLostWithItsConnectionIsSentAgain) {
   Run1();
   agent_.OnRelease({kJob});
   Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});

@@ -103,7 +103,7 @@ template <typename Refused>
 void AgentRunner::DoLater(const Refused& effect) {
   auto& timer = stuck_looks_[effect.job];
   if (!timer) timer = std::make_unique<Timer>(loop_);
-  // Not from inside the timer, which the effect may end.
+  // Not from within the timer, which the effect may destroy.
   timer->Start(kStuckPause, [this, effect] { loop_.Post([this, effect] { Do(effect); }); });
 }
 
@@ -127,8 +127,9 @@ void AgentRunner::AdoptJob(const std::string& name) {
   const std::string job_dir = options_.jobs_dir + "/" + name;
   auto record = ReadJobRecord(job_dir);
   if (!record.ok()) {
-    // Without its records nobody can take the job over; the coordinator places it anew. Not before
-    // it has ended: what is ended by name and directory could be the ranks of the new attempt.
+    // Without its records the job cannot be taken over; the coordinator places it again. Not before
+    // it has ended: processes that are ended by name and directory could be the ranks of the new
+    // attempt.
     Log().warn("job {}: its records cannot be read, so what is left of it is ended: {}", name,
                record.status().message());
     ++ending_unknown_;
@@ -160,7 +161,7 @@ void AgentRunner::Connect(const JobId& job, PacketSocket socket, bool greets) {
                               UniqueFd page) { OnEvent(job, event, std::move(page)); },
       .on_closed =
           [this, job](const Status& why) {
-            // Not from inside the link that is to be replaced.
+            // Not from within the link that is to be replaced.
             loop_.Post([this, job, why] { OnLinkClosed(job, why, 0); });
           }};
   auto link = std::make_unique<GuardianLink>(loop_, std::move(socket), std::move(handlers));
@@ -184,7 +185,7 @@ void AgentRunner::CheckGuardian(JobId job) {
       break;
     }
     case GuardianWatchdog::Act::kGiveUp:
-      // Not from inside the timer that goes with it.
+      // Not from within the timer that is destroyed with it.
       return loop_.Post([this, job] {
         links_.erase(job);
         CarryOut(agent_.OnGuardianLost(job, "it does not answer, and survived SIGKILL"));
@@ -221,7 +222,7 @@ void AgentRunner::OnEvent(const JobId& job, const GuardianEvent& event, UniqueFd
   if (const auto* started = std::get_if<GuardianRankStarted>(&event); started && descriptor.valid())
     AddPage(job, *started, descriptor);
   if (const auto* exited = std::get_if<GuardianRankExited>(&event)) {
-    // The last finished step is told before the end.
+    // The last finished step is reported before the end.
     sampler_.EndRank(job, exited->rank, SystemClock().Now());
     for (Progress& progress : sampler_.Sample(SystemClock().Now(), progress_interval_))
       send_(std::move(progress));
@@ -393,7 +394,7 @@ void AgentRunner::Do(const StageLaunch& effect) {
       [this, launch](const Status& status) { CarryOut(agent_.OnLaunchStaged(launch, status)); },
       Unavailable(kBusy));
   if (launch.generation <= 1) return;
-  // Beside the ranks' start, which must not wait for it.
+  // In parallel with the ranks' start, which must not wait for it.
   RunOn(
       checkpoint_lanes_, launch.job,
       [launch, dir = agent_.JobDir(launch.job)] {

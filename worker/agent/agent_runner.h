@@ -1,8 +1,8 @@
 // AgentRunner: carries out what Agent decides.
 //
-// Owns the connections to the guardians and the progress pages; runs blocking work on threads of
-// its own, in a lane for each job, and brings the results back to the loop. Loop thread only,
-// except the constructor and the destructor, when the loop runs no more.
+// Owns the connections to the guardians and the progress pages; runs blocking work on separate
+// threads, in a lane for each job, and brings the results back to the loop. Loop thread only,
+// except the constructor and the destructor, when the loop no longer runs.
 #pragma once
 
 #include <functional>
@@ -28,9 +28,9 @@ struct AgentRunnerOptions {
   std::string jobs_dir;       // absolute
   std::string guardian_path;  // muster-guardian
   LaunchContext launch;
-  // Series of what has ended stay on /metrics for three scrapes of so long.
+  // Series of what has ended stay on /metrics for three scrapes of this interval.
   Duration scrape_interval = std::chrono::seconds(15);
-  // How often a guardian is looked after; three times this without an answer and it is killed.
+  // How often a guardian is checked; three times this without an answer and it is killed.
   Duration guardian_tick = std::chrono::seconds(1);
 };
 
@@ -40,8 +40,8 @@ class AgentRunner {
 
   AgentRunner(EventLoop& loop, AgentRunnerOptions options, SendFunction send);
 
-  // Takes over the jobs that are on the node and calls `ready` when their guardians have told their
-  // state, or when they had time enough for it.
+  // Takes over the jobs that are on the node and calls `ready` when their guardians have sent their
+  // state, or had enough time for it.
   void Start(std::function<void()> ready);
   void Handle(const CoordinatorMessage& message);
 
@@ -80,12 +80,12 @@ class AgentRunner {
   void Do(const CheckStuck& effect);
   void Do(const LogNote& effect);
 
-  // Runs `work` in the job's lane, then `then` with its result on the loop. Of a lane that is full,
+  // Runs `work` in the job's lane, then `then` with its result on the loop. If the lane is full,
   // because the job's storage hangs, `then` gets `refusal`. The loop never blocks.
   template <typename Work, typename Then>
   void RunOn(WorkerLanes& lanes, const JobId& job, Work work, Then then,
              std::invoke_result_t<Work> refusal);
-  // For what nothing else would ask for again.
+  // For work that would not be requested again.
   template <typename Refused>
   void DoLater(const Refused& effect);
 
@@ -93,12 +93,12 @@ class AgentRunner {
   // `greets`: it listened, so its Hello is waited for.
   void Connect(const JobId& job, PacketSocket socket, bool greets);
   void ScheduleGuardianCheck(const JobId& job);
-  // A guardian that does not answer is ended: that its ranks live on unseen helps nobody. A copy,
-  // for the timer that holds the original is started again.
+  // Ends a guardian that does not answer: nothing can control its ranks. Takes a copy, because the
+  // timer that holds the original is started again.
   void CheckGuardian(JobId job);
   void OnEvent(const JobId& job, const GuardianEvent& event, UniqueFd descriptor);
   void AddPage(const JobId& job, const GuardianRankStarted& started, const UniqueFd& page);
-  // With what its page says last.
+  // With the last values of its page.
   RankExited EnrichExit(RankExited exited) const;
   // The guardian may only have dropped the connection; its locked record tells.
   void OnLinkClosed(const JobId& job, const Status& why, int attempt);
@@ -128,7 +128,7 @@ class AgentRunner {
   Scrubber scrubber_;
   Scrubber verifier_;
   bool sampling_ = false;
-  // By what the work waits for: a job's own storage must not hold up the proof that it is gone.
+  // By what the work waits for: a job's own storage must not delay the proof that the job is gone.
   // Destroyed first, which joins.
   WorkerLanes node_lanes_{"node", 256, 64};  // the node's own disk, /proc, guardians
   WorkerLanes preflight_lanes_{"preflight", 256, 16};

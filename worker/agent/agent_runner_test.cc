@@ -241,7 +241,7 @@ TEST_F(AgentRunnerTest, AStoppedGuardianThatARestartedWorkerFindsIsEndedToo) {
   for (const std::int64_t pid : before) EXPECT_FALSE(IsAlive(pid));
 }
 
-TEST_F(AgentRunnerTest, AnAbortThatKeepsNobodyEndsParkedRanks) {
+TEST_F(AgentRunnerTest, AnAbortThatKeepsNoProcessEndsParkedRanks) {
   const auto before = Run(1);
   worker_->Order(Park(1));
   EXPECT_THAT(worker_->Await<Quiesced>().parked_ranks, ElementsAre(0, 1));
@@ -255,13 +255,13 @@ class HungStorage {
  public:
   explicit HungStorage(std::string dir) : dir_(std::move(dir)) {}
   ~HungStorage() {
-    // With both ends open here, nobody waits any more.
+    // With both ends open here, nothing waits any more.
     for (const std::string& pipe : pipes_)
       ends_.emplace_back(::open(pipe.c_str(), O_RDWR | O_CLOEXEC));
     for (const std::string& pipe : pipes_) ::unlink(pipe.c_str());
   }
 
-  // Of a job of its own, whose log is such a pipe.
+  // A separate job, whose log is such a pipe.
   ReadLog LogRead(std::uint64_t request) {
     Hang("log/logs/1/rank-0.log");
     return {.request_id = request,
@@ -270,7 +270,7 @@ class HungStorage {
             .rank = 0,
             .output_dir = dir_ + "/log"};
   }
-  // Of a job of its own, whose output directory's claim is such a pipe.
+  // A separate job, whose output directory's claim is such a pipe.
   Prepare Preparation(int index) {
     const std::string id = "00c0ffee1" + std::to_string(index);
     Hang(id + "/job.json");
@@ -307,8 +307,8 @@ TEST_F(AgentRunnerTest, AJobGoesOnWhileTheStorageOfOthersHangs) {
   for (const std::int64_t pid : before) EXPECT_FALSE(IsAlive(pid));
 }
 
-// Its environment marks it as the job's. Who is told of the job anew could launch ranks so marked,
-// and the end of what is left would be theirs.
+// Its environment marks it as the job's. A coordinator that places the job again could launch ranks
+// with the same mark, and the end of what is left would end them.
 TEST_F(AgentRunnerTest, WhatIsLeftOfAJobWithoutRecordsIsGoneBeforeTheCoordinatorHears) {
   const std::string job_dir = dir_ / "jobs/00c0ffee77";
   std::filesystem::create_directories(job_dir);

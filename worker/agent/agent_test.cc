@@ -22,7 +22,7 @@ TEST_F(AgentTest, PreparingStartsAGuardianBesideThePreflight) {
   EXPECT_EQ(Of<StartGuardian>(effects).size(), 1u);
 }
 
-TEST_F(AgentTest, PreparedIsSaidOnceBothAreDone) {
+TEST_F(AgentTest, PreparedIsSentOnceBothAreDone) {
   agent_.OnPrepare(MakePrepare(1));
   EXPECT_THAT(Commands<GuardianPrepare>(GuardianUp()), IsEmpty());
   const Effects asked = agent_.OnPreflight(kJob, 1, {.spec = TrainJob()});
@@ -52,7 +52,7 @@ TEST_F(AgentTest, AKnownJobIsPreparedWithoutWaitingForPreflight) {
   EXPECT_EQ(Sent<Prepared>(agent_.OnPreflight(kJob, 2, {.spec = TrainJob()})).size(), 1u);
 }
 
-TEST_F(AgentTest, AFailedPreflightSaysWhyAndWhetherToTryAgain) {
+TEST_F(AgentTest, AFailedPreflightReportsWhyAndWhetherToTryAgain) {
   agent_.OnPrepare(MakePrepare(1));
   const Effects effects =
       agent_.OnPreflight(kJob, 1, {.status = NotFound("no model"), .retryable = false});
@@ -198,7 +198,7 @@ TEST_F(AgentTest, AReconnectedGuardianAddsOnlyWhatIsNew) {
   EXPECT_EQ(Hosted().reports.size(), 2u);
 }
 
-TEST_F(AgentTest, ALaunchThatWasLostWithItsConnectionIsSaidAgain) {
+TEST_F(AgentTest, ALaunchThatWasLostWithItsConnectionIsSentAgain) {
   Prepare1();
   agent_.OnLaunch(MakeLaunch(1));
   agent_.OnLaunchStaged(MakeLaunch(1), OkStatus());
@@ -211,7 +211,7 @@ TEST_F(AgentTest, ALaunchThatWasLostWithItsConnectionIsSaidAgain) {
   EXPECT_TRUE(Hosted().launched);
 }
 
-TEST_F(AgentTest, AnAbortThatWasLostWithItsConnectionIsSaidAgainUntilItIsAnswered) {
+TEST_F(AgentTest, AnAbortThatWasLostWithItsConnectionIsSentAgainUntilItIsAnswered) {
   Run1();
   agent_.OnAbort({kJob, 1, "a peer failed", 0.5});
   Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
@@ -224,7 +224,7 @@ TEST_F(AgentTest, AnAbortThatWasLostWithItsConnectionIsSaidAgainUntilItIsAnswere
   EXPECT_THAT(Commands<GuardianAbort>(Event(GuardianSynced{})), IsEmpty());
 }
 
-TEST_F(AgentTest, WhatOutlivesADeadGuardianIsToldByItsSuccessorToo) {
+TEST_F(AgentTest, WhatOutlivesADeadGuardianIsReportedByItsSuccessorToo) {
   Run1();
   agent_.OnGuardianLost(kJob, "killed");
   EXPECT_THAT(Sent<Quiesced>(agent_.OnProvedGone(kJob, {}, {4242}))[0].unkillable_pids,
@@ -238,7 +238,7 @@ TEST_F(AgentTest, WhatOutlivesADeadGuardianIsToldByItsSuccessorToo) {
   EXPECT_THAT(quiesced[0].unkillable_pids, ElementsAre(4242)) << "or its slot would be given away";
 }
 
-TEST_F(AgentTest, WhatOutlivesADeadGuardianIsToldBeforeItsSuccessorIsPrepared) {
+TEST_F(AgentTest, WhatOutlivesADeadGuardianIsReportedBeforeItsSuccessorIsPrepared) {
   Run1();
   agent_.OnGuardianLost(kJob, "killed");
   agent_.OnPrepare(MakePrepare(2));
@@ -273,7 +273,7 @@ TEST_F(AgentTest, WhatOutlivedADeadGuardianIsLookedAtAgainBesideItsSuccessor) {
   const Effects same = agent_.OnStuckSeen(kJob, {});
   EXPECT_THAT(Sent<Quiesced>(same), IsEmpty());
   EXPECT_EQ(Of<ScheduleStuckCheck>(same).size(), 1u);
-  // Of an older generation: this one runs.
+  // It belongs to an older generation: this one runs.
   EXPECT_THAT(Sent<Quiesced>(agent_.OnStuckSeen(kJob, {4242})),
               ElementsAre(Quiesced{kJob, 1, {4343}}));
   agent_.OnAbort({.job = kJob, .generation = 2});
@@ -303,7 +303,7 @@ TEST_F(AgentTest, AnAbortThatKeepsRanksGoesOnWholeAndItsAnswerIsMirrored) {
   EXPECT_TRUE(Hosted().quiesced);
 }
 
-TEST_F(AgentTest, AnOlderAbortsAnswerIsNotTakenForThatOfOneThatKeepsNobody) {
+TEST_F(AgentTest, AnOlderAbortsAnswerIsNotTakenForThatOfOneThatKeepsNoProcess) {
   Run1();
   agent_.OnAbort({.job = kJob, .generation = 1, .park_seconds = 1});
   agent_.OnAbort({.job = kJob, .generation = 1});
@@ -314,7 +314,7 @@ TEST_F(AgentTest, AnOlderAbortsAnswerIsNotTakenForThatOfOneThatKeepsNobody) {
               ElementsAre(Quiesced{kJob, 1, {}, {}}));
 }
 
-TEST_F(AgentTest, AnAbortOfParkedRanksThatWasLostIsSaidAgain) {
+TEST_F(AgentTest, AnAbortOfParkedRanksThatWasLostIsSentAgain) {
   Run1();
   agent_.OnAbort({.job = kJob, .generation = 1, .park_seconds = 1});
   Event(GuardianQuiesced{1, {}, {0, 1}});
@@ -327,7 +327,7 @@ TEST_F(AgentTest, AnAbortOfParkedRanksThatWasLostIsSaidAgain) {
   EXPECT_THAT(Commands<GuardianAbort>(effects), ElementsAre(GuardianAbort{1, 0, ""}));
 }
 
-TEST_F(AgentTest, AReplayTellsOfKeptRanks) {
+TEST_F(AgentTest, AReplayContainsParkedRanks) {
   Run1();
   agent_.OnAbort({.job = kJob, .generation = 1, .park_seconds = 1});
   Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
@@ -337,7 +337,7 @@ TEST_F(AgentTest, AReplayTellsOfKeptRanks) {
   EXPECT_EQ(Hosted().standbys, 2);
 }
 
-TEST_F(AgentTest, ALostGuardianKeepsNobody) {
+TEST_F(AgentTest, ALostGuardianKeepsNoProcess) {
   Run1();
   agent_.OnAbort({.job = kJob, .generation = 1, .park_seconds = 1});
   Event(GuardianQuiesced{1, {}, {0, 1}});
@@ -362,7 +362,7 @@ TEST_F(AgentTest, StandbysAreAskedForWithEveryPreparationOfATrainJob) {
   EXPECT_TRUE(standbys[0].at_once);
 }
 
-TEST_F(AgentTest, StandbysAreAskedForAgainAfterALostConnectionUnlessNobodyIsKept) {
+TEST_F(AgentTest, StandbysAreRequestedAgainAfterALostConnectionUnlessNoProcessIsKept) {
   Run1();
   const auto reconnect = [&] {
     Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
@@ -448,7 +448,7 @@ TEST_F(AgentTest, AProcessThatEndsBesideANewerGenerationGivesItsSlotBack) {
   EXPECT_FALSE(Hosted().quiesced) << "what runs is of a newer generation";
 }
 
-TEST_F(AgentTest, AJobThatWasStoppedBeforeItsLaunchIsToldAsStopped) {
+TEST_F(AgentTest, AJobThatWasStoppedBeforeItsLaunchIsReportedAsStopped) {
   agent_.Adopt(MakePrepare(1), TrainJob(), /*launched=*/false, /*guardian_alive=*/false);
   const RankExited stopped{
       .job = kJob, .generation = 1, .exit = {.signal = SIGKILL}, .node_stopped = true};
@@ -548,7 +548,7 @@ TEST_F(AgentTest, TheEndOfProcessesThatSurvivedSigkillIsPassedOn) {
   EXPECT_TRUE(Hosted().quiesced);
 }
 
-TEST_F(AgentTest, WhatIsSaidOfOlderProcessesDuringAPreparationDoesNotEndTheNewGeneration) {
+TEST_F(AgentTest, AReportOfOlderProcessesDuringAPreparationDoesNotEndTheNewGeneration) {
   Run1();
   agent_.OnAbort({.job = kJob, .generation = 1});
   Event(GuardianQuiesced{1, {100}, {}});

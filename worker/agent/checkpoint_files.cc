@@ -60,7 +60,7 @@ CommitWritten WriteManifest(const CheckpointCommitted& committed) {
   }
   const std::string path = root + name + "/manifest.json";
   const std::string json = ManifestJson(committed.job, committed.checkpoint);
-  // A disk on which nothing can be written is not to keep old checkpoints from being removed.
+  // A disk that cannot be written must not prevent the removal of old checkpoints.
   if (const auto lies_there = ReadFile(path, json.size() + 1);
       !lies_there.ok() || *lies_there != json)
     written.status = WriteFileAtomically(path, json);
@@ -70,8 +70,8 @@ CommitWritten WriteManifest(const CheckpointCommitted& committed) {
       written.prune_error = "'" + old + "' is not removed: it names no older checkpoint";
       continue;
     }
-    // The manifest goes first: a removal that is interrupted leaves no half checkpoint that
-    // looks whole.
+    // The manifest is removed first: an interrupted removal leaves no half checkpoint that looks
+    // whole.
     std::error_code error;
     std::filesystem::remove(root + old + "/manifest.json", error);
     std::filesystem::remove_all(root + old, error);

@@ -1,7 +1,7 @@
 // A checkpoint's commit record on disk, and the removal of old checkpoints.
 //
 // The manifest is written beside the shards after the coordinator has committed, so that a copied
-// checkpoint stands alone; docs/checkpoint-format.md describes it. Blocks on the disk; free
+// checkpoint is complete; docs/checkpoint-format.md describes it. Blocks on the disk; free
 // functions; any thread.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace muster::worker {
 //  "shards":[{"rank","file","bytes","checksum"}],"committed_unix_ms"}, and "eval_loss" where known
 std::string ManifestJson(const JobId& job, const CheckpointInfo& checkpoint);
 
-// "step-" and letters, digits, '-', '_' or '.': a name of a checkpoint and of nothing else.
+// "step-" and letters, digits, '-', '_' or '.': only a name of a checkpoint.
 bool IsCheckpointName(const std::string& name);
 
 struct CommitWritten {
@@ -26,14 +26,14 @@ struct CommitWritten {
   std::string prune_error;          // why another one is not
 };
 
-// Writes manifest.json durably, unless the same one lies there, and only then removes what is
-// listed in `prune`. The shards are not read: ScrubShards does that afterwards. The output
-// directory is shared by all nodes of the job.
+// Writes manifest.json durably, unless the same one is there, and only then removes what `prune`
+// lists. The shards are not read: ScrubShards does that afterwards. All nodes of the job share the
+// output directory.
 CommitWritten WriteManifest(const CheckpointCommitted& committed);
 
-// Removes what generations before the launch left half-written: their checkpoints that have no
-// manifest and that the launch does not offer for a resume. A shard that was never reported is
-// known to nobody else. Returns the directories.
+// Removes what generations before the launch left incomplete: their checkpoints that have no
+// manifest and that the launch does not offer for a resume. There is no other record of a shard
+// that was never reported. Returns the directories.
 std::vector<std::string> RemoveAbandonedCheckpoints(const std::string& output_dir,
                                                     const Launch& launch);
 

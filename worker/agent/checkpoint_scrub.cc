@@ -14,7 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A writer stores every few seconds at most. One that was killed leaves a file that nobody changes.
+// A writer stores every few seconds at most. One that was killed leaves a file that does not
+// change.
 constexpr std::chrono::seconds kStillWritten{30};
 constexpr std::size_t kMaxManifestBytes = 16 << 20;
 

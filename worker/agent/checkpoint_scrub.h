@@ -1,5 +1,5 @@
-// Whether a committed checkpoint is still what its ranks wrote, and what can be said where it
-// cannot be read. docs/checkpoint-format.md, "Read again".
+// Whether a committed checkpoint is still what its ranks wrote, and the result if it cannot be
+// read. docs/checkpoint-format.md, "Read again".
 //
 // Free functions; any thread. They block on the disk, for as long as it takes to read a checkpoint.
 #pragma once
@@ -14,15 +14,15 @@
 
 namespace muster::worker {
 
-// Called before so many bytes are read; it may wait. Another status than OK calls the reading off.
+// Called before this many bytes are read; may wait. A status other than OK cancels the reading.
 using BeforeRead = std::function<Status(std::uint64_t bytes)>;
 
-// Reads every shard from the disk. What is damaged was read twice. Missing is told only where the
-// checkpoint's own directory is there, or another checkpoint of this job: anywhere else it is the
-// whole output directory that this node does not see.
+// Reads every shard from the disk. Damaged shards were read twice. Shards are missing only if the
+// checkpoint's own directory is there, or another checkpoint of this job: otherwise this node does
+// not see the output directory at all.
 CheckpointScrubbed ScrubShards(const ScrubCheckpoint& order, const BeforeRead& before_read);
 
-// Whether a shard is being written below one of these output directories, by whatever node: its
+// Whether a shard is being written below one of these output directories, by any node: its
 // temporary file has changed within the last half minute.
 bool ShardIsBeingWritten(const std::vector<std::string>& output_dirs);
 

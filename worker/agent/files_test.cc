@@ -122,7 +122,7 @@ TEST_F(PreflightTest, RefusesACudaJobWithoutGpu) {
   ExpectRefused(CommandJob("command: [sh]\nresources: {device: cuda}\n"), "this node has no GPU");
 }
 
-TEST_F(PreflightTest, TellsWhatTheTrainerLacksForACudaJob) {
+TEST_F(PreflightTest, ReportsWhatTheTrainerLacksForACudaJob) {
   fs::create_directories(dir_ / "model");
   context_.gpus = {"0"};
   const std::string spec = TrainJob("model").spec_yaml + "resources: {device: cuda}\n";
@@ -358,7 +358,7 @@ TEST(ResumeJson, IsAnArrayOfManifestsNewestFirst) {
   EXPECT_EQ(nlohmann::json::parse(ResumeJson(kJob, {})), nlohmann::json::array());
 }
 
-TEST(LogReader, ReadsPiecesAndSaysWhereTheNextBegins) {
+TEST(LogReader, ReadsPiecesAndReturnsWhereTheNextBegins) {
   const TempDirForTest dir;
   fs::create_directories(dir / "logs/3");
   std::ofstream(dir / "logs/3/rank-1.log") << "0123456789";
@@ -383,7 +383,7 @@ TEST(LogReader, ReadsPiecesAndSaysWhereTheNextBegins) {
   EXPECT_EQ(ReadLogChunk(request).next_offset, 10);
 }
 
-TEST(LogReader, SaysWhichLogIsNotThere) {
+TEST(LogReader, NamesAMissingLog) {
   const LogChunk chunk = ReadLogChunk({.generation = 3, .rank = 1, .output_dir = "/no/such"});
   EXPECT_THAT(chunk.error, HasSubstr("/no/such/logs/3/rank-1.log"));
 }

@@ -54,7 +54,7 @@ GuardianLink::GuardianLink(EventLoop& loop, PacketSocket socket, Handlers handle
 }
 
 GuardianLink::~GuardianLink() {
-  // What waits on the descriptor may still hold Impl for a while; the connection ends now.
+  // Handlers that wait on the descriptor may still hold Impl for a while; the connection ends now.
   impl_->closed = true;
   impl_->descriptor.release();
   impl_->socket.Close();
@@ -64,7 +64,7 @@ void GuardianLink::Send(const GuardianCommand& command, int descriptor) {
   if (impl_->closed) return;
   const std::vector<int> descriptors =
       descriptor >= 0 ? std::vector<int>{descriptor} : std::vector<int>{};
-  // A failure shows as the end of the connection too: shutting it down makes the reader see it.
+  // A failure appears as the end of the connection too: a shutdown wakes the reader.
   const Status status =
       impl_->socket.Send(Encode(command), descriptors, Deadline::After(std::chrono::seconds(1)));
   if (!status.ok()) ::shutdown(impl_->socket.fd(), SHUT_RDWR);

@@ -1,6 +1,6 @@
 // GuardianLink: a worker's connection to one guardian, on the worker's loop.
 //
-// Owned by AgentRunner; loop thread only. After `on_closed` was called nothing more comes.
+// Owned by AgentRunner; loop thread only. After `on_closed` was called nothing more arrives.
 // Destroying it closes the connection without a call.
 #pragma once
 
@@ -26,7 +26,7 @@ class GuardianLink {
   GuardianLink(const GuardianLink&) = delete;
   GuardianLink& operator=(const GuardianLink&) = delete;
 
-  // With a descriptor where it is not -1.
+  // With a descriptor if it is not -1.
   void Send(const GuardianCommand& command, int descriptor = -1);
 
  private:

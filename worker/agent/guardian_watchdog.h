@@ -1,8 +1,8 @@
-// GuardianWatchdog: when a guardian that says nothing counts as lost, as a pure state machine.
+// GuardianWatchdog: when a silent guardian counts as lost, as a pure state machine.
 //
 // A guardian that is stopped, or whose one thread waits for a dead file server, keeps its
-// connection: nothing but a question that it does not answer tells. Time is counted in the caller's
-// own ticks, not by a clock: a worker that was stopped itself has not asked meanwhile.
+// connection: only an unanswered ping reveals it. Time is counted in the caller's ticks, not by a
+// clock: a worker that was stopped itself has sent no pings in that time.
 //
 // Owned by AgentRunner, one per connection. Any one thread.
 #pragma once
@@ -18,22 +18,22 @@ class GuardianWatchdog {
     kGiveUp,  // not even SIGKILL has ended its connection
   };
 
-  // Ticks without a word until it is killed, and then until it is given up.
+  // Silent ticks until it is killed, and then until it is given up.
   static constexpr int kTimeout = 3;
 
-  // `greets`: a guardian that listened was connected to, so that its Hello is an answer that is
-  // waited for. One that is being started takes the time it takes.
+  // `greets`: the guardian was listening when the worker connected, so its Hello is awaited as an
+  // answer. A guardian that is being started may take its time.
   explicit GuardianWatchdog(bool greets) : waits_(greets) {}
 
-  // It said something.
+  // It sent a message.
   void OnHeard();
-  // Its Hello said so; one of an older version knows no ping and is not asked.
+  // Its Hello announces the ping; an older version does not know it and gets none.
   void OnHello(bool answers_pings) { asks_ = answers_pings; }
   Act OnTick();
 
  private:
   bool asks_ = false;
-  bool waits_ = false;  // for a word
+  bool waits_ = false;  // for a message
   int silent_ = 0;      // ticks
 };
 

@@ -49,7 +49,8 @@ Json GuardianRecord(const std::string& job_dir) {
   return text.ok() ? Json::parse(*text, nullptr, false) : Json();
 }
 
-// Files that a restart of this program reads; a reboot ends what they tell of, hence no fsync.
+// Files that a restart of this program reads; a reboot ends what they describe, so there is no
+// fsync.
 Status WriteIfChanged(const std::string& path, const std::string& content) {
   if (const auto old = ReadFile(path); old.ok() && *old == content) return OkStatus();
   return ReplaceFile(path, content);
@@ -82,7 +83,7 @@ std::vector<RankExited> ReadExitRecords(const std::string& job_dir, const JobId&
   return exited;
 }
 
-// Ranks that the guardian had not launched when it was told to end have no record of their own.
+// Ranks that the guardian had not launched when it was ordered to end have no record of their own.
 void AddStoppedRanks(const std::string& job_dir, Generation generation,
                      std::vector<RankExited>* exited) {
   if (!std::filesystem::exists(job_dir + "/" + StoppedRecordName(generation))) return;

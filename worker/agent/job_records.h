@@ -40,22 +40,22 @@ std::vector<std::string> ListJobs(const std::string& jobs_dir);
 // The JSON array that MUSTER_RESUME_FILE names.
 std::string ResumeJson(const JobId& job, const std::vector<CheckpointInfo>& checkpoints);
 
-// The guardian that the job's record names, whether it lives or not; nothing where there is none.
+// The guardian that the job's record names, whether it lives or not; empty if there is none.
 std::optional<ProcessId> GuardianOf(const std::string& job_dir);
 
-// SIGKILL to the job's guardian, whose ranks end with it. Fails where none lives.
+// SIGKILL to the job's guardian, whose ranks end with it. Fails if none lives.
 Status KillGuardian(const std::string& job_dir);
 
 struct TerminationProof {
-  std::vector<RankExited> exited;  // from the exit records of the generation; also ranks that a
-                                   // guardian which was told to end had not launched
+  std::vector<RankExited> exited;       // from the exit records of the generation; also ranks not
+                                        // launched when the guardian had to end
   std::vector<ProcessInfo> unkillable;  // empty: no process of the job is left on the node
 };
 
 std::vector<std::int64_t> PidsOf(const std::vector<ProcessInfo>& processes);
 
-// Which of them have ended since: their pid is nobody's, a zombie's, or of a process that has
-// started at another time.
+// Which of them have ended since: their pid is unused, a zombie's, or of a process that started at
+// another time.
 std::vector<std::int64_t> EndedOf(const std::vector<ProcessInfo>& processes);
 
 // Ends what a dead guardian may have left, by its cgroup and by the environment that marks this

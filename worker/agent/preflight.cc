@@ -20,8 +20,8 @@
 namespace muster::worker {
 namespace {
 
-constexpr std::size_t kMaxLaunchBytes = 64 << 10;  // of what differs between jobs
-// Within the coordinator's timeout with a preparation; libraries of CUDA on a cold disk take long.
+constexpr std::size_t kMaxLaunchBytes = 64 << 10;  // limit of the part that differs between jobs
+// Within the coordinator's timeout for a preparation; libraries of CUDA on a cold disk take long.
 constexpr Duration kTrainerTimeout = std::chrono::seconds(25);
 
 bool IsDirectory(const std::string& path) {
@@ -57,8 +57,8 @@ std::size_t NumberListBytes(int count, int limit) {
   return static_cast<std::size_t>(count) * (std::to_string(limit - 1).size() + 1);
 }
 
-// A launch travels to the guardian in one packet, quoted and beside what Muster adds to it. Of that
-// the lists of the gang's nodes (MUSTER_BUDDY_RING) and of the node's ranks grow with the job.
+// A launch is sent to the guardian in one packet, quoted and with Muster's additions. In it the
+// lists of the gang's nodes (MUSTER_BUDDY_RING) and of the node's ranks grow with the job.
 Status CheckLaunchSize(const JobSpec& spec) {
   std::size_t own = 0;
   for (const auto& [name, value] : spec.env) own += name.size() + value.size();
@@ -75,7 +75,7 @@ Status CheckLaunchSize(const JobSpec& spec) {
       " together can be handed to a program; put some of env or command into a file");
 }
 
-// What no other attempt would change.
+// Failures that no other attempt would change.
 Status CheckJob(const LaunchContext& context, const JobSpec& spec) {
   MUSTER_RETURN_IF_ERROR(CheckJobEnvironment(spec));
   MUSTER_RETURN_IF_ERROR(CheckLaunchSize(spec));
@@ -111,7 +111,7 @@ Status ClaimOutputDirectory(const std::string& output_dir, const JobId& job,
   const std::string path = output_dir + "/job.json";
   if (::access(path.c_str(), F_OK) == 0) return ReadClaim(path, job);
   // Several nodes may claim a shared directory at once: a link makes one of them first, with its
-  // content complete. Workers of two nodes may have the same pid, above all in containers.
+  // content complete. Workers of two nodes may have the same pid, in particular in containers.
   std::uint64_t random = 0;
   (void)::getrandom(&random, sizeof random, 0);
   const std::string candidate = path + "." + std::to_string(random);

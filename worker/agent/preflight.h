@@ -1,4 +1,5 @@
-// Preflight: makes a node ready for a generation, or says why it cannot be, before anything runs.
+// Preflight: makes a node ready for a generation, or reports why it cannot be, before anything
+// runs.
 //
 // Blocks (files), so it runs on the worker's pool. Free functions; any thread.
 #pragma once
@@ -19,7 +20,7 @@ struct PreflightResult {
   // False: another attempt would fail the same way (a wrong path, a wrong job file).
   bool retryable = false;
   JobSpec spec;                   // when the status is OK
-  std::optional<CudaStack> cuda;  // of this node, where a train job asks for GPUs
+  std::optional<CudaStack> cuda;  // of this node, if a train job requests GPUs
 };
 
 // Checks paths and programs, claims the output directory for the job (<output_dir>/job.json), makes
@@ -27,7 +28,7 @@ struct PreflightResult {
 PreflightResult RunPreflight(const LaunchContext& context, const Prepare& prepare,
                              const std::string& job_dir);
 
-// Puts {"id","name"} into <output_dir>/job.json; kFailedPrecondition if another job is named there.
+// Puts {"id","name"} into <output_dir>/job.json; kFailedPrecondition if it names another job.
 Status ClaimOutputDirectory(const std::string& output_dir, const JobId& job,
                             const std::string& name);
 

@@ -13,7 +13,7 @@ namespace {
 // A third of the shortest hang limit (docs/recovery.md, "Hang").
 constexpr std::chrono::milliseconds kStandstill{900};
 // A standstill is reported again after this part of its duration: up to 3 s with every sample,
-// since a hang may be named then, and ever less often where a long phase is quiet.
+// because a hang may be named then, and less and less often if a long phase is quiet.
 constexpr int kStandstillShare = 60;
 
 std::string_view LifecyclePhase(std::string_view phase) {
@@ -29,8 +29,9 @@ std::string_view LastingState(std::string_view state) {
   return state == "S" || state == "I" ? "R" : state;
 }
 
-// The slowest of the steps that were finished between two samples of a process. Of several only the
-// newest is known and the sum; the others but one are taken for as fast as the newest.
+// The slowest of the steps that were finished between two samples of a process. If there are
+// several, only the newest and the sum are known; all but one of the others are assumed to be as
+// fast as the newest.
 double SlowestStep(const RankProgress& before, const RankProgress& now) {
   const std::int64_t steps = now.steps_done - before.steps_done;
   if (steps <= 0) return 0;
@@ -40,8 +41,8 @@ double SlowestStep(const RankProgress& before, const RankProgress& now) {
   return std::max(now.step_seconds, sum - static_cast<double>(steps - 1) * usual);
 }
 
-// How long a node's ranks stand still as far as a hang may be made of it. Nothing is expected of a
-// program that has never stored into its page, unless it is stopped.
+// How long a node's ranks stand still, as evidence of a hang. A program that has never stored into
+// its page does not count, unless it is stopped.
 Duration StandstillOf(const RankProgress& rank) {
   if (rank.stores == 0 && rank.process_state != "T") return Duration::zero();
   return FromSeconds(rank.quiet_seconds);

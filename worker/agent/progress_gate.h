@@ -1,10 +1,11 @@
-// ProgressGate: whether what a sample of a gang's ranks on this node shows is sent to the
-// coordinator now, or waits for the next regular message.
+// ProgressGate: whether a sample of a gang's ranks on this node is sent to the coordinator now, or
+// waits for the next regular message.
 //
 // Sent at once: an ended rank, another lifecycle phase (the phases within a step are one), another
-// process state, and, where no rank of the node has moved for a third of the shortest hang limit,
-// samples as often as the hang detector needs them to name the hang in time. All else goes once
-// per interval. Fills in what only a comparison of samples shows: quiet time, the slowest step.
+// process state. If no rank of the node has moved for a third of the shortest hang limit, samples
+// are sent as often as the hang detector needs them to name the hang in time. Everything else is
+// sent once per interval. Fills in what only a comparison of samples shows: quiet time, the slowest
+// step.
 //
 // One per gang and generation, owned by ProgressSampler. Pure; one thread.
 #pragma once
@@ -20,12 +21,12 @@ namespace muster::worker {
 
 class ProgressGate {
  public:
-  // The process of this rank has ended: nothing is expected of it any more.
+  // The process of this rank has ended: no progress is expected of it.
   void EndRank(int rank);
   // Another process has the rank.
   void BeginRank(int rank) { known_.erase(rank); }
 
-  // `ranks`: all that the node has of the gang, in a sample taken at `now`. True: send them now.
+  // `ranks`: all ranks of the gang on the node, in a sample taken at `now`. True: send them now.
   bool Observe(std::vector<RankProgress>* ranks, TimePoint now, Duration interval);
 
  private:
@@ -37,7 +38,7 @@ class ProgressGate {
     double slowest_step = 0;    // in seconds, since the last message
   };
 
-  // True: what has changed is to be sent at once.
+  // True: the change must be sent at once.
   static bool Update(Known& known, RankProgress& sample, TimePoint now);
 
   std::map<int, Known> known_;

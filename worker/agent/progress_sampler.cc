@@ -10,18 +10,18 @@ namespace {
 
 constexpr std::chrono::milliseconds kSampleInterval{50};
 constexpr std::chrono::milliseconds kLongestSampleInterval{1000};
-// Sampling may take one part in so many of a processor.
+// Sampling may take this share of a processor.
 constexpr int kCostShare = 20;
 
-// Not the wall's time: on an overloaded host sampling must not become rare because it had to wait.
+// Not wall time: on an overloaded host sampling must not become rare because it had to wait.
 Duration ThreadCpuTime() {
   timespec spent{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
   return std::chrono::seconds(spent.tv_sec) + std::chrono::nanoseconds(spent.tv_nsec);
 }
 
-// What a page says of training. A process that serves a new generation stores its first values of
-// it when it has loaded its state; until then those of the former one are no news of this one.
+// The training figures of a page. A process that serves a new generation stores its first values of
+// it once it has loaded its state; until then the values belong to the former generation.
 void AddTraining(const ProgressValues& values, RankProgress* out) {
   out->step = values.step;
   out->loss = values.loss;
@@ -90,7 +90,7 @@ void ProgressSampler::ReadPage(Gang& gang, int number, Rank& rank, TimePoint now
   ++totals_.pages;
   rank.stores = rank.reader->stores();
   rank.collectives = rank.reader->ReadCollectives();
-  // A rank that died within a store leaves no whole reading: the one before stays.
+  // A rank that died within a store leaves no whole reading: the previous one stays.
   if (ProgressValues values; rank.reader->Read(&values)) rank.values = values;
   if (TrainingFigures figures; rank.figures_reader->Read(&figures)) rank.figures = figures;
   ObserveInFlight(rank, now);
@@ -101,7 +101,7 @@ void ProgressSampler::ReadProcessOf(Rank& rank) {
   if (rank.pid == 0) return;
   const auto info = read_process_(rank.pid);
   if (info.ok() && rank.start_time == 0) rank.start_time = info->start_time;
-  // Another start time: the process is gone, and its number was given again.
+  // Another start time: the process is gone, and its pid was reused.
   const bool gone = !info.ok() || info->start_time != rank.start_time;
   rank.process_state = gone ? "" : std::string(1, info->state);
   if (!gone) rank.cpu_seconds = CpuSeconds(*info);

@@ -1,10 +1,9 @@
 // ProgressSampler: reads the ranks' progress pages and the state of their processes.
 //
-// Holds the pages of the newest generation of each job, and what ended for as long as a scraper
-// needs to see its last values; what ranks have counted is kept until the job is gone
-// (rank_counters.h). A page is read after its rank is dead or stopped as before:
-// it belongs to the guardian. Time is an argument; only the cost of sampling is measured here.
-// Loop thread only.
+// Holds the pages of the newest generation of each job, and keeps ended ranks for as long as a
+// scraper needs to read their last values; counters of ranks are kept until the job is gone
+// (rank_counters.h). A page can be read after its rank has died or stopped: it belongs to the
+// guardian. Time is an argument; only the cost of sampling is measured here. Loop thread only.
 #pragma once
 
 #include <functional>
@@ -25,7 +24,7 @@
 
 namespace muster::worker {
 
-// Of Prometheus' usual 15 s.
+// Prometheus' usual interval of 15 s.
 inline constexpr std::chrono::seconds kThreeScrapes{45};
 
 class ProgressSampler {
@@ -50,12 +49,12 @@ class ProgressSampler {
     double cpu_seconds = 0;
   };
 
-  // What has ended is shown for `keep` longer: three scrapes.
+  // Ended ranks are shown for `keep` longer: three scrapes.
   explicit ProgressSampler(Duration keep = kThreeScrapes,
                            ProcessReader read_process = &ReadProcess);
 
-  // A page of a newer generation drops those of the older. `pid` is the rank's process; 0: not
-  // known, and then its state is not told.
+  // A page of a newer generation drops those of the older. `pid` is the rank's process; 0: unknown,
+  // and then its state is not reported.
   Status AddPage(const JobId& job, const std::string& job_name, Generation generation, int rank,
                  pid_t pid, const UniqueFd& page, TimePoint now);
   // Reads the page for the last time; the next Sample returns the job's progress.
@@ -64,13 +63,13 @@ class ProgressSampler {
   void EndJob(const JobId& job, TimePoint now);
 
   bool AnyRunning() const;
-  // Reads all pages and processes; returns what ProgressGate wants sent now. That is a job with a
-  // running rank every `interval`, whether a value changed or not.
+  // Reads all pages and processes; returns what ProgressGate wants sent now. For a job with a
+  // running rank that is every `interval`, whether a value changed or not.
   std::vector<Progress> Sample(TimePoint now, Duration interval);
   // When to sample next: 20 times a second, down to once where that would cost more than a
   // twentieth of a processor.
   Duration NextSampleIn() const;
-  // What the page of a rank said when it was read last; empty: it has none.
+  // The values of a rank's page at its last reading; empty: it has none.
   std::optional<RankProgress> Last(const JobId& job, int rank) const;
 
   std::vector<Series> AllSeries(TimePoint now) const;
@@ -95,7 +94,7 @@ class ProgressSampler {
     TimePoint forget_at = TimePoint::max();  // on /metrics
     std::unique_ptr<FiguresReader> figures_reader;
   };
-  // Of the generation before, which nobody has in this one on this node.
+  // Ranks of the previous generation that this node does not have in this one.
   struct FormerRank {
     Generation generation = 0;
     Rank rank;

@@ -61,7 +61,7 @@ class ProgressSamplerTest : public testing::Test {
                            }};
 };
 
-TEST_F(ProgressSamplerTest, TellsTheNewestFinishedStep) {
+TEST_F(ProgressSamplerTest, ReportsTheNewestFinishedStep) {
   FakeRank rank;
   Add(rank);
   rank.Finish(4);
@@ -74,7 +74,7 @@ TEST_F(ProgressSamplerTest, TellsTheNewestFinishedStep) {
   EXPECT_EQ(news[0].ranks[0].loss, 0.25);
 }
 
-TEST_F(ProgressSamplerTest, ARankThatDoesNotMoveIsToldAtEveryInterval) {
+TEST_F(ProgressSamplerTest, ARankThatDoesNotMoveIsReportedAtEveryInterval) {
   FakeRank rank;
   Add(rank);
   const RankProgress first = SampleOneAt(0ms);
@@ -95,7 +95,7 @@ TEST_F(ProgressSamplerTest, EveryStoreOfARankIsCounted) {
   EXPECT_GT(SampleOneAt(1s).stores, before);
 }
 
-TEST_F(ProgressSamplerTest, TellsWhereInItsCollectivesARankIs) {
+TEST_F(ProgressSamplerTest, ReportsWhereInItsCollectivesARankIs) {
   FakeRank rank;
   void* memory =
       ::mmap(nullptr, kProgressPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, rank.page.get(), 0);
@@ -113,7 +113,7 @@ TEST_F(ProgressSamplerTest, TellsWhereInItsCollectivesARankIs) {
   EXPECT_EQ(SampleOneAt(0ms).collectives, expected);
 }
 
-TEST_F(ProgressSamplerTest, TellsAllOfThePage) {
+TEST_F(ProgressSamplerTest, ReportsAllOfThePage) {
   FakeRank rank;
   ProgressValues& values = rank.writer->values();
   values.phase = TrainPhase::kBackward;
@@ -136,7 +136,7 @@ TEST_F(ProgressSamplerTest, TellsAllOfThePage) {
   EXPECT_EQ(told.phase_seconds[static_cast<int>(TrainPhase::kData)], 0.25);
 }
 
-TEST_F(ProgressSamplerTest, TellsTheStateOfTheProcess) {
+TEST_F(ProgressSamplerTest, ReportsTheStateOfTheProcess) {
   FakeRank rank;
   Add(rank);
   EXPECT_EQ(SampleOneAt(0s).process_state, "R");
@@ -173,7 +173,7 @@ TEST_F(ProgressSamplerTest, AProcessThatServesANewGenerationBringsNoStepsOfTheFo
   EXPECT_EQ(SampleOneAt(1s).step, 39);
 }
 
-TEST_F(ProgressSamplerTest, TheLastStepOfAnEndedRankIsToldAtOnceAndKept) {
+TEST_F(ProgressSamplerTest, TheLastStepOfAnEndedRankIsReportedAtOnceAndKept) {
   FakeRank rank;
   Add(rank);
   rank.Finish(1);
@@ -236,7 +236,7 @@ TEST_F(ProgressSamplerTest, AnEndedRankIsShownForThreeScrapesAlsoWhileItsJobGoes
   EXPECT_EQ(sampler_.AllSeries(kStart + 60s).at(0).totals.steps, 2) << "what it counted is kept";
 }
 
-TEST_F(ProgressSamplerTest, SaysHowLongNoCollectiveHasEndedWhileOneIsUnderWay) {
+TEST_F(ProgressSamplerTest, ReportsHowLongNoCollectiveHasEndedWhileOneIsUnderWay) {
   FakeRank rank;
   const auto cell = ClaimCell(std::shared_ptr<ProgressWriter>(std::move(rank.writer)), "world");
   cell->enqueued = 5;
@@ -267,7 +267,7 @@ TEST_F(ProgressSamplerTest, FiguresAreShownWhereTheRankKeepsThem) {
   EXPECT_EQ(series[0].figures.mfu, 0.4);
 }
 
-TEST_F(ProgressSamplerTest, TheMemoryOfARanksGpuIsToldWithItsProgress) {
+TEST_F(ProgressSamplerTest, TheMemoryOfARanksGpuIsReportedWithItsProgress) {
   FakeRank rank;
   auto figures = FiguresWriter::Map(rank.page.get());
   ASSERT_TRUE(figures.ok());

@@ -80,7 +80,7 @@ int RankCounters::Find(const ProcessKey& key) const {
 
 void RankCounters::Take(int rank, Generation generation, const ProcessKey& process) {
   if (generation != generation_) {
-    // Survivors of the generation before may get a rank in this one; of older ones nobody does.
+    // Survivors of the previous generation may get a rank in this one; those of older ones do not.
     std::erase_if(processes_, [&](const auto& entry) { return entry.second.used < generation_; });
     for (auto& [number, entry] : ranks_) Leave(entry);
     generation_ = generation;

@@ -1,9 +1,9 @@
-// RankCounters: what the ranks of one job have counted on this node, over all the processes that a
-// rank has had.
+// RankCounters: counters of the ranks of one job on this node, over all processes that a rank has
+// had.
 //
 // A process counts since its start (ProgressValues, TrainingFigures); a recovery gives its rank to
 // another process, or the process another rank. Here each count goes to the rank that the process
-// had when it counted, so that a rank's totals only grow.
+// had at the time, so that a rank's totals only grow.
 //
 // Owned by ProgressSampler. Pure; one thread.
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace muster::worker {
 
-// Of one rank on one node, in all attempts; or of one process.
+// Totals of one rank on one node, in all attempts; or of one process.
 struct RankTotals {
   std::int64_t steps = 0;
   std::int64_t tokens = 0;  // of the whole job, as samples and flops
@@ -44,7 +44,7 @@ struct RankTotals {
   RankTotals& operator-=(const RankTotals& other);
 };
 
-// A process as it is known; its number alone may be given again.
+// The identity of a process; its pid alone may be reused.
 struct ProcessKey {
   pid_t pid = 0;                 // 0: not known
   std::uint64_t start_time = 0;  // 0: not known
@@ -54,7 +54,7 @@ class RankCounters {
  public:
   // In this generation the process has the rank.
   void Take(int rank, Generation generation, const ProcessKey& process);
-  // What the rank's process has counted by now.
+  // The counters of the rank's process by now.
   void Update(int rank, const ProgressValues& values, const TrainingFigures& figures);
   // The rank's process has ended; it was read for the last time before.
   void End(int rank);
@@ -77,7 +77,7 @@ class RankCounters {
   void Leave(Rank& rank);
 
   std::map<int, Rank> ranks_;
-  std::map<int, Process> processes_;  // by an id of ours
+  std::map<int, Process> processes_;  // by an internal id
   int next_process_ = 0;
   Generation generation_ = 0;
 };

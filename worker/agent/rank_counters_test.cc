@@ -72,7 +72,7 @@ TEST_F(RankCountersTest, ANumberThatIsGivenAgainIsAnotherProcess) {
   EXPECT_EQ(Steps(0), 6);
 }
 
-TEST_F(RankCountersTest, AGuardianThatTellsOfARankAgainChangesNothing) {
+TEST_F(RankCountersTest, ARepeatedReportOfARankChangesNothing) {
   counters_.Take(0, 1, kFirst);
   Count(0, 5);
   counters_.Take(0, 1, kFirst);

@@ -57,39 +57,39 @@ void AddRendezvous(const JobSpec& spec, const Launch& launch, const RankPlacemen
   (*env)["NODE_RANK"] = node_rank;
   (*env)["TORCHELASTIC_RESTART_COUNT"] = std::to_string(launch.restart_count);
   (*env)["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(launch.max_restarts);
-  // The job's own wins: it may go on with what an earlier job of that run has left.
+  // The job's own value wins: it may continue from what an earlier job of that run has left.
   if (!spec.env.contains("TORCHELASTIC_RUN_ID")) (*env)["TORCHELASTIC_RUN_ID"] = launch.job.value;
   (*env)["OMP_NUM_THREADS"] = std::to_string(spec.resources.cpus_per_rank);
   if (!spec.train) {
     const bool agent = spec.rendezvous == RendezvousKind::kAgent;
     (*env)["TORCHELASTIC_USE_AGENT_STORE"] = agent ? "True" : "False";
-    // A program of the user's has no other way to get it.
+    // A user's program has no other way to get it.
     if (!launch.rendezvous_token.empty())
       (*env)[kRendezvousTokenVariable] = launch.rendezvous_token;
   }
 }
 
-// Collectives take the interface by which the node is reached, unless the job says otherwise: left
-// to themselves, NCCL and Gloo may choose one that leads nowhere.
+// Collectives use the interface by which the node is reached, unless the job names another: by
+// default NCCL and Gloo may choose one that leads nowhere.
 void AddNetwork(const LaunchContext& context, Environment* env) {
   std::string names;
   for (const std::string& one : context.interfaces) names += (names.empty() ? "" : ",") + one;
   if (names.empty()) return;
-  env->try_emplace("NCCL_SOCKET_IFNAME", "=" + names);  // "=": these names, not what begins so
+  env->try_emplace("NCCL_SOCKET_IFNAME", "=" + names);  // "=": these names, not prefixes
   env->try_emplace("GLOO_SOCKET_IFNAME", names);
   (*env)[kBindAddressVariable] = context.address;
 }
 
-// A rank sees its own GPU only, or all of its node where a command chooses by itself; an empty list
-// hides all of them from a rank that has none. Where ranks share one, NCCL takes each for a host of
-// its own, or it would refuse the second on a GPU.
+// A rank sees only its own GPU, or all of its node if a command chooses itself; an empty list hides
+// all of them from a rank that has none. If ranks share one, each must look like a separate host to
+// NCCL, which otherwise refuses the second one on a GPU.
 void AddGpu(const std::vector<std::string>& gpus, const JobSpec& spec, const Launch& launch,
             const RankPlacement& placement, Environment* env) {
   if (spec.resources.device != "cuda" || gpus.empty()) {
     (*env)["CUDA_VISIBLE_DEVICES"] = "";
     return;
   }
-  // Numbers count as the driver and Slurm do, not by what CUDA takes for the fastest.
+  // Numbers count as in the driver and Slurm, not by CUDA's estimate of the fastest.
   env->try_emplace("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
   if (spec.resources.sees_all_gpus) {
     std::string all;
@@ -129,7 +129,7 @@ std::map<std::string, std::string> PassedThroughVariables() {
   Environment passed;
   for (const char* name : {"PATH", "HOME", "LANG", "USER", "TMPDIR"})
     if (const char* value = std::getenv(name)) passed[name] = value;
-  // What a site says of its networks to NCCL and to libfabric, by which NCCL uses EFA.
+  // A site's network settings for NCCL and for libfabric, by which NCCL uses EFA.
   for (char** entry = ::environ; *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     if (const std::size_t equals = text.find('=');

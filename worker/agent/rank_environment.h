@@ -1,7 +1,7 @@
 // The environment and the command line of every process of a generation.
 //
-// The environment is torchrun's, so that any program which reads that one runs unchanged, and
-// Muster's own variables beside it. Pure; any thread.
+// The environment is torchrun's, so that any program which reads that one runs unchanged, plus
+// Muster's own variables. Pure; any thread.
 #pragma once
 
 #include <map>
@@ -16,18 +16,18 @@
 
 namespace muster::worker {
 
-// What stays the same for all jobs of a worker.
+// The part that is the same for all jobs of a worker.
 struct LaunchContext {
   std::string trainer_path;  // muster-trainer
   // Those of PATH, HOME, LANG, USER and TMPDIR that the worker has itself, and all NCCL_* and FI_*.
   std::map<std::string, std::string> passed_through;
   std::vector<std::string> gpus;  // of the node, as CUDA_VISIBLE_DEVICES names them (worker/fabric)
-  // Where other nodes reach this one's ranks, and the interfaces that collectives take; none where
-  // all of them are on this host.
+  // The address at which other nodes reach this one's ranks, and the interfaces that collectives
+  // use; empty if all of them are on this host.
   std::string address;
   std::vector<std::string> interfaces;
-  CpuTopology cpus;            // of the node; empty: ranks are not kept to processors
-  std::vector<int> gpu_nodes;  // the NUMA node of each of `gpus`, -1: not known
+  CpuTopology cpus;            // of the node; empty: ranks are not bound
+  std::vector<int> gpu_nodes;  // the NUMA node of each of `gpus`, -1: unknown
   int slots = 0;               // of the node
 };
 
@@ -43,21 +43,21 @@ std::vector<std::string> BuildRankEnvironment(const LaunchContext& context, cons
                                               const RankPlacement& placement,
                                               const std::string& job_dir);
 
-// Which processors the ranks of this node are kept to, by local rank, and why.
+// The processors that the ranks of this node are bound to, by local rank, and why.
 CpuBindingPlan PlanRankCpus(const LaunchContext& context, const JobSpec& spec,
                             const Prepare& prepare);
 
-// What the guardian prepares for this job where it hosts rank 0.
+// What the guardian prepares for this job if it hosts rank 0.
 MasterSocket MasterSocketFor(const JobSpec& spec, bool hosts_master);
 
-// Everything that this node's guardian has to start, in that order: the store first where the job
-// needs one here.
+// Everything that this node's guardian must start, in that order: the store first if the job needs
+// one here.
 std::vector<GuardianLaunch> BuildLaunches(const LaunchContext& context, const JobSpec& spec,
                                           const Prepare& prepare, const Launch& launch,
                                           const std::string& job_dir);
 
-// How this node's guardian starts processes that wait for an assignment, and how many. What belongs
-// to a rank or a generation comes with the assignment.
+// How this node's guardian starts processes that wait for an assignment, and how many. The
+// variables of a rank or a generation come with the assignment.
 GuardianStandby BuildStandby(const LaunchContext& context, const JobSpec& spec,
                              const Prepare& prepare, const std::string& job_dir);
 

@@ -142,7 +142,7 @@ TEST(RankEnvironment, ATrainersRankGetsTheBuddyRing) {
   EXPECT_THAT(c.Environment(), Not(Contains(StartsWith("MUSTER_BUDDY_RING="))));
 }
 
-TEST(RankEnvironment, AProgramThatBindsItselfIsToldSo) {
+TEST(RankEnvironment, AProgramThatBindsItselfIsConfiguredForIt) {
   Case c = CommandCase();
   c.spec.rendezvous = RendezvousKind::kRank0;
   EXPECT_THAT(c.Environment(), Contains("TORCHELASTIC_USE_AGENT_STORE=False"));

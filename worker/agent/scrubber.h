@@ -2,9 +2,9 @@
 //
 // In the background: the thread has the lowest priority for processor and disk. It waits while it
 // is held, and while a shard is being written to one of the given output directories. One order at
-// a time: a new one calls off the one before. At once: the thread yields the processor to the
-// ranks, and nothing else holds it up. One order after the other; a new one calls off those of the
-// same job. Both keep to the order's bytes per second. Every order that was begun is answered.
+// a time: a new one cancels the previous one. At once: the thread yields the processor to the
+// ranks, and nothing else delays it. One order after the other; a new one cancels those of the same
+// job. Both obey the order's bytes per second. Every order that was begun is answered.
 //
 // Owned by AgentRunner. Any thread may call; `done` is called on the scrubber's thread.
 #pragma once
@@ -33,7 +33,7 @@ class Scrubber {
   explicit Scrubber(Done done);
   // At once; `background`, which outlives it, is held while it reads.
   Scrubber(Done done, Scrubber& background);
-  // Calls off what is being read.
+  // Cancels the reading under way.
   ~Scrubber();
   Scrubber(const Scrubber&) = delete;
   Scrubber& operator=(const Scrubber&) = delete;

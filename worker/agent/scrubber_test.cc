@@ -210,7 +210,7 @@ TEST_F(ScrubberTest, ANewOrderCallsOffTheOneBefore) {
   EXPECT_EQ(answer.outcome, ScrubOutcome::kWhole);
 }
 
-TEST_F(ScrubberTest, WhatNobodyWaitsForIsCalledOff) {
+TEST_F(ScrubberTest, AReadingWithoutAWaiterIsCancelled) {
   scrubber_.Hold();
   scrubber_.Start(order_, {});
   scrubber_.Cancel(order_.scrub_id + 1);  // of another one: nothing happens

@@ -19,11 +19,12 @@ class SegmentKeeper {
  public:
   using Segments = std::map<std::string, UniqueFd>;
 
-  // What a guardian says of a segment. One without a descriptor that is not dropped is ignored.
+  // A guardian's report of a segment. One without a descriptor that is not dropped is ignored.
   void Apply(const JobId& job, const GuardianSegment& segment, UniqueFd descriptor);
 
-  // Between these a guardian that was connected to before tells all that it holds; what it does not
-  // name it has let go meanwhile. A guardian that was just started knows of none: no replay.
+  // Between these a guardian that was connected to before reports all segments that it holds; those
+  // that it does not name were dropped in the meantime. A guardian that was just started has none:
+  // no replay.
   void BeginReplay(const JobId& job);
   void EndReplay(const JobId& job);
 

@@ -42,7 +42,7 @@ TEST(SegmentKeeper, OneWithoutADescriptorIsNotHeld) {
   EXPECT_THAT(Names(keeper), IsEmpty());
 }
 
-TEST(SegmentKeeper, WhatWasLetGoWhileNobodyListenedGoesWithTheReplay) {
+TEST(SegmentKeeper, WhatWasDroppedWhileDisconnectedGoesWithTheReplay) {
   SegmentKeeper keeper;
   keeper.Apply(kJob, {"a"}, SomeFile());
   keeper.Apply(kJob, {"b"}, SomeFile());

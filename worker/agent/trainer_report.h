@@ -1,6 +1,6 @@
-// A rank's JSON message (common/control_pipe/trainer_protocol.h) as the plain value that travels to
-// the coordinator. Pure; any thread. The trainer is another program: whatever it sends is an error
-// at most.
+// Converts a rank's JSON message (common/control_pipe/trainer_protocol.h) to the plain value that
+// is sent to the coordinator. Pure; any thread. The trainer is another program: any input causes an
+// error at most.
 #pragma once
 
 #include <string>

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kMaxAnswerBytes = 16 << 10;
 
-// Until the writer is gone, at most so much.
+// Until the writer is gone, at most this many bytes.
 Result<std::string> ReadAnswer(int fd, Deadline deadline) {
   std::string text;
   for (;;) {
@@ -48,7 +48,7 @@ Result<CudaStack> AskCudaStack(const std::string& trainer_path,
   MUSTER_ASSIGN_OR_RETURN(const pid_t pid, SpawnChild(options));
   write_end.reset();
   Result<std::string> answer = ReadAnswer(read_end.get(), Deadline::After(timeout));
-  // It has said all, or it never will.
+  // Its output is complete, or never will be.
   ::kill(pid, SIGKILL);
   while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
   }

@@ -1,4 +1,4 @@
-// What the trainer of this node says about its CUDA plug-in.
+// What the trainer of this node reports about its CUDA plug-in.
 //
 // Starts `muster-trainer version --json` and reads the answer. Blocks, so it runs on the worker's
 // pool; the parser is pure.
@@ -13,12 +13,12 @@
 
 namespace muster::worker {
 
-// kFailedPrecondition says what the trainer lacks; kDeadlineExceeded that it said nothing in time.
+// kFailedPrecondition names what the trainer lacks; kDeadlineExceeded: it did not answer in time.
 Result<CudaStack> AskCudaStack(const std::string& trainer_path,
                                const std::map<std::string, std::string>& environment,
                                Duration timeout);
 
-// Of what the trainer printed.
+// Parses the trainer's output.
 Result<CudaStack> ParseCudaStack(const std::string& json);
 
 }  // namespace muster::worker

@@ -6,7 +6,7 @@
 namespace muster::worker {
 namespace {
 
-// For the others to hear of it: each asks twice within that.
+// Time for the others to learn of it: each asks twice within that.
 constexpr Duration kTellLimit = std::chrono::seconds(4);
 constexpr Duration kAskAgain = std::chrono::milliseconds(150);
 constexpr Duration kReadAgain = std::chrono::milliseconds(500);
@@ -69,7 +69,7 @@ void AllocationEnding::OnTold(Closing result, TimePoint now) {
   retry_ = std::min(retry_ * 2, options_.longest_retry);
 }
 
-// --- those who wait for the closer ---
+// --- supervisors that wait for the closer ---
 
 void AllocationEnding::WatchCloser(TimePoint now) {
   if (!reading_ && (now >= read_at_ || CloserIsGone(now))) {
@@ -104,7 +104,7 @@ bool AllocationEnding::CloserIsGone(TimePoint now) const {
   return (refusals_ >= kRefusals && silent >= options_.refusal) || silent >= options_.silence;
 }
 
-// What is gone may be so because it is done; the note tells.
+// A supervisor may be gone because it is done; the note shows that.
 void AllocationEnding::OnNote(bool closed, TimePoint now) {
   reading_ = false;
   if (phase_ != Phase::kWaiting) return;

@@ -1,10 +1,10 @@
 // AllocationEnding: from the decision how an allocation ends to the point where this supervisor may
-// go: who tells the scheduler, when, and who does it when that one cannot. Pure.
+// exit: which supervisor informs the scheduler, when, and which one does if the first cannot. Pure.
 //
-// Whoever decided (the leader, or the lowest node left where nobody can lead) is the closer. It
-// lets the others know, tells the scheduler, again and again where that fails, and notes in the
-// shared directory that it is done. The others end their programs and wait for that note: when the
-// closer is gone without it, the next lowest one that is left takes its place.
+// The supervisor that decided (the leader, or the lowest node left if no node can lead) is the
+// closer. It informs the others, then the scheduler, with retries, and notes in the shared
+// directory that it is done. The others end their programs and wait for that note: if the closer is
+// gone without it, the next lowest one that is left takes its place.
 //
 // Owned by a Supervisor; its thread. Time is an argument.
 #pragma once
@@ -24,18 +24,18 @@ struct AllocationEndingOptions {
   int index = 0;
   Duration pulse = std::chrono::milliseconds(500);     // between two questions to the closer
   Duration silence = std::chrono::milliseconds(3000);  // after which it is gone
-  Duration refusal = std::chrono::milliseconds(400);   // where its machine says so
+  Duration refusal = std::chrono::milliseconds(400);   // if its machine refuses
   Duration first_retry = std::chrono::seconds(1);      // of the scheduler, twice as long each time
   Duration longest_retry = std::chrono::seconds(30);
-  // slurmctld may be restarting, or may have to find out first that a node is dead.
+  // slurmctld may be restarting, or may have to detect first that a node is dead.
   Duration limit = std::chrono::minutes(10);
 };
 
-// What became of telling the scheduler.
+// The result of informing the scheduler.
 enum class Closing {
-  kDone,     // or nothing was left to say
+  kDone,     // or there was nothing to report
   kAgain,    // it did not answer, or does not know yet
-  kLeftOut,  // it is not for this node to say: the allocation goes on without it
+  kLeftOut,  // not for this node to decide: the allocation goes on without it
 };
 
 // Effects; each question of AskCloser and ReadNote is answered once.
@@ -43,7 +43,7 @@ struct EndPrograms {};
 struct AskCloser {
   int index = -1;
 };
-struct ReadNote {};  // whether it is noted that the scheduler was told
+struct ReadNote {};  // whether it is noted that the scheduler was informed
 struct NotifyScheduler {};
 struct GoAway {
   bool left_out = false;
@@ -54,9 +54,10 @@ class AllocationEnding {
  public:
   explicit AllocationEnding(AllocationEndingOptions options) : options_(options) {}
 
-  // `others`: who is alive as far as this one knows, without itself. The first decision counts.
+  // `others`: the live supervisors as far as this one knows, without itself. The first decision
+  // counts.
   void Decide(const Ending& ending, int closer, const std::set<int>& others, TimePoint now);
-  // It has asked since, and so has heard of the decision.
+  // It has asked since, and so knows the decision.
   void OnAsked(int index) { told_.insert(index); }
   void OnAnswer(int index);
   void OnSilence(int index, bool refused, TimePoint now);
@@ -85,7 +86,7 @@ class AllocationEnding {
   std::set<int> others_;
   std::set<int> told_;
   TimePoint decided_{};
-  std::optional<TimePoint> tell_at_;  // the scheduler; nothing: it is being told
+  std::optional<TimePoint> tell_at_;  // the scheduler; empty: a call is under way
   Duration retry_{};
   bool asking_ = false;
   bool reading_ = false;

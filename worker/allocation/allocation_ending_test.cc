@@ -45,7 +45,7 @@ class AllocationEndingTest : public testing::Test {
   AllocationEnding ending_{AllocationEndingOptions{.index = 2}};
 };
 
-TEST_F(AllocationEndingTest, TheCloserLetsTheOthersKnowBeforeItTellsTheScheduler) {
+TEST_F(AllocationEndingTest, TheCloserInformsTheOthersBeforeTheScheduler) {
   ending_.Decide(kAgainEnding, 2, {3, 4}, now_);
   EXPECT_TRUE(Pass(seconds(1)).empty());
   ending_.OnAsked(3);
@@ -58,12 +58,12 @@ TEST_F(AllocationEndingTest, TheCloserLetsTheOthersKnowBeforeItTellsTheScheduler
   EXPECT_EQ(Count<GoAway>(Pass(seconds(1))), 1);
 }
 
-TEST_F(AllocationEndingTest, OneThatDoesNotAskHoldsUpNobodyForLong) {
+TEST_F(AllocationEndingTest, OneThatDoesNotAskDelaysTheOthersBriefly) {
   ending_.Decide(kAgainEnding, 2, {3}, now_);
   EXPECT_EQ(Count<NotifyScheduler>(Pass(seconds(5))), 1);
 }
 
-TEST_F(AllocationEndingTest, ASchedulerThatDoesNotAnswerIsToldAgainForMinutes) {
+TEST_F(AllocationEndingTest, ASchedulerThatDoesNotAnswerIsRetriedForMinutes) {
   ending_.Decide(kAgainEnding, 2, {}, now_);
   int told = 0;
   for (int second = 0; second < 500; ++second) {
@@ -84,7 +84,7 @@ TEST_F(AllocationEndingTest, ASchedulerThatDoesNotAnswerIsToldAgainForMinutes) {
   EXPECT_TRUE(gone) << "not for ever";
 }
 
-TEST_F(AllocationEndingTest, TheOthersStayUntilTheSchedulerWasTold) {
+TEST_F(AllocationEndingTest, TheOthersStayUntilTheSchedulerWasInformed) {
   ending_.Decide(kAgainEnding, 0, {0, 1}, now_);
   const auto effects = Pass(minutes(5));
   EXPECT_EQ(Count<EndPrograms>(effects), 1) << "their programs end at once";
@@ -93,7 +93,7 @@ TEST_F(AllocationEndingTest, TheOthersStayUntilTheSchedulerWasTold) {
   EXPECT_EQ(Count<GoAway>(Pass(seconds(1), Closer::kAnswers, true)), 1);
 }
 
-TEST_F(AllocationEndingTest, WhenTheCloserDiesTheNextLowestTellsTheScheduler) {
+TEST_F(AllocationEndingTest, WhenTheCloserDiesTheNextLowestInformsTheScheduler) {
   ending_.Decide(kAgainEnding, 0, {0, 3}, now_);
   const auto effects = Pass(seconds(2), Closer::kRefuses);
   EXPECT_EQ(Count<NotifyScheduler>(effects), 1);

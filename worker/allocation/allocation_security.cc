@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 // Longer than allocations last.
 constexpr Duration kLifetime = std::chrono::hours(24 * 60);
 
-// It comes into being under another name and is renamed as a whole, which fails where another one
-// already is.
+// It is created under another name and renamed as a whole, which fails if another one already
+// exists.
 Status MakeAuthority(const AllocationSecurity& security) {
   std::string beside = security.security_dir + ".XXXXXX";
   if (::mkdtemp(beside.data()) == nullptr) return ErrnoStatus(errno, "make " + beside);

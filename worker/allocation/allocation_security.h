@@ -1,8 +1,9 @@
-// The certificate authority of one run of an allocation, and what a supervisor issues itself by it.
+// The certificate authority of one run of an allocation, and the certificates that a supervisor
+// issues by it.
 //
-// It lies in the shared directory, where only the allocation's user can read its key, and it lives
-// for the run only: the first supervisor that comes makes it, whoever leads at the end removes it.
-// All of an allocation's processes belong to one user, so each node issues its own certificates.
+// It lies in the shared directory, where only the allocation's user can read its key, and it exists
+// for the run only: the first supervisor makes it, the leader at the end removes it. All of an
+// allocation's processes belong to one user, so each node issues its own certificates.
 //
 // Blocks; any thread.
 #pragma once
@@ -20,16 +21,16 @@ struct AllocationSecurity {
   std::string node;
 };
 
-// Of a worker, and of a supervisor that asks another.
+// For a worker, and for a supervisor that asks another.
 inline std::string NodeCredentials(const std::string& local_dir) {
   return local_dir + "/credentials";
 }
-// Of a coordinator, and of a supervisor that answers.
+// For a coordinator, and for a supervisor that answers.
 inline std::string CoordinatorCredentials(const std::string& local_dir) {
   return local_dir + "/coordinator/credentials";
 }
 
-// Both, new, and the authority where nobody has made it yet. Several may try at once: one makes it.
+// Issues both, and makes the authority if there is none. Several may try at once: one makes it.
 Status MakeAllocationCredentials(const AllocationSecurity& security);
 
 void RemoveAllocationAuthority(const std::string& security_dir);

@@ -73,7 +73,7 @@ void AddOptions(CLI::App& app, AutoFlags* flags, bool* is_auto) {
   app.set_version_flag("--version", VersionText("muster-worker"), "Print the version and exit");
 }
 
-// The number of words up to --; those behind it are torchrun's and are kept in `flags`.
+// The number of words up to --; those after it are torchrun's and are kept in `flags`.
 int TakeTorchrunWords(int argc, char** argv, AutoFlags* flags) {
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--") != 0) continue;

@@ -5,11 +5,11 @@
 
 namespace muster::worker {
 
-// Whether the command line asks for it.
+// Whether the command line requests it.
 bool WantsAuto(int argc, char** argv);
 
-// Parses, supervises, and returns the task's exit code; `binary_dir` holds the programs. Exceptions
-// are the caller's.
+// Parses, supervises, and returns the task's exit code; `binary_dir` contains the programs.
+// Exceptions are the caller's.
 int RunAuto(int argc, char** argv, const std::string& binary_dir);
 
 }  // namespace muster::worker

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxName = 63;
 
-// What may stand in a certificate's name.
+// Characters that a certificate's name may contain.
 std::string AsName(std::string text) {
   for (char& c : text)
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '.') c = '_';
@@ -31,7 +31,7 @@ std::string AllocationName(const slurm::Allocation& allocation) {
   return AsName(cluster + "-" + std::to_string(allocation.job_id));
 }
 
-// Of the file that was named, or of torchrun's command line.
+// The job of the named file, or of torchrun's command line.
 Result<ResolvedJob> ResolveOwnJob(const slurm::Allocation& allocation, const AutoFlags& flags) {
   if (flags.torchrun.words.empty()) {
     MUSTER_ASSIGN_OR_RETURN(const JobFile file, ReadJobFile(flags.job));
@@ -65,7 +65,7 @@ Result<int> SlotsOf(const JobSpec& spec, const slurm::Allocation& allocation, in
       std::to_string(spec.resources.ranks_per_node));
 }
 
-// The address that the others reach: of the way to srun, which all of them know.
+// The address that the others reach: that of the route to srun, which all of them know.
 Result<std::string> AddressOf(const slurm::Allocation& allocation, const std::string& interface) {
   InterfaceChoice choice;
   if (!interface.empty()) {
@@ -104,7 +104,7 @@ Result<SupervisorOptions> PlanSupervisor(const slurm::Allocation& allocation,
   options.node_names = allocation.nodes;
   options.self.index = allocation.node_id;
   options.self.node = allocation.node_name;
-  // Of the key only the submission's own place depends.
+  // Only the submission's own place depends on the key.
   const std::string prefix = slurm::PlacesOf(job.spec, "any").state_prefix;
   options.shared_dir = flags.state_dir.empty()
                            ? prefix + std::to_string(allocation.job_id)

@@ -16,7 +16,7 @@ namespace {
 TorchrunSurroundings Surroundings(const slurm::Allocation& allocation, const TorchrunCall& call) {
   TorchrunSurroundings with;
   with.environment = call.environment;
-  // As torchrun has it: a flag counts before the variable, the variable before the default.
+  // As in torchrun: a flag counts before the variable, the variable before the default.
   with.environment.emplace("PET_NNODES", std::to_string(allocation.node_count()));
   with.directory = call.directory;
   const auto path = call.environment.find("PATH");
@@ -50,11 +50,11 @@ Result<std::string> AgreeOnJob(const std::string& dir, const std::string& node,
   const std::string path = dir + "/job.yaml";
   auto there = ReadFile(path);
   if (there.ok() || there.status().code() != StatusCode::kNotFound) return there;
-  // Only this user may look into it: it holds his environment.
+  // Only this user may read it: it contains the user's environment.
   MUSTER_RETURN_IF_ERROR(MakeDirectories(dir, 0700));
   const std::string own = path + "." + node;
   MUSTER_RETURN_IF_ERROR(WriteFileAtomically(own, yaml, 0600));
-  // Of several links one succeeds, on network file systems too.
+  // If there are several links, one succeeds, on network file systems too.
   const int failed = ::link(own.c_str(), path.c_str()) == 0 ? 0 : errno;
   ::unlink(own.c_str());
   if (failed != 0 && failed != EEXIST) return ErrnoStatus(failed, "make " + path);

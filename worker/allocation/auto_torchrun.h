@@ -23,12 +23,12 @@ struct TorchrunPlan {
   std::vector<std::string> notes;  // for people: flags that mean nothing here, one a line
 };
 
-// --nnodes is that of the allocation where nobody says it. The script gets the task's variables,
-// but those of Slurm that are true of one node or task only. kInvalidArgument names the flag.
+// --nnodes defaults to that of the allocation. The script gets the task's variables, except Slurm's
+// variables that are true of one node or task only. kInvalidArgument names the flag.
 Result<TorchrunPlan> PlanTorchrun(const slurm::Allocation& allocation, const TorchrunCall& call);
 
-// The text that the first supervisor to come has left in `dir`/job.yaml, which may be this one. The
-// environments of two nodes differ, and those of two runs of a Slurm job, but the job is one.
+// The text that the first supervisor has left in `dir`/job.yaml, which may be this one. The
+// environments of two nodes differ, and those of two runs of a Slurm job, but there is one job.
 Result<std::string> AgreeOnJob(const std::string& dir, const std::string& node,
                                const std::string& yaml);
 

@@ -56,7 +56,7 @@ TEST(AutoTorchrun, ALineOfTorchrunsIsAJobOfAllNodes) {
   EXPECT_THAT(spec.command, ElementsAre("/opt/py/bin/python", "-u", "train.py", "--lr", "1e-4"));
 }
 
-TEST(AutoTorchrun, WhatIsSaidOfNodesCounts) {
+TEST(AutoTorchrun, TheGivenNumberOfNodesCounts) {
   EXPECT_EQ(SpecOf(ThreeNodes(), Call({"--nnodes=2", "a.py"})).resources.nodes, 2) << "and a spare";
   EXPECT_EQ(SpecOf(ThreeNodes(), Call({"--nnodes=1:8", "a.py"})).resources.nodes, 3);
   TorchrunCall call = Call({"a.py"});

@@ -23,8 +23,8 @@ namespace {
 
 constexpr int kEndMs = 300;
 
-// Without the variables that stand for flags: what a user has set for a cluster of his must not
-// reach the allocation's own. Where events may be posted to is the user's to say here as well.
+// Without the variables that stand for flags: a user's settings for another cluster must not reach
+// the allocation's own. The user's webhook hosts are passed on here as well.
 std::vector<std::string> OwnEnvironment() {
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry)
@@ -97,7 +97,7 @@ struct ChildProcess::Impl : std::enable_shared_from_this<ChildProcess::Impl> {
   const std::shared_ptr<LoopGate> gate;
   pid_t pid = 0;
   int signal_at_start = 0;
-  bool abandoned = false;  // nobody wants to know any more
+  bool abandoned = false;  // the result is no longer needed
   boost::asio::posix::stream_descriptor ended;
   OnExit on_exit;
 };
@@ -115,8 +115,8 @@ ChildProcess::ChildProcess(EventLoop& loop, WorkerPool& pool, std::vector<std::s
     loop.Post([impl = impl_] { impl->Fail(Unavailable("starting others takes too long")); });
 }
 
-// Who does not end within a moment of SIGKILL hangs in the kernel; its end is waited for by the
-// loop.
+// A process that does not end within a moment of SIGKILL hangs in the kernel; the loop waits for
+// its end.
 ChildProcess::~ChildProcess() {
   impl_->abandoned = true;
   if (impl_->pid <= 0) return;

@@ -30,7 +30,7 @@ class ChildProcessTest : public testing::Test {
     if (signal != 0) child.Signal(signal);
     loop_.Run();
     EXPECT_TRUE(ended.has_value());
-    child.Signal(SIGKILL);  // of nobody: it is reaped
+    child.Signal(SIGKILL);  // no effect: it is reaped
     return ended.value_or(ProcessExit{});
   }
 
@@ -39,7 +39,7 @@ class ChildProcessTest : public testing::Test {
   WorkerPool pool_{"spawn", 1, 8};
 };
 
-TEST_F(ChildProcessTest, ItsEndIsToldWithWhatItSaid) {
+TEST_F(ChildProcessTest, ItsEndIsReportedWithItsOutput) {
   EXPECT_EQ(EndOf("echo out; echo err >&2; exit 3"), (ProcessExit{3, 0}));
   EXPECT_EQ(ReadFile(temp_ / "log").value(), "out\nerr\n");
 }
@@ -84,12 +84,12 @@ TEST_F(ChildProcessTest, DestroyedItEndsTheProcess) {
       Eventually([pid] { return ::kill(pid, 0) != 0 || ::waitpid(pid, nullptr, WNOHANG) == pid; }));
 }
 
-TEST_F(ChildProcessTest, AProgramThatIsNotThereEndsAsAShellSaysIt) {
+TEST_F(ChildProcessTest, AMissingProgramEndsAsInAShell) {
   EXPECT_EQ(EndOf("", 0, "/no/such/program"), (ProcessExit{127, 0}));
 }
 
 // The program's file system does not answer: pulses go on meanwhile.
-TEST_F(ChildProcessTest, AStartThatHangsHoldsUpNobody) {
+TEST_F(ChildProcessTest, AStartThatHangsDelaysNoOther) {
   std::mutex stalled;
   stalled.lock();
   ASSERT_TRUE(pool_.TrySubmit([&] { const std::lock_guard wait(stalled); }));

@@ -1,8 +1,8 @@
 // CoordinatorChild: the coordinator that a leading supervisor runs on its node, from its start to
-// its end: a process, and the endpoint that it writes when it can be spoken to.
+// its end: a process, and the endpoint file that it writes once it accepts connections.
 //
-// Owned by a Supervisor; loop thread only. Destroyed, it ends the coordinator at once, which loses
-// nothing: what it told anybody lies in the journal.
+// Owned by a Supervisor; loop thread only. Its destructor ends the coordinator at once, which loses
+// nothing: everything that it has sent is in the journal.
 #pragma once
 
 #include <functional>
@@ -21,12 +21,12 @@ class CoordinatorChild {
  public:
   struct Handlers {
     std::function<void(const Endpoint& endpoint)> on_up;
-    // `why` is a sentence; also for one that does not come up in time.
+    // `why` is a sentence; also called if it does not come up in time.
     std::function<void(const std::string& why)> on_down;
   };
   struct Options {
     std::vector<std::string> argv;
-    std::string endpoint_path;  // what an earlier one left there is removed
+    std::string endpoint_path;  // the one that an earlier coordinator left is removed
     std::string log_path;
     Duration start_limit = std::chrono::seconds(30);
   };

@@ -6,19 +6,19 @@
 namespace muster::worker {
 namespace {
 
-// Of the leader's record: often while everything waits for it, seldom later.
+// Reads of the leader's record: often while everything waits for it, rarely later.
 constexpr Duration kEagerRead = std::chrono::milliseconds(20);
 constexpr Duration kElectionRead = std::chrono::milliseconds(200);
 constexpr Duration kIdleRead = std::chrono::milliseconds(500);
 constexpr Duration kEagerFor = std::chrono::seconds(5);
 constexpr Duration kLeaderRead = std::chrono::seconds(2);
-// Of everybody's: as many files as there are nodes.
+// Reads of all records: as many files as there are nodes.
 constexpr Duration kMembersRead = std::chrono::seconds(2);
 constexpr Duration kGiveUpAgain = std::chrono::seconds(20);
-// Between two questions to one peer while the leader is sought.
+// Between two questions to one peer during an election.
 constexpr Duration kAskAgain = std::chrono::milliseconds(150);
 constexpr Duration kAskLost = std::chrono::seconds(1);
-// A coordinator that ran so long was a sound one.
+// A coordinator that ran this long was a working one.
 constexpr Duration kSoundRun = std::chrono::seconds(30);
 constexpr Duration kRestartPause = std::chrono::milliseconds(100);
 constexpr int kRefusals = 3;
@@ -72,7 +72,7 @@ bool Election::RecordBeats(TimePoint now) const {
 Duration Election::ReadInterval(TimePoint now) const {
   if (role_ == Role::kLeading) return kLeaderRead;
   if (role_ == Role::kFollowing) {
-    // Whether its record still beats decides what its silence means.
+    // Whether its record still changes decides what its silence means.
     const auto leader = peers_.find(leadership_.leader.index);
     const bool silent = leader != peers_.end() && leader->second.silent_since;
     return silent ? kElectionRead : kLeaderRead;
@@ -104,7 +104,7 @@ void Election::OnShared(const std::optional<std::vector<Member>>& members,
   if (leadership) Heed(*leadership, now);
 }
 
-// --- who is heard ---
+// --- answers and silence ---
 
 void Election::OnAnswer(const PeerView& peer, TimePoint now) {
   if (peer.self.index == options_.index) return;
@@ -146,16 +146,16 @@ void Election::Ask(int index, TimePoint now) {
   effects_.push_back(AskPeer{index});
 }
 
-// A higher epoch than the one known: its coordinator has fenced the other.
+// A higher epoch than the known one: its coordinator has fenced the other.
 void Election::Heed(const Leadership& leadership, TimePoint now) {
   if (leadership.epoch <= leadership_.epoch) return;
-  if (leadership.leader.index == options_.index) return;  // an own one of before
+  if (leadership.leader.index == options_.index) return;  // an earlier leadership of this node
   if (coordinator_runs_) effects_.push_back(StopCoordinator{});
   if (role_ == Role::kLeading) isolation_ = std::max(isolation_ * 2, options_.isolation);
   start_at_.reset();
   leadership_ = leadership;
   members_[leadership.leader.index] = leadership.leader;
-  // The news of it are as good as an answer: whether it lives, the next pulse says.
+  // A report of it counts as an answer: the next heartbeat shows whether it lives.
   Peer& leader = peers_[leadership.leader.index];
   leader = Peer{.heard = now, .silent_since = {}, .asked = now - options_.pulse};
   role_ = Role::kFollowing;
@@ -173,7 +173,7 @@ void Election::Seek(TimePoint now) {
 void Election::WatchLeader(TimePoint now) {
   Read(now);
   Peer& leader = peers_[leadership_.leader.index];
-  // One that says that it cannot run a coordinator any more answers, but leads nobody.
+  // A supervisor that cannot run a coordinator any more answers, but does not lead.
   if (Gone(leader, now) || leader.unfit) return BeginElection(now);
   if (now - leader.asked >= (leader.silent_since ? kAskAgain : options_.PulseInterval()))
     Ask(leadership_.leader.index, now);
@@ -188,7 +188,7 @@ void Election::BeginElection(TimePoint now) {
   give_up_at_ = now + options_.give_up;
   reached_at_.reset();
   leader_left_unanswered_ = false;
-  // Answers of before say nothing of now; that the leader is gone stays.
+  // Earlier answers mean nothing now; the fact that the leader is gone stays.
   for (auto& [index, peer] : peers_) {
     if (index != leadership_.leader.index) peer = Peer{};
     peer.heard.reset();
@@ -198,7 +198,7 @@ void Election::BeginElection(TimePoint now) {
 
 void Election::Elect(TimePoint now) {
   Read(now);
-  // Who else is there must be known; where the shared directory does not answer, who was heard of.
+  // The other members must be known; if the shared directory does not answer, those that were seen.
   if (!members_known_ && now - role_since_ < options_.silence) return;
   AskAbove(now);
   if (AskBelow(now)) return;
@@ -221,7 +221,7 @@ bool Election::AskBelow(TimePoint now) {
   return candidates > 0;
 }
 
-// The one that led may be back, and whoever answers shows that this node is not cut off.
+// The former leader may be back, and any answer shows that this node is not cut off.
 void Election::AskAbove(TimePoint now) {
   int asked = 0;
   for (auto it = members_.upper_bound(options_.index); it != members_.end(); ++it) {
@@ -230,7 +230,8 @@ void Election::AskAbove(TimePoint now) {
   }
 }
 
-// Who reaches nobody is cut off where the others' leader goes on writing, and must not fence it.
+// A node that reaches no other is cut off if the others' leader goes on writing, and must not fence
+// it.
 bool Election::MayTakeOver(TimePoint now) const {
   const bool reached = std::any_of(peers_.begin(), peers_.end(), [](const auto& entry) {
     return entry.second.heard || entry.second.refusals > 0;
@@ -238,9 +239,8 @@ bool Election::MayTakeOver(TimePoint now) const {
   return reached || (now - role_since_ >= isolation_ && !RecordBeats(now));
 }
 
-// A node that was cut off and is back hears any of the others first. That the leader was silent
-// while it reached no node says nothing: the leader must leave a question unanswered that came
-// later.
+// A node that was cut off and is back reaches any of the others first. The leader's silence while
+// the node reached no other means nothing: the leader must leave a later question unanswered.
 bool Election::LeaderMayAnswer(TimePoint now) {
   const int index = leadership_.leader.index;
   if (leadership_.epoch == 0 || index == options_.index || !reached_at_) return false;

@@ -1,11 +1,11 @@
 // Election: which supervisor of an allocation runs the coordinator. Pure.
 //
 // The lowest live index leads. The first one starts a coordinator without asking; the others follow
-// whom they find in the shared directory, and pulse it. When the leader falls silent, each asks
-// those below it that are left, and leads when none of them answers that it can. Two may do so at
-// once where links are cut: each coordinator claims a higher epoch in the journal, which stops the
-// older one at its next commit, and a supervisor follows the highest epoch that it hears of. So an
-// election may be wrong for a while; what is decided is not.
+// the one that they find in the shared directory, and send it heartbeats. When the leader falls
+// silent, each asks those below it that are left, and leads when none of them answers that it can.
+// Two may do so at once if links are cut: each coordinator claims a higher epoch in the journal,
+// which stops the older one at its next commit, and a supervisor follows the highest epoch that it
+// knows. So an election may be wrong for a while; the decisions are not.
 //
 // Owned by a Supervisor; its thread. Time is an argument.
 #pragma once
@@ -29,22 +29,22 @@ struct ElectionOptions {
   // gone, so they need not last as long.
   Duration silence = std::chrono::milliseconds(2500);
   Duration refusal = std::chrono::milliseconds(400);
-  // A node that reaches nobody in a gang of three or more is likely cut off itself: it waits before
-  // it takes over, and twice as long each time that it was deposed.
+  // A node that reaches no other in a gang of three or more is probably cut off itself: it waits
+  // before it takes over, and twice as long each time that it was deposed.
   Duration isolation = std::chrono::seconds(10);
   Duration boot = std::chrono::seconds(20);      // for a first leader to appear
   Duration give_up = std::chrono::seconds(120);  // without any leader
-  int failed_starts = 3;  // of a coordinator in a row, before this node is no candidate any more
+  int failed_starts = 3;  // of a coordinator in a row, before this node is no longer a candidate
 
-  // Between two questions of one supervisor to the leader, whom all of them ask.
+  // Between two questions of one supervisor to the leader, which all of them ask.
   Duration PulseInterval() const;
-  // How long after a sign of life a node counts as alive: one pulse more than silence needs.
+  // How long after a sign of life a node counts as alive: one heartbeat more than silence needs.
   Duration AliveFor() const { return PulseInterval() + silence; }
 };
 
-// The leader touches its record in the shared directory this often. Who reaches nobody over the
-// network sees there whether the others go on without it: after `kRecordStale` without a change
-// they do not.
+// The leader touches its record in the shared directory this often. A node that reaches no other
+// over the network sees there whether the others go on without it: after `kRecordStale` without a
+// change they do not.
 inline constexpr Duration kRecordBeat = std::chrono::seconds(1);
 inline constexpr Duration kRecordStale = std::chrono::seconds(3);
 
@@ -53,18 +53,18 @@ struct AskPeer {  // answered by OnAnswer or OnSilence
   int index = -1;
 };
 struct ReadShared {      // answered by OnShared
-  bool members = false;  // who leads is not enough: who is there is asked as well
+  bool members = false;  // the leader alone is not enough: read the members as well
 };
 struct StartCoordinator {};  // answered by OnCoordinatorUp or OnCoordinatorDown
 struct StopCoordinator {};
-struct Announce {  // tell the shared directory that this supervisor leads
+struct Announce {  // write to the shared directory that this supervisor leads
   Leadership leadership;
 };
-struct Follow {  // point this node's worker there; also to the own coordinator
+struct Follow {  // point this node's worker there; also to its own coordinator
   Leadership leadership;
 };
-// Nobody that this node can see is able to lead, and it is the lowest one that is left. Said again
-// now and then for as long as that is so: what is true of the others, the scheduler knows.
+// No visible node is able to lead, and this one is the lowest that is left. Repeated from time to
+// time while that is so: the scheduler knows the state of the others.
 struct GiveUp {};
 using ElectionEffect =
     std::variant<AskPeer, ReadShared, StartCoordinator, StopCoordinator, Announce, Follow, GiveUp>;
@@ -74,13 +74,13 @@ class Election {
   Election(ElectionOptions options, TimePoint now);
 
   void Tick(TimePoint now);
-  // What the shared directory says: everybody who was ever up in this run, where it was asked for,
-  // who leads, and a number that changes with each touch of that record.
+  // The content of the shared directory: all members of this run, if requested, the leader, and a
+  // number that changes with each touch of the leader's record.
   void OnShared(const std::optional<std::vector<Member>>& members,
                 const std::optional<Leadership>& leadership, std::uint64_t beat, TimePoint now);
   // A peer's view, as an answer or with a question of its own.
   void OnAnswer(const PeerView& peer, TimePoint now);
-  // It gave none. `refused`: at once, so that its process is gone.
+  // It gave no answer. `refused`: at once, so its process is gone.
   void OnSilence(int index, bool refused, TimePoint now);
   void OnCoordinatorUp(const Leadership& own, TimePoint now);
   void OnCoordinatorDown(TimePoint now);
@@ -91,7 +91,7 @@ class Election {
   bool unfit() const { return failed_starts_ >= options_.failed_starts; }
   const Leadership& leadership() const { return leadership_; }
   const std::map<int, Member>& members() const { return members_; }
-  // Has answered or asked of late; also this one.
+  // Has answered or asked recently; also this one.
   bool Alive(int index, TimePoint now) const;
   // Did not answer, but its machine did: the supervisor there has ended.
   bool Refuses(int index) const;
@@ -136,7 +136,7 @@ class Election {
   std::uint64_t beat_ = 0;            // of the leader's record
   std::optional<TimePoint> beat_at_;  // when it was seen to change
   std::optional<TimePoint> give_up_at_;
-  std::optional<TimePoint> reached_at_;  // when any node was first heard in this election
+  std::optional<TimePoint> reached_at_;  // when any node was first reached in this election
   bool leader_left_unanswered_ = false;  // a question that was asked since then
   TimePoint role_since_;
   TimePoint read_at_;
@@ -144,7 +144,7 @@ class Election {
   bool coordinator_runs_ = false;      // from the order to start it to its end
   TimePoint coordinator_up_{};
   int failed_starts_ = 0;
-  Duration isolation_;  // waited when nobody is reached
+  Duration isolation_;  // waited if no other is reached
   std::vector<ElectionEffect> effects_;
 };
 

@@ -39,7 +39,7 @@ class ElectionHarness {
   void Run(Duration duration) {
     for (const TimePoint end = now_ + duration; now_ < end; now_ += kStep) Step();
   }
-  // Until `done`, at most so long.
+  // Until `done`, at most this long.
   template <typename Condition>
   bool RunUntil(Condition done, Duration limit) {
     for (const TimePoint end = now_ + limit; now_ < end; now_ += kStep) {
@@ -53,7 +53,7 @@ class ElectionHarness {
     nodes_[Index(node)].alive = false;
     nodes_[Index(node)].coordinator = 0;
   }
-  // The node's power fails: questions are not refused, they are not answered.
+  // The node's power fails: questions get neither a refusal nor an answer.
   void PowerOff(int node) {
     Kill(node);
     nodes_[Index(node)].answers = false;
@@ -74,7 +74,7 @@ class ElectionHarness {
   int size() const { return static_cast<int>(nodes_.size()); }
   bool alive(int node) const { return nodes_[Index(node)].alive; }
   const Election& of(int node) const { return *nodes_[Index(node)].election; }
-  // What its worker was told to follow.
+  // The coordinator that its worker follows.
   std::uint64_t followed(int node) const { return nodes_[Index(node)].followed; }
   std::uint64_t epoch() const { return epoch_; }
   // Nodes that have given up.
@@ -162,7 +162,7 @@ class ElectionHarness {
     return beat_;
   }
 
-  // The journal gives the next epoch; the coordinator before fails at its next commit, here at
+  // The journal gives the next epoch; the previous coordinator fails at its next commit, here at
   // once.
   void Begin(int node) {
     Node& one = nodes_[Index(node)];

@@ -92,14 +92,14 @@ TEST(Election, WhenTheFirstNodeNeverComesTheSecondLeads) {
   EXPECT_TRUE(gang.RunUntil([&] { return gang.Leader() == 1; }, seconds(30)));
 }
 
-TEST(Election, WhenNobodyCanLeadExactlyOneGivesUp) {
+TEST(Election, WhenNoNodeCanLeadExactlyOneGivesUp) {
   ElectionHarness gang(3);
   for (int node = 0; node < 3; ++node) gang.ForbidCoordinators(node);
   gang.Run(seconds(300));
   EXPECT_EQ(gang.give_ups(), 1);
 }
 
-TEST(Election, WhenNobodyCanLeadAnyMoreExactlyOneGivesUp) {
+TEST(Election, WhenNoNodeCanLeadAnyMoreExactlyOneGivesUp) {
   ElectionHarness gang(3);
   gang.Run(seconds(1));
   for (int node = 0; node < 3; ++node) gang.ForbidCoordinators(node);
@@ -145,7 +145,7 @@ TEST(Election, ADeposedNodeThatStaysCutOffTakesOverEverMoreSeldom) {
   EXPECT_TRUE(gang.RunUntil([&] { return gang.Leader() >= 0; }, seconds(10)));
 }
 
-TEST(Election, OneLostLinkToTheLeaderDeposesNobody) {
+TEST(Election, OneLostLinkToTheLeaderDoesNotDeposeIt) {
   ElectionHarness gang(3);
   gang.Run(seconds(1));
   gang.Cut(0, 2);
@@ -208,7 +208,7 @@ TEST(Election, ANodeThatLostOnlyItsDataNetworkWaitsForAsLongAsTheRecordBeats) {
   }
 }
 
-TEST(Election, WhoReachesNobodyGivesUpWhenNoRecordBeatsEither) {
+TEST(Election, AnIsolatedNodeGivesUpWhenNoRecordBeatsEither) {
   ElectionHarness gang(3);
   gang.Run(seconds(1));
   gang.ForbidCoordinators(2);

@@ -10,7 +10,7 @@ namespace muster::worker {
 namespace {
 
 constexpr char kMark[] = " (run ";
-// A request whose answer was lost is said again.
+// A request whose answer was lost is sent again.
 constexpr Duration kAskAgain = std::chrono::seconds(2);
 constexpr Duration kMinute = std::chrono::seconds(60);
 
@@ -20,7 +20,7 @@ std::string Joined(const std::vector<std::string>& words) {
   return text;
 }
 
-// The coordinator's reason names the state first, as do those who show an ending.
+// The coordinator's reason begins with the state, and so do messages about an ending.
 std::string WithoutState(const std::string& reason) {
   constexpr std::string_view kState = "suspended: ";
   return reason.starts_with(kState) ? reason.substr(kState.size()) : reason;
@@ -72,7 +72,7 @@ RunProgress JobMonitor::ProgressAfter(const Ending& ending) const {
                     .step = std::max(step_, before.step),
                     .checkpoint = std::max(checkpoint_, before.checkpoint),
                     .in_vain = before.in_vain};
-  // Whoever has a job run again that was left has seen to it.
+  // A user who runs a job again that was left has handled it.
   const bool further = after.step > before.step || after.checkpoint > before.checkpoint;
   if (further || ending.exit_code == kExitUnavailable)
     after.in_vain = 0;
@@ -131,14 +131,14 @@ void JobMonitor::OnJob(const JobPicture& job) {
 }
 
 // Whether it was suspended before this run began: for the end of an earlier one, or by its user,
-// who has had it requeued since.
+// who has requeued it since.
 bool JobMonitor::OfEarlierRun(const JobPicture& job) const {
   const int run = MarkedRun(job.reason);
   if (run >= 0) return run < options_.run;
   return run_begins_ && !ran_ && options_.run > 0;
 }
 
-// Suspended for the end of this run it goes on in the next one.
+// A job suspended for the end of this run continues in the next one.
 void JobMonitor::OnSuspended(const JobPicture& job) {
   const int run = MarkedRun(job.reason);
   if (run < 0 && !OfEarlierRun(job)) {
@@ -215,7 +215,7 @@ void JobMonitor::WatchWaiting(const NodesSeen& nodes, TimePoint now) {
 }
 
 void JobMonitor::EndUnplaced(const NodesSeen& nodes) {
-  // Where no node was ever ready, others would not be either: it is not the nodes' fault.
+  // If no node was ever ready, others would not be either: the cause is not the nodes.
   const std::vector<std::string> refused = some_ready_ ? nodes.unready : std::vector<std::string>{};
   std::vector<std::string> bad = nodes.missing;
   bad.insert(bad.end(), refused.begin(), refused.end());

@@ -1,16 +1,16 @@
-// JobMonitor: what the leading supervisor does with the allocation's job, until it knows what
-// becomes of the allocation. Pure.
+// JobMonitor: how the leading supervisor handles the allocation's job, until it knows how the
+// allocation ends. Pure.
 //
 // Signals, preemption and the end of the allocation's time are one request: save and stop by then.
-// A job that was stopped so is suspended, and the allocation ends with 75 and is requeued; a new
-// run of the same allocation resumes it. A job that waits for nodes which this allocation has lost
-// for good, or on which the coordinator places nothing, ends it in the same way, with those nodes
-// excluded. One that its user has suspended ends it at once: nodes that do nothing cost as much as
-// others, and a requeue of the Slurm job resumes it.
+// A job that was stopped this way is suspended, and the allocation ends with 75 and is requeued; a
+// new run of the same allocation resumes it. A job that waits for nodes which this allocation has
+// lost, or on which the coordinator places nothing, ends it in the same way, with those nodes
+// excluded. A job that its user has suspended ends it at once: idle nodes cost as much as others,
+// and a requeue of the Slurm job resumes it.
 //
-// Requeues come to an end: there are so many at most, and so many in a row that brought the job no
-// further. A run that others ended before half of its time was over, by preemption or by a user's
-// requeue, does not count as one of the latter.
+// Requeues are limited: in total, and in a row without progress of the job. A run that was ended
+// from outside before half of its time was over, by preemption or by a user's requeue, does not
+// count as one without progress.
 //
 // Owned by a Supervisor; its thread. Time is an argument.
 #pragma once
@@ -27,7 +27,7 @@
 
 namespace muster::worker {
 
-// How a supervisor exits, beside 0: as `muster wait` does, else by sysexits.h.
+// The exit codes of a supervisor, besides 0: as in `muster wait`, else from sysexits.h.
 inline constexpr int kExitFailed = 10;
 inline constexpr int kExitCancelled = 11;
 inline constexpr int kExitSuspended = 12;    // by its user
@@ -38,12 +38,12 @@ inline constexpr int kExitUnavailable = 69;  // EX_UNAVAILABLE: requeued often e
 inline constexpr int kExitRequeue = 75;      // EX_TEMPFAIL: work is left
 inline constexpr int kExitConfig = 78;       // EX_CONFIG: this allocation, step or node
 
-// How far the job has come in all runs of the allocation that said so at their end.
+// How far the job has come in all runs of the allocation that recorded it at their end.
 struct RunProgress {
   int run = -1;                 // the last of them; -1: none
   std::int64_t step = 0;        // the furthest
   std::int64_t checkpoint = 0;  // step of the newest committed one
-  int in_vain = 0;              // the last runs that came no further, in a row
+  int in_vain = 0;              // the last runs without progress, in a row
 
   friend bool operator==(const RunProgress&, const RunProgress&) = default;
 };
@@ -51,17 +51,18 @@ struct RunProgress {
 struct JobMonitorOptions {
   int run = 0;  // SLURM_RESTART_COUNT
   int max_requeues = 100;
-  // Runs in a row without progress, after which the job is not requeued; 0: it does not tell of
-  // steps, so that nobody knows.
+  // Runs in a row without progress, after which the job is not requeued; 0: it does not report
+  // steps, so progress is unknown.
   int max_in_vain = 0;
   RunProgress before;  // of the runs before this one
-  // Before the end of the allocation's time the job is asked to stop: so long before, or, where it
-  // is not given, twice the time that a checkpoint took and a minute, for Slurm rounds to minutes.
-  // The latter at most half of the time, so that each run gets somewhere.
+  // Before the end of the allocation's time the job is asked to stop: by this much, or, if it is
+  // not set, by twice the time that a checkpoint took and a minute, because Slurm rounds to
+  // minutes. The latter at most half of the time, so that each run makes progress.
   std::optional<Duration> lead;
   Duration margin = std::chrono::seconds(3);    // between the job's limit and the node's
   Duration timeout = std::chrono::seconds(60);  // of a job that waits for nodes
-  // Of a resume, for the nodes to come up: with min_nodes the job would else start with fewer.
+  // For a resume, to let the nodes come up: with min_nodes the job would otherwise start with
+  // fewer.
   Duration assembly = std::chrono::seconds(15);
 };
 
@@ -70,15 +71,15 @@ enum class JobPhase { kWaiting, kActive, kSuspended, kSucceeded, kFailed, kCance
 struct JobPicture {
   JobPhase phase = JobPhase::kWaiting;
   std::string reason;             // why it waits or how it ended
-  double checkpoint_seconds = 0;  // from the order to the commit; 0: not known
+  double checkpoint_seconds = 0;  // from the order to the commit; 0: unknown
   std::int64_t step = 0;          // newest finished one
   std::int64_t checkpoint = 0;    // step of the newest committed one; 0: none
 };
 
 // The allocation's nodes, as the leader and its coordinator see them.
 struct NodesSeen {
-  std::vector<std::string> missing;  // nobody hears from their supervisors
-  std::vector<std::string> unready;  // the others on which the coordinator would place nothing
+  std::vector<std::string> missing;  // their supervisors are silent
+  std::vector<std::string> unready;  // others on which the coordinator would place nothing
   bool some_ready = false;           // it would on some
 };
 
@@ -94,29 +95,30 @@ class JobMonitor {
  public:
   explicit JobMonitor(JobMonitorOptions options) : options_(options) {}
 
-  // The coordinator will never take the job.
+  // The coordinator will never accept the job.
   void OnRefused(const Status& why);
   void OnJob(const JobPicture& job);
-  // Somebody says that the allocation, or a node of it, must have ended by then.
+  // A report that the allocation, or a node of it, must have ended by then.
   void OnStopNotice(TimePoint by, const std::string& reason);
-  // The scheduler's signal that the end comes near: the job is to stop now, and has until the end
-  // of the allocation's time, or, where that is not known, for `otherwise`.
+  // The scheduler's signal that the end is near: the job must stop now, and has until the end of
+  // the allocation's time, or, if that is unknown, for `otherwise`.
   void OnEndIsNear(const std::string& reason, Duration otherwise, TimePoint now);
   void SetEndTime(TimePoint end, TimePoint now);
   void Tick(const NodesSeen& nodes, TimePoint now);
-  // The supervisor of the run's first coordinator: what is suspended then, an earlier run left.
+  // The supervisor of the run's first coordinator: a job that is suspended then was left by an
+  // earlier run.
   void OnRunBegins() { run_begins_ = true; }
-  // The coordinator has another process, which may know nothing of what was asked of the last.
+  // The coordinator has restarted, and may have lost the requests to the previous process.
   void OnCoordinatorChanged();
 
-  // An end as it may be: after the last requeue that is allowed the job is left.
+  // The end that is allowed: after the last permitted requeue the job is left.
   Ending Limited(Ending ending) const;
-  // What the next run is to know, where this one ends so.
+  // What the next run must know if this one ends this way.
   RunProgress ProgressAfter(const Ending& ending) const;
 
   std::vector<CourseEffect> TakeEffects();
   bool ended() const { return ended_; }
-  // It depends on the nodes what is done next: the coordinator is to be asked for them.
+  // The next step depends on the nodes: they must be requested from the coordinator.
   bool WantsNodes() const {
     return job_ && (job_->phase == JobPhase::kWaiting || job_->phase == JobPhase::kSuspended);
   }
@@ -155,9 +157,10 @@ class JobMonitor {
   std::vector<CourseEffect> effects_;
 };
 
-// Stands in the reason of a suspension by the end of an allocation, so that the next run knows it.
+// Contained in the reason of a suspension by the end of an allocation, so that the next run
+// recognises it.
 std::string RunMark(int run);
-// The run in such a reason, to which others may have added; -1: another reason.
+// The run in such a reason, which may have additions; -1: another reason.
 int MarkedRun(const std::string& reason);
 
 }  // namespace muster::worker

@@ -110,7 +110,7 @@ TEST_F(JobMonitorTest, AnEndThatHasComeNearerIsThatOfAStopThatIsUnderWay) {
   EXPECT_EQ(*course_->stop_by(), now_ + seconds(40)) << "later helps nobody";
 }
 
-TEST_F(JobMonitorTest, ASignalAsksAtOnceAndIsRepeatedUntilItIsHeard) {
+TEST_F(JobMonitorTest, ASignalAsksAtOnceAndIsRepeatedUntilItIsAnswered) {
   Job(JobPhase::kActive);
   course_->OnStopNotice(now_ + seconds(30), "SIGTERM");
   const auto effects = Pass(seconds(5));
@@ -319,7 +319,7 @@ TEST_F(RunsInVain, AUsersOrderNeitherCountsNorForgets) {
   EXPECT_EQ(course_->ProgressAfter(ending), (RunProgress{5, 9, 0, 2}));
 }
 
-TEST_F(JobMonitorTest, WhatTellsOfNoStepsMayBeRequeuedAllTheSame) {
+TEST_F(JobMonitorTest, AJobThatReportsNoStepsMayBeRequeued) {
   Use({.run = 7, .before = {.run = 6, .step = 0, .checkpoint = 0, .in_vain = 6}});
   Job(JobPhase::kWaiting, "needs 2 nodes");
   EXPECT_EQ(EndOf(Pass(seconds(61), {"n2"})).exit_code, kExitRequeue);

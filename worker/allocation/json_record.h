@@ -1,5 +1,5 @@
-// Small records of JSON in a directory that others write as well: whatever is not as it should be
-// is as if it were not there. Blocks; any thread.
+// Small records of JSON in a directory with several writers: an invalid record is treated as
+// missing. Blocks; any thread.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@
 
 namespace muster::worker {
 
-// An object, or nothing for a file that is not there or is no object.
+// An object; empty for a file that is missing or contains no object.
 inline std::optional<nlohmann::json> ReadRecord(const std::string& path) {
   constexpr std::int64_t kMaxRecord = 64 << 10;
   const auto text = ReadFile(path, kMaxRecord);
@@ -20,7 +20,7 @@ inline std::optional<nlohmann::json> ReadRecord(const std::string& path) {
   return object;
 }
 
-// A value of the type of `fallback`, or that where the key is absent or of another type.
+// A value of the type of `fallback`, or `fallback` if the key is absent or of another type.
 template <typename T>
 T ValueOf(const nlohmann::json& object, const char* key, const T& fallback) {
   const auto found = object.find(key);

@@ -66,7 +66,7 @@ NodesSeen SeenNodes(const std::vector<std::string>& node_names, const std::set<s
   return seen;
 }
 
-// Whatever it says, it is an answer.
+// Any response is an answer.
 void LeaderDuties::Heard(const Status& status) {
   const StatusCode code = status.code();
   if (code != StatusCode::kUnavailable && code != StatusCode::kDeadlineExceeded)

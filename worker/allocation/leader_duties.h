@@ -1,8 +1,8 @@
 // LeaderDuties: the leading supervisor's part in the allocation's job: it submits it to its
-// coordinator, looks how it does, and does what JobMonitor decides.
+// coordinator, monitors it, and does what JobMonitor decides.
 //
-// Also on a supervisor that does not lead, where it only remembers what it hears of the end.
-// Owned by a Supervisor; loop thread only.
+// Also on a supervisor that does not lead, where it only records what is known about the end. Owned
+// by a Supervisor; loop thread only.
 #pragma once
 
 #include <functional>
@@ -24,13 +24,13 @@ struct LeaderDutiesOptions {
   std::string key;                      // of the submission, once per journal
   std::vector<std::string> node_names;  // of the allocation
   JobMonitorOptions course;
-  // A coordinator that answers nothing for so long hangs, and another does what it should.
+  // A coordinator that is silent for this long hangs, and another replaces it.
   Duration timeout = std::chrono::seconds(30);
 };
 
 // The allocation's nodes, as the supervisors see each other.
 struct PeersSeen {
-  std::vector<std::string> missing;      // from whose supervisors nobody hears
+  std::vector<std::string> missing;      // their supervisors are silent
   std::set<std::string> without_worker;  // for the coordinator only: nothing is placed there
 };
 
@@ -50,7 +50,7 @@ class LeaderDuties {
   // `first`: no coordinator was up in this run before.
   void OnCoordinatorUp(const Endpoint& endpoint, std::string token, bool first, TimePoint now);
   void OnCoordinatorGone() { client_.reset(); }
-  // Another leads, and what was decided here may be of the past.
+  // Another leads, and the decisions here may be outdated.
   void Forget();
 
   // While this supervisor leads.
@@ -71,7 +71,7 @@ class LeaderDuties {
   EventLoop& loop_;
   const LeaderDutiesOptions options_;
   const Handlers handlers_;
-  std::optional<JobMonitor> course_;  // always there
+  std::optional<JobMonitor> course_;  // always set
   std::unique_ptr<JobClient> client_;
   std::string job_id_;
   std::set<std::string> ready_;  // nodes, by the coordinator
@@ -81,7 +81,7 @@ class LeaderDuties {
   TimePoint submit_at_{};
   TimePoint poll_at_{};
   TimePoint ask_at_{};
-  TimePoint heard_{};  // from the coordinator
+  TimePoint heard_{};  // last answer of the coordinator
 };
 
 }  // namespace muster::worker

@@ -61,7 +61,7 @@ TEST(SeenNodesTest, ANodeWithoutAWorkerIsNotWaitedFor) {
   EXPECT_FALSE(SeenNodes(names, {}, {}).some_ready);
 }
 
-TEST_F(JobLeadTest, ACoordinatorThatHangsIsToldOnce) {
+TEST_F(JobLeadTest, ACoordinatorThatHangsIsReportedOnce) {
   const SilentServer server;
   int hung = 0;
   LeaderDuties lead(loop_, {.job_yaml = "name: x", .key = "k", .timeout = milliseconds(300)},

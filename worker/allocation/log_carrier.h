@@ -1,7 +1,7 @@
-// LogCarrier: brings what a program writes to a log on this node's disk into the shared directory.
+// LogCarrier: copies a program's log from this node's disk into the shared directory.
 //
 // A program that wrote there itself would stop with the file system. Carry blocks; calls must not
-// overlap, else any thread.
+// overlap, otherwise any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-// LoopGate: what other threads post to a loop by, for as long as somebody there wants it.
+// LoopGate: posts from other threads to a loop, for as long as the receiver exists.
 //
-// gRPC's threads may call back after the object that asked is gone, and after its loop. They hold
-// the gate, not the loop. Post: any thread. Close: the loop's thread, or any once the loop has
-// ended; after it nothing that was posted here runs any more.
+// gRPC's threads may call back after the object that made the call is gone, and after its loop.
+// They hold the gate, not the loop. Post: any thread. Close: the loop's thread, or any once the
+// loop has ended; after it nothing that was posted here runs any more.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ class LoopGate : public std::enable_shared_from_this<LoopGate> {
     return std::shared_ptr<LoopGate>(new LoopGate(loop));
   }
 
-  // False where it is closed: `function` will not run. True does not promise that it will.
+  // False if it is closed: `function` will not run. True does not guarantee that it will.
   bool Post(std::function<void()> function) {
     const std::lock_guard lock(mutex_);
     if (loop_ == nullptr) return false;

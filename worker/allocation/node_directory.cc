@@ -72,7 +72,7 @@ bool IsPrivate(const std::string& dir) {
 int EndProcessesOf(const std::string& dir, Duration grace) {
   Processes processes;
   AddProcessesOf(dir, &processes);
-  // What it started is for a guardian to end; it knows how long that may take.
+  // A guardian must end what it started; it knows how long that may take.
   for (const ProcessId& id : processes)
     if (IsMusters(id.pid) && HasArgumentIn(id.pid, dir)) SignalProcess(id, SIGINT);
   if (WaitUntilGone(dir, &processes, Deadline::After(grace))) return 0;

@@ -1,9 +1,9 @@
-// NodePrograms: the programs that a supervisor keeps on its node: a worker, where the node has
-// something to run ranks on, and the coordinator while this node leads. One that ends is started
-// again, the coordinator by whoever owns this.
+// NodePrograms: the programs that a supervisor runs on its node: a worker, if the node can run
+// ranks, and the coordinator while this node leads. One that ends is started again, the coordinator
+// by the owner of this object.
 //
-// They log to this node's disk; CarryLogs brings that into the shared directory. Loop thread only,
-// but CarryLogs.
+// They log to this node's disk; CarryLogs copies that into the shared directory. Loop thread only,
+// except CarryLogs.
 #pragma once
 
 #include <functional>
@@ -41,7 +41,7 @@ class NodePrograms {
                CoordinatorChild::Handlers handlers);
 
   void StartCoordinator();
-  // At once; what it told anybody lies in the journal.
+  // At once; everything that it has sent is in the journal.
   void KillCoordinator() { coordinator_.reset(); }
   // Points this node's worker to the coordinator of `leadership`, and starts it the first time.
   void Follow(const Leadership& leadership, bool own);

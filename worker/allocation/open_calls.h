@@ -1,8 +1,7 @@
-// OpenCalls: the calls that a client of gRPC's has under way. It outlives none of them: gRPC 1.51
-// aborts when a call's end, on a thread of its own, drops the last hold of the channel.
+// OpenCalls: a gRPC client's calls that are under way. It outlives all of them: gRPC 1.51 aborts
+// when a call's end, on a thread of its own, drops the last reference to the channel.
 //
-// Add, Take and CancelAndWait: the owner's thread. Ended: gRPC's, as the first thing of a call's
-// end.
+// Add, Take and CancelAndWait: the owner's thread. Ended: gRPC's, first in a call's end.
 #pragma once
 
 #include <grpcpp/client_context.h>
@@ -47,7 +46,7 @@ class OpenCalls {
     const std::lock_guard lock(mutex_);
     return calls_.size();
   }
-  // Takes as long as gRPC needs to hear of it.
+  // Takes as long as gRPC needs to process it.
   void CancelAndWait() {
     std::unique_lock lock(mutex_);
     for (const auto& [id, call] : calls_) call->context.TryCancel();

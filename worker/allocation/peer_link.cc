@@ -78,7 +78,7 @@ PeerView FromProto(const v1::PeerView& proto) {
   return view;
 }
 
-// Lets in who has a node's certificate of this allocation, which TLS has verified.
+// Accepts peers with a node's certificate of this allocation, which TLS has verified.
 class NodesOnly final : public grpc::AuthMetadataProcessor {
  public:
   explicit NodesOnly(std::string allocation) : allocation_(std::move(allocation)) {}
@@ -121,7 +121,7 @@ struct PeerLink::Impl : v1::Supervisor::CallbackService {
   ~Impl() override {
     gate->Close();
     questions->CancelAndWait();
-    // The loop may never come to them, and the server's end waits for each.
+    // The loop may never process them, and the server's end waits for each.
     while (grpc::ServerUnaryReactor* reactor = TakeAny()) FinishUnanswered(reactor);
     if (server) server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   }
@@ -151,7 +151,7 @@ struct PeerLink::Impl : v1::Supervisor::CallbackService {
     return reactor;
   }
 
-  // Whoever takes a reactor finishes it.
+  // The code that takes a reactor finishes it.
   bool Take(grpc::ServerUnaryReactor* reactor) {
     const std::lock_guard lock(mutex);
     return unanswered.erase(reactor) > 0;

@@ -1,4 +1,4 @@
-// PeerLink: how a supervisor is asked by others, and asks them.
+// PeerLink: the questions of other supervisors to this one, and of this one to them.
 //
 // gRPC over mutual TLS: both sides show a certificate of the allocation's own authority. Owned by a
 // Supervisor. gRPC's threads only post to the loop; everything else here is loop thread only.
@@ -20,7 +20,7 @@ class PeerLink {
  public:
   struct Options {
     std::string allocation;    // peers of another one are refused
-    int run = 0;               // and those of another run
+    int run = 0;               // and peers of another run
     std::string address;       // to listen at, numeric, without a port
     std::string answers_with;  // directories of credentials: a coordinator's,
     std::string asks_with;     // and a node's
@@ -39,7 +39,7 @@ class PeerLink {
   // HOST:PORT.
   const std::string& address() const;
 
-  // Questions of others that the loop has not come to. Any thread.
+  // Questions of others that the loop has not processed. Any thread.
   std::size_t unanswered() const;
 
   // Ends within `limit`, and then calls `done` once; not after the link is gone.

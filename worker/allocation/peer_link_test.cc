@@ -22,7 +22,7 @@
 namespace muster::worker {
 namespace {
 
-// Of a question whose answer does not depend on it.
+// A question whose answer does not depend on it.
 constexpr std::chrono::seconds kLimit{50};
 
 class PeerLinkTest : public testing::Test {
@@ -116,7 +116,7 @@ TEST_F(PeerLinkTest, ACertificateSpeaksForItsNodeAlone) {
   EXPECT_EQ(answered, PermissionDenied("the certificate of n0 does not speak for node n1"));
 }
 
-TEST_F(PeerLinkTest, NobodyAsksInAnothersName) {
+TEST_F(PeerLinkTest, NoSupervisorAsksInAnothersName) {
   const auto answering = Listen("slurm-1", 0, "n0", Nobody());
   const auto asking = Listen("slurm-1", 0, "n3", Nobody());
   const Status asked = Ask(*asking, answering->address(), ViewOf("n4", 0)).status();
@@ -153,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(AllButNodes, PeerLinkRoleTest,
                          [](const auto& role) { return std::string(RoleWord(role.param)); });
 
 // With MayNotAsk each kind of credential is tried; a node's of its own is BothSidesLearn's.
-TEST_F(PeerLinkTest, WithoutAGoodCertificateNobodyMayAsk) {
+TEST_F(PeerLinkTest, WithoutAValidCertificateAQuestionIsRefused) {
   ClusterCredentials ours;
   ClusterCredentials theirs;
   auto answering = PeerLink::Listen(loop_,
@@ -222,7 +222,7 @@ TEST_F(PeerLinkTest, WhoIsNotThereRefusesAtOnce) {
   EXPECT_EQ(Ask(*asking, address, ViewOf("n3", 0)).status().code(), StatusCode::kUnavailable);
 }
 
-// The loop has ended with a question open on both sides: nobody waits for it, and no late answer
+// The loop has ended with a question open on both sides: nothing waits for it, and no late answer
 // touches the loop, which is gone by then.
 TEST_F(PeerLinkTest, ASupervisorEndsWithQuestionsOpen) {
   auto loop = std::make_unique<EventLoop>();  // never run: it answers nothing

@@ -1,6 +1,6 @@
-// What the supervisors of one allocation tell each other.
+// What the supervisors of one allocation send each other.
 //
-// Plain values; any thread. docs/slurm.md tells how they work together.
+// Plain values; any thread. docs/slurm.md describes how they work together.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ namespace muster::worker {
 struct Member {
   int index = -1;  // SLURM_NODEID; the lowest live one leads
   std::string node;
-  std::string address;     // HOST:PORT, numeric, where it answers pulses
+  std::string address;     // HOST:PORT, numeric, where it answers heartbeats
   bool has_worker = true;  // false: a node without GPUs, for the coordinator only
 
   friend bool operator==(const Member&, const Member&) = default;
 };
 
-// Who leads: the supervisor whose node runs the coordinator.
+// The leader: the supervisor whose node runs the coordinator.
 struct Leadership {
-  std::uint64_t epoch = 0;  // of its coordinator; 0: nobody leads
+  std::uint64_t epoch = 0;  // of its coordinator; 0: no leader
   Member leader;
   std::string grpc;  // of the coordinator, HOST:PORT
   std::string http;
@@ -30,7 +30,7 @@ struct Leadership {
   friend bool operator==(const Leadership&, const Leadership&) = default;
 };
 
-// What becomes of the allocation when its work is over or cannot go on.
+// How the allocation ends when its work is over or cannot continue.
 enum class EndAction {
   kLeave,    // everything is done, or nothing more can be: the tasks end
   kRequeue,  // work is left: the same job is to run again, elsewhere or later
@@ -47,10 +47,10 @@ struct Ending {
 
 struct PeerView {
   Member self;
-  int run = 0;  // SLURM_RESTART_COUNT: a requeued job's supervisors do not listen to older ones
+  int run = 0;  // SLURM_RESTART_COUNT: a requeued job's supervisors ignore those of older runs
   Leadership leadership;
   bool unfit = false;        // could not bring a coordinator up on its node
-  double stop_seconds = -1;  // until this node must have ended; negative: nobody said so
+  double stop_seconds = -1;  // until this node must have ended; negative: unknown
   std::string stop_reason;
   std::optional<Ending> ending;
 };

@@ -9,8 +9,8 @@ bool Has(const std::vector<std::string>& nodes, const std::string& node) {
   return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
 }
 
-// Silence alone proves nothing, neither does a list that still has it: slurmctld takes as long as
-// SlurmdTimeout.
+// Silence alone proves nothing, and neither does a list that still has the node: slurmctld takes as
+// long as SlurmdTimeout.
 ClosingStep OfBatchNode(const AllocationState& state, const ClosingOrder& order) {
   if (state.batch_node.empty() || state.nodes.empty()) return ClosingStep::kNothing;
   if (!Has(state.nodes, state.batch_node)) return ClosingStep::kCancel;
@@ -19,8 +19,8 @@ ClosingStep OfBatchNode(const AllocationState& state, const ClosingOrder& order)
 
 ClosingResult Said(const Status& status) {
   if (status.ok()) return {};
-  // Neither commands nor jobs that are not there come by asking again. In a container there are
-  // none; its batch script is outside.
+  // Retries do not help if there are no commands or the job does not exist. A container has none;
+  // its batch script is outside.
   const bool never =
       status.code() == StatusCode::kNotFound || status.code() == StatusCode::kUnimplemented;
   return {.closing = never ? Closing::kDone : Closing::kAgain,

@@ -119,7 +119,7 @@ TEST(CloseAllocation, WhatTheSchedulerEndsItselfWasNotRequeued) {
   EXPECT_FALSE(before.requeued);
 }
 
-TEST(CloseAllocation, ACommandThatFailsIsToBeSaidAgain) {
+TEST(CloseAllocation, ACommandThatFailsIsRetried) {
   ScriptedScheduler slurm;
   slurm.requeued = Unavailable("slurmctld restarts");
   EXPECT_EQ(CloseAllocation(slurm, OrderOf(kAgain)).closing, Closing::kAgain);
@@ -141,7 +141,7 @@ TEST(CloseAllocation, CommandsThatAreNotThereAreNotAskedForAgain) {
   EXPECT_EQ(CloseAllocation(slurm, OrderOf(kAgain)).closing, Closing::kDone) << "it is forgotten";
 }
 
-TEST(CloseAllocation, AJobThatMayNotBeRequeuedSaysWhatToDo) {
+TEST(CloseAllocation, AJobThatMayNotBeRequeuedReportsWhatToDo) {
   ScriptedScheduler slurm;
   slurm.state.value().may_requeue = false;
   const ClosingResult result = CloseAllocation(slurm, OrderOf(kAgain));

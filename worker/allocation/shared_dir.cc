@@ -154,7 +154,7 @@ void SharedDir::RemoveOldKeys() const {
   std::vector<std::filesystem::path> old;
   for (const auto& entry : std::filesystem::directory_iterator(dir_, error)) {
     const std::string path = entry.path().string();
-    // One that is being made has a dot behind its name.
+    // One that is being made has a dot after its name.
     if (path.starts_with(dir_ + "/security-") && path != Security() &&
         !path.starts_with(Security() + "."))
       old.push_back(entry.path());

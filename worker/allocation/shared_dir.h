@@ -1,7 +1,7 @@
-// SharedDir: what the supervisors of an allocation leave for each other, and for people, in a
-// directory on a shared file system:
+// SharedDir: the records that the supervisors of an allocation leave for each other, and for
+// people, in a directory on a shared file system:
 //
-//   DIR/owner.json             whose it is (shared_owner.h)
+// DIR/owner.json             the step that owns it (shared_owner.h)
 //   DIR/nodes/RUN-INDEX.json   {"step", "index", "node", "address", "pid"} of each supervisor
 //   DIR/leader.json            {"step", "run", "epoch", "index", "node", "address", "grpc", "http",
 //                               "keys", "beat"}; touched once a second, which changes "beat"
@@ -10,10 +10,10 @@
 //   DIR/progress.json          {"life", "run", "step", "checkpoint", "in_vain"} at the last run's
 //   end DIR/journal[-LIFE]/, DIR/logs/, DIR/security-RUN[-LIFE]/
 //
-// RUN is SLURM_RESTART_COUNT; what another step left is not read. Each file is replaced as one
-// step. An NFS client may believe for half a minute that a file is not there; touching the
-// directory by a file of one's own ends that, so that whoever waits writes its record again now and
-// then (Refresh).
+// RUN is SLURM_RESTART_COUNT; records of another step are not read. Each file is replaced as one
+// step. An NFS client may cache for half a minute that a file does not exist; creating a file in
+// the directory ends that, so a supervisor that waits writes its record again from time to time
+// (Refresh).
 //
 // Blocks; any thread.
 #pragma once
@@ -37,10 +37,10 @@ struct LeaderRecord {
 
 struct Outcome {
   Ending ending;
-  bool closed = false;  // the scheduler was told what it had to be told
-  // The batch script is to do what is left, since nobody here can.
+  bool closed = false;  // the scheduler was informed as necessary
+  // The batch script must do the rest, because no supervisor can.
   bool left_to_script = false;
-  bool requeued = false;  // the scheduler has taken it
+  bool requeued = false;  // the scheduler has accepted it
 };
 
 class SharedDir {
@@ -51,7 +51,7 @@ class SharedDir {
   Status Make() const;
   // Before anything else is read or written.
   Status Claim();
-  // Another step has it now, and this supervisor is of the past.
+  // Another step owns it now, and this supervisor is outdated.
   bool IsSuperseded() const;
 
   Status WriteMember(const Member& member) const;
@@ -62,13 +62,13 @@ class SharedDir {
   Status WriteLeadership(const LeaderRecord& record) const;
   std::optional<LeaderRecord> ReadLeadership() const;
 
-  // Its "action" is "done"; or, while work is left, "requeue", until the scheduler has been told;
-  // "requeued" where it has taken that, and "left" where it ends the job itself or never will.
+  // Its "action" is "done"; or, while work is left, "requeue", until the scheduler is informed;
+  // "requeued" if it has accepted that, and "left" if it ends the job itself or never will.
   Status WriteOutcome(const Outcome& outcome) const;
   std::optional<Outcome> ReadOutcome() const;
 
-  // Of the runs before this one, which go on from one journal; what is not known where there is no
-  // record of them. It is written at this run's end, before the outcome.
+  // The runs before this one, which continue from one journal; unknown if there is no record of
+  // them. It is written at this run's end, before the outcome.
   RunProgress ReadProgress() const;
   Status WriteProgress(const RunProgress& progress) const;
 

@@ -93,7 +93,7 @@ TEST_F(SharedDirTest, AnOutcomeIsReadAsItWasWrittenAndByNoOtherStep) {
   EXPECT_FALSE(Of(1, "another srun").ReadOutcome());
 }
 
-TEST_F(SharedDirTest, AnOutcomeSaysRequeuedOfWhatSlurmHasTakenAlone) {
+TEST_F(SharedDirTest, AnOutcomeIsRequeuedOnlyIfSlurmHasAcceptedIt) {
   const Ending again{75, EndAction::kRequeue, "time", {}};
   const auto action = [&](const Outcome& outcome) {
     EXPECT_TRUE(shared_.WriteOutcome(outcome).ok());
@@ -155,7 +155,8 @@ TEST_F(SharedDirTest, AnOlderRunSeesThatItIsOver) {
   EXPECT_TRUE(shared_.IsSuperseded());
 }
 
-// One that wakes up in the middle of its work, or was told by Slurm only after the next run began.
+// One that resumes in the middle of its work, or that Slurm signalled only after the next run
+// began.
 TEST_F(SharedDirTest, AnOlderRunOverwritesNothingOfALaterOne) {
   ASSERT_TRUE(shared_.Claim().ok());
   SharedDir later = Of(2, "s2");

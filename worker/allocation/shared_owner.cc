@@ -27,7 +27,7 @@ Status WriteOwner(const std::string& dir, const SharedOwner& owner) {
   return WriteFileAtomically(OwnerFile(dir), object.dump() + "\n", 0600);
 }
 
-// What changes while a step lives: its leader's record, or, before there is one, those of its
+// Files that change while a step lives: its leader's record, or, before there is one, those of its
 // supervisors.
 std::string Signs(const std::string& dir) {
   const auto record = ReadRecord(dir + "/leader.json");
@@ -79,7 +79,7 @@ Result<int> ClaimDirectory(const std::string& dir, const SharedOwner& self) {
         (claim == Claim::kLater ? "; this is an older run, which ends"
                                 : ": give this one a directory of its own by --state DIR"));
   }
-  // Another task of this step may have been quicker.
+  // Another task of this step may have been faster.
   const auto now = ReadOwner(dir);
   claim = JudgeOwner(now, self);
   if (claim == Claim::kMine) return now->life;

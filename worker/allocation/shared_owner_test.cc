@@ -43,7 +43,7 @@ TEST(SharedOwner, RequeuedRunsGoOnAndAnotherStepBeginsAnew) {
   EXPECT_EQ(ReadOwner(temp.path())->allocation, "other-7");
 }
 
-// slurmctld gave the id again: the new job is at run 0, and nobody of the old one is left.
+// slurmctld reused the id: the new job is at run 0, and the old one has no process left.
 TEST(SharedOwner, AReusedJobIdBeginsAnewOnceTheOldJobIsSeenToBeDead) {
   const TempDirForTest temp;
   ASSERT_TRUE(ClaimDirectory(temp.path(), OwnerOf("lab-7", 4, "old")).ok());

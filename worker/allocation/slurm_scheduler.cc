@@ -13,7 +13,7 @@
 namespace muster::worker {
 namespace {
 
-// What runs of a requeued job is killed after KillWait, and nodes that are dead take longer.
+// Processes of a requeued job are killed after KillWait, and dead nodes take longer.
 constexpr Duration kRequeueTimeout = std::chrono::seconds(20);
 // After SlurmdTimeout a lost node is DOWN, and soon after no part of the job any more.
 constexpr Duration kAfterDown = std::chrono::seconds(30);
@@ -38,7 +38,7 @@ class SlurmScheduler final : public Scheduler {
                            .ending = IsEnding(job)};
   }
 
-  // In a container without Slurm's commands what Slurm said at the start has to do.
+  // In a container without Slurm's commands, its variables from the start are used.
   Result<std::optional<std::int64_t>> EndUnixSeconds() override {
     const auto job = commands_.Show(job_);
     if (job.ok()) return job->end_unix_seconds;
@@ -58,8 +58,8 @@ class SlurmScheduler final : public Scheduler {
   Result<bool> Requeue(const std::vector<std::string>& exclude) override {
     if (exclude.empty()) return Done(commands_.Requeue(job_));
     AwaitDown(exclude);
-    // What was cancelled or requeued meanwhile must stay so, and what was excluded before must stay
-    // out.
+    // A job that was cancelled or requeued in the meantime must stay so, and excluded nodes must
+    // stay excluded.
     MUSTER_ASSIGN_OR_RETURN(const slurm::JobDetails job, commands_.Show(job_));
     if (IsEnding(job) || job.restarts > run_) return false;
     std::vector<std::string> nodes = exclude;
@@ -80,7 +80,7 @@ class SlurmScheduler final : public Scheduler {
     return job.state != "RUNNING" && job.state != "SUSPENDED";
   }
 
-  // A heterogeneous job's other components have lists of their own, which are not asked for.
+  // A heterogeneous job's other components have lists of their own, which are not queried.
   std::vector<std::string> NodesOf(const slurm::JobDetails& job) const {
     if (has_components_) return {};
     auto nodes = slurm::ExpandHostlist(job.nodes);

@@ -1,6 +1,6 @@
 // Slurm as the scheduler of an allocation: squeue, scontrol, scancel.
 //
-// What Scheduler says of threads holds.
+// The thread rules of Scheduler apply.
 #pragma once
 
 #include <memory>

@@ -35,7 +35,7 @@ class SlurmSchedulerTest : public testing::Test {
   std::optional<std::int64_t> end_at_start_;
 };
 
-TEST_F(SlurmSchedulerTest, TheJobsStateIsAsSlurmSaysIt) {
+TEST_F(SlurmSchedulerTest, TheJobsStateIsTheOneOfSlurm) {
   const auto state = Of("JobState=RUNNING Restarts=1")->Ask();
   ASSERT_TRUE(state.ok()) << state.status().ToString();
   EXPECT_EQ(state->nodes, (std::vector<std::string>{"n0", "n1"}));
@@ -46,7 +46,7 @@ TEST_F(SlurmSchedulerTest, TheJobsStateIsAsSlurmSaysIt) {
   EXPECT_TRUE(Of("JobState=CANCELLED Restarts=1")->Ask()->ending);
 }
 
-TEST_F(SlurmSchedulerTest, WithoutSlurmsCommandsTheEndIsWhatTheTaskWasTold) {
+TEST_F(SlurmSchedulerTest, WithoutSlurmsCommandsTheEndIsThatOfTheTasksEnvironment) {
   EXPECT_EQ(Of()->EndUnixSeconds().status().code(), StatusCode::kUnimplemented);
   end_at_start_ = 1790000000;
   EXPECT_EQ(*Of()->EndUnixSeconds(), 1790000000);
@@ -72,7 +72,7 @@ TEST_F(SlurmSchedulerTest, ARequeueKeepsWhatWasExcludedBefore) {
   EXPECT_TRUE(Said("ExcNodeList=n[1,9]")) << slurm_.Calls();
 }
 
-// While this one waited until Slurm had the lost node down, somebody else has requeued the job, and
+// While this one waited until Slurm had the lost node down, another one has requeued the job, and
 // it runs again.
 TEST_F(SlurmSchedulerTest, ALaterRunIsNotRequeued) {
   EXPECT_FALSE(Of("JobState=RUNNING Restarts=2 OverSubscribe=NO")->Requeue({"n1"}).value());

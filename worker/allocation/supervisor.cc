@@ -129,7 +129,7 @@ void SupervisorLoop::Act() {
     std::visit([this](const auto& e) { Do(e); }, effect);
 }
 
-// --- others ---
+// --- other supervisors ---
 
 PeerView SupervisorLoop::View() const {
   PeerView view{.self = self_,
@@ -197,7 +197,7 @@ void SupervisorLoop::Do(const ReadShared& read) {
       });
 }
 
-// Writing to the directory makes an NFS client look into it anew.
+// Writing to the directory makes an NFS client read it again.
 void SupervisorLoop::RefreshRecord() {
   const TimePoint now = SystemClock().Now();
   if (election_.leadership().epoch > 0 || now < record_at_) return;
@@ -214,7 +214,7 @@ void SupervisorLoop::Do(const Announce&) {
   Heartbeat();
 }
 
-// Whoever reaches nobody over the network sees by it that there is a leader.
+// A node that reaches no other over the network sees by it that there is a leader.
 void SupervisorLoop::Heartbeat() {
   const TimePoint now = SystemClock().Now();
   if (now < beat_at_ || std::exchange(beating_, true)) return;
@@ -250,8 +250,8 @@ void SupervisorLoop::CarryLogs() {
 
 // --- coordinator ---
 
-// A supervisor that was stopped for long may be one of the past, whose coordinator would fence that
-// of the run which goes on.
+// A supervisor that was stopped for long may be outdated, and its coordinator would fence that of
+// the current run.
 void SupervisorLoop::Do(const StartCoordinator&) {
   start_wanted_ = true;
   OnPool(
@@ -334,8 +334,8 @@ void SupervisorLoop::AwaitSignal() {
   });
 }
 
-// SIGUSR1 and SIGUSR2 are sent ahead of the end, to all tasks; the leader knows when that is, or
-// asks, as a preemption has only just set it. SIGTERM begins it.
+// SIGUSR1 and SIGUSR2 are sent before the end, to all tasks; the leader knows when that is, or
+// asks, because a preemption has only just set it. SIGTERM begins it.
 void SupervisorLoop::OnSignal(int signal) {
   if (ending_.ending()) return;
   const TimePoint now = SystemClock().Now();
@@ -350,7 +350,7 @@ void SupervisorLoop::OnSignal(int signal) {
   ask_scheduler_at_ = now;
 }
 
-// The leader's counts where it is the shortest, for it alone asks the scheduler.
+// The leader's value counts if it is the shortest, because only the leader asks the scheduler.
 Duration SupervisorLoop::TermGrace() const {
   if (options_.term_seconds) return FromSeconds(*options_.term_seconds);
   if (!kill_wait_seconds_) return FromSeconds(slurm::kMostTermGraceSeconds);
@@ -370,7 +370,7 @@ void SupervisorLoop::AskScheduler() {
       [this, known = kill_wait_seconds_, wanted = !options_.term_seconds] {
         Told told{scheduler_->EndUnixSeconds(), known};
         if (known || !wanted) return told;
-        // Without an answer the time that most clusters give has to do.
+        // Without an answer the usual time of most clusters is used.
         if (const auto wait = scheduler_->KillWaitSeconds(); wait.ok()) told.kill_wait = *wait;
         return told;
       },

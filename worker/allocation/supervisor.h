@@ -1,13 +1,13 @@
-// Supervisor: one per node of an allocation of a cluster's scheduler (srun's task): it keeps this
-// node's worker, and, where the election says so, the coordinator, and sees the job through.
+// Supervisor: one per node of a scheduler's allocation (srun's task): it runs this node's worker,
+// and the coordinator if the node is elected, and monitors the job to its end.
 //
 //   Election, JobMonitor, AllocationEnding, DecideClosing    decide (pure)
-//   PeerLink, SharedDir     what others say
+// PeerLink, SharedDir     the state of the others
 //   NodePrograms            muster-worker, muster-coordinator
 //   LeaderDuties                 the leader's part in the job, with its coordinator
 //   Scheduler               Slurm: when the allocation ends, who is in it; requeue, cancel
 //
-// One thread, but for what may block: starting programs, the scheduler's commands, the shared
+// One thread, except for what may block: starting programs, the scheduler's commands, the shared
 // directory. When it is killed its children die with it, and the others go on without this node.
 #pragma once
 
@@ -30,20 +30,21 @@ struct SupervisorOptions {
   std::vector<std::string> node_names;  // of the allocation; may be empty
   Member self;                          // without the port
   std::string shared_dir;               // absolute
-  std::string local_dir;   // absolute, of this node alone; another where that is not to be trusted
+  std::string
+      local_dir;  // absolute, of this node alone; another one if that is not private to the user
   std::string binary_dir;  // with muster-worker and muster-coordinator
   std::string job_yaml;    // resolved, with an absolute workdir
   bool has_worker = true;  // false: a node without GPUs, for the coordinator only
-  std::vector<std::string> worker_arguments;  // beside those that are set here
+  std::vector<std::string> worker_arguments;  // besides those that are set here
   double lease_seconds = 4;                   // of the coordinator
-  // After SIGTERM, for the job to save its state; nothing: what the scheduler leaves of 25.
+  // After SIGTERM, for the job to save its state; empty: what the scheduler leaves of 25.
   std::optional<double> term_seconds;
   std::string log_level = "info";
   ElectionOptions election;
   JobMonitorOptions course;
 };
 
-// The exit code that is to be the task's; docs/slurm.md lists them.
+// The exit code of the task; docs/slurm.md lists them.
 Result<int> RunSupervisor(SupervisorOptions options, std::unique_ptr<Scheduler> scheduler);
 
 }  // namespace muster::worker

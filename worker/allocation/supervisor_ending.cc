@@ -13,15 +13,15 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr seconds kDecisionLimit{3};  // for the shared directory to take it
+constexpr seconds kDecisionLimit{3};  // for the shared directory to accept it
 constexpr seconds kProgramsLimit{3};
 constexpr seconds kGuardiansLimit{2};
 constexpr seconds kFinishLimit{10};
 
 }  // namespace
 
-// Only silence says that nobody leads. Slurm knows who is still in the allocation, and the shared
-// directory whether somebody leads there.
+// Only silence suggests that there is no leader. Slurm knows which nodes are still in the
+// allocation, and the shared directory whether one leads there.
 void SupervisorLoop::Do(const GiveUp&) {
   if (std::exchange(giving_up_, true)) return;
   const Ending ending = lead_.course().Limited(
@@ -56,11 +56,11 @@ void SupervisorLoop::Do(const GiveUp&) {
       });
 }
 
-// An end that this supervisor has come to. It counts once it is noted where all can see it, unless
+// An end that this supervisor has decided. It counts once it is noted where all can see it, unless
 // another one leads by now.
 void SupervisorLoop::Propose(const Ending& ending) {
   if (std::exchange(proposing_, true)) return;
-  // Where the directory does not answer, time may run out.
+  // If the directory does not answer, time may run out.
   decision_timer_.Start(kDecisionLimit, [this, ending] { Decide(ending, self_.index); });
   OnPool(
       files_,
@@ -194,8 +194,8 @@ void SupervisorLoop::TickEnd() {
   if (exit_code_ && swept_) Finish();
 }
 
-// Guardians are nobody's children, and may hold a job that waits. While the scheduler is told again
-// and again, nothing of the job runs here.
+// Guardians are not its children, and may hold a job that waits. While the scheduler is retried,
+// nothing of the job runs here.
 void SupervisorLoop::SweepNode() {
   if (std::exchange(sweeping_, true)) return;
   programs_->Kill();
@@ -210,9 +210,9 @@ void SupervisorLoop::SweepNode() {
 void SupervisorLoop::Finish() {
   if (std::exchange(finishing_, true)) return;
   const auto stop = [this] {
-    // gRPC looks after the files of its certificate as long as it listens.
+    // gRPC watches the files of its certificate for as long as it listens.
     peers_.reset();
-    // It holds keys. Logs lie in the shared directory.
+    // It contains keys. Logs are in the shared directory.
     std::error_code ignored;
     std::filesystem::remove_all(options_.local_dir, ignored);
     stopped_ = true;

@@ -1,5 +1,5 @@
-// SupervisorLoop: what RunSupervisor (supervisor.h) runs. Its parts by subject: supervisor.cc has
-// who leads and what is done meanwhile, supervisor_ending.cc how it ends.
+// SupervisorLoop: implements RunSupervisor (supervisor.h). supervisor.cc has the election and the
+// work of the leader, supervisor_ending.cc the end.
 //
 // One thread, the loop's.
 #pragma once
@@ -27,7 +27,7 @@
 
 namespace muster::worker {
 
-// Of one question to another supervisor.
+// Limit of one question to another supervisor.
 inline constexpr std::chrono::milliseconds kQuestionLimit{700};
 
 class SupervisorLoop {
@@ -100,17 +100,17 @@ class SupervisorLoop {
   bool asking_scheduler_ = false;
   bool giving_up_ = false;
   bool proposing_ = false;
-  bool stands_in_ = false;  // nobody leads
+  bool stands_in_ = false;  // there is no leader
   TimePoint record_at_{};
   TimePoint beat_at_{};
   TimePoint carry_at_{};
   TimePoint ask_scheduler_at_{};
-  std::optional<std::int64_t> kill_wait_seconds_;  // of the scheduler; as far as it was asked
-  // As it was when the end was decided, and who has fallen silent since, and whether its machine
-  // refuses.
+  std::optional<std::int64_t> kill_wait_seconds_;  // of the scheduler; as far as it was queried
+  // The state when the end was decided, and which supervisors have fallen silent since, and whether
+  // their machines refuse.
   ClosingOrder order_;
   std::map<int, bool> gone_since_;
-  std::optional<int> exit_code_;  // the scheduler knows all that it has to
+  std::optional<int> exit_code_;  // the scheduler knows all that it must
   std::optional<TimePoint> programs_by_;
   bool sweeping_ = false;
   bool swept_ = false;  // nothing of the job runs on this node

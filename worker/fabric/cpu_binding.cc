@@ -33,7 +33,7 @@ RankCpus Take(const std::vector<Core>& cores, std::size_t first, std::size_t las
   return taken;
 }
 
-// An error says why not.
+// An error contains the reason.
 Result<std::vector<RankCpus>> ByGpu(const CoresByNode& nodes, const CpuBindingRequest& request) {
   std::map<int, int> sharing;
   for (const int node : request.gpu_nodes) ++sharing[node];

@@ -55,7 +55,7 @@ TEST(CpuTopology, HasOnlyWhatTheCgroupAllows) {
   EXPECT_THAT(topology.cores, ElementsAre(Core{{2}, 0}, Core{{4, 12}, 1}));
 }
 
-TEST(CpuTopology, AHostThatTellsNothingHasACorePerProcessor) {
+TEST(CpuTopology, AHostWithoutCoresInSysfsHasACorePerProcessor) {
   const TempDirForTest empty;
   EXPECT_THAT(ReadCpuTopology({0, 1}, empty.path()).cores, ElementsAre(Core{{0}, 0}, Core{{1}, 0}));
 }
@@ -95,7 +95,7 @@ TEST(CpuBinding, WithoutGpusTheyShareEvenly) {
       << "threads of one core are never of two ranks";
 }
 
-// Why nobody is kept to anything.
+// Why no rank is bound.
 std::string WhyNot(const CpuTopology& topology, const CpuBindingRequest& request) {
   const CpuBindingPlan plan = PlanCpuBinding(topology, request);
   EXPECT_THAT(plan.ranks, SizeIs(request.ranks));
@@ -104,7 +104,7 @@ std::string WhyNot(const CpuTopology& topology, const CpuBindingRequest& request
   return plan.sentence;
 }
 
-TEST(CpuBinding, NobodyIsKeptWhereThatCouldSlowHimDown) {
+TEST(CpuBinding, NoRankIsBoundWhereThatCouldSlowItDown) {
   EXPECT_THAT(WhyNot(TwoSockets(), {.ranks = 2, .whole_node = false}), HasSubstr("another one"));
   EXPECT_THAT(WhyNot(TwoSockets(), {.ranks = 1}), HasSubstr("single rank"));
   EXPECT_THAT(WhyNot(TwoSockets({0, 4}), {.ranks = 3}), HasSubstr("2 cores that may be used"));
@@ -122,7 +122,7 @@ TEST(CpuBinding, OneNumaNodeIsNothingToTellAJobOf) {
   EXPECT_TRUE(PlanCpuBinding(TwoSockets(), {.ranks = 1}).notable);
 }
 
-TEST(CpuBinding, AGpuWhoseNodeIsOfNoUseKeepsNobodyFromIt) {
+TEST(CpuBinding, AGpuWithAnUnusableNodeBindsNoRank) {
   EXPECT_THAT(WhyNot(TwoSockets(), {.ranks = 2, .gpu_nodes = {0, -1}}),
               HasSubstr("NUMA node of a GPU is not known"));
   EXPECT_THAT(WhyNot(TwoSockets(), {.ranks = 2, .gpu_nodes = {0, 2}}),

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 // The kernel's own limit of processors.
 constexpr int kMaxCpus = 8192;
 
-// The NUMA node of each processor; those of a host without nodes are on 0.
+// The NUMA node of each processor; 0 on a host without nodes.
 std::map<int, int> NodesOfCpus(const fs::path& root) {
   std::map<int, int> nodes;
   for (const fs::path& entry : SortedEntries(root / "sys/devices/system/node")) {

@@ -22,11 +22,11 @@ struct CpuTopology {
   int cpus() const;
 };
 
-// "0-3,8" and back. What is no list is empty.
+// "0-3,8" and back. Invalid lists are empty.
 std::vector<int> ParseCpuList(std::string_view text);
 std::string FormatCpuList(const std::vector<int>& cpus);
 
-// Of the allowed processors alone. A host whose tree tells no cores has one per processor.
+// The allowed processors only. A host whose sysfs has no cores gets one per processor.
 CpuTopology ReadCpuTopology(const std::vector<int>& allowed, const std::string& root = "/");
 
 }  // namespace muster::worker

@@ -20,7 +20,7 @@ constexpr char kNvidiaVendor[] = "0x10de";
 constexpr char kClass3d[] = "0x0302";
 constexpr char kClassVga[] = "0x0300";
 constexpr char kClassOtherBridge[] = "0x0680";
-// Of a table of 256; the entries that matter come first, one per address and type.
+// Limit of entries of a table of 256; the relevant ones come first, one per address and type.
 constexpr int kMaxGids = 32;
 
 // "4: ACTIVE" is ACTIVE.
@@ -59,8 +59,8 @@ RdmaPort ReadPort(const fs::path& directory) {
   return port;
 }
 
-// Names of the adapters whose character devices this process can see. A container has the whole
-// of sysfs, but only the devices that it was given.
+// Names of the adapters whose character devices this process can see. A container sees the whole of
+// sysfs, but only its own devices.
 std::vector<std::string> DevicesWithVerbs(const fs::path& root) {
   std::vector<std::string> names;
   for (const fs::path& entry : SortedEntries(root / "sys/class/infiniband_verbs")) {
@@ -90,7 +90,7 @@ std::vector<RdmaDevice> ReadRdma(const fs::path& root) {
 }
 
 // Devices that do not report their state, such as tun, WireGuard, dummy and some of virtio, are
-// "unknown" for good; the kernel takes them for usable while they have a carrier.
+// always "unknown"; the kernel treats them as usable while they have a carrier.
 bool IsUp(const fs::path& device) {
   const std::string state = ReadSysfs(device / "operstate");
   return state == "up" || (state == "unknown" && ReadSysfs(device / "carrier") == "1");
@@ -127,7 +127,7 @@ void ReadPci(const fs::path& root, FabricFacts* facts) {
             [](const GpuDevice& a, const GpuDevice& b) { return a.pci_address < b.pci_address; });
 }
 
-// Where distributions and Amazon's installer put NCCL's network plug-ins.
+// Directories where distributions and Amazon's installer put NCCL's network plug-ins.
 std::vector<std::string> FindNetPlugins(const fs::path& root) {
   std::vector<std::string> found;
   for (const char* folder :

@@ -1,10 +1,10 @@
-// What a host's sysfs, devices and environment say of the ways between GPUs: adapters, GPUs, the
-// switches between them, and what NCCL was told about them.
+// Facts about the paths between GPUs from a host's sysfs, devices and environment: adapters, GPUs,
+// the switches between them, and the settings of NCCL for them.
 //
-// ReadFabricFacts looks at a tree that is laid out as a root directory: sys/class/infiniband (the
+// ReadFabricFacts reads a tree that is laid out as a root directory: sys/class/infiniband (the
 // kernel's Documentation/ABI/stable/sysfs-class-infiniband), sys/class/net, sys/bus/pci/devices,
-// sys/module, proc/driver/nvidia, dev/infiniband. It never fails: what is not there is not told.
-// Some milliseconds on a host with eight adapters; any thread.
+// sys/module, proc/driver/nvidia, dev/infiniband. It never fails: missing entries are omitted. Some
+// milliseconds on a host with eight adapters; any thread.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ namespace muster::worker {
 struct GidEntry {
   int index = 0;
   std::string type;       // "IB/RoCE v1", "RoCE v2"
-  bool routable = false;  // made from an address that is not of the link alone
+  bool routable = false;  // made from an address that is not link-local
 
   friend bool operator==(const GidEntry&, const GidEntry&) = default;
 };
@@ -38,7 +38,7 @@ struct RdmaDevice {
   std::string name;    // "mlx5_0"
   std::string vendor;  // "0x15b3"
   std::string pci_address;
-  int numa_node = -1;     // -1: not told
+  int numa_node = -1;     // -1: unknown
   bool has_verbs = true;  // its character device is there for this process
   std::vector<RdmaPort> ports;
 
@@ -48,7 +48,7 @@ struct RdmaDevice {
 struct NetDevice {
   std::string name;
   bool up = false;
-  int speed_mbps = 0;  // 0: not told
+  int speed_mbps = 0;  // 0: unknown
   std::string pci_address;
 };
 
@@ -59,16 +59,16 @@ struct GpuDevice {
   friend bool operator==(const GpuDevice&, const GpuDevice&) = default;
 };
 
-// What NVML tells (gpu_inventory.h); zeros where there is none.
+// NVML's data (gpu_inventory.h); zeros if there is none.
 struct NvlinkFacts {
-  int gpus = 0;          // that were asked
+  int gpus = 0;          // that were queried
   int active_links = 0;  // of the GPU with the fewest
   std::string clique;    // "CLUSTER/NUMBER" of an NVLink domain of several hosts; empty: none
 };
 
 struct FabricFacts {
   std::vector<RdmaDevice> rdma;  // by name
-  std::vector<NetDevice> nets;   // by name, those of this host alone left out
+  std::vector<NetDevice> nets;   // by name, without loopback
   std::vector<GpuDevice> gpus;   // NVIDIA's, by PCI address
   int nvswitches = 0;
   NvlinkFacts nvlink;
@@ -77,8 +77,8 @@ struct FabricFacts {
   std::vector<std::string> net_plugins;        // files of NCCL's network plug-ins
   bool has_verbs_library = true;               // libibverbs.so.1, without which NCCL takes sockets
   std::map<std::string, std::string> nccl;     // NCCL_*, by name; ReadFabricFacts: of etc/nccl.conf
-  std::vector<std::string> socket_interfaces;  // that sockets are to take; empty: NCCL chooses
-  long long locked_memory_bytes = -1;          // that may be locked; -1: any amount
+  std::vector<std::string> socket_interfaces;  // that sockets must use; empty: NCCL chooses
+  long long locked_memory_bytes = -1;          // limit of locked memory; -1: none
 };
 
 FabricFacts ReadFabricFacts(const std::string& root = "/");

@@ -15,8 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What CUDA would use of the variable: it stops at the first entry that means no device, and Slurm
-// writes NoDevFiles where a step has none.
+// The entries of the variable that CUDA would use: it stops at the first invalid one, and Slurm
+// writes NoDevFiles if a step has none.
 std::vector<std::string> VisibleEntries(const std::string& visible) {
   std::vector<std::string> entries;
   std::istringstream parts(visible);
@@ -50,7 +50,7 @@ std::size_t PermittedCount(const GpuView& view) {
                                                 [](const Gpu& gpu) { return gpu.permitted; }));
 }
 
-// Slurm splits a node's GPUs over its tasks when it is asked for some per task.
+// Slurm splits a node's GPUs among its tasks if some are requested per task.
 void CheckTasks(const GpuView& view, GpuBinding* binding) {
   const std::string per_task = Variable(view, "SLURM_GPUS_PER_TASK");
   const int tasks = Count(view, "SLURM_NTASKS_PER_NODE");
@@ -70,7 +70,7 @@ void CheckTasks(const GpuView& view, GpuBinding* binding) {
   }
 }
 
-// What is granted must be there, and be allowed.
+// Granted GPUs must exist, and be allowed.
 void CheckEntries(const GpuView& view, GpuBinding* binding) {
   const std::size_t there = view.inventory ? view.inventory->gpus.size() : view.device_files.size();
   for (const std::string& entry : binding->devices) {
@@ -91,7 +91,8 @@ void CheckEntries(const GpuView& view, GpuBinding* binding) {
   }
 }
 
-// What is neither there nor forbidden is broken, and its node runs fewer ranks than it should.
+// A GPU that is neither present nor forbidden is broken, and its node runs fewer ranks than it
+// should.
 void CheckAnswers(const GpuView& view, GpuBinding* binding) {
   if (!view.inventory) return;
   for (const Gpu& gpu : view.inventory->gpus)
@@ -127,7 +128,7 @@ void CheckFiles(const GpuView& view, GpuBinding* binding) {
   }
 }
 
-// In a job of Slurm's that asked for none, what is visible belongs to somebody else.
+// In a Slurm job that requested none, visible GPUs belong to another job.
 void CheckAskedFor(const GpuView& view, GpuBinding* binding) {
   const bool in_slurm = !Variable(view, "SLURM_JOB_ID").empty();
   const bool asked = !Variable(view, "SLURM_STEP_GPUS").empty() ||
@@ -179,7 +180,7 @@ GpuView LookAtGpus(const char* const* environment, const std::string& nvml_libra
     const std::string number = name.starts_with("nvidia") ? name.substr(6) : "";
     if (number.empty() || number.find_first_not_of("0123456789") != std::string::npos) continue;
     view.device_files.push_back(number);
-    // The cgroup is asked at opening alone.
+    // The cgroup is checked only when the device is opened.
     if (UniqueFd(::open(file.c_str(), O_RDWR | O_CLOEXEC)).valid())
       view.usable_files.push_back(number);
   }

@@ -115,7 +115,7 @@ TEST(GpuBinding, WithoutALibraryTheDeviceFilesTell) {
               ElementsAre(HasSubstr("none of the 4 GPUs of this node can be opened")));
 }
 
-TEST(GpuBinding, GpusThatNobodyAskedForMayBeSomebodyElses) {
+TEST(GpuBinding, GpusThatWereNotRequestedMayBelongToAnotherJob) {
   GpuView view = Node(4);
   view.slurm = {{"SLURM_JOB_ID", "7"}};
   EXPECT_THAT(CheckGpuBinding(view).problems,
@@ -141,7 +141,7 @@ TEST(LookAtGpus, ReadsVariablesFilesAndTheLibrary) {
   EXPECT_EQ(view.inventory->gpus.size(), 2u);
 }
 
-TEST(GpuInventory, TellsNamesPlacesLinksAndParts) {
+TEST(GpuInventory, ReportsNamesPlacesLinksAndParts) {
   const auto inventory = ReadGpuInventory(MUSTER_TEST_NVML);
   ASSERT_TRUE(inventory.ok()) << inventory.status().message();
   EXPECT_THAT(inventory->gpus,

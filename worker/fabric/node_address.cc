@@ -9,7 +9,7 @@ namespace {
 
 constexpr char kLoopback[] = "127.0.0.1";
 
-// The interfaces that go with an address that the user has given.
+// The interfaces of an address that the user has given.
 Result<NodeAddress> WithGivenAddress(const NodeAddressOptions& options) {
   NodeAddress node{.address = options.address, .why = options.address + ", as --address says"};
   const auto address = IpAddress::Parse(options.address);

@@ -26,7 +26,7 @@ TEST(ResolveNodeAddress, OthersElsewhereNeedAWayOutOfTheHost) {
   EXPECT_THAT(node->why, testing::Not(HasSubstr("neither --address nor --interface")));
 }
 
-TEST(ResolveNodeAddress, AGivenAddressIsKeptAndSaysWhenNobodyCanListenThere) {
+TEST(ResolveNodeAddress, AGivenAddressIsKeptAndReportedIfItCannotBeBound) {
   const auto loopback = ResolveNodeAddress({.address = "127.0.0.1"});
   EXPECT_EQ(loopback->address, "127.0.0.1");
   EXPECT_THAT(loopback->interfaces, IsEmpty());

@@ -8,7 +8,7 @@
 namespace muster::worker {
 namespace {
 
-// Root locks what it likes.
+// Root may lock any amount.
 long long LockedMemory() {
   rlimit limit{};
   if (::geteuid() == 0 || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return -1;
@@ -27,7 +27,7 @@ int NumaNodeOf(const std::vector<GpuDevice>& gpus, const std::string& pci_addres
 NodeReport LookAtNode(const NodeReportOptions& options) {
   const GpuView view = LookAtGpus(options.environment, options.nvml_library, options.root);
   FabricFacts facts = ReadFabricFacts(options.root);
-  // The environment wins over the file, as NCCL has it.
+  // The environment overrides the file, as in NCCL.
   for (const auto& [name, value] : NcclVariables(options.environment)) facts.nccl[name] = value;
   facts.socket_interfaces = options.address.interfaces;
   facts.locked_memory_bytes = LockedMemory();

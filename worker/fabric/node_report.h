@@ -1,6 +1,6 @@
-// What a worker says of its node at its start: where others reach it, what carries data between its
-// ranks, which GPUs they get, and what of that does not fit together. Any thread; takes up to a
-// second where GPUs are.
+// A worker's report of its node at its start: its address, the transports between its ranks, the
+// GPUs that they get, and what of that does not fit together. Any thread; takes up to a second if
+// there are GPUs.
 #pragma once
 
 #include <string>

@@ -13,7 +13,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-TEST(LookAtNode, TellsTheAddressTheTransportsAndTheGpus) {
+TEST(LookAtNode, ReportsTheAddressTheTransportsAndTheGpus) {
   const TreeForTest tree("ethernet");
   tree.Write("dev/nvidia0", "-");
   const char* const environment[] = {"CUDA_VISIBLE_DEVICES=0,9", nullptr};
@@ -31,7 +31,7 @@ TEST(LookAtNode, TellsTheAddressTheTransportsAndTheGpus) {
   EXPECT_THAT(report.gpus.numa_nodes, ElementsAre(0, -1));
 }
 
-TEST(ReadFabricFacts, ADeviceThatTellsNoStateIsUpWhileItHasACarrier) {
+TEST(ReadFabricFacts, ADeviceWithoutAStateIsUpWhileItHasACarrier) {
   const TreeForTest tree("ethernet");
   for (const char* name : {"wg0", "tun0"}) {
     tree.Write("sys/class/net/" + std::string(name) + "/operstate", "unknown");

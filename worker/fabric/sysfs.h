@@ -9,17 +9,17 @@
 
 namespace muster::worker {
 
-// The text without the end of its line; empty where it cannot be read, which is how some drivers
-// say that a value is not known.
+// The text without its line end; empty if it cannot be read, which some drivers use for unknown
+// values.
 std::string ReadSysfs(const std::filesystem::path& path);
 
 // The entries of a directory by name, numbers in them by value: mlx5_2 before mlx5_10.
 std::vector<std::filesystem::path> SortedEntries(const std::filesystem::path& directory);
 
-// "0000:3b:00.0" of a link to a PCI device; empty for another kind of device.
+// "0000:3b:00.0" for a link to a PCI device; empty for another kind of device.
 std::string PciAddress(const std::filesystem::path& device_link);
 
-// Decimal; `otherwise` where the text does not begin with a number.
+// Decimal; `otherwise` if the text does not begin with a number.
 inline long long ParseNumber(const std::string& text, long long otherwise) {
   long long value = otherwise;
   std::from_chars(text.data(), text.data() + text.size(), value);

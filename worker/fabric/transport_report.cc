@@ -65,7 +65,7 @@ std::string PortSummary(const std::vector<Port>& ports) {
          (even ? Gbps(gbps) : Gbps(least) + " to " + Gbps(most)) + " Gb/s (" + Names(ports) + ")";
 }
 
-// Why a port that is not active is not, and what to do.
+// Why a port is not active, and what to do.
 std::string WhyDown(const Port& one) {
   const RdmaPort& port = *one.port;
   const std::string begin = PortName(one) + " is " + port.state + " (physical state " +
@@ -83,7 +83,7 @@ std::string WhyDown(const Port& one) {
   return begin + "check its cable, the transceiver and the switch port";
 }
 
-// What of the table of a RoCE port speaks against it.
+// Problems in the table of a RoCE port.
 void CheckGids(const FabricFacts& facts, const Port& one, Findings* findings) {
   const RdmaPort& port = *one.port;
   const std::string name = "RoCE device " + PortName(one);

@@ -1,9 +1,9 @@
-// What carries a gang's data on this node, and why: InfiniBand, RoCE, EFA or sockets between nodes,
-// NVLink or PCIe between the GPUs of one.
+// The transports of a gang's data on this node, and why: InfiniBand, RoCE, EFA or sockets between
+// nodes, NVLink or PCIe between the GPUs of one.
 //
-// NCCL decides at its start and says nothing unless asked; a cable that is out, a table without the
-// right entry or a module that is not loaded makes training several times slower, and silently so.
-// This tells beforehand, by NCCL's documented rules, and what to do about it. Pure; any thread.
+// NCCL decides at its start and reports it only on request; an unplugged cable, a table without the
+// right entry or a missing module makes training several times slower without an error. This report
+// predicts the choice by NCCL's documented rules, with what to do about it. Pure; any thread.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@
 namespace muster::worker {
 
 struct TransportFinding {
-  bool is_problem = false;  // something that makes it slower, or not work at all
+  bool is_problem = false;  // makes it slower, or not work at all
   std::string text;         // what, why, and what to do
 
   friend bool operator==(const TransportFinding&, const TransportFinding&) = default;

@@ -102,7 +102,7 @@ TEST(TransportReport, AnEntryThatIsAskedForByNumberMustBeOfVersion2) {
               ElementsAre(HasSubstr("mlx5_1 is up but its GID table has no RoCE v2 entry")));
 }
 
-TEST(TransportReport, LinkLocalEntriesReachNobodyBeyondTheSwitch) {
+TEST(TransportReport, LinkLocalEntriesReachNoHostBeyondTheSwitch) {
   const TreeForTest tree("roce");
   const std::string port = "sys/class/infiniband/mlx5_1/ports/1/";
   tree.Write(port + "gids/1", "fe80:0000:0000:0000:ba59:9fff:fe00:0002");
@@ -145,7 +145,7 @@ TEST(TransportReport, SocketsGoByTheInterfacesThatTheRanksGet) {
               ElementsAre(HasSubstr("NCCL_SOCKET_IFNAME=eth names no interface that is up")));
 }
 
-TEST(TransportReport, EachPortThatIsDownSaysWhyAndWhatToDo) {
+TEST(TransportReport, EachPortThatIsDownReportsWhyAndWhatToDo) {
   const TransportReport report = Report("ports_down");
   EXPECT_EQ(report.between_nodes, "InfiniBand, 2 ports of 100 to 400 Gb/s (mlx5_0 and mlx5_3)");
   EXPECT_THAT(

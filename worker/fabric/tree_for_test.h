@@ -1,13 +1,13 @@
-// A tree of files as kernels and drivers show it, as compact text, written into a directory of the
-// test's own. Tests only. The trees are put together by hand from what is known of such machines,
-// and none was recorded on one.
+// A tree of files as kernels and drivers show it, as compact text, written into a test's own
+// directory. Tests only. The trees were written by hand from knowledge of such machines; none was
+// recorded on one.
 //
 //   sys/class/net/eth{0,1}/speed = 100000         a file with one line
 //   sys/class/net/eth0/device -> ../../devices/x  a link
 //   # ...                                         a comment
 //
-// {0..7} and {07,0f} stand for several lines; all of a line take their next value together, in
-// which @ is a comma.
+// {0..7} and {07,0f} stand for several lines; all of a line take their next value together, and @
+// in them is a comma.
 #pragma once
 
 #include <filesystem>

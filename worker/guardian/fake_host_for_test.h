@@ -16,14 +16,14 @@
 
 namespace muster::guardian {
 
-// Processes as the core asks for them. They die of SIGKILL, and park when told unless they are
+// Processes as the core requests them. They die of SIGKILL, and park on request unless they are
 // deaf.
 class FakeHost {
  public:
   struct Process {
     bool deaf = false;
     bool unkillable = false;
-    bool killed = false;  // its end is not yet told
+    bool killed = false;  // its end is not yet reported
     Generation generation = 0;
     int rank = 0;
     bool parked = false;

@@ -23,7 +23,7 @@ Result<UniqueFd> BlockSignals() {
   sigset_t set;
   ::sigemptyset(&set);
   for (const int signal : {SIGCHLD, SIGINT, SIGHUP, SIGPIPE}) ::sigaddset(&set, signal);
-  // A blocked signal would come although it is ignored.
+  // A blocked signal would be delivered although it is ignored.
   if (!IsIgnored(SIGTERM)) ::sigaddset(&set, SIGTERM);
   if (::sigprocmask(SIG_BLOCK, &set, nullptr) != 0) return ErrnoStatus(errno, "sigprocmask");
   UniqueFd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -64,7 +64,7 @@ Result<std::unique_ptr<Guardian>> Guardian::Start(const GuardianOptions& options
        .signals = std::move(signals),
        .cgroup = MakeCgroup("muster-" + options.job + "-" + std::to_string(::getpid()))},
       newest));
-  // What becomes of the generation from now on is this guardian's to tell.
+  // From now on this guardian reports about the generation.
   ::unlink((options.directory + "/" + StoppedRecordName(newest)).c_str());
   guardian->Do(guardian::WriteRecord{newest});
   return guardian;
@@ -90,7 +90,7 @@ int Guardian::Run() {
     // A launch that failed at once is an end to report.
     HandleProcesses();
     CarryOut(core_.OnTick(SystemClock().Now()));
-    // Its starter has died before it asked for anything: there is nothing to keep for another.
+    // Its starter died before it sent a request: there is nothing to keep for another.
     if (core_.idle() && !link_.connected() && options_.worker_fd >= 0) done_ = true;
   }
   record_.Remove();
@@ -108,7 +108,7 @@ void Guardian::Wait() {
   link_.AddPollEntries(now, &entries, &until);
   host_.AddPollEntries(&entries);
   const int timeout = until ? static_cast<int>(Deadline::At(*until).RemainingMillis().count()) : -1;
-  // An interruption or a failure of poll only means one round without news.
+  // An interruption or a failure of poll only means one round without events.
   ::poll(entries.data(), entries.size(), timeout);
 }
 
@@ -117,15 +117,15 @@ void Guardian::HandleSignals() {
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
     if (info.ssi_signo != SIGTERM && info.ssi_signo != SIGINT) continue;
     LogLine("ended by signal " + std::to_string(info.ssi_signo));
-    // Who has ended by now was not ended by this.
+    // A process that has ended by now was not ended by this.
     HandleProcesses();
     CarryOut(core_.OnTerminate(SystemClock().Now()));
   }
 }
 
 void Guardian::HandleProcesses() {
-  // Messages are read after the reaping, so that all that an ended process said is reported before
-  // its end.
+  // Messages are read after the reaping, so that all messages of an ended process are reported
+  // before its end.
   const std::vector<guardian::ProcessHost::Ended> ended = host_.Reap();
   for (guardian::ProcessHost::Message& message : host_.ReceiveMessages()) {
     incoming_ = std::move(message.descriptor);
@@ -140,7 +140,7 @@ void Guardian::HandleWorker() {
   if (link_.Accept(SystemClock().Now()))
     CarryOut(core_.OnWorkerConnected(::getpid(), SystemClock().Now()));
   for (WorkerLink::Command& command : link_.Receive()) {
-    // Who has ended or parked by now did so before the command.
+    // A process that has ended or parked by now did so before the command.
     HandleProcesses();
     incoming_ = std::move(command.descriptor);
     CarryOut(core_.OnCommand(command.command, SystemClock().Now()));
@@ -216,8 +216,8 @@ void Guardian::Do(const guardian::WriteRecord& effect) {
 
 void Guardian::Do(const guardian::WriteExitRecord& effect) {
   // Renamed into place before it is reported, so that it outlives this process. Not synced to disk:
-  // after a reboot nothing of the generation is left, whatever a record says, and a sync beside a
-  // checkpoint that is being written could hold up a recovery for seconds.
+  // after a reboot nothing of the generation is left, whatever a record contains, and a sync while
+  // a checkpoint is written could delay a recovery for seconds.
   const GuardianRankExited& exited = effect.exited;
   LogFailure(ReplaceFile(options_.directory + "/" + ExitRecordName(exited.generation, exited.rank),
                          EncodeExitRecord(exited)));

@@ -1,10 +1,10 @@
 // Guardian: owns the processes of one job on one node, across generations.
 //
 // The edge of GuardianCore (guardian_core.h), which decides: a poll loop on one thread, started by
-// the worker and detached from it. It speaks to its worker (worker_link.h) and to its processes
-// (process_host.h), holds the descriptors of snapshot segments, and never waits for disk or
-// network. It is a child subreaper, so nothing that descends from a rank escapes it, and its ranks
-// die with it (parent-death signal). On SIGTERM or SIGINT it ends its ranks and exits, but for a
+// the worker and detached from it. It communicates with its worker (worker_link.h) and its
+// processes (process_host.h), holds the descriptors of snapshot segments, and never waits for disk
+// or network. It is a child subreaper, so no descendant of a rank escapes it, and its ranks die
+// with it (parent-death signal). On SIGTERM or SIGINT it ends its ranks and exits, except for a
 // SIGTERM that is ignored (ignored_signals.h).
 #pragma once
 
@@ -32,7 +32,7 @@ class Guardian {
   // Takes the record's lock (kAlreadyExists: another guardian has this job) and the signals.
   static Result<std::unique_ptr<Guardian>> Start(const GuardianOptions& options);
 
-  // Until released or told to end; the process's exit code.
+  // Runs until released or ordered to end; returns the process's exit code.
   int Run();
 
  private:

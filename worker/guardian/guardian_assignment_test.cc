@@ -235,7 +235,7 @@ TEST_F(AssignmentTest, WhatADeadRankLeftBehindIsEndedWhileSurvivorsStay) {
   EXPECT_THAT(Living(), IsEmpty());
 }
 
-TEST_F(AssignmentTest, ASecondAbortWhileOthersParkKeepsNobody) {
+TEST_F(AssignmentTest, ASecondAbortWhileOthersParkKeepsNoProcess) {
   Prepare(1);
   Run(Rank(1, 0, "deaf"));
   const pid_t parked = Run(Rank(1, 1));

@@ -31,7 +31,7 @@ std::string DeviceOf(const GuardianLaunch& launch) {
   return {};
 }
 
-// Whether its process waits for an assignment, the first one included.
+// Whether its process waits for an assignment, including the first one.
 bool TakesAssignments(const GuardianLaunch& launch) {
   return launch.control &&
          std::find(launch.environment.begin(), launch.environment.end(),
@@ -101,7 +101,7 @@ void GuardianCore::Handle(const GuardianPrepare& prepare, TimePoint now) {
   pending_prepare_ = prepare;
   if (end_) {
     end_->answer = false;
-    // Whoever is about to park may do so; a grace has no one left to wait for it.
+    // Processes that are about to park may do so; nothing waits for a grace period any more.
     if (!end_->keep) end_->kill_at = std::min(end_->kill_at, now);
   } else if (Quiet(true)) {
     PrepareNow(prepare);
@@ -181,7 +181,7 @@ ProcessId GuardianCore::FindWaiting(const GuardianLaunch& launch) const {
     if (!process.Waits() || (process.device && *process.device != DeviceOf(launch))) continue;
     if (process.state == Process::State::kKept) {
       if (process.rank == launch.rank) return id;
-      // One whose own rank is launched here too is left to that.
+      // A process whose own rank is launched here too is left to that rank.
       if (kept == 0 && !Contains(gang_->node_ranks, process.rank)) kept = id;
     } else {
       ProcessId& found = process.ready ? standby : loading;
@@ -219,8 +219,8 @@ Effects GuardianCore::OnStarted(ProcessId id, std::int64_t pid) {
     Assign(id, *launch);
   } else {
     BecomeMember(id, *launch);
-    // The port lives and dies with the process that serves it, so peers of a dead one are refused
-    // instead of waiting in a queue that nobody accepts from.
+    // The port exists as long as its process, so peers of a dead one are refused instead of waiting
+    // in a queue that is never accepted.
     if (launch->listen) CloseMasterSocket();
   }
   return Take();
@@ -322,7 +322,7 @@ void GuardianCore::KeepStandbys() {
   for (auto& [id, process] : processes_)
     if (process.state == Process::State::kStandby && !process.being_killed && --missing < 0)
       Kill(id, process);
-  // Beyond those that the ranks get, they are not to slow down a start.
+  // Beyond those that the ranks get, they must not slow down a start.
   if (!standby_->at_once && !AllStepped()) missing -= std::max(0, standby_->count - first);
   if (gang_->standby_failures > kStandbyRetries) return;
   for (; missing > 0; --missing) {

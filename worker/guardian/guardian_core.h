@@ -1,14 +1,14 @@
-// GuardianCore: what a guardian does about the processes of its job, as a pure state machine.
+// GuardianCore: how a guardian handles the processes of its job, as a pure state machine.
 //
 // Each On... call takes one event (from the worker, a process, the kernel or the clock) and returns
 // the effects to carry out, in order; Guardian (guardian.h) is the edge that does so. Nothing here
 // reads a clock, a file or a socket. Every event with a result is answered by the On... call that
 // its effect names, before the next event.
 //
-// Two things are told apart: *processes*, which may serve several generations one after another,
-// and the *members* of the newest prepared generation, which are what the worker hears of. A
+// There is a distinction between *processes*, which may serve several generations one after
+// another, and the *members* of the newest prepared generation, which are reported to the worker. A
 // process is a standby, assigned to a rank, parked (out of the collectives, its generation not yet
-// wound up) or kept (its generation is wound up; it belongs to none).
+// ended) or kept (its generation has ended; it belongs to none).
 //
 // Any one thread.
 #pragma once
@@ -30,17 +30,17 @@
 
 namespace muster::guardian {
 
-// From SIGKILL until processes that are still there are called unkillable.
+// From SIGKILL until remaining processes count as unkillable.
 inline constexpr std::chrono::seconds kKillBudget{5};
-// How often OnTick is wanted while something is being ended.
+// How often OnTick is needed while something is being ended.
 inline constexpr std::chrono::milliseconds kEndingTick{5};
 // And while processes are left that survived SIGKILL.
 inline constexpr std::chrono::seconds kUnkillableTick{1};
-// Segments held per rank of the node: own and buddy's, of the cut that the newest gang goes on from
-// and of what it trains in, and frozen weights. Where there are more, those of gangs that came to
-// nothing go.
+// Limit of segments per rank of the node: own and buddy's, of the cut that the newest gang
+// continues from and of its training, and frozen weights. Beyond it, segments of gangs that never
+// formed are dropped.
 inline constexpr std::size_t kSegmentsPerRank = 5;
-// A standby that dies is started again so many times per generation.
+// A standby that dies is started again this many times per generation.
 inline constexpr int kStandbyRetries = 3;
 
 class GuardianCore {
@@ -50,7 +50,7 @@ class GuardianCore {
 
   Effects OnWorkerConnected(std::int64_t own_pid, TimePoint now);
   Effects OnCommand(const GuardianCommand& command, TimePoint now);
-  // The guardian was told by a signal to end.
+  // A signal ordered the guardian to end.
   Effects OnTerminate(TimePoint now);
 
   Effects OnMasterBound(const Result<int>& port);
@@ -60,7 +60,7 @@ class GuardianCore {
   Effects OnMessage(ProcessId process, const std::string& json, bool has_descriptor);
   Effects OnExited(ProcessId process, const ProcessEnd& end, TimePoint now);
   Effects OnSwept(const SweepResult& result, TimePoint now);
-  // To be called every kEndingTick while ending(), every kUnkillableTick while
+  // Must be called every kEndingTick while ending(), every kUnkillableTick while
   // waits_for_unkillable(), and after every other event.
   Effects OnTick(TimePoint now);
 
@@ -103,14 +103,14 @@ class GuardianCore {
     std::map<int, Member> members;
     std::vector<int> node_ranks;  // that are to be launched; known with the first launch
     std::string kill_reason;
-    bool terminated = false;  // nothing takes part in it any more, or only what cannot be killed
+    bool terminated = false;  // nothing takes part in it any more, except unkillable processes
     ReportLog reports;
     int standby_failures = 0;
   };
 
   struct End {
     TimePoint kill_at;
-    bool keep = false;                               // who waits for an assignment stays
+    bool keep = false;                               // processes that wait for an assignment stay
     bool answer = false;                             // with Quiesced
     MasterSocket next_master = MasterSocket::kNone;  // to be bound then; only with `keep`
     std::string next_bind_address;
@@ -128,7 +128,7 @@ class GuardianCore {
     std::string name;
     ProcessId maker = 0;  // 0: a process of an earlier guardian
     Generation made = 0;  // the newest generation then
-    Generation cut = 0;   // the newest one that goes on from a state that it holds part of
+    Generation cut = 0;   // the newest one that continues from a state that it holds part of
   };
 
   void Handle(const GuardianPrepare& prepare, TimePoint now);
@@ -155,24 +155,24 @@ class GuardianCore {
   ProcessId Start(const GuardianLaunch& launch);
   void Assign(ProcessId id, const GuardianLaunch& launch);
   void BecomeMember(ProcessId id, const GuardianLaunch& launch);
-  // Parked processes that nobody will ask for.
+  // Parked processes that no generation will request.
   void EndParkedProcesses();
   void KeepStandbys();
   bool AllStepped() const;
   bool AllLaunched() const;
   void CountStandbyFailure(const std::string& why);
 
-  // Goes on ending if that is under way already; a second wish can only shorten and widen it.
+  // Continues an end that is already under way; a second request can only shorten and widen it.
   void BeginEnd(const End& wanted);
   void FinishEnd(const std::vector<std::int64_t>& unkillable);
-  // What survived SIGKILL ends late, and its slots are wanted then.
+  // Processes that survived SIGKILL end late, and their slots are needed then.
   void CheckUnkillable(TimePoint now);
   void UnkillableSwept(const SweepResult& result);
   void UnkillableSeen(const SweepResult& result);
-  // It has outlived SIGKILL: it counts for nothing but its slot any more.
+  // It has outlived SIGKILL: it only occupies its slot.
   bool IsUnkillable(std::int64_t pid) const;
   Sweep SweepAllBut(bool keep, bool kill) const;
-  // Processes that an end which keeps those who wait, or nobody, still has to end.
+  // Processes that an end with `keep`, or without it, still has to end.
   bool AnyToEnd(bool keep) const;
   bool Quiet(bool keep) const;
   void Park(const std::string& reason);
@@ -206,7 +206,7 @@ class GuardianCore {
   std::optional<GuardianPrepare> pending_prepare_;  // waits for the older generation's end
   std::optional<GuardianStandby> standby_;
   std::deque<Segment> segments_;  // oldest first
-  Generation cut_told_ = 0;       // the newest generation that has told of its cut
+  Generation cut_told_ = 0;       // the newest generation that has reported its cut
   std::optional<TimePoint> stopped_at_;
   bool leaving_ = false;
   Effects effects_;

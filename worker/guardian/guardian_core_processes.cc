@@ -1,5 +1,5 @@
-// The half of GuardianCore that follows processes: what they say, how they end, and how all of a
-// generation is ended.
+// The half of GuardianCore that follows processes: their messages, their ends, and the end of a
+// whole generation.
 
 #include <signal.h>
 
@@ -57,7 +57,7 @@ Effects GuardianCore::OnMessage(ProcessId id, const std::string& text, bool has_
   }
   const auto stamp = json.find("generation");
   const bool stale = stamp != json.end() && *stamp != process.generation;
-  // What is left over from an earlier assignment is of no generation that anyone asks for.
+  // Messages left over from an earlier assignment belong to a generation that is no longer needed.
   if (!gang_ || process.generation != gang_->generation || stale) return Take();
   if (type == "segment") {
     if (has_descriptor) HoldFrom(id, TextOf(json, "name"));
@@ -87,16 +87,16 @@ void GuardianCore::HoldFrom(ProcessId id, const std::string& name) {
   while (segments_.size() > kSegmentsPerRank * ranks) LetGo(std::string(LeastUseful()->name));
 }
 
-// Its ranks have seen all that is held here and elsewhere, and have agreed on the newest state that
-// is whole: what was there then and is no part of it will be part of no later choice.
+// Its ranks have seen all that is held here and elsewhere, and have agreed on the newest whole
+// state: what existed then and is not part of it will not be part of a later choice.
 void GuardianCore::NoteCut(const std::vector<std::string>& segments) {
   cut_told_ = gang_->generation;
   for (Segment& segment : segments_)
     if (std::ranges::find(segments, segment.name) != segments.end()) segment.cut = cut_told_;
 }
 
-// By age alone the only whole state would go when gangs of several sizes in a row fail to form,
-// each with new segments.
+// By age alone the only whole state would be dropped if gangs of several sizes in a row fail to
+// form, each with new segments.
 std::deque<GuardianCore::Segment>::const_iterator GuardianCore::LeastUseful() const {
   const auto use = [&](const Segment& segment) {
     if (cut_told_ > 0 && segment.cut == cut_told_) return 3;
@@ -244,7 +244,7 @@ void GuardianCore::Park(const std::string& reason) {
 void GuardianCore::Terminate(bool gently) {
   for (auto& [id, process] : processes_) {
     if (process.being_killed) continue;
-    // Who waits has nothing to put in order.
+    // Processes that wait have nothing to clean up.
     if (process.state != Process::State::kAssigned)
       Kill(id, process);
     else if (gently)
@@ -283,7 +283,7 @@ Effects GuardianCore::OnTick(TimePoint now) {
   }
   const bool late = now >= end_->kill_at;
   if (!late && AnyToEnd(end_->keep)) return Take();
-  // What the ranks have left behind gets the grace as well, but nobody waits for it to park.
+  // Descendants that the ranks have left get the grace period as well, but they do not park.
   const bool kill = late || end_->keep;
   if (kill) {
     if (!end_->give_up_at) end_->give_up_at = now + kKillBudget;
@@ -324,7 +324,7 @@ void GuardianCore::CheckUnkillable(TimePoint now) {
     effects_.push_back(SweepAllBut(true, true));
     return;
   }
-  // A newer generation lives beside them, and what its ranks have started is theirs.
+  // A newer generation lives beside them, and descendants of its ranks are its own.
   Sweep look;
   for (const auto& [id, process] : processes_)
     if (!IsUnkillable(process.pid)) look.keep.push_back(id);
@@ -344,7 +344,7 @@ void GuardianCore::UnkillableSwept(const SweepResult& result) {
   Send(Quiesced());
 }
 
-// Beside a living generation, of which a Quiesced would say that it is over.
+// Beside a living generation, which a Quiesced would report as over.
 void GuardianCore::UnkillableSeen(const SweepResult& result) {
   if (!result.none_left && result.left.empty()) return;
   std::vector<std::int64_t> left = unkillable_;
@@ -374,7 +374,7 @@ void GuardianCore::FinishEnd(const std::vector<std::int64_t>& unkillable) {
     effects_.push_back(BindMaster{end.next_master, end.next_bind_address});  // then Quiesced
     return;
   }
-  // That slots are back is told also where only a preparation has asked.
+  // Freed slots are reported even if only a preparation has requested it.
   if (end.answer || changed) Send(quiesced);
   if (leaving_)
     effects_.push_back(Leave{});

@@ -42,7 +42,7 @@ class GuardianCoreTest : public testing::Test {
   FakeHost host_;
 };
 
-TEST_F(GuardianCoreTest, QuiescedIsSaidOnceTheLastRankHasParkedOrEnded) {
+TEST_F(GuardianCoreTest, QuiescedIsSentOnceTheLastRankHasParkedOrEnded) {
   Run(1);
   host_.processes[1].deaf = true;
   host_.Command(ParkAll(1));
@@ -55,7 +55,7 @@ TEST_F(GuardianCoreTest, QuiescedIsSaidOnceTheLastRankHasParkedOrEnded) {
   host_.now += std::chrono::milliseconds(1);
   host_.Do(host_.core.OnTick(host_.now));
   EXPECT_TRUE(host_.processes[1].killed);
-  // An answer that comes too late keeps nobody.
+  // An answer that comes too late keeps no process.
   host_.Say(1, R"({"type":"parked","generation":1})");
   host_.Settle();
   EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {1}}));
@@ -203,7 +203,7 @@ TEST_F(GuardianCoreTest, AProcessThatCannotTakeItsAssignmentCountsAsNotStarted) 
   host_.Command(ParkAll(1));
   host_.Settle();
   Prepare(2);
-  // It died, and the kernel has not told yet.
+  // It died, and the kernel has not reported it yet.
   host_.processes.erase(1);
   host_.Command(Rank(2, 0));
   const auto exits = host_.Told<GuardianRankExited>();
@@ -228,7 +228,7 @@ TEST_F(GuardianCoreTest, AKillOfTheGuardiansOwnIsNotTheOutOfMemoryKillers) {
   EXPECT_FALSE(exits[1].out_of_memory);
 }
 
-TEST_F(GuardianCoreTest, AnExitTellsWhetherAStopHadComeBefore) {
+TEST_F(GuardianCoreTest, AnExitReportsWhetherAStopHadComeBefore) {
   Run(1);
   host_.Do(host_.core.OnExited(1, {}, host_.now));
   host_.processes.erase(1);
@@ -301,7 +301,7 @@ class UnkillableTest : public GuardianCoreTest {
   }
 };
 
-TEST_F(UnkillableTest, AGuardianSaysWhenProcessesThatSurvivedSigkillAreGone) {
+TEST_F(UnkillableTest, AGuardianReportsWhenProcessesThatSurvivedSigkillAreGone) {
   Look();
   EXPECT_THAT(host_.told, IsEmpty()) << "nothing is new";
   host_.processes[1].unkillable = false;
@@ -316,7 +316,7 @@ TEST_F(UnkillableTest, AGuardianSaysWhenProcessesThatSurvivedSigkillAreGone) {
   EXPECT_EQ(host_.Told<GuardianQuiesced>().size(), 2u);
 }
 
-TEST_F(UnkillableTest, AGuardianThatIsAskedForAnotherGenerationSaysThatTheOldOneIsGoneAtLast) {
+TEST_F(UnkillableTest, AGuardianWithANewerGenerationReportsThatTheOldOneIsGoneAtLast) {
   for (auto& [id, process] : host_.processes) process.unkillable = false;
   Prepare(2);
   EXPECT_EQ(host_.Told<GuardianPrepared>().back(), GuardianPrepared{.generation = 2});
@@ -342,7 +342,7 @@ TEST_F(GuardianCoreTest, WhoWaitsIsKeptWhileTheGuardianLooksAtWhatSurvivedSigkil
   EXPECT_FALSE(host_.processes[2].killed);
 }
 
-TEST_F(GuardianCoreTest, APortThatCannotBeBoundIsToldAgainAfterAReconnect) {
+TEST_F(GuardianCoreTest, APortThatCannotBeBoundIsReportedAgainAfterAReconnect) {
   host_.port_fails = true;
   host_.Command(GuardianPrepare{1, MasterSocket::kListen, "127.0.0.1"});
   host_.told.clear();
@@ -380,7 +380,7 @@ TEST_F(GuardianCoreTest, RanksWithoutAControlSocketAreNotWaitedFor) {
   EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {}}));
 }
 
-TEST_F(GuardianCoreTest, AParkOfAnotherGenerationParksNobody) {
+TEST_F(GuardianCoreTest, AParkOfAnotherGenerationParksNoRank) {
   Run(1);
   host_.Command(ParkAll(1));
   host_.Settle();
@@ -519,7 +519,7 @@ TEST_F(GuardianCoreTest, StandbysThatAreLeftAreCounted) {
   EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {}, 0}));
 }
 
-TEST_F(GuardianCoreTest, AnAbortThatKeepsNobodyTakesBackTheWishForStandbys) {
+TEST_F(GuardianCoreTest, AnAbortThatKeepsNoProcessCancelsTheRequestForStandbys) {
   Prepare(1);
   host_.Command(GuardianStandby{.count = 1, .at_once = true, .launch = Rank(0, 0)});
   EXPECT_EQ(host_.processes.size(), 1u);

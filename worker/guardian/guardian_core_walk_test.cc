@@ -188,7 +188,7 @@ class Walk {
     } else if (const auto* report = std::get_if<GuardianReport>(&event)) {
       EXPECT_GE(report->generation, newest_);
     }
-    // What was told last is still true when it is checked: nothing has happened since.
+    // The last report is still true when it is checked: nothing has happened since.
     const bool last = seen_ + 1 == host_.told.size();
     if (const auto* quiesced = std::get_if<GuardianQuiesced>(&event); quiesced && last) {
       EXPECT_THAT(host_.Working(), IsEmpty());

@@ -1,4 +1,4 @@
-// What GuardianCore asks its edge to do, and what the edge tells it of processes. Plain values; any
+// Effects of GuardianCore for its edge, and the edge's reports of processes. Plain values; any
 // thread.
 #pragma once
 
@@ -13,8 +13,8 @@
 
 namespace muster::guardian {
 
-// Names a process from the wish to start it until the edge may forget it. 0: none; never used
-// again.
+// Identifies a process from the request to start it until the edge may drop it. 0: none; never
+// reused.
 using ProcessId = int;
 
 // How a process ended, as the edge sees it.
@@ -26,12 +26,12 @@ struct ProcessEnd {
 
 struct SweepResult {
   bool none_left = false;
-  std::vector<std::int64_t> left;  // pids, where `kill` was asked for
+  std::vector<std::int64_t> left;  // pids, if `kill` was requested
 };
 
 // --- effects ---
 
-// With a process's progress page or a held segment as descriptor, where one is named.
+// With a process's progress page or a held segment as descriptor, if one is named.
 struct SendToWorker {
   GuardianEvent event;
   ProcessId page_of = 0;
@@ -49,10 +49,10 @@ struct AssignProcess {
   std::string message;
   std::string log_path;
   bool listen = false;
-  std::vector<int> cpus;  // that the process is kept to from now on; empty: those of the guardian
+  std::vector<int> cpus;  // that the process is bound to from now on; empty: those of the guardian
 };
-// Over the control socket, with a held segment as descriptor where one is named. One that cannot
-// take it goes without.
+// Over the control socket, with a held segment as descriptor if one is named. A process that cannot
+// receive it goes without.
 struct SendToProcess {
   ProcessId process = 0;
   std::string message;
@@ -73,8 +73,8 @@ struct BindMaster {
   std::string address;
 };
 struct CloseMaster {};
-// Look for everything below the guardian that is none of `keep` and does not descend from one of
-// them; end it where `kill` is set. Answered by OnSwept.
+// Finds every descendant of the guardian that is none of `keep` and does not descend from one of
+// them; ends it if `kill` is set. Answered by OnSwept.
 struct Sweep {
   std::vector<ProcessId> keep;
   bool kill = false;

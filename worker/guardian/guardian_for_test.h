@@ -109,7 +109,7 @@ class GuardianTest : public testing::Test {
   const TempDirForTest dir_;
   PacketSocket link_;
   pid_t guardian_pid_ = 0;
-  UniqueFd descriptor_;  // that came last
+  UniqueFd descriptor_;  // the last one received
   std::vector<GuardianEvent> others_;
 };
 

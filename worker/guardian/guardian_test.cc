@@ -96,7 +96,7 @@ TEST_F(GuardianTest, AbortWithGraceLetsARankEndByItself) {
   Expect<GuardianQuiesced>();
 }
 
-TEST_F(GuardianTest, TellsARankThatItEndedFromOneThatEndedBefore) {
+TEST_F(GuardianTest, DistinguishesARankThatItEndedFromOneThatEndedBefore) {
   Prepare(1);
   Send(Shell(1, 0, "exec sleep 60"));
   const auto first = Expect<GuardianRankStarted>();
@@ -330,7 +330,7 @@ TEST_F(GuardianTest, GarbageEndsTheConnectionAndNothingElse) {
   EXPECT_TRUE(IsAlive(static_cast<pid_t>(started.pid)));
 }
 
-// Of a process: how often it has gone to sleep.
+// How often a process has gone to sleep.
 std::uint64_t Sleeps(pid_t pid) {
   const auto text = ReadFile("/proc/" + std::to_string(pid) + "/status");
   constexpr std::string_view kField = "\nvoluntary_ctxt_switches:\t";

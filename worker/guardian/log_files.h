@@ -1,9 +1,9 @@
 // LogFiles: opens and reads the logs of ranks, which may lie on a disk that does not answer: a
-// network file system whose server is away holds up who touches it for minutes. The guardian must
-// see ends and answer its worker meanwhile.
+// network file system without its server blocks every access for minutes. The guardian must detect
+// ends and answer its worker in that time.
 //
-// Each operation runs on a thread of its own, which is waited for as long as `timeout` and then
-// left behind; while one is stuck, others fail at once. Owned by the guardian's main thread.
+// Each operation runs on a thread of its own, is waited for up to `timeout`, and is abandoned after
+// that; while one is stuck, others fail at once. Owned by the guardian's main thread.
 #pragma once
 
 #include <memory>
@@ -20,13 +20,13 @@ class LogFiles {
  public:
   explicit LogFiles(Duration timeout = std::chrono::seconds(1));
 
-  // For appending; made if it is not there. DEADLINE_EXCEEDED: the disk does not answer.
+  // For appending; created if missing. DEADLINE_EXCEEDED: the disk does not answer.
   Result<UniqueFd> Open(const std::string& path);
-  // The last `lines` of a log. One line that says so where the disk does not answer.
+  // The last `lines` of a log. One line with the reason if the disk does not answer.
   std::vector<std::string> LastLines(const std::string& path, int lines);
 
  private:
-  struct Stuck;  // what threads left behind and this object share
+  struct Stuck;  // shared between abandoned threads and this object
 
   // True: `operation` was carried out.
   template <typename Operation>

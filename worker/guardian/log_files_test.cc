@@ -25,7 +25,7 @@ class LogFilesTest : public ::testing::Test {
   }
   ~LogFilesTest() override { std::filesystem::remove_all(directory_); }
 
-  // Who opens it for writing is held up until somebody reads.
+  // Opening it for writing blocks until it has a reader.
   std::string Stuck() {
     const std::string path = directory_ + "/stuck.log";
     EXPECT_EQ(::mkfifo(path.c_str(), 0600), 0);
@@ -48,7 +48,7 @@ TEST_F(LogFilesTest, OpensAndReads) {
   EXPECT_THAT(nowhere.status().message(), HasSubstr("/no/rank-0.log"));
 }
 
-TEST_F(LogFilesTest, ADiskThatDoesNotAnswerHoldsNobodyUp) {
+TEST_F(LogFilesTest, ADiskThatDoesNotAnswerDelaysNoOther) {
   LogFiles files(milliseconds(50));
   const std::string stuck = Stuck();
   const auto begin = std::chrono::steady_clock::now();

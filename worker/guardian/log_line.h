@@ -1,4 +1,4 @@
-// The guardian's log: lines with the time of day on standard error, which its starter has put onto
+// The guardian's log: lines with the time of day on standard error, which its starter redirects to
 // guardian.log. The guardian links no logging library to stay small.
 #pragma once
 

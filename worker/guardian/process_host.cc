@@ -18,7 +18,7 @@
 namespace muster::guardian {
 namespace {
 
-// When memory runs out the kernel shall end a rank, which is replaced, before a daemon.
+// When memory runs out the kernel should end a rank, which is replaced, before a daemon.
 constexpr int kRankOomScoreAdj = 500;
 constexpr int kLogTailLines = 20;
 
@@ -66,7 +66,7 @@ Result<pid_t> ProcessHost::Spawn(const GuardianLaunch& launch, Process* process)
                        .memory_node = launch.memory_node,
                        .oom_score_adj = kRankOomScoreAdj};
   options.argv[0] = program;
-  // SIGTERM is how a rank is asked to end.
+  // SIGTERM is the order for a rank to end.
   options.ignored_signals = IgnoredNotices();
   std::erase(options.ignored_signals, SIGTERM);
   PacketSocket rank_end;
@@ -99,9 +99,9 @@ Result<pid_t> ProcessHost::Start(const StartProcess& start) {
   return pid;
 }
 
-// Called before it has the assignment, so that the threads that it starts for it are kept there
-// too. Nothing is done where nothing changes: threads may have chosen processors for themselves.
-// What the kernel refuses is left: a process on other processors is slower, not wrong.
+// Called before it has the assignment, so that the threads that it starts for it are bound there
+// too. Does nothing if nothing changes: threads may have chosen processors themselves. Errors are
+// ignored: a process on other processors is slower, not wrong.
 void ProcessHost::Keep(Process& process, const std::vector<int>& cpus) {
   if (process.cpus == cpus) return;
   (void)KeepProcessOn(process.pid, cpus.empty() ? own_cpus_ : cpus);
@@ -134,7 +134,7 @@ Status ProcessHost::Send(ProcessId id, const std::string& message, int descripto
 
 void ProcessHost::Signal(ProcessId id, int signal) {
   const auto it = processes_.find(id);
-  // Its leader is a child that was not reaped, so that the group's number is no other's.
+  // Its leader is a child that was not reaped, so the group's number is not reused.
   if (it != processes_.end() && !it->second.ended) ::kill(-it->second.pid, signal);
 }
 
@@ -186,7 +186,7 @@ std::vector<ProcessHost::Ended> ProcessHost::Reap() {
   }
   const bool any_killed =
       std::ranges::any_of(ended, [](const Ended& e) { return e.end.exit.signal == SIGKILL; });
-  // Counted before the signal is sent, so a count that has not risen acquits.
+  // Counted before the signal is sent, so a count that has not risen is proof.
   if (!any_killed || memory_events_.empty()) return ended;
   const std::int64_t before = std::exchange(oom_kills_, ReadOomKills(memory_events_));
   for (Ended& e : ended) e.end.out_of_memory = e.end.exit.signal == SIGKILL && oom_kills_ > before;
@@ -200,7 +200,7 @@ SweepResult ProcessHost::CarryOut(const Sweep& sweep) {
 SweepResult ProcessHost::SweepAll(bool kill) {
   if (NoChildLeft()) return {.none_left = true};
   if (!kill) return {};
-  // A failure leaves the slower way by descent, which is taken in any case.
+  // On failure there remains the slower way by descent, which runs in any case.
   (void)cgroup_->KillAll();
   SweepResult result;
   for (const muster::ProcessId& id : LivingDescendants(ReadProcessTable(), ::getpid())) {
@@ -211,7 +211,7 @@ SweepResult ProcessHost::SweepAll(bool kill) {
 }
 
 SweepResult ProcessHost::SweepOthers(const std::vector<ProcessId>& keep, bool kill) {
-  // A kept process takes all that descends from it out of the table.
+  // A kept process removes all its descendants from the table.
   std::vector<ProcessInfo> table = ReadProcessTable();
   std::erase_if(table, [&](const ProcessInfo& info) {
     return std::ranges::any_of(keep, [&](ProcessId id) {

@@ -1,12 +1,11 @@
 // ProcessHost: the processes below a guardian, as the kernel has them.
 //
-// Carries out what GuardianCore wants done to them and sees what becomes of them: starts them with
-// their control sockets and progress pages, notices their ends (pidfds), carries messages, and
-// finds and ends whatever descends from them. The guardian is a subreaper, so a process that
-// descends from a rank is its child or has an ancestor that is: no child means that nothing is
-// left.
+// Carries out GuardianCore's effects on processes and observes the results: starts them with their
+// control sockets and progress pages, notices their ends (pidfds), carries messages, and finds and
+// ends all their descendants. The guardian is a subreaper, so a descendant of a rank is its child
+// or has an ancestor that is: no child means that nothing is left.
 //
-// Owned by the guardian's main thread. Nothing here blocks but exec.
+// Owned by the guardian's main thread. Only exec blocks here.
 #pragma once
 
 #include <poll.h>
@@ -46,8 +45,8 @@ class ProcessHost {
 
   Result<pid_t> Start(const StartProcess& start);
   Status Assign(const AssignProcess& assign);
-  // `descriptor` -1: none. A process that cannot take it at once goes without: it is stopped or
-  // stuck, and nobody may wait for it.
+  // `descriptor` -1: none. A process that cannot receive it at once goes without: it is stopped or
+  // stuck, and nothing may wait for it.
   Status Send(ProcessId process, const std::string& message, int descriptor);
   void Signal(ProcessId process, int signal);
   SweepResult CarryOut(const Sweep& sweep);
@@ -56,10 +55,10 @@ class ProcessHost {
   // -1: it has none.
   int page(ProcessId process) const;
 
-  // Adds what poll has to wait for.
+  // Adds the descriptors that poll must wait for.
   void AddPollEntries(std::vector<pollfd>* entries) const;
-  // Reaps every ended child, adopted ones included, and returns the processes among them. Call it
-  // before ReceiveMessages, so that all that an ended one said is there.
+  // Reaps every ended child, including adopted ones, and returns the processes among them. Call it
+  // before ReceiveMessages, so that all messages of an ended process are there.
   std::vector<Ended> Reap();
   std::vector<Message> ReceiveMessages();
 
@@ -71,7 +70,7 @@ class ProcessHost {
     PacketSocket control;  // not valid for a process without
     UniqueFd page;
     std::string log_path;
-    std::vector<int> cpus;  // that it is kept to; empty: those of this guardian
+    std::vector<int> cpus;  // that it is bound to; empty: those of this guardian
   };
 
   Result<pid_t> Spawn(const GuardianLaunch& launch, Process* process);

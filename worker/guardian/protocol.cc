@@ -7,7 +7,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Log lines and error texts may hold bytes that are no UTF-8; they are replaced, not refused.
+// Log lines and error texts may contain bytes that are not UTF-8; they are replaced, not refused.
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

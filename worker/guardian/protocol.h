@@ -1,9 +1,9 @@
-// What worker and guardian say to each other: JSON packets (common/control_pipe/packet_socket.h) on
-// the guardian's named socket, or on the descriptor that the worker hands it at its start.
+// The messages between worker and guardian: JSON packets (common/control_pipe/packet_socket.h) on
+// the guardian's named socket, or on the descriptor that the worker passes at its start.
 // docs/worker-protocol.md has the sequence.
 //
 // A new connection gets the guardian's whole state as the same events that a live connection would
-// have carried, between Hello and Synced. Losing a connection therefore loses nothing, and the
+// have carried, between Hello and Synced. So the loss of a connection loses nothing, and the
 // guardian drops one that does not read. Plain values and pure functions; any thread.
 #pragma once
 
@@ -39,7 +39,7 @@ inline constexpr int kStoreRank = -1;
 enum class MasterSocket {
   kNone,      // another node hosts rank 0
   kListen,    // bound and listening; inherited by rank 0 or by the store
-  kBindOnly,  // bound, given up right before the first rank starts: its program binds the port
+  kBindOnly,  // bound, released right before the first rank starts: its program binds the port
 };
 
 struct GuardianPrepare {
@@ -51,9 +51,9 @@ struct GuardianPrepare {
   friend bool operator==(const GuardianPrepare&, const GuardianPrepare&) = default;
 };
 
-// Give a rank of the prepared generation a process: one that waits for an assignment if the rank
-// has a control socket (docs/recovery.md says which), else a new one. Repeated for a rank that has
-// one: no effect.
+// Gives a rank of the prepared generation a process: one that waits for an assignment if the rank
+// has a control socket (docs/recovery.md says which), else a new one. No effect on a rank that has
+// one.
 struct GuardianLaunch {
   Generation generation = 0;
   int rank = 0;                          // or kStoreRank
@@ -64,11 +64,11 @@ struct GuardianLaunch {
   bool control = false;  // it inherits a control socket and a progress page
   bool listen = false;   // it gets the listening socket
   // All ranks that this node launches in this generation: a parked process that had one of them is
-  // left to it, and what is parked when all have come is ended.
+  // left to it, and parked processes are ended when all have arrived.
   std::vector<int> node_ranks;
-  std::vector<int> cpus;  // processors that it is kept to; empty: those of the guardian
+  std::vector<int> cpus;  // processors that it is bound to; empty: those of the guardian
   int memory_node = -1;   // NUMA node that its memory comes from first; -1: any
-  // For a rank with a control socket, which gets it with its assignment; secret. Everybody on the
+  // For a rank with a control socket, which gets it with its assignment; secret. Every user of the
   // node may read an environment.
   std::string rendezvous_token;
 
@@ -79,7 +79,7 @@ struct GuardianAbort {
   Generation generation = 0;
   double grace_seconds = 0;
   std::string reason;
-  double park_seconds = 0;      // 0: keep nobody
+  double park_seconds = 0;      // 0: keep no process
   std::vector<int> kill_ranks;  // not to be kept
   // Bound once the generation has ended and processes are kept: for the next one's rank 0.
   MasterSocket next_master = MasterSocket::kNone;
@@ -88,9 +88,9 @@ struct GuardianAbort {
   friend bool operator==(const GuardianAbort&, const GuardianAbort&) = default;
 };
 
-// So many processes are to wait for an assignment from now on, beside parked ones; the guardian
-// starts and replaces them (docs/recovery.md says when). `launch` says how: its generation and rank
-// mean nothing. Replaces an earlier one.
+// From now on this many processes must wait for an assignment, besides parked ones; the guardian
+// starts and replaces them (docs/recovery.md says when). `launch` describes how: its generation and
+// rank mean nothing. Replaces an earlier one.
 struct GuardianStandby {
   int count = 0;
   bool at_once = false;  // a spare node: nothing that runs here could be slowed down
@@ -108,7 +108,7 @@ struct GuardianStop {
   friend bool operator==(const GuardianStop&, const GuardianStop&) = default;
 };
 
-// Cause a fault in a rank: kill, stop (SIGSTOP) and cont are signals of the guardian's, everything
+// Causes a fault in a rank: kill, stop (SIGSTOP) and cont are signals of the guardian, everything
 // else is passed on over the control socket.
 struct GuardianFault {
   Generation generation = 0;
@@ -126,12 +126,12 @@ struct GuardianHold {
   friend bool operator==(const GuardianHold&, const GuardianHold&) = default;
 };
 
-// Answered by GuardianAlive. Only for a guardian whose Hello says that it knows it.
+// Answered by GuardianAlive. Only for a guardian whose Hello announces it.
 struct GuardianPing {
   friend bool operator==(const GuardianPing&, const GuardianPing&) = default;
 };
 
-// End everything and exit.
+// Ends everything and exits.
 struct GuardianRelease {
   friend bool operator==(const GuardianRelease&, const GuardianRelease&) = default;
 };
@@ -174,7 +174,7 @@ struct GuardianRankExited {
   ProcessExit exit;
   double age_seconds = 0;  // when this was sent
   std::vector<std::string> log_tail;
-  bool node_stopped = false;   // ended because the guardian itself was told to end
+  bool node_stopped = false;   // ended because the guardian itself was ordered to end
   bool ended = false;          // the guardian had begun to end the generation before
   bool out_of_memory = false;  // the kernel's out-of-memory killer, by the cgroup's count
   bool asked_to_stop = false;  // a GuardianStop had come before
@@ -182,7 +182,7 @@ struct GuardianRankExited {
   friend bool operator==(const GuardianRankExited&, const GuardianRankExited&) = default;
 };
 
-// A message of a rank's control socket (common/control_pipe/trainer_protocol.h), as it came.
+// A message of a rank's control socket (common/control_pipe/trainer_protocol.h), unchanged.
 struct GuardianReport {
   Generation generation = 0;
   int rank = 0;
@@ -241,8 +241,8 @@ Result<GuardianEvent> DecodeGuardianEvent(std::string_view packet);
 
 // Content of an exit record, DIR/nodes/NAME/jobs/JOB/exits/gGENERATION-rank-RANK.json.
 std::string ExitRecordName(Generation generation, int rank);
-// An empty file, there if the guardian was told by a signal to end while it had this generation:
-// what it had not launched yet did not fail either.
+// An empty file, present if a signal ended the guardian while it had this generation: the ranks
+// that it had not launched yet did not fail either.
 std::string StoppedRecordName(Generation generation);
 std::string EncodeExitRecord(const GuardianRankExited& exited);
 Result<GuardianRankExited> DecodeExitRecord(std::string_view text);

@@ -34,7 +34,7 @@ class Rank {
 
   int Run() {
     Send("standby_ready", {});
-    // For who waits until it has been told.
+    // For tests that wait until it has reported.
     ::prctl(PR_SET_NAME, "told-ready");
     for (;;) {
       auto packet = control_.Receive(Deadline::After(kForever));

@@ -1,7 +1,8 @@
-// ReportLog: what the ranks of the current generation have said, kept for a worker that reconnects.
+// ReportLog: the reports of the ranks of the current generation, kept for a worker that reconnects.
 //
-// In the order of arrival and bounded: of each rank's repeating kinds (shards, notes, errors) the
-// newest are kept, of the others all that fit. dropped() counts what gave way. Pure; one owner.
+// In the order of arrival and bounded: the newest are kept of each rank's repeating kinds (shards,
+// notes, errors), and all that fit of the others. dropped() counts the removed ones. Pure; one
+// owner.
 #pragma once
 
 #include <cstdint>

@@ -9,9 +9,9 @@
 namespace muster {
 namespace {
 
-// Longer than a busy worker needs to empty its socket, shorter than a recovery may be held up.
+// Longer than a busy worker needs to empty its socket, shorter than a recovery may be delayed.
 constexpr std::chrono::seconds kSendBudget{1};
-// Shorter than a worker waits for a guardian's first word.
+// Shorter than a worker waits for a guardian's first message.
 constexpr std::chrono::seconds kAcceptPause{1};
 
 }  // namespace
@@ -43,7 +43,8 @@ bool WorkerLink::Accept(TimePoint now) {
     if (code == StatusCode::kUnavailable) break;
     LogLine(accepted.status().ToString());
     if (code != StatusCode::kResourceExhausted) continue;
-    // What waits would replace it in any case. Without one, poll would return at once for ever.
+    // A waiting connection would replace it in any case. Without one, poll would return at once for
+    // ever.
     if (connection_.valid() && !replaced)
       connection_.Close();
     else

@@ -1,6 +1,6 @@
-// WorkerLink: the guardian's end of its talk with the worker. One connection at a time; a new one
-// replaces the old. A worker that does not read loses its connection, never the guardian's time:
-// the replay after its next connect restores what it missed.
+// WorkerLink: the guardian's end of the connection to the worker. One connection at a time; a new
+// one replaces the old. A worker that does not read loses its connection and never blocks the
+// guardian: the replay after its next connect restores what it missed.
 //
 // Owned by the guardian's single thread.
 #pragma once
@@ -29,15 +29,15 @@ class WorkerLink {
   static Result<WorkerLink> Open(const std::string& directory, PacketSocket first);
 
   bool connected() const { return connection_.valid(); }
-  // Adds what poll has to wait for, and makes `until` no later than when it has to return.
+  // Adds the descriptors that poll must wait for, and makes `until` no later than its deadline.
   void AddPollEntries(TimePoint now, std::vector<pollfd>* entries,
                       std::optional<TimePoint>* until) const;
 
-  // Accepts whoever waits; true if there is a new connection, which needs the replay. Without a
-  // free descriptor the old connection makes room for the new one; where there is none either,
-  // those that wait are left alone for a second.
+  // Accepts waiting connections; true if there is a new one, which needs the replay. Without a free
+  // descriptor the old connection makes room for the new one; if there is none either, waiting
+  // connections are left alone for a second.
   bool Accept(TimePoint now);
-  // Commands that have come; malformed ones end the connection.
+  // Received commands; malformed ones end the connection.
   std::vector<Command> Receive();
   void Send(const GuardianEvent& event, int fd = -1);
 

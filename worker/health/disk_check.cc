@@ -35,7 +35,7 @@ std::string WriteProbe(const std::string& directory) {
 std::string JudgeDisk(const std::string& directory, bool read_only, std::uint64_t free_bytes,
                       std::uint64_t total_bytes) {
   if (read_only) return "the disk of " + directory + " is read-only";
-  // A file system that counts no blocks says nothing by having none free.
+  // A file system that counts no blocks is not full because it has none free.
   if (total_bytes > 0 && free_bytes < kDiskFullBytes)
     return "the disk of " + directory + " is full: " + std::to_string(free_bytes >> 20) +
            " MiB are free";

@@ -1,4 +1,4 @@
-// Whether a directory can still be written: the file system's own word, and a small file written
+// Whether a directory can still be written: the file system's own figures, and a small file written
 // and removed. Blocks as long as the disk does, so a daemon calls it from a pool; any thread.
 #pragma once
 

@@ -18,12 +18,12 @@ TEST(DiskCheck, ADirectoryThatCanBeWrittenIsFineAndStaysEmpty) {
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
 }
 
-TEST(DiskCheck, ADirectoryThatIsGoneIsTold) {
+TEST(DiskCheck, AMissingDirectoryIsReported) {
   const TempDirForTest dir;
   EXPECT_THAT(CheckDisk(dir / "absent"), HasSubstr("cannot be written: No such file"));
 }
 
-TEST(DiskCheck, AFileSystemThatTakesNoFilesIsTold) { EXPECT_NE(CheckDisk("/proc/self"), ""); }
+TEST(DiskCheck, AFileSystemThatTakesNoFilesIsReported) { EXPECT_NE(CheckDisk("/proc/self"), ""); }
 
 TEST(DiskCheck, JudgesByTheFileSystemsFigures) {
   constexpr std::uint64_t kTotal = 1 << 30;

@@ -19,7 +19,7 @@ struct Completer {
   RankExited* exited;
 
   void operator()(const OomKillEvent& kill) const {
-    // Whoever ended otherwise has only the number in common with the process of the log.
+    // A process that ended otherwise shares only the pid with the process of the log.
     if (kill.pid != pid || exited->exit.signal != SIGKILL) return;
     exited->out_of_memory = true;
     AddFact("kernel log: out of memory " +
@@ -40,7 +40,7 @@ struct Completer {
 void ExitFacts::OnStarted(const RankStarted& started) {
   Started& known = started_[{started.job, started.rank}];
   const auto pid = static_cast<pid_t>(started.pid);
-  // A number that is given anew: what was logged under it before is of another process.
+  // A reused pid: earlier log lines belong to another process.
   if (known.pid != pid)
     std::erase_if(events_, [pid](const KernelEvent& event) {
       return std::visit([pid](const auto& e) { return e.pid == pid; }, event);

@@ -1,7 +1,7 @@
-// ExitFacts: adds to a rank's exit what the kernel's log says of its process.
+// ExitFacts: adds the kernel log's facts about its process to a rank's exit.
 //
-// Remembers the processes of ranks, and of the log's newest events those that name a process.
-// Completing an exit twice changes nothing more. Pure; any one thread.
+// Remembers the processes of ranks, and the log's newest events that name a process. Completing an
+// exit twice changes nothing more. Pure; any one thread.
 #pragma once
 
 #include <deque>
@@ -16,7 +16,7 @@ namespace muster::worker {
 class ExitFacts {
  public:
   // `same_pids`: the log's process ids are those that this process sees (InInitialPidNamespace).
-  // Otherwise they could be anybody's, and nothing is added.
+  // Otherwise they are ambiguous, and nothing is added.
   explicit ExitFacts(bool same_pids) : same_pids_(same_pids) {}
 
   void OnStarted(const RankStarted& started);

@@ -11,7 +11,7 @@
 namespace muster::worker {
 namespace {
 
-// All but the first four may be missing in a driver that is old or cut down.
+// All but the first four may be missing in an old or reduced driver.
 struct Api {
   nvml::Init init = nullptr;
   nvml::Shutdown shutdown = nullptr;
@@ -146,7 +146,7 @@ void GpuMonitor::Start() {
   ReadAgain();
 }
 
-// One reading at a time: behind one that hangs no other one queues.
+// One reading at a time: no other one queues behind one that hangs.
 void GpuMonitor::ReadAgain() {
   const bool taken = pool_.TrySubmit([this, reader = reader_] {
     loop_.Post([this, read = reader->Read()]() mutable {

@@ -1,8 +1,8 @@
-// GpuFigures: what the node's GPUs are and how they are, for /metrics, from NVIDIA's management
-// library, which is loaded at run time where there is one.
+// GpuFigures: identity and state of the node's GPUs, for /metrics, from NVIDIA's management
+// library, which is loaded at run time if there is one.
 //
-// GpuReader asks the library and may wait as long as a GPU that is ill lets it; GpuMonitor has a
-// thread of its own for that, and the loop sees what was read last.
+// GpuReader calls the library and may wait as long as a failing GPU blocks it; GpuMonitor has a
+// thread for that, and the loop sees the last reading.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@
 
 namespace muster::worker {
 
-// Nothing: this GPU does not tell.
+// Empty: this GPU does not report it.
 struct GpuFigures {
   int index = 0;
   std::string uuid;
@@ -34,13 +34,13 @@ struct GpuFigures {
 // Any one thread at a time.
 class GpuReader {
  public:
-  // kNotFound: there is no such library; other errors say what of it cannot be used.
+  // kNotFound: there is no such library; other errors name what cannot be used.
   static Result<std::unique_ptr<GpuReader>> Open(const std::string& library);
   ~GpuReader();
   GpuReader(const GpuReader&) = delete;
   GpuReader& operator=(const GpuReader&) = delete;
 
-  // By index. One that cannot be asked at all is left out.
+  // By index. One that cannot be queried at all is left out.
   std::vector<GpuFigures> Read();
 
  private:

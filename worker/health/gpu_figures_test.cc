@@ -11,7 +11,7 @@ namespace {
 using testing::ElementsAre;
 using testing::Field;
 
-TEST(GpuReader, TellsWhatTheGpusTell) {
+TEST(GpuReader, ReportsTheFiguresOfTheGpus) {
   NvmlControlForTest library;
   auto reader = GpuReader::Open(library.path());
   ASSERT_TRUE(reader.ok()) << reader.status().ToString();
@@ -28,7 +28,7 @@ TEST(GpuReader, TellsWhatTheGpusTell) {
   EXPECT_THAT((*reader)->Read(), ElementsAre(first, second)) << "the second one tells less";
 }
 
-TEST(GpuReader, AHostWithoutTheLibraryIsToldApart) {
+TEST(GpuReader, AHostWithoutTheLibraryIsDistinguished) {
   EXPECT_EQ(GpuReader::Open("libno-such-library.so.1").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(GpuReader::Open("libc.so.6").status().code(), StatusCode::kUnimplemented);
 }

@@ -12,7 +12,7 @@ std::string GpuIndex(const std::string& pci_address, const std::string& gpus_dir
   for (const auto& entry : std::filesystem::directory_iterator(gpus_dir, error))
     names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
-  // The log leaves the function number out: "0000:3b:00" is "0000:3b:00.0" here.
+  // The log omits the function number: "0000:3b:00" is "0000:3b:00.0" here.
   const auto at = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
     return name == pci_address || name.starts_with(pci_address + ".");
   });

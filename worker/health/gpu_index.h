@@ -7,8 +7,8 @@ namespace muster::worker {
 
 inline constexpr char kDriverGpusDir[] = "/proc/driver/nvidia/gpus";
 
-// The index of the GPU at a PCI address ("0000:3b:00"), counted as the driver does, in the order of
-// addresses; the address itself where the driver's directory does not show it.
+// The index of the GPU at a PCI address ("0000:3b:00"), counted as in the driver, in the order of
+// addresses; the address itself if the driver's directory does not show it.
 std::string GpuIndex(const std::string& pci_address, const std::string& gpus_dir = kDriverGpusDir);
 
 }  // namespace muster::worker

@@ -17,9 +17,9 @@ namespace {
 constexpr int kThreads = 2;
 constexpr std::size_t kQueue = 4;
 constexpr std::chrono::seconds kDiskInterval{5};
-// A disk that has not answered for so long is told.
+// A disk that has not answered for this long is reported.
 constexpr std::chrono::seconds kDiskTimeout{10};
-// An error that is over with its telling stays on the board for so long.
+// A momentary error stays on the board for this long.
 constexpr std::chrono::seconds kPassingXid{60};
 
 std::string XidKey(const std::string& gpu) { return "xid:" + gpu + ":"; }
@@ -89,7 +89,7 @@ void HealthMonitor::Complete(RankExited* exited) {
   if (exited->exit == ProcessExit{}) return;
   if (kernel_log_) kernel_log_->Drain();
   facts_.Complete(exited);
-  // Of a rank that an abort ended it explains nothing.
+  // It does not explain a rank that an abort ended.
   if (exited->ended) return;
   for (const std::string& trouble : control_block_.Troubles())
     exited->facts.push_back("node: " + trouble);
@@ -144,7 +144,7 @@ void HealthMonitor::OnRecoveryAction(const std::string& gpu, int action) {
                         .fatal = true},
                        SystemClock().Now());
   } else {
-    // The driver wants nothing any more: what was wrong with the GPU is mended.
+    // The driver requests no action any more: the GPU was repaired.
     control_block_.ClearAll(XidKey(gpu));
   }
   Flush();
@@ -196,7 +196,7 @@ void HealthMonitor::OnDiskChecked(const std::string& problem) {
 }
 
 void HealthMonitor::StartStopCheck() {
-  // A notice is not taken back: what was begun because of it goes on.
+  // A notice is not withdrawn: the drain that it caused continues.
   if (stop_check_under_way_ || stop_noticed_) return;
   stop_check_under_way_ = pool_.TrySubmit([this] {
     auto notice = CheckStopNotice(options_.stop_notice, cancel_.get());

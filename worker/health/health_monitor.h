@@ -1,7 +1,7 @@
-// HealthMonitor: what a worker notices of its own node: errors of GPUs, want of memory, a disk that
-// cannot be written, and word from outside that the node goes away.
+// HealthMonitor: what a worker detects on its own node: errors of GPUs, shortage of memory, a disk
+// that cannot be written, and notices from outside that the node will be taken away.
 //
-// Puts the readers of this folder together and tells the coordinator by notices (notice_board.h).
+// Combines the readers of this folder and reports to the coordinator by notices (notice_board.h).
 // Owned by WorkerServer. Loop thread only; what blocks runs on two threads of its own, which the
 // destructor joins. Destroy it after the loop has ended.
 #pragma once
@@ -42,17 +42,17 @@ class HealthMonitor {
   HealthMonitor(const HealthMonitor&) = delete;
   HealthMonitor& operator=(const HealthMonitor&) = delete;
 
-  // What of it cannot be watched on this host is logged once, and left out.
+  // What cannot be watched on this host is logged once, and left out.
   void Start();
-  // The worker itself is asked to go.
+  // The worker itself received the order to go.
   void AskToDrain(const std::string& why, double deadline_seconds, bool by_pilot);
-  // A new stream: all is told again.
+  // A new stream: all notices are sent again.
   void OnConnected();
 
   void OnRankStarted(const RankStarted& started) { facts_.OnStarted(started); }
   void OnJobReleased(const JobId& job) { facts_.OnReleased(job); }
-  // Adds what the kernel's log says of the process, the newest lines included, and to a failure
-  // what is the matter with the node.
+  // Adds the kernel log's facts about the process, including the newest lines, and to a failure the
+  // node's current problems.
   void Complete(RankExited* exited);
   void Complete(std::vector<HostedGeneration>* hosted);
 

@@ -98,7 +98,7 @@ class HealthMonitorTest : public testing::Test {
   std::thread thread_;
 };
 
-TEST_F(HealthMonitorTest, AFatalXidInTheKernelsLogIsTold) {
+TEST_F(HealthMonitorTest, AFatalXidInTheKernelsLogIsReported) {
   Start();
   Kernel("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.");
   const NodeNotice notice = Await(NodeNoticeKind::kXid);
@@ -108,7 +108,7 @@ TEST_F(HealthMonitorTest, AFatalXidInTheKernelsLogIsTold) {
             "GPU 0000:3b:00: Xid 79, the GPU has fallen off the bus; reboot the node");
 }
 
-TEST_F(HealthMonitorTest, AnXidThatTheLibraryTellsNamesTheGpuByIndex) {
+TEST_F(HealthMonitorTest, AnXidFromTheLibraryNamesTheGpuByIndex) {
   Start();
   ASSERT_TRUE(Eventually([&] { return library_.Xid(1, 94); }));
   const NodeNotice notice = Await(NodeNoticeKind::kXid);
@@ -129,13 +129,13 @@ TEST_F(HealthMonitorTest, AMendedGpuIsClear) {
   EXPECT_THAT(Await(NodeNoticeKind::kClear, "Xid 95").detail, HasSubstr("over: "));
 }
 
-TEST_F(HealthMonitorTest, WantOfMemoryIsTold) {
+TEST_F(HealthMonitorTest, ShortageOfMemoryIsReported) {
   SetMemory({.available_bytes = 1 << 20, .total_bytes = 1 << 30});
   Start();
   EXPECT_THAT(Await(NodeNoticeKind::kMemoryPressure).detail, HasSubstr("short of memory"));
 }
 
-TEST_F(HealthMonitorTest, ADiskThatCannotBeWrittenIsTold) {
+TEST_F(HealthMonitorTest, ADiskThatCannotBeWrittenIsReported) {
   options_.disk_dir = dir_ / "absent";
   Start();
   EXPECT_THAT(Await(NodeNoticeKind::kDisk).detail, HasSubstr("cannot be written"));
@@ -156,7 +156,7 @@ TEST_F(HealthMonitorTest, AStopNoticeIsADrainWithItsDeadline) {
   EXPECT_EQ(told_.back().kind, NodeNoticeKind::kDrain);
 }
 
-TEST_F(HealthMonitorTest, AnOutOfMemoryKillIsFoundWhenTheExitIsTold) {
+TEST_F(HealthMonitorTest, AnOutOfMemoryKillIsFoundWhenTheExitIsReported) {
   Start();
   OnLoop([&] {
     monitor_->OnRankStarted({{"00c0ffee00"}, 1, 0, 4711});
@@ -169,7 +169,7 @@ TEST_F(HealthMonitorTest, AnOutOfMemoryKillIsFoundWhenTheExitIsTold) {
   });
 }
 
-TEST_F(HealthMonitorTest, AFailureOnANodeInTroubleSaysSo) {
+TEST_F(HealthMonitorTest, AFailureOnANodeInTroubleNamesIt) {
   Start();
   OnLoop([&] {
     // Behind the loop's back, as above: the error comes right before the rank's end.

@@ -1,5 +1,5 @@
-// Whether the host's memory is short: pure thresholds with hysteresis over two of the kernel's
-// figures, and their reader.
+// Whether the host's memory is short: pure thresholds with hysteresis over two kernel figures, and
+// their reader.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@
 namespace muster::worker {
 
 struct MemoryReading {
-  // Share of the last ten seconds in which no process got on for want of memory, in percent; empty:
-  // the kernel does not count it.
+  // Share of the last ten seconds in which no process made progress for lack of memory, in percent;
+  // empty: the kernel does not count it.
   std::optional<double> stalled_percent;
   std::uint64_t available_bytes = 0;
-  std::uint64_t total_bytes = 0;  // 0: not known
+  std::uint64_t total_bytes = 0;  // 0: unknown
 };
 
 // "avg10" of the line "full" of /proc/pressure/memory.
 std::optional<double> ParseStalledPercent(std::string_view pressure);
 // From /proc/meminfo; both 0 where a line is missing.
 void ParseAvailable(std::string_view meminfo, MemoryReading* reading);
-// Of this host. A few microseconds; any thread.
+// The figures of this host. A few microseconds; any thread.
 MemoryReading ReadHostMemory();
 
 // Pressure begins at a tenth of the time stalled, or with less than 2 % of memory available; it is
@@ -31,7 +31,7 @@ MemoryReading ReadHostMemory();
 class MemoryPressure {
  public:
   bool Update(const MemoryReading& reading, TimePoint now);
-  // A sentence on the reading with which it began, without its full stop.
+  // A sentence about the reading with which it began, without its full stop.
   const std::string& detail() const { return detail_; }
 
  private:

@@ -31,7 +31,7 @@ bool TakeNumber(std::string_view* text, Number* number) {
   return true;
 }
 
-// What stands between `before` and the next `after`, which is left behind in `text`.
+// The text between `before` and the next `after`; `text` keeps the rest.
 std::optional<std::string_view> TakeBetween(std::string_view* text, std::string_view before,
                                             std::string_view after) {
   const std::size_t begin = text->find(before);
@@ -104,7 +104,7 @@ struct KernelLog::Impl : std::enable_shared_from_this<Impl> {
     char buffer[kMaxRecord];
     for (int records = 0; records < kMaxRecordsAtOnce; ++records) {
       const ssize_t n = ::read(descriptor.native_handle(), buffer, sizeof buffer);
-      // EPIPE: the ring has overwritten what was not read yet; the next read goes on behind it.
+      // EPIPE: the ring has overwritten unread lines; the next read continues after them.
       if (n < 0 && (errno == EINTR || errno == EPIPE)) continue;
       if (n < 0) return errno == EAGAIN;
       if (n == 0) return false;
@@ -134,7 +134,7 @@ Result<std::unique_ptr<KernelLog>> KernelLog::Open(EventLoop& loop, const std::s
     ::close(fd);
     return InvalidArgument(path + " is a plain file, which cannot be waited on");
   }
-  // What was logged before is of an earlier time. A pipe cannot be wound and has no past.
+  // Earlier lines belong to the past. A pipe cannot seek and has no past.
   (void)::lseek(fd, 0, SEEK_END);
   std::shared_ptr<Impl> impl;
   try {

@@ -1,8 +1,8 @@
-// What a worker reads out of the kernel's log: Xid errors of NVIDIA's driver and processes that the
+// What a worker reads from the kernel's log: Xid errors of NVIDIA's driver and processes that the
 // out-of-memory killer ended.
 //
-// ParseKernelLine is pure. KernelLog reads /dev/kmsg from now on: on the loop's thread it tells
-// each event as it comes, and Drain takes in at once what is there, for a process that was just
+// ParseKernelLine is pure. KernelLog reads /dev/kmsg from now on: on the loop's thread it reports
+// each event as it arrives, and Drain reads at once what is there, for a process that was just
 // found dead. Loop thread only.
 #pragma once
 
@@ -23,7 +23,7 @@ namespace muster::worker {
 struct XidEvent {
   std::string device;  // the GPU's PCI address as in the log: "0000:3b:00"
   int xid = 0;
-  pid_t pid = 0;       // of the process that met it; 0: none is named
+  pid_t pid = 0;       // of the process that caused it; 0: none is named
   std::string detail;  // the rest of the line
 
   friend bool operator==(const XidEvent&, const XidEvent&) = default;

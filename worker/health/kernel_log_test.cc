@@ -69,7 +69,7 @@ class KernelLogReaderTest : public testing::Test {
  protected:
   KernelLogReaderTest() {
     EXPECT_EQ(::mkfifo((dir_ / "kmsg").c_str(), 0600), 0);
-    // Both ends, so that the reader finds somebody who writes.
+    // Both ends, so that the reader has a writer.
     feed_ = UniqueFd(::open((dir_ / "kmsg").c_str(), O_RDWR | O_CLOEXEC));
   }
   void Feed(const std::string& line) {
@@ -89,7 +89,7 @@ class KernelLogReaderTest : public testing::Test {
   std::vector<KernelEvent> events_;
 };
 
-TEST_F(KernelLogReaderTest, TellsEventsAsTheyCome) {
+TEST_F(KernelLogReaderTest, ReportsEventsAsTheyCome) {
   const auto log = Open();
   ASSERT_NE(log, nullptr);
   Feed("6,1,2,-;something else");

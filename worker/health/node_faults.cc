@@ -43,7 +43,8 @@ void KillGuardians(const std::string& jobs_dir) {
   const std::vector<ProcessInfo> table = ReadProcessTable();
   for (const std::string& job : ListJobs(jobs_dir)) {
     const std::optional<ProcessId> guardian = GuardianOf(jobs_dir + "/" + job);
-    // The guardian first, so that it starts nothing new. It lived when the table was read, too.
+    // The guardian first, so that it starts no new processes. It was alive when the table was read,
+    // too.
     if (!guardian || !SignalProcess(*guardian, SIGKILL)) continue;
     for (const ProcessId& id : LivingDescendants(table, guardian->pid)) SignalProcess(id, SIGKILL);
   }

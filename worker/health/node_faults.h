@@ -1,11 +1,11 @@
-// NodeFaults: faults of the whole node, so that a cluster's users can rehearse them. Only where the
-// worker was started with --allow-faults; each is asked for by the coordinator, which records it.
+// NodeFaults: faults of the whole node, so that a cluster's users can rehearse them. Only if the
+// worker was started with --allow-faults; the coordinator orders and records each.
 //
 //   kill-node     SIGKILL to the node's guardians, everything below them, and this worker
-//   stop-worker   SIGSTOP to this worker; SIGCONT makes it go on
+// stop-worker   SIGSTOP to this worker; SIGCONT resumes it
 //
 // Loop thread only. A fault happens a moment after Inject has accepted it, so that the answer is
-// out before.
+// sent before.
 #pragma once
 
 #include <string>

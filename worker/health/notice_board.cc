@@ -14,7 +14,7 @@ void NoticeBoard::Set(const std::string& key, NodeNotice notice, TimePoint now, 
   const auto known = matters_.find(key);
   if (known != matters_.end()) {
     known->second.until = until;
-    // A deadline runs down by itself: the first one counts.
+    // A deadline runs down on its own: the first one counts.
     notice.deadline_seconds = known->second.notice.deadline_seconds;
     if (known->second.notice == notice) return;
   }
@@ -56,7 +56,7 @@ void NoticeBoard::Reconnected() {
 NodeNotice NoticeBoard::Tell(Matter& matter, TimePoint now) {
   matter.told_at = now;
   NodeNotice notice = matter.notice;
-  // 0 would mean that the deadline is not known.
+  // 0 would mean an unknown deadline.
   if (matter.deadline) notice.deadline_seconds = std::max(0.001, ToSeconds(*matter.deadline - now));
   return notice;
 }

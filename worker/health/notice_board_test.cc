@@ -22,7 +22,7 @@ NodeNotice Clear(const std::string& detail, std::vector<std::string> standing = 
   return {.kind = NodeNoticeKind::kClear, .detail = detail, .standing = std::move(standing)};
 }
 
-TEST(NoticeBoard, ToldAtOnceAndThenOnceASecond) {
+TEST(NoticeBoard, SentAtOnceAndThenOnceASecond) {
   NoticeBoard board;
   EXPECT_THAT(board.Due(kStart), IsEmpty());
   board.Set("memory", Memory(), kStart);
@@ -33,7 +33,7 @@ TEST(NoticeBoard, ToldAtOnceAndThenOnceASecond) {
   EXPECT_EQ(board.counts().at(NodeNoticeKind::kMemoryPressure), 1u);
 }
 
-TEST(NoticeBoard, WhatChangesIsToldAtOnce) {
+TEST(NoticeBoard, AChangeIsSentAtOnce) {
   NoticeBoard board;
   board.Set("memory", Memory(), kStart);
   board.Due(kStart);
@@ -57,7 +57,7 @@ TEST(NoticeBoard, ANewStreamHearsWhatEndedWhileThereWasNone) {
   board.Set("memory", Memory(), kStart);
   board.Due(kStart);
   board.Clear("memory");
-  board.Due(kStart + 1ms);  // to nobody
+  board.Due(kStart + 1ms);  // without a receiver
   board.Reconnected();
   EXPECT_THAT(board.Due(kStart + 2ms), ElementsAre(Clear("")));
 }
@@ -72,7 +72,7 @@ TEST(NoticeBoard, WhenOneMatterIsOverTheClearNamesWhatStillHolds) {
   EXPECT_THAT(board.Due(kStart + 2ms), IsEmpty());
 }
 
-TEST(NoticeBoard, WhatWasNeverToldNeedsNoClear) {
+TEST(NoticeBoard, WhatWasNeverSentNeedsNoClear) {
   NoticeBoard board;
   board.Set("memory", Memory(), kStart);
   board.Clear("memory");

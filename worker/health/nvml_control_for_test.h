@@ -1,4 +1,4 @@
-// A test's hold on the substitute of NVIDIA's library (nvml_for_test.cc). Tests only.
+// A test's control of the substitute of NVIDIA's library (nvml_for_test.cc). Tests only.
 #pragma once
 
 #include <dlfcn.h>

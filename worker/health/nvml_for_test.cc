@@ -156,7 +156,7 @@ nvml::Return nvmlDeviceGetClockInfo(nvml::Device device, int clock, unsigned* me
   return device == DeviceAt(0) ? nvml::kSuccess : kNotSupported;
 }
 
-// False where nobody has asked for events of this GPU.
+// False if events of this GPU were not requested.
 bool MusterTestXid(unsigned gpu, unsigned long long xid) {
   State& state = TheState();
   const std::lock_guard lock(state.mutex);

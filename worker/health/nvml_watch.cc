@@ -17,7 +17,7 @@ namespace {
 
 constexpr unsigned kWaitMilliseconds = 200;
 constexpr std::chrono::seconds kActionInterval{5};
-// After an error of the wait, which would otherwise come back at once, again and again.
+// After an error of the wait, which would otherwise return at once, again and again.
 constexpr std::chrono::seconds kErrorPause{1};
 
 struct Api {
@@ -86,7 +86,7 @@ class NvmlWatch::Impl {
       return Failed("make a set of events", code);
     for (unsigned index = 0; index < count; ++index) {
       nvml::Device device = nullptr;
-      // A GPU that cannot be asked, or tells no events, is watched by the kernel's log alone.
+      // A GPU that cannot be queried, or reports no events, is watched only in the kernel's log.
       if (api_.device_by_index(index, &device) != nvml::kSuccess) device = nullptr;
       devices_.push_back(device);
       if (device != nullptr) (void)api_.register_events(device, nvml::kXidCriticalError, set_);
@@ -115,7 +115,7 @@ class NvmlWatch::Impl {
       const nvml::Return code = api_.event_set_wait(set_, &data, kWaitMilliseconds);
       if (code == nvml::kSuccess) {
         Tell(data);
-        // What the driver wants done follows from the error.
+        // The driver's requested action follows from the error.
         next_actions = SystemClock().Now();
       } else if (code != nvml::kTimeout) {
         Pause();
@@ -159,8 +159,8 @@ class NvmlWatch::Impl {
   const std::function<void(const NvmlEvent&)> tell_;
   bool initialised_ = false;
   nvml::EventSet set_ = nullptr;
-  std::vector<nvml::Device> devices_;  // by index; null: it cannot be asked
-  std::vector<int> actions_;           // told last, by index
+  std::vector<nvml::Device> devices_;  // by index; null: it cannot be queried
+  std::vector<int> actions_;           // last reported, by index
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;

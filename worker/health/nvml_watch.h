@@ -1,5 +1,5 @@
 // NvmlWatch: critical Xid events and recovery actions of the node's NVIDIA GPUs, from the driver's
-// management library, which is loaded at run time where there is one.
+// management library, which is loaded at run time if there is one.
 //
 // Owns the thread that waits in the library; it is joined by the destructor within about 0.2 s.
 #pragma once
@@ -15,7 +15,7 @@ namespace muster::worker {
 struct NvmlEvent {
   int gpu = 0;  // index
   enum class Kind { kXid, kRecoveryAction } kind = Kind::kXid;
-  int value = 0;  // Xid, or what the driver wants done (xid.h); 0: nothing any more
+  int value = 0;  // Xid, or the driver's recovery action (xid.h); 0: none any more
 
   friend bool operator==(const NvmlEvent&, const NvmlEvent&) = default;
 };
@@ -23,7 +23,7 @@ struct NvmlEvent {
 class NvmlWatch {
  public:
   // `tell` is called on the watch's own thread. kNotFound: there is no such library; other errors
-  // say what of it cannot be used.
+  // name what cannot be used.
   static Result<std::unique_ptr<NvmlWatch>> Start(const std::string& library,
                                                   std::function<void(const NvmlEvent&)> tell);
   ~NvmlWatch();

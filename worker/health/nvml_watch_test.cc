@@ -39,7 +39,7 @@ class NvmlWatchTest : public testing::Test {
   std::vector<NvmlEvent> events_;
 };
 
-TEST_F(NvmlWatchTest, TellsWhichGpuHadWhichXid) {
+TEST_F(NvmlWatchTest, ReportsWhichGpuHadWhichXid) {
   const auto watch = Start();
   ASSERT_TRUE(watch.ok()) << watch.status().ToString();
   EXPECT_EQ((*watch)->gpus(), 2);
@@ -48,7 +48,7 @@ TEST_F(NvmlWatchTest, TellsWhichGpuHadWhichXid) {
   EXPECT_EQ(count(), 1u);
 }
 
-TEST_F(NvmlWatchTest, TellsWhatTheDriverWantsDoneWhenThatChanges) {
+TEST_F(NvmlWatchTest, ReportsTheDriversRecoveryActionWhenItChanges) {
   const auto watch = Start();
   ASSERT_TRUE(watch.ok());
   library_.RecoveryAction(0, 2);
@@ -61,7 +61,7 @@ TEST_F(NvmlWatchTest, TellsWhatTheDriverWantsDoneWhenThatChanges) {
   EXPECT_EQ(count(), 4u);
 }
 
-TEST_F(NvmlWatchTest, WhatWasWrongBeforeItCameIsTold) {
+TEST_F(NvmlWatchTest, AnErrorBeforeItsStartIsReported) {
   library_.RecoveryAction(1, 1);
   const auto watch = Start();
   ASSERT_TRUE(watch.ok());
@@ -76,7 +76,7 @@ TEST_F(NvmlWatchTest, EndsPromptly) {
   EXPECT_FALSE(limit.Expired());
 }
 
-TEST(NvmlWatch, AHostWithoutTheLibraryIsToldApart) {
+TEST(NvmlWatch, AHostWithoutTheLibraryIsDistinguished) {
   EXPECT_EQ(NvmlWatch::Start("libno-such-library.so.1", nullptr).status().code(),
             StatusCode::kNotFound);
   // A library, but not that one.

@@ -1,6 +1,6 @@
-// ProbePort: where other nodes' probes find this worker: a socket at the node's address that takes
-// connections and closes them; that it does so is the answer, since only a loop that runs can. It
-// reads and says nothing, so it may be open where HTTP, which is not encrypted, may not.
+// ProbePort: the target of other nodes' probes: a socket at the node's address that accepts
+// connections and closes them. That is the answer, because only a loop that runs can do it. It
+// reads and sends nothing, so it may be open where HTTP, which is not encrypted, may not.
 //
 // Loop thread only.
 #pragma once
@@ -29,7 +29,7 @@ class ProbePort {
   std::shared_ptr<Impl> impl_;
 };
 
-// Whether `address` is one that a server on 127.0.0.1 cannot be reached at.
+// Whether a server on 127.0.0.1 cannot be reached at `address`.
 bool NeedsProbePort(const std::string& address);
 
 }  // namespace muster::worker

@@ -23,10 +23,10 @@ namespace {
 constexpr int kMaxAtOnce = 64;
 constexpr int kDefaultTimeoutMs = 500;
 constexpr int kLongestTimeoutMs = 10000;
-// What HTTP answers with few bytes; a port for probes alone closes the connection unread.
+// HTTP answers this with few bytes; a port for probes alone closes the connection unread.
 constexpr std::string_view kQuestion = "HEAD /healthz HTTP/1.0\r\n\r\n";
 
-// What a failed connection says of the other host; empty: nothing.
+// What a failed connection reveals about the other host; empty: nothing.
 std::optional<ProbeOutcome> OutcomeOf(const ErrorCode& error) {
   namespace errors = asio::error;
   if (!error || error == errors::connection_reset) return ProbeOutcome::kAnswered;
@@ -73,8 +73,8 @@ class Prober::Attempt : public std::enable_shared_from_this<Attempt> {
                         });
   }
 
-  // However the connection ends now, a process has ended it. One that has just died is refused by
-  // the next probe.
+  // However the connection ends now, a process has ended it. The next probe of one that has just
+  // died is refused.
   void Ask() {
     if (done_) return;
     connected_ = true;
@@ -89,7 +89,7 @@ class Prober::Attempt : public std::enable_shared_from_this<Attempt> {
   std::optional<ProbeOutcome> OutcomeOfSilence() const {
     if (connected_) return ProbeOutcome::kSilent;
     if (resolved_) return ProbeOutcome::kUnreachable;
-    return std::nullopt;  // silence of the name service says nothing of the node
+    return std::nullopt;  // silence of the name service is no evidence about the node
   }
 
   void Finish(std::optional<ProbeOutcome> outcome) {

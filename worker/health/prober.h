@@ -1,12 +1,12 @@
-// Prober: the second opinion on a suspect node (an indirect probe, as in SWIM). Tries to reach the
-// node's worker when the coordinator asks, and reports what it met: a worker that runs, a host
-// without one, a host whose worker stands still, or nothing. A connection is no answer: the kernel
-// of a host on which nothing runs makes it too. Only what a worker does itself counts, a byte of
-// its HTTP or the end of the connection.
+// Prober: an indirect probe of a suspect node (as in SWIM). Tries to reach the node's worker when
+// the coordinator requests it, and reports the result: a worker that runs, a host without one, a
+// host whose worker stands still, or nothing. A connection is not an answer: the kernel of a host
+// on which nothing runs accepts it too. Only the worker's own actions count, a byte of its HTTP or
+// the end of the connection.
 //
-// What is no evidence of the other node (a name that cannot be looked up, no descriptors left here,
-// more than 64 probes at once) gets no answer, as if this worker had not been asked. Loop thread
-// only; nothing blocks; an answer comes within the probe's time-out.
+// A failure that is no evidence about the other node (a name that cannot be resolved, no
+// descriptors left here, more than 64 probes at once) gets no answer, as if this worker had not
+// been asked. Loop thread only; nothing blocks; an answer comes within the probe's timeout.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ class Prober {
     std::uint64_t refused = 0;
     std::uint64_t unreachable = 0;
     std::uint64_t silent = 0;   // a connection, and nothing over it
-    std::uint64_t unknown = 0;  // without an answer of ours
+    std::uint64_t unknown = 0;  // without an answer of this worker
   };
 
   Prober(EventLoop& loop, std::function<void(const ProbeResult&)> tell);
-  // Probes under way are given up.
+  // Probes under way are abandoned.
   ~Prober();
   Prober(const Prober&) = delete;
   Prober& operator=(const Prober&) = delete;
@@ -45,7 +45,7 @@ class Prober {
   const std::function<void(const ProbeResult&)> tell_;
   int under_way_ = 0;
   Totals totals_;
-  // Outlives this in attempts that are under way.
+  // Attempts that are under way keep it alive after this.
   std::shared_ptr<Prober*> self_;
 };
 

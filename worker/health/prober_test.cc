@@ -117,7 +117,7 @@ TEST_F(ProberTest, SilenceIsUnreachableWhenTheTimeIsOver) {
   EXPECT_FALSE(limit.Expired());
 }
 
-TEST_F(ProberTest, ANameThatNobodyKnowsIsNoEvidence) {
+TEST_F(ProberTest, AnUnknownNameIsNoEvidence) {
   Probe probe = To(1);
   probe.address = "no such host";
   prober_.Start(probe);
@@ -168,7 +168,7 @@ TEST_F(ProberTest, APortForProbesAnswersAtItsAddress) {
   }
 }
 
-TEST_F(ProberTest, APortThatIsTakenIsToldApart) {
+TEST_F(ProberTest, APortThatIsTakenIsDistinguished) {
   const auto port = ProbePort::Listen(loop_, "127.0.0.3", 0);
   ASSERT_TRUE(port.ok());
   EXPECT_EQ(ProbePort::Listen(loop_, "127.0.0.3", (*port)->port()).status().code(),

@@ -19,7 +19,7 @@ constexpr std::string_view kBlanks = " \t\r\n";
 std::optional<NodeNotice> CheckFile(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return std::nullopt;
-  // A file that cannot be read says its part by being there.
+  // A file that cannot be read is a notice because it exists.
   const auto text = ReadFile(path, 4096);
   return NodeNotice{.kind = NodeNoticeKind::kDrain,
                     .detail = "the stop notice " + path + " has appeared",

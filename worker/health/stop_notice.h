@@ -1,5 +1,5 @@
-// Whether somebody outside says that this node goes away: a file that appears, or a command that
-// exits with 0, such as one that asks a cloud's metadata service.
+// Whether an outside notice announces the end of this node: a file that appears, or a command that
+// exits with 0, such as a query of a cloud's metadata service.
 //
 // CheckStopNotice blocks, so a daemon calls it from a pool; any thread.
 #pragma once
@@ -23,11 +23,11 @@ struct StopNoticeOptions {
 // A notice once there is one. `cancel_fd` ends the command when it is readable; -1: none.
 std::optional<NodeNotice> CheckStopNotice(const StopNoticeOptions& options, int cancel_fd);
 
-// The seconds that are left, from what the file holds or the command printed: a number alone on the
-// first line. 0: not known.
+// The seconds that are left, from the file's content or the command's output: a number alone on the
+// first line. 0: unknown.
 double ParseNoticeSeconds(std::string_view text);
 
-// Words between blanks; no shell reads them.
+// Words between blanks; no shell interprets them.
 std::vector<std::string> SplitWords(std::string_view text);
 
 }  // namespace muster::worker

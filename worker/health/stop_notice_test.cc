@@ -9,7 +9,7 @@
 namespace muster::worker {
 namespace {
 
-TEST(StopNotice, AFileSaysItByAppearing) {
+TEST(StopNotice, AFileIsANoticeOnceItExists) {
   const TempDirForTest dir;
   const StopNoticeOptions options{.file = dir / "notice"};
   EXPECT_FALSE(CheckStopNotice(options, -1).has_value());
@@ -21,7 +21,7 @@ TEST(StopNotice, AFileSaysItByAppearing) {
   EXPECT_NE(notice->detail.find(dir / "notice"), std::string::npos);
 }
 
-TEST(StopNotice, ACommandSaysItByExitingWithZero) {
+TEST(StopNotice, ACommandIsANoticeIfItExitsWithZero) {
   const TempDirForTest dir;
   const StopNoticeOptions options{.command = {"grep", "-h", "^[0-9]*$", dir / "metadata"}};
   EXPECT_FALSE(CheckStopNotice(options, -1).has_value()) << "no such file";
@@ -33,7 +33,7 @@ TEST(StopNotice, ACommandSaysItByExitingWithZero) {
   EXPECT_EQ(notice->deadline_seconds, 30);
 }
 
-TEST(StopNotice, ACommandThatIsNotThereSaysNothing) {
+TEST(StopNotice, AMissingCommandIsNoNotice) {
   EXPECT_FALSE(CheckStopNotice({.command = {"no-such-program-anywhere"}}, -1).has_value());
 }
 

@@ -16,8 +16,8 @@ struct Row {
   XidVerdict verdict;
 };
 
-// After NVIDIA's catalogue of Xid errors. 74 is told only: the peer at the other end of the link
-// may be the culprit, and where this GPU is, the driver says so by a recovery action.
+// After NVIDIA's catalogue of Xid errors. 74 is only reported: the peer at the other end of the
+// link may be the cause, and if this GPU is, the driver requests a recovery action.
 constexpr auto kTable = std::to_array<Row>({
     {13, {XidAction::kRestartProcess, "graphics engine exception", ""}},
     {31, {XidAction::kRestartProcess, "memory page fault", ""}},

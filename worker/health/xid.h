@@ -8,11 +8,11 @@
 namespace muster::worker {
 
 enum class XidAction {
-  kNote,            // told; nothing follows
-  kRestartProcess,  // the ranks on the GPU fail by themselves; another attempt may do better
+  kNote,            // reported; nothing follows
+  kRestartProcess,  // the ranks on the GPU fail on their own; another attempt may do better
   kResetGpu,        // the node runs no ranks until the GPU was reset
   kRebootNode,
-  kService,  // somebody has to look at the machine
+  kService,  // the machine needs service
 };
 
 struct XidVerdict {
@@ -20,15 +20,15 @@ struct XidVerdict {
   std::string_view what;    // the error in a few words
   std::string_view advice;  // what to do about it
 
-  // The node must not run ranks until it was mended.
+  // The node must not run ranks until it was repaired.
   bool fatal() const { return action >= XidAction::kResetGpu; }
 };
 
-// By number. Numbers that are not in the table are told and nothing else.
+// By number. Numbers that are not in the table are only reported.
 XidVerdict JudgeXid(int xid);
 
-// What the driver wants done with a GPU: the number in Xid 154's text and in NVML's field. 0: no
-// more than before.
+// The driver's recovery action for a GPU: the number in Xid 154's text and in NVML's field. 0: no
+// further action.
 enum class RecoveryAction { kNone = 0, kGpuReset, kNodeReboot, kDrainPeerToPeer, kDrainAndReset };
 XidVerdict JudgeRecoveryAction(int action);
 

@@ -12,7 +12,7 @@ TEST(Xid, ThoseThatNeedAResetOrMoreAreFatalForTheNode) {
     EXPECT_FALSE(JudgeXid(xid).fatal()) << xid;
 }
 
-TEST(Xid, SaysWhatToDo) {
+TEST(Xid, NamesWhatToDo) {
   EXPECT_EQ(JudgeXid(79).action, XidAction::kRebootNode);
   EXPECT_EQ(JudgeXid(79).what, "the GPU has fallen off the bus");
   EXPECT_EQ(JudgeXid(79).advice, "reboot the node");
@@ -20,7 +20,7 @@ TEST(Xid, SaysWhatToDo) {
   EXPECT_EQ(JudgeXid(54).action, XidAction::kService);
 }
 
-TEST(Xid, AnUnknownNumberIsToldAndNothingElse) {
+TEST(Xid, AnUnknownNumberIsReportedAndNothingElse) {
   EXPECT_EQ(JudgeXid(9999).action, XidAction::kNote);
   EXPECT_FALSE(JudgeXid(9999).fatal());
   EXPECT_TRUE(JudgeXid(9999).what.empty());

@@ -1,8 +1,8 @@
 // Cgroup: a group of processes that the kernel can end as one, without races.
 //
-// The guardian puts each generation's ranks into one where a writable cgroup v2 hierarchy is
-// there; elsewhere it gets the no-op, and ends processes by group and by descent instead. Owned by
-// one thread.
+// The guardian puts each generation's ranks into one if there is a writable cgroup v2 hierarchy;
+// otherwise it gets the no-op, and ends processes by group and by descent instead. Owned by one
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class Cgroup {
   virtual int procs_fd() const = 0;
   // Absolute directory, empty for the no-op.
   virtual const std::string& path() const = 0;
-  // SIGKILL to every process in it, those that fork meanwhile included.
+  // SIGKILL to every process in it, including those that fork in the meantime.
   virtual Status KillAll() = 0;
   // Fails while a process is in it.
   virtual Status Remove() = 0;
@@ -28,16 +28,16 @@ class Cgroup {
 
 std::unique_ptr<Cgroup> MakeNoopCgroup();
 
-// A new cgroup of that name below the caller's own; the no-op where that is not possible.
+// A new cgroup of that name below the caller's own; the no-op if that is not possible.
 std::unique_ptr<Cgroup> MakeCgroup(const std::string& name);
 
-// Ends and removes what a dead owner left at `path`; nothing to do is fine. Fails while its
+// Ends and removes what a dead owner left at `path`; OK if there is nothing. Fails while its
 // processes are still dying, so a caller repeats it.
 Status EndAbandonedCgroup(const std::string& path);
 
-// The memory.events file that counts what the kernel's out-of-memory killer ends in a cgroup: that
-// of `path`, or of its nearest ancestor that has one; where `path` is empty that of the caller's
-// own. Empty where the memory controller of cgroup v2 is not there.
+// The memory.events file that counts the out-of-memory kills in a cgroup: that of `path`, or of its
+// nearest ancestor that has one; of the caller's own if `path` is empty. Empty if there is no
+// memory controller of cgroup v2.
 std::string FindMemoryEvents(std::string path);
 
 // The count in a memory.events file; 0 if there is none.

@@ -1,8 +1,8 @@
 // Small files by which processes of one machine find and exclude each other.
 //
-// LockedRecord is a file that is flocked for as long as its owner lives: the kernel gives the lock
-// up with the process, so "locked" proves that the owner is alive and "not locked" that it is gone.
-// Resource type, one owner; the free functions are safe from any thread.
+// LockedRecord is a file that is flocked for as long as its owner lives: the kernel releases the
+// lock with the process, so "locked" proves that the owner is alive and "not locked" that it is
+// gone. Resource type, one owner; the free functions are safe from any thread.
 #pragma once
 
 #include <string>
@@ -15,13 +15,14 @@
 
 namespace muster {
 
-// What a worker keeps may hold secrets of a job's environment: it is for the worker's user alone.
+// A worker's files may contain secrets of a job's environment: only the worker's user may read
+// them.
 inline constexpr int kPrivateFile = 0600;
 inline constexpr int kPrivateDirectory = 0700;
 
-// Makes `directory`, the levels above it as usual, and takes from all other users what they may do
-// with it and with all below it, which an older version may have left open. What belongs to another
-// user stays as it is; symbolic links are not followed.
+// Makes `directory` with its parents, and removes all permissions of other users on it and
+// everything below, which an older version may have left open. Files of another user stay as they
+// are; symbolic links are not followed.
 Status MakePrivateTree(const std::string& directory);
 
 class LockedRecord {

@@ -41,7 +41,7 @@ TEST(LockedRecord, KeepsTheOldContentUntilItIsReplaced) {
   EXPECT_EQ(ReadFile(path).value(), "short");
 }
 
-TEST(ReplaceFile, SaysWhichFileCouldNotBeMade) {
+TEST(ReplaceFile, NamesTheFileThatCouldNotBeMade) {
   const TempDirForTest dir;
   const Status status = ReplaceFile(dir / "missing/file", "x");
   EXPECT_FALSE(status.ok());

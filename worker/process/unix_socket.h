@@ -18,7 +18,7 @@ Result<UniqueFd> ListenPackets(const std::string& directory, const std::string& 
 
 // The next waiting connection. kUnavailable: there is none. kResourceExhausted: no descriptor or
 // memory is left for it; it waits on, and the listening socket stays readable. kPermissionDenied:
-// it was of another user, and is refused.
+// it came from another user, and is refused.
 Result<PacketSocket> AcceptPackets(int listen_fd);
 
 Result<PacketSocket> ConnectPackets(const std::string& directory, const std::string& name);
@@ -33,8 +33,8 @@ struct TcpBindOptions {
   bool listen = true;   // false: the port is only reserved and refuses connections
 };
 
-// A TCP socket at a port that the kernel chooses. Without SO_REUSEADDR or SO_REUSEPORT, so that
-// nobody else can bind it while this descriptor is open.
+// A TCP socket at a port that the kernel chooses. Without SO_REUSEADDR or SO_REUSEPORT, so that no
+// other process can bind it while this descriptor is open.
 Result<BoundPort> BindTcp(const TcpBindOptions& options);
 
 }  // namespace muster

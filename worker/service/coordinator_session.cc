@@ -28,7 +28,7 @@ constexpr std::chrono::milliseconds kDefaultHeartbeat{1000};
 constexpr std::size_t kMaxQueue = 4096;
 constexpr std::size_t kMaxKept = 256;
 
-// What a Hello does not restore.
+// Messages that a Hello does not restore.
 bool OutlivesStream(const v1::WorkerMessage& message) {
   if (message.has_prepared()) return !message.prepared().error().empty();
   return message.has_manifest_written() || message.has_released();
@@ -149,7 +149,7 @@ CoordinatorSession::~CoordinatorSession() {
 }
 
 void CoordinatorSession::Start() {
-  // Missing at first. One that cannot be read says no more than a new node's.
+  // Missing at first. An unreadable one counts as a new node's.
   if (const auto text = ReadFile(options_.epoch_path, 64); text.ok()) {
     epoch_ = std::strtoull(text->c_str(), nullptr, 10);
   }
@@ -189,13 +189,13 @@ void CoordinatorSession::Open(Result<CoordinatorChannel> door) {
   hello.hosted = handlers_.hosted();
   v1::WorkerMessage message;
   *message.mutable_hello() = ToProto(hello);
-  // What is still over a limit is the worker's own, and the coordinator refuses it by name.
+  // Remaining excess is the worker's own, and the coordinator refuses it by name.
   static_cast<void>(ApplyLimits(message.mutable_hello()));
   Enqueue(std::make_shared<const v1::WorkerMessage>(std::move(message)));
 }
 
 void CoordinatorSession::Retry(const Status& why) {
-  // The same problem is told once, not at every try.
+  // The same problem is logged once, not at every try.
   if (why.message() != last_problem_)
     Log().log(version_refused_ ? spdlog::level::err : spdlog::level::warn,
               "not connected to the coordinator: {}; trying again", why.ToString());
@@ -204,7 +204,7 @@ void CoordinatorSession::Retry(const Status& why) {
   pause_ = std::min<Duration>(pause_ * 2, kLongestPause);
 }
 
-// One that was replaced may live on, and the link to it too, until it next has something to commit.
+// A replaced coordinator may live on, and the link to it too, until its next commit.
 void CoordinatorSession::LookForSuccessor() {
   if (looking_) return;
   looking_ = ReadOffLoop(
@@ -218,8 +218,8 @@ void CoordinatorSession::LookForSuccessor() {
       });
 }
 
-// Before anything that it says is acted upon. The file is small and on the node's own disk, and it
-// is written once for each takeover.
+// Before any of its messages is handled. The file is small and on the node's own disk, and it is
+// written once for each takeover.
 bool CoordinatorSession::Accepts(const Welcome& welcome) {
   if (welcome.epoch == epoch_) return true;
   if (welcome.epoch > epoch_) {
@@ -245,7 +245,7 @@ void CoordinatorSession::OnMessage(std::uint64_t stream, const v1::CoordinatorMe
     return;
   }
   if (const auto* refused = std::get_if<Refused>(&*value)) {
-    // The status that ends the stream says it in words.
+    // The status that ends the stream contains it as text.
     version_refused_ = refused->reason == RefusalReason::kProtocolVersion;
     return;
   }
@@ -309,7 +309,7 @@ void CoordinatorSession::Keep(Message message) {
 
 bool CoordinatorSession::MakeRoom() {
   if (queue_.size() < kMaxQueue) return true;
-  // The front may be in gRPC's hands.
+  // gRPC may be using the front.
   const auto progress = std::find_if(queue_.begin() + 1, queue_.end(),
                                      [](const auto& message) { return message->has_progress(); });
   ++dropped_;
@@ -321,7 +321,7 @@ bool CoordinatorSession::MakeRoom() {
 void CoordinatorSession::Enqueue(Message message) {
   if (!MakeRoom()) {
     if (message->has_progress()) return;
-    // A coordinator that takes nothing is as good as gone: the next Hello tells all.
+    // A coordinator that accepts nothing counts as gone: the next Hello contains everything.
     Log().warn("the coordinator does not accept messages; opening a new stream");
     queue_.resize(1);
     stream_->Cancel();

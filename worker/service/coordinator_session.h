@@ -1,17 +1,17 @@
 // CoordinatorSession: the worker's stream to the coordinator, kept open.
 //
-// Connects, says Hello with all that is on the node, and from then on carries messages both ways;
-// when the stream ends, for whatever reason, it starts anew after a pause (50 ms doubling to 1 s),
-// reading the endpoint file and the credentials again: a restarted coordinator may have another
-// port, and the certificate may have been renewed. State messages that could not be sent are
-// dropped: the next Hello restores them. What a Hello does not carry (failed preparations, written
-// manifests, released jobs) waits for the next stream.
+// Connects, sends Hello with all that is on the node, and from then on carries messages both ways.
+// When the stream ends, for any reason, it reconnects after a pause (50 ms doubling to 1 s) and
+// reads the endpoint file and the credentials again: a restarted coordinator may have another port,
+// and the certificate may have been renewed. State messages that could not be sent are dropped: the
+// next Hello restores them. What a Hello does not carry (failed preparations, written manifests,
+// released jobs) waits for the next stream.
 //
 // A coordinator of a lower epoch than one that has welcomed this node before was replaced, and is
-// not obeyed: the stream is ended, and tried anew in case the endpoint file names its successor.
-// The highest epoch is kept in a file, so that this holds over a restart of the worker.
+// not obeyed: the stream is ended, and retried in case the endpoint file names its successor. The
+// highest epoch is kept in a file, so that this holds over a restart of the worker.
 //
-// gRPC's threads only post to the loop; everything else, Send included, is loop thread only. Files
+// gRPC's threads only post to the loop; everything else, including Send, is loop thread only. Files
 // are read on a thread of the session's own: the endpoint file may be on a shared file system that
 // does not answer, which must not stop heartbeats.
 #pragma once
@@ -34,7 +34,7 @@ namespace muster::worker {
 
 struct CoordinatorSessionOptions {
   std::string endpoint_path;
-  std::string coordinator;  // "IP:PORT", by TLS; empty: the endpoint file says
+  std::string coordinator;  // "IP:PORT", by TLS; empty: from the endpoint file
   std::string token_path;
   std::string tls_dir;     // credentials directory; empty: the token
   std::string epoch_path;  // the highest epoch met
@@ -49,7 +49,7 @@ class CoordinatorSession {
   };
 
   CoordinatorSession(EventLoop& loop, CoordinatorSessionOptions options, Handlers handlers);
-  // Cancels the stream and waits for gRPC to let go of it.
+  // Cancels the stream and waits for gRPC to release it.
   ~CoordinatorSession();
   CoordinatorSession(const CoordinatorSession&) = delete;
   CoordinatorSession& operator=(const CoordinatorSession&) = delete;
@@ -58,7 +58,7 @@ class CoordinatorSession {
   void Send(const WorkerMessage& message);
 
   bool connected() const { return welcomed_; }
-  // The coordinator has last answered that no version of the protocol is common to both.
+  // The coordinator's last answer was that the two have no protocol version in common.
   bool version_refused() const { return version_refused_; }
   // Why there is no stream; empty: there is one, or none was tried yet.
   const std::string& problem() const { return last_problem_; }
@@ -76,8 +76,8 @@ class CoordinatorSession {
   bool Accepts(const Welcome& welcome);
   // Leaves a coordinator that was replaced, once the endpoint file names its successor.
   void LookForSuccessor();
-  // Runs `read` on that thread, then `then` with its result on the loop. False: the thread has as
-  // much to do as it may have.
+  // Runs `read` on that thread, then `then` with its result on the loop. False: the thread's queue
+  // is full.
   template <typename Read, typename Then>
   bool ReadOffLoop(Read read, Then then);
   void Retry(const Status& why);
@@ -95,7 +95,7 @@ class CoordinatorSession {
   const CoordinatorSessionOptions options_;
   const Handlers handlers_;
   std::shared_ptr<Stream> stream_;
-  std::uint64_t stream_number_ = 0;  // tells posts of an earlier stream apart
+  std::uint64_t stream_number_ = 0;  // distinguishes posts of an earlier stream
   bool welcomed_ = false;
   bool version_refused_ = false;
   std::uint64_t epoch_ = 0;     // the highest met
@@ -112,7 +112,7 @@ class CoordinatorSession {
   std::string last_problem_;
   Timer retry_timer_;
   Timer heartbeat_timer_;
-  // Outlives the session in functions that gRPC's threads have posted.
+  // Functions that gRPC's threads have posted keep it alive after this.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   bool looking_ = false;                // for a successor
   WorkerPool files_{"endpoint", 1, 2};  // joins before what it reads by is destroyed

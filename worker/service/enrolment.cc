@@ -23,7 +23,7 @@ constexpr auto kCallLimit = std::chrono::seconds(10);
 constexpr Duration kFirstPause = std::chrono::seconds(1);
 constexpr Duration kLongestPause = std::chrono::minutes(5);
 constexpr Duration kLongestJoinPause = std::chrono::seconds(15);
-// A clock that was put right would otherwise be noticed a day later.
+// A corrected clock would otherwise be noticed a day later.
 constexpr Duration kLongestSleep = std::chrono::hours(1);
 
 void SetLimit(grpc::ClientContext* context) {

@@ -1,8 +1,8 @@
-// The node's side of enrolment: how a worker comes by its certificate and keeps it good.
+// The node's side of enrolment: how a worker obtains its certificate and renews it.
 //
-// JoinUntilIn makes a key and trades a join token for a certificate of it; the key never leaves the
-// node. CertificateRenewal asks for the next certificate when two thirds of the lifetime are over.
-// The session takes up a new certificate with its next connection; the one that is there lives on.
+// JoinUntilIn makes a key and exchanges a join token for a certificate of it; the key never leaves
+// the node. CertificateRenewal requests the next certificate after two thirds of the lifetime. The
+// session uses a new certificate with its next connection; the current connection lives on.
 #pragma once
 
 #include <cstdint>
@@ -23,33 +23,33 @@ struct JoinOptions {
   std::string credentials_dir;
 };
 
-// Tries, of 10 s each, as often as it takes while nobody answers, with growing pauses; for the
-// start of a worker; blocks. All tries are for one key, so that an answer that is lost on the way
-// costs no token. Other failures are final. OK at once where `credentials_dir` holds the node's
-// credentials and they are good: the token has been used then, and its file may be gone.
+// Tries, of 10 s each, as long as there is no answer, with growing pauses; for the start of a
+// worker; blocks. All tries are for one key, so that a lost answer costs no token. Other failures
+// are final. OK at once if `credentials_dir` contains the node's valid credentials: the token has
+// been used then, and its file may be gone.
 Status JoinUntilIn(const JoinOptions& options);
 
-// The invitation that `text` is, or that is in the file that it names.
+// The invitation in `text`, or in the file that it names.
 Result<Invitation> InvitationOf(const std::string& text);
 
 struct RenewalOptions {
   std::string credentials_dir;
-  // Where the coordinator is at that moment.
+  // The coordinator's address at that moment.
   std::function<Result<std::string>()> find_coordinator;
 };
 
-// Owned by the server, loop's thread; what blocks runs on a thread of its own. A renewal that fails
-// is tried again after a pause that doubles from 1 s to 5 min, and is told in log and metrics.
+// Owned by the server, loop's thread; what blocks runs on a thread of its own. A failed renewal is
+// retried after a pause that doubles from 1 s to 5 min, and is reported in log and metrics.
 class CertificateRenewal {
  public:
   // `jitter` is between 0 and 1: where within the last tenth before it is due this node renews, so
-  // that nodes that joined together do not come back together.
+  // that nodes that joined together do not renew together.
   CertificateRenewal(EventLoop& loop, RenewalOptions options, double jitter);
   ~CertificateRenewal();
 
   void Start();
 
-  // Of the certificate on the disk, as last seen; 0: none could be read.
+  // Expiry of the certificate on the disk, as last seen; 0: none could be read.
   std::int64_t not_after_ms() const { return not_after_ms_; }
   std::uint64_t renewals() const { return renewals_; }
   std::uint64_t failures() const { return failures_; }
@@ -68,7 +68,7 @@ class CertificateRenewal {
   std::uint64_t failures_ = 0;
   Timer timer_;
   WorkerPool pool_{"renewal", 1, 2};
-  // Outlives this in functions that the thread has posted.
+  // Functions that the thread has posted keep it alive after this.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

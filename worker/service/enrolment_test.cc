@@ -45,7 +45,7 @@ TEST(InvitationOf, TakesTheTextOrAFileWithIt) {
   EXPECT_EQ(InvitationOf(dir / "nothing").status().code(), StatusCode::kNotFound);
 }
 
-TEST(Joining, WithATokenThatIsCutSaysSoAndAsksNobody) {
+TEST(Joining, WithATokenThatIsCutFailsWithoutARequest) {
   const Status status = JoinUntilIn({.invitation = std::string(kJoinTokenPrefix) + "abc join=x",
                                      .node = "n1",
                                      .credentials_dir = "/nowhere"});

@@ -1,5 +1,6 @@
 // A coordinator for tests: serves the worker stream in this process and writes the endpoint and
-// token files of a cluster directory. The test says what it sends and waits for what comes.
+// token files of a cluster directory. The test decides what it sends and waits for what it
+// receives.
 //
 // Thread-safe; one worker at a time.
 #pragma once

@@ -1,5 +1,5 @@
 // The worker's /metrics: the ranks' progress pages as Prometheus families, the GPUs, and the
-// worker's own state. docs/metrics.md has them all. Loop thread only.
+// worker's own state. docs/metrics.md lists them all. Loop thread only.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace muster::worker {
 
 struct WorkerStatus {
   std::string node;
-  std::string slurm_job_id = {};  // of the job of Slurm that the worker runs in; empty: none
+  std::string slurm_job_id = {};  // the Slurm job that the worker runs in; empty: none
   int slots = 0;
   bool connected = false;
   bool version_refused = false;
@@ -34,7 +34,7 @@ struct WorkerStatus {
   std::uint64_t certificate_renewals = 0;
   std::uint64_t certificate_failures = 0;
   std::vector<GpuFigures> gpus = {};
-  bool gpu_basics = true;  // beside what GPUs there are, how they are
+  bool gpu_basics = true;  // state of the GPUs, besides their identity
 };
 
 std::string RenderWorkerMetrics(const WorkerStatus& status,

@@ -25,7 +25,7 @@ ProgressSampler::Series OneRank() {
 constexpr char kCounter[] = R"(job_id="00c0ffee00",name="chat",node="n1",rank="1")";
 constexpr char kLabels[] = R"(job_id="00c0ffee00",name="chat",node="n1",rank="1",attempt="2")";
 
-TEST(WorkerMetrics, AWorkerThatIsRefusedForItsVersionSaysSo) {
+TEST(WorkerMetrics, AWorkerThatIsRefusedForItsVersionReportsIt) {
   const char* name = "muster_worker_version_refused{node=\"n1\"}";
   EXPECT_THAT(RenderWorkerMetrics({.node = "n1", .version_refused = true}, {}),
               HasSubstr(std::string(name) + " 1\n"));

@@ -18,7 +18,7 @@ void AddSteps(const MetricLabels& labels, const RankTotals& totals, MetricFamili
       .Add(labels, static_cast<double>(totals.tokens));
   out->Counter("muster_train_samples_total", "Rows that the whole run has trained on meanwhile.")
       .Add(labels, static_cast<double>(totals.samples));
-  // Rank 0 alone works them out.
+  // Only rank 0 computes them.
   if (totals.flops > 0)
     out->Counter("muster_train_flops_total",
                  "Operations of the model that the whole run has done meanwhile.")

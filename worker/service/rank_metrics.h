@@ -8,7 +8,7 @@
 
 namespace muster::worker {
 
-// Counters have no attempt among their labels: they go on over attempts.
+// Counters have no attempt among their labels: they continue over attempts.
 void AddRankMetrics(const std::string& node, const ProgressSampler::Series& rank,
                     MetricFamilies* out);
 

@@ -24,7 +24,7 @@ namespace {
 constexpr std::size_t kGpuUseQueue = 16;
 constexpr int kPortAttempts = 8;
 constexpr std::chrono::milliseconds kLeaveInterval{100};
-// The coordinator commits the last checkpoint and asks for its manifest when the ranks have ended.
+// The coordinator commits the last checkpoint and requests its manifest when the ranks have ended.
 constexpr std::chrono::seconds kIdleBeforeLeaving{1};
 constexpr std::chrono::seconds kOneNotice{5};  // within which a second SIGTERM is the first one
 
@@ -40,7 +40,7 @@ std::string RandomInstance() {
   return text;
 }
 
-// An expired certificate is no reason to end: it says what to do in the log, and ranks go on.
+// An expired certificate does not end the worker: the log has what to do, and ranks go on.
 Status CheckCredentials(const WorkerOptions& options) {
   MUSTER_RETURN_IF_ERROR(MendCredentials(options.tls_dir));
   const Result<Credentials> credentials = LoadCredentials(options.tls_dir);
@@ -93,7 +93,7 @@ Status WorkerServer::ListenHttp() {
     if (!NeedsProbePort(options_.address)) break;
     const Status outside = ListenOutside();
     if (outside.ok()) break;
-    // Somebody else has that number at the address: another one may be free at both.
+    // Another program has that port at the address: another one may be free at both.
     const bool again = outside.code() == StatusCode::kAlreadyExists && options_.http_port == 0 &&
                        attempt + 1 < kPortAttempts;
     if (again) continue;
@@ -110,7 +110,7 @@ Status WorkerServer::ListenHttp() {
 }
 
 Status WorkerServer::ListenOutside() {
-  // A name may mean several addresses, and HTTP is bound to one.
+  // A name may resolve to several addresses, and HTTP is bound to one.
   if (!options_.tls_dir.empty() && CheckTlsListenAddress(options_.address + ":0").ok()) {
     revocations_ = std::make_unique<RevocationFile>(options_.tls_dir + "/revoked.json");
     MUSTER_ASSIGN_OR_RETURN(
@@ -198,7 +198,7 @@ void WorkerServer::Run() {
 void WorkerServer::Stop() { loop_.Stop(); }
 
 void WorkerServer::OnSignal(int signal) {
-  // Slurm tells a pilot job's script or all that descends from it, and the script passes it on.
+  // Slurm signals a pilot job's script or all its descendants, and the script passes it on.
   if (signal == SIGTERM && leave_by_ && !options_.pilot.empty() &&
       SystemClock().Now() - asked_to_leave_ < kOneNotice)
     return;
@@ -305,7 +305,7 @@ void WorkerServer::OnMessage(const CoordinatorMessage& message) {
       fault != nullptr && (fault->job.empty() || !options_.allow_faults))
     return OnFault(*fault);
   runner_->Handle(message);
-  // After the Hello, so that a notice finds the node known.
+  // After the Hello, so that the node is known when a notice arrives.
   if (std::holds_alternative<Welcome>(message)) health_.OnConnected();
 }
 

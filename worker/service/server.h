@@ -1,8 +1,8 @@
-// WorkerServer: puts a worker together. The composition root of muster-worker, and of tests that
-// run a worker in their own process.
+// WorkerServer: assembles a worker. The composition root of muster-worker, and of tests that run a
+// worker in their own process.
 //
-// Members are declared in the order of their dependencies, so that destruction ends them rightly:
-// the session lets go of gRPC first, the pools join before what their work uses is destroyed.
+// Members are declared in the order of their dependencies, so that destruction is safe: the session
+// releases gRPC first, the pools join before what their work uses is destroyed.
 #pragma once
 
 #include <memory>
@@ -32,16 +32,16 @@ struct WorkerOptions {
   std::string cluster_dir;  // absolute
   std::string node;
   std::string address = "127.0.0.1";
-  std::vector<std::string> gpus;        // that ranks get, as CUDA_VISIBLE_DEVICES names them
-  std::vector<std::string> report;      // what LookAtNode says of this node
+  std::vector<std::string> gpus;        // for ranks, as CUDA_VISIBLE_DEVICES names them
+  std::vector<std::string> report;      // the lines of LookAtNode for this node
   std::vector<int> gpu_nodes;           // LaunchContext::gpu_nodes
   std::vector<int> gpu_indices;         // of each of `gpus`, for dcgm_job_mapping_dir; -1: unknown
-  CpuTopology cpus;                     // that ranks are kept to shares of; empty: to none
-  std::vector<std::string> interfaces;  // that collectives take; none: the ranks choose
+  CpuTopology cpus;                     // that ranks are bound to shares of; empty: to none
+  std::vector<std::string> interfaces;  // for collectives; empty: the ranks choose
   int slots = 0;
   std::string endpoint_path;
   std::string token_path;
-  std::string coordinator;  // IP:PORT of one on another machine; empty: the endpoint file says
+  std::string coordinator;  // IP:PORT of one on another machine; empty: from the endpoint file
   std::string tls_dir;      // this node's credentials; empty: the token
   std::string trainer_path;
   std::string guardian_path;
@@ -49,14 +49,14 @@ struct WorkerOptions {
   std::string failure_domain;  // rack, switch; empty: the host
   bool allow_faults = false;
   // After SIGTERM the coordinator is asked to drain the node, which ends when nothing runs any more
-  // or after so many seconds. Empty: it ends at once, and guardians and ranks go on.
+  // or after this many seconds. Empty: it ends at once, and guardians and ranks go on.
   std::optional<double> drain_on_term;
   std::string pilot;  // key of the pilot job (docs/pilots.md) that it runs in; empty: none
   HealthOptions health;
-  // How often /metrics is asked: what has ended stays there for three times as long.
+  // The scrape interval of /metrics: ended series stay there for three times as long.
   Duration scrape_interval = std::chrono::seconds(15);
   std::string dcgm_job_mapping_dir;  // dcgm-exporter's; empty: there is none
-  bool gpu_basics = true;            // on /metrics, where no other exporter has them
+  bool gpu_basics = true;            // on /metrics, if no other exporter has them
   std::string slurm_job_id;          // that the worker runs in; empty: none
 };
 
@@ -66,8 +66,8 @@ class WorkerServer {
   static Result<std::unique_ptr<WorkerServer>> Start(const WorkerOptions& options);
   ~WorkerServer();
 
-  // Runs until a termination signal (and the drain that it may ask for) or Stop. Guardians and
-  // ranks that are left go on.
+  // Runs until a termination signal (and the drain that it may request) or Stop. Remaining
+  // guardians and ranks go on.
   void Run();
   // Any thread.
   void Stop();
@@ -75,8 +75,8 @@ class WorkerServer {
  private:
   WorkerServer(WorkerOptions options, LockedRecord pid_file);
   Status Listen();
-  // HTTP on loopback, and where the node has another address, the same port there: with credentials
-  // HTTP by TLS, without them nothing but an answer to probes.
+  // HTTP on loopback, and if the node has another address, the same port there: with credentials
+  // HTTP by TLS, without them only answers to probes.
   Status ListenHttp();
   Status ListenOutside();
   Status AuthorizePage(const std::string& path, const CertificateInfo& peer);
@@ -106,7 +106,7 @@ class WorkerServer {
   HealthMonitor health_;
   GpuMonitor gpus_;
   std::unique_ptr<DcgmJobMapping> gpu_mapping_;  // used by gpu_use_pool_
-  DcgmJobMapping::RunsOfGpu gpu_use_;            // told last
+  DcgmJobMapping::RunsOfGpu gpu_use_;            // last written
   std::unique_ptr<AgentRunner> runner_;
   std::unique_ptr<WorkerPool> gpu_use_pool_;
   std::unique_ptr<CoordinatorSession> session_;

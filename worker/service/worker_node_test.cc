@@ -86,7 +86,7 @@ class WorkerNodeTest : public WorkerTest {
   UniqueFd kernel_;
 };
 
-TEST_F(WorkerNodeTest, SaysWhereItIsAndThatItTakesFaults) {
+TEST_F(WorkerNodeTest, ReportsItsAddressAndThatItAllowsFaults) {
   const v1::Hello hello = AwaitHello();
   EXPECT_EQ(hello.address(), "127.0.0.2");
   EXPECT_EQ(hello.failure_domain(), "rack1");
@@ -99,7 +99,7 @@ TEST_F(WorkerNodeTest, ProbesOthersAndIsFoundAtItsAddress) {
   EXPECT_EQ(ProbeTo("127.0.0.3", hello.metrics_port()).outcome(), v1::PROBE_OUTCOME_REFUSED);
 }
 
-TEST_F(WorkerNodeTest, AFatalXidIsToldAndToldAgainToTheNextCoordinator) {
+TEST_F(WorkerNodeTest, AFatalXidIsReportedAndReportedAgainToTheNextCoordinator) {
   AwaitHello();
   Kernel("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.");
   EXPECT_TRUE(AwaitNotice(v1::NODE_NOTICE_KIND_XID).fatal());
@@ -109,7 +109,7 @@ TEST_F(WorkerNodeTest, AFatalXidIsToldAndToldAgainToTheNextCoordinator) {
   EXPECT_TRUE(AwaitNotice(v1::NODE_NOTICE_KIND_XID).fatal());
 }
 
-TEST_F(WorkerNodeTest, ARankThatTheKernelEndedForWantOfMemoryIsToldAsSuch) {
+TEST_F(WorkerNodeTest, ARankThatTheKernelEndedForLackOfMemoryIsReportedAsSuch) {
   if (!InInitialPidNamespace()) GTEST_SKIP() << "the kernel's log has other process ids than we";
   const auto started = RunJob(1, "exec sleep 60");
   Kernel("Out of memory: Killed process " + std::to_string(started.pid()) +
@@ -193,7 +193,7 @@ TEST_F(WorkerNodeTest, StopWorkerStopsItUntilItIsContinued) {
   EXPECT_NE(Inject("dance").find("no fault 'dance'"), std::string::npos);
 }
 
-TEST_F(WorkerTest, AWorkerThatWasNotToldToTakesNoFaults) {
+TEST_F(WorkerTest, AWorkerWithoutTheFlagTakesNoFaults) {
   AwaitHello();
   v1::CoordinatorMessage message;
   message.mutable_inject_fault()->set_request_id(9);

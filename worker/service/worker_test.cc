@@ -18,7 +18,7 @@
 namespace muster::worker {
 namespace {
 
-TEST_F(WorkerTest, SaysHelloWithWhatItIs) {
+TEST_F(WorkerTest, SendsHelloWithItsIdentity) {
   const v1::Hello hello = AwaitHello();
   EXPECT_EQ(hello.protocol_version(), kProtocolVersion);
   EXPECT_EQ(hello.node(), "n0");
@@ -228,7 +228,7 @@ class PrivateFilesTest : public WorkerTest, public testing::WithParamInterface<m
 
   std::string NodeDir() const { return ClusterPaths{dir_.path()}.NodeDir("n0"); }
 
-  // What somebody else may do with what the worker keeps.
+  // The permissions of other users on the worker's files.
   std::vector<std::string> OpenToOthers() const {
     std::vector<std::string> open;
     const auto look = [&open](const std::filesystem::path& path) {
