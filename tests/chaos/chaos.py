@@ -102,7 +102,7 @@ class Chaos:
         spec = self.arena.cluster.train_job(steps=STEPS, nodes=nodes, every=CHECKPOINT_EVERY, name=name)
         if least < nodes:
             spec["resources"]["min_nodes"] = least
-        # Faults come faster than steps now and then; how many a job may have is not the question.
+        # Faults are sometimes faster than steps; the number that a job may have is not tested here.
         spec["restart"] = {"max_without_progress": 10}
         return spec
 
@@ -181,7 +181,7 @@ class Chaos:
         time.sleep(delay)  # into the phase: its middle has no mark that could be waited for
         self.phases[phase] += 1
         say(f"  within {phase} of generation {generation}:")
-        # It may have hit what the first one had ended already, so no attempt need have ended for it.
+        # It may have hit what the first one had already ended, so it need not end an attempt.
         try:
             return [dataclasses.replace(self._inject(kind, job), cause="")]
         except JobOver:
@@ -247,7 +247,7 @@ class Chaos:
         if self.options.keep:
             self._keep(job, pathlib.Path(self.options.keep) / f"job-{self.jobs}")
         self.arena.end_everything_of(job)
-        # A cluster that lost its way must not spoil the jobs after this one.
+        # A cluster in a bad state must not spoil the jobs after this one.
         try:
             self.arena.close()
         except AssertionError as error:

@@ -12,7 +12,7 @@ from typing import Callable
 
 from cluster import descendants, kill
 
-# Room that a full disk leaves: a log line or two, but no part of a checkpoint.
+# Space that a full disk leaves: a log line or two, but no part of a checkpoint.
 ROOM_BYTES = 64 << 10
 
 

@@ -7,7 +7,7 @@ import tempfile
 
 from cluster import read_metrics, run
 
-# What a step's line in metrics.jsonl says of training, and not of time, machine or attempt.
+# The fields of a step's line in metrics.jsonl that describe training, not time, machine or attempt.
 NUMBERS = ("loss", "grad_norm", "lr", "tokens", "samples", "sample_chain")
 SAMPLES = ("samples", "sample_chain")
 
@@ -61,7 +61,7 @@ def check_checkpoints(checkpoints):
     return found
 
 
-# Of the cause that an attempt has which was ended to go on with more nodes.
+# The cause of an attempt that was ended to go on with more nodes.
 GROWTH = "which have room again"
 
 

@@ -87,7 +87,7 @@ class Timeline(unittest.TestCase):
         self.assertEqual(len(self.check(attempts)), 1)
         self.assertEqual(self.check(attempts, alone=False), [])
 
-    def test_a_nan_that_is_told_as_another_ranks(self):
+    def test_a_nan_that_is_reported_as_another_ranks(self):
         class Cluster:
             def ranks(self, job):
                 return {1: 100}

@@ -122,7 +122,7 @@ class OnOtherNodes(unittest.TestCase):
         self.cluster = Cluster(self, nodes=3)
 
     def job(self, nodes, resources=None, **train):
-        # A sum over another number of ranks differs in its last bits only.
+        # A sum over another number of ranks differs only in its last bits.
         spec = self.cluster.train_job(
             steps=self.STEPS, every=10, nodes=nodes, lora={"r": 4, "alpha": 8},
             quantization={"kind": "nf4"}, fsdp={"mixed_precision": "fp64"}, **train)

@@ -1,5 +1,5 @@
 """muster-worker --auto: the supervisors of an allocation start a coordinator and workers, survive
-the loss of any of them, and end the allocation as they should. Slurm's commands are scripted."""
+the loss of any of them, and end the allocation correctly. Slurm's commands are scripted."""
 
 import os
 import pathlib
@@ -89,7 +89,7 @@ class AllocationTest(unittest.TestCase):
         os.kill(programs_below(allocation.tasks["n1"].pid)["muster-worker"], signal.SIGKILL)
         self.check_done(allocation, 60)
 
-    def test_told_to_end_it_saves_and_the_next_run_goes_on(self):
+    def test_ordered_to_end_it_saves_and_the_next_run_goes_on(self):
         undisturbed = self.allocation(nodes=2, steps=160)
         undisturbed.start()
         self.check_done(undisturbed, 160)
@@ -97,7 +97,7 @@ class AllocationTest(unittest.TestCase):
         allocation = self.allocation(nodes=2, steps=160)
         allocation.start()
         allocation.wait_for_step(30)
-        os.kill(allocation.tasks["n1"].pid, signal.SIGTERM)  # not the leader's: it must hear of it
+        os.kill(allocation.tasks["n1"].pid, signal.SIGTERM)  # not the leader's: the leader must learn of it
         self.assertEqual(set(allocation.wait().values()), {75}, allocation.logs())
         step = allocation.step()
         self.assertLess(step, 160)
@@ -136,14 +136,14 @@ class AllocationTest(unittest.TestCase):
         self.assertIn("time ends", allocation.outcome()["reason"])
         self.assertEqual(len(allocation.said("scontrol", "requeue")), 1)
 
-    def test_told_ahead_that_it_ends_it_asks_slurm_when(self):
+    def test_warned_of_its_end_it_asks_slurm_when(self):
         allocation = self.allocation(nodes=2, steps=100000)
         at = lambda seconds: time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + seconds))  # noqa: E731
         allocation.write_slurm(EndTime=at(86400))
         allocation.start()
         allocation.wait_for_step(25)
         os.kill(allocation.rank("n1"), signal.SIGSTOP)  # it takes all the time that there is
-        allocation.write_slurm(EndTime=at(12))  # as of a preemption with some grace
+        allocation.write_slurm(EndTime=at(12))  # like a preemption with some grace
         for task in allocation.tasks.values():
             task.send_signal(signal.SIGUSR2)
         self.assertEqual(set(allocation.wait().values()), {75}, allocation.logs())
@@ -209,7 +209,7 @@ class AllocationTest(unittest.TestCase):
         self.assertEqual(len(allocation.said("scontrol", "requeue")), 3)
         self.assertEqual(allocation.outcome()["action"], "requeued")
 
-    def test_when_the_one_that_tells_slurm_dies_another_does_it(self):
+    def test_when_the_closer_dies_another_informs_slurm(self):
         allocation = self.allocation(nodes=2, steps=100000)
         allocation.start()
         allocation.wait_for_step(5)
@@ -272,7 +272,7 @@ class AllocationTest(unittest.TestCase):
         allocation.wait_for_step(20)
         old = allocation.tasks["n0"]
         for pid in [old.pid, *descendants(old.pid)]:
-            os.kill(pid, signal.SIGSTOP)  # as a machine that is paused
+            os.kill(pid, signal.SIGSTOP)  # like a paused machine
         del allocation.tasks["n0"]
         allocation.requeue()
         wait_until(lambda: allocation.leader(), "the next run begins")

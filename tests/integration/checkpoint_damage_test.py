@@ -1,5 +1,5 @@
 """A checkpoint with a flipped byte is refused by name and the one before it is used; a running job's is
-found before anybody needs it."""
+found before it is needed."""
 
 import json
 import os
@@ -97,7 +97,7 @@ class Scrub(unittest.TestCase):
         attempt = wait_until(lambda: [a for a in self.cluster.get(self.job)["attempts"][1:]
                                       if (a["resumed_step"] or -1) >= 0],
                              "the job has resumed")[0]
-        # Where training was faster than the scrub there is a newer one by now.
+        # If training was faster than the scrub there is a newer one by now.
         self.assertNotEqual(attempt["resumed_step"], newest["step"])
         self.assertGreaterEqual(attempt["resumed_step"], older["step"])
         for node in self.cluster.guardian_folders(self.job).values():
@@ -107,7 +107,7 @@ class Scrub(unittest.TestCase):
         self.assertFalse([n for n in attempt["notes"] if "refused" in n], "no trainer had to find it")
         self.cluster.muster("cancel", self.job)
 
-    def test_a_directory_that_is_away_is_told_and_is_no_damage(self):
+    def test_a_missing_directory_is_reported_and_is_no_damage(self):
         self.committed(1)
         output = self.cluster.output(self.job)
         self.cluster.muster("cancel", self.job)

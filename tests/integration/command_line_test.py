@@ -1,4 +1,4 @@
-"""What somebody types first: --version and --help of each program, and what they must not look like."""
+"""What users type first: --version and --help of each program, and what they must not look like."""
 
 import pathlib
 import re
@@ -25,7 +25,7 @@ def commands(program, *words):
 
 
 class Versions(unittest.TestCase):
-    def test_every_program_tells_its_version_and_commit(self):
+    def test_every_program_prints_its_version_and_commit(self):
         texts = set()
         for program in PROGRAMS:
             done = run(program, "--version")
@@ -60,7 +60,7 @@ class Help(unittest.TestCase):
             text = run("muster", *words, "--help").stdout
             self.assertRegex(text, r"Global options \(muster --help\): .*--dir.*--output", words)
         self.assertIn("place them before the command", run("muster", "slurm", "submit", "--help").stdout)
-        # As it says.
+        # As its help says.
         done = run("muster", "--dir", "/nowhere/x", "slurm", "render", "/nowhere/job.yaml", check=False)
         self.assertIn("/nowhere/job.yaml", done.stderr)
 

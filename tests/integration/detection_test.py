@@ -1,4 +1,4 @@
-"""Faults that end no process: found, laid at the right rank's door, and trained through."""
+"""Faults that end no process: detected, attributed to the right rank, and recovered from."""
 
 import pathlib
 import signal
@@ -65,7 +65,7 @@ class Detection(unittest.TestCase):
         ended = self.check_trained_through(job, 0, "hung", "rank 0 ")
         self.assertTrue(ended["card"]["last_collective"])
 
-    def test_an_exit_code_is_told(self):
+    def test_an_exit_code_is_reported(self):
         job = self.start()
         self.fault(job, 1, "exit=3")
         self.check_trained_through(job, 1, "rank_exited", r"rank 1 .*\b3\b")
@@ -83,7 +83,7 @@ class Detection(unittest.TestCase):
                 self.assertRegex(attempts[0]["cause"],
                                  rf"finite is rank {rank}: loss of micro-batch \d+ \((lines?|rows?) \d")
 
-    def test_running_out_of_memory_is_told_with_advice(self):
+    def test_running_out_of_memory_is_reported_with_advice(self):
         job = self.start()
         self.fault(job, 1, "oom")
         ended = self.check_trained_through(job, 1, "out_of_memory", "memory|bad_alloc")

@@ -38,7 +38,7 @@ class DiskTrouble(unittest.TestCase):
         try:
             while (free := shutil.disk_usage(self.disk).free) > 1 << 20:
                 os.write(file, bytes(min(free - (900 << 10), 1 << 20)))
-        except OSError as error:  # a checkpoint takes room at the same time
+        except OSError as error:  # a checkpoint uses space at the same time
             if error.errno != errno.ENOSPC:
                 raise
         finally:

@@ -71,7 +71,7 @@ class Drain(JobThatMoves):
 
 
 class StopNotice(JobThatMoves):
-    """The node is told by its surroundings that it goes away."""
+    """The node receives a notice from outside that it will be taken away."""
 
     STEPS = 30
 
@@ -79,10 +79,10 @@ class StopNotice(JobThatMoves):
         self.cluster = Cluster(self, nodes=3)
 
     def watch_for(self, option):
-        """Has every worker look for a notice of its own, which is told by writing it."""
+        """Configures every worker with a notice file of its own; writing the file is the notice."""
         for node in [n["name"] for n in self.cluster.json("nodes")]:
             self.cluster.restart_worker(node, *option(self.notice(node)))
-        # Notices are looked for once a second: the job must take longer than that.
+        # Notices are checked once a second: the job must take longer than that.
         self.start(at_step=2, batch={"per_rank": 2, "accumulation": 8})
 
     def notice(self, node):

@@ -1,5 +1,5 @@
 """Evaluations of a job on two nodes: the same numbers whatever is killed, the best state kept and
-exported, early stop, and what is said about bad input."""
+exported, early stop, and the messages about bad input."""
 
 import json
 import os
@@ -98,7 +98,7 @@ class Evaluated(unittest.TestCase):
                                  (self.output / "model" / "model.safetensors").read_bytes())
 
     def kill_within_an_evaluation(self, job, rank):
-        """Which has told its loss, and goes on from no prompt to its end yet."""
+        """The newest evaluation that has its loss and no finished prompt yet."""
         pids = self.cluster.ranks(job)
         output = self.cluster.output(job)
 
@@ -132,7 +132,7 @@ class Evaluated(unittest.TestCase):
         self.assertAlmostEqual(score["mean_loss"], found[best], delta=1e-5)
         self.assertGreater(found[STEPS] - found[best], 1e-3, "the last state would score otherwise")
 
-    def test_losses_of_evaluations_are_told_where_checkpoints_are(self):
+    def test_losses_of_evaluations_are_shown_with_checkpoints(self):
         found = {entry["step"]: entry["loss"] for entry in lines(self.output / "eval.jsonl")}
         expected = {step: found[step] for step in (self.best(), STEPS)}
         for answer in (self.cluster.json("get", self.calm), self.cluster.json("describe", self.calm),
@@ -160,7 +160,7 @@ class Evaluated(unittest.TestCase):
                                  made[self.best(), prompt])
 
     def test_a_job_that_stops_early_has_succeeded_and_does_not_go_on(self):
-        # So much is never gained: the second evaluation and the third are not better.
+        # This much is never gained: the second evaluation and the third are not better.
         spec = self.job(samples=[], evaluation={"early_stop": {"patience": 2, "min_delta": 100}})
         job = self.cluster.submit(spec, "--key", "stops-early")
         self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))

@@ -1,4 +1,4 @@
-"""Every second of a job's ranks is in the books, whatever happens to ranks and coordinator."""
+"""Every second of a job's ranks is accounted for, whatever happens to ranks and coordinator."""
 
 import datetime
 import pathlib
@@ -45,7 +45,7 @@ class Goodput(unittest.TestCase):
         self.http = self.cluster.up()["http"]
         after = self.exported(self.job)
         for state in STATES:
-            # Its clock of the day has milliseconds.
+            # Its wall clock has milliseconds.
             self.assertGreaterEqual(after[state], before[state] - 0.001 * RANKS, state)
 
     def train_on(self, steps):
@@ -84,7 +84,7 @@ class Goodput(unittest.TestCase):
     def test_every_rank_second_is_booked_once(self):
         self.run_through_faults()
         goodput, before, after = self.booked(self.job)
-        # No closer than the calls took: only the coordinator knows when within them it was asked.
+        # No closer than the calls took: only the coordinator knows when within them it handled the request.
         known = goodput["total_seconds"] + goodput["under_way_seconds"]
         self.assertGreaterEqual(known, RANKS * (before - self.submitted) * 0.999)
         self.assertLessEqual(known, RANKS * (after - self.before) * 1.001)
@@ -94,13 +94,13 @@ class Goodput(unittest.TestCase):
         timeline = f"{goodput}\n{self.cluster.describe(self.job)}"
         for state in ("step", "recompute", "checkpoint", "recovery", "hang", "idle"):
             self.assertGreater(goodput["states"][state], 0, timeline)
-        # A gang that stood for 2.8 s, of which the report of its last step may have come 1 s late.
+        # A gang that stood for 2.8 s; the report of its last step may have come 1 s late.
         self.assertGreater(goodput["states"]["hang"], RANKS * 2.7, timeline)
         self.assertEqual(goodput["under_way_seconds"], 0)
         total = goodput["total_seconds"]
         self.assertGreaterEqual(total, RANKS * (self.last_seen - self.submitted) * 0.999, timeline)
         self.assertLessEqual(total, RANKS * (self.ended - self.before) * 1.001, timeline)
-        # The two moments as the coordinator wrote them down, to the millisecond.
+        # The two moments as the coordinator recorded them, to the millisecond.
         got = self.cluster.get(self.job)
         ended, submitted = (datetime.datetime.fromisoformat(got[key]) for key in ("ended", "submitted"))
         life = RANKS * (ended - submitted).total_seconds()

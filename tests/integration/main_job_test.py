@@ -1,4 +1,4 @@
-"""The main job: two nodes train, a rank is killed, and nothing but some seconds is lost."""
+"""The main job: two nodes train, a rank is killed, and only some seconds are lost."""
 
 import json
 import os

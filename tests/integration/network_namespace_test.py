@@ -127,7 +127,7 @@ class NetworkNamespaces(unittest.TestCase):
         cluster.wait_until_ready()
 
     def faults(self, cluster, *job):
-        """What was told of faults: to a job, or to the cluster."""
+        """The recorded events of faults: of a job, or of the cluster."""
         return [event["message"] for event in cluster.json("events", *job)
                 if event["kind"] == "fault_injected" and bool(event["job"]) == bool(job)]
 

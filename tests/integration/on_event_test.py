@@ -1,4 +1,4 @@
-"""What a job's on_event asks for is posted, once for each event, and never disturbs the job."""
+"""The webhooks of a job's on_event are posted, once for each event, and never disturbs the job."""
 
 import http.server
 import json

@@ -22,9 +22,9 @@ json.dump({"variables": dict(os.environ), "arguments": sys.argv, "directory": os
            "python": sys.executable},
           open(os.environ["SHOW_TO"] + "/" + os.environ["RANK"], "w"))
 """
-# Their values are of one run; both have them.
+# Their values belong to one run; both have them.
 OF_A_RUN = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"}
-# Of the launcher's own process, or of what only one of them has to say.
+# Variables of the launcher's own process, or of only one of the two.
 OF_ONE = {"PWD", "OLDPWD", "SHLVL", "_", "LC_CTYPE", "SHOW_TO", "TORCHELASTIC_SIGNALS_TO_HANDLE",
           "NODE_RANK", "CUDA_VISIBLE_DEVICES"}
 

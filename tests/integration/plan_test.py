@@ -37,12 +37,11 @@ train:
   {adapters}
 """
 
-# 32 M parameters: enough that what the libraries take is not most of it.
+# 32 M parameters: enough that most of the memory is not the libraries'.
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 512,
           "intermediate_size": 1408, "num_hidden_layers": 8, "num_attention_heads": 8,
           "num_key_value_heads": 4, "vocab_size": 8192}
-# Wide, shallow, and of few words: beside adapters the frozen matrices of blocks are most of what
-# is held.
+# Wide, shallow, and with a small vocabulary: beside adapters the frozen matrices of blocks are most of what is held.
 WIDE = {**CONFIG, "hidden_size": 1536, "intermediate_size": 6144, "num_hidden_layers": 4,
         "num_attention_heads": 12, "vocab_size": 1024, "tie_word_embeddings": True,
         "torch_dtype": "bfloat16"}

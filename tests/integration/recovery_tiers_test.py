@@ -1,4 +1,4 @@
-"""Each tier of the ladder (docs/recovery.md), by the fault that leads to it: what stays, what the timeline
+"""Each recovery tier (docs/recovery.md), by the fault that leads to it: what stays, what the timeline
 says, and that the numbers are those of a run without faults."""
 
 import pathlib
@@ -115,7 +115,7 @@ class Ladder(unittest.TestCase):
         self.assertNotIn(lost, attempt["nodes"])
         self.finish(cluster, job)
         self.assertEqual(trajectory(cluster.output(job)), trajectory_of(calm))
-        # What the node still runs is of an old generation, and is ended when it is back.
+        # The node still runs an old generation, which is ended when the node is back.
         cluster.set_link(lost, True)
         wait_until(lambda: not alive(old[1]), "the old rank is ended", timeout=60)
         wait_until(lambda: all(n["slots_used"] == 0 for n in cluster.json("nodes")), "slots are free")

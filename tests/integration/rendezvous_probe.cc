@@ -3,8 +3,8 @@
 //
 //   rendezvous_probe [EXIT_CODE]
 //
-// With TORCHELASTIC_USE_AGENT_STORE=True somebody else serves MASTER_PORT and every rank connects;
-// otherwise rank 0 binds it and waits for all others.
+// With TORCHELASTIC_USE_AGENT_STORE=True another process serves MASTER_PORT and every rank
+// connects; otherwise rank 0 binds it and waits for all others.
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>

@@ -57,7 +57,7 @@ class Units(unittest.TestCase):
             for part in PROGRAMS:
                 text = (UNITS / f"muster-{part}.service").read_text(encoding="utf-8")
                 paths.append(pathlib.Path(folder) / f"muster-{part}.service")
-                # It wants the program to be there.
+                # It requires the program to be there.
                 paths[-1].write_text(text.replace("/usr/local/bin/", f"{BIN}/"), encoding="utf-8")
             done = subprocess.run([analyze, "verify", *paths], capture_output=True, text=True, timeout=60, check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -91,7 +91,7 @@ class Page(unittest.TestCase):
         self.assertGreater(len(named), 8)
         self.assertLessEqual(named, set(re.findall(r"alert: (\w+)", rules)))
 
-    def test_every_flag_that_it_tells_exists(self):
+    def test_every_flag_that_it_names_exists(self):
         page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
         found = 0
         for line in re.findall(r"^(?:   )?(?:runuser -u muster -- )?(muster(?:-worker)? .*)$", page, re.M):

@@ -20,12 +20,12 @@ from cluster import Cluster, read_metrics, wait_until  # noqa: E402
 
 EVIL = "</pre><script>document.title = 'taken'; alert(1)</script><img src=x onerror=alert(2)>"
 LAG_S = 1.0
-# What sticks out of the card that it is in.
+# Elements that extend beyond their card.
 BEYOND_ITS_CARD = """[...document.querySelectorAll('.card *')].filter((element) =>
     element.getBoundingClientRect().right > element.closest('.card').getBoundingClientRect().right + 0.5 &&
     element.checkVisibility() && !element.closest('svg, .log, .stages'))
     .map((element) => element.outerHTML.slice(0, 80))"""
-# Of every text that is seen, the worst contrast with what lies behind it (WCAG 2.2, 1.4.3).
+# The worst contrast of any visible text with its background (WCAG 2.2, 1.4.3).
 CONTRAST = """(() => {
   const numbers = (color) => color.match(/[\\d.]+/g).map(Number);
   const light = (color) => {
@@ -88,7 +88,7 @@ class StatusPage(unittest.TestCase):
         cls.shots.mkdir(parents=True, exist_ok=True)
 
     def open(self, path="/", **options):
-        """A page of the coordinator that must end without an error and without a request to anybody else."""
+        """A page of the coordinator that must end without an error and without a request to another host."""
         page = self.browser.open(self.origin + path + "#" + self.address.split("#")[1], **options)
         self.addCleanup(self.check, page)
         page.wait_for("document.getElementById('connection').textContent === 'live'")
@@ -121,7 +121,7 @@ class StatusPage(unittest.TestCase):
         finally:
             connection.close()
 
-    def test_the_overview_shows_queue_nodes_and_what_needs_somebody(self):
+    def test_the_overview_shows_queue_nodes_and_problems(self):
         page = self.open()
         rows = "[...document.querySelectorAll('#jobs tbody tr')].map((row) => row.innerText.replace(/\\s+/g, ' '))"
         page.wait_for(f"{rows}.some((row) => row.includes('finetune running'))", "the job is seen to run")
@@ -148,7 +148,7 @@ class StatusPage(unittest.TestCase):
             began = time.monotonic()
             page.wait_for(f"{step} >= {done}", f"step {done} is shown")
             lags.append(time.monotonic() - began)
-        # Whoever else uses the machine can make any of them late, but not the best one.
+        # Other load on the machine can make any of them late, but not the best one.
         self.assertLess(min(lags), LAG_S, lags)
 
     def test_a_job_has_curves_times_memory_ranks_and_a_log(self):
@@ -168,7 +168,7 @@ class StatusPage(unittest.TestCase):
         self.keep(page, "job-light")
 
     def point_at_the_loss(self, page):
-        """Whether the curve said something of the step. The log that was asked for before is further down."""
+        """Whether the curve described the step. The log that was requested before is further down."""
         page.evaluate("document.querySelector('#loss-chart').scrollIntoView({block: 'center'})")
         box = page.evaluate("document.querySelector('#loss-chart .plot').getBoundingClientRect().toJSON()")
         page.send("Input.dispatchMouseEvent", type="mouseMoved", x=box["x"] + box["width"] / 2,
@@ -192,7 +192,7 @@ class StatusPage(unittest.TestCase):
         self.assertEqual(len(page.troubles), 1, page.troubles)  # this one, which was wanted
         page.troubles.clear()
 
-    def test_a_killed_rank_is_in_the_timeline_while_somebody_looks(self):
+    def test_a_killed_rank_appears_in_a_timeline_that_is_open(self):
         page = self.open_job(self.train)
         before = page.evaluate("document.querySelectorAll('#timeline > li').length")
         self.cluster.kill_rank(self.train, 1)
@@ -202,7 +202,7 @@ class StatusPage(unittest.TestCase):
         told = page.text("#timeline > li:nth-child(2)")
         self.assertIn("SIGKILL", told)
         self.assertIn("rank 1 on node-2", told)
-        # Each stage that took any time: a rank's death is known at once.
+        # Each stage that took any time: a rank's death is detected at once.
         self.assertRegex(page.text("#timeline > li"), r"called out[\s\S]*first step")
         page.wait_for("document.querySelectorAll('#loss-chart .mark').length > 0", "the curve has a mark")
         self.keep(page, "job-recovered")
@@ -253,11 +253,11 @@ class StatusPage(unittest.TestCase):
             self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), 360)
             self.keep(page, f"{name}-phone")
 
-    def test_without_the_key_nothing_is_told(self):
+    def test_without_the_key_nothing_is_sent(self):
         page = self.browser.open(self.origin + "/")
         page.wait_for("document.getElementById('notice').textContent.includes('muster page')")
         self.assertNotIn("finetune", page.text())
-        # The address with the key, typed into the same tab, brings it to life.
+        # The address with the key, typed into the same tab, makes it work.
         page.send("Page.navigate", url=self.address)
         page.wait_for("document.querySelector('#jobs').innerText.includes('finetune')")
         page.close()

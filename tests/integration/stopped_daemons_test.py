@@ -13,8 +13,8 @@ from cluster import (Cluster, can_have_namespaces, descendants, kill, processes_
                      read_metrics, run, trajectory, wait_until)
 
 STEPS = 60
-# Of one with a stopped worker: long enough for its node to be suspect, too short for a stopped rank
-# to be called hung, or for a stopped guardian to be ended.
+# Duration for a job with a stopped worker: long enough for its node to be suspect, too short for a stopped rank to
+# count as hung, or for a stopped guardian to be ended.
 SLEEP_S = 1.8
 
 
@@ -82,7 +82,7 @@ class SleepingDaemons(unittest.TestCase):
 
 
 class EveryPhase(SleepingDaemons):
-    """Each brings a job into a phase, holds it there, has a daemon of the first node sleep, and lets go."""
+    """Each brings a job into a phase, holds it there, stops a daemon of the first node, and continues."""
 
     @classmethod
     def setUpClass(cls):
@@ -134,7 +134,7 @@ class EveryPhase(SleepingDaemons):
         job = self.submit()
         self.cluster.wait_for_step(job, 5)
         self.stop_daemon("guardian", job, self.first)
-        self.cluster.kill_rank(job, 0)  # whose end nobody sees
+        self.cluster.kill_rank(job, 0)  # no daemon sees its end
         self.check_end(job, attempts=2)
 
     def test_aborting(self):

@@ -70,7 +70,7 @@ class Suspend(unittest.TestCase):
             "command": ["sh", "-c", f"{script}; {loop}"]})
         wait_until(started.exists, "the command has begun")
 
-    def test_a_command_that_exits_with_0_because_it_was_told_to_has_not_succeeded(self):
+    def test_a_command_that_exits_with_0_on_request_has_not_succeeded(self):
         self.run_command("trap 'exit 0' TERM")
         self.cluster.muster("suspend", self.job, "--by", "60s", "--wait")
         self.assertEqual(self.state(), "suspended")

@@ -1,4 +1,4 @@
-"""Nodes on other machines: they join by a token, run jobs over TLS, and are put out."""
+"""Nodes on other machines: they join by a token, run jobs over TLS, and are revoked."""
 
 import json
 import os
@@ -71,7 +71,7 @@ class NodesOfOtherMachines(unittest.TestCase):
     def test_a_coordinator_ends_though_the_disk_of_its_certificates_hangs(self):
         cluster = TlsCluster(self, nodes=0)
         coordinator = cluster.daemons[0]
-        # A pipe that nobody writes to opens as a file does whose server is gone: never.
+        # A pipe without a writer opens as slowly as a file whose server is gone: never.
         authority = cluster.dir / "security" / "coordinator" / "ca.pem"
         authority.unlink()
         os.mkfifo(authority, 0o600)
@@ -83,7 +83,7 @@ class NodesOfOtherMachines(unittest.TestCase):
         self.assertEqual(coordinator.wait(timeout=60), 0)
         self.assertIn("exiting without waiting for it", cluster.log("coordinator"))
 
-    def test_who_has_the_wrong_credentials_or_none_is_told_so(self):
+    def test_wrong_or_missing_credentials_are_refused_with_the_reason(self):
         cluster = TlsCluster(self, nodes=1)
         node = cluster.muster("nodes", credentials=cluster.credentials("node-1"), check=False)
         self.assertEqual(node.returncode, NOT_ALLOWED, node.stderr)

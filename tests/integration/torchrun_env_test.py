@@ -62,7 +62,7 @@ class TorchrunEnvironment(unittest.TestCase):
         checkpoints = self.root / "killed" / "checkpoints"
         wait_until(lambda: list(checkpoints.glob("step-*/manifest.json")), "a committed checkpoint")
         ranks[1].send_signal(signal.SIGKILL)
-        # Nobody tells rank 0; it notices that its peer is gone and ends by itself.
+        # Rank 0 receives no message; it detects that its peer is gone and ends on its own.
         self.assertNotEqual(ranks[0].wait(timeout=30), 0)
         before = max(read_metrics(self.root / "killed"))
         self.assertLess(before, 80)

@@ -80,8 +80,9 @@ REGISTRY_CLIENTS = ("trainer/hub/fetch.cc",)
 REGISTRY_HOSTS = re.compile("|".join((r"py" r"pi\.org", "python" "hosted", r"deb" r"ian\.org",
                                       r"github" r"usercontent", r"hugging" r"face\.co\b")))
 # Folders whose comments are under the prose rule.
-PROSE_FOLDERS = ("cli/", "common/", "configs/", "coordinator/", "deploy/", "proto/", "slurm/",
-                 "tests/lint/", "tests/simulation/", "tests/support/", "trainer/", "worker/")
+PROSE_FOLDERS = ("cli/", "common/", "configs/", "coordinator/", "deploy/", "proto/", "slurm/", "tests/chaos/",
+                 "tests/integration/", "tests/lint/", "tests/prometheus/", "tests/simulation/", "tests/slurm/",
+                 "tests/support/", "trainer/", "worker/")
 PROSE = re.compile(r"\b(?:[tT]old|[nN]obody|[sS]omebody)\b|(?:^|[-*|.:;] )Of(?: (?:an?|the|its)\b|$)")
 COMMENTS = {**dict.fromkeys((*CODE, ".proto"), re.compile(r"(?:^|\s)//+\s*(.*)")),
             ".py": re.compile(r"(?:^|\s)#+\s*(.*)"), ".md": re.compile(r"\s*(.*)")}

@@ -25,19 +25,19 @@ import generate  # noqa: E402
 import signal  # noqa: E402
 
 DEPLOY = ROOT / "deploy" / "prometheus"
-# What a rule's or a panel's windows become, and for how long an alert must hold.
+# Replacements for the windows of rules and panels, and for how long an alert must hold.
 SHORTER = ((r"\[2m\]", "[10s]"), (r"\[5m\]", "[15s]"), (r"for: \d+[ms]", "for: 3s"))
-# What there is only with GPUs, and only between machines.
+# Series that exist only with GPUs, and only between machines.
 NEEDS_GPU = re.compile(r"muster_(cuda|gpu)_|muster:gpu_memory|DCGM_")
 NEEDS_TLS = {"muster_certificate_expiry_timestamp_seconds"}
-# What there is only where somebody has set a deadline.
+# Series that exist only after a deadline was set.
 NEEDS_DEADLINE = {"muster_node_leave_timestamp_seconds", "muster_job_stop_by_timestamp_seconds"}
-# What there is only while a rank holds its run up.
+# Series that exist only while a rank delays its run.
 NEEDS_STRAGGLER = {"muster_job_straggler_ratio"}
-# What a busy machine may rightly raise with such short windows and steps.
+# Alerts that a busy machine may raise with such short windows and steps.
 PACE = {"MusterDataBound", "MusterStraggler", "MusterHeartbeatLate", "MusterTargetDown",
         "MusterNoDurableCheckpoint"}
-# Panels of what has not happened to a healthy run: their expressions give nothing, or no number.
+# Panels about events that a healthy run does not have: their expressions give nothing, or no number.
 QUIET_PANELS = {"Restarts by cause", "Restarts by tier", "Mean time by stage", "95th percentile, 6 h",
                 "Wait in the queue", "Rank hours lost, 24 h", "annotation Restarts"}
 
@@ -156,7 +156,7 @@ class PrometheusTest(unittest.TestCase):
         there = set(self.prometheus.api("label/__name__/values"))
         missing = {name for name in used - there - NEEDS_TLS - NEEDS_DEADLINE - NEEDS_STRAGGLER
                    if not NEEDS_GPU.match(name)}
-        # A rule that has no value yet has no series; the panels' test asks for those.
+        # A rule without a value has no series; the panels' test queries those.
         recorded = set(re.findall(r"record: (\S+)", "\n".join(texts)))
         self.assertEqual(missing - recorded, set())
 
@@ -174,12 +174,12 @@ class PrometheusTest(unittest.TestCase):
         firing = {name for name, _, _ in self.prometheus.firing()}
         self.assertEqual(firing - PACE, set())
 
-    def test_6_a_straggler_is_told(self):
+    def test_6_a_straggler_is_reported(self):
         self.cluster.muster("fault", self.job, "--rank", 1, "--kind", "slow=300%")
         wait_until(lambda: ("MusterStraggler", self.job, "") in self.prometheus.firing(),
                    "the alert of the straggler fires", timeout=45)
 
-    def test_7_a_stopped_rank_is_told_and_its_counters_go_on(self):
+    def test_7_a_stopped_rank_is_reported_and_its_counters_go_on(self):
         steps = f'sum(muster_train_steps_total{{job_id="{self.job}",rank="0"}})'
         before = float(self.prometheus.query(steps)[0]["value"][1])
         kill(self.cluster.ranks(self.job)[0], signal.SIGSTOP)

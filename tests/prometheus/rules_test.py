@@ -15,7 +15,7 @@ GRAFANA = ROOT / "deploy" / "grafana"
 RULES = sorted((PROMETHEUS / "rules").glob("*.yml"))
 
 
-# Of dcgm-exporter, by its list of counters.
+# Metrics of dcgm-exporter, from its list of counters.
 DCGM = {f"DCGM_FI_DEV_{name}" for name in
         ("XID_ERRORS", "GPU_TEMP", "SM_CLOCK", "GPU_UTIL", "POWER_USAGE")}
 
@@ -35,7 +35,7 @@ class Rules(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_configurations_and_rules_are_valid(self):
-        # Without looking for the certificates, which are the user's.
+        # Without checking for the certificates, which are the user's.
         for name in ("prometheus.yml", "local.yml"):
             self.check(promtool("check", "config", "--syntax-only", PROMETHEUS / name))
         self.check(promtool("check", "rules", *RULES))
@@ -96,7 +96,7 @@ class Rules(unittest.TestCase):
         self.check(subprocess.run([sys.executable, "-B", str(GRAFANA / "generate.py"), "--check"], text=True,
                                   capture_output=True, check=False, timeout=60))
 
-    def test_a_dashboard_that_was_changed_by_hand_is_told(self):
+    def test_a_dashboard_that_was_changed_by_hand_is_reported(self):
         with tempfile.TemporaryDirectory() as folder:
             for name in ("generate.py", "spec.py"):
                 (pathlib.Path(folder) / name).write_bytes((GRAFANA / name).read_bytes())

@@ -1,4 +1,4 @@
-"""A chain of requeues in a real Slurm that brings the job nowhere comes to an end by itself."""
+"""A chain of requeues in a real Slurm without progress of the job ends on its own."""
 
 import pathlib
 import sys
@@ -17,7 +17,7 @@ class Chain(unittest.TestCase):
         site = Site(self, nodes=4)
         spec = site.train_job(nodes=2, steps=20)
         supervise = site.shared / "supervise"
-        # Of every two nodes that Slurm gives, no worker comes up on the second.
+        # On the second of every two nodes that Slurm gives, no worker comes up.
         supervise.write_text(
             "#!/bin/bash\n((SLURM_NODEID == 0)) || broken=--worker-arg=--no-such-option\n"
             f"exec {BIN}/muster-worker --auto --job {site.write_job(spec)} --slots 1 --node-timeout 2 ${{broken:-}}\n",

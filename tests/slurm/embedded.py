@@ -21,12 +21,12 @@ import cluster  # noqa: E402
 from lab import ENDED, PATIENCE_S, ROOT, Lab, require  # noqa: E402,F401
 
 BIN = cluster.BIN.resolve()
-# What a hand-written batch script needs; `muster slurm render` makes one that says more.
+# The minimum of a hand-written batch script; `muster slurm render` makes a fuller one.
 SRUN = ("srun --ntasks-per-node=1 --no-kill --kill-on-bad-exit=0 --wait=0 --cpu-bind=none "
         "--open-mode=append")
 
 
-# How soon Slurm gives a node up that does not answer: after 12 s here instead of 28.
+# How soon Slurm gives up a node that does not answer: after 12 s here instead of 28.
 SOON_DOWN = {"slurmd_timeout_s": 5, "settings": {"MessageTimeout": 3}}
 
 
@@ -86,7 +86,7 @@ class Run:
             return None
 
     def leader(self):
-        """Who leads; None before anybody does."""
+        """The leading node; None before there is one."""
         return self._read("leader.json")
 
     def outcome(self):

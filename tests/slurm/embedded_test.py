@@ -11,7 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from embedded import BIN, SOON_DOWN, Site, processes_on, program_of, require  # noqa: E402
 
-# Rank 0 listens where all are told to meet, and tells everybody who has come, and from where.
+# Rank 0 listens at the meeting address, and sends all ranks the list of ranks with their addresses.
 MEET = """import json, os, socket, time
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 meeting = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -121,7 +121,7 @@ class LostNodes(Undisturbed):
         self.assertEqual(run.leader()["node"], "n2")
         site.lab.wait_until(lambda: run.outcome(), "the job ends")
         self.assertEqual(run.outcome()["exit_code"], 0)
-        # Without its batch host nobody else would end it: it would hold its nodes until its time is over.
+        # Without its batch host nothing else would end it: it would hold its nodes until its time is over.
         self.assertIn(run.wait_for_end(), ("COMPLETED", "CANCELLED", "NODE_FAIL"))
         self.assert_equal_to_undisturbed(run)
 
@@ -143,7 +143,7 @@ class LostNodes(Undisturbed):
         site.lab.cut_link(node)
         step = run.last_step()
         run.wait_for_step(step + 5)
-        # Two at least; three where the ranks told of the silence before the node was given up.
+        # Two at least; three if the ranks reported the silence before the node was given up.
         generation = run.metrics()[step + 5]["generation"]
         site.lab.heal_link(node)
         self.assertEqual(run.wait_for_end(), "COMPLETED")
@@ -197,7 +197,7 @@ class WithoutSpares(Undisturbed):
 
 class SlurmsOrders(Undisturbed):
     STEPS = 150  # orders take a second or two to arrive, in which a fast machine trains on
-    EVERY = 100000  # no checkpoint comes by itself
+    EVERY = 100000  # no checkpoint is written on its own
 
     def assert_saved_at_its_last_step(self, run, restarts=1):
         """The second run began where the first one ended: no step was done twice, none is missing."""
@@ -220,7 +220,7 @@ class SlurmsOrders(Undisturbed):
         self.assert_saved_at_its_last_step(run)
 
     def test_preempted_with_grace_each_job_saves_at_the_signal_that_slurm_sends_it(self):
-        # The grace is longer than anybody here waits: it is the supervisors who end it.
+        # The grace is longer than any wait here: the supervisors end it.
         site = Site(self, nodes=4, grace_s=300,
                     settings={"SlurmctldParameters": "preempt_send_user_signal"})
         runs = {"SIGTERM": site.submit(self.job(site), "-N2", term_grace_s=25),
@@ -250,7 +250,7 @@ class SlurmsOrders(Undisturbed):
 
     def test_before_its_time_is_over_a_job_saves_and_is_requeued(self):
         site = Site(self, nodes=2)
-        # Of the minute, which is the least that Slurm gives, seven seconds are for training at first.
+        # Slurm's shortest limit is one minute; the first run trains for seven seconds of it.
         run = site.submit(self.job(site), "-N2", "--time=1",
                           auto="--stop-lead $((SLURM_RESTART_COUNT ? 5 : 53))")
         site.lab.start_again_now(run.slurm_job)

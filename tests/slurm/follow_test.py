@@ -68,7 +68,7 @@ class FromTheLoginNode(unittest.TestCase):
         self.assertEqual(run.wait_for_end(), "COMPLETED")
         self.assertEqual((run.exit_code(), run.slurm()["restart_cnt"]), (0, 1))
         self.assertEqual([step for step, *_ in run.trajectory()], list(range(1, STEPS + 1)))
-        # Of a job that has ended, attach says how.
+        # For a job that has ended, attach reports how it ended.
         again = site.lab.run(MUSTER, "slurm", "attach", run.slurm_job)
         self.assertIn("the job ended", again.stderr)
         self.assertEqual(list(self.temporary(run).iterdir()), [], "its certificate goes with it")

@@ -75,7 +75,7 @@ def why_not():
 
 
 class LabError(Exception):
-    """The lab did not do what was asked; says where its logs are."""
+    """The lab did not carry out a request; the message names its logs."""
 
 
 class Lab:
@@ -262,7 +262,7 @@ class Lab:
         path = self.shared / f"{job}.out"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
-    # What Slurm says.
+    # Slurm's answers.
 
     def squeue(self):
         """All jobs that slurmctld knows, also those that have ended, as `squeue --json` tells them."""
@@ -294,7 +294,7 @@ class Lab:
             said = self.scontrol("show", "job", job)
             if "JobState=PENDING Reason=BeginTime" in said:
                 return f"ExcNodeList={without}" in said
-            # Slow as we are, it may run again already, or have ended.
+            # The polling is slow: it may run again already, or have ended.
             return "Restarts=0" not in said and not re.search("JobState=(PENDING|COMPLETING)", said)
         self.wait_until(settled, f"job {job} is requeued")
         self.run("scontrol", "update", f"jobid={job}", "StartTime=now+2", check=False)
@@ -335,7 +335,7 @@ class Lab:
         self.nodes_on.discard(name)
 
     def power_loss(self, name):
-        """As kill_node, but nobody is told."""
+        """As kill_node, but peers get no notice."""
         self.cut_link(name)
         self.kill_node(name)
 
@@ -345,7 +345,7 @@ class Lab:
         self.nodes_on.add(name)
 
     def cut_link(self, name, networks=None):
-        """Whatever is sent to the node or by it is lost, and nobody is told."""
+        """All packets to and from the node are lost without an error."""
         self._order("set_link", name=name, up=False, networks=self._networks(networks))
 
     def heal_link(self, name, networks=None):

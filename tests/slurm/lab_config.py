@@ -96,7 +96,7 @@ def slurm_conf(plan):
         "KillWait": plan.kill_wait_s,
         "PreemptType": "preempt/partition_prio",
         "PreemptMode": "REQUEUE",
-        # As quick as Slurm is at most; by default it lets batch jobs wait for three seconds.
+        # As fast as Slurm allows; by default it lets batch jobs wait for three seconds.
         "SchedulerParameters": "bf_interval=1,sched_interval=1,batch_sched_delay=0",
         "SlurmctldDebug": "verbose",
     }
@@ -124,5 +124,5 @@ def gres_conf(plan):
                    for name in with_gpus)
 
 
-# Slurm looks for cgroups by itself; the lab's nodes have none of their own.
+# Slurm looks for cgroups on its own; the lab's nodes have none.
 CGROUP_CONF = "ConstrainCores=no\nConstrainDevices=no\nConstrainRAMSpace=no\n"

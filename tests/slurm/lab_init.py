@@ -28,7 +28,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def mount(source, target, kind=None, flags=0, data=None):
-    """mount(2), since the program of that name refuses everybody but root."""
+    """mount(2), since the program of that name refuses all users but root."""
     encoded = [None if word is None else os.fsencode(word) for word in (source, target, kind)]
     if LIBC.mount(*encoded, ctypes.c_ulong(flags), None if data is None else data.encode()) != 0:
         number = ctypes.get_errno()
@@ -107,15 +107,15 @@ class Lab:
             self._protect_cgroups()
 
     def _protect_cgroups(self):
-        """Nobody inside makes a cgroup: it would outlive the lab."""
+        """No process inside may make a cgroup: it would outlive the lab."""
         for line in pathlib.Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
             target = line.split()[4]
             if target.startswith("/sys/fs/cgroup"):
                 mount(None, target, flags=MS_REMOUNT | MS_BIND | MS_RDONLY)
 
     def _network(self):
-        # The sink: a cable whose other end is never plugged in. What is sent to an address that no
-        # node answers for is lost without a word, as behind a switch that lost its power.
+        # The sink: a cable whose other end is never plugged in. Packets to an address without a node are lost without
+        # an error, as behind a switch that lost its power.
         ip("link set lo up",
            *(f"addr add {lab_config.controller_address(network)}/32 dev lo"
              for network in range(self.plan.networks)),
@@ -232,7 +232,7 @@ class Lab:
             return {"error": f"{type(error).__name__}: {error}"}
 
     def _reap_orphans(self):
-        """Those that nobody else waits for: process 1 inherits them."""
+        """Processes without another parent: process 1 inherits them."""
         own = {p.pid for p in (*self.nodes.values(), self.controller, self.munged)
                if p and p.poll() is None}
         while True:
@@ -287,8 +287,8 @@ def node_network(plan, name):
         router = lab_config.controller_address(network)
         lines += [f"addr add {lab_config.address_of(name, network)}/32 peer {router} dev eth{network}",
                   f"link set eth{network} up",
-                  # Else the node's own kernel tells after three seconds that nobody answers; behind
-                  # a switch it would not.
+                  # Otherwise the node's own kernel reports after three seconds that there is no answer; behind a switch
+                  # it would not.
                   f"neigh add {router} lladdr {cable_address(name, network)} dev eth{network} "
                   "nud permanent"]
     lines.append(f"route add default via {lab_config.CONTROLLER_ADDRESS} dev eth0 "

@@ -19,7 +19,7 @@ from lab import Lab, children_of, command_line, descendants, require  # noqa: E4
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 
-# Tells to which address it could connect within two seconds: ADDRESS PORT.
+# Reports to which address it could connect within two seconds: ADDRESS PORT.
 CONNECT = """import socket, sys
 try:
     socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=2).close()
@@ -28,8 +28,8 @@ except OSError as error:
     print(type(error).__name__)
 """
 
-# A server that tells what becomes of its one connection: SECONDS. A peer that is gone without a word is seen
-# as one that still is there after that time.
+# A server that reports the end of its one connection: SECONDS. A peer that disappeared without a packet counts as
+# present after that time.
 WATCH = """import socket, sys
 listener = socket.create_server(("0.0.0.0", 5000))
 print("listening", flush=True)
@@ -188,7 +188,7 @@ class Faults(unittest.TestCase):
         lab.wait_for_state(job, "COMPLETED")
         self.assertIn("began 1 n[2-3]", lab.output(job))
 
-    def test_killed_is_told_and_lost_power_is_not(self):
+    def test_killed_is_reported_and_lost_power_is_not(self):
         lab = Lab.of(self, nodes=2)
         for node, lose, expected, seconds in (("n1", lab.kill_node, "closed", "60"),
                                               ("n2", lab.power_loss, "silent", "3")):
@@ -246,7 +246,7 @@ class UpAndDown(unittest.TestCase):
                     owner.wait(timeout=30)
                     owner.stderr.close()
                     self.wait_until_gone(pids, folder)
-                    if number == signal.SIGTERM:  # who is killed cannot tidy up
+                    if number == signal.SIGTERM:  # a killed process cannot clean up
                         self.assertEqual(os.listdir(folder), [])
 
     def wait_until_gone(self, pids, folder):

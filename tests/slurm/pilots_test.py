@@ -118,7 +118,7 @@ class Pilots(unittest.TestCase):
             "Slurm has ended them")
         for node in ("n1", "n2", "n3"):
             pool.lab.wait_until(lambda n=node: processes_on(pool.lab, n) == [], f"{node} is empty")
-        # A later pilot is let in although the certificate of the earlier one is not old.
+        # A later pilot is accepted although the certificate of the earlier one is not old.
         again = pool.submit_job(pool.command_job(2, "true"))
         pool.wait_for_job(again, "succeeded")
 

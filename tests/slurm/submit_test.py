@@ -12,8 +12,8 @@ from lab import Lab, require  # noqa: E402
 
 MUSTER = pathlib.Path(os.environ["MUSTER_BIN_DIR"]) / "muster"
 
-# What a supervisor does as far as Slurm and the batch script see it: it writes down how it was started
-# (the file appears whole), and task 0 leaves the outcome, when a signal asks to stop or when there is a file `finish`.
+# The part of a supervisor that Slurm and the batch script see: it records how it was started (the file appears whole),
+# and task 0 leaves the outcome, on a signal to stop or when there is a file `finish`.
 SUPERVISOR = r"""#!/bin/bash
 while [[ $1 != --state ]]; do job+=("$1"); shift; done
 state=$2
@@ -176,7 +176,7 @@ class Submit(unittest.TestCase):
         self.lab.wait_until(lambda: self.lab.node_state("n1") == "idle", "its nodes are free")
         self.assertEqual(self.lab.job(job["slurm_job_id"])["job_state"], "CANCELLED")
 
-    def test_slurms_refusal_is_told_and_nothing_is_left_in_the_way(self):
+    def test_slurms_refusal_is_reported_and_nothing_is_left_in_the_way(self):
         refused = self.submit("--key", "k", "--partition=none", check=False)
         self.assertEqual(refused.returncode, 6, refused.stderr)
         self.assertIn("invalid partition", refused.stderr)
@@ -205,7 +205,7 @@ class Submit(unittest.TestCase):
         local = self.muster("doctor", "--nodes", "2", "--shared", "/tmp", check=False)
         self.assertEqual(local.returncode, 1)
         self.assertIn("fail  shared-path: n", local.stdout)
-        # Within an allocation it tries the nodes of that.
+        # Within an allocation it tries that allocation's nodes.
         job = self.lab.sbatch(f"{MUSTER} slurm doctor -o json > found.json; exit 0", "-N2", cwd=self.folder)
         self.lab.wait_for_state(job, "COMPLETED")
         within = self.verdicts((self.folder / "found.json").read_text())

@@ -13,7 +13,7 @@ LEAVE_OUTCOME = r"""while [[ $1 != --state ]]; do shift; done
 mkdir -p "$2"
 echo '{"run":0,"exit_code":75,"action":"requeue","exclude":["n1", "n2"]}' > "$2/outcome.json"
 exit 75"""
-# It notes what it is told, and refuses the first exclusions.
+# It records its arguments, and refuses the first exclusions.
 SCONTROL = r"""case $1 in
   show) [[ $2 == hostnames ]] && printf '%s\n' n2 n7 n8 || echo "JobId=7 ExcNodeList=n[2,7-8] NodeList=n1"; exit ;;
   update) (($(grep -c update calls) >= REFUSALS)) || { echo "$*" >> calls; echo no >&2; exit 1; } ;;
