@@ -229,7 +229,7 @@ TEST_F(EnrolTest, ACertificateSpeaksForItsOwnNodeOnly) {
   const auto channel = Channel(ours_.Make(Role::kNode, "n1"));
   const grpc::Status other = Session(channel, "n2").End();
   EXPECT_EQ(other.error_code(), grpc::StatusCode::PERMISSION_DENIED);
-  EXPECT_THAT(other.error_message(), HasSubstr("does not speak for 'n2'"));
+  EXPECT_THAT(other.error_message(), HasSubstr("is not valid for node 'n2'"));
   EXPECT_EQ(FindNode("n2").name(), "");
   EXPECT_TRUE(Session(channel, "n1").Welcomed());
 }

@@ -194,7 +194,8 @@ void Metrics::AddNodes(const Controller& controller, TimePoint now, MetricFamili
     if (view.heard_at == TimePoint() || of_node == NodeState::kLost ||
         of_node == NodeState::kDrained)
       continue;
-    out.Gauge("muster_worker_heartbeat_age_seconds", "Since a node's worker was last heard of.")
+    out.Gauge("muster_worker_heartbeat_age_seconds",
+              "Seconds since the last message of a node's worker.")
         .Add({{"node", name}}, ToSeconds(now - view.heard_at));
   }
 }

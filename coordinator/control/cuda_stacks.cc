@@ -52,7 +52,7 @@ Status CheckCudaStacks(const std::vector<NodeStack>& nodes) {
   }
   if (const std::string text = Differences(nodes, &CudaStack::nccl); !text.empty()) {
     return FailedPrecondition("the nodes have different releases of NCCL (" + text +
-                              "), which do not talk to each other; install one on all of them");
+                              "), which are not compatible; install one on all of them");
   }
   return OkStatus();
 }

@@ -48,7 +48,7 @@ void ClearNotices(Transaction& tx, NodeEntry& node, const NodeNotice& clear) {
     return true;
   });
   if (over.empty()) return;
-  if (notices.empty()) over += "; all is well again";
+  if (notices.empty()) over += "; no notice is left";
   tx.Mark(node);
   tx.RecordClusterEvent(
       {"node_notice", Severity::kInfo, "node " + node.record.name.value + ": " + over});
@@ -71,7 +71,7 @@ void Drain(Transaction& tx, NodeEntry& node, DrainCause cause, const std::string
   record.drain_by_unix_ms =
       by_seconds > 0 ? tx.now.unix_ms + static_cast<std::int64_t>(by_seconds * 1000) : 0;
   if (record.state == NodeState::kLost) {
-    record.reason = "lost, and to be left alone: " + record.drain_reason;
+    record.reason = "lost, drain requested: " + record.drain_reason;
   } else if (record.state != NodeState::kDrained) {
     record.reason = "draining: " + record.drain_reason;
   }
@@ -174,13 +174,13 @@ void On(Transaction& tx, const DrainRequested& request) {
   } else if (!Apply(node->record.state, NodeEvent::kDrain)) {
     reply.status = FailedPrecondition("node " + request.node.value + " is " +
                                       std::string(Name(node->record.state)) +
-                                      ": nothing is placed on it as it is");
+                                      ": no job is placed on it in this state");
   } else if (!(request.by_seconds >= 0)) {
     reply.status = InvalidArgument("a drain's time limit cannot be negative");
   } else {
     DrainAccepted accepted;
     accepted.jobs = JobsOn(tx, request.node);
-    Drain(tx, *node, request.cause, request.reason.empty() ? "asked for by a user" : request.reason,
+    Drain(tx, *node, request.cause, request.reason.empty() ? "requested by a user" : request.reason,
           request.by_seconds);
     accepted.state = node->record.state;
     reply.body = std::move(accepted);

@@ -318,7 +318,7 @@ TEST(DrainTest, ALostNodeStaysLostAndIsDrainedWhenItComesBack) {
   ASSERT_EQ(h.StateOf("n3"), NodeState::kLost);
   ASSERT_TRUE(h.Drain("n3").status.ok());
   EXPECT_EQ(h.StateOf("n3"), NodeState::kLost);
-  EXPECT_THAT(h.Node("n3").record->reason, HasSubstr("to be left alone: ")) << h.Timeline();
+  EXPECT_THAT(h.Node("n3").record->reason, HasSubstr("drain requested: ")) << h.Timeline();
   h.Join("n3");
   EXPECT_EQ(h.StateOf("n3"), NodeState::kDrained) << "it was drained until 'muster undrain'";
   ASSERT_TRUE(h.Undrain("n3").status.ok());
@@ -361,7 +361,7 @@ TEST(NoticeTest, OtherNoticesAreRecordedOnceAndTakenBack) {
   h.Deliver("n1", NodeNotice{NodeNoticeKind::kClear});
   EXPECT_TRUE(h.Node("n1").record->notices.empty());
   EXPECT_EQ(h.CountEvents(JobId{}, "node_notice"), 2);
-  EXPECT_TRUE(h.HasEvent(JobId{}, "node_notice", "all is well again"));
+  EXPECT_TRUE(h.HasEvent(JobId{}, "node_notice", "no notice is left"));
 }
 
 TEST(NoticeTest, WhatStillHoldsIsNotTakenBackWithWhatIsOver) {

@@ -27,7 +27,7 @@ Status CheckKind(const std::array<std::string_view, N>& kinds,
   if (std::find(kinds.begin(), kinds.end(), request.kind) == kinds.end()) {
     std::string known;
     for (std::string_view kind : kinds) known += (known.empty() ? "" : ", ") + std::string(kind);
-    return InvalidArgument("no fault '" + request.kind + "'; there are " + known);
+    return InvalidArgument("unknown fault '" + request.kind + "'; known faults: " + known);
   }
   if (request.argument.size() > kMaxArgumentBytes)
     return InvalidArgument("the argument is too long");

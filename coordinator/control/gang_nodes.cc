@@ -81,7 +81,7 @@ void DropSpare(Transaction& tx, JobEntry& job, const NodeName& name, const std::
   // A release, not an abort: the node may be taken again in this generation.
   tx.Send(name, Release{job.record.id});
   tx.RecordEvent(job, {"spare_dropped", Severity::kWarning,
-                       "node " + name.value + " is no spare any more: " + why});
+                       "node " + name.value + " is no longer a spare: " + why});
   tx.MarkAttempt(job);
   tx.state.reschedule = true;
 }

@@ -113,7 +113,7 @@ void Suspend(Transaction& tx, JobEntry& job, const SuspendRequested& request) {
     tx.Mark(job);
   }
   if (record.stop == StopKind::kNone) {
-    const std::string why = request.reason.empty() ? "asked for by a user" : request.reason;
+    const std::string why = request.reason.empty() ? "requested by a user" : request.reason;
     return StopJob(tx, job, StopKind::kSuspend, "suspended: " + CutText(why, kMaxReasonBytes));
   }
   // It is already being suspended, and has less time than was planned.
@@ -196,7 +196,7 @@ void On(Transaction& tx, const SuspendRequested& request) {
   if (!found.ok()) {
     reply.status = found.status();
   } else if (!(request.by_seconds >= 0)) {
-    reply.status = InvalidArgument("the time to save in cannot be negative");
+    reply.status = InvalidArgument("the time to save the state cannot be negative");
   } else {
     JobEntry& job = tx.job(found->record->id);
     reply.status = CheckGoesOn(job, "suspend");

@@ -81,8 +81,8 @@ Status Admit(Transaction& tx, const WorkerHello& event) {
   const Hello& hello = event.hello;
   const std::string& name = hello.node.value;
   if (!IsNodeName(name)) {
-    return InvalidArgument("'" + name +
-                           "' is no node name: up to 63 letters, digits, '-', '_' and '.'");
+    return InvalidArgument(
+        "'" + name + "' is not a valid node name; use up to 63 letters, digits, '-', '_' and '.'");
   }
   if (hello.slots < 0 || hello.slots > kMaxSlots) {
     return InvalidArgument("node " + name + " offers " + std::to_string(hello.slots) +

@@ -50,7 +50,7 @@ Result<JobView> FindJob(const State& state, std::string_view job) {
   }
   const auto second = std::next(first);
   if (second != state.jobs.end() && second->first.value.starts_with(wanted)) {
-    return InvalidArgument("'" + wanted + "' fits job " + first->first.value + " and job " +
+    return InvalidArgument("'" + wanted + "' matches job " + first->first.value + " and job " +
                            second->first.value + "; give more digits");
   }
   return ViewOf(first->second);
@@ -88,7 +88,7 @@ Result<LogLocation> LocateLog(const State& state, std::string_view job, int rank
   }
   if (attempt->ranks.empty()) {
     return NotFound("generation " + std::to_string(attempt->generation) + " of " + name +
-                    " is too long ago; its logs are files below " + view.record->output_dir +
+                    " is no longer in memory; its logs are files below " + view.record->output_dir +
                     "/logs/" + std::to_string(attempt->generation) + " on its nodes");
   }
   if (rank < 0 || rank >= static_cast<int>(attempt->ranks.size())) {

@@ -281,7 +281,7 @@ void FoundUnreadable(Transaction& tx, JobEntry& job, const CheckpointRecord& che
   scrub.directory.clear();
   if (job.record.scrub_trouble.empty()) {
     tx.RecordEvent(job, {"checkpoints_unreachable", Severity::kWarning,
-                         text + "; it is tried again, and not taken for damaged"});
+                         text + "; it is tried again and does not count as damaged"});
     job.record.scrub_trouble = scrub.trouble;
     tx.Mark(job);
   }
@@ -330,10 +330,9 @@ void ScrubNext(Transaction& tx, JobEntry& job) {
   const std::vector<NodeName> readers = Readers(tx, job);
   if (readers.empty() && !scrub.asked.empty()) return FoundUnreadable(tx, job, *checkpoint);
   if (readers.empty())
-    AnswerVerifications(
-        tx, job,
-        FailedPrecondition("no node is connected that could read the checkpoints of job " +
-                           job.record.id.value + "; 'muster nodes' lists them"));
+    AnswerVerifications(tx, job,
+                        FailedPrecondition("no connected node can read the checkpoints of job " +
+                                           job.record.id.value + "; 'muster nodes' lists them"));
   const bool enough = scrub.requests.empty() && tx.state.readings.scrubbing.size() >= kMaxAtOnce;
   if (enough || readers.empty() || tx.state.readings.scrubbing.contains(readers.front()))
     return SetScrubTime(tx, job, tx.now.mono + RetryOf(job));

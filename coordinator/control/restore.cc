@@ -99,7 +99,7 @@ void RestoreGang(Transaction& tx, JobEntry& job) {
                          [](const GangNode& member) { return member.quiesced && !member.spare; })) {
     Failure failure;
     failure.kind = CauseKind::kNodeLost;
-    failure.message = "a node was lost before the coordinator started again";
+    failure.message = "a node was lost before the coordinator restarted";
     failure.at = tx.now.mono;
     Fail(tx, job, std::move(failure));
   }
@@ -189,7 +189,7 @@ void Restore(Transaction& tx, StoredState stored) {
   }
   if (!tx.state.jobs.empty() || !tx.state.nodes.empty()) {
     tx.RecordClusterEvent({"coordinator_restarted", Severity::kInfo,
-                           "coordinator started again: " + std::to_string(tx.state.jobs.size()) +
+                           "coordinator restarted: " + std::to_string(tx.state.jobs.size()) +
                                " jobs known, " + std::to_string(tx.state.live.size()) +
                                " not over, waiting for " + std::to_string(tx.state.nodes.size()) +
                                " nodes"});

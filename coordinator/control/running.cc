@@ -304,7 +304,7 @@ void Handle(Transaction& tx, const NodeName& node, const RankExited& message) {
     if (!IsUp(attempt) || !AllExitedWell(attempt)) return;
     // A Stop that an earlier coordinator sent caused it, for a drain that is over by now.
     if (!NoneAskedToStop(attempt)) {
-      return GangStopped(tx, *job, "it has stopped at a step boundary, as it was asked to");
+      return GangStopped(tx, *job, "it stopped at a step boundary, as requested");
     }
     attempt.cause_kind = CauseKind::kFinished;
     attempt.cause = "every rank has finished";

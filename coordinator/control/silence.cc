@@ -151,9 +151,8 @@ void MarkSuspect(Transaction& tx, NodeEntry& node, const std::string& why) {
   UpdateVoice(tx, node);
   if (!IsOutOfUse(node.record.state)) node.record.reason = why;
   tx.Move(node, NodeEvent::kDisconnect);
-  tx.RecordClusterEvent(
-      {"node_suspect", Severity::kWarning,
-       "node " + node.record.name.value + ": " + why + "; other nodes are asked for it"});
+  tx.RecordClusterEvent({"node_suspect", Severity::kWarning,
+                         "node " + node.record.name.value + ": " + why + "; other nodes probe it"});
   node.probe = {};
   StartIndirectProbe(tx, node);
   node.check_at = NextCheck(tx.now.mono);
@@ -167,13 +166,13 @@ void MarkAlive(Transaction& tx, NodeEntry& node) {
   node.ready_at = tx.now.mono;
   tx.Move(node, NodeEvent::kHello);
   tx.RecordClusterEvent(
-      {"node_back", Severity::kInfo, "node " + node.record.name.value + " is heard of again"});
+      {"node_back", Severity::kInfo, "node " + node.record.name.value + " responds again"});
 }
 
 void CheckSilence(Transaction& tx, NodeEntry& node) {
   if (node.session != 0 && !node.suspect &&
       node.heard_at + tx.options.suspect_after <= tx.now.mono) {
-    MarkSuspect(tx, node, "not a word for " + SecondsText(ToSeconds(tx.options.suspect_after)));
+    MarkSuspect(tx, node, "no message for " + SecondsText(ToSeconds(tx.options.suspect_after)));
   }
   if (!tx.Expired(node.check_at)) return;
   node.check_at = NextCheck(tx.now.mono);
@@ -183,7 +182,7 @@ void CheckSilence(Transaction& tx, NodeEntry& node) {
   DetectLostNode(tx, node);
   if (!node.suspect || !node.check_at) return;
   if (node.session != 0 && tx.now.mono - node.heard_at >= tx.options.lease) {
-    CloseStream(tx, node, "not a word for " + SecondsText(ToSeconds(tx.options.lease)));
+    CloseStream(tx, node, "no message for " + SecondsText(ToSeconds(tx.options.lease)));
   }
   if (tx.now.mono - node.probe.sent >= kProbeEvery) StartIndirectProbe(tx, node);
 }

@@ -161,12 +161,14 @@ std::string DeviceFault(const CauseEvidence& evidence, const std::string& words)
 std::string Signalled(const CauseEvidence& evidence, int signal) {
   switch (signal) {
     case SIGKILL:
-      return "Nothing in the job sends SIGKILL: somebody killed it, or the kernel did for want of "
-             "memory; the kernel log of " +
-             OnNode(evidence) + " tells.";
+      return "Nothing in the job sends SIGKILL: a user killed it, or the kernel did because memory "
+             "ran "
+             "out; see the kernel log of " +
+             OnNode(evidence) + ".";
     case SIGTERM:
     case SIGINT:
-    case SIGHUP: return "Somebody on " + OnNode(evidence) + " asked this process to end.";
+    case SIGHUP:
+      return "A user or program on " + OnNode(evidence) + " ended this process with a signal.";
     case SIGBUS:
       return "A page of a mapped file was not there: shared memory (/dev/shm) of " +
              OnNode(evidence) + " may be full, or a model or data file was cut while it was read.";
@@ -186,7 +188,7 @@ std::string Signalled(const CauseEvidence& evidence, int signal) {
 
 std::string Hung(const CauseEvidence& evidence) {
   if (evidence.last && evidence.last->process_state == "T") {
-    return "Somebody or something stopped the process with a signal; a debugger does that too.";
+    return "A user or program stopped the process with a signal; a debugger does that too.";
   }
   if (InPhase(evidence, TrainPhase::kData) || InPhase(evidence, TrainPhase::kReadingRows)) {
     return "It stood while it read rows: check the file system that train.data.train lies on, as "

@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(
         AdviceCase{"Bus", Exit(0, SIGBUS), "/dev/shm"},
         AdviceCase{"IllegalInstruction", Exit(0, SIGILL), "instructions"},
         AdviceCase{"Segfault", Exit(0, SIGSEGV), "resources.exclude"},
-        AdviceCase{"Terminated", Exit(0, SIGTERM), "asked this process to end"},
+        AdviceCase{"Terminated", Exit(0, SIGTERM), "ended this process with a signal"},
         AdviceCase{"KilledAfterATalkativeLog", WithLog(Exit(0, SIGKILL), "No space left on device"),
                    "Nothing in the job sends SIGKILL"},
         AdviceCase{"AbortedWithWords", WithLog(Exit(0, SIGABRT), "No space left on device"),

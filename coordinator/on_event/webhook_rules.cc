@@ -79,9 +79,10 @@ Status WebhookRules::CheckAddress(const IpAddress& address) const {
       std::any_of(networks_.begin(), networks_.end(),
                   [&](const IpPrefix& network) { return network.Contains(plain); }))
     return OkStatus();
-  return PermissionDenied("its host resolves to " + address.ToString() +
-                          ", which is no public address; if that is right, add the address or its "
-                          "network to --webhook-hosts");
+  return PermissionDenied(
+      "its host resolves to " + address.ToString() +
+      ", which is not a public address; if that is right, add the address or its "
+      "network to --webhook-hosts");
 }
 
 }  // namespace muster

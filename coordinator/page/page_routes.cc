@@ -39,10 +39,9 @@ HttpResponse Refusal(const Status& status) {
 Status CheckKey(const HttpRequest& request, const std::string& key) {
   if (request.by_certificate || EqualInConstantTime(request.bearer, key)) return OkStatus();
   return PermissionDenied(
-      request.bearer.empty()
-          ? "this needs the page's key; 'muster page' prints the address with it"
-          : "the page's key is not, or no longer, that of this coordinator, which makes a new one "
-            "when it starts; 'muster page' prints the address with it");
+      request.bearer.empty() ? "this needs the page's key; 'muster page' prints the address with it"
+                             : "the page's key is not valid: a coordinator makes a new one "
+                               "when it starts; 'muster page' prints the address with it");
 }
 
 int HexDigit(char c) {
@@ -80,7 +79,7 @@ Result<std::int64_t> NumberOf(std::string_view query, std::string_view name,
   std::int64_t number = 0;
   const auto end = std::from_chars(text->data(), text->data() + text->size(), number);
   if (end.ec == std::errc() && end.ptr == text->data() + text->size()) return number;
-  return InvalidArgument(std::string(name) + "=" + *text + " is no whole number");
+  return InvalidArgument(std::string(name) + "=" + *text + " is not a whole number");
 }
 
 HttpResponse OpenStream(const PageContext& door, const HttpRequest& request,

@@ -337,7 +337,7 @@ void PilotPool::Act(const PoolPlan& plan) {
 void PilotPool::Do(const SubmitPilot& action) {
   if (ended_.size() >= kMaxEnded) {
     condition_ = std::to_string(ended_.size()) +
-                 " ended pilots could not be put away, so no more are asked for";
+                 " ended pilots could not be removed, so no more are submitted";
     return;
   }
   if (!HasRoom()) return;  // the next plan asks again

@@ -247,7 +247,7 @@ TEST(PilotPoolTest, PilotsThatCannotBePutAwayStopNewOnes) {
   for (int n = 0; n < 100; ++n) h.LookAtSlurm();
   for (const PoolEffect& effect : h.waiting)
     EXPECT_FALSE(std::holds_alternative<SubmitPilotJob>(effect));
-  EXPECT_THAT(h.Conditions(), HasSubstr("could not be put away"));
+  EXPECT_THAT(h.Conditions(), HasSubstr("could not be removed"));
 }
 
 TEST(PilotPoolTest, AStrayIsCancelledOnceAndForgottenWhenSlurmHasForgottenIt) {

@@ -87,7 +87,7 @@ Status CheckDialBack(const std::string& coordinator) {
   if (address.ok() && !address->is_loopback() && !address->is_unspecified()) return OkStatus();
   return InvalidArgument(
       coordinator +
-      (!address.ok() ? " is no IP:PORT, and a node looks up no names"
+      (!address.ok() ? " is not IP:PORT, and nodes do not resolve names"
        : address->is_unspecified()
            ? " means every address of a machine, so a node that dials it calls itself"
            : " is this machine's own loopback, where a node finds only itself") +

@@ -206,7 +206,7 @@ class PoolPlanner::Round {
       submits.pop_front();
     if (planner_.not_before_ && now_ < *planner_.not_before_) {
       Note("pilots have failed " + std::to_string(planner_.failures_) +
-           " times in a row; the next one is asked for in " +
+           " times in a row; the next one is submitted in " +
            std::to_string(static_cast<int>(ToSeconds(*planner_.not_before_ - now_)) + 1) + " s");
       return false;
     }
@@ -215,7 +215,7 @@ class PoolPlanner::Round {
       return false;
     }
     if (static_cast<int>(submits.size()) >= config_.submits_per_minute) {
-      Note("so many pilots were asked for within a minute (submits_per_minute)");
+      Note("the limit of submissions within a minute is reached (submits_per_minute)");
       return false;
     }
     submits.push_back(now_);
@@ -280,7 +280,7 @@ class PoolPlanner::Round {
     }
     planner_.idle_since_ = std::move(idle);
     if (least == nullptr) return;
-    const std::string why = "is of no use any more";
+    const std::string why = "is no longer needed";
     if (least->usable.empty())
       plan_.actions.push_back(CancelPilot{least->pilot->key, "it " + why, {}});
     for (const std::string& name : least->usable) Drain(name, 0, least->pilot->key + " " + why);

@@ -84,14 +84,14 @@ Caller CallerOf(Role role) {
 
 std::string_view CallerText(Caller caller) {
   switch (caller) {
-    case Caller::kNobody: return "somebody without a certificate";
-    case Caller::kToken: return "who has the cluster's token";
+    case Caller::kNobody: return "a client without a certificate";
+    case Caller::kToken: return "a client with the cluster's token";
     case Caller::kAdmin: return "an admin's certificate";
     case Caller::kNode: return "a node's certificate";
     case Caller::kScraper: return "a scraper's certificate";
     case Caller::kCoordinator: return "a coordinator's certificate";
   }
-  return "somebody unknown";
+  return "an unknown client";
 }
 
 bool MayCall(std::string_view method, Caller caller) { return Allows(kCalls, method, caller); }

@@ -25,7 +25,7 @@ class RefusedStream final
 Status CheckSpeaksFor(const std::optional<CertificateInfo>& peer, const NodeName& node) {
   if (!peer || peer->identity.name == node.value) return OkStatus();
   return PermissionDenied("the certificate of node '" + peer->identity.name +
-                          "' does not speak for '" + node.value +
+                          "' is not valid for node '" + node.value +
                           "'; start that worker with --node " + peer->identity.name +
                           " or with credentials of its own");
 }
@@ -104,7 +104,7 @@ void WorkerService::HandleHello(const StreamPtr& stream, Result<Hello> hello) {
     Log().warn("a worker was refused: {}", hello.status().message());
     return stream->Close(hello.status());
   }
-  Log().info("node {}: worker {} says hello, pid {}, {} slots, {} guardians", hello->node.value,
+  Log().info("node {}: worker {} connected, pid {}, {} slots, {} guardians", hello->node.value,
              hello->instance, hello->pid, hello->slots, hello->hosted.size());
   entry->said_hello = true;
   host_.Handle(WorkerHello{stream->id(), *std::move(hello)}, [stream] { stream->ReadNext(); });

@@ -276,8 +276,8 @@ Status Journal::Fenced(std::uint64_t number) {
   } else {
     MUSTER_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> claimed, Numbers(epochs_));
     if (claimed.empty() || claimed.back() <= claim_.epoch) {
-      return DataLoss("somebody removed files of " + options_.dir +
-                      " while it was in use; restore it from a backup");
+      return DataLoss("files of " + options_.dir +
+                      " were removed while it was in use; restore it from a backup");
     }
     epoch = claimed.back();
   }

@@ -74,7 +74,7 @@ Result<Frame> DecodeFrame(std::string_view bytes, const std::string& path) {
     return Damaged(path, bytes.size(),
                    "the file ends in its header of " + std::to_string(kHeaderBytes) + " bytes");
   }
-  if (bytes.substr(0, kMagic.size()) != kMagic) return Damaged(path, 0, "no file of a journal");
+  if (bytes.substr(0, kMagic.size()) != kMagic) return Damaged(path, 0, "not a journal file");
   // Before the checksum: another version may keep it elsewhere.
   if (const auto version = Take<std::uint32_t>(bytes, 8); version != kVersion) {
     return FailedPrecondition(path + " has version " + std::to_string(version) +
@@ -148,7 +148,7 @@ Status ForEachOperation(std::string_view payload,
     };
     if (payload.size() - offset < kOperationHeaderBytes) return fail("is cut off");
     const auto kind = Take<std::uint8_t>(payload, offset);
-    if (!IsKnown(kind)) return fail("is of no kind that this version of Muster knows");
+    if (!IsKnown(kind)) return fail("has a kind that this version of Muster does not support");
     JournalOperation operation{KindOf(kind), Take<std::uint64_t>(payload, offset + 1), {}, {}, {}};
     const std::uint64_t key = Take<std::uint32_t>(payload, offset + 9);
     const std::uint64_t name = Take<std::uint32_t>(payload, offset + 13);

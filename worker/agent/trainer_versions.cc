@@ -66,7 +66,7 @@ Result<CudaStack> ParseCudaStack(const std::string& text) {
     return FailedPrecondition(json["cuda_error"].get<std::string>());
   }
   if (!json.contains("cuda") || !json["cuda"].is_object()) {
-    return FailedPrecondition("the muster-trainer of this node knows no GPUs; update it");
+    return FailedPrecondition("the muster-trainer of this node does not support GPUs; update it");
   }
   const auto text_of = [&json](const char* key) {
     const auto& value = json["cuda"].value(key, nlohmann::json());

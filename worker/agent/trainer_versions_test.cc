@@ -53,7 +53,7 @@ TEST_F(TrainerVersions, PassOnWhatIsMissing) {
 TEST_F(TrainerVersions, OfAnOlderTrainerAreRefused) {
   EXPECT_THAT(ParseCudaStack("muster-trainer 0.1.0\n").status().message(),
               HasSubstr("printed no JSON: muster-trainer 0.1.0"));
-  EXPECT_THAT(ParseCudaStack("{}").status().message(), HasSubstr("knows no GPUs"));
+  EXPECT_THAT(ParseCudaStack("{}").status().message(), HasSubstr("does not support GPUs"));
 }
 
 }  // namespace

@@ -46,9 +46,10 @@ Result<ResolvedJob> ResolveOwnJob(const slurm::Allocation& allocation, const Aut
 Status CheckFits(const JobSpec& spec, const slurm::Allocation& allocation) {
   const int wanted = spec.resources.nodes;
   if (wanted <= allocation.node_count()) return OkStatus();
-  return InvalidArgument("the job wants " + std::to_string(wanted) + " nodes, and this step has " +
-                         std::to_string(allocation.node_count()) + "; ask sbatch for --nodes=" +
-                         std::to_string(wanted) + ", or set resources.nodes");
+  return InvalidArgument("the job requests " + std::to_string(wanted) +
+                         " nodes, and this step has " + std::to_string(allocation.node_count()) +
+                         "; ask sbatch for --nodes=" + std::to_string(wanted) +
+                         ", or set resources.nodes");
 }
 
 Result<int> SlotsOf(const JobSpec& spec, const slurm::Allocation& allocation, int given) {
@@ -60,7 +61,7 @@ Result<int> SlotsOf(const JobSpec& spec, const slurm::Allocation& allocation, in
   // A component without GPUs is there for the coordinator.
   if (allocation.het_size > 0) return 0;
   return InvalidArgument(
-      "the job wants GPUs, and Slurm has given this task none; ask sbatch for "
+      "the job requests GPUs, and Slurm has given this task none; ask sbatch for "
       "--gpus-per-node=" +
       std::to_string(spec.resources.ranks_per_node));
 }

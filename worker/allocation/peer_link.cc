@@ -103,7 +103,7 @@ Status CheckSpeaksFor(const grpc::AuthContext& context, const std::string& node)
   const auto peer = PeerCertificate(context);
   if (peer && peer->identity.name == node) return OkStatus();
   return PermissionDenied("the certificate of " + (peer ? peer->identity.name : "an unknown peer") +
-                          " does not speak for node " + node);
+                          " is not valid for node " + node);
 }
 
 struct Question : OpenCall {

@@ -113,14 +113,14 @@ TEST_F(PeerLinkTest, ACertificateSpeaksForItsNodeAlone) {
       Listen("slurm-1", 0, "n0", [](const PeerView&) { return ViewOf("n1", 0); });
   const auto asking = Listen("slurm-1", 0, "n3", Nobody());
   const Status answered = Ask(*asking, answering->address(), ViewOf("n3", 0)).status();
-  EXPECT_EQ(answered, PermissionDenied("the certificate of n0 does not speak for node n1"));
+  EXPECT_EQ(answered, PermissionDenied("the certificate of n0 is not valid for node n1"));
 }
 
 TEST_F(PeerLinkTest, NoSupervisorAsksInAnothersName) {
   const auto answering = Listen("slurm-1", 0, "n0", Nobody());
   const auto asking = Listen("slurm-1", 0, "n3", Nobody());
   const Status asked = Ask(*asking, answering->address(), ViewOf("n4", 0)).status();
-  EXPECT_EQ(asked, PermissionDenied("the certificate of n3 does not speak for node n4"));
+  EXPECT_EQ(asked, PermissionDenied("the certificate of n3 is not valid for node n4"));
 }
 
 class PeerLinkRoleTest : public PeerLinkTest, public testing::WithParamInterface<Role> {};

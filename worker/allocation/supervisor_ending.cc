@@ -202,7 +202,7 @@ void SupervisorLoop::SweepNode() {
   OnPool(
       spawner_, [this] { return EndProcessesOf(options_.local_dir, kGuardiansLimit); },
       [this](int left) {
-        if (left > 0) Log().error("{} processes of this node would not end", left);
+        if (left > 0) Log().error("{} processes of this node did not end", left);
         swept_ = true;
       });
 }

@@ -101,7 +101,7 @@ void HealthMonitor::OnKernelEvent(const KernelEvent& event) {
   facts_.OnKernelEvent(event);
   if (const auto* kill = std::get_if<OomKillEvent>(&event)) {
     ++oom_kills_;
-    Log().warn("the kernel ended process {} ({}) for want of memory", kill->pid, kill->name);
+    Log().warn("the kernel ended process {} ({}) because memory ran out", kill->pid, kill->name);
   } else if (const auto* xid = std::get_if<XidEvent>(&event)) {
     OnXid(GpuIndex(xid->device), xid->xid, xid->detail);
   }

@@ -36,7 +36,7 @@ Status NodeFaults::Inject(const std::string& kind) {
     timer_.Start(kAnswerTime, [] { ::kill(::getpid(), SIGSTOP); });
     return OkStatus();
   }
-  return InvalidArgument("a node has no fault '" + kind + "'; there are kill-node and stop-worker");
+  return InvalidArgument("unknown node fault '" + kind + "'; use kill-node or stop-worker");
 }
 
 void KillGuardians(const std::string& jobs_dir) {

@@ -45,7 +45,7 @@ void AddHealth(const WorkerStatus& status, MetricFamilies* out) {
   out->Counter("muster_worker_xid_events_total", "Errors that the GPU driver reported.")
       .Add(node, static_cast<double>(status.xids));
   out->Counter("muster_worker_oom_kills_total",
-               "Processes that the kernel has ended on this host for want of memory.")
+               "Processes that the kernel has ended on this host because memory ran out.")
       .Add(node, static_cast<double>(status.oom_kills));
 }
 

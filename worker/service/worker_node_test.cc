@@ -190,7 +190,7 @@ TEST_F(WorkerNodeTest, StopWorkerStopsItUntilItIsContinued) {
   EXPECT_EQ(Inject("stop-worker"), "");
   EXPECT_TRUE(Eventually([&] { return ReadProcess(worker_)->state == 'T'; }));
   ::kill(worker_, SIGCONT);
-  EXPECT_NE(Inject("dance").find("no fault 'dance'"), std::string::npos);
+  EXPECT_NE(Inject("dance").find("unknown node fault 'dance'"), std::string::npos);
 }
 
 TEST_F(WorkerTest, AWorkerWithoutTheFlagTakesNoFaults) {
