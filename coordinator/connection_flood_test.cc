@@ -18,10 +18,10 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
 constexpr int kCrowd = 200;
-// As a handshake's own deadline: who is let in only then was shut out by the crowd.
+// As a handshake's own deadline: a client accepted later than this was shut out by the crowd.
 constexpr Duration kShutOut = 10s;
 
-// The first words of a client that will say no second ones.
+// The first bytes of a client that sends no more.
 std::string ClientHello() {
   const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()),
                                                                   &SSL_CTX_free);
@@ -39,7 +39,7 @@ class ConnectionFloodTest : public TlsServerTest {
  protected:
   ConnectionFloodTest() { StartTlsServer(); }
 
-  // Connected once this returns, each having said `words`.
+  // Connected once this returns, each having sent `words`.
   std::vector<UniqueFd> Crowd(const std::string& words) const {
     std::vector<UniqueFd> crowd;
     for (int i = 0; i < kCrowd; ++i) {

@@ -23,7 +23,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-// A worker's stream that has said Hello.
+// A worker's stream that has sent Hello.
 struct Session {
   Session(const std::shared_ptr<grpc::Channel>& channel, const std::string& node)
       : stub(v1::Worker::NewStub(channel)) {
@@ -220,7 +220,7 @@ TEST_F(EnrolTest, JoinsAreLimitedInNumber) {
         stub->Join(&context, {}, &response).error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
   }
   EXPECT_TRUE(limited);
-  // Those who are known are not held up by them.
+  // They do not delay known nodes.
   EXPECT_TRUE(Session(Channel(ours_.Make(Role::kNode, "n1")), "n1").Welcomed());
 }
 
@@ -247,7 +247,7 @@ TEST_F(EnrolTest, AReportAboutAnotherNodesRankIsIgnored) {
   exited.set_generation(1);
   exited.mutable_exit()->set_exit_code(3);
   ASSERT_TRUE(liar.stream->Write(message));
-  // A second Hello is answered by the end of the stream: all before it has been heard by then.
+  // A second Hello is answered by the end of the stream: by then everything before it was handled.
   message.Clear();
   message.mutable_hello()->set_node("n2");
   ASSERT_TRUE(liar.stream->Write(message));
@@ -342,7 +342,7 @@ TEST_F(EnrolTest, ARevokedNodesStreamEndsWithinSecondsAndItDoesNotComeBack) {
   EXPECT_LT(ToSeconds(SystemClock().Now() - begin), 5);
   EXPECT_EQ(Session(Channel(dir), "n1").End().error_code(), grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_FALSE(Renew(dir).ok());
-  // The other one is heard as before.
+  // Messages of the other one are handled as before.
   v1::WorkerMessage beat;
   beat.mutable_heartbeat();
   ASSERT_TRUE(other.stream->Write(beat));

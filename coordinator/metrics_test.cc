@@ -244,7 +244,7 @@ TEST(Metrics, ARunsTimeDoesNotFallWhenTheClockOfTheDayIsSetBack) {
   EXPECT_THAT(shown(31), HasSubstr(elapsed + "1031\n"));
 }
 
-// Also while nothing of it runs, when no rank tells of it.
+// Also while nothing of it runs, so that no rank reports it.
 TEST(Metrics, SayWhenARunCameFurther) {
   StoredState state = OneRecoveredJob();
   state.jobs[0].state = JobState::kRecovering;

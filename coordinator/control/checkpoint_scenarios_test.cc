@@ -274,7 +274,8 @@ TEST(CheckpointTest, ANodeThatNeverAnswersIsGivenUpForTheScrub) {
   EXPECT_FALSE(h.Take<ScrubCheckpoint>("n1").at(0).at_once);
 }
 
-// Reading takes longer than two intervals: what is committed meanwhile is bounded.
+// Reading takes longer than two intervals: the number of checkpoints committed until then is
+// bounded.
 TEST(CheckpointTest, WhereReadingTakesTooLongCheckpointsAreSkippedAndReportedAsSkipped) {
   Training h;
   h.Checkpoint(h.id, 10);

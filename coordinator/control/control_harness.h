@@ -31,7 +31,7 @@ class ControlHarness {
   // ones.
   void Advance(Duration d);
   std::set<std::string> silent;
-  void Oversleep(Duration d);      // handles nothing meanwhile; then whatever is due
+  void Oversleep(Duration d);      // handles nothing until then; afterwards whatever is due
   void SetWallClock(Duration by);  // forwards or back
   Now now() const { return now_; }
 

@@ -109,7 +109,7 @@ void PhaseExpired(Transaction& tx, JobEntry& job) {
     failure.message = "node " + failure.node.value + " was not prepared within " +
                       SecondsText(ToSeconds(tx.options.prepare_deadline));
   }
-  // What other jobs have trained is not this job's fault.
+  // If the job has trained before, the fault lies with the nodes.
   if (job.record.best_step > 0) {
     for (const NodeName& node : late) Refuse(tx, job, node, "it was not ready in time", false);
   }

@@ -238,7 +238,7 @@ void Handle(Transaction& tx, const NodeName& node, const Prepared& message) {
   failure.at = tx.now.mono;
   if (!message.error.empty()) {
     const std::string error = CutText(message.error, kMaxReasonBytes);
-    // What other jobs have run is not this job's fault.
+    // If the job has run before, the fault lies with the node.
     const bool ran = job->record.started_unix_ms > 0;
     if (ran) Refuse(tx, *job, node, error, !message.retryable);
     failure.retryable = message.retryable || ran;

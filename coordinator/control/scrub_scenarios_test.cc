@@ -294,7 +294,7 @@ TEST(ScrubTest, AClockThatIsSetMakesNoCheckpointDue) {
     Scrubbed h;
     h.SetWallClock(by);
     h.Checkpoint(h.id, 30);
-    h.CommitRecord(h.id, h.Directory(h.id, 30), false);  // plans anew
+    h.CommitRecord(h.id, h.Directory(h.id, 30), false);  // plans again
     h.Advance(seconds(1));
     h.Scrub("n1", ScrubOutcome::kWhole);  // of 30, which was never read
     EXPECT_FALSE(h.Ordered());

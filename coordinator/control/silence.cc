@@ -25,7 +25,7 @@ constexpr std::size_t kMaxProbers = 3;
 constexpr Duration kProbeTimeout = std::chrono::milliseconds(500);
 constexpr Duration kProbeEvery = std::chrono::seconds(1);
 constexpr Duration kCheckEvery = std::chrono::milliseconds(500);
-// A timer that fires later than this was not idle: the coordinator was stopped.
+// A timer that fires later than this did not sleep: the coordinator was stopped.
 constexpr Duration kOversleep = std::chrono::milliseconds(500);
 
 // Ranks elsewhere have lost a peer, no report explains it, and ranks of this node have not

@@ -67,7 +67,7 @@ class Gang {
     return first;
   }
   std::optional<HangVerdict> Sample() { return detector.Observe(ranks, now); }
-  // No sample of anybody.
+  // No rank has a sample.
   void Freeze(double seconds) { now += FromSeconds(seconds); }
 
   HangDetector detector;
@@ -156,7 +156,7 @@ class ReportedGang {
   HangDetector detector;
   TimePoint now;
   std::vector<Rank> ranks;
-  int silent = -1;  // its node is not heard of
+  int silent = -1;  // its node is silent
 };
 
 TEST(HangDetector, AHangIsNamedInTimeWhereMovingRanksAreReportedOnceASecond) {
@@ -204,7 +204,7 @@ TEST(HangDetector, ASlowStepAmongFastOnesIsLearnedFrom) {
 TEST(HangDetector, ANodeThatFallsSilentInAStandstillOfTheOtherIsNoHang) {
   ReportedGang gang;
   gang.Train(30, 0.1);
-  // Rank 0 waits for rank 1, which still computes when its node is heard of last.
+  // Rank 0 waits for rank 1, which still computes in the last report of its node.
   for (int i = 0; i < 100; ++i) {
     gang.Move(1);
     EXPECT_FALSE(gang.Sample());
@@ -287,7 +287,7 @@ TEST(HangDetector, AMachineFrozenForTenSecondsIsNoHang) {
 TEST(HangDetector, ASilentNodeIsNoHang) {
   Gang gang(2);
   gang.Steps(50, 0.1);
-  // Rank 0 waits for rank 1, whose node is not heard of: it may well go on.
+  // Rank 0 waits for rank 1, whose node is silent: it may well go on.
   for (int i = 0; i < 600; ++i) {
     gang.now += FromSeconds(kSampleSeconds);
     EXPECT_FALSE(gang.detector.Observe({gang.ranks[0]}, gang.now));

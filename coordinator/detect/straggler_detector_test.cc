@@ -26,7 +26,7 @@ class Gang {
     detector.Begin(nodes);
   }
 
-  // A step of all ranks; who is done with its own work before `longest` waits for the others.
+  // A step of all ranks; ranks that finish their own work before `longest` wait for the others.
   void Step(double longest) {
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       ++ranks[r].steps_done;

@@ -85,7 +85,7 @@ TEST(Histories, TheStepThatAGangResumesFromIsNoPointOfIts) {
   const auto& cells = histories.Find(job.record.id)->curves.cells();
   ASSERT_EQ(cells.size(), 1u);
   EXPECT_EQ(cells[0].ranges[static_cast<std::size_t>(Curve::kLoss)].last, 4.9);
-  // Also where the ranks' pages come before their word of it.
+  // Also if the ranks' pages arrive before their report of it.
   job.attempts[1].resumed_step = -1;
   histories.Observe(job.View(), kBegin + 2s);
   EXPECT_EQ(histories.Find(job.record.id)->curves.cells()[0].ranges[0].last, 4.9);

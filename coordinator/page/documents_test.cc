@@ -1,4 +1,4 @@
-// What the pages' documents say of a controller, and what they say again when something changes.
+// The content of the pages' documents for a controller, and what is sent again after a change.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

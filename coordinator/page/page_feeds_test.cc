@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A connection as slow as a test wants it.
+// A connection as slow as a test sets it.
 struct FakeStream final : HttpStream {
   bool Send(std::string_view, std::string_view data) override {
     if (!ready()) return false;
@@ -198,7 +198,7 @@ TEST_F(PageFeedsTest, EarlierStepsAreReadFromTheJobsMetrics) {
   char name[] = "/tmp/muster-page-XXXXXX";
   const std::string dir = ::mkdtemp(name);
   OnLoop([&] {
-    // The harness's record says where; a test may write there.
+    // The harness's record contains the path; a test may write there.
     const_cast<JobRecord*>(cluster_.Job(cluster_.id).record)->output_dir = dir;
   });
   std::ofstream(dir + "/metrics.jsonl") << "{\"step\": 1, \"loss\": 7.25, \"generation\": 1}\n";

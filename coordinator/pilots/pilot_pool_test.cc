@@ -263,7 +263,7 @@ TEST(PilotPoolTest, AStrayIsCancelledOnceAndForgottenWhenSlurmHasForgottenIt) {
   EXPECT_EQ(h.cancelled_strays, (std::vector<std::uint64_t>{9}));
   h.jobs.clear();
   h.LookAtSlurm();
-  // Slurm numbers its jobs anew some day.
+  // Slurm reuses the numbers of its jobs eventually.
   h.jobs = {PoolHarness::JobOf("p0", 9, "RUNNING", "n1")};
   h.LookAtSlurm();
   h.Settle();

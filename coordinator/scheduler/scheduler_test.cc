@@ -147,7 +147,7 @@ TEST(SchedulerTest, NodesAreKeptForTheJobAhead) {
   snapshot.requests = {Request("wide", 1, 2, 2), Request("narrow", 2, 1, 1)};
   snapshot.nodes = {MakeNode("n1", 2, 2), MakeNode("n2", 2, 1), MakeNode("n3", 1, 1)};
   const SchedulePlan plan = Plan(snapshot);
-  // n3 is too small for the wide job, so it may be used meanwhile; n1 and n2 may not.
+  // n3 is too small for the wide job, so it may be used in the meantime; n1 and n2 may not.
   ASSERT_THAT(Placed(plan), ElementsAre("narrow"));
   EXPECT_THAT(Names(plan.placements[0]), ElementsAre("n3"));
 
@@ -383,7 +383,7 @@ TEST(SchedulerTest, RandomSnapshotsNeverOverAllocateAndLoseNoJob) {
       ASSERT_TRUE(seen.insert(waiting.job.value).second);
       ASSERT_FALSE(waiting.reason.empty());
     }
-    // Who wants nothing but spares does not wait for them.
+    // A job that needs only spares does not wait for them.
     for (const GangRequest& request : snapshot.requests) {
       if (request.nodes == 0) seen.insert(request.job.value);
     }

@@ -214,7 +214,7 @@ TEST_F(ControllerRuntimeTest, RequestsThatWaitAreBounded) {
   });
 }
 
-// What a stalled disk does to those who have something to say.
+// The effect of a stalled disk on clients and workers.
 class StalledHostTest : public ControllerRuntimeTest {
  protected:
   StalledHostTest() {
@@ -248,7 +248,7 @@ TEST_F(StalledHostTest, RequestsAreRefusedWhileTooMuchWaitsAndTakenAfterwards) {
     EXPECT_EQ(replies_[0].status.code(), StatusCode::kResourceExhausted);
     EXPECT_THAT(replies_[0].status.message(), HasSubstr("try again"));
     EXPECT_EQ(host_.refused_requests(), 1u);
-    // What a worker says is decided still.
+    // Messages of workers are still handled.
     host_.Handle(HelloOf("n2", 8));
     EXPECT_TRUE(Knows("n2"));
     store_.ReleaseHeld();

@@ -24,7 +24,7 @@ class LogReadsTest : public ::testing::Test {
     return chunk;
   }
 
-  EventLoop loop_;  // never runs: no deadline passes by itself
+  EventLoop loop_;  // never runs: no deadline passes on its own
   LogReads reads_{loop_};
   int answers_ = 0;
   std::optional<Result<v1::LogChunk>> last_;

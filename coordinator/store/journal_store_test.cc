@@ -441,7 +441,7 @@ TEST_F(JournalStoreTest, TenThousandCommitsAreReadInAFractionOfASecond) {
       (*journal)->CompactIfDue();
     }
   }
-  // Of this process's processor time: beside other tests a second on the clock says little.
+  // Measured in this process's processor time: beside other tests wall time means little.
   double best_ms = 1e9;
   for (int i = 0; i < 3; ++i) {
     const std::clock_t begin = std::clock();

@@ -189,7 +189,7 @@ TEST_F(AgentRunnerTest, ARestartedWorkerKnowsOfParkedRanksAndGoesOnWithThem) {
 
 TEST_F(AgentRunnerTest, AWorkerThatIsKilledWhileRanksAreToParkHearsHowItEnded) {
   const auto before = Run(1, "deaf");
-  // Deaf, so they are ended after the deadline, whoever listens then.
+  // Deaf, so they are ended after the deadline, with or without a listener.
   worker_->Order(Park(1, 0.2));
   EXPECT_TRUE(Eventually([&] { return LogOf(1, 1).find("\"park\"") != std::string::npos; }));
   RestartWorker();

@@ -319,7 +319,7 @@ TEST_F(AgentTest, AnAbortOfParkedRanksThatWasLostIsSentAgain) {
   agent_.OnAbort({.job = kJob, .generation = 1, .park_seconds = 1});
   Event(GuardianQuiesced{1, {}, {0, 1}});
   agent_.OnAbort({.job = kJob, .generation = 1});
-  // The guardian has not heard of the second one when it tells its state.
+  // The guardian has not received the second one when it sends its state.
   Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
   Event(GuardianQuiesced{1, {}, {0, 1}});
   const Effects effects = Event(GuardianSynced{});
@@ -458,7 +458,7 @@ TEST_F(AgentTest, AJobThatWasStoppedBeforeItsLaunchIsReportedAsStopped) {
   ASSERT_EQ(Hosted().exited.size(), 2u);
   EXPECT_TRUE(Hosted().exited[0].node_stopped);
   EXPECT_TRUE(Hosted().launched) << "so that the coordinator hears of the exits";
-  // The coordinator may not have come to the launch: then it is prepared anew.
+  // The coordinator may not have reached the launch: then it is prepared again.
   EXPECT_EQ(Of<StartPreflight>(agent_.OnPrepare(MakePrepare(1))).size(), 1u);
   EXPECT_THAT(Hosted().exited, IsEmpty());
 }

@@ -199,7 +199,7 @@ TEST(ProveTerminated, EndsWhatADeadGuardianLeftAndReadsItsRecords) {
   const auto left =
       SpawnChild({.argv = {"/bin/sleep", "60"},
                   .environment = {"TORCHELASTIC_ERROR_FILE=" + ErrorFilePath(dir.path(), 2, 0)}});
-  // Another node's process of the same job is not this worker's business.
+  // Another node's process of the same job is left alone.
   const auto foreign = SpawnChild(
       {.argv = {"/bin/sleep", "60"}, .environment = {"TORCHELASTIC_ERROR_FILE=/other/errors/x"}});
   ASSERT_TRUE(left.ok() && foreign.ok());

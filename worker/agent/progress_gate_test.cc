@@ -35,7 +35,7 @@ class Node {
     sent_at = now;
     return true;
   }
-  // The messages of so long, in which the ranks move between any two samples.
+  // The messages of this duration, in which the ranks move between any two samples.
   int Train(Duration duration) {
     return Watch(duration, [this] {
       for (RankProgress& rank : ranks) ++rank.stores;

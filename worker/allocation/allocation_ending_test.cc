@@ -14,7 +14,7 @@ const Ending kAgainEnding{
 
 class AllocationEndingTest : public testing::Test {
  protected:
-  // Index 2; the effects of `duration`, with the closer's answers as `answer` says.
+  // Index 2; the effects of `duration`, with the closer's answers from `answer`.
   enum class Closer { kAnswers, kRefuses, kIsSilent };
   std::vector<EndingEffect> Pass(Duration duration, Closer answer = Closer::kAnswers,
                                  bool closed = false) {

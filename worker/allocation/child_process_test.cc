@@ -88,7 +88,7 @@ TEST_F(ChildProcessTest, AMissingProgramEndsAsInAShell) {
   EXPECT_EQ(EndOf("", 0, "/no/such/program"), (ProcessExit{127, 0}));
 }
 
-// The program's file system does not answer: pulses go on meanwhile.
+// The program's file system does not answer: heartbeats continue.
 TEST_F(ChildProcessTest, AStartThatHangsDelaysNoOther) {
   std::mutex stalled;
   stalled.lock();

@@ -121,7 +121,7 @@ TEST(Election, ANodeCutOffDoesNotTakeOverAtOnceAndNotForEver) {
   EXPECT_EQ(gang.Leader(), 0);
 }
 
-// Whenever its link heals, and whichever node it hears first.
+// Whenever its link heals, and whichever node it reaches first.
 TEST(Election, ANodeThatWasCutOffDeposesNoLeaderOnceItIsBack) {
   for (auto cut = milliseconds(2000); cut < milliseconds(9000); cut += milliseconds(50)) {
     ElectionHarness gang(3);
@@ -243,7 +243,8 @@ TEST(Election, AllRecordsAreReadNowAndThenNotAtEveryTick) {
   EXPECT_LE(leader, 22);
 }
 
-// Kills, cut links and failing starts at random; then quiet. Whoever is left agrees on one leader.
+// Kills, cut links and failing starts at random; then quiet. The remaining nodes agree on one
+// leader.
 TEST(Election, AfterAnyTroubleThoseLeftAgree) {
   for (unsigned seed = 0; seed < 150; ++seed) {
     std::mt19937 random(seed);

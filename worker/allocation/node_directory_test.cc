@@ -67,7 +67,7 @@ TEST_F(NodeDirectoryTest, ItIsMadeForItsUserAlone) {
     EXPECT_EQ(fs::status(made).permissions() & fs::perms::all, fs::perms::owner_all) << made;
 }
 
-// /tmp is everybody's: what lies there under the name may be another user's trap.
+// /tmp is shared: what lies there under the name may be another user's trap.
 TEST_F(NodeDirectoryTest, WhatOthersCanEnterIsNotUsed) {
   const std::string parent = temp_ / "muster-1000";
   fs::create_directory(parent);

@@ -241,7 +241,7 @@ TEST_F(PeerLinkTest, ASupervisorEndsWithQuestionsOpen) {
   ASSERT_TRUE(asking.ok());
   auto held = std::make_shared<int>(0);
   const std::weak_ptr<int> question = held;
-  // Whoever waited for its answer would wait longer than any test may take.
+  // A wait for its answer would last longer than any test may take.
   (*asking)->Ask((*answering)->address(), ViewOf("n0", 0), std::chrono::hours(1),
                  [held](const Result<PeerView>&) { ADD_FAILURE() << "told"; });
   held.reset();

@@ -56,7 +56,7 @@ enum class ClosingStep {
   kCancel,   // its batch node is lost: nothing else would end it before its time is over
   kRefused,  // work is left, and the job may not be requeued
   kWait,     // the scheduler does not know yet the state of a node
-  kLeftOut,  // the allocation goes on without this node, or runs anew
+  kLeftOut,  // the allocation goes on without this node, or runs again
 };
 
 // Pure. Whether a node is lost is the scheduler's decision: a supervisor that receives nothing may

@@ -11,7 +11,7 @@ namespace {
 
 class SlurmSchedulerTest : public testing::Test {
  protected:
-  // What scontrol says of job 7, which is this one's run 1.
+  // scontrol's output for job 7, which is this one's run 1.
   std::unique_ptr<Scheduler> Of(const std::string& said) {
     slurm_.Install("scontrol", "case \"$*\" in *show*) echo \"JobId=7 JobName=j " + said +
                                    " NodeList=n0,n1 BatchHost=n0 Requeue=1\";; esac");
@@ -54,7 +54,7 @@ TEST_F(SlurmSchedulerTest, WithoutSlurmsCommandsTheEndIsThatOfTheTasksEnvironmen
   EXPECT_EQ(*Of("JobState=RUNNING Restarts=1 EndTime=2026-11-24T08:00:00")->EndUnixSeconds(),
             1795507200);
   EXPECT_EQ(*Of("JobState=RUNNING Restarts=1 EndTime=Unknown")->EndUnixSeconds(), std::nullopt);
-  // That slurmctld does not answer now says nothing.
+  // A slurmctld that does not answer now proves nothing.
   slurm_.Install("scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1");
   EXPECT_FALSE(Of()->EndUnixSeconds().ok());
 }

@@ -97,7 +97,7 @@ class AssignmentTest : public GuardianTest {
     return pids;
   }
 
-  // A standby that has not said so yet is passed over.
+  // A standby that has not reported so yet is skipped.
   bool AllAreReady() const {
     const std::vector<pid_t> living = Living();
     return std::all_of(living.begin(), living.end(), [](pid_t pid) {

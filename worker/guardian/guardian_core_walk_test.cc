@@ -36,7 +36,7 @@ void Enter(State state, FakeHost* host) {
   }
 }
 
-// What the worker hears last of the answers to commands, once everything has settled.
+// The last answers to commands that the worker receives, once everything has settled.
 std::string Answer(const FakeHost& host) {
   std::string answer;
   for (const GuardianEvent& event : host.told) {

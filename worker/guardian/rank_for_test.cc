@@ -1,5 +1,5 @@
-// A rank that takes assignments over its control socket and does what ON_ASSIGN of each assignment
-// says: words separated by spaces. What comes to it is written to standard output, line by line.
+// A rank that takes assignments over its control socket and executes ON_ASSIGN of each assignment:
+// words separated by spaces. Messages to it are written to standard output, line by line.
 //
 //   first_step  park  segment:NAME  drop:NAME  stale:GENERATION (a note of another generation)
 //   exit:CODE   deaf (answers no `park`)   child (leaves a process in a session of its own)

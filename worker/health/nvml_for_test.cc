@@ -133,7 +133,7 @@ nvml::Return nvmlDeviceGetMigDeviceHandleByIndex(nvml::Device, unsigned index, n
   return nvml::kSuccess;
 }
 
-// The second GPU tells its memory alone.
+// The second GPU reports only its memory.
 nvml::Return nvmlDeviceGetMemoryInfo(nvml::Device, nvml::Memory* memory) {
   *memory = {.total = 8'000'000'000, .free = 5'000'000'000, .used = 3'000'000'000};
   return nvml::kSuccess;

@@ -1,4 +1,4 @@
-// What muster-worker sees of its node and of others, and faults of the node, as a real process.
+// What muster-worker detects on its node and on others, and faults of the node, as a real process.
 
 #include <arpa/inet.h>
 #include <fcntl.h>
