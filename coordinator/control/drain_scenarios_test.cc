@@ -378,7 +378,7 @@ TEST(NoticeTest, WhatStillHoldsIsNotTakenBackWithWhatIsOver) {
   EXPECT_THAT(h.Node("n1").record->notices,
               ElementsAre("memory: 98 % used", "device: GPU 2: Xid 94"));
   EXPECT_TRUE(h.HasEvent(JobId{}, "node_notice", "over: GPU 1: Xid 94"));
-  EXPECT_FALSE(h.HasEvent(JobId{}, "node_notice", "all is well")) << h.Timeline();
+  EXPECT_FALSE(h.HasEvent(JobId{}, "node_notice", "no notice is left")) << h.Timeline();
   EXPECT_EQ(h.CountEvents(JobId{}, "node_notice"), 4);
 }
 
