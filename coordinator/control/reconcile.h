@@ -36,10 +36,10 @@ enum class ReconcileAction {
   kAdoptPrepared,  // as if Prepared had just arrived
   kLaunch,         // send Launch (again)
   kPrepareAndLaunch,
-  kAdopt,          // take over what it hosts: its ranks were not interrupted
-  kAbort,          // send Abort (again)
-  kQuiesced,       // as if Quiesced had just arrived
-  kMissing,        // the ranks that should be there are gone
+  kAdopt,     // take over what it hosts: its ranks were not interrupted
+  kAbort,     // send Abort (again)
+  kQuiesced,  // as if Quiesced had just arrived
+  kMissing,   // the ranks that should be there are gone
 };
 
 ReconcileAction Reconcile(const ReconcileInput& input);
