@@ -472,17 +472,20 @@ void Fill(const HostedGeneration& from, v1::HostedGeneration* to) {
   }
   to->mutable_parked_ranks()->Add(from.parked_ranks.begin(), from.parked_ranks.end());
   to->set_standbys(from.standbys);
+  to->mutable_unkillable_pids()->Add(from.unkillable_pids.begin(), from.unkillable_pids.end());
 }
 
 Result<HostedGeneration> Read(const v1::HostedGeneration& from) {
-  HostedGeneration to{.job = {from.job_id()},
-                      .generation = from.generation(),
-                      .prepared = from.prepared(),
-                      .master_port = from.master_port(),
-                      .launched = from.launched(),
-                      .quiesced = from.quiesced(),
-                      .parked_ranks = {from.parked_ranks().begin(), from.parked_ranks().end()},
-                      .standbys = from.standbys()};
+  HostedGeneration to{
+      .job = {from.job_id()},
+      .generation = from.generation(),
+      .prepared = from.prepared(),
+      .master_port = from.master_port(),
+      .launched = from.launched(),
+      .quiesced = from.quiesced(),
+      .parked_ranks = {from.parked_ranks().begin(), from.parked_ranks().end()},
+      .standbys = from.standbys(),
+      .unkillable_pids = {from.unkillable_pids().begin(), from.unkillable_pids().end()}};
   for (const v1::RankStarted& each : from.started()) {
     MUSTER_ASSIGN_OR_RETURN(RankStarted started, Read(each));
     to.started.push_back(std::move(started));

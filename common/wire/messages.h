@@ -294,6 +294,7 @@ struct HostedGeneration {
   std::vector<TrainerReport> reports;
   std::vector<int> parked_ranks;
   int standbys = 0;
+  std::vector<std::int64_t> unkillable_pids;  // of this or older generations
 
   bool keeps_any() const { return !parked_ranks.empty() || standbys > 0; }
 

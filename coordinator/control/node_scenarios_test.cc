@@ -263,6 +263,33 @@ TEST(NodeTest, TheSlotOfAnUnkillableProcessComesBackWithItsEnd) {
   EXPECT_EQ(h.Attempt(h.id).generation, 2) << "the slot is used again";
 }
 
+TEST(NodeTest, AHelloTellsOfProcessesThatSurvivedSigkillWhereTheirReportWasLost) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2", {.slots = 2});
+  const JobId id = h.Submit(TrainYaml());
+  h.StartAll(id);
+  h.Leave("n2");
+  HostedGeneration hosted = h.Hosted("n2", id, AttemptState::kRunning);
+  hosted.unkillable_pids = {4242};  // of an older generation
+  h.Join("n2", {.hosted = {hosted}});
+  EXPECT_EQ(h.Attempt(id).state, AttemptState::kRunning) << h.Timeline();
+  EXPECT_EQ(h.Node("n2").slots_used, 2) << "its slot would be given away";
+}
+
+TEST(NodeTest, AGangThatIsPreparedWithoutRoomBesideSurvivorsOfSigkillInAHelloIsMadeAnew) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2");
+  const JobId id = h.Submit(TrainYaml());
+  ASSERT_EQ(h.Attempt(id).state, AttemptState::kPreparing);
+  h.Leave("n2");
+  HostedGeneration hosted = h.Hosted("n2", id, AttemptState::kPreparing);
+  hosted.unkillable_pids = {4242};
+  h.Join("n2", {.hosted = {hosted}});
+  EXPECT_EQ(h.Attempt(id).cause_kind, CauseKind::kPrepareFailed) << h.Timeline();
+}
+
 TEST(NodeTest, AJobThatWaitsForProcessesThatSurvivedSigkillGoesOnAtTheirEnd) {
   ControlHarness h;
   h.Join("n1", {.slots = 2});

@@ -304,6 +304,10 @@ void ReconcileNode(Transaction& tx, NodeEntry& node, const Hello& hello) {
     if (!hosted.contains(slot.job)) MarkLeaked(tx, node, slot.job, {});
   }
   for (const HostedGeneration& generation : hello.hosted) {
+    // As the worker says it of older generations beside the newest: that may have been lost.
+    if (!generation.unkillable_pids.empty())
+      Handle(tx, name,
+             Quiesced{generation.job, generation.generation - 1, generation.unkillable_pids});
     ReconcileJob(tx, node, generation.job, &generation);
   }
   const std::vector<JobId> jobs = tx.JobsOf(name);

@@ -454,9 +454,7 @@ void Agent::ReportStuck(Job& job, Effects* effects) {
                  effects);
   // The newest generation is in use. What has ended belongs to older ones, and is reported for
   // these.
-  std::vector<std::int64_t> left = job.unkillable;
-  left.insert(left.end(), job.stuck.begin(), job.stuck.end());
-  Send(Quiesced{job.prepare.job, job.hosted.generation - 1, std::move(left)}, effects);
+  Send(Quiesced{job.prepare.job, job.hosted.generation - 1, job.Survivors()}, effects);
 }
 
 Effects Agent::OnForgotten(const JobId& id) {
@@ -474,7 +472,10 @@ Effects Agent::OnForgotten(const JobId& id) {
 
 std::vector<HostedGeneration> Agent::Hosted() const {
   std::vector<HostedGeneration> hosted;
-  for (const auto& [id, job] : jobs_) hosted.push_back(job.hosted);
+  for (const auto& [id, job] : jobs_) {
+    hosted.push_back(job.hosted);
+    hosted.back().unkillable_pids = job.Survivors();
+  }
   return hosted;
 }
 

@@ -164,6 +164,13 @@ class Agent {
     std::vector<GuardianLaunch> launches;
     std::optional<GuardianStop> stop;
     std::optional<GuardianAbort> abort;
+
+    // All that has survived SIGKILL.
+    std::vector<std::int64_t> Survivors() const {
+      std::vector<std::int64_t> pids = unkillable;
+      pids.insert(pids.end(), stuck.begin(), stuck.end());
+      return pids;
+    }
   };
 
   bool IsStale(const Job& job, Generation generation) const;

@@ -121,8 +121,7 @@ void Agent::Apply(Job& job, const GuardianQuiesced& quiesced, Effects* effects) 
   const bool beside = !job.preparing && !job.replay && quiesced.generation < mirror.generation;
   if (quiesced.generation != mirror.generation && !older && !beside) return;
   job.unkillable = quiesced.unkillable_pids;
-  std::vector<std::int64_t> left = quiesced.unkillable_pids;
-  left.insert(left.end(), job.stuck.begin(), job.stuck.end());
+  std::vector<std::int64_t> left = job.Survivors();
   const bool empty = left.empty();
   const SendToCoordinator tell{Quiesced{job.prepare.job, quiesced.generation, std::move(left),
                                         quiesced.parked_ranks, quiesced.standbys,

@@ -238,6 +238,19 @@ TEST_F(AgentTest, WhatOutlivesADeadGuardianIsReportedByItsSuccessorToo) {
   EXPECT_THAT(quiesced[0].unkillable_pids, ElementsAre(4242)) << "or its slot would be given away";
 }
 
+TEST_F(AgentTest, AHelloNamesWhatSurvivedSigkillBesideANewerGeneration) {
+  Run1();
+  agent_.OnGuardianLost(kJob, "killed");
+  agent_.OnPrepare(MakePrepare(2));
+  agent_.OnProvedGone(kJob, {}, {4242});  // what is sent of it is lost with the stream
+  Event(GuardianHello{.pid = 8, .job = kJob.value, .generation = 2});
+  Event(GuardianSynced{});
+  EXPECT_EQ(Hosted().generation, 2);
+  EXPECT_THAT(Hosted().unkillable_pids, ElementsAre(4242)) << "or its slot would be given away";
+  agent_.OnStuckSeen(kJob, {4242});
+  EXPECT_THAT(Hosted().unkillable_pids, IsEmpty());
+}
+
 TEST_F(AgentTest, WhatOutlivesADeadGuardianIsReportedBeforeItsSuccessorIsPrepared) {
   Run1();
   agent_.OnGuardianLost(kJob, "killed");
