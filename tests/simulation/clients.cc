@@ -135,11 +135,12 @@ void World::AskSuspend(int number, double by_seconds) {
 void World::AskResume(int number) {
   const Request& request = requests_[static_cast<std::size_t>(number)];
   if (calm_ || request.resumed) return;
-  if (request.id && request.suspended) {
+  if (request.id && request.suspended && coordinator_->up()) {
     ResumeRequested resume;
     resume.job = request.id->value;
     oracle_->ResumeAsked(*request.id);
     coordinator_->Ask(resume, [this, number](const Reply& reply) {
+      oracle_->ResumeAnswered(*requests_[static_cast<std::size_t>(number)].id);
       // Refused as long as it is on its way to be suspended.
       requests_[static_cast<std::size_t>(number)].resumed = reply.status.ok();
     });
@@ -162,7 +163,7 @@ void World::ResumeAll() {
       ResumeRequested resume;
       resume.job = id.value;
       oracle_->ResumeAsked(id);
-      coordinator_->Ask(resume, [](const Reply&) {});
+      coordinator_->Ask(resume, [this, id](const Reply&) { oracle_->ResumeAnswered(id); });
     }
   }
   // What was asked just before may not be decided yet.

@@ -48,13 +48,14 @@ void Oracle::SuspendAcknowledged(const JobId& job) {
 
 void Oracle::ResumeAsked(const JobId& job) {
   jobs_[job].resume_asked = true;
-  jobs_[job].resume_pending = true;
+  ++jobs_[job].resumes_pending;
   jobs_[job].suspended_at.reset();
 }
 
 void Oracle::AfterCrash() {
   // What was decided and not yet durable never was: no client has heard of it.
   for (auto& [id, facts] : jobs_) {
+    facts.resumes_pending = 0;  // requests end with it
     const JobRecord* record = coordinator_.store().FindJob(id);
     if (record == nullptr) continue;
     facts.generation = record->generation;
@@ -114,10 +115,7 @@ void Oracle::CheckSuspended(const JobView& job, JobFacts& facts, int live) {
   if (facts.suspended_at && record.generation > *facts.suspended_at) {
     Violate("a suspended job waits for its resume", id + " got another generation");
   }
-  if (record.state != JobState::kSuspended) {
-    facts.resume_pending = false;
-    return;
-  }
+  if (record.state != JobState::kSuspended) return;
   if (live > 0) Violate("a suspended job is at rest", id);
   if (!facts.suspended_at) {
     // What its last checkpoint had not will be done again, as expected.
@@ -125,7 +123,7 @@ void Oracle::CheckSuspended(const JobView& job, JobFacts& facts, int live) {
     facts.finished = std::min(facts.finished, record.committed_step);
   }
   // A coordinator that was stopped handles other events of the job before the resume that waits.
-  if (!facts.resume_pending) facts.suspended_at = record.generation;
+  if (facts.resumes_pending == 0) facts.suspended_at = record.generation;
 }
 
 void Oracle::CheckCheckpoints(const JobView& job, JobFacts& facts) {

@@ -37,6 +37,7 @@ class Oracle {
   void CancelAcknowledged(const JobId& job);
   void SuspendAcknowledged(const JobId& job);
   void ResumeAsked(const JobId& job);
+  void ResumeAnswered(const JobId& job) { --jobs_[job].resumes_pending; }
   void Resumed(const SimGang& gang, Step step, const std::string& from);
   void FinishedStep(const SimGang& gang, Step step);
   void Trained(const JobId& job, Step step, Content content);
@@ -69,7 +70,7 @@ class Oracle {
     Step stopped_at = 0;
     std::map<int, int> stopped_on;
     bool resume_asked = false;               // ever
-    bool resume_pending = false;             // asked, and still suspended
+    int resumes_pending = 0;                 // asked and not answered
     std::optional<Generation> suspended_at;  // and not asked to go on since
     Step set_aside_at = 0;                   // its checkpoint's step when it was suspended last
   };
