@@ -183,6 +183,7 @@ def summarise(measured):
             "out_of_collectives": figures("out"),
             "slowest": [{"next_step_s": round(m.next_step, 3), "number": n, "tier": m.tier, **m.stages}
                         for n, m in sorted(enumerate(measured), key=lambda e: -e[1].next_step)[:3]],
+            "slow_timelines": {n: m.timeline for n, m in enumerate(measured) if m.timeline},
             "stages_median_s": {name: stage(name)
                                 for name in ("detect", "abort", "reform", "load", "first_step")},
             "tiers": collections.Counter(m.tier for m in measured),

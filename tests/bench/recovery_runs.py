@@ -18,6 +18,7 @@ from typing import Optional
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from cluster import descendants, kill, wait_until  # noqa: E402
+from fault_timeline import run_delays, timeline  # noqa: E402
 
 POLL_S = 0.001
 NEXT_STEP_WITHIN_S = 120
@@ -25,6 +26,8 @@ NEXT_STEP_WITHIN_S = 120
 CALM_STEPS = 12
 CALM_WITHIN_S = 30
 FOREVER = 10**6
+# A fault in place that takes longer is printed with what every program did meanwhile.
+SLOW_S = 0.3
 
 
 class Metrics:
@@ -64,6 +67,7 @@ class Measured:
     tier: str = ""
     lost_steps: int = 0
     cause: str = ""
+    timeline: list = dataclasses.field(default_factory=list)  # where it was slow
 
 
 def unix_seconds(text):
@@ -126,6 +130,7 @@ class LongJob:
         """Does it and waits for the next generation's first finished step."""
         self.metrics.update()
         generation = self.metrics.generation
+        delays = run_delays(self.cluster, self.job)
         at = inject() or time.time()
         deadline = time.monotonic() + NEXT_STEP_WITHIN_S
         while self.metrics.generation <= generation:
@@ -134,7 +139,10 @@ class LongJob:
                                      + self.cluster.describe(self.job))
             time.sleep(POLL_S)
             self.metrics.update()
-        self.measured.append(Measured(generation, at, time.time() - at))
+        measured = Measured(generation, at, time.time() - at)
+        if self.in_place and measured.next_step > SLOW_S:
+            measured.timeline = timeline(self.cluster, self.job, at, delays)
+        self.measured.append(measured)
 
     def calm(self):
         self._calm()
