@@ -61,6 +61,32 @@ void AddMetricsOptions(CLI::App& app, muster::ServerOptions* options, double* sc
       ->capture_default_str();
 }
 
+struct RetentionSeconds {
+  double jobs = 0;
+  double archive = 0;
+  double lost_nodes = 0;
+};
+
+void AddRetentionOptions(CLI::App& app, RetentionSeconds* seconds) {
+  const auto add = [&app](const char* name, double& value, const char* help, const char* variable) {
+    app.add_option(name, value, help)
+        ->envname(variable)
+        ->transform(CLI::AsNumberWithUnit(
+            std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}}))
+        ->check(CLI::Range(0.0, 1e9))
+        ->capture_default_str();
+  };
+  add("--retain", seconds->jobs,
+      "Time that a finished job stays in memory before it is archived; 0s disables the archive",
+      "MUSTER_RETAIN");
+  add("--archive-retain", seconds->archive,
+      "Time after its end at which an archived job is deleted; 0s keeps archived jobs",
+      "MUSTER_ARCHIVE_RETAIN");
+  add("--lost-node-retain", seconds->lost_nodes,
+      "Time after which a lost node without jobs is forgotten; 0s keeps lost nodes",
+      "MUSTER_LOST_NODE_RETAIN");
+}
+
 int Serve(muster::ServerOptions options) {
   std::optional<muster::ExitDeadline> deadline;  // outlives the server, whose end it bounds
   options.on_closing = [&](int exit_code) { deadline.emplace(kEndsWithin, exit_code); };
@@ -118,6 +144,10 @@ int main(int argc, char** argv) {
           CLI::AsNumberWithUnit(std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}}))
       ->check(CLI::Range(0.0, 1e8))
       ->capture_default_str();
+  RetentionSeconds retain{muster::ToSeconds(options.retain),
+                          muster::ToSeconds(options.archive_retain),
+                          muster::ToSeconds(options.lost_node_retain)};
+  AddRetentionOptions(app, &retain);
   app.add_option("--webhook-hosts", options.webhook_hosts,
                  "Hosts to which job files may post events: HOST[:PORT],... and networks such as "
                  "10.0.0.0/8 to which their names may resolve")
@@ -142,6 +172,9 @@ int main(int argc, char** argv) {
   options.lease = muster::FromSeconds(lease_seconds);
   options.scrub_interval = muster::FromSeconds(scrub_seconds);
   options.scrape_interval = muster::FromSeconds(scrape_seconds);
+  options.retain = muster::FromSeconds(retain.jobs);
+  options.archive_retain = muster::FromSeconds(retain.archive);
+  options.lost_node_retain = muster::FromSeconds(retain.lost_nodes);
   options.dir = std::filesystem::absolute(options.dir).lexically_normal().string();
   if (!options.file_sd.empty())
     options.file_sd = std::filesystem::absolute(options.file_sd).lexically_normal().string();

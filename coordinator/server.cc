@@ -180,6 +180,9 @@ ControllerOptions OptionsOf(const ServerOptions& options, std::uint64_t epoch,
   controller.lease = options.lease;
   controller.scrub_interval = options.scrub_interval;
   controller.allow_faults = options.allow_faults;
+  controller.retain = options.retain;
+  controller.archive_retain = options.archive_retain;
+  controller.lost_node_retain = options.lost_node_retain;
   controller.new_token = [] { return ToHex(*RandomBytes(kTokenBytes)); };
   controller.check_job = [&on_event](const JobSpec& spec) { return on_event.Check(spec); };
   // Silence for a lease loses a node, so several heartbeats must fit into one.

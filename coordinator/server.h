@@ -38,7 +38,11 @@ struct ServerOptions {
   std::string journal;
   Duration lease = std::chrono::seconds(10);  // a silent node's grace before its slots are lost
   Duration scrub_interval = std::chrono::hours(6);  // each checkpoint is read again; 0: never
-  bool allow_faults = false;                        // clients may cause faults, to rehearse them
+  // As in ControllerOptions.
+  Duration retain = std::chrono::days(7);
+  Duration archive_retain = std::chrono::days(365);
+  Duration lost_node_retain = std::chrono::days(7);
+  bool allow_faults = false;  // clients may cause faults, to rehearse them
   // Configuration of the pool of pilot jobs; empty: DIR/pilots.yaml. No pool while the file is
   // missing.
   std::string pilots;

@@ -2,6 +2,8 @@
 
 #include <grpcpp/client_context.h>
 
+#include <algorithm>
+
 #include "cli/base/exit_code.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/tls.h"
@@ -12,6 +14,7 @@ namespace {
 
 // Longer than the largest checkpoints need.
 constexpr auto kVerifyTimeout = std::chrono::hours(48);
+constexpr int kPageLimit = 1000;  // of the coordinator
 
 // gRPC counts deadlines in the system clock.
 std::chrono::system_clock::time_point SystemDeadline(Duration remaining) {
@@ -121,10 +124,22 @@ Result<v1::Job> ClusterClient::GetJob(const std::string& job) {
   return Call<v1::GetJobRequest, v1::Job>(request, &v1::Client::Stub::GetJob);
 }
 
-Result<v1::ListJobsResponse> ClusterClient::ListJobs(bool all) {
+// Pages come with the newest submission first.
+Result<v1::ListJobsResponse> ClusterClient::ListJobs(bool all, int limit) {
   v1::ListJobsRequest request;
   request.set_all(all);
-  return Call<v1::ListJobsRequest, v1::ListJobsResponse>(request, &v1::Client::Stub::ListJobs);
+  v1::ListJobsResponse jobs;
+  do {
+    if (limit > 0) request.set_limit(std::min(kPageLimit, limit - jobs.jobs_size()));
+    MUSTER_ASSIGN_OR_RETURN(
+        v1::ListJobsResponse page,
+        (Call<v1::ListJobsRequest, v1::ListJobsResponse>(request, &v1::Client::Stub::ListJobs)));
+    if (!jobs.has_cluster()) jobs.mutable_cluster()->Swap(page.mutable_cluster());
+    jobs.mutable_jobs()->MergeFrom(page.jobs());
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty() && (limit == 0 || jobs.jobs_size() < limit));
+  std::reverse(jobs.mutable_jobs()->pointer_begin(), jobs.mutable_jobs()->pointer_end());
+  return jobs;
 }
 
 Result<v1::CancelResponse> ClusterClient::Cancel(const v1::CancelRequest& request) {
@@ -137,7 +152,16 @@ Result<v1::ListEventsResponse> ClusterClient::ListEvents(const v1::ListEventsReq
 }
 
 Result<v1::ListNodesResponse> ClusterClient::ListNodes() {
-  return Call<v1::ListNodesRequest, v1::ListNodesResponse>({}, &v1::Client::Stub::ListNodes);
+  v1::ListNodesRequest request;
+  v1::ListNodesResponse nodes;
+  do {
+    MUSTER_ASSIGN_OR_RETURN(
+        const v1::ListNodesResponse page,
+        (Call<v1::ListNodesRequest, v1::ListNodesResponse>(request, &v1::Client::Stub::ListNodes)));
+    nodes.mutable_nodes()->MergeFrom(page.nodes());
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  return nodes;
 }
 
 Result<v1::SuspendResponse> ClusterClient::Suspend(const v1::SuspendRequest& request) {

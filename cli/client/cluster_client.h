@@ -35,12 +35,14 @@ class ClusterClient {
 
   Result<v1::SubmitResponse> Submit(const v1::SubmitRequest& request);
   Result<v1::Job> GetJob(const std::string& job);
-  Result<v1::ListJobsResponse> ListJobs(bool all);
+  // In order of submission, of all pages. `all`: also those that ended more than a day ago, and the
+  // archive. `limit`: the newest so many; 0: no limit.
+  Result<v1::ListJobsResponse> ListJobs(bool all, int limit = 0);
   Result<v1::CancelResponse> Cancel(const v1::CancelRequest& request);
   Result<v1::SuspendResponse> Suspend(const v1::SuspendRequest& request);
   Result<v1::ResumeResponse> Resume(const v1::ResumeRequest& request);
   Result<v1::ListEventsResponse> ListEvents(const v1::ListEventsRequest& request);
-  Result<v1::ListNodesResponse> ListNodes();
+  Result<v1::ListNodesResponse> ListNodes();  // by name, of all pages
   Result<v1::DrainResponse> Drain(const v1::DrainRequest& request);
   Result<v1::UndrainResponse> Undrain(const v1::UndrainRequest& request);
   Result<v1::InjectFaultResponse> InjectFault(const v1::InjectFaultRequest& request);

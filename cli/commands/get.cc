@@ -42,10 +42,12 @@ struct Get {
 
   std::string job;
   bool all = false;
+  int limit = 0;
 
   void AddFlags(Flags& flags) {
     flags.Add("JOB", job, kJobHelp);
-    flags.Add("--all", all, "Include jobs that ended more than a day ago");
+    flags.Add("--all", all, "Include archived jobs, and jobs that ended more than a day ago");
+    flags.Add("--limit N", limit, "Show the newest N jobs only").Range(1, 1e6);
   }
 
   CommandResult Run(CommandContext& context) const {
@@ -58,7 +60,7 @@ struct Get {
       if (PrintStructured(terminal.out, context.output, JobJson(found), "id")) return kExitSuccess;
       table.Add(JobRow(found, wide, now));
     } else {
-      MUSTER_ASSIGN_OR_RETURN(const v1::ListJobsResponse jobs, context.client.ListJobs(all));
+      MUSTER_ASSIGN_OR_RETURN(const v1::ListJobsResponse jobs, context.client.ListJobs(all, limit));
       if (PrintStructured(terminal.out, context.output, JobListJson(jobs), "id"))
         return kExitSuccess;
       if (jobs.jobs().empty()) terminal.err << "no jobs; next: muster submit FILE\n";

@@ -425,6 +425,18 @@ void ControlHarness::Store(const StoreOperation& operation) {
             [&](const NodeRecord& r) { return r.name == node->node.name; });
   } else if (const auto* event = std::get_if<AppendEvent>(&operation)) {
     stored_.events.push_back(event->event);
+  } else if (const auto* lost = std::get_if<DeleteNode>(&operation)) {
+    std::erase_if(stored_.nodes, [&](const NodeRecord& r) { return r.name == lost->node; });
+  } else if (const auto* archived = std::get_if<ArchiveJob>(&operation)) {
+    const JobId& id = archived->job.id;
+    std::erase_if(stored_.jobs, [&](const JobRecord& r) { return r.id == id; });
+    std::erase_if(stored_.attempts, [&](const AttemptRecord& r) { return r.job == id; });
+    std::erase_if(stored_.checkpoints, [&](const CheckpointRecord& r) { return r.job == id; });
+    stored_.archived.push_back(archived->job);
+  } else if (const auto* deleted = std::get_if<DeleteArchivedJob>(&operation)) {
+    std::erase_if(stored_.archived, [&](const ArchivedJob& r) { return r.id == deleted->job; });
+  } else if (const auto* time = std::get_if<PutArchivedTime>(&operation)) {
+    stored_.archived_time = time->micros;
   }
 }
 

@@ -105,6 +105,11 @@ std::optional<TimePoint> Controller::NextDeadline() const {
 Result<JobView> Controller::FindJob(std::string_view job) const {
   return control::FindJob(core_->state, job);
 }
+JobId Controller::FindArchived(std::string_view job) const {
+  const auto* found = control::FindArchived(core_->state, job);
+  return found == nullptr ? JobId{} : found->first;
+}
+std::size_t Controller::archived_jobs() const { return core_->state.archive.jobs().size(); }
 std::vector<JobView> Controller::Jobs() const { return control::Jobs(core_->state); }
 std::vector<NodeView> Controller::Nodes() const { return control::Nodes(core_->state); }
 const std::deque<EventRecord>& Controller::Events() const { return core_->state.events; }

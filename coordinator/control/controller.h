@@ -51,6 +51,9 @@ class Controller {
   // By id, unique prefix of an id, or name (the newest of that name). Fails with kNotFound or, for
   // an ambiguous prefix, kInvalidArgument.
   Result<JobView> FindJob(std::string_view job) const;
+  // The archived job that FindJob refuses with kFailedPrecondition; empty: none.
+  JobId FindArchived(std::string_view job) const;
+  std::size_t archived_jobs() const;
   // In order of submission.
   std::vector<JobView> Jobs() const;
   // By name.

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "coordinator/control/archiving.h"
 #include "coordinator/control/attempt_end.h"
 #include "coordinator/control/fault_injection.h"
 #include "coordinator/control/gang_nodes.h"
@@ -162,6 +163,7 @@ std::optional<TimePoint> DeadlineOf(const JobEntry& job) {
 
 std::optional<TimePoint> DeadlineOf(const NodeEntry& node, Duration suspect_after) {
   std::optional<TimePoint> next = node.check_at;
+  if (node.forget_at && (!next || *node.forget_at < *next)) next = node.forget_at;
   if (node.session == 0 || node.suspect) return next;
   const TimePoint suspect_at = SuspectAt(node, suspect_after);
   return next ? std::min(*next, suspect_at) : suspect_at;
@@ -188,15 +190,20 @@ std::optional<TimePoint> NextDeadline(const State& state) {
   consider(state.node_deadlines.Next());
   for (const auto& [id, fault] : state.faults) consider(fault.deadline);
   consider(NextReadingDeadline(state));
+  consider(NextArchiving(state));
   return next;
 }
 
 void On(Transaction& tx, const Tick&) {
-  while (const std::optional<NodeName> name = tx.state.node_deadlines.PopDue(tx.now.mono))
-    CheckSilence(tx, tx.node(*name));
+  while (const std::optional<NodeName> name = tx.state.node_deadlines.PopDue(tx.now.mono)) {
+    NodeEntry& node = tx.node(*name);
+    CheckSilence(tx, node);
+    ForgetIfDue(tx, node);
+  }
   ExpireFaults(tx);
   while (const std::optional<JobId> id = tx.state.job_deadlines.PopDue(tx.now.mono))
     ExpireJob(tx, tx.job(*id));
+  ArchiveDue(tx);
 }
 
 }  // namespace muster::control

@@ -15,6 +15,7 @@
 #include "common/base/status.h"
 #include "common/wire/messages.h"
 #include "coordinator/control/events.h"
+#include "coordinator/domain/archived_job.h"
 #include "coordinator/domain/records.h"
 
 namespace muster {
@@ -40,8 +41,24 @@ struct PutNode {
 struct AppendEvent {
   EventRecord event;
 };
+struct DeleteNode {
+  NodeName node;
+};
+// The job's records leave what Load returns. The key of a deleted job is free again, and so is its
+// id; its events stay until newer ones replace them.
+struct ArchiveJob {
+  ArchivedJob job;
+};
+struct DeleteArchivedJob {
+  JobId job;
+};
+// Time of jobs and slots whose records Load does not return.
+struct PutArchivedTime {
+  RankMicros micros = {};  // replaces the sum before
+};
 using StoreOperation =
-    std::variant<PutJob, PutAttempt, PutCheckpoint, DeleteCheckpoint, PutNode, AppendEvent>;
+    std::variant<PutJob, PutAttempt, PutCheckpoint, DeleteCheckpoint, PutNode, AppendEvent,
+                 DeleteNode, ArchiveJob, DeleteArchivedJob, PutArchivedTime>;
 
 // What the store returns at start-up. Any order; at least the newest 10,000 events.
 struct StoredState {
@@ -50,6 +67,8 @@ struct StoredState {
   std::vector<CheckpointRecord> checkpoints;
   std::vector<NodeRecord> nodes;
   std::vector<EventRecord> events;
+  std::vector<ArchivedJob> archived;
+  RankMicros archived_time = {};
 };
 
 // --- messages ---

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "coordinator/control/checkpoints.h"
 #include "coordinator/control/job_facts.h"
 #include "coordinator/scheduler/failure_domains.h"
 

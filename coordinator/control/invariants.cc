@@ -34,6 +34,8 @@ std::string BrokenGang(const State& state, const JobEntry& job) {
 
 std::string BrokenJob(const State& state, const JobEntry& job) {
   if (state.live.contains(job.record.id) == job.over()) return "is over and live, or neither";
+  if (state.archive.contains(job.record.id)) return "is archived and in memory";
+  if (state.archive_times.Find(job.record.id) && !job.over()) return "is to be archived and live";
   if (std::string broken = BrokenGang(state, job); !broken.empty()) return broken;
   if (state.job_deadlines.Find(job.record.id) != DeadlineOf(job)) return "has a stale deadline";
   const bool owed = std::ranges::all_of(job.record.pending_release, [&](const NodeName& node) {
@@ -61,6 +63,25 @@ std::string BrokenNode(const State& state, const NodeEntry& node, Duration suspe
   const std::optional<TimePoint> due = DeadlineOf(node, suspect_after);
   const std::optional<TimePoint> planned = state.node_deadlines.Find(name);
   if (due && (!planned || *planned > *due)) return "would be looked at too late";
+  if (node.forget_at && node.record.state != NodeState::kLost)
+    return "is to be forgotten, not lost";
+  return "";
+}
+
+// Nothing in memory leads to a job that is not there any more.
+std::string BrokenReference(const State& state) {
+  const auto known = [&state](const JobId& id) { return state.jobs.contains(id); };
+  for (const JobId& id : state.live)
+    if (!known(id)) return "live job " + id.value + " is not in memory";
+  for (const auto& [key, id] : state.keys)
+    if (!known(id)) return "key " + key + " leads to job " + id.value + ", which is not in memory";
+  for (const auto& [directory, owner] : state.output_owners)
+    if (!known(owner.job)) return directory + " belongs to job " + owner.job.value + ", which left";
+  for (const auto& [node, jobs] : state.jobs_of) {
+    if (!std::ranges::all_of(jobs, known))
+      return "node " + node.value + " leads to a job that left";
+    if (!state.nodes.contains(node)) return "jobs lead to node " + node.value + ", which left";
+  }
   return "";
 }
 
@@ -76,7 +97,7 @@ std::string BrokenInvariant(const State& state, Duration suspect_after) {
       return "node " + name.value + " " + broken;
   }
   if (state.jobs.size() != state.order.size()) return "a job has no place in the order";
-  return "";
+  return BrokenReference(state);
 }
 
 }  // namespace muster::control

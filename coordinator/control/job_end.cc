@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/text.h"
+#include "coordinator/control/archiving.h"
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/readings.h"
 
@@ -61,6 +62,7 @@ void FinishJob(Transaction& tx, JobEntry& job, JobEvent event, std::string reaso
   if (job.over()) {
     job.record.ended_unix_ms = tx.now.unix_ms;
     tx.state.live.erase(job.record.id);
+    PlanArchiving(tx, job);
     tx.out.observations.push_back(RunEndedObserved{
         job.record.state,
         job.record.state == JobState::kFailed && job.record.stop == StopKind::kTimeLimit});

@@ -71,7 +71,8 @@ Result<JobEntry*> AcceptJob(Transaction& tx, const SubmitRequested& request) {
   if (tx.state.live.size() >= kMaxLiveJobs) {
     return ResourceExhausted("10000 jobs wait or run already; cancel some or wait");
   }
-  if (request.new_id.empty() || tx.state.jobs.contains(request.new_id)) {
+  if (request.new_id.empty() || tx.state.jobs.contains(request.new_id) ||
+      tx.state.archive.contains(request.new_id)) {
     return Unavailable("the id drawn for the job is taken; submit again");
   }
 
@@ -87,7 +88,7 @@ Result<JobEntry*> AcceptJob(Transaction& tx, const SubmitRequested& request) {
   job.record.max_steps = spec.train ? spec.train->schedule.max_steps : 0;
   job.record.submitted_unix_ms = tx.now.unix_ms;
   job.spec = std::move(spec);
-  tx.state.order.push_back(job.record.id);
+  tx.state.order[job.record.submit_order] = job.record.id;
   tx.state.live.insert(job.record.id);
   RegisterOutput(tx, job.record);
   if (!request.key.empty()) tx.state.keys[request.key] = job.record.id;
@@ -98,6 +99,19 @@ Result<JobEntry*> AcceptJob(Transaction& tx, const SubmitRequested& request) {
             "job " + job.record.name + " submitted: " + std::to_string(job.spec.resources.nodes) +
                 " x " + std::to_string(job.spec.resources.ranks_per_node) + " ranks"});
   return &job;
+}
+
+// The name of the same job file is the job's.
+void AnswerByArchive(const SubmitRequested& request, const Archive::Jobs::value_type& archived,
+                     Reply* reply) {
+  const auto& [id, job] = archived;
+  if (job.spec_print == TextPrint(request.spec_yaml)) {
+    reply->body = SubmitAccepted{id, request.spec.ok() ? request.spec->name : "", job.state, true};
+  } else {
+    reply->status = AlreadyExists("key '" + request.key + "' belongs to job " + id.value +
+                                  " (archived), which was submitted with another job file; use "
+                                  "another key");
+  }
 }
 
 void Suspend(Transaction& tx, JobEntry& job, const SuspendRequested& request) {
@@ -146,6 +160,7 @@ void Resume(Transaction& tx, JobEntry& job) {
 void On(Transaction& tx, const SubmitRequested& request) {
   Reply reply{request.request, {}, {}};
   const auto known = request.key.empty() ? tx.state.keys.end() : tx.state.keys.find(request.key);
+  const Archive::Jobs::value_type* archived = tx.state.archive.FindKey(request.key);
   if (known != tx.state.keys.end()) {
     const JobRecord& job = tx.job(known->second).record;
     if (job.spec_yaml == request.spec_yaml) {
@@ -155,6 +170,8 @@ void On(Transaction& tx, const SubmitRequested& request) {
           AlreadyExists("key '" + request.key + "' belongs to job " + job.id.value + " (" +
                         job.name + "), which was submitted with another job file; use another key");
     }
+  } else if (archived != nullptr) {
+    AnswerByArchive(request, *archived, &reply);
   } else if (Result<JobEntry*> job = AcceptJob(tx, request); !job.ok()) {
     reply.status = job.status();
   } else {
@@ -169,7 +186,10 @@ void On(Transaction& tx, const SubmitRequested& request) {
 void On(Transaction& tx, const CancelRequested& request) {
   Reply reply{request.request, {}, {}};
   Result<JobView> found = FindJob(tx.state, request.job);
-  if (!found.ok()) {
+  const Archive::Jobs::value_type* archived = FindArchived(tx.state, request.job);
+  if (archived != nullptr && archived->second.state == JobState::kCancelled) {
+    reply.body = CancelAccepted{archived->first, JobState::kCancelled};
+  } else if (!found.ok()) {
     reply.status = found.status();
   } else {
     JobEntry& job = tx.job(found->record->id);

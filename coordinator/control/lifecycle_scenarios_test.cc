@@ -635,5 +635,21 @@ TEST(QueryTest, EventsInMemoryAreBounded) {
   EXPECT_GE(h.stored().events.size(), 20u);
 }
 
+TEST(QueueTest, AReasonToWaitThatChangesIsShownAndNotStoredAgain) {
+  ControlHarness h;
+  const JobId id = h.Submit(CommandYaml());
+  const std::string before = h.Job(id).record->reason;
+  h.Join("n1");
+  EXPECT_NE(h.Job(id).record->reason, before);
+  for (const StoreOperation& operation : h.last().store)
+    EXPECT_FALSE(std::holds_alternative<PutJob>(operation)) << "the job was written again";
+  EXPECT_EQ(h.last().changed, std::vector{id});
+  h.Restart();
+  h.Join("n1");
+  EXPECT_EQ(h.State(id), JobState::kQueued);
+  EXPECT_THAT(h.Job(id).record->reason, HasSubstr("1 ready node has room"));
+  EXPECT_EQ(h.CountEvents(id, "queued"), 1);
+}
+
 }  // namespace
 }  // namespace muster

@@ -49,6 +49,10 @@ struct ControllerOptions {
   // Further requirements for a submitted job; none: no requirement. Pure.
   std::function<Status(const JobSpec&)> check_job;
   std::size_t max_events = 10000;  // kept in memory, of the whole cluster
+  // A job that has been over for so long leaves memory for the store's archive; zero: never.
+  Duration retain = std::chrono::days(7);
+  Duration archive_retain = std::chrono::days(365);  // since its end, until it is deleted; 0: never
+  Duration lost_node_retain = std::chrono::days(7);  // of a node without jobs; zero: for ever
 };
 
 }  // namespace muster

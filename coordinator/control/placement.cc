@@ -110,12 +110,15 @@ std::vector<JobId> GpuJobsOn(const Transaction& tx, const NodeEntry& node) {
   return jobs;
 }
 
+// Nodes that come and go change the reasons of all jobs that wait at once. Once in the timeline and
+// in the store is enough: a coordinator that starts works them out again.
 void SetWaitReason(Transaction& tx, JobEntry& job, const std::string& reason) {
   if (job.record.reason == reason) return;
   job.record.reason = reason;
-  tx.Mark(job);
+  tx.Changed(job);
   // Nodes that connect and disconnect change the reason often; one event in the timeline is enough.
   if (std::exchange(job.told_waiting, true)) return;
+  tx.Mark(job);
   tx.RecordEvent(job, {"queued", Severity::kInfo, "waiting: " + reason});
 }
 

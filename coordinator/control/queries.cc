@@ -33,6 +33,14 @@ JobView ViewOf(const JobEntry& job) {
   return view;
 }
 
+// Appends two at most: ids of `jobs` that begin with `prefix`.
+template <typename Jobs>
+void AddIdsWith(const std::string& prefix, const Jobs& jobs, std::vector<JobId>* ids) {
+  auto at = jobs.lower_bound(JobId{prefix});
+  for (int n = 0; n < 2 && at != jobs.end() && at->first.value.starts_with(prefix); ++n, ++at)
+    ids->push_back(at->first);
+}
+
 }  // namespace
 
 Result<JobView> FindJob(const State& state, std::string_view job) {
@@ -41,25 +49,37 @@ Result<JobView> FindJob(const State& state, std::string_view job) {
   if (const auto exact = state.jobs.find(JobId{wanted}); exact != state.jobs.end()) {
     return ViewOf(exact->second);
   }
-  for (auto id = state.order.rbegin(); id != state.order.rend(); ++id) {
-    if (state.jobs.at(*id).record.name == wanted) return ViewOf(state.jobs.at(*id));
+  for (auto at = state.order.rbegin(); at != state.order.rend(); ++at) {
+    const JobEntry& named = state.jobs.at(at->second);
+    if (named.record.name == wanted) return ViewOf(named);
   }
-  const auto first = state.jobs.lower_bound(JobId{wanted});
-  if (first == state.jobs.end() || !first->first.value.starts_with(wanted)) {
-    return NotFound("no job '" + wanted + "'; 'muster get' lists the jobs");
+  std::vector<JobId> found;
+  AddIdsWith(wanted, state.jobs, &found);
+  const bool is_archived = found.empty();
+  AddIdsWith(wanted, state.archive.jobs(), &found);
+  if (found.empty()) return NotFound("no job '" + wanted + "'; 'muster get' lists the jobs");
+  if (found.size() > 1) {
+    return InvalidArgument("'" + wanted + "' matches job " + found[0].value + " and job " +
+                           found[1].value + "; give more digits");
   }
-  const auto second = std::next(first);
-  if (second != state.jobs.end() && second->first.value.starts_with(wanted)) {
-    return InvalidArgument("'" + wanted + "' matches job " + first->first.value + " and job " +
-                           second->first.value + "; give more digits");
-  }
-  return ViewOf(first->second);
+  if (!is_archived) return ViewOf(state.jobs.at(found.front()));
+  const JobState end = state.archive.jobs().at(found.front()).state;
+  return FailedPrecondition("job " + found.front().value + " is over (" + std::string(Name(end)) +
+                            ") and archived; 'muster describe " + found.front().value +
+                            "' shows it");
+}
+
+const Archive::Jobs::value_type* FindArchived(const State& state, std::string_view job) {
+  const Result<JobView> known = FindJob(state, job);
+  // Not in memory, and the prefix of no other.
+  if (known.ok() || known.status().code() != StatusCode::kFailedPrecondition) return nullptr;
+  return &*state.archive.jobs().lower_bound(JobId{std::string(job)});
 }
 
 std::vector<JobView> Jobs(const State& state) {
   std::vector<JobView> views;
   views.reserve(state.order.size());
-  for (const JobId& id : state.order) views.push_back(ViewOf(state.jobs.at(id)));
+  for (const auto& [at, id] : state.order) views.push_back(ViewOf(state.jobs.at(id)));
   return views;
 }
 
@@ -117,7 +137,7 @@ int PendingJobs(const State& state) {
 }
 
 Goodput ClusterGoodput(const State& state, TimePoint now, bool stored) {
-  Goodput sum;
+  Goodput sum{.micros = state.archived_time};
   for (const auto& [id, job] : state.jobs) {
     sum += stored ? job.ledger.StoredAt(job.record.usage, now) : job.ledger.At(now);
   }

@@ -13,6 +13,7 @@
 namespace muster::control {
 
 Result<JobView> FindJob(const State& state, std::string_view job);
+const Archive::Jobs::value_type* FindArchived(const State& state, std::string_view job);
 std::vector<JobView> Jobs(const State& state);
 std::vector<NodeView> Nodes(const State& state);
 Result<LogLocation> LocateLog(const State& state, std::string_view job, int rank,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/job_spec/parse.h"
+#include "coordinator/control/archiving.h"
 #include "coordinator/control/attempt_end.h"
 #include "coordinator/control/checkpoints.h"
 #include "coordinator/control/drain.h"
@@ -118,7 +119,7 @@ void RestoreJob(Transaction& tx, JobEntry& job) {
   Result<JobSpec> spec = ParseJobSpec(job.record.spec_yaml);
   if (spec.ok()) job.spec = std::move(*spec);
   job.ledger.Begin(job.record.usage, job.record.step, tx.now.mono, tx.now.unix_ms);
-  if (job.over()) return;
+  if (job.over()) return PlanArchiving(tx, job);
   tx.state.live.insert(job.record.id);
   tx.Changed(job);  // its time is booked to what it does from now on
   if (!spec.ok()) {
@@ -127,6 +128,7 @@ void RestoreJob(Transaction& tx, JobEntry& job) {
         "this version does not accept its job file any more: " + spec.status().message());
   }
   job.waited = job.at_rest();
+  job.told_waiting = !job.record.reason.empty();
   if (!job.at_rest() && job.record.stop == StopKind::kNone) {
     job.time_limit_at = TimeLimitAt(job, tx.now);
   }
@@ -136,6 +138,18 @@ void RestoreJob(Transaction& tx, JobEntry& job) {
     EndStopped(tx, job);
   }
   tx.state.reschedule = true;
+}
+
+// In the order in which they are deleted, so that none is inserted in between.
+void RestoreArchive(Transaction& tx, StoredState& stored) {
+  tx.state.archived_time = stored.archived_time;
+  std::sort(
+      stored.archived.begin(), stored.archived.end(),
+      [](const ArchivedJob& a, const ArchivedJob& b) { return a.ended_unix_ms < b.ended_unix_ms; });
+  for (const ArchivedJob& job : stored.archived) {
+    tx.state.archive.Add(job, DeletionTime(tx, job.ended_unix_ms));
+    tx.state.next_order = std::max(tx.state.next_order, job.submit_order + 1);
+  }
 }
 
 }  // namespace
@@ -156,17 +170,22 @@ void Restore(Transaction& tx, StoredState stored) {
     node.record = std::move(record);
     node.heard_at = tx.now.mono;
     node.unused.Begin(node.record.unused, 0, tx.now.mono, tx.now.unix_ms);
-    if (node.record.state == NodeState::kLost) continue;
+    if (node.record.state == NodeState::kLost) {
+      PlanForgetting(tx, node);
+      tx.state.node_deadlines.Set(node.record.name, node.forget_at);
+      continue;
+    }
     tx.Move(node, NodeEvent::kDisconnect);
     node.suspect = true;
     UpdateVoice(tx, node);
     node.check_at = tx.now.mono;
   }
+  RestoreArchive(tx, stored);
   std::sort(stored.jobs.begin(), stored.jobs.end(),
             [](const JobRecord& a, const JobRecord& b) { return a.submit_order < b.submit_order; });
   for (const JobRecord& record : stored.jobs) {
     tx.state.jobs[record.id].record = record;
-    tx.state.order.push_back(record.id);
+    tx.state.order[record.submit_order] = record.id;
     tx.state.next_order = std::max(tx.state.next_order, record.submit_order + 1);
     RegisterOutput(tx, record);
     if (!record.key.empty()) tx.state.keys[record.key] = record.id;
@@ -179,7 +198,7 @@ void Restore(Transaction& tx, StoredState stored) {
     const auto job = tx.state.jobs.find(checkpoint.job);
     if (job != tx.state.jobs.end()) job->second.checkpoints.push_back(std::move(checkpoint));
   }
-  for (const JobId& id : tx.state.order) {
+  for (const auto& [order, id] : tx.state.order) {
     RestoreJob(tx, tx.job(id));
     tx.Index(tx.job(id));
     PlanScrubs(tx, tx.job(id));
@@ -191,7 +210,8 @@ void Restore(Transaction& tx, StoredState stored) {
     tx.RecordClusterEvent({"coordinator_restarted", Severity::kInfo,
                            "coordinator restarted: " + std::to_string(tx.state.jobs.size()) +
                                " jobs known, " + std::to_string(tx.state.live.size()) +
-                               " not over, waiting for " + std::to_string(tx.state.nodes.size()) +
+                               " not over, " + std::to_string(tx.state.archive.jobs().size()) +
+                               " archived, waiting for " + std::to_string(tx.state.nodes.size()) +
                                " nodes"});
   }
   tx.state.unused_may_differ = true;

@@ -83,6 +83,8 @@ void CloseStream(Transaction& tx, NodeEntry& node, const std::string& why) {
   tx.out.closes.push_back({node.session, Unavailable(why + "; connect again")});
   tx.state.sessions.erase(node.session);
   node.session = 0;
+  const auto silence = std::chrono::round<std::chrono::milliseconds>(tx.now.mono - node.heard_at);
+  node.record.last_seen_unix_ms = tx.now.unix_ms - silence.count();
   UpdateVoice(tx, node);
   GiveUpReadingsOf(tx, node.record.name);
 }

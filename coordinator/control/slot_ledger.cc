@@ -91,6 +91,11 @@ std::vector<JobId> SlotLedger::Holders(const NodeName& node) const {
   return jobs;
 }
 
+std::set<NodeName> SlotLedger::Nodes(const JobId& job) const {
+  const auto nodes = nodes_of_.find(job);
+  return nodes == nodes_of_.end() ? std::set<NodeName>() : nodes->second;
+}
+
 const SlotLedger::Hold* SlotLedger::Find(const NodeName& node, const JobId& job) const {
   const auto holds = by_node_.find(node);
   if (holds == by_node_.end()) return nullptr;

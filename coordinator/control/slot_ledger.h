@@ -61,6 +61,8 @@ class SlotLedger {
   int Busy(const NodeName& node) const;
   // Jobs that hold slots there.
   std::vector<JobId> Holders(const NodeName& node) const;
+  // Nodes that may have processes of the job.
+  std::set<NodeName> Nodes(const JobId& job) const;
   // nullptr: none.
   const Hold* Find(const NodeName& node, const JobId& job) const;
   // Nodes where the job has processes parked, and in how many slots; by name.

@@ -18,6 +18,7 @@
 #include "common/base/clock.h"
 #include "common/base/cuda_stack.h"
 #include "common/job_spec/job_spec.h"
+#include "coordinator/control/archive.h"
 #include "coordinator/control/checkpoint_clock.h"
 #include "coordinator/control/deadline_queue.h"
 #include "coordinator/control/effects.h"
@@ -183,7 +184,8 @@ struct NodeEntry {
   TimeLedger unused;                  // its slots that no rank has
   std::optional<TimePoint> check_at;  // while suspect
   ProbeRound probe;
-  std::optional<int> gpus;  // by its last Hello; empty: not reported
+  std::optional<int> gpus;             // by its last Hello; empty: not reported
+  std::optional<TimePoint> forget_at;  // while lost
 };
 
 // A fault that was sent to its node and has no answer yet.
@@ -227,8 +229,8 @@ struct OutputOwner {
 // the cost of an event does not grow with the number of jobs and nodes.
 struct State {
   std::map<JobId, JobEntry> jobs;
-  std::vector<JobId> order;  // of submission
-  std::set<JobId> live;      // not terminal
+  std::map<std::uint64_t, JobId> order;  // of submission
+  std::set<JobId> live;                  // not terminal
   std::map<std::string, JobId> keys;
   std::map<std::string, OutputOwner> output_owners;  // by output directory
   std::map<NodeName, NodeEntry> nodes;
@@ -240,6 +242,10 @@ struct State {
   // excluded from them, or it is to write their commit records.
   std::map<NodeName, std::set<JobId>> jobs_of;
   DeadlineQueue<JobId> job_deadlines;
+  Archive archive;
+  RankMicros archived_time = {};  // of archived jobs and forgotten nodes; durable
+  TimePoint archive_again_at;
+  DeadlineQueue<JobId> archive_times;  // of each job that is over, where it is ever archived
   // May be earlier than a node's current deadline: each heartbeat moves that one.
   DeadlineQueue<NodeName> node_deadlines;
   NodeName last_prober;  // they are asked in turn

@@ -114,6 +114,12 @@ void Transaction::Exclude(JobEntry& job, const NodeName& node) {
   to_index_.insert(job.record.id);
 }
 
+void Transaction::Archive(const JobEntry& job, TimePoint delete_at) {
+  archived_.emplace_back(job.record.id, delete_at);
+}
+
+void Transaction::Forget(const NodeEntry& node) { forgotten_.push_back(node.record.name); }
+
 void Transaction::Put(const CheckpointRecord& checkpoint) {
   to_index_.insert(checkpoint.job);
   other_operations_.push_back(PutCheckpoint{checkpoint});
@@ -168,6 +174,9 @@ void Transaction::Move(NodeEntry& node, NodeEvent event) {
   } else {
     state.draining.erase(node.record.name);
   }
+  node.forget_at.reset();
+  if (node.record.state == NodeState::kLost && options.lost_node_retain > Duration::zero())
+    node.forget_at = now.mono + options.lost_node_retain;
   state.reschedule |= MayChangePlacement(node);
   Mark(node);
 }
@@ -212,6 +221,14 @@ void Transaction::Send(const NodeName& node, CoordinatorMessage message, bool ea
   out.sends.push_back({entry->session, node, std::move(message), eager});
 }
 
+void Transaction::Unindex(const JobEntry& job) {
+  for (const NodeName& node : job.indexed) {
+    const auto found = state.jobs_of.find(node);
+    found->second.erase(job.record.id);
+    if (found->second.empty()) state.jobs_of.erase(found);
+  }
+}
+
 void Transaction::Index(JobEntry& job) {
   std::vector<NodeName> nodes = job.record.pending_release;
   nodes.insert(nodes.end(), job.excluded.begin(), job.excluded.end());
@@ -223,13 +240,42 @@ void Transaction::Index(JobEntry& job) {
   std::sort(nodes.begin(), nodes.end());
   nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
   if (nodes == job.indexed) return;
-  for (const NodeName& node : job.indexed) {
-    const auto found = state.jobs_of.find(node);
-    found->second.erase(job.record.id);
-    if (found->second.empty()) state.jobs_of.erase(found);
-  }
+  Unindex(job);
   for (const NodeName& node : nodes) state.jobs_of[node].insert(job.record.id);
   job.indexed = std::move(nodes);
+}
+
+void Transaction::RemoveArchived(const JobId& id, TimePoint delete_at) {
+  const JobEntry& job = state.jobs.at(id);
+  const ArchivedJob archived = ArchivedJobOf(job.record);
+  state.archived_time = (Goodput{state.archived_time} += job.ledger.At(now.mono)).micros;
+  state.archive.Add(archived, delete_at);
+  out.store.push_back(ArchiveJob{archived});
+  Unindex(job);
+  state.readings.scrub_times.Set(id, std::nullopt);
+  state.order.erase(archived.submit_order);
+  state.keys.erase(job.record.key);
+  const auto owner = state.output_owners.find(job.record.output_dir);
+  if (owner != state.output_owners.end() && owner->second.job == id)
+    state.output_owners.erase(owner);
+  state.jobs.erase(id);
+}
+
+void Transaction::RemoveForgotten(const NodeName& name) {
+  const NodeEntry& node = state.nodes.at(name);
+  state.archived_time = (Goodput{state.archived_time} += node.unused.At(now.mono)).micros;
+  out.store.push_back(DeleteNode{name});
+  state.slots.Reboot(name);  // what archived jobs held
+  state.suspects.erase(name);
+  state.node_deadlines.Set(name, std::nullopt);
+  state.nodes.erase(name);
+}
+
+void Transaction::RemoveWhatIsOver() {
+  if (archived_.empty() && forgotten_.empty()) return;
+  for (const auto& [id, delete_at] : archived_) RemoveArchived(id, delete_at);
+  for (const NodeName& name : forgotten_) RemoveForgotten(name);
+  out.store.push_back(PutArchivedTime{state.archived_time});
 }
 
 Effects Transaction::Finish() {
@@ -248,6 +294,7 @@ Effects Transaction::Finish() {
     ++state.jobs.at(id).version;
     out.changed.push_back(id);
   }
+  RemoveWhatIsOver();
   return std::move(out);
 }
 

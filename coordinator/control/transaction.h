@@ -67,6 +67,10 @@ class Transaction {
   const std::set<JobId>& touched_jobs() const { return touched_jobs_; }
   const std::set<NodeName>& touched_nodes() const { return touched_nodes_; }
   void Exclude(JobEntry& job, const NodeName& node);  // the job's gangs do without the node
+  // The job, which is over, leaves memory at the end of the transaction.
+  void Archive(const JobEntry& job, TimePoint delete_at);
+  // The node, which is lost, does.
+  void Forget(const NodeEntry& node);
   void Put(const CheckpointRecord& checkpoint);
   void Delete(const CheckpointRecord& checkpoint);
 
@@ -90,6 +94,10 @@ class Transaction {
 
  private:
   void Append(EventRecord event);
+  void Unindex(const JobEntry& job);
+  void RemoveArchived(const JobId& id, TimePoint delete_at);
+  void RemoveForgotten(const NodeName& name);
+  void RemoveWhatIsOver();
 
   std::set<JobId> marked_jobs_;
   std::set<std::pair<JobId, Generation>> marked_attempts_;
@@ -98,6 +106,8 @@ class Transaction {
   std::set<JobId> touched_jobs_;
   std::set<NodeName> touched_nodes_;
   std::set<JobId> to_index_;
+  std::vector<std::pair<JobId, TimePoint>> archived_;
+  std::vector<NodeName> forgotten_;
   std::vector<StoreOperation> other_operations_;  // checkpoints and events, in order
 };
 

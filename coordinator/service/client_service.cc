@@ -1,6 +1,9 @@
 #include "coordinator/service/client_service.h"
 
 #include <algorithm>
+#include <charconv>
+#include <limits>
+#include <map>
 #include <memory>
 #include <random>
 #include <utility>
@@ -12,6 +15,7 @@
 #include "common/rpc/peer_certificate.h"
 #include "common/telemetry/log.h"
 #include "coordinator/service/conversions.h"
+#include "coordinator/store/commit_queue.h"
 
 namespace muster {
 namespace {
@@ -44,7 +48,68 @@ void FillSubmitted(const Reply& reply, v1::SubmitResponse* response) {
   response->set_existed(accepted->existed);
 }
 
+constexpr int kMaxStates = 16;
+constexpr std::size_t kMaxNameBytes = 256;
+
+Status TooManyStates() {
+  return InvalidArgument("a list is filtered by " + std::to_string(kMaxStates) +
+                         " states at most; name fewer");
+}
+
+Result<int> PageLimit(int limit) {
+  if (limit >= 0 && limit <= ClientService::kMaxPage)
+    return limit == 0 ? ClientService::kMaxPage : limit;
+  return InvalidArgument("limit " + std::to_string(limit) + " is not from 0 to " +
+                         std::to_string(ClientService::kMaxPage));
+}
+
+// No states: any.
+template <typename States, typename State>
+bool HasState(const States& states, State state) {
+  return states.empty() ||
+         std::find(states.begin(), states.end(), static_cast<int>(state)) != states.end();
+}
+
 }  // namespace
+
+// A page of ListJobs while it is gathered; one job more than fits shows that another follows.
+struct ClientService::JobPage {
+  v1::ListJobsRequest request;
+  v1::ListJobsResponse* response = nullptr;  // only while the call is open
+  int limit = kMaxPage;
+  std::uint64_t before = std::numeric_limits<std::int64_t>::max();
+  std::uint64_t archive_before = before;
+  std::int64_t oldest_end_unix_ms = SystemClock().UnixMillis() - kDayMillis;
+  std::map<std::uint64_t, v1::Job> jobs = {};  // by submit_order
+  std::uint64_t last_listed = 0;
+
+  Status Begin() {
+    MUSTER_ASSIGN_OR_RETURN(limit, PageLimit(request.limit()));
+    if (request.states_size() > kMaxStates) return TooManyStates();
+    if (request.name().size() > kMaxNameBytes)
+      return InvalidArgument("a job's name has 256 bytes at most");
+    const std::string& token = request.page_token();
+    if (token.empty()) return OkStatus();
+    const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), before);
+    if (error != std::errc() || end != token.data() + token.size())
+      return InvalidArgument("'" + token + "' is no page_token of ListJobs");
+    archive_before = before;
+    return OkStatus();
+  }
+  bool Takes(const JobRecord& job) const {
+    const bool old = IsTerminal(job.state) && job.ended_unix_ms < oldest_end_unix_ms;
+    return job.submit_order < before && (!old || request.all()) &&
+           HasState(request.states(), job.state) &&
+           (request.name().empty() || request.name() == job.name);
+  }
+  bool IsFull() const { return jobs.size() > static_cast<std::size_t>(limit); }
+  // The oldest one that belongs to a full page.
+  std::uint64_t Last() const {
+    auto last = jobs.rbegin();
+    std::advance(last, limit - 1);
+    return last->first;
+  }
+};
 
 ClientService::ClientService(Parts parts, std::string cluster)
     : parts_(parts), cluster_(std::move(cluster)) {}
@@ -220,6 +285,11 @@ ClientService::Reactor* ClientService::VerifyCheckpoints(
 ClientService::Reactor* ClientService::GetJob(Context* context, const v1::GetJobRequest* request,
                                               v1::Job* response) {
   return OnLoop(context, [this, request, response](const Call& call) {
+    const JobId archived = parts_.host.controller().FindArchived(request->job());
+    if (!archived.empty())
+      return ReadArchived(archived, call, [response](const ArchivedRecords& records) {
+        *response = ToProto(records, JobDetail::kFull);
+      });
     const Result<JobView> view = parts_.host.controller().FindJob(request->job());
     if (!view.ok()) return call->End(view.status());
     *response = ToProto(*view, JobDetail::kFull, SystemClock().Now());
@@ -231,21 +301,83 @@ ClientService::Reactor* ClientService::ListJobs(Context* context,
                                                 const v1::ListJobsRequest* request,
                                                 v1::ListJobsResponse* response) {
   return OnLoop(context, [this, request, response](const Call& call) {
-    const std::int64_t oldest = SystemClock().UnixMillis() - kDayMillis;
+    const auto page = std::make_shared<JobPage>(JobPage{.request = *request, .response = response});
+    if (Status status = page->Begin(); !status.ok()) return call->End(std::move(status));
+    const Controller& controller = parts_.host.controller();
     const TimePoint now = SystemClock().Now();
-    for (const JobView& view : parts_.host.controller().Jobs()) {
-      const bool old = IsTerminal(view.record->state) && view.record->ended_unix_ms < oldest;
-      if (!old || request->all()) *response->add_jobs() = ToProto(view, JobDetail::kSummary, now);
-    }
-    *response->mutable_cluster() = ToProto(parts_.host.controller().ClusterGoodput(now));
-    EndOnceDurable(call);
+    const std::vector<JobView> jobs = controller.Jobs();
+    for (auto view = jobs.rbegin(); view != jobs.rend() && !page->IsFull(); ++view)
+      if (page->Takes(*view->record))
+        page->jobs[view->record->submit_order] = ToProto(*view, JobDetail::kSummary, now);
+    *response->mutable_cluster() = ToProto(controller.ClusterGoodput(now));
+    if (request->all() && controller.archived_jobs() > 0) return AddArchived(page, call);
+    EndPage(*page, call);
   });
 }
 
-ClientService::Reactor* ClientService::ListNodes(Context* context, const v1::ListNodesRequest*,
+// By pages of the store, until the page of the call is full or begins before the store's rest.
+void ClientService::AddArchived(const std::shared_ptr<JobPage>& page, const Call& call) {
+  auto taken = [this, page, call](const Result<std::vector<ArchivedRecords>>& read) {
+    if (!call->open()) return call->End(OkStatus());
+    if (!read.ok()) return call->End(read.status());
+    for (const ArchivedRecords& records : *read) {
+      page->archive_before = records.job.submit_order;
+      if (page->Takes(records.job))
+        page->jobs.emplace(records.job.submit_order, ToProto(records, JobDetail::kSummary));
+    }
+    const bool more = static_cast<int>(read->size()) == CommitQueue::kPageArchived;
+    const bool wanted = !page->IsFull() || page->archive_before > page->Last();
+    if (more && wanted) return AddArchived(page, call);
+    EndPage(*page, call);
+  };
+  ArchiveQuery query{.before_order = page->archive_before, .limit = CommitQueue::kPageArchived};
+  parts_.store.ReadArchive(std::move(query), [&loop = parts_.loop, taken = std::move(taken)](
+                                                 Result<std::vector<ArchivedRecords>> read) {
+    auto shared = std::make_shared<Result<std::vector<ArchivedRecords>>>(std::move(read));
+    loop.Post([taken, shared] { taken(*shared); });
+  });
+}
+
+void ClientService::EndPage(JobPage& page, const Call& call) {
+  int room = page.limit;
+  for (auto job = page.jobs.rbegin(); job != page.jobs.rend() && room > 0; ++job, --room) {
+    *page.response->add_jobs() = std::move(job->second);
+    page.last_listed = job->first;
+  }
+  if (page.jobs.size() > static_cast<std::size_t>(page.limit))
+    page.response->set_next_page_token(std::to_string(page.last_listed));
+  EndOnceDurable(call);
+}
+
+void ClientService::ReadArchived(const JobId& job, const Call& call,
+                                 std::function<void(const ArchivedRecords&)> found) {
+  parts_.store.ReadArchive({.job = job}, [&loop = parts_.loop, call, job, found = std::move(found)](
+                                             Result<std::vector<ArchivedRecords>> read) {
+    auto shared = std::make_shared<Result<std::vector<ArchivedRecords>>>(std::move(read));
+    loop.Post([call, job, found, shared] {
+      if (!shared->ok()) return call->End(shared->status());
+      if ((*shared)->empty()) return call->End(NotFound("job " + job.value + " was deleted"));
+      if (call->open()) found((*shared)->front());
+      call->End(OkStatus());
+    });
+  });
+}
+
+ClientService::Reactor* ClientService::ListNodes(Context* context,
+                                                 const v1::ListNodesRequest* request,
                                                  v1::ListNodesResponse* response) {
-  return OnLoop(context, [this, response](const Call& call) {
+  return OnLoop(context, [this, request, response](const Call& call) {
+    const Result<int> limit = PageLimit(request->limit());
+    if (!limit.ok()) return call->End(limit.status());
+    if (request->states_size() > kMaxStates) return call->End(TooManyStates());
     for (const NodeView& view : parts_.host.controller().Nodes()) {
+      const std::string& name = view.record->name.value;
+      if (name <= request->page_token() || !HasState(request->states(), view.record->state))
+        continue;
+      if (response->nodes_size() == *limit) {
+        response->set_next_page_token(response->nodes(*limit - 1).name());
+        break;
+      }
       *response->add_nodes() = ToProto(view);
     }
     EndOnceDurable(call);
@@ -258,7 +390,10 @@ ClientService::Reactor* ClientService::ListEvents(Context* context,
   return OnLoop(context, [this, request, response](const Call& call) {
     EventQuery query{.job = {}, .after_seq = request->after_seq(), .limit = request->limit()};
     if (query.limit <= 0 || query.limit > kMaxEvents) query.limit = kMaxEvents;
-    if (!request->job().empty()) {
+    const JobId archived = parts_.host.controller().FindArchived(request->job());
+    if (!archived.empty()) {
+      query.job = archived;
+    } else if (!request->job().empty()) {
       const Result<JobView> view = parts_.host.controller().FindJob(request->job());
       if (!view.ok()) return call->End(view.status());
       query.job = view->record->id;
@@ -336,8 +471,28 @@ grpc::ServerWriteReactor<v1::WatchUpdate>* ClientService::Watch(Context* context
   auto stream = std::make_shared<WatchStream>(parts_.loop, parts_.watches,
                                               PeerCertificate(*context->auth_context()));
   stream->Begin();
-  parts_.loop.Post([this, stream, request = *request] { parts_.watches.Add(stream, request); });
+  parts_.loop.Post([this, stream, request = *request] {
+    const JobId archived = parts_.host.controller().FindArchived(request.job());
+    if (!archived.empty()) return WatchArchived(stream, archived);
+    parts_.watches.Add(stream, request);
+  });
   return stream.get();
+}
+
+// The only update is the last one.
+void ClientService::WatchArchived(const std::shared_ptr<WatchStream>& stream, const JobId& job) {
+  parts_.store.ReadArchive(
+      {.job = job}, [&loop = parts_.loop, stream, job](Result<std::vector<ArchivedRecords>> read) {
+        auto shared = std::make_shared<Result<std::vector<ArchivedRecords>>>(std::move(read));
+        loop.Post([stream, job, shared] {
+          if (!shared->ok()) return stream->End(shared->status());
+          if ((*shared)->empty()) return stream->End(NotFound("job " + job.value + " was deleted"));
+          v1::WatchUpdate update;
+          *update.mutable_job() = ToProto((*shared)->front(), JobDetail::kFull);
+          stream->Write(std::move(update));
+          stream->End(OkStatus());
+        });
+      });
 }
 
 }  // namespace muster

@@ -32,6 +32,7 @@ class ClientService final : public v1::Client::CallbackService {
  public:
   static constexpr int kMaxCalls = 4096;
   static constexpr int kMaxEvents = 10000;            // of one ListEvents
+  static constexpr int kMaxPage = 1000;               // jobs or nodes of one page
   static constexpr std::size_t kMaxBesideLoop = 256;  // calls that wait for the pool
 
   struct Parts {
@@ -82,6 +83,13 @@ class ClientService final : public v1::Client::CallbackService {
   // The slow part of a call, on the pool; any thread.
   void BesideLoop(const Call& call, std::function<void()> work);
   void ListStoredEvents(EventQuery query, v1::ListEventsResponse* response, const Call& call);
+  // `found` is called on the loop with the job, unless the caller has gone or the store has failed.
+  void ReadArchived(const JobId& job, const Call& call,
+                    std::function<void(const ArchivedRecords&)> found);
+  struct JobPage;
+  void AddArchived(const std::shared_ptr<JobPage>& page, const Call& call);
+  void EndPage(JobPage& page, const Call& call);
+  void WatchArchived(const std::shared_ptr<WatchStream>& stream, const JobId& job);
 
   Parts parts_;
   const std::string cluster_;

@@ -32,6 +32,11 @@ void CommitQueue::ReadEvents(EventQuery query, Store::EventsDone done) {
   Enqueue(Read{std::move(query), std::move(done)});
 }
 
+void CommitQueue::ReadArchive(ArchiveQuery query, Store::ArchiveDone done) {
+  query.limit = std::min(query.limit, kPageArchived);
+  Enqueue(ArchiveRead{std::move(query), std::move(done)});
+}
+
 void CommitQueue::Enqueue(Work work) {
   {
     std::lock_guard lock(mutex_);
@@ -89,12 +94,16 @@ void CommitQueue::Run() {
     for (Work& item : work) {
       if (auto* batch = std::get_if<CommitBatch>(&item)) {
         group.push_back(std::move(*batch));
+      } else if (auto* read = std::get_if<Read>(&item)) {
+        reads_.push_back(std::move(*read));
       } else {
-        reads_.push_back(std::move(std::get<Read>(item)));
+        reads_.push_back(std::move(std::get<ArchiveRead>(item)));
       }
     }
     if (!group.empty()) CommitGroup(std::move(group));
-    if (!reads_.empty() && ReadPage(&reads_.front())) reads_.pop_front();
+    if (reads_.empty()) continue;
+    if (std::visit([this](auto& read) { return ReadPage(&read); }, reads_.front()))
+      reads_.pop_front();
   }
 }
 
@@ -121,6 +130,15 @@ bool CommitQueue::ReadPage(Read* read) {
   }
   read->query.after_seq = read->found.back().seq;
   return false;
+}
+
+bool CommitQueue::ReadPage(ArchiveRead* read) {
+  if (poison_.ok()) {
+    read->done(backend_.SelectArchived(read->query));
+  } else {
+    read->done(poison_);
+  }
+  return true;
 }
 
 void CommitQueue::CommitGroup(std::vector<CommitBatch> group) {

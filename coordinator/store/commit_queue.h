@@ -6,7 +6,7 @@
 // decision. A read sees all commits before it. It goes a page at a time, with the commits that
 // arrived in the meantime in between, so that a long one delays none of them by more than a page.
 //
-// Commit and ReadEvents may be called from any one thread; the backend's functions and every
+// Commit and the reads may be called from any one thread; the backend's functions and every
 // callback run on the queue's thread. Callbacks of commits run in the order of the calls, and so do
 // those of reads.
 #pragma once
@@ -39,6 +39,8 @@ class CommitBackend {
   virtual Status WriteGroup(const std::vector<CommitBatch>& group) = 0;
   // At most kPageEvents are requested.
   virtual Result<std::vector<EventRecord>> SelectEvents(const EventQuery& query) = 0;
+  // At most kPageArchived jobs are requested.
+  virtual Result<std::vector<ArchivedRecords>> SelectArchived(const ArchiveQuery& query) = 0;
   // After a group's callbacks: work that must not delay an answer.
   virtual void AfterGroup() {}
   // While there is nothing to do, at an interval: a failure poisons as a failed group does.
@@ -55,6 +57,7 @@ struct CommitQueueOptions {
 class CommitQueue {
  public:
   static constexpr int kPageEvents = 256;  // that a read takes at once
+  static constexpr int kPageArchived = 256;
 
   CommitQueue(CommitBackend& backend, CommitQueueOptions options);
   // Finishes what is queued.
@@ -65,6 +68,7 @@ class CommitQueue {
   void Start();
   void Commit(std::vector<StoreOperation> operations, Store::Done done);
   void ReadEvents(EventQuery query, Store::EventsDone done);
+  void ReadArchive(ArchiveQuery query, Store::ArchiveDone done);
   // From now on the backend watches, each `interval` without work. `on_failure`, at most once,
   // reports that it failed.
   void Watch(Duration interval, Store::Done on_failure);
@@ -78,20 +82,26 @@ class CommitQueue {
     Store::EventsDone done;
     std::vector<EventRecord> found = {};
   };
-  using Work = std::variant<CommitBatch, Read>;
+  struct ArchiveRead {
+    ArchiveQuery query;
+    Store::ArchiveDone done;
+  };
+  using AnyRead = std::variant<Read, ArchiveRead>;
+  using Work = std::variant<CommitBatch, Read, ArchiveRead>;
 
   void Enqueue(Work work);
   bool AwaitWork(std::deque<Work>* work, bool* overflowed);
   void WatchOnce();
   void Run();
   bool ReadPage(Read* read);
+  bool ReadPage(ArchiveRead* read);
   void CommitGroup(std::vector<CommitBatch> group);
 
   CommitBackend& backend_;
   const CommitQueueOptions options_;
   // For the queue's thread only.
   Status poison_;
-  std::deque<Read> reads_;  // the first one may be under way
+  std::deque<AnyRead> reads_;  // the first one may be under way
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -16,6 +16,9 @@ using ::testing::ElementsAre;
 class EndlessEvents : public CommitBackend {
  public:
   Status WriteGroup(const std::vector<CommitBatch>&) override { return OkStatus(); }
+  Result<std::vector<ArchivedRecords>> SelectArchived(const ArchiveQuery&) override {
+    return std::vector<ArchivedRecords>{};
+  }
   Result<std::vector<EventRecord>> SelectEvents(const EventQuery& query) override {
     if (calls.empty()) {
       reading_.set_value();

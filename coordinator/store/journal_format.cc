@@ -18,7 +18,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "journals are little-endian");
 
 constexpr std::string_view kMagic = "MUSTERJL";
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 constexpr std::size_t kPayloadHashAt = 40;
 constexpr std::size_t kHeaderHashAt = 48;
 constexpr std::size_t kHeaderBytes = 56;
@@ -49,7 +49,7 @@ JournalOperation::Kind KindOf(std::uint8_t value) {
 
 bool IsKnown(std::uint8_t kind) {
   return kind >= static_cast<std::uint8_t>(JournalOperation::Kind::kPutJob) &&
-         kind <= static_cast<std::uint8_t>(JournalOperation::Kind::kBeginEpoch);
+         kind <= static_cast<std::uint8_t>(JournalOperation::Kind::kPutArchivedTime);
 }
 
 }  // namespace
@@ -129,6 +129,16 @@ void AppendOperation(const StoreOperation& operation, std::string* payload) {
         } else if constexpr (std::is_same_v<T, PutNode>) {
           text = Encode(op.node);
           out = {Kind::kPutNode, 0, op.node.name.value, {}, text};
+        } else if constexpr (std::is_same_v<T, DeleteNode>) {
+          out = {Kind::kDeleteNode, 0, op.node.value, {}, {}};
+        } else if constexpr (std::is_same_v<T, ArchiveJob>) {
+          text = Encode(op.job);
+          out = {Kind::kArchiveJob, 0, op.job.id.value, {}, text};
+        } else if constexpr (std::is_same_v<T, DeleteArchivedJob>) {
+          out = {Kind::kDeleteArchived, 0, op.job.value, {}, {}};
+        } else if constexpr (std::is_same_v<T, PutArchivedTime>) {
+          text = Encode(GoodputUsage{.micros = op.micros});
+          out = {Kind::kPutArchivedTime, 0, {}, {}, text};
         } else {
           static_assert(std::is_same_v<T, AppendEvent>);
           text = Encode(op.event);

@@ -39,6 +39,10 @@ struct JournalOperation {
     kPutNode = 5,           // key: node
     kAppendEvent = 6,       // key: job, number: seq
     kBeginEpoch = 7,        // number: of the commit that this is; text: the claim
+    kDeleteNode = 8,        // key: node, no text
+    kArchiveJob = 9,        // key: job, text: what a start reads of it
+    kDeleteArchived = 10,   // key: job, no text
+    kPutArchivedTime = 11,
   };
   Kind kind = Kind::kPutJob;
   std::uint64_t number = 0;

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/store/journal_image.h"
+
 namespace muster {
 namespace {
 
@@ -34,11 +36,11 @@ TEST(JournalFormatTest, EveryBitAndEveryLengthThatIsWrongIsNoticed) {
   EXPECT_THAT(DecodeFrame(bytes + "x", "f").status().message(), HasSubstr("8 bytes instead of 7"));
 }
 
-// Read by later versions: the bytes of version 2.
-TEST(JournalFormatTest, VersionTwoStaysAsItIs) {
+// Read by later versions: the bytes of version 3.
+TEST(JournalFormatTest, VersionThreeStaysAsItIs) {
   const std::string bytes = EncodeFrame({FrameKind::kCommit, 0x0102, 0x0304, "ab"});
   EXPECT_EQ(bytes.substr(0, 40), std::string("MUSTERJL"
-                                             "\x02\0\0\0"
+                                             "\x03\0\0\0"
                                              "\x01\0\0\0"
                                              "\x02\x01\0\0\0\0\0\0"
                                              "\x04\x03\0\0\0\0\0\0"
@@ -92,6 +94,32 @@ TEST(JournalFormatTest, NamesAreNumbersOfSixteenDigitsOrMore) {
   for (const char* other : {"", "42", ".tmp-0000000000000042", "000000000000004x"}) {
     EXPECT_EQ(NumberOfName(other), 0u) << other;
   }
+}
+
+TEST(JournalFormatTest, ASnapshotKeepsWhatIsArchived) {
+  JobRecord job;
+  job.id = JobId{"a"};
+  job.submit_order = 7;
+  AttemptRecord attempt;
+  attempt.job = job.id;
+  attempt.generation = 1;
+  std::string payload;
+  const std::vector<StoreOperation> operations = {PutJob{job}, PutAttempt{attempt},
+                                                  ArchiveJob{ArchivedJobOf(job)},
+                                                  PutArchivedTime{{1, 2}}};
+  for (const StoreOperation& operation : operations) AppendOperation(operation, &payload);
+  JournalImage image(10);
+  ASSERT_TRUE(image.Apply(payload).ok());
+  JournalImage again(10);
+  ASSERT_TRUE(again.Apply(image.Snapshot()).ok());
+  const auto state = again.Load(10);
+  ASSERT_TRUE(state.ok()) << state.status().ToString();
+  EXPECT_TRUE(state->jobs.empty());
+  EXPECT_EQ(state->archived, std::vector{ArchivedJobOf(job)});
+  EXPECT_EQ(state->archived_time, (RankMicros{1, 2}));
+  const auto read = again.SelectArchived({.job = job.id});
+  ASSERT_TRUE(read.ok() && read->size() == 1);
+  EXPECT_EQ(read->front().attempts, std::vector{attempt});
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "coordinator/store/journal_format.h"
 #include "coordinator/store/record_codec.h"
+#include "coordinator/store/records_of_jobs.h"
 
 namespace muster {
 namespace {
@@ -39,11 +40,46 @@ void JournalImage::Apply(const JournalOperation& op) {
       while (events_.size() > kept_events_) events_.erase(events_.begin());
       break;
     case Kind::kBeginEpoch: begins_[op.number] = std::move(text); break;
+    case Kind::kDeleteNode: nodes_.erase(key); break;
+    case Kind::kArchiveJob: Archive(key, std::move(text)); break;
+    case Kind::kDeleteArchived: archive_.erase(key); break;
+    case Kind::kPutArchivedTime: archived_time_ = std::move(text); break;
   }
+}
+
+void JournalImage::Archive(const std::string& job, std::string index) {
+  ArchivedTexts& to = archive_[job];
+  to.index = std::move(index);
+  if (auto record = jobs_.extract(job)) to.job = std::move(record.mapped());
+  for (auto at = attempts_.lower_bound({job, 0});
+       at != attempts_.end() && at->first.first == job;) {
+    to.attempts[at->first.second] = std::move(at->second);
+    at = attempts_.erase(at);
+  }
+  for (auto at = checkpoints_.lower_bound({job, {}});
+       at != checkpoints_.end() && at->first.first == job;) {
+    to.checkpoints[at->first.second] = std::move(at->second);
+    at = checkpoints_.erase(at);
+  }
+}
+
+// As the operations came: the records first, then that they are archived.
+void JournalImage::AppendArchive(std::string* payload) const {
+  for (const auto& [key, texts] : archive_) {
+    AppendOperation({Kind::kPutJob, 0, key, {}, texts.job}, payload);
+    for (const auto& [generation, text] : texts.attempts)
+      AppendOperation({Kind::kPutAttempt, generation, key, {}, text}, payload);
+    for (const auto& [directory, text] : texts.checkpoints)
+      AppendOperation({Kind::kPutCheckpoint, 0, key, directory, text}, payload);
+    AppendOperation({Kind::kArchiveJob, 0, key, {}, texts.index}, payload);
+  }
+  if (!archived_time_.empty())
+    AppendOperation({Kind::kPutArchivedTime, 0, {}, {}, archived_time_}, payload);
 }
 
 std::string JournalImage::Snapshot() const {
   std::string payload;
+  AppendArchive(&payload);
   for (const auto& [key, text] : jobs_) {
     AppendOperation({Kind::kPutJob, 0, key, {}, text}, &payload);
   }
@@ -81,6 +117,13 @@ Result<StoredState> JournalImage::Load(std::size_t newest_events) const {
   for (const auto& [key, text] : nodes_) {
     MUSTER_RETURN_IF_ERROR(DecodeInto(text, "node " + key, &state.nodes));
   }
+  for (const auto& [key, texts] : archive_) {
+    MUSTER_RETURN_IF_ERROR(DecodeInto(texts.index, "archived job " + key, &state.archived));
+  }
+  std::vector<GoodputUsage> time;
+  if (!archived_time_.empty())
+    MUSTER_RETURN_IF_ERROR(DecodeInto(archived_time_, "the time of archived jobs", &time));
+  if (!time.empty()) state.archived_time = time.front().micros;
   auto event = events_.begin();
   if (events_.size() > newest_events) std::advance(event, events_.size() - newest_events);
   for (; event != events_.end(); ++event) {
@@ -99,6 +142,21 @@ Result<std::vector<EventRecord>> JournalImage::SelectEvents(const EventQuery& qu
     MUSTER_RETURN_IF_ERROR(DecodeInto(it->second.text, what, &found));
   }
   return found;
+}
+
+Result<std::vector<ArchivedRecords>> JournalImage::SelectArchived(const ArchiveQuery& query) const {
+  RecordsOfJobs chosen;
+  for (const auto& [key, texts] : archive_) {
+    if (!query.job.empty() && key != query.job.value) continue;
+    ArchivedRecords& records = chosen[JobId{key}];
+    MUSTER_ASSIGN_OR_RETURN(records.job, Decode<JobRecord>(texts.job));
+    if (query.job.empty()) continue;
+    for (const auto& [generation, text] : texts.attempts)
+      MUSTER_RETURN_IF_ERROR(DecodeInto(text, "attempt of job " + key, &records.attempts));
+    for (const auto& [directory, text] : texts.checkpoints)
+      MUSTER_RETURN_IF_ERROR(DecodeInto(text, "checkpoint of job " + key, &records.checkpoints));
+  }
+  return Select(chosen, query);
 }
 
 }  // namespace muster

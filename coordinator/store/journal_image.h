@@ -34,6 +34,7 @@ class JournalImage {
   // record.
   Result<StoredState> Load(std::size_t newest_events) const;
   Result<std::vector<EventRecord>> SelectEvents(const EventQuery& query) const;
+  Result<std::vector<ArchivedRecords>> SelectArchived(const ArchiveQuery& query) const;
 
   // Whether this commit began an epoch. Such commits' files are kept for good.
   bool BeganEpoch(std::uint64_t number) const { return begins_.contains(number); }
@@ -43,13 +44,24 @@ class JournalImage {
     std::string job;
     std::string text;
   };
+  // The texts of an archived job. They stay in memory and in snapshots until they are deleted.
+  struct ArchivedTexts {
+    std::string index;  // an ArchivedJob
+    std::string job;
+    std::map<std::uint64_t, std::string> attempts;                // by generation
+    std::map<std::string, std::string, std::less<>> checkpoints;  // by directory
+  };
   void Apply(const JournalOperation& operation);
+  void Archive(const std::string& job, std::string index);
+  void AppendArchive(std::string* payload) const;
 
   std::size_t kept_events_;
   std::map<std::string, std::string, std::less<>> jobs_;
   std::map<std::string, std::string, std::less<>> nodes_;
   std::map<std::pair<std::string, std::uint64_t>, std::string> attempts_;
   std::map<std::pair<std::string, std::string>, std::string> checkpoints_;
+  std::map<std::string, ArchivedTexts, std::less<>> archive_;
+  std::string archived_time_;                    // empty: none
   std::map<std::uint64_t, Event> events_;        // by seq
   std::map<std::uint64_t, std::string> begins_;  // claims by number of commit
 };

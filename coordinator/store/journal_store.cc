@@ -32,6 +32,14 @@ void JournalStore::ReadEvents(EventQuery query, EventsDone done) {
   queue_.ReadEvents(std::move(query), std::move(done));
 }
 
+void JournalStore::ReadArchive(ArchiveQuery query, ArchiveDone done) {
+  queue_.ReadArchive(std::move(query), std::move(done));
+}
+
+Result<std::vector<ArchivedRecords>> JournalStore::SelectArchived(const ArchiveQuery& query) {
+  return journal_->image().SelectArchived(query);
+}
+
 void JournalStore::WatchFence(Duration interval, Done on_fenced) {
   queue_.Watch(interval, std::move(on_fenced));
 }

@@ -34,6 +34,7 @@ class JournalStore final : public Store, private CommitBackend {
   Result<StoredState> Load() override;
   void Commit(std::vector<StoreOperation> operations, Done done) override;
   void ReadEvents(EventQuery query, EventsDone done) override;
+  void ReadArchive(ArchiveQuery query, ArchiveDone done) override;
 
   // Checks every `interval` in which nothing is committed. `on_fenced`, at most once, on the
   // store's thread; it only posts.
@@ -48,6 +49,7 @@ class JournalStore final : public Store, private CommitBackend {
   JournalStore(std::unique_ptr<Journal> journal, JournalStoreOptions options);
   Status WriteGroup(const std::vector<CommitBatch>& group) override;
   Result<std::vector<EventRecord>> SelectEvents(const EventQuery& query) override;
+  Result<std::vector<ArchivedRecords>> SelectArchived(const ArchiveQuery& query) override;
   void AfterGroup() override { journal_->CompactIfDue(); }
   Status Watch() override { return journal_->CheckFence(); }
 

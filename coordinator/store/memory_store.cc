@@ -15,6 +15,8 @@ Result<StoredState> MemoryStore::Load() {
   auto first = events_.begin();
   if (events_.size() > kLoadedEvents) std::advance(first, events_.size() - kLoadedEvents);
   for (; first != events_.end(); ++first) state.events.push_back(first->second);
+  for (const auto& [id, records] : archive_) state.archived.push_back(ArchivedJobOf(records.job));
+  state.archived_time = archived_time_;
   return state;
 }
 
@@ -55,12 +57,24 @@ void MemoryStore::Apply(StoreOperation operation) {
           checkpoints_.erase({op.job, op.directory});
         } else if constexpr (std::is_same_v<T, PutNode>) {
           nodes_[op.node.name] = std::move(op.node);
+        } else if constexpr (std::is_same_v<T, DeleteNode>) {
+          nodes_.erase(op.node);
+        } else if constexpr (std::is_same_v<T, ArchiveJob>) {
+          ArchiveRecords(op.job.id, &jobs_, &attempts_, &checkpoints_, &archive_);
+        } else if constexpr (std::is_same_v<T, DeleteArchivedJob>) {
+          archive_.erase(op.job);
+        } else if constexpr (std::is_same_v<T, PutArchivedTime>) {
+          archived_time_ = op.micros;
         } else {
           static_assert(std::is_same_v<T, AppendEvent>);
           events_[op.event.seq] = std::move(op.event);
         }
       },
       std::move(operation));
+}
+
+void MemoryStore::ReadArchive(ArchiveQuery query, ArchiveDone done) {
+  done(Select(archive_, query));
 }
 
 void MemoryStore::ReadEvents(EventQuery query, EventsDone done) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "coordinator/store/records_of_jobs.h"
 #include "coordinator/store/store.h"
 
 namespace muster {
@@ -20,6 +21,7 @@ class MemoryStore : public Store {
   Result<StoredState> Load() override;
   void Commit(std::vector<StoreOperation> operations, Done done) override;
   void ReadEvents(EventQuery query, EventsDone done) override;
+  void ReadArchive(ArchiveQuery query, ArchiveDone done) override;
 
   // From now on commits wait for ReleaseHeld, as they would for a slow disk.
   void Hold() { holding_ = true; }
@@ -45,6 +47,8 @@ class MemoryStore : public Store {
   std::map<std::pair<JobId, std::string>, CheckpointRecord> checkpoints_;
   std::map<NodeName, NodeRecord> nodes_;
   std::map<std::uint64_t, EventRecord> events_;
+  RecordsOfJobs archive_;
+  RankMicros archived_time_ = {};
 };
 
 }  // namespace muster

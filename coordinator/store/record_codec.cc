@@ -110,6 +110,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NodeRecord, name, state, reason,
                                                 last_seen_unix_ms, failure_domain, allows_faults,
                                                 drain_reason, drain_cause, drain_by_unix_ms,
                                                 notices, pilot, report, unused)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ArchivedJob, id, state, submit_order, ended_unix_ms,
+                                                key_print, spec_print)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(EventRecord, seq, unix_ms, job, generation, kind,
                                                 severity, message)
 
@@ -135,6 +137,8 @@ std::string Encode(const AttemptRecord& record) { return Dump(record); }
 std::string Encode(const CheckpointRecord& record) { return Dump(record); }
 std::string Encode(const NodeRecord& record) { return Dump(record); }
 std::string Encode(const EventRecord& record) { return Dump(record); }
+std::string Encode(const ArchivedJob& job) { return Dump(job); }
+std::string Encode(const GoodputUsage& usage) { return Dump(usage); }
 
 template <typename T>
 Result<T> Decode(std::string_view text) {
@@ -153,5 +157,7 @@ template Result<AttemptRecord> Decode<AttemptRecord>(std::string_view);
 template Result<CheckpointRecord> Decode<CheckpointRecord>(std::string_view);
 template Result<NodeRecord> Decode<NodeRecord>(std::string_view);
 template Result<EventRecord> Decode<EventRecord>(std::string_view);
+template Result<ArchivedJob> Decode<ArchivedJob>(std::string_view);
+template Result<GoodputUsage> Decode<GoodputUsage>(std::string_view);
 
 }  // namespace muster

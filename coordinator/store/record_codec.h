@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "common/base/result.h"
+#include "coordinator/domain/archived_job.h"
 #include "coordinator/domain/records.h"
 
 namespace muster {
@@ -22,6 +23,8 @@ std::string Encode(const AttemptRecord& record);
 std::string Encode(const CheckpointRecord& record);
 std::string Encode(const NodeRecord& record);
 std::string Encode(const EventRecord& record);
+std::string Encode(const ArchivedJob& job);
+std::string Encode(const GoodputUsage& usage);
 
 // T: one of the above.
 template <typename T>

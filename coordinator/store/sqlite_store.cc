@@ -5,11 +5,12 @@
 #include <utility>
 
 #include "coordinator/store/record_codec.h"
+#include "coordinator/store/records_of_jobs.h"
 
 namespace muster {
 namespace {
 
-constexpr std::int64_t kSchemaVersion = 2;
+constexpr std::int64_t kSchemaVersion = 3;
 // Old events are removed in batches of this size, or of twice the number of new ones if that is
 // more.
 constexpr std::int64_t kPrunedAtOnce = 256;
@@ -24,6 +25,16 @@ CREATE TABLE checkpoints(job TEXT NOT NULL, directory TEXT NOT NULL, record TEXT
 CREATE TABLE nodes(name TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE events(seq INTEGER PRIMARY KEY, job TEXT NOT NULL, record TEXT NOT NULL);
 CREATE INDEX events_of_job ON events(job, seq);
+CREATE TABLE jobs_archive(id TEXT PRIMARY KEY, state TEXT NOT NULL, submit_order INTEGER NOT NULL,
+                          ended_unix_ms INTEGER NOT NULL, key_print INTEGER NOT NULL,
+                          spec_print INTEGER NOT NULL, record TEXT NOT NULL);
+CREATE INDEX jobs_archive_index ON jobs_archive(submit_order, id, state, ended_unix_ms, key_print,
+                                                spec_print);
+CREATE TABLE attempts_archive(job TEXT NOT NULL, generation INTEGER NOT NULL, record TEXT NOT NULL,
+                              PRIMARY KEY(job, generation)) WITHOUT ROWID;
+CREATE TABLE checkpoints_archive(job TEXT NOT NULL, directory TEXT NOT NULL, record TEXT NOT NULL,
+                                 PRIMARY KEY(job, directory)) WITHOUT ROWID;
+CREATE TABLE archived_time(one INTEGER PRIMARY KEY, record TEXT NOT NULL);
 )sql";
 
 // Exclusive locking: the lock taken by the first read stays until the file is closed, and the
@@ -82,6 +93,36 @@ Status LoadTable(SqliteDatabase& database, const std::string& table, std::vector
   return ReadRecords(rows, into).WithContext("table " + table);
 }
 
+Result<JobState> JobStateNamed(std::string_view name) {
+  for (int i = 1; i <= kJobStateCount; ++i) {
+    if (Name(static_cast<JobState>(i)) == name) return static_cast<JobState>(i);
+  }
+  return DataLoss("table jobs_archive: no state is named '" + std::string(name) + "'");
+}
+
+// By the index alone, which has all columns that are read: no record is touched.
+Status LoadArchive(SqliteDatabase& database, StoredState* state) {
+  MUSTER_ASSIGN_OR_RETURN(
+      SqliteStatement rows,
+      database.Prepare("SELECT id, state, submit_order, ended_unix_ms, key_print, spec_print "
+                       "FROM jobs_archive INDEXED BY jobs_archive_index"));
+  for (;;) {
+    MUSTER_ASSIGN_OR_RETURN(const bool more, rows.Next());
+    if (!more) break;
+    MUSTER_ASSIGN_OR_RETURN(const JobState final_state, JobStateNamed(rows.Text(1)));
+    state->archived.push_back({.id = JobId{rows.Text(0)},
+                               .state = final_state,
+                               .submit_order = static_cast<std::uint64_t>(rows.Int(2)),
+                               .ended_unix_ms = rows.Int(3),
+                               .key_print = static_cast<std::uint64_t>(rows.Int(4)),
+                               .spec_print = static_cast<std::uint64_t>(rows.Int(5))});
+  }
+  std::vector<GoodputUsage> time;
+  MUSTER_RETURN_IF_ERROR(LoadTable(database, "archived_time", time));
+  if (!time.empty()) state->archived_time = time.front().micros;
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteStoreOptions options) {
@@ -120,8 +161,44 @@ Status SqliteStore::PrepareStatements() {
   MUSTER_RETURN_IF_ERROR(prepare(s.delete_events, "DELETE FROM events WHERE seq<?"));
   MUSTER_RETURN_IF_ERROR(
       prepare(s.events, "SELECT record FROM events WHERE seq>? ORDER BY seq LIMIT ?"));
-  return prepare(s.events_of_job,
-                 "SELECT record FROM events WHERE seq>? AND job=? ORDER BY seq LIMIT ?");
+  MUSTER_RETURN_IF_ERROR(prepare(
+      s.events_of_job, "SELECT record FROM events WHERE seq>? AND job=? ORDER BY seq LIMIT ?"));
+  MUSTER_RETURN_IF_ERROR(prepare(s.delete_node, "DELETE FROM nodes WHERE name=?"));
+  MUSTER_RETURN_IF_ERROR(
+      prepare(s.put_archived_time, "INSERT OR REPLACE INTO archived_time VALUES(1,?)"));
+  return PrepareArchiveStatements();
+}
+
+Status SqliteStore::PrepareArchiveStatements() {
+  Statements& s = statements_;
+  const auto prepare = [this](SqliteStatement& into, std::string_view sql) -> Status {
+    MUSTER_ASSIGN_OR_RETURN(into, database_.Prepare(sql));
+    return OkStatus();
+  };
+  const auto add = [this](std::vector<SqliteStatement>& to, const std::string& sql) -> Status {
+    MUSTER_ASSIGN_OR_RETURN(SqliteStatement statement, database_.Prepare(sql));
+    to.push_back(std::move(statement));
+    return OkStatus();
+  };
+  MUSTER_RETURN_IF_ERROR(prepare(s.archive_job,
+                                 "INSERT OR REPLACE INTO jobs_archive "
+                                 "SELECT id, state, ?, ?, ?, ?, record FROM jobs WHERE id=?"));
+  MUSTER_RETURN_IF_ERROR(add(s.archive_rest, "DELETE FROM jobs WHERE id=?"));
+  MUSTER_RETURN_IF_ERROR(add(s.delete_archived, "DELETE FROM jobs_archive WHERE id=?"));
+  for (const std::string table : {"attempts", "checkpoints"}) {
+    MUSTER_RETURN_IF_ERROR(add(
+        s.archive_rest,
+        "INSERT OR REPLACE INTO " + table + "_archive SELECT * FROM " + table + " WHERE job=?"));
+    MUSTER_RETURN_IF_ERROR(add(s.archive_rest, "DELETE FROM " + table + " WHERE job=?"));
+    MUSTER_RETURN_IF_ERROR(add(s.delete_archived, "DELETE FROM " + table + "_archive WHERE job=?"));
+  }
+  MUSTER_RETURN_IF_ERROR(prepare(s.archived, "SELECT record FROM jobs_archive WHERE id=?"));
+  MUSTER_RETURN_IF_ERROR(prepare(s.archived_page,
+                                 "SELECT record FROM jobs_archive WHERE submit_order<? "
+                                 "ORDER BY submit_order DESC LIMIT ?"));
+  MUSTER_RETURN_IF_ERROR(prepare(
+      s.archived_attempts, "SELECT record FROM attempts_archive WHERE job=? ORDER BY generation"));
+  return prepare(s.archived_checkpoints, "SELECT record FROM checkpoints_archive WHERE job=?");
 }
 
 Status SqliteStore::FindOldestEvent() {
@@ -145,6 +222,7 @@ Result<StoredState> SqliteStore::Load() {
                                             std::to_string(kLoadedEvents)));
   MUSTER_RETURN_IF_ERROR(ReadRecords(newest, state.events).WithContext("table events"));
   std::reverse(state.events.begin(), state.events.end());
+  MUSTER_RETURN_IF_ERROR(LoadArchive(database_, &state));
   return state;
 }
 
@@ -154,6 +232,10 @@ void SqliteStore::Commit(std::vector<StoreOperation> operations, Done done) {
 
 void SqliteStore::ReadEvents(EventQuery query, EventsDone done) {
   queue_.ReadEvents(std::move(query), std::move(done));
+}
+
+void SqliteStore::ReadArchive(ArchiveQuery query, ArchiveDone done) {
+  queue_.ReadArchive(std::move(query), std::move(done));
 }
 
 Status SqliteStore::WriteGroup(const std::vector<CommitBatch>& group) {
@@ -202,6 +284,14 @@ Status SqliteStore::Write(const StoreOperation& operation) {
           return s.delete_checkpoint.Bind(1, op.job.value).Bind(2, op.directory).Run();
         } else if constexpr (std::is_same_v<T, PutNode>) {
           return s.put_node.Bind(1, op.node.name.value).Bind(2, Encode(op.node)).Run();
+        } else if constexpr (std::is_same_v<T, DeleteNode>) {
+          return s.delete_node.Bind(1, op.node.value).Run();
+        } else if constexpr (std::is_same_v<T, ArchiveJob>) {
+          return Archive(op.job);
+        } else if constexpr (std::is_same_v<T, DeleteArchivedJob>) {
+          return DeleteArchived(op.job);
+        } else if constexpr (std::is_same_v<T, PutArchivedTime>) {
+          return s.put_archived_time.Bind(1, Encode(GoodputUsage{.micros = op.micros})).Run();
         } else {
           static_assert(std::is_same_v<T, AppendEvent>);
           newest_event_ = std::max(newest_event_, static_cast<std::int64_t>(op.event.seq));
@@ -212,6 +302,47 @@ Status SqliteStore::Write(const StoreOperation& operation) {
         }
       },
       operation);
+}
+
+Status SqliteStore::Archive(const ArchivedJob& job) {
+  MUSTER_RETURN_IF_ERROR(
+      statements_.archive_job.Bind(1, static_cast<std::int64_t>(job.submit_order))
+          .Bind(2, job.ended_unix_ms)
+          .Bind(3, static_cast<std::int64_t>(job.key_print))
+          .Bind(4, static_cast<std::int64_t>(job.spec_print))
+          .Bind(5, job.id.value)
+          .Run());
+  for (SqliteStatement& statement : statements_.archive_rest)
+    MUSTER_RETURN_IF_ERROR(statement.Bind(1, job.id.value).Run());
+  return OkStatus();
+}
+
+Status SqliteStore::DeleteArchived(const JobId& job) {
+  for (SqliteStatement& statement : statements_.delete_archived)
+    MUSTER_RETURN_IF_ERROR(statement.Bind(1, job.value).Run());
+  return OkStatus();
+}
+
+Result<std::vector<ArchivedRecords>> SqliteStore::SelectArchived(const ArchiveQuery& query) {
+  Statements& s = statements_;
+  const bool is_page = query.job.empty();
+  SqliteStatement& rows = is_page ? s.archived_page : s.archived;
+  if (is_page) {
+    rows.Bind(1, static_cast<std::int64_t>(query.before_order)).Bind(2, std::int64_t{query.limit});
+  } else {
+    rows.Bind(1, query.job.value);
+  }
+  std::vector<JobRecord> jobs;
+  MUSTER_RETURN_IF_ERROR(ReadRecords(rows, jobs).WithContext("table jobs_archive"));
+  std::vector<ArchivedRecords> found;
+  for (JobRecord& job : jobs) found.push_back({std::move(job), {}, {}});
+  if (is_page || found.empty()) return found;
+  ArchivedRecords& only = found.front();
+  MUSTER_RETURN_IF_ERROR(ReadRecords(s.archived_attempts.Bind(1, query.job.value), only.attempts));
+  MUSTER_RETURN_IF_ERROR(
+      ReadRecords(s.archived_checkpoints.Bind(1, query.job.value), only.checkpoints));
+  OrderCheckpoints(&only.checkpoints);
+  return found;
 }
 
 Result<std::vector<EventRecord>> SqliteStore::SelectEvents(const EventQuery& query) {

@@ -34,6 +34,7 @@ class SqliteStore final : public Store, private CommitBackend {
   Result<StoredState> Load() override;
   void Commit(std::vector<StoreOperation> operations, Done done) override;
   void ReadEvents(EventQuery query, EventsDone done) override;
+  void ReadArchive(ArchiveQuery query, ArchiveDone done) override;
 
   // Transactions so far; fewer than commits where commits were grouped. Thread-safe.
   std::uint64_t transactions() const { return queue_.groups(); }
@@ -41,17 +42,25 @@ class SqliteStore final : public Store, private CommitBackend {
  private:
   struct Statements {
     SqliteStatement put_job, put_attempt, put_checkpoint, delete_checkpoint, put_node, put_event;
-    SqliteStatement delete_events;
+    SqliteStatement delete_events, delete_node, put_archived_time;
+    // Each moves or deletes the rows of one job in one table.
+    SqliteStatement archive_job;
+    std::vector<SqliteStatement> archive_rest, delete_archived;
+    SqliteStatement archived, archived_page, archived_attempts, archived_checkpoints;
     SqliteStatement events, events_of_job;
   };
 
   SqliteStore(SqliteDatabase database, const SqliteStoreOptions& options);
   Status PrepareStatements();
+  Status PrepareArchiveStatements();
+  Status Archive(const ArchivedJob& job);
+  Status DeleteArchived(const JobId& job);
   Status FindOldestEvent();
   Status WriteGroup(const std::vector<CommitBatch>& group) override;
   Status Write(const StoreOperation& operation);
   Status PruneEvents(std::int64_t appended);
   Result<std::vector<EventRecord>> SelectEvents(const EventQuery& query) override;
+  Result<std::vector<ArchivedRecords>> SelectArchived(const ArchiveQuery& query) override;
 
   SqliteDatabase database_;
   Statements statements_;

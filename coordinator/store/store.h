@@ -1,7 +1,7 @@
 // Store: the durable state of the coordinator.
 //
-// Owned by the server. Load is called once, before the first Commit; Commit and ReadEvents belong
-// to the loop's thread. `done` runs on a thread of the store's choosing, possibly before the call
+// Owned by the server. Load is called once, before the first Commit; Commit and the reads belong to
+// the loop's thread. `done` runs on a thread of the store's choosing, possibly before the call
 // returns, those of commits in the order of the calls; it only posts. A read sees every commit
 // before it, and delays none behind it. docs/store-format.md has the format.
 //
@@ -13,12 +13,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "common/base/ids.h"
 #include "common/base/result.h"
 #include "common/base/status.h"
 #include "coordinator/control/effects.h"
+#include "coordinator/domain/archived_job.h"
 #include "coordinator/domain/records.h"
 
 namespace muster {
@@ -30,10 +32,19 @@ struct EventQuery {
   int limit = 1000;
 };
 
+// Of the archive: one job whole, or a page of jobs without attempts and checkpoints.
+struct ArchiveQuery {
+  JobId job;  // empty: a page, of the newest submission first
+  // Of a page: jobs that were submitted before the one with this submit_order.
+  std::uint64_t before_order = std::numeric_limits<std::int64_t>::max();
+  int limit = 256;
+};
+
 class Store {
  public:
   using Done = std::function<void(const Status&)>;
   using EventsDone = std::function<void(Result<std::vector<EventRecord>>)>;
+  using ArchiveDone = std::function<void(Result<std::vector<ArchivedRecords>>)>;
 
   // Events that Load returns: the newest ones.
   static constexpr int kLoadedEvents = 10000;
@@ -42,6 +53,8 @@ class Store {
   virtual Result<StoredState> Load() = 0;
   virtual void Commit(std::vector<StoreOperation> operations, Done done) = 0;
   virtual void ReadEvents(EventQuery query, EventsDone done) = 0;
+  // None where the job is not archived.
+  virtual void ReadArchive(ArchiveQuery query, ArchiveDone done) = 0;
 };
 
 }  // namespace muster

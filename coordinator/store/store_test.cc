@@ -142,6 +142,16 @@ class StoreTest : public ::testing::TestWithParam<Factory> {
     return done.get_future().get();
   }
 
+  void CommitArchived(const std::string& id, std::uint64_t order);
+  std::vector<ArchivedRecords> ReadArchive(ArchiveQuery query) {
+    std::promise<std::vector<ArchivedRecords>> done;
+    store().ReadArchive(std::move(query), [&](Result<std::vector<ArchivedRecords>> read) {
+      EXPECT_TRUE(read.ok()) << read.status().ToString();
+      done.set_value(read.ok() ? *std::move(read) : std::vector<ArchivedRecords>{});
+    });
+    return done.get_future().get();
+  }
+
   std::unique_ptr<StoreKind> kind_ = GetParam().make();
 };
 
@@ -169,6 +179,24 @@ EventRecord StoredEvent(std::uint64_t seq, const std::string& job) {
   event.seq = seq;
   event.job = JobId{job};
   return event;
+}
+
+JobRecord Finished(const std::string& id, std::uint64_t submit_order) {
+  JobRecord job = Job(id, JobState::kSucceeded);
+  job.key = "key-" + id;
+  job.spec_yaml = "name: " + id;
+  job.submit_order = submit_order;
+  job.ended_unix_ms = 1'700'000'000'000;
+  return job;
+}
+
+// With two attempts and two checkpoints.
+void StoreTest::CommitArchived(const std::string& id, std::uint64_t order) {
+  const JobRecord job = Finished(id, order);
+  ASSERT_TRUE(Commit({PutJob{job}, PutAttempt{Attempt(id, 1)}, PutAttempt{Attempt(id, 2)},
+                      PutCheckpoint{Checkpoint(id, 10)}, PutCheckpoint{Checkpoint(id, 5)}})
+                  .ok());
+  ASSERT_TRUE(Commit({ArchiveJob{ArchivedJobOf(job)}}).ok());
 }
 
 TEST_P(StoreTest, IsEmptyAtFirst) {
@@ -268,6 +296,55 @@ TEST_P(StoreTest, AFailedCommitLeavesNothingAndPoisonsTheStore) {
   EXPECT_EQ(Commit({PutJob{Job("after")}}).code(), StatusCode::kResourceExhausted);
   EXPECT_TRUE(ReadSeqs({}).empty()) << "an event was told that is not durable";
   EXPECT_EQ(Load().jobs, std::vector{Job("before")});
+}
+
+TEST_P(StoreTest, ForgetsANode) {
+  NodeRecord node;
+  node.name = NodeName{"n1"};
+  ASSERT_TRUE(Commit({PutNode{node}}).ok());
+  ASSERT_TRUE(Commit({DeleteNode{node.name}}).ok());
+  EXPECT_TRUE(Load().nodes.empty());
+}
+
+TEST_P(StoreTest, AnArchivedJobIsNotLoadedAndCanBeReadWhole) {
+  CommitArchived("a", 1);
+  ASSERT_TRUE(
+      Commit({PutJob{Job("live")}, PutAttempt{Attempt("live", 1)}, PutArchivedTime{{1, 2, 3}}})
+          .ok());
+  for (int start = 0; start < 2; ++start) {
+    const StoredState state = Load();
+    EXPECT_EQ(state.jobs, std::vector{Job("live")});
+    EXPECT_EQ(state.attempts, std::vector{Attempt("live", 1)});
+    EXPECT_TRUE(state.checkpoints.empty());
+    EXPECT_EQ(state.archived, std::vector{ArchivedJobOf(Finished("a", 1))});
+    EXPECT_EQ(state.archived_time, (RankMicros{1, 2, 3}));
+    const std::vector<ArchivedRecords> read = ReadArchive({.job = JobId{"a"}});
+    ASSERT_EQ(read.size(), 1u);
+    EXPECT_EQ(read[0].job, Finished("a", 1));
+    EXPECT_EQ(read[0].attempts, (std::vector{Attempt("a", 1), Attempt("a", 2)}));
+    EXPECT_EQ(read[0].checkpoints, (std::vector{Checkpoint("a", 5), Checkpoint("a", 10)}));
+    EXPECT_TRUE(ReadArchive({.job = JobId{"live"}}).empty());
+  }
+}
+
+TEST_P(StoreTest, ReadsTheArchiveByPagesWithTheNewestSubmissionFirst) {
+  for (const auto& [id, order] : {std::pair("c", 1), std::pair("a", 2), std::pair("b", 3)})
+    CommitArchived(id, static_cast<std::uint64_t>(order));
+  const auto ids = [this](ArchiveQuery query) {
+    std::string found;
+    for (const ArchivedRecords& each : ReadArchive(std::move(query))) found += each.job.id.value;
+    return found;
+  };
+  EXPECT_EQ(ids({.limit = 2}), "ba");
+  EXPECT_EQ(ids({.before_order = 2, .limit = 2}), "c");
+}
+
+TEST_P(StoreTest, DeletesAnArchivedJob) {
+  CommitArchived("a", 1);
+  CommitArchived("b", 2);
+  ASSERT_TRUE(Commit({DeleteArchivedJob{JobId{"a"}}}).ok());
+  EXPECT_EQ(Load().archived, std::vector{ArchivedJobOf(Finished("b", 2))});
+  EXPECT_TRUE(ReadArchive({.job = JobId{"a"}}).empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, StoreTest,

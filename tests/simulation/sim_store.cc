@@ -63,6 +63,17 @@ void SimStore::Apply(const StoreOperation& operation) {
           checkpoints_.erase({op.job, op.directory});
         } else if constexpr (std::is_same_v<Op, PutNode>) {
           nodes_[op.node.name] = op.node;
+        } else if constexpr (std::is_same_v<Op, DeleteNode>) {
+          nodes_.erase(op.node);
+        } else if constexpr (std::is_same_v<Op, ArchiveJob>) {
+          const JobId& id = op.job.id;
+          archive_[id] = std::move(jobs_.extract(id).mapped());
+          std::erase_if(attempts_, [&id](const auto& each) { return each.first.first == id; });
+          std::erase_if(checkpoints_, [&id](const auto& each) { return each.first.first == id; });
+        } else if constexpr (std::is_same_v<Op, DeleteArchivedJob>) {
+          archive_.erase(op.job);
+        } else if constexpr (std::is_same_v<Op, PutArchivedTime>) {
+          archived_time_ = op.micros;
         } else {
           static_assert(std::is_same_v<Op, AppendEvent>);
           events_.push_back(op.event);
@@ -73,16 +84,21 @@ void SimStore::Apply(const StoreOperation& operation) {
 }
 
 StoredState SimStore::Load() const {
-  return {Values(jobs_),
-          Values(attempts_),
-          Values(checkpoints_),
-          Values(nodes_),
-          {events_.begin(), events_.end()}};
+  StoredState state{.jobs = Values(jobs_),
+                    .attempts = Values(attempts_),
+                    .checkpoints = Values(checkpoints_),
+                    .nodes = Values(nodes_),
+                    .events = {events_.begin(), events_.end()},
+                    .archived_time = archived_time_};
+  for (const auto& [id, job] : archive_) state.archived.push_back(ArchivedJobOf(job));
+  return state;
 }
 
 const JobRecord* SimStore::FindJob(const JobId& id) const {
   const auto found = jobs_.find(id);
-  return found == jobs_.end() ? nullptr : &found->second;
+  if (found != jobs_.end()) return &found->second;
+  const auto archived = archive_.find(id);
+  return archived == archive_.end() ? nullptr : &archived->second;
 }
 
 std::vector<CheckpointRecord> SimStore::Checkpoints(const JobId& job) const {

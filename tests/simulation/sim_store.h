@@ -62,6 +62,8 @@ class SimStore {
   std::map<std::pair<JobId, std::string>, CheckpointRecord> checkpoints_;
   std::map<NodeName, NodeRecord> nodes_;
   std::deque<EventRecord> events_;
+  std::map<JobId, JobRecord> archive_;
+  RankMicros archived_time_ = {};
 };
 
 }  // namespace muster::sim

@@ -1,0 +1,147 @@
+// The archive and the lists as clients see them.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/coordinator_harness.h"
+#include "tests/support/eventually.h"
+
+namespace muster {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class ServerArchiveTest : public ServerTest {
+ protected:
+  void StartWithShortRetention() {
+    ServerOptions options = Options();
+    options.retain = std::chrono::milliseconds(50);
+    StartServer(options);
+  }
+  std::string SubmitCancelled(const std::string& name, const std::string& key = "") {
+    const auto job = Submit(Spec(name, 1), key);
+    EXPECT_TRUE(job.ok()) << job.status().ToString();
+    v1::CancelRequest request;
+    request.set_job(job->id());
+    v1::CancelResponse response;
+    EXPECT_TRUE(Call(&v1::Client::Stub::Cancel, request, &response).ok());
+    return job->id();
+  }
+  v1::ListJobsResponse List(const v1::ListJobsRequest& request) {
+    v1::ListJobsResponse response;
+    const Status status = Call(&v1::Client::Stub::ListJobs, request, &response);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return response;
+  }
+  // The names of each page.
+  std::vector<std::string> Pages(v1::ListJobsRequest request) {
+    std::vector<std::string> pages;
+    do {
+      const v1::ListJobsResponse response = List(request);
+      pages.emplace_back();
+      for (const v1::Job& job : response.jobs()) pages.back() += job.name();
+      request.set_page_token(response.next_page_token());
+    } while (!request.page_token().empty());
+    return pages;
+  }
+  // Only jobs in memory are listed without `all`.
+  void WaitUntilArchived(int left = 0) {
+    EXPECT_TRUE(Eventually([&] { return List({}).jobs_size() == left; }));
+  }
+};
+
+TEST_F(ServerArchiveTest, AnArchivedJobIsFoundByIdPrefixAndKeyAlsoAfterARestart) {
+  StartWithShortRetention();
+  const std::string job = SubmitCancelled("old", "key");
+  WaitUntilArchived();
+  for (const bool restarted : {false, true}) {
+    if (restarted) {
+      StopServer();
+      StartWithShortRetention();
+    }
+    const auto found = Get(job.substr(0, 6));
+    ASSERT_TRUE(found.ok()) << found.status().ToString();
+    EXPECT_EQ(found->id(), job);
+    EXPECT_EQ(found->name(), "old");
+    EXPECT_EQ(found->state(), v1::JOB_STATE_CANCELLED);
+    EXPECT_EQ(found->spec_yaml(), Spec("old", 1));
+    EXPECT_THAT(EventKinds(job), ElementsAre("submitted", "cancelled"));
+    const auto again = Submit(Spec("old", 1), "key");
+    ASSERT_TRUE(again.ok()) << again.status().ToString();
+    EXPECT_EQ(again->id(), job);
+    EXPECT_TRUE(again->existed());
+    EXPECT_EQ(Submit(Spec("other", 1), "key").status().code(), StatusCode::kAlreadyExists);
+    EXPECT_EQ(Get("old").status().code(), StatusCode::kNotFound) << "names end with the archive";
+  }
+}
+
+TEST_F(ServerArchiveTest, AWatchOfAnArchivedJobShowsItsEnd) {
+  StartWithShortRetention();
+  const std::string job = SubmitCancelled("old");
+  WaitUntilArchived();
+  EXPECT_EQ(WaitForState(job, v1::JOB_STATE_CANCELLED).name(), "old");
+}
+
+TEST_F(ServerArchiveTest, PagesGoFromTheNewestJobInMemoryToTheOldestInTheArchive) {
+  StartWithShortRetention();
+  for (const char* name : {"a", "b", "c"}) SubmitCancelled(name);
+  WaitUntilArchived();
+  SubmitId(Spec("d", 9));
+  SubmitId(Spec("e", 9));
+  v1::ListJobsRequest request;
+  request.set_limit(2);
+  EXPECT_THAT(Pages(request), ElementsAre("ed"));
+  request.set_all(true);
+  EXPECT_THAT(Pages(request), ElementsAre("ed", "cb", "a"));
+  request.set_limit(3);
+  EXPECT_THAT(Pages(request), ElementsAre("edc", "ba"));
+  request.set_name("b");
+  EXPECT_THAT(Pages(request), ElementsAre("b"));
+  request.clear_name();
+  request.add_states(v1::JOB_STATE_CANCELLED);
+  EXPECT_THAT(Pages(request), ElementsAre("cba"));
+}
+
+TEST_F(ServerArchiveTest, ABadPageIsRefused) {
+  StartServer();
+  const auto refusal = [this](const v1::ListJobsRequest& request) {
+    v1::ListJobsResponse response;
+    return Call(&v1::Client::Stub::ListJobs, request, &response);
+  };
+  v1::ListJobsRequest request;
+  request.set_page_token("never");
+  EXPECT_EQ(refusal(request).code(), StatusCode::kInvalidArgument);
+  request.Clear();
+  request.set_limit(1001);
+  EXPECT_THAT(refusal(request).message(), HasSubstr("limit 1001 is not from 0 to 1000"));
+  request.Clear();
+  for (int n = 0; n < 17; ++n) request.add_states(v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(refusal(request).code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(ServerArchiveTest, NodesComeInPagesByName) {
+  StartServer();
+  const auto n3 = Worker({.node = "n3"});
+  const auto n1 = Worker({.node = "n1"});
+  const auto n2 = Worker({.node = "n2"});
+  v1::ListNodesRequest request;
+  request.set_limit(2);
+  std::vector<std::string> pages;
+  do {
+    v1::ListNodesResponse response;
+    ASSERT_TRUE(Call(&v1::Client::Stub::ListNodes, request, &response).ok());
+    pages.emplace_back();
+    for (const v1::Node& node : response.nodes()) pages.back() += node.name();
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  EXPECT_THAT(pages, ElementsAre("n1n2", "n3"));
+  request.add_states(v1::NODE_STATE_LOST);
+  v1::ListNodesResponse lost;
+  ASSERT_TRUE(Call(&v1::Client::Stub::ListNodes, request, &lost).ok());
+  EXPECT_THAT(lost.nodes(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace muster
