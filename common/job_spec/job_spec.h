@@ -15,6 +15,9 @@
 
 namespace muster {
 
+// The most that a cluster, and so a job, may have.
+inline constexpr int kMaxClusterNodes = 16384;
+
 struct ResourceSpec {
   int nodes = 1;
   int min_nodes = 0;  // a gang may shrink to so many; 0: to none fewer than `nodes`

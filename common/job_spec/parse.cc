@@ -26,7 +26,7 @@ bool IsName(const std::string& text) {
 void ReadResources(MapReader& file, ResourceSpec* out) {
   auto map = file.Map("resources");
   if (!map) return;
-  map->Integer("nodes", {1, 4096}, &out->nodes);
+  map->Integer("nodes", {1, kMaxClusterNodes}, &out->nodes);
   map->Integer("ranks_per_node", {1, 64}, &out->ranks_per_node);
   map->Choice("device", {{"cpu", "cuda"}, {}}, &out->device);
   std::string visible = "own";
@@ -40,9 +40,9 @@ void ReadResources(MapReader& file, ResourceSpec* out) {
   map->Seconds("time_limit", &out->time_limit_seconds);
 
   out->min_nodes = out->nodes;
-  map->Integer("min_nodes", {1, 4096}, &out->min_nodes);
+  map->Integer("min_nodes", {1, kMaxClusterNodes}, &out->min_nodes);
   if (out->min_nodes > out->nodes) map->Error("min_nodes", "must not be more than nodes");
-  map->Integer("spares", {0, 4096}, &out->spares);
+  map->Integer("spares", {0, kMaxClusterNodes}, &out->spares);
   map->Later("memory_per_rank", "a memory limit per rank; leave it out");
   map->Finish();
 }

@@ -232,7 +232,7 @@ const BadCase kTypeCases[] = {
     {"IntegerIsFraction", "name: j\ncommand: [a]\nresources: {nodes: 1.5}\n",
      "job.yaml:3: resources.nodes: expected a whole number, got 1.5"},
     {"IntegerIsHuge", "name: j\ncommand: [a]\nresources: {nodes: 99999999999999999999}\n",
-     "job.yaml:3: resources.nodes: must be from 1 to 4096, got 99999999999999999999"},
+     "job.yaml:3: resources.nodes: must be from 1 to 16384, got 99999999999999999999"},
     {"BooleanIsYes",
      "name: j\ntrain:\n  model: {path: m}\n  data: {train: d.jsonl, shuffle: yes}\n"
      "  schedule: {max_steps: 1}\n",
@@ -253,7 +253,7 @@ const BadCase kTypeCases[] = {
 
 const BadCase kRangeCases[] = {
     {"ZeroNodes", "name: j\ncommand: [a]\nresources: {nodes: 0}\n",
-     "job.yaml:3: resources.nodes: must be from 1 to 4096, got 0"},
+     "job.yaml:3: resources.nodes: must be from 1 to 16384, got 0"},
     {"ZeroLr", TRAIN_HEAD "  optimizer: {lr: 0}\n",
      "job.yaml:6: train.optimizer.lr: must be above 0, got 0"},
     {"InfiniteLr", TRAIN_HEAD "  optimizer: {lr: 1e999}\n",

@@ -7,13 +7,13 @@
 #include <string_view>
 
 #include "common/job_spec/environment_rules.h"
+#include "common/job_spec/job_spec.h"
 #include "common/job_spec/torchrun_flags.h"
 #include "common/job_spec/torchrun_table.h"
 
 namespace muster {
 namespace {
 
-constexpr int kMostNodes = 4096;
 constexpr int kMostRanks = 64;
 constexpr int kMostRestarts = 999;  // restart.max_without_progress counts one more
 constexpr std::size_t kMostNameBytes = 63;
@@ -39,8 +39,8 @@ Result<NodeRange> ReadNodes(const std::string& text) {
   const auto least = NumberOf(std::string_view(text).substr(0, colon));
   const auto most =
       colon == std::string::npos ? least : NumberOf(std::string_view(text).substr(colon + 1));
-  if (!least || !most || *least < 1 || *most < *least || *most > kMostNodes) {
-    return Bad("nnodes", text, "N or LEAST:MOST, 1 to " + std::to_string(kMostNodes));
+  if (!least || !most || *least < 1 || *most < *least || *most > kMaxClusterNodes) {
+    return Bad("nnodes", text, "N or LEAST:MOST, 1 to " + std::to_string(kMaxClusterNodes));
   }
   return NodeRange{*least, *most};
 }

@@ -47,8 +47,8 @@ class ControllerRuntime {
 
   // Requests that wait for their commit; more are refused.
   static constexpr std::size_t kMaxPendingRequests = 1024;
-  // Commits that wait for the disk; with more, requests are refused. As many as there may be
-  // workers, which all connect at once when a coordinator starts.
+  // Commits that wait for the disk; with more, requests are refused. Thousands of workers connect
+  // at once when a coordinator starts.
   static constexpr std::size_t kMaxUncommitted = 4096;
   // Commits and messages to workers that wait for the disk; with more, events wait. Fewer than
   // poison a store (CommitQueueOptions).

@@ -14,6 +14,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
+#include "common/job_spec/job_spec.h"
 #include "common/runtime/event_loop.h"
 #include "coordinator/control/effects.h"
 #include "coordinator/control/events.h"
@@ -27,7 +28,7 @@ namespace muster {
 
 class WorkerService final : public v1::Worker::CallbackService, public WorkerStream::Handler {
  public:
-  static constexpr std::size_t kMaxStreams = 4096;
+  static constexpr std::size_t kMaxStreams = kMaxClusterNodes;
   static constexpr Duration kHelloLimit = std::chrono::seconds(10);
 
   WorkerService(EventLoop& loop, const Authenticator& authenticator, ControllerRuntime& host);
