@@ -74,7 +74,7 @@ void Refuse(Transaction& tx, JobEntry& job, const NodeName& node, std::string wh
 }
 
 void DropSpare(Transaction& tx, JobEntry& job, const NodeName& name, const std::string& why) {
-  std::erase_if(job.gang->nodes, [&](const GangNode& member) { return member.name == name; });
+  job.gang->nodes.Remove(name);
   std::erase(job.attempt().spares, name);
   tx.state.slots.Orphan(name, job.record.id, job.attempt().generation,
                         job.spec.resources.ranks_per_node);

@@ -28,9 +28,10 @@ void SendPrepare(Transaction& tx, JobEntry& job, int node_rank) {
   prepare.generation = attempt.generation;
   prepare.spec_yaml = job.record.spec_yaml;
   prepare.output_dir = job.record.output_dir;
-  for (const RankRecord& rank : attempt.ranks) {
-    if (rank.node_rank == node_rank) prepare.ranks.push_back({rank.rank, rank.local_rank});
-  }
+  // Ranks lie block by block, by node rank.
+  for (const RankRecord& rank :
+       std::ranges::equal_range(attempt.ranks, node_rank, {}, &RankRecord::node_rank))
+    prepare.ranks.push_back({rank.rank, rank.local_rank});
   prepare.spare = job.gang->nodes[node_rank].spare;
   prepare.hosts_master = node_rank == 0;
   if (prepare.hosts_master) prepare.master_bind_address = attempt.master_address;

@@ -101,11 +101,7 @@ inline CheckpointRecord* FindCheckpoint(JobEntry& job, const std::string& direct
 
 // The node among those of the live gang and its spares, or nullptr.
 inline GangNode* FindMember(JobEntry& job, const NodeName& name) {
-  if (!job.gang) return nullptr;
-  for (GangNode& member : job.gang->nodes) {
-    if (member.name == name) return &member;
-  }
-  return nullptr;
+  return job.gang ? job.gang->nodes.Find(name) : nullptr;
 }
 
 }  // namespace muster::control

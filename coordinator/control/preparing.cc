@@ -175,9 +175,9 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
   attempt.tier = ChooseTier({generation == 1, job.waited, job.kept,
                              job.attempts.empty() ? nodes : job.attempts.back().nodes, nodes});
   job.record.world_size = static_cast<int>(attempt.ranks.size());
-  for (const NodeName& node : nodes) gang.nodes.push_back({.name = node});
+  for (const NodeName& node : nodes) gang.nodes.Add({.name = node});
   for (const NodeName& node : placement.spares) {
-    gang.nodes.push_back({.name = node, .spare = true});
+    gang.nodes.Add({.name = node, .spare = true});
   }
   // Preparing takes over what is parked on the gang's nodes; processes parked elsewhere are not
   // needed.
@@ -212,7 +212,7 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
 
 void AddSpares(Transaction& tx, JobEntry& job, const std::vector<NodeName>& names) {
   for (const NodeName& name : names) {
-    job.gang->nodes.push_back({.name = name, .spare = true});
+    job.gang->nodes.Add({.name = name, .spare = true});
     job.attempt().spares.push_back(name);
     NoteUnreleased(job, name);
     tx.state.slots.Take(name, job.record.id, job.attempt().generation,
@@ -257,7 +257,7 @@ void Handle(Transaction& tx, const NodeName& node, const Prepared& message) {
   member->cuda = message.cuda;
   if (launched) return;
   if (hosts_master) job->attempt().master_port = message.master_port;
-  const std::vector<GangNode>& members = job->gang->nodes;
+  const GangNodes& members = job->gang->nodes;
   const auto is_ready = [](const GangNode& m) { return m.prepared || m.spare; };
   if (!std::all_of(members.begin(), members.end(), is_ready)) return;
   std::vector<NodeStack> stacks;

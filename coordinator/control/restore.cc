@@ -38,11 +38,11 @@ void RestoreGang(Transaction& tx, JobEntry& job) {
     const NodeEntry* node = tx.FindNode(name);
     // A lost node was given up before; its Hello, if it arrives, finds no member of that name.
     const bool lost = node == nullptr || node->record.state == NodeState::kLost;
-    gang.nodes.push_back({name, attempt.state > AttemptState::kPreparing, lost});
+    gang.nodes.Add({name, attempt.state > AttemptState::kPreparing, lost});
     if (!lost) tx.state.slots.Take(name, job.record.id, attempt.generation, per_node);
   }
   for (const NodeName& name : attempt.spares) {
-    gang.nodes.push_back({.name = name, .spare = true});
+    gang.nodes.Add({.name = name, .spare = true});
     tx.state.slots.Take(name, job.record.id, attempt.generation, per_node);
   }
   for (const CheckpointRecord& checkpoint : job.checkpoints) {

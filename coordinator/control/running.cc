@@ -129,11 +129,12 @@ void NowRunning(Transaction& tx, JobEntry& job) {
 void CheckAllStarted(Transaction& tx, JobEntry& job) {
   AttemptRecord& attempt = job.attempt();
   if (attempt.state != AttemptState::kLaunching) return;
-  for (const RankRecord& rank : attempt.ranks) {
-    if (rank.state == RankState::kPrepared) return;
-  }
-  tx.Move(attempt, AttemptEvent::kStarted);
   Gang& gang = *job.gang;
+  while (gang.started < attempt.ranks.size() &&
+         attempt.ranks[gang.started].state != RankState::kPrepared)
+    ++gang.started;
+  if (gang.started < attempt.ranks.size()) return;
+  tx.Move(attempt, AttemptEvent::kStarted);
   gang.phase_deadline.reset();
   if (job.spec.train) {
     if (!gang.all_formed && !gang.first_step) {

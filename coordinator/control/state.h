@@ -42,11 +42,43 @@ struct GangNode {
   bool spare = false;             // beside the gang: prepared, without ranks
 };
 
+// A gang's nodes by node rank, then its spares. Each message of a node looks its own one up.
+class GangNodes {
+ public:
+  void Add(GangNode node) {
+    places_.emplace(node.name, nodes_.size());
+    nodes_.push_back(std::move(node));
+  }
+  void Remove(const NodeName& name) {
+    std::erase_if(nodes_, [&](const GangNode& node) { return node.name == name; });
+    places_.clear();
+    for (const GangNode& node : nodes_) places_.emplace(node.name, places_.size());
+  }
+  GangNode* Find(const NodeName& name) {  // nullptr: none of them
+    const auto place = places_.find(name);
+    return place == places_.end() ? nullptr : &nodes_[place->second];
+  }
+
+  std::size_t size() const { return nodes_.size(); }
+  GangNode& operator[](std::size_t place) { return nodes_[place]; }
+  const GangNode& operator[](std::size_t place) const { return nodes_[place]; }
+  const GangNode* data() const { return nodes_.data(); }
+  auto begin() { return nodes_.begin(); }
+  auto end() { return nodes_.end(); }
+  auto begin() const { return nodes_.begin(); }
+  auto end() const { return nodes_.end(); }
+
+ private:
+  std::vector<GangNode> nodes_;
+  std::map<NodeName, std::size_t> places_;
+};
+
 // What is known of the newest attempt while it is live, beyond its record.
 struct Gang {
-  std::vector<GangNode> nodes;  // by node rank, then spares
+  GangNodes nodes;
   std::vector<Failure> failures;
   std::map<int, TrainerError> errors;  // by rank
+  std::size_t started = 0;             // all ranks before it have a process, or have had one
   std::set<int> formed;
   std::set<int> resumed;
   bool first_step = false;

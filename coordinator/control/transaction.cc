@@ -60,9 +60,8 @@ JobEntry* Transaction::Fence(const NodeName& node, const JobId& id, Generation g
                              GangNode** member) {
   JobEntry* job = FindJob(id);
   if (job != nullptr && job->gang && job->attempt().generation == generation) {
-    for (GangNode& candidate : job->gang->nodes) {
-      if (candidate.name != node) continue;
-      if (member != nullptr) *member = &candidate;
+    if (GangNode* found = FindMember(*job, node); found != nullptr) {
+      if (member != nullptr) *member = found;
       return job;
     }
   }

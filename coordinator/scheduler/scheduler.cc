@@ -1,8 +1,10 @@
 #include "coordinator/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
+#include <queue>
 #include <set>
 #include <string_view>
 #include <tuple>
@@ -18,7 +20,9 @@ struct Node {
 };
 
 // "n2" before "n10", in numeric order.
-auto NameOrder(const NodeName& name) { return std::tuple(name.value.size(), name.value); }
+auto NameOrder(const NodeName& name) {
+  return std::tuple(name.value.size(), std::string_view(name.value));
+}
 
 bool LacksGpus(const GangRequest& request, const Node& node) {
   return request.needs_gpus && node.capacity.without_gpus;
@@ -69,18 +73,31 @@ void SortForRanks(std::vector<Node*>& nodes) {
   });
 }
 
-// Chooses up to `wanted` of them, best first by `order`. `order` may depend on what has been taken:
-// `taken` receives each choice before the next one is made. In the order of SortForRanks.
+// Chooses up to `wanted` of them, the best first by `order`, and of equal ones the first. `order` may
+// depend on how many nodes of the node's domain have been taken so far, and on nothing else that
+// changes: `taken` receives each choice before the next one is made. In the order of SortForRanks.
 template <typename Order, typename Taken>
-std::vector<Node*> Best(std::vector<Node*> fitting, std::size_t wanted, Order order, Taken taken) {
+std::vector<Node*> Best(const std::vector<Node*>& fitting, std::size_t wanted, Order order,
+                        Taken taken) {
+  const auto place = [&](std::size_t at) { return std::pair(order(*fitting[at]), at); };
+  std::map<std::string_view, std::vector<std::size_t>> domains;
+  for (std::size_t at = 0; at < fitting.size(); ++at)
+    domains[fitting[at]->capacity.domain].push_back(at);
+  // Of each domain the best node: those behind it change only when it is taken.
+  using Front = std::pair<decltype(place(0)), std::vector<std::size_t>*>;
+  std::priority_queue<Front, std::vector<Front>, std::greater<>> fronts;
+  for (auto& [domain, nodes] : domains) {
+    std::ranges::sort(nodes, std::greater<>(), place);  // the best is the last
+    fronts.emplace(place(nodes.back()), &nodes);
+  }
   std::vector<Node*> best;
-  while (best.size() < wanted && !fitting.empty()) {
-    const auto next =
-        std::min_element(fitting.begin(), fitting.end(),
-                         [&](const Node* a, const Node* b) { return order(*a) < order(*b); });
-    taken(**next);
-    best.push_back(*next);
-    fitting.erase(next);
+  while (best.size() < wanted && !fronts.empty()) {
+    std::vector<std::size_t>& nodes = *fronts.top().second;
+    fronts.pop();
+    best.push_back(fitting[nodes.back()]);
+    taken(*best.back());
+    nodes.pop_back();
+    if (!nodes.empty()) fronts.emplace(place(nodes.back()), &nodes);
   }
   SortForRanks(best);
   return best;
@@ -115,6 +132,11 @@ std::vector<Node*> BestSpares(const GangRequest& request, const std::vector<Node
       [](const Node&) {});
 }
 
+void EraseAll(std::vector<Node*>& nodes, const std::vector<Node*>& which) {
+  const std::set<const Node*> gone(which.begin(), which.end());
+  std::erase_if(nodes, [&gone](const Node* node) { return gone.contains(node); });
+}
+
 struct Choice {
   std::vector<Node*> nodes;
   std::vector<Node*> spares;
@@ -131,15 +153,17 @@ std::optional<Choice> Choose(const GangRequest& request, std::vector<Node>& node
   DomainCount gang;
   for (const std::string& domain : request.domains) gang.Add(domain);
   std::vector<Node*> places(static_cast<std::size_t>(request.nodes), nullptr);
-  for (std::size_t i = 0; i < std::min(places.size(), request.former_nodes.size()); ++i) {
-    const auto found = std::find_if(fitting.begin(), fitting.end(), [&](const Node* node) {
-      return node->capacity.name == request.former_nodes[i];
-    });
-    if (found == fitting.end()) continue;
-    places[i] = *found;
-    gang.Add((*found)->capacity.domain);
-    fitting.erase(found);
+  std::map<NodeName, Node*> by_name;
+  if (!request.former_nodes.empty()) {
+    for (Node* node : fitting) by_name.emplace(node->capacity.name, node);
   }
+  for (std::size_t i = 0; i < std::min(places.size(), request.former_nodes.size()); ++i) {
+    const auto found = by_name.extract(request.former_nodes[i]);
+    if (found.empty()) continue;
+    places[i] = found.mapped();
+    gang.Add(places[i]->capacity.domain);
+  }
+  EraseAll(fitting, places);
   const auto empty = static_cast<std::size_t>(std::count(places.begin(), places.end(), nullptr));
   const std::vector<Node*> fresh = BestForGang(request, fitting, empty, gang);
   std::size_t next = 0;
@@ -147,9 +171,7 @@ std::optional<Choice> Choose(const GangRequest& request, std::vector<Node>& node
     if (place == nullptr && next < fresh.size()) place = fresh[next++];
   }
   std::erase(places, nullptr);
-  std::erase_if(fitting, [&](const Node* node) {
-    return std::find(fresh.begin(), fresh.end(), node) != fresh.end();
-  });
+  EraseAll(fitting, fresh);
   return Choice{std::move(places), BestSpares(request, fitting, gang)};
 }
 
