@@ -1,9 +1,9 @@
-// What is over leaves memory: jobs for the archive, archived jobs for good, lost nodes that nothing
-// is known of any more.
+// What is over leaves memory: jobs for the archive, archived jobs for good, and lost nodes that
+// hold nothing any more.
 //
 // A job is archived once it has been over for ControllerOptions::retain and no order about it is
-// out. Its processes may still be on nodes that are lost: a node that comes back is told to release
-// what it hosts of a job that is not known.
+// out. Its processes may still be on nodes that are lost: a node that comes back is sent a Release
+// for each job that it hosts and that is not known.
 //
 // Free functions over the event under way (transaction.h); private to coordinator/control; one
 // thread.

@@ -110,7 +110,7 @@ class Cluster {
     Duration cpu;  // that the core had used by then
   };
   Duration cpu() const { return cpu_; }
-  // Of an event for those that came before it.
+  // The longest that an event waited for those before it.
   Duration longest_wait() const { return longest_wait_; }
   const std::set<std::string>& suspected() const { return suspected_; }
   const std::map<std::string, Verdict>& lost() const { return lost_; }

@@ -73,9 +73,10 @@ void SortForRanks(std::vector<Node*>& nodes) {
   });
 }
 
-// Chooses up to `wanted` of them, the best first by `order`, and of equal ones the first. `order` may
-// depend on how many nodes of the node's domain have been taken so far, and on nothing else that
-// changes: `taken` receives each choice before the next one is made. In the order of SortForRanks.
+// Chooses up to `wanted` of them, the best first by `order`, and of equal ones the first. `order`
+// may depend on how many nodes of the node's domain have been taken so far, and on nothing else
+// that changes: `taken` receives each choice before the next one is made. In the order of
+// SortForRanks.
 template <typename Order, typename Taken>
 std::vector<Node*> Best(const std::vector<Node*>& fitting, std::size_t wanted, Order order,
                         Taken taken) {

@@ -104,9 +104,8 @@ TEST(JournalFormatTest, ASnapshotKeepsWhatIsArchived) {
   attempt.job = job.id;
   attempt.generation = 1;
   std::string payload;
-  const std::vector<StoreOperation> operations = {PutJob{job}, PutAttempt{attempt},
-                                                  ArchiveJob{ArchivedJobOf(job)},
-                                                  PutArchivedTime{{1, 2}}};
+  const std::vector<StoreOperation> operations = {
+      PutJob{job}, PutAttempt{attempt}, ArchiveJob{ArchivedJobOf(job)}, PutArchivedTime{{1, 2}}};
   for (const StoreOperation& operation : operations) AppendOperation(operation, &payload);
   JournalImage image(10);
   ASSERT_TRUE(image.Apply(payload).ok());

@@ -32,10 +32,10 @@ struct EventQuery {
   int limit = 1000;
 };
 
-// Of the archive: one job whole, or a page of jobs without attempts and checkpoints.
+// Reads the archive: one job whole, or a page of jobs without attempts and checkpoints.
 struct ArchiveQuery {
   JobId job;  // empty: a page, of the newest submission first
-  // Of a page: jobs that were submitted before the one with this submit_order.
+  // For a page: jobs that were submitted before the one with this submit_order.
   std::uint64_t before_order = std::numeric_limits<std::int64_t>::max();
   int limit = 256;
 };
