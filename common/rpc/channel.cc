@@ -14,6 +14,8 @@ grpc::ChannelArguments ChannelArguments() {
   // Despite its name this is how long one attempt may take: short, a busy machine never connects.
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // Pings that measure the bandwidth, several a second of each new connection: messages are small.
+  args.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   // A connection that a cut link has swallowed is noticed in 3 s. One that is given up for a stall
   // of the machine costs a reconnect and no more: whether a node is lost, its probers say.
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);

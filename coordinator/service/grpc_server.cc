@@ -24,6 +24,8 @@ void SetLimits(grpc::ServerBuilder& builder) {
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
   // With SO_REUSEPORT a second program on the port would not be detected.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // Pings that measure the bandwidth, several a second of each new connection: messages are small.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   // Muster's clients also ping while they send nothing. After a stall pings arrive close together,
   // which must not cost a connection.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,

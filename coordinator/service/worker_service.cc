@@ -38,7 +38,8 @@ WorkerService::WorkerService(EventLoop& loop, const Authenticator& authenticator
       authenticator_(authenticator),
       host_(host),
       log_reads_(loop),
-      hello_timer_(loop) {
+      hello_timer_(loop),
+      beats_timer_(loop) {
   hello_timer_.Start(kHelloCheck, [this] { CloseUnauthenticated(); });
 }
 
@@ -59,6 +60,8 @@ void WorkerService::OnMessage(const StreamPtr& stream, v1::WorkerMessage message
     loop_.Post([this, stream, hello = FromProto(std::move(*message.mutable_hello()))]() mutable {
       HandleHello(stream, std::move(hello));
     });
+  } else if (message.has_heartbeat()) {
+    OnBeat(stream);
   } else if (message.has_log_chunk()) {
     const Status limits = ApplyLimits(message.mutable_log_chunk());
     if (!limits.ok()) {
@@ -70,9 +73,29 @@ void WorkerService::OnMessage(const StreamPtr& stream, v1::WorkerMessage message
     });
   } else {
     loop_.Post([this, stream, said = FromProto(std::move(message))]() mutable {
-      HandleMessage(stream, std::move(said));
+      HandleMessage(stream, std::move(said), [stream] { stream->ReadNext(); });
     });
   }
+}
+
+void WorkerService::OnBeat(const StreamPtr& stream) {
+  if (stream->BeatWaits()) {
+    std::lock_guard lock(beats_mutex_);
+    beats_.push_back(stream);
+    if (beats_.size() == 1)
+      loop_.Post([this] { beats_timer_.Start(kBeatsEvery, [this] { HandleBeats(); }); });
+  }
+  stream->ReadNext();
+}
+
+void WorkerService::HandleBeats() {
+  std::vector<StreamPtr> beats;
+  {
+    std::lock_guard lock(beats_mutex_);
+    beats.swap(beats_);
+  }
+  for (const StreamPtr& stream : beats)
+    HandleMessage(stream, WorkerMessage(Heartbeat{}), [stream] { stream->BeatTaken(); });
 }
 
 void WorkerService::OnEnd(const StreamPtr& stream) {
@@ -110,7 +133,8 @@ void WorkerService::HandleHello(const StreamPtr& stream, Result<Hello> hello) {
   host_.Handle(WorkerHello{stream->id(), *std::move(hello)}, [stream] { stream->ReadNext(); });
 }
 
-void WorkerService::HandleMessage(const StreamPtr& stream, Result<WorkerMessage> message) {
+void WorkerService::HandleMessage(const StreamPtr& stream, Result<WorkerMessage> message,
+                                  std::function<void()> taken) {
   Entry* entry = Find(stream);
   if (entry == nullptr) return;
   if (message.status().code() == StatusCode::kResourceExhausted) {
@@ -118,7 +142,7 @@ void WorkerService::HandleMessage(const StreamPtr& stream, Result<WorkerMessage>
     if (entry->dropped++ == 0)
       Log().warn("a message of worker stream {} is dropped, as will be others like it: {}",
                  stream->id(), message.status().message());
-    return stream->ReadNext();
+    return taken();
   }
   if (message.ok() && !entry->said_hello) {
     message = InvalidArgument("the first message of a stream must be Hello");
@@ -127,8 +151,7 @@ void WorkerService::HandleMessage(const StreamPtr& stream, Result<WorkerMessage>
     Log().warn("a worker's stream is ended: {}", message.status().message());
     return stream->Close(message.status());
   }
-  host_.Handle(WorkerMessageReceived{stream->id(), *std::move(message)},
-               [stream] { stream->ReadNext(); });
+  host_.Handle(WorkerMessageReceived{stream->id(), *std::move(message)}, std::move(taken));
 }
 
 void WorkerService::HandleLogChunk(const StreamPtr& stream, const v1::LogChunk& chunk) {
@@ -178,6 +201,7 @@ void WorkerService::Close(const CloseSession& close) {
 void WorkerService::CloseAll(const Status& reason) {
   closed_ = reason;
   hello_timer_.Cancel();
+  beats_timer_.Cancel();
   for (const auto& [id, entry] : streams_) entry.stream->Drop(reason);
 }
 
