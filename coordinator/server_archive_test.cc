@@ -67,7 +67,7 @@ TEST_F(ServerArchiveTest, AnArchivedJobIsFoundByIdPrefixAndKeyAlsoAfterARestart)
     EXPECT_EQ(found->name(), "old");
     EXPECT_EQ(found->state(), v1::JOB_STATE_CANCELLED);
     EXPECT_EQ(found->spec_yaml(), Spec("old", 1));
-    EXPECT_THAT(EventKinds(job), ElementsAre("submitted", "cancelled"));
+    EXPECT_THAT(EventKinds(job), ElementsAre("submitted", "queued", "stopping", "cancelled"));
     const auto again = Submit(Spec("old", 1), "key");
     ASSERT_TRUE(again.ok()) << again.status().ToString();
     EXPECT_EQ(again->id(), job);

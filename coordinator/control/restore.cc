@@ -183,12 +183,13 @@ void Restore(Transaction& tx, StoredState stored) {
   RestoreArchive(tx, stored);
   std::sort(stored.jobs.begin(), stored.jobs.end(),
             [](const JobRecord& a, const JobRecord& b) { return a.submit_order < b.submit_order; });
-  for (const JobRecord& record : stored.jobs) {
-    tx.state.jobs[record.id].record = record;
+  for (JobRecord& record : stored.jobs) {
     tx.state.order[record.submit_order] = record.id;
     tx.state.next_order = std::max(tx.state.next_order, record.submit_order + 1);
     RegisterOutput(tx, record);
     if (!record.key.empty()) tx.state.keys[record.key] = record.id;
+    JobEntry& job = tx.state.jobs[record.id];
+    job.record = std::move(record);
   }
   for (AttemptRecord& attempt : stored.attempts) {
     const auto job = tx.state.jobs.find(attempt.job);

@@ -36,11 +36,14 @@ std::string Describe(const WorldOptions& options, const RunResult& result) {
 class SimulationTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(SimulationTest, WhateverHappensTheInvariantsHoldAndEverythingEnds) {
+  std::size_t archived = 0;
   for (int i = 0; i < kSeeds / kParts; ++i) {
     const WorldOptions options = Small(static_cast<std::uint64_t>(GetParam() + i * kParts));
     const RunResult result = World(options).Run();
     ASSERT_FALSE(result.violation) << Describe(options, result);
+    archived += result.archived_jobs;
   }
+  EXPECT_GT(archived, 0u) << "no job was archived in any of the runs";
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, SimulationTest, ::testing::Range(0, kParts));

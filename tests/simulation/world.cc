@@ -15,6 +15,7 @@ constexpr std::size_t kEventsTold = 120;
 
 ControllerOptions MakeControllerOptions() {
   ControllerOptions options;
+  options.retain = seconds(20);  // jobs are archived while others run
   options.cluster = "simulation";
   return options;
 }
@@ -171,6 +172,7 @@ RunResult World::Run() {
   Check();
   result_.nodes = node_count();
   result_.jobs = options_.jobs;
+  if (coordinator_->up()) result_.archived_jobs = coordinator_->controller().archived_jobs();
   result_.events = queue_.ran();
   result_.virtual_seconds = ToSeconds(queue_.now() - begin);
   if (result_.violation && coordinator_->up()) result_.timeline = Timeline();

@@ -69,6 +69,7 @@ struct RunResult {
   std::uint64_t events = 0;
   int nodes = 0;
   int jobs = 0;
+  std::size_t archived_jobs = 0;  // at the end
   double virtual_seconds = 0;
   std::map<FaultKind, int> faults;
   std::vector<std::uint64_t> hashes;  // of the state, every kHashEvery events
