@@ -76,7 +76,10 @@ class Cluster {
   explicit Cluster(const Options& options) : options_(options), controller_(ControllerOptions{}) {
     controller_.Restore({}, Clock());
     nodes_.resize(static_cast<std::size_t>(options.nodes));
-    for (int n = 0; n < options_.nodes; ++n) Handle(WorkerHello{SessionOf(n), HelloOf(n)});
+    registered_ = Measure([this] {
+      for (int n = 0; n < options_.nodes; ++n) Handle(WorkerHello{SessionOf(n), HelloOf(n)});
+    });
+    longest_event_ = 0;
   }
 
   Cpu Submit() {
@@ -136,6 +139,7 @@ class Cluster {
     if (controller_.Jobs().front().record->state != state) Fail("the gang is in another state");
   }
 
+  const Cpu& registered() const { return registered_; }  // of all nodes, before the gang
   double longest_event() const { return longest_event_; }
 
  private:
@@ -208,6 +212,7 @@ class Cluster {
   const TimePoint now_{std::chrono::hours(1)};
   std::vector<Node> nodes_;
   Cpu cpu_;
+  Cpu registered_;
   double longest_event_ = 0;
 };
 
@@ -250,6 +255,7 @@ int Run(const Options& options) {
   nlohmann::json json = {{"benchmark", "gang"},
                          {"nodes", options.nodes},
                          {"ranks", options.nodes * options.ranks_per_node},
+                         {"register_controller_s", cluster.registered().controller},
                          {"cpu_by_stage", by_stage},
                          {"longest_event_s", cluster.longest_event()}};
   for (const auto& [name, cpu] : sums)

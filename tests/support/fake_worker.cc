@@ -8,9 +8,11 @@
 #include <deque>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/checkpoint_format/shard_name.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/grpc_status.h"
+#include "common/rpc/tls.h"
 #include "common/rpc/token.h"
 
 namespace muster::testing {
@@ -113,9 +115,15 @@ Status FakeWorker::Connect() {
 void FakeWorker::StartConnecting() {
   Disconnect();
   auto stream = std::make_unique<Stream>(*this);
-  stream->channel = OpenChannel(coordinator_);
-  AttachToken(stream->context, token_);
   std::lock_guard lock(mutex_);
+  if (options_.credentials.empty()) {
+    stream->channel = OpenChannel(coordinator_);
+    AttachToken(stream->context, token_);
+  } else {
+    auto channel = OpenTlsChannel(coordinator_, options_.credentials);
+    MUSTER_CHECK(channel.ok(), channel.status().message());
+    stream->channel = *std::move(channel);
+  }
   stream_ = std::move(stream);
   stream_->Open();
   SendLocked(HelloLocked());
@@ -155,7 +163,7 @@ v1::WorkerMessage FakeWorker::HelloLocked() const {
   hello.set_protocol_version(options_.protocol_version);
   hello.set_version("fake");
   hello.set_node(options_.node);
-  hello.set_address("127.0.0.1");
+  hello.set_address(options_.address);
   hello.set_host_id(options_.host_id);
   hello.set_slots(options_.slots);
   hello.set_pid(4242);
@@ -384,6 +392,23 @@ void FakeWorker::ReportProgress(const std::string& job, int rank, std::int64_t s
   row.set_step_seconds(0.1);
   row.set_tokens_per_second(5000);
   SendLocked(message);
+}
+
+void FakeWorker::ReportProgressOfAll(const v1::RankProgress& sample) {
+  std::lock_guard lock(mutex_);
+  for (const auto& [job, hosted] : hosted_) {
+    if (!hosted.state.launched()) continue;
+    v1::WorkerMessage message;
+    v1::Progress& progress = *message.mutable_progress();
+    progress.set_job_id(job);
+    progress.set_generation(hosted.state.generation());
+    for (const int rank : hosted.ranks) {
+      v1::RankProgress& row = *progress.add_ranks();
+      row = sample;
+      row.set_rank(rank);
+    }
+    SendLocked(message);
+  }
 }
 
 void FakeWorker::Send(const v1::WorkerMessage& message) {

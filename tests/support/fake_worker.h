@@ -25,7 +25,9 @@ namespace muster::testing {
 struct FakeWorkerOptions {
   std::string node = "n1";
   int slots = 1;
+  std::string address = "127.0.0.1";
   std::string host_id = "host-a";
+  std::string credentials;  // a directory with the node's; empty: plain text and the token
   std::string instance = "instance-1";
   int protocol_version = kProtocolVersion;
   std::string prepare_error;  // not empty: Prepared{ok: false}
@@ -62,6 +64,9 @@ class FakeWorker {
   void ReportShard(const std::string& job, int rank, std::int64_t step,
                    const std::string& directory);
   void ReportProgress(const std::string& job, int rank, std::int64_t step, double loss);
+  // As a worker reports its samples: one Progress for each job with all ranks that the node runs of
+  // it, each with the figures of `sample`.
+  void ReportProgressOfAll(const muster::v1::RankProgress& sample);
   void Send(const muster::v1::WorkerMessage& message);
 
   // True once a message that matches came, or had come before.
