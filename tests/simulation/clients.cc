@@ -36,8 +36,8 @@ void World::MakeJob(int number) {
     yaml += ", time_limit: " + std::to_string(1 + die / 3 % 40) + "s";
   }
   yaml += "}\npriority: " + std::to_string(random_.Between(0, 100)) + "\nworkdir: /jobs\n";
-  yaml += "restart: {max_without_progress: 30, in_place: " +
-          std::string(random_.Chance(0.8) ? "true" : "false") + "}\n";
+  yaml += "restart: {max_without_progress: " + std::to_string(kAttemptsWithoutProgress) +
+          ", in_place: " + std::string(random_.Chance(0.8) ? "true" : "false") + "}\n";
   if (!train) {
     yaml += "command: [./program]\n";
     return;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "coordinator/control/restart_policy.h"
+
 namespace muster::sim {
 namespace {
 
@@ -100,6 +102,7 @@ void Oracle::CheckJob(const JobView& job) {
     live += attempt.state != AttemptState::kEnded ? 1 : 0;
   }
   if (live > 1 || (live == 1 && IsTerminal(job.record->state))) Violate("one live attempt", id);
+  CheckFailed(job);
   CheckSuspended(job, facts, live);
   CheckCheckpoints(job, facts);
   const auto plan = plans_.find(job.record->id);
@@ -107,6 +110,17 @@ void Oracle::CheckJob(const JobView& job) {
       facts.finished < plan->second.max_steps) {
     Violate("success is true", id + " succeeded after step " + std::to_string(facts.finished));
   }
+}
+
+// The jobs are good ones (clients.cc): besides a time limit only faults without end, or one that
+// comes again, make them fail.
+void Oracle::CheckFailed(const JobView& job) {
+  const JobRecord& record = *job.record;
+  if (record.state != JobState::kFailed || record.stop == StopKind::kTimeLimit) return;
+  if (record.attempts_without_progress >= kAttemptsWithoutProgress) return;
+  const std::vector<AttemptRecord>& attempts = *job.attempts;
+  if (attempts.size() > 1 && IsSameFault(attempts[attempts.size() - 2], attempts.back())) return;
+  Violate("a good job does not fail", "job " + record.id.value + ": " + record.reason);
 }
 
 void Oracle::CheckSuspended(const JobView& job, JobFacts& facts, int live) {

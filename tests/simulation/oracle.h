@@ -18,6 +18,9 @@
 
 namespace muster::sim {
 
+// What jobs have as restart.max_without_progress.
+inline constexpr int kAttemptsWithoutProgress = 30;
+
 struct Violation {
   std::string invariant;  // a short name: "slots", "generation rises", ...
   std::string what;
@@ -76,6 +79,7 @@ class Oracle {
   };
   std::map<int, int> FaultsOf(const SimGang& gang) const;
   void CheckJob(const JobView& job);
+  void CheckFailed(const JobView& job);
   void CheckSuspended(const JobView& job, JobFacts& facts, int live);
   void CheckCheckpoints(const JobView& job, JobFacts& facts);
   bool LiesWhole(const CheckpointRecord& checkpoint) const;

@@ -23,7 +23,7 @@ using muster::sim::WorldOptions;
 
 constexpr char kUsage[] =
     R"(usage: muster-simulation [--first SEED] [--seeds N] [--seed SEED] [--nodes MIN MAX] [--jobs N]
-                         [--threads N] [--trace]
+                         [--threads N] [--first-violation] [--trace]
 
 Runs clusters under a simulated clock, network, disk and host, with seeded faults, and looks at the
 invariants after every event. A violation is printed with its seed, which runs the same way again.
@@ -34,6 +34,8 @@ invariants after every event. A violation is printed with its seed, which runs t
   --nodes MIN MAX  nodes of a cluster [64 512]
   --jobs N         jobs of a cluster [24]
   --threads N      seeds at the same time [2]
+  --first-violation
+                   run no more seeds after one that violates something
   --trace          print all events before a violation, not only the last ones
 )";
 
@@ -41,6 +43,7 @@ struct Arguments {
   std::uint64_t first = 0;
   int seeds = 500;
   int threads = 2;
+  bool first_violation = false;
   WorldOptions world;
 };
 
@@ -66,6 +69,8 @@ Arguments Parse(int argc, char** argv) {
       arguments.first = next();
     } else if (name == "--threads") {
       arguments.threads = count();
+    } else if (name == "--first-violation") {
+      arguments.first_violation = true;
     } else if (name == "--trace") {
       arguments.world.trace = true;
     } else if (name == "--jobs") {
@@ -120,7 +125,9 @@ int main(int argc, char** argv) {
       for (int n = next++; n < arguments.seeds; n = next++) {
         WorldOptions options = arguments.world;
         options.seed = arguments.first + static_cast<std::uint64_t>(n);
-        totals.Add(options.seed, World(options).Run());
+        const RunResult result = World(options).Run();
+        totals.Add(options.seed, result);
+        if (result.violation && arguments.first_violation) next = arguments.seeds;
       }
     });
   }

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Whether the simulation sees a wrong decision: each mutant of mutants.py is found by a violated invariant.
+
+  mutants_test.py [NAME...]    these alone, or all but the survivors
+
+MUSTER_BIN_DIR: the product's programs; muster-simulation-mutants lies beside them in ../tests. One line per mutant.
+"""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+import mutants
+from plant_mutants import MARKER
+
+BIN = pathlib.Path(os.environ.get("MUSTER_BIN_DIR", "build/release/bin"))
+PROGRAM = BIN.parent / "tests" / "muster-simulation-mutants"
+PRODUCT = ["muster-coordinator", "muster-worker", "muster-guardian"]
+# A mutant that never comes to an end is not found, whatever else is true of it.
+TIMEOUT_S = 300
+
+
+def run(name):
+    """The summary, and the first violation or an empty string."""
+    command = [PROGRAM, "--seeds", str(mutants.SEEDS), "--threads", "1", "--first-violation", *mutants.WORLD]
+    done = subprocess.run(command, env={**os.environ, "MUSTER_MUTANT": MARKER + name}, capture_output=True, text=True,
+                          timeout=TIMEOUT_S, check=False)
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{name} ended with {done.returncode}: {done.stderr[-400:]}")
+    found = re.search(r"^seed (\d+) violates '(.*?)'", done.stderr, re.MULTILINE)
+    return json.loads(done.stdout), f"seed {found[1]}, {found[2]}" if found else ""
+
+
+def report(name):
+    try:
+        _, found = run(name)
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        return name, "", str(error)
+    return name, found, "no seed sees it"
+
+
+class Mutants(unittest.TestCase):
+    names = []
+
+    def test_each_is_found(self):
+        wanted = self.names or [m.name for m in mutants.MUTANTS if not m.survives]
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            missed = []
+            for name, found, why in pool.map(report, wanted):
+                print(f"{name}: {found or 'NOT FOUND: ' + why}", flush=True)
+                missed += [] if found else [name]
+        self.assertEqual(missed, [])
+
+    def test_without_one_the_same_seeds_pass(self):
+        summary, found = run("none")
+        self.assertEqual(found, "")
+        self.assertEqual(summary["seeds"], mutants.SEEDS)
+
+    def test_there_are_enough_and_all_are_planted(self):
+        names = [m.name for m in mutants.MUTANTS]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertGreaterEqual(len([m for m in mutants.MUTANTS if not m.survives]), 20)
+        planted = PROGRAM.read_bytes()
+        self.assertEqual([name for name in names if f"{MARKER}{name}\0".encode() not in planted], [])
+
+    def test_no_program_of_the_product_has_one(self):
+        for program in PRODUCT:
+            self.assertNotIn(MARKER.encode(), (BIN / program).read_bytes(), program)
+
+
+if __name__ == "__main__":
+    Mutants.names = [m.name for m in mutants.MUTANTS if m.name in sys.argv]
+    unittest.main(argv=[argument for argument in sys.argv if argument not in Mutants.names])
