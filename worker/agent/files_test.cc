@@ -11,6 +11,7 @@
 
 #include "common/base/files.h"
 #include "common/base/proc_reader.h"
+#include "common/base/replace_file.h"
 #include "common/checkpoint_format/shard_frame.h"
 #include "common/process/spawn.h"
 #include "common/process/temp_dir_for_test.h"

@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/files.h"
 #include "common/base/proc_reader.h"
+#include "common/base/replace_file.h"
 #include "common/job_spec/parse.h"
 #include "common/process/process_id.h"
 #include "worker/agent/checkpoint_files.h"

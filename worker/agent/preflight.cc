@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
+#include "common/base/replace_file.h"
 #include "common/control_pipe/packet_socket.h"
 #include "common/job_spec/parse.h"
 #include "common/process/spawn.h"

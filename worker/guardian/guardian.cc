@@ -14,6 +14,7 @@
 #include "common/base/files.h"
 #include "common/base/ignored_signals.h"
 #include "common/base/proc_reader.h"
+#include "common/base/replace_file.h"
 #include "worker/guardian/log_line.h"
 
 namespace muster {

@@ -44,10 +44,6 @@ class LockedRecord {
 // Whether a living process holds the record; false if it does not exist.
 bool IsRecordLocked(const std::string& path);
 
-// Replaces a file as one step without waiting for the disk: readers see the old or the new
-// content, also after this process was killed. For state that a reboot makes meaningless.
-Status ReplaceFile(const std::string& path, std::string_view content, int mode = kPrivateFile);
-
 // The last lines of a file, at most `max_lines` and as many as fit into its last `max_bytes`.
 std::vector<std::string> ReadLastLines(const std::string& path, int max_lines,
                                        int max_bytes = 16 * 1024);

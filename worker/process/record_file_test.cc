@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "common/base/files.h"
+#include "common/base/replace_file.h"
 #include "common/process/temp_dir_for_test.h"
 
 namespace muster {
@@ -39,13 +40,6 @@ TEST(LockedRecord, KeepsTheOldContentUntilItIsReplaced) {
   EXPECT_EQ(ReadFile(path).value(), "a long first content");
   ASSERT_TRUE(record->Write("short").ok());
   EXPECT_EQ(ReadFile(path).value(), "short");
-}
-
-TEST(ReplaceFile, NamesTheFileThatCouldNotBeMade) {
-  const TempDirForTest dir;
-  const Status status = ReplaceFile(dir / "missing/file", "x");
-  EXPECT_FALSE(status.ok());
-  EXPECT_NE(status.message().find("missing/file"), std::string::npos);
 }
 
 TEST(ReadLastLines, GivesTheEndOfALargeFile) {
