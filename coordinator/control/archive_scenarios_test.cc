@@ -36,6 +36,14 @@ struct FinishedJob : RunningJob {
     const std::vector<NodeName> nodes = Job(job).record->pending_release;
     for (const NodeName& node : nodes) Deliver(node.value, Released{job});
   }
+  // Another job, submitted with the key "key", that is over as well.
+  JobId FinishKeyed() {
+    const JobId keyed = Submit(CommandYaml("keyed"), "key");
+    StartAll(keyed);
+    FinishAll(keyed);
+    ReleaseAll(keyed);
+    return keyed;
+  }
   bool InMemory(const JobId& job) const { return controller().FindJob(job.value).ok(); }
   bool Archived(const JobId& job) const { return controller().FindArchived(job.value) == job; }
 };
@@ -81,10 +89,7 @@ TEST(ArchiveScenarios, AJobThatANodeStillHostsStaysUntilItIsReleased) {
 
 TEST(ArchiveScenarios, TheKeyOfAnArchivedJobStillReturnsIt) {
   FinishedJob h;
-  const JobId keyed = h.Submit(CommandYaml("keyed"), "key");
-  h.StartAll(keyed);
-  h.FinishAll(keyed);
-  h.ReleaseAll(keyed);
+  const JobId keyed = h.FinishKeyed();
   h.Advance(minutes(2));
   ASSERT_TRUE(h.Archived(keyed));
   for (const bool restarted : {false, true}) {
@@ -104,10 +109,7 @@ TEST(ArchiveScenarios, TheKeyOfAnArchivedJobStillReturnsIt) {
 
 TEST(ArchiveScenarios, TheEndOfTheArchiveEndsIdAndKey) {
   FinishedJob h;
-  const JobId keyed = h.Submit(CommandYaml("keyed"), "key");
-  h.StartAll(keyed);
-  h.FinishAll(keyed);
-  h.ReleaseAll(keyed);
+  const JobId keyed = h.FinishKeyed();
   h.Advance(minutes(9));
   EXPECT_TRUE(h.Archived(keyed));
   h.Advance(minutes(2));

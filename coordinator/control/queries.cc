@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "coordinator/control/gang_nodes.h"
 #include "coordinator/control/job_facts.h"
@@ -41,17 +42,18 @@ void AddIdsWith(const std::string& prefix, const Jobs& jobs, std::vector<JobId>*
     ids->push_back(at->first);
 }
 
-}  // namespace
+using ArchivedEntry = Archive::Jobs::value_type;
+using KnownJob = std::variant<const JobEntry*, const ArchivedEntry*>;
 
-Result<JobView> FindJob(const State& state, std::string_view job) {
-  const std::string wanted(job);
+// The job in memory or in the archive that the id, unique prefix or name means.
+Result<KnownJob> Resolve(const State& state, const std::string& wanted) {
   if (wanted.empty()) return InvalidArgument("no job named; give an id, a part of one or a name");
   if (const auto exact = state.jobs.find(JobId{wanted}); exact != state.jobs.end()) {
-    return ViewOf(exact->second);
+    return KnownJob(&exact->second);
   }
   for (auto at = state.order.rbegin(); at != state.order.rend(); ++at) {
     const JobEntry& named = state.jobs.at(at->second);
-    if (named.record.name == wanted) return ViewOf(named);
+    if (named.record.name == wanted) return KnownJob(&named);
   }
   std::vector<JobId> found;
   AddIdsWith(wanted, state.jobs, &found);
@@ -62,18 +64,24 @@ Result<JobView> FindJob(const State& state, std::string_view job) {
     return InvalidArgument("'" + wanted + "' matches job " + found[0].value + " and job " +
                            found[1].value + "; give more digits");
   }
-  if (!is_archived) return ViewOf(state.jobs.at(found.front()));
-  const JobState end = state.archive.jobs().at(found.front()).state;
-  return FailedPrecondition("job " + found.front().value + " is over (" + std::string(Name(end)) +
-                            ") and archived; 'muster describe " + found.front().value +
-                            "' shows it");
+  if (!is_archived) return KnownJob(&state.jobs.at(found.front()));
+  return KnownJob(&*state.archive.jobs().find(found.front()));
+}
+
+}  // namespace
+
+Result<JobView> FindJob(const State& state, std::string_view job) {
+  MUSTER_ASSIGN_OR_RETURN(const KnownJob known, Resolve(state, std::string(job)));
+  if (const auto* live = std::get_if<const JobEntry*>(&known)) return ViewOf(**live);
+  const auto& [id, archived] = *std::get<const ArchivedEntry*>(known);
+  return FailedPrecondition("job " + id.value + " is over (" + std::string(Name(archived.state)) +
+                            ") and archived; 'muster describe " + id.value + "' shows it");
 }
 
 const Archive::Jobs::value_type* FindArchived(const State& state, std::string_view job) {
-  const Result<JobView> known = FindJob(state, job);
-  // Not in memory, and the prefix of no other.
-  if (known.ok() || known.status().code() != StatusCode::kFailedPrecondition) return nullptr;
-  return &*state.archive.jobs().lower_bound(JobId{std::string(job)});
+  const Result<KnownJob> known = Resolve(state, std::string(job));
+  const auto* archived = known.ok() ? std::get_if<const ArchivedEntry*>(&*known) : nullptr;
+  return archived == nullptr ? nullptr : *archived;
 }
 
 std::vector<JobView> Jobs(const State& state) {

@@ -84,7 +84,7 @@ std::vector<Node*> Best(const std::vector<Node*>& fitting, std::size_t wanted, O
   std::map<std::string_view, std::vector<std::size_t>> domains;
   for (std::size_t at = 0; at < fitting.size(); ++at)
     domains[fitting[at]->capacity.domain].push_back(at);
-  // Of each domain the best node: those behind it change only when it is taken.
+  // The best node of each domain; the order of the others changes only when it is taken.
   using Front = std::pair<decltype(place(0)), std::vector<std::size_t>*>;
   std::priority_queue<Front, std::vector<Front>, std::greater<>> fronts;
   for (auto& [domain, nodes] : domains) {
