@@ -108,20 +108,19 @@ class GuardianCore {
     int standby_failures = 0;
   };
 
-  struct End {
-    TimePoint kill_at;
-    bool keep = false;                               // processes that wait for an assignment stay
-    bool answer = false;                             // with Quiesced
-    MasterSocket next_master = MasterSocket::kNone;  // to be bound then; only with `keep`
-    std::string next_bind_address;
-    std::optional<TimePoint> give_up_at;  // set with the first SIGKILL
-  };
-
-  // A master's socket that was bound before the generation it is for is known.
+  // A master's socket that is bound before the generation it is for is known; kNone: none.
   struct NextMaster {
     MasterSocket kind = MasterSocket::kNone;
     std::string bind_address;
     int port = 0;
+  };
+
+  struct End {
+    TimePoint kill_at;
+    bool keep = false;                    // processes that wait for an assignment stay
+    bool answer = false;                  // with Quiesced
+    NextMaster next_master;               // to be bound then; only with `keep`
+    std::optional<TimePoint> give_up_at;  // set with the first SIGKILL
   };
 
   struct Segment {

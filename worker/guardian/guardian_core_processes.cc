@@ -220,8 +220,7 @@ void GuardianCore::Handle(const GuardianAbort& abort, TimePoint now) {
       {.kill_at = now + FromSeconds(std::max(keep ? abort.park_seconds : abort.grace_seconds, 0.0)),
        .keep = keep,
        .answer = true,
-       .next_master = keep ? abort.next_master : MasterSocket::kNone,
-       .next_bind_address = abort.next_bind_address});
+       .next_master = {keep ? abort.next_master : MasterSocket::kNone, abort.next_bind_address}});
   if (parks)
     Park(abort.reason);
   else if (!keep)
@@ -273,7 +272,6 @@ void GuardianCore::BeginEnd(const End& wanted) {
   end_->keep &= wanted.keep;
   end_->answer |= wanted.answer;
   end_->next_master = wanted.next_master;
-  end_->next_bind_address = wanted.next_bind_address;
 }
 
 Effects GuardianCore::OnTick(TimePoint now) {
@@ -368,10 +366,11 @@ void GuardianCore::FinishEnd(const std::vector<std::int64_t>& unkillable) {
                             : std::to_string(unkillable_.size()) + " processes resist") +
        ", " + std::to_string(quiesced.parked_ranks.size()) + " are parked");
   const bool bind_next =
-      end.keep && end.next_master != MasterSocket::kNone && !leaving_ && !pending_prepare_;
+      end.keep && end.next_master.kind != MasterSocket::kNone && !leaving_ && !pending_prepare_;
   if (bind_next) {
-    next_master_ = NextMaster{end.next_master, end.next_bind_address, 0};
-    effects_.push_back(BindMaster{end.next_master, end.next_bind_address});  // then Quiesced
+    next_master_ = end.next_master;
+    effects_.push_back(
+        BindMaster{next_master_->kind, next_master_->bind_address});  // then Quiesced
     return;
   }
   // Freed slots are reported even if only a preparation has requested it.
