@@ -64,7 +64,7 @@ struct JobFacts {
   State state = State::kOther;
   std::string_view id;
   std::string_view name;         // empty: it has none
-  std::string_view reason;       // of its state; of a job that runs: what is wrong all the same
+  std::string reason;            // of its state; of a job that runs: what is wrong all the same
   double state_seconds = -1;     // since it recovers, starts or has failed; negative: not known
   std::int64_t step = 0;         // newest finished one
   double loss = 0;               // of it

@@ -91,10 +91,9 @@ void RecoverOrFail(Transaction& tx, JobEntry& job) {
   JobRecord& record = job.record;
   const Failure* primary = PrimaryFailure(job.gang->failures);
   job.fault.reset();
-  if (*job.gang->aborted != TimePoint::min()) {
-    const TimePoint aborted = *job.gang->aborted;
+  if (const std::optional<TimePoint> since = In<Aborting>(*job.gang)->since) {
     job.fault =
-        Fault{primary == nullptr ? aborted : std::min(primary->at, aborted), aborted, tx.now.mono};
+        Fault{primary == nullptr ? *since : std::min(primary->at, *since), *since, tx.now.mono};
   }
   const bool trained_before = record.best_step > 0;
   const bool progressed = TakeProgress(job);
@@ -142,8 +141,7 @@ void EndAttempt(Transaction& tx, JobEntry& job) {
   attempt.ended_unix_ms = tx.now.unix_ms;
   tx.Move(attempt, AttemptEvent::kQuiesced);
   DiscardUnfinished(tx, job);
-  job.kept = job.gang->keep;
-  job.next_master_port = job.gang->next_master_port;
+  job.survivors = In<Aborting>(*job.gang)->survivors;
   tx.state.slots.ParkGang(job.record.id);
   tx.state.reschedule = true;
   const bool cancelled = job.record.stop == StopKind::kCancel;
@@ -191,9 +189,9 @@ bool GivenUpForWantOfRoom(Transaction& tx, JobEntry& job, NodeEntry& node) {
 void MemberQuiesced(Transaction& tx, JobEntry& job, GangNode& member, const Quiesced& message) {
   const std::vector<int>& parked_ranks = message.parked_ranks;
   member.quiesced = true;
-  if (member.name == job.attempt().nodes.front()) {
-    job.gang->next_master_port = message.next_master_port;
-  }
+  std::optional<Survivors>& survivors = In<Aborting>(*job.gang)->survivors;
+  if (survivors && member.name == job.attempt().nodes.front())
+    survivors->next_master_port = message.next_master_port;
   // Parked processes keep the node's slots for the job's next gang. Slots of unkillable processes
   // are already leaked.
   const int left =
@@ -214,16 +212,17 @@ void MemberQuiesced(Transaction& tx, JobEntry& job, GangNode& member, const Quie
 
 bool MayKeep(const JobEntry& job) {
   const AttemptRecord& attempt = job.attempts.back();
-  const Gang& gang = *job.gang;
+  const RankReports* reports = ReportsOf(std::as_const(*job.gang));
   KeepInput input;
   input.train = job.spec.train.has_value();
   input.in_place = job.spec.restart.in_place;
   input.retryable = attempt.retryable;
   input.stopping = job.record.stop != StopKind::kNone;
   // The second halves also hold after a restart of the coordinator.
-  input.formed = gang.all_formed || attempt.resumed_step >= 0;
-  input.stepped =
-      gang.first_step || (attempt.resumed_step >= 0 && attempt.last_step > attempt.resumed_step);
+  input.formed =
+      (reports != nullptr && reports->all_formed.has_value()) || attempt.resumed_step >= 0;
+  input.stepped = job.gang->first_step ||
+                  (attempt.resumed_step >= 0 && attempt.last_step > attempt.resumed_step);
   input.tier = attempt.tier;
   return KeepsProcesses(input);
 }
@@ -341,20 +340,18 @@ void EndOnPurpose(Transaction& tx, JobEntry& job, CauseKind kind, const std::str
 
 void BeginAbort(Transaction& tx, JobEntry& job, AbortOptions options) {
   CommitComplete(tx, job);  // The next attempt, or a client that reads the job, must find it.
-  AttemptRecord& attempt = job.attempt();
-  tx.Move(attempt, AttemptEvent::kAbort);
   Gang& gang = *job.gang;
-  gang.aborted = tx.now.mono;
-  gang.abort_reason = std::move(options.reason);
-  gang.grace = options.grace;
-  gang.keep = options.keep;
+  Aborting aborting{.reason = std::move(options.reason), .grace = options.grace};
+  aborting.since = tx.now.mono;
+  aborting.deadline = tx.now.mono + tx.options.abort_deadline + options.grace;
+  if (options.keep) aborting.survivors.emplace();
+  const GangStop* stop = StopOf(gang);
+  if (stop != nullptr && job.record.stop == StopKind::kSuspend)
+    aborting.save_deadline = stop->deadline;
   gang.fault_deadline.reset();
-  gang.tier_deadline.reset();
-  // Until then the attempt waits for the commit record of what was saved.
-  if (job.record.stop != StopKind::kSuspend) gang.stop_deadline.reset();
   job.grow_at.reset();
-  gang.phase_deadline = tx.now.mono + tx.options.abort_deadline + options.grace;
-  for (RankRecord& rank : attempt.ranks) {
+  tx.Enter(job, std::move(aborting));
+  for (RankRecord& rank : job.attempt().ranks) {
     if (const auto next = Apply(rank.state, RankEvent::kStop)) rank.state = *next;
   }
   for (int n = 0; n < static_cast<int>(gang.nodes.size()); ++n) {
@@ -422,9 +419,10 @@ void MaybeEndAttempt(Transaction& tx, JobEntry& job) {
   // verified if that does not take long. For a suspended job, the node that writes the record may
   // be taken away.
   const bool finished = job.attempt().cause_kind == CauseKind::kFinished;
-  const bool has_time = job.record.stop == StopKind::kSuspend && job.gang->stop_deadline;
+  const Aborting& aborting = *In<Aborting>(*job.gang);
+  const bool has_time = job.record.stop == StopKind::kSuspend && aborting.save_deadline;
   const bool waits = (finished || has_time) && job.record.stop != StopKind::kCancel &&
-                     job.gang->phase_deadline.has_value();
+                     aborting.deadline.has_value();
   const bool verifies = finished && !job.verification.directory.empty();
   if (waits && (ManifestPending(job) || verifies)) return;
   EndAttempt(tx, job);

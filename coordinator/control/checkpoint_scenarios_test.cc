@@ -640,7 +640,7 @@ TEST(CheckpointTest, OneThatWasNotBegunIsReportedAsSkipped) {
   h.Report(h.id, 1, CheckpointFailed{10, "slow disk: the one before is still being written"});
   EXPECT_TRUE(h.HasEvent(h.id, "checkpoint_skipped", "step 10 skipped on rank 1: slow disk"));
   EXPECT_EQ(h.CountEvents(h.id, "checkpoint_failed"), 0);
-  EXPECT_THAT(h.Job(h.id).record->reason, HasSubstr("checkpoints are skipped"));
+  EXPECT_THAT(h.Job(h.id).reason(), HasSubstr("checkpoints are skipped"));
 }
 
 TEST(CheckpointTest, AFailedCheckpointIsNotedAndTheJobGoesOn) {

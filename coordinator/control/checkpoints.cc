@@ -87,7 +87,8 @@ int Unread(const JobEntry& job) {
 // Whether one more would be too many to have on disk: reading takes longer than two intervals. A
 // checkpoint that is saved for a stop is never delayed, because no other follows it.
 bool TooManyUnread(const JobEntry& job) {
-  const bool at_work = job.attempts.back().state == AttemptState::kRunning && !job.gang->stopping;
+  const Running* running = In<Running>(*job.gang);
+  const bool at_work = running != nullptr && !running->stop;
   const bool reading = !job.verification.directory.empty() || ManifestPending(job);
   return at_work && reading && Unread(job) >= kMaxUnread;
 }

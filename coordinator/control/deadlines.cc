@@ -28,43 +28,71 @@ TimePoint SuspectAt(const NodeEntry& node, Duration suspect_after) {
   return TimePoint(std::chrono::ceil<Beat>((node.heard_at + suspect_after).time_since_epoch()));
 }
 
-// The gang's nodes that delay its phase. None while no rank has found another.
-std::vector<NodeName> LateNodes(const JobEntry& job) {
-  const AttemptRecord& attempt = job.attempts.back();
-  const Gang& gang = *job.gang;
-  std::vector<NodeName> late;
-  const auto add = [&late](const NodeName& name) {
-    if (late.empty() || late.back() != name) late.push_back(name);
-  };
-  switch (attempt.state) {
-    case AttemptState::kReserving:
-    case AttemptState::kPreparing:
-      for (const GangNode& node : gang.nodes) {
-        if (!node.prepared && !node.spare) add(node.name);
-      }
-      break;
-    case AttemptState::kLaunching:
-      for (const RankRecord& rank : attempt.ranks) {
-        if (rank.state == RankState::kPrepared) add(rank.node);
-      }
-      break;
-    case AttemptState::kRunning:
-      for (const RankRecord& rank : attempt.ranks) {
-        if (!gang.formed.empty() && !gang.formed.contains(rank.rank)) add(rank.node);
-      }
-      break;
-    case AttemptState::kAborting:
-      for (const GangNode& node : gang.nodes) {
-        if (!node.quiesced) add(node.name);
-      }
-      break;
-    case AttemptState::kEnded: break;
+// Without repetition; of one in the order of ranks.
+class LateNodes {
+ public:
+  void Add(const NodeName& name) {
+    if (names_.empty() || names_.back() != name) names_.push_back(name);
   }
-  return late;
+  NodeName first() const { return names_.empty() ? NodeName{} : names_.front(); }
+  // If the job has trained before, the fault lies with the nodes.
+  void RefuseTo(Transaction& tx, JobEntry& job) const {
+    if (job.record.best_step == 0) return;
+    for (const NodeName& name : names_) Refuse(tx, job, name, "it was not ready in time", false);
+  }
+
+ private:
+  std::vector<NodeName> names_;
+};
+
+void FailLate(Transaction& tx, JobEntry& job, CauseKind kind, const LateNodes& late, int rank,
+              std::string message) {
+  Failure failure;
+  failure.kind = kind;
+  failure.at = tx.now.mono;
+  failure.rank = rank;
+  failure.node = late.first();
+  failure.message = std::move(message);
+  late.RefuseTo(tx, job);
+  Fail(tx, job, std::move(failure));
+}
+
+void PrepareExpired(Transaction& tx, JobEntry& job) {
+  LateNodes late;
+  for (const GangNode& node : job.gang->nodes) {
+    if (!node.prepared && !node.spare) late.Add(node.name);
+  }
+  FailLate(tx, job, CauseKind::kPrepareTimeout, late, -1,
+           "node " + late.first().value + " was not prepared within " +
+               SecondsText(ToSeconds(tx.options.prepare_deadline)));
+}
+
+void LaunchExpired(Transaction& tx, JobEntry& job) {
+  LateNodes late;
+  int first = -1;
+  for (const RankRecord& rank : job.attempt().ranks) {
+    if (rank.state != RankState::kPrepared) continue;
+    late.Add(rank.node);
+    if (first < 0) first = rank.rank;
+  }
+  FailLate(tx, job, CauseKind::kLaunchTimeout, late, first,
+           "rank " + std::to_string(first) + " on " + late.first().value +
+               " had no process within " + SecondsText(ToSeconds(tx.options.launch_deadline)));
+}
+
+// While no rank has found another, no node is to blame.
+void FormExpired(Transaction& tx, JobEntry& job, const std::set<int>& formed) {
+  LateNodes late;
+  for (const RankRecord& rank : job.attempt().ranks) {
+    if (!formed.empty() && !formed.contains(rank.rank)) late.Add(rank.node);
+  }
+  FailLate(tx, job, CauseKind::kFormTimeout, late, -1,
+           std::to_string(formed.size()) + " of " + std::to_string(WorldSize(job)) +
+               " ranks found each other within " +
+               SecondsText(ToSeconds(tx.options.form_deadline)));
 }
 
 void TierExpired(Transaction& tx, JobEntry& job) {
-  job.gang->tier_deadline.reset();
   Failure failure;
   failure.kind = CauseKind::kSlowTier;
   failure.at = tx.now.mono;
@@ -74,47 +102,44 @@ void TierExpired(Transaction& tx, JobEntry& job) {
   Fail(tx, job, std::move(failure));
 }
 
-void PhaseExpired(Transaction& tx, JobEntry& job) {
+void AbortExpired(Transaction& tx, JobEntry& job) {
+  for (GangNode& member : job.gang->nodes) {
+    if (member.quiesced) continue;
+    // The job must not wait for a node that was silent all that time.
+    if (tx.node(member.name).suspect) tx.Exclude(job, member.name);
+    Orphan(tx, job, member);
+  }
+  MaybeEndAttempt(tx, job);
+}
+
+// One at most: each of them ends the phase, or moves the deadline.
+void ExpirePhase(Transaction& tx, JobEntry& job) {
   Gang& gang = *job.gang;
-  gang.phase_deadline.reset();
-  const AttemptState state = job.attempt().state;
-  const std::vector<NodeName> late = LateNodes(job);
-  if (state == AttemptState::kAborting) {
-    for (const NodeName& name : late) {
-      // The job must not wait for a node that was silent all that time.
-      if (tx.node(name).suspect) tx.Exclude(job, name);
-      Orphan(tx, job, *FindMember(job, name));
+  if (const RankReports* reports = ReportsOf(gang); reports && tx.Expired(reports->tier_deadline))
+    return TierExpired(tx, job);
+  if (const auto* preparing = In<Preparing>(gang); preparing && tx.Expired(preparing->deadline))
+    return PrepareExpired(tx, job);
+  if (const auto* launching = In<Launching>(gang); launching && tx.Expired(launching->deadline))
+    return LaunchExpired(tx, job);
+  if (const auto* running = In<Running>(gang); running && tx.Expired(running->form_deadline))
+    return FormExpired(tx, job, std::set<int>(running->ranks.formed));
+  if (auto* aborting = In<Aborting>(gang)) {
+    if (tx.Expired(aborting->save_deadline)) {
+      aborting->save_deadline.reset();
+      return MaybeEndAttempt(tx, job);
     }
-    return MaybeEndAttempt(tx, job);
+    if (!tx.Expired(aborting->deadline)) return;
+    aborting->deadline.reset();
+    AbortExpired(tx, job);
   }
-  Failure failure;
-  failure.at = tx.now.mono;
-  if (!late.empty()) failure.node = late.front();
-  if (state == AttemptState::kRunning) {
-    failure.kind = CauseKind::kFormTimeout;
-    failure.message = std::to_string(gang.formed.size()) + " of " + std::to_string(WorldSize(job)) +
-                      " ranks found each other within " +
-                      SecondsText(ToSeconds(tx.options.form_deadline));
-  } else if (state == AttemptState::kLaunching) {
-    failure.kind = CauseKind::kLaunchTimeout;
-    const std::vector<RankRecord>& ranks = job.attempt().ranks;
-    const auto first = std::find_if(ranks.begin(), ranks.end(), [](const RankRecord& rank) {
-      return rank.state == RankState::kPrepared;
-    });
-    if (first != ranks.end()) failure.rank = first->rank;
-    failure.message = "rank " + std::to_string(failure.rank) + " on " + failure.node.value +
-                      " had no process within " +
-                      SecondsText(ToSeconds(tx.options.launch_deadline));
-  } else {
-    failure.kind = CauseKind::kPrepareTimeout;
-    failure.message = "node " + failure.node.value + " was not prepared within " +
-                      SecondsText(ToSeconds(tx.options.prepare_deadline));
-  }
-  // If the job has trained before, the fault lies with the nodes.
-  if (job.record.best_step > 0) {
-    for (const NodeName& node : late) Refuse(tx, job, node, "it was not ready in time", false);
-  }
-  Fail(tx, job, std::move(failure));
+}
+
+void ExpireGang(Transaction& tx, JobEntry& job) {
+  if (tx.Expired(job.gang->store_exits_at)) tx.MarkAttempt(job);
+  if (const GangStop* stop = StopOf(*job.gang); stop && tx.Expired(stop->deadline))
+    StopExpired(tx, job);
+  if (job.gang && tx.Expired(job.gang->fault_deadline)) FaultTimeoutOver(tx, job);
+  if (job.gang) ExpirePhase(tx, job);
 }
 
 void ExpireJob(Transaction& tx, JobEntry& job) {
@@ -122,7 +147,10 @@ void ExpireJob(Transaction& tx, JobEntry& job) {
     job.not_before.reset();
     tx.state.reschedule = true;
   }
-  tx.state.reschedule |= job.refusals.Expire(tx.now.mono);
+  if (job.refusals.Expire(tx.now.mono)) {
+    tx.state.reschedule = true;
+    tx.Changed(job);
+  }
   if (!job.over() && tx.Expired(job.time_limit_at)) {
     job.time_limit_at.reset();
     StopJob(tx, job, StopKind::kTimeLimit,
@@ -133,31 +161,38 @@ void ExpireJob(Transaction& tx, JobEntry& job) {
     job.grow_at.reset();
     tx.state.reschedule = true;
   }
-  if (job.gang && tx.Expired(job.gang->store_exits_at)) tx.MarkAttempt(job);
-  if (job.gang && tx.Expired(job.gang->stop_deadline)) StopExpired(tx, job);
-  if (job.gang && tx.Expired(job.gang->fault_deadline)) FaultTimeoutOver(tx, job);
-  if (job.gang && tx.Expired(job.gang->tier_deadline)) TierExpired(tx, job);
-  if (job.gang && tx.Expired(job.gang->phase_deadline)) PhaseExpired(tx, job);
+  if (job.gang) ExpireGang(tx, job);
+}
+
+void Lower(std::optional<TimePoint>* least, const std::optional<TimePoint>& when) {
+  if (when && (!*least || *when < **least)) *least = when;
+}
+
+std::optional<TimePoint> DeadlineOf(const Gang& gang) {
+  std::optional<TimePoint> next = gang.store_exits_at;
+  Lower(&next, gang.fault_deadline);
+  if (const RankReports* reports = ReportsOf(gang)) Lower(&next, reports->tier_deadline);
+  if (const auto* preparing = In<Preparing>(gang)) Lower(&next, preparing->deadline);
+  if (const auto* launching = In<Launching>(gang)) Lower(&next, launching->deadline);
+  if (const auto* running = In<Running>(gang)) Lower(&next, running->form_deadline);
+  if (const GangStop* stop = StopOf(gang)) Lower(&next, stop->deadline);
+  if (const auto* aborting = In<Aborting>(gang)) {
+    Lower(&next, aborting->deadline);
+    Lower(&next, aborting->save_deadline);
+  }
+  return next;
 }
 
 }  // namespace
 
 std::optional<TimePoint> DeadlineOf(const JobEntry& job) {
   if (job.over()) return std::nullopt;
-  std::optional<TimePoint> next;
-  const auto consider = [&next](const std::optional<TimePoint>& when) {
-    if (when && (!next || *when < *next)) next = when;
-  };
-  consider(job.not_before);
-  consider(job.time_limit_at);
-  consider(job.refusals.NextExpiry());
+  std::optional<TimePoint> next = job.not_before;
+  Lower(&next, job.time_limit_at);
+  Lower(&next, job.refusals.NextExpiry());
   if (!job.gang) return next;
-  consider(job.grow_at);
-  consider(job.gang->store_exits_at);
-  consider(job.gang->stop_deadline);
-  consider(job.gang->phase_deadline);
-  consider(job.gang->fault_deadline);
-  consider(job.gang->tier_deadline);
+  Lower(&next, job.grow_at);
+  Lower(&next, DeadlineOf(*job.gang));
   return next;
 }
 
@@ -182,15 +217,11 @@ void UpdateDeadlines(Transaction& tx) {
 }
 
 std::optional<TimePoint> NextDeadline(const State& state) {
-  std::optional<TimePoint> next;
-  const auto consider = [&next](const std::optional<TimePoint>& when) {
-    if (when && (!next || *when < *next)) next = when;
-  };
-  consider(state.job_deadlines.Next());
-  consider(state.node_deadlines.Next());
-  for (const auto& [id, fault] : state.faults) consider(fault.deadline);
-  consider(NextReadingDeadline(state));
-  consider(NextArchiving(state));
+  std::optional<TimePoint> next = state.job_deadlines.Next();
+  Lower(&next, state.node_deadlines.Next());
+  for (const auto& [id, fault] : state.faults) Lower(&next, fault.deadline);
+  Lower(&next, NextReadingDeadline(state));
+  Lower(&next, NextArchiving(state));
   return next;
 }
 

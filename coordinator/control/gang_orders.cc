@@ -67,11 +67,12 @@ void SendLaunch(Transaction& tx, JobEntry& job, int first_node, int last_node) {
 
 void SendAbort(Transaction& tx, JobEntry& job, int node_rank, bool eager) {
   const Gang& gang = *job.gang;
+  const Aborting& aborting = *In<Aborting>(gang);
   Abort abort{.job = job.record.id,
               .generation = job.attempt().generation,
-              .reason = gang.abort_reason,
-              .grace_seconds = ToSeconds(gang.grace)};
-  if (gang.keep) {
+              .reason = aborting.reason,
+              .grace_seconds = ToSeconds(aborting.grace)};
+  if (aborting.survivors) {
     abort.park_seconds = ToSeconds(tx.options.park);
     abort.kill_ranks.assign(gang.kill_ranks.begin(), gang.kill_ranks.end());
     if (node_rank == 0) abort.next_master_bind_address = job.attempt().master_address;
@@ -81,7 +82,7 @@ void SendAbort(Transaction& tx, JobEntry& job, int node_rank, bool eager) {
 
 void SendStop(Transaction& tx, JobEntry& job, const GangNode& member) {
   if (member.spare || member.quiesced) return;
-  tx.Send(member.name, Stop{job.record.id, job.attempt().generation, job.gang->abort_reason});
+  tx.Send(member.name, Stop{job.record.id, job.attempt().generation, StopOf(*job.gang)->reason});
 }
 
 }  // namespace muster::control

@@ -14,7 +14,7 @@ namespace {
 std::string BrokenGang(const State& state, const JobEntry& job) {
   const bool has_attempt =
       !job.attempts.empty() && job.attempts.back().state != AttemptState::kEnded;
-  if (has_attempt != job.gang.has_value()) return "has an attempt that lives without a gang";
+  if (has_attempt != (job.gang != nullptr)) return "has an attempt that lives without a gang";
   if (!job.gang) return job.record.state == JobState::kRunning ? "runs without a gang" : "";
   if (job.at_rest()) return "is at rest with a gang";
   const AttemptRecord& attempt = job.attempts.back();
@@ -27,8 +27,9 @@ std::string BrokenGang(const State& state, const JobEntry& job) {
     if (!member.quiesced && state.slots.Find(member.name, job.record.id) == nullptr)
       return "has no slots on node " + member.name.value;
   }
-  if (job.gang->aborted.has_value() != (attempt.state == AttemptState::kAborting))
-    return "is aborted, and its attempt does not say so";
+  const auto state_of = [](const auto& phase) { return phase.kState; };
+  if (std::visit(state_of, job.gang->phase) != attempt.state)
+    return "is in another phase than its attempt says";
   return "";
 }
 

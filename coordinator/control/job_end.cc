@@ -57,6 +57,7 @@ void FinishJob(Transaction& tx, JobEntry& job, JobEvent event, std::string reaso
   job.not_before.reset();
   job.time_limit_at.reset();
   job.fault.reset();
+  job.wait.reset();
   job.record.reason = std::move(reason);
   tx.Move(job, event);
   if (job.over()) {
@@ -70,7 +71,7 @@ void FinishJob(Transaction& tx, JobEntry& job, JobEvent event, std::string reaso
     job.record.suspended_unix_ms = tx.now.unix_ms;
     job.record.stop = StopKind::kNone;
     job.record.stop_by_unix_ms = 0;
-    job.kept = false;
+    job.survivors.reset();
     job.waited = true;
   }
   tx.state.reschedule = true;

@@ -132,11 +132,12 @@ void Suspend(Transaction& tx, JobEntry& job, const SuspendRequested& request) {
   }
   // It is already being suspended, and has less time than was planned.
   if (!sooner || !job.gang) return;
-  Gang& gang = *job.gang;
-  if (!gang.stop_deadline && job.attempt().state == AttemptState::kAborting) return;
   const TimePoint deadline = tx.now.mono + FromSeconds(request.by_seconds);
-  gang.stop_deadline = std::min(gang.stop_deadline.value_or(deadline), deadline);
-  gang.stop_may_take_longer = false;
+  if (Running* running = In<Running>(*job.gang); running != nullptr && running->stop) {
+    ShortenStop(*running->stop, deadline);
+  } else if (Aborting* aborting = In<Aborting>(*job.gang); aborting && aborting->save_deadline) {
+    aborting->save_deadline = std::min(*aborting->save_deadline, deadline);
+  }
 }
 
 void Resume(Transaction& tx, JobEntry& job) {

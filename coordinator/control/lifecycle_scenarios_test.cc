@@ -85,13 +85,13 @@ TEST(QueueTest, AJobWaitsWithItsReasonAndStartsWhenNodesCome) {
   ControlHarness h;
   const JobId id = h.Submit(TrainYaml());
   EXPECT_EQ(h.State(id), JobState::kQueued);
-  EXPECT_THAT(h.Job(id).record->reason, HasSubstr("no node is ready"));
+  EXPECT_THAT(h.Job(id).reason(), HasSubstr("no node is ready"));
   h.Join("n1");
-  EXPECT_THAT(h.Job(id).record->reason, HasSubstr("1 ready node has room"));
+  EXPECT_THAT(h.Job(id).reason(), HasSubstr("1 ready node has room"));
   EXPECT_EQ(h.controller().PendingJobs(), 1);
   h.Join("n2");
   EXPECT_EQ(h.State(id), JobState::kStarting);
-  EXPECT_EQ(h.Job(id).record->reason, "");
+  EXPECT_EQ(h.Job(id).reason(), "");
   EXPECT_EQ(h.controller().PendingJobs(), 0);
 }
 
@@ -104,7 +104,7 @@ TEST(QueueTest, AJobOfGpusWaitsForNodesThatHaveSome) {
   h.Join("n2", {.slots = 8, .gpus = 8});
   const JobId id = h.Submit(yaml);
   EXPECT_EQ(h.State(id), JobState::kQueued);
-  EXPECT_THAT(h.Job(id).record->reason, HasSubstr("1 ready node has no GPU"));
+  EXPECT_THAT(h.Job(id).reason(), HasSubstr("1 ready node has no GPU"));
   h.Join("n3", {.slots = 8});
   EXPECT_EQ(h.State(id), JobState::kStarting) << "n3 does not say that it has none";
   EXPECT_EQ(h.Attempt(id).nodes, (std::vector<NodeName>{{"n2"}, {"n3"}}));
@@ -149,7 +149,7 @@ TEST(GpuPlacementTest, ASecondGpuJobWaitsUntilTheFirstHasLeftTheNode) {
   const JobId second = h.Submit(GpuYaml("second"));
   EXPECT_EQ(h.State(first), JobState::kStarting);
   EXPECT_EQ(h.State(second), JobState::kQueued) << "both would get GPU 0 of each node";
-  EXPECT_THAT(h.Job(second).record->reason,
+  EXPECT_THAT(h.Job(second).reason(),
               HasSubstr("2 have free slots but their GPUs are in use by other jobs"));
   h.RunTo(first, 5);
   h.FinishAll(first);
@@ -194,7 +194,7 @@ TEST(GpuPlacementTest, AStuckProcessOfAnotherJobOccupiesTheNodesGpus) {
   const JobId second = h.Submit(GpuYaml("second"));
   EXPECT_EQ(h.State(second), JobState::kQueued);
   h.Deliver("n2", Released{first});
-  EXPECT_EQ(h.State(second), JobState::kStarting) << h.Job(second).record->reason;
+  EXPECT_EQ(h.State(second), JobState::kStarting) << h.Job(second).reason();
 }
 
 TEST(GpuPlacementTest, NoGpuJobIsPlacedBesideAnUnknownJobsProcesses) {
@@ -447,7 +447,7 @@ TEST(AttemptTest, LoopbackOfAnotherHostEndsTheJobWithTheReason) {
   h.Join("n2", {.host_id = "b"});
   const JobId id = h.Submit(TrainYaml());
   EXPECT_EQ(h.State(id), JobState::kFailed);
-  EXPECT_THAT(h.Job(id).record->reason, HasSubstr("loopback"));
+  EXPECT_THAT(h.Job(id).reason(), HasSubstr("loopback"));
   EXPECT_TRUE(h.Take<Prepare>("n1").empty());
   EXPECT_EQ(h.Attempt(id).cause_kind, CauseKind::kBadAddress);
 }
@@ -470,7 +470,7 @@ TEST(TimeLimitTest, AJobOverItsLimitIsStoppedAndFails) {
   h.observations.clear();
   h.QuiesceAll(id);
   EXPECT_EQ(h.State(id), JobState::kFailed);
-  EXPECT_THAT(h.Job(id).record->reason, HasSubstr("time limit"));
+  EXPECT_THAT(h.Job(id).reason(), HasSubstr("time limit"));
   EXPECT_EQ(h.Attempt(id).cause_kind, CauseKind::kTimeLimit);
   ASSERT_EQ(h.observations.size(), 1u);
   EXPECT_TRUE(std::get<RunEndedObserved>(h.observations[0]).out_of_time)
@@ -638,16 +638,16 @@ TEST(QueryTest, EventsInMemoryAreBounded) {
 TEST(QueueTest, AReasonToWaitThatChangesIsShownAndNotStoredAgain) {
   ControlHarness h;
   const JobId id = h.Submit(CommandYaml());
-  const std::string before = h.Job(id).record->reason;
+  const std::string before = h.Job(id).reason();
   h.Join("n1");
-  EXPECT_NE(h.Job(id).record->reason, before);
+  EXPECT_NE(h.Job(id).reason(), before);
   for (const StoreOperation& operation : h.last().store)
     EXPECT_FALSE(std::holds_alternative<PutJob>(operation)) << "the job was written again";
   EXPECT_EQ(h.last().changed, std::vector{id});
   h.Restart();
   h.Join("n1");
   EXPECT_EQ(h.State(id), JobState::kQueued);
-  EXPECT_THAT(h.Job(id).record->reason, HasSubstr("1 ready node has room"));
+  EXPECT_THAT(h.Job(id).reason(), HasSubstr("1 ready node has room"));
   EXPECT_EQ(h.CountEvents(id, "queued"), 1);
 }
 

@@ -171,7 +171,7 @@ TEST(NodeTest, ALostNodeAbortsItsAttemptAndTheJobWaitsForAnother) {
   EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
   h.QuiescedOn("n1", h.id);
   EXPECT_EQ(h.State(h.id), JobState::kRecovering);
-  EXPECT_THAT(h.Job(h.id).record->reason, HasSubstr("needs 2 nodes"));
+  EXPECT_THAT(h.Job(h.id).reason(), HasSubstr("needs 2 nodes"));
   h.QuiescedOn("n1", h.id);  // what was parked is gone too
   h.Join("n3");
   EXPECT_EQ(h.Job(h.id).record->generation, 2);

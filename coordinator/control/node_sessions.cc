@@ -255,7 +255,7 @@ void ReconcileJob(Transaction& tx, NodeEntry& node, const JobId& id,
     case ReconcileAction::kAbortStale: return AbortStale(tx, node, *hosted);
     case ReconcileAction::kHold:
       tx.state.slots.Park(name, id, hosted->generation, job->spec.resources.ranks_per_node);
-      job->kept = true;
+      if (!job->survivors) job->survivors.emplace();
       return;
     case ReconcileAction::kPrepare:
       // What it had prepared is gone, including a port that it had bound.
@@ -276,7 +276,7 @@ void ReconcileJob(Transaction& tx, NodeEntry& node, const JobId& id,
     case ReconcileAction::kAdopt:
       Adopt(tx, name, *hosted);
       if (const GangNode* member = FindMember(*job, name);
-          member != nullptr && job->gang->stopping) {
+          member != nullptr && StopOf(*job->gang) != nullptr) {
         SendStop(tx, *job, *member);
       }
       return;

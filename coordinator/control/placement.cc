@@ -13,6 +13,7 @@
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/preparing.h"
 #include "coordinator/control/stopping.h"
+#include "coordinator/control/words.h"
 #include "coordinator/scheduler/scheduler.h"
 
 namespace muster::control {
@@ -23,9 +24,10 @@ constexpr Duration kBetweenRegroupings = std::chrono::seconds(60);
 
 // A running job that lacks nodes or spares: what it requests from the scheduler.
 bool WantsMoreNodes(const JobEntry& job) {
-  if (!job.gang || job.record.state != JobState::kRunning || job.gang->stopping) return false;
+  if (!job.gang || job.record.state != JobState::kRunning) return false;
+  const Running* running = In<Running>(*job.gang);
+  if (running == nullptr || running->stop) return false;
   const AttemptRecord& attempt = job.attempts.back();
-  if (attempt.state != AttemptState::kRunning) return false;
   const int missing = job.spec.resources.nodes - static_cast<int>(attempt.nodes.size());
   return missing > 0 || static_cast<int>(attempt.spares.size()) < job.spec.resources.spares;
 }
@@ -112,14 +114,14 @@ std::vector<JobId> GpuJobsOn(const Transaction& tx, const NodeEntry& node) {
 
 // Nodes that come and go change the reasons of all jobs that wait at once. Once in the timeline and
 // in the store is enough: a coordinator that starts works them out again.
-void SetWaitReason(Transaction& tx, JobEntry& job, const std::string& reason) {
-  if (job.record.reason == reason) return;
-  job.record.reason = reason;
+void SetWaitReason(Transaction& tx, JobEntry& job, const WaitReason& reason) {
+  if (job.wait == reason) return;
+  job.wait = reason;
   tx.Changed(job);
-  // Nodes that connect and disconnect change the reason often; one event in the timeline is enough.
   if (std::exchange(job.told_waiting, true)) return;
+  job.record.reason = WaitingText(reason, job.refusals);
   tx.Mark(job);
-  tx.RecordEvent(job, {"queued", Severity::kInfo, "waiting: " + reason});
+  tx.RecordEvent(job, {"queued", Severity::kInfo, "waiting: " + job.record.reason});
 }
 
 }  // namespace
@@ -155,8 +157,7 @@ void Schedule(Transaction& tx) {
       if (waits_again != std::exchange(job.waited, waits_again)) tx.Changed(job);
       EndParked(tx, job);
     }
-    const std::string refusals = job.refusals.Text();
-    SetWaitReason(tx, job, waiting.reason + (refusals.empty() ? "" : "; " + refusals));
+    SetWaitReason(tx, job, waiting.reason);
   }
 }
 

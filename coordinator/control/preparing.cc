@@ -83,10 +83,10 @@ std::optional<TimePoint> TierDeadline(const Transaction& tx, const JobEntry& job
 
 void LaunchGang(Transaction& tx, JobEntry& job) {
   AttemptRecord& attempt = job.attempt();
-  tx.Move(attempt, AttemptEvent::kPrepared);
+  Launching launching{.deadline = tx.now.mono + tx.options.launch_deadline};
+  launching.ranks.tier_deadline = TierDeadline(tx, job, tx.now.mono);
+  tx.Enter(job, std::move(launching));
   if (tx.options.new_token) attempt.rendezvous_token = tx.options.new_token();
-  job.gang->phase_deadline = tx.now.mono + tx.options.launch_deadline;
-  job.gang->tier_deadline = TierDeadline(tx, job, tx.now.mono);
   if (job.record.started_unix_ms == 0) {
     job.record.started_unix_ms = tx.now.unix_ms;
     job.time_limit_at = TimeLimitAt(job, tx.now);
@@ -117,17 +117,18 @@ void SparePrepared(Transaction& tx, JobEntry& job, GangNode& member, const Prepa
 
 // The port that the master's node has bound for this gang while the one before it ended, or 0. With
 // it nothing is left to ask: the same nodes have run the job, and their processes wait.
-int BoundAhead(const JobEntry& job) {
+int BoundAhead(const JobEntry& job, const std::optional<Survivors>& survivors) {
   const AttemptRecord& attempt = job.attempts.back();
   if (attempt.tier != Tier::kInPlace) return 0;
   const AttemptRecord& before = job.attempts[job.attempts.size() - 2];
   const bool same_master = before.nodes.front() == attempt.nodes.front() &&
                            before.master_address == attempt.master_address;
-  return same_master ? job.next_master_port : 0;
+  return same_master && survivors ? survivors->next_master_port : 0;
 }
 
 // Chooses the master's address and sends Prepare to every node of the gang.
-void PrepareNodes(Transaction& tx, JobEntry& job, const GangPlacement& placement) {
+void PrepareNodes(Transaction& tx, JobEntry& job, const GangPlacement& placement,
+                  const std::optional<Survivors>& survivors) {
   std::vector<const NodeRecord*> records;
   for (const NodeName& node : placement.nodes) records.push_back(&tx.node(node).record);
   const Result<std::string> address = ChooseMasterAddress(records);
@@ -143,9 +144,9 @@ void PrepareNodes(Transaction& tx, JobEntry& job, const GangPlacement& placement
     return Fail(tx, job, std::move(failure));
   }
   job.attempt().master_address = *address;
-  job.gang->phase_deadline = tx.now.mono + tx.options.prepare_deadline;
+  In<Preparing>(*job.gang)->deadline = tx.now.mono + tx.options.prepare_deadline;
   for (int n = 0; n < static_cast<int>(job.gang->nodes.size()); ++n) SendPrepare(tx, job, n);
-  if (const int port = BoundAhead(job); port > 0) {
+  if (const int port = BoundAhead(job, survivors); port > 0) {
     job.attempt().master_port = port;
     LaunchGang(tx, job);
   }
@@ -172,7 +173,7 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
   gang.committed_before = job.record.committed_step;
   AttemptRecord attempt = MakeAttempt(job, placement);
   attempt.started_unix_ms = tx.now.unix_ms;
-  attempt.tier = ChooseTier({generation == 1, job.waited, job.kept,
+  attempt.tier = ChooseTier({generation == 1, job.waited, job.survivors.has_value(),
                              job.attempts.empty() ? nodes : job.attempts.back().nodes, nodes});
   job.record.world_size = static_cast<int>(attempt.ranks.size());
   for (const NodeName& node : nodes) gang.nodes.Add({.name = node});
@@ -192,22 +193,23 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
   }
   job.attempts.push_back(std::move(attempt));
   CondenseOld(job.attempts);
-  job.gang = std::move(gang);
-  job.kept = false;
+  job.gang = std::make_unique<Gang>(std::move(gang));
+  const std::optional<Survivors> survivors = std::exchange(job.survivors, std::nullopt);
   job.waited = false;
   tx.state.unused_may_differ = true;
   job.progress.clear();
   job.checkpoint_clock.Begin();
   job.told_waiting = false;
+  job.wait.reset();
   job.record.reason.clear();
   if (job.record.state == JobState::kQueued) job.record.progress_unix_ms = tx.now.unix_ms;
   tx.Move(job, JobEvent::kPlaced);
-  tx.Move(job.attempt(), AttemptEvent::kReserved);
+  tx.Enter(job, Preparing{});
   tx.RecordEvent(job,
                  {"placed", Severity::kInfo,
                   "generation " + std::to_string(generation) + " on " + WhereText(job.attempt()) +
                       (generation == 1 ? "" : "; by " + std::string(Name(job.attempt().tier)))});
-  PrepareNodes(tx, job, placement);
+  PrepareNodes(tx, job, placement, survivors);
 }
 
 void AddSpares(Transaction& tx, JobEntry& job, const std::vector<NodeName>& names) {

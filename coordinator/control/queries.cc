@@ -7,6 +7,7 @@
 
 #include "coordinator/control/gang_nodes.h"
 #include "coordinator/control/job_facts.h"
+#include "coordinator/control/words.h"
 
 namespace muster::control {
 namespace {
@@ -14,6 +15,8 @@ namespace {
 JobView ViewOf(const JobEntry& job) {
   JobView view;
   view.record = &job.record;
+  if (job.wait) view.wait = &*job.wait;
+  view.refusals = &job.refusals;
   view.attempts = &job.attempts;
   view.checkpoints = &job.checkpoints;
   view.progress = &job.progress;
@@ -156,6 +159,10 @@ Goodput ClusterGoodput(const State& state, TimePoint now, bool stored) {
 }  // namespace muster::control
 
 namespace muster {
+
+std::string JobView::reason() const {
+  return wait == nullptr ? record->reason : WaitingText(*wait, *refusals);
+}
 
 const std::vector<RankRecord>& JobView::ranks() const {
   static const std::vector<RankRecord> kNone;

@@ -54,7 +54,7 @@ TEST(RankFaultTest, AKilledRankAbortsAllAtOnceAndTheJobTrainsAgain) {
       << h.Timeline();
   EXPECT_TRUE(h.HasEvent(h.id, "recovered", "resumed at step 10, 2 steps to do again"));
   h.FinishAll(h.id);
-  EXPECT_EQ(h.Job(h.id).record->reason, "finished at step 11 after 1 restart");
+  EXPECT_EQ(h.Job(h.id).reason(), "finished at step 11 after 1 restart");
 }
 
 TEST(RankFaultTest, AbortIsDurableBeforeItIsSent) {
@@ -99,7 +99,7 @@ TEST(RankFaultTest, ARankThatIsEndedAfterItReportedAnErrorIsTheCause) {
   h.Ended(h.id, 1);
   h.QuiesceAll(h.id);
   EXPECT_EQ(h.State(h.id), JobState::kFailed);
-  EXPECT_THAT(h.Job(h.id).record->reason, HasSubstr("train.jsonl:7: no JSON"));
+  EXPECT_THAT(h.Job(h.id).reason(), HasSubstr("train.jsonl:7: no JSON"));
 }
 
 TEST(RankFaultTest, TheRankThatMadeANanIsTheCauseThoughAnotherReportsFirst) {
@@ -162,7 +162,7 @@ TEST(RankFaultTest, BadInputEndsTheJobWithTheTrainersMessage) {
   h.Exited(h.id, 0, {78, 0});
   h.QuiesceAll(h.id);
   EXPECT_EQ(h.State(h.id), JobState::kFailed);
-  EXPECT_THAT(h.Job(h.id).record->reason, HasSubstr("train.jsonl:7: not JSON"));
+  EXPECT_THAT(h.Job(h.id).reason(), HasSubstr("train.jsonl:7: not JSON"));
   EXPECT_EQ(h.Take<Release>("n1").size(), 1u);
 }
 
@@ -187,7 +187,7 @@ TEST(RankFaultTest, TheSameFaultAtTheSameStepTwiceEndsTheJobAndSaysSo) {
   h.Exited(h.id, 1, {0, 11});
   h.QuiesceAll(h.id);
   EXPECT_EQ(h.State(h.id), JobState::kFailed);
-  EXPECT_THAT(h.Job(h.id).record->reason,
+  EXPECT_THAT(h.Job(h.id).reason(),
               StartsWith("the same fault at the same step twice; the last one: rank 1 on n2"));
 }
 
@@ -217,7 +217,7 @@ TEST(RankFaultTest, FaultsWithoutProgressUseUpTheBudget) {
     h.Advance(seconds(2));
   }
   EXPECT_EQ(h.State(h.id), JobState::kFailed);
-  EXPECT_THAT(h.Job(h.id).record->reason,
+  EXPECT_THAT(h.Job(h.id).reason(),
               StartsWith("3 attempts in a row ended without progress; the last one: rank 1 on n2"));
 }
 
@@ -239,7 +239,7 @@ TEST(RankFaultTest, OutOfMemoryIsTriedOnceMore) {
     }
   }
   EXPECT_EQ(h.State(h.id), JobState::kFailed);
-  EXPECT_THAT(h.Job(h.id).record->reason, HasSubstr("out of memory twice without progress"));
+  EXPECT_THAT(h.Job(h.id).reason(), HasSubstr("out of memory twice without progress"));
 }
 
 TEST(RankFaultTest, AHungRankIsNamedAndNotKept) {
@@ -291,7 +291,7 @@ TEST(RankFaultTest, ACommandThatAlwaysFailsRunsAsOftenAsTheBudgetSays) {
   }
   EXPECT_EQ(h.State(h.id), JobState::kFailed);
   EXPECT_EQ(h.Job(h.id).record->generation, 2);
-  EXPECT_THAT(h.Job(h.id).record->reason, HasSubstr("rank 0 on n1 exited with code 3"));
+  EXPECT_THAT(h.Job(h.id).reason(), HasSubstr("rank 0 on n1 exited with code 3"));
 }
 
 // --- phases that do not succeed ---
@@ -306,7 +306,7 @@ TEST(PrepareTest, WhatNoAttemptCanMendEndsTheJob) {
   EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
   h.QuiesceAll(id);
   EXPECT_EQ(h.State(id), JobState::kFailed);
-  EXPECT_THAT(h.Job(id).record->reason, HasSubstr("/jobs/model does not exist"));
+  EXPECT_THAT(h.Job(id).reason(), HasSubstr("/jobs/model does not exist"));
 }
 
 // A replacement that lacks a mount ended jobs that had run for weeks.
@@ -345,7 +345,7 @@ TEST(PrepareTest, ANodeThatCannotRunItIsTriedAgainAfterAPause) {
   h.QuiesceAll(id);
   EXPECT_EQ(h.State(id), JobState::kRecovering);
   EXPECT_EQ(h.Attempt(id).generation, 2) << "there is no other node";
-  EXPECT_THAT(h.Job(id).record->reason, HasSubstr("n2 cannot run it: there is no directory"));
+  EXPECT_THAT(h.Job(id).reason(), HasSubstr("n2 cannot run it: there is no directory"));
   h.Advance(seconds(10));
   EXPECT_EQ(h.Attempt(id).generation, 3);
   h.RunTo(id, 8);
@@ -476,7 +476,7 @@ TEST(PrepareTest, NodesWithDifferentNcclAreNotLaunched) {
   EXPECT_TRUE(h.Take<Launch>("n1").empty());
   h.QuiesceAll(id);
   EXPECT_EQ(h.State(id), JobState::kFailed);
-  EXPECT_THAT(h.Job(id).record->reason, HasSubstr("n2: 2.27.5; n1: 2.28.9"));
+  EXPECT_THAT(h.Job(id).reason(), HasSubstr("n2: 2.27.5; n1: 2.28.9"));
 }
 
 TEST(PrepareTest, NodesWithOneCudaStackAreLaunched) {

@@ -30,6 +30,41 @@ void RaiseLastStep(JobEntry& job) {
     trained->last_step = std::max(trained->last_step, job.record.step);
 }
 
+Running RestoredRunning(const Transaction& tx, const JobEntry& job, TimePoint heard) {
+  Running running;
+  if (job.record.state != JobState::kRunning)
+    running.form_deadline = heard + tx.options.form_deadline;
+  if (job.record.stop != StopKind::kNone) {  // its state is being saved
+    running.stop = GangStop{.reason = job.record.reason,
+                            .deadline = StopDeadline(job, tx.now, heard + tx.options.stop_grace),
+                            .may_take_longer = job.record.stop_by_unix_ms == 0};
+  }
+  return running;
+}
+
+Aborting RestoredAborting(const Transaction& tx, const JobEntry& job, TimePoint heard) {
+  Aborting aborting{.reason = job.attempts.back().cause};
+  if (job.record.stop == StopKind::kSuspend) {
+    aborting.save_deadline = StopDeadline(job, tx.now, heard + tx.options.stop_grace);
+  } else if (job.record.stop != StopKind::kNone) {
+    aborting.grace = tx.options.cancel_grace;
+  }
+  aborting.deadline = heard + tx.options.abort_deadline + aborting.grace;
+  return aborting;
+}
+
+Failure RestoredFailure(const AttemptRecord& attempt) {
+  Failure failure;
+  failure.kind = attempt.cause_kind;
+  failure.retryable = attempt.retryable;
+  failure.rank = attempt.failed_rank;
+  failure.node = attempt.failed_node;
+  failure.message = attempt.cause;
+  failure.at = TimePoint::min();
+  failure.log_tail = attempt.log_tail;
+  return failure;
+}
+
 void RestoreGang(Transaction& tx, JobEntry& job) {
   AttemptRecord& attempt = job.attempt();
   const int per_node = job.spec.resources.ranks_per_node;
@@ -52,49 +87,28 @@ void RestoreGang(Transaction& tx, JobEntry& job) {
     }
   }
   gang.first_step = job.record.state == JobState::kRunning;
-  gang.abort_reason = attempt.cause;
   const TimePoint heard = tx.now.mono + tx.options.lease;  // by then every living node is back
   switch (attempt.state) {
     case AttemptState::kReserving:
-    case AttemptState::kPreparing: gang.phase_deadline = heard + tx.options.prepare_deadline; break;
-    case AttemptState::kLaunching: gang.phase_deadline = heard + tx.options.launch_deadline; break;
-    case AttemptState::kRunning:
-      if (!gang.first_step) gang.phase_deadline = heard + tx.options.form_deadline;
-      if (job.record.stop != StopKind::kNone) {  // its state is being saved
-        gang.stopping = true;
-        gang.stop_may_take_longer = job.record.stop_by_unix_ms == 0;
-        gang.abort_reason = job.record.reason;
-        gang.stop_deadline = StopDeadline(job, tx.now, heard + tx.options.stop_grace);
-      }
+    case AttemptState::kPreparing:
+      gang.phase = Preparing{.deadline = heard + tx.options.prepare_deadline};
       break;
-    case AttemptState::kAborting: {
-      gang.aborted = TimePoint::min();
-      if (job.record.stop == StopKind::kSuspend) {
-        gang.stop_deadline = StopDeadline(job, tx.now, heard + tx.options.stop_grace);
-      } else if (job.record.stop != StopKind::kNone) {
-        gang.grace = tx.options.cancel_grace;
-      }
-      gang.keep = attempt.cause_kind != CauseKind::kFinished;
-      gang.phase_deadline = heard + tx.options.abort_deadline + gang.grace;
-      Failure failure;
-      failure.kind = attempt.cause_kind;
-      failure.retryable = attempt.retryable;
-      failure.rank = attempt.failed_rank;
-      failure.node = attempt.failed_node;
-      failure.message = attempt.cause;
-      failure.at = TimePoint::min();
-      failure.log_tail = attempt.log_tail;
-      gang.failures.push_back(std::move(failure));
+    case AttemptState::kLaunching:
+      gang.phase = Launching{.deadline = heard + tx.options.launch_deadline};
       break;
-    }
+    case AttemptState::kRunning: gang.phase = RestoredRunning(tx, job, heard); break;
+    case AttemptState::kAborting:
+      gang.phase = RestoredAborting(tx, job, heard);
+      gang.failures.push_back(RestoredFailure(attempt));
+      break;
     case AttemptState::kEnded: break;
   }
-  job.gang = std::move(gang);
+  job.gang = std::make_unique<Gang>(std::move(gang));
   job.regrouped = tx.now.mono;  // if it was, the time is unknown
   WatchFromStart(tx, job);
-  // The decision is the earlier one, because it uses only what is durable.
-  job.gang->keep = job.gang->keep && MayKeep(job);
-  if (attempt.state == AttemptState::kAborting) {
+  if (Aborting* aborting = In<Aborting>(*job.gang)) {
+    // The decision is the earlier one, because it uses only what is durable.
+    if (attempt.cause_kind != CauseKind::kFinished && MayKeep(job)) aborting->survivors.emplace();
     MaybeEndAttempt(tx, job);
   } else if (std::any_of(job.gang->nodes.begin(), job.gang->nodes.end(),
                          [](const GangNode& member) { return member.quiesced && !member.spare; })) {

@@ -128,20 +128,18 @@ void NowRunning(Transaction& tx, JobEntry& job) {
 
 void CheckAllStarted(Transaction& tx, JobEntry& job) {
   AttemptRecord& attempt = job.attempt();
-  if (attempt.state != AttemptState::kLaunching) return;
   Gang& gang = *job.gang;
-  while (gang.started < attempt.ranks.size() &&
-         attempt.ranks[gang.started].state != RankState::kPrepared)
-    ++gang.started;
-  if (gang.started < attempt.ranks.size()) return;
-  tx.Move(attempt, AttemptEvent::kStarted);
-  gang.phase_deadline.reset();
-  if (job.spec.train) {
-    if (!gang.all_formed && !gang.first_step) {
-      gang.phase_deadline = tx.now.mono + tx.options.form_deadline;
-    }
-    return;
-  }
+  Launching* launching = In<Launching>(gang);
+  if (launching == nullptr) return;
+  std::size_t& started = launching->started;
+  while (started < attempt.ranks.size() && attempt.ranks[started].state != RankState::kPrepared)
+    ++started;
+  if (started < attempt.ranks.size()) return;
+  Running running{.ranks = std::move(launching->ranks)};
+  if (job.spec.train && !running.ranks.all_formed && !gang.first_step)
+    running.form_deadline = tx.now.mono + tx.options.form_deadline;
+  tx.Enter(job, std::move(running));
+  if (job.spec.train) return;
   // A command reports nothing: its processes are the only thing to wait for.
   const std::optional<TimePoint> from = job.fault ? std::optional(job.fault->quiesced) : gang.began;
   if (from) attempt.seconds.reform = ToSeconds(tx.now.mono - *from);
@@ -150,13 +148,14 @@ void CheckAllStarted(Transaction& tx, JobEntry& job) {
 
 void OnFormed(Transaction& tx, JobEntry& job, int rank) {
   Gang& gang = *job.gang;
-  gang.formed.insert(rank);
-  if (gang.all_formed || static_cast<int>(gang.formed.size()) < WorldSize(job)) return;
-  gang.all_formed = tx.now.mono;
-  if (gang.tier_deadline)
-    gang.tier_left = std::max(Duration::zero(), *gang.tier_deadline - tx.now.mono);
-  gang.tier_deadline.reset();
-  if (job.attempt().state == AttemptState::kRunning) gang.phase_deadline.reset();
+  RankReports& reports = *ReportsOf(gang);
+  reports.formed.insert(rank);
+  if (reports.all_formed || static_cast<int>(reports.formed.size()) < WorldSize(job)) return;
+  reports.all_formed = tx.now.mono;
+  if (reports.tier_deadline)
+    reports.tier_left = std::max(Duration::zero(), *reports.tier_deadline - tx.now.mono);
+  reports.tier_deadline.reset();
+  if (Running* running = In<Running>(gang)) running->form_deadline.reset();
   const std::optional<TimePoint> from = job.fault ? std::optional(job.fault->quiesced) : gang.began;
   if (!from || job.attempt().seconds.reform >= 0) return;  // recorded before a restart
   job.attempt().seconds.reform = ToSeconds(tx.now.mono - *from);
@@ -205,14 +204,15 @@ void OnResumed(Transaction& tx, JobEntry& job, int rank, const Resumed& resumed)
                                            : "resumed at step " + std::to_string(resumed.step) +
                                                  FromText(attempt.resumed_from)});
   }
-  gang.resumed.insert(rank);
-  if (gang.all_resumed || static_cast<int>(gang.resumed.size()) < WorldSize(job)) return;
-  gang.all_resumed = tx.now.mono;
-  if (gang.tier_left > Duration::zero() && !gang.first_step) {
-    gang.tier_deadline = tx.now.mono + gang.tier_left;
+  RankReports& reports = *ReportsOf(gang);
+  reports.resumed.insert(rank);
+  if (reports.all_resumed || static_cast<int>(reports.resumed.size()) < WorldSize(job)) return;
+  reports.all_resumed = tx.now.mono;
+  if (reports.tier_left > Duration::zero() && !gang.first_step) {
+    reports.tier_deadline = tx.now.mono + reports.tier_left;
   }
-  if (!gang.began || !gang.all_formed) return;
-  attempt.seconds.load = ToSeconds(tx.now.mono - *gang.all_formed);
+  if (!gang.began || !reports.all_formed) return;
+  attempt.seconds.load = ToSeconds(tx.now.mono - *reports.all_formed);
   tx.MarkAttempt(job);
 }
 
@@ -221,10 +221,12 @@ void OnFirstStep(Transaction& tx, JobEntry& job, const FirstStep& first) {
   ObserveStep(tx, job, first.step);
   if (gang.first_step) return;
   gang.first_step = true;
-  gang.tier_deadline.reset();
-  const std::optional<TimePoint> from = gang.all_resumed ? gang.all_resumed : gang.all_formed;
+  RankReports& reports = *ReportsOf(gang);
+  reports.tier_deadline.reset();
+  const std::optional<TimePoint> from =
+      reports.all_resumed ? reports.all_resumed : reports.all_formed;
   if (gang.began && from) job.attempt().seconds.first_step = ToSeconds(tx.now.mono - *from);
-  if (job.attempt().state == AttemptState::kRunning) gang.phase_deadline.reset();
+  if (Running* running = In<Running>(gang)) running->form_deadline.reset();
   tx.MarkAttempt(job);
   NowRunning(tx, job);
 }
@@ -321,14 +323,15 @@ void Handle(Transaction& tx, const NodeName& node, const RankExited& message) {
                           message.node_stopped,
                           message.ended,
                           message.out_of_memory};
-  if (gang.aborted && IsConsequenceOfAbort(ended)) return;
+  const bool aborting = In<Aborting>(gang) != nullptr;
+  if (aborting && IsConsequenceOfAbort(ended)) return;
   Failure failure = Classify(ended);
   failure.at = at;
   failure.log_tail = Bounded(message.log_tail);
   failure.facts = Bounded(message.facts);
   failure.last = message.last;
   // Once the gang is being ended, more symptoms are not recorded.
-  if (!gang.aborted || !failure.symptom()) {
+  if (!aborting || !failure.symptom()) {
     tx.RecordEvent(*job, {"rank_exited", failure.symptom() ? Severity::kWarning : Severity::kError,
                           failure.message});
   }
@@ -339,7 +342,7 @@ void Handle(Transaction& tx, const NodeName& node, const TrainerReport& message)
   JobEntry* job = tx.FenceRank(node, message.job, message.generation, message.rank);
   if (job == nullptr) return;
   const int rank = message.rank;
-  const bool up = IsUp(job->attempt());
+  const bool up = ReportsOf(*job->gang) != nullptr;
   if (std::holds_alternative<Formed>(message.body)) {
     if (up) OnFormed(tx, *job, rank);
   } else if (const auto* resumed = std::get_if<Resumed>(&message.body)) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -16,101 +17,22 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/base/cuda_stack.h"
 #include "common/job_spec/job_spec.h"
 #include "coordinator/control/archive.h"
 #include "coordinator/control/checkpoint_clock.h"
 #include "coordinator/control/deadline_queue.h"
 #include "coordinator/control/effects.h"
 #include "coordinator/control/events.h"
-#include "coordinator/control/failure.h"
+#include "coordinator/control/gang.h"
 #include "coordinator/control/node_backoff.h"
 #include "coordinator/control/slot_ledger.h"
 #include "coordinator/detect/hang_detector.h"
 #include "coordinator/detect/straggler_detector.h"
 #include "coordinator/domain/records.h"
 #include "coordinator/goodput/time_ledger.h"
+#include "coordinator/scheduler/wait_reason.h"
 
 namespace muster::control {
-
-// One node of a live attempt.
-struct GangNode {
-  NodeName name;
-  bool prepared = false;
-  bool quiesced = false;          // no process of the attempt is left there, or none that counts
-  std::optional<CudaStack> cuda;  // reported by a node that prepares GPUs
-  bool spare = false;             // beside the gang: prepared, without ranks
-};
-
-// A gang's nodes by node rank, then its spares. Each message of a node looks its own one up.
-class GangNodes {
- public:
-  void Add(GangNode node) {
-    places_.emplace(node.name, nodes_.size());
-    nodes_.push_back(std::move(node));
-  }
-  void Remove(const NodeName& name) {
-    std::erase_if(nodes_, [&](const GangNode& node) { return node.name == name; });
-    places_.clear();
-    for (const GangNode& node : nodes_) places_.emplace(node.name, places_.size());
-  }
-  GangNode* Find(const NodeName& name) {  // nullptr: none of them
-    const auto place = places_.find(name);
-    return place == places_.end() ? nullptr : &nodes_[place->second];
-  }
-
-  std::size_t size() const { return nodes_.size(); }
-  GangNode& operator[](std::size_t place) { return nodes_[place]; }
-  const GangNode& operator[](std::size_t place) const { return nodes_[place]; }
-  const GangNode* data() const { return nodes_.data(); }
-  auto begin() { return nodes_.begin(); }
-  auto end() { return nodes_.end(); }
-  auto begin() const { return nodes_.begin(); }
-  auto end() const { return nodes_.end(); }
-
- private:
-  std::vector<GangNode> nodes_;
-  std::map<NodeName, std::size_t> places_;
-};
-
-// What is known of the newest attempt while it is live, beyond its record.
-struct Gang {
-  GangNodes nodes;
-  std::vector<Failure> failures;
-  std::map<int, TrainerError> errors;  // by rank
-  std::size_t started = 0;             // all ranks before it have a process, or have had one
-  std::set<int> formed;
-  std::set<int> resumed;
-  bool first_step = false;
-  Step committed_before = 0;                        // the job's committed step when it began
-  std::map<std::string, CheckpointRecord> writing;  // by directory
-  std::map<std::string, TimePoint> writing_since;   // at least for those
-  std::string abort_reason;
-  Duration grace = Duration::zero();  // of the abort
-  bool stopping = false;              // ordered to stop at a step boundary, for the abort's reason
-  bool finished = false;              // a rank has reported that the training is done
-  std::optional<TimePoint> stop_deadline;
-  // The deadline is the coordinator's own timeout, not one of a request: moved while a checkpoint
-  // is written.
-  bool stop_may_take_longer = false;
-  std::uint64_t saved_at_stop = 0;   // when that was looked at last
-  std::map<int, Step> failed_saves;  // by rank, the newest
-  bool keep = false;                 // the abort leaves survivors their processes
-  int next_master_port = 0;          // bound on the master's node for the next gang; 0: none
-  std::set<int> kill_ranks;          // not to be parked
-  std::optional<TimePoint> began;    // unknown after a restart of the coordinator
-  std::optional<TimePoint> all_formed;
-  std::optional<TimePoint> all_resumed;
-  std::optional<TimePoint> aborted;  // min(): before a restart of the coordinator
-  std::optional<TimePoint> phase_deadline;
-  std::optional<TimePoint> store_exits_at;  // ranks have ended since the attempt was stored
-  // A reported error waits for its rank's exit, a symptom for its cause.
-  std::optional<TimePoint> fault_deadline;
-  // The remaining budget of an attempt with parked processes until its first step, and when it is
-  // used up. The clock stands still while state is loaded.
-  Duration tier_left = Duration::zero();
-  std::optional<TimePoint> tier_deadline;
-};
 
 // The fault that the next attempt recovers from.
 struct Fault {
@@ -158,12 +80,11 @@ struct JobEntry {
   std::vector<AttemptRecord> attempts;        // oldest first
   std::vector<CheckpointRecord> checkpoints;  // oldest first
   std::vector<RankProgress> progress;         // in the order of ranks; of those that have reported
-  std::optional<Gang> gang;                   // while the newest attempt is live
+  std::unique_ptr<Gang> gang;                 // while the newest attempt is live
   std::optional<Fault> fault;
-  bool kept = false;            // the newest attempt ended with an abort that keeps
-  int next_master_port = 0;     // and its master's node has bound this port; 0: none
-  bool waited = false;          // it found no gang since its newest attempt ended
-  std::set<NodeName> excluded;  // lost to this job, although they may come back
+  std::optional<Survivors> survivors;  // of the newest attempt, which has ended
+  bool waited = false;                 // it found no gang since its newest attempt ended
+  std::set<NodeName> excluded;         // lost to this job, although they may come back
   NodeBackoff refusals;
   std::optional<TimePoint> regrouped;   // when it was ended last to go on with more nodes
   std::optional<TimePoint> grow_at;     // when nodes for it may have been ready for long enough
@@ -172,6 +93,7 @@ struct JobEntry {
   std::map<std::string, CommitOrder> commit_sent;  // by directory; without an answer
   std::set<std::string> manifest_failed;           // directories whose commit record is not to come
   bool told_waiting = false;                       // the timeline says that it waits for a gang
+  std::optional<WaitReason> wait;                  // since a scheduler pass left it out
   double step_seconds = 0;                         // moving average
   double slowest_step = 0;                         // in seconds
   HangDetector hangs;

@@ -28,17 +28,22 @@ std::uint64_t Saved(const JobEntry& job) {
 
 }  // namespace
 
+void ShortenStop(GangStop& stop, TimePoint deadline) {
+  stop.deadline = std::min(stop.deadline.value_or(deadline), deadline);
+  stop.may_take_longer = false;
+}
+
 void StopGang(Transaction& tx, JobEntry& job, const std::string& reason,
               std::optional<TimePoint> deadline) {
-  Gang& gang = *job.gang;
-  gang.saved_at_stop = Saved(job);
-  if (deadline) gang.stop_may_take_longer = false;
-  if (deadline) gang.stop_deadline = std::min(gang.stop_deadline.value_or(*deadline), *deadline);
-  if (std::exchange(gang.stopping, true)) return;
-  gang.abort_reason = reason;
+  std::optional<GangStop>& stop = In<Running>(*job.gang)->stop;
+  const bool is_new = !stop;
+  if (is_new) stop = GangStop{.reason = reason};
+  stop->saved = Saved(job);
+  if (deadline) ShortenStop(*stop, *deadline);
+  if (!is_new) return;
   tx.RecordEvent(job, {"stopping_gang", Severity::kInfo,
                        reason + "; it stops at a step boundary and saves its state"});
-  for (const GangNode& member : gang.nodes) SendStop(tx, job, member);
+  for (const GangNode& member : job.gang->nodes) SendStop(tx, job, member);
 }
 
 void GangStopped(Transaction& tx, JobEntry& job, const std::string& reason) {
@@ -56,31 +61,30 @@ void GangStopped(Transaction& tx, JobEntry& job, const std::string& reason) {
 
 // True: the stop caused the exit, and all that follows from it is done.
 bool ExitedByStop(Transaction& tx, JobEntry& job, const ProcessExit& exit) {
-  const Gang& gang = *job.gang;
-  if (!gang.stopping || job.attempt().state == AttemptState::kAborting) return false;
+  const GangStop* stop = StopOf(*job.gang);
+  if (stop == nullptr) return false;
   // A command has no better way to end than by the signal.
   const bool expected = exit.ok() || !job.spec.train || job.record.stop != StopKind::kNone;
   if (!expected) return false;
   if (!AllExited(job.attempt())) return true;
-  GangStopped(tx, job, gang.abort_reason);
+  GangStopped(tx, job, std::string(stop->reason));
   return true;
 }
 
 void StopExpired(Transaction& tx, JobEntry& job) {
-  Gang& gang = *job.gang;
-  gang.stop_deadline.reset();
-  if (job.attempt().state == AttemptState::kAborting) return MaybeEndAttempt(tx, job);
+  GangStop& stop = *In<Running>(*job.gang)->stop;
+  stop.deadline.reset();
   const std::uint64_t saved = Saved(job);
-  const bool moved = std::exchange(gang.saved_at_stop, saved) != saved;
-  if (gang.stop_may_take_longer && moved) {
-    gang.stop_deadline = tx.now.mono + tx.options.stop_grace;
+  const bool moved = std::exchange(stop.saved, saved) != saved;
+  if (stop.may_take_longer && moved) {
+    stop.deadline = tx.now.mono + tx.options.stop_grace;
     return;
   }
   if (job.record.stop == StopKind::kSuspend) {
     job.record.reason += "; it had not stopped in time";
     tx.Mark(job);
   }
-  GangStopped(tx, job, job.gang->abort_reason + "; it had not stopped in time");
+  GangStopped(tx, job, stop.reason + "; it had not stopped in time");
 }
 
 void StopJob(Transaction& tx, JobEntry& job, StopKind kind, std::string reason) {
@@ -94,6 +98,7 @@ void StopJob(Transaction& tx, JobEntry& job, StopKind kind, std::string reason) 
   job.record.stop = kind;
   job.record.reason = std::move(reason);
   job.not_before.reset();
+  job.wait.reset();
   job.time_limit_at.reset();
   tx.Move(job, JobEvent::kStop);
   tx.RecordEvent(job, {"stopping", Severity::kInfo, job.record.reason});
@@ -106,7 +111,7 @@ void StopJob(Transaction& tx, JobEntry& job, StopKind kind, std::string reason) 
   if (!saves || attempt != AttemptState::kRunning) return AbortStopped(tx, job);
   StopGang(tx, job, job.record.reason,
            StopDeadline(job, tx.now, tx.now.mono + tx.options.stop_grace));
-  job.gang->stop_may_take_longer = job.record.stop_by_unix_ms == 0;
+  In<Running>(*job.gang)->stop->may_take_longer = job.record.stop_by_unix_ms == 0;
 }
 
 }  // namespace muster::control

@@ -11,7 +11,10 @@
 
 namespace muster::control {
 
-// At `deadline` it is ended anyway.
+// It is to stop by then, if not sooner.
+void ShortenStop(GangStop& stop, TimePoint deadline);
+
+// The attempt runs. At `deadline` it is ended anyway.
 void StopGang(Transaction& tx, JobEntry& job, const std::string& reason,
               std::optional<TimePoint> deadline);
 

@@ -31,7 +31,7 @@ struct Suspending : RunningJob {
     ExitAll();
     QuiesceAll(id);
   }
-  const std::string& Reason() { return Job(id).record->reason; }
+  std::string Reason() { return Job(id).reason(); }
 };
 
 std::string WithTimeLimit(std::string yaml) {
@@ -161,7 +161,7 @@ TEST(SuspendTest, AQueuedJobIsSuspendedAtOnceAndPlacedWhenItIsResumed) {
   const JobId id = h.Submit(TrainYaml());
   const Reply reply = h.Suspend(id);
   EXPECT_EQ(std::get<SuspendAccepted>(reply.body).state, JobState::kSuspended);
-  EXPECT_EQ(h.Job(id).record->reason, "suspended: maintenance; it has not run yet");
+  EXPECT_EQ(h.Job(id).reason(), "suspended: maintenance; it has not run yet");
   h.Join("n1");
   h.Join("n2");
   EXPECT_EQ(h.State(id), JobState::kSuspended);
@@ -182,7 +182,7 @@ TEST(SuspendTest, AGangThatIsNotUpYetIsEndedAtOnce) {
   EXPECT_EQ(h.Take<Abort>("n2").size(), 1u);
   h.QuiesceAll(id);
   EXPECT_EQ(h.State(id), JobState::kSuspended) << h.Timeline();
-  EXPECT_EQ(h.Job(id).record->reason, "suspended: maintenance; it has finished no step yet");
+  EXPECT_EQ(h.Job(id).reason(), "suspended: maintenance; it has finished no step yet");
 }
 
 TEST(SuspendTest, ARecoveringJobIsSuspendedAtItsLastCheckpointAndKeepsNoProcess) {
@@ -194,7 +194,7 @@ TEST(SuspendTest, ARecoveringJobIsSuspendedAtItsLastCheckpointAndKeepsNoProcess)
   EXPECT_TRUE(h.Suspend(h.id, 60).status.ok());
   h.ParkAll(h.id);
   EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
-  EXPECT_THAT(h.Job(h.id).record->reason, HasSubstr("2 steps after that checkpoint"));
+  EXPECT_THAT(h.Job(h.id).reason(), HasSubstr("2 steps after that checkpoint"));
   EXPECT_EQ(h.Attempt(h.id).generation, 1);
   EXPECT_EQ(h.Node("n2").slots_used, 1) << "what is parked there ends by its release";
   EXPECT_EQ(h.Take<Release>("n2").size(), 1u);

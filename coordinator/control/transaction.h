@@ -78,6 +78,12 @@ class Transaction {
   void Move(JobEntry& job, JobEvent event);
   void Move(AttemptRecord& attempt, AttemptEvent event);
   void Move(NodeEntry& node, NodeEvent event);
+  // The next phase of the newest attempt, in its record and its gang.
+  template <typename Phase>
+  void Enter(JobEntry& job, Phase phase) {
+    Move(job.attempt(), Phase::kEnteredBy);
+    job.gang->phase = std::move(phase);
+  }
   void RecordEvent(const JobEntry& job, EventText text);
   void RecordClusterEvent(EventText text);
   // To the job's newest attempt; false: it is noted there already.

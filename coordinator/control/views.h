@@ -9,8 +9,10 @@
 #include "common/base/clock.h"
 #include "common/job_spec/job_spec.h"
 #include "coordinator/control/events.h"
+#include "coordinator/control/node_backoff.h"
 #include "coordinator/domain/records.h"
 #include "coordinator/goodput/time_ledger.h"
+#include "coordinator/scheduler/wait_reason.h"
 
 namespace muster {
 
@@ -30,11 +32,15 @@ struct JobView {
   double eta_seconds = -1;  // negative: not known
   double step_seconds = 0;  // recent average; 0: unknown
   const JobSpec* spec = nullptr;
+  const WaitReason* wait = nullptr;  // null: it does not wait, or has not been considered yet
+  const NodeBackoff* refusals = nullptr;
   std::uint64_t version = 0;           // rises with every change
   const TimeLedger* ledger = nullptr;  // null: its time is not kept
   // The worst rank of those that delay a running job; null: none does, or it is not known yet.
   const Straggler* straggler = nullptr;
 
+  // Why it waits, by what is known now, or how it ended.
+  std::string reason() const;
   // What its time was spent on, up to now.
   Goodput goodput(TimePoint now) const { return ledger ? ledger->At(now) : Goodput{}; }
   // The same without what a coordinator that restarts would not know: it never decreases.

@@ -33,4 +33,9 @@ std::string BytesText(std::uint64_t bytes) {
   return text.data();
 }
 
+std::string WaitingText(const WaitReason& reason, const NodeBackoff& refusals) {
+  const std::string refused = refusals.Text();
+  return WaitText(reason) + (refused.empty() ? "" : "; " + refused);
+}
+
 }  // namespace muster

@@ -7,6 +7,9 @@
 #include <cstdint>
 #include <string>
 
+#include "coordinator/control/node_backoff.h"
+#include "coordinator/scheduler/wait_reason.h"
+
 namespace muster {
 
 // Text from other programs is kept up to this length: in a reason, and in an event's sentence that
@@ -17,5 +20,8 @@ inline constexpr std::size_t kMaxNoteBytes = 1000;  // of a note, or a line of a
 
 std::string SecondsText(double seconds);     // "0.71 s", "2 min 5 s"
 std::string BytesText(std::uint64_t bytes);  // "12.3 MB"
+
+// Why a job waits for a gang: for slots, and because nodes refused it.
+std::string WaitingText(const WaitReason& reason, const NodeBackoff& refusals);
 
 }  // namespace muster

@@ -101,7 +101,7 @@ std::string JobPart(const JobView& view) {
   return Text({{"id", record.id.value},
                {"name", record.name},
                {"state", Name(record.state)},
-               {"reason", record.reason},
+               {"reason", view.reason()},
                {"kind", view.spec != nullptr && !view.spec->train ? "command" : "train"},
                {"order", record.submit_order},
                {"priority", record.priority},

@@ -38,14 +38,15 @@ std::int64_t BegunUnixMs(const JobView& view) {
 }
 
 // Why it recovers, even if it no longer waits for anything.
-std::string_view ReasonOf(const JobView& view) {
+std::string ReasonOf(const JobView& view) {
   const JobRecord& record = *view.record;
-  if (record.state != JobState::kRecovering || !record.reason.empty()) return record.reason;
+  if (std::string reason = view.reason(); record.state != JobState::kRecovering || !reason.empty())
+    return reason;
   const auto& attempts = *view.attempts;
   const auto told =
       std::find_if(attempts.rbegin(), attempts.rend(),
                    [](const AttemptRecord& attempt) { return !attempt.cause.empty(); });
-  return told == attempts.rend() ? std::string_view() : std::string_view(told->cause);
+  return told == attempts.rend() ? std::string() : told->cause;
 }
 
 double SilentSeconds(const JobView& view, const Histories& histories, TimePoint now) {

@@ -181,60 +181,26 @@ void Take(const GangRequest& request, Node& node) {
   if (request.needs_gpus) node.capacity.gpu_jobs.push_back(request.job);
 }
 
-std::string Count(int n, std::string_view one, std::string_view many) {
-  return std::to_string(n) + " " + std::string(n == 1 ? one : many);
-}
-
-// "needs 2 nodes with 1 free slot each; 1 ready node has room".
-std::string Reason(const GangRequest& request, const std::vector<Node>& nodes) {
-  int room = 0;
-  int large_enough = 0;
-  int without_gpus = 0;
-  int kept = 0;
-  std::optional<JobId> keeper;
-  int gpus_taken = 0;
-  const JobId* gpu_job = nullptr;
+WaitReason ReasonOf(const GangRequest& request, const std::vector<Node>& nodes) {
+  WaitReason reason{.nodes = request.least(), .ranks_per_node = request.ranks_per_node};
+  reason.ready = static_cast<int>(nodes.size());
+  reason.excludes = !request.exclude.empty();
   for (const Node& node : nodes) {
-    if (LacksGpus(request, node)) ++without_gpus;
+    if (LacksGpus(request, node)) ++reason.without_gpus;
     if (!MayUse(request, node)) continue;
-    if (node.capacity.slots >= request.ranks_per_node) ++large_enough;
+    if (node.capacity.slots >= request.ranks_per_node) ++reason.large_enough;
     if (Room(request, node) < request.ranks_per_node) continue;
     if (node.reserved_for) {
-      ++kept;
-      keeper = node.reserved_for;
+      ++reason.reserved;
+      reason.reserved_for = *node.reserved_for;
     } else if (const JobId* job = GpusTakenBy(request, node)) {
-      ++gpus_taken;
-      gpu_job = job;
+      ++reason.gpus_taken;
+      reason.gpu_job = *job;
     } else {
-      ++room;
+      ++reason.with_room;
     }
   }
-  std::string text = "needs " + Count(request.least(), "node", "nodes") + " with " +
-                     Count(request.ranks_per_node, "free slot", "free slots") +
-                     (request.least() == 1 ? "; " : " each; ");
-  if (nodes.empty()) return text + "no node is ready";
-  text += room == 0 ? "no ready node has room"
-                    : Count(room, "ready node has room", "ready nodes have room");
-  if (kept > 0) {
-    text += ", " + Count(kept, "is", "are") + " kept for job " + keeper->value + " ahead of it";
-  }
-  if (gpus_taken > 0) {
-    text += ", " + Count(gpus_taken, "has", "have") + " free slots but " +
-            (gpus_taken == 1 ? "its GPUs are in use by job " + gpu_job->value
-                             : "their GPUs are in use by other jobs") +
-            " (a node runs one GPU job at a time)";
-  }
-  if (large_enough < request.least()) {
-    text +=
-        "; cannot be placed on the nodes that are ready now: " + Count(large_enough, "is", "are") +
-        " large enough";
-    if (!request.exclude.empty()) text += " and not excluded";
-  }
-  if (without_gpus > 0) {
-    text += "; " + Count(without_gpus, "ready node has no GPU", "ready nodes have no GPU") +
-            " (resources.device: cuda)";
-  }
-  return text;
+  return reason;
 }
 
 // The job can be placed once others end: jobs behind it may not take what it waits for.
@@ -271,7 +237,7 @@ SchedulePlan Plan(const SchedulerSnapshot& snapshot) {
   for (const GangRequest* request : queue) {
     const std::optional<Choice> choice = Choose(*request, nodes);
     if (!choice) {
-      plan.waiting.push_back({request->job, Reason(*request, nodes)});
+      plan.waiting.push_back({request->job, ReasonOf(*request, nodes)});
       KeepNodesFor(*request, nodes);
       continue;
     }

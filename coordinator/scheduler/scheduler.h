@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "common/base/ids.h"
+#include "coordinator/scheduler/wait_reason.h"
 
 namespace muster {
 
@@ -72,7 +73,7 @@ struct GangPlacement {
 
 struct WaitingJob {
   JobId job;
-  std::string reason;
+  WaitReason reason;
 };
 
 struct SchedulePlan {

@@ -62,7 +62,7 @@ TEST(SchedulerTest, AJobOfGpusIsNotPlacedWhereThereAreNone) {
   snapshot.nodes[1].without_gpus = true;
   const SchedulePlan waiting = Plan(snapshot);
   ASSERT_EQ(waiting.waiting.size(), 1u);
-  EXPECT_THAT(waiting.waiting[0].reason,
+  EXPECT_THAT(WaitText(waiting.waiting[0].reason),
               HasSubstr("2 ready nodes have no GPU (resources.device: cuda)"));
   snapshot.requests[0].needs_gpus = false;
   EXPECT_THAT(Placed(Plan(snapshot)), ElementsAre("a"));
@@ -78,7 +78,7 @@ TEST(SchedulerTest, TwoGpuJobsAreNeverPlacedOnOneNode) {
   const SchedulePlan one = Plan(snapshot);
   EXPECT_THAT(Placed(one), ElementsAre("a"));
   ASSERT_EQ(one.waiting.size(), 2u);
-  EXPECT_EQ(one.waiting[0].reason,
+  EXPECT_EQ(WaitText(one.waiting[0].reason),
             "needs 1 node with 4 free slots; no ready node has room, 1 has free slots but its GPUs "
             "are in use by job a (a node runs one GPU job at a time)");
   snapshot.nodes.push_back(MakeNode("n2", 8, 8));
@@ -95,7 +95,7 @@ TEST(SchedulerTest, GpusInUseByAnotherJobKeepAGpuJobAwayButNotItsOwnNorOneWithou
   for (NodeCapacity& node : snapshot.nodes) node.gpu_jobs = {JobId{"x"}};
   const SchedulePlan waiting = Plan(snapshot);
   ASSERT_EQ(waiting.waiting.size(), 1u);
-  EXPECT_THAT(waiting.waiting[0].reason,
+  EXPECT_THAT(WaitText(waiting.waiting[0].reason),
               HasSubstr("2 have free slots but their GPUs are in use by other jobs"));
   snapshot.nodes[1].gpu_jobs = {JobId{"a"}};  // parked, say
   EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n2"));
@@ -130,7 +130,8 @@ TEST(SchedulerTest, GangIsPlacedWholeOrNotAtAllWithTheReason) {
   const SchedulePlan plan = Plan(snapshot);
   EXPECT_TRUE(plan.placements.empty());
   ASSERT_EQ(plan.waiting.size(), 1u);
-  EXPECT_EQ(plan.waiting[0].reason, "needs 2 nodes with 1 free slot each; 1 ready node has room");
+  EXPECT_EQ(WaitText(plan.waiting[0].reason),
+            "needs 2 nodes with 1 free slot each; 1 ready node has room");
 }
 
 TEST(SchedulerTest, JobThatNoWaitingWouldPlaceIsReportedAndBlocksNoOther) {
@@ -139,7 +140,8 @@ TEST(SchedulerTest, JobThatNoWaitingWouldPlaceIsReportedAndBlocksNoOther) {
   snapshot.nodes = {MakeNode("n1", 1, 1), MakeNode("n2", 1, 1)};
   const SchedulePlan plan = Plan(snapshot);
   EXPECT_THAT(Placed(plan), ElementsAre("small"));
-  EXPECT_THAT(plan.waiting[0].reason, HasSubstr("cannot be placed on the nodes that are ready"));
+  EXPECT_THAT(WaitText(plan.waiting[0].reason),
+              HasSubstr("cannot be placed on the nodes that are ready"));
 }
 
 TEST(SchedulerTest, NodesAreKeptForTheJobAhead) {
@@ -154,7 +156,7 @@ TEST(SchedulerTest, NodesAreKeptForTheJobAhead) {
   snapshot.nodes.pop_back();
   const SchedulePlan full = Plan(snapshot);
   EXPECT_TRUE(full.placements.empty());
-  EXPECT_THAT(full.waiting[1].reason, HasSubstr("kept for job wide ahead of it"));
+  EXPECT_THAT(WaitText(full.waiting[1].reason), HasSubstr("kept for job wide ahead of it"));
 }
 
 TEST(SchedulerTest, ExcludedNodesAreNotUsed) {
@@ -164,7 +166,7 @@ TEST(SchedulerTest, ExcludedNodesAreNotUsed) {
   snapshot.nodes = {MakeNode("n1", 8, 8), MakeNode("n2", 8, 8)};
   EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n2"));
   snapshot.nodes.pop_back();
-  EXPECT_THAT(Plan(snapshot).waiting.at(0).reason, HasSubstr("not excluded"));
+  EXPECT_THAT(WaitText(Plan(snapshot).waiting.at(0).reason), HasSubstr("not excluded"));
 }
 
 TEST(SchedulerTest, RecoveringJobKeepsItsNodesAndTheirOrder) {
@@ -196,7 +198,7 @@ TEST(SchedulerTest, AGangMayBeSmallerIfItsRequestAllowsIt) {
   snapshot.nodes = {MakeNode("n1", 1, 1), MakeNode("n3", 1, 1)};
   EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n3", "n1"));
   snapshot.nodes.pop_back();
-  EXPECT_THAT(Plan(snapshot).waiting.at(0).reason, HasSubstr("needs 2 nodes"));
+  EXPECT_THAT(WaitText(Plan(snapshot).waiting.at(0).reason), HasSubstr("needs 2 nodes"));
 }
 
 TEST(SchedulerTest, SparesBelongToOneJob) {
@@ -305,7 +307,7 @@ TEST(SchedulerTest, HeldSlotsServeTheirJobAlone) {
 TEST(SchedulerTest, NoNodeIsReady) {
   SchedulerSnapshot snapshot;
   snapshot.requests = {Request("a", 1, 1, 2)};
-  EXPECT_EQ(Plan(snapshot).waiting.at(0).reason,
+  EXPECT_EQ(WaitText(Plan(snapshot).waiting.at(0).reason),
             "needs 1 node with 2 free slots; no node is ready");
 }
 
@@ -381,7 +383,7 @@ TEST(SchedulerTest, RandomSnapshotsNeverOverAllocateAndLoseNoJob) {
     }
     for (const WaitingJob& waiting : plan.waiting) {
       ASSERT_TRUE(seen.insert(waiting.job.value).second);
-      ASSERT_FALSE(waiting.reason.empty());
+      ASSERT_FALSE(WaitText(waiting.reason).empty());
     }
     // A job that needs only spares does not wait for them.
     for (const GangRequest& request : snapshot.requests) {

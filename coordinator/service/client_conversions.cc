@@ -176,7 +176,7 @@ v1::Job ToProto(const JobView& view, JobDetail detail, TimePoint now) {
   out.set_id(record.id.value);
   out.set_name(record.name);
   out.set_state(SameNumber<v1::JobState>(record.state));
-  out.set_reason(record.reason);
+  out.set_reason(view.reason());
   out.set_generation(record.generation);
   out.set_step(view.step);
   out.set_max_steps(view.max_steps);
