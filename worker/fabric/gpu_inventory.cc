@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "worker/health/nvml_abi.h"
+#include "worker/fabric/nvml_abi.h"
 
 namespace muster::worker {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/telemetry/log.h"
-#include "worker/health/nvml_abi.h"
+#include "worker/fabric/nvml_abi.h"
 
 namespace muster::worker {
 namespace {

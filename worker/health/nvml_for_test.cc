@@ -8,7 +8,7 @@
 #include <deque>
 #include <mutex>
 
-#include "worker/health/nvml_abi.h"
+#include "worker/fabric/nvml_abi.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "worker/health/nvml_abi.h"
+#include "worker/fabric/nvml_abi.h"
 
 namespace muster::worker {
 namespace {
