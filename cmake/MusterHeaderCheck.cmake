@@ -49,7 +49,7 @@ function(muster_header_check)
   foreach(kind
       "aten ^(trainer/(device|loop|model|sharding|verbs)|tests/parity)/"
       "grpc ^(cli|common/rpc|coordinator/service|worker/allocation|worker/service|tests)/"
-      "std (_for_test|_testing|_harness)\\.h$"
+      "std /testing/"
       "none .*")
     string(REGEX MATCH "^([a-z]+) (.*)$" kind "${kind}")
     set(set ${CMAKE_MATCH_1})

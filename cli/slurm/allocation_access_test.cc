@@ -5,10 +5,10 @@
 #include <filesystem>
 
 #include "common/base/files.h"
-#include "common/process/temp_dir_for_test.h"
+#include "common/process/testing/temp_dir.h"
 #include "common/security/certificate_authority.h"
 #include "common/security/credentials.h"
-#include "common/slurm/fake_slurm_for_test.h"
+#include "common/slurm/testing/fake_slurm.h"
 
 namespace muster {
 namespace {

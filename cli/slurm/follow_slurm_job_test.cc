@@ -4,8 +4,8 @@
 
 #include "cli/base/exit_code.h"
 #include "cli/commands/testing/commands_testing.h"
-#include "common/slurm/fake_slurm_for_test.h"
 #include "common/slurm/sbatch_script.h"
+#include "common/slurm/testing/fake_slurm.h"
 
 // Without a coordinator to follow; tests/slurm/follow_test.py has one.
 namespace muster {

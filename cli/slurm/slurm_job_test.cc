@@ -4,8 +4,8 @@
 
 #include "cli/base/exit_code.h"
 #include "common/base/files.h"
-#include "common/slurm/fake_slurm_for_test.h"
 #include "common/slurm/sbatch_script.h"
+#include "common/slurm/testing/fake_slurm.h"
 
 namespace muster {
 namespace {

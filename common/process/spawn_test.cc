@@ -11,7 +11,7 @@
 #include "common/base/open_files.h"
 #include "common/base/proc_reader.h"
 #include "common/process/exit_status.h"
-#include "common/process/temp_dir_for_test.h"
+#include "common/process/testing/temp_dir.h"
 
 namespace muster {
 namespace {

@@ -7,9 +7,9 @@
 #include <set>
 #include <thread>
 
-#include "common/security/authority_for_test.h"
 #include "common/security/certificate_request.h"
 #include "common/security/issued_register.h"
+#include "common/security/testing/authority.h"
 
 namespace muster {
 namespace {

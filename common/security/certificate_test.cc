@@ -4,10 +4,10 @@
 
 #include <random>
 
-#include "common/security/authority_for_test.h"
 #include "common/security/certificate_builder.h"
 #include "common/security/certificate_request.h"
 #include "common/security/pem.h"
+#include "common/security/testing/authority.h"
 
 namespace muster {
 namespace {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "common/security/authority_for_test.h"
+#include "common/security/testing/authority.h"
 
 namespace muster {
 namespace {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "common/base/cluster_paths.h"
-#include "common/security/authority_for_test.h"
 #include "common/security/certificate_request.h"
 #include "common/security/issued_register.h"
 #include "common/security/revocation.h"
+#include "common/security/testing/authority.h"
 
 namespace muster {
 namespace {

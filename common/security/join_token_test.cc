@@ -2,8 +2,8 @@
 
 #include <random>
 
-#include "common/security/authority_for_test.h"
 #include "common/security/encoding.h"
+#include "common/security/testing/authority.h"
 
 namespace muster {
 namespace {

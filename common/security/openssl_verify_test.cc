@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "common/process/run_child.h"
-#include "common/security/authority_for_test.h"
 #include "common/security/certificate_request.h"
+#include "common/security/testing/authority.h"
 
 namespace muster {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "common/base/files.h"
 #include "common/process/run_child.h"
-#include "common/process/temp_dir_for_test.h"
+#include "common/process/testing/temp_dir.h"
 
 namespace muster::slurm {
 namespace {

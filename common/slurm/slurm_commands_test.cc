@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/slurm/fake_slurm_for_test.h"
+#include "common/slurm/testing/fake_slurm.h"
 
 namespace muster::slurm {
 namespace {

@@ -6,7 +6,7 @@
 #include "common/base/file_lock.h"
 #include "common/base/files.h"
 #include "common/base/unique_fd.h"
-#include "common/slurm/fake_slurm_for_test.h"
+#include "common/slurm/testing/fake_slurm.h"
 
 namespace muster::slurm {
 namespace {

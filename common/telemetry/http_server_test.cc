@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/telemetry/http_server_testing.h"
+#include "common/telemetry/testing/http_server_testing.h"
 
 namespace muster {
 namespace {

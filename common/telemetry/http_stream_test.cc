@@ -7,7 +7,7 @@
 #include <atomic>
 #include <vector>
 
-#include "common/telemetry/http_server_testing.h"
+#include "common/telemetry/testing/http_server_testing.h"
 #include "tests/support/eventually.h"
 
 namespace muster {

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "common/checkpoint_format/shard_name.h"
-#include "coordinator/control/control_harness.h"
+#include "coordinator/control/testing/control_harness.h"
 
 namespace muster {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "coordinator/control/control_harness.h"
+#include "coordinator/control/testing/control_harness.h"
 
 namespace muster {
 namespace {

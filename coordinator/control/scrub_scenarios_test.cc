@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "coordinator/control/control_harness.h"
+#include "coordinator/control/testing/control_harness.h"
 
 namespace muster {
 namespace {

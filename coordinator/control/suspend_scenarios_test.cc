@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "coordinator/control/control_harness.h"
+#include "coordinator/control/testing/control_harness.h"
 
 namespace muster {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "common/http/http_sink_for_test.h"
+#include "common/http/testing/http_sink.h"
 #include "tests/support/eventually.h"
 
 namespace muster {

@@ -5,7 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "coordinator/control/control_harness.h"
+#include "coordinator/control/testing/control_harness.h"
 #include "coordinator/page/job_document.h"
 #include "coordinator/page/overview.h"
 

@@ -9,7 +9,7 @@
 #include <future>
 #include <thread>
 
-#include "coordinator/control/control_harness.h"
+#include "coordinator/control/testing/control_harness.h"
 #include "tests/support/eventually.h"
 
 namespace muster {

@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/telemetry/http_server_testing.h"
-#include "coordinator/control/control_harness.h"
+#include "common/telemetry/testing/http_server_testing.h"
+#include "coordinator/control/testing/control_harness.h"
 #include "coordinator/page/page_assets.h"
 #include "tests/support/eventually.h"
 

@@ -7,7 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "coordinator/control/control_harness.h"
+#include "coordinator/control/testing/control_harness.h"
 
 namespace muster {
 namespace {

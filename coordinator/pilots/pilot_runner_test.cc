@@ -14,7 +14,7 @@
 #include "common/base/files.h"
 #include "common/security/certificate_authority.h"
 #include "common/security/revocation.h"
-#include "common/slurm/fake_slurm_for_test.h"
+#include "common/slurm/testing/fake_slurm.h"
 #include "tests/support/eventually.h"
 
 namespace muster {

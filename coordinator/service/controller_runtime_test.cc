@@ -12,7 +12,7 @@
 
 #include "common/base/version.h"
 #include "common/job_spec/parse.h"
-#include "coordinator/store/memory_store.h"
+#include "coordinator/store/testing/memory_store.h"
 
 namespace muster {
 namespace {

@@ -22,7 +22,7 @@
 #include <string>
 #include <thread>
 
-#include "coordinator/store/store_for_test.h"
+#include "coordinator/store/testing/store_testing.h"
 
 namespace muster {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "coordinator/store/journal_model_for_test.h"
+#include "coordinator/store/testing/journal_model.h"
 
 namespace muster {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "coordinator/store/sqlite_database.h"
-#include "coordinator/store/store_for_test.h"
+#include "coordinator/store/testing/store_testing.h"
 
 namespace muster {
 namespace {

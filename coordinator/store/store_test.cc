@@ -12,8 +12,8 @@
 #include <string>
 
 #include "coordinator/store/journal_store.h"
-#include "coordinator/store/memory_store.h"
 #include "coordinator/store/sqlite_store.h"
+#include "coordinator/store/testing/memory_store.h"
 
 namespace muster {
 namespace {

@@ -17,9 +17,9 @@
 #include <thread>
 #include <vector>
 
-#include "trainer/distributed/gang_testing.h"
 #include "trainer/distributed/host_communicator.h"
 #include "trainer/distributed/rank_env.h"
+#include "trainer/distributed/testing/gang_testing.h"
 #include "trainer/distributed/unix_mesh.h"
 
 namespace muster {

@@ -20,7 +20,7 @@
 
 #include "common/base/check.h"
 #include "tests/parity/gang_run.h"
-#include "trainer/distributed/in_process_communicator.h"
+#include "trainer/distributed/testing/in_process_communicator.h"
 #include "trainer/formats/init_model.h"
 #include "trainer/sharding/state_plan.h"
 

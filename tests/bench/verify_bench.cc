@@ -31,7 +31,7 @@
 #include "common/checkpoint_format/shard_frame.h"
 #include "common/checkpoint_format/shard_name.h"
 #include "common/wire/codec.h"
-#include "coordinator/control/control_harness.h"
+#include "coordinator/control/testing/control_harness.h"
 #include "worker/agent/checkpoint_files.h"
 #include "worker/agent/scrubber.h"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes files of values and of what bitsandbytes quantises them to (trainer/device/nf4_testing.h has
+"""Makes files of values and of what bitsandbytes quantises them to (trainer/device/testing/nf4_testing.h has
 the format), with the Python that deploy/install-deps --peer installs:
 
     PYTHON tests/golden/make_nf4_golden.py trainer/device/testdata/nf4

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/parity/gang_run.h"
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 #include "trainer/sharding/retained_weights.h"
 
 namespace muster::parity {

@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "trainer/device/scalar_type.h"
-#include "trainer/distributed/in_process_communicator.h"
-#include "trainer/formats/temp_dir.h"
-#include "trainer/model/late_copies_testing.h"
+#include "trainer/distributed/testing/in_process_communicator.h"
+#include "trainer/formats/testing/temp_dir.h"
+#include "trainer/model/testing/late_copies_testing.h"
 #include "trainer/sharding/export_stream.h"
 #include "trainer/sharding/load_weights.h"
 #include "trainer/sharding/retained_weights.h"

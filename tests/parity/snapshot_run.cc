@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "trainer/distributed/in_process_communicator.h"
-#include "trainer/model/late_copies_testing.h"
+#include "trainer/distributed/testing/in_process_communicator.h"
+#include "trainer/model/testing/late_copies_testing.h"
 #include "trainer/sharding/state_plan.h"
 #include "trainer/snapshot/restore.h"
 

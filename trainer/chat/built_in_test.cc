@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "trainer/chat/segments_for_test.h"
+#include "trainer/chat/testing/segments.h"
 
 namespace muster {
 namespace {

@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "trainer/chat/built_in.h"
-#include "trainer/chat/segments_for_test.h"
+#include "trainer/chat/testing/segments.h"
 #include "trainer/formats/init_model.h"
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <cerrno>
 
-#include "trainer/checkpoint/checkpointer_testing.h"
 #include "trainer/checkpoint/supervisor.h"
+#include "trainer/checkpoint/testing/checkpointer_testing.h"
 
 namespace muster::testing {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "trainer/checkpoint/checkpointer_testing.h"
+#include "trainer/checkpoint/testing/checkpointer_testing.h"
 
 namespace muster::testing {
 namespace {

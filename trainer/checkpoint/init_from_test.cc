@@ -6,11 +6,11 @@
 #include <filesystem>
 
 #include "common/base/files.h"
-#include "trainer/checkpoint/checkpoint_testing.h"
 #include "trainer/checkpoint/export_model.h"
 #include "trainer/checkpoint/file_state.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/shard_file.h"
+#include "trainer/checkpoint/testing/checkpoint_testing.h"
 
 namespace muster {
 namespace {

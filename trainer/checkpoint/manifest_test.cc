@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/files.h"
-#include "trainer/checkpoint/checkpoint_testing.h"
+#include "trainer/checkpoint/testing/checkpoint_testing.h"
 
 namespace muster {
 namespace {

@@ -11,8 +11,8 @@
 #include <filesystem>
 
 #include "common/base/files.h"
-#include "trainer/checkpoint/checkpoint_testing.h"
 #include "trainer/checkpoint/stream_copy.h"
+#include "trainer/checkpoint/testing/checkpoint_testing.h"
 
 namespace muster {
 namespace {

@@ -6,8 +6,8 @@
 #include <atomic>
 #include <future>
 
-#include "trainer/cuda/nccl_gang_testing.h"
-#include "trainer/distributed/collectives_testing.h"
+#include "trainer/cuda/testing/nccl_gang_testing.h"
+#include "trainer/distributed/testing/collectives_testing.h"
 
 namespace muster::testing {
 namespace {

@@ -5,8 +5,8 @@
 #include <future>
 
 #include "trainer/cuda/nccl_communicator.h"
-#include "trainer/cuda/nccl_gang_testing.h"
-#include "trainer/distributed/collectives_testing.h"
+#include "trainer/cuda/testing/nccl_gang_testing.h"
+#include "trainer/distributed/testing/collectives_testing.h"
 
 namespace muster::testing {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "common/base/unique_fd.h"
 #include "trainer/data/token_cache.h"
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {

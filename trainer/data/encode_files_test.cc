@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "trainer/data/testing/text_files_testing.h"
 #include "trainer/data/text_dataset.h"
-#include "trainer/data/text_files_testing.h"
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {

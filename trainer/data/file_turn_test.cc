@@ -6,7 +6,7 @@
 #include <memory>
 #include <thread>
 
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "trainer/data/text_files_testing.h"
+#include "trainer/data/testing/text_files_testing.h"
 #include "trainer/data/token_dataset.h"
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {

@@ -6,8 +6,8 @@
 #include <random>
 
 #include "trainer/data/eval_loader.h"
+#include "trainer/data/testing/text_files_testing.h"
 #include "trainer/data/text_dataset.h"
-#include "trainer/data/text_files_testing.h"
 
 namespace muster {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "trainer/data/byte_source.h"
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {

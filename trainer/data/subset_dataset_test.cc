@@ -4,8 +4,8 @@
 
 #include <set>
 
+#include "trainer/data/testing/text_files_testing.h"
 #include "trainer/data/text_dataset.h"
-#include "trainer/data/text_files_testing.h"
 
 namespace muster {
 namespace {

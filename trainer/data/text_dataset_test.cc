@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <string>
 
-#include "trainer/data/text_files_testing.h"
+#include "trainer/data/testing/text_files_testing.h"
 #include "trainer/formats/init_model.h"
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {

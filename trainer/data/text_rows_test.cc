@@ -19,10 +19,10 @@
 #include "trainer/data/cache_folder.h"
 #include "trainer/data/cache_key.h"
 #include "trainer/data/content_hashes.h"
+#include "trainer/data/testing/text_files_testing.h"
 #include "trainer/data/text_dataset.h"
-#include "trainer/data/text_files_testing.h"
 #include "trainer/data/verified_mark.h"
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {

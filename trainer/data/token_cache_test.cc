@@ -7,10 +7,10 @@
 #include <fstream>
 
 #include "common/base/files.h"
+#include "trainer/data/testing/text_files_testing.h"
 #include "trainer/data/text_dataset.h"
-#include "trainer/data/text_files_testing.h"
 #include "trainer/data/verified_mark.h"
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {

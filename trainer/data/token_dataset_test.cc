@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "trainer/data/batch_loader.h"
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {

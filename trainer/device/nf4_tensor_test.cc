@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "trainer/device/device_ops.h"
-#include "trainer/device/nf4_testing.h"
+#include "trainer/device/testing/nf4_testing.h"
 
 namespace muster {
 namespace {

@@ -7,12 +7,12 @@
 #include <thread>
 
 #include "common/base/open_files.h"
-#include "trainer/distributed/gang_testing.h"
 #include "trainer/distributed/interrupt.h"
 #include "trainer/distributed/net_probe.h"
 #include "trainer/distributed/store_client.h"
 #include "trainer/distributed/store_rendezvous.h"
-#include "trainer/distributed/unauthenticated_testing.h"
+#include "trainer/distributed/testing/gang_testing.h"
+#include "trainer/distributed/testing/unauthenticated_testing.h"
 
 namespace muster {
 namespace {

@@ -10,12 +10,12 @@
 #include <thread>
 #include <tuple>
 
-#include "trainer/distributed/collectives_testing.h"
-#include "trainer/distributed/groups_testing.h"
-#include "trainer/distributed/host_gang_testing.h"
-#include "trainer/distributed/in_process_communicator.h"
 #include "trainer/distributed/rank_env.h"
-#include "trainer/distributed/regions_testing.h"
+#include "trainer/distributed/testing/collectives_testing.h"
+#include "trainer/distributed/testing/groups_testing.h"
+#include "trainer/distributed/testing/host_gang_testing.h"
+#include "trainer/distributed/testing/in_process_communicator.h"
+#include "trainer/distributed/testing/regions_testing.h"
 #include "trainer/distributed/unix_mesh.h"
 
 namespace muster::testing {

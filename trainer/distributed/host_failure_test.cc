@@ -9,8 +9,8 @@
 #include <chrono>
 #include <thread>
 
-#include "trainer/distributed/host_gang_testing.h"
-#include "trainer/distributed/regions_testing.h"
+#include "trainer/distributed/testing/host_gang_testing.h"
+#include "trainer/distributed/testing/regions_testing.h"
 
 namespace muster::testing {
 namespace {

@@ -19,8 +19,8 @@
 #include <tuple>
 
 #include "tests/support/eventually.h"
-#include "trainer/distributed/collectives_testing.h"
-#include "trainer/distributed/host_gang_testing.h"
+#include "trainer/distributed/testing/collectives_testing.h"
+#include "trainer/distributed/testing/host_gang_testing.h"
 #include "trainer/distributed/unix_mesh.h"
 
 namespace muster::testing {

@@ -1,4 +1,4 @@
-#include "trainer/distributed/in_process_communicator.h"
+#include "trainer/distributed/testing/in_process_communicator.h"
 
 #include <gtest/gtest.h>
 
@@ -6,9 +6,9 @@
 #include <thread>
 #include <tuple>
 
-#include "trainer/distributed/collectives_testing.h"
-#include "trainer/distributed/groups_testing.h"
-#include "trainer/distributed/regions_testing.h"
+#include "trainer/distributed/testing/collectives_testing.h"
+#include "trainer/distributed/testing/groups_testing.h"
+#include "trainer/distributed/testing/regions_testing.h"
 
 namespace muster {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/distributed/in_process_communicator.h"
+#include "trainer/distributed/testing/in_process_communicator.h"
 
 namespace muster {
 namespace {

@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "trainer/distributed/collectives_testing.h"
+#include "trainer/distributed/testing/collectives_testing.h"
 
 namespace muster {
 namespace {

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "trainer/distributed/gang_testing.h"
 #include "trainer/distributed/store_client.h"
+#include "trainer/distributed/testing/gang_testing.h"
 
 namespace muster {
 namespace {

@@ -7,10 +7,10 @@
 
 #include <map>
 
-#include "trainer/distributed/gang_testing.h"
 #include "trainer/distributed/host_communicator.h"
 #include "trainer/distributed/net_probe.h"
 #include "trainer/distributed/store_client.h"
+#include "trainer/distributed/testing/gang_testing.h"
 
 namespace muster {
 namespace {

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "trainer/distributed/gloo_ring.h"
-#include "trainer/distributed/host_gang_testing.h"
 #include "trainer/distributed/store_rendezvous.h"
-#include "trainer/distributed/unauthenticated_testing.h"
+#include "trainer/distributed/testing/host_gang_testing.h"
+#include "trainer/distributed/testing/unauthenticated_testing.h"
 #include "trainer/distributed/unix_mesh.h"
 
 namespace muster {

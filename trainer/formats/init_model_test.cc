@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 namespace muster {

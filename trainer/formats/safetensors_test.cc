@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/base/files.h"
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "common/base/files.h"
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {

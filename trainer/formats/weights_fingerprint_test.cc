@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {

@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "common/base/unique_fd.h"
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 #include "trainer/hub/hub_errors.h"
 
 namespace muster {

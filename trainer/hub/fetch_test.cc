@@ -7,7 +7,7 @@
 #include <map>
 #include <utility>
 
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <map>
 
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {

@@ -1,7 +1,7 @@
 #include "trainer/loop/hf_export.h"
 
 #include "trainer/loop/engine_options.h"
-#include "trainer/loop/trainer_testing.h"
+#include "trainer/loop/testing/trainer_testing.h"
 
 namespace muster {
 namespace {

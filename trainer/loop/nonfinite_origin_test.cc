@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "trainer/distributed/in_process_communicator.h"
+#include "trainer/distributed/testing/in_process_communicator.h"
 
 namespace muster {
 namespace {

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "common/base/files.h"
-#include "trainer/distributed/in_process_communicator.h"
-#include "trainer/formats/temp_dir.h"
+#include "trainer/distributed/testing/in_process_communicator.h"
+#include "trainer/formats/testing/temp_dir.h"
 #include "trainer/loop/profile_report.h"
 
 namespace muster {

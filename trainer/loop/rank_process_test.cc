@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "trainer/loop/rank_process_testing.h"
+#include "trainer/loop/testing/rank_process_testing.h"
 
 namespace muster {
 namespace {

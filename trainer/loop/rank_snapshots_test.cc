@@ -10,7 +10,7 @@
 #include <map>
 
 #include "tests/support/eventually.h"
-#include "trainer/loop/rank_process_testing.h"
+#include "trainer/loop/testing/rank_process_testing.h"
 
 namespace muster {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "trainer/formats/init_model.h"
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "trainer/loop/trainer_testing.h"
+#include "trainer/loop/testing/trainer_testing.h"
 
 namespace muster {
 namespace {

@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 
 #include "trainer/loop/origin_agreement.h"
-#include "trainer/loop/trainer_testing.h"
+#include "trainer/loop/testing/trainer_testing.h"
 #include "trainer/model/adapter_form.h"
-#include "trainer/snapshot/snapshot_testing.h"
+#include "trainer/snapshot/testing/snapshot_testing.h"
 
 namespace muster {
 namespace {

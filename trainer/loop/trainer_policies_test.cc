@@ -6,7 +6,7 @@
 #include <fstream>
 #include <limits>
 
-#include "trainer/loop/trainer_testing.h"
+#include "trainer/loop/testing/trainer_testing.h"
 
 namespace muster {
 namespace {

@@ -14,8 +14,8 @@
 
 #include "common/base/unique_fd.h"
 #include "trainer/core/model_config.h"
-#include "trainer/loop/trainer_testing.h"
-#include "trainer/model/late_copies_testing.h"
+#include "trainer/loop/testing/trainer_testing.h"
+#include "trainer/model/testing/late_copies_testing.h"
 
 namespace muster {
 namespace {

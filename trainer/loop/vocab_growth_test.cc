@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "trainer/loop/trainer_testing.h"
+#include "trainer/loop/testing/trainer_testing.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 namespace muster {

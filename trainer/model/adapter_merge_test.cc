@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 #include "trainer/model/adapters.h"
 
 namespace muster {

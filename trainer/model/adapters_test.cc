@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "trainer/model/model_testing.h"
+#include "trainer/model/testing/model_testing.h"
 
 namespace muster {
 namespace {

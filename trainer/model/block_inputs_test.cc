@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "trainer/model/late_copies_testing.h"
+#include "trainer/model/testing/late_copies_testing.h"
 
 namespace muster {
 namespace {

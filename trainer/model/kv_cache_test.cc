@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "trainer/model/llama.h"
-#include "trainer/model/model_testing.h"
+#include "trainer/model/testing/model_testing.h"
 
 namespace muster {
 namespace {

@@ -4,7 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
-#include "trainer/model/model_testing.h"
+#include "trainer/model/testing/model_testing.h"
 
 namespace muster {
 namespace {

@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "trainer/model/adapters.h"
-#include "trainer/model/late_copies_testing.h"
 #include "trainer/model/llama.h"
-#include "trainer/model/model_testing.h"
+#include "trainer/model/testing/late_copies_testing.h"
+#include "trainer/model/testing/model_testing.h"
 
 namespace muster {
 namespace {

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "trainer/model/llama.h"
-#include "trainer/model/model_testing.h"
+#include "trainer/model/testing/model_testing.h"
 
 namespace muster {
 namespace {

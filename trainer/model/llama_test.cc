@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "trainer/model/model_testing.h"
+#include "trainer/model/testing/model_testing.h"
 
 namespace muster {
 namespace {

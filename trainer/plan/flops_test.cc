@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "trainer/plan/testing.h"
+#include "trainer/plan/testing/plan_testing.h"
 
 namespace muster {
 namespace {

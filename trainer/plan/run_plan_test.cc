@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "trainer/plan/testing.h"
+#include "trainer/plan/testing/plan_testing.h"
 
 namespace muster {
 namespace {

@@ -7,8 +7,8 @@
 #include <functional>
 #include <thread>
 
-#include "trainer/distributed/in_process_communicator.h"
-#include "trainer/formats/temp_dir.h"
+#include "trainer/distributed/testing/in_process_communicator.h"
+#include "trainer/formats/testing/temp_dir.h"
 #include "trainer/model/adapters.h"
 #include "trainer/model/peft.h"
 

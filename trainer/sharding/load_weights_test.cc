@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "common/base/host_peak.h"
-#include "trainer/checkpoint/checkpoint_testing.h"
-#include "trainer/distributed/in_process_communicator.h"
+#include "trainer/checkpoint/testing/checkpoint_testing.h"
+#include "trainer/distributed/testing/in_process_communicator.h"
 
 namespace muster {
 namespace {

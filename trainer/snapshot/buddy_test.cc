@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "trainer/snapshot/cut.h"
-#include "trainer/snapshot/snapshot_testing.h"
+#include "trainer/snapshot/testing/snapshot_testing.h"
 
 namespace muster {
 namespace {

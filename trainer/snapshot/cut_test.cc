@@ -5,7 +5,7 @@
 #include <memory>
 #include <mutex>
 
-#include "trainer/snapshot/snapshot_testing.h"
+#include "trainer/snapshot/testing/snapshot_testing.h"
 
 namespace muster {
 namespace {

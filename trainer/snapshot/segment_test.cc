@@ -12,7 +12,7 @@
 #include <random>
 
 #include "tests/support/eventually.h"
-#include "trainer/snapshot/snapshot_testing.h"
+#include "trainer/snapshot/testing/snapshot_testing.h"
 
 namespace muster {
 namespace {

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <random>
 
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 #include "trainer/tokenizer/byte_tokens.h"
+#include "trainer/tokenizer/testing/wire_writer.h"
 #include "trainer/tokenizer/tokenizer.h"
 #include "trainer/tokenizer/utf8.h"
-#include "trainer/tokenizer/wire_writer.h"
 
 namespace muster {
 namespace {

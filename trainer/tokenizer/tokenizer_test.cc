@@ -8,7 +8,7 @@
 #include <random>
 #include <thread>
 
-#include "trainer/formats/temp_dir.h"
+#include "trainer/formats/testing/temp_dir.h"
 #include "trainer/tokenizer/byte_alphabet.h"
 #include "trainer/tokenizer/utf8.h"
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "trainer/tokenizer/wire_writer.h"
+#include "trainer/tokenizer/testing/wire_writer.h"
 
 namespace muster {
 namespace {

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "trainer/checkpoint/file_state.h"
-#include "trainer/loop/trainer_testing.h"
+#include "trainer/loop/testing/trainer_testing.h"
 
 namespace muster {
 namespace {

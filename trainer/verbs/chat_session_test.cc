@@ -7,7 +7,7 @@
 #include <optional>
 #include <sstream>
 
-#include "trainer/verbs/generator_testing.h"
+#include "trainer/verbs/testing/generator_testing.h"
 
 namespace muster {
 namespace {

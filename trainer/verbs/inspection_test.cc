@@ -1,7 +1,7 @@
 #include "trainer/verbs/inspection.h"
 
 #include "common/base/files.h"
-#include "trainer/verbs/generator_testing.h"
+#include "trainer/verbs/testing/generator_testing.h"
 
 namespace muster {
 namespace {

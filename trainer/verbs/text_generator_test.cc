@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "trainer/verbs/generator_testing.h"
+#include "trainer/verbs/testing/generator_testing.h"
 
 namespace muster {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "worker/agent/agent.h"
-#include "worker/agent/agent_for_test.h"
+#include "worker/agent/testing/agent_testing.h"
 
 namespace muster::worker {
 namespace {

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "worker/agent/agent_for_test.h"
+#include "worker/agent/testing/agent_testing.h"
 
 namespace muster::worker {
 namespace {

@@ -1,4 +1,4 @@
-// AgentRunner with real guardians and ranks (worker/guardian/rank_for_test.cc in the trainer's
+// AgentRunner with real guardians and ranks (worker/guardian/testing/rank.cc in the trainer's
 // place): what outlives a worker, and what outlives a guardian.
 
 #include "worker/agent/agent_runner.h"
@@ -20,7 +20,7 @@
 #include "common/base/files.h"
 #include "common/base/proc_reader.h"
 #include "common/process/spawn.h"
-#include "common/process/temp_dir_for_test.h"
+#include "common/process/testing/temp_dir.h"
 #include "tests/support/eventually.h"
 
 namespace muster::worker {

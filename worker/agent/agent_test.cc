@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "worker/agent/agent_for_test.h"
+#include "worker/agent/testing/agent_testing.h"
 
 namespace muster::worker {
 namespace {

@@ -14,7 +14,7 @@
 #include "common/base/replace_file.h"
 #include "common/checkpoint_format/shard_frame.h"
 #include "common/process/spawn.h"
-#include "common/process/temp_dir_for_test.h"
+#include "common/process/testing/temp_dir.h"
 #include "worker/agent/checkpoint_files.h"
 #include "worker/agent/job_records.h"
 #include "worker/agent/log_reader.h"

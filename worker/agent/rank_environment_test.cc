@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "common/process/temp_dir_for_test.h"
+#include "common/process/testing/temp_dir.h"
 #include "tests/support/saved_environment.h"
 
 namespace muster::worker {

@@ -10,7 +10,7 @@
 #include <mutex>
 
 #include "common/checkpoint_format/shard_frame.h"
-#include "common/process/temp_dir_for_test.h"
+#include "common/process/testing/temp_dir.h"
 #include "worker/agent/checkpoint_scrub.h"
 
 namespace muster::worker {

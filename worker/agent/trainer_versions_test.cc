@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "common/process/temp_dir_for_test.h"
+#include "common/process/testing/temp_dir.h"
 
 namespace muster::worker {
 namespace {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/process/temp_dir_for_test.h"
+#include "common/process/testing/temp_dir.h"
 #include "common/security/credentials.h"
 
 namespace muster::worker {

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "common/job_spec/parse.h"
-#include "common/process/temp_dir_for_test.h"
+#include "common/process/testing/temp_dir.h"
 
 namespace muster::worker {
 namespace {

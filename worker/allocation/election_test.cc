@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "worker/allocation/election_harness_for_test.h"
+#include "worker/allocation/testing/election_harness.h"
 
 namespace muster::worker {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "common/base/proc_reader.h"
 #include "common/process/spawn.h"
-#include "common/process/temp_dir_for_test.h"
+#include "common/process/testing/temp_dir.h"
 
 namespace muster::worker {
 namespace {

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "common/base/unique_fd.h"
-#include "common/process/temp_dir_for_test.h"
+#include "common/process/testing/temp_dir.h"
 #include "common/rpc/tls.h"
 #include "common/security/certificate_authority.h"
 #include "common/security/credentials.h"

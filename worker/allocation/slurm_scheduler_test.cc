@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include "common/slurm/fake_slurm_for_test.h"
+#include "common/slurm/testing/fake_slurm.h"
 #include "tests/support/saved_environment.h"
 
 namespace muster::worker {

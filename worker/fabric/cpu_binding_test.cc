@@ -5,7 +5,7 @@
 
 #include "common/process/cpu_affinity.h"
 #include "worker/fabric/cpu_topology.h"
-#include "worker/fabric/tree_for_test.h"
+#include "worker/fabric/testing/tree.h"
 
 namespace muster::worker {
 namespace {

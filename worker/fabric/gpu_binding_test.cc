@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "worker/fabric/tree_for_test.h"
-#include "worker/health/nvml_control_for_test.h"
+#include "worker/fabric/testing/tree.h"
+#include "worker/health/testing/nvml_control.h"
 
 namespace muster::worker {
 namespace {

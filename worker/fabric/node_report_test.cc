@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "worker/fabric/tree_for_test.h"
+#include "worker/fabric/testing/tree.h"
 
 namespace muster::worker {
 namespace {

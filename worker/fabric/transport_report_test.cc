@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "worker/fabric/nccl_filter.h"
-#include "worker/fabric/tree_for_test.h"
+#include "worker/fabric/testing/tree.h"
 
 namespace muster::worker {
 namespace {

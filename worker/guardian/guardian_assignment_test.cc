@@ -1,5 +1,5 @@
 // Processes that serve several generations: keeping, assigning, standbys and segments, with real
-// processes (rank_for_test.cc).
+// processes (testing/rank.cc).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 #include "common/base/files.h"
 #include "common/process/cpu_affinity.h"
-#include "worker/guardian/guardian_for_test.h"
+#include "worker/guardian/testing/guardian_testing.h"
 
 namespace muster {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include "worker/guardian/fake_host_for_test.h"
+#include "worker/guardian/testing/fake_host.h"
 
 namespace muster::guardian {
 namespace {

@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "worker/guardian/fake_host_for_test.h"
+#include "worker/guardian/testing/fake_host.h"
 
 namespace muster::guardian {
 namespace {

@@ -14,7 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/control_pipe/progress_page.h"
-#include "worker/guardian/guardian_for_test.h"
+#include "worker/guardian/testing/guardian_testing.h"
 #include "worker/process/cgroup.h"
 #include "worker/process/record_file.h"
 

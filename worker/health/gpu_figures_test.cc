@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "worker/health/nvml_control_for_test.h"
+#include "worker/health/testing/nvml_control.h"
 
 namespace muster::worker {
 namespace {

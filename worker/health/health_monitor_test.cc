@@ -14,9 +14,9 @@
 #include <thread>
 #include <vector>
 
-#include "common/process/temp_dir_for_test.h"
+#include "common/process/testing/temp_dir.h"
 #include "tests/support/eventually.h"
-#include "worker/health/nvml_control_for_test.h"
+#include "worker/health/testing/nvml_control.h"
 
 namespace muster::worker {
 namespace {

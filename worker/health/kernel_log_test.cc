@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/base/unique_fd.h"
-#include "common/process/temp_dir_for_test.h"
+#include "common/process/testing/temp_dir.h"
 #include "tests/support/eventually.h"
 
 namespace muster::worker {

@@ -9,7 +9,7 @@
 
 #include "common/base/proc_reader.h"
 #include "common/process/spawn.h"
-#include "common/process/temp_dir_for_test.h"
+#include "common/process/testing/temp_dir.h"
 #include "worker/guardian/protocol.h"
 #include "worker/process/record_file.h"
 

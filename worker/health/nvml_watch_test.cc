@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/support/eventually.h"
-#include "worker/health/nvml_control_for_test.h"
+#include "worker/health/testing/nvml_control.h"
 
 namespace muster::worker {
 namespace {

@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "worker/service/worker_fixture_for_test.h"
+#include "worker/service/testing/worker_fixture.h"
 
 namespace muster::worker {
 namespace {

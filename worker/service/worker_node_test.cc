@@ -16,7 +16,7 @@
 #include "common/base/unique_fd.h"
 #include "common/process/exit_status.h"
 #include "worker/health/kernel_log.h"
-#include "worker/service/worker_fixture_for_test.h"
+#include "worker/service/testing/worker_fixture.h"
 
 namespace muster::worker {
 namespace {

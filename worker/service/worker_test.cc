@@ -13,7 +13,7 @@
 #include "common/base/proc_reader.h"
 #include "common/base/version.h"
 #include "common/process/exit_status.h"
-#include "worker/service/worker_fixture_for_test.h"
+#include "worker/service/testing/worker_fixture.h"
 
 namespace muster::worker {
 namespace {

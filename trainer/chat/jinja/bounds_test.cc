@@ -5,7 +5,7 @@
 #include <random>
 
 #include "trainer/chat/jinja/parser.h"
-#include "trainer/chat/jinja/render_for_test.h"
+#include "trainer/chat/jinja/testing/render.h"
 
 namespace muster::jinja {
 namespace {

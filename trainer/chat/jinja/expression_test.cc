@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "trainer/chat/jinja/render_for_test.h"
+#include "trainer/chat/jinja/testing/render.h"
 
 namespace muster::jinja {
 namespace {

@@ -1,0 +1,89 @@
+#include "coordinator/store/testing/memory_store.h"
+
+#include <iterator>
+#include <type_traits>
+#include <variant>
+
+namespace muster {
+
+Result<StoredState> MemoryStore::Load() {
+  StoredState state;
+  for (const auto& [key, record] : jobs_) state.jobs.push_back(record);
+  for (const auto& [key, record] : attempts_) state.attempts.push_back(record);
+  for (const auto& [key, record] : checkpoints_) state.checkpoints.push_back(record);
+  for (const auto& [key, record] : nodes_) state.nodes.push_back(record);
+  auto first = events_.begin();
+  if (events_.size() > kLoadedEvents) std::advance(first, events_.size() - kLoadedEvents);
+  for (; first != events_.end(); ++first) state.events.push_back(first->second);
+  for (const auto& [id, records] : archive_) state.archived.push_back(ArchivedJobOf(records.job));
+  state.archived_time = archived_time_;
+  return state;
+}
+
+void MemoryStore::Commit(std::vector<StoreOperation> operations, Done done) {
+  Batch batch{std::move(operations), std::move(done)};
+  if (holding_) {
+    held_.push_back(std::move(batch));
+  } else {
+    CommitNow(std::move(batch));
+  }
+}
+
+void MemoryStore::ReleaseHeld() {
+  holding_ = false;
+  std::deque<Batch> held = std::move(held_);
+  held_.clear();
+  for (Batch& batch : held) CommitNow(std::move(batch));
+}
+
+void MemoryStore::CommitNow(Batch batch) {
+  if (poison_.ok() && !failure_.ok()) poison_ = std::exchange(failure_, OkStatus());
+  if (!poison_.ok()) return batch.done(poison_);
+  for (StoreOperation& operation : batch.operations) Apply(std::move(operation));
+  batch.done(OkStatus());
+}
+
+void MemoryStore::Apply(StoreOperation operation) {
+  std::visit(
+      [this](auto&& op) {
+        using T = std::decay_t<decltype(op)>;
+        if constexpr (std::is_same_v<T, PutJob>) {
+          jobs_[op.job.id] = std::move(op.job);
+        } else if constexpr (std::is_same_v<T, PutAttempt>) {
+          attempts_[{op.attempt.job, op.attempt.generation}] = std::move(op.attempt);
+        } else if constexpr (std::is_same_v<T, PutCheckpoint>) {
+          checkpoints_[{op.checkpoint.job, op.checkpoint.directory}] = std::move(op.checkpoint);
+        } else if constexpr (std::is_same_v<T, DeleteCheckpoint>) {
+          checkpoints_.erase({op.job, op.directory});
+        } else if constexpr (std::is_same_v<T, PutNode>) {
+          nodes_[op.node.name] = std::move(op.node);
+        } else if constexpr (std::is_same_v<T, DeleteNode>) {
+          nodes_.erase(op.node);
+        } else if constexpr (std::is_same_v<T, ArchiveJob>) {
+          ArchiveRecords(op.job.id, &jobs_, &attempts_, &checkpoints_, &archive_);
+        } else if constexpr (std::is_same_v<T, DeleteArchivedJob>) {
+          archive_.erase(op.job);
+        } else if constexpr (std::is_same_v<T, PutArchivedTime>) {
+          archived_time_ = op.micros;
+        } else {
+          static_assert(std::is_same_v<T, AppendEvent>);
+          events_[op.event.seq] = std::move(op.event);
+        }
+      },
+      std::move(operation));
+}
+
+void MemoryStore::ReadArchive(ArchiveQuery query, ArchiveDone done) {
+  done(Select(archive_, query));
+}
+
+void MemoryStore::ReadEvents(EventQuery query, EventsDone done) {
+  std::vector<EventRecord> found;
+  for (auto it = events_.upper_bound(query.after_seq);
+       it != events_.end() && static_cast<int>(found.size()) < query.limit; ++it) {
+    if (query.job.empty() || it->second.job == query.job) found.push_back(it->second);
+  }
+  done(std::move(found));
+}
+
+}  // namespace muster

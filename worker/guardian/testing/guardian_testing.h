@@ -1,0 +1,116 @@
+// A guardian's binary with a test in the worker's place.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/base/files.h"
+#include "common/base/proc_reader.h"
+#include "common/process/spawn.h"
+#include "common/process/testing/temp_dir.h"
+#include "tests/support/eventually.h"
+#include "worker/guardian/protocol.h"
+#include "worker/process/unix_socket.h"
+
+namespace muster {
+
+inline bool IsAlive(pid_t pid) {
+  const auto info = ReadProcess(pid);
+  return info.ok() && info->state != 'Z' && info->state != 'X';
+}
+
+class GuardianTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto pair = PacketSocket::Pair();
+    ASSERT_TRUE(pair.ok());
+    link_ = std::move(pair->first);
+    SpawnOptions options{
+        .argv = {MUSTER_GUARDIAN_BINARY, "--dir", dir_.path(), "--job", "0123456789", "--worker-fd",
+                 "3"},
+        .environment = {"PATH=/usr/bin:/bin"},
+        .inherited = {{pair->second.fd(), 3}},
+    };
+    const Status status = SpawnDetached(options);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    guardian_pid_ = static_cast<pid_t>(Expect<GuardianHello>().pid);
+    Expect<GuardianSynced>();
+  }
+
+  void TearDown() override {
+    if (guardian_pid_ > 0 && IsAlive(guardian_pid_)) {
+      ::kill(guardian_pid_, SIGTERM);
+      EXPECT_TRUE(Eventually([&] { return !IsAlive(guardian_pid_); }));
+    }
+  }
+
+  void Send(const GuardianCommand& command) { ASSERT_TRUE(link_.Send(Encode(command)).ok()); }
+
+  // The next event of type T; other events are kept in others_.
+  template <typename T>
+  T Expect() {
+    const Deadline deadline = Deadline::After(std::chrono::seconds(10));
+    for (;;) {
+      auto packet = link_.Receive(deadline);
+      EXPECT_TRUE(packet.ok()) << packet.status().ToString();
+      if (!packet.ok()) return {};
+      auto event = DecodeGuardianEvent(packet->data);
+      EXPECT_TRUE(event.ok()) << event.status().ToString();
+      if (!event.ok()) return {};
+      if (!packet->fds.empty()) descriptor_ = std::move(packet->fds[0]);
+      if (const T* wanted = std::get_if<T>(&*event)) return *wanted;
+      others_.push_back(*event);
+    }
+  }
+
+  void Prepare(Generation generation) {
+    Send(GuardianPrepare{.generation = generation});
+    const auto prepared = Expect<GuardianPrepared>();
+    EXPECT_EQ(prepared.generation, generation);
+    EXPECT_EQ(prepared.error, "");
+  }
+
+  GuardianLaunch Shell(Generation generation, int rank, const std::string& script) const {
+    return {.generation = generation,
+            .rank = rank,
+            .argv = {"/bin/sh", "-c", script},
+            .environment = {"PATH=/usr/bin:/bin", "MUSTER_JOB_ID=0123456789"},
+            .working_directory = dir_.path(),
+            .log_path = LogPath(rank)};
+  }
+
+  std::string LogPath(int rank) const { return dir_ / ("rank-" + std::to_string(rank) + ".log"); }
+
+  // The pid that a script wrote into a file of the test's directory.
+  pid_t AwaitPid(const std::string& name) const {
+    pid_t pid = 0;
+    EXPECT_TRUE(Eventually([&] {
+      const auto text = ReadFile(dir_ / name);
+      if (!text.ok() || !text->ends_with('\n')) return false;
+      pid = std::stoi(*text);
+      return true;
+    }));
+    return pid;
+  }
+
+  void Reconnect() {
+    auto connection = ConnectPackets(dir_.path(), kGuardianSocketName);
+    ASSERT_TRUE(connection.ok()) << connection.status().ToString();
+    link_ = std::move(*connection);
+  }
+
+  const TempDirForTest dir_;
+  PacketSocket link_;
+  pid_t guardian_pid_ = 0;
+  UniqueFd descriptor_;  // the last one received
+  std::vector<GuardianEvent> others_;
+};
+
+}  // namespace muster
