@@ -21,9 +21,11 @@ import rename  # noqa: E402
 
 FILE_LINES = 1000
 FUNCTION_LINES = 70
-# One "FILE FUNCTION: REASON" a line, for functions that are better in one piece.
-LONG_FUNCTIONS = "tests/lint/long_functions.txt"
-MAX_LONG_FUNCTIONS = 10
+# One "WHERE WHAT: REASON" a line: "FILE FUNCTION" is better in one piece, "MODULE MODULE" is an include upwards.
+EXCEPTIONS = "tests/lint/exceptions.txt"
+MAX_EXCEPTIONS = 10
+# Its table names what each module includes.
+DRAWING = "docs/architecture.md"
 CODE = (".cc", ".h", ".cu", ".cuh")
 TEXT = (".cc", ".h", ".proto", ".py", ".sh", ".cmake", ".txt", ".md", ".yaml", ".json", ".sbatch", "")
 
@@ -61,6 +63,8 @@ INCLUDE_TABLE = (
 
 # Programs that share nothing but proto and common.
 APART = ("coordinator", "worker", "trainer", "cli")
+# Where a folder is a module.
+PRODUCT = ("common", *APART)
 
 # Call, folders and files that may use it, where to go instead.
 BANNED_CALLS = (
@@ -99,6 +103,11 @@ class Tree:
         self.root = pathlib.Path(root).resolve()
         self.files = sorted(self._list())
         self._lines = {}
+        self.exceptions = {}  # "WHERE WHAT": line
+        for number, line in enumerate(self.lines(EXCEPTIONS) if EXCEPTIONS in self.files else (), 1):
+            if match := re.fullmatch(r"(\S+ \S+): \S.*", line):
+                self.exceptions[match.group(1)] = number
+        self.excused = set()
 
     def _list(self):
         if (self.root / ".git").exists():
@@ -109,6 +118,11 @@ class Tree:
             return [f for f in listed.stdout.split("\0") if f and (self.root / f).is_file()]
         return [str(p.relative_to(self.root)) for p in self.root.rglob("*")
                 if p.is_file() and p.relative_to(self.root).parts[0] != "build"]
+
+    def excuse(self, where, what):
+        """Whether an exception covers it, which then is of use."""
+        self.excused.add(f"{where} {what}")
+        return f"{where} {what}" in self.exceptions
 
     def having(self, suffixes):
         return [f for f in self.files if os.path.splitext(f)[1] in suffixes]
@@ -150,6 +164,62 @@ def check_includes(tree):
                 yield name, number, f"{own} may not include {other}: dependencies point the other way"
 
 
+def is_test(name):
+    return name.endswith("_test.cc") or TESTING in name or name.startswith("tests/")
+
+
+def drawn_modules(tree):
+    """{module: (line, modules that it includes)} of the table, from bottom to top."""
+    rows, inside = {}, False
+    for number, line in enumerate(tree.lines(DRAWING), 1):
+        if line.startswith("#"):
+            inside = line == "## Modules"
+        elif inside and (row := re.fullmatch(r"\| `([\w/]+)` \|(.*)\|", line)):
+            targets = set()
+            for target in re.findall(r"`([^`]+)`", row.group(2)):
+                folder, _, parts = target.rstrip("}").partition("{")
+                targets |= {folder + part for part in parts.split(",")}
+            rows[row.group(1)] = number, targets
+    return rows
+
+
+def included_modules(tree):
+    """{module: {included module: (file, line) of the first include}} of what is no test."""
+    sources = [name for name in tree.having(CODE) if name.startswith(tuple(p + "/" for p in PRODUCT)) and not is_test(name)]
+    modules = {os.path.dirname(name): {} for name in sources}
+    for name in sources:
+        for number, header in includes(tree, name):
+            other = "proto" if header.endswith(".pb.h") else os.path.dirname(header)
+            if other != os.path.dirname(name) and (other in modules or other == "proto"):
+                modules[os.path.dirname(name)].setdefault(other, (name, number))
+    return modules
+
+
+def check_modules(tree):
+    """A folder is a module; the table of the architecture names exactly what it includes, from bottom to top."""
+    if DRAWING not in tree.files:
+        return
+    rows, modules = drawn_modules(tree), {"proto": {}, **included_modules(tree)}
+    order = {module: place for place, module in enumerate(rows)}
+    for module, found in modules.items():
+        if module not in rows:
+            if module != "proto":
+                yield DRAWING, 1, f"{module} is no row of the table of modules: add it"
+            continue
+        line, drawn = rows[module]
+        for other, (name, number) in found.items():
+            if other not in drawn and other != "common/base":
+                yield name, number, f"{module} may not include {other}: {DRAWING}:{line} does not name it"
+        for other in sorted(drawn - found.keys() | drawn & {"common/base"}):
+            yield DRAWING, line, f"{module} need not name {other}: nothing there includes it, or every module may"
+        for other in sorted(drawn & found.keys()):
+            if order.get(other, -1) > order[module] and not tree.excuse(module, other):
+                yield DRAWING, line, (f"{module} includes {other}, a row below it, so that the two may form a cycle:"
+                                      " put the code where it belongs, or the rows in order")
+    for module in rows.keys() - modules.keys():
+        yield DRAWING, rows[module][0], f"there is no module {module}: remove the row"
+
+
 # Where the modules of a folder form no cycle. The other programs' folders follow when they are cut anew.
 ACYCLIC = ("coordinator/", "proto/")
 
@@ -178,6 +248,22 @@ def check_module_cycles(tree):
 
     for module in sorted(modules):
         yield from visit(module, [])
+
+
+def check_testing(tree):
+    """What only tests include lies in a folder testing/, which no product file includes."""
+    users = {}
+    for name in tree.having(CODE):
+        for number, header in includes(tree, name):
+            users.setdefault(header, []).append(name)
+            if not is_test(name) and is_test(header):
+                yield name, number, f"<{header}> is for tests: a product file may not include it"
+    for name in tree.having(CODE):
+        others = [user for user in users.get(name, ()) if os.path.splitext(user)[0] != os.path.splitext(name)[0]]
+        if is_test(name):
+            continue
+        if re.search(r"_(for_test|testing)\.", name) or others and all(map(is_test, others)):
+            yield name, 1, f"only tests need it: move it to {os.path.dirname(name)}{TESTING}"
 
 
 def check_own_header_first(tree):
@@ -238,25 +324,11 @@ def functions(text):
 
 
 def check_functions(tree):
-    excepted = {}
-    for number, line in enumerate(tree.lines(LONG_FUNCTIONS) if LONG_FUNCTIONS in tree.files else (), 1):
-        if match := re.fullmatch(r"(\S+ \S+): \S.*", line):
-            excepted[match.group(1)] = number
-        elif line and not line.startswith("#"):
-            yield LONG_FUNCTIONS, number, "an exception reads 'FILE FUNCTION: REASON'"
-    if len(excepted) > MAX_LONG_FUNCTIONS:
-        yield LONG_FUNCTIONS, 1, f"{len(excepted)} exceptions, {MAX_LONG_FUNCTIONS} allowed: split a function"
-    long = set()
     for name in tree.having(CODE):
         for function, first, last in functions("\n".join(tree.lines(name))):
-            if last - first + 1 > FUNCTION_LINES:
-                long.add(f"{name} {function}")
-                if f"{name} {function}" not in excepted:
-                    yield name, first, (f"{function} has {last - first + 1} lines, {FUNCTION_LINES} allowed:"
-                                        f" split it, or give the reason in {LONG_FUNCTIONS}")
-    for exception, number in excepted.items():
-        if exception not in long:
-            yield LONG_FUNCTIONS, number, f"'{exception}' is not long, or not there: remove the line"
+            if last - first + 1 > FUNCTION_LINES and not tree.excuse(name, function):
+                yield name, first, (f"{function} has {last - first + 1} lines, {FUNCTION_LINES} allowed:"
+                                    f" split it, or give the reason in {EXCEPTIONS}")
 
 
 def check_calls(tree):
@@ -445,9 +517,25 @@ def check_format(tree):
         yield match.group(1), int(match.group(2)), "run clang-format on it"
 
 
+def check_exceptions(tree):
+    """Runs last, when it is known which exceptions are of use."""
+    if EXCEPTIONS not in tree.files:
+        return
+    for number, line in enumerate(tree.lines(EXCEPTIONS), 1):
+        if line and not line.startswith("#") and number not in tree.exceptions.values():
+            yield EXCEPTIONS, number, "an exception reads 'WHERE WHAT: REASON'"
+    if len(tree.exceptions) > MAX_EXCEPTIONS:
+        yield EXCEPTIONS, 1, f"{len(tree.exceptions)} exceptions, {MAX_EXCEPTIONS} allowed: mend one"
+    for exception, number in tree.exceptions.items():
+        if exception not in tree.excused:
+            yield EXCEPTIONS, number, f"'{exception}' needs no exception, or is not there: remove the line"
+
+
 RULES = {
     "include": check_includes,
+    "modules": check_modules,
     "cycle": check_module_cycles,
+    "testing": check_testing,
     "own-header-first": check_own_header_first,
     "header": check_headers,
     "length": check_lengths,
@@ -460,6 +548,7 @@ RULES = {
     "unity": check_unity,
     "changelog": check_changelog,
     "format": check_format,
+    "exception": check_exceptions,
 }
 
 
