@@ -9,9 +9,18 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/top/top_view.h"
+#include "cli/top/sparkline.h"
 
 namespace muster {
+
+struct TopViewOptions {
+  int columns = 80;
+  int rows = 24;  // 0: unlimited
+  Glyphs glyphs = Glyphs::kBraille;
+  bool color = false;
+  bool keys = true;          // with the line that lists the keys
+  std::size_t selected = 0;  // of the jobs in `jobs` order
+};
 
 enum class Style { kPlain, kBold, kDim, kGood, kWarn, kBad, kReverse };
 

@@ -13,7 +13,6 @@
 #include "cli/jobs/job_json.h"
 #include "cli/jobs/progress_line.h"
 #include "cli/jobs/timeline.h"
-#include "cli/top/text_page.h"
 
 namespace muster {
 namespace {

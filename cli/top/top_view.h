@@ -4,24 +4,14 @@
 // Pure; any thread. Text from outside is made printable first.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <vector>
 
 #include "cli/base/output.h"
-#include "cli/top/sparkline.h"
+#include "cli/top/text_page.h"
 #include "cli/top/top_model.h"
 
 namespace muster {
-
-struct TopViewOptions {
-  int columns = 80;
-  int rows = 24;  // 0: unlimited
-  Glyphs glyphs = Glyphs::kBraille;
-  bool color = false;
-  bool keys = true;          // with the line that lists the keys
-  std::size_t selected = 0;  // of the jobs in `jobs` order
-};
 
 // At most `rows` lines, none wider than `columns`, without line ends.
 std::vector<std::string> OverviewLines(const TopModel& model, const TopViewOptions& options);

@@ -24,7 +24,6 @@
 namespace muster {
 
 inline constexpr std::uint32_t kProgressPageVersion = 3;
-inline constexpr std::size_t kProgressPageBytes = 4096;
 
 // What a rank is doing. The order is part of the layout.
 enum class TrainPhase : std::uint32_t {
@@ -115,7 +114,7 @@ struct alignas(64) ProgressPageLayout {
   std::array<std::atomic<std::uint64_t>, std::tuple_size_v<Words>> values;
   alignas(64) std::array<CollectiveCell, kMaxCollectiveCells> cells;
 };
-static_assert(sizeof(ProgressPageLayout) <= kProgressPageBytes);
+static_assert(sizeof(ProgressPageLayout) <= kFiguresOffset);
 static_assert(sizeof(ProgressPageLayout::Words) == sizeof(ProgressValues));
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
               sizeof(std::atomic<std::uint64_t>) == sizeof(std::uint64_t));

@@ -8,8 +8,6 @@
 #include <bit>
 #include <cerrno>
 
-#include "common/control_pipe/progress_page.h"
-
 namespace muster {
 namespace {
 
@@ -42,7 +40,6 @@ struct alignas(64) FiguresLayout {
   std::atomic<std::uint64_t> sequence;  // odd while a store is under way
   std::array<std::atomic<std::uint64_t>, std::tuple_size_v<Words>> values;
 };
-static_assert(sizeof(ProgressPageLayout) <= kFiguresOffset);
 static_assert(kFiguresOffset + sizeof(FiguresLayout) <= kProgressPageBytes);
 static_assert(sizeof(Words) == sizeof(TrainingFigures));
 

@@ -18,7 +18,8 @@
 
 namespace muster {
 
-inline constexpr std::size_t kFiguresOffset = 2048;  // in the progress page
+inline constexpr std::size_t kProgressPageBytes = 4096;
+inline constexpr std::size_t kFiguresOffset = 2048;  // in the progress page, behind its first half
 
 // What a step's time goes to. The order is part of the layout, here and below.
 enum class StepPart { kData, kForward, kBackward, kOptimizer, kCommWait, kCheckpoint };

@@ -1,6 +1,7 @@
 // Of foreign_config.h: accelerate's configuration.
 #include <array>
 
+#include "common/job_spec/foreign_config.h"
 #include "common/job_spec/foreign_rules.h"
 
 namespace muster {

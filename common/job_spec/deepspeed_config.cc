@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "common/job_spec/foreign_config.h"
 #include "common/job_spec/foreign_rules.h"
 
 namespace muster {

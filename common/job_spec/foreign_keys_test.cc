@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "common/job_spec/foreign_config.h"
 #include "common/job_spec/foreign_reader.h"
 
 namespace muster {

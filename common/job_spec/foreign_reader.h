@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/base/result.h"
-#include "common/job_spec/foreign_config.h"
+#include "common/job_spec/foreign_settings.h"
 
 namespace muster {
 

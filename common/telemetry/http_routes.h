@@ -4,14 +4,16 @@
 // Owned by an HttpServer and shared with its connections; the loop's thread.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <variant>
 
+#include "common/base/clock.h"
 #include "common/telemetry/beast.h"
 #include "common/telemetry/handshake_limit.h"
-#include "common/telemetry/http_server.h"
+#include "common/telemetry/http_handler.h"
 
 namespace muster {
 
@@ -21,7 +23,7 @@ using HttpAnswer = http::response<http::string_body>;
 using HttpGuard = std::function<Status(const std::string& path)>;
 
 struct HttpRoutes {
-  using Route = std::variant<HttpServer::LateHandler, HttpServer::StreamHandler>;
+  using Route = std::variant<HttpLateHandler, HttpStreamHandler>;
 
   const Route* Find(const std::string& path) const;
   HttpResponse NotFound() const;

@@ -132,18 +132,18 @@ HttpServer::~HttpServer() {
     };
 }
 
-void HttpServer::Handle(const std::string& path, Handler handler) {
+void HttpServer::Handle(const std::string& path, HttpHandler handler) {
   HandleLater(
       path, [handler = std::move(handler)](const HttpRequest& request, const HttpResponder& reply) {
         reply(handler(request.query));
       });
 }
 
-void HttpServer::HandleLater(const std::string& path, LateHandler handler) {
+void HttpServer::HandleLater(const std::string& path, HttpLateHandler handler) {
   impl_->routes->routes[path] = std::move(handler);
 }
 
-void HttpServer::HandleStream(const std::string& path, StreamHandler handler) {
+void HttpServer::HandleStream(const std::string& path, HttpStreamHandler handler) {
   impl_->routes->routes[path] = std::move(handler);
 }
 

@@ -21,32 +21,9 @@
 #include "common/base/result.h"
 #include "common/runtime/event_loop.h"
 #include "common/security/certificate.h"
-#include "common/telemetry/http_stream.h"
+#include "common/telemetry/http_handler.h"
 
 namespace muster {
-
-// Allows nothing, also where a browser takes an answer for a document.
-inline constexpr char kNoContentPolicy[] = "default-src 'none'; frame-ancestors 'none'";
-
-struct HttpResponse {
-  int status = 200;
-  std::string content_type = "text/plain; charset=utf-8";
-  std::string body;
-  std::string content_policy = kNoContentPolicy;  // Content-Security-Policy
-};
-
-struct HttpRequest {
-  std::string path;             // as it was sent, without the query
-  std::string query;            // without '?'
-  std::string bearer;           // of "Authorization: Bearer ..."; empty: none
-  bool by_certificate = false;  // over TLS, by a client that `authorize` let in
-  // Over TLS: whether `authorize` would still let the client in. A stream calls it now and then.
-  std::function<Status()> recheck;
-};
-
-// Answers one request: once, on the loop's thread, now or later. Dropped without having been
-// called, it closes the connection; so its keeper must have a deadline.
-using HttpResponder = std::function<void(HttpResponse)>;
 
 struct HttpTlsOptions {
   std::string credentials_dir;  // followed: a renewed certificate is shown from then on
@@ -57,15 +34,7 @@ struct HttpTlsOptions {
 
 class HttpServer {
  public:
-  // Streams at once; more are answered with 503, so that other requests find a connection.
-  static constexpr int kMaxStreams = 64;
   static constexpr int kMaxConnections = 128;
-
-  using Handler = std::function<HttpResponse(const std::string& query)>;
-  using LateHandler = std::function<void(const HttpRequest& request, HttpResponder reply)>;
-  // What of it is not OK is sent instead of a stream.
-  using StreamHandler =
-      std::function<HttpResponse(const HttpRequest& request, std::shared_ptr<HttpStream> stream)>;
 
   // Binds at once; port 0 lets the kernel choose.
   static Result<std::unique_ptr<HttpServer>> Listen(EventLoop& loop, const std::string& address,
@@ -76,9 +45,9 @@ class HttpServer {
 
   // `path` is matched whole, without the query; one that ends with '/' and is longer also stands
   // for all below it. Call before the loop runs.
-  void Handle(const std::string& path, Handler handler);
-  void HandleLater(const std::string& path, LateHandler handler);
-  void HandleStream(const std::string& path, StreamHandler handler);
+  void Handle(const std::string& path, HttpHandler handler);
+  void HandleLater(const std::string& path, HttpLateHandler handler);
+  void HandleStream(const std::string& path, HttpStreamHandler handler);
   std::uint16_t port() const;
 
   void SetHeartbeatForTest(Duration heartbeat);  // of streams that are opened from then on

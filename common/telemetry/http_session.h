@@ -15,6 +15,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "common/base/clock.h"
+#include "common/security/certificate.h"
 #include "common/telemetry/beast.h"
 #include "common/telemetry/http_routes.h"
 #include "common/telemetry/tls_context.h"
@@ -118,10 +120,10 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
     const HttpRequest request = RequestOf(message, guard_);
     const HttpRoutes::Route* route = routes_->Find(request.path);
     if (route == nullptr) return Write(routes_->NotFound());
-    if (const auto* stream = std::get_if<HttpServer::StreamHandler>(route))
+    if (const auto* stream = std::get_if<HttpStreamHandler>(route))
       return BeginStream(*stream, request);
     awaited_ = ++requests_;
-    std::get<HttpServer::LateHandler> (*route)(
+    std::get<HttpLateHandler> (*route)(
         request, [self = this->shared_from_this(), number = requests_](HttpResponse response) {
           if (self->awaited_ != number) return;
           self->awaited_ = 0;
@@ -158,10 +160,10 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
     }
   }
 
-  void BeginStream(const HttpServer::StreamHandler& handler, const HttpRequest& request) {
+  void BeginStream(const HttpStreamHandler& handler, const HttpRequest& request) {
     if (parser_->get().method() == http::verb::head)
       return Write({.content_type = "text/event-stream"});
-    if (routes_->streams >= HttpServer::kMaxStreams)
+    if (routes_->streams >= kMaxHttpStreams)
       return Write({.status = 503, .body = "too many streams; close some and try again\n"});
     HttpResponse response = handler(request, this->shared_from_this());
     if (response.status != 200) {

@@ -15,6 +15,8 @@ namespace muster {
 
 inline constexpr auto kHttpStreamTimeout = std::chrono::seconds(30);
 inline constexpr auto kHttpHeartbeat = std::chrono::seconds(5);
+// At once, of a server; more are answered with 503, so that other requests find a connection.
+inline constexpr int kMaxHttpStreams = 64;
 
 class HttpStream {
  public:

@@ -138,7 +138,7 @@ TEST_F(HttpStreamTest, TheOwnerEndsAStreamWithoutHearingOfIt) {
 
 TEST_F(HttpStreamTest, StreamsAreBoundedAndLeaveRoomForOthers) {
   std::vector<Reader> open;
-  for (int i = 0; i < HttpServer::kMaxStreams; ++i) open.push_back(OpenStream());
+  for (int i = 0; i < kMaxHttpStreams; ++i) open.push_back(OpenStream());
   EXPECT_THAT(Ask(Request("GET /events")), StartsWith("HTTP/1.1 503 "));
   EXPECT_THAT(Ask(Request("GET /metrics?still")), HasSubstr("hello still"));
   open.pop_back();

@@ -220,34 +220,59 @@ def check_modules(tree):
         yield DRAWING, rows[module][0], f"there is no module {module}: remove the row"
 
 
-# Where the modules of a folder form no cycle. The other programs' folders follow when they are cut anew.
-ACYCLIC = ("coordinator/", "proto/")
+# Where the files of a folder form no cycle. trainer/ follows when it is cut anew.
+ACYCLIC = ("cli/", "common/", "coordinator/", "proto/", "worker/")
 
 
-def check_module_cycles(tree):
-    """A source and its header are a module; those of a folder include each other in one direction."""
-    modules = {}  # name without suffix: {included module: (file, line)}
+def cycles(arrows, what):
+    """A violation for each cycle of {node: {node: (file, line)}}, at the arrow that closes it."""
+    done = set()
+
+    def visit(node, path):
+        if node in path:
+            yield (*arrows[path[-1]][node], f"{what} form a cycle: " + ", ".join(
+                os.path.basename(each) for each in [*path[path.index(node):], node]))
+        elif node in arrows and node not in done:
+            for other in sorted(arrows[node].keys() - {node}):
+                yield from visit(other, [*path, node])
+            done.add(node)
+
+    for node in sorted(arrows):
+        yield from visit(node, [])
+
+
+def check_file_cycles(tree):
+    """A source and its header are one; those of a folder include each other in one direction."""
+    arrows = {}  # name without suffix: {included one: (file, line)}
     for name in tree.having((".h", ".cc")):
-        if name.startswith(ACYCLIC) and not name.endswith("_test.cc"):
-            found = modules.setdefault(os.path.splitext(name)[0], {})
+        if name.startswith(ACYCLIC) and not is_test(name):
+            found = arrows.setdefault(os.path.splitext(name)[0], {})
             for number, header in includes(tree, name):
                 other = os.path.splitext(header)[0]
                 if os.path.dirname(other) == os.path.dirname(name):
                     found.setdefault(other, (name, number))
-    done = set()
+    yield from cycles(arrows, "includes")
 
-    def visit(module, path):
-        if module in path:
-            at = modules[path[-1]][module]
-            yield (*at, "includes form a cycle: " + ", ".join(
-                os.path.basename(each) for each in [*path[path.index(module):], module]))
-        elif module in modules and module not in done:
-            for other in sorted(modules[module].keys() - {module}):
-                yield from visit(other, [*path, module])
-            done.add(module)
 
-    for module in sorted(modules):
-        yield from visit(module, [])
+def check_class_cycles(tree):
+    """The files of a class call each other in one direction; a member that several of them define is passed over."""
+    members = {}  # (folder, class): {file: {its members}}
+    texts = {}
+    for name in tree.having((".cc",)):
+        if name.startswith(ACYCLIC) and not is_test(name):
+            texts[name] = NO_CODE.sub(lambda match: re.sub(r"[^\n]", " ", match.group(0)), "\n".join(tree.lines(name)))
+            for match in re.finditer(r"^\w[^;{}()=\n]*?\b(\w+)::(~?\w+)\(", texts[name], re.M):
+                files = members.setdefault((os.path.dirname(name), match.group(1)), {})
+                files.setdefault(name, set()).add(match.group(2))
+    for (_, owner), files in sorted(members.items()):
+        arrows = {}
+        for name in files:
+            for other in files.keys() - {name}:
+                for member in sorted(files[other] - set().union(*(files[f] for f in files.keys() - {other}))):
+                    if call := re.search(rf"(?<![\w.:>~]){member}\(", texts[name]):
+                        line = texts[name].count("\n", 0, call.start()) + 1
+                        arrows.setdefault(name, {}).setdefault(other, (name, line))
+        yield from cycles(arrows, f"calls of {owner}'s members")
 
 
 def check_testing(tree):
@@ -534,7 +559,8 @@ def check_exceptions(tree):
 RULES = {
     "include": check_includes,
     "modules": check_modules,
-    "cycle": check_module_cycles,
+    "cycle": check_file_cycles,
+    "class-cycle": check_class_cycles,
     "testing": check_testing,
     "own-header-first": check_own_header_first,
     "header": check_headers,

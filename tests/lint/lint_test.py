@@ -82,6 +82,15 @@ class LintTest(unittest.TestCase):
         self.put("coordinator/x/CMakeLists.txt", "b.cc\n")
         self.expect("coordinator/x/c.h", 2, "cycle")
 
+    def test_files_of_a_class_call_each_other(self):
+        self.put("common/CMakeLists.txt", "muster_library(x SOURCES base/a.cc base/b.cc)\n")
+        self.plant("void A::First(int n) {\n  Second(n);\n}\nvoid A::Both() {}")
+        lower = "void A::Second(int n) {\n  other.First(n);\n  B::First(n);\n  // First(n)\n  Both();\n}\nvoid A::Both(int) {}\n"
+        self.put("common/base/b.cc", lower)
+        self.assertEqual(lint.lint(self.root), [])
+        self.put("common/base/b.cc", lower + "void A::Third() { First(1); }\n")
+        self.expect("common/base/b.cc", 8, "class-cycle")
+
     def put_modules(self, *rows):
         """The table of modules, its first row at line 5."""
         self.put(lint.DRAWING, "# A\n\n## Modules\n| module | includes |\n" + "".join(f"| {row} |\n" for row in rows)

@@ -1,7 +1,5 @@
 #include "worker/agent/agent.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -9,20 +7,11 @@
 namespace muster::worker {
 namespace {
 
-constexpr int kExitNotLaunched = 127;
-
 void Send(WorkerMessage message, Effects* effects) {
   effects->push_back(SendToCoordinator{std::move(message)});
 }
 
 void Note(std::string text, Effects* effects) { effects->push_back(LogNote{std::move(text)}); }
-
-template <typename Entry>
-const Entry* FindRank(const std::vector<Entry>& entries, int rank) {
-  const auto it = std::find_if(entries.begin(), entries.end(),
-                               [rank](const Entry& entry) { return entry.rank == rank; });
-  return it == entries.end() ? nullptr : &*it;
-}
 
 }  // namespace
 
@@ -202,29 +191,6 @@ Effects Agent::OnLaunch(const Launch& launch) {
   return effects;
 }
 
-Effects Agent::OnLaunchStaged(const Launch& launch, const Status& status) {
-  Effects effects;
-  Job* job = Find(launch.job);
-  // An abort or a newer generation may have arrived in the meantime.
-  if (job == nullptr || job->staging != launch.generation || !job->spec) return effects;
-  job->staging.reset();
-  job->hosted.launched = true;
-  if (!status.ok()) {
-    for (const RankPlacement& placement : job->prepare.ranks)
-      Apply(*job,
-            GuardianRankExited{.generation = launch.generation,
-                               .rank = placement.rank,
-                               .exit = {.exit_code = kExitNotLaunched},
-                               .log_tail = {"muster: not launched: " + status.message()}},
-            &effects);
-    return effects;
-  }
-  job->launches = BuildLaunches(context_, *job->spec, job->prepare, launch, JobDir(launch.job));
-  ReportCpuBinding(*job, &effects);
-  for (const GuardianLaunch& command : job->launches) Order(*job, command, &effects);
-  return effects;
-}
-
 // To the log of every node; to the job's own events if there was something to choose, from the node
 // of rank 0 for all.
 void Agent::ReportCpuBinding(const Job& job, Effects* effects) const {
@@ -326,11 +292,14 @@ Effects Agent::OnStop(const Stop& stop) {
 Effects Agent::OnInjectFault(const InjectFault& fault) {
   Effects effects;
   Job* job = Find(fault.job);
+  const auto holds_rank = [&](const auto& entries) {
+    return std::ranges::any_of(entries, [&](const auto& e) { return e.rank == fault.rank; });
+  };
   std::string error;
   if (job == nullptr || job->hosted.generation != fault.generation)
     error = "generation " + std::to_string(fault.generation) + " of the job is not on this node";
-  else if (FindRank(job->hosted.started, fault.rank) == nullptr ||
-           FindRank(job->hosted.exited, fault.rank) != nullptr || job->link != Link::kReady)
+  else if (!holds_rank(job->hosted.started) || holds_rank(job->hosted.exited) ||
+           job->link != Link::kReady)
     error = "rank " + std::to_string(fault.rank) + " does not run on this node";
   if (error.empty())
     Order(*job, GuardianFault{fault.generation, fault.rank, fault.kind, fault.argument}, &effects);
@@ -360,49 +329,6 @@ Effects Agent::OnGuardianLost(const JobId& id, const std::string& why) {
   return effects;
 }
 
-Effects Agent::OnProvedGone(const JobId& id, const std::vector<RankExited>& records,
-                            const std::vector<std::int64_t>& unkillable_pids) {
-  Effects effects;
-  Job* job = Find(id);
-  if (job == nullptr || job->link != Link::kProving) return effects;
-  job->link = Link::kAbsent;
-  job->stuck = unkillable_pids;
-  if (!job->stuck.empty()) effects.push_back(ScheduleStuckCheck{id});
-  if (job->releasing) {
-    Forget(*job, &effects);
-    return effects;
-  }
-  if (job->preparing) {
-    // A newer generation was requested during the proof that the old one is gone. The coordinator,
-    // which counts the slots, decides whether there is room for it beside the unkillable processes.
-    if (!job->stuck.empty()) Send(Quiesced{id, job->hosted.generation, job->stuck}, &effects);
-    EnsureGuardian(*job, &effects);
-    return effects;
-  }
-  const bool stopped = std::any_of(records.begin(), records.end(),
-                                   [](const RankExited& record) { return record.node_stopped; });
-  if (job->hosted.launched || stopped)
-    for (const RankPlacement& placement : job->prepare.ranks) {
-      if (FindRank(job->hosted.exited, placement.rank) != nullptr) continue;
-      const RankExited* record = FindRank(records, placement.rank);
-      Apply(*job,
-            GuardianRankExited{
-                .generation = job->hosted.generation,
-                .rank = placement.rank,
-                .exit = record != nullptr ? record->exit : ProcessExit{.signal = SIGKILL},
-                .log_tail = record != nullptr
-                                ? record->log_tail
-                                : std::vector<std::string>{"muster: killed with its guardian"},
-                .node_stopped = record != nullptr && record->node_stopped,
-                .ended = record != nullptr && record->ended,
-                .out_of_memory = record != nullptr && record->out_of_memory,
-                .asked_to_stop = record != nullptr && record->asked_to_stop},
-            &effects);
-    }
-  Apply(*job, GuardianQuiesced{job->hosted.generation, {}, {}}, &effects);
-  return effects;
-}
-
 void Agent::Forget(Job& job, Effects* effects) {
   const JobId id = job.prepare.job;
   if (job.stuck.empty()) {
@@ -428,33 +354,6 @@ Effects Agent::OnStuckDue(const JobId& id) {
     effects.push_back(CheckStuck{id, job->stuck});
   }
   return effects;
-}
-
-Effects Agent::OnStuckSeen(const JobId& id, const std::vector<std::int64_t>& ended) {
-  Effects effects;
-  Job* job = Find(id);
-  if (job == nullptr || job->stuck.empty() || job->link == Link::kProving) return effects;
-  // While a guardian still sends its state, what is known of it may be old; once the job is
-  // released, a proof decides.
-  std::size_t gone = 0;
-  if (!job->replay && !WaitsForStuck(*job))
-    gone = std::erase_if(job->stuck, [&](std::int64_t pid) {
-      return std::find(ended.begin(), ended.end(), pid) != ended.end();
-    });
-  if (!job->stuck.empty()) effects.push_back(ScheduleStuckCheck{id});
-  if (gone > 0) ReportStuck(*job, &effects);
-  return effects;
-}
-
-void Agent::ReportStuck(Job& job, Effects* effects) {
-  if (job.terminated)
-    return Apply(job,
-                 GuardianQuiesced{job.hosted.generation, job.unkillable, job.hosted.parked_ranks,
-                                  job.hosted.standbys},
-                 effects);
-  // The newest generation is in use. What has ended belongs to older ones, and is reported for
-  // these.
-  Send(Quiesced{job.prepare.job, job.hosted.generation - 1, job.Survivors()}, effects);
 }
 
 Effects Agent::OnForgotten(const JobId& id) {

@@ -1,4 +1,7 @@
-// The half of Agent that mirrors guardians' reports.
+// The upper half of Agent: what became of ranks. It mirrors guardians' reports, and takes what is
+// found without a guardian for such reports.
+
+#include <signal.h>
 
 #include <algorithm>
 #include <utility>
@@ -8,6 +11,8 @@
 
 namespace muster::worker {
 namespace {
+
+constexpr int kExitNotLaunched = 127;
 
 template <typename Entry>
 bool HasRank(const std::vector<Entry>& entries, int rank) {
@@ -188,6 +193,102 @@ void Agent::Apply(Job& job, const GuardianRefused& refused, Effects* effects) {
                              ": the guardian refused a command: " + refused.message});
   if (job.preparing && refused.generation == job.prepare.generation)
     FailPreparing(job, "the guardian refused: " + refused.message, true, effects);
+}
+
+Effects Agent::OnLaunchStaged(const Launch& launch, const Status& status) {
+  Effects effects;
+  Job* job = Find(launch.job);
+  // An abort or a newer generation may have arrived in the meantime.
+  if (job == nullptr || job->staging != launch.generation || !job->spec) return effects;
+  job->staging.reset();
+  job->hosted.launched = true;
+  if (!status.ok()) {
+    for (const RankPlacement& placement : job->prepare.ranks)
+      Apply(*job,
+            GuardianRankExited{.generation = launch.generation,
+                               .rank = placement.rank,
+                               .exit = {.exit_code = kExitNotLaunched},
+                               .log_tail = {"muster: not launched: " + status.message()}},
+            &effects);
+    return effects;
+  }
+  job->launches = BuildLaunches(context_, *job->spec, job->prepare, launch, JobDir(launch.job));
+  ReportCpuBinding(*job, &effects);
+  for (const GuardianLaunch& command : job->launches) Order(*job, command, &effects);
+  return effects;
+}
+
+Effects Agent::OnProvedGone(const JobId& id, const std::vector<RankExited>& records,
+                            const std::vector<std::int64_t>& unkillable_pids) {
+  Effects effects;
+  Job* job = Find(id);
+  if (job == nullptr || job->link != Link::kProving) return effects;
+  job->link = Link::kAbsent;
+  job->stuck = unkillable_pids;
+  if (!job->stuck.empty()) effects.push_back(ScheduleStuckCheck{id});
+  if (job->releasing) {
+    Forget(*job, &effects);
+    return effects;
+  }
+  if (job->preparing) {
+    // A newer generation was requested during the proof that the old one is gone. The coordinator,
+    // which counts the slots, decides whether there is room for it beside the unkillable processes.
+    if (!job->stuck.empty())
+      effects.push_back(SendToCoordinator{Quiesced{id, job->hosted.generation, job->stuck}});
+    EnsureGuardian(*job, &effects);
+    return effects;
+  }
+  const bool stopped = std::any_of(records.begin(), records.end(),
+                                   [](const RankExited& record) { return record.node_stopped; });
+  if (job->hosted.launched || stopped)
+    for (const RankPlacement& placement : job->prepare.ranks) {
+      if (HasRank(job->hosted.exited, placement.rank)) continue;
+      const auto found = std::ranges::find(records, placement.rank, &RankExited::rank);
+      const RankExited* record = found == records.end() ? nullptr : &*found;
+      Apply(*job,
+            GuardianRankExited{
+                .generation = job->hosted.generation,
+                .rank = placement.rank,
+                .exit = record != nullptr ? record->exit : ProcessExit{.signal = SIGKILL},
+                .log_tail = record != nullptr
+                                ? record->log_tail
+                                : std::vector<std::string>{"muster: killed with its guardian"},
+                .node_stopped = record != nullptr && record->node_stopped,
+                .ended = record != nullptr && record->ended,
+                .out_of_memory = record != nullptr && record->out_of_memory,
+                .asked_to_stop = record != nullptr && record->asked_to_stop},
+            &effects);
+    }
+  Apply(*job, GuardianQuiesced{job->hosted.generation, {}, {}}, &effects);
+  return effects;
+}
+
+Effects Agent::OnStuckSeen(const JobId& id, const std::vector<std::int64_t>& ended) {
+  Effects effects;
+  Job* job = Find(id);
+  if (job == nullptr || job->stuck.empty() || job->link == Link::kProving) return effects;
+  // While a guardian still sends its state, what is known of it may be old; once the job is
+  // released, a proof decides.
+  std::size_t gone = 0;
+  if (!job->replay && !WaitsForStuck(*job))
+    gone = std::erase_if(job->stuck, [&](std::int64_t pid) {
+      return std::find(ended.begin(), ended.end(), pid) != ended.end();
+    });
+  if (!job->stuck.empty()) effects.push_back(ScheduleStuckCheck{id});
+  if (gone > 0) ReportStuck(*job, &effects);
+  return effects;
+}
+
+void Agent::ReportStuck(Job& job, Effects* effects) {
+  if (job.terminated)
+    return Apply(job,
+                 GuardianQuiesced{job.hosted.generation, job.unkillable, job.hosted.parked_ranks,
+                                  job.hosted.standbys},
+                 effects);
+  // The newest generation is in use. What has ended belongs to older ones, and is reported for
+  // these.
+  effects->push_back(
+      SendToCoordinator{Quiesced{job.prepare.job, job.hosted.generation - 1, job.Survivors()}});
 }
 
 }  // namespace muster::worker

@@ -1,5 +1,6 @@
-// SupervisorLoop: implements RunSupervisor (supervisor.h). supervisor.cc has the election and the
-// work of the leader, supervisor_ending.cc the end.
+// SupervisorLoop: implements RunSupervisor (supervisor.h). In layers, of which each calls those
+// below it: supervisor_loop.cc has the election and the work of the leader, supervisor_ending.cc
+// the end, supervisor_view.cc what is known of the nodes.
 //
 // One thread, the loop's.
 #pragma once
@@ -23,7 +24,7 @@
 #include "worker/allocation/node_programs.h"
 #include "worker/allocation/peer_link.h"
 #include "worker/allocation/shared_dir.h"
-#include "worker/allocation/supervisor.h"
+#include "worker/allocation/supervisor_options.h"
 
 namespace muster::worker {
 

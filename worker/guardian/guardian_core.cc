@@ -85,10 +85,6 @@ void GuardianCore::Refuse(Generation generation, const std::string& why) {
   Send(GuardianRefused{generation, newest_, why});
 }
 
-bool GuardianCore::Lives(Generation generation) const {
-  return gang_ && gang_->generation == generation && !gang_->terminated && !end_;
-}
-
 void GuardianCore::Handle(const GuardianPrepare& prepare, TimePoint now) {
   if (leaving_ || !Admit(prepare.generation)) return;
   if (gang_ && gang_->generation == prepare.generation) {
@@ -126,11 +122,6 @@ void GuardianCore::PrepareNow(const GuardianPrepare& prepare) {
     SendPrepared();
   else
     effects_.push_back(BindMaster{prepare.master, prepare.bind_address});
-}
-
-void GuardianCore::CloseMasterSocket() {
-  next_master_.reset();
-  effects_.push_back(CloseMaster{});
 }
 
 Effects GuardianCore::OnMasterBound(const Result<int>& port) {
@@ -280,14 +271,6 @@ Effects GuardianCore::OnStartFailed(ProcessId id, const std::string& why, TimePo
   return Take();
 }
 
-void GuardianCore::EndParkedProcesses() {
-  for (auto& [id, process] : processes_)
-    if (process.state == Process::State::kKept && !process.being_killed) {
-      Note("nothing is left to do for the parked process " + std::to_string(process.pid));
-      Kill(id, process);
-    }
-}
-
 void GuardianCore::Handle(const GuardianStandby& standby, TimePoint) {
   if (leaving_) return;
   standby_ = standby;
@@ -361,6 +344,65 @@ void GuardianCore::Handle(const GuardianFault& fault, TimePoint) {
   else
     effects_.push_back(SendToProcess{
         id, Dump({{"type", "fault"}, {"kind", fault.kind}, {"argument", fault.argument}}), {}});
+}
+
+void GuardianCore::Handle(const GuardianAbort& abort, TimePoint now) {
+  if (!Admit(abort.generation)) return;
+  Note("g" + std::to_string(abort.generation) + ": abort: " + abort.reason);
+  pending_prepare_.reset();
+  const bool keep = abort.park_seconds > 0 && !leaving_;
+  if (!keep) standby_.reset();
+  for (auto& [id, process] : processes_)
+    if (keep && process.state != Process::State::kStandby &&
+        process.generation == abort.generation && !process.being_killed &&
+        std::ranges::find(abort.kill_ranks, process.rank) != abort.kill_ranks.end())
+      Kill(id, process);
+  if (Quiet(keep)) return Send(Quiesced());
+  const bool parks = keep && !end_;
+  BeginEnd(
+      {.kill_at = now + FromSeconds(std::max(keep ? abort.park_seconds : abort.grace_seconds, 0.0)),
+       .keep = keep,
+       .answer = true,
+       .next_master = {keep ? abort.next_master : MasterSocket::kNone, abort.next_bind_address}});
+  if (parks)
+    Park(abort.reason);
+  else if (!keep)
+    Terminate(abort.grace_seconds > 0);
+}
+
+void GuardianCore::Park(const std::string& reason) {
+  for (auto& [id, process] : processes_) {
+    if (process.state != Process::State::kAssigned || process.being_killed) continue;
+    if (process.control) {
+      effects_.push_back(SendToProcess{
+          id,
+          Dump({{"type", "park"}, {"generation", process.generation}, {"reason", reason}}),
+          {}});
+    } else {
+      Kill(id, process);
+    }
+  }
+}
+
+void GuardianCore::Terminate(bool gently) {
+  for (auto& [id, process] : processes_) {
+    if (process.being_killed) continue;
+    // Processes that wait have nothing to clean up.
+    if (process.state != Process::State::kAssigned)
+      Kill(id, process);
+    else if (gently)
+      effects_.push_back(SignalProcess{id, SIGTERM});
+  }
+}
+
+void GuardianCore::Handle(const GuardianRelease&, TimePoint now) {
+  leaving_ = true;
+  pending_prepare_.reset();
+  standby_.reset();
+  if (!end_ && processes_.empty() && (!gang_ || gang_->terminated))
+    effects_.push_back(Leave{});
+  else
+    BeginEnd({.kill_at = now});
 }
 
 void GuardianCore::Handle(const GuardianHold& hold, TimePoint) {
