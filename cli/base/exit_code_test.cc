@@ -5,7 +5,7 @@
 namespace muster {
 namespace {
 
-TEST(ExitCode, OfEveryStatus) {
+TEST(ExitCode, EveryStatusHasOne) {
   const std::pair<StatusCode, int> table[] = {
       {StatusCode::kOk, 0},
       {StatusCode::kCancelled, 130},
@@ -37,7 +37,7 @@ TEST(ShellWord, CanBePasted) {
   EXPECT_EQ(NextCommand(Status(StatusCode::kUnavailable, ""), "/a b"), "muster up --dir '/a b'");
 }
 
-TEST(ExitCode, OfEveryJobState) {
+TEST(ExitCode, EveryJobStateHasOne) {
   const std::pair<v1::JobState, int> terminal[] = {
       {v1::JOB_STATE_SUCCEEDED, 0}, {v1::JOB_STATE_FAILED, 10}, {v1::JOB_STATE_CANCELLED, 11}};
   for (const auto& [state, exit_code] : terminal) {

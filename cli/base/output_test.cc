@@ -44,7 +44,7 @@ TEST(Table, ColoursStatesOnlyWhereAllowed) {
   EXPECT_EQ(out.str(), "STATE   N\n\x1b[31mfailed\x1b[0m  1\n");
 }
 
-TEST(PrintStructured, KnowsEveryFormat) {
+TEST(PrintStructured, ReadsEveryFormat) {
   const Json list = {{{"id", "a"}, {"n", 1}}, {{"id", "b"}, {"n", nullptr}}};
   EXPECT_EQ(Printed(OutputFormat::kJsonl, list),
             "{\"id\":\"a\",\"n\":1}\n{\"id\":\"b\",\"n\":null}\n");
@@ -64,7 +64,7 @@ TEST(ToYaml, QuotesWhatYamlWouldReadAsAnotherType) {
             "a: \"true\"\nb: \"1\"\nc: \"x: y\"\nd: []\ne: /p/q\n");
 }
 
-TEST(Words, OfTimesAndNumbers) {
+TEST(Words, TimesAndNumbers) {
   EXPECT_EQ(HumanSeconds(-1), "-");
   EXPECT_EQ(HumanSeconds(0.44), "0.4s");
   EXPECT_EQ(HumanSeconds(9.96), "10s");

@@ -74,7 +74,7 @@ TEST_F(ProcessesTest, SignalsOnlyTheProcessItMeans) {
   EXPECT_FALSE(IsAlive(id));
 }
 
-TEST_F(ProcessesTest, SeesGrandchildren) {
+TEST_F(ProcessesTest, FindsGrandchildren) {
   const ProcessId id = Start({"/bin/sh", "-c", "sleep 1000 & echo up; wait"});
   const Deadline deadline = Soon();
   while (TailOfFile(dir_ + "/log", 1).empty()) ASSERT_FALSE(deadline.Expired());
@@ -96,7 +96,7 @@ TEST_F(ProcessesTest, APidFileCountsOnlyWhileItIsLocked) {
   EXPECT_EQ(owner->pid, ::getpid());
 }
 
-TEST_F(ProcessesTest, FindsMustersProgramsByTheirDirectoryAndNobodyElse) {
+TEST_F(ProcessesTest, FindsMustersProgramsByTheirDirectoryAndNoOthers) {
   fs::create_directory(dir_ + "/cluster");
   fs::copy_file(fs::canonical("/bin/sh"), dir_ + "/muster-shell");
   const std::string wait = "read -r line < " + dir_ + "/fifo";

@@ -63,7 +63,7 @@ TEST_F(CommandsTest, SubmitSendsTheWholeJobOnce) {
   EXPECT_EQ(spec->priority, 7);
 }
 
-TEST_F(CommandsTest, SubmitTakesWhatAnotherLaunchersConfigurationSays) {
+TEST_F(CommandsTest, SubmitTakesAnotherLaunchersConfiguration) {
   Serve();
   const std::string foreign = dir_ + "/accelerate.yaml";
   ASSERT_TRUE(
@@ -127,7 +127,7 @@ TEST_F(CommandsTest, SubmitWithTheSameKeyAndAnotherSpecIsAConflict) {
   EXPECT_EQ(coordinator_.submitted.key(), "k");
 }
 
-TEST_F(CommandsTest, SubmitTellsErrorsWithTheFilesOwnLines) {
+TEST_F(CommandsTest, SubmitReportsErrorsWithTheFilesOwnLines) {
   const std::string file = WriteJob("# a comment\nname: j\ncommand: [a]\n\npriority: high\n");
   EXPECT_EQ(Run({"submit", file}).status().message(),
             file + ":5: priority: expected a whole number, got 'high'");
@@ -264,7 +264,7 @@ TEST_F(CommandsTest, CheckpointsAreListedWithTheirSize) {
   context_->output = OutputFormat::kName;
   ASSERT_TRUE(Run({"checkpoints", "7f3a9c1e2b"}).ok());
   EXPECT_EQ(out_.str(), "step-00000080-g1\n");
-  EXPECT_EQ(coordinator_.verified, "") << "it was not asked for";
+  EXPECT_EQ(coordinator_.verified, "") << "no verification was requested";
 }
 
 TEST_F(CommandsTest, CheckpointsShowWhatAnEvaluationHasFound) {
@@ -277,7 +277,7 @@ TEST_F(CommandsTest, CheckpointsShowWhatAnEvaluationHasFound) {
   EXPECT_NE(out_.str().find("1.8750"), std::string::npos) << out_.str();
 }
 
-TEST_F(CommandsTest, CheckpointsSayWhenTheyWereVerifiedOrWhatIsDamaged) {
+TEST_F(CommandsTest, CheckpointsShowWhenTheyWereVerifiedOrWhatIsDamaged) {
   Serve();
   v1::CheckpointInfo& checkpoint = *coordinator_.job.mutable_checkpoints(0);
   ASSERT_TRUE(Run({"checkpoints", "7f3a9c1e2b"}).ok());
@@ -352,7 +352,7 @@ TEST(CommandLine, ANumberOutOfItsRangeIsBadUsage) {
   EXPECT_TRUE(Parsed({"up", "--nodes", "64"}).command);
 }
 
-TEST(ParseDuration, KnowsItsUnits) {
+TEST(ParseDuration, ReadsItsUnits) {
   EXPECT_EQ(*verbs::ParseDuration("90"), std::chrono::seconds(90));
   EXPECT_EQ(*verbs::ParseDuration("1.5s"), std::chrono::milliseconds(1500));
   EXPECT_EQ(*verbs::ParseDuration("200ms"), std::chrono::milliseconds(200));

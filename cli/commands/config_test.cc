@@ -44,7 +44,7 @@ class ConfigTest : public ::testing::Test {
   CommandContext context_{client_, terminal_};
 };
 
-TEST_F(ConfigTest, ConfigWritesAJobFileOnceAndSaysWhatComesNext) {
+TEST_F(ConfigTest, ConfigWritesAJobFileOnceAndPrintsTheNextStep) {
   const std::string file = dir_ + "/made.yaml";
   ASSERT_TRUE(Config({file, "--yes", "--nodes", "2"}).ok());
   const auto text = ReadFile(file);

@@ -36,7 +36,7 @@ class GoodputCommandTest : public CommandsTest {
   }
 };
 
-TEST_F(GoodputCommandTest, TellsOfEveryJobAndOfTheFleet) {
+TEST_F(GoodputCommandTest, ReportsEveryJobAndTheFleet) {
   EXPECT_EQ(
       Shown({}),
       "ID          NAME        STATE    GOODPUT  RANK TIME  QUEUE    LOST TO\n"
@@ -53,13 +53,13 @@ TEST_F(GoodputCommandTest, WideHasAColumnForEachState) {
   EXPECT_NE(text.find("1:00:00  0:00:00    0:00:00     0:06:40"), std::string::npos) << text;
 }
 
-TEST_F(GoodputCommandTest, WhoAsksForJobsIsToldOfThoseAlone) {
+TEST_F(GoodputCommandTest, ReportsNamedJobsAlone) {
   EXPECT_EQ(Shown({"7f3a9c1e2b"}, OutputFormat::kName), "7f3a9c1e2b\n");
   EXPECT_EQ(Shown({}, OutputFormat::kName), "7f3a9c1e2b\ncluster\n");
   EXPECT_EQ(Run({"goodput", "unknown"}).status().code(), StatusCode::kNotFound);
 }
 
-TEST_F(GoodputCommandTest, SaysTheSameToPrograms) {
+TEST_F(GoodputCommandTest, PrintsTheSameForPrograms) {
   const Json list = Json::parse(Shown({}, OutputFormat::kJson));
   ASSERT_EQ(list.size(), 2u);
   EXPECT_EQ(list[0].at("id"), "7f3a9c1e2b");

@@ -8,7 +8,7 @@
 namespace muster {
 namespace {
 
-TEST_F(CommandsTest, NodesShowWhyTheyDrainAndWhatTheySay) {
+TEST_F(CommandsTest, NodesShowWhyTheyDrainAndWhatTheyReport) {
   Serve();
   coordinator_.node.set_name("node-2");
   coordinator_.node.set_state(v1::NODE_STATE_DRAINING);
@@ -38,7 +38,7 @@ TEST_F(CommandsTest, NodesShowWhyTheyDrainAndWhatTheySay) {
   EXPECT_EQ(Run({"nodes", "node-9"}).status().code(), StatusCode::kNotFound);
 }
 
-TEST_F(CommandsTest, PageSaysWhereABrowserFindsIt) {
+TEST_F(CommandsTest, PagePrintsItsAddress) {
   const std::string file = dir_ + "/coordinator/endpoint.json";
   Endpoint endpoint{.grpc = "127.0.0.1:1", .http = "127.0.0.1:4711", .pid = 1};
   ASSERT_TRUE(WriteEndpoint(file, endpoint).ok());
@@ -57,7 +57,7 @@ TEST_F(CommandsTest, PageSaysWhereABrowserFindsIt) {
   EXPECT_EQ(json["tunnel"].get<std::string>().rfind("ssh -N -L ", 0), 0u);
 }
 
-TEST_F(CommandsTest, DrainTellsTheJobsThatMove) {
+TEST_F(CommandsTest, DrainPrintsTheJobsThatMove) {
   Serve();
   const CommandResult result = Run({"drain", "node-2", "--by", "10m", "--reason", "new kernel"});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
@@ -77,7 +77,7 @@ TEST_F(CommandsTest, DrainWaitsUntilTheNodeIsEmpty) {
   EXPECT_EQ(out_.str(), "node node-2 is drained; moved jobs: 7f3a9c1e2b\n");
 }
 
-TEST_F(CommandsTest, ADrainThatSomebodyTookBackIsNotWaitedFor) {
+TEST_F(CommandsTest, ADrainThatWasTakenBackIsNotWaitedFor) {
   Serve();
   coordinator_.node.set_name("node-2");
   coordinator_.node_states = {v1::NODE_STATE_DRAINING, v1::NODE_STATE_READY};
@@ -104,7 +104,7 @@ TEST_F(CommandsTest, UndrainMakesANodeReady) {
   EXPECT_EQ(out_.str(), "node node-2 is ready\n");
 }
 
-TEST_F(CommandsTest, SuspendTellsThatTheStateIsSavedFirst) {
+TEST_F(CommandsTest, SuspendPrintsThatTheStateIsSavedFirst) {
   Serve();
   const CommandResult result =
       Run({"suspend", "llama-chat", "--by", "2m", "--reason", "new kernel"});
@@ -116,7 +116,7 @@ TEST_F(CommandsTest, SuspendTellsThatTheStateIsSavedFirst) {
   EXPECT_EQ(out_.str(), "job 7f3a9c1e2b is stopping; it saves its state first\n");
 }
 
-TEST_F(CommandsTest, SuspendWaitsForTheEndAndTellsWhichItWas) {
+TEST_F(CommandsTest, SuspendWaitsForTheEndAndPrintsWhichItWas) {
   Serve();
   coordinator_.job.set_state(v1::JOB_STATE_SUSPENDED);
   coordinator_.job.set_reason("it will go on at step 13");
@@ -130,7 +130,7 @@ TEST_F(CommandsTest, SuspendWaitsForTheEndAndTellsWhichItWas) {
   EXPECT_EQ(Run(suspend).value(), kExitError);
 }
 
-TEST_F(CommandsTest, ResumeTellsTheState) {
+TEST_F(CommandsTest, ResumePrintsTheState) {
   Serve();
   context_->output = OutputFormat::kJson;
   ASSERT_TRUE(Run({"resume", "llama-chat"}).ok());
@@ -203,7 +203,7 @@ TEST_F(CommandsTest, AFaultOfTheWrongThingIsBadUsageAndNotSent) {
   EXPECT_FALSE(coordinator_.fault);
 }
 
-TEST_F(CommandsTest, ALinkThatIsNotThereIsNoFaultThatAnyTimelineTells) {
+TEST_F(CommandsTest, ALinkThatIsNotThereIsNoFaultOfATimeline) {
   Serve();
   const CommandResult result = Run({"fault", "--node", "node-2", "--kind", "link-down"});
   EXPECT_EQ(ExitCodeOf(result.status()), kExitNotFound);

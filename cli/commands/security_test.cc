@@ -155,7 +155,7 @@ TEST_F(SecurityCommands, IssueRenewsWhatIsThere) {
   EXPECT_EQ(after->not_after_ms - after->issued_ms, 2 * 3600 * 1000);
 }
 
-TEST_F(SecurityCommands, IssueWritesOverNobodyElsesCredentials) {
+TEST_F(SecurityCommands, IssueWritesOverNoOtherCredentials) {
   Init();
   EXPECT_EQ(Run({"certs", "issue", "--role", "node", "--name", "n7"}).status().code(),
             StatusCode::kInvalidArgument);
@@ -215,7 +215,7 @@ TEST_F(SecurityCommands, JoinTokenPrintsTheTokenAloneAndLetsTheNodeIn) {
   EXPECT_EQ(States()["n7"], "good");
 }
 
-TEST_F(SecurityCommands, JoinTokenIsForOneNodeOrSaysThatItIsForAny) {
+TEST_F(SecurityCommands, JoinTokenIsForOneNodeOrWarnsThatItIsForAny) {
   Init();
   EXPECT_EQ(Run({"certs", "join-token"}).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(Run({"certs", "join-token", "--node", "n7", "--any-node"}).status().code(),
@@ -268,7 +268,7 @@ TEST_F(SecurityCommands, RevokeTakesASerialAsOpensslWritesIt) {
   EXPECT_EQ(States()["coordinator"], "good");
 }
 
-TEST_F(SecurityCommands, RevokeTakesWhatTheRegisterDoesNotKnowAndSaysSo) {
+TEST_F(SecurityCommands, RevokeTakesWhatIsNotInTheRegisterWithAWarning) {
   Init();
   Does(Run({"certs", "revoke", "n7"}));
   EXPECT_NE(err_.str().find("the register has no certificate of node n7"), std::string::npos)
@@ -305,7 +305,7 @@ TEST_F(SecurityCommands, RevokeTakesOneThingThatIsThere) {
   EXPECT_FALSE(fs::exists(paths_.RevokedCertificates()));
 }
 
-TEST_F(SecurityCommands, NeedAnAuthorityAndSayHowToMakeOne) {
+TEST_F(SecurityCommands, NeedAnAuthorityAndPrintHowToMakeOne) {
   for (const auto& result :
        {Run({"certs", "list"}), Run({"certs", "revoke", "n7"}),
         Run({"certs", "issue", "--role", "admin"}), Run({"certs", "join-token", "--node", "n7"})}) {

@@ -31,13 +31,13 @@ constexpr char kTwoPilots[] = R"({"pilots": [
    "nodes": null, "why": "1 node spare", "asked_unix_ms": 1700000000000, "ends_unix_ms": null}],
   "conditions": ["2 nodes more would be above max_nodes"]})";
 
-TEST_F(SlurmPilotsTest, WithoutACoordinatorThatHasAskedThereAreNone) {
+TEST_F(SlurmPilotsTest, WithoutACoordinatorsRequestThereAreNone) {
   EXPECT_EQ(Shown(), "PILOT  SLURM JOB  STATE  NODES  ASKED  ENDS  WHY\n");
   EXPECT_EQ(Json::parse(Shown(OutputFormat::kJson)),
             (Json{{"pilots", Json::array()}, {"conditions", Json::array()}}));
 }
 
-TEST_F(SlurmPilotsTest, TheTableSaysWhatWasAskedForAndWhyNotMore) {
+TEST_F(SlurmPilotsTest, TheTableShowsWhatWasRequestedAndWhyNotMore) {
   Written(kTwoPilots);
   const std::string table = Shown();
   EXPECT_NE(table.find("p1-1   42         running     n[1-2]"), std::string::npos) << table;

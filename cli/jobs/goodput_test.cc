@@ -21,7 +21,7 @@ v1::Goodput Of(double ratio, double step, double recovery, double queue, double 
   return goodput;
 }
 
-TEST(GoodputText, SaysTheShareThatCounts) {
+TEST(GoodputText, PrintsTheShareThatCounts) {
   EXPECT_EQ(GoodputText(Of(0.9312, 1, 1, 1)), "93.1 %");
   EXPECT_EQ(GoodputText(Of(-1, 0, 0, 9)), "-") << "it waits";
   EXPECT_EQ(GoodputText({}), "-") << "an older coordinator";

@@ -101,7 +101,7 @@ TEST(JobJson, WhatIsNotKnownIsNull) {
   EXPECT_TRUE(json["attempts"][0]["seconds"]["detect"].is_null());
 }
 
-TEST(JobJson, AnExitedRankSaysHow) {
+TEST(JobJson, AnExitedRankHasItsExit) {
   v1::RankStatus rank;
   rank.set_state(v1::RANK_STATE_EXITED);
   rank.mutable_exit()->set_signal(SIGKILL);

@@ -13,7 +13,7 @@ void Add(v1::ListNodesResponse* nodes, const std::string& name, const std::strin
   for (const std::string& line : report) node->add_report(line);
 }
 
-TEST(NodeReports, EqualLinesAreToldOnceWithTheirNodesAndProblemsFirst) {
+TEST(NodeReports, EqualLinesArePrintedOnceWithTheirNodesAndProblemsFirst) {
   v1::ListNodesResponse nodes;
   const std::string down = "problem: InfiniBand port 1 of mlx5_0 is down";
   const std::string hca = "problem: NCCL_IB_HCA names mlx5_9, which is not here";
@@ -53,7 +53,7 @@ TEST(NodeReports, AnAddressIsNotLookedForWithinALongerOne) {
   EXPECT_EQ(NodeReportsText(nodes), "note: gateway 10.0.0.12 of ADDRESS.\n  2 nodes: a,b\n");
 }
 
-TEST(NodeReports, SayOfWhomNothingIsKnownAndCannotCommandATerminal) {
+TEST(NodeReports, NameNodesWithoutAReportAndCannotCommandATerminal) {
   v1::ListNodesResponse nodes;
   Add(&nodes, "n1", "127.0.0.1", {});
   Add(&nodes, "n2", "127.0.0.1", {"between nodes: sockets\x1b[2J"});

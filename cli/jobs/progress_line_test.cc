@@ -29,7 +29,7 @@ v1::Event Killed() {
   return event;
 }
 
-TEST(ProgressText, SaysWhatIsKnown) {
+TEST(ProgressText, PrintsWhatIsKnown) {
   EXPECT_EQ(ProgressText(CannedJob()),
             "step 120/200  loss 2.500  1234 tok/s  eta 1m 05s  running  ranks 2/2 forward");
   v1::Job job;

@@ -18,7 +18,7 @@ class TimelineTest : public testing::Test {
   }
 };
 
-TEST_F(TimelineTest, TellsTheRecoveryOfARunningJob) {
+TEST_F(TimelineTest, ShowsTheRecoveryOfARunningJob) {
   EXPECT_EQ(FormatTimeline(CannedJob(), "/cluster", 1'700'000'091'000),
             R"(Job 7f3a9c1e2b  llama-chat  running
   submitted  2023-11-14 22:13:20, priority 50
@@ -57,7 +57,7 @@ Next
 )");
 }
 
-TEST_F(TimelineTest, TellsWhatTheTimeWentTo) {
+TEST_F(TimelineTest, ShowsWhatTheTimeWentTo) {
   v1::Job job = CannedJob();
   const auto add = [&job](const char* state, double seconds) {
     v1::TimeShare& share = *job.mutable_goodput()->add_states();
@@ -99,7 +99,7 @@ TEST_F(TimelineTest, NamesTheModelOfASuccess) {
   EXPECT_EQ(timeline.find("muster cancel"), std::string::npos);
 }
 
-TEST_F(TimelineTest, TellsTheLossOfAnEvaluatedCheckpoint) {
+TEST_F(TimelineTest, ShowsTheLossOfAnEvaluatedCheckpoint) {
   v1::Job job = CannedJob();
   job.mutable_checkpoints(0)->set_eval_loss(1.875);
   const std::string timeline = FormatTimeline(job, "/cluster", 0);
@@ -117,7 +117,7 @@ TEST_F(TimelineTest, ACommandJobDoesNotTrain) {
   EXPECT_NE(timeline.find("    Ran the command again.\n"), std::string::npos) << timeline;
 }
 
-TEST_F(TimelineTest, TellsASnapshotAndThatNothingWasDoneAgain) {
+TEST_F(TimelineTest, ShowsASnapshotAndThatNothingWasDoneAgain) {
   v1::Job job = CannedJob();
   job.mutable_attempts(0)->set_lost_steps(0);
   job.mutable_attempts(1)->set_resumed_step(87);
@@ -146,7 +146,7 @@ TEST_F(TimelineTest, EveryTierHasItsWords) {
   }
 }
 
-TEST_F(TimelineTest, AFailedJobSaysThatItWasNotTriedAgain) {
+TEST_F(TimelineTest, AFailedJobShowsThatItWasNotTriedAgain) {
   v1::Job job = CannedJob();
   job.set_state(v1::JOB_STATE_FAILED);
   job.mutable_attempts()->RemoveLast();
@@ -186,7 +186,7 @@ TEST_F(TimelineTest, AQueuedJobHasAReasonAndNoTimeline) {
   EXPECT_EQ(timeline.find("Progress"), std::string::npos);
 }
 
-TEST(FormatStages, AnUnfinishedRecoveryTellsOnlyWhatIsDone) {
+TEST(FormatStages, AnUnfinishedRecoveryShowsOnlyWhatIsDone) {
   v1::StageSeconds seconds;
   seconds.set_detect(0.01);
   seconds.set_abort(0.02);

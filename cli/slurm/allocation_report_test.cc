@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-TEST(AllocationReport, TellsHowFarAJobIsAndHowItLastRecovered) {
+TEST(AllocationReport, ShowsHowFarAJobIsAndHowItLastRecovered) {
   v1::Job job = CannedJob();
   v1::AttemptInfo* recovered = job.mutable_attempts(1);
   recovered->set_tier("spare");
@@ -28,7 +28,7 @@ TEST(AllocationReport, TellsHowFarAJobIsAndHowItLastRecovered) {
             (Json{{"generation", 2}, {"tier", "spare"}, {"seconds", 2.0}}));
 }
 
-TEST(AllocationReport, SaysNothingOfWhatIsNotKnown) {
+TEST(AllocationReport, OmitsWhatIsNotKnown) {
   v1::Job job;
   job.set_state(v1::JOB_STATE_QUEUED);
   const AllocationReport report{job, 0, 0};

@@ -30,7 +30,7 @@ class SlurmAttachTest : public CommandsTest {
   slurm::FakeSlurm slurm_;
 };
 
-TEST_F(SlurmAttachTest, OfAJobThatHasEndedSaysHow) {
+TEST_F(SlurmAttachTest, PrintsHowAJobHasEnded) {
   Slurm("COMPLETED", CommentHere());
   Outcome(R"({"run":0,"exit_code":10,"action":"done","reason":"loss is not finite"})");
   const CommandResult result = Attach();
@@ -39,14 +39,14 @@ TEST_F(SlurmAttachTest, OfAJobThatHasEndedSaysHow) {
   EXPECT_EQ(err_.str(), "the job ended: loss is not finite\n");
 }
 
-TEST_F(SlurmAttachTest, OfACancelledOneToo) {
+TEST_F(SlurmAttachTest, PrintsThatAJobWasCancelled) {
   Slurm("CANCELLED", CommentHere());
   EXPECT_EQ(*Attach(), kExitJobCancelled);
   EXPECT_EQ(err_.str(), "the job ended: Slurm reports CANCELLED\n");
 }
 
 // Cancelled while it was saved, and not requeued.
-TEST_F(SlurmAttachTest, OfOneThatWasSavedAndCancelledSaysSlurmsWordFirst) {
+TEST_F(SlurmAttachTest, PrintsSlurmsWordFirstForOneSavedAndCancelled) {
   Slurm("CANCELLED", CommentHere());
   Outcome(R"({"run":0,"exit_code":75,"action":"left","reason":"saved"})");
   EXPECT_EQ(*Attach(), kExitJobCancelled);
@@ -54,7 +54,7 @@ TEST_F(SlurmAttachTest, OfOneThatWasSavedAndCancelledSaysSlurmsWordFirst) {
 }
 
 // The job may well be there.
-TEST_F(SlurmAttachTest, WithoutSlurmsCommandsSaysSo) {
+TEST_F(SlurmAttachTest, FailsWithoutSlurmsCommands) {
   for (const std::string& state : {std::string(), dir_ + "/slurm-42"}) {
     const CommandResult result = Attach(state);
     EXPECT_EQ(result.status().code(), StatusCode::kUnimplemented);
@@ -63,7 +63,7 @@ TEST_F(SlurmAttachTest, WithoutSlurmsCommandsSaysSo) {
   }
 }
 
-TEST_F(SlurmAttachTest, AsksForTheDirectoryOfAJobThatMusterDidNotSubmit) {
+TEST_F(SlurmAttachTest, NeedsTheDirectoryOfAJobThatMusterDidNotSubmit) {
   slurm_.Install("squeue", "printf " + slurm::ListedLine("42", "first", "RUNNING", "(null)"));
   const CommandResult result = AttachToSlurmJob(*context_, slurm_.Commands(), "42", "");
   EXPECT_EQ(result.status().code(), StatusCode::kFailedPrecondition);

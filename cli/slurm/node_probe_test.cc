@@ -49,7 +49,7 @@ TEST(NodeProbe, ANodeThatDoesNotComeIsNamed) {
   const auto probes = ProbeTogether(temp.path(), 2, std::chrono::milliseconds(300));
   EXPECT_EQ(probes[0].unseen, (std::vector<std::string>{"n3"}));
   EXPECT_EQ(probes[1].unseen, (std::vector<std::string>{"n3"}));
-  EXPECT_TRUE(probes[0].unreachable.empty()) << "only who was seen is asked";
+  EXPECT_TRUE(probes[0].unreachable.empty()) << "only a node that was seen is probed";
 }
 
 TEST(NodeProbe, ADirectoryThatIsNotThereIsAnErrorOfTheSharedPath) {
@@ -57,7 +57,7 @@ TEST(NodeProbe, ADirectoryThatIsNotThereIsAnErrorOfTheSharedPath) {
   EXPECT_NE(probe.shared_error.find("/nowhere/at/all"), std::string::npos) << probe.shared_error;
 }
 
-TEST(ClockListener, TellsTheTimeUntilItIsClosed) {
+TEST(ClockListener, SendsTheTimeUntilItIsClosed) {
   auto door = ClockListener::Open("127.0.0.1");
   ASSERT_TRUE(door.ok()) << door.status().ToString();
   const std::string address = (*door)->address();

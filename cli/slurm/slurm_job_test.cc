@@ -59,7 +59,7 @@ TEST_F(SlurmJobTest, IsFoundByNameAmongMustersOwn) {
   EXPECT_EQ(all->at(0).slurm.id, 41u);
 }
 
-TEST_F(SlurmJobTest, OfAnArrayIsOneOfItsTasks) {
+TEST_F(SlurmJobTest, AnArrayIsOneOfItsTasks) {
   const auto line = [](const std::string& id, const std::string& shown) {
     std::string text = slurm::ListedLine(id, "a", "RUNNING", "(null)");
     const std::string twice = id + "\\037" + id;
@@ -76,7 +76,7 @@ TEST_F(SlurmJobTest, OfAnArrayIsOneOfItsTasks) {
   EXPECT_NE(slurm_.Calls().find("--jobs=40_1"), std::string::npos);
 }
 
-TEST_F(SlurmJobTest, OfSeveralComponentsIsTheFirst) {
+TEST_F(SlurmJobTest, TheFirstOfSeveralComponentsCounts) {
   slurm_.Install("squeue", "printf " + slurm::ListedLine("50", "a", "RUNNING", "(null)") +
                                "\nprintf " + slurm::ListedLine("51", "a", "RUNNING", "(null)"));
   EXPECT_EQ(FindSlurmJob(slurm_.Commands(), "ann", "50", "")->slurm.id, 50u);
@@ -116,7 +116,7 @@ TEST_F(SlurmJobTest, HasEndedOnlyWhenNothingRunsOfItAnyMore) {
   EXPECT_EQ(EndOf(Job("PENDING")), std::nullopt);
 }
 
-TEST(OutcomeTextTest, SaysWhatBecameOfTheJob) {
+TEST(OutcomeTextTest, ReportsWhatBecameOfTheJob) {
   const auto text = [](int exit_code, const std::string& action, const std::string& state = "") {
     SlurmJob job;
     job.slurm.state = state;
@@ -137,7 +137,7 @@ TEST(OutcomeTextTest, SaysWhatBecameOfTheJob) {
   EXPECT_EQ(OutcomeText({}), "");
 }
 
-TEST_F(SlurmJobTest, OfASuspendedJobEndsWithItsOwnCode) {
+TEST_F(SlurmJobTest, ASuspendedJobEndsWithItsOwnCode) {
   WriteState("outcome.json", R"({"run":0,"exit_code":12,"action":"done","reason":"by ann"})");
   EXPECT_EQ(EndOf(Job("FAILED")), kExitJobSuspended) << "Slurm calls each exit but 0 a failure";
 }

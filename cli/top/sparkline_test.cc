@@ -15,7 +15,7 @@ TEST(Chart, FallsFromTheTopLeftToTheBottomRight) {
   EXPECT_EQ(Chart(values, 4, 1, Glyphs::kAscii), Lines{"@*-_"});
 }
 
-TEST(Chart, IsAsHighAsIsAskedFor) {
+TEST(Chart, IsAsHighAsRequested) {
   const double values[] = {0, 1};
   EXPECT_EQ(Chart(values, 1, 2, Glyphs::kBraille), (Lines{"\u2808", "\u2840"}));
   EXPECT_EQ(Chart(values, 2, 3, Glyphs::kAscii), (Lines{" @", "  ", "_ "}));

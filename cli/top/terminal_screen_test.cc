@@ -19,7 +19,7 @@ TEST(RedrawText, SendsTheLinesThatDiffer) {
   EXPECT_EQ(RedrawText({}, {"", "b"}), "\x1b[2;1H\x1b[Kb\x1b[0m");
 }
 
-TEST(TakeKey, KnowsLettersAndSequencesAndSkipsTheRest) {
+TEST(TakeKey, ReadsLettersAndSequencesAndSkipsTheRest) {
   std::string input = "x\x1b[A\x1b[15~j\r\x1b[6;3Hq";
   EXPECT_EQ(TakeKey(&input), TerminalKey::kUp);
   EXPECT_EQ(TakeKey(&input), TerminalKey::kDown);

@@ -85,12 +85,12 @@ TEST(TopView, TheMemoryOfARankWithAGpuIsTheGpus) {
   EXPECT_TRUE(Has(text, HumanBytes(1 << 20))) << text;
 }
 
-TEST(TopProblems, NothingIsSaidOfAHealthyCluster) {
+TEST(TopProblems, AHealthyClusterHasNone) {
   EXPECT_TRUE(FindProblems(Healthy()).empty());
   EXPECT_TRUE(Has(Text(OverviewLines(Healthy(), {})), "no known problems"));
 }
 
-TEST(TopProblems, AJobThatStandsStillIsToldWithWhoIsBehind) {
+TEST(TopProblems, AJobThatStandsStillIsShownWithTheRanksBehind) {
   TopModel model = Healthy();
   model.SetOpen(ManyRanks(1000), kNow);
   model.now_unix_ms = kNow + 130'000;
@@ -169,7 +169,7 @@ TEST(TopProblems, TheWorstComesFirst) {
 }
 
 // For a coordinator elsewhere no command is known to suggest.
-TEST(TopProblems, WithoutAnAnswerNothingIsToldToTypeThatIsNotKnown) {
+TEST(TopProblems, WithoutAnAnswerNoCommandIsSuggestedThatIsNotKnown) {
   TopModel model = Healthy();
   model.SetLost("the coordinator at lab:7000 does not answer", kNow);
   EXPECT_EQ(FindProblems(model)[0].command, "");
@@ -179,7 +179,7 @@ TEST(TopProblems, WithoutAnAnswerNothingIsToldToTypeThatIsNotKnown) {
 }
 
 // What a list of jobs is without: attempts, ranks, checkpoints.
-TEST(TopProblems, TheDetailTellsSinceWhenAndWhatIsDamaged) {
+TEST(TopProblems, TheDetailShowsSinceWhenAndWhatIsDamaged) {
   TopModel model = Healthy();
   v1::Job detail = ManyRanks(2);
   model.SetDetail(detail, kNow);
@@ -206,7 +206,7 @@ TEST(TopProblems, TheDetailTellsSinceWhenAndWhatIsDamaged) {
       (std::vector<std::string>{"job llama-chat is recovering for 1 min 15 s: rank 1 was killed"}));
 }
 
-TEST(TopModel, AsksForAJobInDetailAtALook) {
+TEST(TopModel, ShowsAJobInDetail) {
   TopModel model;
   v1::ListJobsResponse jobs;
   for (const char* id : {"b", "a", "c"}) AddJob(&jobs, id, v1::JOB_STATE_RUNNING);
@@ -250,7 +250,7 @@ TEST(TopModel, ForgetsJobsThatAreNoLongerListed) {
   EXPECT_TRUE(model.histories.empty());
 }
 
-TEST(TopView, FitsTheScreenWhateverThereIsToSay) {
+TEST(TopView, FitsTheScreenWhateverItShows) {
   TopModel model = Healthy();
   v1::ListJobsResponse jobs = model.jobs;
   for (int i = 0; i < 100; ++i) {
@@ -341,7 +341,7 @@ TEST(TopView, NodesAndSlotsAreNeverCutForANameThatIsLong) {
   }
 }
 
-TEST(TopView, AJobsPageSaysWhatItsTimeWentTo) {
+TEST(TopView, AJobsPageShowsWhatItsTimeWentTo) {
   TopModel model = Healthy();
   model.SetOpen(CannedJob(), kNow);
   EXPECT_FALSE(Has(Text(JobLines(model, {})), "goodput"));

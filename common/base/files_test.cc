@@ -42,7 +42,7 @@ TEST_F(FilesTest, AFailedWriteLeavesTheFileAndNoRest) {
   EXPECT_EQ(entries, 1);
 }
 
-TEST_F(FilesTest, ReadingSaysWhatIsWrong) {
+TEST_F(FilesTest, AFailedReadNamesItsCause) {
   EXPECT_EQ(ReadFile(dir_ + "/none").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(ReadFile(dir_).status().code(), StatusCode::kInvalidArgument);
   ASSERT_TRUE(WriteFileAtomically(dir_ + "/big", std::string(100, 'x')).ok());

@@ -14,7 +14,7 @@ void TouchAndFree(std::int64_t bytes) {
   for (std::int64_t at = 0; at < bytes; at += 4096) memory[at] = 1;
 }
 
-TEST(HostPeak, SeesWhatWasFreedAgain) {
+TEST(HostPeak, CountsWhatWasFreedAgain) {
   const HostPeak stage;
   ASSERT_GT(stage.begin_bytes(), 0);
   TouchAndFree(64 * kMegabyte);

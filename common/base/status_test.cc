@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-TEST(Status, SaysCodeAndMessage) {
+TEST(Status, PrintsCodeAndMessage) {
   EXPECT_EQ(OkStatus().ToString(), "OK");
   EXPECT_EQ(NotFound("job 7f3a").ToString(), "NOT_FOUND: job 7f3a");
   EXPECT_EQ(OkStatus(), Status());

@@ -112,7 +112,7 @@ TEST_F(ShardFrameTest, FlippedBitIsFoundWhereverItIs) {
   }
 }
 
-TEST_F(ShardFrameTest, OtherSizesAndMissingFilesAreToldApart) {
+TEST_F(ShardFrameTest, OtherSizesAndMissingFilesAreDistinguished) {
   const std::string content = Content();
   expected_.bytes = content.size() + 4096;
   EXPECT_THAT(VerifyContent(content).message(), HasSubstr("its manifest says"));

@@ -142,7 +142,7 @@ TEST_F(CollectiveCells, AreGivenBackAndBeginAtZero) {
 }
 
 // What still counts in the cell of a generation that is over must not show in the next one's.
-TEST_F(CollectiveCells, ARetiredCellIsNobodyElsesUntilItIsGivenBack) {
+TEST_F(CollectiveCells, ARetiredCellIsNotReusedUntilItIsGivenBack) {
   auto old = ClaimCell(writer_, "world");
   RetireCell(*old);
   const auto next = ClaimCell(writer_, "world");
@@ -154,7 +154,7 @@ TEST_F(CollectiveCells, ARetiredCellIsNobodyElsesUntilItIsGivenBack) {
   EXPECT_EQ(Groups(), std::vector<std::string>{"world"});
 }
 
-TEST_F(CollectiveCells, GroupsOfOneNameAreToldApartAndLongNamesAreCut) {
+TEST_F(CollectiveCells, GroupsOfOneNameAreDistinguishedAndLongNamesAreCut) {
   const std::string name(40, 'n');
   const auto first = ClaimCell(writer_, name);
   const auto second = ClaimCell(writer_, name);

@@ -40,15 +40,15 @@ TEST_F(TrainingFiguresTest, TheTwoHalvesOfAPageLeaveEachOtherAlone) {
   auto progress = ProgressWriter::Map(page_.get());
   auto writer = FiguresWriter::Map(page_.get());
   ASSERT_TRUE(progress.ok() && writer.ok());
-  TrainingFigures told;
-  told.samples_done = 8;
-  told.device.ooms = 2;  // the last word
-  (*writer)->Publish(told);
+  TrainingFigures published;
+  published.samples_done = 8;
+  published.device.ooms = 2;  // the last word
+  (*writer)->Publish(published);
   (*progress)->values().step = 3;
   (*progress)->Publish();
   TrainingFigures figures;
   ASSERT_TRUE(reader_->Read(&figures));
-  EXPECT_EQ(figures, told);
+  EXPECT_EQ(figures, published);
   ProgressValues values;
   ASSERT_TRUE((*ProgressReader::Map(page_.get()))->Read(&values));
   EXPECT_EQ(values.step, 3);
@@ -57,9 +57,9 @@ TEST_F(TrainingFiguresTest, TheTwoHalvesOfAPageLeaveEachOtherAlone) {
 TEST_F(TrainingFiguresTest, WhatAnOlderRankDoesNotCountIsZeroAndANewerOneIsNotRead) {
   auto writer = FiguresWriter::Map(page_.get());
   ASSERT_TRUE(writer.ok());
-  TrainingFigures told;
-  told.samples_done = 8;
-  (*writer)->Publish(told);
+  TrainingFigures published;
+  published.samples_done = 8;
+  (*writer)->Publish(published);
   constexpr off_t kVersionAt = kFiguresOffset + sizeof(std::uint32_t);
   for (const auto& [version, readable] : {std::pair{0u, false}, {1u, true}, {3u, false}}) {
     const std::uint32_t word = version;

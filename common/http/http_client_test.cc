@@ -55,7 +55,7 @@ TEST(SendFollowing, GivesTheTokenToNoOtherHost) {
   ASSERT_EQ(client.asked.size(), 4u);
   EXPECT_EQ(client.asked[1].token, "secret");
   EXPECT_EQ(client.asked[2].token, "");
-  EXPECT_EQ(client.asked[3].token, "") << "who was led away may be led anywhere";
+  EXPECT_EQ(client.asked[3].token, "") << "a redirect may lead to any host";
 }
 
 TEST(SendFollowing, KeepsTheRangeOverRedirects) {
@@ -64,7 +64,7 @@ TEST(SendFollowing, KeepsTheRangeOverRedirects) {
   EXPECT_EQ(client.asked[1].offset, 7);
 }
 
-TEST(SendFollowing, OfAHeadStopsWhereTheHubSendsAway) {
+TEST(SendFollowing, AHeadRequestStopsWhereTheHubRedirects) {
   ScriptedClient client({Redirect("https://hub.example/b"), Redirect("https://cdn.example/x")});
   const auto response =
       SendFollowing(client, {.url = "https://hub.example/a", .head = true}, Ignore);

@@ -92,7 +92,7 @@ TEST(ForeignConfigTest, AccelerateNamesADeepSpeedFileBesideIt) {
   EXPECT_EQ(spec.train->batch.accumulation, 4);
 }
 
-TEST(ForeignConfigTest, TheJobFileWinsAndWhatIsTakenIsSaid) {
+TEST(ForeignConfigTest, TheJobFileWinsAndWhatIsTakenIsReported) {
   const std::string job =
       std::string(kJob) +
       "  schedule: {epochs: 1}\n  fsdp: {strategy: no_shard, mixed_precision: bf16}\n";
@@ -116,7 +116,7 @@ TEST(ForeignConfigTest, EpochsOfTheJobStandAgainstAConfigurationsSteps) {
   EXPECT_EQ(ParseJobSpec(merged->yaml)->train->schedule.epochs, 2);
 }
 
-TEST(ForeignConfigTest, AnotherBatchThanTheConfigurationSaysIsRefused) {
+TEST(ForeignConfigTest, AnotherBatchThanTheConfigurationsIsRefused) {
   const auto merged = Merge("name: j\nresources: {nodes: 3}\n" + std::string(kJob).substr(8),
                             "deepspeed_zero2.json");
   ASSERT_FALSE(merged.ok());
@@ -132,7 +132,7 @@ TEST(ForeignConfigTest, ACommandTakesTheMachinesAlone) {
   EXPECT_THAT(merged->report, Contains(HasSubstr("is for the built-in trainer")));
 }
 
-TEST(ForeignConfigTest, FaultsOfTheJobAreToldWithItsOwnLines) {
+TEST(ForeignConfigTest, FaultsOfTheJobAreReportedWithItsOwnLines) {
   const std::string schedule = "  schedule: {epochs: 1}\n";
   EXPECT_EQ(Merge(kJob + schedule + "  seed: x\n", "accelerate_fsdp1.yaml").status().message(),
             "job.yaml:6: train.seed: expected a whole number, got 'x'");
@@ -218,7 +218,7 @@ TEST(ForeignConfigTest, TwoValuesOfOneKeyAreRefused) {
                   .ok());
 }
 
-TEST(ForeignConfigTest, TwoFilesThatSayDifferentThingsOfOneKeyAreRefused) {
+TEST(ForeignConfigTest, TwoFilesWithDifferentValuesOfOneKeyAreRefused) {
   const std::string file =
       ::testing::TempDir() + "accelerate_" + std::to_string(::getpid()) + ".yaml";
   std::ofstream(file) << "distributed_type: DEEPSPEED\nmixed_precision: bf16\n"
@@ -249,7 +249,7 @@ TEST(ForeignConfigTest, TheFirstRateIsComparedWithThePeak) {
   EXPECT_TRUE(with("0").ok());
 }
 
-TEST(ForeignConfigTest, DefaultsThatAreOthersThereAreSaid) {
+TEST(ForeignConfigTest, DefaultsThatDifferAreReported) {
   const std::string job = std::string(kJob) + "  schedule: {max_steps: 5}\n";
   const auto merged = Merge(job, "deepspeed_zero3.json");
   ASSERT_TRUE(merged.ok()) << merged.status().ToString();

@@ -174,7 +174,7 @@ std::string SomeKeyOf(const ForeignRule& rule) {
   return key;
 }
 
-TEST_P(ForeignKeys, ThatMeanNothingAreAcceptedAndSaid) {
+TEST_P(ForeignKeys, ThatMeanNothingAreAcceptedAndReported) {
   for (const ForeignRule& rule : GetParam().rules) {
     if (rule.map != nullptr || !rule.only.empty()) continue;
     const auto config = GetParam().parse(FileWith(SomeKeyOf(rule), "surprise"), "f");
@@ -197,7 +197,7 @@ TEST_P(ForeignKeys, ThatWouldChangeTheNumbersAreRefusedByName) {
   }
 }
 
-TEST_P(ForeignKeys, ThatNobodyKnowsAreRefused) {
+TEST_P(ForeignKeys, ThatAreUnknownAreRefused) {
   EXPECT_THAT(Became(GetParam().parse, "no_such_thing_at_all", "1"), HasSubstr("unknown key"));
 }
 

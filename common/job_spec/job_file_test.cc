@@ -30,7 +30,7 @@ TEST(JobFile, AWorkdirOfTheCommandLineIsBelowTheCurrentDirectory) {
   EXPECT_EQ(job->spec.workdir, (std::filesystem::current_path() / "here").string());
 }
 
-TEST(JobFile, AFaultOfItsOwnIsToldWithItsLineAndOneOfAnOverrideAsThat) {
+TEST(JobFile, AFaultOfItsOwnHasItsLineAndOneOfAnOverrideTheFlag) {
   const JobFile broken{"name: a\ncommand: [x]\nnonsense: 1\n", "job.yaml", "/"};
   EXPECT_THAT(ResolveJob(broken, {}).status().message(), HasSubstr("job.yaml:3"));
   EXPECT_THAT(ResolveJob(broken, {"priority=3"}).status().message(), HasSubstr("job.yaml:3"));

@@ -159,7 +159,7 @@ TEST(TrainBlock, ReadsWhenAndHowItEvaluates) {
   EXPECT_FALSE(Train("eval: null")->evaluates());
 }
 
-TEST(TrainBlock, RefusesEvaluationsThatSayNothing) {
+TEST(TrainBlock, RefusesEvaluationsThatMeanNothing) {
   const auto refusal = [](const std::string& eval, const std::string& more = "") {
     return Evaluated(eval, more).status().message();
   };

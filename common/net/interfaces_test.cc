@@ -57,7 +57,7 @@ TEST(ChooseAddress, AnInterfaceThatIsNamedWins) {
   EXPECT_EQ(ChooseAddress(Wanted("docker0"), network)->address, Ip("172.17.0.1"));
 }
 
-TEST(ChooseAddress, OfSeveralNamedTheFirstThatIsUpGivesTheAddressAndAllAreUsed) {
+TEST(ChooseAddress, TheFirstOfSeveralThatIsUpGivesTheAddressAndAllAreUsed) {
   HostNetwork network = TwoNetworks();
   EXPECT_THAT(ChooseAddress(Wanted("ib0,eth0,ib0"), network)->interfaces,
               ElementsAre("ib0", "eth0"));
@@ -67,7 +67,7 @@ TEST(ChooseAddress, OfSeveralNamedTheFirstThatIsUpGivesTheAddressAndAllAreUsed) 
   EXPECT_THAT(chosen->interfaces, ElementsAre("eth0"));
 }
 
-TEST(ChooseAddress, AnInterfaceThatIsNotThereIsAnErrorThatSaysWhatIs) {
+TEST(ChooseAddress, AnInterfaceThatIsNotThereIsAnErrorThatListsThoseThatAre) {
   HostNetwork network = TwoNetworks();
   network.interfaces[3].up = false;
   network.interfaces[3].addresses.clear();
@@ -105,7 +105,7 @@ TEST(ChooseAddress, AnAddressThatTheHostItselfAnnouncesMaySitOnLoopback) {
   EXPECT_EQ(ChooseAddress({}, network)->address, Ip("10.9.0.1"));
 }
 
-TEST(ChooseAddress, APeerOnThisHostTellsNothingSoTheDefaultRouteDecides) {
+TEST(ChooseAddress, APeerOnThisHostDecidesNothingSoTheDefaultRouteDoes) {
   HostNetwork network = TwoNetworks();
   network.peer = Ip("127.0.0.1");
   network.source = Ip("127.0.0.1");
@@ -122,7 +122,7 @@ TEST(ChooseAddress, WithoutADefaultRouteTheFastestWayOutIsTaken) {
   EXPECT_EQ(ChooseAddress({}, network)->address, Ip("fd00:1::4"));
 }
 
-TEST(ChooseAddress, LoopbackIsForThoseAloneWhoKnowNobodyElse) {
+TEST(ChooseAddress, LoopbackIsForNodesWithoutPeersAlone) {
   HostNetwork network = TwoNetworks();
   network.interfaces.resize(2);
   network.default_route.clear();

@@ -23,7 +23,7 @@ TEST(IpAddress, RefusesWhatIsNoNumber) {
   }
 }
 
-TEST(IpAddress, KnowsWhatReachesNobodyElse) {
+TEST(IpAddress, RecognizesWhatReachesNoOtherHost) {
   for (const char* text : {"127.0.0.1", "127.9.9.9", "::1"})
     EXPECT_TRUE(IpAddress::Parse(text)->is_loopback()) << text;
   for (const char* text : {"169.254.1.2", "fe80::1", "febf::1"})

@@ -96,7 +96,7 @@ TEST_F(TwoInterfaces, ThePeerDecidesAndThenTheDefaultRoute) {
   EXPECT_THAT(WhyIn(both, "", ""), HasSubstr("default route"));
 }
 
-TEST_F(TwoInterfaces, AnInterfaceOrItsNetworkCanBeAskedFor) {
+TEST_F(TwoInterfaces, AnInterfaceOrItsNetworkCanBeRequested) {
   const std::string both = std::string(kTwoInterfaces) + kDefaultRoute;
   EXPECT_THAT(WhyIn(both, "fabric0", "192.168.7.9"), StartsWith("10.1.0.4 on fabric0: "));
   EXPECT_THAT(WhyIn(both, "10.1.0.0/16", "192.168.7.9"), StartsWith("10.1.0.4 on fabric0: "));
@@ -107,7 +107,7 @@ TEST_F(TwoInterfaces, APeerOnThisVeryNodeNamesTheAddress) {
   EXPECT_THAT(WhyIn(kTwoInterfaces, "", "10.1.0.4:7700"), HasSubstr("10.1.0.4 on fabric0: "));
 }
 
-TEST_F(TwoInterfaces, ANodeWithNothingButLoopbackReachesNobody) {
+TEST_F(TwoInterfaces, ANodeWithNothingButLoopbackReachesNoOther) {
   EXPECT_THAT(WhyIn("link set lo up\n", "", ""), StartsWith("127.0.0.1: "));
   EXPECT_THAT(WhyIn("link set lo up\n", "", "10.1.0.9"),
               HasSubstr("no address of this node reaches 10.1.0.9"));

@@ -45,7 +45,7 @@ TEST(Problems, ARunningJobsReasonIsAProblem) {
   EXPECT_EQ(problems[0].job, "7f3a");
 }
 
-TEST(Problems, AStepThatDoesNotComeIsToldWithWhoIsBehind) {
+TEST(Problems, AStepThatDoesNotComeIsReportedWithTheRanksBehind) {
   JobFacts job = Running();
   job.silent_seconds = 130;
   job.ranks = {{0, "n0", 120, "forward"}, {1, "n1", 119, "backward"}};
@@ -73,7 +73,7 @@ TEST(Problems, CommandsHaveNoStepsAndAreNotSilent) {
   EXPECT_TRUE(Of(job).empty());
 }
 
-TEST(Problems, ARecoverySaysHowLongItLasts) {
+TEST(Problems, ARecoveryIsReportedWithItsDuration) {
   JobFacts job = Running();
   job.state = State::kRecovering;
   job.reason = "rank 1 was killed";
@@ -110,7 +110,7 @@ TEST(Problems, ASlowRankIsNamedWithItsNode) {
             "job tiny waits for rank 1 on n1, whose work takes 1.25 times that of the others");
 }
 
-TEST(Problems, CheckpointsThatNobodyCanResumeFromAreTold) {
+TEST(Problems, CheckpointsThatNoJobCanResumeFromAreReported) {
   JobFacts job = Running();
   job.damaged_checkpoints = 2;
   job.damage = "rank 1: checksum differs";

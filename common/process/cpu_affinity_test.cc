@@ -85,7 +85,7 @@ TEST(KeepProcessOn, ReachesEveryThread) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(KeepProcessOn, SaysWhatIsWrong) {
+TEST(KeepProcessOn, ReportsWhatIsWrong) {
   EXPECT_EQ(KeepProcessOn(0x7fffffff, {0}).code(), StatusCode::kNotFound);
   EXPECT_FALSE(KeepProcessOn(::getpid(), {8191}).ok());
 }

@@ -6,7 +6,7 @@
 namespace muster {
 namespace {
 
-TEST(ExitStatus, TellsCodesFromSignals) {
+TEST(ExitStatus, DistinguishesCodesFromSignals) {
   // The layout of a wait status: the code in the second byte, a signal in the low bits.
   EXPECT_EQ(ProcessExitFromWaitStatus(3 << 8), (ProcessExit{.exit_code = 3}));
   EXPECT_EQ(ProcessExitFromWaitStatus(SIGKILL), (ProcessExit{.signal = SIGKILL}));

@@ -69,7 +69,7 @@ TEST(RunChild, TheLimitEndsTheWholeGroup) {
   }));
 }
 
-TEST(RunChild, WhoLeavesAProcessBehindIsNotWaitedFor) {
+TEST(RunChild, AChildThatLeavesAProcessBehindIsNotWaitedFor) {
   const auto outcome = RunChild(Shell("sleep 1000 & echo done"));
   ASSERT_TRUE(outcome.ok());
   EXPECT_TRUE(outcome->ok());

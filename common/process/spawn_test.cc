@@ -120,7 +120,7 @@ TEST(SpawnChild, LeadsAGroupAndSessionOfItsOwn) {
   ::waitpid(*pid, nullptr, 0);
 }
 
-TEST(SpawnChild, PidfdTellsTheEnd) {
+TEST(SpawnChild, PidfdReportsTheEnd) {
   const auto pid = SpawnChild({.argv = {"/bin/sleep", "60"}});
   ASSERT_TRUE(pid.ok());
   const auto pidfd = OpenPidfd(*pid);

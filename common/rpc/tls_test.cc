@@ -151,7 +151,7 @@ class TlsTest : public testing::Test {
   std::unique_ptr<grpc::Server> server_;
 };
 
-TEST_F(TlsTest, BothSidesShowWhoTheyAreAndEachCallIsSeenBeforeItsMessage) {
+TEST_F(TlsTest, BothSidesShowACertificateAndEachCallIsCheckedBeforeItsMessage) {
   Serve(ours_.Make(Role::kCoordinator, "c"));
   const grpc::Status status = AskWith(ours_.Make(Role::kAdmin, "ann"));
   ASSERT_TRUE(status.ok()) << status.error_message();
@@ -169,7 +169,7 @@ TEST_F(TlsTest, AClientWithoutACertificateGetsNoFurtherThanTheHandshake) {
   EXPECT_TRUE(guestbook_->peers().empty());
 }
 
-TEST_F(TlsTest, WhereNobodyIsAskedForACertificateItIsConnectedAndKnownAsNobody) {
+TEST_F(TlsTest, WithoutARequestForACertificateAClientConnectsWithoutAnIdentity) {
   Serve(ours_.Make(Role::kCoordinator, "c"), ClientCertificate::kNone);
   const auto channel = OpenTlsChannelToJoin(Address(), ours_.authority().certificate_pem());
   ASSERT_TRUE(AskVersion(channel).ok());

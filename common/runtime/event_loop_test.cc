@@ -57,7 +57,7 @@ TEST(EventLoop, HandlesEveryTerminationSignal) {
   EXPECT_EQ(signals, (std::vector<int>{SIGINT, SIGTERM}));
 }
 
-TEST(EventLoop, ASigtermThatWhoeverStartedItHasHadIgnoredStaysSo) {
+TEST(EventLoop, ASigtermThatTheParentIgnoredStaysIgnored) {
   const auto before = ::signal(SIGTERM, SIG_IGN);
   EventLoop loop;
   std::vector<int> signals;

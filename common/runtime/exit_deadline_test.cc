@@ -17,7 +17,7 @@ TEST(ExitDeadlineDeathTest, EndsTheProcessThatHangsWithItsExitCode) {
       ::testing::ExitedWithCode(7), "exiting without waiting for it");
 }
 
-TEST(ExitDeadlineDeathTest, DisturbsNobodyWhoIsInTime) {
+TEST(ExitDeadlineDeathTest, DoesNothingToAProgramThatEndsInTime) {
   EXPECT_EXIT(
       {
         { const ExitDeadline deadline(std::chrono::hours(1), 7); }

@@ -112,7 +112,7 @@ TEST_F(CertificateAuthorityTest, IssuesForEachRoleWhatTheRoleNeeds) {
   }
 }
 
-TEST_F(CertificateAuthorityTest, SignsARequestForWhomItIsToldToSign) {
+TEST_F(CertificateAuthorityTest, SignsARequestForTheGivenIdentity) {
   const CertificateAuthority authority = MakeAuthority();
   // The request asks to be an administrator; that is ignored.
   const auto request = MakeCertificateRequest({Role::kAdmin, "eve", "elsewhere"});

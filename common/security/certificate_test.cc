@@ -21,7 +21,7 @@ class CertificateTest : public AuthorityForTest {
   const IssuedCertificate node_ = IssueNode(authority_);
 };
 
-TEST_F(CertificateTest, SaysWhoseItIsAndForHowLong) {
+TEST_F(CertificateTest, NamesItsOwnerAndItsTime) {
   const auto info = ReadCertificate(node_.certificate_pem);
   ASSERT_TRUE(info.ok()) << info.status().ToString();
   EXPECT_EQ(info->identity, Node("n7"));
@@ -43,7 +43,7 @@ TEST_F(CertificateTest, IsBelievedWhileItIsValidAndNotASecondLonger) {
 }
 
 // The other authority has the same cluster and so the same subject.
-TEST_F(CertificateTest, OfAnotherAuthorityIsRefused) {
+TEST_F(CertificateTest, FromAnotherAuthorityIsRefused) {
   const CertificateAuthority other = MakeAuthority("other");
   EXPECT_EQ(Verify(IssueNode(other).certificate_pem, kNowForTest).code(),
             StatusCode::kUnauthenticated);
@@ -57,7 +57,7 @@ TEST_F(CertificateTest, IsGoodForItsPurposeOnly) {
             StatusCode::kUnauthenticated);
 }
 
-TEST_F(CertificateTest, OfTheAuthorityItselfSpeaksForNobody) {
+TEST_F(CertificateTest, FromTheAuthorityItselfHasNoIdentity) {
   EXPECT_EQ(Verify(authority_.certificate_pem(), kNowForTest).code(), StatusCode::kUnauthenticated);
   EXPECT_FALSE(ReadCertificate(authority_.certificate_pem()).ok());
 }
@@ -76,7 +76,7 @@ TEST_F(CertificateTest, SignedByANodeIsRefused) {
           .ok());
 }
 
-TEST_F(CertificateTest, OfAnotherClusterIsRefusedEvenFromTheSameKey) {
+TEST_F(CertificateTest, FromAnotherClusterIsRefusedEvenWithTheSameKey) {
   const X509Ptr authority = *CertificateFromPem(authority_.certificate_pem());
   const KeyPtr authority_key = *PrivateKeyFromPem(*ReadFile(temp_ / "security/ca.key"));
   const KeyPtr key = *GenerateKey();
@@ -105,7 +105,7 @@ TEST_F(CertificateTest, ChangedAnywhereIsRefused) {
   }
 }
 
-TEST_F(CertificateTest, OfRandomBytesIsRefusedAndLeavesNoErrorBehind) {
+TEST_F(CertificateTest, FromRandomBytesIsRefusedAndLeavesNoErrorBehind) {
   std::mt19937 random(3);
   for (int i = 0; i < 1'000; ++i) {
     std::string text;

@@ -50,7 +50,7 @@ TEST_F(CredentialsTest, AreRefusedWhenOthersMayHaveTheKey) {
       << read.status().message();
 }
 
-TEST_F(CredentialsTest, ThatAreNotThereSayHowTheyAreMade) {
+TEST_F(CredentialsTest, ThatAreNotThereAreAnErrorThatNamesTheCommand) {
   const auto read = LoadCredentials(temp_ / "nowhere");
   EXPECT_EQ(read.status().code(), StatusCode::kNotFound);
   EXPECT_NE(read.status().message().find("muster certs"), std::string::npos);

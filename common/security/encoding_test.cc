@@ -40,7 +40,7 @@ TEST(Encoding, BringsRandomBytesBack) {
   }
 }
 
-TEST(Encoding, HashesAsTheStandardSays) {
+TEST(Encoding, HashesAsTheStandardDoes) {
   EXPECT_EQ(ToHex(Sha256("abc")),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }

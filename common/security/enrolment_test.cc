@@ -208,7 +208,7 @@ TEST_F(EnrolmentTest, UsesUpNoTokenForARequestThatIsNone) {
   EXPECT_TRUE(Join(token).ok());
 }
 
-TEST_F(EnrolmentTest, GivesNobodyAnothersNameByATokenForAnyNode) {
+TEST_F(EnrolmentTest, GivesNoNodeAnothersNameByATokenForAnyNode) {
   ASSERT_TRUE(Join(Token("n7")).ok());
   const JoinToken any = Token("");
   EXPECT_EQ(Join(any).status().code(), StatusCode::kPermissionDenied);
@@ -260,7 +260,7 @@ TEST_F(EnrolmentTest, LetsARevokedNodeReturnByATokenMadeForItAfterwards) {
   EXPECT_FALSE(Renew(old_certificate, kNowForTest + 9000).ok());
 }
 
-TEST_F(EnrolmentTest, SignsNothingWhileItCannotReadWhoIsRevoked) {
+TEST_F(EnrolmentTest, SignsNothingWhileItCannotReadTheRevocations) {
   const std::string certificate = *Join(Token("n7"));
   const JoinToken token = Token("n7");
   ASSERT_TRUE(WriteFileAtomically(paths_.RevokedCertificates(), "{").ok());

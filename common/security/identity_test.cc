@@ -60,7 +60,7 @@ TEST(Identity, TakesNamesThatArePartsOfPathsToo) {
   }
 }
 
-TEST(Identity, OfRandomBytesIsReadOrRefused) {
+TEST(Identity, FromRandomBytesIsReadOrRefused) {
   std::mt19937 random(7);
   for (int i = 0; i < 5'000; ++i) {
     std::string uri = i % 2 == 0 ? "muster://" : "";

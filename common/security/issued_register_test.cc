@@ -77,7 +77,7 @@ TEST_F(IssuedRegister, KeepsACertificateOnce) {
   EXPECT_EQ(*ReadIssued(path_), (std::vector{Entry(0), Entry(1), Entry(2)}));
 }
 
-TEST_F(IssuedRegister, LosesNoneOfManyWhoWriteAtOnce) {
+TEST_F(IssuedRegister, LosesNoneOfManyConcurrentWrites) {
   constexpr int kWriters = 64;
   constexpr int kEach = 4;
   std::vector<std::thread> threads;

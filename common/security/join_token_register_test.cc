@@ -79,7 +79,7 @@ TEST_F(JoinTokenRegisterTest, LetsNoOtherNodeInAndKeepsTheTokenForItsOwn) {
   EXPECT_EQ(Redeem(token, "n7"), StatusCode::kOk);
 }
 
-TEST_F(JoinTokenRegisterTest, LetsNobodyInOnceTheTokenHasExpired) {
+TEST_F(JoinTokenRegisterTest, AdmitsNoNodeOnceTheTokenHasExpired) {
   const JoinToken token = Make("n7");
   EXPECT_EQ(Redeem(token, "n7", kNow + kHour), StatusCode::kPermissionDenied);
   EXPECT_EQ(Redeem(token, "n7", kNow + kHour - 1), StatusCode::kOk);
@@ -100,7 +100,7 @@ TEST_F(JoinTokenRegisterTest, AnswersAlikeForUnknownTokensAndWrongSecrets) {
   EXPECT_EQ(Redeem(token, "n7"), StatusCode::kOk);
 }
 
-TEST_F(JoinTokenRegisterTest, LetsOneOfManyInWhoComeAtOnce) {
+TEST_F(JoinTokenRegisterTest, AdmitsOneOfManyConcurrentNodes) {
   const JoinToken token = Make("");
   std::atomic<int> let_in = 0;
   std::vector<std::thread> threads;
@@ -128,7 +128,7 @@ TEST_F(JoinTokenRegisterTest, KeepsATokenThatTheCallerDoesNotAdmit) {
   EXPECT_EQ(Redeem(token, "n7"), StatusCode::kOk);
 }
 
-TEST_F(JoinTokenRegisterTest, GivesTheSameCertificateToWhoComesAgainWithTheSameKey) {
+TEST_F(JoinTokenRegisterTest, GivesTheSameCertificateAgainForTheSameKey) {
   const JoinToken token = Make("");
   EXPECT_EQ(Claim(token, "n7")->certificate_pem, "certificate 1");
   EXPECT_EQ(Claim(token, "n7", kNow + kHour - 1)->certificate_pem, "certificate 1");

@@ -61,7 +61,7 @@ TEST_F(JoinTokenTest, CutOrLengthenedIsRefused) {
 }
 
 // A forger that makes up a checksum as well: the parts are still looked at.
-TEST_F(JoinTokenTest, OfRandomBytesIsRefused) {
+TEST_F(JoinTokenTest, FromRandomBytesIsRefused) {
   std::mt19937 random(5);
   for (int i = 0; i < 3'000; ++i) {
     std::string body;

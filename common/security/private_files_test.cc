@@ -63,7 +63,7 @@ TEST_F(PrivateFiles, AreNoLinksPipesOrDirectories) {
   EXPECT_FALSE(ReadPrivateFile(temp_.path(), Privacy::kSecret).ok());
 }
 
-TEST_F(PrivateFiles, BelongToTheUserWhoReadsThem) {
+TEST_F(PrivateFiles, BelongToTheUserThatReadsThem) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
   Make(0600);
   ASSERT_EQ(::chown(path_.c_str(), 12345, 12345), 0);
@@ -84,7 +84,7 @@ TEST_F(PrivateFiles, LieInDirectoriesThatOthersCannotChange) {
   EXPECT_EQ(CheckPrivateDirectory(temp_ / "link").code(), StatusCode::kPermissionDenied);
 }
 
-TEST_F(PrivateFiles, TellWhetherTheyWereReplaced) {
+TEST_F(PrivateFiles, ShowWhetherTheyWereReplaced) {
   const FileStamp none = StampOf(path_);
   EXPECT_EQ(none, FileStamp());
   ASSERT_TRUE(WritePrivateFile(path_, "one", Privacy::kSecret).ok());

@@ -61,7 +61,7 @@ TEST_F(RevocationTest, RefusesTheOldCertificatesOfAReadmittedNodeOnly) {
   EXPECT_EQ(LoadRevocations(path_)->entries().size(), 1U);
 }
 
-TEST_F(RevocationTest, ReadmitsWhomNobodyRevokedWithoutATrace) {
+TEST_F(RevocationTest, ReadmittingWhatIsNotRevokedChangesNothing) {
   EXPECT_EQ(Readmit(path_, kNode, kNow), OkStatus());
   EXPECT_EQ(StampOf(path_), FileStamp());
 }
@@ -73,7 +73,7 @@ TEST_F(RevocationTest, KeepsTheFirstOfTwoEqualEntries) {
   EXPECT_EQ(LoadRevocations(path_)->entries(), std::vector{first});
 }
 
-TEST_F(RevocationTest, TakesNoEntryThatRefusesNobody) {
+TEST_F(RevocationTest, TakesNoEntryThatRefusesNothing) {
   EXPECT_FALSE(Revoke(path_, {.revoked_ms = kNow}).ok());
   EXPECT_FALSE(Revoke(path_, {.serial = "00ff", .revoked_ms = kNow}).ok());
   EXPECT_FALSE(Revoke(path_, {.identity = "n7", .revoked_ms = kNow}).ok());
@@ -96,7 +96,7 @@ TEST_F(RevocationTest, NamesTheEntryThatIsNone) {
   }
 }
 
-TEST_F(RevocationTest, IsSeenByWhoeverKeepsLookingAtTheFile) {
+TEST_F(RevocationTest, IsSeenByAReaderThatFollowsTheFile) {
   RevocationFile file(path_);
   EXPECT_FALSE(*file.Refresh());
   ASSERT_TRUE(Revoke(path_, {.serial = kSerial, .revoked_ms = kNow}).ok());

@@ -60,7 +60,7 @@ TEST(Allocation, IsReadFromTheVariablesOfAStep) {
   EXPECT_FALSE(allocation->end_unix_seconds);
 }
 
-TEST(Allocation, KnowsWhatIsNotAlwaysSet) {
+TEST(Allocation, ReadsWhatIsNotAlwaysSet) {
   const auto allocation = ReadAllocation(With(Step(), {{"SLURM_RESTART_COUNT", "2"},
                                                        {"SLURM_ARRAY_JOB_ID", "40"},
                                                        {"SLURM_ARRAY_TASK_ID", "0"},
@@ -74,7 +74,7 @@ TEST(Allocation, KnowsWhatIsNotAlwaysSet) {
   EXPECT_EQ(allocation->tmp_dir, "/scratch/42");
 }
 
-TEST(Allocation, KnowsTheSwitchesOverTheNode) {
+TEST(Allocation, ReadsTheSwitchesOverTheNode) {
   const auto switches = [](const std::string& address) {
     return ReadAllocation(With(Step(), {{"SLURM_TOPOLOGY_ADDR", address}}))->switches;
   };
@@ -83,7 +83,7 @@ TEST(Allocation, KnowsTheSwitchesOverTheNode) {
   for (const char* none : {"", "n2", "s0.n3", "s0.xn2"}) EXPECT_EQ(switches(none), "") << none;
 }
 
-TEST(Allocation, TellsNoGpusFromNotTold) {
+TEST(Allocation, DistinguishesNoGpusFromAnUnknownNumber) {
   Environment environment = Step();
   environment["CUDA_VISIBLE_DEVICES"] = "";
   EXPECT_EQ(ReadAllocation(environment)->visible_gpus, std::vector<std::string>());
@@ -93,7 +93,7 @@ TEST(Allocation, TellsNoGpusFromNotTold) {
   EXPECT_EQ(ReadAllocation(environment)->visible_gpus, std::nullopt);
 }
 
-TEST(Allocation, OfAHeterogeneousJobHasAllComponentsNodes) {
+TEST(Allocation, AHeterogeneousJobHasAllComponentsNodes) {
   const Environment components = {{"SLURM_HET_SIZE", "2"},
                                   {"SLURM_JOB_ID", "8"},
                                   {"SLURM_JOB_ID_HET_GROUP_0", "7"},
@@ -114,7 +114,7 @@ TEST(Allocation, OfAHeterogeneousJobHasAllComponentsNodes) {
   EXPECT_EQ(one->node_id, 0);
 }
 
-TEST(Allocation, TellsOneStepFromAnotherWithTheSameNumbers) {
+TEST(Allocation, DistinguishesStepsWithTheSameNumbers) {
   const auto step_of = [](const Environment& changes) {
     return ReadAllocation(With(Step(), changes))->step;
   };

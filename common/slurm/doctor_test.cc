@@ -85,7 +85,7 @@ TEST(Doctor, FindsNothingToFailInASoundConfiguration) {
     }
 }
 
-TEST(Doctor, KnowsTheReleases) {
+TEST(Doctor, ReadsTheReleases) {
   EXPECT_EQ(Of(With(Question(), {{"SLURM_VERSION", "19.05.5"}}), "version"), Verdict::kFail);
   EXPECT_EQ(Of(With(Question(), {{"SLURM_VERSION", "20.11.6"}}), "version"), Verdict::kWarn);
   EXPECT_EQ(Of(Question(), "version"), Verdict::kOk);
@@ -97,7 +97,7 @@ TEST(Doctor, KnowsTheReleases) {
   EXPECT_EQ(Find(without, "version")->change, "");
 }
 
-TEST(Doctor, TellsHowLongARequeueWaits) {
+TEST(Doctor, ReportsHowLongARequeueWaits) {
   EXPECT_EQ(Of(Question(), "requeue-delay"), Verdict::kOk);
   EXPECT_EQ(Of(Question(kNewest), "requeue-delay"), Verdict::kOk);
   const auto slow = JudgeSettings(With(Question(), {{"AuthInfo", "socket=/run/munge.socket"}}));
@@ -108,7 +108,7 @@ TEST(Doctor, TellsHowLongARequeueWaits) {
   EXPECT_EQ(Of(With(Question(), {{"RequeueExit", "75"}}), "requeue-exit"), Verdict::kOk);
 }
 
-TEST(Doctor, TellsHowLongADeadNodeIsHeld) {
+TEST(Doctor, ReportsHowLongADeadNodeIsHeld) {
   EXPECT_EQ(Of(Question(), "slurmd-timeout"), Verdict::kOk);
   EXPECT_EQ(Of(Question(kNewest), "slurmd-timeout"), Verdict::kWarn);
   EXPECT_EQ(Of(With(Question(), {{"SlurmdTimeout", "0 sec"}}), "slurmd-timeout"), Verdict::kWarn);
@@ -136,7 +136,7 @@ TEST(Doctor, HoldsTimesAgainstThatOfACheckpoint) {
             "submit with --worker-arg=--term-grace=115");
 }
 
-TEST(Doctor, TellsWhatAPreemptionDoes) {
+TEST(Doctor, ReportsWhatAPreemptionDoes) {
   EXPECT_EQ(Of(Question(), "preemption"), Verdict::kOk);
   DoctorQuestion low = With(Question(), {{"PreemptType", "preempt/partition_prio"}});
   low.partition = "low";
@@ -158,7 +158,7 @@ TEST(Doctor, TellsWhatAPreemptionDoes) {
         << key;
 }
 
-TEST(Doctor, LooksAtThePartitionOfTheJob) {
+TEST(Doctor, ChecksThePartitionOfTheJob) {
   DoctorQuestion question = Question();
   EXPECT_EQ(Of(question, "time-limit"), Verdict::kOk);
   question.signal_lead_seconds = 2000;
@@ -169,7 +169,7 @@ TEST(Doctor, LooksAtThePartitionOfTheJob) {
   EXPECT_EQ(Of(question, "partition"), Verdict::kFail);
 }
 
-TEST(Doctor, TellsHowProcessesAndDevicesAreKept) {
+TEST(Doctor, ReportsHowProcessesAndDevicesAreKept) {
   EXPECT_EQ(Of(Question(), "process-tracking"), Verdict::kWarn);
   EXPECT_EQ(Of(Question(kNewest), "process-tracking"), Verdict::kOk);
   EXPECT_EQ(Of(Question(), "gpu-isolation"), Verdict::kWarn);

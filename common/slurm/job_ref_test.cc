@@ -19,7 +19,7 @@ TEST(JobRef, IsANumberOrATaskOfAnArray) {
     EXPECT_FALSE(JobRef::Parse(other)) << other;
 }
 
-TEST(JobRef, OfAnAllocationNamesATaskOfAnArrayByItsArray) {
+TEST(JobRef, NamesATaskOfAnArrayByItsArray) {
   Allocation allocation;
   allocation.job_id = 40;
   EXPECT_EQ(allocation.ref().text(), "40");

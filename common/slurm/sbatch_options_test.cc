@@ -34,7 +34,7 @@ TEST(SbatchOptions, AreReadInAllForms) {
   EXPECT_TRUE(Batch({}).empty());
 }
 
-TEST(SbatchOptions, OfContainersAreForTheStep) {
+TEST(SbatchOptions, ForContainersAreForTheStep) {
   const auto options = SbatchOptions::Parse(
       {"--container-image=nvcr.io#nvidia/pytorch:24.05", "--container-mounts=/a:/b", "-p", "x"});
   ASSERT_TRUE(options.ok());

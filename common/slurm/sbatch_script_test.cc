@@ -35,7 +35,7 @@ bool HasLine(const std::string& text, const std::string& line) {
   return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
 }
 
-TEST(SbatchScript, AsksForWhatTheJobFileSays) {
+TEST(SbatchScript, RequestsWhatTheJobFileNeeds) {
   ScriptRequest request = RequestIn("/shared/run");
   request.spec.resources.device = "cuda";
   request.spec.resources.spares = 1;
@@ -77,7 +77,7 @@ TEST(SbatchScript, GivesWayToTheUsersOptions) {
 }
 
 // It would fail behind the queue otherwise.
-TEST(SbatchScript, AsksForNoFewerNodesThanTheJobNeeds) {
+TEST(SbatchScript, RequestsNoFewerNodesThanTheJobNeeds) {
   for (const char* few : {"-N1", "--nodes=1-4", "--nodelist=n7"}) {
     ScriptRequest request = RequestIn("/shared/run");
     request.options = *SbatchOptions::Parse({few});
@@ -112,7 +112,7 @@ TEST(SbatchScript, MountsItsDirectoriesInAContainerUnlessTheUserDoes) {
   EXPECT_EQ(RenderScript(request).status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST(SbatchScript, OfACommandHasItsFilesInTheWorkdir) {
+TEST(SbatchScript, ForACommandHasItsFilesInTheWorkdir) {
   ScriptRequest request = RequestIn("/w");
   request.spec.train.reset();
   request.spec.command = {"true"};
@@ -262,7 +262,7 @@ TEST_F(Batch, GivesSrunEveryWordAsItIs) {
   EXPECT_EQ(Written("srun.words"), expected);
 }
 
-TEST_F(Batch, EndsAsTheSupervisorsSay) {
+TEST_F(Batch, EndsWithTheSupervisorsOutcome) {
   // One lost node has polluted srun's code.
   SrunLeaves("{\"run\":0,\"exit_code\":0,\"action\":\"done\",\"reason\":\"\",\"exclude\":[]}", 137);
   EXPECT_EQ(Run(), 0) << output_;
@@ -271,7 +271,7 @@ TEST_F(Batch, EndsAsTheSupervisorsSay) {
   EXPECT_EQ(Written("scontrol.calls"), "");
 }
 
-TEST_F(Batch, NeverSaysDoneWithoutAnOutcome) {
+TEST_F(Batch, NeverSucceedsWithoutAnOutcome) {
   EXPECT_EQ(Run(), 70) << output_;
   Srun("exit 64");
   EXPECT_EQ(Run(), 64) << output_;
@@ -307,7 +307,7 @@ TEST_F(Batch, ExcludesAsSoonAsSlurmTakesIt) {
   EXPECT_EQ(output_.find("exclude them"), std::string::npos) << output_;
 }
 
-TEST_F(Batch, SaysThatItIsRequeuedAlsoWhereSlurmExcludesNothing) {
+TEST_F(Batch, PrintsThatItIsRequeuedAlsoWhereSlurmExcludesNothing) {
   Scontrol("(null)", "", 1000);
   SrunLeaves(kWithoutTwo, 75);
   EXPECT_EQ(Run(), 75) << output_;
@@ -318,7 +318,7 @@ TEST_F(Batch, SaysThatItIsRequeuedAlsoWhereSlurmExcludesNothing) {
   EXPECT_EQ(output_.find("could not be requeued"), std::string::npos) << output_;
 }
 
-TEST_F(Batch, SaysThatItWasNotRequeued) {
+TEST_F(Batch, PrintsThatItWasNotRequeued) {
   Install("scontrol", "exit 1");
   SrunLeaves(kWithoutTwo, 75);
   EXPECT_EQ(Run(), 75) << output_;

@@ -21,7 +21,7 @@ TEST(SlurmCommands, ListsWithItsOwnFormatTimeZoneAndUsers) {
   EXPECT_NE(slurm.Calls().find("--jobs=7 --users=ann --name=a"), std::string::npos);
 }
 
-TEST(SlurmCommands, TellsWhatACommandSaid) {
+TEST(SlurmCommands, ReturnsWhatACommandPrinted) {
   FakeSlurm slurm;
   slurm.Install("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1");
   EXPECT_EQ(slurm.Commands().Show(7).status().code(), StatusCode::kNotFound);

@@ -46,7 +46,7 @@ TEST(JobList, IsReadWithEveryText) {
   EXPECT_TRUE(ParseJobList("").empty());
 }
 
-TEST(JobList, AsksForAsManyFieldsAsAreRead) {
+TEST(JobList, RequestsAsManyFieldsAsAreRead) {
   EXPECT_EQ(JobListFormat().substr(0, 5), "%A\x1f%i");
   std::string line = JobListFormat();
   line.replace(0, 2, "7");
@@ -152,7 +152,7 @@ TEST(FinalStates, AreThoseThatNothingFollows) {
     EXPECT_FALSE(IsFinalState(state)) << state;
 }
 
-TEST(CommandFailure, TellsWhatCanBeDoneAboutIt) {
+TEST(CommandFailure, NamesTheRemedy) {
   EXPECT_EQ(CommandFailure("squeue", "slurm_load_jobs error: Invalid job id specified\n").code(),
             StatusCode::kNotFound);
   EXPECT_NE(CommandFailure("squeue", "Unable to contact slurm controller")
@@ -177,7 +177,7 @@ TEST(CommandFailure, TellsWhatCanBeDoneAboutIt) {
   EXPECT_EQ(rest.message(), "sbatch failed: sbatch: error: invalid partition specified: x");
 }
 
-TEST(TermGraceSeconds, LeavesTimeToTellOfTheEnd) {
+TEST(TermGraceSeconds, LeavesTimeToReportTheEnd) {
   EXPECT_EQ(TermGraceSeconds(30), 25);
   EXPECT_EQ(TermGraceSeconds(20), 15);
   EXPECT_EQ(TermGraceSeconds(3), 2);

@@ -67,7 +67,7 @@ TEST_F(SubmissionTest, IsMadeOnceAndRemembered) {
   EXPECT_EQ(slurm_.Calls(), "");
 }
 
-TEST_F(SubmissionTest, OfAnotherJobWithTheSameKeyIsAConflict) {
+TEST_F(SubmissionTest, ForAnotherJobWithTheSameKeyIsAConflict) {
   ASSERT_TRUE(Submit().ok());
   plan_.yaml = "name: first\npriority: 1\n";
   EXPECT_EQ(Submit().status().code(), StatusCode::kAlreadyExists);
@@ -107,7 +107,7 @@ TEST_F(SubmissionTest, IsNotMistakenForAnotherKeysJob) {
   EXPECT_EQ(Submit()->slurm_job_id, 42u);
 }
 
-TEST_F(SubmissionTest, IsNotMadeWhileSlurmCannotBeAsked) {
+TEST_F(SubmissionTest, IsNotMadeWhileSlurmDoesNotAnswer) {
   slurm_.Install("squeue", "echo 'Unable to contact slurm controller (connect failure)'; exit 1");
   EXPECT_EQ(Submit().status().code(), StatusCode::kUnavailable);
   EXPECT_FALSE(Submitted());
@@ -130,7 +130,7 @@ TEST_F(SubmissionTest, WhoseAnswerWasLostIsLookedUp) {
   EXPECT_EQ(found->slurm_job_id, 45u);
 }
 
-TEST_F(SubmissionTest, WhoseAnswerWasLostForGoodSaysHowToSayItAgain) {
+TEST_F(SubmissionTest, WhoseAnswerWasLostPrintsHowToRepeatIt) {
   slurm_.Install("sbatch", "echo 'sbatch: error: Socket timed out on send/recv operation'; exit 1");
   const auto lost = Submit();
   EXPECT_EQ(lost.status().code(), StatusCode::kDeadlineExceeded);
@@ -147,7 +147,7 @@ TEST_F(SubmissionTest, WaitsForAnotherOneWithTheSameKey) {
   EXPECT_EQ(Submit().status().code(), StatusCode::kAborted);
 }
 
-TEST_F(SubmissionTest, ThatSlurmRefusesCanBeSaidAgain) {
+TEST_F(SubmissionTest, ThatSlurmRefusesCanBeRepeated) {
   slurm_.Install("sbatch", "echo 'sbatch: error: invalid partition specified: x'; exit 1");
   EXPECT_EQ(Submit().status().code(), StatusCode::kFailedPrecondition);
   // With other options: nothing has them yet.
@@ -162,7 +162,7 @@ TEST_F(SubmissionTest, ThatSlurmRefusesCanBeSaidAgain) {
 }
 
 // Slurm may have taken it, and reads that job file then.
-TEST_F(SubmissionTest, OfWhichNobodyKnowsWhatBecameOfItStaysAsItIs) {
+TEST_F(SubmissionTest, WithAnUnknownOutcomeStaysAsItIs) {
   const std::string down = "echo 'Unable to contact slurm controller (connect failure)'; exit 1";
   slurm_.Install("sbatch",
                  "echo " + ShellQuoted(down) + " > " + slurm_.path() + "/squeue; " + down);

@@ -27,7 +27,7 @@ class HandshakeLimitTest : public testing::Test {
   std::vector<int> ended_;
 };
 
-TEST_F(HandshakeLimitTest, WhileThereIsRoomNobodyGivesWay) {
+TEST_F(HandshakeLimitTest, WhileThereIsRoomNoneGivesWay) {
   for (std::size_t i = 0; i + 1 < HandshakeLimit::kMax; ++i) Begin(false);
   now_ += 1h;
   EXPECT_EQ(limit_.MakeRoom(now_), Duration::zero());

@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-TEST_F(HttpServerTest, AnswersOnlyWhoAsksByAnAddress) {
+TEST_F(HttpServerTest, AnswersOnlyRequestsForAnAddress) {
   for (const char* host : {"localhost", "localhost:8080", "127.0.0.1", "127.0.0.1:1", "[::1]:80"})
     EXPECT_THAT(Ask("GET /metrics HTTP/1.1\r\nConnection: close\r\nHost: " + std::string(host) +
                     "\r\n\r\n"),

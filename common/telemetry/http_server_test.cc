@@ -41,7 +41,7 @@ TEST_F(HttpServerTest, ClosesOnGarbageAndOnTooLargeHeaders) {
   EXPECT_TRUE(Ask(Request("GET /metrics")).starts_with("HTTP/1.1 200 "));
 }
 
-TEST_F(HttpServerTest, HangsUpOnWhomItRefusesThoughTheyWantToStay) {
+TEST_F(HttpServerTest, ClosesARefusedConnectionThatWouldBeKeptAlive) {
   const std::string stays = " HTTP/1.1\r\nHost: 127.0.0.1\r\n";
   for (const std::string& request :
        {"DELETE /metrics" + stays + "\r\n", "GET /metrics" + stays + "Origin: http://evil\r\n\r\n",
@@ -55,7 +55,7 @@ TEST_F(HttpServerTest, HangsUpOnWhomItRefusesThoughTheyWantToStay) {
   }
 }
 
-TEST_F(HttpServerTest, HangsUpAfterTheLastAnswerThoughSomebodyKeepsTheReply) {
+TEST_F(HttpServerTest, ClosesAfterTheLastAnswerThoughTheReplyIsKept) {
   HttpResponder kept;
   OnLoop([&] {
     server_->HandleLater("/kept", [&](const HttpRequest&, const HttpResponder& reply) {

@@ -103,7 +103,7 @@ TEST_F(HttpStreamTest, ARefusalIsAnOrdinaryAnswer) {
   EXPECT_THAT(Ask(Request("HEAD /events")), HasSubstr("text/event-stream"));
 }
 
-TEST_F(HttpStreamTest, ASlowReaderHoldsOneMessageAndNobodyUp) {
+TEST_F(HttpStreamTest, ASlowReaderHoldsOneMessageAndDelaysNoOther) {
   Reader slow = OpenStream();
   Reader quick = OpenStream();
   const std::string large(32 << 20, 'x');  // more than the sockets' buffers take

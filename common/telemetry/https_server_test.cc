@@ -55,7 +55,7 @@ class HttpsServerTest : public testing::Test {
   std::thread thread_;
 };
 
-TEST_F(HttpsServerTest, AnswersWhomTheOwnerLetsIn) {
+TEST_F(HttpsServerTest, AnswersTheClientsThatTheOwnerLetsIn) {
   const HttpsOptions scraper{.credentials_dir = scraper_, .server = kNodeServerName};
   EXPECT_THAT(Get("/metrics?q", scraper), HasSubstr("hello q"));
   const HttpsOptions node{.credentials_dir = ours_.Make(Role::kNode, "n2"),
@@ -69,7 +69,7 @@ TEST_F(HttpsServerTest, AnswersWhomTheOwnerLetsIn) {
   EXPECT_THAT(Get("/nothing", scraper), HasSubstr("404"));
 }
 
-TEST_F(HttpsServerTest, HangsUpOnWhoeverHasNoGoodCertificate) {
+TEST_F(HttpsServerTest, ClosesConnectionsWithoutAValidCertificate) {
   const std::string name = kNodeServerName;
   EXPECT_EQ(Get("/open", {.credentials_dir = scraper_, .with_certificate = false, .server = name}),
             "");
@@ -142,7 +142,7 @@ TEST_F(HttpsServerTest, ShowsARenewedCertificateWithoutARestart) {
   }));
 }
 
-TEST_F(HttpsServerTest, DoesNotStartWithCredentialsThatNobodyWouldBelieve) {
+TEST_F(HttpsServerTest, DoesNotStartWithCredentialsThatNoClientWouldAccept) {
   EventLoop loop;
   const auto listen = [&](const std::string& dir) {
     return HttpServer::ListenTls(loop, "127.0.0.1", 0, {dir, {}}).status().code();

@@ -78,7 +78,7 @@ TEST(LogWriter, WritesLinesInOrder) {
   EXPECT_EQ(ReadToEnd(pipe.reader.get()), "one\ntwo\nthree\n");
 }
 
-TEST(LogWriter, DropsAndCountsWhatFindsTheBufferFullAndSaysSoInItsPlace) {
+TEST(LogWriter, DropsAndCountsWhatFindsTheBufferFullAndLogsTheCount) {
   Pipe pipe = MakeFullPipe();
   const std::size_t before = BytesWaiting(pipe.writer.get());
   LogWriter writer(pipe.writer.get(), Missing, /*max_buffered=*/8);

@@ -230,10 +230,10 @@ TEST(Codec, WhatIsOverALimitIsCutOrRefusedAndNotTakenForMalformed) {
   const auto converted = FromProto(hello);
   ASSERT_EQ(converted->report.size(), 32u);
   EXPECT_EQ(converted->report[31].size(), 400u);
-  const Hello told{
+  const Hello sent{
       .hosted = {{.reports = {{.body = ShardWritten{.directory = std::string(999, 'd')}},
                               {.body = Formed{}}}}}};
-  EXPECT_EQ(ToProto(told).hosted(0).reports_size(), 1) << "the one over a limit is left out";
+  EXPECT_EQ(ToProto(sent).hosted(0).reports_size(), 1) << "the one over a limit is left out";
 }
 
 TEST(Codec, MessagesWithoutAKnownBodyAreRefused) {

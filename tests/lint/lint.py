@@ -90,7 +90,12 @@ REGISTRY_HOSTS = re.compile("|".join((r"py" r"pi\.org", "python" "hosted", r"deb
 PROSE_FOLDERS = ("cli/", "common/", "configs/", "coordinator/", "deploy/", "proto/", "slurm/", "tests/chaos/",
                  "tests/integration/", "tests/lint/", "tests/prometheus/", "tests/simulation/", "tests/slurm/",
                  "tests/support/", "trainer/", "worker/")
-PROSE = re.compile(r"\b(?:[tT]old|[nN]obody|[sS]omebody)\b|(?:^|[-*|.:;] )Of(?: (?:an?|the|its)\b|$)")
+PROSE = re.compile(r"\b(?:[tT]old|[nN]obody|[sS]omebody|[wW]hoever)\b|(?:^|[-*|.:;] )Of(?: (?:an?|the|its)\b|$)")
+# Folders whose tests' names and texts are under it as well.
+PROSE_TESTS = ("cli/", "common/")
+TEST_NAME = re.compile(r"\bTEST(?:_[FP])?\(\w+,\s*(\w+)\)")
+TEST_TEXT = re.compile(r'<< "((?:\\.|[^"\\])*)"')
+NAME_PROSE = re.compile(r"^Of(?=[A-Z])|(?:Tells?|Told|Nobody|Somebody|Whoever|Whom)(?![a-z])")
 COMMENTS = {**dict.fromkeys((*CODE, ".proto"), re.compile(r"(?:^|\s)//+\s*(.*)")),
             ".py": re.compile(r"(?:^|\s)#+\s*(.*)"), ".md": re.compile(r"\s*(.*)")}
 CHANGE_KINDS = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
@@ -392,6 +397,21 @@ def check_prose(tree):
                                      " programs report and receive")
 
 
+def check_test_prose(tree):
+    """The same in names of tests and in what they print when they fail."""
+    for name in tree.having((".cc", ".h")):
+        if not name.startswith(PROSE_TESTS) or not is_test(name):
+            continue
+        text = "\n".join(tree.lines(name))
+        found = [*((place, NAME_PROSE.search(place.group(1))) for place in TEST_NAME.finditer(text)),
+                 *((place, PROSE.search(place.group(1))) for place in TEST_TEXT.finditer(text))]
+        for place, match in found:
+            if match:
+                yield name, text.count("\n", 0, place.start()) + 1, (
+                    f"'{match.group(0).strip()}' in '{place.group(1)}': begin with the subject, name the role that is"
+                    " meant, and let programs report and receive")
+
+
 def check_renamed(tree):
     """Names that the glossary has replaced do not come back."""
     rules = [rule for rules in rename.read_rules().values() for rule in rules]
@@ -569,6 +589,7 @@ RULES = {
     "banned-call": check_calls,
     "words": check_words,
     "prose": check_prose,
+    "test-prose": check_test_prose,
     "renamed": check_renamed,
     "not-built": check_built,
     "unity": check_unity,

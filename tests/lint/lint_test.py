@@ -223,6 +223,16 @@ class LintTest(unittest.TestCase):
         self.put("CHANGELOG.md", CHANGELOG + "- The worker is told.\n\n## [0.1.0] - 2026-01-01\n\n- It was told.\n")
         self.expect("CHANGELOG.md", 8, "prose")
 
+    def test_prose_of_names_and_texts_of_tests(self):
+        self.put("common/CMakeLists.txt", "muster_library(x SOURCES base/a.cc base/a_test.cc)\n")
+        for test in ("TEST(A, OfTwoTakesOne) {}", "TEST_F(A, TellsTheTime) {}", "TEST(A,\n     IsSeenByNobodyElse) {}",
+                     'EXPECT_TRUE(a) << "nobody came";'):
+            with self.subTest(test):
+                self.put("common/base/a_test.cc", f"\n{test}\n")
+                self.expect("common/base/a_test.cc", 2, "test-prose")
+        self.put("common/base/a_test.cc", '\nTEST(A, OffersTellurium) { Say("nobody"); }\n')
+        self.assertEqual(lint.lint(self.root), [])
+
     def test_prose_elsewhere_is_no_violation(self):
         self.plant('const bool told = Say("nobody");  // Out of the way: a part of the whole.')
         self.put("docs/adr/0001-x.md", "Somebody was told.\n")
