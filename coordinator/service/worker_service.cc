@@ -1,5 +1,6 @@
 #include "coordinator/service/worker_service.h"
 
+#include <string>
 #include <utility>
 
 #include "common/rpc/message_limits.h"
@@ -33,10 +34,11 @@ Status CheckSpeaksFor(const std::optional<CertificateInfo>& peer, const NodeName
 }  // namespace
 
 WorkerService::WorkerService(EventLoop& loop, const Authenticator& authenticator,
-                             ControllerRuntime& host)
+                             ControllerRuntime& host, std::size_t max_streams)
     : loop_(loop),
       authenticator_(authenticator),
       host_(host),
+      max_streams_(max_streams),
       log_reads_(loop),
       hello_timer_(loop),
       beats_timer_(loop) {
@@ -104,8 +106,10 @@ void WorkerService::OnEnd(const StreamPtr& stream) {
 
 void WorkerService::Register(const StreamPtr& stream) {
   if (!closed_.ok()) return stream->Drop(closed_);
-  if (streams_.size() >= kMaxStreams) {
-    return stream->Drop(ResourceExhausted("too many workers are connected"));
+  if (streams_.size() >= max_streams_) {
+    return stream->Drop(ResourceExhausted(
+        std::to_string(streams_.size()) +
+        " workers are connected, the most that a coordinator takes; end one to start another"));
   }
   streams_[stream->id()] = {stream, SystemClock().Now()};
 }

@@ -37,7 +37,9 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
   static constexpr Duration kHelloLimit = std::chrono::seconds(10);
   static constexpr Duration kBeatsEvery = std::chrono::milliseconds(20);
 
-  WorkerService(EventLoop& loop, const Authenticator& authenticator, ControllerRuntime& host);
+  // Above `max_streams` at once, streams are refused.
+  WorkerService(EventLoop& loop, const Authenticator& authenticator, ControllerRuntime& host,
+                std::size_t max_streams = kMaxStreams);
 
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Session(
       grpc::CallbackServerContext* context) override;
@@ -81,6 +83,7 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
   EventLoop& loop_;
   const Authenticator& authenticator_;
   ControllerRuntime& host_;
+  const std::size_t max_streams_;
   LogReads log_reads_;
   Timer hello_timer_;
   Timer beats_timer_;
