@@ -77,9 +77,15 @@ std::vector<RankExited> ReadExitRecords(const std::string& job_dir, const JobId&
     if (!text.ok()) continue;
     const auto record = DecodeExitRecord(*text);
     if (!record.ok() || record->generation != generation) continue;
-    exited.push_back({job, generation, record->rank, record->exit, 0, record->log_tail,
-                      record->node_stopped, record->ended, record->out_of_memory,
-                      record->asked_to_stop});
+    exited.push_back({.job = job,
+                      .generation = generation,
+                      .rank = record->rank,
+                      .exit = record->exit,
+                      .log_tail = record->log_tail,
+                      .node_stopped = record->node_stopped,
+                      .ended = record->ended,
+                      .out_of_memory = record->out_of_memory,
+                      .asked_to_stop = record->asked_to_stop});
   }
   return exited;
 }

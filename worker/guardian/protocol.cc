@@ -185,15 +185,15 @@ GuardianCommand CommandFromJson(const Json& j) {
 }
 
 GuardianRankExited ExitedFromJson(const Json& j) {
-  return {Get<Generation>(j, "generation"),
-          Get<int>(j, "rank"),
-          {Get<int>(j, "exit_code"), Get<int>(j, "signal")},
-          Get<double>(j, "age_seconds"),
-          Get<std::vector<std::string>>(j, "log_tail"),
-          j.value("node_stopped", false),
-          j.value("ended", false),
-          j.value("out_of_memory", false),
-          j.value("asked_to_stop", false)};
+  return {.generation = Get<Generation>(j, "generation"),
+          .rank = Get<int>(j, "rank"),
+          .exit = {.exit_code = Get<int>(j, "exit_code"), .signal = Get<int>(j, "signal")},
+          .age_seconds = Get<double>(j, "age_seconds"),
+          .log_tail = Get<std::vector<std::string>>(j, "log_tail"),
+          .node_stopped = j.value("node_stopped", false),
+          .ended = j.value("ended", false),
+          .out_of_memory = j.value("out_of_memory", false),
+          .asked_to_stop = j.value("asked_to_stop", false)};
 }
 
 GuardianEvent EventFromJson(const Json& j) {
