@@ -60,7 +60,7 @@ void Settle(Transaction& tx) {
 
 Effects Finish(Transaction& tx) {
   for (const JobId& id : tx.changed()) AccrueTime(tx, tx.job(id));
-  if (tx.state.unused_may_differ) BookUnused(tx);
+  BookUnused(tx);
   UpdateDeadlines(tx);
   return tx.Finish();
 }

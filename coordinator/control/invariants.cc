@@ -7,6 +7,7 @@
 
 #include "coordinator/control/deadlines.h"
 #include "coordinator/control/job_facts.h"
+#include "coordinator/control/time_booking.h"
 
 namespace muster::control {
 namespace {
@@ -52,7 +53,8 @@ std::string BrokenJob(const State& state, const JobEntry& job) {
   return "";
 }
 
-std::string BrokenNode(const State& state, const NodeEntry& node, Duration suspect_after) {
+std::string BrokenNode(const State& state, const NodeEntry& node, Duration suspect_after,
+                       int ranks) {
   const NodeName& name = node.record.name;
   const auto session = state.sessions.find(node.session);
   const bool known = session != state.sessions.end() && session->second == name;
@@ -66,7 +68,18 @@ std::string BrokenNode(const State& state, const NodeEntry& node, Duration suspe
   if (due && (!planned || *planned > *due)) return "would be looked at too late";
   if (node.forget_at && node.record.state != NodeState::kLost)
     return "is to be forgotten, not lost";
+  if (node.ranks != ranks) return "counts other ranks than are booked there";
   return "";
+}
+
+std::map<NodeName, int> BookedRanks(const State& state) {
+  std::map<NodeName, int> ranks;
+  for (const auto& [id, job] : state.jobs) {
+    if (BookedAttempt(job) == 0) continue;
+    for (const NodeName& node : job.attempts.back().nodes)
+      ranks[node] += job.spec.resources.ranks_per_node;
+  }
+  return ranks;
 }
 
 // Nothing in memory leads to a job that is not there any more.
@@ -93,9 +106,10 @@ std::string BrokenInvariant(const State& state, Duration suspect_after) {
     if (const std::string broken = BrokenJob(state, job); !broken.empty())
       return "job " + id.value + " " + broken;
   }
+  std::map<NodeName, int> ranks = BookedRanks(state);
   for (const auto& [name, node] : state.nodes) {
-    if (const std::string broken = BrokenNode(state, node, suspect_after); !broken.empty())
-      return "node " + name.value + " " + broken;
+    const std::string broken = BrokenNode(state, node, suspect_after, ranks[name]);
+    if (!broken.empty()) return "node " + name.value + " " + broken;
   }
   if (state.jobs.size() != state.order.size()) return "a job has no place in the order";
   return BrokenReference(state);

@@ -156,7 +156,7 @@ void Connect(Transaction& tx, NodeEntry& node, const WorkerHello& event) {
   record.name = hello.node;
   record.address = hello.address;
   record.host_id = hello.host_id;
-  tx.state.unused_may_differ |= record.slots != hello.slots;
+  if (record.slots != hello.slots) tx.state.unused_may_differ.insert(hello.node);
   record.slots = hello.slots;
   record.pid = hello.pid;
   record.version = hello.version;

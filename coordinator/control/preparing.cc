@@ -196,7 +196,6 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
   job.gang = std::make_unique<Gang>(std::move(gang));
   const std::optional<Survivors> survivors = std::exchange(job.survivors, std::nullopt);
   job.waited = false;
-  tx.state.unused_may_differ = true;
   job.progress.clear();
   job.checkpoint_clock.Begin();
   job.told_waiting = false;
@@ -282,11 +281,12 @@ void Handle(Transaction& tx, const NodeName& node, const Prepared& message) {
 void WatchFromStart(Transaction& tx, JobEntry& job) {
   std::vector<NodeName> nodes;
   for (const RankRecord& rank : job.attempt().ranks) nodes.push_back(rank.node);
-  job.hangs.Begin(nodes, tx.now.mono);
-  job.stragglers.Begin(std::move(nodes));
+  if (!job.detectors) job.detectors = std::make_unique<Detectors>();
+  job.detectors->hangs.Begin(nodes, tx.now.mono);
+  job.detectors->stragglers.Begin(std::move(nodes));
   // The attempt was taken over from the store.
   for (const RankRecord& rank : job.attempt().ranks) {
-    if (rank.state == RankState::kExited) job.hangs.RankEnded(rank.rank);
+    if (rank.state == RankState::kExited) job.detectors->hangs.RankEnded(rank.rank);
   }
 }
 

@@ -29,7 +29,7 @@ JobView ViewOf(const JobEntry& job) {
   view.ledger = &job.ledger;
   // The earlier pace of a stopped job is not its current pace.
   if (job.record.state != JobState::kRunning) return view;
-  view.straggler = job.stragglers.worst();
+  if (job.detectors) view.straggler = job.detectors->stragglers.worst();
   if (!job.progress.empty()) view.tokens_per_second = job.progress.front().tokens_per_second;
   if (job.step_seconds > 0 && view.max_steps > 0) {
     view.eta_seconds = double(std::max<Step>(0, view.max_steps - view.step)) * job.step_seconds;

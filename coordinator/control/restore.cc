@@ -229,7 +229,7 @@ void Restore(Transaction& tx, StoredState stored) {
                                " archived, waiting for " + std::to_string(tx.state.nodes.size()) +
                                " nodes"});
   }
-  tx.state.unused_may_differ = true;
+  for (const auto& [name, node] : tx.state.nodes) tx.state.unused_may_differ.insert(name);
 }
 
 }  // namespace muster::control

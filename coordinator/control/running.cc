@@ -242,7 +242,7 @@ void OnFinished(Transaction& tx, JobEntry& job, const Finished& finished) {
 // The detectors read the ranks' pages; a hang ends the gang, a straggler only causes events.
 void Watch(Transaction& tx, JobEntry& job, const Progress& message) {
   if (!job.spec.train || !IsUp(job.attempt())) return;
-  const StragglerNews news = job.stragglers.Observe(message.ranks);
+  const StragglerNews news = job.detectors->stragglers.Observe(message.ranks);
   for (const Straggler& straggler : news.named) {
     const std::string text = NamedText(straggler);
     tx.out.observations.push_back(StragglerObserved{});
@@ -251,7 +251,7 @@ void Watch(Transaction& tx, JobEntry& job, const Progress& message) {
   }
   for (const Straggler& straggler : news.cleared)
     tx.RecordEvent(job, {"straggler_cleared", Severity::kInfo, ClearedText(straggler)});
-  const std::optional<HangVerdict> hang = job.hangs.Observe(message.ranks, tx.now.mono);
+  const std::optional<HangVerdict> hang = job.detectors->hangs.Observe(message.ranks, tx.now.mono);
   if (!hang) return;
   tx.out.observations.push_back(HangObserved{SuspectOf(job.progress, hang->ranks.front())});
   job.ledger.ObserveHang(hang->quiet_seconds);
@@ -297,7 +297,7 @@ void Handle(Transaction& tx, const NodeName& node, const RankExited& message) {
   Gang& gang = *job->gang;
   StoreExitsSoon(gang, tx.now.mono);
   tx.Changed(*job);
-  job->hangs.RankEnded(message.rank);
+  if (job->detectors) job->detectors->hangs.RankEnded(message.rank);
   const TimePoint at = tx.now.mono - FromSeconds(std::max(0.0, message.age_seconds));
   // It may have continued while there was no coordinator.
   if (message.last) job->ledger.ObserveStep(message.last->step, job->record.best_step, at);

@@ -74,6 +74,12 @@ struct CommitOrder {
   friend bool operator==(const CommitOrder&, const CommitOrder&) = default;
 };
 
+// What watches the ranks' progress.
+struct Detectors {
+  HangDetector hangs;
+  StragglerDetector stragglers;
+};
+
 struct JobEntry {
   JobRecord record;
   JobSpec spec;
@@ -96,14 +102,14 @@ struct JobEntry {
   std::optional<WaitReason> wait;                  // since a scheduler pass left it out
   double step_seconds = 0;                         // moving average
   double slowest_step = 0;                         // in seconds
-  HangDetector hangs;
-  StragglerDetector stragglers;
+  std::unique_ptr<Detectors> detectors;            // since its first launch
   Scrub scrub;
   Verification verification;
   CheckpointClock checkpoint_clock;
   bool checkpoints_fail = false;  // none was committed since one could not be written
   TimeLedger ledger;
   TimePoint usage_stored_at;
+  Generation booked = 0;  // the attempt whose ranks its nodes count; 0: none
   std::uint64_t version = 0;
   std::vector<NodeName> indexed;  // where State::jobs_of names it; sorted
 
@@ -136,6 +142,7 @@ struct NodeEntry {
   TimePoint ready_at;                 // connected or heard of again
   bool suspect = false;               // silent, and not given up
   TimeLedger unused;                  // its slots that no rank has
+  int ranks = 0;                      // of attempts that jobs are booked to
   std::optional<TimePoint> check_at;  // while suspect
   ProbeRound probe;
   std::optional<int> gpus;             // by its last Hello; empty: not reported
@@ -210,7 +217,7 @@ struct State {
   Readings readings;
   TimePoint handled_at;  // the newest event
   bool reschedule = false;
-  bool unused_may_differ = false;
+  std::set<NodeName> unused_may_differ;  // nodes whose slots without a rank are to be booked
 };
 
 // A job that recovers for months keeps all attempts in memory and shows them, the old ones without

@@ -1,7 +1,6 @@
 #include "coordinator/control/time_booking.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "coordinator/control/job_facts.h"
@@ -33,7 +32,33 @@ TimeUse UseOfAttempt(const JobEntry& job) {
   return {again ? TimeState::kRecovery : TimeState::kIdle, false, ranks};
 }
 
+void AddRanks(Transaction& tx, const JobEntry& job, Generation generation, int ranks_per_node) {
+  const auto attempt = std::ranges::find(job.attempts, generation, &AttemptRecord::generation);
+  if (attempt == job.attempts.end()) return;
+  for (const NodeName& name : attempt->nodes) {
+    const auto node = tx.state.nodes.find(name);
+    if (node == tx.state.nodes.end()) continue;
+    node->second.ranks += ranks_per_node;
+    tx.state.unused_may_differ.insert(name);
+  }
+}
+
+// A rank that is booked to a job has a slot of the node that it is, or was last, placed on.
+void BookRanks(Transaction& tx, JobEntry& job) {
+  const Generation booked = BookedAttempt(job);
+  if (job.booked == booked) return;
+  AddRanks(tx, job, job.booked, -job.spec.resources.ranks_per_node);
+  AddRanks(tx, job, booked, job.spec.resources.ranks_per_node);
+  job.booked = booked;
+}
+
 }  // namespace
+
+Generation BookedAttempt(const JobEntry& job) {
+  const bool waits =
+      job.over() || job.attempts.empty() || job.ledger.doing().state == TimeState::kQueue;
+  return waits ? 0 : job.attempts.back().generation;
+}
 
 TimeUse TimeUseOf(const JobEntry& job) {
   const JobRecord& record = job.record;
@@ -52,7 +77,7 @@ TimeUse TimeUseOf(const JobEntry& job) {
 
 void AccrueTime(Transaction& tx, JobEntry& job) {
   const bool turned = job.ledger.Transition(TimeUseOf(job), job.record.step, tx.now.mono);
-  tx.state.unused_may_differ |= turned;
+  BookRanks(tx, job);
   const bool due =
       job.ledger.doing().training && tx.now.mono - job.usage_stored_at >= kStoreUsageEvery;
   if (turned || due) tx.Mark(job);
@@ -61,24 +86,15 @@ void AccrueTime(Transaction& tx, JobEntry& job) {
   job.usage_stored_at = tx.now.mono;
 }
 
-// A rank that is booked to a job has a slot of the node that it is, or was last, placed on.
 void BookUnused(Transaction& tx) {
-  std::map<NodeName, int> ranks;
-  for (const JobId& id : tx.state.live) {
-    const JobEntry& job = std::as_const(tx).job(id);
-    if (job.ledger.doing().state == TimeState::kQueue) continue;
-    for (const NodeName& node : job.attempts.back().nodes) {
-      ranks[node] += job.spec.resources.ranks_per_node;
-    }
-  }
-  for (auto& [name, node] : tx.state.nodes) {
+  for (const NodeName& name : std::exchange(tx.state.unused_may_differ, {})) {
+    NodeEntry& node = tx.state.nodes.at(name);
     NodeRecord& record = node.record;
-    const int unused = IsUsable(record) ? std::max(0, record.slots - ranks[name]) : 0;
+    const int unused = IsUsable(record) ? std::max(0, record.slots - node.ranks) : 0;
     if (!node.unused.Transition({TimeState::kIdle, false, unused}, 0, tx.now.mono)) continue;
     record.unused = node.unused.Books(tx.now.mono, tx.now.unix_ms);
     tx.Mark(node);
   }
-  tx.state.unused_may_differ = false;
 }
 
 }  // namespace muster::control

@@ -11,7 +11,11 @@ namespace muster::control {
 // What the job's time is booked to.
 TimeUse TimeUseOf(const JobEntry& job);
 
+// The attempt whose ranks its time is booked to; 0: none.
+Generation BookedAttempt(const JobEntry& job);
+
 void AccrueTime(Transaction& tx, JobEntry& job);
+// The slots without a rank of nodes where that may have changed.
 void BookUnused(Transaction& tx);
 
 }  // namespace muster::control

@@ -167,7 +167,7 @@ bool Transaction::MayChangePlacement(const NodeEntry& node) const {
 void Transaction::Move(NodeEntry& node, NodeEvent event) {
   const bool usable = IsUsable(node.record);
   node.record.state = ApplyOrDie(node.record.state, event, "node " + node.record.name.value);
-  state.unused_may_differ |= IsUsable(node.record) != usable;
+  if (IsUsable(node.record) != usable) state.unused_may_differ.insert(node.record.name);
   if (node.record.state == NodeState::kDraining) {
     state.draining.insert(node.record.name);
   } else {
@@ -266,6 +266,7 @@ void Transaction::RemoveForgotten(const NodeName& name) {
   out.store.push_back(DeleteNode{name});
   state.slots.Reboot(name);  // what archived jobs held
   state.suspects.erase(name);
+  state.unused_may_differ.erase(name);
   state.node_deadlines.Set(name, std::nullopt);
   state.nodes.erase(name);
 }
