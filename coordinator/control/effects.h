@@ -52,13 +52,21 @@ struct ArchiveJob {
 struct DeleteArchivedJob {
   JobId job;
 };
+// Replace a record of a job that is archived; without effect where it is not archived any more.
+struct PutArchivedJob {
+  JobRecord job;
+};
+struct PutArchivedCheckpoint {
+  CheckpointRecord checkpoint;
+};
 // Time of jobs and slots whose records Load does not return.
 struct PutArchivedTime {
   RankMicros micros = {};  // replaces the sum before
 };
 using StoreOperation =
     std::variant<PutJob, PutAttempt, PutCheckpoint, DeleteCheckpoint, PutNode, AppendEvent,
-                 DeleteNode, ArchiveJob, DeleteArchivedJob, PutArchivedTime>;
+                 DeleteNode, ArchiveJob, DeleteArchivedJob, PutArchivedJob, PutArchivedCheckpoint,
+                 PutArchivedTime>;
 
 // What the store returns at start-up. Any order; at least the newest 10,000 events.
 struct StoredState {

@@ -33,6 +33,8 @@ struct ArchivedRecords {
   JobRecord job;
   std::vector<AttemptRecord> attempts;        // oldest first
   std::vector<CheckpointRecord> checkpoints;  // oldest first
+  // The newest archived job that has the same output directory.
+  JobId output_owner;
 };
 
 }  // namespace muster

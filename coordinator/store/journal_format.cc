@@ -49,7 +49,7 @@ JournalOperation::Kind KindOf(std::uint8_t value) {
 
 bool IsKnown(std::uint8_t kind) {
   return kind >= static_cast<std::uint8_t>(JournalOperation::Kind::kPutJob) &&
-         kind <= static_cast<std::uint8_t>(JournalOperation::Kind::kPutArchivedTime);
+         kind <= static_cast<std::uint8_t>(JournalOperation::Kind::kPutArchivedCheckpoint);
 }
 
 }  // namespace
@@ -136,6 +136,13 @@ void AppendOperation(const StoreOperation& operation, std::string* payload) {
           out = {Kind::kArchiveJob, 0, op.job.id.value, {}, text};
         } else if constexpr (std::is_same_v<T, DeleteArchivedJob>) {
           out = {Kind::kDeleteArchived, 0, op.job.value, {}, {}};
+        } else if constexpr (std::is_same_v<T, PutArchivedJob>) {
+          text = Encode(op.job);
+          out = {Kind::kPutArchivedJob, 0, op.job.id.value, {}, text};
+        } else if constexpr (std::is_same_v<T, PutArchivedCheckpoint>) {
+          text = Encode(op.checkpoint);
+          out = {Kind::kPutArchivedCheckpoint, 0, op.checkpoint.job.value, op.checkpoint.directory,
+                 text};
         } else if constexpr (std::is_same_v<T, PutArchivedTime>) {
           text = Encode(GoodputUsage{.micros = op.micros});
           out = {Kind::kPutArchivedTime, 0, {}, {}, text};

@@ -43,6 +43,8 @@ struct JournalOperation {
     kArchiveJob = 9,        // key: job, text: what a start reads of it
     kDeleteArchived = 10,   // key: job, no text
     kPutArchivedTime = 11,
+    kPutArchivedJob = 12,         // key: job
+    kPutArchivedCheckpoint = 13,  // key: job, name: directory
   };
   Kind kind = Kind::kPutJob;
   std::uint64_t number = 0;

@@ -44,7 +44,20 @@ void JournalImage::Apply(const JournalOperation& op) {
     case Kind::kArchiveJob: Archive(key, std::move(text)); break;
     case Kind::kDeleteArchived: archive_.erase(key); break;
     case Kind::kPutArchivedTime: archived_time_ = std::move(text); break;
+    case Kind::kPutArchivedJob:
+    case Kind::kPutArchivedCheckpoint:
+      if (std::string* old = FindArchived(op)) *old = std::move(text);
+      break;
   }
+}
+
+// The text that the operation replaces; nullptr: there is none.
+std::string* JournalImage::FindArchived(const JournalOperation& op) {
+  const auto job = archive_.find(op.key);
+  if (job == archive_.end()) return nullptr;
+  if (op.kind == Kind::kPutArchivedJob) return &job->second.job;
+  const auto checkpoint = job->second.checkpoints.find(op.name);
+  return checkpoint == job->second.checkpoints.end() ? nullptr : &checkpoint->second;
 }
 
 void JournalImage::Archive(const std::string& job, std::string index) {
@@ -144,19 +157,49 @@ Result<std::vector<EventRecord>> JournalImage::SelectEvents(const EventQuery& qu
   return found;
 }
 
-Result<std::vector<ArchivedRecords>> JournalImage::SelectArchived(const ArchiveQuery& query) const {
-  RecordsOfJobs chosen;
+// Only records whose text has the field are parsed: the archive may have many thousands.
+Result<RecordsOfJobs> JournalImage::ArchivedWith(std::string JobRecord::* field,
+                                                 std::string_view name,
+                                                 const std::string& value) const {
+  const std::string part = EncodeField(name, value);
+  RecordsOfJobs found;
   for (const auto& [key, texts] : archive_) {
-    if (!query.job.empty() && key != query.job.value) continue;
-    ArchivedRecords& records = chosen[JobId{key}];
-    MUSTER_ASSIGN_OR_RETURN(records.job, Decode<JobRecord>(texts.job));
-    if (query.job.empty()) continue;
-    for (const auto& [generation, text] : texts.attempts)
-      MUSTER_RETURN_IF_ERROR(DecodeInto(text, "attempt of job " + key, &records.attempts));
-    for (const auto& [directory, text] : texts.checkpoints)
-      MUSTER_RETURN_IF_ERROR(DecodeInto(text, "checkpoint of job " + key, &records.checkpoints));
+    if (texts.job.find(part) == std::string::npos) continue;
+    MUSTER_ASSIGN_OR_RETURN(JobRecord job, Decode<JobRecord>(texts.job));
+    if (job.*field == value) found[JobId{key}].job = std::move(job);
   }
-  return Select(chosen, query);
+  return found;
+}
+
+Result<std::vector<ArchivedRecords>> JournalImage::SelectPage(const ArchiveQuery& query) const {
+  RecordsOfJobs all;
+  for (const auto& [key, texts] : archive_) {
+    MUSTER_ASSIGN_OR_RETURN(all[JobId{key}].job, Decode<JobRecord>(texts.job));
+  }
+  return Select(all, query);
+}
+
+Result<std::vector<ArchivedRecords>> JournalImage::SelectArchived(const ArchiveQuery& query) const {
+  if (query.is_page()) return SelectPage(query);
+  RecordsOfJobs chosen;
+  if (query.job.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(chosen, ArchivedWith(&JobRecord::name, "name", query.name));
+  } else if (const auto at = archive_.find(query.job.value); at != archive_.end()) {
+    MUSTER_ASSIGN_OR_RETURN(chosen[query.job].job, Decode<JobRecord>(at->second.job));
+  }
+  const std::vector<ArchivedRecords> found = Select(chosen, query);
+  if (found.empty()) return found;
+  const JobRecord& job = found.front().job;
+  MUSTER_ASSIGN_OR_RETURN(chosen,
+                          ArchivedWith(&JobRecord::output_dir, "output_dir", job.output_dir));
+  ArchivedRecords& only = chosen[job.id];
+  const ArchivedTexts& texts = archive_.find(job.id.value)->second;
+  for (const auto& [generation, text] : texts.attempts)
+    MUSTER_RETURN_IF_ERROR(DecodeInto(text, "attempt of job " + job.id.value, &only.attempts));
+  for (const auto& [directory, text] : texts.checkpoints)
+    MUSTER_RETURN_IF_ERROR(
+        DecodeInto(text, "checkpoint of job " + job.id.value, &only.checkpoints));
+  return Select(chosen, {.job = job.id});
 }
 
 }  // namespace muster

@@ -15,6 +15,7 @@
 
 #include "common/base/result.h"
 #include "coordinator/control/effects.h"
+#include "coordinator/store/records_of_jobs.h"
 #include "coordinator/store/store.h"
 
 namespace muster {
@@ -53,6 +54,10 @@ class JournalImage {
   };
   void Apply(const JournalOperation& operation);
   void Archive(const std::string& job, std::string index);
+  std::string* FindArchived(const JournalOperation& operation);
+  Result<RecordsOfJobs> ArchivedWith(std::string JobRecord::* field, std::string_view name,
+                                     const std::string& value) const;
+  Result<std::vector<ArchivedRecords>> SelectPage(const ArchiveQuery& query) const;
   void AppendArchive(std::string* payload) const;
 
   std::size_t kept_events_;

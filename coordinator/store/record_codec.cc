@@ -140,6 +140,11 @@ std::string Encode(const EventRecord& record) { return Dump(record); }
 std::string Encode(const ArchivedJob& job) { return Dump(job); }
 std::string Encode(const GoodputUsage& usage) { return Dump(usage); }
 
+std::string EncodeField(std::string_view name, std::string_view value) {
+  const std::string object = Dump(Json{{std::string(name), std::string(value)}});
+  return object.substr(1, object.size() - 2);
+}
+
 template <typename T>
 Result<T> Decode(std::string_view text) {
   try {

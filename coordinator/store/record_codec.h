@@ -26,6 +26,9 @@ std::string Encode(const EventRecord& record);
 std::string Encode(const ArchivedJob& job);
 std::string Encode(const GoodputUsage& usage);
 
+// "name":"value", as the functions above write a field that is a text.
+std::string EncodeField(std::string_view name, std::string_view value);
+
 // T: one of the above.
 template <typename T>
 Result<T> Decode(std::string_view text);

@@ -23,6 +23,10 @@ void ArchiveRecords(const JobId& id, std::map<JobId, JobRecord>* jobs,
                     std::map<std::pair<JobId, std::string>, CheckpointRecord>* checkpoints,
                     RecordsOfJobs* archive);
 
+// Replace a record; nothing changes where there is none.
+void PutArchived(JobRecord job, RecordsOfJobs* archive);
+void PutArchived(CheckpointRecord checkpoint, RecordsOfJobs* archive);
+
 std::vector<ArchivedRecords> Select(const RecordsOfJobs& archive, const ArchiveQuery& query);
 
 }  // namespace muster

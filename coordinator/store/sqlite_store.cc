@@ -30,6 +30,9 @@ CREATE TABLE jobs_archive(id TEXT PRIMARY KEY, state TEXT NOT NULL, submit_order
                           spec_print INTEGER NOT NULL, record TEXT NOT NULL);
 CREATE INDEX jobs_archive_index ON jobs_archive(submit_order, id, state, ended_unix_ms, key_print,
                                                 spec_print);
+CREATE INDEX jobs_archive_names ON jobs_archive(json_extract(record, '$.name'), submit_order);
+CREATE INDEX jobs_archive_outputs
+  ON jobs_archive(json_extract(record, '$.output_dir'), submit_order, id);
 CREATE TABLE attempts_archive(job TEXT NOT NULL, generation INTEGER NOT NULL, record TEXT NOT NULL,
                               PRIMARY KEY(job, generation)) WITHOUT ROWID;
 CREATE TABLE checkpoints_archive(job TEXT NOT NULL, directory TEXT NOT NULL, record TEXT NOT NULL,
@@ -192,7 +195,17 @@ Status SqliteStore::PrepareArchiveStatements() {
     MUSTER_RETURN_IF_ERROR(add(s.archive_rest, "DELETE FROM " + table + " WHERE job=?"));
     MUSTER_RETURN_IF_ERROR(add(s.delete_archived, "DELETE FROM " + table + "_archive WHERE job=?"));
   }
+  MUSTER_RETURN_IF_ERROR(prepare(s.put_archived_job, "UPDATE jobs_archive SET record=? WHERE id=?"));
+  MUSTER_RETURN_IF_ERROR(
+      prepare(s.put_archived_checkpoint,
+              "UPDATE checkpoints_archive SET record=? WHERE job=? AND directory=?"));
   MUSTER_RETURN_IF_ERROR(prepare(s.archived, "SELECT record FROM jobs_archive WHERE id=?"));
+  MUSTER_RETURN_IF_ERROR(prepare(s.archived_named,
+                                 "SELECT record FROM jobs_archive WHERE json_extract(record, "
+                                 "'$.name')=? ORDER BY submit_order DESC LIMIT 1"));
+  MUSTER_RETURN_IF_ERROR(prepare(s.output_owner,
+                                 "SELECT id FROM jobs_archive WHERE json_extract(record, "
+                                 "'$.output_dir')=? ORDER BY submit_order DESC LIMIT 1"));
   MUSTER_RETURN_IF_ERROR(prepare(s.archived_page,
                                  "SELECT record FROM jobs_archive WHERE submit_order<? "
                                  "ORDER BY submit_order DESC LIMIT ?"));
@@ -290,6 +303,13 @@ Status SqliteStore::Write(const StoreOperation& operation) {
           return Archive(op.job);
         } else if constexpr (std::is_same_v<T, DeleteArchivedJob>) {
           return DeleteArchived(op.job);
+        } else if constexpr (std::is_same_v<T, PutArchivedJob>) {
+          return s.put_archived_job.Bind(1, Encode(op.job)).Bind(2, op.job.id.value).Run();
+        } else if constexpr (std::is_same_v<T, PutArchivedCheckpoint>) {
+          return s.put_archived_checkpoint.Bind(1, Encode(op.checkpoint))
+              .Bind(2, op.checkpoint.job.value)
+              .Bind(3, op.checkpoint.directory)
+              .Run();
         } else if constexpr (std::is_same_v<T, PutArchivedTime>) {
           return s.put_archived_time.Bind(1, Encode(GoodputUsage{.micros = op.micros})).Run();
         } else {
@@ -325,24 +345,33 @@ Status SqliteStore::DeleteArchived(const JobId& job) {
 
 Result<std::vector<ArchivedRecords>> SqliteStore::SelectArchived(const ArchiveQuery& query) {
   Statements& s = statements_;
-  const bool is_page = query.job.empty();
-  SqliteStatement& rows = is_page ? s.archived_page : s.archived;
-  if (is_page) {
+  SqliteStatement& rows = query.is_page()     ? s.archived_page
+                          : query.job.empty() ? s.archived_named
+                                              : s.archived;
+  if (query.is_page()) {
     rows.Bind(1, static_cast<std::int64_t>(query.before_order)).Bind(2, std::int64_t{query.limit});
   } else {
-    rows.Bind(1, query.job.value);
+    rows.Bind(1, query.job.empty() ? query.name : query.job.value);
   }
   std::vector<JobRecord> jobs;
   MUSTER_RETURN_IF_ERROR(ReadRecords(rows, jobs).WithContext("table jobs_archive"));
   std::vector<ArchivedRecords> found;
-  for (JobRecord& job : jobs) found.push_back({std::move(job), {}, {}});
-  if (is_page || found.empty()) return found;
-  ArchivedRecords& only = found.front();
-  MUSTER_RETURN_IF_ERROR(ReadRecords(s.archived_attempts.Bind(1, query.job.value), only.attempts));
-  MUSTER_RETURN_IF_ERROR(
-      ReadRecords(s.archived_checkpoints.Bind(1, query.job.value), only.checkpoints));
-  OrderCheckpoints(&only.checkpoints);
+  for (JobRecord& job : jobs) found.push_back({.job = std::move(job)});
+  if (!query.is_page() && !found.empty()) MUSTER_RETURN_IF_ERROR(AddRest(&found.front()));
   return found;
+}
+
+Status SqliteStore::AddRest(ArchivedRecords* records) {
+  Statements& s = statements_;
+  const JobRecord& job = records->job;
+  MUSTER_RETURN_IF_ERROR(ReadRecords(s.archived_attempts.Bind(1, job.id.value), records->attempts));
+  MUSTER_RETURN_IF_ERROR(
+      ReadRecords(s.archived_checkpoints.Bind(1, job.id.value), records->checkpoints));
+  OrderCheckpoints(&records->checkpoints);
+  SqliteStatement& owner = s.output_owner.Bind(1, job.output_dir);
+  MUSTER_RETURN_IF_ERROR(owner.Next().status());
+  records->output_owner = JobId{owner.Text(0)};
+  return owner.Next().status();  // there is no other; ends the query
 }
 
 Result<std::vector<EventRecord>> SqliteStore::SelectEvents(const EventQuery& query) {

@@ -46,7 +46,9 @@ class SqliteStore final : public Store, private CommitBackend {
     // Each moves or deletes the rows of one job in one table.
     SqliteStatement archive_job;
     std::vector<SqliteStatement> archive_rest, delete_archived;
-    SqliteStatement archived, archived_page, archived_attempts, archived_checkpoints;
+    SqliteStatement put_archived_job, put_archived_checkpoint, output_owner;
+    SqliteStatement archived, archived_named, archived_page, archived_attempts,
+        archived_checkpoints;
     SqliteStatement events, events_of_job;
   };
 
@@ -55,6 +57,7 @@ class SqliteStore final : public Store, private CommitBackend {
   Status PrepareArchiveStatements();
   Status Archive(const ArchivedJob& job);
   Status DeleteArchived(const JobId& job);
+  Status AddRest(ArchivedRecords* records);
   Status FindOldestEvent();
   Status WriteGroup(const std::vector<CommitBatch>& group) override;
   Status Write(const StoreOperation& operation);

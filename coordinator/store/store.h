@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "common/base/ids.h"
@@ -32,12 +33,16 @@ struct EventQuery {
   int limit = 1000;
 };
 
-// Reads the archive: one job whole, or a page of jobs without attempts and checkpoints.
+// Reads the archive: one job whole, or a page of jobs without attempts, checkpoints and owner.
 struct ArchiveQuery {
-  JobId job;  // empty: a page, of the newest submission first
-  // For a page: jobs that were submitted before the one with this submit_order.
+  JobId job;
+  std::string name;  // if `job` is empty: the newest job of this name
+  // If both are empty: a page, the newest submission first.
+  // Of a page: jobs that were submitted before the one with this submit_order.
   std::uint64_t before_order = std::numeric_limits<std::int64_t>::max();
   int limit = 256;
+
+  bool is_page() const { return job.empty() && name.empty(); }
 };
 
 class Store {

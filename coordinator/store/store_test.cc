@@ -184,6 +184,8 @@ EventRecord StoredEvent(std::uint64_t seq, const std::string& job) {
 JobRecord Finished(const std::string& id, std::uint64_t submit_order) {
   JobRecord job = Job(id, JobState::kSucceeded);
   job.key = "key-" + id;
+  job.name = "a \"job\"";
+  job.output_dir = "/jobs/\u00fc out";
   job.spec_yaml = "name: " + id;
   job.submit_order = submit_order;
   job.ended_unix_ms = 1'700'000'000'000;
@@ -337,6 +339,47 @@ TEST_P(StoreTest, ReadsTheArchiveByPagesWithTheNewestSubmissionFirst) {
   };
   EXPECT_EQ(ids({.limit = 2}), "ba");
   EXPECT_EQ(ids({.before_order = 2, .limit = 2}), "c");
+}
+
+TEST_P(StoreTest, RecordsOfAnArchivedJobAreReplacedAndOthersAreNotMade) {
+  CommitArchived("a", 1);
+  JobRecord job = Finished("a", 1);
+  job.scrub_trouble = "no node reads it";
+  CheckpointRecord checkpoint = Checkpoint("a", 10);
+  checkpoint.verified_unix_ms = 7;
+  ASSERT_TRUE(Commit({PutArchivedJob{job}, PutArchivedCheckpoint{checkpoint},
+                      PutArchivedCheckpoint{Checkpoint("a", 15)}, PutArchivedJob{Job("b")},
+                      PutArchivedCheckpoint{Checkpoint("b", 5)}})
+                  .ok());
+  for (int start = 0; start < 2; ++start) {
+    EXPECT_EQ(Load().archived, std::vector{ArchivedJobOf(job)});
+    const std::vector<ArchivedRecords> read = ReadArchive({.job = JobId{"a"}});
+    ASSERT_EQ(read.size(), 1u);
+    EXPECT_EQ(read[0].job, job);
+    EXPECT_EQ(read[0].checkpoints, (std::vector{Checkpoint("a", 5), checkpoint}));
+    EXPECT_TRUE(ReadArchive({.job = JobId{"b"}}).empty());
+  }
+}
+
+TEST_P(StoreTest, FindsTheNewestArchivedJobOfANameAndOfAnOutputDirectory) {
+  CommitArchived("c", 1);
+  CommitArchived("a", 3);
+  CommitArchived("b", 2);
+  for (int start = 0; start < 2; ++start) {
+    Load();
+    const std::vector<ArchivedRecords> named = ReadArchive({.name = "a \"job\""});
+    ASSERT_EQ(named.size(), 1u);
+    EXPECT_EQ(named[0].job, Finished("a", 3));
+    EXPECT_EQ(named[0].attempts.size(), 2u);
+    for (const char* id : {"a", "b", "c"}) {
+      const std::vector<ArchivedRecords> read = ReadArchive({.job = JobId{id}});
+      ASSERT_EQ(read.size(), 1u);
+      EXPECT_EQ(read[0].output_owner, JobId{"a"});
+    }
+    EXPECT_TRUE(ReadArchive({.name = "a"}).empty());
+  }
+  ASSERT_TRUE(Commit({DeleteArchivedJob{JobId{"a"}}}).ok());
+  EXPECT_EQ(ReadArchive({.name = "a \"job\""}).at(0).output_owner, JobId{"b"});
 }
 
 TEST_P(StoreTest, DeletesAnArchivedJob) {

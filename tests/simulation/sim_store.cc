@@ -17,6 +17,15 @@ std::vector<Record> Values(const std::map<Key, Record>& map) {
   return values;
 }
 
+// The job's, in the order of generations or directories.
+template <typename Key, typename Record>
+std::vector<Record> Of(const JobId& job, const std::map<std::pair<JobId, Key>, Record>& map) {
+  std::vector<Record> values;
+  for (const auto& [key, record] : map)
+    if (key.first == job) values.push_back(record);
+  return values;
+}
+
 }  // namespace
 
 Duration SimStore::Latency() {
@@ -67,11 +76,21 @@ void SimStore::Apply(const StoreOperation& operation) {
           nodes_.erase(op.node);
         } else if constexpr (std::is_same_v<Op, ArchiveJob>) {
           const JobId& id = op.job.id;
-          archive_[id] = std::move(jobs_.extract(id).mapped());
+          archive_[id] = {.job = jobs_.extract(id).mapped(),
+                          .attempts = Of(id, attempts_),
+                          .checkpoints = Of(id, checkpoints_),
+                          .output_owner = id};  // each job has its own directory
           std::erase_if(attempts_, [&id](const auto& each) { return each.first.first == id; });
           std::erase_if(checkpoints_, [&id](const auto& each) { return each.first.first == id; });
         } else if constexpr (std::is_same_v<Op, DeleteArchivedJob>) {
           archive_.erase(op.job);
+        } else if constexpr (std::is_same_v<Op, PutArchivedJob>) {
+          if (archive_.contains(op.job.id)) archive_[op.job.id].job = op.job;
+        } else if constexpr (std::is_same_v<Op, PutArchivedCheckpoint>) {
+          const auto job = archive_.find(op.checkpoint.job);
+          if (job == archive_.end()) return;
+          for (CheckpointRecord& each : job->second.checkpoints)
+            if (each.directory == op.checkpoint.directory) each = op.checkpoint;
         } else if constexpr (std::is_same_v<Op, PutArchivedTime>) {
           archived_time_ = op.micros;
         } else {
@@ -90,22 +109,24 @@ StoredState SimStore::Load() const {
                     .nodes = Values(nodes_),
                     .events = {events_.begin(), events_.end()},
                     .archived_time = archived_time_};
-  for (const auto& [id, job] : archive_) state.archived.push_back(ArchivedJobOf(job));
+  for (const auto& [id, records] : archive_) state.archived.push_back(ArchivedJobOf(records.job));
   return state;
 }
 
 const JobRecord* SimStore::FindJob(const JobId& id) const {
   const auto found = jobs_.find(id);
   if (found != jobs_.end()) return &found->second;
-  const auto archived = archive_.find(id);
-  return archived == archive_.end() ? nullptr : &archived->second;
+  const ArchivedRecords* archived = FindArchived(id);
+  return archived == nullptr ? nullptr : &archived->job;
+}
+
+const ArchivedRecords* SimStore::FindArchived(const JobId& id) const {
+  const auto found = archive_.find(id);
+  return found == archive_.end() ? nullptr : &found->second;
 }
 
 std::vector<CheckpointRecord> SimStore::Checkpoints(const JobId& job) const {
-  std::vector<CheckpointRecord> found;
-  for (const auto& [key, checkpoint] : checkpoints_)
-    if (key.first == job) found.push_back(checkpoint);
-  return found;
+  return Of(job, checkpoints_);
 }
 
 const NodeRecord* SimStore::FindNode(const NodeName& name) const {

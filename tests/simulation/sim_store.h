@@ -35,6 +35,7 @@ class SimStore {
   const JobRecord* FindJob(const JobId& id) const;
   const NodeRecord* FindNode(const NodeName& name) const;
   std::vector<CheckpointRecord> Checkpoints(const JobId& job) const;
+  const ArchivedRecords* FindArchived(const JobId& id) const;  // nullptr: it is not archived
   std::uint64_t Hash() const;
 
   // Commits take much longer until `until`.
@@ -62,7 +63,7 @@ class SimStore {
   std::map<std::pair<JobId, std::string>, CheckpointRecord> checkpoints_;
   std::map<NodeName, NodeRecord> nodes_;
   std::deque<EventRecord> events_;
-  std::map<JobId, JobRecord> archive_;
+  std::map<JobId, ArchivedRecords> archive_;
   RankMicros archived_time_ = {};
 };
 

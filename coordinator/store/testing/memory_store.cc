@@ -63,6 +63,10 @@ void MemoryStore::Apply(StoreOperation operation) {
           ArchiveRecords(op.job.id, &jobs_, &attempts_, &checkpoints_, &archive_);
         } else if constexpr (std::is_same_v<T, DeleteArchivedJob>) {
           archive_.erase(op.job);
+        } else if constexpr (std::is_same_v<T, PutArchivedJob>) {
+          PutArchived(std::move(op.job), &archive_);
+        } else if constexpr (std::is_same_v<T, PutArchivedCheckpoint>) {
+          PutArchived(std::move(op.checkpoint), &archive_);
         } else if constexpr (std::is_same_v<T, PutArchivedTime>) {
           archived_time_ = op.micros;
         } else {
