@@ -69,6 +69,8 @@ void ArchiveDue(Transaction& tx) {
   const std::optional<TimePoint> due = NextArchiving(tx.state);
   if (!tx.Expired(due)) return;
   tx.state.archive_again_at = tx.now.mono + kPause;
+  // What is archived now may have its turn before the others.
+  if (tx.state.recalls.next_at) tx.state.recalls.next_at = tx.state.archive_again_at;
   for (int n = 0; n < kAtOnce; ++n) {
     const std::optional<JobId> id = tx.state.archive_times.PopDue(tx.now.mono);
     if (!id) break;

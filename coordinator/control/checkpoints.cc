@@ -170,6 +170,7 @@ void RegisterOutput(Transaction& tx, const JobRecord& job) {
 }
 
 bool OwnsOutput(const Transaction& tx, const JobEntry& job) {
+  if (job.archived) return false;
   const auto owner = tx.state.output_owners.find(job.record.output_dir);
   return owner == tx.state.output_owners.end() || owner->second.job == job.record.id;
 }

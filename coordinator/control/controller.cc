@@ -13,6 +13,7 @@
 #include "coordinator/control/preparing.h"
 #include "coordinator/control/queries.h"
 #include "coordinator/control/readings.h"
+#include "coordinator/control/recalls.h"
 #include "coordinator/control/restore.h"
 #include "coordinator/control/running.h"
 #include "coordinator/control/silence.h"
@@ -89,6 +90,7 @@ Effects Controller::Handle(const Event& event, Now now) {
   control::Dispatch(tx, event);
   control::Settle(tx);
   control::RunReadings(tx);
+  control::RunRecalls(tx);
   control::Settle(tx);
   return control::Finish(tx);
 }

@@ -14,6 +14,7 @@
 #include "coordinator/control/gang_nodes.h"
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/readings.h"
+#include "coordinator/control/recalls.h"
 #include "coordinator/control/silence.h"
 #include "coordinator/control/stopping.h"
 #include "coordinator/control/words.h"
@@ -222,6 +223,7 @@ std::optional<TimePoint> NextDeadline(const State& state) {
   for (const auto& [id, fault] : state.faults) Lower(&next, fault.deadline);
   Lower(&next, NextReadingDeadline(state));
   Lower(&next, NextArchiving(state));
+  Lower(&next, NextRecall(state));
   return next;
 }
 

@@ -63,10 +63,9 @@ struct PutArchivedCheckpoint {
 struct PutArchivedTime {
   RankMicros micros = {};  // replaces the sum before
 };
-using StoreOperation =
-    std::variant<PutJob, PutAttempt, PutCheckpoint, DeleteCheckpoint, PutNode, AppendEvent,
-                 DeleteNode, ArchiveJob, DeleteArchivedJob, PutArchivedJob, PutArchivedCheckpoint,
-                 PutArchivedTime>;
+using StoreOperation = std::variant<PutJob, PutAttempt, PutCheckpoint, DeleteCheckpoint, PutNode,
+                                    AppendEvent, DeleteNode, ArchiveJob, DeleteArchivedJob,
+                                    PutArchivedJob, PutArchivedCheckpoint, PutArchivedTime>;
 
 // What the store returns at start-up. Any order; at least the newest 10,000 events.
 struct StoredState {
@@ -197,10 +196,13 @@ struct Effects {
   std::vector<Reply> replies;
   std::vector<JobId> changed;  // jobs whose view differs now; each once
   std::vector<Observation> observations;
+  // Archived jobs to be read from the store. An ArchivedJobRead answers each, and waits for
+  // nothing.
+  std::vector<JobId> recalls;
 
   bool empty() const {
     return store.empty() && sends.empty() && closes.empty() && replies.empty() && changed.empty() &&
-           observations.empty();
+           observations.empty() && recalls.empty();
   }
 };
 

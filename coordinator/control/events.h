@@ -1,4 +1,5 @@
-// Everything that can happen to the controller: requests of clients, messages of workers, time.
+// Everything that can happen to the controller: requests of clients, messages of workers, answers
+// of the store, time.
 //
 // Plain values, made by the service's reactors and the server's timer, and posted to the loop.
 #pragma once
@@ -13,6 +14,7 @@
 #include "common/base/result.h"
 #include "common/job_spec/job_spec.h"
 #include "common/wire/messages.h"
+#include "coordinator/domain/archived_job.h"
 #include "coordinator/domain/records.h"
 
 namespace muster {
@@ -123,6 +125,14 @@ struct WorkerStreamClosed {
   SessionId session = 0;
 };
 
+// --- store ---
+
+// Answers Effects::recalls.
+struct ArchivedJobRead {
+  JobId job;
+  Result<ArchivedRecords> records;  // kNotFound: it is not archived any more
+};
+
 // --- time ---
 
 // Sent when Controller::NextDeadline() has passed; harmless at any other time.
@@ -131,6 +141,6 @@ struct Tick {};
 using Event = std::variant<SubmitRequested, CancelRequested, SuspendRequested, ResumeRequested,
                            DrainRequested, UndrainRequested, InjectFaultRequested, VerifyRequested,
                            CallerGone, ClusterNote, WorkerHello, WorkerMessageReceived,
-                           WorkerStreamClosed, Tick>;
+                           WorkerStreamClosed, ArchivedJobRead, Tick>;
 
 }  // namespace muster

@@ -7,6 +7,7 @@
 
 #include "coordinator/control/deadlines.h"
 #include "coordinator/control/job_facts.h"
+#include "coordinator/control/readings.h"
 #include "coordinator/control/time_booking.h"
 
 namespace muster::control {
@@ -82,6 +83,15 @@ std::map<NodeName, int> BookedRanks(const State& state) {
   return ranks;
 }
 
+std::string BrokenRecall(const State& state) {
+  for (const auto& [id, job] : state.recalls.jobs) {
+    if (!job.archived || state.jobs.contains(id))
+      return "job " + id.value + " is in memory and recalled";
+    if (NothingToRead(job)) return "job " + id.value + " was recalled and is not read";
+  }
+  return "";
+}
+
 // Nothing in memory leads to a job that is not there any more.
 std::string BrokenReference(const State& state) {
   const auto known = [&state](const JobId& id) { return state.jobs.contains(id); };
@@ -112,6 +122,7 @@ std::string BrokenInvariant(const State& state, Duration suspect_after) {
     if (!broken.empty()) return "node " + name.value + " " + broken;
   }
   if (state.jobs.size() != state.order.size()) return "a job has no place in the order";
+  if (std::string broken = BrokenRecall(state); !broken.empty()) return broken;
   return BrokenReference(state);
 }
 

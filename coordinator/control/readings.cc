@@ -9,7 +9,6 @@
 #include "common/base/text.h"
 #include "coordinator/control/checkpoints.h"
 #include "coordinator/control/job_facts.h"
-#include "coordinator/control/queries.h"
 #include "coordinator/control/words.h"
 
 namespace muster::control {
@@ -61,6 +60,12 @@ std::string Sentence(const CheckpointScrubbed& answer) {
 }
 
 void ScrubNext(Transaction& tx, JobEntry& job);
+
+// The job with the reading, which is in memory or was recalled from the archive.
+JobEntry& JobOf(Transaction& tx, const JobId& id) {
+  const auto recalled = tx.state.recalls.jobs.find(id);
+  return recalled == tx.state.recalls.jobs.end() ? tx.job(id) : recalled->second;
+}
 
 void SetScrubTime(Transaction& tx, JobEntry& job, std::optional<TimePoint> at) {
   tx.state.readings.scrub_times.Set(job.record.id, at);
@@ -367,7 +372,8 @@ void FoundWhole(Transaction& tx, JobEntry& job, CheckpointRecord& checkpoint) {
     const CheckpointRecord* skipped = FindCheckpoint(job, entry.first);
     return skipped == nullptr || !Usable(*skipped);
   });
-  if (!scrub.skip.empty() || job.record.scrub_trouble.empty()) return;
+  const bool more = !scrub.skip.empty() || !scrub.wanted.empty();
+  if (more || job.record.scrub_trouble.empty()) return;
   job.record.scrub_trouble.clear();
   tx.Mark(job);
   tx.RecordEvent(job, {"checkpoints_reachable", Severity::kInfo, "checkpoints can be read again"});
@@ -404,12 +410,12 @@ std::optional<TimePoint> NextReadingDeadline(const State& state) {
 void RunReadings(Transaction& tx) {
   Readings& readings = tx.state.readings;
   while (const std::optional<JobId> id = readings.give_up_times.PopDue(tx.now.mono)) {
-    JobEntry& job = tx.job(*id);
+    JobEntry& job = JobOf(tx, *id);
     EndVerification(tx, job);
     VerificationOver(tx, job);
   }
   while (const std::optional<JobId> id = readings.scrub_times.PopDue(tx.now.mono)) {
-    JobEntry& job = tx.job(*id);
+    JobEntry& job = JobOf(tx, *id);
     if (job.scrub.id != 0) {
       tx.Send(job.scrub.node, CancelScrub{job.scrub.id});
       job.scrub.asked.insert(job.scrub.node);
@@ -435,10 +441,10 @@ void PlanScrubs(Transaction& tx, JobEntry& job) {
 void GiveUpReadingsOf(Transaction& tx, const NodeName& node) {
   std::set<JobId> verified;
   for (const auto& [id, job] : tx.state.readings.verifying) {
-    if (tx.job(job).verification.orders.at(id) == node) verified.insert(job);
+    if (JobOf(tx, job).verification.orders.at(id) == node) verified.insert(job);
   }
   for (const JobId& id : verified) {
-    JobEntry& job = tx.job(id);
+    JobEntry& job = JobOf(tx, id);
     // The remaining nodes read it, unless a newer one comes first.
     if (job.verification.waiting.empty()) job.verification.waiting = job.verification.directory;
     EndVerification(tx, job);
@@ -446,7 +452,7 @@ void GiveUpReadingsOf(Transaction& tx, const NodeName& node) {
   }
   const auto reading = tx.state.readings.scrubbing.find(node);
   if (reading == tx.state.readings.scrubbing.end()) return;
-  JobEntry& job = tx.job(reading->second);
+  JobEntry& job = JobOf(tx, reading->second);
   ReleaseOrder(tx, job);
   SetScrubTime(tx, job, tx.now.mono + RetryOf(job));
 }
@@ -485,10 +491,10 @@ void Handle(Transaction& tx, const NodeName& node, const ManifestWritten& messag
 void Handle(Transaction& tx, const NodeName& node, const CheckpointScrubbed& answer) {
   if (const auto part = tx.state.readings.verifying.find(answer.scrub_id);
       part != tx.state.readings.verifying.end())
-    return PartAnswered(tx, tx.job(part->second), node, answer);
+    return PartAnswered(tx, JobOf(tx, part->second), node, answer);
   const auto reading = tx.state.readings.scrubbing.find(node);
   if (reading == tx.state.readings.scrubbing.end()) return;
-  JobEntry& job = tx.job(reading->second);
+  JobEntry& job = JobOf(tx, reading->second);
   const bool expected = answer.scrub_id == job.scrub.id && answer.job == job.record.id &&
                         answer.directory == job.scrub.directory;
   if (!expected) return;  // of an order that was given up
@@ -514,23 +520,26 @@ void Handle(Transaction& tx, const NodeName& node, const CheckpointScrubbed& ans
   ScrubNext(tx, job);
 }
 
-void On(Transaction& tx, const VerifyRequested& request) {
-  const Result<JobView> view = FindJob(tx.state, request.job);
-  if (!view.ok()) return tx.out.replies.push_back({request.request, view.status(), {}});
-  JobEntry& job = tx.job(view->record->id);
-  job.scrub.requests.push_back(request.request);
-  tx.state.readings.requests[request.request] = job.record.id;
-  job.scrub.skip.clear();
-  for (const CheckpointRecord& checkpoint : job.checkpoints) {
-    if (IsCommitted(job, checkpoint)) job.scrub.wanted.insert(checkpoint.directory);
-  }
+void ReadAgain(Transaction& tx, JobEntry& job, std::set<std::string> directories) {
+  job.scrub.wanted.merge(directories);
   if (job.scrub.id == 0) ScrubNext(tx, job);
 }
 
-void On(Transaction& tx, const CallerGone& gone) {
-  const auto request = tx.state.readings.requests.extract(gone.request);
-  if (request.empty()) return;
-  std::erase(tx.job(request.mapped()).scrub.requests, gone.request);
+void ReadAllAgain(Transaction& tx, JobEntry& job, const std::vector<RequestId>& requests) {
+  std::set<std::string> committed;
+  for (const CheckpointRecord& checkpoint : job.checkpoints) {
+    if (IsCommitted(job, checkpoint)) committed.insert(checkpoint.directory);
+  }
+  for (const RequestId request : requests) {
+    job.scrub.requests.push_back(request);
+    tx.state.readings.requests[request] = job.record.id;
+  }
+  job.scrub.skip.clear();
+  ReadAgain(tx, job, std::move(committed));
+}
+
+bool NothingToRead(const JobEntry& job) {
+  return job.scrub.id == 0 && job.scrub.wanted.empty() && job.scrub.requests.empty();
 }
 
 }  // namespace muster::control

@@ -18,6 +18,9 @@
 #pragma once
 
 #include <optional>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "coordinator/control/transaction.h"
 
@@ -37,8 +40,11 @@ void GiveUpReadingsOf(Transaction& tx, const NodeName& node);
 
 void Handle(Transaction& tx, const NodeName& node, const ManifestWritten& message);
 void Handle(Transaction& tx, const NodeName& node, const CheckpointScrubbed& answer);
-void On(Transaction& tx, const VerifyRequested& request);
-// What the request began continues, without a reply.
-void On(Transaction& tx, const CallerGone& gone);
+// Reads these checkpoints now.
+void ReadAgain(Transaction& tx, JobEntry& job, std::set<std::string> directories);
+// Reads all that are committed now, and replies to these requests.
+void ReadAllAgain(Transaction& tx, JobEntry& job, const std::vector<RequestId>& requests);
+// Neither an order nor a request for a scrub is outstanding.
+bool NothingToRead(const JobEntry& job);
 
 }  // namespace muster::control

@@ -15,6 +15,7 @@
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/preparing.h"
 #include "coordinator/control/readings.h"
+#include "coordinator/control/recalls.h"
 #include "coordinator/control/silence.h"
 
 namespace muster::control {
@@ -195,6 +196,7 @@ void Restore(Transaction& tx, StoredState stored) {
     node.check_at = tx.now.mono;
   }
   RestoreArchive(tx, stored);
+  BeginRecalls(tx);
   std::sort(stored.jobs.begin(), stored.jobs.end(),
             [](const JobRecord& a, const JobRecord& b) { return a.submit_order < b.submit_order; });
   for (JobRecord& record : stored.jobs) {

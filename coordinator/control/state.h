@@ -112,6 +112,7 @@ struct JobEntry {
   Generation booked = 0;  // the attempt whose ranks its nodes count; 0: none
   std::uint64_t version = 0;
   std::vector<NodeName> indexed;  // where State::jobs_of names it; sorted
+  bool archived = false;          // in Recalls::jobs, and only its checkpoints matter
 
   bool over() const { return IsTerminal(record.state); }
   // Nothing of it runs, and nothing will.
@@ -180,6 +181,15 @@ struct Readings {
   std::uint64_t newest_order = 0;
 };
 
+// Archived jobs whose checkpoints are read again; recalls.cc.
+struct Recalls {
+  std::map<JobId, JobEntry> jobs;                 // until that is done
+  std::map<JobId, std::vector<RequestId>> asked;  // of the store, without an answer; who waits
+  JobId turn;                                     // the last one that had its turn
+  TimePoint turn_at;                              // when that was due
+  std::optional<TimePoint> next_at;  // not before then is it another one's turn; empty: never
+};
+
 // The newest job that writes to a directory.
 struct OutputOwner {
   std::uint64_t submit_order = 0;
@@ -204,6 +214,7 @@ struct State {
   std::map<NodeName, std::set<JobId>> jobs_of;
   DeadlineQueue<JobId> job_deadlines;
   Archive archive;
+  Recalls recalls;
   RankMicros archived_time = {};  // of archived jobs and forgotten nodes; durable
   TimePoint archive_again_at;
   DeadlineQueue<JobId> archive_times;  // of each job that is over, where it is ever archived

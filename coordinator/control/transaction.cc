@@ -83,6 +83,7 @@ JobEntry* Transaction::FenceRank(const NodeName& node, const JobId& id, Generati
 // --- marks ---
 
 void Transaction::Mark(JobEntry& job) {
+  if (job.archived) return other_operations_.push_back(PutArchivedJob{job.record});
   marked_jobs_.insert(job.record.id);
   to_index_.insert(job.record.id);
   Changed(job);
@@ -104,6 +105,7 @@ void Transaction::Mark(NodeEntry& node) {
 }
 
 void Transaction::Changed(JobEntry& job) {
+  if (job.archived) return;
   changed_.insert(job.record.id);
   touched_jobs_.insert(job.record.id);
 }
@@ -120,6 +122,8 @@ void Transaction::Archive(const JobEntry& job, TimePoint delete_at) {
 void Transaction::Forget(const NodeEntry& node) { forgotten_.push_back(node.record.name); }
 
 void Transaction::Put(const CheckpointRecord& checkpoint) {
+  if (state.recalls.jobs.contains(checkpoint.job))
+    return other_operations_.push_back(PutArchivedCheckpoint{checkpoint});
   to_index_.insert(checkpoint.job);
   other_operations_.push_back(PutCheckpoint{checkpoint});
 }
@@ -181,7 +185,7 @@ void Transaction::Move(NodeEntry& node, NodeEvent event) {
 }
 
 void Transaction::RecordEvent(const JobEntry& job, EventText text) {
-  changed_.insert(job.record.id);
+  if (!job.archived) changed_.insert(job.record.id);
   Append({.job = job.record.id,
           .generation = job.record.generation,
           .kind = text.kind,

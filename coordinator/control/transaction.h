@@ -57,7 +57,7 @@ class Transaction {
   JobEntry* FenceRank(const NodeName& node, const JobId& id, Generation generation, int rank);
 
   // --- what Finish is to write ---
-  void Mark(JobEntry& job);         // its record
+  void Mark(JobEntry& job);         // its record, as it is at the end; now where it is archived
   void MarkAttempt(JobEntry& job);  // its newest attempt and its record
   void Mark(const AttemptRecord& attempt);
   void Mark(NodeEntry& node);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
 #include <utility>
 
 #include "common/telemetry/log.h"
@@ -163,6 +164,7 @@ void ControllerRuntime::Take(Effects effects) {
   // Figures are not guarantees, so they need not wait.
   for (const Observation& observation : std::exchange(effects.observations, {}))
     sink_.OnObservation(observation);
+  for (const JobId& job : std::exchange(effects.recalls, {})) ReadArchived(job);
   if (effects.empty()) return;
   SendEager(&effects.sends);
   std::vector<StoreOperation> operations = std::exchange(effects.store, {});
@@ -175,6 +177,21 @@ void ControllerRuntime::Take(Effects effects) {
                 [this, number = pending_.back().number](const Status& status) {
                   loop_.Post([this, number, status] { OnCommitted(number, status); });
                 });
+}
+
+void ControllerRuntime::ReadArchived(const JobId& job) {
+  store_.ReadArchive({.job = job}, [this, job](Result<std::vector<ArchivedRecords>> read) {
+    auto event = std::make_shared<ArchivedJobRead>(
+        ArchivedJobRead{job, NotFound("job " + job.value + " was deleted from the archive")});
+    if (!read.ok()) {
+      Log().warn("archived job {} cannot be read from the store: {}", job.value,
+                 read.status().ToString());
+      event->records = read.status();
+    } else if (!read->empty()) {
+      event->records = std::move(read->front());
+    }
+    loop_.Post([this, event] { Handle(std::move(*event)); });
+  });
 }
 
 // They overtake their own commit, but no message that waits for an earlier one.

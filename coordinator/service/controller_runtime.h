@@ -117,6 +117,7 @@ class ControllerRuntime {
   bool ForgetWhole(SessionId session);
   void HandleWaiting();
   void Take(Effects effects);
+  void ReadArchived(const JobId& job);
   void SendEager(std::vector<WorkerSend>* sends);
   void HoldBack(Effects effects, std::vector<EventRecord> events, bool durable);
   void OnCommitted(std::uint64_t number, const Status& status);

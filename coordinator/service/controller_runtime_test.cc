@@ -337,5 +337,64 @@ TEST_F(StalledHostTest, WhatNeedsNoCommitIsNotHeapedUp) {
   });
 }
 
+// An archived job with a checkpoint, in a store with a runtime of its own.
+class ArchivedJobTest : public ControllerRuntimeTest {
+ protected:
+  ArchivedJobTest() {
+    JobRecord job;
+    job.id = JobId{"40000000aa"};
+    job.state = JobState::kSucceeded;
+    job.ended_unix_ms = SystemClock().UnixMillis();
+    CheckpointRecord checkpoint;
+    checkpoint.job = job.id;
+    checkpoint.directory = "step-10";
+    checkpoint.state = CheckpointState::kCommitted;
+    archive_.Commit({PutJob{job}, PutCheckpoint{checkpoint}, ArchiveJob{ArchivedJobOf(job)}},
+                    [](const Status&) {});
+    OnLoop([this] {
+      ASSERT_TRUE(with_archive_.Restore().ok());
+      with_archive_.Handle(HelloOf("n1"));
+    });
+  }
+  ~ArchivedJobTest() override {
+    OnLoop([this] { with_archive_.Close(Unavailable("end of the test")); });
+  }
+  void Verify(const std::string& job) {
+    with_archive_.Verify({0, job}, [this](const Reply& reply) { replies_.push_back(reply); });
+  }
+
+  MemoryStore archive_;
+  RecordingSink read_;
+  ControllerRuntime with_archive_{loop_, archive_, read_, ControllerOptions{}, SystemClock()};
+};
+
+TEST_F(ArchivedJobTest, IsReadFromTheStoreAndItsResultIsWrittenThere) {
+  OnLoop([this] { Verify("40000000aa"); });
+  OnLoop([this] {
+    ASSERT_EQ(read_.CountSends<ScrubCheckpoint>(), 1);
+    const auto& order = std::get<ScrubCheckpoint>(read_.sends.back().message);
+    with_archive_.Handle(WorkerMessageReceived{
+        7, CheckpointScrubbed{order.scrub_id, order.job, order.checkpoint.directory,
+                              ScrubOutcome::kWhole, "", ""}});
+  });
+  OnLoop([this] {
+    ASSERT_EQ(replies_.size(), 1u);
+    EXPECT_TRUE(replies_[0].status.ok()) << replies_[0].status.ToString();
+    EXPECT_EQ(std::get<CheckpointsVerified>(replies_[0].body).whole, 1);
+  });
+  archive_.ReadArchive({.job = JobId{"40000000aa"}}, [](const auto& read) {
+    EXPECT_GT(read->at(0).checkpoints.at(0).verified_unix_ms, 0);
+  });
+}
+
+TEST_F(ArchivedJobTest, IsRefusedIfTheStoreHasLostIt) {
+  archive_.Commit({DeleteArchivedJob{JobId{"40000000aa"}}}, [](const Status&) {});
+  OnLoop([this] { Verify("40000000aa"); });
+  OnLoop([this] {
+    ASSERT_EQ(replies_.size(), 1u);
+    EXPECT_EQ(replies_[0].status.code(), StatusCode::kNotFound);
+  });
+}
+
 }  // namespace
 }  // namespace muster

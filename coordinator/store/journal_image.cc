@@ -158,7 +158,7 @@ Result<std::vector<EventRecord>> JournalImage::SelectEvents(const EventQuery& qu
 }
 
 // Only records whose text has the field are parsed: the archive may have many thousands.
-Result<RecordsOfJobs> JournalImage::ArchivedWith(std::string JobRecord::* field,
+Result<RecordsOfJobs> JournalImage::ArchivedWith(std::string JobRecord::*field,
                                                  std::string_view name,
                                                  const std::string& value) const {
   const std::string part = EncodeField(name, value);

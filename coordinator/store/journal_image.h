@@ -55,7 +55,7 @@ class JournalImage {
   void Apply(const JournalOperation& operation);
   void Archive(const std::string& job, std::string index);
   std::string* FindArchived(const JournalOperation& operation);
-  Result<RecordsOfJobs> ArchivedWith(std::string JobRecord::* field, std::string_view name,
+  Result<RecordsOfJobs> ArchivedWith(std::string JobRecord::*field, std::string_view name,
                                      const std::string& value) const;
   Result<std::vector<ArchivedRecords>> SelectPage(const ArchiveQuery& query) const;
   void AppendArchive(std::string* payload) const;

@@ -195,7 +195,8 @@ Status SqliteStore::PrepareArchiveStatements() {
     MUSTER_RETURN_IF_ERROR(add(s.archive_rest, "DELETE FROM " + table + " WHERE job=?"));
     MUSTER_RETURN_IF_ERROR(add(s.delete_archived, "DELETE FROM " + table + "_archive WHERE job=?"));
   }
-  MUSTER_RETURN_IF_ERROR(prepare(s.put_archived_job, "UPDATE jobs_archive SET record=? WHERE id=?"));
+  MUSTER_RETURN_IF_ERROR(
+      prepare(s.put_archived_job, "UPDATE jobs_archive SET record=? WHERE id=?"));
   MUSTER_RETURN_IF_ERROR(
       prepare(s.put_archived_checkpoint,
               "UPDATE checkpoints_archive SET record=? WHERE job=? AND directory=?"));

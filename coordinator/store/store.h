@@ -38,7 +38,7 @@ struct ArchiveQuery {
   JobId job;
   std::string name;  // if `job` is empty: the newest job of this name
   // If both are empty: a page, the newest submission first.
-  // Of a page: jobs that were submitted before the one with this submit_order.
+  // For a page: jobs that were submitted before the one with this submit_order.
   std::uint64_t before_order = std::numeric_limits<std::int64_t>::max();
   int limit = 256;
 

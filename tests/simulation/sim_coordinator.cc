@@ -1,6 +1,7 @@
 #include "tests/simulation/sim_coordinator.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace muster::sim {
 
@@ -64,6 +65,7 @@ void SimCoordinator::Handle(const Event& event) {
 }
 
 void SimCoordinator::Take(Effects effects) {
+  for (const JobId& job : std::exchange(effects.recalls, {})) ReadArchived(job);
   if (effects.empty()) return;
   const bool none_waits = std::ranges::all_of(
       pending_, [](const Pending& pending) { return pending.effects.sends.empty(); });
@@ -80,6 +82,17 @@ void SimCoordinator::Take(Effects effects) {
     if (life != life_) return;
     pending_[number - pending_.front().number].durable = true;
     Release();
+  });
+}
+
+// Sees what was committed before.
+void SimCoordinator::ReadArchived(const JobId& job) {
+  store_->Commit({}, [this, job, life = life_] {
+    if (life != life_) return;
+    const ArchivedRecords* found = store_->FindArchived(job);
+    Result<ArchivedRecords> records = NotFound("job " + job.value + " was deleted");
+    if (found != nullptr) records = *found;
+    Deliver(ArchivedJobRead{job, std::move(records)});
   });
 }
 

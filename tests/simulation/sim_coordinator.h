@@ -64,6 +64,7 @@ class SimCoordinator {
   Now Clock() const;
   void Handle(const Event& event);
   void Take(Effects effects);
+  void ReadArchived(const JobId& job);
   void Release();
   void Arm();
 

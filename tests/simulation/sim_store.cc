@@ -87,6 +87,7 @@ void SimStore::Apply(const StoreOperation& operation) {
         } else if constexpr (std::is_same_v<Op, PutArchivedJob>) {
           if (archive_.contains(op.job.id)) archive_[op.job.id].job = op.job;
         } else if constexpr (std::is_same_v<Op, PutArchivedCheckpoint>) {
+          ++archive_scrubs_;
           const auto job = archive_.find(op.checkpoint.job);
           if (job == archive_.end()) return;
           for (CheckpointRecord& each : job->second.checkpoints)

@@ -35,7 +35,8 @@ class SimStore {
   const JobRecord* FindJob(const JobId& id) const;
   const NodeRecord* FindNode(const NodeName& name) const;
   std::vector<CheckpointRecord> Checkpoints(const JobId& job) const;
-  const ArchivedRecords* FindArchived(const JobId& id) const;  // nullptr: it is not archived
+  const ArchivedRecords* FindArchived(const JobId& id) const;     // nullptr: it is not archived
+  std::size_t archive_scrubs() const { return archive_scrubs_; }  // results that are durable
   std::uint64_t Hash() const;
 
   // Commits take much longer until `until`.
@@ -64,6 +65,7 @@ class SimStore {
   std::map<NodeName, NodeRecord> nodes_;
   std::deque<EventRecord> events_;
   std::map<JobId, ArchivedRecords> archive_;
+  std::size_t archive_scrubs_ = 0;
   RankMicros archived_time_ = {};
 };
 

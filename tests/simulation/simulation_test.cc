@@ -46,6 +46,18 @@ TEST_P(SimulationTest, WhateverHappensTheInvariantsHoldAndEverythingEnds) {
   EXPECT_GT(archived, 0u) << "no job was archived in any of the runs";
 }
 
+TEST(SimulationScrubTest, CheckpointsOfArchivedJobsAreReadAgainThroughCrashes) {
+  std::size_t scrubs = 0;
+  for (std::uint64_t seed = 200; seed < 206; ++seed) {
+    WorldOptions options = Small(seed);
+    options.scrub_interval = std::chrono::seconds(4);
+    const RunResult result = World(options).Run();
+    ASSERT_FALSE(result.violation) << Describe(options, result);
+    scrubs += result.archive_scrubs;
+  }
+  EXPECT_GT(scrubs, 0u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Seeds, SimulationTest, ::testing::Range(0, kParts));
 
 TEST(SimulationRegressionTest, SeedsThatOnceFailed) {

@@ -13,9 +13,10 @@ using std::chrono::seconds;
 constexpr std::uint64_t kEndsEvery = 256;
 constexpr std::size_t kEventsTold = 120;
 
-ControllerOptions MakeControllerOptions() {
+ControllerOptions MakeControllerOptions(Duration scrub_interval) {
   ControllerOptions options;
   options.retain = seconds(20);  // jobs are archived while others run
+  options.scrub_interval = scrub_interval;
   options.cluster = "simulation";
   return options;
 }
@@ -24,7 +25,7 @@ ControllerOptions MakeControllerOptions() {
 
 World::World(WorldOptions options, Seams seams)
     : options_(options),
-      controller_options_(MakeControllerOptions()),
+      controller_options_(MakeControllerOptions(options.scrub_interval)),
       seams_(std::move(seams)),
       random_(options.seed * 7919 + 1) {
   trainers_.queue = &queue_;
@@ -172,6 +173,7 @@ RunResult World::Run() {
   Check();
   result_.nodes = node_count();
   result_.jobs = options_.jobs;
+  result_.archive_scrubs = coordinator_->store().archive_scrubs();
   if (coordinator_->up()) result_.archived_jobs = coordinator_->controller().archived_jobs();
   result_.events = queue_.ran();
   result_.virtual_seconds = ToSeconds(queue_.now() - begin);

@@ -49,6 +49,7 @@ struct WorldOptions {
   int max_nodes = 512;
   int jobs = 24;
   Duration faulty = std::chrono::seconds(60);
+  Duration scrub_interval = std::chrono::hours(6);
   Duration calm_limit = std::chrono::hours(6);  // liveness.cc has the budgets that count
   bool trace = false;
 };
@@ -69,7 +70,8 @@ struct RunResult {
   std::uint64_t events = 0;
   int nodes = 0;
   int jobs = 0;
-  std::size_t archived_jobs = 0;  // at the end
+  std::size_t archived_jobs = 0;   // at the end
+  std::size_t archive_scrubs = 0;  // results of scrubs that are stored in the archive
   double virtual_seconds = 0;
   std::map<FaultKind, int> faults;
   std::vector<std::uint64_t> hashes;  // of the state, every kHashEvery events

@@ -23,6 +23,15 @@ void Replace(std::vector<Record>& records, const Record& record, Same same) {
   }
 }
 
+template <typename Record, typename Matches>
+std::vector<Record> MoveOf(std::vector<Record>& records, const Matches& matches) {
+  std::vector<Record> moved;
+  for (const Record& record : records)
+    if (matches(record)) moved.push_back(record);
+  std::erase_if(records, matches);
+  return moved;
+}
+
 }  // namespace
 
 std::string TrainYaml(const std::string& name, const std::string& more) {
@@ -403,6 +412,24 @@ void ControlHarness::Apply(const Effects& effects) {
   observations.insert(observations.end(), effects.observations.begin(), effects.observations.end());
   last_ = effects;
   CheckInvariants();
+  for (const JobId& id : effects.recalls) {
+    recalls.push_back(id);
+    if (answers_recalls) AnswerRecall(id);
+  }
+}
+
+void ControlHarness::AnswerRecall(const JobId& id) {
+  const auto found = archive_.find(id);
+  Result<ArchivedRecords> records = NotFound("job " + id.value + " was deleted");
+  if (found != archive_.end()) {
+    records = found->second;
+    const auto newest = std::ranges::max_element(archive_, {}, [&](const auto& each) {
+      const JobRecord& job = each.second.job;
+      return job.output_dir == records->job.output_dir ? job.submit_order : 0;
+    });
+    records->output_owner = newest->first;
+  }
+  Handle(ArchivedJobRead{id, std::move(records)});
 }
 
 void ControlHarness::Store(const StoreOperation& operation) {
@@ -429,12 +456,21 @@ void ControlHarness::Store(const StoreOperation& operation) {
     std::erase_if(stored_.nodes, [&](const NodeRecord& r) { return r.name == lost->node; });
   } else if (const auto* archived = std::get_if<ArchiveJob>(&operation)) {
     const JobId& id = archived->job.id;
-    std::erase_if(stored_.jobs, [&](const JobRecord& r) { return r.id == id; });
-    std::erase_if(stored_.attempts, [&](const AttemptRecord& r) { return r.job == id; });
-    std::erase_if(stored_.checkpoints, [&](const CheckpointRecord& r) { return r.job == id; });
+    ArchivedRecords& records = archive_[id];
+    records.job = MoveOf(stored_.jobs, [&](const JobRecord& r) { return r.id == id; }).at(0);
+    records.attempts = MoveOf(stored_.attempts, [&](const auto& r) { return r.job == id; });
+    records.checkpoints = MoveOf(stored_.checkpoints, [&](const auto& r) { return r.job == id; });
     stored_.archived.push_back(archived->job);
   } else if (const auto* deleted = std::get_if<DeleteArchivedJob>(&operation)) {
     std::erase_if(stored_.archived, [&](const ArchivedJob& r) { return r.id == deleted->job; });
+    archive_.erase(deleted->job);
+  } else if (const auto* old = std::get_if<PutArchivedJob>(&operation)) {
+    if (archive_.contains(old->job.id)) archive_.at(old->job.id).job = old->job;
+  } else if (const auto* scrubbed = std::get_if<PutArchivedCheckpoint>(&operation)) {
+    const CheckpointRecord& record = scrubbed->checkpoint;
+    if (!archive_.contains(record.job)) return;
+    Replace(archive_.at(record.job).checkpoints, record,
+            [&](const CheckpointRecord& r) { return r.directory == record.directory; });
   } else if (const auto* time = std::get_if<PutArchivedTime>(&operation)) {
     stored_.archived_time = time->micros;
   }

@@ -110,6 +110,11 @@ class ControlHarness {
   void Handle(const Event& event);
   const Controller& controller() const { return *controller_; }
   const StoredState& stored() const { return stored_; }
+  const ArchivedRecords& StoredArchive(const JobId& id) const { return archive_.at(id); }
+  // What the store reads is handed over at once, or else by AnswerRecall.
+  bool answers_recalls = true;
+  std::vector<JobId> recalls;  // all that were asked for
+  void AnswerRecall(const JobId& id);
 
   // --- what came out ---
   JobView Job(const JobId& id) const;
@@ -152,6 +157,7 @@ class ControlHarness {
   Now now_;
   std::unique_ptr<Controller> controller_;
   StoredState stored_;
+  std::map<JobId, ArchivedRecords> archive_;
   std::vector<WorkerSend> sends_;
   std::map<std::string, std::vector<std::string>> to_prune_;  // by committed directory
   std::vector<Reply> replies_;
