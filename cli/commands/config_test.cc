@@ -60,7 +60,7 @@ TEST_F(ConfigTest, ConfigWritesAJobFileOnceAndPrintsTheNextStep) {
 TEST_F(ConfigTest, ConfigRefusesWhatItCannotWrite) {
   const std::string file = dir_ + "/made.yaml";
   const CommandResult flag = Config({file, "--nodes", "0"});
-  EXPECT_EQ(flag.status().message(), "--nodes: expected a whole number from 1 to 4096, got '0'");
+  EXPECT_EQ(flag.status().message(), "--nodes: expected a whole number from 1 to 16384, got '0'");
   EXPECT_EQ(Config({file}, "a-name\n").status().code(), StatusCode::kCancelled);
   EXPECT_EQ(ExitCodeOf(Config({file, "--yes", "--name", "a b"}).status()), kExitBadUsage);
   EXPECT_FALSE(fs::exists(file));

@@ -13,6 +13,7 @@
 #include "cli/commands/verb.h"
 #include "cli/slurm/node_probe.h"
 #include "cli/slurm/slurm_job.h"
+#include "common/job_spec/job_spec.h"
 #include "common/slurm/doctor.h"
 #include "common/slurm/doctor_nodes.h"
 
@@ -162,7 +163,7 @@ struct SlurmDoctor {
     flags
         .Add("--nodes,-N N", options.nodes,
              "Number of nodes to try with srun [default: those of the current allocation]")
-        .Range(1, 4096);
+        .Range(1, kMaxClusterNodes);
     flags.Add("--shared DIR", options.shared, "Directory that the nodes share");
     flags.Add("--interface NAME", options.interface,
               "Interface or network between the nodes, as for muster-worker --auto");

@@ -7,10 +7,11 @@
 #include <ostream>
 #include <sstream>
 
+#include "common/job_spec/job_spec.h"
+
 namespace muster {
 namespace {
 
-constexpr int kMostNodes = 4096;
 constexpr int kMostRanks = 64;
 
 Status SetNumber(const std::string& text, int low, int high, int* out) {
@@ -127,7 +128,7 @@ Status SetAnswer(const std::string& key, const std::string& text, JobAnswers* an
   if (key == "data") return SetData(text, &answers->data);
   if (key == "method") return SetMethod(text, &answers->method);
   if (key == "device") return SetText(text, &answers->device);
-  if (key == "nodes") return SetNumber(text, 1, kMostNodes, &answers->nodes);
+  if (key == "nodes") return SetNumber(text, 1, kMaxClusterNodes, &answers->nodes);
   if (key == "ranks-per-node") return SetNumber(text, 1, kMostRanks, &answers->ranks_per_node);
   if (key == "max-seq-len") return SetNumber(text, 2, 1 << 20, &answers->max_seq_len);
   if (key == "batch") return SetNumber(text, 1, 1 << 20, &answers->batch);

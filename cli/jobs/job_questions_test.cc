@@ -55,7 +55,14 @@ TEST(JobQuestions, AQuestionMarkHelpsAndANonsenseIsAskedAgain) {
   const JobAnswers answers = Asked("?\nmany\n0\n3\n", &said, given);
   EXPECT_EQ(answers.nodes, 3);
   EXPECT_NE(said.find("All nodes start together."), std::string::npos);
-  EXPECT_NE(said.find("from 1 to 4096, got 'many'"), std::string::npos);
+  EXPECT_NE(said.find("from 1 to 16384, got 'many'"), std::string::npos);
+}
+
+TEST(JobQuestions, AJobMayHaveAsManyNodesAsACluster) {
+  JobAnswers answers;
+  EXPECT_TRUE(SetAnswer("nodes", std::to_string(kMaxClusterNodes), &answers).ok());
+  EXPECT_EQ(answers.nodes, kMaxClusterNodes);
+  EXPECT_FALSE(SetAnswer("nodes", std::to_string(kMaxClusterNodes + 1), &answers).ok());
 }
 
 TEST(JobQuestions, AnswersThatEndEarlyAreAnError) {
