@@ -230,6 +230,7 @@ struct Server::Impl : EffectSink {
   const DiscoveryLabels discovery_labels;
   OnEventRunner on_event;
   ControllerRuntime host;
+  JobLookup jobs;
   WorkerService workers;
   WatchHub watches;
   ClientService clients;
@@ -261,9 +262,10 @@ Server::Impl::Impl(ServerOptions options_in, std::shared_ptr<Authenticator> auth
       discovery_labels(LabelsOfEnvironment(options.cluster_name)),
       on_event(loop, {.rules = std::move(webhook_rules), .may_use_proxy = options.webhook_proxy}),
       host(loop, store.store(), *this, OptionsOf(options, store.epoch(), on_event), SystemClock()),
+      jobs(loop, host.controller(), store.store()),
       workers(loop, *authenticator, host),
       watches(loop, host),
-      clients({loop, host, store.store(), watches, workers, *authenticator}, options.dir),
+      clients({loop, host, store.store(), jobs, watches, workers, *authenticator}, options.dir),
       enrolment(std::move(enrolment_in)),
       page(loop, SourcesOfPage()) {
   endpoint.page_key = ToHex(*RandomBytes(kTokenBytes));
@@ -377,21 +379,26 @@ void Server::Impl::AddPages(HttpServer& server, bool by_tls) {
 }
 
 PageSources Server::Impl::SourcesOfPage() {
-  return {.controller = host.controller(),
-          .cluster = options.cluster_name,
-          .after_durable = [this](auto done) { host.AfterDurable(std::move(done)); },
-          .now =
-              [] {
-                return Now{SystemClock().Now(), SystemClock().UnixMillis()};
-              }};
+  return {
+      .controller = host.controller(),
+      .cluster = options.cluster_name,
+      .find_job = [this](const std::string& job, auto found) { jobs.Find(job, std::move(found)); },
+      .after_durable = [this](auto done) { host.AfterDurable(std::move(done)); },
+      .now =
+          [] {
+            return Now{SystemClock().Now(), SystemClock().UnixMillis()};
+          }};
 }
 
 PageContext Server::Impl::ListenerOfPage() {
-  return {.key = endpoint.page_key,
-          .controller = host.controller(),
-          .feeds = page,
-          .read_log = [this](const LogLocation& location, int rank, std::int64_t offset,
-                             const std::function<void(Result<LogBytes>)>& done) {
+  return {
+      .key = endpoint.page_key,
+      .controller = host.controller(),
+      .find_job = [this](const std::string& job, auto found) { jobs.Find(job, std::move(found)); },
+      .feeds = page,
+      .read_log =
+          [this](const LogLocation& location, int rank, std::int64_t offset,
+                 const std::function<void(Result<LogBytes>)>& done) {
             workers.ReadLog(location, rank, offset,
                             [done, final = location.final](Result<v1::LogChunk> chunk) {
                               if (!chunk.ok()) return done(chunk.status());

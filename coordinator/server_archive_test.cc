@@ -73,7 +73,6 @@ TEST_F(ServerArchiveTest, AnArchivedJobIsFoundByIdPrefixAndKeyAlsoAfterARestart)
     EXPECT_EQ(again->id(), job);
     EXPECT_TRUE(again->existed());
     EXPECT_EQ(Submit(Spec("other", 1), "key").status().code(), StatusCode::kAlreadyExists);
-    EXPECT_EQ(Get("old").status().code(), StatusCode::kNotFound) << "names end with the archive";
   }
 }
 
@@ -82,6 +81,62 @@ TEST_F(ServerArchiveTest, AWatchOfAnArchivedJobShowsItsEnd) {
   const std::string job = SubmitCancelled("old");
   WaitUntilArchived();
   EXPECT_EQ(WaitForState(job, v1::JOB_STATE_CANCELLED).name(), "old");
+  EXPECT_EQ(WaitForState("old", v1::JOB_STATE_CANCELLED).id(), job);
+}
+
+TEST_F(ServerArchiveTest, ANameIsThatOfTheJobInMemoryAndThenOfTheNewestInTheArchive) {
+  StartWithShortRetention();
+  SubmitCancelled("again");
+  const std::string newest = SubmitCancelled("again");
+  WaitUntilArchived();
+  const auto archived = Get("again");
+  ASSERT_TRUE(archived.ok()) << archived.status().ToString();
+  EXPECT_EQ(archived->id(), newest);
+  EXPECT_THAT(EventKinds("again"), ElementsAre("submitted", "queued", "stopping", "cancelled"));
+  const std::string waiting = SubmitId(Spec("again", 9));
+  EXPECT_EQ(Get("again")->id(), waiting);
+  EXPECT_EQ(Get("never").status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(ServerArchiveTest, TheLogOfAnArchivedJobIsReadFromItsNode) {
+  StartWithShortRetention();
+  const auto n1 = Worker({.node = "n1", .log_text = "hello\nworld\n"});
+  const std::string job = SubmitId(Spec("old", 1));
+  WaitForState(job, v1::JOB_STATE_RUNNING);
+  n1->FinishJob(job);
+  WaitUntilArchived();
+  v1::ReadLogRequest request;
+  request.set_job("old");
+  request.set_offset(-6);
+  v1::ReadLogResponse response;
+  const Status status = Call(&v1::Client::Stub::ReadLog, request, &response);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(response.data(), "world\n");
+  EXPECT_TRUE(response.final());
+  EXPECT_THAT(response.path(), HasSubstr("logs/1/rank-0.log"));
+  request.set_rank(1);
+  EXPECT_EQ(Call(&v1::Client::Stub::ReadLog, request, &response).code(), StatusCode::kNotFound);
+}
+
+TEST_F(ServerArchiveTest, CheckpointsOfAnArchivedJobAreVerifiedByItsName) {
+  StartWithShortRetention();
+  const auto n1 = Worker({.node = "n1"});
+  const std::string job = SubmitId(Spec("old", 1));
+  WaitForState(job, v1::JOB_STATE_RUNNING);
+  n1->ReportShard(job, 0, 10, "step-00000010-g1");
+  WatchUntil(job, [](const v1::Job& now) {
+    return now.checkpoints_size() == 1 && now.checkpoints(0).verified_unix_ms() > 0;
+  });
+  n1->FinishJob(job);
+  WaitUntilArchived();
+  const std::int64_t before = Get(job)->checkpoints(0).verified_unix_ms();
+  v1::VerifyCheckpointsRequest request;
+  request.set_job("old");
+  v1::VerifyCheckpointsResponse response;
+  const Status status = Call(&v1::Client::Stub::VerifyCheckpoints, request, &response);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(response.whole(), 1);
+  EXPECT_GT(Get(job)->checkpoints(0).verified_unix_ms(), before);
 }
 
 TEST_F(ServerArchiveTest, PagesGoFromTheNewestJobInMemoryToTheOldestInTheArchive) {

@@ -115,7 +115,7 @@ std::size_t Controller::archived_jobs() const { return core_->state.archive.jobs
 std::vector<JobView> Controller::Jobs() const { return control::Jobs(core_->state); }
 std::vector<NodeView> Controller::Nodes() const { return control::Nodes(core_->state); }
 const std::deque<EventRecord>& Controller::Events() const { return core_->state.events; }
-Result<LogLocation> Controller::LocateLog(std::string_view job, int rank,
+Result<LogLocation> Controller::LocateLog(const JobView& job, int rank,
                                           Generation generation) const {
   return control::LocateLog(core_->state, job, rank, generation);
 }

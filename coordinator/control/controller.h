@@ -60,8 +60,9 @@ class Controller {
   std::vector<NodeView> Nodes() const;
   // Newest events of the cluster that are kept in memory, by seq. Older ones are in the store.
   const std::deque<EventRecord>& Events() const;
-  // `generation` 0: the newest. kNotFound, or kUnavailable when the node is not connected.
-  Result<LogLocation> LocateLog(std::string_view job, int rank, Generation generation) const;
+  // The job is in memory or in the archive. `generation` 0: the newest. kNotFound, or kUnavailable
+  // when the node is not connected.
+  Result<LogLocation> LocateLog(const JobView& job, int rank, Generation generation) const;
   // Jobs that wait for a gang.
   int PendingJobs() const;
   // All jobs that were ever submitted, and the slots that no job has. `stored` as in JobView.

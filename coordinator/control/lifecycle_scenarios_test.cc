@@ -615,15 +615,19 @@ TEST(QueryTest, LogsAreLocatedByRankAndGeneration) {
   h.Join("n2");
   const JobId id = h.Submit(TrainYaml());
   h.RunTo(id, 5);
-  const LogLocation location = h.controller().LocateLog("tiny", 0, 0).value();
+  const LogLocation location =
+      h.controller().LocateLog(*h.controller().FindJob("tiny"), 0, 0).value();
   EXPECT_EQ(location.node.value, "n1");
   EXPECT_EQ(location.session, session);
   EXPECT_EQ(location.generation, 1);
   EXPECT_FALSE(location.final);
-  EXPECT_EQ(h.controller().LocateLog("tiny", 7, 0).status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(h.controller().LocateLog("tiny", 0, 9).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(h.controller().LocateLog(*h.controller().FindJob("tiny"), 7, 0).status().code(),
+            StatusCode::kNotFound);
+  EXPECT_EQ(h.controller().LocateLog(*h.controller().FindJob("tiny"), 0, 9).status().code(),
+            StatusCode::kNotFound);
   h.Leave("n1");
-  EXPECT_EQ(h.controller().LocateLog("tiny", 0, 0).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(h.controller().LocateLog(*h.controller().FindJob("tiny"), 0, 0).status().code(),
+            StatusCode::kUnavailable);
 }
 
 TEST(QueryTest, EventsInMemoryAreBounded) {

@@ -102,9 +102,8 @@ std::vector<NodeView> Nodes(const State& state) {
   return views;
 }
 
-Result<LogLocation> LocateLog(const State& state, std::string_view job, int rank,
+Result<LogLocation> LocateLog(const State& state, const JobView& view, int rank,
                               Generation generation) {
-  MUSTER_ASSIGN_OR_RETURN(const JobView view, FindJob(state, job));
   const std::string name = "job " + view.record->id.value;
   if (view.attempts->empty()) {
     return NotFound(name + " has no log yet: it waits for a gang");
@@ -162,6 +161,20 @@ namespace muster {
 
 std::string JobView::reason() const {
   return wait == nullptr ? record->reason : WaitingText(*wait, *refusals);
+}
+
+ArchivedJobView::ArchivedJobView(const ArchivedRecords& records) {
+  const JobRecord& job = records.job;
+  ledger_.Begin(job.usage, job.step, {}, job.usage.until_unix_ms);
+  view_.record = &job;
+  view_.attempts = &records.attempts;
+  view_.checkpoints = &records.checkpoints;
+  view_.progress = &progress_;
+  view_.step = job.step;
+  view_.max_steps = job.max_steps;
+  view_.loss = job.loss;
+  view_.ledger = &ledger_;
+  view_.archived = true;
 }
 
 const std::vector<RankRecord>& JobView::ranks() const {

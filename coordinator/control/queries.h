@@ -16,7 +16,7 @@ Result<JobView> FindJob(const State& state, std::string_view job);
 const Archive::Jobs::value_type* FindArchived(const State& state, std::string_view job);
 std::vector<JobView> Jobs(const State& state);
 std::vector<NodeView> Nodes(const State& state);
-Result<LogLocation> LocateLog(const State& state, std::string_view job, int rank,
+Result<LogLocation> LocateLog(const State& state, const JobView& view, int rank,
                               Generation generation);
 int PendingJobs(const State& state);
 Goodput ClusterGoodput(const State& state, TimePoint now, bool stored);

@@ -289,7 +289,7 @@ TEST(RestartTest, OldAttemptsAreKeptWithoutWhatTakesRoom) {
   EXPECT_TRUE(attempts.front().ranks.empty());
   EXPECT_FALSE(attempts.front().cause.empty()) << "the timeline is told to the end";
   EXPECT_EQ(attempts[attempts.size() - 20].ranks.size(), 2u);
-  EXPECT_EQ(h.controller().LocateLog(id.value, 0, 1).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(h.controller().LocateLog(h.Job(id), 0, 1).status().code(), StatusCode::kNotFound);
   ASSERT_EQ(h.stored().attempts.size(), attempts.size());
   EXPECT_EQ(h.stored().attempts.front().ranks.size(), 2u);
 }

@@ -10,6 +10,7 @@
 #include "common/job_spec/job_spec.h"
 #include "coordinator/control/events.h"
 #include "coordinator/control/node_backoff.h"
+#include "coordinator/domain/archived_job.h"
 #include "coordinator/domain/records.h"
 #include "coordinator/goodput/time_ledger.h"
 #include "coordinator/scheduler/wait_reason.h"
@@ -36,6 +37,7 @@ struct JobView {
   const NodeBackoff* refusals = nullptr;
   std::uint64_t version = 0;           // rises with every change
   const TimeLedger* ledger = nullptr;  // null: its time is not kept
+  bool archived = false;
   // The worst rank of those that delay a running job; null: none does, or it is not known yet.
   const Straggler* straggler = nullptr;
 
@@ -49,6 +51,21 @@ struct JobView {
   }
   // Ranks of the newest attempt; empty before the first.
   const std::vector<RankRecord>& ranks() const;
+};
+
+// What the store has of an archived job, as a view. The records outlive it.
+class ArchivedJobView {
+ public:
+  explicit ArchivedJobView(const ArchivedRecords& records);
+  ArchivedJobView(const ArchivedJobView&) = delete;
+  ArchivedJobView& operator=(const ArchivedJobView&) = delete;
+
+  const JobView& view() const { return view_; }
+
+ private:
+  const std::vector<RankProgress> progress_;  // of no rank
+  TimeLedger ledger_;
+  JobView view_;
 };
 
 struct NodeView {

@@ -7,20 +7,22 @@
 namespace muster {
 
 void JobDocument::Update(const Controller& controller, const Histories& histories, const Now& now) {
-  const Result<JobView> view = controller.FindJob(job_.value);
-  if (!view.ok()) return;
   events_.Update(controller.Events(), parts_);
   // With every step both the version and the history change.
   if (const JobHistory* history = histories.Find(job_); history != nullptr) UpdateCurves(*history);
-  parts_.Set("goodput", GoodputPart(view->goodput(now.mono)));
-  if (begun_ && version_ == view->version) return;
-  if (!begun_) parts_.Set("spec", JsonText(view->record->spec_yaml));
+  if (const Result<JobView> view = controller.FindJob(job_.value); view.ok()) Show(*view, now);
+}
+
+void JobDocument::Show(const JobView& view, const Now& now) {
+  parts_.Set("goodput", GoodputPart(view.goodput(now.mono)));
+  if (begun_ && version_ == view.version) return;
+  if (!begun_) parts_.Set("spec", JsonText(view.record->spec_yaml));
   begun_ = true;
-  version_ = view->version;
-  parts_.Set("job", JobPart(*view));
-  parts_.Set("checkpoints", CheckpointsPart(*view->checkpoints));
-  UpdateAttempts(*view->attempts);
-  UpdateRanks(*view);
+  version_ = view.version;
+  parts_.Set("job", JobPart(view));
+  parts_.Set("checkpoints", CheckpointsPart(*view.checkpoints));
+  UpdateAttempts(*view.attempts);
+  UpdateRanks(view);
 }
 
 void JobDocument::UpdateAttempts(const std::vector<AttemptRecord>& attempts) {

@@ -27,6 +27,8 @@ class JobDocument final : public PageDocument {
   explicit JobDocument(JobId job) : job_(std::move(job)), events_(job_, kMaxEvents) {}
 
   void Update(const Controller& controller, const Histories& histories, const Now& now) override;
+  // For an archived job, which Update does not find.
+  void Show(const JobView& view, const Now& now);
 
  private:
   void UpdateAttempts(const std::vector<AttemptRecord>& attempts);

@@ -47,7 +47,7 @@ void PageFeeds::Add(const JobId& job, const HttpRequest& request,
   const bool nobody_looked = viewers_.size() == 1;
   if (page == nullptr && job.empty()) page = std::make_unique<Overview>(sources_.cluster);
   if (page == nullptr) page = std::make_unique<JobDocument>(job);
-  if (!job.empty()) ReadPast(job);
+  if (!job.empty()) Show(job);
   // The content is that of the last round; without one, it is made now.
   news_ = true;
   if ((nobody_looked || page->parts().revision() == 0) && !held_) return Compose();
@@ -120,19 +120,30 @@ void PageFeeds::Forget(const HttpStream* stream) {
   if (viewers_.empty()) timer_.Cancel();
 }
 
-void PageFeeds::ReadPast(const JobId& job) {
-  const Result<JobView> view = sources_.controller.FindJob(job.value);
-  if (!view.ok() || !histories_.WantsPast(*view, sources_.now().mono)) return;
-  const bool taken = reads_.TrySubmit(
-      [this, alive = alive_, job, path = view->record->output_dir + "/metrics.jsonl"] {
-        Result<StepCurves> past = ReadMetricsFile(path);
-        if (!past.ok()) return;
-        loop_.Post([this, alive, job, past = *std::move(past)]() mutable {
-          if (!*alive) return;
-          histories_.TakePast(job, std::move(past));
-          NoteNews();
-        });
-      });
+// Nothing changes in the document of an archived job: what the store has of it is put there once.
+void PageFeeds::Show(const JobId& job) {
+  sources_.find_job(job.value, [this, alive = alive_, job](const Result<JobView>& view) {
+    if (!*alive || !view.ok()) return;
+    ReadPast(*view);
+    const auto page = pages_.find(job);
+    if (!view->archived || page == pages_.end()) return;
+    static_cast<JobDocument&>(*page->second).Show(*view, sources_.now());
+    NoteNews();
+  });
+}
+
+void PageFeeds::ReadPast(const JobView& view) {
+  if (!histories_.WantsPast(view, sources_.now().mono)) return;
+  const bool taken = reads_.TrySubmit([this, alive = alive_, job = view.record->id,
+                                       path = view.record->output_dir + "/metrics.jsonl"] {
+    Result<StepCurves> past = ReadMetricsFile(path);
+    if (!past.ok()) return;
+    loop_.Post([this, alive, job, past = *std::move(past)]() mutable {
+      if (!*alive) return;
+      histories_.TakePast(job, std::move(past));
+      NoteNews();
+    });
+  });
   // Only a curve is incomplete then; `metrics.jsonl` has the rest.
   (void)taken;
 }

@@ -32,6 +32,8 @@ namespace muster {
 struct PageSources {
   const Controller& controller;
   std::string cluster;  // its name, for the heading
+  // Calls back once with the job in memory or in the archive; the view is good until the return.
+  std::function<void(const std::string& job, std::function<void(const Result<JobView>&)>)> find_job;
   // Calls back with OK once everything decided so far is durable.
   std::function<void(std::function<void(const Status&)>)> after_durable;
   std::function<Now()> now;
@@ -78,7 +80,8 @@ class PageFeeds {
   void ServeAll();
   void Serve(Viewer& viewer, Texts& texts);
   void Forget(const HttpStream* stream);
-  void ReadPast(const JobId& job);
+  void Show(const JobId& job);
+  void ReadPast(const JobView& view);
 
   EventLoop& loop_;
   const PageSources sources_;

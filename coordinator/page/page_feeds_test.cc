@@ -54,6 +54,13 @@ class PageFeedsTest : public testing::Test {
     feeds_ = std::make_unique<PageFeeds>(
         loop_, PageSources{.controller = cluster_.controller(),
                            .cluster = "lab",
+                           .find_job =
+                               [this](const std::string& job, auto found) {
+                                 const JobId archived = cluster_.controller().FindArchived(job);
+                                 if (archived.empty())
+                                   return found(cluster_.controller().FindJob(job));
+                                 found(ArchivedJobView(cluster_.StoredArchive(archived)).view());
+                               },
                            .after_durable =
                                [this](auto done) {
                                  if (hold_) return held_.push_back(std::move(done));

@@ -87,17 +87,20 @@ HttpResponse OpenStream(const PageContext& door, const HttpRequest& request,
   if (const Status status = CheckKey(request, door.key); !status.ok()) return Refusal(status);
   JobId job;
   if (const std::optional<std::string> name = ValueOf(request.query, "job")) {
-    const Result<JobView> view = door.controller.FindJob(*name);
-    if (!view.ok()) return Refusal(view.status());
-    job = view->record->id;
+    job = door.controller.FindArchived(*name);
+    if (job.empty()) {
+      const Result<JobView> view = door.controller.FindJob(*name);
+      if (!view.ok()) return Refusal(view.status());
+      job = view->record->id;
+    }
   }
   door.feeds.Add(job, request, std::move(stream));
   return {};
 }
 
 struct LogQuestion {
-  LogLocation location;
   int rank = 0;
+  std::int64_t generation = 0;
   std::int64_t offset = 0;
 };
 
@@ -108,22 +111,30 @@ Result<LogQuestion> QuestionOf(const PageContext& door, const HttpRequest& reque
   MUSTER_ASSIGN_OR_RETURN(const std::int64_t offset,
                           NumberOf(request.query, "offset", -kTailBytes));
   if (rank < 0 || rank > INT32_MAX) return InvalidArgument("rank is out of range");
-  MUSTER_ASSIGN_OR_RETURN(LogLocation location,
-                          door.controller.LocateLog(ValueOf(request.query, "job").value_or(""),
-                                                    static_cast<int>(rank), generation));
-  return LogQuestion{std::move(location), static_cast<int>(rank), offset};
+  return LogQuestion{static_cast<int>(rank), generation, offset};
 }
 
-void AnswerLog(const PageContext& door, const HttpRequest& request, const HttpResponder& reply) {
-  const Result<LogQuestion> question = QuestionOf(door, request);
-  if (!question.ok()) return reply(Refusal(question.status()));
-  const bool from_tail = question->offset < 0;
+void AnswerLog(const PageContext& door, const LogQuestion& question, const JobView& view,
+               const HttpResponder& reply) {
+  const Result<LogLocation> location =
+      door.controller.LocateLog(view, question.rank, question.generation);
+  if (!location.ok()) return reply(Refusal(location.status()));
   door.read_log(
-      question->location, question->rank, question->offset,
-      [reply, from_tail](Result<LogBytes> bytes) {
+      *location, question.rank, question.offset,
+      [reply, from_tail = question.offset < 0](Result<LogBytes> bytes) {
         if (!bytes.ok()) return reply(Refusal(bytes.status()));
         reply({.content_type = "application/json", .body = LogText(*std::move(bytes), from_tail)});
       });
+}
+
+void FindLog(const PageContext& door, const HttpRequest& request, const HttpResponder& reply) {
+  const Result<LogQuestion> question = QuestionOf(door, request);
+  if (!question.ok()) return reply(Refusal(question.status()));
+  door.find_job(ValueOf(request.query, "job").value_or(""),
+                [door, reply, question = *question](const Result<JobView>& view) {
+                  if (!view.ok()) return reply(Refusal(view.status()));
+                  AnswerLog(door, question, *view, reply);
+                });
 }
 
 }  // namespace
@@ -141,7 +152,7 @@ void AddPageRoutes(HttpServer& server, const PageContext& door) {
                         return OpenStream(door, request, std::move(stream));
                       });
   server.HandleLater("/api/v1/log", [door](const HttpRequest& request, const HttpResponder& reply) {
-    AnswerLog(door, request, reply);
+    FindLog(door, request, reply);
   });
 }
 

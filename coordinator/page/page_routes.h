@@ -30,6 +30,8 @@ inline constexpr char kPagePolicy[] =
 struct PageContext {
   std::string key;  // not empty
   const Controller& controller;
+  // As PageSources::find_job.
+  std::function<void(const std::string& job, std::function<void(const Result<JobView>&)>)> find_job;
   PageFeeds& feeds;
   // Reads from `offset` on, or this many bytes before the end; answers once, within seconds.
   std::function<void(const LogLocation& location, int rank, std::int64_t offset,

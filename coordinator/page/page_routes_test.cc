@@ -29,8 +29,14 @@ int CountOf(const std::string& text, const std::string& word) {
 class PageRoutesTest : public HttpServerTest {
  protected:
   PageRoutesTest() {
+    const auto find = [this](const std::string& job, auto found) {
+      const JobId archived = cluster_.controller().FindArchived(job);
+      if (archived.empty()) return found(cluster_.controller().FindJob(job));
+      found(ArchivedJobView(cluster_.StoredArchive(archived)).view());
+    };
     PageSources sources{.controller = cluster_.controller(),
                         .cluster = "lab",
+                        .find_job = find,
                         .after_durable = [](auto done) { done(OkStatus()); },
                         .now =
                             [this] {
@@ -40,6 +46,7 @@ class PageRoutesTest : public HttpServerTest {
     AddPageRoutes(*server_,
                   {.key = kKey,
                    .controller = cluster_.controller(),
+                   .find_job = find,
                    .feeds = *feeds_,
                    .read_log = [this](const LogLocation& location, int rank, std::int64_t offset,
                                       const std::function<void(Result<LogBytes>)>& done) {
@@ -133,6 +140,16 @@ TEST_F(PageRoutesTest, StreamsAreOfTheClusterOrOfAJobByNameOrId) {
   EXPECT_THAT(Get("/api/v1/events?job=nobody"),
               AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr("no job 'nobody'")));
   EXPECT_THAT(Get("/api/v1/events?job="), StartsWith("HTTP/1.1 400 "));
+}
+
+TEST_F(PageRoutesTest, AnArchivedJobHasAPageAndItsLog) {
+  OnLoop([this] { cluster_.ArchiveIt(); });
+  ASSERT_EQ(cluster_.controller().FindArchived(cluster_.id.value), cluster_.id);
+  Reader job = Listen("?job=" + cluster_.id.value);
+  EXPECT_THAT(job.Until("\n\n"), AllOf(HasSubstr("\"attempt/1\""), HasSubstr("\"succeeded\""),
+                                       HasSubstr("\"rank/1\""), HasSubstr("name: tiny")));
+  Get("/api/v1/log?job=" + cluster_.id.value + "&rank=1");
+  EXPECT_EQ(asked_, "n2 1 1 -65536");
 }
 
 TEST_F(PageRoutesTest, AViewerThatLeavesIsForgotten) {

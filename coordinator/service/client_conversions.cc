@@ -199,22 +199,6 @@ v1::Job ToProto(const JobView& view, JobDetail detail, TimePoint now) {
   return out;
 }
 
-v1::Job ToProto(const ArchivedRecords& records, JobDetail detail) {
-  TimeLedger ledger;
-  ledger.Begin(records.job.usage, records.job.step, {}, records.job.usage.until_unix_ms);
-  const std::vector<RankProgress> progress;
-  JobView view;
-  view.record = &records.job;
-  view.attempts = &records.attempts;
-  view.checkpoints = &records.checkpoints;
-  view.progress = &progress;
-  view.step = records.job.step;
-  view.max_steps = records.job.max_steps;
-  view.loss = records.job.loss;
-  view.ledger = &ledger;
-  return ToProto(view, detail, {});
-}
-
 v1::Event ToProto(const EventRecord& event) {
   v1::Event out;
   out.set_seq(event.seq);

@@ -272,28 +272,34 @@ ClientService::Reactor* ClientService::VerifyCheckpoints(
     Context* context, const v1::VerifyCheckpointsRequest* request,
     v1::VerifyCheckpointsResponse* response) {
   return OnLoop(context, [this, request, response](const Call& call) {
-    VerifyRequested event{0, request->job()};
-    Ask(&ControllerRuntime::Verify, std::move(event), call, [response](const Reply& reply) {
-      if (const auto* verified = std::get_if<CheckpointsVerified>(&reply.body)) {
-        response->set_whole(verified->whole);
-        for (const std::string& directory : verified->damaged) response->add_damaged(directory);
-      }
+    WithJob(request->job(), call, [this, response, call](const JobView& view) {
+      VerifyRequested event{0, view.record->id.value};
+      Ask(&ControllerRuntime::Verify, std::move(event), call, [response](const Reply& reply) {
+        if (const auto* verified = std::get_if<CheckpointsVerified>(&reply.body)) {
+          response->set_whole(verified->whole);
+          for (const std::string& directory : verified->damaged) response->add_damaged(directory);
+        }
+      });
     });
+  });
+}
+
+// Nothing is asked of the controller for a caller that has gone meanwhile.
+void ClientService::WithJob(const std::string& job, const Call& call,
+                            std::function<void(const JobView&)> found) {
+  parts_.jobs.Find(job, [call, found = std::move(found)](const Result<JobView>& view) {
+    if (!call->open() || !view.ok()) return call->End(view.status());
+    found(*view);
   });
 }
 
 ClientService::Reactor* ClientService::GetJob(Context* context, const v1::GetJobRequest* request,
                                               v1::Job* response) {
   return OnLoop(context, [this, request, response](const Call& call) {
-    const JobId archived = parts_.host.controller().FindArchived(request->job());
-    if (!archived.empty())
-      return ReadArchived(archived, call, [response](const ArchivedRecords& records) {
-        *response = ToProto(records, JobDetail::kFull);
-      });
-    const Result<JobView> view = parts_.host.controller().FindJob(request->job());
-    if (!view.ok()) return call->End(view.status());
-    *response = ToProto(*view, JobDetail::kFull, SystemClock().Now());
-    EndOnceDurable(call);
+    WithJob(request->job(), call, [this, response, call](const JobView& view) {
+      *response = ToProto(view, JobDetail::kFull, SystemClock().Now());
+      EndOnceDurable(call);
+    });
   });
 }
 
@@ -323,7 +329,8 @@ void ClientService::AddArchived(const std::shared_ptr<JobPage>& page, const Call
     for (const ArchivedRecords& records : *read) {
       page->archive_before = records.job.submit_order;
       if (page->Takes(records.job))
-        page->jobs.emplace(records.job.submit_order, ToProto(records, JobDetail::kSummary));
+        page->jobs.emplace(records.job.submit_order,
+                           ToProto(ArchivedJobView(records).view(), JobDetail::kSummary, {}));
     }
     const bool more = static_cast<int>(read->size()) == CommitQueue::kPageArchived;
     const bool wanted = !page->IsFull() || page->archive_before > page->Last();
@@ -347,20 +354,6 @@ void ClientService::EndPage(JobPage& page, const Call& call) {
   if (page.jobs.size() > static_cast<std::size_t>(page.limit))
     page.response->set_next_page_token(std::to_string(page.last_listed));
   EndOnceDurable(call);
-}
-
-void ClientService::ReadArchived(const JobId& job, const Call& call,
-                                 std::function<void(const ArchivedRecords&)> found) {
-  parts_.store.ReadArchive({.job = job}, [&loop = parts_.loop, call, job, found = std::move(found)](
-                                             Result<std::vector<ArchivedRecords>> read) {
-    auto shared = std::make_shared<Result<std::vector<ArchivedRecords>>>(std::move(read));
-    loop.Post([call, job, found, shared] {
-      if (!shared->ok()) return call->End(shared->status());
-      if ((*shared)->empty()) return call->End(NotFound("job " + job.value + " was deleted"));
-      if (call->open()) found((*shared)->front());
-      call->End(OkStatus());
-    });
-  });
 }
 
 ClientService::Reactor* ClientService::ListNodes(Context* context,
@@ -390,25 +383,26 @@ ClientService::Reactor* ClientService::ListEvents(Context* context,
   return OnLoop(context, [this, request, response](const Call& call) {
     EventQuery query{.job = {}, .after_seq = request->after_seq(), .limit = request->limit()};
     if (query.limit <= 0 || query.limit > kMaxEvents) query.limit = kMaxEvents;
-    const JobId archived = parts_.host.controller().FindArchived(request->job());
-    if (!archived.empty()) {
-      query.job = archived;
-    } else if (!request->job().empty()) {
-      const Result<JobView> view = parts_.host.controller().FindJob(request->job());
-      if (!view.ok()) return call->End(view.status());
-      query.job = view->record->id;
-    }
-    const auto& kept = parts_.host.controller().Events();
-    const bool all_in_memory = !kept.empty() && kept.front().seq <= query.after_seq + 1;
-    if (!all_in_memory) return ListStoredEvents(std::move(query), response, call);
-    auto event = std::upper_bound(
-        kept.begin(), kept.end(), query.after_seq,
-        [](std::uint64_t seq, const EventRecord& record) { return seq < record.seq; });
-    for (; event != kept.end() && response->events_size() < query.limit; ++event) {
-      if (query.job.empty() || event->job == query.job) *response->add_events() = ToProto(*event);
-    }
-    EndOnceDurable(call);
+    if (request->job().empty()) return AnswerEvents(std::move(query), response, call);
+    WithJob(request->job(), call, [this, query, response, call](const JobView& view) mutable {
+      query.job = view.record->id;
+      AnswerEvents(std::move(query), response, call);
+    });
   });
+}
+
+void ClientService::AnswerEvents(EventQuery query, v1::ListEventsResponse* response,
+                                 const Call& call) {
+  const auto& kept = parts_.host.controller().Events();
+  const bool all_in_memory = !kept.empty() && kept.front().seq <= query.after_seq + 1;
+  if (!all_in_memory) return ListStoredEvents(std::move(query), response, call);
+  auto event = std::upper_bound(
+      kept.begin(), kept.end(), query.after_seq,
+      [](std::uint64_t seq, const EventRecord& record) { return seq < record.seq; });
+  for (; event != kept.end() && response->events_size() < query.limit; ++event) {
+    if (query.job.empty() || event->job == query.job) *response->add_events() = ToProto(*event);
+  }
+  EndOnceDurable(call);
 }
 
 // The store contains only durable events, so there is no need to wait. A caller may disconnect
@@ -436,21 +430,30 @@ void ClientService::ListStoredEvents(EventQuery query, v1::ListEventsResponse* r
 ClientService::Reactor* ClientService::ReadLog(Context* context, const v1::ReadLogRequest* request,
                                                v1::ReadLogResponse* response) {
   return OnLoop(context, [this, request, response](const Call& call) {
-    const Result<LogLocation> location =
-        parts_.host.controller().LocateLog(request->job(), request->rank(), request->generation());
-    if (!location.ok()) return call->End(location.status());
-    parts_.workers.ReadLog(*location, request->rank(), request->offset(),
-                           [response, call, final = location->final](Result<v1::LogChunk> chunk) {
-                             if (!call->open()) return;
-                             if (!chunk.ok()) return call->End(chunk.status());
-                             response->set_data(std::move(*chunk->mutable_data()));
-                             response->set_next_offset(chunk->next_offset());
-                             response->set_at_end(chunk->at_end());
-                             response->set_final(final);
-                             response->set_path(chunk->path());
-                             call->End(OkStatus());
-                           });
+    WithJob(request->job(), call,
+            [this, call, response, rank = request->rank(), generation = request->generation(),
+             offset = request->offset()](const JobView& view) {
+              const Result<LogLocation> location =
+                  parts_.host.controller().LocateLog(view, rank, generation);
+              if (!location.ok()) return call->End(location.status());
+              AnswerLog(*location, rank, offset, response, call);
+            });
   });
+}
+
+void ClientService::AnswerLog(const LogLocation& location, int rank, std::int64_t offset,
+                              v1::ReadLogResponse* response, const Call& call) {
+  parts_.workers.ReadLog(location, rank, offset,
+                         [response, call, final = location.final](Result<v1::LogChunk> chunk) {
+                           if (!call->open()) return;
+                           if (!chunk.ok()) return call->End(chunk.status());
+                           response->set_data(std::move(*chunk->mutable_data()));
+                           response->set_next_offset(chunk->next_offset());
+                           response->set_at_end(chunk->at_end());
+                           response->set_final(final);
+                           response->set_path(chunk->path());
+                           call->End(OkStatus());
+                         });
 }
 
 ClientService::Reactor* ClientService::Version(Context* context, const v1::VersionRequest*,
@@ -472,27 +475,16 @@ grpc::ServerWriteReactor<v1::WatchUpdate>* ClientService::Watch(Context* context
                                               PeerCertificate(*context->auth_context()));
   stream->Begin();
   parts_.loop.Post([this, stream, request = *request] {
-    const JobId archived = parts_.host.controller().FindArchived(request.job());
-    if (!archived.empty()) return WatchArchived(stream, archived);
-    parts_.watches.Add(stream, request);
+    parts_.jobs.Find(request.job(), [this, stream, request](const Result<JobView>& view) {
+      if (!view.ok()) return stream->End(view.status());
+      if (!view->archived) return parts_.watches.Add(stream, request);
+      v1::WatchUpdate last;
+      *last.mutable_job() = ToProto(*view, JobDetail::kFull, SystemClock().Now());
+      stream->Write(std::move(last));
+      stream->End(OkStatus());
+    });
   });
   return stream.get();
-}
-
-// The only update is the last one.
-void ClientService::WatchArchived(const std::shared_ptr<WatchStream>& stream, const JobId& job) {
-  parts_.store.ReadArchive(
-      {.job = job}, [&loop = parts_.loop, stream, job](Result<std::vector<ArchivedRecords>> read) {
-        auto shared = std::make_shared<Result<std::vector<ArchivedRecords>>>(std::move(read));
-        loop.Post([stream, job, shared] {
-          if (!shared->ok()) return stream->End(shared->status());
-          if ((*shared)->empty()) return stream->End(NotFound("job " + job.value + " was deleted"));
-          v1::WatchUpdate update;
-          *update.mutable_job() = ToProto((*shared)->front(), JobDetail::kFull);
-          stream->Write(std::move(update));
-          stream->End(OkStatus());
-        });
-      });
 }
 
 }  // namespace muster

@@ -20,6 +20,7 @@
 #include "common/runtime/worker_pool.h"
 #include "coordinator/service/authenticator.h"
 #include "coordinator/service/controller_runtime.h"
+#include "coordinator/service/job_lookup.h"
 #include "coordinator/service/unary_call.h"
 #include "coordinator/service/watch_hub.h"
 #include "coordinator/service/worker_service.h"
@@ -39,6 +40,7 @@ class ClientService final : public v1::Client::CallbackService {
     EventLoop& loop;
     ControllerRuntime& host;
     Store& store;
+    const JobLookup& jobs;
     WatchHub& watches;
     WorkerService& workers;
     const Authenticator& authenticator;
@@ -83,13 +85,14 @@ class ClientService final : public v1::Client::CallbackService {
   // The slow part of a call, on the pool; any thread.
   void BesideLoop(const Call& call, std::function<void()> work);
   void ListStoredEvents(EventQuery query, v1::ListEventsResponse* response, const Call& call);
-  // `found` is called on the loop with the job, unless the caller has gone or the store has failed.
-  void ReadArchived(const JobId& job, const Call& call,
-                    std::function<void(const ArchivedRecords&)> found);
+  // `found` is called on the loop with the job, now or later, unless the call ends before.
+  void WithJob(const std::string& job, const Call& call, std::function<void(const JobView&)> found);
+  void AnswerEvents(EventQuery query, v1::ListEventsResponse* response, const Call& call);
+  void AnswerLog(const LogLocation& location, int rank, std::int64_t offset,
+                 v1::ReadLogResponse* response, const Call& call);
   struct JobPage;
   void AddArchived(const std::shared_ptr<JobPage>& page, const Call& call);
   void EndPage(JobPage& page, const Call& call);
-  void WatchArchived(const std::shared_ptr<WatchStream>& stream, const JobId& job);
 
   Parts parts_;
   const std::string cluster_;

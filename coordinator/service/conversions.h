@@ -5,7 +5,6 @@
 #include "common/base/result.h"
 #include "common/wire/messages.h"
 #include "coordinator/control/controller.h"
-#include "coordinator/domain/archived_job.h"
 #include "coordinator/domain/goodput.h"
 #include "coordinator/domain/records.h"
 #include "muster/v1/client_api.pb.h"
@@ -18,7 +17,6 @@ enum class JobDetail {
 };
 // Its usage is as of `now`.
 v1::Job ToProto(const JobView& view, JobDetail detail, TimePoint now);
-v1::Job ToProto(const ArchivedRecords& records, JobDetail detail);
 v1::Goodput ToProto(const Goodput& goodput);
 v1::Event ToProto(const EventRecord& event);
 v1::Node ToProto(const NodeView& view);

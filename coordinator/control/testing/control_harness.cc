@@ -597,4 +597,11 @@ RunningJob::RunningJob(const std::string& yaml, ControllerOptions options,
   Forget();
 }
 
+void RunningJob::ArchiveIt() {
+  FinishAll(id);
+  for (const NodeName& node : Attempt(id).nodes) Deliver(node.value, Released{id});
+  Oversleep(ControllerOptions().retain);
+  Advance(std::chrono::seconds(1));
+}
+
 }  // namespace muster

@@ -183,6 +183,8 @@ class ControlHarness {
 struct RunningJob : ControlHarness {
   explicit RunningJob(const std::string& yaml = TrainYaml(), ControllerOptions options = {},
                       const std::vector<std::string>& nodes = {"n1", "n2"});
+  // It succeeds, and leaves memory after the default retention.
+  void ArchiveIt();
   JobId id;
 };
 

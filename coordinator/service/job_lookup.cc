@@ -1,0 +1,30 @@
+#include "coordinator/service/job_lookup.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace muster {
+
+void JobLookup::Find(const std::string& job, Found found) const {
+  ArchiveQuery query{.job = controller_.FindArchived(job)};
+  const Result<JobView> known = controller_.FindJob(job);
+  Status missing =
+      query.job.empty() ? known.status() : NotFound("job " + query.job.value + " was deleted");
+  if (query.job.empty()) {
+    const bool named = known.status().code() == StatusCode::kNotFound;
+    if (!named || controller_.archived_jobs() == 0) return found(known);
+    query.name = job;
+  }
+  store_.ReadArchive(query, [&loop = loop_, missing = std::move(missing),
+                             found = std::move(found)](Result<std::vector<ArchivedRecords>> read) {
+    auto records = std::make_shared<Result<std::vector<ArchivedRecords>>>(std::move(read));
+    loop.Post([missing, found, records] {
+      if (!records->ok()) return found(records->status());
+      if ((*records)->empty()) return found(missing);
+      found(ArchivedJobView((*records)->front()).view());
+    });
+  });
+}
+
+}  // namespace muster
