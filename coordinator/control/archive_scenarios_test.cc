@@ -81,10 +81,11 @@ TEST(ArchiveScenarios, AJobThatANodeStillHostsStaysUntilItIsReleased) {
   h.Advance(minutes(2));
   EXPECT_EQ(h.State(h.id), JobState::kSucceeded);
   h.Deliver("n1", Released{h.id});
+  h.Advance(seconds(1));
+  EXPECT_EQ(h.State(h.id), JobState::kSucceeded);
   h.Deliver("n2", Released{h.id});
-  h.Advance(hours(1));
-  EXPECT_EQ(h.controller().FindArchived(h.id.value), JobId{}) << "deleted by now";
-  EXPECT_THAT(h.controller().Jobs(), IsEmpty());
+  h.Advance(seconds(1));
+  EXPECT_EQ(h.controller().FindArchived(h.id.value), h.id);
 }
 
 TEST(ArchiveScenarios, TheKeyOfAnArchivedJobStillReturnsIt) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/version.h"
+#include "coordinator/control/archiving.h"
 #include "coordinator/control/attempt_end.h"
 #include "coordinator/control/checkpoints.h"
 #include "coordinator/control/fault_injection.h"
@@ -355,7 +356,9 @@ void Handle(Transaction& tx, const NodeName& node, const Released& message) {
   JobEntry* job = tx.FindJob(message.job);
   // It may have been given to the gang again in the meantime.
   if (job == nullptr || FindMember(*job, node) != nullptr) return;
-  if (std::erase(job->record.pending_release, node) > 0) tx.Mark(*job);
+  if (std::erase(job->record.pending_release, node) == 0) return;
+  tx.Mark(*job);
+  if (job->over()) PlanArchiving(tx, *job);
 }
 
 }  // namespace muster::control
