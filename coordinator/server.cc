@@ -13,6 +13,7 @@
 #include "common/base/cluster_paths.h"
 #include "common/base/files.h"
 #include "common/base/version.h"
+#include "common/job_spec/parse.h"
 #include "common/net/interfaces.h"
 #include "common/process/network_namespace.h"
 #include "common/rpc/token.h"
@@ -40,6 +41,7 @@
 #include "coordinator/service/controller_runtime.h"
 #include "coordinator/service/enrol_service.h"
 #include "coordinator/service/grpc_server.h"
+#include "coordinator/service/job_lookup.h"
 #include "coordinator/service/watch_hub.h"
 #include "coordinator/service/worker_service.h"
 #include "coordinator/store/journal_store.h"
@@ -451,8 +453,12 @@ void Server::Impl::OnEvents(const std::vector<EventRecord>& events) {
   page.OnEvents();
   for (const EventRecord& event : events) {
     if (event.job.empty()) continue;
-    const Result<JobView> job = host.controller().FindJob(event.job.value);
-    if (job.ok()) on_event.Offer(*job->spec, event);
+    jobs.Find(event.job.value, [this, event](const Result<JobView>& job) {
+      if (!job.ok()) return;
+      if (!job->archived) return on_event.Offer(*job->spec, event);
+      const Result<JobSpec> spec = ParseJobSpec(job->record->spec_yaml);
+      if (spec.ok()) on_event.Offer(*spec, event);
+    });
   }
 }
 

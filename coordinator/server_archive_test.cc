@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/http/http_sink_for_test.h"
 #include "tests/support/coordinator_harness.h"
 #include "tests/support/eventually.h"
 
@@ -15,8 +16,9 @@ using ::testing::IsEmpty;
 
 class ServerArchiveTest : public ServerTest {
  protected:
-  void StartWithShortRetention() {
+  void StartWithShortRetention(const std::string& webhook_hosts = "") {
     ServerOptions options = Options();
+    options.webhook_hosts = webhook_hosts;
     options.retain = std::chrono::milliseconds(50);
     StartServer(options);
   }
@@ -28,6 +30,26 @@ class ServerArchiveTest : public ServerTest {
     v1::CancelResponse response;
     EXPECT_TRUE(Call(&v1::Client::Stub::Cancel, request, &response).ok());
     return job->id();
+  }
+  // A job that has finished with one checkpoint is archived.
+  std::string Archive(FakeWorker& n1, const std::string& spec) {
+    const std::string job = SubmitId(spec);
+    WaitForState(job, v1::JOB_STATE_RUNNING);
+    n1.ReportShard(job, 0, 10, "step-00000010-g1");
+    WatchUntil(job, [](const v1::Job& now) {
+      return now.checkpoints_size() == 1 && now.checkpoints(0).verified_unix_ms() > 0;
+    });
+    n1.FinishJob(job);
+    WaitUntilArchived();
+    return job;
+  }
+  v1::VerifyCheckpointsResponse Verify(const std::string& job) {
+    v1::VerifyCheckpointsRequest request;
+    request.set_job(job);
+    v1::VerifyCheckpointsResponse response;
+    const Status status = Call(&v1::Client::Stub::VerifyCheckpoints, request, &response);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return response;
   }
   v1::ListJobsResponse List(const v1::ListJobsRequest& request) {
     v1::ListJobsResponse response;
@@ -121,22 +143,24 @@ TEST_F(ServerArchiveTest, TheLogOfAnArchivedJobIsReadFromItsNode) {
 TEST_F(ServerArchiveTest, CheckpointsOfAnArchivedJobAreVerifiedByItsName) {
   StartWithShortRetention();
   const auto n1 = Worker({.node = "n1"});
-  const std::string job = SubmitId(Spec("old", 1));
-  WaitForState(job, v1::JOB_STATE_RUNNING);
-  n1->ReportShard(job, 0, 10, "step-00000010-g1");
-  WatchUntil(job, [](const v1::Job& now) {
-    return now.checkpoints_size() == 1 && now.checkpoints(0).verified_unix_ms() > 0;
-  });
-  n1->FinishJob(job);
-  WaitUntilArchived();
+  const std::string job = Archive(*n1, Spec("old", 1));
   const std::int64_t before = Get(job)->checkpoints(0).verified_unix_ms();
-  v1::VerifyCheckpointsRequest request;
-  request.set_job("old");
-  v1::VerifyCheckpointsResponse response;
-  const Status status = Call(&v1::Client::Stub::VerifyCheckpoints, request, &response);
-  ASSERT_TRUE(status.ok()) << status.ToString();
-  EXPECT_EQ(response.whole(), 1);
+  EXPECT_EQ(Verify("old").whole(), 1);
   EXPECT_GT(Get(job)->checkpoints(0).verified_unix_ms(), before);
+}
+
+TEST_F(ServerArchiveTest, DamageInTheArchiveIsShownAndPostedToTheJobsWebhook) {
+  const HttpSinkForTest sink({200});
+  StartWithShortRetention("127.0.0.1:" + std::to_string(sink.port()));
+  const auto n1 = Worker({.node = "n1"});
+  const std::string job =
+      Archive(*n1, Spec("old", 1) + "on_event: {kinds: [checkpoint_damaged], webhook: '" +
+                       sink.Url("/hook") + "'}\n");
+  n1->set_options({.scrub_outcome = v1::SCRUB_OUTCOME_DAMAGED, .scrub_detail = "bytes differ"});
+  EXPECT_EQ(Verify(job).damaged_size(), 1);
+  EXPECT_THAT(Get(job)->checkpoints(0).refused(), HasSubstr("n1: bytes differ"));
+  EXPECT_TRUE(Eventually([&] { return sink.requests().size() == 1; }));
+  EXPECT_THAT(sink.requests().at(0), HasSubstr(R"("kind":"checkpoint_damaged")"));
 }
 
 TEST_F(ServerArchiveTest, PagesGoFromTheNewestJobInMemoryToTheOldestInTheArchive) {
