@@ -18,7 +18,10 @@
 namespace muster {
 
 using HttpMessage = http::request<http::string_body>;
-using HttpAnswer = http::response<http::string_body>;
+struct HttpAnswer {
+  std::string head;
+  std::string body;  // empty for a HEAD
+};
 // Whether the connected client may read a path; none: every client may.
 using HttpGuard = std::function<Status(const std::string& path)>;
 
@@ -39,8 +42,8 @@ struct HttpRoutes {
 bool IsWelcome(const HttpMessage& message, const HttpGuard& guard, HttpResponse* refusal);
 HttpRequest RequestOf(const HttpMessage& message, const HttpGuard& guard);
 // The answer to `message`, which may be a HEAD.
-HttpAnswer BuildAnswer(const HttpMessage& message, HttpResponse response);
+HttpAnswer BuildAnswer(const HttpMessage& message, HttpResponse response, bool keep_alive);
 // What a stream of events begins with; its connection serves nothing else afterwards.
-http::response<http::empty_body> BuildStreamHead(unsigned version);
+std::string BuildStreamHead(unsigned version);
 
 }  // namespace muster
