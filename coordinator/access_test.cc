@@ -8,10 +8,10 @@
 
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "coordinator/service/authorization.h"
 #include "muster/v1/enrol_api.grpc.pb.h"
 #include "muster/v1/worker_api.grpc.pb.h"

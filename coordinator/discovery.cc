@@ -3,11 +3,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/net/ip_address.h"
 #include "common/rpc/endpoint.h"
 #include "common/telemetry/log.h"

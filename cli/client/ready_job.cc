@@ -4,10 +4,10 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/base/hub_id.h"
+#include "common/base/json.h"
 #include "common/job_spec/foreign_config.h"
 
 namespace muster {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <istream>
-#include <nlohmann/json.hpp>
 #include <ostream>
 #include <sstream>
 
+#include "common/base/json.h"
 #include "common/job_spec/job_spec.h"
 
 namespace muster {

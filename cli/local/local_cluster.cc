@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "cli/base/exit_code.h"
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/base/proc_reader.h"
 #include "common/process/network_namespace.h"
 

@@ -9,13 +9,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "cli/slurm/clock_listener.h"
 #include "common/base/file_lock.h"
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/base/unique_fd.h"
 #include "common/net/interfaces.h"
 

@@ -1,11 +1,11 @@
 #include "cli/slurm/slurm_job.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "cli/base/exit_code.h"
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/slurm/sbatch_script.h"
 #include "common/slurm/submission.h"
 

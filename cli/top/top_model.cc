@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "cli/base/exit_code.h"
 #include "cli/base/output.h"
 #include "cli/jobs/job_json.h"
+#include "common/base/json.h"
 
 namespace muster {
 namespace {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/job_spec/parse.h"
 
 namespace muster {

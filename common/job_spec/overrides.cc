@@ -4,8 +4,7 @@
 // here. Its output is block style for maps and flow style for lists, and the same for the same
 // input.
 
-#include <nlohmann/json.hpp>
-
+#include "common/base/json.h"
 #include "common/job_spec/parse.h"
 #include "common/job_spec/yaml_reader.h"
 

@@ -2,10 +2,10 @@
 
 #include <arpa/inet.h>
 
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 
 namespace muster {
 namespace {

@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/security/encoding.h"
 
 namespace muster {

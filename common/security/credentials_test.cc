@@ -5,9 +5,9 @@
 
 #include <atomic>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "common/base/json.h"
 #include "common/security/testing/authority.h"
 
 namespace muster {

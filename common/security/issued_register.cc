@@ -6,9 +6,9 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "common/base/json.h"
 #include "common/base/unique_fd.h"
 #include "common/security/encoding.h"
 #include "common/security/private_files.h"

@@ -4,11 +4,11 @@
 #include <sys/stat.h>
 
 #include <atomic>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/process/testing/temp_dir.h"
 
 namespace muster {

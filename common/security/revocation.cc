@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "common/security/encoding.h"
 
 namespace muster {

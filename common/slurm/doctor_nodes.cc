@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/base/json.h"
 #include "common/slurm/hostlist.h"
 
 namespace muster::slurm {

@@ -7,11 +7,11 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "common/base/file_lock.h"
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/base/unique_fd.h"
 
 namespace muster::slurm {

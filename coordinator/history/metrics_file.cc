@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
-#include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "common/base/unique_fd.h"
 
 namespace muster {

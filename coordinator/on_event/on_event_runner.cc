@@ -1,10 +1,10 @@
 #include "coordinator/on_event/on_event_runner.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/json.h"
 #include "common/http/http_client.h"
 #include "common/telemetry/log.h"
 

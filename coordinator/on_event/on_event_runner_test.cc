@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "common/base/json.h"
 #include "common/http/testing/http_sink.h"
 #include "tests/support/eventually.h"
 

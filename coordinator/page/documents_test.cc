@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "coordinator/control/testing/control_harness.h"
 #include "coordinator/page/job_document.h"
 #include "coordinator/page/overview.h"

@@ -1,6 +1,6 @@
 #include "coordinator/page/log_text.h"
 
-#include <nlohmann/json.hpp>
+#include "common/base/json.h"
 
 namespace muster {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <set>
 
+#include "common/base/json.h"
 #include "common/base/version.h"
 #include "coordinator/page/page_json.h"
 

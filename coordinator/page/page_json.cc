@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "coordinator/detect/straggler_detector.h"
 
 namespace muster {

@@ -2,8 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include <nlohmann/json.hpp>
-
+#include "common/base/json.h"
 #include "common/telemetry/testing/http_server_testing.h"
 #include "coordinator/control/testing/control_harness.h"
 #include "coordinator/page/page_assets.h"

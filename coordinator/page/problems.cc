@@ -1,8 +1,8 @@
 #include "coordinator/page/problems.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "coordinator/detect/straggler_detector.h"
 
 namespace muster {

@@ -5,8 +5,8 @@
 
 #include <array>
 #include <limits>
-#include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "coordinator/control/testing/control_harness.h"
 
 namespace muster {

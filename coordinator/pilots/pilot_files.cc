@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/base/cluster_paths.h"
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/security/enrolment.h"
 #include "common/security/issued_register.h"
 #include "common/security/join_token.h"

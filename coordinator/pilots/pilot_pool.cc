@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/base/json.h"
 #include "common/slurm/hostlist.h"
 #include "common/slurm/sbatch_script.h"
 

@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <deque>
-#include <nlohmann/json.hpp>
+
+#include "common/base/json.h"
 
 namespace muster {
 namespace {

@@ -7,11 +7,11 @@
 #include <future>
 #include <map>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "common/base/cluster_paths.h"
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/security/certificate_authority.h"
 #include "common/security/revocation.h"
 #include "common/slurm/testing/fake_slurm.h"

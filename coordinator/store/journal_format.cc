@@ -6,10 +6,10 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <type_traits>
 #include <variant>
 
+#include "common/base/json.h"
 #include "coordinator/store/record_codec.h"
 
 namespace muster {

@@ -1,9 +1,10 @@
 #include "coordinator/store/record_codec.h"
 
 #include <array>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+
+#include "common/base/json.h"
 
 namespace muster {
 

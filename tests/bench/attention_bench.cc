@@ -14,11 +14,11 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "common/base/json.h"
 #include "trainer/kernels/attention_paths.h"
 
 namespace muster {

@@ -21,7 +21,6 @@
 #include <iostream>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <utility>
@@ -29,6 +28,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/cluster_paths.h"
+#include "common/base/json.h"
 #include "common/base/open_files.h"
 #include "common/control_pipe/progress_page.h"
 #include "common/rpc/tls.h"

@@ -12,11 +12,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "common/base/json.h"
 #include "trainer/distributed/host_communicator.h"
 #include "trainer/distributed/rank_env.h"
 #include "trainer/distributed/testing/gang_testing.h"

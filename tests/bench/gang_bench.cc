@@ -15,13 +15,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "common/base/json.h"
 #include "common/base/version.h"
 #include "common/job_spec/parse.h"
 #include "common/wire/codec.h"

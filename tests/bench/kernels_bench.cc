@@ -16,10 +16,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "common/base/json.h"
 #include "trainer/device/device_ops.h"
 #include "trainer/device/nf4_tensor.h"
 

@@ -14,9 +14,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "common/base/json.h"
 
 namespace {
 

@@ -15,11 +15,11 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "common/base/json.h"
 #include "common/base/version.h"
 #include "common/job_spec/parse.h"
 #include "common/runtime/event_loop.h"

@@ -14,8 +14,8 @@
 #include <cstdlib>
 #include <functional>
 #include <limits>
-#include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "trainer/distributed/transport.h"
 #include "trainer/loop/progress_reporter.h"
 

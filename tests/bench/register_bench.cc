@@ -15,12 +15,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "common/base/cluster_paths.h"
+#include "common/base/json.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/token.h"
 #include "common/telemetry/log.h"

@@ -12,10 +12,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "common/base/clock.h"
 #include "common/base/host_peak.h"
+#include "common/base/json.h"
 #include "trainer/data/packed_dataset.h"
 #include "trainer/data/text_rows.h"
 

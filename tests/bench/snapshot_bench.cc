@@ -12,13 +12,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/base/json.h"
 #include "tests/parity/gang_run.h"
 #include "trainer/distributed/testing/in_process_communicator.h"
 #include "trainer/formats/init_model.h"

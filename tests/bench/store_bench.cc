@@ -18,11 +18,11 @@
 #include <future>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/base/json.h"
 #include "coordinator/store/journal_store.h"
 #include "coordinator/store/sqlite_store.h"
 

@@ -11,9 +11,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 namespace muster {

@@ -9,10 +9,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
 #include "cli/top/terminal_screen.h"
 #include "cli/top/top_view.h"
+#include "common/base/json.h"
 
 namespace muster {
 namespace {

@@ -20,7 +20,6 @@
 #include <fstream>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <thread>
@@ -28,6 +27,7 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/base/json.h"
 #include "common/checkpoint_format/shard_frame.h"
 #include "common/checkpoint_format/shard_name.h"
 #include "common/wire/codec.h"

@@ -3,7 +3,8 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+
+#include "common/base/json.h"
 
 namespace muster::sim {
 namespace {

@@ -1,8 +1,8 @@
 #include "tests/simulation/sim_trainer.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "common/checkpoint_format/shard_name.h"
 
 namespace muster::sim {

@@ -10,7 +10,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "common/base/ids.h"
+#include "common/base/json.h"
 #include "tests/simulation/event_queue.h"
 #include "tests/simulation/random.h"
 #include "tests/simulation/segments.h"

@@ -8,11 +8,11 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "common/base/json.h"
 #include "tests/simulation/world.h"
 
 namespace {

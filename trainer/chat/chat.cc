@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "trainer/chat/built_in.h"
 #include "trainer/chat/chat_encoder.h"
 #include "trainer/chat/jinja_chat.h"

@@ -1,8 +1,8 @@
 #include "trainer/chat/jinja_chat.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "trainer/chat/jinja/error.h"
 
 namespace muster {

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "common/base/json.h"
 #include "trainer/chat/jinja/template.h"
 
 namespace muster::jinja {

@@ -1,9 +1,9 @@
 // Reading of the JSON files beside a model. Private to trainer/chat.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "common/base/json.h"
 #include "common/base/result.h"
 
 namespace muster {

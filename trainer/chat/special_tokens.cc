@@ -1,8 +1,8 @@
 #include "trainer/chat/special_tokens.h"
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "trainer/chat/json_file.h"
 
 namespace muster {

@@ -1,6 +1,6 @@
 #include "trainer/checkpoint/adapter_origin.h"
 
-#include <nlohmann/json.hpp>
+#include "common/base/json.h"
 
 namespace muster {
 

@@ -4,9 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/sharded_state.h"
 #include "trainer/checkpoint/state_reader.h"

@@ -2,8 +2,7 @@
 // trainer/checkpoint: it drags nlohmann-json along.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
+#include "common/base/json.h"
 #include "trainer/checkpoint/checkpoint.h"
 
 namespace muster {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <utility>
 
-#include <nlohmann/json.hpp>
+#include "common/base/json.h"
 
 namespace muster {
 namespace {

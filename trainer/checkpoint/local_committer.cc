@@ -6,9 +6,8 @@
 #include <optional>
 #include <system_error>
 
-#include <nlohmann/json.hpp>
-
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "trainer/checkpoint/committer.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/shard_file.h"

@@ -7,9 +7,8 @@
 #include <system_error>
 #include <tuple>
 
-#include <nlohmann/json.hpp>
-
 #include "common/base/files.h"
+#include "common/base/json.h"
 
 namespace muster {
 namespace {

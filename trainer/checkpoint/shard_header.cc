@@ -3,8 +3,7 @@
 #include <array>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
+#include "common/base/json.h"
 #include "trainer/checkpoint/cursor_json.h"
 
 namespace muster {

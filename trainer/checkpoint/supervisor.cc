@@ -9,8 +9,7 @@
 #include <limits>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
+#include "common/base/json.h"
 #include "common/control_pipe/trainer_protocol.h"
 
 namespace muster {

@@ -6,7 +6,7 @@
 
 #include <condition_variable>
 
-#include <nlohmann/json.hpp>
+#include "common/base/json.h"
 
 namespace muster {
 namespace {

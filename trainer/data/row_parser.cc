@@ -1,6 +1,6 @@
 #include "trainer/data/row_parser.h"
 
-#include <nlohmann/json.hpp>
+#include "common/base/json.h"
 
 namespace muster {
 namespace {

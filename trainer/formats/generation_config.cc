@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 
 namespace muster {
 namespace {

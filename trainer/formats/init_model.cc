@@ -1,9 +1,9 @@
 #include "trainer/formats/init_model.h"
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "trainer/tokenizer/byte_alphabet.h"
 
 namespace muster {

@@ -3,9 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "trainer/formats/testing/temp_dir.h"
 #include "trainer/tokenizer/tokenizer.h"
 

@@ -7,10 +7,11 @@
 #include <array>
 #include <cerrno>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <tuple>
+
+#include "common/base/json.h"
 
 namespace muster {
 namespace {

@@ -5,9 +5,9 @@
 #include <cerrno>
 #include <filesystem>
 #include <mutex>
-#include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "trainer/formats/safetensors_header.h"
 #include "trainer/kernels/convert.h"
 

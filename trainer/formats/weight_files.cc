@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/base/check.h"
 #include "common/base/files.h"
+#include "common/base/json.h"
 
 namespace muster {
 namespace {

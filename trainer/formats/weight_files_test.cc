@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {

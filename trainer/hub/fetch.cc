@@ -9,11 +9,11 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "trainer/hub/blob_download.h"
 #include "trainer/hub/hub_files.h"
 

@@ -1,7 +1,8 @@
 #include "trainer/loop/eval_metrics.h"
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
+
+#include "common/base/json.h"
 
 namespace muster {
 namespace {

@@ -1,8 +1,8 @@
 #include "trainer/loop/memory_report.h"
 
-#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "common/base/json.h"
 #include "common/base/replace_file.h"
 #include "trainer/sharding/fsdp_engine.h"
 

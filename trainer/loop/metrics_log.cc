@@ -6,7 +6,8 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <nlohmann/json.hpp>
+
+#include "common/base/json.h"
 
 namespace muster {
 namespace {

@@ -4,10 +4,10 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 
 namespace muster {
 namespace {

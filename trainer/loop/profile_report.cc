@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 
 namespace muster {
 namespace {

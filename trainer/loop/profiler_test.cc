@@ -5,10 +5,10 @@
 
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "trainer/distributed/testing/in_process_communicator.h"
 #include "trainer/formats/testing/temp_dir.h"
 #include "trainer/loop/profile_report.h"

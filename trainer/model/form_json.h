@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "common/base/json.h"
 #include "common/job_spec/job_spec.h"
 
 namespace muster {

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "trainer/model/adapter_form.h"
 #include "trainer/model/adapters.h"
 #include "trainer/model/form_json.h"

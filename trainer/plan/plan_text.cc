@@ -1,8 +1,8 @@
 // Of RunPlan: what is printed of it.
 #include <cstdarg>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "trainer/plan/run_plan.h"
 
 namespace muster {

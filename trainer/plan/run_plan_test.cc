@@ -3,8 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
+#include "common/base/json.h"
 #include "trainer/plan/testing/plan_testing.h"
 
 namespace muster {

@@ -13,9 +13,8 @@
 #include <string_view>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "common/base/check.h"
+#include "common/base/json.h"
 #include "trainer/checkpoint/cursor_json.h"
 #include "trainer/checkpoint/shard_header.h"
 

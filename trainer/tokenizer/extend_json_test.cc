@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
+#include "common/base/json.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 namespace muster {

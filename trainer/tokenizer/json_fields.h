@@ -4,10 +4,10 @@
 // one boundary in tokenizer_json.cc. Pure functions; any thread.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 
+#include "common/base/json.h"
 #include "common/base/result.h"
 
 namespace muster {

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "trainer/formats/testing/temp_dir.h"
 #include "trainer/tokenizer/tokenizer.h"
 

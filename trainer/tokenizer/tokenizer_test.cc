@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 
+#include "common/base/json.h"
 #include "trainer/formats/testing/temp_dir.h"
 #include "trainer/tokenizer/byte_alphabet.h"
 #include "trainer/tokenizer/utf8.h"

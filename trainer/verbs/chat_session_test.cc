@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 
+#include "common/base/json.h"
 #include "trainer/verbs/testing/generator_testing.h"
 
 namespace muster {

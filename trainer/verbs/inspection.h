@@ -3,9 +3,9 @@
 // Functions that read the disk; any thread. Weights are not loaded.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "common/base/json.h"
 #include "common/base/result.h"
 
 namespace muster {

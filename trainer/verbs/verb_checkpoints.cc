@@ -1,8 +1,8 @@
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "common/base/byte_size.h"
 #include "common/base/clock.h"
+#include "common/base/json.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/verbs/checkpoint_list.h"
 #include "trainer/verbs/verbs.h"

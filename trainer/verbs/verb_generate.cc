@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <iostream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/hub/hub_id.h"
 #include "trainer/verbs/chat_session.h"

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/hub/hub_id.h"
 #include "trainer/loop/load_rows.h"

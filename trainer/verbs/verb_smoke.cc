@@ -4,11 +4,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "common/job_spec/parse.h"
 #include "trainer/loop/rank_process.h"

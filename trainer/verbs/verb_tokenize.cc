@@ -1,9 +1,9 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "common/base/json.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/hub/hub_id.h"
 #include "trainer/tokenizer/tokenizer.h"

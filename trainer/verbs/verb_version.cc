@@ -1,6 +1,6 @@
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "common/base/version.h"
 #include "common/command_line/version_text.h"
 #include "common/control_pipe/trainer_protocol.h"

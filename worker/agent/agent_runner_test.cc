@@ -14,10 +14,10 @@
 #include <filesystem>
 #include <future>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/base/proc_reader.h"
 #include "common/process/spawn.h"
 #include "common/process/testing/temp_dir.h"

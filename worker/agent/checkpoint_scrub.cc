@@ -3,9 +3,9 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/checkpoint_format/shard_frame.h"
 #include "worker/agent/checkpoint_files.h"
 

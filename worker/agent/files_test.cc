@@ -7,9 +7,9 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/base/proc_reader.h"
 #include "common/base/replace_file.h"
 #include "common/checkpoint_format/shard_frame.h"

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "common/base/clock.h"
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/base/proc_reader.h"
 #include "common/base/replace_file.h"
 #include "common/job_spec/parse.h"

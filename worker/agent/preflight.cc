@@ -7,9 +7,9 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/base/replace_file.h"
 #include "common/control_pipe/packet_socket.h"
 #include "common/job_spec/parse.h"

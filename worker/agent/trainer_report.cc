@@ -1,7 +1,8 @@
 #include "worker/agent/trainer_report.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include "common/base/json.h"
 
 namespace muster::worker {
 namespace {

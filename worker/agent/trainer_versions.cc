@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "common/base/json.h"
 #include "common/base/unique_fd.h"
 #include "common/process/spawn.h"
 

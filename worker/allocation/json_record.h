@@ -2,11 +2,11 @@
 // missing. Blocks; any thread.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 
 namespace muster::worker {
 

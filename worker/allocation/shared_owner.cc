@@ -3,10 +3,10 @@
 #include <poll.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "common/base/clock.h"
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "worker/allocation/election.h"
 #include "worker/allocation/json_record.h"
 

@@ -7,12 +7,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "common/base/files.h"
 #include "common/base/ignored_signals.h"
+#include "common/base/json.h"
 #include "common/base/proc_reader.h"
 #include "common/base/replace_file.h"
 #include "worker/guardian/log_line.h"

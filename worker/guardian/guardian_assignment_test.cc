@@ -7,9 +7,9 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/process/cpu_affinity.h"
 #include "worker/guardian/testing/guardian_testing.h"
 

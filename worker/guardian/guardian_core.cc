@@ -3,9 +3,9 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/base/json.h"
 #include "common/control_pipe/trainer_protocol.h"
 
 namespace muster::guardian {

@@ -2,9 +2,9 @@
 // generation that follows from it.
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/base/json.h"
 #include "worker/guardian/guardian_core.h"
 
 namespace muster::guardian {

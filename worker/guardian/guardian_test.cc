@@ -11,8 +11,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "common/control_pipe/progress_page.h"
 #include "worker/guardian/testing/guardian_testing.h"
 #include "worker/process/cgroup.h"

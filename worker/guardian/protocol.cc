@@ -1,6 +1,6 @@
 #include "worker/guardian/protocol.h"
 
-#include <nlohmann/json.hpp>
+#include "common/base/json.h"
 
 namespace muster {
 namespace {

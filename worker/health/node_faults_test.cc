@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "common/base/proc_reader.h"
 #include "common/process/spawn.h"
 #include "common/process/testing/temp_dir.h"

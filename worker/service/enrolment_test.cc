@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/security/join_token.h"
 #include "tests/support/cluster_credentials.h"
 #include "tests/support/eventually.h"

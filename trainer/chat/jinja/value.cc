@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "trainer/chat/jinja/error.h"
 #include "trainer/chat/jinja/operators.h"
 

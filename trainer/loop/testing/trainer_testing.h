@@ -8,12 +8,12 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/distributed/testing/in_process_communicator.h"

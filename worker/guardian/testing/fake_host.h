@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/base/json.h"
 #include "worker/guardian/guardian_core.h"
 
 namespace muster::guardian {

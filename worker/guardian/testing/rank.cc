@@ -13,10 +13,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 
+#include "common/base/json.h"
 #include "common/control_pipe/packet_socket.h"
 #include "common/control_pipe/trainer_protocol.h"
 

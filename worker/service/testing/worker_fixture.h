@@ -10,13 +10,13 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "common/base/cluster_paths.h"
 #include "common/base/files.h"
 #include "common/base/ids.h"
+#include "common/base/json.h"
 #include "common/base/proc_reader.h"
 #include "common/process/spawn.h"
 #include "common/process/testing/temp_dir.h"

@@ -3,8 +3,7 @@
 
 #include <string>
 
-#include <nlohmann/json.hpp>
-
+#include "common/base/json.h"
 #include "trainer/chat/jinja/template.h"
 
 namespace muster::jinja {
