@@ -9,8 +9,9 @@ namespace {
 
 constexpr int kAtOnce = 256;
 constexpr Duration kPause = std::chrono::milliseconds(10);  // before the next ones
-// Until something that was still in use is looked at again.
+// Until something that was still in use is looked at again, or was being read.
 constexpr Duration kRetry = std::chrono::hours(1);
+constexpr Duration kReadRetry = std::chrono::minutes(1);
 
 // When `retain` has passed since `since`, by the clock of the day; not before now, and not after a
 // whole `retain`, however that clock was set.
@@ -19,15 +20,19 @@ TimePoint After(const Transaction& tx, std::int64_t since_unix_ms, Duration reta
   return tx.now.mono + std::clamp(retain - age, Duration::zero(), retain);
 }
 
-// A node that is there still has processes of the job, or an order about it is out.
+// An order about it is out.
+bool IsRead(const JobEntry& job) {
+  return job.scrub.id != 0 || !job.scrub.requests.empty() || !job.verification.directory.empty() ||
+         !job.verification.waiting.empty();
+}
+
+// A node that is there still has processes of the job.
 bool InUse(const Transaction& tx, const JobEntry& job) {
-  const bool is_read = job.scrub.id != 0 || !job.scrub.requests.empty() ||
-                       !job.verification.directory.empty() || !job.verification.waiting.empty();
   const auto may_host = [&tx](const NodeName& name) {
     const NodeEntry* node = tx.FindNode(name);
     return node != nullptr && node->record.state != NodeState::kLost;
   };
-  return is_read || std::ranges::any_of(job.record.pending_release, may_host) ||
+  return std::ranges::any_of(job.record.pending_release, may_host) ||
          std::ranges::any_of(tx.state.slots.Nodes(job.record.id), may_host);
 }
 
@@ -77,9 +82,11 @@ void ArchiveDue(Transaction& tx) {
     const JobEntry& job = std::as_const(tx).job(*id);
     if (InUse(tx, job)) {
       tx.state.archive_times.Set(*id, tx.now.mono + kRetry);
-      continue;
+    } else if (IsRead(job)) {
+      tx.state.archive_times.Set(*id, tx.now.mono + kReadRetry);
+    } else {
+      tx.Archive(job, DeletionTime(tx, job.record.ended_unix_ms));
     }
-    tx.Archive(job, DeletionTime(tx, job.record.ended_unix_ms));
   }
   for (int n = 0; n < kAtOnce; ++n) {
     const std::optional<JobId> id = tx.state.archive.PopDue(tx.now.mono);

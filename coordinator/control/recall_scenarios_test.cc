@@ -33,6 +33,13 @@ struct ScrubbedArchive : ControlHarness {
     Join("n2");
   }
   void AddArchived(const JobId& job, const std::string& yaml = TrainYaml()) {
+    Finish(job, yaml);
+    Advance(minutes(2));
+    ASSERT_EQ(controller().FindArchived(job.value), job) << Timeline();
+    Forget();
+    recalls.clear();
+  }
+  void Finish(const JobId& job, const std::string& yaml = TrainYaml()) {
     Handle(SubmitRequested{1, yaml, "", job, ParseJobSpec(yaml)});
     RunTo(job, 12);
     for (Step step : {10, 20}) {
@@ -42,10 +49,7 @@ struct ScrubbedArchive : ControlHarness {
     }
     FinishAll(job);
     for (const char* node : {"n1", "n2"}) Deliver(node, Released{job});
-    Advance(minutes(2));
-    ASSERT_EQ(controller().FindArchived(job.value), job) << Timeline();
     Forget();
-    recalls.clear();
   }
   // The orders that the node has received since.
   std::vector<ScrubCheckpoint> Orders(const std::string& node) {
@@ -105,6 +109,18 @@ TEST(RecallScenarios, ACheckpointOfAnArchivedJobIsReadAgainOnceInAnInterval) {
   h.Advance(minutes(50));
   EXPECT_THAT(h.recalls, ElementsAre(h.id));
   h.ScrubBoth();
+}
+
+TEST(RecallScenarios, AJobThatIsBeingReadIsArchivedSoonAfter) {
+  ControllerOptions options = EveryHour();
+  options.retain = hours(1);
+  ScrubbedArchive h(options);
+  h.Finish(h.id);
+  h.Advance(hours(1));
+  ASSERT_TRUE(h.controller().FindJob(h.id.value).ok());
+  h.ScrubBoth();
+  h.Advance(minutes(1));
+  EXPECT_EQ(h.controller().FindArchived(h.id.value), h.id);
 }
 
 TEST(RecallScenarios, DamageInTheArchiveIsReportedAndKept) {
