@@ -123,5 +123,32 @@ class Scrub(unittest.TestCase):
         self.assertEqual(self.events("checkpoint_damaged"), [])
 
 
+class ScrubOfTheArchive(unittest.TestCase):
+    """Finished jobs are archived after a second; each has its turn every ten seconds."""
+
+    def setUp(self):
+        often = unittest.mock.patch.dict(os.environ, MUSTER_SCRUB_INTERVAL="10s", MUSTER_RETAIN="1s")
+        often.start()
+        self.addCleanup(often.stop)
+        self.cluster = Cluster(self)
+
+    def test_a_flipped_byte_is_found_after_the_job_has_left_memory(self):
+        job = self.cluster.submit(self.cluster.train_job(steps=20, checkpoint={"every": 10, "keep": 2}))
+        self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
+        wait_until(lambda: not self.cluster.json("get"), "the job is archived")
+        name = self.cluster.get(job)["name"]
+        newest = verified(self.cluster, name)[-1]
+        folder = self.cluster.output(job) / "checkpoints" / newest["directory"]
+        flip_byte(sorted(folder.glob("*.shard"))[1])
+        told = wait_until(lambda: [e for e in self.cluster.json("events", name)
+                                   if e["kind"] == "checkpoint_damaged"], "the damage is found")
+        self.assertIn(newest["directory"], told[0]["message"])
+        refused = {c["directory"]: c["refused"] for c in self.cluster.json("checkpoints", name)}
+        self.assertIn("rank-00001.shard", refused[newest["directory"]])
+        verify = self.cluster.muster("checkpoints", name, "--verify", check=False)
+        self.assertEqual(verify.returncode, 0, verify.stdout + verify.stderr)
+        self.assertIn("step", self.cluster.muster("logs", name).stdout)
+
+
 if __name__ == "__main__":
     unittest.main()
