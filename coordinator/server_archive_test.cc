@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/http/http_sink_for_test.h"
+#include "common/http/testing/http_sink.h"
 #include "tests/support/coordinator_harness.h"
 #include "tests/support/eventually.h"
 

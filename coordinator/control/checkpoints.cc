@@ -131,6 +131,14 @@ void SendCommitted(Transaction& tx, JobEntry& job, const CheckpointRecord& check
                                     .prune = ToRemove(job)});
 }
 
+// Where its age belongs: the order of all says which one is newer.
+void Insert(JobEntry& job, CheckpointRecord checkpoint) {
+  const auto place = std::upper_bound(
+      job.checkpoints.begin(), job.checkpoints.end(), checkpoint,
+      [](const CheckpointRecord& a, const CheckpointRecord& b) { return Age(a) < Age(b); });
+  job.checkpoints.insert(place, std::move(checkpoint));
+}
+
 void Commit(Transaction& tx, JobEntry& job, CheckpointRecord checkpoint) {
   MoveCheckpoint(checkpoint, CheckpointEvent::kCommit);
   checkpoint.committed_unix_ms = tx.now.unix_ms;
@@ -142,10 +150,7 @@ void Commit(Transaction& tx, JobEntry& job, CheckpointRecord checkpoint) {
                            BytesText(bytes) + " in " + std::to_string(checkpoint.shards.size()) +
                            (checkpoint.shards.size() == 1 ? " shard)" : " shards)")});
   const std::string directory = checkpoint.directory;
-  const auto place = std::upper_bound(
-      job.checkpoints.begin(), job.checkpoints.end(), checkpoint,
-      [](const CheckpointRecord& a, const CheckpointRecord& b) { return Age(a) < Age(b); });
-  job.checkpoints.insert(place, std::move(checkpoint));
+  Insert(job, std::move(checkpoint));
   UpdateCommittedStep(job);
   if (std::exchange(job.checkpoints_fail, false)) {
     if (job.record.state == JobState::kRunning) job.record.reason.clear();
@@ -300,7 +305,7 @@ void DiscardUnfinished(Transaction& tx, JobEntry& job, Step before) {
     }
     MoveCheckpoint(checkpoint, CheckpointEvent::kPrune);
     tx.Put(checkpoint);
-    job.checkpoints.insert(job.checkpoints.begin(), std::move(checkpoint));
+    Insert(job, std::move(checkpoint));
   }
   std::erase_if(writing, [before](const auto& entry) { return entry.second.step < before; });
 }

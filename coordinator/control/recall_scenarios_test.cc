@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "common/job_spec/parse.h"
-#include "coordinator/control/control_harness.h"
+#include "coordinator/control/testing/control_harness.h"
 
 namespace muster {
 namespace {
