@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <boost/asio/ip/address.hpp>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -62,21 +61,14 @@ std::string PathOf(const HttpMessage& message) {
   return std::string(target.substr(0, target.find('?')));
 }
 
-using Head = http::response<http::empty_body>;
-
-void AddCommonFields(Head& message, const std::string& content_policy) {
+template <typename Message>
+void AddCommonFields(Message& message, const std::string& content_policy) {
   message.set(http::field::cache_control, "no-store");
   message.set("Content-Security-Policy", content_policy);
   message.set("X-Content-Type-Options", "nosniff");
   message.set("X-Frame-Options", "DENY");
   message.set("Referrer-Policy", "no-referrer");
   message.set("Cross-Origin-Resource-Policy", "same-origin");
-}
-
-std::string TextOf(const Head& head) {
-  std::ostringstream text;
-  text << head.base();
-  return std::move(text).str();
 }
 
 }  // namespace
@@ -130,27 +122,31 @@ HttpRequest RequestOf(const HttpMessage& message, const HttpGuard& guard) {
   return request;
 }
 
-HttpAnswer BuildAnswer(const HttpMessage& message, HttpResponse response, bool keep_alive) {
-  Head head;
-  head.version(message.version());
-  head.keep_alive(keep_alive);
-  head.result(static_cast<unsigned>(response.status));
-  if (response.status == 405) head.set(http::field::allow, "GET, HEAD");
-  head.set(http::field::content_type, response.content_type);
-  AddCommonFields(head, response.content_policy);
-  head.content_length(response.body.size());
-  if (message.method() == http::verb::head) response.body.clear();
-  return {TextOf(head), std::move(response.body)};
+HttpAnswer BuildAnswer(const HttpMessage& message, HttpResponse response) {
+  HttpAnswer answer;
+  answer.version(message.version());
+  answer.keep_alive(message.keep_alive());
+  answer.result(static_cast<unsigned>(response.status));
+  if (response.status == 405) answer.set(http::field::allow, "GET, HEAD");
+  answer.set(http::field::content_type, response.content_type);
+  AddCommonFields(answer, response.content_policy);
+  if (message.method() == http::verb::head) {
+    answer.content_length(response.body.size());
+  } else {
+    answer.body() = std::move(response.body);
+    answer.prepare_payload();
+  }
+  return answer;
 }
 
-std::string BuildStreamHead(unsigned version) {
-  Head head;
+http::response<http::empty_body> BuildStreamHead(unsigned version) {
+  http::response<http::empty_body> head;
   head.version(version);
   head.keep_alive(false);
   head.result(http::status::ok);
   head.set(http::field::content_type, "text/event-stream");
   AddCommonFields(head, kNoContentPolicy);
-  return TextOf(head);
+  return head;
 }
 
 }  // namespace muster

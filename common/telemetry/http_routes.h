@@ -18,10 +18,7 @@
 namespace muster {
 
 using HttpMessage = http::request<http::string_body>;
-struct HttpAnswer {
-  std::string head;
-  std::string body;  // empty for a HEAD
-};
+using HttpAnswer = http::response<http::string_body>;
 // Whether the connected client may read a path; none: every client may.
 using HttpGuard = std::function<Status(const std::string& path)>;
 
@@ -42,8 +39,8 @@ struct HttpRoutes {
 bool IsWelcome(const HttpMessage& message, const HttpGuard& guard, HttpResponse* refusal);
 HttpRequest RequestOf(const HttpMessage& message, const HttpGuard& guard);
 // The answer to `message`, which may be a HEAD.
-HttpAnswer BuildAnswer(const HttpMessage& message, HttpResponse response, bool keep_alive);
+HttpAnswer BuildAnswer(const HttpMessage& message, HttpResponse response);
 // What a stream of events begins with; its connection serves nothing else afterwards.
-std::string BuildStreamHead(unsigned version);
+http::response<http::empty_body> BuildStreamHead(unsigned version);
 
 }  // namespace muster

@@ -8,10 +8,9 @@
 
 #include <array>
 #include <cstdint>
-#include <cstring>
-#include <functional>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -57,9 +56,11 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
     parser_.emplace();
     parser_->header_limit(kMaxHeaderBytes);
     parser_->body_limit(kMaxBodyBytes);
-    parser_->eager(true);
     Lowest().expires_after(kIdleTimeout);
-    Parse();
+    http::async_read(stream_, buffer_, *parser_,
+                     [self = this->shared_from_this()](beast::error_code error, std::size_t) {
+                       if (!error) self->Answer();
+                     });
   }
 
   // For a TLS stream. `context` lives as long as the connection.
@@ -112,26 +113,6 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
  private:
   beast::tcp_stream& Lowest() { return beast::get_lowest_layer(stream_); }
 
-  // Takes what has been received, and receives more until the request is whole.
-  void Parse() {
-    beast::error_code error;
-    if (received_ > 0) {
-      const std::size_t used = parser_->put(asio::const_buffer(input_.data(), received_), error);
-      std::memmove(input_.data(), input_.data() + used, received_ - used);
-      received_ -= used;
-    }
-    if (error && error != http::error::need_more) return;
-    if (parser_->is_done()) return Answer();
-    if (received_ == input_.size()) return;  // no request is as long
-    stream_.async_read_some(
-        asio::buffer(input_.data() + received_, input_.size() - received_),
-        [self = this->shared_from_this()](beast::error_code failed, std::size_t count) {
-          if (failed) return;
-          self->received_ += count;
-          self->Parse();
-        });
-  }
-
   void Answer() {
     const HttpMessage& message = parser_->get();
     HttpResponse refusal;
@@ -152,24 +133,17 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
 
   // After the last one the connection ends, whatever the client has asked for.
   void Write(HttpResponse response, bool last = false) {
-    const bool keep_alive = !last && parser_->get().keep_alive();
-    HttpAnswer answer = BuildAnswer(parser_->get(), std::move(response), keep_alive);
-    body_ = std::move(answer.body);
+    const bool head = parser_->get().method() == http::verb::head;
+    answer_ = BuildAnswer(parser_->get(), std::move(response));
+    if (last) answer_.keep_alive(false);
     Lowest().expires_after(kIdleTimeout);
-    WriteThen(std::move(answer.head),
-              [self = this->shared_from_this(), keep_alive](const beast::error_code& error) {
-                if (error) return;
-                keep_alive ? self->Read() : self->HangUp();
-              });
-  }
-
-  // `text` and what is left of body_.
-  void WriteThen(std::string text, std::function<void(const beast::error_code&)> done) {
-    text_ = std::move(text);
-    asio::async_write(
-        stream_, std::array{asio::buffer(std::as_const(text_)), asio::buffer(std::as_const(body_))},
-        [self = this->shared_from_this(), done = std::move(done)](beast::error_code error,
-                                                                  std::size_t) { done(error); });
+    const auto done = [self = this->shared_from_this()](beast::error_code error, std::size_t) {
+      if (error) return;
+      self->answer_.keep_alive() ? self->Read() : self->HangUp();
+    };
+    if (!head) return http::async_write(stream_, answer_, done);
+    serializer_.emplace(answer_);
+    http::async_write_header(stream_, *serializer_, done);
   }
 
   // Closes at once, and not when the client has had enough, or the keeper of the reply. TLS says so
@@ -201,8 +175,9 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
     Lowest().expires_never();
     WaitForEnd();
     BeatLater();
-    body_.clear();
-    WriteText(BuildStreamHead(parser_->get().version()));
+    std::ostringstream head;
+    head << BuildStreamHead(parser_->get().version()).base();
+    WriteText(std::move(head).str());
   }
 
   // A client has nothing to say any more; whatever comes is its end.
@@ -223,14 +198,16 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
 
   void WriteText(std::string text) {
     writing_ = true;
+    text_ = std::move(text);
     Lowest().expires_after(kHttpStreamTimeout);
-    WriteThen(std::move(text), [self = this->shared_from_this()](const beast::error_code& error) {
-      self->writing_ = false;
-      if (error) return self->End();
-      // A copy: the owner may let go of the stream meanwhile.
-      const auto on_ready = self->on_ready_;
-      if (on_ready && !self->ended_) on_ready();
-    });
+    asio::async_write(stream_, asio::buffer(text_),
+                      [self = this->shared_from_this()](beast::error_code error, std::size_t) {
+                        self->writing_ = false;
+                        if (error) return self->End();
+                        // A copy: the owner may let go of the stream meanwhile.
+                        const auto on_ready = self->on_ready_;
+                        if (on_ready && !self->ended_) on_ready();
+                      });
   }
 
   void End() {
@@ -248,19 +225,19 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
   asio::steady_timer heartbeat_;
   std::uint64_t handshake_ = 0;  // of the limit; 0: none
   HttpGuard guard_;
-  std::array<char, kMaxHeaderBytes + kMaxBodyBytes> input_;
-  std::size_t received_ = 0;  // bytes of input_ that no request has taken yet
+  beast::flat_buffer buffer_{kMaxHeaderBytes + kMaxBodyBytes};
   std::optional<http::request_parser<http::string_body>> parser_;
   std::uint64_t requests_ = 0;
   std::uint64_t awaited_ = 0;  // the number of the one that is to be answered; 0: none
-  std::string text_;           // under way, and body_ behind it
-  std::string body_;
+  HttpAnswer answer_;
+  std::optional<http::response_serializer<http::string_body>> serializer_;
   std::shared_ptr<HttpRoutes> routes_;
 
   // As a stream of events.
   bool streaming_ = false;
   bool writing_ = false;
   bool ended_ = false;
+  std::string text_;
   std::array<char, 64> ignored_;
   std::function<void()> on_ready_;
   std::function<void()> on_gone_;

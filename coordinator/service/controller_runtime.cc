@@ -20,9 +20,10 @@ std::vector<EventRecord> EventsOf(const std::vector<StoreOperation>& operations)
 
 // The log has the same timeline as the events.
 void LogEvents(const std::vector<EventRecord>& events) {
-  constexpr LogLevel kLevels[] = {LogLevel::kInfo, LogLevel::kWarning, LogLevel::kError};
+  constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::info, spdlog::level::warn,
+                                                   spdlog::level::err};
   for (const EventRecord& event : events) {
-    const LogLevel level = kLevels[static_cast<int>(event.severity)];
+    const auto level = kLevels[static_cast<int>(event.severity)];
     if (event.job.empty()) {
       Log().log(level, "{}: {}", event.kind, event.message);
     } else {
