@@ -200,7 +200,7 @@ void FillDefaults(muster::worker::WorkerOptions* options, const Texts& texts) {
 void Tell(const std::vector<std::string>& report) {
   for (const std::string& line : report) {
     const bool problem = line.starts_with("problem: ");
-    muster::Log().log(problem ? spdlog::level::warn : spdlog::level::info, "{}", line);
+    muster::Log().log(problem ? muster::LogLevel::kWarning : muster::LogLevel::kInfo, "{}", line);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -62,6 +63,14 @@ void DrainAtFatalSignals() {
 }
 
 }  // namespace
+
+void Logger::Write(LogLevel level, fmt::string_view text, fmt::format_args values) {
+  constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::info, spdlog::level::warn,
+                                                   spdlog::level::err, spdlog::level::critical};
+  spdlog::logger& logger = *spdlog::default_logger_raw();
+  const auto wanted = kLevels[static_cast<int>(level)];
+  if (logger.should_log(wanted)) logger.log(wanted, fmt::vformat(text, values));
+}
 
 void InitLogging(const std::string& program, const std::string& level) {
   g_writer = new LogWriter(STDERR_FILENO, DroppedLineOf(program));

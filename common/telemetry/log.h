@@ -8,7 +8,7 @@
 // up to a second until its lines are out.
 #pragma once
 
-#include <spdlog/spdlog.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <cstdint>
 #include <string>
@@ -20,7 +20,38 @@ namespace muster {
 // trace, debug, info, warn, error.
 void InitLogging(const std::string& program, const std::string& level);
 
-inline spdlog::logger& Log() { return *spdlog::default_logger_raw(); }
+enum class LogLevel { kInfo, kWarning, kError, kCritical };
+
+// The process's logger. A line is formatted in log.cc, once for all callers, because fmt's
+// formatting in each source would be a large part of its time to compile.
+class Logger {
+ public:
+  template <typename... Values>
+  void log(LogLevel level, fmt::format_string<Values...> text, Values&&... values) const {
+    Write(level, text, fmt::make_format_args(values...));
+  }
+  template <typename... Values>
+  void info(fmt::format_string<Values...> text, Values&&... values) const {
+    Write(LogLevel::kInfo, text, fmt::make_format_args(values...));
+  }
+  template <typename... Values>
+  void warn(fmt::format_string<Values...> text, Values&&... values) const {
+    Write(LogLevel::kWarning, text, fmt::make_format_args(values...));
+  }
+  template <typename... Values>
+  void error(fmt::format_string<Values...> text, Values&&... values) const {
+    Write(LogLevel::kError, text, fmt::make_format_args(values...));
+  }
+  template <typename... Values>
+  void critical(fmt::format_string<Values...> text, Values&&... values) const {
+    Write(LogLevel::kCritical, text, fmt::make_format_args(values...));
+  }
+
+ private:
+  static void Write(LogLevel level, fmt::string_view text, fmt::format_args values);
+};
+
+inline Logger Log() { return {}; }
 
 // A line as it is, such as what a program says when it fails, behind the lines of the log.
 void PrintError(std::string_view line);

@@ -20,10 +20,9 @@ std::vector<EventRecord> EventsOf(const std::vector<StoreOperation>& operations)
 
 // The log has the same timeline as the events.
 void LogEvents(const std::vector<EventRecord>& events) {
-  constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::info, spdlog::level::warn,
-                                                   spdlog::level::err};
+  constexpr LogLevel kLevels[] = {LogLevel::kInfo, LogLevel::kWarning, LogLevel::kError};
   for (const EventRecord& event : events) {
-    const auto level = kLevels[static_cast<int>(event.severity)];
+    const LogLevel level = kLevels[static_cast<int>(event.severity)];
     if (event.job.empty()) {
       Log().log(level, "{}: {}", event.kind, event.message);
     } else {

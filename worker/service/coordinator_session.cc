@@ -197,7 +197,7 @@ void CoordinatorSession::Open(Result<CoordinatorChannel> door) {
 void CoordinatorSession::Retry(const Status& why) {
   // The same problem is logged once, not at every try.
   if (why.message() != last_problem_)
-    Log().log(version_refused_ ? spdlog::level::err : spdlog::level::warn,
+    Log().log(version_refused_ ? LogLevel::kError : LogLevel::kWarning,
               "not connected to the coordinator: {}; trying again", why.ToString());
   last_problem_ = why.message();
   retry_timer_.Start(pause_, [this] { Connect(); });

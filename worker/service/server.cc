@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
 
 #include "common/base/cluster_paths.h"
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/base/proc_reader.h"
 #include "common/base/version.h"
 #include "common/rpc/endpoint.h"
@@ -227,8 +227,8 @@ void WorkerServer::LeaveWhenIdle() {
   if (!idle) idle_since_.reset();
   if (idle && !idle_since_) idle_since_ = now;
   if (now >= *leave_by_ || (idle && now - *idle_since_ >= kIdleBeforeLeaving)) {
-    Log().info(idle ? "nothing runs on this node any more: leaving"
-                    : "the time to drain is over: leaving; guardians and ranks go on");
+    Log().info("{}", idle ? "nothing runs on this node any more: leaving"
+                          : "the time to drain is over: leaving; guardians and ranks go on");
     loop_.Stop();
     return;
   }
