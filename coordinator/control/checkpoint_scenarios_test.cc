@@ -706,6 +706,21 @@ TEST(CheckpointTest, LeftoversOfAnUnfinishedCheckpointArePrunedWithTheNextCommit
   EXPECT_EQ(h.stored().checkpoints[0].directory, "step-00000010-g2");
 }
 
+// Discarded checkpoints went to the front of the list, whatever their step. A later commit then
+// took its place by age in a list that was not in order, and counted as the oldest.
+TEST(CheckpointTest, TheNewestVerifiedCheckpointStaysAfterSeveralWereDiscarded) {
+  Training h;
+  for (const Step step : {10, 20}) {
+    h.Checkpoint(h.id, step);
+    h.Manifest(h.id, h.Directory(h.id, step));
+  }
+  for (const Step step : {30, 40, 50, 60, 70}) h.Shard(h.id, 0, step);
+  h.Recover(20);
+  h.Checkpoint(h.id, 30);
+  h.Manifest(h.id, h.Directory(h.id, 30));
+  EXPECT_THAT(h.Committed(), ElementsAre(20, 30));
+}
+
 TEST(CheckpointTest, WhatLacksAShardIsPrunedWithTheNextCommitOfItsOwnGeneration) {
   Training h;
   h.Shard(h.id, 0, 10);
