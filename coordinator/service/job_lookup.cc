@@ -7,8 +7,9 @@
 namespace muster {
 
 void JobLookup::Find(const std::string& job, Found found) const {
-  ArchiveQuery query{.job = controller_.FindArchived(job)};
   const Result<JobView> known = controller_.FindJob(job);
+  if (known.ok()) return found(known);
+  ArchiveQuery query{.job = controller_.FindArchived(job)};
   Status missing =
       query.job.empty() ? known.status() : NotFound("job " + query.job.value + " was deleted");
   if (query.job.empty()) {
