@@ -43,10 +43,10 @@ std::string ReasonOf(const JobView& view) {
   if (std::string reason = view.reason(); record.state != JobState::kRecovering || !reason.empty())
     return reason;
   const auto& attempts = *view.attempts;
-  const auto told =
+  const auto failed =
       std::find_if(attempts.rbegin(), attempts.rend(),
                    [](const AttemptRecord& attempt) { return !attempt.cause.empty(); });
-  return told == attempts.rend() ? std::string() : told->cause;
+  return failed == attempts.rend() ? std::string() : failed->cause;
 }
 
 double SilentSeconds(const JobView& view, const Histories& histories, TimePoint now) {

@@ -13,16 +13,15 @@ namespace muster {
 struct WaitReason {
   int nodes = 1;  // that its gang has at least
   int ranks_per_node = 1;
-  int ready = 0;  // nodes that are ready
-  // Of those that the job may use: with slots enough in all, and with slots enough that are free
-  // and whose GPUs, if it needs them, no other job has.
-  int large_enough = 0;
-  int with_room = 0;
-  int reserved = 0;    // with free slots, which wait for a job ahead of it
-  JobId reserved_for;  // the last of those jobs
-  int gpus_taken = 0;  // with free slots, and GPUs of another job
-  JobId gpu_job;       // the last of those jobs
-  int without_gpus = 0;
+  int ready = 0;         // nodes that are ready
+  int without_gpus = 0;  // ready nodes that the job cannot use, since it needs GPUs
+  // The others count only nodes that the job may use.
+  int large_enough = 0;   // have as many slots as it needs, free or not
+  int with_room = 0;      // have as many free slots, and free GPUs if it needs them
+  int reserved = 0;       // have as many free slots, which a job ahead of it waits for
+  JobId reserved_for;     // the last of those jobs
+  int gpus_taken = 0;     // have as many free slots, but another job has their GPUs
+  JobId gpu_job;          // the last of those jobs
   bool excludes = false;  // it does without some nodes
   friend bool operator==(const WaitReason&, const WaitReason&) = default;
 };

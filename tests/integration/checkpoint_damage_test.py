@@ -83,10 +83,10 @@ class Scrub(unittest.TestCase):
         older, newest = self.committed(2)[-2:]
         folder = self.cluster.output(self.job) / "checkpoints"
         flip_byte(sorted((folder / newest["directory"]).glob("*.shard"))[1])
-        told = wait_until(lambda: self.events("checkpoint_damaged"), "the damage is found")
-        self.assertIn(newest["directory"], told[0]["message"])
-        self.assertIn("rank-00001.shard", told[0]["message"])
-        self.assertEqual(told[0]["severity"], "error")
+        found = wait_until(lambda: self.events("checkpoint_damaged"), "the damage is found")
+        self.assertIn(newest["directory"], found[0]["message"])
+        self.assertIn("rank-00001.shard", found[0]["message"])
+        self.assertEqual(found[0]["severity"], "error")
         metrics = self.metrics()
         self.assertIn('muster_checkpoint_scrubs_total{result="damaged"} 1', metrics)
         self.assertIn(f'muster_checkpoints_damaged{{job_id="{self.job}"}} 1', metrics)
@@ -140,9 +140,9 @@ class ScrubOfTheArchive(unittest.TestCase):
         newest = verified(self.cluster, name)[-1]
         folder = self.cluster.output(job) / "checkpoints" / newest["directory"]
         flip_byte(sorted(folder.glob("*.shard"))[1])
-        told = wait_until(lambda: [e for e in self.cluster.json("events", name)
-                                   if e["kind"] == "checkpoint_damaged"], "the damage is found")
-        self.assertIn(newest["directory"], told[0]["message"])
+        found = wait_until(lambda: [e for e in self.cluster.json("events", name)
+                                    if e["kind"] == "checkpoint_damaged"], "the damage is found")
+        self.assertIn(newest["directory"], found[0]["message"])
         refused = {c["directory"]: c["refused"] for c in self.cluster.json("checkpoints", name)}
         self.assertIn("rank-00001.shard", refused[newest["directory"]])
         verify = self.cluster.muster("checkpoints", name, "--verify", check=False)

@@ -322,27 +322,27 @@ Duration SupervisorLoop::TermGrace() const {
 void SupervisorLoop::AskScheduler() {
   if (std::exchange(asking_scheduler_, true)) return;
   ask_scheduler_at_ = SystemClock().Now() + kAskScheduler;
-  struct Told {
+  struct Answer {
     Result<std::optional<std::int64_t>> end = std::optional<std::int64_t>();
     std::optional<std::int64_t> kill_wait;
   };
   OnPool(
       commands_,
       [this, known = kill_wait_seconds_, wanted = !options_.term_seconds] {
-        Told told{scheduler_->EndUnixSeconds(), known};
-        if (known || !wanted) return told;
+        Answer answer{scheduler_->EndUnixSeconds(), known};
+        if (known || !wanted) return answer;
         // Without an answer the usual time of most clusters is used.
-        if (const auto wait = scheduler_->KillWaitSeconds(); wait.ok()) told.kill_wait = *wait;
-        return told;
+        if (const auto wait = scheduler_->KillWaitSeconds(); wait.ok()) answer.kill_wait = *wait;
+        return answer;
       },
-      [this](const Told& told) {
+      [this](const Answer& answer) {
         asking_scheduler_ = false;
-        kill_wait_seconds_ = told.kill_wait;
-        if (!told.end.ok())
+        kill_wait_seconds_ = answer.kill_wait;
+        if (!answer.end.ok())
           return Log().warn("when the allocation's time ends is not known: {}",
-                            told.end.status().message());
-        if (!*told.end) return;
-        const double left = static_cast<double>(**told.end) -
+                            answer.end.status().message());
+        if (!*answer.end) return;
+        const double left = static_cast<double>(**answer.end) -
                             static_cast<double>(SystemClock().UnixMillis()) / 1000;
         lead_.course().SetEndTime(SystemClock().Now() + FromSeconds(left), SystemClock().Now());
       });
