@@ -18,6 +18,7 @@
 #include "common/process/network_namespace.h"
 #include "common/rpc/token.h"
 #include "common/runtime/event_loop.h"
+#include "common/runtime/loop_handle.h"
 #include "common/security/credentials.h"
 #include "common/security/encoding.h"
 #include "common/security/enrolment.h"
@@ -194,6 +195,17 @@ ControllerOptions OptionsOf(const ServerOptions& options, std::uint64_t epoch,
   return controller;
 }
 
+void LogEvent(const EventRecord& event) {
+  constexpr LogLevel kLevels[] = {LogLevel::kInfo, LogLevel::kWarning, LogLevel::kError};
+  const LogLevel level = kLevels[static_cast<int>(event.severity)];
+  if (event.job.empty()) {
+    Log().log(level, "{}: {}", event.kind, event.message);
+  } else {
+    Log().log(level, "job {} g{} {}: {}", event.job.value, event.generation, event.kind,
+              event.message);
+  }
+}
+
 }  // namespace
 
 // Members are destroyed from last to first: the listeners before what they use.
@@ -214,11 +226,13 @@ struct Server::Impl : EffectSink {
   void StartDiscoveryFile();
   void Close(const Status& reason);
 
+  void OnDecided(const Effects& effects) override;
+  void OnDiskBehind(std::size_t commits, std::size_t messages) override;
+  void OnUnread(const JobId& archived, const Status& status) override;
   void SendToWorker(const WorkerSend& send) override { workers.Send(send); }
   void CloseWorker(const CloseSession& close) override { workers.Close(close); }
   void OnJobsChanged(const std::vector<JobId>& jobs) override;
   void OnEvents(const std::vector<EventRecord>& events) override;
-  void OnObservation(const Observation& observation) override { metrics.Observe(observation); }
   void OnStoreFailed(const Status& status) override;
   void End(const Status& cause);
 
@@ -263,7 +277,8 @@ Server::Impl::Impl(ServerOptions options_in, std::shared_ptr<Authenticator> auth
       metrics(3 * options.scrape_interval),
       discovery_labels(LabelsOfEnvironment(options.cluster_name)),
       on_event(loop, {.rules = std::move(webhook_rules), .may_use_proxy = options.webhook_proxy}),
-      host(loop, store.store(), *this, OptionsOf(options, store.epoch(), on_event), SystemClock()),
+      host(MakeLoopHandle(loop), store.store(), *this, OptionsOf(options, store.epoch(), on_event),
+           SystemClock()),
       jobs(loop, host.controller(), store.store()),
       workers(loop, *authenticator, host),
       watches(loop, host),
@@ -310,14 +325,14 @@ void Server::Impl::StartPilots() {
   PilotHooks hooks{.facts = [this] { return pool_facts.Read(host.controller()); },
                    .drain =
                        [this](const DrainPoolNode& drain) {
-                         host.Drain({.node = {drain.node},
-                                     .by_seconds = drain.by_seconds,
-                                     .reason = drain.why,
-                                     .cause = DrainCause::kPilot},
-                                    [](const Reply& reply) {
-                                      if (!reply.status.ok())
-                                        Log().warn("pilots: {}", reply.status.message());
-                                    });
+                         host.Ask(DrainRequested{.node = {drain.node},
+                                                 .by_seconds = drain.by_seconds,
+                                                 .reason = drain.why,
+                                                 .cause = DrainCause::kPilot},
+                                  [](const Reply& reply) {
+                                    if (!reply.status.ok())
+                                      Log().warn("pilots: {}", reply.status.message());
+                                  });
                        },
                    .note = [this](const ClusterNote& note) { host.Handle(note); }};
   pilots = std::make_unique<PilotRunner>(loop, std::move(pool), std::move(hooks));
@@ -442,6 +457,25 @@ Status Server::Impl::ListenGrpc() {
   if (!join.ok()) return join.status().WithContext("--join-listen: name an address of this host");
   endpoint.grpc_join = *join;
   return OkStatus();
+}
+
+// The log has the same timeline as the events.
+void Server::Impl::OnDecided(const Effects& effects) {
+  for (const Observation& observation : effects.observations) metrics.Observe(observation);
+  for (const StoreOperation& operation : effects.store)
+    if (const auto* append = std::get_if<AppendEvent>(&operation)) LogEvent(append->event);
+}
+
+void Server::Impl::OnDiskBehind(std::size_t commits, std::size_t messages) {
+  Log().warn(
+      "{} changes and {} messages to workers wait for the disk; nothing is decided until it has "
+      "caught up",
+      commits, messages);
+}
+
+void Server::Impl::OnUnread(const JobId& archived, const Status& status) {
+  Log().warn("archived job {} cannot be read from the store: {}", archived.value,
+             status.ToString());
 }
 
 void Server::Impl::OnJobsChanged(const std::vector<JobId>& jobs) {

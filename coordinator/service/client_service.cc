@@ -141,10 +141,9 @@ ClientService::Reactor* ClientService::OnLoop(Context* context,
 }
 
 template <typename Event>
-void ClientService::Ask(RequestId (ControllerRuntime::*ask)(Event, ControllerRuntime::ReplyHandler),
-                        Event event, const Call& call, std::function<void(const Reply&)> fill) {
+void ClientService::Ask(Event event, const Call& call, std::function<void(const Reply&)> fill) {
   const RequestId request =
-      (parts_.host.*ask)(std::move(event), [call, fill = std::move(fill)](const Reply& reply) {
+      parts_.host.Ask(std::move(event), [call, fill = std::move(fill)](const Reply& reply) {
         fill(reply);
         call->End(reply.status);
       });
@@ -170,8 +169,7 @@ ClientService::Reactor* ClientService::Submit(Context* context, const v1::Submit
       SubmitRequested event{0, yaml, key, RandomJobId(), ParseJobSpec(yaml)};
       parts_.loop.Post([this, call, response, event = std::move(event)] {
         if (!call->open()) return;
-        Ask(&ControllerRuntime::Submit, event, call,
-            [response](const Reply& reply) { FillSubmitted(reply, response); });
+        Ask(event, call, [response](const Reply& reply) { FillSubmitted(reply, response); });
       });
     });
   });
@@ -181,7 +179,7 @@ ClientService::Reactor* ClientService::Cancel(Context* context, const v1::Cancel
                                               v1::CancelResponse* response) {
   return OnLoop(context, [this, request, response](const Call& call) {
     CancelRequested event{0, request->job(), request->reason()};
-    Ask(&ControllerRuntime::Cancel, std::move(event), call, [response](const Reply& reply) {
+    Ask(std::move(event), call, [response](const Reply& reply) {
       if (const auto* accepted = std::get_if<CancelAccepted>(&reply.body)) {
         response->set_id(accepted->id.value);
         response->set_state(static_cast<v1::JobState>(static_cast<int>(accepted->state)));
@@ -198,7 +196,7 @@ ClientService::Reactor* ClientService::Suspend(Context* context, const v1::Suspe
       return call->End(InvalidArgument("by_seconds is out of range"));
     }
     SuspendRequested event{0, request->job(), by, request->reason()};
-    Ask(&ControllerRuntime::Suspend, std::move(event), call, [response](const Reply& reply) {
+    Ask(std::move(event), call, [response](const Reply& reply) {
       if (const auto* accepted = std::get_if<SuspendAccepted>(&reply.body)) {
         response->set_id(accepted->id.value);
         response->set_state(static_cast<v1::JobState>(static_cast<int>(accepted->state)));
@@ -211,7 +209,7 @@ ClientService::Reactor* ClientService::Resume(Context* context, const v1::Resume
                                               v1::ResumeResponse* response) {
   return OnLoop(context, [this, request, response](const Call& call) {
     ResumeRequested event{0, request->job()};
-    Ask(&ControllerRuntime::Resume, std::move(event), call, [response](const Reply& reply) {
+    Ask(std::move(event), call, [response](const Reply& reply) {
       if (const auto* accepted = std::get_if<ResumeAccepted>(&reply.body)) {
         response->set_id(accepted->id.value);
         response->set_state(static_cast<v1::JobState>(static_cast<int>(accepted->state)));
@@ -228,7 +226,7 @@ ClientService::Reactor* ClientService::Drain(Context* context, const v1::DrainRe
       return call->End(InvalidArgument("by_seconds is out of range"));
     }
     DrainRequested event{0, NodeName{request->node()}, by, request->reason()};
-    Ask(&ControllerRuntime::Drain, std::move(event), call, [response](const Reply& reply) {
+    Ask(std::move(event), call, [response](const Reply& reply) {
       if (const auto* accepted = std::get_if<DrainAccepted>(&reply.body)) {
         response->set_state(static_cast<v1::NodeState>(static_cast<int>(accepted->state)));
         for (const JobId& job : accepted->jobs) response->add_jobs(job.value);
@@ -241,7 +239,7 @@ ClientService::Reactor* ClientService::Undrain(Context* context, const v1::Undra
                                                v1::UndrainResponse* response) {
   return OnLoop(context, [this, request, response](const Call& call) {
     UndrainRequested event{0, NodeName{request->node()}};
-    Ask(&ControllerRuntime::Undrain, std::move(event), call, [response](const Reply& reply) {
+    Ask(std::move(event), call, [response](const Reply& reply) {
       if (const auto* accepted = std::get_if<UndrainAccepted>(&reply.body)) {
         response->set_state(static_cast<v1::NodeState>(static_cast<int>(accepted->state)));
       }
@@ -259,7 +257,7 @@ ClientService::Reactor* ClientService::InjectFault(Context* context,
                                NodeName{request->node()},
                                request->kind(),
                                request->argument()};
-    Ask(&ControllerRuntime::InjectFault, std::move(event), call, [response](const Reply& reply) {
+    Ask(std::move(event), call, [response](const Reply& reply) {
       if (const auto* accepted = std::get_if<FaultAccepted>(&reply.body)) {
         response->set_node(accepted->node.value);
         response->set_generation(accepted->generation);
@@ -274,7 +272,7 @@ ClientService::Reactor* ClientService::VerifyCheckpoints(
   return OnLoop(context, [this, request, response](const Call& call) {
     WithJob(request->job(), call, [this, response, call](const JobView& view) {
       VerifyRequested event{0, view.record->id.value};
-      Ask(&ControllerRuntime::Verify, std::move(event), call, [response](const Reply& reply) {
+      Ask(std::move(event), call, [response](const Reply& reply) {
         if (const auto* verified = std::get_if<CheckpointsVerified>(&reply.body)) {
           response->set_whole(verified->whole);
           for (const std::string& directory : verified->damaged) response->add_damaged(directory);

@@ -79,8 +79,7 @@ class ClientService final : public v1::Client::CallbackService {
   // Queries the controller runtime. `fill` puts its answer into the response; not called if the
   // caller has gone.
   template <typename Event>
-  void Ask(RequestId (ControllerRuntime::*ask)(Event, ControllerRuntime::ReplyHandler), Event event,
-           const Call& call, std::function<void(const Reply&)> fill);
+  void Ask(Event event, const Call& call, std::function<void(const Reply&)> fill);
   void EndOnceDurable(const Call& call);
   // The slow part of a call, on the pool; any thread.
   void BesideLoop(const Call& call, std::function<void()> work);

@@ -5,8 +5,6 @@
 #include <memory>
 #include <utility>
 
-#include "common/telemetry/log.h"
-
 namespace muster {
 namespace {
 
@@ -18,30 +16,17 @@ std::vector<EventRecord> EventsOf(const std::vector<StoreOperation>& operations)
   return events;
 }
 
-// The log has the same timeline as the events.
-void LogEvents(const std::vector<EventRecord>& events) {
-  constexpr LogLevel kLevels[] = {LogLevel::kInfo, LogLevel::kWarning, LogLevel::kError};
-  for (const EventRecord& event : events) {
-    const LogLevel level = kLevels[static_cast<int>(event.severity)];
-    if (event.job.empty()) {
-      Log().log(level, "{}: {}", event.kind, event.message);
-    } else {
-      Log().log(level, "job {} g{} {}: {}", event.job.value, event.generation, event.kind,
-                event.message);
-    }
-  }
-}
-
 }  // namespace
 
-ControllerRuntime::ControllerRuntime(EventLoop& loop, Store& store, EffectSink& sink,
-                                     ControllerOptions options, const Clock& clock)
-    : loop_(loop),
+ControllerRuntime::ControllerRuntime(LoopHandle loop, Store& store, EffectSink& sink,
+                                     ControllerOptions options, const Clock& clock,
+                                     RuntimeLimits limits)
+    : loop_(std::move(loop)),
       store_(store),
       sink_(sink),
       clock_(clock),
-      controller_(std::move(options)),
-      timer_(loop) {}
+      limits_(limits),
+      controller_(std::move(options)) {}
 
 Now ControllerRuntime::ReadClock() const { return {clock_.Now(), clock_.UnixMillis()}; }
 
@@ -70,11 +55,7 @@ void ControllerRuntime::Wait(Event event, std::function<void()> taken) {
   if (std::holds_alternative<Tick>(event)) return;
   const auto* gone = std::get_if<WorkerStreamClosed>(&event);
   if (gone != nullptr && ForgetWhole(gone->session)) return;
-  if (waiting_.empty())
-    Log().warn(
-        "{} changes and {} messages to workers wait for the disk; nothing is decided until "
-        "it has caught up",
-        uncommitted_, held_messages_);
+  if (waiting_.empty()) sink_.OnDiskBehind(uncommitted_, held_messages_);
   waiting_.push_back({std::move(event), std::move(taken)});
 }
 
@@ -103,47 +84,15 @@ void ControllerRuntime::HandleWaiting() {
   if (!closed_ && waiting_.empty()) ArmTimer();
 }
 
-RequestId ControllerRuntime::Submit(SubmitRequested event, ReplyHandler handler) {
-  return HandleRequest(std::move(event), std::move(handler));
-}
-
-RequestId ControllerRuntime::Cancel(CancelRequested event, ReplyHandler handler) {
-  return HandleRequest(std::move(event), std::move(handler));
-}
-
-RequestId ControllerRuntime::Suspend(SuspendRequested event, ReplyHandler handler) {
-  return HandleRequest(std::move(event), std::move(handler));
-}
-
-RequestId ControllerRuntime::Resume(ResumeRequested event, ReplyHandler handler) {
-  return HandleRequest(std::move(event), std::move(handler));
-}
-
-RequestId ControllerRuntime::Drain(DrainRequested event, ReplyHandler handler) {
-  return HandleRequest(std::move(event), std::move(handler));
-}
-
-RequestId ControllerRuntime::Undrain(UndrainRequested event, ReplyHandler handler) {
-  return HandleRequest(std::move(event), std::move(handler));
-}
-
-RequestId ControllerRuntime::InjectFault(InjectFaultRequested event, ReplyHandler handler) {
-  return HandleRequest(std::move(event), std::move(handler));
-}
-
-RequestId ControllerRuntime::Verify(VerifyRequested event, ReplyHandler handler) {
-  return HandleRequest(std::move(event), std::move(handler));
-}
-
 // Bounded if it must wait: there are no more handlers than that, and while an event waits, new
 // requests are refused.
 void ControllerRuntime::Forget(RequestId request) {
   if (handlers_.erase(request) > 0) Handle(CallerGone{request});
 }
 
-template <typename Request>
-RequestId ControllerRuntime::HandleRequest(Request event, ReplyHandler handler) {
-  const bool full = handlers_.size() >= kMaxPendingRequests || uncommitted_ >= kMaxUncommitted ||
+// Calls `handler` and returns 0 if the request is refused.
+RequestId ControllerRuntime::Admit(ReplyHandler handler) {
+  const bool full = handlers_.size() >= limits_.requests || uncommitted_ >= limits_.uncommitted ||
                     HoldsBackTooMuch() || !waiting_.empty();
   if (closed_ || full) {
     ++refused_requests_;
@@ -152,45 +101,43 @@ RequestId ControllerRuntime::HandleRequest(Request event, ReplyHandler handler) 
                                                         "coordinator's disk; try again")});
     return 0;
   }
-  const RequestId request = next_request_++;
-  event.request = request;
-  handlers_.emplace(request, std::move(handler));
-  HandleNow(std::move(event));
-  return request;
+  handlers_.emplace(next_request_, std::move(handler));
+  return next_request_++;
 }
 
 void ControllerRuntime::Take(Effects effects) {
-  // Figures are not guarantees, so they need not wait.
-  for (const Observation& observation : std::exchange(effects.observations, {}))
-    sink_.OnObservation(observation);
+  sink_.OnDecided(effects);
   for (const JobId& job : std::exchange(effects.recalls, {})) ReadArchived(job);
+  effects.observations.clear();
   if (effects.empty()) return;
   SendEager(&effects.sends);
   std::vector<StoreOperation> operations = std::exchange(effects.store, {});
   std::vector<EventRecord> events = EventsOf(operations);
-  LogEvents(events);
   HoldBack(std::move(effects), std::move(events), operations.empty());
   if (operations.empty()) return ReleaseDurable();
   ++uncommitted_;
+  // On the store's thread, perhaps when this runtime is gone: then the loop no longer runs.
   store_.Commit(std::move(operations),
-                [this, number = pending_.back().number](const Status& status) {
-                  loop_.Post([this, number, status] { OnCommitted(number, status); });
+                [this, post = loop_.post, number = pending_.back().number](const Status& status) {
+                  post([this, number, status] { OnCommitted(number, status); });
                 });
 }
 
 void ControllerRuntime::ReadArchived(const JobId& job) {
-  store_.ReadArchive({.job = job}, [this, job](Result<std::vector<ArchivedRecords>> read) {
-    auto event = std::make_shared<ArchivedJobRead>(
-        ArchivedJobRead{job, NotFound("job " + job.value + " was deleted from the archive")});
-    if (!read.ok()) {
-      Log().warn("archived job {} cannot be read from the store: {}", job.value,
-                 read.status().ToString());
-      event->records = read.status();
-    } else if (!read->empty()) {
-      event->records = std::move(read->front());
-    }
-    loop_.Post([this, event] { Handle(std::move(*event)); });
-  });
+  store_.ReadArchive(
+      {.job = job}, [this, post = loop_.post, job](Result<std::vector<ArchivedRecords>> read) {
+        auto event = std::make_shared<ArchivedJobRead>(
+            ArchivedJobRead{job, NotFound("job " + job.value + " was deleted from the archive")});
+        if (!read.ok()) {
+          event->records = read.status();
+        } else if (!read->empty()) {
+          event->records = std::move(read->front());
+        }
+        post([this, event, unread = read.status()] {
+          if (!unread.ok()) sink_.OnUnread(event->job, unread);
+          Handle(std::move(*event));
+        });
+      });
 }
 
 // They overtake their own commit, but no message that waits for an earlier one.
@@ -265,8 +212,7 @@ void ControllerRuntime::ArmTimer() {
   const std::optional<TimePoint> due = controller_.NextDeadline();
   if (due == armed_) return;
   armed_ = due;
-  if (!due) return timer_.Cancel();
-  timer_.StartAt(*due, [this] {
+  loop_.set_timer(due, [this] {
     armed_.reset();
     Handle(Tick{});
   });
@@ -275,7 +221,7 @@ void ControllerRuntime::ArmTimer() {
 void ControllerRuntime::Close(const Status& reason) {
   if (closed_) return;
   closed_ = true;
-  timer_.Cancel();
+  loop_.set_timer({}, {});
   auto handlers = std::exchange(handlers_, {});
   for (auto& [request, handler] : handlers) handler(Reply{.request = request, .status = reason});
   waiting_.clear();

@@ -1,61 +1,72 @@
 // ControllerRuntime: runs the controller. Passes events and the clock to it, commits what it
 // decides, and releases a decision only once it is durable.
 //
-// Owned by the server; everything but the constructor runs on the loop's thread. The store, the
-// loop and the sink outlive it.
+// Owned by the server, and by the simulation's coordinator; everything but the constructor runs on
+// the loop's thread. The store, the loop and the sink outlive it.
 //
 // Invariants: effects are released in the order the controller returned them, each after its own
 // commit and all earlier ones. After a failed commit nothing is released any more: the state in
 // memory stays ahead of the disk, and OnStoreFailed requests the end of the process.
 //
 // While the disk stalls, no queue grows without a bound and no message of a worker is lost: first
-// clients' requests are refused, and from kMaxHeldBack on nothing is decided until the disk has
-// caught up. Events then wait, one of each worker's stream, because a stream reads on only when its
-// last message is taken.
+// clients' requests are refused, and from RuntimeLimits::held_back on nothing is decided until the
+// disk has caught up. Events then wait, one of each worker's stream, because a stream reads on only
+// when its last message is taken.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/runtime/event_loop.h"
+#include "common/runtime/loop_handle.h"
 #include "coordinator/control/controller.h"
 #include "coordinator/store/store.h"
 
 namespace muster {
 
-// The destination of released effects. Called on the loop's thread.
+// The destination of effects. Called on the loop's thread.
 class EffectSink {
  public:
   virtual ~EffectSink() = default;
+  // What the controller has decided, before any of it is durable or released: for the log and for
+  // figures, which are no guarantees.
+  virtual void OnDecided(const Effects& effects) = 0;
+  // Nothing is decided until the disk has caught up with these commits and messages to workers.
+  virtual void OnDiskBehind(std::size_t commits, std::size_t messages) = 0;
+  // The store could not read an archived job.
+  virtual void OnUnread(const JobId& archived, const Status& status) = 0;
   virtual void SendToWorker(const WorkerSend& send) = 0;
   virtual void CloseWorker(const CloseSession& close) = 0;
   virtual void OnJobsChanged(const std::vector<JobId>& jobs) = 0;
   // New lines of the timeline of jobs and cluster, in order.
   virtual void OnEvents(const std::vector<EventRecord>& events) = 0;
-  virtual void OnObservation(const Observation& observation) = 0;
+  // The caller ends the process. Called within a release, so not from within this.
   virtual void OnStoreFailed(const Status& status) = 0;
+};
+
+struct RuntimeLimits {
+  // Requests that wait for their commit; more are refused.
+  std::size_t requests = 1024;
+  // Commits that wait for the disk; with more, requests are refused. Thousands of workers connect
+  // at once when a coordinator starts.
+  std::size_t uncommitted = 4096;
+  // Commits and messages to workers that wait for the disk; with more, events wait. Fewer than
+  // poison a store (CommitQueueOptions).
+  std::size_t held_back = 8192;
 };
 
 class ControllerRuntime {
  public:
   using ReplyHandler = std::function<void(const Reply&)>;
 
-  // Requests that wait for their commit; more are refused.
-  static constexpr std::size_t kMaxPendingRequests = 1024;
-  // Commits that wait for the disk; with more, requests are refused. Thousands of workers connect
-  // at once when a coordinator starts.
-  static constexpr std::size_t kMaxUncommitted = 4096;
-  // Commits and messages to workers that wait for the disk; with more, events wait. Fewer than
-  // poison a store (CommitQueueOptions).
-  static constexpr std::size_t kMaxHeldBack = 8192;
-
-  ControllerRuntime(EventLoop& loop, Store& store, EffectSink& sink, ControllerOptions options,
-                    const Clock& clock);
+  ControllerRuntime(LoopHandle loop, Store& store, EffectSink& sink, ControllerOptions options,
+                    const Clock& clock, RuntimeLimits limits = {});
 
   // Takes over the contents of the store. Once, before any event.
   Status Restore();
@@ -63,16 +74,14 @@ class ControllerRuntime {
   // `taken` is called once the event is handled, at once unless it must wait; not after Close, and
   // not if the event's session has ended while it waited.
   void Handle(Event event, std::function<void()> taken = nullptr);
-  // The event's `request` is set here, and returned; 0: refused. `handler` is called exactly once,
-  // unless the request is forgotten before.
-  RequestId Submit(SubmitRequested event, ReplyHandler handler);
-  RequestId Cancel(CancelRequested event, ReplyHandler handler);
-  RequestId Suspend(SuspendRequested event, ReplyHandler handler);
-  RequestId Resume(ResumeRequested event, ReplyHandler handler);
-  RequestId Drain(DrainRequested event, ReplyHandler handler);
-  RequestId Undrain(UndrainRequested event, ReplyHandler handler);
-  RequestId InjectFault(InjectFaultRequested event, ReplyHandler handler);
-  RequestId Verify(VerifyRequested event, ReplyHandler handler);
+  // For an event with a `request`, which is set here and returned; 0: refused. `handler` is called
+  // exactly once, unless the request is forgotten before.
+  template <typename Request>
+  RequestId Ask(Request event, ReplyHandler handler) {
+    event.request = Admit(std::move(handler));
+    if (event.request != 0) HandleNow(event);
+    return event.request;
+  }
   // The caller has gone: its handler is dropped. Its request continues.
   void Forget(RequestId request);
 
@@ -108,10 +117,9 @@ class ControllerRuntime {
     std::function<void()> taken;
   };
 
-  template <typename Request>
-  RequestId HandleRequest(Request event, ReplyHandler handler);
+  RequestId Admit(ReplyHandler handler);
   Now ReadClock() const;
-  bool HoldsBackTooMuch() const { return uncommitted_ + held_messages_ >= kMaxHeldBack; }
+  bool HoldsBackTooMuch() const { return uncommitted_ + held_messages_ >= limits_.held_back; }
   void HandleNow(const Event& event);
   void Wait(Event event, std::function<void()> taken);
   bool ForgetWhole(SessionId session);
@@ -125,12 +133,12 @@ class ControllerRuntime {
   void Release(Effects& effects);
   void ArmTimer();
 
-  EventLoop& loop_;
+  const LoopHandle loop_;
   Store& store_;
   EffectSink& sink_;
   const Clock& clock_;
+  const RuntimeLimits limits_;
   Controller controller_;
-  Timer timer_;
   std::optional<TimePoint> armed_;
   std::deque<Pending> pending_;
   std::size_t uncommitted_ = 0;    // of pending_

@@ -12,6 +12,7 @@
 
 #include "common/base/version.h"
 #include "common/job_spec/parse.h"
+#include "common/runtime/event_loop.h"
 #include "coordinator/store/testing/memory_store.h"
 
 namespace muster {
@@ -35,7 +36,9 @@ struct RecordingSink : EffectSink {
   void OnEvents(const std::vector<EventRecord>& news) override {
     for (const EventRecord& event : news) events.push_back(event.kind);
   }
-  void OnObservation(const Observation&) override {}
+  void OnDecided(const Effects&) override {}
+  void OnDiskBehind(std::size_t, std::size_t) override { ++stalls; }
+  void OnUnread(const JobId&, const Status&) override {}
   void OnStoreFailed(const Status& status) override { failure = status; }
 
   template <typename Message>
@@ -48,6 +51,7 @@ struct RecordingSink : EffectSink {
   std::vector<CloseSession> closes;
   std::vector<std::string> events;
   std::size_t changes = 0;
+  int stalls = 0;
   Status failure;
 };
 
@@ -85,14 +89,14 @@ class ControllerRuntimeTest : public ::testing::Test {
     return event;
   }
   void Submit(const std::string& id, const std::string& key) {
-    host_.Submit({0, kSpec, key, JobId{id}, ParseJobSpec(kSpec)},
-                 [this](const Reply& reply) { replies_.push_back(reply); });
+    host_.Ask(SubmitRequested{0, kSpec, key, JobId{id}, ParseJobSpec(kSpec)},
+              [this](const Reply& reply) { replies_.push_back(reply); });
   }
 
   EventLoop loop_;
   MemoryStore store_;
   RecordingSink sink_;
-  ControllerRuntime host_{loop_, store_, sink_, ControllerOptions{}, SystemClock()};
+  ControllerRuntime host_{MakeLoopHandle(loop_), store_, sink_, ControllerOptions{}, SystemClock()};
   std::vector<Reply> replies_;
   std::thread thread_;
 };
@@ -121,8 +125,8 @@ TEST_F(ControllerRuntimeTest, ARequestWhoseCallerHasGoneGoesOnUnanswered) {
   OnLoop([this] {
     store_.Hold();
     const RequestId request =
-        host_.Submit({0, kSpec, "", JobId{"0000000001"}, ParseJobSpec(kSpec)},
-                     [this](const Reply& reply) { replies_.push_back(reply); });
+        host_.Ask(SubmitRequested{0, kSpec, "", JobId{"0000000001"}, ParseJobSpec(kSpec)},
+                  [this](const Reply& reply) { replies_.push_back(reply); });
     EXPECT_EQ(host_.pending_requests(), 1u);
     host_.Forget(request);
     EXPECT_EQ(host_.pending_requests(), 0u);
@@ -203,7 +207,7 @@ TEST_F(ControllerRuntimeTest, AfterClosingRequestsAreRefused) {
 TEST_F(ControllerRuntimeTest, RequestsThatWaitAreBounded) {
   OnLoop([this] {
     store_.Hold();
-    for (std::size_t i = 0; i < ControllerRuntime::kMaxPendingRequests; ++i) {
+    for (std::size_t i = 0; i < RuntimeLimits{}.requests; ++i) {
       Submit("0000000001", "same key");
     }
     EXPECT_TRUE(replies_.empty());
@@ -242,7 +246,7 @@ class StalledHostTest : public ControllerRuntimeTest {
 
 TEST_F(StalledHostTest, RequestsAreRefusedWhileTooMuchWaitsAndTakenAfterwards) {
   OnLoop([this] {
-    Decide(ControllerRuntime::kMaxUncommitted);
+    Decide(RuntimeLimits{}.uncommitted);
     Submit("0000000001", "");
     ASSERT_EQ(replies_.size(), 1u);
     EXPECT_EQ(replies_[0].status.code(), StatusCode::kResourceExhausted);
@@ -264,11 +268,12 @@ TEST_F(StalledHostTest, WhatWorkersSayWaitsAndIsNotLost) {
   constexpr std::size_t kMore = 100;
   std::vector<int> taken;
   OnLoop([&] {
-    Decide(ControllerRuntime::kMaxHeldBack + kMore);
+    Decide(RuntimeLimits{}.held_back + kMore);
     host_.Handle(HelloOf("n2", 8), [&] { taken.push_back(1); });
     host_.Handle(WorkerMessageReceived{8, Heartbeat{}}, [&] { taken.push_back(2); });
     EXPECT_EQ(host_.waiting_events(), kMore + 2);
     EXPECT_TRUE(taken.empty()) << "the stream must not read on";
+    EXPECT_EQ(sink_.stalls, 1);
     EXPECT_FALSE(Knows("n2"));
     EXPECT_TRUE(sink_.failure.ok());
   });
@@ -281,14 +286,14 @@ TEST_F(StalledHostTest, WhatWorkersSayWaitsAndIsNotLost) {
     EXPECT_EQ(host_.waiting_events(), 0u);
     EXPECT_EQ(taken, (std::vector<int>{1, 2}));
     EXPECT_TRUE(Knows("n2"));
-    EXPECT_EQ(Notes(), ControllerRuntime::kMaxHeldBack + kMore);
+    EXPECT_EQ(Notes(), RuntimeLimits{}.held_back + kMore);
     EXPECT_EQ(host_.held_back(), 0u);
   });
 }
 
 TEST_F(StalledHostTest, SessionsThatComeAndGoMeanwhileLeaveNothing) {
   OnLoop([this] {
-    Decide(ControllerRuntime::kMaxHeldBack);
+    Decide(RuntimeLimits{}.held_back);
     for (SessionId session = 100; session < 1100; ++session) {
       host_.Handle(HelloOf("n2", session));
       host_.Handle(WorkerMessageReceived{session, Heartbeat{}});
@@ -360,12 +365,12 @@ class ArchivedJobTest : public ControllerRuntimeTest {
     OnLoop([this] { with_archive_.Close(Unavailable("end of the test")); });
   }
   void Verify(const std::string& job) {
-    with_archive_.Verify({0, job}, [this](const Reply& reply) { replies_.push_back(reply); });
+    with_archive_.Ask(VerifyRequested{0, job}, [this](const Reply& reply) { replies_.push_back(reply); });
   }
 
   MemoryStore archive_;
   RecordingSink read_;
-  ControllerRuntime with_archive_{loop_, archive_, read_, ControllerOptions{}, SystemClock()};
+  ControllerRuntime with_archive_{MakeLoopHandle(loop_), archive_, read_, ControllerOptions{}, SystemClock()};
 };
 
 TEST_F(ArchivedJobTest, IsReadFromTheStoreAndItsResultIsWrittenThere) {

@@ -30,7 +30,9 @@ struct NoSink : EffectSink {
   void CloseWorker(const CloseSession&) override {}
   void OnJobsChanged(const std::vector<JobId>&) override {}
   void OnEvents(const std::vector<EventRecord>&) override {}
-  void OnObservation(const Observation&) override {}
+  void OnDecided(const Effects&) override {}
+  void OnDiskBehind(std::size_t, std::size_t) override {}
+  void OnUnread(const JobId&, const Status&) override {}
   void OnStoreFailed(const Status&) override {}
 };
 
@@ -79,7 +81,7 @@ class WorkerServiceTest : public ::testing::Test {
   EventLoop loop_;
   MemoryStore store_;
   NoSink sink_;
-  ControllerRuntime host_{loop_, store_, sink_, ControllerOptions{}, SystemClock()};
+  ControllerRuntime host_{MakeLoopHandle(loop_), store_, sink_, ControllerOptions{}, SystemClock()};
   Authenticator authenticator_{token_, "", SystemClock()};
   WorkerService service_{loop_, authenticator_, host_, kStreams};
   std::unique_ptr<grpc::Server> server_;
