@@ -59,52 +59,61 @@ void CommitQueue::Watch(Duration interval, Store::Done on_failure) {
   changed_.notify_one();
 }
 
-// False: there is none and there will be none. Neither work nor reads and true: it is time to
-// watch.
-bool CommitQueue::AwaitWork(std::deque<Work>* work, bool* overflowed) {
+CommitQueue::Next CommitQueue::AwaitWork() {
   std::unique_lock lock(mutex_);
   const auto ready = [this] { return stopping_ || !queue_.empty(); };
   const auto watches = [this] { return poison_.ok() && watch_interval_ != Duration::max(); };
   if (reads_.empty()) {
     changed_.wait(lock, [&] { return ready() || watches(); });
-    if (watches() && !changed_.wait_for(lock, watch_interval_, ready)) return true;
+    if (watches() && !changed_.wait_for(lock, watch_interval_, ready)) return Next::kWatch;
   }
-  if (queue_.empty()) return !reads_.empty();
-  work->swap(queue_);
-  commits_ = 0;
-  *overflowed = overflowed_;
-  return true;
+  return queue_.empty() && reads_.empty() ? Next::kEnd : Next::kWork;
 }
 
 void CommitQueue::Run() {
   ::pthread_setname_np(::pthread_self(), "store");
   for (;;) {
-    std::deque<Work> work;
-    bool overflowed = false;
-    if (!AwaitWork(&work, &overflowed)) return;
-    if (work.empty() && reads_.empty()) {
-      WatchOnce();
-      continue;
+    switch (AwaitWork()) {
+      case Next::kWork: RunOnce(); break;
+      case Next::kWatch: WatchOnce(); break;
+      case Next::kEnd: return;
     }
-    if (overflowed && poison_.ok()) {
-      poison_ = ResourceExhausted("the disk of " + options_.path + " cannot keep up: " +
-                                  std::to_string(work.size()) + " commits wait");
-    }
-    std::vector<CommitBatch> group;
-    for (Work& item : work) {
-      if (auto* batch = std::get_if<CommitBatch>(&item)) {
-        group.push_back(std::move(*batch));
-      } else if (auto* read = std::get_if<Read>(&item)) {
-        reads_.push_back(std::move(*read));
-      } else {
-        reads_.push_back(std::move(std::get<ArchiveRead>(item)));
-      }
-    }
-    if (!group.empty()) CommitGroup(std::move(group));
-    if (reads_.empty()) continue;
-    if (std::visit([this](auto& read) { return ReadPage(&read); }, reads_.front()))
-      reads_.pop_front();
   }
+}
+
+void CommitQueue::RunOnce() {
+  std::vector<CommitBatch> group = TakeQueued();
+  if (!group.empty()) CommitGroup(std::move(group));
+  if (reads_.empty()) return;
+  if (std::visit([this](auto& read) { return ReadPage(&read); }, reads_.front()))
+    reads_.pop_front();
+}
+
+// The commits; reads wait for their turn.
+std::vector<CommitBatch> CommitQueue::TakeQueued() {
+  std::deque<Work> work;
+  bool overflowed = false;
+  {
+    std::lock_guard lock(mutex_);
+    work.swap(queue_);
+    commits_ = 0;
+    overflowed = overflowed_;
+  }
+  if (overflowed && poison_.ok()) {
+    poison_ = ResourceExhausted("the disk of " + options_.path + " cannot keep up: " +
+                                std::to_string(work.size()) + " commits wait");
+  }
+  std::vector<CommitBatch> group;
+  for (Work& item : work) {
+    if (auto* batch = std::get_if<CommitBatch>(&item)) {
+      group.push_back(std::move(*batch));
+    } else if (auto* read = std::get_if<Read>(&item)) {
+      reads_.push_back(std::move(*read));
+    } else {
+      reads_.push_back(std::move(std::get<ArchiveRead>(item)));
+    }
+  }
+  return group;
 }
 
 // Whether that was the last page.

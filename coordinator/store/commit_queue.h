@@ -1,5 +1,6 @@
 // CommitQueue: the common part of stores that write to files: one thread that does all the work,
-// commits in groups, and is poisoned by the first failure.
+// commits in groups, and is poisoned by the first failure. Without Start there is no thread, and
+// the owner does the work by RunOnce: so does the simulation.
 //
 // Owned by a store, which implements CommitBackend and outlives the queue. Commits that wait while
 // the thread is busy are written as one group, so the cost of the disk is per group, not per
@@ -66,6 +67,8 @@ class CommitQueue {
   CommitQueue& operator=(const CommitQueue&) = delete;
 
   void Start();
+  // All commits that wait, as one group, then a page of the first read. Not beside the thread.
+  void RunOnce();
   void Commit(std::vector<StoreOperation> operations, Store::Done done);
   void ReadEvents(EventQuery query, Store::EventsDone done);
   void ReadArchive(ArchiveQuery query, Store::ArchiveDone done);
@@ -89,8 +92,11 @@ class CommitQueue {
   using AnyRead = std::variant<Read, ArchiveRead>;
   using Work = std::variant<CommitBatch, Read, ArchiveRead>;
 
+  enum class Next { kWork, kWatch, kEnd };
+
   void Enqueue(Work work);
-  bool AwaitWork(std::deque<Work>* work, bool* overflowed);
+  Next AwaitWork();
+  std::vector<CommitBatch> TakeQueued();
   void WatchOnce();
   void Run();
   bool ReadPage(Read* read);

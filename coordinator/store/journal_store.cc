@@ -8,8 +8,9 @@ namespace muster {
 Result<std::unique_ptr<JournalStore>> JournalStore::Open(JournalStoreOptions options) {
   MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal,
                           Journal::Open(*options.files, options.journal));
+  const bool own_thread = options.own_thread;
   std::unique_ptr<JournalStore> store(new JournalStore(std::move(journal), std::move(options)));
-  store->queue_.Start();
+  if (own_thread) store->queue_.Start();
   return store;
 }
 

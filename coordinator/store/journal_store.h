@@ -1,9 +1,9 @@
 // JournalStore: the Store in a journal (journal.h) on a shared file system, for coordinators that
 // take over from each other on several nodes.
 //
-// One thread of its own does all the work (commit_queue.h): a group of commits is one file of the
-// journal. When another coordinator takes over, the next commit fails with kAborted and the store
-// is poisoned; WatchFence also reports that if there is nothing to commit.
+// One thread of its own, or its owner, does all the work (commit_queue.h): a group of commits is
+// one file of the journal. When another coordinator takes over, the next commit fails with kAborted
+// and the store is poisoned; WatchFence also reports that if there is nothing to commit.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +22,7 @@ struct JournalStoreOptions {
   JournalOptions journal;          // `warn` is called on the store's thread
   std::size_t max_queued = 10000;  // commits; a slower disk than that poisons the store
   std::shared_ptr<JournalFiles> files = std::make_shared<PosixJournalFiles>();
+  bool own_thread = true;  // false: nothing is done but by RunOnce
 };
 
 class JournalStore final : public Store, private CommitBackend {
@@ -35,6 +36,9 @@ class JournalStore final : public Store, private CommitBackend {
   void Commit(std::vector<StoreOperation> operations, Done done) override;
   void ReadEvents(EventQuery query, EventsDone done) override;
   void ReadArchive(ArchiveQuery query, ArchiveDone done) override;
+
+  // As CommitQueue::RunOnce; only without a thread.
+  void RunOnce() { queue_.RunOnce(); }
 
   // Checks every `interval` in which nothing is committed. `on_fenced`, at most once, on the
   // store's thread; it only posts.
