@@ -365,12 +365,14 @@ class ArchivedJobTest : public ControllerRuntimeTest {
     OnLoop([this] { with_archive_.Close(Unavailable("end of the test")); });
   }
   void Verify(const std::string& job) {
-    with_archive_.Ask(VerifyRequested{0, job}, [this](const Reply& reply) { replies_.push_back(reply); });
+    with_archive_.Ask(VerifyRequested{0, job},
+                      [this](const Reply& reply) { replies_.push_back(reply); });
   }
 
   MemoryStore archive_;
   RecordingSink read_;
-  ControllerRuntime with_archive_{MakeLoopHandle(loop_), archive_, read_, ControllerOptions{}, SystemClock()};
+  ControllerRuntime with_archive_{MakeLoopHandle(loop_), archive_, read_, ControllerOptions{},
+                                  SystemClock()};
 };
 
 TEST_F(ArchivedJobTest, IsReadFromTheStoreAndItsResultIsWrittenThere) {

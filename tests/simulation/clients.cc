@@ -13,6 +13,9 @@ using std::chrono::seconds;
 
 constexpr Duration kTimeout = seconds(2);
 
+// What the coordinator's disk refuses is asked for again, as what gets no reply.
+bool IsRefused(const Reply& reply) { return reply.status.code() == StatusCode::kResourceExhausted; }
+
 }  // namespace
 
 void World::MakeJob(int number) {
@@ -78,6 +81,7 @@ void World::Ask(int number) {
   submit.new_id = JobId{id};
   plans_[submit.new_id] = request.plan;
   coordinator_->Ask(submit, [this, number](const Reply& reply) {
+    if (IsRefused(reply)) return;
     Request& asked = requests_[static_cast<std::size_t>(number)];
     if (!reply.status.ok()) {
       return oracle_->Violate("a good job is taken", reply.status.ToString());
@@ -95,6 +99,7 @@ void World::AskCancel(int number) {
   CancelRequested cancel;
   cancel.job = request.id->value;
   coordinator_->Ask(cancel, [this, number](const Reply& reply) {
+    if (IsRefused(reply)) return;
     Request& asked = requests_[static_cast<std::size_t>(number)];
     asked.cancelled = true;
     // It may have ended by itself meanwhile, which is an answer too.
@@ -123,6 +128,7 @@ void World::AskSuspend(int number, double by_seconds) {
     suspend.job = request.id->value;
     suspend.by_seconds = by_seconds;
     coordinator_->Ask(suspend, [this, number](const Reply& reply) {
+      if (IsRefused(reply)) return;
       Request& asked = requests_[static_cast<std::size_t>(number)];
       asked.suspended = true;
       // It may be over or on its way there, which is an answer too.

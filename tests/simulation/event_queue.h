@@ -12,11 +12,15 @@
 
 namespace muster::sim {
 
-class EventQueue {
+class EventQueue final : public Clock {
  public:
   using Action = std::function<void()>;
 
   TimePoint now() const { return now_; }
+  TimePoint Now() const override { return now_; }
+  std::int64_t UnixMillis() const override {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(now_.time_since_epoch()).count();
+  }
   std::uint64_t ran() const { return ran_; }
   bool empty() const { return events_.empty(); }
 

@@ -30,7 +30,8 @@ const char* Name(FaultKind kind) {
                                            "full_disk",
                                            "unkillable",
                                            "drain",
-                                           "cancel"};
+                                           "cancel",
+                                           "failed_disk"};
   static_assert(std::size(kNames) == kFaultKindCount);
   return kNames[static_cast<int>(kind)];
 }
@@ -168,6 +169,7 @@ void World::Cause(FaultKind kind) {
     case FaultKind::kFullDisk:
       disk_full_until_ = queue_.now() + random_.Delay(seconds(1), seconds(20));
       return;
+    case FaultKind::kFailedDisk: return coordinator_->store().FailNext(true);
     case FaultKind::kDrain: return DrainForAWhile(random_.Chance(0.7) ? where : any);
     case FaultKind::kCancel: {
       const int number = random_.Pick(static_cast<int>(requests_.size()));
@@ -184,6 +186,7 @@ void World::Calm() {
   oracle_->Calm(std::chrono::duration_cast<milliseconds>(since).count());
   if (!coordinator_->up()) coordinator_->Start();
   if (coordinator_->paused()) coordinator_->Continue();
+  coordinator_->store().FailNext(false);
   disk_full_until_ = queue_.now();
   apart_.assign(apart_.size(), false);
   for (int node = 0; node < node_count(); ++node) CalmNode(node);

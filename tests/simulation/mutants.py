@@ -10,8 +10,6 @@ import dataclasses
 
 SEEDS = 150
 WORLD = ["--nodes", "4", "16", "--jobs", "12"]
-# The libraries whose sources are planted with them.
-FOLDERS = ["coordinator/control", "worker/agent", "worker/guardian"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +22,7 @@ class Mutant:
 
 
 CONTROL = "coordinator/control/"
+RUNTIME = "coordinator/service/controller_runtime.cc"
 AGENT = "worker/agent/"
 GUARDIAN = "worker/guardian/"
 
@@ -202,6 +201,27 @@ MUTANTS = [
            "tx.now.mono + kFaultDeadline};",
            "tx.now.mono + (MUTANT ? std::chrono::hours(48) : kFaultDeadline)};",
            survives="the simulation orders no faults of its own from the coordinator; fault_scenarios_test.cc"),
+    # --- the controller's runtime ---
+    Mutant("messages_do_not_wait_for_their_commit", RUNTIME,
+           "return !send.eager;",
+           "return !MUTANT && !send.eager;"),
+    Mutant("eager_messages_overtake_earlier_ones", RUNTIME,
+           "if (held_messages_ > 0 || closed_",
+           "if ((!MUTANT && held_messages_ > 0) || closed_",
+           survives="few messages wait when a rank exits; controller_runtime_test.cc"),
+    Mutant("failed_commit_counts_as_durable", RUNTIME,
+           "  if (!status.ok()) {\n    failed_ = true;",
+           "  if (!MUTANT && !status.ok()) {\n    failed_ = true;"),
+    Mutant("sessions_that_end_while_they_wait_are_forgotten", RUNTIME,
+           "if (std::ranges::none_of(waiting_, began)) return false;",
+           "if (!MUTANT && std::ranges::none_of(waiting_, began)) return false;",
+           survives="the node's next Hello replaces the session; controller_runtime_test.cc"),
+    Mutant("waiting_events_are_dropped", RUNTIME,
+           "waiting_.push_back({std::move(event), std::move(taken)});",
+           "if (!MUTANT) waiting_.push_back({std::move(event), std::move(taken)});"),
+    Mutant("what_waits_is_not_handled_afterwards", RUNTIME,
+           "  ReleaseDurable();\n  HandleWaiting();",
+           "  ReleaseDurable();\n  if (!MUTANT) HandleWaiting();"),
     # --- the worker's agent ---
     Mutant("agent_takes_stale_orders", AGENT + "agent.cc",
            "return generation < job.hosted.generation;",

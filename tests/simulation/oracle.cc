@@ -314,6 +314,15 @@ void Oracle::Doubled(const SimGang& gang, int rank) {
                                         std::to_string(rank));
 }
 
+void Oracle::Joins(const SimGang& gang, const SimProcess& process) {
+  const auto known = tokens_.emplace(std::pair(gang.job(), gang.generation()), process.token).first;
+  if (process.token.empty() || known->second != process.token) {
+    Violate("a generation has one token",
+            "job " + gang.job().value + " g" + std::to_string(gang.generation()) + " rank " +
+                std::to_string(process.rank) + " has '" + process.token + "'");
+  }
+}
+
 void Oracle::FinishedStep(const SimGang& gang, Step step) {
   JobFacts& facts = jobs_[gang.job()];
   if (gang.generation() >= facts.resumed_by) facts.finished = std::max(facts.finished, step);

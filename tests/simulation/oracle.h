@@ -46,6 +46,7 @@ class Oracle {
   void Trained(const JobId& job, Step step, Content content);
   void Stopped(const SimGang& gang, Step step);
   void Doubled(const SimGang& gang, int rank);
+  void Joins(const SimGang& gang, const SimProcess& process);
   void Removes(const JobId& job, const std::string& directory);
   // A fault that ends a process on this node that holds segments, or cuts it off from the others.
   void HolderFault(int node) { ++holder_faults_[node]; }
@@ -95,6 +96,7 @@ class Oracle {
   std::map<JobId, JobFacts> jobs_;
   std::map<std::string, JobId> acknowledged_;  // by key
   std::map<int, int> holder_faults_;           // by node
+  std::map<std::pair<JobId, Generation>, std::string> tokens_;
   std::uint64_t events_ = 0;
   std::int64_t calm_unix_ms_ = 0;
 };

@@ -35,9 +35,9 @@ class EagerStore final : public SimStore {
  public:
   using SimStore::SimStore;
   void Commit(std::vector<StoreOperation> operations, Done done) override {
-    SimStore::Commit(std::move(operations), [] {});
+    SimStore::Commit(std::move(operations), [](const Status&) {});
     queue_.After(Duration::zero(), [done = std::move(done), life = life_, this] {
-      if (life == life_) done();
+      if (life == life_) done(OkStatus());
     });
   }
 };
@@ -56,6 +56,31 @@ class ForgetfulStore final : public SimStore {
  private:
   const Drop drop_;
 };
+
+// What `change` does to it is what the next coordinator finds: as with a record codec that lacks a
+// field.
+class LossyStore final : public SimStore {
+ public:
+  using Change = std::function<void(StoredState&)>;
+  LossyStore(EventQueue& queue, Random& random, Change change)
+      : SimStore(queue, random), change_(std::move(change)) {}
+  Result<StoredState> Load() override {
+    Result<StoredState> state = SimStore::Load();
+    change_(*state);
+    return state;
+  }
+
+ private:
+  const Change change_;
+};
+
+Seams Restores(LossyStore::Change change) {
+  Seams seams;
+  seams.make_store = [change](EventQueue& queue, Random& random) -> std::unique_ptr<SimStore> {
+    return std::make_unique<LossyStore>(queue, random, change);
+  };
+  return seams;
+}
 
 Seams Forgets(ForgetfulStore::Drop drop) {
   Seams seams;
@@ -208,6 +233,28 @@ const PlantedBug kBugs[] = {
          const auto* put = std::get_if<PutJob>(&operation);
          return put != nullptr && put->job.stop == StopKind::kSuspend;
        });
+     }},
+    {"TheTokenIsNotRestored",
+     [] {
+       return Restores([](StoredState& state) {
+         for (AttemptRecord& attempt : state.attempts) attempt.rendezvous_token.clear();
+       });
+     }},
+    {"WhatIsToBeReleasedIsNotRestored",
+     [] {
+       return Restores([](StoredState& state) {
+         for (JobRecord& job : state.jobs) job.pending_release.clear();
+       });
+     }},
+    {"TwoNodesOfAGangHaveDifferentTokens",
+     [] {
+       Seams seams;
+       seams.to_worker = [](int node, CoordinatorMessage message) {
+         auto* launch = std::get_if<Launch>(&message);
+         if (launch != nullptr && node == 1) launch->rendezvous_token += "-1";
+         return Down{std::move(message)};
+       };
+       return seams;
      }},
     {"OneShardCountsForAll", [] { return CountsOneShardForAll(); }},
     {"FailedExitsAreTakenForGood",

@@ -238,6 +238,7 @@ void SimGuardian::Assigned(const ProcessPtr& process, const Packet& packet) {
   process->rank = std::stoi(variables.at("RANK"));
   process->world_size = std::stoi(variables.at("WORLD_SIZE"));
   process->ranks_per_node = std::stoi(variables.at("LOCAL_WORLD_SIZE"));
+  process->token = message.at("rendezvous_token").get<std::string>();
   process->master_port = std::stoi(variables.at("MASTER_PORT"));
   process->listens = packet.listens;
   process->stop_requested = false;

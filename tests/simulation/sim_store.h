@@ -1,72 +1,81 @@
-// SimStore: the coordinator's disk. Commits become durable in order and some time after they were
-// asked for; a crash keeps those that are durable and, of the others, as many of the first ones as
-// chance will have it: their outcome is unknown to the caller.
+// SimStore: the coordinator's disk. The real JournalStore, with its commit queue, journal and
+// record codec, over files in memory; a group of commits takes its time. A crash keeps what is
+// durable and, of the group under way, as many of its file operations as chance will have it: its
+// outcome is unknown to the caller. The next coordinator takes the journal over under a higher
+// epoch.
 //
-// Commit is virtual so that a planted bug can be another disk.
+// Commit and Load are virtual so that a planted bug can be another disk.
 #pragma once
 
-#include <deque>
-#include <functional>
+#include <cstdint>
 #include <map>
-#include <utility>
+#include <memory>
 #include <vector>
 
-#include "coordinator/control/effects.h"
+#include "coordinator/store/journal_store.h"
 #include "tests/simulation/event_queue.h"
 #include "tests/simulation/random.h"
+#include "tests/simulation/sim_disk.h"
 
 namespace muster::sim {
 
-class SimStore {
+class SimStore : public Store {
  public:
-  using Done = std::function<void()>;
+  SimStore(EventQueue& queue, Random& random);
 
-  SimStore(EventQueue& queue, Random& random) : queue_(queue), random_(random) {}
-  virtual ~SimStore() = default;
+  // Once after each crash.
+  Result<StoredState> Load() override;
+  // `done` runs when the batch is durable, or its group could not be written; never before Commit
+  // returns.
+  void Commit(std::vector<StoreOperation> operations, Done done) override;
+  void ReadEvents(EventQuery query, EventsDone done) override;
+  void ReadArchive(ArchiveQuery query, ArchiveDone done) override;
 
-  // `done` runs when the batch is durable, never before Commit returns, and not at all if the
-  // coordinator crashed before.
-  virtual void Commit(std::vector<StoreOperation> operations, Done done);
-  // Power is cut: what of the commits under way has reached the disk is a matter of chance.
+  // Power is cut.
   void Crash();
-  StoredState Load() const;
+  std::uint64_t epoch() const { return journal_->epoch(); }
+  // Commits take much longer until `until`.
+  void SlowUntil(TimePoint until) { slow_until_ = until; }
+  // The next group of commits fails.
+  void FailNext(bool fails) { disk_->FailNext(fails); }
 
   // Records that are durable.
   const JobRecord* FindJob(const JobId& id) const;
-  const NodeRecord* FindNode(const NodeName& name) const;
   std::vector<CheckpointRecord> Checkpoints(const JobId& job) const;
-  const ArchivedRecords* FindArchived(const JobId& id) const;     // nullptr: it is not archived
-  std::size_t archive_scrubs() const { return archive_scrubs_; }  // results that are durable
+  // Results of reading archived checkpoints again that are durable.
+  std::size_t archive_scrubs() const { return archive_scrubs_; }
   std::uint64_t Hash() const;
 
-  // Commits take much longer until `until`.
-  void SlowUntil(TimePoint until) { slow_until_ = until; }
-
  protected:
-  struct Batch {
-    std::vector<StoreOperation> operations;
-    Done done;
-  };
-  void Apply(const StoreOperation& operation);
-  Duration Latency();
-  void FinishFirst();
-
   EventQueue& queue_;
   Random& random_;
-  std::deque<Batch> pending_;
   std::uint64_t life_ = 0;  // rises with every crash
-  TimePoint slow_until_;
-  TimePoint last_due_;
 
  private:
-  std::map<JobId, JobRecord> jobs_;
-  std::map<std::pair<JobId, Generation>, AttemptRecord> attempts_;
-  std::map<std::pair<JobId, std::string>, CheckpointRecord> checkpoints_;
-  std::map<NodeName, NodeRecord> nodes_;
-  std::deque<EventRecord> events_;
-  std::map<JobId, ArchivedRecords> archive_;
+  struct ArchiveRead {
+    ArchiveQuery query;
+    ArchiveDone done;
+  };
+
+  void Open();
+  void BeginGroup();
+  void FinishGroup();
+  Duration Latency();
+  void Note(const StoreOperation& operation);
+
+  const std::shared_ptr<SimDisk> disk_ = std::make_shared<SimDisk>();
+  std::unique_ptr<JournalStore> journal_;
+  StoredState loaded_;  // of this journal's beginning, until Load
+  bool writing_ = false;
+  // For the group under way.
+  std::vector<CommitBatch> waiting_;
+  std::vector<ArchiveRead> waiting_reads_;
+  int reads_ = 0;  // in the group under way
+  TimePoint slow_until_;
   std::size_t archive_scrubs_ = 0;
-  RankMicros archived_time_ = {};
+  // What is durable, archived jobs included.
+  std::map<JobId, JobRecord> jobs_;
+  std::map<JobId, std::map<std::string, CheckpointRecord>> checkpoints_;
 };
 
 }  // namespace muster::sim

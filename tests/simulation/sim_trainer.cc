@@ -91,12 +91,13 @@ bool SimGang::AllMove() const {
   for (const ProcessPtr& member : members_) {
     if (!member || !member->moves() || member->generation != generation_) return false;
     if (!context_.reachable(members_.front()->node, member->node)) return false;
-    if (!FindsMaster(*member)) return false;
+    if (!FindsMaster(*member) || !SharesToken(*member)) return false;
   }
   return true;
 }
 
 void SimGang::Join(const ProcessPtr& process, std::vector<std::string> resume) {
+  context_.observer.joins(*this, *process);
   ProcessPtr& member = members_[static_cast<std::size_t>(process->rank)];
   if (member && member != process && member->alive() && member->generation == generation_) {
     context_.observer.doubled(*this, process->rank);

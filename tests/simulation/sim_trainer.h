@@ -72,6 +72,7 @@ class SimProcess : public std::enable_shared_from_this<SimProcess> {
   int rank = -1;
   int world_size = 0;
   int ranks_per_node = 1;
+  std::string token;            // of the generation's rendezvous
   int master_port = 0;          // where rank 0 is to listen
   int listens = 0;              // the port of the socket that came with it
   bool stop_requested = false;  // at the next step boundary
@@ -111,6 +112,8 @@ struct TrainerObserver {
   // A gang has stopped as it was asked to, its state written.
   std::function<void(const SimGang& gang, Step step)> stopped;
   std::function<void(const SimGang& gang, int rank)> doubled;  // two processes have the rank
+  // A process comes to the gang's rendezvous.
+  std::function<void(const SimGang& gang, const SimProcess& process)> joins;
 };
 
 // What the trainers of a world share.
@@ -158,6 +161,10 @@ class SimGang : public std::enable_shared_from_this<SimGang> {
   // Whether it finds who listens as rank 0.
   bool FindsMaster(const SimProcess& member) const {
     return member.master_port == members_.front()->listens;
+  }
+  // Whether the two can prove to each other that they know the generation's token.
+  bool SharesToken(const SimProcess& member) const {
+    return !member.token.empty() && member.token == members_.front()->token;
   }
   void Form();
   void Load();

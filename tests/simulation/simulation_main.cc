@@ -94,6 +94,7 @@ struct Totals {
   std::mutex mutex;
   std::uint64_t events = 0;
   std::int64_t nodes = 0;
+  std::int64_t stalls = 0;
   double virtual_seconds = 0;
   std::map<std::string, int> faults;
   std::map<std::string, int> violations;
@@ -102,6 +103,7 @@ struct Totals {
     const std::lock_guard lock(mutex);
     events += result.events;
     nodes += result.nodes;
+    stalls += result.stalls;
     virtual_seconds += result.virtual_seconds;
     for (const auto& [kind, count] : result.faults) faults[muster::sim::Name(kind)] += count;
     if (!result.violation) return;
@@ -141,6 +143,7 @@ int main(int argc, char** argv) {
       {"events", totals.events},
       {"seconds", seconds},
       {"events_per_second", static_cast<double>(totals.events) / seconds},
+      {"stalls", totals.stalls},
       {"virtual_hours", totals.virtual_seconds / 3600},
       {"faults", totals.faults},
       {"violations", totals.violations}};

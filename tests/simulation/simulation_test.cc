@@ -37,13 +37,16 @@ class SimulationTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(SimulationTest, WhateverHappensTheInvariantsHoldAndEverythingEnds) {
   std::size_t archived = 0;
+  int stalls = 0;
   for (int i = 0; i < kSeeds / kParts; ++i) {
     const WorldOptions options = Small(static_cast<std::uint64_t>(GetParam() + i * kParts));
     const RunResult result = World(options).Run();
     ASSERT_FALSE(result.violation) << Describe(options, result);
     archived += result.archived_jobs;
+    stalls += result.stalls;
   }
   EXPECT_GT(archived, 0u) << "no job was archived in any of the runs";
+  EXPECT_TRUE(stalls > 0 || GetParam() % 2 == 0) << "no event waited for the coordinator's disk";
 }
 
 TEST(SimulationScrubTest, CheckpointsOfArchivedJobsAreReadAgainThroughCrashes) {

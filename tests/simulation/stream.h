@@ -17,7 +17,8 @@ namespace muster::sim {
 template <typename Message>
 struct Lane {
   std::deque<Message> under_way;
-  int held = 0;  // arrivals that a cut holds back
+  int held = 0;  // arrivals that wait: for the end of a cut, or until the one before is taken
+  bool taking = false;  // one has been handed over and not yet been taken
   TimePoint last;
 
   // When the newest message arrives that takes `delay`, behind those before it.

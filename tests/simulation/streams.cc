@@ -76,11 +76,22 @@ void World::PutUp(int index, Event event) {
 void World::ArriveUp(int index, SessionId session) {
   SimStream& stream = StreamOf(index);
   if (stream.session != session) return;
-  if (stream.cut_off) {
+  if (stream.cut_off || stream.up.taking) {
     ++stream.up.held;
-  } else {
-    coordinator_->Deliver(stream.up.Take());
+    return;
   }
+  stream.up.taking = true;
+  coordinator_->Deliver(stream.up.Take(), [this, index, session] { OnTaken(index, session); });
+}
+
+// The coordinator reads the stream's next message.
+void World::OnTaken(int index, SessionId session) {
+  SimStream& stream = StreamOf(index);
+  if (stream.session != session) return;
+  stream.up.taking = false;
+  if (stream.cut_off || stream.up.held == 0) return;
+  --stream.up.held;
+  ArriveUp(index, session);
 }
 
 // --- towards the worker ---

@@ -18,7 +18,16 @@ ControllerOptions MakeControllerOptions(Duration scrub_interval) {
   options.retain = seconds(20);  // jobs are archived while others run
   options.scrub_interval = scrub_interval;
   options.cluster = "simulation";
+  options.new_token = [drawn = std::make_shared<int>(0)] {
+    return "token-" + std::to_string(++*drawn);
+  };
   return options;
+}
+
+// In every second seed a slow disk is soon behind.
+RuntimeLimits LimitsOf(std::uint64_t seed) {
+  if (seed % 2 == 0) return {};
+  return {.requests = 4, .uncommitted = 6, .held_back = 8};
 }
 
 }  // namespace
@@ -27,7 +36,8 @@ World::World(WorldOptions options, Seams seams)
     : options_(options),
       controller_options_(MakeControllerOptions(options.scrub_interval)),
       seams_(std::move(seams)),
-      random_(options.seed * 7919 + 1) {
+      random_(options.seed * 7919 + 1),
+      disk_random_(options.seed * 7919 + 2) {
   trainers_.queue = &queue_;
   trainers_.random = &random_;
   trainers_.plans = &plans_;
@@ -37,17 +47,17 @@ World::World(WorldOptions options, Seams seams)
   trainers_.choose_cut = seams_.choose_cut ? seams_.choose_cut : ChooseCut;
   if (seams_.trainers) seams_.trainers(trainers_);
 
-  auto store = seams_.make_store ? seams_.make_store(queue_, random_)
-                                 : std::make_unique<SimStore>(queue_, random_);
-  SimCoordinator::Sink sink;
-  sink.send = [this](const WorkerSend& send) { SendDown(send); };
-  sink.close = [this](const CloseSession& close) { CloseStream(close.session); };
-  sink.observe = [](const Observation&) {};
-  sink.handled = [this](const std::vector<JobId>& changed) {
+  auto store = seams_.make_store ? seams_.make_store(queue_, disk_random_)
+                                 : std::make_unique<SimStore>(queue_, disk_random_);
+  SimCoordinator::Outlets outlets;
+  outlets.send = [this](const WorkerSend& send) { SendDown(send); };
+  outlets.close = [this](const CloseSession& close) { CloseStream(close.session); };
+  outlets.decided = [this](const std::vector<JobId>& changed) {
     oracle_->AfterCoordinatorEvent(changed);
   };
+  outlets.failed = [this] { CrashCoordinator(seconds(1)); };
   coordinator_ = std::make_unique<SimCoordinator>(queue_, std::move(store), controller_options_,
-                                                  std::move(sink));
+                                                  LimitsOf(options.seed), std::move(outlets));
   oracle_ = std::make_unique<Oracle>(*coordinator_, nodes_, plans_, disks_);
   trainers_.observer.resumed = [this](const SimGang& gang, Step step, const std::string& from) {
     oracle_->Resumed(gang, step, from);
@@ -63,6 +73,9 @@ World::World(WorldOptions options, Seams seams)
   };
   trainers_.observer.doubled = [this](const SimGang& gang, int rank) {
     oracle_->Doubled(gang, rank);
+  };
+  trainers_.observer.joins = [this](const SimGang& gang, const SimProcess& process) {
+    oracle_->Joins(gang, process);
   };
 
   // Sizes that differ by factors, not by sums.
@@ -175,6 +188,7 @@ RunResult World::Run() {
   result_.jobs = options_.jobs;
   result_.archive_scrubs = coordinator_->store().archive_scrubs();
   if (coordinator_->up()) result_.archived_jobs = coordinator_->controller().archived_jobs();
+  result_.stalls = coordinator_->stalls();
   result_.events = queue_.ran();
   result_.virtual_seconds = ToSeconds(queue_.now() - begin);
   if (result_.violation && coordinator_->up()) result_.timeline = Timeline();

@@ -39,8 +39,9 @@ enum class FaultKind {
   kUnkillable,
   kDrain,
   kCancel,
+  kFailedDisk,
 };
-inline constexpr int kFaultKindCount = 18;
+inline constexpr int kFaultKindCount = 19;
 const char* Name(FaultKind kind);
 
 struct WorldOptions {
@@ -72,6 +73,7 @@ struct RunResult {
   int jobs = 0;
   std::size_t archived_jobs = 0;   // at the end
   std::size_t archive_scrubs = 0;  // results of scrubs that are stored in the archive
+  int stalls = 0;                  // until the coordinator's disk had caught up
   double virtual_seconds = 0;
   std::map<FaultKind, int> faults;
   std::vector<std::uint64_t> hashes;  // of the state, every kHashEvery events
@@ -113,6 +115,7 @@ class World {
   void SendUp(int node, WorkerMessage message);
   void PutUp(int node, Event event);
   void ArriveUp(int node, SessionId session);
+  void OnTaken(int node, SessionId session);
   void SendDown(const WorkerSend& send);
   void ArriveDown(int node, SessionId session);
   void EndStream(int node, StreamEnd how);
@@ -179,6 +182,7 @@ class World {
   const Seams seams_;
   EventQueue queue_;
   Random random_;
+  Random disk_random_;  // its own, so that a change of the store leaves the others' fates alone
   TrainerContext trainers_;
   std::map<JobId, SimJobPlan> plans_;
   std::map<JobId, CheckpointDisk> disks_;
