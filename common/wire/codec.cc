@@ -188,17 +188,30 @@ Result<RankStarted> Read(const v1::RankStarted& from) {
                      .pid = from.pid()};
 }
 
-void Fill(const RankExited& from, v1::RankExited* to) {
-  to->set_job_id(from.job.value);
-  to->set_generation(from.generation);
-  to->set_rank(from.rank);
+// The fields of a RankEnd lie beside the others.
+void Fill(const RankEnd& from, v1::RankExited* to) {
   Fill(from.exit, to->mutable_exit());
-  to->set_age_seconds(from.age_seconds);
-  for (const std::string& line : from.log_tail) to->add_log_tail(ValidUtf8(line));
   to->set_node_stopped(from.node_stopped);
   to->set_ended(from.ended);
   to->set_out_of_memory(from.out_of_memory);
   to->set_asked_to_stop(from.asked_to_stop);
+}
+
+RankEnd ReadEnd(const v1::RankExited& from) {
+  return {.exit = Read(from.exit()),
+          .node_stopped = from.node_stopped(),
+          .ended = from.ended(),
+          .out_of_memory = from.out_of_memory(),
+          .asked_to_stop = from.asked_to_stop()};
+}
+
+void Fill(const RankExited& from, v1::RankExited* to) {
+  to->set_job_id(from.job.value);
+  to->set_generation(from.generation);
+  to->set_rank(from.rank);
+  Fill(from.end, to);
+  to->set_age_seconds(from.age_seconds);
+  for (const std::string& line : from.log_tail) to->add_log_tail(ValidUtf8(line));
   if (from.last) Fill(*from.last, to->mutable_last());
   for (const std::string& fact : from.facts) to->add_facts(ValidUtf8(fact));
 }
@@ -208,13 +221,9 @@ Result<RankExited> Read(const v1::RankExited& from) {
   RankExited to{.job = {from.job_id()},
                 .generation = from.generation(),
                 .rank = from.rank(),
-                .exit = Read(from.exit()),
+                .end = ReadEnd(from),
                 .age_seconds = from.age_seconds(),
                 .log_tail = {from.log_tail().begin(), from.log_tail().end()},
-                .node_stopped = from.node_stopped(),
-                .ended = from.ended(),
-                .out_of_memory = from.out_of_memory(),
-                .asked_to_stop = from.asked_to_stop(),
                 .facts = {from.facts().begin(), from.facts().end()}};
   if (from.has_last()) to.last = Read(from.last());
   return to;

@@ -96,13 +96,9 @@ struct RankExited {
   JobId job;
   Generation generation = 0;
   int rank = 0;
-  ProcessExit exit;
+  RankEnd end;
   double age_seconds = 0;
   std::vector<std::string> log_tail;
-  bool node_stopped = false;  // ended because its node was taken down
-  bool ended = false;         // its guardian had begun to end the generation
-  bool out_of_memory = false;
-  bool asked_to_stop = false;             // a Stop had reached it before
   std::optional<RankProgress> last = {};  // its page at the end
   std::vector<std::string> facts = {};
 

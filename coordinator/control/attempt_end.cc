@@ -203,7 +203,7 @@ void MemberQuiesced(Transaction& tx, JobEntry& job, GangNode& member, const Quie
     const bool kept =
         std::find(parked_ranks.begin(), parked_ranks.end(), rank.rank) != parked_ranks.end();
     MoveRank(job, rank, kept ? RankEvent::kKept : RankEvent::kExited);
-    if (!kept) rank.exit = {0, 9};
+    if (!kept) rank.end = {.exit = {.signal = 9}};
   }
   tx.Changed(job);
 }
@@ -303,7 +303,7 @@ void RanksMissing(Transaction& tx, JobEntry& job, const NodeName& node, bool not
     missing = true;
     if (!nothing_hosted) continue;
     MoveRank(job, rank, RankEvent::kExited);
-    rank.exit = {0, 9};  // a guardian's end takes its ranks along
+    rank.end = {.exit = {.signal = 9}};  // a guardian's end takes its ranks along
   }
   if (!missing) return;
   Failure failure;

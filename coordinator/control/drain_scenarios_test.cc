@@ -153,7 +153,7 @@ TEST(DrainTest, ACommandThatEndsWellBecauseItWasAskedToIsRunAgain) {
   (void)h.Drain("n1");
   HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);
   HostedGeneration n2 = h.Hosted("n2", h.id, AttemptState::kRunning);
-  const RankExited asked{.job = h.id, .generation = 1, .rank = 1, .asked_to_stop = true};
+  const RankExited asked{.job = h.id, .generation = 1, .rank = 1, .end = {.asked_to_stop = true}};
   n2.exited.push_back(asked);
   h.Deliver("n2", asked);
   h.Restart();
@@ -249,7 +249,7 @@ TEST(DrainRestartTest, RanksThatStoppedForADrainThatIsOverHaveNotFinished) {
   h.Join("n2", {.hosted = {n2}});
   for (const int rank : {0, 1}) {
     RankExited exited{.job = h.id, .generation = 1, .rank = rank};
-    exited.asked_to_stop = true;
+    exited.end.asked_to_stop = true;
     h.Deliver(rank == 0 ? "n1" : "n2", exited);
   }
   h.QuiesceAll(h.id);

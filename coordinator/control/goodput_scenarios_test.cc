@@ -301,7 +301,7 @@ TEST(GoodputTest, ARankThatDiedWithoutACoordinatorHasTrainedUntilThen) {
   HostedGeneration second = h.Hosted("n2", h.id, AttemptState::kRunning);
   h.Restart();
   h.Oversleep(seconds(10));
-  RankExited exit{h.id, 1, 1, {0, 9}, 4};
+  RankExited exit{h.id, 1, 1, {{0, 9}}, 4};
   exit.last = Page(1, 60);
   second.exited.push_back(exit);
   h.Join("n1", {.hosted = first});

@@ -140,7 +140,7 @@ TEST(InPlaceTest, AnAbortThatWasLostWithTheCoordinatorEndsTheSame) {
     HostedGeneration failed = h.Hosted("n2", h.id, AttemptState::kRunning);
     survivor.quiesced = true;
     survivor.parked_ranks = {0};
-    failed.exited.push_back({.job = h.id, .generation = 1, .rank = 1, .exit = {0, 9}});
+    failed.exited.push_back({.job = h.id, .generation = 1, .rank = 1, .end = {.exit = {0, 9}}});
     failed.quiesced = true;
     h.KillRank1();
     h.RestartFrom(before);
@@ -286,9 +286,8 @@ TEST(InPlaceTest, AnErrorThatARankReportedIsCauseEnoughForASymptom) {
   h.Deliver("n2", RankExited{.job = h.id,
                              .generation = 1,
                              .rank = 1,
-                             .exit = {1, 0},
-                             .log_tail = {"last words"},
-                             .ended = true});
+                             .end = {.exit = {1, 0}, .ended = true},
+                             .log_tail = {"last words"}});
   h.ParkAll(h.id);
   const AttemptRecord& ended = h.Job(h.id).attempts->front();
   EXPECT_EQ(ended.cause, "rank 1 on n2 exited with code 1: assertion");

@@ -34,13 +34,13 @@ inline void MoveCheckpoint(CheckpointRecord& checkpoint, CheckpointEvent event) 
 
 inline bool AllExitedWell(const AttemptRecord& attempt) {
   return std::all_of(attempt.ranks.begin(), attempt.ranks.end(), [](const RankRecord& rank) {
-    return rank.state == RankState::kExited && rank.exit.ok();
+    return rank.state == RankState::kExited && rank.end.exit.ok();
   });
 }
 
 inline bool NoneAskedToStop(const AttemptRecord& attempt) {
   return std::none_of(attempt.ranks.begin(), attempt.ranks.end(),
-                      [](const RankRecord& rank) { return rank.asked_to_stop; });
+                      [](const RankRecord& rank) { return rank.end.asked_to_stop; });
 }
 
 // May be resumed from.

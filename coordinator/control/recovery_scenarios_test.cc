@@ -128,7 +128,7 @@ TEST(RankFaultTest, ALongLogLineIsNotCutInsideACharacter) {
   RunningJob h;
   std::string bar;
   for (int i = 0; i < 500; ++i) bar += "\u2588";  // three bytes each, as progress bars print them
-  h.Deliver("n2", RankExited{h.id, 1, 1, {1, 0}, 0, {bar}});
+  h.Deliver("n2", RankExited{h.id, 1, 1, {{1, 0}}, 0, {bar}});
   h.Report(h.id, 0, TrainerNote{"info", bar});
   const std::string& line = h.Job(h.id).attempts->front().log_tail.at(0);
   EXPECT_GT(line.size(), 900u);
@@ -228,8 +228,7 @@ TEST(RankFaultTest, OutOfMemoryIsTriedOnceMore) {
     h.Deliver("n2", RankExited{.job = h.id,
                                .generation = h.Attempt(h.id).generation,
                                .rank = 1,
-                               .exit = {0, 9},
-                               .out_of_memory = true,
+                               .end = {.exit = {0, 9}, .out_of_memory = true},
                                .facts = {"oom_kill 1 in its cgroup"}});
     h.QuiesceAll(h.id);
     if (attempt == 0) {
@@ -584,14 +583,14 @@ TEST(FenceTest, MessagesOfAnotherGenerationNodeOrJobChangeNothing) {
   for (Generation generation : {1, 3}) {
     h.Deliver("n1", Prepared{.job = h.id, .generation = generation, .error = "no"});
     h.Deliver("n1", RankStarted{h.id, generation, 0, 77});
-    h.Deliver("n1", RankExited{h.id, generation, 0, {1, 0}, 0, {}});
+    h.Deliver("n1", RankExited{h.id, generation, 0, {{1, 0}}, 0, {}});
     h.Deliver("n1", Quiesced{h.id, generation, {}});
     h.Deliver("n1", TrainerReport{h.id, generation, 0, TrainerError{"data", "x", 0}});
     h.Deliver("n1", Progress{h.id, generation, {RankProgress{0, 99}}});
   }
-  h.Deliver("n1", RankExited{h.id, 2, 1, {1, 0}, 0, {}});  // rank 1 lives on n2
-  h.Deliver("n1", RankExited{h.id, 2, 9, {1, 0}, 0, {}});  // no such rank
-  h.Deliver("n1", RankExited{JobId{"ffffffffff"}, 2, 0, {1, 0}, 0, {}});
+  h.Deliver("n1", RankExited{h.id, 2, 1, {{1, 0}}, 0, {}});  // rank 1 lives on n2
+  h.Deliver("n1", RankExited{h.id, 2, 9, {{1, 0}}, 0, {}});  // no such rank
+  h.Deliver("n1", RankExited{JobId{"ffffffffff"}, 2, 0, {{1, 0}}, 0, {}});
   EXPECT_EQ(h.State(h.id), state);
   EXPECT_EQ(h.Job(h.id).step, 1);
   EXPECT_TRUE(h.sends().empty());

@@ -27,7 +27,8 @@ bool MayRecur(const AttemptRecord& attempt) {
     case CauseKind::kRankExited:
     case CauseKind::kOutOfMemory: return true;
     case CauseKind::kRankKilled:
-      return FromWithin(attempt.ranks[static_cast<std::size_t>(attempt.failed_rank)].exit.signal);
+      return FromWithin(
+          attempt.ranks[static_cast<std::size_t>(attempt.failed_rank)].end.exit.signal);
     default: return false;
   }
 }

@@ -188,8 +188,8 @@ TEST(RestartTest, TakingTheClusterDownAgainAndAgainFailsNoJob) {
     HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);
     HostedGeneration n2 = h.Hosted("n2", h.id, AttemptState::kRunning);
     // Rank 1 saw the end of rank 0 before its own guardian received the order to end.
-    n1.exited.push_back({{}, 0, 0, {0, 9}, 0, {}, true});
-    n2.exited.push_back({{}, 0, 1, {1, 0}, 0, {}});
+    n1.exited.push_back({.rank = 0, .end = {.exit = {0, 9}, .node_stopped = true}});
+    n2.exited.push_back({.rank = 1, .end = {.exit = {1, 0}}});
     n1.quiesced = n2.quiesced = true;
     h.Restart();
     h.Join("n2", {.hosted = {n2}});

@@ -292,8 +292,7 @@ void Handle(Transaction& tx, const NodeName& node, const RankExited& message) {
   RankRecord& rank = attempt.ranks[message.rank];
   if (rank.state == RankState::kExited) return;
   MoveRank(*job, rank, RankEvent::kExited);
-  rank.exit = message.exit;
-  rank.asked_to_stop = message.asked_to_stop;
+  rank.end = message.end;
   Gang& gang = *job->gang;
   StoreExitsSoon(gang, tx.now.mono);
   tx.Changed(*job);
@@ -301,8 +300,8 @@ void Handle(Transaction& tx, const NodeName& node, const RankExited& message) {
   const TimePoint at = tx.now.mono - FromSeconds(std::max(0.0, message.age_seconds));
   // It may have continued while there was no coordinator.
   if (message.last) job->ledger.ObserveStep(message.last->step, job->record.best_step, at);
-  if (ExitedByStop(tx, *job, message.exit)) return;
-  if (message.exit.ok()) {
+  if (ExitedByStop(tx, *job, message.end.exit)) return;
+  if (message.end.exit.ok()) {
     CheckAllStarted(tx, *job);
     if (!IsUp(attempt) || !AllExitedWell(attempt)) return;
     // A Stop that an earlier coordinator sent caused it, for a drain that is over by now.
@@ -318,11 +317,11 @@ void Handle(Transaction& tx, const NodeName& node, const RankExited& message) {
   const RankFailure ended{message.rank,
                           node,
                           job->spec.train.has_value(),
-                          message.exit,
+                          message.end.exit,
                           error == gang.errors.end() ? std::nullopt : std::optional(error->second),
-                          message.node_stopped,
-                          message.ended,
-                          message.out_of_memory};
+                          message.end.node_stopped,
+                          message.end.ended,
+                          message.end.out_of_memory};
   const bool aborting = In<Aborting>(gang) != nullptr;
   if (aborting && IsConsequenceOfAbort(ended)) return;
   Failure failure = Classify(ended);

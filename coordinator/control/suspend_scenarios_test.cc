@@ -243,10 +243,12 @@ TEST(SuspendTest, AJobThatHasFinishedAlreadyEndsAsSucceeded) {
 TEST(SuspendTest, ACommandThatEndsWellBecauseItWasAskedToIsSuspended) {
   Suspending h(CommandYaml(), 60);
   EXPECT_EQ(h.Take<Stop>("n1").size(), 1u);
-  h.Deliver("n1", RankExited{.job = h.id, .generation = 1, .rank = 0, .asked_to_stop = true});
-  h.Deliver(
-      "n2",
-      RankExited{.job = h.id, .generation = 1, .rank = 1, .exit = {0, 15}, .asked_to_stop = true});
+  h.Deliver("n1",
+            RankExited{.job = h.id, .generation = 1, .rank = 0, .end = {.asked_to_stop = true}});
+  h.Deliver("n2", RankExited{.job = h.id,
+                             .generation = 1,
+                             .rank = 1,
+                             .end = {.exit = {0, 15}, .asked_to_stop = true}});
   h.QuiesceAll(h.id);
   EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
   EXPECT_EQ(h.Reason(), "suspended: maintenance; its command starts from the beginning");

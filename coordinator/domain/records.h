@@ -49,8 +49,7 @@ struct RankRecord {
   NodeName node;
   std::int64_t pid = 0;  // 0: not started yet
   RankState state = RankState::kPrepared;
-  ProcessExit exit;            // when kExited
-  bool asked_to_stop = false;  // when kExited: it had been ordered to
+  RankEnd end;  // when kExited
   friend bool operator==(const RankRecord&, const RankRecord&) = default;
 };
 

@@ -186,8 +186,8 @@ std::string RankPart(const RankRecord& rank, const RankProgress* progress) {
                {"pid", rank.pid},
                {"state", Name(rank.state)}};
   if (rank.state == RankState::kExited) {
-    json["exit_code"] = rank.exit.exit_code;
-    json["signal"] = rank.exit.signal;
+    json["exit_code"] = rank.end.exit.exit_code;
+    json["signal"] = rank.end.exit.signal;
   }
   if (progress == nullptr) return Text(json);
   const double steps = static_cast<double>(progress->steps_done);

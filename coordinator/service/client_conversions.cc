@@ -26,8 +26,8 @@ void FillRank(const RankRecord& rank, v1::RankStatus& out) {
   out.set_pid(rank.pid);
   out.set_state(SameNumber<v1::RankState>(rank.state));
   if (rank.state != RankState::kExited) return;
-  out.mutable_exit()->set_exit_code(rank.exit.exit_code);
-  out.mutable_exit()->set_signal(rank.exit.signal);
+  out.mutable_exit()->set_exit_code(rank.end.exit.exit_code);
+  out.mutable_exit()->set_signal(rank.end.exit.signal);
 }
 
 void FillSlowRank(const Straggler& straggler, v1::SlowRank& out) {

@@ -89,8 +89,30 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(CheckpointRecord, job, step, gen
                                                 world_size, shards, committed_unix_ms, state,
                                                 manifest_written, refused, verified_unix_ms,
                                                 evaluated, eval_loss)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RankRecord, rank, local_rank, node_rank, node, pid,
-                                                state, exit, asked_to_stop)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RankEnd, exit, node_stopped, ended, out_of_memory,
+                                                asked_to_stop)
+
+// The fields of `end` lie beside the others.
+void to_json(Json& json, const RankRecord& rank) {
+  json = rank.end;
+  json.update({{"rank", rank.rank},
+               {"local_rank", rank.local_rank},
+               {"node_rank", rank.node_rank},
+               {"node", rank.node},
+               {"pid", rank.pid},
+               {"state", rank.state}});
+}
+void from_json(const Json& json, RankRecord& rank) {
+  const RankRecord unset;
+  rank = {.rank = json.value("rank", unset.rank),
+          .local_rank = json.value("local_rank", unset.local_rank),
+          .node_rank = json.value("node_rank", unset.node_rank),
+          .node = json.value("node", unset.node),
+          .pid = json.value("pid", unset.pid),
+          .state = json.value("state", unset.state),
+          .end = json.get<RankEnd>()};
+}
+
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(StageSeconds, detect, abort, reform, load,
                                                 first_step)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(CauseCard, what, step, phase, micro_batch,

@@ -56,8 +56,9 @@ AttemptRecord FullAttempt() {
   attempt.nodes = {NodeName{"n1"}};
   attempt.spares = {NodeName{"n2"}};
   attempt.tier = Tier::kShrink;
-  attempt.ranks = {{0, 0, 0, NodeName{"n1"}, 77, RankState::kExited, {0, 9}, true},
-                   {1, 1, 0, NodeName{"n1"}, 78, RankState::kUnkillable, {}}};
+  attempt.ranks = {
+      {0, 0, 0, NodeName{"n1"}, 77, RankState::kExited, {{0, 9}, true, true, true, true}},
+      {1, 1, 0, NodeName{"n1"}, 78, RankState::kUnkillable, {}}};
   attempt.master_address = "127.0.0.1";
   attempt.master_port = 29500;
   attempt.rendezvous_token = "aabb";

@@ -260,7 +260,7 @@ const PlantedBug kBugs[] = {
     {"FailedExitsAreTakenForGood",
      [] {
        return ChangesUp<RankExited>([](RankExited& exited) {
-         exited.exit = {};
+         exited.end.exit = {};
          return true;
        });
      }},

@@ -403,9 +403,7 @@ void SimNode::ProveTerminated(const worker::StartTerminationProof& wanted, TimeP
     records.push_back({.job = wanted.job,
                        .generation = wanted.generation,
                        .rank = exited.rank,
-                       .exit = exited.exit,
-                       .node_stopped = exited.node_stopped,
-                       .ended = exited.ended});
+                       .end = exited.end});
   }
   CarryOut(agent_->OnProvedGone(wanted.job, records, LivingPids(wanted.job)));
   with_.handled(index_);

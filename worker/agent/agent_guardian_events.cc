@@ -91,16 +91,13 @@ void Agent::Apply(Job& job, const GuardianRankExited& exited, Effects* effects) 
   const RankExited message{.job = job.prepare.job,
                            .generation = exited.generation,
                            .rank = exited.rank,
-                           .exit = exited.exit,
+                           .end = exited.end,
                            .age_seconds = exited.age_seconds,
-                           .log_tail = exited.log_tail,
-                           .node_stopped = exited.node_stopped,
-                           .ended = exited.ended,
-                           .out_of_memory = exited.out_of_memory,
-                           .asked_to_stop = exited.asked_to_stop};
+                           .log_tail = exited.log_tail};
   if (!Add(message, &mirror) || job.replay) return;
   effects->push_back(LogNote{DescribeGeneration(job.prepare.job, exited.generation) + ": rank " +
-                             std::to_string(exited.rank) + " ended: " + DescribeExit(exited.exit)});
+                             std::to_string(exited.rank) +
+                             " ended: " + DescribeExit(exited.end.exit)});
   effects->push_back(SendToCoordinator{message});
 }
 
@@ -207,7 +204,7 @@ Effects Agent::OnLaunchStaged(const Launch& launch, const Status& status) {
       Apply(*job,
             GuardianRankExited{.generation = launch.generation,
                                .rank = placement.rank,
-                               .exit = {.exit_code = kExitNotLaunched},
+                               .end = {.exit = {.exit_code = kExitNotLaunched}},
                                .log_tail = {"muster: not launched: " + status.message()}},
             &effects);
     return effects;
@@ -238,8 +235,9 @@ Effects Agent::OnProvedGone(const JobId& id, const std::vector<RankExited>& reco
     EnsureGuardian(*job, &effects);
     return effects;
   }
-  const bool stopped = std::any_of(records.begin(), records.end(),
-                                   [](const RankExited& record) { return record.node_stopped; });
+  const bool stopped = std::any_of(records.begin(), records.end(), [](const RankExited& record) {
+    return record.end.node_stopped;
+  });
   if (job->hosted.launched || stopped)
     for (const RankPlacement& placement : job->prepare.ranks) {
       if (HasRank(job->hosted.exited, placement.rank)) continue;
@@ -249,14 +247,10 @@ Effects Agent::OnProvedGone(const JobId& id, const std::vector<RankExited>& reco
             GuardianRankExited{
                 .generation = job->hosted.generation,
                 .rank = placement.rank,
-                .exit = record != nullptr ? record->exit : ProcessExit{.signal = SIGKILL},
+                .end = record != nullptr ? record->end : RankEnd{.exit = {.signal = SIGKILL}},
                 .log_tail = record != nullptr
                                 ? record->log_tail
-                                : std::vector<std::string>{"muster: killed with its guardian"},
-                .node_stopped = record != nullptr && record->node_stopped,
-                .ended = record != nullptr && record->ended,
-                .out_of_memory = record != nullptr && record->out_of_memory,
-                .asked_to_stop = record != nullptr && record->asked_to_stop},
+                                : std::vector<std::string>{"muster: killed with its guardian"}},
             &effects);
     }
   Apply(*job, GuardianQuiesced{job->hosted.generation, {}, {}}, &effects);

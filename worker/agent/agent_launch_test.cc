@@ -69,7 +69,7 @@ TEST_F(AgentTest, FilesThatCannotBeWrittenEndEveryRank) {
   const auto exits =
       Sent<RankExited>(agent_.OnLaunchStaged(MakeLaunch(1), ErrnoStatus(ENOSPC, "write")));
   ASSERT_EQ(exits.size(), 2u);
-  EXPECT_EQ(exits[0].exit.exit_code, 127);
+  EXPECT_EQ(exits[0].end.exit.exit_code, 127);
   EXPECT_THAT(exits[0].log_tail, ElementsAre(HasSubstr("write: No space left")));
 }
 

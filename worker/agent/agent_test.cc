@@ -94,8 +94,9 @@ TEST_F(AgentTest, WhatGuardiansSayGoesOnAndIsMirrored) {
   EXPECT_THAT(Sent<TrainerReport>(Event(GuardianReport{1, 0, R"({"type":"formed"})"})),
               ElementsAre(TrainerReport{kJob, 1, 0, Formed{}}));
   const auto exits =
-      Sent<RankExited>(Event(GuardianRankExited{1, 1, {.signal = SIGSEGV}, 0.5, {"last line"}}));
-  EXPECT_THAT(exits, ElementsAre(RankExited{kJob, 1, 1, {.signal = SIGSEGV}, 0.5, {"last line"}}));
+      Sent<RankExited>(Event(GuardianRankExited{1, 1, {{.signal = SIGSEGV}}, 0.5, {"last line"}}));
+  EXPECT_THAT(exits,
+              ElementsAre(RankExited{kJob, 1, 1, {{.signal = SIGSEGV}}, 0.5, {"last line"}}));
   EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {}})), ElementsAre(Quiesced{kJob, 1, {}}));
   const HostedGeneration hosted = Hosted();
   EXPECT_EQ(hosted.generation, 1);
@@ -136,19 +137,20 @@ TEST_F(AgentTest, ALostGuardiansRanksAreReportedFromItsRecords) {
   Run1();
   EXPECT_EQ(Of<StartTerminationProof>(agent_.OnGuardianLost(kJob, "gone")).size(), 1u);
   const Effects effects = agent_.OnProvedGone(
-      kJob, {RankExited{.job = kJob, .generation = 1, .rank = 1, .exit = {.exit_code = 3}}}, {});
+      kJob,
+      {RankExited{.job = kJob, .generation = 1, .rank = 1, .end = {.exit = {.exit_code = 3}}}}, {});
   const auto exits = Sent<RankExited>(effects);
   ASSERT_EQ(exits.size(), 2u);
-  EXPECT_EQ(exits[0].exit, (ProcessExit{.signal = SIGKILL}));
+  EXPECT_EQ(exits[0].end.exit, (ProcessExit{.signal = SIGKILL}));
   EXPECT_THAT(exits[0].log_tail, ElementsAre(HasSubstr("guardian")));
-  EXPECT_EQ(exits[1].exit, (ProcessExit{.exit_code = 3}));
+  EXPECT_EQ(exits[1].end.exit, (ProcessExit{.exit_code = 3}));
   EXPECT_THAT(Sent<Quiesced>(effects), ElementsAre(Quiesced{kJob, 1, {}}));
   EXPECT_TRUE(Hosted().quiesced);
 }
 
 TEST_F(AgentTest, AnExitThatWasReportedIsNotReportedAgainWhenTheGuardianIsLost) {
   Run1();
-  Event(GuardianRankExited{.generation = 1, .rank = 0, .exit = {.exit_code = 1}});
+  Event(GuardianRankExited{.generation = 1, .rank = 0, .end = {.exit = {.exit_code = 1}}});
   agent_.OnGuardianLost(kJob, "gone");
   const auto exits = Sent<RankExited>(agent_.OnProvedGone(kJob, {}, {}));
   ASSERT_EQ(exits.size(), 1u);
@@ -190,7 +192,7 @@ TEST_F(AgentTest, AReconnectedGuardianAddsOnlyWhatIsNew) {
   Event(GuardianRankStarted{1, 1, 101});
   Event(GuardianReport{1, 0, known});
   Event(GuardianReport{1, 0, R"({"type":"formed"})"});
-  Event(GuardianRankExited{.generation = 1, .rank = 1, .exit = {.exit_code = 4}});
+  Event(GuardianRankExited{.generation = 1, .rank = 1, .end = {.exit = {.exit_code = 4}}});
   const Effects effects = Event(GuardianSynced{});
   EXPECT_THAT(Sent<RankStarted>(effects), IsEmpty());
   EXPECT_THAT(Sent<TrainerReport>(effects), ElementsAre(TrainerReport{kJob, 1, 0, Formed{}}));
@@ -464,12 +466,12 @@ TEST_F(AgentTest, AProcessThatEndsBesideANewerGenerationGivesItsSlotBack) {
 TEST_F(AgentTest, AJobThatWasStoppedBeforeItsLaunchIsReportedAsStopped) {
   agent_.Adopt(MakePrepare(1), TrainJob(), /*launched=*/false, /*guardian_alive=*/false);
   const RankExited stopped{
-      .job = kJob, .generation = 1, .exit = {.signal = SIGKILL}, .node_stopped = true};
+      .job = kJob, .generation = 1, .end = {.exit = {.signal = SIGKILL}, .node_stopped = true}};
   RankExited other = stopped;
   other.rank = 1;
   agent_.OnProvedGone(kJob, {stopped, other}, {});
   ASSERT_EQ(Hosted().exited.size(), 2u);
-  EXPECT_TRUE(Hosted().exited[0].node_stopped);
+  EXPECT_TRUE(Hosted().exited[0].end.node_stopped);
   EXPECT_TRUE(Hosted().launched) << "so that the coordinator hears of the exits";
   // The coordinator may not have reached the launch: then it is prepared again.
   EXPECT_EQ(Of<StartPreflight>(agent_.OnPrepare(MakePrepare(1))).size(), 1u);

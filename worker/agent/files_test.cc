@@ -193,9 +193,9 @@ TEST(EndedOf, TakesAPidThatAnotherProcessHasMeanwhileForAnEndedOne) {
 TEST(ProveTerminated, EndsWhatADeadGuardianLeftAndReadsItsRecords) {
   const TempDirForTest dir;
   fs::create_directories(dir / "exits");
-  const GuardianRankExited exited{.generation = 2, .rank = 1, .exit = {.exit_code = 9}};
+  const GuardianRankExited exited{.generation = 2, .rank = 1, .end = {.exit = {.exit_code = 9}}};
   ASSERT_TRUE(ReplaceFile(dir / ExitRecordName(2, 1), EncodeExitRecord(exited)).ok());
-  const GuardianRankExited older{.generation = 1, .rank = 0, .exit = {.exit_code = 8}};
+  const GuardianRankExited older{.generation = 1, .rank = 0, .end = {.exit = {.exit_code = 8}}};
   ASSERT_TRUE(ReplaceFile(dir / ExitRecordName(1, 0), EncodeExitRecord(older)).ok());
   const auto left =
       SpawnChild({.argv = {"/bin/sleep", "60"},
@@ -208,7 +208,7 @@ TEST(ProveTerminated, EndsWhatADeadGuardianLeftAndReadsItsRecords) {
   EXPECT_THAT(proof.unkillable, IsEmpty());
   ASSERT_EQ(proof.exited.size(), 1u);
   EXPECT_EQ(proof.exited[0].rank, 1);
-  EXPECT_EQ(proof.exited[0].exit.exit_code, 9);
+  EXPECT_EQ(proof.exited[0].end.exit.exit_code, 9);
   int wait_status = 0;
   EXPECT_EQ(::waitpid(*left, &wait_status, 0), *left);
   EXPECT_EQ(ProcessExitFromWaitStatus(wait_status).signal, SIGKILL);
@@ -223,15 +223,15 @@ TEST(ProveTerminated, RanksThatAStoppedGuardianHadNotLaunchedDidNotFail) {
   const Prepare prepare{
       .job = kJob, .job_name = "x", .generation = 2, .spec_yaml = "s", .ranks = {{2, 0}, {3, 1}}};
   ASSERT_TRUE(WriteJobRecord(dir.path(), prepare).ok());
-  const GuardianRankExited exited{.generation = 2, .rank = 2, .exit = {.exit_code = 9}};
+  const GuardianRankExited exited{.generation = 2, .rank = 2, .end = {.exit = {.exit_code = 9}}};
   ASSERT_TRUE(ReplaceFile(dir / ExitRecordName(2, 2), EncodeExitRecord(exited)).ok());
   EXPECT_EQ(ProveTerminated(dir.path(), kJob, 2).exited.size(), 1u);
   ASSERT_TRUE(ReplaceFile(dir / StoppedRecordName(2), "").ok());
   const TerminationProof proof = ProveTerminated(dir.path(), kJob, 2);
   ASSERT_EQ(proof.exited.size(), 2u);
-  EXPECT_FALSE(proof.exited[0].node_stopped);
+  EXPECT_FALSE(proof.exited[0].end.node_stopped);
   EXPECT_EQ(proof.exited[1].rank, 3);
-  EXPECT_TRUE(proof.exited[1].node_stopped);
+  EXPECT_TRUE(proof.exited[1].end.node_stopped);
   EXPECT_THAT(ProveTerminated(dir.path(), kJob, 1).exited, IsEmpty());
 }
 

@@ -80,12 +80,8 @@ std::vector<RankExited> ReadExitRecords(const std::string& job_dir, const JobId&
     exited.push_back({.job = job,
                       .generation = generation,
                       .rank = record->rank,
-                      .exit = record->exit,
-                      .log_tail = record->log_tail,
-                      .node_stopped = record->node_stopped,
-                      .ended = record->ended,
-                      .out_of_memory = record->out_of_memory,
-                      .asked_to_stop = record->asked_to_stop});
+                      .end = record->end,
+                      .log_tail = record->log_tail});
   }
   return exited;
 }
@@ -103,9 +99,8 @@ void AddStoppedRanks(const std::string& job_dir, Generation generation,
     exited->push_back({.job = prepare->job,
                        .generation = generation,
                        .rank = placement.rank,
-                       .exit = {.signal = SIGKILL},
-                       .log_tail = {"muster: its node was taken down"},
-                       .node_stopped = true});
+                       .end = {.exit = {.signal = SIGKILL}, .node_stopped = true},
+                       .log_tail = {"muster: its node was taken down"}});
   }
 }
 

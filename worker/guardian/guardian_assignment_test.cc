@@ -195,7 +195,7 @@ TEST_F(AssignmentTest, AStoppedRankIsKilledAndNotKept) {
   const auto exits = Others<GuardianRankExited>();
   ASSERT_EQ(exits.size(), 1u);
   EXPECT_EQ(exits[0].rank, 0);
-  EXPECT_TRUE(exits[0].ended);
+  EXPECT_TRUE(exits[0].end.ended);
 }
 
 TEST_F(AssignmentTest, ANamedRankIsKilledAtOnceEvenIfItIsStopped) {
@@ -410,7 +410,7 @@ TEST_F(AssignmentTest, AStopGoesToEveryRank) {
   Send(Shell(1, 1, "trap 'exit 42' TERM; echo $$ > ready; while :; do sleep 0.01; done"));
   AwaitPid("ready");
   Send(GuardianStop{1, "drained"});
-  EXPECT_EQ(Expect<GuardianRankExited>().exit.exit_code, 42);
+  EXPECT_EQ(Expect<GuardianRankExited>().end.exit.exit_code, 42);
   EXPECT_TRUE(Eventually(
       [&] { return LogText(1, 0).ends_with("got {\"reason\":\"drained\",\"type\":\"stop\"}\n"); }));
 }
@@ -433,8 +433,8 @@ TEST_F(AssignmentTest, FaultsAreCausedBySignalOrByTheRankItself) {
   }));
   Send(GuardianFault{1, 0, "kill", ""});
   const auto exited = Expect<GuardianRankExited>();
-  EXPECT_EQ(exited.exit.signal, SIGKILL);
-  EXPECT_FALSE(exited.ended);
+  EXPECT_EQ(exited.end.exit.signal, SIGKILL);
+  EXPECT_FALSE(exited.end.ended);
   Send(GuardianFault{1, 0, "kill", ""});
   EXPECT_EQ(Expect<GuardianRefused>().generation, 1);
 }

@@ -26,19 +26,19 @@ void GuardianCore::ReportExit(int rank, Member& member, const ProcessEnd& end, T
   member.exited_at = now;
   member.exited = GuardianRankExited{.generation = gang_->generation,
                                      .rank = rank,
-                                     .exit = end.exit,
-                                     .log_tail = end.log_tail,
-                                     .ended = end_.has_value(),
-                                     .out_of_memory = end.out_of_memory,
-                                     .asked_to_stop = member.asked_to_stop};
+                                     .end = {.exit = end.exit,
+                                             .ended = end_.has_value(),
+                                             .out_of_memory = end.out_of_memory,
+                                             .asked_to_stop = member.asked_to_stop},
+                                     .log_tail = end.log_tail};
   if (!gang_->kill_reason.empty())
     member.exited->log_tail.push_back("muster: " + gang_->kill_reason);
   const GuardianRankExited exited = ExitedNow(member, now);
-  Note(RankName(exited.generation, rank) + " ended: " + DescribeExit(exited.exit));
+  Note(RankName(exited.generation, rank) + " ended: " + DescribeExit(exited.end.exit));
   if (rank == kStoreRank) {
     // Without it ranks that form would wait for minutes.
     if (Lives(gang_->generation))
-      KillRanks("the store ended (" + DescribeExit(exited.exit) + "), see store.log");
+      KillRanks("the store ended (" + DescribeExit(exited.end.exit) + "), see store.log");
     return;
   }
   effects_.push_back(WriteExitRecord{exited});
@@ -48,8 +48,8 @@ void GuardianCore::ReportExit(int rank, Member& member, const ProcessEnd& end, T
 GuardianRankExited GuardianCore::ExitedNow(const Member& member, TimePoint now) const {
   GuardianRankExited exited = *member.exited;
   exited.age_seconds = ToSeconds(now - member.exited_at);
-  exited.node_stopped =
-      stopped_at_ && member.exited_at >= *stopped_at_ && exited.exit.signal == SIGKILL;
+  exited.end.node_stopped =
+      stopped_at_ && member.exited_at >= *stopped_at_ && exited.end.exit.signal == SIGKILL;
   return exited;
 }
 

@@ -208,7 +208,7 @@ TEST_F(GuardianCoreTest, AProcessThatCannotTakeItsAssignmentCountsAsNotStarted) 
   host_.Command(Rank(2, 0));
   const auto exits = host_.Told<GuardianRankExited>();
   ASSERT_EQ(exits.size(), 1u);
-  EXPECT_EQ(exits[0].exit.exit_code, 127);
+  EXPECT_EQ(exits[0].end.exit.exit_code, 127);
   EXPECT_THAT(exits[0].log_tail, ElementsAre(HasSubstr("its process is gone")));
   host_.Do(host_.core.OnExited(1, {.exit = {.signal = SIGKILL}}, host_.now));
   EXPECT_EQ(host_.Told<GuardianRankExited>().size(), 1u);
@@ -224,8 +224,8 @@ TEST_F(GuardianCoreTest, AKillOfTheGuardiansOwnIsNotTheOutOfMemoryKillers) {
   host_.processes.erase(2);
   const auto exits = host_.Told<GuardianRankExited>();
   ASSERT_EQ(exits.size(), 2u);
-  EXPECT_TRUE(exits[0].out_of_memory);
-  EXPECT_FALSE(exits[1].out_of_memory);
+  EXPECT_TRUE(exits[0].end.out_of_memory);
+  EXPECT_FALSE(exits[1].end.out_of_memory);
 }
 
 TEST_F(GuardianCoreTest, AnExitReportsWhetherAStopHadComeBefore) {
@@ -237,8 +237,8 @@ TEST_F(GuardianCoreTest, AnExitReportsWhetherAStopHadComeBefore) {
   host_.processes.erase(2);
   const auto exits = host_.Told<GuardianRankExited>();
   ASSERT_EQ(exits.size(), 2u);
-  EXPECT_FALSE(exits[0].asked_to_stop);
-  EXPECT_TRUE(exits[1].asked_to_stop);
+  EXPECT_FALSE(exits[0].end.asked_to_stop);
+  EXPECT_TRUE(exits[1].end.asked_to_stop);
 }
 
 TEST_F(GuardianCoreTest, WhatCannotBeKilledIsNamedAndTheNextGenerationLivesBesideIt) {

@@ -34,12 +34,12 @@ TEST_F(GuardianTest, ReportsAndRecordsAnExitCode) {
   EXPECT_GT(started.pid, 0);
   const auto exited = Expect<GuardianRankExited>();
   EXPECT_EQ(exited.rank, 4);
-  EXPECT_EQ(exited.exit, (ProcessExit{.exit_code = 3}));
+  EXPECT_EQ(exited.end.exit, (ProcessExit{.exit_code = 3}));
   EXPECT_THAT(exited.log_tail, ElementsAre("first", "last"));
   EXPECT_GE(exited.age_seconds, 0);
   const auto record = DecodeExitRecord(ReadFile(dir_ / ExitRecordName(1, 4)).value());
   ASSERT_TRUE(record.ok()) << record.status().ToString();
-  EXPECT_EQ(record->exit, exited.exit);
+  EXPECT_EQ(record->end.exit, exited.end.exit);
 }
 
 TEST_F(GuardianTest, ReportsAKillAtOnce) {
@@ -47,7 +47,7 @@ TEST_F(GuardianTest, ReportsAKillAtOnce) {
   Send(Shell(1, 0, "exec sleep 60"));
   const auto started = Expect<GuardianRankStarted>();
   ::kill(static_cast<pid_t>(started.pid), SIGKILL);
-  EXPECT_EQ(Expect<GuardianRankExited>().exit, (ProcessExit{.signal = SIGKILL}));
+  EXPECT_EQ(Expect<GuardianRankExited>().end.exit, (ProcessExit{.signal = SIGKILL}));
 }
 
 TEST_F(GuardianTest, AProgramThatCannotBeStartedIsAnExitWithTheReason) {
@@ -56,7 +56,7 @@ TEST_F(GuardianTest, AProgramThatCannotBeStartedIsAnExitWithTheReason) {
   launch.argv = {"/no/such/program"};
   Send(launch);
   const auto exited = Expect<GuardianRankExited>();
-  EXPECT_EQ(exited.exit.exit_code, 127);
+  EXPECT_EQ(exited.end.exit.exit_code, 127);
   EXPECT_THAT(exited.log_tail, ElementsAre(HasSubstr("/no/such/program")));
 }
 
@@ -77,7 +77,7 @@ TEST_F(GuardianTest, AbortEndsADaemonThatIgnoresSigterm) {
   Send(Shell(1, 0,
              "(setsid sh -c 'trap \"\" TERM HUP; echo $$ > daemon.pid; while :; do sleep 1; done' "
              "</dev/null >/dev/null 2>&1 &) ; while [ ! -s daemon.pid ]; do :; done; exit 0"));
-  EXPECT_EQ(Expect<GuardianRankExited>().exit.exit_code, 0);
+  EXPECT_EQ(Expect<GuardianRankExited>().end.exit.exit_code, 0);
   const pid_t daemon = AwaitPid("daemon.pid");
   EXPECT_TRUE(IsAlive(daemon));
   Send(GuardianAbort{.generation = 1, .grace_seconds = 0.01, .reason = "test"});
@@ -92,7 +92,7 @@ TEST_F(GuardianTest, AbortWithGraceLetsARankEndByItself) {
   Send(Shell(1, 0, "trap 'exit 42' TERM; echo $$ > ready; while :; do sleep 0.01; done"));
   AwaitPid("ready");
   Send(GuardianAbort{.generation = 1, .grace_seconds = 8, .reason = "test"});
-  EXPECT_EQ(Expect<GuardianRankExited>().exit, (ProcessExit{.exit_code = 42}));
+  EXPECT_EQ(Expect<GuardianRankExited>().end.exit, (ProcessExit{.exit_code = 42}));
   Expect<GuardianQuiesced>();
 }
 
@@ -110,10 +110,10 @@ TEST_F(GuardianTest, DistinguishesARankThatItEndedFromOneThatEndedBefore) {
   ::kill(guardian_pid_, SIGCONT);
   const auto killed = Expect<GuardianRankExited>();
   EXPECT_EQ(killed.rank, 0);
-  EXPECT_FALSE(killed.ended);
+  EXPECT_FALSE(killed.end.ended);
   const auto ended = Expect<GuardianRankExited>();
-  EXPECT_EQ(ended.exit.signal, SIGKILL);
-  EXPECT_TRUE(ended.ended);
+  EXPECT_EQ(ended.end.exit.signal, SIGKILL);
+  EXPECT_TRUE(ended.end.ended);
 }
 
 TEST_F(GuardianTest, AbortIsAnsweredAgainWhenRepeated) {
@@ -219,7 +219,7 @@ TEST_F(GuardianTest, TheEndOfTheStoreEndsTheRanksThatNeedIt) {
   Send(store);
   const auto exited = Expect<GuardianRankExited>();
   EXPECT_EQ(exited.rank, 0);
-  EXPECT_EQ(exited.exit, (ProcessExit{.signal = SIGKILL}));
+  EXPECT_EQ(exited.end.exit, (ProcessExit{.signal = SIGKILL}));
   EXPECT_THAT(exited.log_tail, ElementsAre(HasSubstr("the store ended (exit code 2)")));
 }
 
@@ -268,7 +268,7 @@ TEST_F(GuardianTest, ANewConnectionGetsTheWholeStateAgain) {
     return std::holds_alternative<GuardianRankExited>(e);
   });
   ASSERT_NE(exited, others_.end());
-  EXPECT_EQ(std::get<GuardianRankExited>(*exited).exit.exit_code, 7);
+  EXPECT_EQ(std::get<GuardianRankExited>(*exited).end.exit.exit_code, 7);
   EXPECT_TRUE(IsAlive(static_cast<pid_t>(started.pid)));
 }
 
@@ -301,7 +301,7 @@ TEST_F(GuardianTest, SigtermEndsRanksAndGuardian) {
   EXPECT_FALSE(IsAlive(static_cast<pid_t>(started.pid)));
   const auto record = DecodeExitRecord(ReadFile(dir_ / ExitRecordName(1, 0)).value());
   ASSERT_TRUE(record.ok());
-  EXPECT_TRUE(record->node_stopped) << "no fault of the rank";
+  EXPECT_TRUE(record->end.node_stopped) << "no fault of the rank";
   EXPECT_TRUE(std::filesystem::exists(dir_ / StoppedRecordName(1)));
   EXPECT_FALSE(std::filesystem::exists(dir_ / StoppedRecordName(2)));
 }

@@ -96,14 +96,14 @@ Json ToJson(const GuardianRankExited& m) {
   return {{"type", "rank_exited"},
           {"generation", m.generation},
           {"rank", m.rank},
-          {"exit_code", m.exit.exit_code},
-          {"signal", m.exit.signal},
+          {"exit_code", m.end.exit.exit_code},
+          {"signal", m.end.exit.signal},
           {"age_seconds", m.age_seconds},
           {"log_tail", m.log_tail},
-          {"node_stopped", m.node_stopped},
-          {"ended", m.ended},
-          {"out_of_memory", m.out_of_memory},
-          {"asked_to_stop", m.asked_to_stop}};
+          {"node_stopped", m.end.node_stopped},
+          {"ended", m.end.ended},
+          {"out_of_memory", m.end.out_of_memory},
+          {"asked_to_stop", m.end.asked_to_stop}};
 }
 
 Json ToJson(const GuardianReport& m) {
@@ -187,13 +187,13 @@ GuardianCommand CommandFromJson(const Json& j) {
 GuardianRankExited ExitedFromJson(const Json& j) {
   return {.generation = Get<Generation>(j, "generation"),
           .rank = Get<int>(j, "rank"),
-          .exit = {.exit_code = Get<int>(j, "exit_code"), .signal = Get<int>(j, "signal")},
+          .end = {.exit = {.exit_code = Get<int>(j, "exit_code"), .signal = Get<int>(j, "signal")},
+                  .node_stopped = j.value("node_stopped", false),
+                  .ended = j.value("ended", false),
+                  .out_of_memory = j.value("out_of_memory", false),
+                  .asked_to_stop = j.value("asked_to_stop", false)},
           .age_seconds = Get<double>(j, "age_seconds"),
-          .log_tail = Get<std::vector<std::string>>(j, "log_tail"),
-          .node_stopped = j.value("node_stopped", false),
-          .ended = j.value("ended", false),
-          .out_of_memory = j.value("out_of_memory", false),
-          .asked_to_stop = j.value("asked_to_stop", false)};
+          .log_tail = Get<std::vector<std::string>>(j, "log_tail")};
 }
 
 GuardianEvent EventFromJson(const Json& j) {

@@ -171,13 +171,9 @@ struct GuardianRankStarted {
 struct GuardianRankExited {
   Generation generation = 0;
   int rank = 0;
-  ProcessExit exit;
+  RankEnd end;
   double age_seconds = 0;  // when this was sent
   std::vector<std::string> log_tail;
-  bool node_stopped = false;   // ended because the guardian itself was ordered to end
-  bool ended = false;          // the guardian had begun to end the generation before
-  bool out_of_memory = false;  // the kernel's out-of-memory killer, by the cgroup's count
-  bool asked_to_stop = false;  // a GuardianStop had come before
 
   friend bool operator==(const GuardianRankExited&, const GuardianRankExited&) = default;
 };

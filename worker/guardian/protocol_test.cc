@@ -40,7 +40,7 @@ TEST(GuardianProtocol, EveryEventSurvivesTheWire) {
       GuardianHello{99, "0123456789", 4, true},
       GuardianPrepared{4, "no address", 0},
       GuardianRankStarted{4, 1, 1234},
-      GuardianRankExited{4, 1, {.signal = 9}, 0.25, {"last", "lines"}, true, true, true, true},
+      GuardianRankExited{4, 1, {{.signal = 9}, true, true, true, true}, 0.25, {"last", "lines"}},
       GuardianReport{4, 1, R"({"type":"formed"})"},
       GuardianQuiesced{4, {17}, {0, 2}, 1, 4711},
       GuardianSegment{"segment", true},

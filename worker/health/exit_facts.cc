@@ -20,8 +20,8 @@ struct Completer {
 
   void operator()(const OomKillEvent& kill) const {
     // A process that ended otherwise shares only the pid with the process of the log.
-    if (kill.pid != pid || exited->exit.signal != SIGKILL) return;
-    exited->out_of_memory = true;
+    if (kill.pid != pid || exited->end.exit.signal != SIGKILL) return;
+    exited->end.out_of_memory = true;
     AddFact("kernel log: out of memory " +
                 std::string(kill.of_cgroup ? "in its cgroup" : "on the host") + ", process " +
                 std::to_string(kill.pid) + " (" + kill.name + ") was ended",

@@ -86,11 +86,11 @@ void HealthMonitor::OnConnected() {
 }
 
 void HealthMonitor::Complete(RankExited* exited) {
-  if (exited->exit == ProcessExit{}) return;
+  if (exited->end.exit == ProcessExit{}) return;
   if (kernel_log_) kernel_log_->Drain();
   facts_.Complete(exited);
   // It does not explain a rank that an abort ended.
-  if (exited->ended) return;
+  if (exited->end.ended) return;
   for (const std::string& trouble : control_block_.Troubles())
     exited->facts.push_back("node: " + trouble);
 }

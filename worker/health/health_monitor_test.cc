@@ -162,9 +162,9 @@ TEST_F(HealthMonitorTest, AnOutOfMemoryKillIsFoundWhenTheExitIsReported) {
     monitor_->OnRankStarted({{"00c0ffee00"}, 1, 0, 4711});
     // Behind the loop's back: only Complete can have read it.
     Kernel("Out of memory: Killed process 4711 (muster-trainer) total-vm:1kB");
-    RankExited exited{.job = {"00c0ffee00"}, .generation = 1, .exit = {.signal = SIGKILL}};
+    RankExited exited{.job = {"00c0ffee00"}, .generation = 1, .end = {.exit = {.signal = SIGKILL}}};
     monitor_->Complete(&exited);
-    EXPECT_TRUE(exited.out_of_memory);
+    EXPECT_TRUE(exited.end.out_of_memory);
     EXPECT_EQ(monitor_->oom_kills(), 1u);
   });
 }
@@ -174,11 +174,11 @@ TEST_F(HealthMonitorTest, AFailureOnANodeInTroubleNamesIt) {
   OnLoop([&] {
     // Behind the loop's back, as above: the error comes right before the rank's end.
     Kernel("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.");
-    RankExited failed{.job = {"00c0ffee00"}, .generation = 1, .exit = {.exit_code = 1}};
+    RankExited failed{.job = {"00c0ffee00"}, .generation = 1, .end = {.exit = {.exit_code = 1}}};
     monitor_->Complete(&failed);
     ASSERT_EQ(failed.facts.size(), 1u);
     EXPECT_THAT(failed.facts[0], HasSubstr("node: GPU 0000:3b:00: Xid 79"));
-    RankExited aborted{.job = {"00c0ffee00"}, .exit = {.signal = SIGKILL}, .ended = true};
+    RankExited aborted{.job = {"00c0ffee00"}, .end = {.exit = {.signal = SIGKILL}, .ended = true}};
     monitor_->Complete(&aborted);
     EXPECT_TRUE(aborted.facts.empty());
     RankExited done{.job = {"00c0ffee00"}, .generation = 1};

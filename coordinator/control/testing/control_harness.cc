@@ -210,7 +210,7 @@ void ControlHarness::Exited(const JobId& id, int rank, ProcessExit exit, double 
           RankExited{id,
                      attempt.generation,
                      rank,
-                     exit,
+                     {.exit = exit},
                      age_seconds,
                      {"last words of rank " + std::to_string(rank)}});
 }
@@ -220,8 +220,7 @@ void ControlHarness::Ended(const JobId& id, int rank) {
   Deliver(attempt.ranks[rank].node.value, RankExited{.job = id,
                                                      .generation = attempt.generation,
                                                      .rank = rank,
-                                                     .exit = {0, 9},
-                                                     .ended = true});
+                                                     .end = {.exit = {0, 9}, .ended = true}});
 }
 
 void ControlHarness::QuiescedOn(const std::string& node, const JobId& id) {
