@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "common/base/boxed.h"
+
 namespace muster {
 
 // The most that a cluster, and so a job, may have.
@@ -239,8 +241,8 @@ struct JobSpec {
   RestartSpec restart;
   OnEventSpec on_event;
   std::map<std::string, std::string> env;
-  std::string workdir = ".";       // absolute once the CLI has sent it
-  std::optional<TrainSpec> train;  // exactly one of train and command
+  std::string workdir = ".";  // absolute once the CLI has sent it
+  Boxed<TrainSpec> train;     // exactly one of train and command
   std::vector<std::string> command;
   RendezvousKind rendezvous = RendezvousKind::kAgent;
 

@@ -22,8 +22,8 @@ TimePoint After(const Transaction& tx, std::int64_t since_unix_ms, Duration reta
 
 // An order about it is out.
 bool IsRead(const JobEntry& job) {
-  return job.scrub.id != 0 || !job.scrub.requests.empty() || !job.verification.directory.empty() ||
-         !job.verification.waiting.empty();
+  return job.scrub->id != 0 || !job.scrub->requests.empty() ||
+         !job.verification->directory.empty() || !job.verification->waiting.empty();
 }
 
 // A node that is there still has processes of the job.

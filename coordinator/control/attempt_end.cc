@@ -423,7 +423,7 @@ void MaybeEndAttempt(Transaction& tx, JobEntry& job) {
   const bool has_time = job.record.stop == StopKind::kSuspend && aborting.save_deadline;
   const bool waits = (finished || has_time) && job.record.stop != StopKind::kCancel &&
                      aborting.deadline.has_value();
-  const bool verifies = finished && !job.verification.directory.empty();
+  const bool verifies = finished && !job.verification->directory.empty();
   if (waits && (ManifestPending(job) || verifies)) return;
   EndAttempt(tx, job);
 }

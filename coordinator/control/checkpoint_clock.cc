@@ -4,13 +4,13 @@ namespace muster {
 
 void CheckpointClock::StepSeen(Step step, TimePoint at) {
   if (!seen_.empty() && at - seen_.back().at < kApart) return;
-  if (seen_.size() >= kMost) seen_.pop_front();
+  if (seen_.size() >= kMost) seen_.erase(seen_.begin());
   seen_.push_back({step, at});
 }
 
 std::optional<double> CheckpointClock::Committed(Step step, TimePoint at) {
   // Checkpoints are committed in the order of their steps: older times are not needed again.
-  while (seen_.size() > 1 && seen_[1].step < step) seen_.pop_front();
+  while (seen_.size() > 1 && seen_[1].step < step) seen_.erase(seen_.begin());
   if (seen_.empty() || seen_.front().step >= step) return std::nullopt;
   return ToSeconds(at - seen_.front().at);
 }

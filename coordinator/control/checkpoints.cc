@@ -89,7 +89,7 @@ int Unread(const JobEntry& job) {
 bool TooManyUnread(const JobEntry& job) {
   const Running* running = In<Running>(*job.gang);
   const bool at_work = running != nullptr && !running->stop;
-  const bool reading = !job.verification.directory.empty() || ManifestPending(job);
+  const bool reading = !job.verification->directory.empty() || ManifestPending(job);
   return at_work && reading && Unread(job) >= kMaxUnread;
 }
 

@@ -83,42 +83,43 @@ bool IsScrubbed(const Transaction& tx, const JobEntry& job) {
 // A job's scrubs wait while one of its checkpoints is verified, except those that a client waits
 // for.
 bool LeftToVerification(const JobEntry& job) {
-  return !job.verification.directory.empty() && job.scrub.requests.empty();
+  return !job.verification->directory.empty() && job.scrub->requests.empty();
 }
 
 // Not one that was never read: one of them is being read, and may make the others obsolete.
 bool CanBeRead(const JobEntry& job, const CheckpointRecord& checkpoint) {
-  const bool left_to_verification = !Verified(checkpoint) && !job.verification.directory.empty();
+  const bool left_to_verification = !Verified(checkpoint) && !job.verification->directory.empty();
   return IsCommitted(job, checkpoint) && !left_to_verification;
 }
 
 std::optional<TimePoint> ScrubDue(const Transaction& tx, const JobEntry& job,
                                   const CheckpointRecord& checkpoint) {
   if (!CanBeRead(job, checkpoint)) return std::nullopt;
-  if (job.scrub.wanted.contains(checkpoint.directory)) return tx.now.mono;
+  if (job.scrub->wanted.contains(checkpoint.directory)) return tx.now.mono;
   if (!IsScrubbed(tx, job)) return std::nullopt;
   const TimePoint now = tx.now.mono;
-  const auto read = job.scrub.read_at.find(checkpoint.directory);
-  const bool known = read != job.scrub.read_at.end();
+  const auto read = job.scrub->read_at.find(checkpoint.directory);
+  const bool known = read != job.scrub->read_at.end();
   const TimePoint due = known ? std::max(now, read->second + tx.options.scrub_interval) : now;
-  const auto skip = job.scrub.skip.find(checkpoint.directory);
-  return skip == job.scrub.skip.end() ? due : std::max(due, skip->second);
+  const auto skip = job.scrub->skip.find(checkpoint.directory);
+  return skip == job.scrub->skip.end() ? due : std::max(due, skip->second);
 }
 
 // The age of what an earlier coordinator read comes from the wall clock, which may have been set
 // since. A time in the future begins the interval again, and no age exceeds an interval.
 void NoteReadTimes(Transaction& tx, JobEntry& job) {
+  if (job.checkpoints.empty() && job.scrub->read_at.empty()) return;
   std::map<std::string, TimePoint> read_at;
   for (const CheckpointRecord& checkpoint : job.checkpoints) {
     if (!Verified(checkpoint)) continue;
     const Duration age = std::chrono::milliseconds(tx.now.unix_ms - checkpoint.verified_unix_ms);
-    const auto known = job.scrub.read_at.find(checkpoint.directory);
+    const auto known = job.scrub->read_at.find(checkpoint.directory);
     read_at[checkpoint.directory] =
-        known != job.scrub.read_at.end()
+        known != job.scrub->read_at.end()
             ? known->second
             : tx.now.mono - std::clamp(age, Duration::zero(), tx.options.scrub_interval);
   }
-  job.scrub.read_at = std::move(read_at);
+  job.scrub.Mutable().read_at = std::move(read_at);
 }
 
 bool IsConnected(const Transaction& tx, const NodeName& name) {
@@ -147,14 +148,14 @@ Parts PartsOf(const Transaction& tx, const JobEntry& job, const CheckpointRecord
 }
 
 void ReleaseOrder(Transaction& tx, JobEntry& job) {
-  tx.state.readings.scrubbing.erase(job.scrub.node);
-  job.scrub.id = 0;
+  tx.state.readings.scrubbing.erase(job.scrub->node);
+  job.scrub.Mutable().id = 0;
   SetScrubTime(tx, job, std::nullopt);
 }
 
 void SendParts(Transaction& tx, JobEntry& job, const CheckpointRecord& checkpoint,
                const Parts& parts) {
-  Verification& verification = job.verification;
+  Verification& verification = job.verification.Mutable();
   const std::uint64_t limit = tx.options.verify_bytes_per_second;
   const std::uint64_t speed = limit > 0 ? limit : tx.options.scrub_bytes_per_second;
   verification.directory = checkpoint.directory;
@@ -174,15 +175,15 @@ void SendParts(Transaction& tx, JobEntry& job, const CheckpointRecord& checkpoin
                                   .at_once = true});
   }
   tx.state.readings.give_up_times.Set(job.record.id, verification.give_up_at);
-  if (job.scrub.id == 0 || !job.scrub.requests.empty()) return;
-  tx.Send(job.scrub.node, CancelScrub{job.scrub.id});
+  if (job.scrub->id == 0 || !job.scrub->requests.empty()) return;
+  tx.Send(job.scrub->node, CancelScrub{job.scrub->id});
   ReleaseOrder(tx, job);
 }
 
 void StartVerification(Transaction& tx, JobEntry& job) {
-  if (!job.verification.directory.empty()) return;
+  if (!job.verification->directory.empty()) return;
   const CheckpointRecord* checkpoint =
-      FindCheckpoint(job, std::exchange(job.verification.waiting, {}));
+      FindCheckpoint(job, std::exchange(job.verification.Mutable().waiting, {}));
   if (checkpoint == nullptr || !IsCommitted(job, *checkpoint)) return;
   if (job.over() && job.record.state != JobState::kSucceeded) return;
   const Parts parts = PartsOf(tx, job, *checkpoint);
@@ -190,12 +191,12 @@ void StartVerification(Transaction& tx, JobEntry& job) {
 }
 
 void Verify(Transaction& tx, JobEntry& job, const CheckpointRecord& checkpoint) {
-  job.verification.waiting = checkpoint.directory;
+  job.verification.Mutable().waiting = checkpoint.directory;
   StartVerification(tx, job);
 }
 
 void EndVerification(Transaction& tx, JobEntry& job) {
-  Verification& verification = job.verification;
+  Verification& verification = job.verification.Mutable();
   tx.state.readings.give_up_times.Set(job.record.id, std::nullopt);
   for (const auto& [id, node] : verification.orders) {
     tx.Send(node, CancelScrub{id});
@@ -209,7 +210,8 @@ void EndVerification(Transaction& tx, JobEntry& job) {
 CheckpointRecord* NextToScrub(Transaction& tx, JobEntry& job) {
   CheckpointRecord* next = nullptr;
   const auto order = [&job](const CheckpointRecord& checkpoint) {
-    return std::pair(!job.scrub.wanted.contains(checkpoint.directory), checkpoint.verified_unix_ms);
+    return std::pair(!job.scrub->wanted.contains(checkpoint.directory),
+                     checkpoint.verified_unix_ms);
   };
   for (CheckpointRecord& checkpoint : job.checkpoints) {
     const std::optional<TimePoint> due = ScrubDue(tx, job, checkpoint);
@@ -233,14 +235,14 @@ std::vector<NodeName> Readers(const Transaction& tx, const JobEntry& job) {
     ++non_members;
     readers.push_back(name);
   }
-  std::erase_if(readers, [&job](const NodeName& name) { return job.scrub.asked.contains(name); });
+  std::erase_if(readers, [&job](const NodeName& name) { return job.scrub->asked.contains(name); });
   return readers;
 }
 
 void SendScrub(Transaction& tx, JobEntry& job, const CheckpointRecord& checkpoint,
                const NodeName& node) {
-  job.scrub.id = ++tx.state.readings.newest_order;
-  job.scrub.node = node;
+  job.scrub.Mutable().id = ++tx.state.readings.newest_order;
+  job.scrub.Mutable().node = node;
   tx.state.readings.scrubbing[node] = job.record.id;
   const std::uint64_t speed = tx.options.scrub_bytes_per_second;
   SetScrubTime(tx, job, tx.now.mono + PatienceWith(checkpoint.shards, speed));
@@ -253,7 +255,7 @@ void SendScrub(Transaction& tx, JobEntry& job, const CheckpointRecord& checkpoin
 
 void FoundDamaged(Transaction& tx, JobEntry& job, CheckpointRecord& checkpoint,
                   const std::string& found) {
-  Scrub& scrub = job.scrub;
+  Scrub& scrub = job.scrub.Mutable();
   if (scrub.directory == checkpoint.directory) scrub.directory.clear();
   scrub.skip.erase(checkpoint.directory);
   checkpoint.refused = CutText("found damaged on " + found, kMaxReasonBytes);
@@ -271,7 +273,7 @@ void FoundDamaged(Transaction& tx, JobEntry& job, CheckpointRecord& checkpoint,
 // Every node was asked. A file that a node of the gang does not find in the job's own directory is
 // gone; other answers do not show damage.
 void FoundUnreadable(Transaction& tx, JobEntry& job, const CheckpointRecord& checkpoint) {
-  Scrub& scrub = job.scrub;
+  Scrub& scrub = job.scrub.Mutable();
   if (!scrub.missing.empty()) {
     FoundDamaged(tx, job, *FindCheckpoint(job, checkpoint.directory), scrub.missing);
     return ScrubNext(tx, job);
@@ -294,7 +296,8 @@ void FoundUnreadable(Transaction& tx, JobEntry& job, const CheckpointRecord& che
 }
 
 void AnswerVerifications(Transaction& tx, JobEntry& job, Status status) {
-  Scrub& scrub = job.scrub;
+  if (job.scrub->requests.empty() && job.scrub->wanted.empty()) return;
+  Scrub& scrub = job.scrub.Mutable();
   for (const RequestId request : scrub.requests) {
     Reply reply{request, status, {}};
     if (status.ok()) reply.body = scrub.verified;
@@ -308,12 +311,12 @@ void AnswerVerifications(Transaction& tx, JobEntry& job, Status status) {
 }
 
 void ScrubNext(Transaction& tx, JobEntry& job) {
-  Scrub& scrub = job.scrub;
+  Scrub& scrub = job.scrub.Mutable();
   if (LeftToVerification(job)) return;
   CheckpointRecord* checkpoint = NextToScrub(tx, job);
   if (checkpoint == nullptr) {
     const bool comes =
-        !job.verification.directory.empty() &&
+        !job.verification->directory.empty() &&
         std::any_of(job.checkpoints.begin(), job.checkpoints.end(),
                     [&scrub](const CheckpointRecord& each) {
                       return !Verified(each) && scrub.wanted.contains(each.directory);
@@ -346,9 +349,9 @@ void ScrubNext(Transaction& tx, JobEntry& job) {
 
 void VerificationOver(Transaction& tx, JobEntry& job) {
   // The reading makes the one obsolete that would have been next.
-  if (CommitUnlessTooMany(tx, job)) job.verification.waiting.clear();
+  if (CommitUnlessTooMany(tx, job)) job.verification.Mutable().waiting.clear();
   StartVerification(tx, job);
-  if (job.scrub.id == 0 && !job.scrub.requests.empty()) {
+  if (job.scrub->id == 0 && !job.scrub->requests.empty()) {
     ScrubNext(tx, job);
   } else {
     PlanScrubs(tx, job);
@@ -357,7 +360,7 @@ void VerificationOver(Transaction& tx, JobEntry& job) {
 }
 
 void FoundWhole(Transaction& tx, JobEntry& job, CheckpointRecord& checkpoint) {
-  Scrub& scrub = job.scrub;
+  Scrub& scrub = job.scrub.Mutable();
   if (scrub.directory == checkpoint.directory) scrub.directory.clear();
   const bool is_first = !Verified(checkpoint);
   checkpoint.verified_unix_ms = tx.now.unix_ms;
@@ -382,7 +385,7 @@ void FoundWhole(Transaction& tx, JobEntry& job, CheckpointRecord& checkpoint) {
 // An answer of a node that was not asked, or a second one, changes nothing.
 void PartAnswered(Transaction& tx, JobEntry& job, const NodeName& node,
                   const CheckpointScrubbed& answer) {
-  Verification& verification = job.verification;
+  Verification& verification = job.verification.Mutable();
   const bool asked = verification.orders.at(answer.scrub_id) == node &&
                      answer.job == job.record.id && answer.directory == verification.directory;
   if (!asked) return tx.out.observations.push_back(StaleMessageObserved{});
@@ -416,10 +419,10 @@ void RunReadings(Transaction& tx) {
   }
   while (const std::optional<JobId> id = readings.scrub_times.PopDue(tx.now.mono)) {
     JobEntry& job = JobOf(tx, *id);
-    if (job.scrub.id != 0) {
-      tx.Send(job.scrub.node, CancelScrub{job.scrub.id});
-      job.scrub.asked.insert(job.scrub.node);
-      job.scrub.trouble = job.scrub.node.value + " did not answer in time";
+    if (job.scrub->id != 0) {
+      tx.Send(job.scrub->node, CancelScrub{job.scrub->id});
+      job.scrub.Mutable().asked.insert(job.scrub->node);
+      job.scrub.Mutable().trouble = job.scrub->node.value + " did not answer in time";
       ReleaseOrder(tx, job);
     }
     ScrubNext(tx, job);
@@ -428,7 +431,7 @@ void RunReadings(Transaction& tx) {
 
 void PlanScrubs(Transaction& tx, JobEntry& job) {
   NoteReadTimes(tx, job);
-  if (job.scrub.id != 0) return;  // its answer, or the end of its timeout, comes first
+  if (job.scrub->id != 0) return;  // its answer, or the end of its timeout, comes first
   if (LeftToVerification(job)) return SetScrubTime(tx, job, std::nullopt);
   std::optional<TimePoint> next;
   for (const CheckpointRecord& checkpoint : job.checkpoints) {
@@ -441,12 +444,13 @@ void PlanScrubs(Transaction& tx, JobEntry& job) {
 void GiveUpReadingsOf(Transaction& tx, const NodeName& node) {
   std::set<JobId> verified;
   for (const auto& [id, job] : tx.state.readings.verifying) {
-    if (JobOf(tx, job).verification.orders.at(id) == node) verified.insert(job);
+    if (JobOf(tx, job).verification->orders.at(id) == node) verified.insert(job);
   }
   for (const JobId& id : verified) {
     JobEntry& job = JobOf(tx, id);
     // The remaining nodes read it, unless a newer one comes first.
-    if (job.verification.waiting.empty()) job.verification.waiting = job.verification.directory;
+    if (job.verification->waiting.empty())
+      job.verification.Mutable().waiting = job.verification->directory;
     EndVerification(tx, job);
     VerificationOver(tx, job);
   }
@@ -495,25 +499,26 @@ void Handle(Transaction& tx, const NodeName& node, const CheckpointScrubbed& ans
   const auto reading = tx.state.readings.scrubbing.find(node);
   if (reading == tx.state.readings.scrubbing.end()) return;
   JobEntry& job = JobOf(tx, reading->second);
-  const bool expected = answer.scrub_id == job.scrub.id && answer.job == job.record.id &&
-                        answer.directory == job.scrub.directory;
+  const bool expected = answer.scrub_id == job.scrub->id && answer.job == job.record.id &&
+                        answer.directory == job.scrub->directory;
   if (!expected) return;  // of an order that was given up
   ReleaseOrder(tx, job);
-  CheckpointRecord* checkpoint = FindCheckpoint(job, job.scrub.directory);
+  CheckpointRecord* checkpoint = FindCheckpoint(job, job.scrub->directory);
   // A checkpoint that was pruned in the meantime may be gone.
   if (checkpoint == nullptr || !Usable(*checkpoint)) return ScrubNext(tx, job);
   const std::string said = node.value + ": " + Sentence(answer);
+  Scrub& scrub = job.scrub.Mutable();
   switch (answer.outcome) {
     case ScrubOutcome::kWhole: FoundWhole(tx, job, *checkpoint); break;
     case ScrubOutcome::kDamaged: FoundDamaged(tx, job, *checkpoint, said); break;
     case ScrubOutcome::kMissing:
-      job.scrub.asked.insert(node);
-      (OfNewestAttempt(job, node) ? job.scrub.missing : job.scrub.trouble) = said;
+      scrub.asked.insert(node);
+      (OfNewestAttempt(job, node) ? scrub.missing : scrub.trouble) = said;
       break;
     case ScrubOutcome::kUnreachable:
     case ScrubOutcome::kUnreadable:
-      job.scrub.asked.insert(node);
-      job.scrub.trouble = said;
+      scrub.asked.insert(node);
+      scrub.trouble = said;
       break;
     case ScrubOutcome::kCalledOff: return SetScrubTime(tx, job, tx.now.mono + RetryOf(job));
   }
@@ -521,8 +526,8 @@ void Handle(Transaction& tx, const NodeName& node, const CheckpointScrubbed& ans
 }
 
 void ReadAgain(Transaction& tx, JobEntry& job, std::set<std::string> directories) {
-  job.scrub.wanted.merge(directories);
-  if (job.scrub.id == 0) ScrubNext(tx, job);
+  job.scrub.Mutable().wanted.merge(directories);
+  if (job.scrub->id == 0) ScrubNext(tx, job);
 }
 
 void ReadAllAgain(Transaction& tx, JobEntry& job, const std::vector<RequestId>& requests) {
@@ -531,15 +536,15 @@ void ReadAllAgain(Transaction& tx, JobEntry& job, const std::vector<RequestId>& 
     if (IsCommitted(job, checkpoint)) committed.insert(checkpoint.directory);
   }
   for (const RequestId request : requests) {
-    job.scrub.requests.push_back(request);
+    job.scrub.Mutable().requests.push_back(request);
     tx.state.readings.requests[request] = job.record.id;
   }
-  job.scrub.skip.clear();
+  job.scrub.Mutable().skip.clear();
   ReadAgain(tx, job, std::move(committed));
 }
 
 bool NothingToRead(const JobEntry& job) {
-  return job.scrub.id == 0 && job.scrub.wanted.empty() && job.scrub.requests.empty();
+  return job.scrub->id == 0 && job.scrub->wanted.empty() && job.scrub->requests.empty();
 }
 
 }  // namespace muster::control

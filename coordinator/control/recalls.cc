@@ -122,8 +122,8 @@ void RunRecalls(Transaction& tx) {
   for (auto at = recalls.jobs.begin(); at != recalls.jobs.end();) {
     JobEntry& job = at->second;
     // The directory is a newer job's by now.
-    if (job.scrub.requests.empty() && tx.state.output_owners.contains(job.record.output_dir))
-      job.scrub.wanted.clear();
+    if (job.scrub->requests.empty() && tx.state.output_owners.contains(job.record.output_dir))
+      job.scrub.Mutable().wanted.clear();
     if (!NothingToRead(job)) {
       ++at;
       continue;
@@ -169,9 +169,9 @@ void On(Transaction& tx, const CallerGone& gone) {
   if (const auto asked = recalls.asked.find(id); asked != recalls.asked.end()) {
     std::erase(asked->second, gone.request);
   } else if (const auto recalled = recalls.jobs.find(id); recalled != recalls.jobs.end()) {
-    std::erase(recalled->second.scrub.requests, gone.request);
+    std::erase(recalled->second.scrub.Mutable().requests, gone.request);
   } else {
-    std::erase(tx.job(id).scrub.requests, gone.request);
+    std::erase(tx.job(id).scrub.Mutable().requests, gone.request);
   }
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/on_demand.h"
 #include "common/job_spec/job_spec.h"
 #include "coordinator/control/archive.h"
 #include "coordinator/control/checkpoint_clock.h"
@@ -103,8 +104,8 @@ struct JobEntry {
   double step_seconds = 0;                         // moving average
   double slowest_step = 0;                         // in seconds
   std::unique_ptr<Detectors> detectors;            // since its first launch
-  Scrub scrub;
-  Verification verification;
+  OnDemand<Scrub> scrub;
+  OnDemand<Verification> verification;
   CheckpointClock checkpoint_clock;
   bool checkpoints_fail = false;  // none was committed since one could not be written
   TimeLedger ledger;

@@ -160,7 +160,7 @@ def main():
         "machine": machine.describe(), "queued": options.queued, "archived": options.archived,
         "no_jobs": empty, "queued_only": live, "queued_and_archived": both,
         "bytes_per_queued_job": round((live_bytes - none_bytes) / options.queued),
-        "bytes_per_archived_job": round((both_bytes - live_bytes) / options.archived)}, indent=1))
+        "bytes_per_archived_job": round((both_bytes - live_bytes) / max(1, options.archived))}, indent=1))
 
 
 if __name__ == "__main__":
