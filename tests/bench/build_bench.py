@@ -67,6 +67,12 @@ def inputs_of(build, targets):
     return sorted(set(ninja(build, "-t", "inputs", *targets).splitlines()))
 
 
+def commands_of(build):
+    """By object; older versions of CMake do not write its name beside the command."""
+    entries = json.loads((pathlib.Path(build) / "compile_commands.json").read_text(encoding="utf-8"))
+    return {shlex.split(entry["command"])[-3]: entry for entry in entries}
+
+
 def by_target(records):
     sums = collections.defaultdict(lambda: {"objects": 0, "compile_core_s": 0.0, "link_core_s": 0.0})
     for entry in records:
@@ -98,8 +104,7 @@ def dearest_headers(build, number):
         elif path := line.strip():
             counts[path] += 1
             readers.setdefault(path, reader)
-    commands = {entry["output"]: entry for entry in
-                json.loads((pathlib.Path(build) / "compile_commands.json").read_text(encoding="utf-8"))}
+    commands = commands_of(build)
     names, found = included_by_name(), {}
     for path, count in counts.most_common():
         if len(found) == number:
@@ -125,8 +130,7 @@ def compile_sample(build, targets, every):
     """Compiles every Nth object of the targets by its own command, without what ninja would build before it."""
     wanted = re.compile(r"\.pb\.(cc|h)$|_pch\.dir/cmake_pch\.hxx\.gch$|embedded_assets\.cc$")
     ninja(build, "muster_commit", *filter(wanted.search, inputs_of(build, targets)))
-    entries = json.loads((pathlib.Path(build) / "compile_commands.json").read_text(encoding="utf-8"))
-    commands = {shlex.split(entry["command"])[-3]: entry for entry in entries}
+    commands = commands_of(build)
     for name in [name for name in inputs_of(build, targets) if name in commands][::every]:
         subprocess.run(shlex.split(commands[name]["command"]), cwd=commands[name]["directory"], check=True)
 
