@@ -20,6 +20,10 @@ target_compile_options(muster_warnings INTERFACE
 # Everywhere, since a precompiled header counts for the same macros only, and this flag defines one.
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-pthread>)
 
+# GCC collects its garbage whenever its heap has grown by 128 MB, a tenth of the time that it compiles. This takes
+# 0.1 GB more of memory per compiler.
+add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=600000>)
+
 # The system's linker takes seconds for a program with gRPC.
 find_program(MUSTER_MOLD mold)
 if(MUSTER_MOLD)
