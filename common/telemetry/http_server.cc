@@ -74,12 +74,10 @@ struct HttpServer::Impl : std::enable_shared_from_this<Impl> {
 
   void Serve(tcp::socket socket) {
     if (!tls) {
-      using Plain = HttpSession<beast::tcp_stream>;
-      return std::make_shared<Plain>(routes, std::move(socket))->Read();
+      return std::make_shared<HttpSession>(routes, std::move(socket))->Read();
     }
-    const std::shared_ptr<asio::ssl::context> context = tls->Current();
-    std::make_shared<HttpSession<HttpTlsStream>>(routes, std::move(socket), *context)
-        ->Handshake(context, tls_options);
+    std::make_shared<HttpSession>(routes, std::move(socket), tls->Current())
+        ->Handshake(tls_options);
   }
 
   // Without descriptors accept fails at once, again and again; a pause keeps the loop usable.
