@@ -194,6 +194,61 @@ TEST_F(ControllerRuntimeTest, AFailedCommitReleasesNothingAndAsksForTheEnd) {
   });
 }
 
+// A rank of a running job has failed: its Abort does not wait for the disk.
+class FailedRankTest : public ControllerRuntimeTest {
+ protected:
+  FailedRankTest() {
+    const JobId job{"0000000001"};
+    OnLoop([this] {
+      WorkerHello hello = HelloOf("n2");
+      hello.session = 8;
+      hello.hello.slots = 2;
+      host_.Handle(hello);
+    });
+    OnLoop([&] { Submit(job.value, ""); });
+    session_ = 0;
+    OnLoop([&] {
+      for (const WorkerSend& send : sink_.sends)
+        if (std::holds_alternative<Prepare>(send.message)) session_ = send.session;
+      Say(Prepared{.job = job, .generation = 1, .master_port = 29500});
+    });
+    OnLoop([&] { Say(RankStarted{.job = job, .generation = 1, .pid = 12}); });
+  }
+  void Say(WorkerMessage message) {
+    host_.Handle(WorkerMessageReceived{session_, std::move(message)});
+  }
+  void Fail() {
+    Say(RankExited{
+        .job = JobId{"0000000001"}, .generation = 1, .rank = 0, .end = {.exit = {.exit_code = 1}}});
+  }
+  SessionId session_;
+};
+
+TEST_F(FailedRankTest, ItsAbortIsSentBeforeItsCommit) {
+  OnLoop([this] {
+    store_.Hold();
+    Fail();
+    EXPECT_EQ(sink_.CountSends<Abort>(), 1);
+    store_.ReleaseHeld();
+  });
+  OnLoop([this] { EXPECT_EQ(sink_.CountSends<Abort>(), 1) << "sent once"; });
+}
+
+TEST_F(FailedRankTest, ItsAbortDoesNotOvertakeWhatWaitsForTheDisk) {
+  OnLoop([this] {
+    store_.Hold();
+    Submit("0000000002", "");
+    Fail();
+    EXPECT_EQ(sink_.CountSends<Prepare>(), 1);
+    EXPECT_EQ(sink_.CountSends<Abort>(), 0);
+    store_.ReleaseHeld();
+  });
+  OnLoop([this] {
+    EXPECT_EQ(sink_.CountSends<Prepare>(), 2);
+    EXPECT_EQ(sink_.CountSends<Abort>(), 1);
+  });
+}
+
 TEST_F(ControllerRuntimeTest, AfterClosingRequestsAreRefused) {
   OnLoop([this] {
     host_.Close(Unavailable("closing"));
