@@ -4,6 +4,7 @@
 // but for what the worker keeps for its next stream (worker/service/coordinator_session.cc), which
 // then comes late, and may come a second time. A node that is cut off holds everything back until
 // it is back or its stream is given up.
+#include "common/wire/outlives_stream.h"
 #include "tests/simulation/world.h"
 
 namespace muster::sim {
@@ -16,13 +17,6 @@ using std::chrono::seconds;
 constexpr Duration kHeartbeatEvery = milliseconds(500);
 constexpr Duration kSampleEvery = milliseconds(500);
 constexpr Duration kKeepalive = seconds(3);  // until a worker that is cut off gives its stream up
-
-// What a Hello does not restore.
-bool OutlivesStream(const WorkerMessage& message) {
-  if (const auto* prepared = std::get_if<Prepared>(&message)) return !prepared->error.empty();
-  return std::holds_alternative<ManifestWritten>(message) ||
-         std::holds_alternative<Released>(message);
-}
 
 }  // namespace
 

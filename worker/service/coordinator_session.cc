@@ -17,6 +17,7 @@
 #include "common/rpc/message_limits.h"
 #include "common/telemetry/log.h"
 #include "common/wire/codec.h"
+#include "common/wire/outlives_stream.h"
 #include "muster/v1/worker_api.grpc.pb.h"
 
 namespace muster::worker {
@@ -27,12 +28,6 @@ constexpr std::chrono::milliseconds kLongestPause{1000};
 constexpr std::chrono::milliseconds kDefaultHeartbeat{1000};
 constexpr std::size_t kMaxQueue = 4096;
 constexpr std::size_t kMaxKept = 256;
-
-// Messages that a Hello does not restore.
-bool OutlivesStream(const v1::WorkerMessage& message) {
-  if (message.has_prepared()) return !message.prepared().error().empty();
-  return message.has_manifest_written() || message.has_released();
-}
 
 }  // namespace
 
@@ -191,7 +186,7 @@ void CoordinatorSession::Open(Result<CoordinatorChannel> door) {
   *message.mutable_hello() = ToProto(hello);
   // Remaining excess is the worker's own, and the coordinator refuses it by name.
   static_cast<void>(ApplyLimits(message.mutable_hello()));
-  Enqueue(std::make_shared<const v1::WorkerMessage>(std::move(message)));
+  Enqueue({std::make_shared<const v1::WorkerMessage>(std::move(message))});
 }
 
 void CoordinatorSession::Retry(const Status& why) {
@@ -263,7 +258,7 @@ void CoordinatorSession::OnMessage(std::uint64_t stream, const v1::CoordinatorMe
       heartbeat_interval_ = std::chrono::milliseconds(welcome->heartbeat_ms);
     Log().info("connected to the coordinator of cluster {}{}", welcome->cluster,
                welcome->epoch == 0 ? "" : ", epoch " + std::to_string(welcome->epoch));
-    for (const auto& kept : std::exchange(kept_, {})) Enqueue(kept);
+    for (Message& kept : std::exchange(kept_, {})) Enqueue(std::move(kept));
     ScheduleHeartbeat();
   }
   handlers_.on_message(*value);
@@ -281,8 +276,8 @@ void CoordinatorSession::OnDone(std::uint64_t stream, const Status& status) {
   welcomed_ = false;
   writing_ = false;
   heartbeat_timer_.Cancel();
-  for (const auto& message : std::exchange(queue_, {}))
-    if (OutlivesStream(*message)) Keep(message);
+  for (Message& message : std::exchange(queue_, {}))
+    if (message.outlives_stream) Keep(std::move(message));
   if (!refusal_.ok()) return Retry(refusal_);
   Retry(status.ok() ? Unavailable("the coordinator ended the stream") : status);
 }
@@ -293,11 +288,12 @@ void CoordinatorSession::Send(const WorkerMessage& message) {
     Log().warn("a message to the coordinator is dropped: {}", status.message());
     return;
   }
-  auto shared = std::make_shared<const v1::WorkerMessage>(std::move(limited));
-  if (!welcomed_ && OutlivesStream(*shared))
-    Keep(std::move(shared));
+  Message outgoing{std::make_shared<const v1::WorkerMessage>(std::move(limited)),
+                   OutlivesStream(message)};
+  if (!welcomed_ && outgoing.outlives_stream)
+    Keep(std::move(outgoing));
   else if (stream_)
-    Enqueue(std::move(shared));
+    Enqueue(std::move(outgoing));
 }
 
 void CoordinatorSession::Keep(Message message) {
@@ -310,8 +306,9 @@ void CoordinatorSession::Keep(Message message) {
 bool CoordinatorSession::MakeRoom() {
   if (queue_.size() < kMaxQueue) return true;
   // gRPC may be using the front.
-  const auto progress = std::find_if(queue_.begin() + 1, queue_.end(),
-                                     [](const auto& message) { return message->has_progress(); });
+  const auto progress = std::find_if(queue_.begin() + 1, queue_.end(), [](const auto& message) {
+    return message.wire->has_progress();
+  });
   ++dropped_;
   if (progress == queue_.end()) return false;
   queue_.erase(progress);
@@ -320,7 +317,7 @@ bool CoordinatorSession::MakeRoom() {
 
 void CoordinatorSession::Enqueue(Message message) {
   if (!MakeRoom()) {
-    if (message->has_progress()) return;
+    if (message.wire->has_progress()) return;
     // A coordinator that accepts nothing counts as gone: the next Hello contains everything.
     Log().warn("the coordinator does not accept messages; opening a new stream");
     queue_.resize(1);
@@ -335,7 +332,7 @@ void CoordinatorSession::WriteNext() {
   writing_ = !queue_.empty() && stream_ != nullptr && !reading_ended_;
   if (!writing_) return;
   sent_since_heartbeat_ = true;
-  stream_->Write(queue_.front());
+  stream_->Write(queue_.front().wire);
 }
 
 void CoordinatorSession::OnWritten(std::uint64_t stream) {

@@ -68,7 +68,10 @@ class CoordinatorSession {
  private:
   class Ended;
   class Stream;
-  using Message = std::shared_ptr<const v1::WorkerMessage>;
+  struct Message {
+    std::shared_ptr<const v1::WorkerMessage> wire;
+    bool outlives_stream = false;
+  };
 
   Result<CoordinatorChannel> OpenChannel() const;
   void Connect();
