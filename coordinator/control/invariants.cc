@@ -54,22 +54,53 @@ std::string BrokenJob(const State& state, const JobEntry& job) {
   return "";
 }
 
+// An index by node beside the nodes, both in the order of names: a look-up for each node is one
+// walk.
+template <typename Index>
+class InStep {
+ public:
+  explicit InStep(const Index& index) : at_(index.begin()), end_(index.end()) {}
+  // The caller asks for the nodes in their order. nullptr: it is not in the index.
+  const typename Index::value_type* Find(const NodeName& node) {
+    while (at_ != end_ && NameOf(*at_) < node) ++at_;
+    return at_ != end_ && NameOf(*at_) == node ? &*at_ : nullptr;
+  }
+
+ private:
+  static const NodeName& NameOf(const NodeName& name) { return name; }
+  template <typename Value>
+  static const NodeName& NameOf(const std::pair<const NodeName, Value>& entry) {
+    return entry.first;
+  }
+
+  typename Index::const_iterator at_;
+  const typename Index::const_iterator end_;
+};
+
+struct NodeIndexes {
+  InStep<std::set<NodeName>> speaking;
+  InStep<std::set<NodeName>> draining;
+  InStep<std::map<NodeName, int>> ranks;
+};
+
 std::string BrokenNode(const State& state, const NodeEntry& node, Duration suspect_after,
-                       int ranks) {
+                       NodeIndexes& indexes) {
   const NodeName& name = node.record.name;
   const auto session = state.sessions.find(node.session);
   const bool known = session != state.sessions.end() && session->second == name;
   if (known != (node.session != 0)) return "has a session that is not its own";
-  if (state.speaking.contains(name) != (node.session != 0 && !node.suspect))
+  if ((indexes.speaking.Find(name) != nullptr) != (node.session != 0 && !node.suspect))
     return "speaks, or does not, against its state";
-  if (state.draining.contains(name) != (node.record.state == NodeState::kDraining))
+  if ((indexes.draining.Find(name) != nullptr) != (node.record.state == NodeState::kDraining))
     return "is draining, or is not, against its state";
   const std::optional<TimePoint> due = DeadlineOf(node, suspect_after);
   const std::optional<TimePoint> planned = state.node_deadlines.Find(name);
   if (due && (!planned || *planned > *due)) return "would be looked at too late";
   if (node.forget_at && node.record.state != NodeState::kLost)
     return "is to be forgotten, not lost";
-  if (node.ranks != ranks) return "counts other ranks than are booked there";
+  const auto* ranks = indexes.ranks.Find(name);
+  if (node.ranks != (ranks == nullptr ? 0 : ranks->second))
+    return "counts other ranks than are booked there";
   return "";
 }
 
@@ -116,9 +147,12 @@ std::string BrokenInvariant(const State& state, Duration suspect_after) {
     if (const std::string broken = BrokenJob(state, job); !broken.empty())
       return "job " + id.value + " " + broken;
   }
-  std::map<NodeName, int> ranks = BookedRanks(state);
+  const std::map<NodeName, int> ranks = BookedRanks(state);
+  NodeIndexes indexes{.speaking = InStep(state.speaking),
+                      .draining = InStep(state.draining),
+                      .ranks = InStep(ranks)};
   for (const auto& [name, node] : state.nodes) {
-    const std::string broken = BrokenNode(state, node, suspect_after, ranks[name]);
+    const std::string broken = BrokenNode(state, node, suspect_after, indexes);
     if (!broken.empty()) return "node " + name.value + " " + broken;
   }
   if (state.jobs.size() != state.order.size()) return "a job has no place in the order";
