@@ -34,19 +34,19 @@ void SimGuardian::Connect(Listener listener) {
   ++connection_;
   listener_ = std::move(listener);
   last_sent_ = with_.trainers->queue->now();
-  CarryOut(core_.OnWorkerConnected(1, with_.trainers->queue->now()));
+  Decide(guardian::WorkerConnected{1});
 }
 
 void SimGuardian::Command(std::uint64_t connection, const GuardianCommand& command,
                           SegmentPtr segment) {
   if (!alive_ || connection != connection_) return;
   incoming_ = std::move(segment);
-  CarryOut(core_.OnCommand(command, with_.trainers->queue->now()));
+  Decide(guardian::CommandReceived{command});
   incoming_.reset();
 }
 
 void SimGuardian::Terminate() {
-  if (alive_) CarryOut(core_.OnTerminate(with_.trainers->queue->now()));
+  if (alive_) Decide(guardian::TerminateRequested{});
 }
 
 void SimGuardian::Kill() {
@@ -68,25 +68,23 @@ void SimGuardian::Kill() {
 
 // An effect's answer comes before the next event, so effects may be carried out within effects;
 // what follows an event is done once, at the end of the outermost.
-void SimGuardian::CarryOut(const Effects& effects) {
+void SimGuardian::Decide(const guardian::Event& event) {
+  CarryOut(event);
+  if (depth_ == 0) Settle();
+}
+
+void SimGuardian::CarryOut(const guardian::Event& event) {
   ++depth_;
-  for (const guardian::Effect& effect : effects) {
+  for (const guardian::Effect& effect : core_.Handle(event, with_.trainers->queue->now())) {
     if (!alive_) break;
     std::visit([this](const auto& e) { Do(e); }, effect);
   }
   --depth_;
-  if (depth_ == 0) Settle();
 }
 
 void SimGuardian::Settle() {
   if (!alive_) return;
-  ++depth_;
-  const Effects effects = core_.OnTick(with_.trainers->queue->now());
-  for (const guardian::Effect& effect : effects) {
-    if (!alive_) break;
-    std::visit([this](const auto& e) { Do(e); }, effect);
-  }
-  --depth_;
+  CarryOut(guardian::Tick{});
   if (alive_ && core_.ending() && !ticking_) {
     ticking_ = true;
     with_.trainers->queue->After(guardian::kEndingTick * 4,
@@ -145,7 +143,7 @@ void SimGuardian::Do(const guardian::StartProcess& effect) {
   processes_[id] = process;
   with_.born(process);
   effect.launch.control ? BeginTrainer(process) : BeginCommand(process, effect.launch);
-  CarryOut(core_.OnStarted(id, process->pid));
+  Decide(guardian::ProcessStarted{id, process->pid});
 }
 
 // One that is assigned at once reads that when it is up.
@@ -276,7 +274,7 @@ void SimGuardian::Do(const guardian::ForgetProcess& effect) { processes_.erase(e
 void SimGuardian::Do(const guardian::BindMaster&) {
   const Result<int> port = with_.bind();
   listening_ = port.ok() ? *port : 0;
-  CarryOut(core_.OnMasterBound(port));
+  Decide(guardian::MasterBound{port});
 }
 
 void SimGuardian::Do(const guardian::Sweep& effect) {
@@ -289,7 +287,7 @@ void SimGuardian::Do(const guardian::Sweep& effect) {
     if (effect.kill || !effect.keep.empty()) result.left.push_back(process->pid);
     if (effect.kill) Do(guardian::SignalProcess{id, SIGKILL});
   }
-  CarryOut(core_.OnSwept(result, with_.trainers->queue->now()));
+  Decide(guardian::Swept{result});
 }
 
 void SimGuardian::Do(const guardian::HoldSegment& effect) {
@@ -307,7 +305,8 @@ void SimGuardian::Do(const guardian::Leave&) { Kill(); }
 void SimGuardian::Receive(guardian::ProcessId id, const std::string& text, SegmentPtr segment) {
   if (!alive_) return;
   incoming_ = std::move(segment);
-  CarryOut(core_.OnMessage(id, text, incoming_ != nullptr));
+  Decide(guardian::MessageReceived{
+      .process = id, .json = text, .has_descriptor = incoming_ != nullptr});
   incoming_.reset();
 }
 
@@ -316,7 +315,7 @@ void SimGuardian::Ended(guardian::ProcessId id, int exit_code, int signal) {
   guardian::ProcessEnd end;
   end.exit.exit_code = exit_code;
   end.exit.signal = signal;
-  CarryOut(core_.OnExited(id, end, with_.trainers->queue->now()));
+  Decide(guardian::ProcessEnded{id, end});
 }
 
 }  // namespace muster::sim

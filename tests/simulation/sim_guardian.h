@@ -64,8 +64,8 @@ class SimGuardian : public std::enable_shared_from_this<SimGuardian> {
   void Kill();
 
  private:
-  using Effects = guardian::Effects;
-  void CarryOut(const Effects& effects);
+  void Decide(const guardian::Event& event);
+  void CarryOut(const guardian::Event& event);
   void Do(const guardian::SendToWorker& effect);
   void Do(const guardian::StartProcess& effect);
   void Do(const guardian::AssignProcess& effect);

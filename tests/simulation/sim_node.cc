@@ -54,7 +54,8 @@ void SimNode::StartWorker() {
       prepare.generation = files.guardian.newest;
       launched = false;
     }
-    CarryOut(agent_->Adopt(prepare, files.spec, launched, alive));
+    Decide(worker::JobFound{
+        .prepare = prepare, .spec = files.spec, .launched = launched, .guardian_alive = alive});
     if (alive) Connect(job, true);
   }
 }
@@ -161,17 +162,7 @@ void SimNode::Receive(const CoordinatorMessage& message) {
   std::visit(
       [this](const auto& m) {
         using Message = std::decay_t<decltype(m)>;
-        if constexpr (std::is_same_v<Message, Prepare>) {
-          CarryOut(agent_->OnPrepare(m));
-        } else if constexpr (std::is_same_v<Message, Launch>) {
-          CarryOut(agent_->OnLaunch(m));
-        } else if constexpr (std::is_same_v<Message, Abort>) {
-          CarryOut(agent_->OnAbort(m));
-        } else if constexpr (std::is_same_v<Message, Release>) {
-          CarryOut(agent_->OnRelease(m));
-        } else if constexpr (std::is_same_v<Message, Stop>) {
-          CarryOut(agent_->OnStop(m));
-        }
+        if constexpr (std::is_constructible_v<worker::Event, const Message&>) Decide(m);
       },
       *wire);
   with_.handled(index_);
@@ -230,8 +221,8 @@ void SimNode::SampleProgress() {
 
 // --- the agent's effects ---
 
-void SimNode::CarryOut(const worker::Effects& effects) {
-  for (const worker::Effect& effect : effects) {
+void SimNode::Decide(const worker::Event& event) {
+  for (const worker::Effect& effect : agent_->Handle(event)) {
     if (!worker_up()) return;
     std::visit([this](const auto& e) { Do(e); }, effect);
   }
@@ -303,7 +294,7 @@ void SimNode::OnGuardianEvent(const JobId& job, const GuardianEvent& event,
                     [&](const auto& entry) { return !replayed.mapped().contains(entry.first); });
     }
   }
-  CarryOut(agent_->OnGuardianEvent(job, event));
+  Decide(worker::GuardianReported{job, event});
   with_.handled(index_);
 }
 
@@ -329,7 +320,7 @@ void SimNode::AddPage(const JobId& job, const GuardianRankStarted& started) {
 void SimNode::OnGuardianGone(const JobId& job) {
   guardians_.erase(job);
   replayed_.erase(job);
-  CarryOut(agent_->OnGuardianLost(job, "it ended"));
+  Decide(worker::GuardianLost{job, "it ended"});
   with_.handled(index_);
 }
 
@@ -340,7 +331,8 @@ void SimNode::Do(const worker::StartPreflight& effect) {
     result.status = with_.preflight();
     result.retryable = true;
     if (result.status.ok()) result.spec = WriteRecords(prepare);
-    CarryOut(agent_->OnPreflight(prepare.job, prepare.generation, result));
+    Decide(worker::PreflightDone{
+        .job = prepare.job, .generation = prepare.generation, .result = result});
     with_.handled(index_);
   });
 }
@@ -362,7 +354,7 @@ void SimNode::Do(const worker::StageLaunch& effect) {
     std::vector<std::string>& resume = files_[launch.job].resume[launch.generation];
     resume.clear();
     for (const CheckpointInfo& each : launch.resume) resume.push_back(each.directory);
-    CarryOut(agent_->OnLaunchStaged(launch, OkStatus()));
+    Decide(worker::LaunchStaged{launch, OkStatus()});
     with_.handled(index_);
   });
 }
@@ -405,7 +397,8 @@ void SimNode::ProveTerminated(const worker::StartTerminationProof& wanted, TimeP
                        .rank = exited.rank,
                        .end = exited.end});
   }
-  CarryOut(agent_->OnProvedGone(wanted.job, records, LivingPids(wanted.job)));
+  Decide(worker::ProvedGone{
+      .job = wanted.job, .records = records, .unkillable_pids = LivingPids(wanted.job)});
   with_.handled(index_);
 }
 
@@ -416,14 +409,14 @@ void SimNode::Do(const worker::ForgetJob& effect) {
     sampler_.EndJob(job);
     files_.erase(job);
     duplicates_.erase(job);
-    CarryOut(agent_->OnForgotten(job));
+    Decide(worker::Forgotten{job});
     with_.handled(index_);
   });
 }
 
 void SimNode::Do(const worker::ScheduleStuckCheck& effect) {
   Later(kStuckPause, [this, job = effect.job] {
-    CarryOut(agent_->OnStuckDue(job));
+    Decide(worker::StuckDue{job});
     with_.handled(index_);
   });
 }
@@ -434,7 +427,7 @@ void SimNode::Do(const worker::CheckStuck& effect) {
     std::vector<std::int64_t> ended;
     for (const std::int64_t pid : effect.pids)
       if (std::find(living.begin(), living.end(), pid) == living.end()) ended.push_back(pid);
-    CarryOut(agent_->OnStuckSeen(effect.job, ended));
+    Decide(worker::StuckSeen{effect.job, ended});
     with_.handled(index_);
   });
 }

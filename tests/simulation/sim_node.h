@@ -75,7 +75,7 @@ class SimNode {
     GuardianFiles guardian;
   };
 
-  void CarryOut(const worker::Effects& effects);
+  void Decide(const worker::Event& event);
   void Do(const worker::SendToCoordinator& effect);
   void Do(const worker::SendToGuardian& effect);
   void Do(const worker::StartGuardian& effect);

@@ -22,8 +22,12 @@ std::string DescribeGeneration(const JobId& job, Generation generation) {
 Agent::Agent(LaunchContext context, std::string jobs_dir)
     : context_(std::move(context)), jobs_dir_(std::move(jobs_dir)) {}
 
-Effects Agent::Adopt(const Prepare& prepare, const JobSpec& spec, bool launched,
-                     bool guardian_alive) {
+Effects Agent::Handle(const Event& event) {
+  return std::visit([this](const auto& e) { return On(e); }, event);
+}
+
+Effects Agent::On(const JobFound& found) {
+  const auto& [prepare, spec, launched, guardian_alive] = found;
   Effects effects;
   Job& job = jobs_[prepare.job];
   job.prepare = prepare;
@@ -65,7 +69,7 @@ void Agent::EnsureGuardian(Job& job, Effects* effects) {
   effects->push_back(StartGuardian{job.prepare.job});
 }
 
-Effects Agent::OnPrepare(const Prepare& prepare) {
+Effects Agent::On(const Prepare& prepare) {
   Effects effects;
   Job& job = jobs_[prepare.job];
   if (IsStale(job, prepare.generation)) return effects;
@@ -123,7 +127,8 @@ void Agent::AskGuardianToPrepare(Job& job, Effects* effects) {
   Order(job, *job.standby, effects);
 }
 
-Effects Agent::OnPreflight(const JobId& id, Generation generation, const PreflightResult& result) {
+Effects Agent::On(const PreflightDone& done) {
+  const auto& [id, generation, result] = done;
   Effects effects;
   Job* job = Find(id);
   if (job == nullptr || !job->preparing || job->prepare.generation != generation) return effects;
@@ -167,10 +172,10 @@ void Agent::FinishPreparing(Job& job, Effects* effects) {
   // Otherwise the port ended with a guardian, and the coordinator aborts the generation.
   const bool fits =
       launch && (!job.prepare.hosts_master || launch->master_port == guardian.master_port);
-  if (fits) std::ranges::move(OnLaunch(*launch), std::back_inserter(*effects));
+  if (fits) std::ranges::move(On(*launch), std::back_inserter(*effects));
 }
 
-Effects Agent::OnLaunch(const Launch& launch) {
+Effects Agent::On(const Launch& launch) {
   Effects effects;
   Job* job = Find(launch.job);
   if (job != nullptr && job->preparing && job->prepare.generation == launch.generation) {
@@ -205,7 +210,7 @@ void Agent::ReportCpuBinding(const Job& job, Effects* effects) const {
        effects);
 }
 
-Effects Agent::OnAbort(const Abort& abort) {
+Effects Agent::On(const Abort& abort) {
   Effects effects;
   Job* job = Find(abort.job);
   if (job == nullptr) {
@@ -258,7 +263,7 @@ Effects Agent::OnAbort(const Abort& abort) {
   return effects;
 }
 
-Effects Agent::OnRelease(const Release& release) {
+Effects Agent::On(const Release& release) {
   Effects effects;
   Job* job = Find(release.job);
   if (job == nullptr) {
@@ -278,7 +283,7 @@ Effects Agent::OnRelease(const Release& release) {
   return effects;
 }
 
-Effects Agent::OnStop(const Stop& stop) {
+Effects Agent::On(const Stop& stop) {
   Effects effects;
   Job* job = Find(stop.job);
   const bool runs = job != nullptr && job->hosted.generation == stop.generation &&
@@ -289,7 +294,7 @@ Effects Agent::OnStop(const Stop& stop) {
   return effects;
 }
 
-Effects Agent::OnInjectFault(const InjectFault& fault) {
+Effects Agent::On(const InjectFault& fault) {
   Effects effects;
   Job* job = Find(fault.job);
   const auto holds_rank = [&](const auto& entries) {
@@ -307,7 +312,8 @@ Effects Agent::OnInjectFault(const InjectFault& fault) {
   return effects;
 }
 
-Effects Agent::OnGuardianLost(const JobId& id, const std::string& why) {
+Effects Agent::On(const GuardianLost& lost) {
+  const auto& [id, why] = lost;
   Effects effects;
   Job* job = Find(id);
   if (job == nullptr || job->link == Link::kAbsent || job->link == Link::kProving) return effects;
@@ -338,10 +344,11 @@ void Agent::Forget(Job& job, Effects* effects) {
   const Generation generation = std::max(job.hosted.generation, std::exchange(job.aborted, 0));
   Send(Quiesced{id, generation, job.stuck}, effects);
   if (const std::optional<Prepare> next = std::exchange(job.next, std::nullopt))
-    std::ranges::move(OnPrepare(*next), std::back_inserter(*effects));
+    std::ranges::move(On(*next), std::back_inserter(*effects));
 }
 
-Effects Agent::OnStuckDue(const JobId& id) {
+Effects Agent::On(const StuckDue& due) {
+  const JobId& id = due.job;
   Effects effects;
   Job* job = Find(id);
   // A proof that is under way finds them itself.
@@ -356,7 +363,8 @@ Effects Agent::OnStuckDue(const JobId& id) {
   return effects;
 }
 
-Effects Agent::OnForgotten(const JobId& id) {
+Effects Agent::On(const Forgotten& forgotten) {
+  const JobId& id = forgotten.job;
   Effects effects;
   std::optional<Prepare> next;
   if (Job* job = Find(id); job != nullptr && job->link == Link::kAbsent) {
@@ -365,7 +373,7 @@ Effects Agent::OnForgotten(const JobId& id) {
   }
   jobs_.erase(id);
   Send(Released{id}, &effects);
-  if (next) std::ranges::move(OnPrepare(*next), std::back_inserter(effects));
+  if (next) std::ranges::move(On(*next), std::back_inserter(effects));
   return effects;
 }
 

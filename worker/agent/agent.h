@@ -1,8 +1,8 @@
 // Agent: how a worker handles the jobs on its node, as a pure state machine.
 //
-// Each On... call takes one event (from the coordinator, a guardian or the pool) and returns the
-// effects to carry out; AgentRunner (agent_runner.h) is the edge that does so. Nothing here reads a
-// clock, a file or a socket.
+// Handle takes one event (from the coordinator, a guardian or the pool) and returns the effects to
+// carry out; AgentRunner (agent_runner.h) is the edge that does so. Nothing here reads a clock, a
+// file or a socket.
 //
 // For every job it mirrors its guardian's reports about the newest generation; Hosted() is that
 // mirror, and a Hello made from it restores all that lost messages would have carried. Stale
@@ -35,6 +35,53 @@ struct GpuUse {
   friend bool operator==(const GpuUse&, const GpuUse&) = default;
 };
 
+// --- events, beside the coordinator's orders ---
+
+// A job that an earlier worker left on the node. With a living guardian the caller connects to it;
+// otherwise the effects prove that nothing is left of it.
+struct JobFound {
+  Prepare prepare;
+  JobSpec spec;
+  bool launched = false;
+  bool guardian_alive = false;
+};
+struct PreflightDone {
+  JobId job;
+  Generation generation = 0;
+  PreflightResult result;
+};
+struct LaunchStaged {
+  Launch launch;
+  Status status;
+};
+struct GuardianReported {
+  JobId job;
+  GuardianEvent event;
+};
+struct GuardianLost {
+  JobId job;
+  std::string why;
+};
+struct ProvedGone {
+  JobId job;
+  std::vector<RankExited> records;
+  std::vector<std::int64_t> unkillable_pids;
+};
+struct Forgotten {
+  JobId job;
+};
+struct StuckDue {
+  JobId job;
+};
+struct StuckSeen {
+  JobId job;
+  std::vector<std::int64_t> ended;
+};
+
+using Event = std::variant<Prepare, Launch, Abort, Release, Stop, InjectFault, JobFound,
+                           PreflightDone, LaunchStaged, GuardianReported, GuardianLost, ProvedGone,
+                           Forgotten, StuckDue, StuckSeen>;
+
 // --- effects ---
 
 struct SendToCoordinator {
@@ -44,35 +91,35 @@ struct SendToGuardian {
   JobId job;
   GuardianCommand command;
 };
-// Answered by OnGuardianEvent(GuardianSynced) or OnGuardianLost.
+// Answered by GuardianReported(GuardianSynced) or GuardianLost.
 struct StartGuardian {
   JobId job;
 };
-// Answered by OnPreflight.
+// Answered by PreflightDone.
 struct StartPreflight {
   Prepare prepare;
 };
 // Writes the resume file, and before it the job's record with the ranks that are launched. Answered
-// by OnLaunchStaged.
+// by LaunchStaged.
 struct StageLaunch {
   Launch launch;
   Prepare prepare;
 };
-// Answered by OnProvedGone.
+// Answered by ProvedGone.
 struct StartTerminationProof {
   JobId job;
   Generation generation = 0;
 };
-// Removes the job's directory. Answered by OnForgotten.
+// Removes the job's directory. Answered by Forgotten.
 struct ForgetJob {
   JobId job;
 };
-// Answered by OnStuckDue, a few seconds later.
+// Answered by StuckDue, a few seconds later.
 struct ScheduleStuckCheck {
   JobId job;
 };
 // Which of these, as the last proof found them, have ended? Ends nothing: a guardian may live
-// beside them. Answered by OnStuckSeen.
+// beside them. Answered by StuckSeen.
 struct CheckStuck {
   JobId job;
   std::vector<std::int64_t> pids;
@@ -91,27 +138,7 @@ class Agent {
   // `jobs_dir` is where the jobs' directories are.
   Agent(LaunchContext context, std::string jobs_dir);
 
-  // A job that an earlier worker left on the node. With a living guardian the caller connects to
-  // it; otherwise the effects prove that nothing is left of it.
-  Effects Adopt(const Prepare& prepare, const JobSpec& spec, bool launched, bool guardian_alive);
-
-  Effects OnPrepare(const Prepare& prepare);
-  Effects OnLaunch(const Launch& launch);
-  Effects OnAbort(const Abort& abort);
-  Effects OnRelease(const Release& release);
-  Effects OnStop(const Stop& stop);
-  // Answered by FaultDone; a fault that the guardian can no longer cause is logged.
-  Effects OnInjectFault(const InjectFault& fault);
-
-  Effects OnPreflight(const JobId& job, Generation generation, const PreflightResult& result);
-  Effects OnLaunchStaged(const Launch& launch, const Status& status);
-  Effects OnGuardianEvent(const JobId& job, const GuardianEvent& event);
-  Effects OnGuardianLost(const JobId& job, const std::string& why);
-  Effects OnProvedGone(const JobId& job, const std::vector<RankExited>& records,
-                       const std::vector<std::int64_t>& unkillable_pids);
-  Effects OnForgotten(const JobId& job);
-  Effects OnStuckDue(const JobId& job);
-  Effects OnStuckSeen(const JobId& job, const std::vector<std::int64_t>& ended);
+  Effects Handle(const Event& event);
 
   std::vector<HostedGeneration> Hosted() const;
   // The GPUs of the ranks that run now.
@@ -172,6 +199,23 @@ class Agent {
       return pids;
     }
   };
+
+  Effects On(const Prepare& prepare);
+  Effects On(const Launch& launch);
+  Effects On(const Abort& abort);
+  Effects On(const Release& release);
+  Effects On(const Stop& stop);
+  // Answered by FaultDone; a fault that the guardian can no longer cause is logged.
+  Effects On(const InjectFault& fault);
+  Effects On(const JobFound& found);
+  Effects On(const PreflightDone& done);
+  Effects On(const LaunchStaged& staged);
+  Effects On(const GuardianReported& reported);
+  Effects On(const GuardianLost& lost);
+  Effects On(const ProvedGone& proof);
+  Effects On(const Forgotten& forgotten);
+  Effects On(const StuckDue& due);
+  Effects On(const StuckSeen& seen);
 
   bool IsStale(const Job& job, Generation generation) const;
   Job* Find(const JobId& job);

@@ -52,9 +52,10 @@ bool HasAllRanks(const Prepare& prepare, const HostedGeneration& hosted) {
 
 }  // namespace
 
-Effects Agent::OnGuardianEvent(const JobId& id, const GuardianEvent& event) {
+Effects Agent::On(const GuardianReported& reported) {
   Effects effects;
-  if (Job* job = Find(id)) std::visit([&](const auto& e) { Apply(*job, e, &effects); }, event);
+  if (Job* job = Find(reported.job))
+    std::visit([&](const auto& e) { Apply(*job, e, &effects); }, reported.event);
   return effects;
 }
 
@@ -192,7 +193,8 @@ void Agent::Apply(Job& job, const GuardianRefused& refused, Effects* effects) {
     FailPreparing(job, "the guardian refused: " + refused.message, true, effects);
 }
 
-Effects Agent::OnLaunchStaged(const Launch& launch, const Status& status) {
+Effects Agent::On(const LaunchStaged& staged) {
+  const auto& [launch, status] = staged;
   Effects effects;
   Job* job = Find(launch.job);
   // An abort or a newer generation may have arrived in the meantime.
@@ -215,8 +217,8 @@ Effects Agent::OnLaunchStaged(const Launch& launch, const Status& status) {
   return effects;
 }
 
-Effects Agent::OnProvedGone(const JobId& id, const std::vector<RankExited>& records,
-                            const std::vector<std::int64_t>& unkillable_pids) {
+Effects Agent::On(const ProvedGone& proof) {
+  const auto& [id, records, unkillable_pids] = proof;
   Effects effects;
   Job* job = Find(id);
   if (job == nullptr || job->link != Link::kProving) return effects;
@@ -257,7 +259,8 @@ Effects Agent::OnProvedGone(const JobId& id, const std::vector<RankExited>& reco
   return effects;
 }
 
-Effects Agent::OnStuckSeen(const JobId& id, const std::vector<std::int64_t>& ended) {
+Effects Agent::On(const StuckSeen& seen) {
+  const auto& [id, ended] = seen;
   Effects effects;
   Job* job = Find(id);
   if (job == nullptr || job->stuck.empty() || job->link == Link::kProving) return effects;

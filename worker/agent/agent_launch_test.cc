@@ -17,8 +17,9 @@ using testing::IsEmpty;
 
 TEST_F(AgentTest, LaunchStagesFilesThenStartsEveryRank) {
   Prepare1();
-  EXPECT_EQ(Of<StageLaunch>(agent_.OnLaunch(MakeLaunch(1))).size(), 1u);
-  const auto launches = Commands<GuardianLaunch>(agent_.OnLaunchStaged(MakeLaunch(1), OkStatus()));
+  EXPECT_EQ(Of<StageLaunch>(agent_.Handle(MakeLaunch(1))).size(), 1u);
+  const auto launches =
+      Commands<GuardianLaunch>(agent_.Handle(LaunchStaged{MakeLaunch(1), OkStatus()}));
   ASSERT_EQ(launches.size(), 2u);
   EXPECT_EQ(launches[0].rank, 0);
   EXPECT_EQ(launches[1].rank, 1);
@@ -30,14 +31,14 @@ TEST_F(AgentTest, TheNodeOfRankZeroReportsWhichProcessorsItsRanksGot) {
     Agent agent({.cpus = {{{{0}, 0}, {{1}, 1}}}, .slots = 2}, "/jobs");
     Prepare prepare = MakePrepare(1);
     prepare.hosts_master = hosts_master;
-    agent.OnPrepare(prepare);
-    agent.OnPreflight(kJob, 1, {.spec = TrainJob()});
+    agent.Handle(prepare);
+    agent.Handle(PreflightDone{.job = kJob, .generation = 1, .result = {.spec = TrainJob()}});
     for (const GuardianEvent& event :
          {GuardianEvent(GuardianHello{.pid = 7, .job = kJob.value}),
           GuardianEvent(GuardianSynced{}), GuardianEvent(GuardianPrepared{.generation = 1})})
-      agent.OnGuardianEvent(kJob, event);
-    agent.OnLaunch(MakeLaunch(1));
-    return agent.OnLaunchStaged(MakeLaunch(1), OkStatus());
+      agent.Handle(GuardianReported{kJob, event});
+    agent.Handle(MakeLaunch(1));
+    return agent.Handle(LaunchStaged{MakeLaunch(1), OkStatus()});
   };
   const std::string sentence =
       "ranks are kept to an even share of their node's processors each: 0 | 1";
@@ -53,21 +54,21 @@ TEST_F(AgentTest, TheNodeOfRankZeroReportsWhichProcessorsItsRanksGot) {
 
 TEST_F(AgentTest, ARepeatedLaunchDoesNothing) {
   Run1();
-  EXPECT_THAT(Of<StageLaunch>(agent_.OnLaunch(MakeLaunch(1))), IsEmpty());
+  EXPECT_THAT(Of<StageLaunch>(agent_.Handle(MakeLaunch(1))), IsEmpty());
 }
 
 TEST_F(AgentTest, AnAbortOvertakesALaunchWhoseFilesAreBeingWritten) {
   Prepare1();
-  agent_.OnLaunch(MakeLaunch(1));
-  agent_.OnAbort({.job = kJob, .generation = 1});
-  EXPECT_THAT(agent_.OnLaunchStaged(MakeLaunch(1), OkStatus()), IsEmpty());
+  agent_.Handle(MakeLaunch(1));
+  agent_.Handle(Abort{.job = kJob, .generation = 1});
+  EXPECT_THAT(agent_.Handle(LaunchStaged{MakeLaunch(1), OkStatus()}), IsEmpty());
 }
 
 TEST_F(AgentTest, FilesThatCannotBeWrittenEndEveryRank) {
   Prepare1();
-  agent_.OnLaunch(MakeLaunch(1));
+  agent_.Handle(MakeLaunch(1));
   const auto exits =
-      Sent<RankExited>(agent_.OnLaunchStaged(MakeLaunch(1), ErrnoStatus(ENOSPC, "write")));
+      Sent<RankExited>(agent_.Handle(LaunchStaged{MakeLaunch(1), ErrnoStatus(ENOSPC, "write")}));
   ASSERT_EQ(exits.size(), 2u);
   EXPECT_EQ(exits[0].end.exit.exit_code, 127);
   EXPECT_THAT(exits[0].log_tail, ElementsAre(HasSubstr("write: No space left")));
@@ -76,11 +77,11 @@ TEST_F(AgentTest, FilesThatCannotBeWrittenEndEveryRank) {
 // In place, both come at once.
 TEST_F(AgentTest, ALaunchThatComesWithItsPrepareFollowsIt) {
   Prepare1();
-  agent_.OnPrepare(MakePrepare(2));
-  EXPECT_THAT(agent_.OnLaunch(MakeLaunch(2)), IsEmpty());
-  agent_.OnPreflight(kJob, 2, {.spec = TrainJob()});
-  const Effects effects = agent_.OnGuardianEvent(
-      kJob, GuardianPrepared{.generation = 2, .master_port = MakeLaunch(2).master_port});
+  agent_.Handle(MakePrepare(2));
+  EXPECT_THAT(agent_.Handle(MakeLaunch(2)), IsEmpty());
+  agent_.Handle(PreflightDone{.job = kJob, .generation = 2, .result = {.spec = TrainJob()}});
+  const Effects effects = agent_.Handle(GuardianReported{
+      kJob, GuardianPrepared{.generation = 2, .master_port = MakeLaunch(2).master_port}});
   EXPECT_EQ(Sent<Prepared>(effects).size(), 1u);
   ASSERT_EQ(Of<StageLaunch>(effects).size(), 1u);
   EXPECT_EQ(Of<StageLaunch>(effects)[0].launch.generation, 2);
@@ -88,33 +89,33 @@ TEST_F(AgentTest, ALaunchThatComesWithItsPrepareFollowsIt) {
 
 TEST_F(AgentTest, ALaunchWhosePortIsGoneIsNotCarriedOut) {
   Prepare1();
-  agent_.OnPrepare(MakePrepare(2));
-  agent_.OnLaunch(MakeLaunch(2));
-  agent_.OnPreflight(kJob, 2, {.spec = TrainJob()});
-  const Effects effects = agent_.OnGuardianEvent(
-      kJob, GuardianPrepared{.generation = 2, .master_port = MakeLaunch(2).master_port + 1});
+  agent_.Handle(MakePrepare(2));
+  agent_.Handle(MakeLaunch(2));
+  agent_.Handle(PreflightDone{.job = kJob, .generation = 2, .result = {.spec = TrainJob()}});
+  const Effects effects = agent_.Handle(GuardianReported{
+      kJob, GuardianPrepared{.generation = 2, .master_port = MakeLaunch(2).master_port + 1}});
   EXPECT_EQ(Sent<Prepared>(effects).size(), 1u);
   EXPECT_THAT(Of<StageLaunch>(effects), IsEmpty());
 }
 
 TEST_F(AgentTest, AnAbortDropsALaunchThatWaitsForItsPrepare) {
   Prepare1();
-  agent_.OnPrepare(MakePrepare(2));
-  agent_.OnLaunch(MakeLaunch(2));
-  agent_.OnAbort({.job = kJob, .generation = 2});
-  agent_.OnPreflight(kJob, 2, {.spec = TrainJob()});
+  agent_.Handle(MakePrepare(2));
+  agent_.Handle(MakeLaunch(2));
+  agent_.Handle(Abort{.job = kJob, .generation = 2});
+  agent_.Handle(PreflightDone{.job = kJob, .generation = 2, .result = {.spec = TrainJob()}});
   EXPECT_THAT(
-      Of<StageLaunch>(agent_.OnGuardianEvent(
-          kJob, GuardianPrepared{.generation = 2, .master_port = MakeLaunch(2).master_port})),
+      Of<StageLaunch>(agent_.Handle(GuardianReported{
+          kJob, GuardianPrepared{.generation = 2, .master_port = MakeLaunch(2).master_port}})),
       IsEmpty());
 }
 
 TEST_F(AgentTest, RanksThatNoProcessWaitsForAreStartedWhileTheNodePrepares) {
-  agent_.OnPrepare(MakePrepare(1));
-  agent_.OnGuardianEvent(kJob, GuardianHello{.pid = 7, .job = kJob.value});
-  agent_.OnGuardianEvent(kJob, GuardianSynced{});
-  const auto standbys =
-      Commands<GuardianStandby>(agent_.OnPreflight(kJob, 1, {.spec = TrainJob()}));
+  agent_.Handle(MakePrepare(1));
+  agent_.Handle(GuardianReported{kJob, GuardianHello{.pid = 7, .job = kJob.value}});
+  agent_.Handle(GuardianReported{kJob, GuardianSynced{}});
+  const auto standbys = Commands<GuardianStandby>(
+      agent_.Handle(PreflightDone{.job = kJob, .generation = 1, .result = {.spec = TrainJob()}}));
   ASSERT_EQ(standbys.size(), 1u);
   EXPECT_EQ(standbys[0].first, static_cast<int>(MakePrepare(1).ranks.size()));
 }

@@ -152,7 +152,10 @@ void AgentRunner::AdoptJob(const std::string& name) {
   const JobId job = prepare.job;
   Log().info("job {} g{}: found on this node, its guardian {}", job.value, prepare.generation,
              record->guardian_alive ? "is alive" : "is gone");
-  CarryOut(agent_.Adopt(prepare, record->spec, record->launched, record->guardian_alive));
+  Decide(JobFound{.prepare = prepare,
+                  .spec = record->spec,
+                  .launched = record->launched,
+                  .guardian_alive = record->guardian_alive});
   if (record->guardian_alive) OnLinkClosed(job, Unavailable("the worker was restarted"), 0);
 }
 
@@ -189,7 +192,7 @@ void AgentRunner::CheckGuardian(JobId job) {
       // Not from within the timer that is destroyed with it.
       return loop_.Post([this, job] {
         links_.erase(job);
-        CarryOut(agent_.OnGuardianLost(job, "it does not answer, and survived SIGKILL"));
+        Decide(GuardianLost{job, "it does not answer, and survived SIGKILL"});
         CheckReady();
       });
   }
@@ -212,7 +215,7 @@ void AgentRunner::OnLinkClosed(const JobId& job, const Status& why, int attempt)
                  [this, job, why, attempt] { OnLinkClosed(job, why, attempt + 1); });
     return;
   }
-  CarryOut(agent_.OnGuardianLost(job, why.message()));
+  Decide(GuardianLost{job, why.message()});
   CheckReady();
 }
 
@@ -231,7 +234,7 @@ void AgentRunner::OnEvent(const JobId& job, const GuardianEvent& event, UniqueFd
   if (const auto* segment = std::get_if<GuardianSegment>(&event))
     segments_.Apply(job, *segment, std::move(descriptor));
   if (std::holds_alternative<GuardianSynced>(event)) segments_.EndReplay(job);
-  CarryOut(agent_.OnGuardianEvent(job, event));
+  Decide(GuardianReported{job, event});
   CheckReady();
 }
 
@@ -325,8 +328,9 @@ void AgentRunner::HandleMessage(const ReadLog& request) {
       LogChunk{.request_id = request.request_id, .error = kBusy, .busy = true});
 }
 
-void AgentRunner::CarryOut(const Effects& effects) {
-  for (const Effect& effect : effects) std::visit([this](const auto& e) { Do(e); }, effect);
+void AgentRunner::Decide(const Event& event) {
+  for (const Effect& effect : agent_.Handle(event))
+    std::visit([this](const auto& e) { Do(e); }, effect);
 }
 
 void AgentRunner::Do(const SendToCoordinator& effect) {
@@ -364,7 +368,7 @@ void AgentRunner::Do(const StartGuardian& effect) {
       [this, job](const Status& status) {
         if (status.ok()) return;
         links_.erase(job);
-        CarryOut(agent_.OnGuardianLost(job, "it cannot be started: " + status.message()));
+        Decide(GuardianLost{job, "it cannot be started: " + status.message()});
         CheckReady();
       },
       Unavailable(kBusy));
@@ -380,7 +384,8 @@ void AgentRunner::Do(const StartPreflight& effect) {
         return RunPreflight(context, prepare, dir);
       },
       [this, prepare](const PreflightResult& result) {
-        CarryOut(agent_.OnPreflight(prepare.job, prepare.generation, result));
+        Decide(
+            PreflightDone{.job = prepare.job, .generation = prepare.generation, .result = result});
       },
       {.status = Unavailable(kBusy), .retryable = true});
 }
@@ -392,7 +397,9 @@ void AgentRunner::Do(const StageLaunch& effect) {
       [launch, prepare = effect.prepare, dir = agent_.JobDir(launch.job)] {
         return WriteLaunchFiles(launch, prepare, dir);
       },
-      [this, launch](const Status& status) { CarryOut(agent_.OnLaunchStaged(launch, status)); },
+      [this, launch](const Status& status) {
+        Decide(LaunchStaged{launch, status});
+      },
       Unavailable(kBusy));
   if (launch.generation <= 1) return;
   // In parallel with the ranks' start, which must not wait for it.
@@ -420,7 +427,9 @@ void AgentRunner::Do(const StartTerminationProof& effect) {
       [this, wanted](const std::optional<TerminationProof>& proof) {
         if (!proof) return DoLater(wanted);
         stuck_[wanted.job] = proof->unkillable;
-        CarryOut(agent_.OnProvedGone(wanted.job, proof->exited, PidsOf(proof->unkillable)));
+        Decide(ProvedGone{.job = wanted.job,
+                          .records = proof->exited,
+                          .unkillable_pids = PidsOf(proof->unkillable)});
         CheckReady();
       },
       std::nullopt);
@@ -443,7 +452,7 @@ void AgentRunner::Do(const ForgetJob& effect) {
       },
       [this, effect](bool removed) {
         if (!removed) return DoLater(effect);
-        CarryOut(agent_.OnForgotten(effect.job));
+        Decide(Forgotten{effect.job});
       },
       false);
 }
@@ -451,7 +460,7 @@ void AgentRunner::Do(const ForgetJob& effect) {
 void AgentRunner::Do(const ScheduleStuckCheck& effect) {
   auto& timer = stuck_looks_[effect.job];
   if (!timer) timer = std::make_unique<Timer>(loop_);
-  timer->Start(kStuckPause, [this, job = effect.job] { CarryOut(agent_.OnStuckDue(job)); });
+  timer->Start(kStuckPause, [this, job = effect.job] { Decide(StuckDue{job}); });
 }
 
 void AgentRunner::Do(const CheckStuck& effect) {
@@ -462,7 +471,7 @@ void AgentRunner::Do(const CheckStuck& effect) {
   RunOn(
       node_lanes_, effect.job, [wanted] { return EndedOf(wanted); },
       [this, job = effect.job](const std::vector<std::int64_t>& ended) {
-        CarryOut(agent_.OnStuckSeen(job, ended));
+        Decide(StuckSeen{job, ended});
       },
       {});
 }

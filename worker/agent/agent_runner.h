@@ -53,22 +53,21 @@ class AgentRunner {
 
  private:
   void HandleMessage(const Welcome& welcome);
-  void HandleMessage(const Prepare& prepare) { CarryOut(agent_.OnPrepare(prepare)); }
-  void HandleMessage(const Launch& launch) { CarryOut(agent_.OnLaunch(launch)); }
-  void HandleMessage(const Abort& abort) { CarryOut(agent_.OnAbort(abort)); }
-  void HandleMessage(const Release& release) { CarryOut(agent_.OnRelease(release)); }
+  // Orders that are the agent's events.
+  template <typename Order>
+  requires std::is_constructible_v<Event, const Order&>
+  void HandleMessage(const Order& order) { Decide(order); }
   void HandleMessage(const CheckpointCommitted& committed);
   void HandleMessage(const ReadLog& request);
   void HandleMessage(const Refused&) {}  // the session's
   void HandleMessage(const Probe&) {}    // of the node, as faults without a job: WorkerServer
-  void HandleMessage(const InjectFault& fault) { CarryOut(agent_.OnInjectFault(fault)); }
   void HandleMessage(const ScrubCheckpoint& order);
   void HandleMessage(const CancelScrub& cancel);
-  void HandleMessage(const Stop& stop) { CarryOut(agent_.OnStop(stop)); }
 
   void Answer(const CheckpointScrubbed& scrubbed);  // any thread
 
-  void CarryOut(const Effects& effects);
+  // Carries out what the agent decides.
+  void Decide(const Event& event);
   void Do(const SendToCoordinator& effect);
   void Do(const SendToGuardian& effect);
   void Do(const StartGuardian& effect);

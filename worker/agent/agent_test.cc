@@ -17,15 +17,16 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 TEST_F(AgentTest, PreparingStartsAGuardianBesideThePreflight) {
-  const Effects effects = agent_.OnPrepare(MakePrepare(1));
+  const Effects effects = agent_.Handle(MakePrepare(1));
   EXPECT_EQ(Of<StartPreflight>(effects).size(), 1u);
   EXPECT_EQ(Of<StartGuardian>(effects).size(), 1u);
 }
 
 TEST_F(AgentTest, PreparedIsSentOnceBothAreDone) {
-  agent_.OnPrepare(MakePrepare(1));
+  agent_.Handle(MakePrepare(1));
   EXPECT_THAT(Commands<GuardianPrepare>(GuardianUp()), IsEmpty());
-  const Effects asked = agent_.OnPreflight(kJob, 1, {.spec = TrainJob()});
+  const Effects asked =
+      agent_.Handle(PreflightDone{.job = kJob, .generation = 1, .result = {.spec = TrainJob()}});
   EXPECT_THAT(Commands<GuardianPrepare>(asked),
               ElementsAre(GuardianPrepare{1, MasterSocket::kListen, "127.0.0.1"}));
   EXPECT_THAT(Sent<Prepared>(asked), IsEmpty());
@@ -37,34 +38,40 @@ TEST_F(AgentTest, PreparedIsSentOnceBothAreDone) {
 }
 
 TEST_F(AgentTest, CommandsForAGuardianThatIsNotUpYetWait) {
-  agent_.OnPrepare(MakePrepare(1));
-  const Effects early = agent_.OnPreflight(kJob, 1, {.spec = TrainJob()});
+  agent_.Handle(MakePrepare(1));
+  const Effects early =
+      agent_.Handle(PreflightDone{.job = kJob, .generation = 1, .result = {.spec = TrainJob()}});
   EXPECT_THAT(Commands<GuardianPrepare>(early), IsEmpty());
   EXPECT_EQ(Commands<GuardianPrepare>(GuardianUp()).size(), 1u);
 }
 
 TEST_F(AgentTest, AKnownJobIsPreparedWithoutWaitingForPreflight) {
   Run1();
-  const Effects effects = agent_.OnPrepare(MakePrepare(2));
+  const Effects effects = agent_.Handle(MakePrepare(2));
   EXPECT_EQ(Commands<GuardianPrepare>(effects).size(), 1u);
   EXPECT_THAT(Of<StartGuardian>(effects), IsEmpty());
   EXPECT_THAT(Sent<Prepared>(Event(GuardianPrepared{.generation = 2})), IsEmpty());
-  EXPECT_EQ(Sent<Prepared>(agent_.OnPreflight(kJob, 2, {.spec = TrainJob()})).size(), 1u);
+  EXPECT_EQ(Sent<Prepared>(agent_.Handle(PreflightDone{
+                               .job = kJob, .generation = 2, .result = {.spec = TrainJob()}}))
+                .size(),
+            1u);
 }
 
 TEST_F(AgentTest, AFailedPreflightReportsWhyAndWhetherToTryAgain) {
-  agent_.OnPrepare(MakePrepare(1));
+  agent_.Handle(MakePrepare(1));
   const Effects effects =
-      agent_.OnPreflight(kJob, 1, {.status = NotFound("no model"), .retryable = false});
+      agent_.Handle(PreflightDone{.job = kJob,
+                                  .generation = 1,
+                                  .result = {.status = NotFound("no model"), .retryable = false}});
   EXPECT_THAT(Sent<Prepared>(effects),
               ElementsAre(Prepared{.job = kJob, .generation = 1, .error = "no model"}));
   EXPECT_FALSE(Hosted().prepared);
 }
 
 TEST_F(AgentTest, APortThatCannotBeBoundIsWorthAnotherAttempt) {
-  agent_.OnPrepare(MakePrepare(1));
+  agent_.Handle(MakePrepare(1));
   GuardianUp();
-  agent_.OnPreflight(kJob, 1, {.spec = TrainJob()});
+  agent_.Handle(PreflightDone{.job = kJob, .generation = 1, .result = {.spec = TrainJob()}});
   const Effects effects = Event(GuardianPrepared{.generation = 1, .error = "no port"});
   EXPECT_THAT(
       Sent<Prepared>(effects),
@@ -73,20 +80,22 @@ TEST_F(AgentTest, APortThatCannotBeBoundIsWorthAnotherAttempt) {
 
 TEST_F(AgentTest, ARepeatedPrepareIsAnsweredAgainAndDoesNothing) {
   Prepare1();
-  const Effects effects = agent_.OnPrepare(MakePrepare(1));
+  const Effects effects = agent_.Handle(MakePrepare(1));
   EXPECT_EQ(effects.size(), 1u);
   EXPECT_EQ(Sent<Prepared>(effects).size(), 1u);
 }
 
 TEST_F(AgentTest, MessagesOfAnOlderGenerationDoNothing) {
   Run1();
-  agent_.OnPrepare(MakePrepare(5));
-  EXPECT_THAT(agent_.OnPrepare(MakePrepare(4)), IsEmpty());
-  EXPECT_THAT(agent_.OnAbort({.job = kJob, .generation = 4}), IsEmpty());
-  EXPECT_THAT(Of<StageLaunch>(agent_.OnLaunch(MakeLaunch(4))), IsEmpty());
+  agent_.Handle(MakePrepare(5));
+  EXPECT_THAT(agent_.Handle(MakePrepare(4)), IsEmpty());
+  EXPECT_THAT(agent_.Handle(Abort{.job = kJob, .generation = 4}), IsEmpty());
+  EXPECT_THAT(Of<StageLaunch>(agent_.Handle(MakeLaunch(4))), IsEmpty());
   EXPECT_THAT(Event(GuardianRankExited{.generation = 1, .rank = 0}), IsEmpty());
   EXPECT_THAT(Event(GuardianReport{1, 0, "{}"}), IsEmpty());
-  EXPECT_THAT(agent_.OnPreflight(kJob, 4, {.spec = TrainJob()}), IsEmpty());
+  EXPECT_THAT(
+      agent_.Handle(PreflightDone{.job = kJob, .generation = 4, .result = {.spec = TrainJob()}}),
+      IsEmpty());
 }
 
 TEST_F(AgentTest, WhatGuardiansSayGoesOnAndIsMirrored) {
@@ -114,31 +123,35 @@ TEST_F(AgentTest, WhatCannotBeKilledIsNotQuiesced) {
 }
 
 TEST_F(AgentTest, AnAbortForAnUnknownJobIsQuiescedAtOnce) {
-  EXPECT_THAT(Sent<Quiesced>(agent_.OnAbort({.job = kJob, .generation = 3})),
+  EXPECT_THAT(Sent<Quiesced>(agent_.Handle(Abort{.job = kJob, .generation = 3})),
               ElementsAre(Quiesced{kJob, 3, {}}));
 }
 
 TEST_F(AgentTest, AnAbortOfAGenerationThatNeverCameEndsTheOldOneAndFencesIt) {
   Run1();
-  EXPECT_EQ(Commands<GuardianAbort>(agent_.OnAbort({.job = kJob, .generation = 2})).size(), 1u);
+  EXPECT_EQ(Commands<GuardianAbort>(agent_.Handle(Abort{.job = kJob, .generation = 2})).size(), 1u);
   EXPECT_EQ(Hosted().generation, 2);
-  EXPECT_THAT(agent_.OnPrepare(MakePrepare(1)), IsEmpty());
+  EXPECT_THAT(agent_.Handle(MakePrepare(1)), IsEmpty());
   EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{2, {}})), ElementsAre(Quiesced{kJob, 2, {}}));
 }
 
 TEST_F(AgentTest, AnAbortWhilePreparingLeavesNothingToAnswer) {
-  agent_.OnPrepare(MakePrepare(1));
+  agent_.Handle(MakePrepare(1));
   GuardianUp();
-  agent_.OnAbort({.job = kJob, .generation = 1});
-  EXPECT_THAT(agent_.OnPreflight(kJob, 1, {.spec = TrainJob()}), IsEmpty());
+  agent_.Handle(Abort{.job = kJob, .generation = 1});
+  EXPECT_THAT(
+      agent_.Handle(PreflightDone{.job = kJob, .generation = 1, .result = {.spec = TrainJob()}}),
+      IsEmpty());
 }
 
 TEST_F(AgentTest, ALostGuardiansRanksAreReportedFromItsRecords) {
   Run1();
-  EXPECT_EQ(Of<StartTerminationProof>(agent_.OnGuardianLost(kJob, "gone")).size(), 1u);
-  const Effects effects = agent_.OnProvedGone(
-      kJob,
-      {RankExited{.job = kJob, .generation = 1, .rank = 1, .end = {.exit = {.exit_code = 3}}}}, {});
+  EXPECT_EQ(Of<StartTerminationProof>(agent_.Handle(GuardianLost{kJob, "gone"})).size(), 1u);
+  const Effects effects = agent_.Handle(
+      ProvedGone{.job = kJob,
+                 .records = {RankExited{
+                     .job = kJob, .generation = 1, .rank = 1, .end = {.exit = {.exit_code = 3}}}},
+                 .unkillable_pids = {}});
   const auto exits = Sent<RankExited>(effects);
   ASSERT_EQ(exits.size(), 2u);
   EXPECT_EQ(exits[0].end.exit, (ProcessExit{.signal = SIGKILL}));
@@ -151,15 +164,16 @@ TEST_F(AgentTest, ALostGuardiansRanksAreReportedFromItsRecords) {
 TEST_F(AgentTest, AnExitThatWasReportedIsNotReportedAgainWhenTheGuardianIsLost) {
   Run1();
   Event(GuardianRankExited{.generation = 1, .rank = 0, .end = {.exit = {.exit_code = 1}}});
-  agent_.OnGuardianLost(kJob, "gone");
-  const auto exits = Sent<RankExited>(agent_.OnProvedGone(kJob, {}, {}));
+  agent_.Handle(GuardianLost{kJob, "gone"});
+  const auto exits = Sent<RankExited>(
+      agent_.Handle(ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {}}));
   ASSERT_EQ(exits.size(), 1u);
   EXPECT_EQ(exits[0].rank, 1);
 }
 
 TEST_F(AgentTest, AGuardianLostWhilePreparingIsWorthAnotherAttempt) {
-  agent_.OnPrepare(MakePrepare(1));
-  const auto prepared = Sent<Prepared>(agent_.OnGuardianLost(kJob, "no such file"));
+  agent_.Handle(MakePrepare(1));
+  const auto prepared = Sent<Prepared>(agent_.Handle(GuardianLost{kJob, "no such file"}));
   ASSERT_EQ(prepared.size(), 1u);
   EXPECT_TRUE(prepared[0].retryable);
   EXPECT_THAT(prepared[0].error, HasSubstr("no such file"));
@@ -167,9 +181,12 @@ TEST_F(AgentTest, AGuardianLostWhilePreparingIsWorthAnotherAttempt) {
 
 TEST_F(AgentTest, APrepareThatComesDuringTheProofGetsANewGuardianAfterIt) {
   Run1();
-  agent_.OnGuardianLost(kJob, "gone");
-  EXPECT_THAT(Of<StartGuardian>(agent_.OnPrepare(MakePrepare(2))), IsEmpty());
-  EXPECT_EQ(Of<StartGuardian>(agent_.OnProvedGone(kJob, {}, {})).size(), 1u);
+  agent_.Handle(GuardianLost{kJob, "gone"});
+  EXPECT_THAT(Of<StartGuardian>(agent_.Handle(MakePrepare(2))), IsEmpty());
+  EXPECT_EQ(Of<StartGuardian>(
+                agent_.Handle(ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {}}))
+                .size(),
+            1u);
   EXPECT_EQ(Commands<GuardianPrepare>(GuardianUp()).size(), 1u);
 }
 
@@ -202,8 +219,8 @@ TEST_F(AgentTest, AReconnectedGuardianAddsOnlyWhatIsNew) {
 
 TEST_F(AgentTest, ALaunchThatWasLostWithItsConnectionIsSentAgain) {
   Prepare1();
-  agent_.OnLaunch(MakeLaunch(1));
-  agent_.OnLaunchStaged(MakeLaunch(1), OkStatus());
+  agent_.Handle(MakeLaunch(1));
+  agent_.Handle(LaunchStaged{MakeLaunch(1), OkStatus()});
   Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
   Event(GuardianPrepared{.generation = 1, .master_port = 4711});
   Event(GuardianRankStarted{1, 0, 100});
@@ -215,7 +232,7 @@ TEST_F(AgentTest, ALaunchThatWasLostWithItsConnectionIsSentAgain) {
 
 TEST_F(AgentTest, AnAbortThatWasLostWithItsConnectionIsSentAgainUntilItIsAnswered) {
   Run1();
-  agent_.OnAbort({kJob, 1, "a peer failed", 0.5});
+  agent_.Handle(Abort{kJob, 1, "a peer failed", 0.5});
   Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
   const Effects again = Event(GuardianSynced{});
   EXPECT_THAT(Commands<GuardianAbort>(again), ElementsAre(GuardianAbort{1, 0.5, "a peer failed"}));
@@ -228,13 +245,15 @@ TEST_F(AgentTest, AnAbortThatWasLostWithItsConnectionIsSentAgainUntilItIsAnswere
 
 TEST_F(AgentTest, WhatOutlivesADeadGuardianIsReportedByItsSuccessorToo) {
   Run1();
-  agent_.OnGuardianLost(kJob, "killed");
-  EXPECT_THAT(Sent<Quiesced>(agent_.OnProvedGone(kJob, {}, {4242}))[0].unkillable_pids,
+  agent_.Handle(GuardianLost{kJob, "killed"});
+  EXPECT_THAT(Sent<Quiesced>(agent_.Handle(
+                  ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {4242}}))[0]
+                  .unkillable_pids,
               ElementsAre(4242));
-  agent_.OnPrepare(MakePrepare(2));
+  agent_.Handle(MakePrepare(2));
   Event(GuardianHello{.pid = 8, .job = kJob.value, .generation = 2});
   Event(GuardianSynced{});
-  agent_.OnAbort({.job = kJob, .generation = 2});
+  agent_.Handle(Abort{.job = kJob, .generation = 2});
   const auto quiesced = Sent<Quiesced>(Event(GuardianQuiesced{.generation = 2}));
   ASSERT_EQ(quiesced.size(), 1u);
   EXPECT_THAT(quiesced[0].unkillable_pids, ElementsAre(4242)) << "or its slot would be given away";
@@ -242,22 +261,26 @@ TEST_F(AgentTest, WhatOutlivesADeadGuardianIsReportedByItsSuccessorToo) {
 
 TEST_F(AgentTest, AHelloNamesWhatSurvivedSigkillBesideANewerGeneration) {
   Run1();
-  agent_.OnGuardianLost(kJob, "killed");
-  agent_.OnPrepare(MakePrepare(2));
-  agent_.OnProvedGone(kJob, {}, {4242});  // what is sent of it is lost with the stream
+  agent_.Handle(GuardianLost{kJob, "killed"});
+  agent_.Handle(MakePrepare(2));
+  agent_.Handle(
+      ProvedGone{.job = kJob,
+                 .records = {},
+                 .unkillable_pids = {4242}});  // what is sent of it is lost with the stream
   Event(GuardianHello{.pid = 8, .job = kJob.value, .generation = 2});
   Event(GuardianSynced{});
   EXPECT_EQ(Hosted().generation, 2);
   EXPECT_THAT(Hosted().unkillable_pids, ElementsAre(4242)) << "or its slot would be given away";
-  agent_.OnStuckSeen(kJob, {4242});
+  agent_.Handle(StuckSeen{kJob, {4242}});
   EXPECT_THAT(Hosted().unkillable_pids, IsEmpty());
 }
 
 TEST_F(AgentTest, WhatOutlivesADeadGuardianIsReportedBeforeItsSuccessorIsPrepared) {
   Run1();
-  agent_.OnGuardianLost(kJob, "killed");
-  agent_.OnPrepare(MakePrepare(2));
-  const Effects effects = agent_.OnProvedGone(kJob, {}, {4242});
+  agent_.Handle(GuardianLost{kJob, "killed"});
+  agent_.Handle(MakePrepare(2));
+  const Effects effects =
+      agent_.Handle(ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {4242}});
   EXPECT_THAT(Sent<Quiesced>(effects), ElementsAre(Quiesced{kJob, 2, {4242}}));
   const auto tells = [](const Effect& e) { return std::holds_alternative<SendToCoordinator>(e); };
   const auto starts = [](const Effect& e) { return std::holds_alternative<StartGuardian>(e); };
@@ -267,49 +290,53 @@ TEST_F(AgentTest, WhatOutlivesADeadGuardianIsReportedBeforeItsSuccessorIsPrepare
 
 TEST_F(AgentTest, TheEndOfProcessesThatSurvivedSigkillIsNotLostWhereItCrossesAPreparation) {
   Run1();
-  agent_.OnAbort({.job = kJob, .generation = 1});
+  agent_.Handle(Abort{.job = kJob, .generation = 1});
   Event(GuardianQuiesced{1, {100}, {}});
-  agent_.OnPrepare(MakePrepare(2));
+  agent_.Handle(MakePrepare(2));
   EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {}, {}})),
               ElementsAre(Quiesced{kJob, 1, {}}));
 }
 
 TEST_F(AgentTest, WhatOutlivedADeadGuardianIsLookedAtAgainBesideItsSuccessor) {
   Run1();
-  agent_.OnGuardianLost(kJob, "killed");
-  EXPECT_EQ(Of<ScheduleStuckCheck>(agent_.OnProvedGone(kJob, {}, {4242, 4343})).size(), 1u);
-  agent_.OnPrepare(MakePrepare(2));
+  agent_.Handle(GuardianLost{kJob, "killed"});
+  EXPECT_EQ(
+      Of<ScheduleStuckCheck>(
+          agent_.Handle(ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {4242, 4343}}))
+          .size(),
+      1u);
+  agent_.Handle(MakePrepare(2));
   GuardianUp();
-  const Effects due = agent_.OnStuckDue(kJob);
+  const Effects due = agent_.Handle(StuckDue{kJob});
   EXPECT_THAT(Of<StartTerminationProof>(due), IsEmpty()) << "it would end the successor's ranks";
   ASSERT_EQ(Of<CheckStuck>(due).size(), 1u);
   EXPECT_THAT(Of<CheckStuck>(due)[0].pids, ElementsAre(4242, 4343));
 
-  const Effects same = agent_.OnStuckSeen(kJob, {});
+  const Effects same = agent_.Handle(StuckSeen{kJob, {}});
   EXPECT_THAT(Sent<Quiesced>(same), IsEmpty());
   EXPECT_EQ(Of<ScheduleStuckCheck>(same).size(), 1u);
   // It belongs to an older generation: this one runs.
-  EXPECT_THAT(Sent<Quiesced>(agent_.OnStuckSeen(kJob, {4242})),
+  EXPECT_THAT(Sent<Quiesced>(agent_.Handle(StuckSeen{kJob, {4242}})),
               ElementsAre(Quiesced{kJob, 1, {4343}}));
-  agent_.OnAbort({.job = kJob, .generation = 2});
+  agent_.Handle(Abort{.job = kJob, .generation = 2});
   EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{.generation = 2})),
               ElementsAre(Quiesced{kJob, 2, {4343}}));
   EXPECT_FALSE(Hosted().quiesced);
 
-  const Effects gone = agent_.OnStuckSeen(kJob, {4343});
+  const Effects gone = agent_.Handle(StuckSeen{kJob, {4343}});
   EXPECT_THAT(Sent<Quiesced>(gone), ElementsAre(Quiesced{kJob, 2, {}}));
   EXPECT_TRUE(Hosted().quiesced);
   EXPECT_THAT(Of<ScheduleStuckCheck>(gone), IsEmpty());
-  EXPECT_THAT(agent_.OnStuckDue(kJob), IsEmpty());
+  EXPECT_THAT(agent_.Handle(StuckDue{kJob}), IsEmpty());
 }
 
 TEST_F(AgentTest, AnAbortThatKeepsRanksGoesOnWholeAndItsAnswerIsMirrored) {
   Run1();
-  const Effects effects = agent_.OnAbort({.job = kJob,
-                                          .generation = 1,
-                                          .reason = "rank 0 exited",
-                                          .park_seconds = 1,
-                                          .kill_ranks = {0}});
+  const Effects effects = agent_.Handle(Abort{.job = kJob,
+                                              .generation = 1,
+                                              .reason = "rank 0 exited",
+                                              .park_seconds = 1,
+                                              .kill_ranks = {0}});
   EXPECT_THAT(Commands<GuardianAbort>(effects),
               ElementsAre(GuardianAbort{1, 0, "rank 0 exited", 1, {0}}));
   EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {}, {1}})),
@@ -320,8 +347,8 @@ TEST_F(AgentTest, AnAbortThatKeepsRanksGoesOnWholeAndItsAnswerIsMirrored) {
 
 TEST_F(AgentTest, AnOlderAbortsAnswerIsNotTakenForThatOfOneThatKeepsNoProcess) {
   Run1();
-  agent_.OnAbort({.job = kJob, .generation = 1, .park_seconds = 1});
-  agent_.OnAbort({.job = kJob, .generation = 1});
+  agent_.Handle(Abort{.job = kJob, .generation = 1, .park_seconds = 1});
+  agent_.Handle(Abort{.job = kJob, .generation = 1});
   EXPECT_FALSE(Hosted().quiesced);
   EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {}, {0, 1}})), IsEmpty());
   EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{.generation = 1, .standbys = 1})), IsEmpty());
@@ -331,9 +358,9 @@ TEST_F(AgentTest, AnOlderAbortsAnswerIsNotTakenForThatOfOneThatKeepsNoProcess) {
 
 TEST_F(AgentTest, AnAbortOfParkedRanksThatWasLostIsSentAgain) {
   Run1();
-  agent_.OnAbort({.job = kJob, .generation = 1, .park_seconds = 1});
+  agent_.Handle(Abort{.job = kJob, .generation = 1, .park_seconds = 1});
   Event(GuardianQuiesced{1, {}, {0, 1}});
-  agent_.OnAbort({.job = kJob, .generation = 1});
+  agent_.Handle(Abort{.job = kJob, .generation = 1});
   // The guardian has not received the second one when it sends its state.
   Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
   Event(GuardianQuiesced{1, {}, {0, 1}});
@@ -344,7 +371,7 @@ TEST_F(AgentTest, AnAbortOfParkedRanksThatWasLostIsSentAgain) {
 
 TEST_F(AgentTest, AReplayContainsParkedRanks) {
   Run1();
-  agent_.OnAbort({.job = kJob, .generation = 1, .park_seconds = 1});
+  agent_.Handle(Abort{.job = kJob, .generation = 1, .park_seconds = 1});
   Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
   Event(GuardianQuiesced{1, {}, {1}, 2});
   EXPECT_THAT(Sent<Quiesced>(Event(GuardianSynced{})), ElementsAre(Quiesced{kJob, 1, {}, {1}, 2}));
@@ -354,10 +381,10 @@ TEST_F(AgentTest, AReplayContainsParkedRanks) {
 
 TEST_F(AgentTest, ALostGuardianKeepsNoProcess) {
   Run1();
-  agent_.OnAbort({.job = kJob, .generation = 1, .park_seconds = 1});
+  agent_.Handle(Abort{.job = kJob, .generation = 1, .park_seconds = 1});
   Event(GuardianQuiesced{1, {}, {0, 1}});
-  agent_.OnGuardianLost(kJob, "killed");
-  agent_.OnProvedGone(kJob, {}, {});
+  agent_.Handle(GuardianLost{kJob, "killed"});
+  agent_.Handle(ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {}});
   EXPECT_THAT(Hosted().parked_ranks, IsEmpty());
 }
 
@@ -367,7 +394,7 @@ TEST_F(AgentTest, StandbysAreAskedForWithEveryPreparationOfATrainJob) {
   prepare.ranks.clear();
   prepare.spare = true;
   prepare.standbys = 2;
-  const Effects effects = agent_.OnPrepare(prepare);
+  const Effects effects = agent_.Handle(prepare);
   const auto prepares = Commands<GuardianPrepare>(effects);
   ASSERT_EQ(prepares.size(), 1u);
   EXPECT_TRUE(prepares[0].spare);
@@ -385,26 +412,26 @@ TEST_F(AgentTest, StandbysAreRequestedAgainAfterALostConnectionUnlessNoProcessIs
     return Event(GuardianSynced{});
   };
   EXPECT_EQ(Commands<GuardianStandby>(reconnect()).size(), 1u);
-  agent_.OnAbort({.job = kJob, .generation = 1});
+  agent_.Handle(Abort{.job = kJob, .generation = 1});
   EXPECT_THAT(Commands<GuardianStandby>(reconnect()), IsEmpty());
 }
 
 TEST_F(AgentTest, AStopGoesOnUntilTheRanksEnd) {
   Run1();
-  EXPECT_THAT(Commands<GuardianStop>(agent_.OnStop({kJob, 1, "drained"})),
+  EXPECT_THAT(Commands<GuardianStop>(agent_.Handle(Stop{kJob, 1, "drained"})),
               ElementsAre(GuardianStop{1, "drained"}));
   Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
   Event(GuardianPrepared{.generation = 1, .master_port = 4711});
   EXPECT_EQ(Commands<GuardianStop>(Event(GuardianSynced{})).size(), 1u) << "it may have been lost";
-  EXPECT_THAT(agent_.OnStop({kJob, 2, "drained"}), IsEmpty());
-  EXPECT_THAT(agent_.OnStop({{"0123456789"}, 1, "drained"}), IsEmpty());
-  agent_.OnAbort({.job = kJob, .generation = 1});
-  EXPECT_THAT(agent_.OnStop({kJob, 1, "drained"}), IsEmpty());
+  EXPECT_THAT(agent_.Handle(Stop{kJob, 2, "drained"}), IsEmpty());
+  EXPECT_THAT(agent_.Handle(Stop{{"0123456789"}, 1, "drained"}), IsEmpty());
+  agent_.Handle(Abort{.job = kJob, .generation = 1});
+  EXPECT_THAT(agent_.Handle(Stop{kJob, 1, "drained"}), IsEmpty());
 }
 
 TEST_F(AgentTest, AFaultIsCausedWhereItsRankRuns) {
   Run1();
-  const Effects effects = agent_.OnInjectFault({9, kJob, 1, 1, "slow", "0.3"});
+  const Effects effects = agent_.Handle(InjectFault{9, kJob, 1, 1, "slow", "0.3"});
   EXPECT_THAT(Commands<GuardianFault>(effects), ElementsAre(GuardianFault{1, 1, "slow", "0.3"}));
   EXPECT_THAT(Sent<FaultDone>(effects), ElementsAre(FaultDone{9, ""}));
   Event(GuardianRankExited{.generation = 1, .rank = 1});
@@ -412,7 +439,7 @@ TEST_F(AgentTest, AFaultIsCausedWhereItsRankRuns) {
        {InjectFault{10, kJob, 2, 0, "kill", ""}, InjectFault{11, kJob, 1, 1, "kill", ""},
         InjectFault{12, kJob, 1, 7, "kill", ""},
         InjectFault{13, {"0123456789"}, 1, 0, "kill", ""}}) {
-    const Effects refused = agent_.OnInjectFault(fault);
+    const Effects refused = agent_.Handle(fault);
     EXPECT_THAT(Commands<GuardianFault>(refused), IsEmpty());
     ASSERT_EQ(Sent<FaultDone>(refused).size(), 1u);
     EXPECT_EQ(Sent<FaultDone>(refused)[0].request_id, fault.request_id);
@@ -421,7 +448,10 @@ TEST_F(AgentTest, AFaultIsCausedWhereItsRankRuns) {
 }
 
 TEST_F(AgentTest, AnAdoptedJobIsMirroredFromItsGuardianAndGoesOn) {
-  EXPECT_THAT(agent_.Adopt(MakePrepare(1), TrainJob(), true, true), IsEmpty());
+  EXPECT_THAT(
+      agent_.Handle(JobFound{
+          .prepare = MakePrepare(1), .spec = TrainJob(), .launched = true, .guardian_alive = true}),
+      IsEmpty());
   EXPECT_FALSE(agent_.AllSettled());
   Event(GuardianHello{.pid = 7, .generation = 1});
   Event(GuardianPrepared{.generation = 1, .master_port = 4711});
@@ -435,25 +465,29 @@ TEST_F(AgentTest, AnAdoptedJobIsMirroredFromItsGuardianAndGoesOn) {
 }
 
 TEST_F(AgentTest, AJobThatWasPreparedByAnEarlierWorkerCanBeLaunched) {
-  agent_.Adopt(MakePrepare(1), TrainJob(), false, true);
+  agent_.Handle(JobFound{
+      .prepare = MakePrepare(1), .spec = TrainJob(), .launched = false, .guardian_alive = true});
   Event(GuardianHello{.pid = 7, .generation = 1});
   Event(GuardianPrepared{.generation = 1, .master_port = 4711});
   Event(GuardianSynced{});
-  agent_.OnLaunch(MakeLaunch(1));
-  EXPECT_EQ(Commands<GuardianLaunch>(agent_.OnLaunchStaged(MakeLaunch(1), OkStatus())).size(), 2u);
+  agent_.Handle(MakeLaunch(1));
+  EXPECT_EQ(Commands<GuardianLaunch>(agent_.Handle(LaunchStaged{MakeLaunch(1), OkStatus()})).size(),
+            2u);
 }
 
 TEST_F(AgentTest, AfterAWorkersDeathBetweenTwoLaunchesTheRestIsAskedForAgain) {
-  agent_.Adopt(MakePrepare(1), TrainJob(), true, true);
+  agent_.Handle(JobFound{
+      .prepare = MakePrepare(1), .spec = TrainJob(), .launched = true, .guardian_alive = true});
   Event(GuardianHello{.pid = 7, .generation = 1});
   Event(GuardianPrepared{.generation = 1, .master_port = 4711});
   Event(GuardianRankStarted{1, 0, 100});
   Event(GuardianSynced{});
   EXPECT_TRUE(Hosted().prepared);
   EXPECT_FALSE(Hosted().launched);
-  agent_.OnLaunch(MakeLaunch(1));
+  agent_.Handle(MakeLaunch(1));
   // The guardian passes over the rank that it has.
-  EXPECT_EQ(Commands<GuardianLaunch>(agent_.OnLaunchStaged(MakeLaunch(1), OkStatus())).size(), 2u);
+  EXPECT_EQ(Commands<GuardianLaunch>(agent_.Handle(LaunchStaged{MakeLaunch(1), OkStatus()})).size(),
+            2u);
 }
 
 TEST_F(AgentTest, AProcessThatEndsBesideANewerGenerationGivesItsSlotBack) {
@@ -464,25 +498,29 @@ TEST_F(AgentTest, AProcessThatEndsBesideANewerGenerationGivesItsSlotBack) {
 }
 
 TEST_F(AgentTest, AJobThatWasStoppedBeforeItsLaunchIsReportedAsStopped) {
-  agent_.Adopt(MakePrepare(1), TrainJob(), /*launched=*/false, /*guardian_alive=*/false);
+  agent_.Handle(JobFound{.prepare = MakePrepare(1),
+                         .spec = TrainJob(),
+                         .launched = /*launched=*/false,
+                         .guardian_alive = /*guardian_alive=*/false});
   const RankExited stopped{
       .job = kJob, .generation = 1, .end = {.exit = {.signal = SIGKILL}, .node_stopped = true}};
   RankExited other = stopped;
   other.rank = 1;
-  agent_.OnProvedGone(kJob, {stopped, other}, {});
+  agent_.Handle(ProvedGone{.job = kJob, .records = {stopped, other}, .unkillable_pids = {}});
   ASSERT_EQ(Hosted().exited.size(), 2u);
   EXPECT_TRUE(Hosted().exited[0].end.node_stopped);
   EXPECT_TRUE(Hosted().launched) << "so that the coordinator hears of the exits";
   // The coordinator may not have reached the launch: then it is prepared again.
-  EXPECT_EQ(Of<StartPreflight>(agent_.OnPrepare(MakePrepare(1))).size(), 1u);
+  EXPECT_EQ(Of<StartPreflight>(agent_.Handle(MakePrepare(1))).size(), 1u);
   EXPECT_THAT(Hosted().exited, IsEmpty());
 }
 
 TEST_F(AgentTest, AnAdoptedJobWithoutAGuardianIsProvedGone) {
-  const Effects effects = agent_.Adopt(MakePrepare(1), TrainJob(), true, false);
+  const Effects effects = agent_.Handle(JobFound{
+      .prepare = MakePrepare(1), .spec = TrainJob(), .launched = true, .guardian_alive = false});
   EXPECT_EQ(Of<StartTerminationProof>(effects).size(), 1u);
   EXPECT_FALSE(agent_.AllSettled());
-  agent_.OnProvedGone(kJob, {}, {});
+  agent_.Handle(ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {}});
   EXPECT_TRUE(agent_.AllSettled());
   EXPECT_TRUE(Hosted().quiesced);
   EXPECT_EQ(Hosted().exited.size(), 2u);
@@ -490,33 +528,28 @@ TEST_F(AgentTest, AnAdoptedJobWithoutAGuardianIsProvedGone) {
 
 // Whatever comes in whatever state: no crash, and never a second guardian or an older generation.
 TEST_F(AgentTest, EveryEventIsSafeInEveryState) {
-  using Step = std::function<Effects(Agent&)>;
-  const auto guardian = [](GuardianEvent event) {
-    return Step([event](Agent& a) { return a.OnGuardianEvent(kJob, event); });
+  const auto guardian = [](GuardianEvent event) -> worker::Event {
+    return GuardianReported{kJob, std::move(event)};
   };
-  const std::vector<Step> events = {
-      [](Agent& a) { return a.OnPrepare(MakePrepare(1)); },
-      [](Agent& a) { return a.OnPrepare(MakePrepare(2)); },
-      [](Agent& a) { return a.OnPreflight(kJob, 1, {.spec = TrainJob()}); },
-      [](Agent& a) { return a.OnPreflight(kJob, 1, {.status = NotFound("x")}); },
-      [](Agent& a) { return a.OnLaunch(MakeLaunch(1)); },
-      [](Agent& a) { return a.OnLaunchStaged(MakeLaunch(1), OkStatus()); },
-      [](Agent& a) { return a.OnAbort({.job = kJob, .generation = 1}); },
-      [](Agent& a) { return a.OnAbort({.job = kJob, .generation = 3}); },
-      [](Agent& a) { return a.OnAbort({.job = kJob, .generation = 1, .park_seconds = 1}); },
-      [](Agent& a) {
-        return a.OnStop({kJob, 1, "drained"});
-      },
-      [](Agent& a) {
-        return a.OnInjectFault({1, kJob, 1, 0, "kill", ""});
-      },
-      [](Agent& a) { return a.OnRelease({kJob}); },
-      [](Agent& a) { return a.OnGuardianLost(kJob, "gone"); },
-      [](Agent& a) { return a.OnProvedGone(kJob, {}, {}); },
-      [](Agent& a) { return a.OnProvedGone(kJob, {}, {4242}); },
-      [](Agent& a) { return a.OnStuckDue(kJob); },
-      [](Agent& a) { return a.OnStuckSeen(kJob, {4242}); },
-      [](Agent& a) { return a.OnForgotten(kJob); },
+  const std::vector<worker::Event> events = {
+      MakePrepare(1),
+      MakePrepare(2),
+      PreflightDone{.job = kJob, .generation = 1, .result = {.spec = TrainJob()}},
+      PreflightDone{.job = kJob, .generation = 1, .result = {.status = NotFound("x")}},
+      MakeLaunch(1),
+      LaunchStaged{MakeLaunch(1), OkStatus()},
+      Abort{.job = kJob, .generation = 1},
+      Abort{.job = kJob, .generation = 3},
+      Abort{.job = kJob, .generation = 1, .park_seconds = 1},
+      Stop{kJob, 1, "drained"},
+      InjectFault{1, kJob, 1, 0, "kill", ""},
+      Release{kJob},
+      GuardianLost{kJob, "gone"},
+      ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {}},
+      ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {4242}},
+      StuckDue{kJob},
+      StuckSeen{kJob, {4242}},
+      Forgotten{kJob},
       guardian(GuardianHello{.pid = 7, .generation = 1}),
       guardian(GuardianSynced{}),
       guardian(GuardianPrepared{.generation = 1, .master_port = 1}),
@@ -533,8 +566,8 @@ TEST_F(AgentTest, EveryEventIsSafeInEveryState) {
     Agent agent(LaunchContext{.trainer_path = "/opt/muster-trainer"}, "/jobs");
     int guardians = 0;
     Generation newest = 0;
-    const auto run = [&](const Step& step) {
-      for (const Effect& effect : step(agent)) {
+    const auto run = [&](const worker::Event& event) {
+      for (const Effect& effect : agent.Handle(event)) {
         if (std::holds_alternative<StartGuardian>(effect)) ++guardians;
         if (std::holds_alternative<StartTerminationProof>(effect)) guardians = 0;
       }
@@ -553,7 +586,7 @@ TEST_F(AgentTest, EveryEventIsSafeInEveryState) {
 
 TEST_F(AgentTest, TheEndOfProcessesThatSurvivedSigkillIsPassedOn) {
   Run1();
-  agent_.OnAbort({.job = kJob, .generation = 1});
+  agent_.Handle(Abort{.job = kJob, .generation = 1});
   Event(GuardianQuiesced{1, {100, 101}, {}});
   EXPECT_FALSE(Hosted().quiesced);
   EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {101}, {}})),
@@ -565,14 +598,14 @@ TEST_F(AgentTest, TheEndOfProcessesThatSurvivedSigkillIsPassedOn) {
 
 TEST_F(AgentTest, AReportOfOlderProcessesDuringAPreparationDoesNotEndTheNewGeneration) {
   Run1();
-  agent_.OnAbort({.job = kJob, .generation = 1});
+  agent_.Handle(Abort{.job = kJob, .generation = 1});
   Event(GuardianQuiesced{1, {100}, {}});
-  agent_.OnPrepare(MakePrepare(2));
+  agent_.Handle(MakePrepare(2));
   EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{2, {}, {}})),
               ElementsAre(Quiesced{kJob, 2, {}}));
-  agent_.OnPreflight(kJob, 2, {.spec = TrainJob()});
+  agent_.Handle(PreflightDone{.job = kJob, .generation = 2, .result = {.spec = TrainJob()}});
   Event(GuardianPrepared{.generation = 2, .master_port = 4711});
-  EXPECT_EQ(Of<StageLaunch>(agent_.OnLaunch(MakeLaunch(2))).size(), 1u);
+  EXPECT_EQ(Of<StageLaunch>(agent_.Handle(MakeLaunch(2))).size(), 1u);
 }
 
 }  // namespace

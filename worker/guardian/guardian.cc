@@ -82,7 +82,7 @@ Guardian::Guardian(GuardianOptions options, Parts parts, Generation newest)
 
 int Guardian::Run() {
   LogLine("job " + options_.job + ": up, pid " + std::to_string(::getpid()));
-  if (link_.connected()) CarryOut(core_.OnWorkerConnected(::getpid(), SystemClock().Now()));
+  if (link_.connected()) Decide(guardian::WorkerConnected{::getpid()});
   while (!done_) {
     Wait();
     HandleSignals();
@@ -90,7 +90,7 @@ int Guardian::Run() {
     HandleWorker();
     // A launch that failed at once is an end to report.
     HandleProcesses();
-    CarryOut(core_.OnTick(SystemClock().Now()));
+    Decide(guardian::Tick{});
     // Its starter died before it sent a request: there is nothing to keep for another.
     if (core_.idle() && !link_.connected() && options_.worker_fd >= 0) done_ = true;
   }
@@ -120,7 +120,7 @@ void Guardian::HandleSignals() {
     LogLine("ended by signal " + std::to_string(info.ssi_signo));
     // A process that has ended by now was not ended by this.
     HandleProcesses();
-    CarryOut(core_.OnTerminate(SystemClock().Now()));
+    Decide(guardian::TerminateRequested{});
   }
 }
 
@@ -130,27 +130,26 @@ void Guardian::HandleProcesses() {
   const std::vector<guardian::ProcessHost::Ended> ended = host_.Reap();
   for (guardian::ProcessHost::Message& message : host_.ReceiveMessages()) {
     incoming_ = std::move(message.descriptor);
-    CarryOut(core_.OnMessage(message.process, message.data, incoming_.valid()));
+    Decide(guardian::MessageReceived{
+        .process = message.process, .json = message.data, .has_descriptor = incoming_.valid()});
     incoming_.reset();
   }
-  for (const auto& [process, end] : ended)
-    CarryOut(core_.OnExited(process, end, SystemClock().Now()));
+  for (const auto& [process, end] : ended) Decide(guardian::ProcessEnded{process, end});
 }
 
 void Guardian::HandleWorker() {
-  if (link_.Accept(SystemClock().Now()))
-    CarryOut(core_.OnWorkerConnected(::getpid(), SystemClock().Now()));
+  if (link_.Accept(SystemClock().Now())) Decide(guardian::WorkerConnected{::getpid()});
   for (WorkerLink::Command& command : link_.Receive()) {
     // A process that has ended or parked by now did so before the command.
     HandleProcesses();
     incoming_ = std::move(command.descriptor);
-    CarryOut(core_.OnCommand(command.command, SystemClock().Now()));
+    Decide(guardian::CommandReceived{command.command});
     incoming_.reset();
   }
 }
 
-void Guardian::CarryOut(const guardian::Effects& effects) {
-  for (const guardian::Effect& effect : effects)
+void Guardian::Decide(const guardian::Event& event) {
+  for (const guardian::Effect& effect : core_.Handle(event, SystemClock().Now()))
     std::visit([this](const auto& e) { Do(e); }, effect);
 }
 
@@ -166,15 +165,13 @@ void Guardian::Do(const guardian::SendToWorker& effect) {
 
 void Guardian::Do(const guardian::StartProcess& effect) {
   const Result<pid_t> pid = host_.Start(effect);
-  CarryOut(pid.ok()
-               ? core_.OnStarted(effect.process, *pid)
-               : core_.OnStartFailed(effect.process, pid.status().message(), SystemClock().Now()));
+  if (!pid.ok()) return Decide(guardian::ProcessNotStarted{effect.process, pid.status().message()});
+  Decide(guardian::ProcessStarted{effect.process, *pid});
 }
 
 void Guardian::Do(const guardian::AssignProcess& effect) {
   const Status status = host_.Assign(effect);
-  if (!status.ok())
-    CarryOut(core_.OnStartFailed(effect.process, status.message(), SystemClock().Now()));
+  if (!status.ok()) Decide(guardian::ProcessNotStarted{effect.process, status.message()});
 }
 
 void Guardian::Do(const guardian::SendToProcess& effect) {
@@ -190,14 +187,14 @@ void Guardian::Do(const guardian::SignalProcess& effect) {
 void Guardian::Do(const guardian::ForgetProcess& effect) { host_.Forget(effect.process); }
 
 void Guardian::Do(const guardian::BindMaster& effect) {
-  CarryOut(core_.OnMasterBound(host_.Bind(effect)));
+  Decide(guardian::MasterBound{host_.Bind(effect)});
 }
 
 void Guardian::Do(const guardian::CloseMaster&) { host_.CloseMaster(); }
 
 void Guardian::Do(const guardian::Sweep& effect) {
   const guardian::SweepResult result = host_.CarryOut(effect);
-  CarryOut(core_.OnSwept(result, SystemClock().Now()));
+  Decide(guardian::Swept{result});
 }
 
 void Guardian::Do(const guardian::HoldSegment& effect) {

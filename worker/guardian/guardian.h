@@ -49,7 +49,8 @@ class Guardian {
   void HandleProcesses();
   void HandleWorker();
 
-  void CarryOut(const guardian::Effects& effects);
+  // Carries out what the core decides.
+  void Decide(const guardian::Event& event);
   void Do(const guardian::SendToWorker& effect);
   void Do(const guardian::StartProcess& effect);
   void Do(const guardian::AssignProcess& effect);

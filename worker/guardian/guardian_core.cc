@@ -53,18 +53,22 @@ std::string AssignMessage(const GuardianLaunch& launch) {
 GuardianCore::GuardianCore(std::string job, Generation newest)
     : job_(std::move(job)), newest_(newest) {}
 
-Effects GuardianCore::OnCommand(const GuardianCommand& command, TimePoint now) {
-  std::visit([&](const auto& c) { Handle(c, now); }, command);
+Effects GuardianCore::Handle(const Event& event, TimePoint now) {
+  return std::visit([&](const auto& e) { return On(e, now); }, event);
+}
+
+Effects GuardianCore::On(const CommandReceived& received, TimePoint now) {
+  std::visit([&](const auto& c) { Obey(c, now); }, received.command);
   KeepStandbys();
   return Take();
 }
 
-Effects GuardianCore::OnTerminate(TimePoint now) {
+Effects GuardianCore::On(const TerminateRequested&, TimePoint now) {
   if (!stopped_at_) {
     stopped_at_ = now;
     effects_.push_back(WriteStoppedRecord{newest_});
   }
-  Handle(GuardianRelease{}, now);
+  Obey(GuardianRelease{}, now);
   return Take();
 }
 
@@ -85,7 +89,7 @@ void GuardianCore::Refuse(Generation generation, const std::string& why) {
   Send(GuardianRefused{generation, newest_, why});
 }
 
-void GuardianCore::Handle(const GuardianPrepare& prepare, TimePoint now) {
+void GuardianCore::Obey(const GuardianPrepare& prepare, TimePoint now) {
   if (leaving_ || !Admit(prepare.generation)) return;
   if (gang_ && gang_->generation == prepare.generation) {
     if (Lives(prepare.generation))
@@ -124,7 +128,8 @@ void GuardianCore::PrepareNow(const GuardianPrepare& prepare) {
     effects_.push_back(BindMaster{prepare.master, prepare.bind_address});
 }
 
-Effects GuardianCore::OnMasterBound(const Result<int>& port) {
+Effects GuardianCore::On(const MasterBound& bound, TimePoint) {
+  const Result<int>& port = bound.port;
   if (next_master_) {
     // Without it the next generation is prepared in two steps.
     next_master_->port = port.ok() ? *port : 0;
@@ -148,7 +153,7 @@ void GuardianCore::SendPrepared() {
        (gang_->error.empty() ? "" : ", but " + gang_->error));
 }
 
-void GuardianCore::Handle(const GuardianLaunch& launch, TimePoint) {
+void GuardianCore::Obey(const GuardianLaunch& launch, TimePoint) {
   if (leaving_ || !Admit(launch.generation)) return;
   if (!Lives(launch.generation)) return Refuse(launch.generation, "it is not prepared");
   if (gang_->members.contains(launch.rank)) return;
@@ -198,7 +203,8 @@ ProcessId GuardianCore::Start(const GuardianLaunch& launch) {
   return id;
 }
 
-Effects GuardianCore::OnStarted(ProcessId id, std::int64_t pid) {
+Effects GuardianCore::On(const ProcessStarted& started, TimePoint) {
+  const auto [id, pid] = started;
   const auto it = processes_.find(id);
   if (it == processes_.end()) return Take();
   Process& process = it->second;
@@ -242,7 +248,8 @@ void GuardianCore::Assign(ProcessId id, const GuardianLaunch& launch) {
   if (launch.listen) CloseMasterSocket();
 }
 
-Effects GuardianCore::OnStartFailed(ProcessId id, const std::string& why, TimePoint now) {
+Effects GuardianCore::On(const ProcessNotStarted& failed, TimePoint now) {
+  const auto& [id, why] = failed;
   const auto it = processes_.find(id);
   if (it == processes_.end()) return Take();
   Process& process = it->second;
@@ -271,7 +278,7 @@ Effects GuardianCore::OnStartFailed(ProcessId id, const std::string& why, TimePo
   return Take();
 }
 
-void GuardianCore::Handle(const GuardianStandby& standby, TimePoint) {
+void GuardianCore::Obey(const GuardianStandby& standby, TimePoint) {
   if (leaving_) return;
   standby_ = standby;
 }
@@ -315,7 +322,7 @@ void GuardianCore::KeepStandbys() {
   }
 }
 
-void GuardianCore::Handle(const GuardianStop& stop, TimePoint) {
+void GuardianCore::Obey(const GuardianStop& stop, TimePoint) {
   if (!Lives(stop.generation)) return Refuse(stop.generation, "it does not run");
   Note(Name(stop.generation) + ": stop: " + stop.reason);
   const std::string message = Dump({{"type", "stop"}, {"reason", stop.reason}});
@@ -329,7 +336,7 @@ void GuardianCore::Handle(const GuardianStop& stop, TimePoint) {
   }
 }
 
-void GuardianCore::Handle(const GuardianFault& fault, TimePoint) {
+void GuardianCore::Obey(const GuardianFault& fault, TimePoint) {
   const auto member = gang_ ? gang_->members.find(fault.rank) : std::map<int, Member>::iterator();
   if (!Lives(fault.generation) || member == gang_->members.end() || member->second.exited)
     return Refuse(fault.generation, "rank " + std::to_string(fault.rank) + " does not run");
@@ -346,7 +353,7 @@ void GuardianCore::Handle(const GuardianFault& fault, TimePoint) {
         id, Dump({{"type", "fault"}, {"kind", fault.kind}, {"argument", fault.argument}}), {}});
 }
 
-void GuardianCore::Handle(const GuardianAbort& abort, TimePoint now) {
+void GuardianCore::Obey(const GuardianAbort& abort, TimePoint now) {
   if (!Admit(abort.generation)) return;
   Note("g" + std::to_string(abort.generation) + ": abort: " + abort.reason);
   pending_prepare_.reset();
@@ -395,7 +402,7 @@ void GuardianCore::Terminate(bool gently) {
   }
 }
 
-void GuardianCore::Handle(const GuardianRelease&, TimePoint now) {
+void GuardianCore::Obey(const GuardianRelease&, TimePoint now) {
   leaving_ = true;
   pending_prepare_.reset();
   standby_.reset();
@@ -405,14 +412,14 @@ void GuardianCore::Handle(const GuardianRelease&, TimePoint now) {
     BeginEnd({.kill_at = now});
 }
 
-void GuardianCore::Handle(const GuardianHold& hold, TimePoint) {
+void GuardianCore::Obey(const GuardianHold& hold, TimePoint) {
   std::erase_if(segments_, [&](const Segment& s) { return s.name == hold.name; });
   segments_.push_back({.name = hold.name});
   effects_.push_back(HoldSegment{hold.name});
 }
 
-Effects GuardianCore::OnWorkerConnected(std::int64_t own_pid, TimePoint now) {
-  Send(GuardianHello{own_pid, job_, newest_, true});
+Effects GuardianCore::On(const WorkerConnected& connected, TimePoint now) {
+  Send(GuardianHello{connected.own_pid, job_, newest_, true});
   if (gang_ && gang_->generation == newest_) {
     const Generation generation = gang_->generation;
     Send(GuardianPrepared{generation, gang_->error, gang_->master_port});

@@ -1,9 +1,9 @@
 // GuardianCore: how a guardian handles the processes of its job, as a pure state machine.
 //
-// Each On... call takes one event (from the worker, a process, the kernel or the clock) and returns
-// the effects to carry out, in order; Guardian (guardian.h) is the edge that does so. Nothing here
-// reads a clock, a file or a socket. Every event with a result is answered by the On... call that
-// its effect names, before the next event.
+// Handle takes one event (from the worker, a process, the kernel or the clock) and returns the
+// effects to carry out, in order; Guardian (guardian.h) is the edge that does so. Nothing here
+// reads a clock, a file or a socket. Every effect with a result is answered by the event that it
+// names, before the next event.
 //
 // There is a distinction between *processes*, which may serve several generations one after
 // another, and the *members* of the newest prepared generation, which are reported to the worker. A
@@ -32,7 +32,7 @@ namespace muster::guardian {
 
 // From SIGKILL until remaining processes count as unkillable.
 inline constexpr std::chrono::seconds kKillBudget{5};
-// How often OnTick is needed while something is being ended.
+// How often Tick is needed while something is being ended.
 inline constexpr std::chrono::milliseconds kEndingTick{5};
 // And while processes are left that survived SIGKILL.
 inline constexpr std::chrono::seconds kUnkillableTick{1};
@@ -48,21 +48,7 @@ class GuardianCore {
   // `newest` is what a predecessor has seen: it still fences.
   GuardianCore(std::string job, Generation newest);
 
-  Effects OnWorkerConnected(std::int64_t own_pid, TimePoint now);
-  Effects OnCommand(const GuardianCommand& command, TimePoint now);
-  // A signal ordered the guardian to end.
-  Effects OnTerminate(TimePoint now);
-
-  Effects OnMasterBound(const Result<int>& port);
-  Effects OnStarted(ProcessId process, std::int64_t pid);
-  // The process could not be started, or not be given its assignment.
-  Effects OnStartFailed(ProcessId process, const std::string& why, TimePoint now);
-  Effects OnMessage(ProcessId process, const std::string& json, bool has_descriptor);
-  Effects OnExited(ProcessId process, const ProcessEnd& end, TimePoint now);
-  Effects OnSwept(const SweepResult& result, TimePoint now);
-  // Must be called every kEndingTick while ending(), every kUnkillableTick while
-  // waits_for_unkillable(), and after every other event.
-  Effects OnTick(TimePoint now);
+  Effects Handle(const Event& event, TimePoint now);
 
   bool ending() const { return end_.has_value(); }
   bool waits_for_unkillable() const { return !end_ && !unkillable_.empty(); }
@@ -130,15 +116,26 @@ class GuardianCore {
     Generation cut = 0;   // the newest one that continues from a state that it holds part of
   };
 
-  void Handle(const GuardianPrepare& prepare, TimePoint now);
-  void Handle(const GuardianLaunch& launch, TimePoint now);
-  void Handle(const GuardianAbort& abort, TimePoint now);
-  void Handle(const GuardianRelease&, TimePoint now);
-  void Handle(const GuardianStandby& standby, TimePoint now);
-  void Handle(const GuardianStop& stop, TimePoint now);
-  void Handle(const GuardianFault& fault, TimePoint now);
-  void Handle(const GuardianHold& hold, TimePoint now);
-  void Handle(const GuardianPing&, TimePoint) { Send(GuardianAlive{}); }
+  Effects On(const WorkerConnected& connected, TimePoint now);
+  Effects On(const CommandReceived& received, TimePoint now);
+  Effects On(const TerminateRequested&, TimePoint now);
+  Effects On(const MasterBound& bound, TimePoint now);
+  Effects On(const ProcessStarted& started, TimePoint now);
+  Effects On(const ProcessNotStarted& failed, TimePoint now);
+  Effects On(const MessageReceived& message, TimePoint now);
+  Effects On(const ProcessEnded& ended, TimePoint now);
+  Effects On(const Swept& swept, TimePoint now);
+  Effects On(const Tick&, TimePoint now);
+
+  void Obey(const GuardianPrepare& prepare, TimePoint now);
+  void Obey(const GuardianLaunch& launch, TimePoint now);
+  void Obey(const GuardianAbort& abort, TimePoint now);
+  void Obey(const GuardianRelease&, TimePoint now);
+  void Obey(const GuardianStandby& standby, TimePoint now);
+  void Obey(const GuardianStop& stop, TimePoint now);
+  void Obey(const GuardianFault& fault, TimePoint now);
+  void Obey(const GuardianHold& hold, TimePoint now);
+  void Obey(const GuardianPing&, TimePoint) { Send(GuardianAlive{}); }
 
   // The one place where generations are fenced: a command of an older generation than the newest
   // seen is refused, a newer one becomes the newest.

@@ -30,7 +30,8 @@ std::vector<std::string> TextsOf(const Json& json, const char* key) {
 
 }  // namespace
 
-Effects GuardianCore::OnMessage(ProcessId id, const std::string& text, bool has_descriptor) {
+Effects GuardianCore::On(const MessageReceived& message, TimePoint) {
+  const auto& [id, text, has_descriptor] = message;
   const auto it = processes_.find(id);
   const Json json = Json::parse(text, nullptr, false);
   if (it == processes_.end() || !json.is_object()) return Take();
@@ -97,7 +98,8 @@ void GuardianCore::LetGo(const std::string& name) {
   Send(GuardianSegment{.name = name, .dropped = true});
 }
 
-Effects GuardianCore::OnExited(ProcessId id, const ProcessEnd& end, TimePoint now) {
+Effects GuardianCore::On(const ProcessEnded& ended, TimePoint now) {
+  const auto& [id, end] = ended;
   const auto it = processes_.find(id);
   if (it == processes_.end()) return Take();
   const Process process = it->second;
@@ -119,7 +121,7 @@ Effects GuardianCore::OnExited(ProcessId id, const ProcessEnd& end, TimePoint no
   return Take();
 }
 
-Effects GuardianCore::OnTick(TimePoint now) {
+Effects GuardianCore::On(const Tick&, TimePoint now) {
   if (!end_) {
     CheckUnkillable(now);
     return Take();
@@ -137,7 +139,8 @@ Effects GuardianCore::OnTick(TimePoint now) {
   return Take();
 }
 
-Effects GuardianCore::OnSwept(const SweepResult& result, TimePoint now) {
+Effects GuardianCore::On(const Swept& swept, TimePoint now) {
+  const SweepResult& result = swept.result;
   if (!end_) {
     UnkillableSwept(result);
     return Take();

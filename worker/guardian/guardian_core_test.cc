@@ -47,13 +47,13 @@ TEST_F(GuardianCoreTest, QuiescedIsSentOnceTheLastRankHasParkedOrEnded) {
   host_.processes[1].deaf = true;
   host_.Command(ParkAll(1));
   host_.Park(2);
-  host_.Do(host_.core.OnTick(host_.now));
+  host_.Do(host_.core.Handle(Tick{}, host_.now));
   EXPECT_THAT(host_.Told<GuardianQuiesced>(), IsEmpty());
   host_.now += std::chrono::milliseconds(999);
-  host_.Do(host_.core.OnTick(host_.now));
+  host_.Do(host_.core.Handle(Tick{}, host_.now));
   EXPECT_FALSE(host_.processes[1].killed);
   host_.now += std::chrono::milliseconds(1);
-  host_.Do(host_.core.OnTick(host_.now));
+  host_.Do(host_.core.Handle(Tick{}, host_.now));
   EXPECT_TRUE(host_.processes[1].killed);
   // An answer that comes too late keeps no process.
   host_.Say(1, R"({"type":"parked","generation":1})");
@@ -210,17 +210,19 @@ TEST_F(GuardianCoreTest, AProcessThatCannotTakeItsAssignmentCountsAsNotStarted) 
   ASSERT_EQ(exits.size(), 1u);
   EXPECT_EQ(exits[0].end.exit.exit_code, 127);
   EXPECT_THAT(exits[0].log_tail, ElementsAre(HasSubstr("its process is gone")));
-  host_.Do(host_.core.OnExited(1, {.exit = {.signal = SIGKILL}}, host_.now));
+  host_.Do(host_.core.Handle(ProcessEnded{1, {.exit = {.signal = SIGKILL}}}, host_.now));
   EXPECT_EQ(host_.Told<GuardianRankExited>().size(), 1u);
 }
 
 TEST_F(GuardianCoreTest, AKillOfTheGuardiansOwnIsNotTheOutOfMemoryKillers) {
   Run(1);
-  host_.Do(host_.core.OnExited(1, {.exit = {.signal = SIGKILL}, .out_of_memory = true}, host_.now));
+  host_.Do(host_.core.Handle(ProcessEnded{1, {.exit = {.signal = SIGKILL}, .out_of_memory = true}},
+                             host_.now));
   host_.processes.erase(1);
   host_.Command(GuardianAbort{.generation = 1});
-  host_.Do(host_.core.OnTick(host_.now));
-  host_.Do(host_.core.OnExited(2, {.exit = {.signal = SIGKILL}, .out_of_memory = true}, host_.now));
+  host_.Do(host_.core.Handle(Tick{}, host_.now));
+  host_.Do(host_.core.Handle(ProcessEnded{2, {.exit = {.signal = SIGKILL}, .out_of_memory = true}},
+                             host_.now));
   host_.processes.erase(2);
   const auto exits = host_.Told<GuardianRankExited>();
   ASSERT_EQ(exits.size(), 2u);
@@ -230,10 +232,10 @@ TEST_F(GuardianCoreTest, AKillOfTheGuardiansOwnIsNotTheOutOfMemoryKillers) {
 
 TEST_F(GuardianCoreTest, AnExitReportsWhetherAStopHadComeBefore) {
   Run(1);
-  host_.Do(host_.core.OnExited(1, {}, host_.now));
+  host_.Do(host_.core.Handle(ProcessEnded{1, {}}, host_.now));
   host_.processes.erase(1);
   host_.Command(GuardianStop{1, "drained"});
-  host_.Do(host_.core.OnExited(2, {}, host_.now));
+  host_.Do(host_.core.Handle(ProcessEnded{2, {}}, host_.now));
   host_.processes.erase(2);
   const auto exits = host_.Told<GuardianRankExited>();
   ASSERT_EQ(exits.size(), 2u);
@@ -256,13 +258,13 @@ TEST_F(GuardianCoreTest, WhatCannotBeKilledIsNamedAndTheNextGenerationLivesBesid
 
   // A second look while the new generation trains touches none of it.
   host_.now += kUnkillableTick;
-  host_.Do(host_.core.OnTick(host_.now));
+  host_.Do(host_.core.Handle(Tick{}, host_.now));
   EXPECT_THAT(host_.told, IsEmpty());
   EXPECT_FALSE(host_.processes[2].killed);
   host_.processes[1].unkillable = false;
   host_.Die(1, {.signal = SIGKILL});
   host_.now += kUnkillableTick;
-  host_.Do(host_.core.OnTick(host_.now));
+  host_.Do(host_.core.Handle(Tick{}, host_.now));
   EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {}})) << "of the generation before";
   EXPECT_THAT(host_.Told<GuardianRankExited>(), IsEmpty()) << "it is no rank of the new one";
   EXPECT_FALSE(host_.processes[2].killed);
@@ -297,7 +299,7 @@ class UnkillableTest : public GuardianCoreTest {
   }
   void Look() {
     host_.now += kUnkillableTick;
-    host_.Do(host_.core.OnTick(host_.now));
+    host_.Do(host_.core.Handle(Tick{}, host_.now));
   }
 };
 
@@ -346,7 +348,7 @@ TEST_F(GuardianCoreTest, APortThatCannotBeBoundIsReportedAgainAfterAReconnect) {
   host_.port_fails = true;
   host_.Command(GuardianPrepare{1, MasterSocket::kListen, "127.0.0.1"});
   host_.told.clear();
-  host_.Do(host_.core.OnWorkerConnected(7, host_.now));
+  host_.Do(host_.core.Handle(WorkerConnected{7}, host_.now));
   EXPECT_THAT(host_.Told<GuardianPrepared>(), ElementsAre(GuardianPrepared{1, "no port", 0}));
 }
 
@@ -466,10 +468,10 @@ TEST_F(GuardianCoreTest, WhatDeadRanksLeftBehindIsEndedWithoutWaitingForOthersTo
   host_.Park(1);
   host_.Park(2);
   host_.strays = {4242};
-  host_.Do(host_.core.OnTick(host_.now));
+  host_.Do(host_.core.Handle(Tick{}, host_.now));
   EXPECT_THAT(host_.strays, IsEmpty());
   EXPECT_THAT(host_.Told<GuardianQuiesced>(), IsEmpty()) << "it has only been killed";
-  host_.Do(host_.core.OnTick(host_.now));
+  host_.Do(host_.core.Handle(Tick{}, host_.now));
   EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {0, 1}}));
 }
 
@@ -477,10 +479,10 @@ TEST_F(GuardianCoreTest, AnEndIsReportedBeforeQuiescedEvenIfTheKernelForgotThePr
   Run(1);
   host_.Command(GuardianAbort{.generation = 1});
   host_.processes.clear();
-  host_.Do(host_.core.OnTick(host_.now));
+  host_.Do(host_.core.Handle(Tick{}, host_.now));
   EXPECT_THAT(host_.Told<GuardianQuiesced>(), IsEmpty());
   for (const ProcessId id : {1, 2})
-    host_.Do(host_.core.OnExited(id, {.exit = {.signal = SIGKILL}}, host_.now));
+    host_.Do(host_.core.Handle(ProcessEnded{id, {.exit = {.signal = SIGKILL}}}, host_.now));
   host_.Settle();
   EXPECT_EQ(host_.Told<GuardianRankExited>().size(), 2u);
   EXPECT_EQ(host_.Told<GuardianQuiesced>().size(), 1u);
@@ -490,11 +492,11 @@ TEST_F(GuardianCoreTest, ALaterAbortCanOnlyShortenTheGrace) {
   Run(1);
   host_.Command(GuardianAbort{.generation = 1, .grace_seconds = 10});
   host_.Command(GuardianAbort{.generation = 1, .grace_seconds = 60});
-  host_.Do(host_.core.OnTick(host_.now));
+  host_.Do(host_.core.Handle(Tick{}, host_.now));
   EXPECT_FALSE(host_.processes[1].killed);
   host_.Command(GuardianAbort{.generation = 1, .grace_seconds = 0.1});
   host_.now += std::chrono::milliseconds(100);
-  host_.Do(host_.core.OnTick(host_.now));
+  host_.Do(host_.core.Handle(Tick{}, host_.now));
   EXPECT_TRUE(host_.processes[1].killed);
 }
 

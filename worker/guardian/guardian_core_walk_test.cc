@@ -146,7 +146,7 @@ class Walk {
       case 4:
         return host_.Command(
             GuardianStandby{.count = Any(3), .at_once = Any(2) == 0, .launch = Rank(0, 0)});
-      case 5: return host_.Do(host_.core.OnWorkerConnected(7, host_.now));
+      case 5: return host_.Do(host_.core.Handle(WorkerConnected{7}, host_.now));
       case 6:
         if (const ProcessId id = AnyProcess()) host_.Die(id, {.signal = SIGSEGV});
         return;

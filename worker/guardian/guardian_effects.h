@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/ids.h"
+#include "common/base/result.h"
 #include "common/process/exit_status.h"
 #include "worker/guardian/protocol.h"
 
@@ -29,6 +30,48 @@ struct SweepResult {
   std::vector<std::int64_t> left;  // pids, if `kill` was requested
 };
 
+// --- events ---
+
+struct WorkerConnected {
+  std::int64_t own_pid = 0;
+};
+struct CommandReceived {
+  GuardianCommand command;
+};
+// A signal ordered the guardian to end.
+struct TerminateRequested {};
+struct MasterBound {
+  Result<int> port;
+};
+struct ProcessStarted {
+  ProcessId process = 0;
+  std::int64_t pid = 0;
+};
+// The process could not be started, or not be given its assignment.
+struct ProcessNotStarted {
+  ProcessId process = 0;
+  std::string why;
+};
+struct MessageReceived {
+  ProcessId process = 0;
+  std::string json;
+  bool has_descriptor = false;
+};
+struct ProcessEnded {
+  ProcessId process = 0;
+  ProcessEnd end;
+};
+struct Swept {
+  SweepResult result;
+};
+// Every kEndingTick while ending(), every kUnkillableTick while waits_for_unkillable(), and after
+// every other event.
+struct Tick {};
+
+using Event =
+    std::variant<WorkerConnected, CommandReceived, TerminateRequested, MasterBound, ProcessStarted,
+                 ProcessNotStarted, MessageReceived, ProcessEnded, Swept, Tick>;
+
 // --- effects ---
 
 // With a process's progress page or a held segment as descriptor, if one is named.
@@ -37,13 +80,13 @@ struct SendToWorker {
   ProcessId page_of = 0;
   std::string segment;
 };
-// Answered by OnStarted or OnStartFailed.
+// Answered by ProcessStarted or ProcessNotStarted.
 struct StartProcess {
   ProcessId process = 0;
   GuardianLaunch launch;
 };
 // Like SendToProcess, with the log file and perhaps the listening socket as descriptors. A failure
-// is answered by OnStartFailed.
+// is answered by ProcessNotStarted.
 struct AssignProcess {
   ProcessId process = 0;
   std::string message;
@@ -67,14 +110,14 @@ struct SignalProcess {
 struct ForgetProcess {
   ProcessId process = 0;
 };
-// Answered by OnMasterBound.
+// Answered by MasterBound.
 struct BindMaster {
   MasterSocket kind = MasterSocket::kNone;
   std::string address;
 };
 struct CloseMaster {};
 // Finds every descendant of the guardian that is none of `keep` and does not descend from one of
-// them; ends it if `kill` is set. Answered by OnSwept.
+// them; ends it if `kill` is set. Answered by Swept.
 struct Sweep {
   std::vector<ProcessId> keep;
   bool kill = false;

@@ -58,7 +58,7 @@ class AgentTest : public testing::Test {
     return {.job = kJob, .generation = generation, .master_port = 4711, .world_size = 2};
   }
 
-  Effects Event(const GuardianEvent& event) { return agent_.OnGuardianEvent(kJob, event); }
+  Effects Event(const GuardianEvent& event) { return agent_.Handle(GuardianReported{kJob, event}); }
 
   // The guardian's first messages when it has no state.
   Effects GuardianUp(Generation newest = 0) {
@@ -66,15 +66,15 @@ class AgentTest : public testing::Test {
     return Event(GuardianSynced{});
   }
   void Prepare1() {
-    agent_.OnPrepare(MakePrepare(1));
+    agent_.Handle(MakePrepare(1));
     GuardianUp();
-    agent_.OnPreflight(kJob, 1, {.spec = TrainJob()});
+    agent_.Handle(PreflightDone{.job = kJob, .generation = 1, .result = {.spec = TrainJob()}});
     Event(GuardianPrepared{.generation = 1, .master_port = 4711});
   }
   void Run1() {
     Prepare1();
-    agent_.OnLaunch(MakeLaunch(1));
-    agent_.OnLaunchStaged(MakeLaunch(1), OkStatus());
+    agent_.Handle(MakeLaunch(1));
+    agent_.Handle(LaunchStaged{MakeLaunch(1), OkStatus()});
     Event(GuardianRankStarted{1, 0, 100});
     Event(GuardianRankStarted{1, 1, 101});
   }

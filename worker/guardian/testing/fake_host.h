@@ -32,13 +32,14 @@ class FakeHost {
   void Do(const Effects& effects) {
     for (const Effect& effect : effects) std::visit([this](const auto& e) { Do(e); }, effect);
   }
-  void Command(const GuardianCommand& command) { Do(core.OnCommand(command, now)); }
+  void Command(const GuardianCommand& command) { Do(core.Handle(CommandReceived{command}, now)); }
   void Say(ProcessId id, const std::string& json, bool descriptor = false) {
-    Do(core.OnMessage(id, json, descriptor));
+    Do(core.Handle(MessageReceived{.process = id, .json = json, .has_descriptor = descriptor},
+                   now));
   }
   void Die(ProcessId id, ProcessExit exit) {
     processes.erase(id);
-    Do(core.OnExited(id, {.exit = exit}, now));
+    Do(core.Handle(ProcessEnded{id, {.exit = exit}}, now));
   }
 
   // Everything that is under way happens: deaths, answers, ticks.
@@ -47,7 +48,7 @@ class FakeHost {
       for (const auto& [id, process] : std::map(processes))
         if (process.killed && !process.unkillable) Die(id, {.signal = SIGKILL});
       for (const ProcessId id : std::exchange(parking_, {})) Park(id);
-      Do(core.OnTick(now));
+      Do(core.Handle(Tick{}, now));
       if (!core.ending()) return;
       now += kEndingTick;
     }
@@ -98,17 +99,18 @@ class FakeHost {
   void Do(const SendToWorker& e) { told.push_back(e.event); }
   void Do(const StartProcess& e) {
     ++starts;
-    if (starts_fail) return Do(core.OnStartFailed(e.process, "no such program", now));
+    if (starts_fail) return Do(core.Handle(ProcessNotStarted{e.process, "no such program"}, now));
     Process& process = processes[e.process];
     process.generation = e.launch.generation;
     process.rank = e.launch.rank;
-    Do(core.OnStarted(e.process, 1000 + e.process));
+    Do(core.Handle(ProcessStarted{e.process, 1000 + e.process}, now));
   }
   void Do(const AssignProcess& e) {
     const auto json = nlohmann::json::parse(e.message);
     sent.push_back(std::to_string(e.process) + " assign");
     const auto it = processes.find(e.process);
-    if (it == processes.end()) return Do(core.OnStartFailed(e.process, "its process is gone", now));
+    if (it == processes.end())
+      return Do(core.Handle(ProcessNotStarted{e.process, "its process is gone"}, now));
     it->second.generation = json["generation"];
     it->second.rank = std::stoi(json["environment"].back().get<std::string>().substr(5));
     it->second.parked = false;
@@ -125,7 +127,8 @@ class FakeHost {
   }
   void Do(const BindMaster&) {
     ++binds;
-    Do(core.OnMasterBound(port_fails ? Result<int>(Unavailable("no port")) : Result<int>(4711)));
+    Do(core.Handle(
+        MasterBound{port_fails ? Result<int>(Unavailable("no port")) : Result<int>(4711)}, now));
   }
   void Do(const Sweep& e) {
     SweepResult result;
@@ -137,7 +140,7 @@ class FakeHost {
       process.killed |= e.kill;
     }
     result.none_left = result.left.empty();
-    Do(core.OnSwept(result, now));
+    Do(core.Handle(Swept{result}, now));
   }
   void Do(const HoldSegment& e) { segments.insert(e.name); }
   void Do(const ReleaseSegment& e) { segments.erase(e.name); }
