@@ -102,6 +102,7 @@ void Oracle::CheckJob(const JobView& job) {
     live += attempt.state != AttemptState::kEnded ? 1 : 0;
   }
   if (live > 1 || (live == 1 && IsTerminal(job.record->state))) Violate("one live attempt", id);
+  CheckEnded(job, facts);
   CheckFailed(job);
   CheckSuspended(job, facts, live);
   CheckCheckpoints(job, facts);
@@ -109,6 +110,30 @@ void Oracle::CheckJob(const JobView& job) {
   if (job.record->state == JobState::kSucceeded && plan != plans_.end() && plan->second.train &&
       facts.finished < plan->second.max_steps) {
     Violate("success is true", id + " succeeded after step " + std::to_string(facts.finished));
+  }
+}
+
+// By what really runs, at the moment when the attempt ends: but for nodes that are suspect or lost,
+// which the next attempt does without, and whose slots wait.
+void Oracle::CheckEnded(const JobView& job, JobFacts& facts) {
+  if (job.attempts->empty()) return;
+  const AttemptRecord& attempt = job.attempts->back();
+  if (attempt.state != AttemptState::kEnded || facts.ended >= attempt.generation) return;
+  facts.ended = attempt.generation;
+  for (const NodeView& node : coordinator_.controller().Nodes()) {
+    const NodeState state = node.record->state;
+    if (state == NodeState::kSuspect || state == NodeState::kLost || !node.connected) continue;
+    const auto index = static_cast<std::size_t>(std::stoi(node.record->name.value.substr(1)));
+    for (const ProcessPtr& process : nodes_.at(index)->processes()) {
+      const bool of_it =
+          process->job == job.record->id && process->generation == attempt.generation;
+      const bool waits = process->state == SimProcess::State::kParked ||
+                         process->state == SimProcess::State::kStandby;
+      if (!of_it || waits || !process->alive() || process->unkillable) continue;
+      Violate("an attempt that has ended runs nowhere",
+              "process " + std::to_string(process->pid) + " of job " + process->job.value + " g" +
+                  std::to_string(process->generation) + " on " + node.record->name.value);
+    }
   }
 }
 

@@ -63,6 +63,7 @@ class Oracle {
  private:
   struct JobFacts {
     Generation generation = 0;
+    Generation ended = 0;  // the newest attempt that has
     std::optional<JobState> final_state;
     std::optional<Generation> cancelled_at;
     Step finished = 0;  // by a whole gang
@@ -80,6 +81,7 @@ class Oracle {
   };
   std::map<int, int> FaultsOf(const SimGang& gang) const;
   void CheckJob(const JobView& job);
+  void CheckEnded(const JobView& job, JobFacts& facts);
   void CheckFailed(const JobView& job);
   void CheckSuspended(const JobView& job, JobFacts& facts, int live);
   void CheckCheckpoints(const JobView& job, JobFacts& facts);
