@@ -222,7 +222,8 @@ TEST_F(ServerTest, AVerificationEndsWithItsCaller) {
   const std::string job = SubmitId(Spec("single", 1));
   WaitForState(job, v1::JOB_STATE_RUNNING);
   n1->ReportShard(job, 0, 50, "step-00000050");
-  WatchUntil(job, [](const v1::Job& j) { return j.checkpoints_size() > 0; });
+  // Before the commit record is written there is nothing to read.
+  ASSERT_TRUE(n1->WaitFor([](const auto& message) { return message.has_scrub_checkpoint(); }));
   const auto waiting = [this](int count) {
     return HttpGet(server_->endpoint().http, "/metrics")
                .find("\nmuster_pending_requests " + std::to_string(count) + "\n") !=
