@@ -7,8 +7,8 @@
 namespace muster::sim {
 namespace {
 
-constexpr int kSeeds = 40;
-constexpr int kParts = 8;
+constexpr int kSeeds = 500;
+constexpr int kParts = 20;
 // Seeds that once failed.
 constexpr std::uint64_t kRegressions[] = {
     170,   // a node was called drained before it was heard of again
