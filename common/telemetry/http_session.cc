@@ -125,16 +125,15 @@ void HttpSession::Answer() {
 
 // After the last one the connection ends, whatever the client has asked for.
 void HttpSession::Write(HttpResponse response, bool last) {
-  const bool head = parser_->get().method() == http::verb::head;
-  answer_ = BuildAnswer(parser_->get(), std::move(response));
-  if (last) answer_.keep_alive(false);
-  text_ = TextOf(answer_.base());
-  if (!head) text_ += answer_.body();
+  HttpAnswer answer = BuildAnswer(parser_->get(), std::move(response));
+  if (last) answer.keep_alive(false);
+  text_ = TextOf(answer.base());
+  if (parser_->get().method() != http::verb::head) text_ += answer.body();
   connection_.ExpireAfter(kIdleTimeout);
-  connection_.Write(asio::buffer(text_), [self = shared_from_this()](beast::error_code error,
-                                                                     std::size_t) {
+  connection_.Write(asio::buffer(text_), [self = shared_from_this(), goes_on = answer.keep_alive()](
+                                             beast::error_code error, std::size_t) {
     if (error) return;
-    if (self->answer_.keep_alive()) return self->Read();
+    if (goes_on) return self->Read();
     self->connection_.ExpireAfter(kIdleTimeout);
     self->connection_.HangUp([self](beast::error_code, std::size_t) { self->connection_.Close(); });
   });

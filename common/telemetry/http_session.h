@@ -61,8 +61,7 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
   std::optional<http::request_parser<http::string_body>> parser_;
   std::uint64_t requests_ = 0;
   std::uint64_t awaited_ = 0;  // the number of the one that is to be answered; 0: none
-  HttpAnswer answer_;
-  std::string text_;  // that is being sent
+  std::string text_;           // that is being sent
   std::shared_ptr<HttpRoutes> routes_;
 
   // As a stream of events.

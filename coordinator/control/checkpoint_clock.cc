@@ -1,5 +1,7 @@
 #include "coordinator/control/checkpoint_clock.h"
 
+#include <iterator>
+
 namespace muster {
 
 void CheckpointClock::StepSeen(Step step, TimePoint at) {
@@ -10,7 +12,9 @@ void CheckpointClock::StepSeen(Step step, TimePoint at) {
 
 std::optional<double> CheckpointClock::Committed(Step step, TimePoint at) {
   // Checkpoints are committed in the order of their steps: older times are not needed again.
-  while (seen_.size() > 1 && seen_[1].step < step) seen_.erase(seen_.begin());
+  std::ptrdiff_t older = 0;
+  while (older + 1 < std::ssize(seen_) && seen_[older + 1].step < step) ++older;
+  seen_.erase(seen_.begin(), seen_.begin() + older);
   if (seen_.empty() || seen_.front().step >= step) return std::nullopt;
   return ToSeconds(at - seen_.front().at);
 }
