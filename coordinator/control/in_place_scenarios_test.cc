@@ -135,7 +135,7 @@ TEST(InPlaceTest, OnlyTheAbortOfARanksExitIsSentBeforeItIsDurable) {
 TEST(InPlaceTest, AnAbortThatWasLostWithTheCoordinatorEndsTheSame) {
   for (const bool survivor_first : {true, false}) {
     Training h;
-    const StoredState before = h.stored();
+    const MemoryStore before = h.store();
     HostedGeneration survivor = h.Hosted("n1", h.id, AttemptState::kRunning);
     HostedGeneration failed = h.Hosted("n2", h.id, AttemptState::kRunning);
     survivor.quiesced = true;

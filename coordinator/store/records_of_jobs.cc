@@ -51,30 +51,4 @@ std::vector<ArchivedRecords> Select(const RecordsOfJobs& archive, const ArchiveQ
   return found;
 }
 
-void PutArchived(JobRecord job, RecordsOfJobs* archive) {
-  if (const auto at = archive->find(job.id); at != archive->end()) at->second.job = std::move(job);
-}
-
-void PutArchived(CheckpointRecord checkpoint, RecordsOfJobs* archive) {
-  const auto at = archive->find(checkpoint.job);
-  if (at == archive->end()) return;
-  for (CheckpointRecord& each : at->second.checkpoints)
-    if (each.directory == checkpoint.directory) each = checkpoint;
-}
-
-void ArchiveRecords(const JobId& id, std::map<JobId, JobRecord>* jobs,
-                    std::map<std::pair<JobId, Generation>, AttemptRecord>* attempts,
-                    std::map<std::pair<JobId, std::string>, CheckpointRecord>* checkpoints,
-                    RecordsOfJobs* archive) {
-  ArchivedRecords& to = (*archive)[id];
-  to.job = std::move(jobs->extract(id).mapped());
-  const auto of_job = [&id](const auto& each) { return each.first.first == id; };
-  for (const auto& [key, attempt] : *attempts)
-    if (key.first == id) to.attempts.push_back(attempt);
-  for (const auto& [key, checkpoint] : *checkpoints)
-    if (key.first == id) to.checkpoints.push_back(checkpoint);
-  std::erase_if(*attempts, of_job);
-  std::erase_if(*checkpoints, of_job);
-}
-
 }  // namespace muster

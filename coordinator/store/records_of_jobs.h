@@ -4,8 +4,6 @@
 #pragma once
 
 #include <map>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "coordinator/store/store.h"
@@ -16,16 +14,6 @@ using RecordsOfJobs = std::map<JobId, ArchivedRecords>;
 
 // By step, then by generation.
 void OrderCheckpoints(std::vector<CheckpointRecord>* checkpoints);
-
-// Moves a job's records there.
-void ArchiveRecords(const JobId& id, std::map<JobId, JobRecord>* jobs,
-                    std::map<std::pair<JobId, Generation>, AttemptRecord>* attempts,
-                    std::map<std::pair<JobId, std::string>, CheckpointRecord>* checkpoints,
-                    RecordsOfJobs* archive);
-
-// Replace a record; nothing changes where there is none.
-void PutArchived(JobRecord job, RecordsOfJobs* archive);
-void PutArchived(CheckpointRecord checkpoint, RecordsOfJobs* archive);
 
 std::vector<ArchivedRecords> Select(const RecordsOfJobs& archive, const ArchiveQuery& query);
 

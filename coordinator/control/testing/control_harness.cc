@@ -11,29 +11,6 @@
 #include "common/job_spec/parse.h"
 
 namespace muster {
-namespace {
-
-template <typename Record, typename Same>
-void Replace(std::vector<Record>& records, const Record& record, Same same) {
-  const auto found = std::find_if(records.begin(), records.end(), same);
-  if (found == records.end()) {
-    records.push_back(record);
-  } else {
-    *found = record;
-  }
-}
-
-template <typename Record, typename Matches>
-std::vector<Record> MoveOf(std::vector<Record>& records, const Matches& matches) {
-  std::vector<Record> moved;
-  for (const Record& record : records)
-    if (matches(record)) moved.push_back(record);
-  std::erase_if(records, matches);
-  return moved;
-}
-
-}  // namespace
-
 std::string TrainYaml(const std::string& name, const std::string& more) {
   return "name: " + name +
          "\n"
@@ -385,12 +362,11 @@ void ControlHarness::Restart() {
   sessions_.clear();
   sends_.clear();
   controller_ = std::make_unique<Controller>(options_);
-  const StoredState left = stored_;
-  Apply(controller_->Restore(left, now_));
+  Apply(controller_->Restore(store_.Load().value(), now_));
 }
 
-void ControlHarness::RestartFrom(StoredState stored) {
-  stored_ = std::move(stored);
+void ControlHarness::RestartFrom(MemoryStore store) {
+  store_ = std::move(store);
   Restart();
 }
 
@@ -400,7 +376,8 @@ void ControlHarness::Handle(const Event& event) {
 }
 
 void ControlHarness::Apply(const Effects& effects) {
-  for (const StoreOperation& operation : effects.store) Store(operation);
+  store_.Commit(effects.store, [](const Status& stored) { EXPECT_TRUE(stored.ok()); });
+  stored_ = store_.Load().value();
   sends_.insert(sends_.end(), effects.sends.begin(), effects.sends.end());
   for (const WorkerSend& send : effects.sends) {
     const auto* committed = std::get_if<CheckpointCommitted>(&send.message);
@@ -418,61 +395,11 @@ void ControlHarness::Apply(const Effects& effects) {
 }
 
 void ControlHarness::AnswerRecall(const JobId& id) {
-  const auto found = archive_.find(id);
   Result<ArchivedRecords> records = NotFound("job " + id.value + " was deleted");
-  if (found != archive_.end()) {
-    records = found->second;
-    const auto newest = std::ranges::max_element(archive_, {}, [&](const auto& each) {
-      const JobRecord& job = each.second.job;
-      return job.output_dir == records->job.output_dir ? job.submit_order : 0;
-    });
-    records->output_owner = newest->first;
-  }
+  store_.ReadArchive({.job = id}, [&](Result<std::vector<ArchivedRecords>> found) {
+    if (found.ok() && !found->empty()) records = std::move(found->front());
+  });
   Handle(ArchivedJobRead{id, std::move(records)});
-}
-
-void ControlHarness::Store(const StoreOperation& operation) {
-  if (const auto* job = std::get_if<PutJob>(&operation)) {
-    Replace(stored_.jobs, job->job, [&](const JobRecord& r) { return r.id == job->job.id; });
-  } else if (const auto* attempt = std::get_if<PutAttempt>(&operation)) {
-    Replace(stored_.attempts, attempt->attempt, [&](const AttemptRecord& r) {
-      return r.job == attempt->attempt.job && r.generation == attempt->attempt.generation;
-    });
-  } else if (const auto* checkpoint = std::get_if<PutCheckpoint>(&operation)) {
-    Replace(stored_.checkpoints, checkpoint->checkpoint, [&](const CheckpointRecord& r) {
-      return r.job == checkpoint->checkpoint.job && r.directory == checkpoint->checkpoint.directory;
-    });
-  } else if (const auto* gone = std::get_if<DeleteCheckpoint>(&operation)) {
-    std::erase_if(stored_.checkpoints, [&](const CheckpointRecord& r) {
-      return r.job == gone->job && r.directory == gone->directory;
-    });
-  } else if (const auto* node = std::get_if<PutNode>(&operation)) {
-    Replace(stored_.nodes, node->node,
-            [&](const NodeRecord& r) { return r.name == node->node.name; });
-  } else if (const auto* event = std::get_if<AppendEvent>(&operation)) {
-    stored_.events.push_back(event->event);
-  } else if (const auto* lost = std::get_if<DeleteNode>(&operation)) {
-    std::erase_if(stored_.nodes, [&](const NodeRecord& r) { return r.name == lost->node; });
-  } else if (const auto* archived = std::get_if<ArchiveJob>(&operation)) {
-    const JobId& id = archived->job.id;
-    ArchivedRecords& records = archive_[id];
-    records.job = MoveOf(stored_.jobs, [&](const JobRecord& r) { return r.id == id; }).at(0);
-    records.attempts = MoveOf(stored_.attempts, [&](const auto& r) { return r.job == id; });
-    records.checkpoints = MoveOf(stored_.checkpoints, [&](const auto& r) { return r.job == id; });
-    stored_.archived.push_back(archived->job);
-  } else if (const auto* deleted = std::get_if<DeleteArchivedJob>(&operation)) {
-    std::erase_if(stored_.archived, [&](const ArchivedJob& r) { return r.id == deleted->job; });
-    archive_.erase(deleted->job);
-  } else if (const auto* old = std::get_if<PutArchivedJob>(&operation)) {
-    if (archive_.contains(old->job.id)) archive_.at(old->job.id).job = old->job;
-  } else if (const auto* scrubbed = std::get_if<PutArchivedCheckpoint>(&operation)) {
-    const CheckpointRecord& record = scrubbed->checkpoint;
-    if (!archive_.contains(record.job)) return;
-    Replace(archive_.at(record.job).checkpoints, record,
-            [&](const CheckpointRecord& r) { return r.directory == record.directory; });
-  } else if (const auto* time = std::get_if<PutArchivedTime>(&operation)) {
-    stored_.archived_time = time->micros;
-  }
 }
 
 void ControlHarness::CheckInvariants() {

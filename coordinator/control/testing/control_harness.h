@@ -1,7 +1,7 @@
 // ControlHarness: a Controller with a fake clock, a fake store and recorded messages, for tests.
 //
-// Tests play the workers: they send Hello, answer Prepare, exit ranks. The harness applies every
-// store operation to a StoredState, so that Restart() gives what a killed coordinator finds when it
+// Tests play the workers: they send Hello, answer Prepare, exit ranks. The harness commits every
+// store operation to a MemoryStore, so that Restart() gives what a killed coordinator finds when it
 // starts again. After every event it checks the invariants (slots, generations, final states,
 // usage).
 #pragma once
@@ -15,6 +15,7 @@
 
 #include "common/base/version.h"
 #include "coordinator/control/controller.h"
+#include "coordinator/store/testing/memory_store.h"
 
 namespace muster {
 
@@ -105,12 +106,13 @@ class ControlHarness {
 
   // --- the coordinator ---
   void Restart();  // killed and started again; every stream is broken
-  // Before what was decided since `stored` was durable.
-  void RestartFrom(StoredState stored);
+  // Before what was decided since `store` was copied was durable.
+  void RestartFrom(MemoryStore store);
   void Handle(const Event& event);
   const Controller& controller() const { return *controller_; }
   const StoredState& stored() const { return stored_; }
-  const ArchivedRecords& StoredArchive(const JobId& id) const { return archive_.at(id); }
+  const ArchivedRecords& StoredArchive(const JobId& id) const { return store_.archive().at(id); }
+  const MemoryStore& store() const { return store_; }
   // What the store reads is handed over at once, or else by AnswerRecall.
   bool answers_recalls = true;
   std::vector<JobId> recalls;  // all that were asked for
@@ -149,15 +151,14 @@ class ControlHarness {
  private:
   void AdvanceTo(TimePoint end);
   void Apply(const Effects& effects);
-  void Store(const StoreOperation& operation);
   void CheckInvariants();
   void CheckUsage();
 
   ControllerOptions options_;
   Now now_;
   std::unique_ptr<Controller> controller_;
-  StoredState stored_;
-  std::map<JobId, ArchivedRecords> archive_;
+  MemoryStore store_;
+  StoredState stored_;  // what a start would load
   std::vector<WorkerSend> sends_;
   std::map<std::string, std::vector<std::string>> to_prune_;  // by committed directory
   std::vector<Reply> replies_;

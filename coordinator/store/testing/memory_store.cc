@@ -60,13 +60,13 @@ void MemoryStore::Apply(StoreOperation operation) {
         } else if constexpr (std::is_same_v<T, DeleteNode>) {
           nodes_.erase(op.node);
         } else if constexpr (std::is_same_v<T, ArchiveJob>) {
-          ArchiveRecords(op.job.id, &jobs_, &attempts_, &checkpoints_, &archive_);
+          Archive(op.job.id);
         } else if constexpr (std::is_same_v<T, DeleteArchivedJob>) {
           archive_.erase(op.job);
         } else if constexpr (std::is_same_v<T, PutArchivedJob>) {
-          PutArchived(std::move(op.job), &archive_);
+          if (archive_.contains(op.job.id)) archive_[op.job.id].job = std::move(op.job);
         } else if constexpr (std::is_same_v<T, PutArchivedCheckpoint>) {
-          PutArchived(std::move(op.checkpoint), &archive_);
+          PutArchived(std::move(op.checkpoint));
         } else if constexpr (std::is_same_v<T, PutArchivedTime>) {
           archived_time_ = op.micros;
         } else {
@@ -75,6 +75,24 @@ void MemoryStore::Apply(StoreOperation operation) {
         }
       },
       std::move(operation));
+}
+
+void MemoryStore::Archive(const JobId& id) {
+  ArchivedRecords& to = archive_[id];
+  to.job = std::move(jobs_.extract(id).mapped());
+  const auto of_job = [&id](const auto& each) { return each.first.first == id; };
+  for (const auto& [key, attempt] : attempts_)
+    if (key.first == id) to.attempts.push_back(attempt);
+  for (const auto& [key, checkpoint] : checkpoints_)
+    if (key.first == id) to.checkpoints.push_back(checkpoint);
+  std::erase_if(attempts_, of_job);
+  std::erase_if(checkpoints_, of_job);
+}
+
+void MemoryStore::PutArchived(CheckpointRecord checkpoint) {
+  if (!archive_.contains(checkpoint.job)) return;
+  for (CheckpointRecord& each : archive_[checkpoint.job].checkpoints)
+    if (each.directory == checkpoint.directory) each = checkpoint;
 }
 
 void MemoryStore::ReadArchive(ArchiveQuery query, ArchiveDone done) {

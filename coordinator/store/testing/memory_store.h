@@ -1,5 +1,5 @@
 // MemoryStore: a Store in memory only. For tests and simulations: commits can be held back, to see
-// what waits for them, and made to fail.
+// what waits for them, and made to fail. A copy is the store of a coordinator that was killed then.
 //
 // One thread calls everything; `done` runs inside Commit or ReleaseHeld.
 #pragma once
@@ -28,6 +28,7 @@ class MemoryStore : public Store {
   void ReleaseHeld();
   // The next commit fails with `status`, and poisons the store.
   void FailNext(Status status) { failure_ = std::move(status); }
+  const RecordsOfJobs& archive() const { return archive_; }
 
  private:
   struct Batch {
@@ -36,6 +37,8 @@ class MemoryStore : public Store {
   };
   void CommitNow(Batch batch);
   void Apply(StoreOperation operation);
+  void Archive(const JobId& id);
+  void PutArchived(CheckpointRecord checkpoint);
 
   bool holding_ = false;
   std::deque<Batch> held_;
