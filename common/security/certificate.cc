@@ -89,54 +89,11 @@ Result<AuthorityInfo> ReadAuthority(X509* certificate) {
   return info;
 }
 
-// OpenSSL's verdict on the chain of the two.
-Status VerifyChain(X509* certificate, X509* authority, Purpose purpose, std::int64_t now_ms) {
-  const OpenSslErrors errors;
-  const X509StorePtr store(X509_STORE_new());
-  const X509StoreContextPtr context(X509_STORE_CTX_new());
-  if (!store || !context || X509_STORE_add_cert(store.get(), authority) != 1 ||
-      X509_STORE_CTX_init(context.get(), store.get(), certificate, nullptr) != 1)
-    return errors.Take(StatusCode::kInternal, "verify a certificate");
-  X509_VERIFY_PARAM* how = X509_STORE_CTX_get0_param(context.get());
-  X509_VERIFY_PARAM_set_time(how, static_cast<time_t>(now_ms / 1000));
-  X509_VERIFY_PARAM_set_flags(how, X509_V_FLAG_X509_STRICT);
-  X509_VERIFY_PARAM_set_purpose(
-      how, purpose == Purpose::kClient ? X509_PURPOSE_SSL_CLIENT : X509_PURPOSE_SSL_SERVER);
-  if (X509_verify_cert(context.get()) == 1) return OkStatus();
-  const int error = X509_STORE_CTX_get_error(context.get());
-  std::string why = X509_verify_cert_error_string(error);
-  if (error == X509_V_ERR_CERT_NOT_YET_VALID) why += "; compare the two machines' clocks";
-  if (error == X509_V_ERR_CERT_HAS_EXPIRED) why += "; a new one is needed (docs/security.md)";
-  return Unauthenticated(why);
-}
-
 }  // namespace
 
 Result<CertificateInfo> ReadCertificate(const std::string& certificate_pem) {
   MUSTER_ASSIGN_OR_RETURN(const X509Ptr certificate, CertificateFromPem(certificate_pem));
   return Read(certificate.get());
-}
-
-Result<CertificateInfo> VerifyCertificate(const std::string& certificate_pem,
-                                          const std::string& ca_pem, Purpose purpose,
-                                          std::int64_t now_ms) {
-  const auto refused = [](const Status& why) {
-    return Unauthenticated("the certificate is refused: " + why.message());
-  };
-  const auto certificate = CertificateFromPem(certificate_pem);
-  if (!certificate.ok()) return refused(certificate.status());
-  MUSTER_ASSIGN_OR_RETURN(const X509Ptr authority, CertificateFromPem(ca_pem));
-  MUSTER_ASSIGN_OR_RETURN(const AuthorityInfo trusted, ReadAuthority(authority.get()));
-  const auto info = Read(certificate->get());
-  if (!info.ok()) return refused(info.status());
-  const Status chain = VerifyChain(certificate->get(), authority.get(), purpose, now_ms);
-  if (!chain.ok())
-    return Unauthenticated("the certificate of " + IdentityUri(info->identity) + " (serial " +
-                           info->serial + ") is refused: " + chain.message());
-  if (info->identity.cluster != trusted.cluster)
-    return Unauthenticated("the certificate of " + IdentityUri(info->identity) +
-                           " is refused: this is cluster " + trusted.cluster);
-  return *info;
 }
 
 Result<AuthorityInfo> ReadAuthority(const std::string& ca_pem) {

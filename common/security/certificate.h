@@ -1,4 +1,4 @@
-// Certificates as text (PEM): what one says, and whether it is trusted.
+// Certificates as text (PEM): what one says, and what belongs to it.
 //
 // Formats: X.509 of RFC 5280, PEM of RFC 7468. Certificates are signed by the cluster's authority
 // itself; there are no intermediate ones. Pure functions; any thread. Times are milliseconds since
@@ -25,15 +25,6 @@ struct CertificateInfo {
 // What the certificate says, believed or not: for a peer that TLS has already verified, and for
 // lists. kInvalidArgument for what is no PEM certificate, or not one of a Muster authority.
 Result<CertificateInfo> ReadCertificate(const std::string& certificate_pem);
-
-enum class Purpose { kClient, kServer };
-
-// The same, believed: signed by `ca_pem`, valid at `now_ms`, of the authority's cluster, and made
-// for `purpose`. kUnauthenticated says what of this does not hold. Revocation is the caller's
-// (revocation.h).
-Result<CertificateInfo> VerifyCertificate(const std::string& certificate_pem,
-                                          const std::string& ca_pem, Purpose purpose,
-                                          std::int64_t now_ms);
 
 struct AuthorityInfo {
   std::string cluster;

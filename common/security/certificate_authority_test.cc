@@ -10,6 +10,7 @@
 #include "common/security/certificate_request.h"
 #include "common/security/issued_register.h"
 #include "common/security/testing/authority.h"
+#include "common/security/testing/verify_certificate.h"
 
 namespace muster {
 namespace {

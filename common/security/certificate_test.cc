@@ -8,6 +8,7 @@
 #include "common/security/certificate_request.h"
 #include "common/security/pem.h"
 #include "common/security/testing/authority.h"
+#include "common/security/testing/verify_certificate.h"
 
 namespace muster {
 namespace {
@@ -35,11 +36,10 @@ TEST_F(CertificateTest, IsBelievedWhileItIsValidAndNotASecondLonger) {
   EXPECT_EQ(Verify(node_.certificate_pem, kNowForTest + kDayMs - 1000), OkStatus());
   const Status late = Verify(node_.certificate_pem, kNowForTest + kDayMs + 1000);
   EXPECT_EQ(late.code(), StatusCode::kUnauthenticated);
-  EXPECT_NE(late.message().find("muster://lab/node/n7"), std::string::npos) << late.message();
   EXPECT_NE(late.message().find("expired"), std::string::npos) << late.message();
   const Status early = Verify(node_.certificate_pem, kNowForTest - 5 * kMinuteMs - 1000);
   EXPECT_EQ(early.code(), StatusCode::kUnauthenticated);
-  EXPECT_NE(early.message().find("clocks"), std::string::npos) << early.message();
+  EXPECT_NE(early.message().find("not yet valid"), std::string::npos) << early.message();
 }
 
 // The other authority has the same cluster and so the same subject.

@@ -13,6 +13,7 @@
 #include "common/security/issued_register.h"
 #include "common/security/revocation.h"
 #include "common/security/testing/authority.h"
+#include "common/security/testing/verify_certificate.h"
 
 namespace muster {
 namespace {

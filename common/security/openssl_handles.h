@@ -34,8 +34,6 @@ using X509Ptr = std::unique_ptr<X509, OpenSslFree<X509_free>>;
 using X509RequestPtr = std::unique_ptr<X509_REQ, OpenSslFree<X509_REQ_free>>;
 using X509NamePtr = std::unique_ptr<X509_NAME, OpenSslFree<X509_NAME_free>>;
 using X509ExtensionPtr = std::unique_ptr<X509_EXTENSION, OpenSslFree<X509_EXTENSION_free>>;
-using X509StorePtr = std::unique_ptr<X509_STORE, OpenSslFree<X509_STORE_free>>;
-using X509StoreContextPtr = std::unique_ptr<X509_STORE_CTX, OpenSslFree<X509_STORE_CTX_free>>;
 using GeneralNamesPtr = std::unique_ptr<GENERAL_NAMES, OpenSslFree<GENERAL_NAMES_free>>;
 
 class OpenSslErrors {

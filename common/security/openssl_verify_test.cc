@@ -6,6 +6,7 @@
 #include "common/process/run_child.h"
 #include "common/security/certificate_request.h"
 #include "common/security/testing/authority.h"
+#include "common/security/testing/verify_certificate.h"
 
 namespace muster {
 namespace {
