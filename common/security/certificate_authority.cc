@@ -150,14 +150,6 @@ Result<IssuedCertificate> CertificateAuthority::Issue(const Identity& identity, 
   return issued;
 }
 
-Result<std::string> CertificateAuthority::SignRequest(const std::string& csr_pem,
-                                                      const Identity& identity, Duration lifetime,
-                                                      std::int64_t now_ms) const {
-  MUSTER_ASSIGN_OR_RETURN(std::string pem, SignUnrecorded(csr_pem, identity, lifetime, now_ms));
-  MUSTER_RETURN_IF_ERROR(Record({&pem, 1}, now_ms));
-  return pem;
-}
-
 Result<std::string> CertificateAuthority::SignUnrecorded(const std::string& csr_pem,
                                                          const Identity& identity,
                                                          Duration lifetime,

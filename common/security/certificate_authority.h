@@ -55,11 +55,8 @@ class CertificateAuthority {
 
   // A certificate for the key of a request (certificate_request.h). Its subject and extensions are
   // not looked at: the certificate is `identity`'s.
-  Result<std::string> SignRequest(const std::string& csr_pem, const Identity& identity,
-                                  Duration lifetime, std::int64_t now_ms) const;
-
-  // The two halves of it, for many requests at once: SignUnrecorded does not touch the disk, and
-  // what it returns is handed out only after Record, which waits for the disk once for all.
+  // Two halves, for many requests at once: SignUnrecorded does not touch the disk, and what it
+  // returns is handed out only after Record, which waits for the disk once for all.
   Result<std::string> SignUnrecorded(const std::string& csr_pem, const Identity& identity,
                                      Duration lifetime, std::int64_t now_ms) const;
   Status Record(std::span<const std::string> certificate_pems, std::int64_t now_ms) const;

@@ -119,9 +119,12 @@ TEST_F(CertificateAuthorityTest, SignsARequestForTheGivenIdentity) {
   const auto request = MakeCertificateRequest({Role::kAdmin, "eve", "elsewhere"});
   ASSERT_TRUE(request.ok());
   const auto signed_pem =
-      authority.SignRequest(request->csr_pem, Node("n7"), std::chrono::hours(1), kNowForTest);
+      authority.SignUnrecorded(request->csr_pem, Node("n7"), std::chrono::hours(1), kNowForTest);
   ASSERT_TRUE(signed_pem.ok()) << signed_pem.status().ToString();
   EXPECT_EQ(ReadCertificate(*signed_pem)->identity, Node("n7"));
+  EXPECT_EQ(ReadIssued(temp_ / "security/issued.jsonl")->size(), 0U);
+  EXPECT_TRUE(authority.Record({&*signed_pem, 1}, kNowForTest).ok());
+  EXPECT_EQ(ReadIssued(temp_ / "security/issued.jsonl")->size(), 1U);
   EXPECT_TRUE(CheckBelongTogether(authority.certificate_pem(), *signed_pem, request->key_pem).ok());
 }
 
@@ -134,13 +137,12 @@ TEST_F(CertificateAuthorityTest, SignsNoDamagedRequest) {
     if (damaged[i] == '\n') continue;
     damaged[i] = damaged[i] == 'A' ? 'B' : 'A';
     const auto made =
-        authority.SignRequest(damaged, Node("n7"), std::chrono::hours(1), kNowForTest);
+        authority.SignUnrecorded(damaged, Node("n7"), std::chrono::hours(1), kNowForTest);
     EXPECT_FALSE(made.ok()) << i;
     refused += made.ok() ? 0 : 1;
   }
   EXPECT_GT(refused, 20);
-  EXPECT_FALSE(authority.SignRequest("", Node("n7"), std::chrono::hours(1), kNowForTest).ok());
-  EXPECT_EQ(ReadIssued(temp_ / "security/issued.jsonl")->size(), 0U);
+  EXPECT_FALSE(authority.SignUnrecorded("", Node("n7"), std::chrono::hours(1), kNowForTest).ok());
 }
 
 TEST_F(CertificateAuthorityTest, EndsNoLaterThanItself) {
