@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 
 #include "common/base/files.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -54,11 +54,6 @@ TEST(ReachableAddress, IsTheHostsOwnWhereEveryAddressIsListenedAt) {
 
 class DiscoveryFileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/discovery-XXXXXX";
-    root_ = ::mkdtemp(name);
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
   // Runs the loop until the file holds `text`; false if it does not within some seconds.
   bool RunUntil(const std::string& path, const std::string& text) {
     return RunUntil([&] {
@@ -81,7 +76,8 @@ class DiscoveryFileTest : public testing::Test {
     return seen;
   }
 
-  std::string root_;
+  const TempDirForTest temp_;
+  const std::string root_ = temp_.path();
   EventLoop loop_;
 };
 

@@ -2,14 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <optional>
 #include <string>
 
 #include "common/base/files.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -18,15 +17,10 @@ using ::testing::HasSubstr;
 
 class PidFileTest : public ::testing::Test {
  protected:
-  PidFileTest() {
-    char name[] = "/tmp/muster-pid-XXXXXX";
-    dir_ = ::mkdtemp(name);
-  }
-  ~PidFileTest() override { std::filesystem::remove_all(dir_); }
-  std::string Path() const { return dir_ + "/coordinator.pid"; }
+  std::string Path() const { return dir_ / "coordinator.pid"; }
 
  private:
-  std::string dir_;
+  const TempDirForTest dir_;
 };
 
 TEST_F(PidFileTest, HoldsThePidOfItsProcess) {

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 
 #include "common/base/files.h"
 #include "common/base/proc_reader.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/base/unique_fd.h"
 
 namespace muster {
@@ -24,14 +24,9 @@ Deadline Soon() { return Deadline::After(std::chrono::seconds(10)); }
 
 class ProcessesTest : public testing::Test {
  protected:
-  ProcessesTest() {
-    std::string pattern = (fs::temp_directory_path() / "muster-processes-XXXXXX").string();
-    dir_ = ::mkdtemp(pattern.data());
-  }
   ~ProcessesTest() override {
     for (const ProcessId& id : started_) SignalProcess(id, SIGKILL);
     EXPECT_TRUE(WaitUntilGone(started_, Soon()).empty());
-    fs::remove_all(dir_);
   }
 
   ProcessId Start(const std::vector<std::string>& argv) {
@@ -41,7 +36,8 @@ class ProcessesTest : public testing::Test {
     return *id;
   }
 
-  std::string dir_;
+  const TempDirForTest temp_;
+  const std::string dir_ = temp_.path();
   std::vector<ProcessId> started_;
 };
 

@@ -9,6 +9,7 @@
 #include "cli/base/exit_code.h"
 #include "cli/commands/testing/commands_testing.h"
 #include "common/base/files.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/job_spec/parse.h"
 
 namespace muster {
@@ -18,13 +19,6 @@ namespace fs = std::filesystem;
 
 class ConfigTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "config-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    dir_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(dir_); }
-
   // Answers on standard input are `answers`.
   CommandResult Config(std::vector<std::string> words, const std::string& answers = "") {
     std::istringstream in(answers);
@@ -36,7 +30,8 @@ class ConfigTest : public ::testing::Test {
     return result;
   }
 
-  std::string dir_;
+  const TempDirForTest temp_;
+  const std::string dir_ = temp_.path();
   std::ostringstream out_, err_;
   Terminal terminal_{out_, err_};
   Interrupt interrupt_;

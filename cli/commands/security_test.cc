@@ -8,7 +8,7 @@
 #include "cli/base/exit_code.h"
 #include "cli/commands/testing/commands_testing.h"
 #include "common/base/files.h"
-#include "common/process/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/rpc/endpoint.h"
 #include "common/security/certificate_request.h"
 #include "common/security/credentials.h"

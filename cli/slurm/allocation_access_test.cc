@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "common/base/files.h"
-#include "common/process/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/security/certificate_authority.h"
 #include "common/security/credentials.h"
 #include "common/slurm/testing/fake_slurm.h"

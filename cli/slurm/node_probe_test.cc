@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "cli/slurm/clock_listener.h"
-#include "common/process/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {

@@ -1,11 +1,12 @@
 #include "common/base/files.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -14,13 +15,8 @@ namespace fs = std::filesystem;
 
 class FilesTest : public testing::Test {
  protected:
-  FilesTest() {
-    std::string pattern = (fs::temp_directory_path() / "muster-files-XXXXXX").string();
-    dir_ = ::mkdtemp(pattern.data());
-  }
-  ~FilesTest() override { fs::remove_all(dir_); }
-
-  std::string dir_;
+  const TempDirForTest temp_;
+  const std::string dir_ = temp_.path();
 };
 
 TEST_F(FilesTest, WritesWholeFilesWithTheirMode) {

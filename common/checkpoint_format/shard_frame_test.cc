@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
 
 #include "common/base/files.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -17,13 +17,7 @@ using ::testing::HasSubstr;
 
 class ShardFrameTest : public ::testing::Test {
  protected:
-  ShardFrameTest() {
-    std::string pattern = ::testing::TempDir() + "shard-frame-XXXXXX";
-    EXPECT_NE(::mkdtemp(pattern.data()), nullptr);
-    dir_ = pattern;
-    expected_.path = dir_ + "/rank-00000.shard";
-  }
-  ~ShardFrameTest() override { std::filesystem::remove_all(dir_); }
+  ShardFrameTest() { expected_.path = dir_ + "/rank-00000.shard"; }
 
   // Two pieces and a bit.
   std::string Content() const {
@@ -46,7 +40,8 @@ class ShardFrameTest : public ::testing::Test {
     return VerifyShardFile(expected_);
   }
 
-  std::string dir_;
+  const TempDirForTest temp_;
+  const std::string dir_ = temp_.path();
   ExpectedShard expected_;
 };
 

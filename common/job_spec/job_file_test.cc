@@ -2,11 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 
 #include "common/base/files.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/job_spec/parse.h"
 
 namespace muster {
@@ -51,17 +51,15 @@ TEST(JobFile, IsAmendedBehindTheOverrides) {
 }
 
 TEST(JobFile, IsReadWithItsFolder) {
-  std::string dir = (std::filesystem::temp_directory_path() / "muster-job-XXXXXX").string();
-  ASSERT_NE(::mkdtemp(dir.data()), nullptr);
-  ASSERT_TRUE(WriteFileAtomically(dir + "/job.yaml", kJob).ok());
-  const auto file = ReadJobFile(dir + "/job.yaml");
+  const TempDirForTest dir;
+  ASSERT_TRUE(WriteFileAtomically(dir / "job.yaml", kJob).ok());
+  const auto file = ReadJobFile(dir / "job.yaml");
   ASSERT_TRUE(file.ok()) << file.status().ToString();
   EXPECT_EQ(file->text, kJob);
-  EXPECT_EQ(file->folder, dir);
-  EXPECT_EQ(ReadJobFile(dir + "/none.yaml").status().code(), StatusCode::kNotFound);
-  ASSERT_TRUE(WriteFileAtomically(dir + "/large.yaml", std::string((1 << 20) + 1, '#')).ok());
-  EXPECT_EQ(ReadJobFile(dir + "/large.yaml").status().code(), StatusCode::kInvalidArgument);
-  std::filesystem::remove_all(dir);
+  EXPECT_EQ(file->folder, dir.path());
+  EXPECT_EQ(ReadJobFile(dir / "none.yaml").status().code(), StatusCode::kNotFound);
+  ASSERT_TRUE(WriteFileAtomically(dir / "large.yaml", std::string((1 << 20) + 1, '#')).ok());
+  EXPECT_EQ(ReadJobFile(dir / "large.yaml").status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

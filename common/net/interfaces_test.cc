@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/process/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "common/base/files.h"
 #include "common/base/proc_reader.h"
-#include "common/process/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 #include "tests/support/eventually.h"
 
 namespace muster {

@@ -10,8 +10,8 @@
 #include "common/base/files.h"
 #include "common/base/open_files.h"
 #include "common/base/proc_reader.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/process/exit_status.h"
-#include "common/process/testing/temp_dir.h"
 
 namespace muster {
 namespace {

@@ -1,7 +1,6 @@
 #include "common/rpc/token.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "common/base/files.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -17,14 +17,9 @@ namespace fs = std::filesystem;
 
 class TokenTest : public testing::Test {
  protected:
-  TokenTest() {
-    std::string pattern = (fs::temp_directory_path() / "muster-token-XXXXXX").string();
-    dir_ = ::mkdtemp(pattern.data());
-    path_ = dir_ + "/token";
-  }
-  ~TokenTest() override { fs::remove_all(dir_); }
-
-  std::string dir_, path_;
+  const TempDirForTest temp_;
+  const std::string dir_ = temp_.path();
+  const std::string path_ = temp_ / "token";
 };
 
 TEST_F(TokenTest, IsMadeOnceWithMode0600) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/base/files.h"
-#include "common/process/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/security/encoding.h"
 
 namespace muster {

@@ -9,7 +9,7 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
-#include "common/process/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {

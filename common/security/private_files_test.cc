@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "common/base/files.h"
-#include "common/process/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {

@@ -9,8 +9,8 @@
 #include <sstream>
 
 #include "common/base/files.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/process/run_child.h"
-#include "common/process/testing/temp_dir.h"
 
 namespace muster::slurm {
 namespace {

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
+
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -20,17 +20,13 @@ std::string Line(Step step, double loss, Generation generation = 1) {
 
 class MetricsFileTest : public testing::Test {
  protected:
-  MetricsFileTest() {
-    char name[] = "/tmp/muster-history-XXXXXX";
-    dir_ = ::mkdtemp(name);
-  }
-  ~MetricsFileTest() override { std::filesystem::remove_all(dir_); }
   std::string Write(const std::string& text) const {
     const std::string path = dir_ + "/metrics.jsonl";
     std::ofstream(path, std::ios::binary) << text;
     return path;
   }
-  std::string dir_;
+  const TempDirForTest temp_;
+  const std::string dir_ = temp_.path();
 };
 
 TEST_F(MetricsFileTest, ReadsStepsAsTheyWereDoneLast) {

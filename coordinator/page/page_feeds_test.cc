@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <future>
 #include <thread>
 
+#include "common/base/testing/temp_dir.h"
 #include "coordinator/control/testing/control_harness.h"
 #include "tests/support/eventually.h"
 
@@ -202,18 +202,16 @@ TEST_F(PageFeedsTest, AJobsPageIsForgottenWithItsLastViewer) {
 }
 
 TEST_F(PageFeedsTest, EarlierStepsAreReadFromTheJobsMetrics) {
-  char name[] = "/tmp/muster-page-XXXXXX";
-  const std::string dir = ::mkdtemp(name);
+  const TempDirForTest dir;
   OnLoop([&] {
     // The harness's record contains the path; a test may write there.
-    const_cast<JobRecord*>(cluster_.Job(cluster_.id).record)->output_dir = dir;
+    const_cast<JobRecord*>(cluster_.Job(cluster_.id).record)->output_dir = dir.path();
   });
-  std::ofstream(dir + "/metrics.jsonl") << "{\"step\": 1, \"loss\": 7.25, \"generation\": 1}\n";
+  std::ofstream(dir / "metrics.jsonl") << "{\"step\": 1, \"loss\": 7.25, \"generation\": 1}\n";
   const auto stream = Open(cluster_.id);
   OnLoop([&] { stream->Written(); });
   ASSERT_TRUE(Gets(stream, 2));
   EXPECT_THAT(stream->messages[1], HasSubstr("\"cell/0\",[1,1,[7.25,7.25,7.25]"));
-  std::filesystem::remove_all(dir);
 }
 
 TEST_F(PageFeedsTest, AllViewersAreDisconnectedAtTheEnd) {

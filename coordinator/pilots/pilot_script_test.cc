@@ -6,8 +6,8 @@
 #include <filesystem>
 
 #include "common/base/files.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/process/run_child.h"
-#include "common/process/testing/temp_dir.h"
 
 namespace muster {
 namespace {

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -22,6 +21,7 @@
 #include <string>
 #include <thread>
 
+#include "common/base/testing/temp_dir.h"
 #include "coordinator/store/testing/store_testing.h"
 
 namespace muster {
@@ -37,14 +37,6 @@ constexpr int kSlowness = 1;
 
 class JournalStoreTest : public ::testing::Test {
  protected:
-  // In memory where that is possible: what is tested here is the order of things, often.
-  JournalStoreTest() {
-    std::string name = std::filesystem::exists("/dev/shm") ? "/dev/shm" : "/tmp";
-    name += "/muster-journal-XXXXXX";
-    dir_ = ::mkdtemp(name.data());
-  }
-  ~JournalStoreTest() override { std::filesystem::remove_all(dir_); }
-
   std::string Path() const { return dir_ + "/journal"; }
   JournalStoreOptions Options(const std::string& node = "n1") const {
     JournalStoreOptions options;
@@ -80,7 +72,9 @@ class JournalStoreTest : public ::testing::Test {
     if (::write(fd, text.data(), text.size()) < 0) ::_exit(1);
   }
 
-  std::string dir_;
+  // In memory where that is possible: what is tested here is the order of things, often.
+  const TempDirForTest temp_{std::filesystem::exists("/dev/shm") ? "/dev/shm" : "/tmp"};
+  const std::string dir_ = temp_.path();
 };
 
 TEST_F(JournalStoreTest, TheOlderOfTwoCoordinatorsEndsWithANamedCauseAndNothingIsLost) {

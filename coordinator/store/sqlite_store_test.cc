@@ -2,14 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <atomic>
-#include <filesystem>
 #include <future>
 #include <string>
 
+#include "common/base/testing/temp_dir.h"
 #include "coordinator/store/sqlite_database.h"
 #include "coordinator/store/testing/store_testing.h"
 
@@ -20,16 +19,11 @@ using ::testing::HasSubstr;
 
 class SqliteStoreTest : public ::testing::Test {
  protected:
-  SqliteStoreTest() {
-    char name[] = "/tmp/muster-sqlite-XXXXXX";
-    dir_ = ::mkdtemp(name);
-  }
-  ~SqliteStoreTest() override { std::filesystem::remove_all(dir_); }
-  std::string Path() const { return dir_ + "/state.db"; }
+  std::string Path() const { return dir_ / "state.db"; }
   SqliteStoreOptions Options() const { return {.path = Path()}; }
 
  private:
-  std::string dir_;
+  const TempDirForTest dir_;
 };
 
 TEST_F(SqliteStoreTest, AFileHeldByAnotherCoordinatorIsRefused) {

@@ -2,15 +2,14 @@
 #include "coordinator/store/store.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cerrno>
-#include <filesystem>
 #include <functional>
 #include <future>
 #include <memory>
 #include <string>
 
+#include "common/base/testing/temp_dir.h"
 #include "coordinator/store/journal_store.h"
 #include "coordinator/store/sqlite_store.h"
 #include "coordinator/store/testing/memory_store.h"
@@ -40,15 +39,7 @@ class MemoryKind : public StoreKind {
 
 class SqliteKind : public StoreKind {
  public:
-  SqliteKind() {
-    char name[] = "/tmp/muster-store-XXXXXX";
-    dir_ = ::mkdtemp(name);
-    Open({});
-  }
-  ~SqliteKind() override {
-    store_.reset();
-    std::filesystem::remove_all(dir_);
-  }
+  SqliteKind() { Open({}); }
   Store& store() override { return *store_; }
   void Reopen() override { Open({}); }
   void Break() override { Open({.max_pages = 1}); }
@@ -56,12 +47,12 @@ class SqliteKind : public StoreKind {
  private:
   void Open(SqliteStoreOptions options) {
     store_.reset();
-    options.path = dir_ + "/state.db";
+    options.path = dir_ / "state.db";
     auto opened = SqliteStore::Open(std::move(options));
     ASSERT_TRUE(opened.ok()) << opened.status().ToString();
     store_ = *std::move(opened);
   }
-  std::string dir_;
+  const TempDirForTest dir_;
   std::unique_ptr<SqliteStore> store_;
 };
 
@@ -75,30 +66,22 @@ class FullDisk : public PosixJournalFiles {
 
 class JournalKind : public StoreKind {
  public:
-  JournalKind() {
-    char name[] = "/tmp/muster-store-XXXXXX";
-    dir_ = ::mkdtemp(name);
-    Open(std::make_shared<PosixJournalFiles>());
-  }
-  ~JournalKind() override {
-    store_.reset();
-    std::filesystem::remove_all(dir_);
-  }
+  JournalKind() { Reopen(); }
   Store& store() override { return *store_; }
-  void Reopen() override { Open(std::make_shared<PosixJournalFiles>()); }
+  void Reopen() final { Open(std::make_shared<PosixJournalFiles>()); }
   void Break() override { Open(std::make_shared<FullDisk>()); }
 
  private:
   void Open(std::shared_ptr<JournalFiles> files) {
     store_.reset();
     JournalStoreOptions options;
-    options.journal = {.dir = dir_ + "/journal", .node = "n1", .pid = 7};
+    options.journal = {.dir = dir_ / "journal", .node = "n1", .pid = 7};
     options.files = std::move(files);
     auto opened = JournalStore::Open(std::move(options));
     ASSERT_TRUE(opened.ok()) << opened.status().ToString();
     store_ = *std::move(opened);
   }
-  std::string dir_;
+  const TempDirForTest dir_;
   std::unique_ptr<JournalStore> store_;
 };
 

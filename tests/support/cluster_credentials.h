@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "common/base/clock.h"
-#include "common/process/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/security/certificate_authority.h"
 #include "common/security/credentials.h"
 

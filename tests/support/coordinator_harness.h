@@ -7,11 +7,9 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -20,6 +18,7 @@
 #include <vector>
 
 #include "common/base/cluster_paths.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/base/unique_fd.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/grpc_status.h"
@@ -48,14 +47,7 @@ inline std::string Spec(const std::string& name, int nodes, const std::string& m
 
 class ServerTest : public ::testing::Test {
  protected:
-  ServerTest() {
-    char name[] = "/tmp/muster-server-XXXXXX";
-    dir_ = ::mkdtemp(name);
-  }
-  ~ServerTest() override {
-    StopServer();
-    std::filesystem::remove_all(dir_);
-  }
+  ~ServerTest() override { StopServer(); }
 
   ServerOptions Options() const {
     ServerOptions options;
@@ -162,7 +154,8 @@ class ServerTest : public ::testing::Test {
     return worker;
   }
 
-  std::string dir_;
+  const TempDirForTest temp_;
+  std::string dir_ = temp_.path();
   std::unique_ptr<Server> server_;
   std::thread thread_;
   Status outcome_;

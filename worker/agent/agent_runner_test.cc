@@ -19,8 +19,8 @@
 #include "common/base/files.h"
 #include "common/base/json.h"
 #include "common/base/proc_reader.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/process/spawn.h"
-#include "common/process/testing/temp_dir.h"
 #include "tests/support/eventually.h"
 
 namespace muster::worker {

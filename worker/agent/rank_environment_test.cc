@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "common/process/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 #include "tests/support/saved_environment.h"
 
 namespace muster::worker {

@@ -9,8 +9,8 @@
 #include <memory>
 #include <mutex>
 
+#include "common/base/testing/temp_dir.h"
 #include "common/checkpoint_format/shard_frame.h"
-#include "common/process/testing/temp_dir.h"
 #include "worker/agent/checkpoint_scrub.h"
 
 namespace muster::worker {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/process/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/security/credentials.h"
 
 namespace muster::worker {

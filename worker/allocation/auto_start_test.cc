@@ -4,8 +4,8 @@
 
 #include <fstream>
 
+#include "common/base/testing/temp_dir.h"
 #include "common/job_spec/parse.h"
-#include "common/process/testing/temp_dir.h"
 
 namespace muster::worker {
 namespace {

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "common/base/files.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/job_spec/parse.h"
-#include "common/process/testing/temp_dir.h"
 
 namespace muster::worker {
 namespace {

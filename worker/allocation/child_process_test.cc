@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "common/base/files.h"
-#include "common/process/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 #include "tests/support/eventually.h"
 
 namespace muster::worker {

@@ -9,8 +9,8 @@
 #include <fstream>
 
 #include "common/base/proc_reader.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/process/spawn.h"
-#include "common/process/testing/temp_dir.h"
 
 namespace muster::worker {
 namespace {

@@ -7,8 +7,8 @@
 #include <boost/asio/io_context.hpp>
 #include <optional>
 
+#include "common/base/testing/temp_dir.h"
 #include "common/base/unique_fd.h"
-#include "common/process/testing/temp_dir.h"
 #include "common/rpc/tls.h"
 #include "common/security/certificate_authority.h"
 #include "common/security/credentials.h"

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "common/base/files.h"
-#include "common/process/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster::worker {
 namespace {

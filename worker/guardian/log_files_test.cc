@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <filesystem>
 #include <fstream>
 #include <thread>
 
+#include "common/base/testing/temp_dir.h"
 #include "common/base/unique_fd.h"
 
 namespace muster::guardian {
@@ -19,12 +19,6 @@ using ::testing::HasSubstr;
 
 class LogFilesTest : public ::testing::Test {
  protected:
-  LogFilesTest() {
-    char name[] = "/tmp/muster-log-files-XXXXXX";
-    directory_ = ::mkdtemp(name);
-  }
-  ~LogFilesTest() override { std::filesystem::remove_all(directory_); }
-
   // Opening it for writing blocks until it has a reader.
   std::string Stuck() {
     const std::string path = directory_ + "/stuck.log";
@@ -32,7 +26,8 @@ class LogFilesTest : public ::testing::Test {
     return path;
   }
 
-  std::string directory_;
+  const TempDirForTest temp_;
+  const std::string directory_ = temp_.path();
 };
 
 TEST_F(LogFilesTest, OpensAndReads) {

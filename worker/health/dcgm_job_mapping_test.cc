@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "common/base/files.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster::worker {
 namespace {
@@ -18,12 +19,6 @@ using testing::UnorderedElementsAre;
 
 class DcgmJobMappingTest : public testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/dcgm-job-mapping-XXXXXX";
-    root_ = ::mkdtemp(name);
-    dir_ = root_ + "/mapping";
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
   std::vector<std::string> Names() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(dir_))
@@ -35,8 +30,8 @@ class DcgmJobMappingTest : public testing::Test {
     return text.ok() ? *text : "missing";
   }
 
-  std::string root_;
-  std::string dir_;
+  const TempDirForTest root_;
+  const std::string dir_ = root_ / "mapping";
 };
 
 TEST_F(DcgmJobMappingTest, AFileForEachGpuNamesItsRuns) {

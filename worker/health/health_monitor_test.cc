@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/process/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 #include "tests/support/eventually.h"
 #include "worker/health/testing/nvml_control.h"
 

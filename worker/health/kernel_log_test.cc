@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/testing/temp_dir.h"
 #include "common/base/unique_fd.h"
-#include "common/process/testing/temp_dir.h"
 #include "tests/support/eventually.h"
 
 namespace muster::worker {

@@ -8,8 +8,8 @@
 
 #include "common/base/json.h"
 #include "common/base/proc_reader.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/process/spawn.h"
-#include "common/process/testing/temp_dir.h"
 #include "worker/guardian/protocol.h"
 #include "worker/process/record_file.h"
 

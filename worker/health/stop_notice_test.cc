@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include "common/process/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster::worker {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "common/base/files.h"
 #include "common/base/replace_file.h"
-#include "common/process/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {

@@ -5,7 +5,6 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -21,6 +20,7 @@
 #include "cli/app.h"
 #include "cli/jobs/testing/canned_job.h"
 #include "common/base/files.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/token.h"
 #include "muster/v1/client_api.grpc.pb.h"
@@ -214,16 +214,12 @@ inline v1::WatchUpdate Update(v1::JobState state, std::uint64_t seq, const std::
 class CommandsTest : public testing::Test {
  protected:
   CommandsTest() {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "muster-commands-XXXXXX").string();
-    dir_ = ::mkdtemp(pattern.data());
     std::filesystem::create_directories(dir_ + "/coordinator");
     client_ = std::make_unique<ClusterClient>(dir_, interrupt_);
     context_ = std::make_unique<CommandContext>(CommandContext{*client_, terminal_});
   }
   ~CommandsTest() override {
     if (server_) server_->Shutdown();
-    std::filesystem::remove_all(dir_);
   }
 
   void Serve() {
@@ -250,7 +246,8 @@ class CommandsTest : public testing::Test {
     return path;
   }
 
-  std::string dir_;
+  const TempDirForTest temp_;
+  const std::string dir_ = temp_.path();
   std::string token_;
   Interrupt interrupt_;
   std::ostringstream out_, err_;

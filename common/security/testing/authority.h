@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/base/files.h"
-#include "common/process/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/security/certificate_authority.h"
 
 namespace muster {

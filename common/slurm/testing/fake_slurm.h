@@ -6,7 +6,7 @@
 #include <string>
 
 #include "common/base/files.h"
-#include "common/process/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/slurm/slurm_commands.h"
 
 namespace muster::slurm {

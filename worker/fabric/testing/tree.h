@@ -13,7 +13,7 @@
 #include <filesystem>
 #include <string>
 
-#include "common/process/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster::worker {
 

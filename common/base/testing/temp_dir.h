@@ -10,7 +10,10 @@ namespace muster {
 
 class TempDirForTest {
  public:
-  TempDirForTest() : path_(MakePath()) {}
+  // In `parent`, which is there.
+  explicit TempDirForTest(
+      const std::filesystem::path& parent = std::filesystem::temp_directory_path())
+      : path_(MakePath(parent)) {}
   ~TempDirForTest() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
@@ -22,8 +25,8 @@ class TempDirForTest {
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
  private:
-  static std::string MakePath() {
-    std::string path = (std::filesystem::temp_directory_path() / "muster-test-XXXXXX").string();
+  static std::string MakePath(const std::filesystem::path& parent) {
+    std::string path = (parent / "muster-test-XXXXXX").string();
     return ::mkdtemp(path.data()) != nullptr ? path : std::string();
   }
   const std::string path_;
