@@ -24,25 +24,25 @@ class PidFileTest : public ::testing::Test {
 };
 
 TEST_F(PidFileTest, HoldsThePidOfItsProcess) {
-  const auto file = PidFile::Acquire(Path());
+  const auto file = AcquirePidFile(Path());
   ASSERT_TRUE(file.ok()) << file.status().ToString();
   EXPECT_EQ(*ReadFile(Path()), std::to_string(::getpid()) + "\n");
 }
 
 TEST_F(PidFileTest, ASecondHolderIsRefusedWithThePidOfTheFirst) {
-  const auto first = PidFile::Acquire(Path());
+  const auto first = AcquirePidFile(Path());
   ASSERT_TRUE(first.ok());
-  const auto second = PidFile::Acquire(Path(), Duration::zero());
+  const auto second = AcquirePidFile(Path(), Duration::zero());
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().code(), StatusCode::kAlreadyExists);
   EXPECT_THAT(second.status().message(), HasSubstr("pid " + std::to_string(::getpid())));
 }
 
 TEST_F(PidFileTest, AFileLeftBehindIsTakenOver) {
-  std::optional<Result<PidFile>> first = PidFile::Acquire(Path());
+  std::optional<Result<LockedRecord>> first = AcquirePidFile(Path());
   ASSERT_TRUE(first->ok());
   first.reset();
-  EXPECT_TRUE(PidFile::Acquire(Path()).ok());
+  EXPECT_TRUE(AcquirePidFile(Path()).ok());
 }
 
 }  // namespace

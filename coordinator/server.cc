@@ -211,7 +211,7 @@ void LogEvent(const EventRecord& event) {
 // Members are destroyed from last to first: the listeners before what they use.
 struct Server::Impl : EffectSink {
   Impl(ServerOptions options, std::shared_ptr<Authenticator> authenticator,
-       std::optional<Enrolment> enrolment, PidFile pid_file, OpenedStore store,
+       std::optional<Enrolment> enrolment, LockedRecord pid_file, OpenedStore store,
        WebhookRules webhook_rules);
 
   Status Start();
@@ -239,7 +239,7 @@ struct Server::Impl : EffectSink {
   const ServerOptions options;
   const ClusterPaths paths;
   const std::shared_ptr<Authenticator> authenticator;
-  PidFile pid_file;
+  LockedRecord pid_file;
   EventLoop loop;
   OpenedStore store;
   Metrics metrics;
@@ -267,8 +267,8 @@ struct Server::Impl : EffectSink {
 };
 
 Server::Impl::Impl(ServerOptions options_in, std::shared_ptr<Authenticator> authenticator_in,
-                   std::optional<Enrolment> enrolment_in, PidFile pid_file_in, OpenedStore store_in,
-                   WebhookRules webhook_rules)
+                   std::optional<Enrolment> enrolment_in, LockedRecord pid_file_in,
+                   OpenedStore store_in, WebhookRules webhook_rules)
     : options(std::move(options_in)),
       paths{options.dir},
       authenticator(std::move(authenticator_in)),
@@ -548,7 +548,7 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   WebhookRules webhook_rules = *std::move(parsed_rules);
   const ClusterPaths paths{options.dir};
   MUSTER_RETURN_IF_ERROR(MakeDirectories(paths.CoordinatorDir(), 0700));
-  MUSTER_ASSIGN_OR_RETURN(PidFile pid_file, PidFile::Acquire(paths.CoordinatorPid()));
+  MUSTER_ASSIGN_OR_RETURN(LockedRecord pid_file, AcquirePidFile(paths.CoordinatorPid()));
   // The file of the previous process would send clients to another program's port.
   ::unlink(paths.Endpoint().c_str());
   ::unlink(paths.WorkersEndpoint().c_str());

@@ -9,6 +9,7 @@
 
 #include "common/base/files.h"
 #include "common/base/ignored_signals.h"
+#include "common/base/locked_record.h"
 #include "common/base/replace_file.h"
 #include "common/process/spawn.h"
 #include "common/telemetry/log.h"

@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/files.h"
 #include "common/base/json.h"
+#include "common/base/locked_record.h"
 #include "common/base/proc_reader.h"
 #include "common/base/replace_file.h"
 #include "common/job_spec/parse.h"

@@ -14,6 +14,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
+#include "common/base/locked_record.h"
 #include "worker/guardian/guardian_core.h"
 #include "worker/guardian/process_host.h"
 #include "worker/guardian/worker_link.h"

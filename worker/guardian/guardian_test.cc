@@ -13,6 +13,7 @@
 #include <filesystem>
 
 #include "common/base/json.h"
+#include "common/base/locked_record.h"
 #include "common/control_pipe/progress_page.h"
 #include "worker/guardian/testing/guardian_testing.h"
 #include "worker/process/cgroup.h"

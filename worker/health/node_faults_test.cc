@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "common/base/json.h"
+#include "common/base/locked_record.h"
 #include "common/base/proc_reader.h"
 #include "common/base/testing/temp_dir.h"
 #include "common/process/spawn.h"

@@ -4,10 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <optional>
 
-#include "common/base/files.h"
-#include "common/base/replace_file.h"
 #include "common/base/testing/temp_dir.h"
 
 namespace muster {
@@ -15,32 +12,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-TEST(LockedRecord, ExcludesASecondOwnerUntilTheFirstIsGone) {
-  const TempDirForTest dir;
-  const std::string path = dir / "record.json";
-  EXPECT_FALSE(IsRecordLocked(path));
-  {
-    auto first = LockedRecord::Acquire(path);
-    ASSERT_TRUE(first.ok());
-    EXPECT_TRUE(IsRecordLocked(path));
-    EXPECT_EQ(LockedRecord::Acquire(path, Duration::zero()).status().code(),
-              StatusCode::kAlreadyExists);
-  }
-  EXPECT_FALSE(IsRecordLocked(path));
-  EXPECT_TRUE(LockedRecord::Acquire(path).ok());
-}
-
-TEST(LockedRecord, KeepsTheOldContentUntilItIsReplaced) {
-  const TempDirForTest dir;
-  const std::string path = dir / "record.json";
-  ASSERT_TRUE(ReplaceFile(path, "a long first content").ok());
-  auto record = LockedRecord::Acquire(path);
-  ASSERT_TRUE(record.ok());
-  EXPECT_EQ(ReadFile(path).value(), "a long first content");
-  ASSERT_TRUE(record->Write("short").ok());
-  EXPECT_EQ(ReadFile(path).value(), "short");
-}
 
 TEST(ReadLastLines, GivesTheEndOfALargeFile) {
   const TempDirForTest dir;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "common/base/locked_record.h"
 #include "common/base/result.h"
 #include "common/runtime/event_loop.h"
 #include "common/runtime/worker_pool.h"
