@@ -956,4 +956,10 @@ v1::CheckpointInfo ToProto(const CheckpointInfo& checkpoint) {
   return out;
 }
 
+v1::RankProgress ToProto(const RankProgress& progress) {
+  v1::RankProgress out;
+  Fill(progress, &out);
+  return out;
+}
+
 }  // namespace muster

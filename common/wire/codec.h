@@ -26,5 +26,6 @@ v1::CoordinatorMessage ToProto(const CoordinatorMessage& message);
 Result<CoordinatorMessage> FromProto(const v1::CoordinatorMessage& message);
 
 v1::CheckpointInfo ToProto(const CheckpointInfo& checkpoint);
+v1::RankProgress ToProto(const RankProgress& progress);
 
 }  // namespace muster

@@ -103,39 +103,6 @@ void FillAttempts(const std::vector<AttemptRecord>& attempts, v1::Job& out) {
   }
 }
 
-void FillProgress(const RankProgress& progress, v1::RankProgress& out) {
-  out.set_rank(progress.rank);
-  out.set_step(progress.step);
-  out.set_phase(progress.phase);
-  out.set_loss(progress.loss);
-  out.set_grad_norm(progress.grad_norm);
-  out.set_learning_rate(progress.learning_rate);
-  out.set_step_seconds(progress.step_seconds);
-  out.set_tokens_per_second(progress.tokens_per_second);
-  out.set_tokens(progress.tokens);
-  out.set_max_steps(progress.max_steps);
-  out.set_rss_bytes(progress.rss_bytes);
-  out.set_micro_batch(progress.micro_batch);
-  out.set_stores(progress.stores);
-  for (const CollectiveCounts& counts : progress.collectives) {
-    v1::CollectiveCounts& group = *out.add_collectives();
-    group.set_group(counts.group);
-    group.set_enqueued(counts.enqueued);
-    group.set_started(counts.started);
-    group.set_completed(counts.completed);
-    group.set_bytes(counts.bytes);
-  }
-  out.set_busy_seconds(progress.busy_seconds);
-  out.set_wait_seconds(progress.wait_seconds);
-  out.set_steps_done(progress.steps_done);
-  out.set_process_state(progress.process_state);
-  out.set_cpu_seconds(progress.cpu_seconds);
-  for (const double seconds : progress.phase_seconds) out.add_phase_seconds(seconds);
-  out.set_snapshot_step(progress.snapshot_step);
-  out.set_device_bytes(progress.device_bytes);
-  out.set_device_capacity_bytes(progress.device_capacity_bytes);
-}
-
 void FillDetail(const JobView& view, v1::Job& out) {
   for (const RankRecord& rank : view.ranks()) FillRank(rank, *out.add_ranks());
   FillAttempts(*view.attempts, out);
@@ -145,7 +112,7 @@ void FillDetail(const JobView& view, v1::Job& out) {
       *out.add_checkpoints() = ToProto(checkpoint);
     }
   }
-  for (const RankProgress& progress : *view.progress) FillProgress(progress, *out.add_progress());
+  for (const RankProgress& progress : *view.progress) *out.add_progress() = ToProto(progress);
   out.set_spec_yaml(view.record->spec_yaml);
 }
 

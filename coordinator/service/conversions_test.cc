@@ -60,6 +60,7 @@ TEST(ClientConversions, ASummaryLeavesTheDetailOut) {
   job.progress.resize(1);
   job.progress[0].device_bytes = 60;
   job.progress[0].device_capacity_bytes = 80;
+  job.progress[0].slowest_step_seconds = 2.5;
   JobView view = job.View();
   view.step = 9;
 
@@ -78,6 +79,7 @@ TEST(ClientConversions, ASummaryLeavesTheDetailOut) {
   ASSERT_EQ(full.progress_size(), 1);
   EXPECT_EQ(full.progress(0).device_bytes(), 60u);
   EXPECT_EQ(full.progress(0).device_capacity_bytes(), 80u);
+  EXPECT_EQ(full.progress(0).slowest_step_seconds(), 2.5);
 }
 
 TEST(ClientConversions, AJobsUsageIsThatOfTheMoment) {
