@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "common/base/text.h"
@@ -18,10 +17,6 @@ namespace {
 constexpr std::size_t kMaxWriting = 16;
 // Committed checkpoints that wait to be verified: one is being read, one comes next.
 constexpr int kMaxUnread = 2;
-
-auto Age(const CheckpointRecord& checkpoint) {
-  return std::tuple(checkpoint.step, checkpoint.generation);
-}
 
 // A directory must be a plain name below <output_dir>/checkpoints, because it is removed later.
 bool IsPlainName(const std::string& directory) {
@@ -133,9 +128,8 @@ void SendCommitted(Transaction& tx, JobEntry& job, const CheckpointRecord& check
 
 // Where its age belongs: the order of all says which one is newer.
 void Insert(JobEntry& job, CheckpointRecord checkpoint) {
-  const auto place = std::upper_bound(
-      job.checkpoints.begin(), job.checkpoints.end(), checkpoint,
-      [](const CheckpointRecord& a, const CheckpointRecord& b) { return Age(a) < Age(b); });
+  const auto place =
+      std::ranges::upper_bound(job.checkpoints, CheckpointAge(checkpoint), {}, CheckpointAge);
   job.checkpoints.insert(place, std::move(checkpoint));
 }
 

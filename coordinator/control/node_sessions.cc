@@ -128,9 +128,7 @@ void TakePilot(Transaction& tx, NodeEntry& node, const std::string& pilot) {
   const bool another = !record.pilot.empty() && !pilot.empty() && record.pilot != pilot;
   record.pilot = pilot;
   if (!another || record.drain_reason.empty()) return;
-  record.drain_reason.clear();
-  record.drain_cause = DrainCause::kNone;
-  record.drain_by_unix_ms = 0;
+  record.ClearDrain();
   if (record.state == NodeState::kDraining || record.state == NodeState::kDrained) {
     tx.Move(node, NodeEvent::kUndrain);
   }

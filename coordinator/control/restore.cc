@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <tuple>
 #include <utility>
 
 #include "common/job_spec/parse.h"
@@ -125,10 +124,7 @@ void RestoreJob(Transaction& tx, JobEntry& job) {
   std::sort(
       job.attempts.begin(), job.attempts.end(),
       [](const AttemptRecord& a, const AttemptRecord& b) { return a.generation < b.generation; });
-  std::sort(job.checkpoints.begin(), job.checkpoints.end(),
-            [](const CheckpointRecord& a, const CheckpointRecord& b) {
-              return std::tuple(a.step, a.generation) < std::tuple(b.step, b.generation);
-            });
+  std::ranges::sort(job.checkpoints, {}, CheckpointAge);
   CondenseOld(job.attempts);
   RaiseLastStep(job);
   Result<JobSpec> spec = ParseJobSpec(job.record.spec_yaml);

@@ -33,6 +33,16 @@ CauseKind CauseOf(StopKind stop) {
   return CauseKind::kNone;
 }
 
+std::string_view Name(StopKind stop) {
+  switch (stop) {
+    case StopKind::kNone: return "none";
+    case StopKind::kCancel: return "cancel";
+    case StopKind::kTimeLimit: return "time_limit";
+    case StopKind::kSuspend: return "suspend";
+  }
+  return "unknown";
+}
+
 std::string_view Name(Tier tier) {
   static constexpr std::array<std::string_view, kTierCount> kNames = {
       "launch", "in_place", "respawn", "spare", "shrink", "grow", "requeue"};
@@ -57,6 +67,21 @@ std::string_view Name(DrainCause cause) {
     case DrainCause::kPilot: return "pilot";
   }
   return "unknown";
+}
+
+const std::string& NodeRecord::ShownReason() const {
+  const bool draining = state == NodeState::kDraining || state == NodeState::kDrained;
+  return draining && !drain_reason.empty() ? drain_reason : reason;
+}
+
+void NodeRecord::ClearDrain() {
+  drain_reason.clear();
+  drain_cause = DrainCause::kNone;
+  drain_by_unix_ms = 0;
+}
+
+std::pair<Step, Generation> CheckpointAge(const CheckpointRecord& checkpoint) {
+  return {checkpoint.step, checkpoint.generation};
 }
 
 CheckpointInfo InfoOf(const CheckpointRecord& checkpoint) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/base/ids.h"
@@ -40,6 +41,8 @@ struct CheckpointRecord {
 
 // The fields that a worker needs.
 CheckpointInfo InfoOf(const CheckpointRecord& checkpoint);
+// A job's checkpoints in this order: oldest first.
+std::pair<Step, Generation> CheckpointAge(const CheckpointRecord& checkpoint);
 
 // One rank of one attempt; stored inside its AttemptRecord.
 struct RankRecord {
@@ -146,7 +149,9 @@ struct AttemptRecord {
 
 // What happens when a stopping job's processes are gone.
 enum class StopKind { kNone = 0, kCancel, kTimeLimit, kSuspend };
-CauseKind CauseOf(StopKind stop);  // of the attempt that it ends
+inline constexpr int kStopKindCount = 4;
+std::string_view Name(StopKind stop);  // none, cancel, time_limit, suspend
+CauseKind CauseOf(StopKind stop);      // of the attempt that it ends
 
 struct JobRecord {
   JobId id;
@@ -218,6 +223,9 @@ struct NodeRecord {
   std::string failure_domain;  // empty: host_id
 
   const std::string& domain() const { return failure_domain.empty() ? host_id : failure_domain; }
+  // For people: while it is drained, why; else `reason`.
+  const std::string& ShownReason() const;
+  void ClearDrain();
   bool allows_faults = false;
   std::string drain_reason;  // while draining or drained; for people
   DrainCause drain_cause = DrainCause::kNone;
@@ -230,6 +238,7 @@ struct NodeRecord {
 };
 
 enum class Severity { kInfo = 0, kWarning, kError };
+inline constexpr int kSeverityCount = 3;
 std::string_view Name(Severity severity);  // info, warning, error
 
 // One line of the timeline. Key: seq, which rises by one per event of the cluster.

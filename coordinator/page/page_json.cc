@@ -128,19 +128,17 @@ std::string JobPart(const JobView& view) {
 
 std::string NodePart(const NodeView& view) {
   const NodeRecord& record = *view.record;
-  const bool draining = record.state == NodeState::kDraining || record.state == NodeState::kDrained;
-  return Text(
-      {{"name", record.name.value},
-       {"state", Name(record.state)},
-       {"reason", draining && !record.drain_reason.empty() ? record.drain_reason : record.reason},
-       {"address", record.address},
-       {"domain", record.domain()},
-       {"slots", record.slots},
-       {"used", view.slots_used},
-       {"connected", view.connected},
-       {"version", record.version},
-       {"pilot", record.pilot},
-       {"notices", FirstOf(record.notices, kMaxLines)}});
+  return Text({{"name", record.name.value},
+               {"state", Name(record.state)},
+               {"reason", record.ShownReason()},
+               {"address", record.address},
+               {"domain", record.domain()},
+               {"slots", record.slots},
+               {"used", view.slots_used},
+               {"connected", view.connected},
+               {"version", record.version},
+               {"pilot", record.pilot},
+               {"notices", FirstOf(record.notices, kMaxLines)}});
 }
 
 std::string EventPart(const EventRecord& event) {

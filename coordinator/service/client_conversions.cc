@@ -188,8 +188,7 @@ v1::Node ToProto(const NodeView& view) {
   out.set_slots_used(view.slots_used);
   out.set_pid(record.pid);
   out.set_version(record.version);
-  const bool draining = record.state == NodeState::kDraining || record.state == NodeState::kDrained;
-  out.set_reason(draining && !record.drain_reason.empty() ? record.drain_reason : record.reason);
+  out.set_reason(record.ShownReason());
   out.set_last_seen_unix_ms(record.last_seen_unix_ms);
   out.set_failure_domain(record.domain());
   for (const std::string& notice : record.notices) out.add_notices(notice);

@@ -1,6 +1,5 @@
 #include "coordinator/store/record_codec.h"
 
-#include <array>
 #include <stdexcept>
 #include <string>
 
@@ -32,8 +31,6 @@ Enum EnumFromName(const Json& json, int first, int count) {
   throw std::invalid_argument("unknown word '" + name + "'");
 }
 
-constexpr std::array<std::string_view, 4> kStopKinds = {"none", "cancel", "time_limit", "suspend"};
-
 }  // namespace
 
 #define MUSTER_JSON_ENUM(Enum, first, count)                                \
@@ -46,22 +43,11 @@ MUSTER_JSON_ENUM(NodeState, 1, kNodeStateCount)
 MUSTER_JSON_ENUM(RankState, 1, kRankStateCount)
 MUSTER_JSON_ENUM(CheckpointState, 1, kCheckpointStateCount)
 MUSTER_JSON_ENUM(CauseKind, 0, kCauseKindCount)
+MUSTER_JSON_ENUM(StopKind, 0, kStopKindCount)
 MUSTER_JSON_ENUM(Tier, 0, kTierCount)
-MUSTER_JSON_ENUM(Severity, 0, 3)
+MUSTER_JSON_ENUM(Severity, 0, kSeverityCount)
 MUSTER_JSON_ENUM(DrainCause, 0, kDrainCauseCount)
 MUSTER_JSON_ENUM(TimeState, 0, kTimeStateCount)
-
-void to_json(Json& json, StopKind value) {
-  json = std::string(kStopKinds.at(static_cast<std::size_t>(value)));
-}
-void from_json(const Json& json, StopKind& value) {
-  for (std::size_t i = 0; i < kStopKinds.size(); ++i) {
-    if (json.get_ref<const std::string&>() != kStopKinds[i]) continue;
-    value = static_cast<StopKind>(i);
-    return;
-  }
-  throw std::invalid_argument("unknown kind of stop");
-}
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(TimeUse, state, training, ranks)
 

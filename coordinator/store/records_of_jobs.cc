@@ -1,14 +1,11 @@
 #include "coordinator/store/records_of_jobs.h"
 
 #include <algorithm>
-#include <tuple>
 
 namespace muster {
 
 void OrderCheckpoints(std::vector<CheckpointRecord>* checkpoints) {
-  std::ranges::sort(*checkpoints, {}, [](const CheckpointRecord& each) {
-    return std::tuple(each.step, each.generation);
-  });
+  std::ranges::sort(*checkpoints, {}, CheckpointAge);
 }
 
 namespace {
