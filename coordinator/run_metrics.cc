@@ -34,16 +34,16 @@ void AddTraining(const MetricLabels& run, const JobView& view, MetricFamilies* o
     out->Gauge("muster_job_last_progress_timestamp_seconds",
                "When a run finished its newest step, or was placed from the queue after it.")
         .Add(run, static_cast<double>(record.progress_unix_ms) / 1000);
-  if (view.max_steps > 0)
+  if (record.max_steps > 0)
     out->Gauge("muster_job_max_steps", "Steps after which a run is done.")
-        .Add(run, static_cast<double>(view.max_steps));
+        .Add(run, static_cast<double>(record.max_steps));
   if (view.eta_seconds >= 0)
     out->Gauge("muster_job_eta_seconds", "Until a run is done, at its present pace.")
         .Add(run, view.eta_seconds);
-  if (view.step <= 0) return;
-  out->Gauge("muster_train_loss", "Loss of the newest finished step.").Add(run, view.loss);
+  if (record.step <= 0) return;
+  out->Gauge("muster_train_loss", "Loss of the newest finished step.").Add(run, record.loss);
   out->Gauge("muster_train_last_step", "Newest finished step.")
-      .Add(run, static_cast<double>(view.step));
+      .Add(run, static_cast<double>(record.step));
   out->Gauge("muster_train_tokens_per_second", "Tokens a second, whole run.")
       .Add(run, view.tokens_per_second);
 }

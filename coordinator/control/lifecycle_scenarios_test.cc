@@ -253,9 +253,9 @@ TEST(AttemptTest, TheLossOfTheFirstStepIsReportedAfterItsEnd) {
   const JobId id = h.Submit(TrainYaml());
   h.StartAll(id);
   h.TrainFrom(id, 0);
-  EXPECT_EQ(h.Job(id).step, 1);
+  EXPECT_EQ(h.Job(id).record->step, 1);
   h.StepTo(id, 1, 6.5);
-  EXPECT_DOUBLE_EQ(h.Job(id).loss, 6.5);
+  EXPECT_DOUBLE_EQ(h.Job(id).record->loss, 6.5);
   EXPECT_DOUBLE_EQ(h.Job(id).record->loss_at_start, 6.5);
 }
 
@@ -273,10 +273,10 @@ TEST(AttemptTest, AProcessThatResumesBringsNoLossOfZero) {
   page.step = 21;
   page.max_steps = 100;
   h.Deliver(attempt.ranks[0].node.value, Progress{h.id, attempt.generation, {page}});
-  EXPECT_EQ(h.Job(h.id).loss, 1.5);
+  EXPECT_EQ(h.Job(h.id).record->loss, 1.5);
   h.TrainFrom(h.id, 21);
   h.StepTo(h.id, 22, 1.25);
-  EXPECT_EQ(h.Job(h.id).loss, 1.25);
+  EXPECT_EQ(h.Job(h.id).record->loss, 1.25);
 }
 
 TEST(AttemptTest, HappyPathOfATrainJob) {
@@ -299,9 +299,9 @@ TEST(AttemptTest, HappyPathOfATrainJob) {
   EXPECT_DOUBLE_EQ(h.Attempt(id).seconds.first_step, 0.5);
   EXPECT_LT(h.Attempt(id).seconds.detect, 0);
   h.StepTo(id, 40, 1.5);
-  EXPECT_EQ(h.Job(id).step, 40);
+  EXPECT_EQ(h.Job(id).record->step, 40);
   EXPECT_NEAR(h.Job(id).eta_seconds, 6.0, 0.01);
-  EXPECT_DOUBLE_EQ(h.Job(id).loss, 1.5);
+  EXPECT_DOUBLE_EQ(h.Job(id).record->loss, 1.5);
   h.Report(id, 0, Finished{100, "/jobs/out-tiny/model"});
   h.Exited(id, 0, {0, 0});
   EXPECT_EQ(h.State(id), JobState::kRunning);

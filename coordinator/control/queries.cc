@@ -20,9 +20,6 @@ JobView ViewOf(const JobEntry& job) {
   view.attempts = &job.attempts;
   view.checkpoints = &job.checkpoints;
   view.progress = &job.progress;
-  view.step = job.record.step;
-  view.max_steps = job.record.max_steps;
-  view.loss = job.record.loss;
   view.version = job.version;
   view.step_seconds = job.step_seconds;
   view.spec = &job.spec;
@@ -31,8 +28,9 @@ JobView ViewOf(const JobEntry& job) {
   if (job.record.state != JobState::kRunning) return view;
   if (job.detectors) view.straggler = job.detectors->stragglers.worst();
   if (!job.progress.empty()) view.tokens_per_second = job.progress.front().tokens_per_second;
-  if (job.step_seconds > 0 && view.max_steps > 0) {
-    view.eta_seconds = double(std::max<Step>(0, view.max_steps - view.step)) * job.step_seconds;
+  if (job.step_seconds > 0 && job.record.max_steps > 0) {
+    const Step left = std::max<Step>(0, job.record.max_steps - job.record.step);
+    view.eta_seconds = double(left) * job.step_seconds;
   }
   return view;
 }
@@ -170,9 +168,6 @@ ArchivedJobView::ArchivedJobView(const ArchivedRecords& records) {
   view_.attempts = &records.attempts;
   view_.checkpoints = &records.checkpoints;
   view_.progress = &progress_;
-  view_.step = job.step;
-  view_.max_steps = job.max_steps;
-  view_.loss = job.loss;
   view_.ledger = &ledger_;
   view_.archived = true;
 }
@@ -180,6 +175,10 @@ ArchivedJobView::ArchivedJobView(const ArchivedRecords& records) {
 const std::vector<RankRecord>& JobView::ranks() const {
   static const std::vector<RankRecord> kNone;
   return attempts == nullptr || attempts->empty() ? kNone : attempts->back().ranks;
+}
+
+int JobView::world_size() const {
+  return ranks().empty() ? record->world_size : static_cast<int>(ranks().size());
 }
 
 }  // namespace muster

@@ -592,7 +592,7 @@ TEST(FenceTest, MessagesOfAnotherGenerationNodeOrJobChangeNothing) {
   h.Deliver("n1", RankExited{h.id, 2, 9, {{1, 0}}, 0, {}});  // no such rank
   h.Deliver("n1", RankExited{JobId{"ffffffffff"}, 2, 0, {{1, 0}}, 0, {}});
   EXPECT_EQ(h.State(h.id), state);
-  EXPECT_EQ(h.Job(h.id).step, 1);
+  EXPECT_EQ(h.Job(h.id).record->step, 1);
   EXPECT_TRUE(h.sends().empty());
   EXPECT_EQ(h.observations.size(), 15u);
   h.Advance(seconds(3));

@@ -110,7 +110,7 @@ TEST(RestartTest, WhileRunningNothingChanges) {
   EXPECT_EQ(h.Job(h.id).record->restarts, 0);
   EXPECT_TRUE(h.sends().empty());
   EXPECT_EQ(h.Attempt(h.id).ranks[1].pid, 1001);
-  EXPECT_EQ(h.Job(h.id).step, 29);
+  EXPECT_EQ(h.Job(h.id).record->step, 29);
   h.FinishAll(h.id);
   EXPECT_EQ(h.State(h.id), JobState::kSucceeded);
 }

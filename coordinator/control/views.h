@@ -26,9 +26,6 @@ struct JobView {
   // Progress of the newest attempt, in the order of ranks, without ranks that have not reported
   // yet.
   const std::vector<RankProgress>* progress = nullptr;
-  Step step = 0;  // newest finished step, fresher than record->step
-  Step max_steps = 0;
-  double loss = 0;
   double tokens_per_second = 0;
   double eta_seconds = -1;  // negative: not known
   double step_seconds = 0;  // recent average; 0: unknown
@@ -51,6 +48,8 @@ struct JobView {
   }
   // Ranks of the newest attempt; empty before the first.
   const std::vector<RankRecord>& ranks() const;
+  // Ranks of the newest attempt; before the first, what the job asks for.
+  int world_size() const;
 };
 
 // What the store has of an archived job, as a view. The records outlive it.

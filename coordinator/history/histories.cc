@@ -13,12 +13,13 @@ double IfPositive(double value) { return value > 0 ? value : kUnknown; }
 
 // Whether a page describes the newest step. A process that resumes from it has no figures of it.
 bool IsOf(const JobView& view, const RankProgress& rank) {
-  return rank.step == view.step && rank.step_seconds > 0;
+  return rank.step == view.record->step && rank.step_seconds > 0;
 }
 
 // The figures of the newest step in the ranks' pages.
 StepSample SampleOf(const JobView& view) {
-  StepSample sample{view.step, view.record->generation, {kUnknown, kUnknown, kUnknown, kUnknown}};
+  StepSample sample{
+      view.record->step, view.record->generation, {kUnknown, kUnknown, kUnknown, kUnknown}};
   double step_seconds = 0;
   std::uint64_t peak = 0;
   for (const RankProgress& rank : *view.progress) {
@@ -55,13 +56,14 @@ JobHistory& Histories::Entry(const JobId& job, TimePoint now) {
 
 void Histories::Observe(const JobView& view, TimePoint now) {
   // Without pages of ranks, the step is one that an earlier coordinator or attempt has seen.
-  if (view.step <= 0 || view.progress->empty()) return;
-  if (const JobHistory* known = Find(view.record->id);
-      known != nullptr && known->step == view.step && known->generation == view.record->generation)
+  if (view.record->step <= 0 || view.progress->empty()) return;
+  if (const JobHistory* known = Find(view.record->id); known != nullptr &&
+                                                       known->step == view.record->step &&
+                                                       known->generation == view.record->generation)
     return;
   // A gang begins at a step that an earlier one has finished.
   if (view.attempts != nullptr && !view.attempts->empty() &&
-      view.step <= view.attempts->back().resumed_step)
+      view.record->step <= view.attempts->back().resumed_step)
     return;
   if (std::ranges::none_of(*view.progress, [&](const RankProgress& r) { return IsOf(view, r); }))
     return;
@@ -84,7 +86,7 @@ const JobHistory* Histories::Find(const JobId& job) const {
 }
 
 bool Histories::WantsPast(const JobView& view, TimePoint now) {
-  if (view.step <= 1) return false;
+  if (view.record->step <= 1) return false;
   const JobHistory* known = Find(view.record->id);
   if (known != nullptr && (known->past_asked || known->first_step == 1)) return false;
   Entry(view.record->id, now).past_asked = true;

@@ -19,8 +19,6 @@ struct FakeJob {
     view.record = &record;
     view.progress = &progress;
     view.attempts = &attempts;
-    view.step = record.step;
-    view.loss = record.loss;
     view.tokens_per_second = 100;
     return view;
   }

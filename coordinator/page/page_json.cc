@@ -47,9 +47,9 @@ Json Names(const std::vector<NodeName>& nodes) {
 }
 
 // A loss that is not a number is sent as such: it is the first thing to look at.
-Json Loss(const JobView& view) {
-  if (view.loss == 0 && view.record->loss_at_start == 0) return nullptr;
-  return std::isfinite(view.loss) ? Number(view.loss) : Json("not finite");
+Json Loss(const JobRecord& record) {
+  if (record.loss == 0 && record.loss_at_start == 0) return nullptr;
+  return std::isfinite(record.loss) ? Number(record.loss) : Json("not finite");
 }
 
 std::uint64_t LargestRank(const std::vector<RankProgress>& progress) {
@@ -97,7 +97,6 @@ std::string JsonText(std::string_view text) { return Text(Json(text)); }
 
 std::string JobPart(const JobView& view) {
   const JobRecord& record = *view.record;
-  const std::size_t ranks = view.ranks().size();
   return Text({{"id", record.id.value},
                {"name", record.name},
                {"state", Name(record.state)},
@@ -107,12 +106,12 @@ std::string JobPart(const JobView& view) {
                {"priority", record.priority},
                {"generation", record.generation},
                {"restarts", record.restarts},
-               {"ranks", ranks > 0 ? static_cast<int>(ranks) : record.world_size},
+               {"ranks", view.world_size()},
                {"nodes", view.attempts->empty() ? 0 : view.attempts->back().nodes.size()},
-               {"step", view.step},
-               {"max_steps", view.max_steps},
+               {"step", record.step},
+               {"max_steps", record.max_steps},
                {"committed_step", record.committed_step},
-               {"loss", Loss(view)},
+               {"loss", Loss(record)},
                {"loss_at_start", PositiveOrNull(record.loss_at_start)},
                {"tokens_per_second", PositiveOrNull(view.tokens_per_second)},
                {"step_seconds", PositiveOrNull(view.step_seconds)},

@@ -77,8 +77,8 @@ JobFacts FactsOf(const JobView& view, const Histories& histories, const Now& now
   if (const std::int64_t begun = BegunUnixMs(view); begun > 0)
     facts.state_seconds =
         static_cast<double>(std::max<std::int64_t>(0, now.unix_ms - begun)) / 1000;
-  facts.step = view.step;
-  facts.loss = view.loss;
+  facts.step = record.step;
+  facts.loss = record.loss;
   facts.step_seconds = view.step_seconds;
   if (record.state == JobState::kRunning) {
     facts.silent_seconds = SilentSeconds(view, histories, now.mono);

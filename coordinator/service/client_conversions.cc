@@ -145,9 +145,9 @@ v1::Job ToProto(const JobView& view, JobDetail detail, TimePoint now) {
   out.set_state(SameNumber<v1::JobState>(record.state));
   out.set_reason(view.reason());
   out.set_generation(record.generation);
-  out.set_step(view.step);
-  out.set_max_steps(view.max_steps);
-  out.set_loss(view.loss);
+  out.set_step(record.step);
+  out.set_max_steps(record.max_steps);
+  out.set_loss(record.loss);
   out.set_tokens_per_second(view.tokens_per_second);
   out.set_eta_seconds(view.eta_seconds);
   out.set_output_dir(record.output_dir);
@@ -160,8 +160,7 @@ v1::Job ToProto(const JobView& view, JobDetail detail, TimePoint now) {
   out.set_checkpoint_seconds(record.checkpoint_seconds);
   *out.mutable_goodput() = ToProto(view.goodput(now));
   if (view.straggler != nullptr) FillSlowRank(*view.straggler, *out.mutable_slow_rank());
-  const std::size_t ranks = view.ranks().size();
-  out.set_world_size(ranks > 0 ? static_cast<int>(ranks) : record.world_size);
+  out.set_world_size(view.world_size());
   if (detail == JobDetail::kFull) FillDetail(view, out);
   return out;
 }

@@ -61,8 +61,8 @@ TEST(ClientConversions, ASummaryLeavesTheDetailOut) {
   job.progress[0].device_bytes = 60;
   job.progress[0].device_capacity_bytes = 80;
   job.progress[0].slowest_step_seconds = 2.5;
-  JobView view = job.View();
-  view.step = 9;
+  record.step = 9;
+  const JobView view = job.View();
 
   const v1::Job summary = ToProto(view, JobDetail::kSummary, TimePoint());
   EXPECT_EQ(summary.state(), v1::JOB_STATE_RUNNING);
