@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/base/text.h"
+#include "coordinator/control/answer.h"
 #include "coordinator/control/attempt_end.h"
 #include "coordinator/control/gang_nodes.h"
 #include "coordinator/control/job_facts.h"
@@ -127,6 +128,11 @@ void Quarantine(Transaction& tx, NodeEntry& node, const std::string& detail) {
   }
 }
 
+Result<NodeEntry*> NamedNode(Transaction& tx, const NodeName& name) {
+  if (NodeEntry* node = tx.FindNode(name)) return node;
+  return NotFound("no node '" + name.value + "'; 'muster nodes' lists them");
+}
+
 }  // namespace
 
 void DrainJobs(Transaction& tx, NodeEntry& node) {
@@ -167,42 +173,33 @@ void CompleteDrains(Transaction& tx) {
 }
 
 void On(Transaction& tx, const DrainRequested& request) {
-  Reply reply{request.request, {}, {}};
-  NodeEntry* node = tx.FindNode(request.node);
-  if (node == nullptr) {
-    reply.status = NotFound("no node '" + request.node.value + "'; 'muster nodes' lists them");
-  } else if (!Apply(node->record.state, NodeEvent::kDrain)) {
-    reply.status = FailedPrecondition("node " + request.node.value + " is " +
-                                      std::string(Name(node->record.state)) +
-                                      ": no job is placed on it in this state");
-  } else if (!(request.by_seconds >= 0)) {
-    reply.status = InvalidArgument("a drain's time limit cannot be negative");
-  } else {
-    DrainAccepted accepted;
-    accepted.jobs = JobsOn(tx, request.node);
+  Answer(tx, request, [&]() -> Result<DrainAccepted> {
+    MUSTER_ASSIGN_OR_RETURN(NodeEntry * node, NamedNode(tx, request.node));
+    if (!Apply(node->record.state, NodeEvent::kDrain)) {
+      return FailedPrecondition("node " + request.node.value + " is " +
+                                std::string(Name(node->record.state)) +
+                                ": no job is placed on it in this state");
+    }
+    MUSTER_RETURN_IF_ERROR(CheckBySeconds(request.by_seconds));
+    std::vector<JobId> jobs = JobsOn(tx, request.node);
     Drain(tx, *node, request.cause, request.reason.empty() ? "requested by a user" : request.reason,
           request.by_seconds);
-    accepted.state = node->record.state;
-    reply.body = std::move(accepted);
-  }
-  tx.out.replies.push_back(std::move(reply));
+    return DrainAccepted{node->record.state, std::move(jobs)};
+  });
 }
 
 void On(Transaction& tx, const UndrainRequested& request) {
-  Reply reply{request.request, {}, {}};
-  NodeEntry* node = tx.FindNode(request.node);
-  if (node == nullptr) {
-    reply.status = NotFound("no node '" + request.node.value + "'; 'muster nodes' lists them");
-  } else if (!Apply(node->record.state, NodeEvent::kUndrain) && node->record.drain_reason.empty()) {
-    reply.status = FailedPrecondition("node " + request.node.value + " is " +
-                                      std::string(Name(node->record.state)) + ", not drained");
-  } else {
+  Answer(tx, request, [&]() -> Result<UndrainAccepted> {
+    MUSTER_ASSIGN_OR_RETURN(NodeEntry * node, NamedNode(tx, request.node));
     NodeRecord& record = node->record;
-    record.drain_reason.clear();
-    record.drain_cause = DrainCause::kNone;
-    record.drain_by_unix_ms = 0;
+    const bool undrains = Apply(record.state, NodeEvent::kUndrain).has_value();
+    if (!undrains && record.drain_reason.empty()) {
+      return FailedPrecondition("node " + request.node.value + " is " +
+                                std::string(Name(record.state)) + ", not drained");
+    }
+    record.ClearDrain();
     record.reason.clear();
-    if (Apply(record.state, NodeEvent::kUndrain)) {
+    if (undrains) {
       tx.Move(*node, NodeEvent::kUndrain);
       node->ready_at = tx.now.mono;
       if (node->suspect) tx.Move(*node, NodeEvent::kDisconnect);
@@ -212,9 +209,8 @@ void On(Transaction& tx, const UndrainRequested& request) {
     tx.Mark(*node);
     tx.RecordClusterEvent(
         {"node_undrained", Severity::kInfo, "node " + record.name.value + " is in use again"});
-    reply.body = UndrainAccepted{record.state};
-  }
-  tx.out.replies.push_back(std::move(reply));
+    return UndrainAccepted{record.state};
+  });
 }
 
 void Handle(Transaction& tx, const NodeName& name, const NodeNotice& notice) {

@@ -7,6 +7,7 @@
 
 #include "common/base/text.h"
 #include "common/job_spec/parse.h"
+#include "coordinator/control/answer.h"
 #include "coordinator/control/checkpoints.h"
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/placement.h"
@@ -101,17 +102,9 @@ Result<JobEntry*> AcceptJob(Transaction& tx, const SubmitRequested& request) {
   return &job;
 }
 
-// The name of the same job file is the job's.
-void AnswerByArchive(const SubmitRequested& request, const Archive::Jobs::value_type& archived,
-                     Reply* reply) {
-  const auto& [id, job] = archived;
-  if (job.spec_print == TextPrint(request.spec_yaml)) {
-    reply->body = SubmitAccepted{id, request.spec.ok() ? request.spec->name : "", job.state, true};
-  } else {
-    reply->status = AlreadyExists("key '" + request.key + "' belongs to job " + id.value +
-                                  " (archived), which was submitted with another job file; use "
-                                  "another key");
-  }
+Status KeyIsTaken(const SubmitRequested& request, const std::string& owner) {
+  return AlreadyExists("key '" + request.key + "' belongs to " + owner +
+                       ", which was submitted with another job file; use another key");
 }
 
 void Suspend(Transaction& tx, JobEntry& job, const SuspendRequested& request) {
@@ -159,94 +152,72 @@ void Resume(Transaction& tx, JobEntry& job) {
 }  // namespace
 
 void On(Transaction& tx, const SubmitRequested& request) {
-  Reply reply{request.request, {}, {}};
-  const auto known = request.key.empty() ? tx.state.keys.end() : tx.state.keys.find(request.key);
-  const Archive::Jobs::value_type* archived = tx.state.archive.FindKey(request.key);
-  if (known != tx.state.keys.end()) {
-    const JobRecord& job = tx.job(known->second).record;
-    if (job.spec_yaml == request.spec_yaml) {
-      reply.body = SubmitAccepted{job.id, job.name, job.state, true};
-    } else {
-      reply.status =
-          AlreadyExists("key '" + request.key + "' belongs to job " + job.id.value + " (" +
-                        job.name + "), which was submitted with another job file; use another key");
+  Answer(tx, request, [&]() -> Result<SubmitAccepted> {
+    const auto known = request.key.empty() ? tx.state.keys.end() : tx.state.keys.find(request.key);
+    if (known != tx.state.keys.end()) {
+      const JobEntry& job = std::as_const(tx).job(known->second);
+      if (job.record.spec_yaml != request.spec_yaml) return KeyIsTaken(request, NameOf(job));
+      return SubmitAccepted{job.record.id, job.record.name, job.record.state, true};
     }
-  } else if (archived != nullptr) {
-    AnswerByArchive(request, *archived, &reply);
-  } else if (Result<JobEntry*> job = AcceptJob(tx, request); !job.ok()) {
-    reply.status = job.status();
-  } else {
+    if (const auto* archived = tx.state.archive.FindKey(request.key)) {
+      const auto& [id, job] = *archived;
+      if (job.spec_print != TextPrint(request.spec_yaml))
+        return KeyIsTaken(request, "job " + id.value + " (archived)");
+      // The name of the same job file is the job's.
+      return SubmitAccepted{id, request.spec.ok() ? request.spec->name : "", job.state, true};
+    }
+    MUSTER_ASSIGN_OR_RETURN(JobEntry * job, AcceptJob(tx, request));
     // The placement is decided in the same step, so that one commit covers both.
     Schedule(tx);
-    reply.body =
-        SubmitAccepted{(*job)->record.id, (*job)->record.name, (*job)->record.state, false};
-  }
-  tx.out.replies.push_back(std::move(reply));
+    return SubmitAccepted{job->record.id, job->record.name, job->record.state, false};
+  });
 }
 
 void On(Transaction& tx, const CancelRequested& request) {
-  Reply reply{request.request, {}, {}};
-  Result<JobView> found = FindJob(tx.state, request.job);
-  const Archive::Jobs::value_type* archived = FindArchived(tx.state, request.job);
-  if (archived != nullptr && archived->second.state == JobState::kCancelled) {
-    reply.body = CancelAccepted{archived->first, JobState::kCancelled};
-  } else if (!found.ok()) {
-    reply.status = found.status();
-  } else {
-    JobEntry& job = tx.job(found->record->id);
+  Answer(tx, request, [&]() -> Result<CancelAccepted> {
+    const Archive::Jobs::value_type* archived = FindArchived(tx.state, request.job);
+    if (archived != nullptr && archived->second.state == JobState::kCancelled)
+      return CancelAccepted{archived->first, JobState::kCancelled};
+    MUSTER_ASSIGN_OR_RETURN(const JobView found, FindJob(tx.state, request.job));
+    JobEntry& job = tx.job(found.record->id);
     if (job.over() && job.record.state != JobState::kCancelled) {
-      reply.status = FailedPrecondition(
-          "job " + job.record.id.value + " (" + job.record.name + ") has already " +
-          (job.record.state == JobState::kFailed ? "failed" : "succeeded") +
-          "; there is nothing to cancel");
-    } else {
-      if (!job.over()) {
-        StopJob(tx, job, StopKind::kCancel,
-                request.reason.empty() ? "cancelled by a user"
-                                       : "cancelled: " + CutText(request.reason, kMaxReasonBytes));
-      }
-      reply.body = CancelAccepted{job.record.id, job.record.state};
+      return FailedPrecondition(NameOf(job) + " has already " +
+                                (job.record.state == JobState::kFailed ? "failed" : "succeeded") +
+                                "; there is nothing to cancel");
     }
-  }
-  tx.out.replies.push_back(std::move(reply));
+    if (!job.over()) {
+      StopJob(tx, job, StopKind::kCancel,
+              request.reason.empty() ? "cancelled by a user"
+                                     : "cancelled: " + CutText(request.reason, kMaxReasonBytes));
+    }
+    return CancelAccepted{job.record.id, job.record.state};
+  });
 }
 
 void On(Transaction& tx, const SuspendRequested& request) {
-  Reply reply{request.request, {}, {}};
-  const Result<JobView> found = FindJob(tx.state, request.job);
-  if (!found.ok()) {
-    reply.status = found.status();
-  } else if (!(request.by_seconds >= 0)) {
-    reply.status = InvalidArgument("the time to save the state cannot be negative");
-  } else {
-    JobEntry& job = tx.job(found->record->id);
-    reply.status = CheckGoesOn(job, "suspend");
-    if (reply.status.ok()) {
-      Suspend(tx, job, request);
-      reply.body = SuspendAccepted{job.record.id, job.record.state};
-    }
-  }
-  tx.out.replies.push_back(std::move(reply));
+  Answer(tx, request, [&]() -> Result<SuspendAccepted> {
+    MUSTER_ASSIGN_OR_RETURN(const JobView found, FindJob(tx.state, request.job));
+    MUSTER_RETURN_IF_ERROR(CheckBySeconds(request.by_seconds));
+    JobEntry& job = tx.job(found.record->id);
+    MUSTER_RETURN_IF_ERROR(CheckGoesOn(job, "suspend"));
+    Suspend(tx, job, request);
+    return SuspendAccepted{job.record.id, job.record.state};
+  });
 }
 
 void On(Transaction& tx, const ResumeRequested& request) {
-  Reply reply{request.request, {}, {}};
-  const Result<JobView> found = FindJob(tx.state, request.job);
-  if (!found.ok()) {
-    reply.status = found.status();
-  } else {
-    JobEntry& job = tx.job(found->record->id);
-    reply.status = CheckGoesOn(job, "resume");
-    if (reply.status.ok() && job.record.state == JobState::kStopping) {
-      reply.status =
-          FailedPrecondition(NameOf(job) + " is still being suspended; 'muster suspend " +
-                             job.record.id.value + " --wait' returns when it is");
+  Answer(tx, request, [&]() -> Result<ResumeAccepted> {
+    MUSTER_ASSIGN_OR_RETURN(const JobView found, FindJob(tx.state, request.job));
+    JobEntry& job = tx.job(found.record->id);
+    MUSTER_RETURN_IF_ERROR(CheckGoesOn(job, "resume"));
+    if (job.record.state == JobState::kStopping) {
+      return FailedPrecondition(NameOf(job) + " is still being suspended; 'muster suspend " +
+                                job.record.id.value + " --wait' returns when it is");
     }
     // One that is already running again was resumed before, by a call whose answer was lost.
-    if (reply.status.ok() && job.record.state == JobState::kSuspended) Resume(tx, job);
-    if (reply.status.ok()) reply.body = ResumeAccepted{job.record.id, job.record.state};
-  }
-  tx.out.replies.push_back(std::move(reply));
+    if (job.record.state == JobState::kSuspended) Resume(tx, job);
+    return ResumeAccepted{job.record.id, job.record.state};
+  });
 }
 
 }  // namespace muster::control

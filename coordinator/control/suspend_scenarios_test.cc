@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "coordinator/control/testing/control_harness.h"
 
@@ -154,6 +155,17 @@ TEST(SuspendTest, ASecondCallWithLessTimeShortensIt) {
   EXPECT_TRUE(h.Suspend(h.id, 5).status.ok());
   h.Advance(seconds(6));
   EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
+}
+
+TEST(SuspendTest, ATimeThatIsOutOfRangeIsRefused) {
+  RunningJob h;
+  for (const double by : {-1.0, 4e7, std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_EQ(h.Suspend(h.id, by).status.code(), StatusCode::kInvalidArgument) << by;
+    EXPECT_EQ(h.Drain("n1", by).status.code(), StatusCode::kInvalidArgument) << by;
+  }
+  EXPECT_THAT(h.Suspend(h.id, -1).status.message(),
+              HasSubstr("by_seconds is 0 (no limit) to 31536000, got -1"));
+  EXPECT_TRUE(h.Take<Stop>("n1").empty());
 }
 
 TEST(SuspendTest, AQueuedJobIsSuspendedAtOnceAndPlacedWhenItIsResumed) {

@@ -20,8 +20,6 @@
 namespace muster {
 namespace {
 
-// A year: a larger value means no limit.
-constexpr double kMaxBySeconds = 365 * 24 * 3600.0;
 constexpr std::int64_t kDayMillis = 24 * 3600 * 1000;
 
 // Ten hexadecimal digits from the system's random source.
@@ -191,11 +189,7 @@ ClientService::Reactor* ClientService::Cancel(Context* context, const v1::Cancel
 ClientService::Reactor* ClientService::Suspend(Context* context, const v1::SuspendRequest* request,
                                                v1::SuspendResponse* response) {
   return OnLoop(context, [this, request, response](const Call& call) {
-    const double by = request->by_seconds();
-    if (!(by >= 0 && by <= kMaxBySeconds)) {
-      return call->End(InvalidArgument("by_seconds is out of range"));
-    }
-    SuspendRequested event{0, request->job(), by, request->reason()};
+    SuspendRequested event{0, request->job(), request->by_seconds(), request->reason()};
     Ask(std::move(event), call, [response](const Reply& reply) {
       if (const auto* accepted = std::get_if<SuspendAccepted>(&reply.body)) {
         response->set_id(accepted->id.value);
@@ -221,11 +215,7 @@ ClientService::Reactor* ClientService::Resume(Context* context, const v1::Resume
 ClientService::Reactor* ClientService::Drain(Context* context, const v1::DrainRequest* request,
                                              v1::DrainResponse* response) {
   return OnLoop(context, [this, request, response](const Call& call) {
-    const double by = request->by_seconds();
-    if (!(by >= 0 && by <= kMaxBySeconds)) {
-      return call->End(InvalidArgument("by_seconds is out of range"));
-    }
-    DrainRequested event{0, NodeName{request->node()}, by, request->reason()};
+    DrainRequested event{0, NodeName{request->node()}, request->by_seconds(), request->reason()};
     Ask(std::move(event), call, [response](const Reply& reply) {
       if (const auto* accepted = std::get_if<DrainAccepted>(&reply.body)) {
         response->set_state(static_cast<v1::NodeState>(static_cast<int>(accepted->state)));
