@@ -62,11 +62,7 @@ TimePoint DeletionTime(const Transaction& tx, std::int64_t ended_unix_ms) {
 }
 
 std::optional<TimePoint> NextArchiving(const State& state) {
-  const std::optional<TimePoint> archive = state.archive_times.Next();
-  const std::optional<TimePoint> end = state.archive.Next();
-  const std::optional<TimePoint> next = archive && end ? std::min(*archive, *end)
-                                        : archive      ? archive
-                                                       : end;
+  const std::optional<TimePoint> next = Earliest(state.archive_times.Next(), state.archive.Next());
   return next ? std::optional(std::max(*next, state.archive_again_at)) : next;
 }
 

@@ -1,6 +1,7 @@
 // DeadlineQueue: deadlines in order of time, at most one for each id. A value; one thread.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -9,6 +10,12 @@
 #include "common/base/clock.h"
 
 namespace muster {
+
+// Of two deadlines; empty: never.
+inline std::optional<TimePoint> Earliest(const std::optional<TimePoint>& a,
+                                         const std::optional<TimePoint>& b) {
+  return a && b ? std::min(*a, *b) : a ? a : b;
+}
 
 template <typename Id>
 class DeadlineQueue {

@@ -165,21 +165,17 @@ void ExpireJob(Transaction& tx, JobEntry& job) {
   if (job.gang) ExpireGang(tx, job);
 }
 
-void Lower(std::optional<TimePoint>* least, const std::optional<TimePoint>& when) {
-  if (when && (!*least || *when < **least)) *least = when;
-}
-
 std::optional<TimePoint> DeadlineOf(const Gang& gang) {
   std::optional<TimePoint> next = gang.store_exits_at;
-  Lower(&next, gang.fault_deadline);
-  if (const RankReports* reports = ReportsOf(gang)) Lower(&next, reports->tier_deadline);
-  if (const auto* preparing = In<Preparing>(gang)) Lower(&next, preparing->deadline);
-  if (const auto* launching = In<Launching>(gang)) Lower(&next, launching->deadline);
-  if (const auto* running = In<Running>(gang)) Lower(&next, running->form_deadline);
-  if (const GangStop* stop = StopOf(gang)) Lower(&next, stop->deadline);
+  next = Earliest(next, gang.fault_deadline);
+  if (const RankReports* reports = ReportsOf(gang)) next = Earliest(next, reports->tier_deadline);
+  if (const auto* preparing = In<Preparing>(gang)) next = Earliest(next, preparing->deadline);
+  if (const auto* launching = In<Launching>(gang)) next = Earliest(next, launching->deadline);
+  if (const auto* running = In<Running>(gang)) next = Earliest(next, running->form_deadline);
+  if (const GangStop* stop = StopOf(gang)) next = Earliest(next, stop->deadline);
   if (const auto* aborting = In<Aborting>(gang)) {
-    Lower(&next, aborting->deadline);
-    Lower(&next, aborting->save_deadline);
+    next = Earliest(next, aborting->deadline);
+    next = Earliest(next, aborting->save_deadline);
   }
   return next;
 }
@@ -189,11 +185,11 @@ std::optional<TimePoint> DeadlineOf(const Gang& gang) {
 std::optional<TimePoint> DeadlineOf(const JobEntry& job) {
   if (job.over()) return std::nullopt;
   std::optional<TimePoint> next = job.not_before;
-  Lower(&next, job.time_limit_at);
-  Lower(&next, job.refusals.NextExpiry());
+  next = Earliest(next, job.time_limit_at);
+  next = Earliest(next, job.refusals.NextExpiry());
   if (!job.gang) return next;
-  Lower(&next, job.grow_at);
-  Lower(&next, DeadlineOf(*job.gang));
+  next = Earliest(next, job.grow_at);
+  next = Earliest(next, DeadlineOf(*job.gang));
   return next;
 }
 
@@ -219,11 +215,11 @@ void UpdateDeadlines(Transaction& tx) {
 
 std::optional<TimePoint> NextDeadline(const State& state) {
   std::optional<TimePoint> next = state.job_deadlines.Next();
-  Lower(&next, state.node_deadlines.Next());
-  for (const auto& [id, fault] : state.faults) Lower(&next, fault.deadline);
-  Lower(&next, NextReadingDeadline(state));
-  Lower(&next, NextArchiving(state));
-  Lower(&next, NextRecall(state));
+  next = Earliest(next, state.node_deadlines.Next());
+  for (const auto& [id, fault] : state.faults) next = Earliest(next, fault.deadline);
+  next = Earliest(next, NextReadingDeadline(state));
+  next = Earliest(next, NextArchiving(state));
+  next = Earliest(next, NextRecall(state));
   return next;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "coordinator/control/deadline_queue.h"
+
 namespace muster {
 namespace {
 
@@ -37,9 +39,7 @@ bool NodeBackoff::Expire(TimePoint now) {
 
 std::optional<TimePoint> NodeBackoff::NextExpiry() const {
   std::optional<TimePoint> next;
-  for (const auto& [node, refusal] : refusals_) {
-    if (refusal.until && (!next || *refusal.until < *next)) next = refusal.until;
-  }
+  for (const auto& [node, refusal] : refusals_) next = Earliest(next, refusal.until);
   return next;
 }
 

@@ -405,9 +405,7 @@ void PartAnswered(Transaction& tx, JobEntry& job, const NodeName& node,
 }  // namespace
 
 std::optional<TimePoint> NextReadingDeadline(const State& state) {
-  const std::optional<TimePoint> scrub = state.readings.scrub_times.Next();
-  const std::optional<TimePoint> give_up = state.readings.give_up_times.Next();
-  return scrub && give_up ? std::min(*scrub, *give_up) : scrub ? scrub : give_up;
+  return Earliest(state.readings.scrub_times.Next(), state.readings.give_up_times.Next());
 }
 
 void RunReadings(Transaction& tx) {
