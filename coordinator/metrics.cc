@@ -202,7 +202,7 @@ void Metrics::AddNodes(const Controller& controller, TimePoint now, MetricFamili
 
 void Metrics::AddEdges(const EdgeFigures& edges, MetricFamilies& out) const {
   out.Gauge("muster_stop_grace_seconds", "That a run is given to save its state and stop.")
-      .Add({}, ToSeconds(edges.stop_grace));
+      .Add({}, ToSeconds(kStopGrace));
   out.Gauge("muster_worker_streams", "Open streams of workers.")
       .Add({}, static_cast<double>(edges.worker_streams));
   out.Gauge("muster_watchers", "Open watches of clients.")

@@ -32,7 +32,6 @@ struct EdgeFigures {
   std::int64_t certificate_not_after_ms = 0;  // 0: no TLS
   std::map<std::string, int> pilots;          // by state
   std::uint64_t dropped_log_lines = 0;
-  Duration stop_grace = std::chrono::seconds(60);  // ControllerOptions'
 };
 
 class Metrics {

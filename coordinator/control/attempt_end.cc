@@ -18,6 +18,9 @@ namespace {
 
 // Far above what a gang can produce; a defective worker must not fill the memory.
 constexpr std::size_t kMaxFailures = 10000;
+constexpr Duration kErrorTimeout = std::chrono::seconds(2);  // a trainer that had an error exits
+// A rank that lost its peers: how long to wait for the cause.
+constexpr Duration kSymptomTimeout = std::chrono::milliseconds(300);
 
 // The job itself caused it, as far as is known.
 bool IsCharged(CauseKind kind) {
@@ -251,7 +254,7 @@ void OnTrainerError(Transaction& tx, JobEntry& job, int rank, const TrainerError
   if (IsSymptom(error)) return OnSymptom(tx, job, rank, error);
   // Its exit follows and has more information; the coordinator does not wait for a trainer that
   // hangs instead.
-  const TimePoint timeout = tx.now.mono + tx.options.error_timeout;
+  const TimePoint timeout = tx.now.mono + kErrorTimeout;
   gang.fault_deadline = std::min(gang.fault_deadline.value_or(timeout), timeout);
   if (!gang.failures.empty()) FaultTimeoutOver(tx, job);
 }
@@ -262,7 +265,7 @@ void OnSymptom(Transaction& tx, JobEntry& job, int rank, const TrainerError& err
   Failure failure = Classify({rank, record.node, job.spec.train.has_value(), std::nullopt, error});
   failure.at = tx.now.mono;
   AddFailure(job, std::move(failure));
-  const TimePoint timeout = tx.now.mono + tx.options.symptom_timeout;
+  const TimePoint timeout = tx.now.mono + kSymptomTimeout;
   gang.fault_deadline = std::min(gang.fault_deadline.value_or(timeout), timeout);
   // There is nothing left to wait for if the cause is known, or if a silent node cannot report it.
   const bool known = std::any_of(gang.errors.begin(), gang.errors.end(),
@@ -322,7 +325,7 @@ void AbortStopped(Transaction& tx, JobEntry& job) {
   attempt.cause = job.record.reason;
   // A gang that was saving its state gets no more time; the machine may disappear at any moment.
   const bool suspends = job.record.stop == StopKind::kSuspend;
-  BeginAbort(tx, job, {job.record.reason, suspends ? Duration::zero() : tx.options.cancel_grace});
+  BeginAbort(tx, job, {job.record.reason, suspends ? Duration::zero() : kCancelGrace});
 }
 
 // Ends a healthy attempt so that another one continues from its state.
@@ -343,7 +346,7 @@ void BeginAbort(Transaction& tx, JobEntry& job, AbortOptions options) {
   Gang& gang = *job.gang;
   Aborting aborting{.reason = std::move(options.reason), .grace = options.grace};
   aborting.since = tx.now.mono;
-  aborting.deadline = tx.now.mono + tx.options.abort_deadline + options.grace;
+  aborting.deadline = tx.now.mono + kAbortDeadline + options.grace;
   if (options.keep) aborting.survivors.emplace();
   const GangStop* stop = StopOf(gang);
   if (stop != nullptr && job.record.stop == StopKind::kSuspend)

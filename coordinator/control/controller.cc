@@ -96,7 +96,7 @@ Effects Controller::Handle(const Event& event, Now now) {
 }
 
 Status Controller::CheckInvariants() const {
-  std::string broken = control::BrokenInvariant(core_->state, core_->options.suspect_after);
+  std::string broken = control::BrokenInvariant(core_->state);
   return broken.empty() ? OkStatus() : Internal(std::move(broken));
 }
 

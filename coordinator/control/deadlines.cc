@@ -24,9 +24,9 @@ namespace {
 
 // When a node that is silent from now on becomes suspect: rounded to a common interval, so that one
 // Tick finds the hundreds of nodes that a dead switch silences.
-TimePoint SuspectAt(const NodeEntry& node, Duration suspect_after) {
+TimePoint SuspectAt(const NodeEntry& node) {
   using Beat = std::chrono::duration<std::int64_t, std::ratio<1, 20>>;
-  return TimePoint(std::chrono::ceil<Beat>((node.heard_at + suspect_after).time_since_epoch()));
+  return TimePoint(std::chrono::ceil<Beat>((node.heard_at + kSuspectAfter).time_since_epoch()));
 }
 
 // Without repetition; of one in the order of ranks.
@@ -65,7 +65,7 @@ void PrepareExpired(Transaction& tx, JobEntry& job) {
   }
   FailLate(tx, job, CauseKind::kPrepareTimeout, late, -1,
            "node " + late.first().value + " was not prepared within " +
-               SecondsText(ToSeconds(tx.options.prepare_deadline)));
+               SecondsText(ToSeconds(kPrepareDeadline)));
 }
 
 void LaunchExpired(Transaction& tx, JobEntry& job) {
@@ -78,7 +78,7 @@ void LaunchExpired(Transaction& tx, JobEntry& job) {
   }
   FailLate(tx, job, CauseKind::kLaunchTimeout, late, first,
            "rank " + std::to_string(first) + " on " + late.first().value +
-               " had no process within " + SecondsText(ToSeconds(tx.options.launch_deadline)));
+               " had no process within " + SecondsText(ToSeconds(kLaunchDeadline)));
 }
 
 // While no rank has found another, no node is to blame.
@@ -193,12 +193,9 @@ std::optional<TimePoint> DeadlineOf(const JobEntry& job) {
   return next;
 }
 
-std::optional<TimePoint> DeadlineOf(const NodeEntry& node, Duration suspect_after) {
-  std::optional<TimePoint> next = node.check_at;
-  if (node.forget_at && (!next || *node.forget_at < *next)) next = node.forget_at;
-  if (node.session == 0 || node.suspect) return next;
-  const TimePoint suspect_at = SuspectAt(node, suspect_after);
-  return next ? std::min(*next, suspect_at) : suspect_at;
+std::optional<TimePoint> DeadlineOf(const NodeEntry& node) {
+  const std::optional<TimePoint> next = Earliest(node.check_at, node.forget_at);
+  return node.session == 0 || node.suspect ? next : Earliest(next, SuspectAt(node));
 }
 
 void UpdateDeadlines(Transaction& tx) {
@@ -206,7 +203,7 @@ void UpdateDeadlines(Transaction& tx) {
   for (const JobId& id : tx.touched_jobs())
     state.job_deadlines.Set(id, DeadlineOf(state.jobs.at(id)));
   for (const NodeName& name : tx.touched_nodes()) {
-    const std::optional<TimePoint> at = DeadlineOf(state.nodes.at(name), tx.options.suspect_after);
+    const std::optional<TimePoint> at = DeadlineOf(state.nodes.at(name));
     const std::optional<TimePoint> known = state.node_deadlines.Find(name);
     // A later deadline is found at the earlier one: thousands of heartbeats a second move theirs.
     if (!at || !known || *at < *known) state.node_deadlines.Set(name, at);

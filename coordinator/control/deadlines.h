@@ -12,7 +12,7 @@ namespace muster::control {
 
 // When its next deadline expires, as it stands now; empty: never.
 std::optional<TimePoint> DeadlineOf(const JobEntry& job);
-std::optional<TimePoint> DeadlineOf(const NodeEntry& node, Duration suspect_after);
+std::optional<TimePoint> DeadlineOf(const NodeEntry& node);
 
 // Updates the deadlines of the jobs and nodes that the transaction touched. Only
 // Transaction::Finish follows it.

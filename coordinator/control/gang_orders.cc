@@ -73,7 +73,9 @@ void SendAbort(Transaction& tx, JobEntry& job, int node_rank, bool eager) {
               .reason = aborting.reason,
               .grace_seconds = ToSeconds(aborting.grace)};
   if (aborting.survivors) {
-    abort.park_seconds = ToSeconds(tx.options.park);
+    // A rank that is called out of its collectives parks within this time, or is killed.
+    constexpr Duration kParkTime = std::chrono::seconds(1);
+    abort.park_seconds = ToSeconds(kParkTime);
     abort.kill_ranks.assign(gang.kill_ranks.begin(), gang.kill_ranks.end());
     if (node_rank == 0) abort.next_master_bind_address = job.attempt().master_address;
   }

@@ -83,8 +83,7 @@ struct NodeIndexes {
   InStep<std::map<NodeName, int>> ranks;
 };
 
-std::string BrokenNode(const State& state, const NodeEntry& node, Duration suspect_after,
-                       NodeIndexes& indexes) {
+std::string BrokenNode(const State& state, const NodeEntry& node, NodeIndexes& indexes) {
   const NodeName& name = node.record.name;
   const auto session = state.sessions.find(node.session);
   const bool known = session != state.sessions.end() && session->second == name;
@@ -93,7 +92,7 @@ std::string BrokenNode(const State& state, const NodeEntry& node, Duration suspe
     return "speaks, or does not, against its state";
   if ((indexes.draining.Find(name) != nullptr) != (node.record.state == NodeState::kDraining))
     return "is draining, or is not, against its state";
-  const std::optional<TimePoint> due = DeadlineOf(node, suspect_after);
+  const std::optional<TimePoint> due = DeadlineOf(node);
   const std::optional<TimePoint> planned = state.node_deadlines.Find(name);
   if (due && (!planned || *planned > *due)) return "would be looked at too late";
   if (node.forget_at && node.record.state != NodeState::kLost)
@@ -142,7 +141,7 @@ std::string BrokenReference(const State& state) {
 
 }  // namespace
 
-std::string BrokenInvariant(const State& state, Duration suspect_after) {
+std::string BrokenInvariant(const State& state) {
   for (const auto& [id, job] : state.jobs) {
     if (const std::string broken = BrokenJob(state, job); !broken.empty())
       return "job " + id.value + " " + broken;
@@ -152,7 +151,7 @@ std::string BrokenInvariant(const State& state, Duration suspect_after) {
                       .draining = InStep(state.draining),
                       .ranks = InStep(ranks)};
   for (const auto& [name, node] : state.nodes) {
-    const std::string broken = BrokenNode(state, node, suspect_after, indexes);
+    const std::string broken = BrokenNode(state, node, indexes);
     if (!broken.empty()) return "node " + name.value + " " + broken;
   }
   if (state.jobs.size() != state.order.size()) return "a job has no place in the order";

@@ -11,8 +11,7 @@
 
 namespace muster::control {
 
-// The first invariant that is broken, as a sentence; empty: none. `suspect_after` is from the
-// options.
-std::string BrokenInvariant(const State& state, Duration suspect_after);
+// The first invariant that is broken, as a sentence; empty: none.
+std::string BrokenInvariant(const State& state);
 
 }  // namespace muster::control

@@ -298,7 +298,7 @@ void ExpectTheDeadAloneJudgedInTime(const std::vector<int>& dead) {
       ToSeconds(cluster.longest_wait()));
   EXPECT_LE(decided + cpu, seconds(2));
   // Behind a longer one a heartbeat would come too late for a node that is alive.
-  EXPECT_LT(cluster.longest_wait(), ControllerOptions{}.suspect_after - kHeartbeat);
+  EXPECT_LT(cluster.longest_wait(), kSuspectAfter - kHeartbeat);
   EXPECT_EQ(cluster.lost().size(), dead.size()) << "a living node was given up";
   EXPECT_EQ(cluster.suspected().size(), dead.size()) << "a living node was suspected";
   EXPECT_LE(cluster.most_probes(), 64) << "of one worker; it leaves out what is more";

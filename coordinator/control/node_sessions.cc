@@ -25,6 +25,7 @@ namespace {
 
 constexpr std::size_t kMaxNodeNameBytes = 63;
 constexpr int kMaxSlots = 4096;
+constexpr int kProgressMillis = 900;
 
 bool IsNodeName(const std::string& name) {
   return !name.empty() && name.size() <= kMaxNodeNameBytes && name.front() != '.' &&
@@ -336,7 +337,7 @@ void On(Transaction& tx, const WorkerHello& event) {
   NodeEntry& node = tx.state.nodes[hello.node];
   Connect(tx, node, event);
   tx.Send(hello.node, Welcome{*protocol, kProtocols.min, kProtocols.max, tx.options.cluster,
-                              tx.options.heartbeat_ms, tx.options.progress_ms, tx.options.epoch});
+                              tx.options.heartbeat_ms, kProgressMillis, tx.options.epoch});
   ReconcileNode(tx, node, hello);
   tx.state.reschedule |= tx.MayChangePlacement(node);
 }

@@ -21,6 +21,10 @@
 namespace muster::control {
 namespace {
 
+// Launch to first step of a gang with parked processes, at least; more if a job's ten slowest steps
+// take longer.
+constexpr Duration kTierBudget = std::chrono::seconds(10);
+
 // The record of the job's newest generation with every rank placed, block by block.
 AttemptRecord MakeAttempt(const JobEntry& job, const GangPlacement& placement) {
   const std::vector<NodeName>& nodes = placement.nodes;
@@ -74,17 +78,17 @@ std::string WhereText(const AttemptRecord& attempt) {
   return text;
 }
 
-std::optional<TimePoint> TierDeadline(const Transaction& tx, const JobEntry& job, TimePoint from) {
+std::optional<TimePoint> TierDeadline(const JobEntry& job, TimePoint from) {
   if (job.attempts.back().tier != Tier::kInPlace) return std::nullopt;
   // The duration of a step is unknown: a restart of the coordinator discards it.
   if (job.slowest_step <= 0) return std::nullopt;
-  return from + std::max(tx.options.tier_budget, FromSeconds(10 * job.slowest_step));
+  return from + std::max(kTierBudget, FromSeconds(10 * job.slowest_step));
 }
 
 void LaunchGang(Transaction& tx, JobEntry& job) {
   AttemptRecord& attempt = job.attempt();
-  Launching launching{.deadline = tx.now.mono + tx.options.launch_deadline};
-  launching.ranks.tier_deadline = TierDeadline(tx, job, tx.now.mono);
+  Launching launching{.deadline = tx.now.mono + kLaunchDeadline};
+  launching.ranks.tier_deadline = TierDeadline(job, tx.now.mono);
   tx.Enter(job, std::move(launching));
   if (tx.options.new_token) attempt.rendezvous_token = tx.options.new_token();
   if (job.record.started_unix_ms == 0) {
@@ -144,7 +148,7 @@ void PrepareNodes(Transaction& tx, JobEntry& job, const GangPlacement& placement
     return Fail(tx, job, std::move(failure));
   }
   job.attempt().master_address = *address;
-  In<Preparing>(*job.gang)->deadline = tx.now.mono + tx.options.prepare_deadline;
+  In<Preparing>(*job.gang)->deadline = tx.now.mono + kPrepareDeadline;
   for (int n = 0; n < static_cast<int>(job.gang->nodes.size()); ++n) SendPrepare(tx, job, n);
   if (const int port = BoundAhead(job, survivors); port > 0) {
     job.attempt().master_port = port;

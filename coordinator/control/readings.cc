@@ -31,6 +31,7 @@ constexpr std::size_t kMaxUnauthenticated = 3;
 // checkpoint is being written.
 constexpr Duration kTimeout = std::chrono::minutes(10);
 constexpr double kSlowness = 8;
+constexpr std::uint64_t kScrubBytesPerSecond = 100'000'000;  // at most, on a node
 
 Duration RetryOf(const JobEntry& job) { return job.over() ? kEndedRetry : kLiveRetry; }
 
@@ -157,7 +158,7 @@ void SendParts(Transaction& tx, JobEntry& job, const CheckpointRecord& checkpoin
                const Parts& parts) {
   Verification& verification = job.verification.Mutable();
   const std::uint64_t limit = tx.options.verify_bytes_per_second;
-  const std::uint64_t speed = limit > 0 ? limit : tx.options.scrub_bytes_per_second;
+  const std::uint64_t speed = limit > 0 ? limit : kScrubBytesPerSecond;
   verification.directory = checkpoint.directory;
   verification.give_up_at = tx.now.mono;
   for (const auto& [node, shards] : parts) {
@@ -244,13 +245,12 @@ void SendScrub(Transaction& tx, JobEntry& job, const CheckpointRecord& checkpoin
   job.scrub.Mutable().id = ++tx.state.readings.newest_order;
   job.scrub.Mutable().node = node;
   tx.state.readings.scrubbing[node] = job.record.id;
-  const std::uint64_t speed = tx.options.scrub_bytes_per_second;
-  SetScrubTime(tx, job, tx.now.mono + PatienceWith(checkpoint.shards, speed));
+  SetScrubTime(tx, job, tx.now.mono + PatienceWith(checkpoint.shards, kScrubBytesPerSecond));
   tx.Send(node, ScrubCheckpoint{.scrub_id = tx.state.readings.newest_order,
                                 .job = job.record.id,
                                 .output_dir = job.record.output_dir,
                                 .checkpoint = InfoOf(checkpoint),
-                                .max_bytes_per_second = speed});
+                                .max_bytes_per_second = kScrubBytesPerSecond});
 }
 
 void FoundDamaged(Transaction& tx, JobEntry& job, CheckpointRecord& checkpoint,

@@ -36,7 +36,7 @@ Running RestoredRunning(const Transaction& tx, const JobEntry& job, TimePoint he
     running.form_deadline = heard + tx.options.form_deadline;
   if (job.record.stop != StopKind::kNone) {  // its state is being saved
     running.stop = GangStop{.reason = job.record.reason,
-                            .deadline = StopDeadline(job, tx.now, heard + tx.options.stop_grace),
+                            .deadline = StopDeadline(job, tx.now, heard + kStopGrace),
                             .may_take_longer = job.record.stop_by_unix_ms == 0};
   }
   return running;
@@ -45,11 +45,11 @@ Running RestoredRunning(const Transaction& tx, const JobEntry& job, TimePoint he
 Aborting RestoredAborting(const Transaction& tx, const JobEntry& job, TimePoint heard) {
   Aborting aborting{.reason = job.attempts.back().cause};
   if (job.record.stop == StopKind::kSuspend) {
-    aborting.save_deadline = StopDeadline(job, tx.now, heard + tx.options.stop_grace);
+    aborting.save_deadline = StopDeadline(job, tx.now, heard + kStopGrace);
   } else if (job.record.stop != StopKind::kNone) {
-    aborting.grace = tx.options.cancel_grace;
+    aborting.grace = kCancelGrace;
   }
-  aborting.deadline = heard + tx.options.abort_deadline + aborting.grace;
+  aborting.deadline = heard + kAbortDeadline + aborting.grace;
   return aborting;
 }
 
@@ -91,10 +91,10 @@ void RestoreGang(Transaction& tx, JobEntry& job) {
   switch (attempt.state) {
     case AttemptState::kReserving:
     case AttemptState::kPreparing:
-      gang.phase = Preparing{.deadline = heard + tx.options.prepare_deadline};
+      gang.phase = Preparing{.deadline = heard + kPrepareDeadline};
       break;
     case AttemptState::kLaunching:
-      gang.phase = Launching{.deadline = heard + tx.options.launch_deadline};
+      gang.phase = Launching{.deadline = heard + kLaunchDeadline};
       break;
     case AttemptState::kRunning: gang.phase = RestoredRunning(tx, job, heard); break;
     case AttemptState::kAborting:

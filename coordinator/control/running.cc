@@ -310,7 +310,7 @@ void Handle(Transaction& tx, const NodeName& node, const RankExited& message) {
     }
     attempt.cause_kind = CauseKind::kFinished;
     attempt.cause = "every rank has finished";
-    return BeginAbort(tx, *job, {attempt.cause, tx.options.cancel_grace});
+    return BeginAbort(tx, *job, {attempt.cause, kCancelGrace});
   }
   if (job->record.stop != StopKind::kNone) return;
   const auto error = gang.errors.find(message.rank);

@@ -172,9 +172,8 @@ void MarkAlive(Transaction& tx, NodeEntry& node) {
 }
 
 void CheckSilence(Transaction& tx, NodeEntry& node) {
-  if (node.session != 0 && !node.suspect &&
-      node.heard_at + tx.options.suspect_after <= tx.now.mono) {
-    MarkSuspect(tx, node, "no message for " + SecondsText(ToSeconds(tx.options.suspect_after)));
+  if (node.session != 0 && !node.suspect && node.heard_at + kSuspectAfter <= tx.now.mono) {
+    MarkSuspect(tx, node, "no message for " + SecondsText(ToSeconds(kSuspectAfter)));
   }
   if (!tx.Expired(node.check_at)) return;
   node.check_at = NextCheck(tx.now.mono);

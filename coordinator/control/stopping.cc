@@ -54,7 +54,7 @@ void GangStopped(Transaction& tx, JobEntry& job, const std::string& reason) {
   if (done && AllExitedWell(attempt)) {
     attempt.cause_kind = CauseKind::kFinished;
     attempt.cause = "every rank has finished";
-    return BeginAbort(tx, job, {attempt.cause, tx.options.cancel_grace});
+    return BeginAbort(tx, job, {attempt.cause, kCancelGrace});
   }
   EndOnPurpose(tx, job, CauseKind::kDrained, reason);
 }
@@ -77,7 +77,7 @@ void StopExpired(Transaction& tx, JobEntry& job) {
   const std::uint64_t saved = Saved(job);
   const bool moved = std::exchange(stop.saved, saved) != saved;
   if (stop.may_take_longer && moved) {
-    stop.deadline = tx.now.mono + tx.options.stop_grace;
+    stop.deadline = tx.now.mono + kStopGrace;
     return;
   }
   if (job.record.stop == StopKind::kSuspend) {
@@ -109,8 +109,7 @@ void StopJob(Transaction& tx, JobEntry& job, StopKind kind, std::string reason) 
   if (attempt == AttemptState::kAborting) return MaybeEndAttempt(tx, job);
   const bool saves = kind == StopKind::kSuspend || (kind == StopKind::kTimeLimit && job.spec.train);
   if (!saves || attempt != AttemptState::kRunning) return AbortStopped(tx, job);
-  StopGang(tx, job, job.record.reason,
-           StopDeadline(job, tx.now, tx.now.mono + tx.options.stop_grace));
+  StopGang(tx, job, job.record.reason, StopDeadline(job, tx.now, tx.now.mono + kStopGrace));
   In<Running>(*job.gang)->stop->may_take_longer = job.record.stop_by_unix_ms == 0;
 }
 

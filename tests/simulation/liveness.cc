@@ -16,13 +16,12 @@ namespace {
 
 Duration LongestOfAnAttempt(const ControllerOptions& options) {
   const Duration quiet_phase = FromSeconds(HangOptions().long_phase_seconds);
-  return std::max(options.form_deadline, quiet_phase) + options.prepare_deadline +
-         options.launch_deadline + options.stop_grace + options.abort_deadline +
-         options.cancel_grace + options.lease;
+  return std::max(options.form_deadline, quiet_phase) + kPrepareDeadline + kLaunchDeadline +
+         kStopGrace + kAbortDeadline + kCancelGrace + options.lease;
 }
 
 Duration LongestBetweenAttempts(const ControllerOptions& options) {
-  return kRefusedUntilLost + options.lease + options.abort_deadline +
+  return kRefusedUntilLost + options.lease + kAbortDeadline +
          std::max(options.max_backoff, kLongestRefusal);
 }
 
