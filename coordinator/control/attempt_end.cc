@@ -180,12 +180,9 @@ bool GivenUpForWantOfRoom(Transaction& tx, JobEntry& job, NodeEntry& node) {
     return true;
   }
   if (job.attempt().state != AttemptState::kPreparing) return false;
-  Failure failure;
-  failure.kind = CauseKind::kPrepareFailed;
-  failure.node = member->name;
-  failure.message = why;
-  failure.at = tx.now.mono;
-  Fail(tx, job, std::move(failure));
+  Fail(
+      tx, job,
+      {.kind = CauseKind::kPrepareFailed, .node = member->name, .message = why, .at = tx.now.mono});
   return true;
 }
 
@@ -309,12 +306,11 @@ void RanksMissing(Transaction& tx, JobEntry& job, const NodeName& node, bool not
     rank.end = {.exit = {.signal = 9}};  // a guardian's end takes its ranks along
   }
   if (!missing) return;
-  Failure failure;
-  failure.kind = CauseKind::kGuardianLost;
-  failure.node = node;
-  failure.message =
-      "node " + node.value + " no longer has the ranks it had (their guardian is gone)";
-  failure.at = tx.now.mono;
+  Failure failure{
+      .kind = CauseKind::kGuardianLost,
+      .node = node,
+      .message = "node " + node.value + " no longer has the ranks it had (their guardian is gone)",
+      .at = tx.now.mono};
   tx.RecordEvent(job, {"guardian_lost", Severity::kError, failure.message});
   Fail(tx, job, std::move(failure));
 }

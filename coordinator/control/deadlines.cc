@@ -48,14 +48,13 @@ class LateNodes {
 
 void FailLate(Transaction& tx, JobEntry& job, CauseKind kind, const LateNodes& late, int rank,
               std::string message) {
-  Failure failure;
-  failure.kind = kind;
-  failure.at = tx.now.mono;
-  failure.rank = rank;
-  failure.node = late.first();
-  failure.message = std::move(message);
   late.RefuseTo(tx, job);
-  Fail(tx, job, std::move(failure));
+  Fail(tx, job,
+       {.kind = kind,
+        .rank = rank,
+        .node = late.first(),
+        .message = std::move(message),
+        .at = tx.now.mono});
 }
 
 void PrepareExpired(Transaction& tx, JobEntry& job) {
@@ -94,13 +93,12 @@ void FormExpired(Transaction& tx, JobEntry& job, const std::set<int>& formed) {
 }
 
 void TierExpired(Transaction& tx, JobEntry& job) {
-  Failure failure;
-  failure.kind = CauseKind::kSlowTier;
-  failure.at = tx.now.mono;
-  failure.message = "with the processes of generation " +
-                    std::to_string(job.attempt().generation - 1) +
-                    " no step was finished in time; all processes restart";
-  Fail(tx, job, std::move(failure));
+  Fail(tx, job,
+       {.kind = CauseKind::kSlowTier,
+        .message = "with the processes of generation " +
+                   std::to_string(job.attempt().generation - 1) +
+                   " no step was finished in time; all processes restart",
+        .at = tx.now.mono});
 }
 
 void AbortExpired(Transaction& tx, JobEntry& job) {

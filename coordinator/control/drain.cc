@@ -116,15 +116,14 @@ void Quarantine(Transaction& tx, NodeEntry& node, const std::string& detail) {
       if (!aborting) DropSpare(tx, job, name, detail);
       continue;
     }
-    Failure failure;
-    failure.kind = CauseKind::kDeviceFault;
-    failure.node = name;
-    failure.message = "a device of node " + name.value + " has failed: " + detail;
-    failure.at = tx.now.mono;
     for (const RankRecord& rank : job.attempt().ranks) {
       if (rank.node == name) job.gang->kill_ranks.insert(rank.rank);
     }
-    Fail(tx, job, std::move(failure));
+    Fail(tx, job,
+         {.kind = CauseKind::kDeviceFault,
+          .node = name,
+          .message = "a device of node " + name.value + " has failed: " + detail,
+          .at = tx.now.mono});
   }
 }
 

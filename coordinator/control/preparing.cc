@@ -137,15 +137,14 @@ void PrepareNodes(Transaction& tx, JobEntry& job, const GangPlacement& placement
   for (const NodeName& node : placement.nodes) records.push_back(&tx.node(node).record);
   const Result<std::string> address = ChooseMasterAddress(records);
   if (!address.ok()) {
-    Failure failure;
-    failure.kind = CauseKind::kBadAddress;
-    failure.retryable = false;
-    failure.node = placement.nodes.front();
-    failure.message = address.status().message();
-    failure.at = tx.now.mono;
     // Nothing was sent to any node, so nothing has to be ended.
     for (GangNode& member : job.gang->nodes) member.quiesced = true;
-    return Fail(tx, job, std::move(failure));
+    return Fail(tx, job,
+                {.kind = CauseKind::kBadAddress,
+                 .retryable = false,
+                 .node = placement.nodes.front(),
+                 .message = address.status().message(),
+                 .at = tx.now.mono});
   }
   job.attempt().master_address = *address;
   In<Preparing>(*job.gang)->deadline = tx.now.mono + kPrepareDeadline;
@@ -237,10 +236,7 @@ void Handle(Transaction& tx, const NodeName& node, const Prepared& message) {
   const bool launched = job->attempt().state == AttemptState::kLaunching;  // a port was bound ahead
   if (job->attempt().state != AttemptState::kPreparing && !launched) return;
   const bool hosts_master = job->attempt().nodes.front() == node;
-  Failure failure;
-  failure.kind = CauseKind::kPrepareFailed;
-  failure.node = node;
-  failure.at = tx.now.mono;
+  Failure failure{.kind = CauseKind::kPrepareFailed, .node = node, .at = tx.now.mono};
   if (!message.error.empty()) {
     const std::string error = CutText(message.error, kMaxReasonBytes);
     // If the job has run before, the fault lies with the node.

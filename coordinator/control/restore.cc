@@ -54,15 +54,13 @@ Aborting RestoredAborting(const Transaction& tx, const JobEntry& job, TimePoint 
 }
 
 Failure RestoredFailure(const AttemptRecord& attempt) {
-  Failure failure;
-  failure.kind = attempt.cause_kind;
-  failure.retryable = attempt.retryable;
-  failure.rank = attempt.failed_rank;
-  failure.node = attempt.failed_node;
-  failure.message = attempt.cause;
-  failure.at = TimePoint::min();
-  failure.log_tail = attempt.log_tail;
-  return failure;
+  return {.kind = attempt.cause_kind,
+          .retryable = attempt.retryable,
+          .rank = attempt.failed_rank,
+          .node = attempt.failed_node,
+          .message = attempt.cause,
+          .at = TimePoint::min(),
+          .log_tail = attempt.log_tail};
 }
 
 void RestoreGang(Transaction& tx, JobEntry& job) {
@@ -112,11 +110,10 @@ void RestoreGang(Transaction& tx, JobEntry& job) {
     MaybeEndAttempt(tx, job);
   } else if (std::any_of(job.gang->nodes.begin(), job.gang->nodes.end(),
                          [](const GangNode& member) { return member.quiesced && !member.spare; })) {
-    Failure failure;
-    failure.kind = CauseKind::kNodeLost;
-    failure.message = "a node was lost before the coordinator restarted";
-    failure.at = tx.now.mono;
-    Fail(tx, job, std::move(failure));
+    Fail(tx, job,
+         {.kind = CauseKind::kNodeLost,
+          .message = "a node was lost before the coordinator restarted",
+          .at = tx.now.mono});
   }
 }
 

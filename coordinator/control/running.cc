@@ -255,16 +255,16 @@ void Watch(Transaction& tx, JobEntry& job, const Progress& message) {
   if (!hang) return;
   tx.out.observations.push_back(HangObserved{SuspectOf(job.progress, hang->ranks.front())});
   job.ledger.ObserveHang(hang->quiet_seconds);
-  Failure failure;
-  failure.kind = CauseKind::kHung;
-  failure.rank = hang->ranks.front();
-  failure.node = job.attempt().ranks[static_cast<std::size_t>(failure.rank)].node;
-  failure.message = CutText(hang->reason, kMaxNoteBytes);
-  failure.at = tx.now.mono;
-  failure.hang = hang;
-  failure.facts = Bounded(hang->facts);
+  const int rank = hang->ranks.front();
+  Failure failure{.kind = CauseKind::kHung,
+                  .rank = rank,
+                  .node = job.attempt().ranks[static_cast<std::size_t>(rank)].node,
+                  .message = CutText(hang->reason, kMaxNoteBytes),
+                  .at = tx.now.mono,
+                  .hang = hang,
+                  .facts = Bounded(hang->facts)};
   for (const RankProgress& progress : job.progress) {
-    if (progress.rank == failure.rank) failure.last = progress;
+    if (progress.rank == rank) failure.last = progress;
   }
   tx.RecordEvent(job, {"hung", Severity::kError, failure.message});
   job.gang->kill_ranks.insert(hang->ranks.begin(), hang->ranks.end());

@@ -101,12 +101,11 @@ void LoseNodeTo(Transaction& tx, JobEntry& job, NodeEntry& node, const std::stri
   tx.Exclude(job, name);
   Orphan(tx, job, *member);
   if (ranks_left) {
-    Failure failure;
-    failure.kind = CauseKind::kNodeLost;
-    failure.node = name;
-    failure.message = "node " + name.value + " was lost: " + reason;
-    failure.at = node.heard_at;
-    Fail(tx, job, std::move(failure));
+    Fail(tx, job,
+         {.kind = CauseKind::kNodeLost,
+          .node = name,
+          .message = "node " + name.value + " was lost: " + reason,
+          .at = node.heard_at});
   }
   // The failure may have ended the attempt, and with it the gang.
   if (job.gang) MaybeEndAttempt(tx, job);
