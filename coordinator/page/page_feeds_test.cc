@@ -5,10 +5,10 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <future>
-#include <thread>
+#include <optional>
 
 #include "common/base/testing/temp_dir.h"
+#include "common/runtime/testing/loop_thread.h"
 #include "coordinator/control/testing/control_harness.h"
 #include "tests/support/eventually.h"
 
@@ -70,22 +70,13 @@ class PageFeedsTest : public testing::Test {
                                [this] {
                                  return Now{SystemClock().Now(), cluster_.now().unix_ms};
                                }});
-    thread_ = std::thread([this] { loop_.Run(); });
+    thread_.emplace(loop_);
   }
   ~PageFeedsTest() override {
     OnLoop([this] { feeds_.reset(); });
-    loop_.Stop();
-    thread_.join();
   }
 
-  void OnLoop(const std::function<void()>& function) {
-    std::promise<void> done;
-    loop_.Post([&] {
-      function();
-      done.set_value();
-    });
-    done.get_future().wait();
-  }
+  void OnLoop(const std::function<void()>& function) { thread_->Do(function); }
   std::shared_ptr<FakeStream> Open(const JobId& job = {}, const HttpRequest& request = {}) {
     auto stream = std::make_shared<FakeStream>();
     OnLoop([&] {
@@ -115,7 +106,7 @@ class PageFeedsTest : public testing::Test {
   bool hold_ = false;
   Status durable_;
   std::vector<std::function<void(const Status&)>> held_;
-  std::thread thread_;
+  std::optional<LoopThreadForTest> thread_;
 };
 
 TEST_F(PageFeedsTest, AViewerGetsAllAtOnceAndThenWhatChanges) {

@@ -5,14 +5,13 @@
 
 #include <algorithm>
 #include <functional>
-#include <future>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/base/version.h"
 #include "common/job_spec/parse.h"
 #include "common/runtime/event_loop.h"
+#include "common/runtime/testing/loop_thread.h"
 #include "coordinator/store/testing/memory_store.h"
 
 namespace muster {
@@ -57,25 +56,15 @@ struct RecordingSink : EffectSink {
 
 class ControllerRuntimeTest : public ::testing::Test {
  protected:
-  ControllerRuntimeTest() : thread_([this] { loop_.Run(); }) {
+  ControllerRuntimeTest() {
     OnLoop([this] { ASSERT_TRUE(host_.Restore().ok()); });
     OnLoop([this] { host_.Handle(HelloOf("n1")); });
   }
   ~ControllerRuntimeTest() override {
     OnLoop([this] { host_.Close(Unavailable("end of the test")); });
-    loop_.Stop();
-    thread_.join();
   }
 
-  // Runs `function` on the loop, and then everything that it posted.
-  void OnLoop(const std::function<void()>& function) {
-    std::promise<void> done;
-    loop_.Post([&] {
-      function();
-      loop_.Post([&] { done.set_value(); });
-    });
-    done.get_future().get();
-  }
+  void OnLoop(const std::function<void()>& function) { thread_.Do(function); }
   static WorkerHello HelloOf(const std::string& node) {
     WorkerHello event;
     event.session = 7;
@@ -98,7 +87,7 @@ class ControllerRuntimeTest : public ::testing::Test {
   RecordingSink sink_;
   ControllerRuntime host_{MakeLoopHandle(loop_), store_, sink_, ControllerOptions{}, SystemClock()};
   std::vector<Reply> replies_;
-  std::thread thread_;
+  LoopThreadForTest thread_{loop_};
 };
 
 TEST_F(ControllerRuntimeTest, NothingIsReleasedBeforeItIsDurable) {

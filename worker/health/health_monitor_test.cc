@@ -9,12 +9,13 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
+#include <memory>
 #include <mutex>
-#include <thread>
+#include <optional>
 #include <vector>
 
 #include "common/base/testing/temp_dir.h"
+#include "common/runtime/testing/loop_thread.h"
 #include "tests/support/eventually.h"
 #include "worker/health/testing/nvml_control.h"
 
@@ -40,19 +41,13 @@ class HealthMonitorTest : public testing::Test {
       return memory_;
     };
   }
-  ~HealthMonitorTest() override {
-    loop_.Stop();
-    if (thread_.joinable()) thread_.join();
-    monitor_.reset();
-  }
-
   void Start() {
     monitor_ = std::make_unique<HealthMonitor>(loop_, options_, [this](const NodeNotice& notice) {
       const std::lock_guard lock(mutex_);
       told_.push_back(notice);
     });
     loop_.Post([this] { monitor_->Start(); });
-    thread_ = std::thread([this] { loop_.Run(); });
+    thread_.emplace(loop_);
   }
   void Kernel(const std::string& text) {
     const std::string line = "4,1,2,-;" + text + "\n";
@@ -76,16 +71,6 @@ class HealthMonitorTest : public testing::Test {
     })) << text;
     return found;
   }
-  // Runs on the loop and waits for it.
-  void OnLoop(const std::function<void()>& function) {
-    std::atomic<bool> done = false;
-    loop_.Post([&] {
-      function();
-      done = true;
-    });
-    EXPECT_TRUE(Eventually([&] { return done.load(); }));
-  }
-
   const TempDirForTest dir_;
   UniqueFd kernel_;
   NvmlControlForTest library_;
@@ -95,7 +80,7 @@ class HealthMonitorTest : public testing::Test {
   std::vector<NodeNotice> told_;
   EventLoop loop_;
   std::unique_ptr<HealthMonitor> monitor_;
-  std::thread thread_;
+  std::optional<LoopThreadForTest> thread_;
 };
 
 TEST_F(HealthMonitorTest, AFatalXidInTheKernelsLogIsReported) {
@@ -151,14 +136,14 @@ TEST_F(HealthMonitorTest, AStopNoticeIsADrainWithItsDeadline) {
   EXPECT_LE(notice.deadline_seconds, 90);
   // It is not taken back.
   std::filesystem::remove(dir_ / "notice");
-  OnLoop([&] { monitor_->OnConnected(); });
+  thread_->Do([&] { monitor_->OnConnected(); });
   const std::lock_guard lock(mutex_);
   EXPECT_EQ(told_.back().kind, NodeNoticeKind::kDrain);
 }
 
 TEST_F(HealthMonitorTest, AnOutOfMemoryKillIsFoundWhenTheExitIsReported) {
   Start();
-  OnLoop([&] {
+  thread_->Do([&] {
     monitor_->OnRankStarted({{"00c0ffee00"}, 1, 0, 4711});
     // Behind the loop's back: only Complete can have read it.
     Kernel("Out of memory: Killed process 4711 (muster-trainer) total-vm:1kB");
@@ -171,7 +156,7 @@ TEST_F(HealthMonitorTest, AnOutOfMemoryKillIsFoundWhenTheExitIsReported) {
 
 TEST_F(HealthMonitorTest, AFailureOnANodeInTroubleNamesIt) {
   Start();
-  OnLoop([&] {
+  thread_->Do([&] {
     // Behind the loop's back, as above: the error comes right before the rank's end.
     Kernel("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.");
     RankExited failed{.job = {"00c0ffee00"}, .generation = 1, .end = {.exit = {.exit_code = 1}}};

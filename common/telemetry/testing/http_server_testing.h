@@ -10,13 +10,14 @@
 
 #include <algorithm>
 #include <functional>
-#include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "common/base/unique_fd.h"
+#include "common/runtime/testing/loop_thread.h"
 #include "common/telemetry/http_server.h"
 
 namespace muster {
@@ -35,26 +36,12 @@ class HttpServerTest : public testing::Test {
       return HttpResponse{503, "text/plain", "no"};
     });
   }
-  void SetUp() override {
-    thread_ = std::thread([this] { loop_.Run(); });
-  }
-  ~HttpServerTest() override { StopLoop(); }
+  void SetUp() override { thread_.emplace(loop_); }
 
   // For destructors of those whose members the loop uses.
-  void StopLoop() {
-    loop_.Stop();
-    if (thread_.joinable()) thread_.join();
-  }
+  void StopLoop() { thread_.reset(); }
 
-  // Runs `function` on the loop and waits for it.
-  void OnLoop(const std::function<void()>& function) {
-    std::promise<void> done;
-    loop_.Post([&] {
-      function();
-      done.set_value();
-    });
-    done.get_future().wait();
-  }
+  void OnLoop(const std::function<void()>& function) { thread_->Do(function); }
 
   UniqueFd Connect() const {
     UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -121,7 +108,7 @@ class HttpServerTest : public testing::Test {
 
   EventLoop loop_;
   std::unique_ptr<HttpServer> server_;
-  std::thread thread_;
+  std::optional<LoopThreadForTest> thread_;
 };
 
 }  // namespace muster
