@@ -10,9 +10,9 @@
 #include <variant>
 #include <vector>
 
-#include "common/base/version.h"
 #include "common/job_spec/parse.h"
 #include "coordinator/control/controller.h"
+#include "coordinator/control/testing/gang_cluster.h"
 
 namespace muster {
 namespace {
@@ -38,17 +38,14 @@ class Cluster {
  public:
   explicit Cluster(int nodes) : nodes_(nodes) {
     controller_.Restore({}, kNow);
-    for (int n = 0; n < nodes_; ++n) Handle(WorkerHello{SessionOf(n), HelloOf(n)});
+    for (int n = 0; n < nodes_; ++n)
+      Handle(WorkerHello{SessionOf(n), HelloOfNode(n, kRanksOfANode)});
     work_ = {};
   }
 
   // From the submission until every rank has finished a first step.
   Work FormGang() {
-    const std::string yaml =
-        "name: gang\nresources: {nodes: " + std::to_string(nodes_) +
-        ", ranks_per_node: " + std::to_string(kRanksOfANode) +
-        "}\nworkdir: /jobs\ntrain:\n  model: {path: model}\n  data: {train: train.jsonl}\n"
-        "  schedule: {max_steps: 100}\n";
+    const std::string yaml = GangYaml(nodes_, kRanksOfANode);
     Handle(SubmitRequested{1, yaml, "", kJob, ParseJobSpec(yaml)});
     // The gang's nodes are the cluster's, the first by name first.
     for (int n = 0; n < nodes_; ++n)
@@ -68,17 +65,6 @@ class Cluster {
   inline static const JobId kJob{"0123456789"};
 
   static SessionId SessionOf(int n) { return static_cast<SessionId>(n) + 1; }
-  static Hello HelloOf(int n) {
-    Hello hello;
-    hello.protocol_version = hello.min_protocol_version = kProtocolVersion;
-    hello.node = NodeName{"node-" + std::to_string(10000 + n)};
-    hello.address = "10.0." + std::to_string(n / 250) + "." + std::to_string(1 + n % 250);
-    hello.host_id = "boot-" + std::to_string(n);
-    hello.failure_domain = "rack-" + std::to_string(10000 + n / 32);
-    hello.slots = kRanksOfANode;
-    hello.instance = "first";
-    return hello;
-  }
 
   template <typename Body>
   void ReportAll(Body body) {

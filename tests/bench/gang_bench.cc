@@ -26,6 +26,7 @@
 #include "common/job_spec/parse.h"
 #include "common/wire/codec.h"
 #include "coordinator/control/controller.h"
+#include "coordinator/control/testing/gang_cluster.h"
 
 namespace muster {
 namespace {
@@ -77,14 +78,15 @@ class Cluster {
     controller_.Restore({}, Clock());
     nodes_.resize(static_cast<std::size_t>(options.nodes));
     registered_ = Measure([this] {
-      for (int n = 0; n < options_.nodes; ++n) Handle(WorkerHello{SessionOf(n), HelloOf(n)});
+      for (int n = 0; n < options_.nodes; ++n)
+        Handle(WorkerHello{SessionOf(n), HelloOfNode(n, options_.ranks_per_node)});
     });
     longest_event_ = 0;
   }
 
   Cpu Submit() {
     return Measure([this] {
-      const std::string yaml = Yaml();
+      const std::string yaml = GangYaml(options_.nodes, options_.ranks_per_node);
       Handle(SubmitRequested{1, yaml, "", JobId{"0123456789"}, ParseJobSpec(yaml)});
     });
   }
@@ -151,27 +153,6 @@ class Cluster {
   static std::size_t Index(int n) { return static_cast<std::size_t>(n); }
   static SessionId SessionOf(int n) { return static_cast<SessionId>(n) + 1; }
   int WorldSize() const { return options_.nodes * options_.ranks_per_node; }
-
-  std::string Yaml() const {
-    return "name: gang\nresources: {nodes: " + std::to_string(options_.nodes) +
-           ", ranks_per_node: " + std::to_string(options_.ranks_per_node) +
-           "}\nworkdir: /jobs\ntrain:\n  model: {path: model}\n  data: {train: train.jsonl}\n"
-           "  schedule: {max_steps: 100}\n";
-  }
-
-  Hello HelloOf(int n) const {
-    Hello hello;
-    hello.protocol_version = kProtocolVersion;
-    hello.min_protocol_version = kProtocolVersion;
-    hello.node = NodeName{"node-" + std::to_string(n)};
-    hello.address = "10.0." + std::to_string(n / 250) + "." + std::to_string(1 + n % 250);
-    hello.host_id = "boot-" + std::to_string(n);
-    hello.failure_domain = "rack-" + std::to_string(n / 32);
-    hello.slots = options_.ranks_per_node;
-    hello.instance = "first";
-    hello.metrics_port = 9100;
-    return hello;
-  }
 
   Now Clock() const { return {now_, now_.time_since_epoch() / std::chrono::milliseconds(1)}; }
 
