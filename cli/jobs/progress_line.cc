@@ -142,7 +142,6 @@ bool ProgressPrinter::WantsLine(const v1::Job& job, const std::string& text, Tim
 }
 
 void ProgressPrinter::OnEvent(const v1::Event& event) {
-  last_seq_ = std::max(last_seq_, static_cast<std::int64_t>(event.seq()));
   OnNotice(EventLine(event, options_.color));
 }
 

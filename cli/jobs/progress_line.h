@@ -44,7 +44,6 @@ class ProgressPrinter {
   void OnNotice(const std::string& text);
   // Ends the live line, so that what follows starts on its own.
   void Finish();
-  std::int64_t last_seq() const { return last_seq_; }
   void set_line_every_steps(std::int64_t steps) { options_.line_every_steps = steps; }
 
  private:
@@ -58,7 +57,6 @@ class ProgressPrinter {
   std::int64_t last_line_step_ = -1;
   v1::JobState last_state_ = v1::JOB_STATE_UNSPECIFIED;
   TimePoint last_line_at_{};
-  std::int64_t last_seq_ = 0;
 };
 
 }  // namespace muster

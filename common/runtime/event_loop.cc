@@ -1,12 +1,10 @@
 #include "common/runtime/event_loop.h"
 
-#include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <thread>
 #include <utility>
 
 #include "common/base/ignored_signals.h"
@@ -19,7 +17,6 @@ struct EventLoop::Impl {
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
   asio::signal_set signals{context};
-  std::atomic<std::thread::id> thread{};
 
   void WaitForSignal(std::function<void(int)> handler) {
     signals.async_wait([this, handler](boost::system::error_code error, int signal) {
@@ -33,10 +30,7 @@ struct EventLoop::Impl {
 EventLoop::EventLoop() : impl_(std::make_unique<Impl>()) {}
 EventLoop::~EventLoop() = default;
 
-void EventLoop::Run() {
-  impl_->thread = std::this_thread::get_id();
-  impl_->context.run();
-}
+void EventLoop::Run() { impl_->context.run(); }
 
 void EventLoop::Stop() {
   // Through the queue, so that what was posted before runs first.
@@ -50,8 +44,6 @@ void EventLoop::Stop() {
 void EventLoop::Post(std::function<void()> function) {
   asio::post(impl_->context, std::move(function));
 }
-
-bool EventLoop::OnLoopThread() const { return impl_->thread.load() == std::this_thread::get_id(); }
 
 void EventLoop::OnTerminationSignal(std::function<void(int)> handler) {
   impl_->signals.add(SIGINT);

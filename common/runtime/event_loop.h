@@ -28,7 +28,6 @@ class EventLoop {
   void Stop();
 
   void Post(std::function<void()> function);
-  bool OnLoopThread() const;
 
   // Calls `handler` on the loop for each of SIGINT and SIGTERM, but not for a SIGTERM that is
   // ignored (ignored_signals.h).

@@ -14,11 +14,11 @@ using std::chrono::milliseconds;
 TEST(EventLoop, RunsPostedFunctionsInOrderOnItsThread) {
   EventLoop loop;
   std::vector<int> order;
-  EXPECT_FALSE(loop.OnLoopThread());
+  const std::thread::id runner = std::this_thread::get_id();
   loop.Post([&] { order.push_back(1); });
   std::thread other([&] {
     loop.Post([&] {
-      EXPECT_TRUE(loop.OnLoopThread());
+      EXPECT_EQ(std::this_thread::get_id(), runner);
       order.push_back(2);
     });
     loop.Stop();

@@ -229,7 +229,6 @@ Result<Allocation> ReadAllocation(const Environment& environment) {
   MUSTER_RETURN_IF_ERROR(ReadResources(variables, allocation));
   allocation.launch_address = variables.FirstOf({"SLURM_LAUNCH_NODE_IPADDR"});
   allocation.comm_host = variables.FirstOf({"SLURM_SRUN_COMM_HOST"});
-  allocation.submit_dir = variables.FirstOf({"SLURM_SUBMIT_DIR"});
   allocation.switches = SwitchesOver(allocation.node_name, variables);
   if (const std::string tmp = variables.FirstOf({"SLURM_TMPDIR", "TMPDIR"}); !tmp.empty())
     allocation.tmp_dir = tmp;

@@ -47,9 +47,8 @@ struct Allocation {
   // CUDA_VISIBLE_DEVICES, one entry per device; nothing where it is not set.
   std::optional<std::vector<std::string>> visible_gpus;
 
-  std::string launch_address;  // numeric, of the host where srun runs; may be a login node
-  std::string comm_host;       // its name or address as srun gives it
-  std::string submit_dir;
+  std::string launch_address;    // numeric, of the host where srun runs; may be a login node
+  std::string comm_host;         // its name or address as srun gives it
   std::string tmp_dir = "/tmp";  // SLURM_TMPDIR, TMPDIR, /tmp: the first that is set
   // The switches over this node, from the top down, "s0.s2"; empty: not given.
   std::string switches;

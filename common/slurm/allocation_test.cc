@@ -53,7 +53,6 @@ TEST(Allocation, IsReadFromTheVariablesOfAStep) {
   EXPECT_EQ(allocation->gpus_on_node, 2);
   EXPECT_EQ(allocation->visible_gpus, std::vector<std::string>({"0", "1"}));
   EXPECT_EQ(allocation->launch_address, "10.77.0.1");
-  EXPECT_EQ(allocation->submit_dir, "/shared/run");
   EXPECT_EQ(allocation->tmp_dir, "/tmp");
   EXPECT_EQ(allocation->restart_count, 0);
   EXPECT_FALSE(allocation->array);

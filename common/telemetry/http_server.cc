@@ -97,8 +97,9 @@ struct HttpServer::Impl : std::enable_shared_from_this<Impl> {
 };
 
 Result<std::unique_ptr<HttpServer>> HttpServer::Listen(EventLoop& loop, const std::string& address,
-                                                       std::uint16_t port) {
+                                                       std::uint16_t port, Duration heartbeat) {
   auto impl = std::make_shared<Impl>(loop);
+  impl->routes->heartbeat = heartbeat;
   MUSTER_RETURN_IF_ERROR(impl->Bind(address, port));
   impl->Accept();
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
@@ -144,8 +145,6 @@ void HttpServer::HandleLater(const std::string& path, HttpLateHandler handler) {
 void HttpServer::HandleStream(const std::string& path, HttpStreamHandler handler) {
   impl_->routes->routes[path] = std::move(handler);
 }
-
-void HttpServer::SetHeartbeatForTest(Duration heartbeat) { impl_->routes->heartbeat = heartbeat; }
 
 std::uint16_t HttpServer::port() const { return impl_->acceptor.local_endpoint().port(); }
 

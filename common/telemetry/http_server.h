@@ -22,6 +22,7 @@
 #include "common/runtime/event_loop.h"
 #include "common/security/certificate.h"
 #include "common/telemetry/http_handler.h"
+#include "common/telemetry/http_stream.h"
 
 namespace muster {
 
@@ -36,9 +37,11 @@ class HttpServer {
  public:
   static constexpr int kMaxConnections = 128;
 
-  // Binds at once; port 0 lets the kernel choose.
+  // Binds at once; port 0 lets the kernel choose. A stream gets a sign of life after each
+  // `heartbeat` without an event.
   static Result<std::unique_ptr<HttpServer>> Listen(EventLoop& loop, const std::string& address,
-                                                    std::uint16_t port);
+                                                    std::uint16_t port,
+                                                    Duration heartbeat = kHttpHeartbeat);
   static Result<std::unique_ptr<HttpServer>> ListenTls(EventLoop& loop, const std::string& address,
                                                        std::uint16_t port, HttpTlsOptions options);
   ~HttpServer();
@@ -49,8 +52,6 @@ class HttpServer {
   void HandleLater(const std::string& path, HttpLateHandler handler);
   void HandleStream(const std::string& path, HttpStreamHandler handler);
   std::uint16_t port() const;
-
-  void SetHeartbeatForTest(Duration heartbeat);  // of streams that are opened from then on
 
  private:
   struct Impl;

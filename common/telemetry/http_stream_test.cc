@@ -18,8 +18,7 @@ using ::testing::StartsWith;
 
 class HttpStreamTest : public HttpServerTest {
  protected:
-  HttpStreamTest() {
-    server_->SetHeartbeatForTest(std::chrono::hours(1));
+  explicit HttpStreamTest(Duration heartbeat = std::chrono::hours(1)) : HttpServerTest(heartbeat) {
     server_->HandleLater("/late/", [this](const HttpRequest& request, HttpResponder reply) {
       request_ = request;
       reply_ = std::move(reply);
@@ -123,8 +122,11 @@ TEST_F(HttpStreamTest, AReaderThatGoesIsNoticedWithoutAnythingToSend) {
   EXPECT_FALSE(SendEvent(0, "x"));
 }
 
-TEST_F(HttpStreamTest, ALineThatIsSilentCarriesHeartbeats) {
-  OnLoop([this] { server_->SetHeartbeatForTest(std::chrono::milliseconds(50)); });
+struct SilentStreamTest : HttpStreamTest {
+  SilentStreamTest() : HttpStreamTest(std::chrono::milliseconds(50)) {}
+};
+
+TEST_F(SilentStreamTest, ALineThatIsSilentCarriesHeartbeats) {
   Reader reader = OpenStream();
   EXPECT_THAT(reader.Until("\n\n"), StartsWith(":\n\n"));
 }

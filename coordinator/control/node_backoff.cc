@@ -43,11 +43,6 @@ std::optional<TimePoint> NodeBackoff::NextExpiry() const {
   return next;
 }
 
-bool NodeBackoff::Pauses(const NodeName& node) const {
-  const auto refusal = refusals_.find(node);
-  return refusal != refusals_.end() && refusal->second.until.has_value();
-}
-
 std::vector<NodeName> NodeBackoff::Paused() const {
   std::vector<NodeName> nodes;
   for (const auto& [node, refusal] : refusals_) {

@@ -30,7 +30,6 @@ class NodeBackoff {
   // True if a pause is over: the node may be tried again.
   bool Expire(TimePoint now);
   std::optional<TimePoint> NextExpiry() const;
-  bool Pauses(const NodeName& node) const;
   std::vector<NodeName> Paused() const;  // by name
   // "n2 cannot run it: <why>"; empty if no node is left alone.
   std::string Text() const;

@@ -25,11 +25,11 @@ TEST(NodeBackoffTest, ANodeIsLeftAloneUntilItsPauseIsOver) {
   NodeBackoff refusals;
   const TimePoint now;
   refusals.Refuse(kN1, "no mount", now);
-  EXPECT_TRUE(refusals.Pauses(kN1));
+  EXPECT_EQ(refusals.Paused(), std::vector{kN1});
   EXPECT_EQ(refusals.NextExpiry(), now + seconds(10));
   EXPECT_FALSE(refusals.Expire(now + seconds(9)));
   EXPECT_TRUE(refusals.Expire(now + seconds(10)));
-  EXPECT_FALSE(refusals.Pauses(kN1));
+  EXPECT_TRUE(refusals.Paused().empty());
   EXPECT_FALSE(refusals.Expire(now + seconds(11))) << "once is enough";
   EXPECT_EQ(refusals.Refuse(kN1, "no mount", now), seconds(20)) << "it has not taken part since";
   refusals.Accept(kN1);
@@ -41,7 +41,7 @@ TEST(NodeBackoffTest, WhatMayBeOverInAMomentIsTriedOnceMoreFirst) {
   const TimePoint now;
   EXPECT_FALSE(refusals.Counts(kN1));
   EXPECT_EQ(refusals.Refuse(kN1, "no guardian", now, false), Duration::zero());
-  EXPECT_FALSE(refusals.Pauses(kN1));
+  EXPECT_TRUE(refusals.Paused().empty());
   EXPECT_TRUE(refusals.Counts(kN1));
   EXPECT_EQ(refusals.Refuse(kN1, "no guardian", now, false), seconds(10));
   EXPECT_EQ(refusals.Refuse(kN1, "no guardian", now, false), seconds(20));

@@ -24,12 +24,12 @@ namespace muster {
 
 class HttpServerTest : public testing::Test {
  protected:
-  HttpServerTest() {
-    auto server = HttpServer::Listen(loop_, "127.0.0.1", 0);
+  explicit HttpServerTest(Duration heartbeat = kHttpHeartbeat) {
+    auto server = HttpServer::Listen(loop_, "127.0.0.1", 0, heartbeat);
     EXPECT_TRUE(server.ok()) << server.status().ToString();
     server_ = *std::move(server);
-    server_->Handle("/metrics", [this](const std::string& query) {
-      EXPECT_TRUE(loop_.OnLoopThread());
+    server_->Handle("/metrics", [client = std::this_thread::get_id()](const std::string& query) {
+      EXPECT_NE(std::this_thread::get_id(), client);
       return HttpResponse{200, "text/plain", "hello " + query};
     });
     server_->Handle("/unwell", [](const std::string&) {
