@@ -281,7 +281,7 @@ void Election::OnCoordinatorUp(const Leadership& own, TimePoint now) {
   if (role_ != Role::kLeading || own.epoch <= leadership_.epoch) return;
   coordinator_up_ = now;
   leadership_ = own;
-  effects_.push_back(Announce{own});
+  effects_.push_back(Announce{});
   effects_.push_back(Follow{own});
 }
 

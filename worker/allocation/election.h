@@ -57,10 +57,8 @@ struct ReadShared {      // answered by OnShared
 };
 struct StartCoordinator {};  // answered by OnCoordinatorUp or OnCoordinatorDown
 struct StopCoordinator {};
-struct Announce {  // write to the shared directory that this supervisor leads
-  Leadership leadership;
-};
-struct Follow {  // point this node's worker there; also to its own coordinator
+struct Announce {};  // write to the shared directory that this supervisor leads
+struct Follow {      // point this node's worker there; also to its own coordinator
   Leadership leadership;
 };
 // No visible node is able to lead, and this one is the lowest that is left. Repeated from time to

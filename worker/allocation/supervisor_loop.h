@@ -49,7 +49,7 @@ class SupervisorLoop {
   void Do(const ReadShared& read);
   void Do(const StartCoordinator&);
   void Do(const StopCoordinator&);
-  void Do(const Announce& announce);
+  void Do(const Announce&);
   void Do(const Follow& follow);
   void Do(const GiveUp&);
 

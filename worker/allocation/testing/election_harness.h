@@ -199,9 +199,9 @@ class ElectionHarness {
     nodes_[Index(node)].coordinator_ready.reset();
     nodes_[Index(node)].election->OnCoordinatorDown(now_);
   }
-  void Do(int, const Announce& announce) {
-    if (!shared_leadership_ || shared_leadership_->epoch < announce.leadership.epoch)
-      shared_leadership_ = announce.leadership;
+  void Do(int node, const Announce&) {
+    const Leadership& own = nodes_[Index(node)].election->leadership();
+    if (!shared_leadership_ || shared_leadership_->epoch < own.epoch) shared_leadership_ = own;
   }
   void Do(int node, const Follow& follow) {
     nodes_[Index(node)].followed = follow.leadership.epoch;
