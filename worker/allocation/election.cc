@@ -22,6 +22,11 @@ constexpr Duration kAskLost = std::chrono::seconds(1);
 constexpr Duration kSoundRun = std::chrono::seconds(30);
 constexpr Duration kRestartPause = std::chrono::milliseconds(100);
 constexpr int kRefusals = 3;
+constexpr int kFailedStarts = 3;  // in a row
+// A node that reaches no other in a gang of three or more is probably cut off itself: it waits
+// before it takes over, and twice as long each time that it was deposed.
+constexpr Duration kIsolation = std::chrono::seconds(10);
+constexpr Duration kBoot = std::chrono::seconds(20);  // for a first leader to appear
 constexpr int kAskedAtOnce = 16;
 // With many nodes the leader is asked by all of them.
 constexpr Duration kPulsePerNode = std::chrono::milliseconds(1);
@@ -36,9 +41,11 @@ Election::Election(ElectionOptions options, TimePoint now)
     : options_(options),
       role_since_(now),
       read_at_(now),
-      isolation_(options.node_count > 2 ? options.isolation : Duration::zero()) {
+      isolation_(options.node_count > 2 ? kIsolation : Duration::zero()) {
   if (options_.index == 0) Lead(now);
 }
+
+bool Election::unfit() const { return failed_starts_ >= kFailedStarts; }
 
 std::vector<ElectionEffect> Election::TakeEffects() { return std::exchange(effects_, {}); }
 
@@ -151,7 +158,7 @@ void Election::Heed(const Leadership& leadership, TimePoint now) {
   if (leadership.epoch <= leadership_.epoch) return;
   if (leadership.leader.index == options_.index) return;  // an earlier leadership of this node
   if (coordinator_runs_) effects_.push_back(StopCoordinator{});
-  if (role_ == Role::kLeading) isolation_ = std::max(isolation_ * 2, options_.isolation);
+  if (role_ == Role::kLeading) isolation_ = std::max(isolation_ * 2, kIsolation);
   start_at_.reset();
   leadership_ = leadership;
   members_[leadership.leader.index] = leadership.leader;
@@ -167,7 +174,7 @@ void Election::Heed(const Leadership& leadership, TimePoint now) {
 
 void Election::Seek(TimePoint now) {
   Read(now);
-  if (now - role_since_ >= options_.boot) BeginElection(now);
+  if (now - role_since_ >= kBoot) BeginElection(now);
 }
 
 void Election::WatchLeader(TimePoint now) {

@@ -29,12 +29,7 @@ struct ElectionOptions {
   // gone, so they need not last as long.
   Duration silence = std::chrono::milliseconds(2500);
   Duration refusal = std::chrono::milliseconds(400);
-  // A node that reaches no other in a gang of three or more is probably cut off itself: it waits
-  // before it takes over, and twice as long each time that it was deposed.
-  Duration isolation = std::chrono::seconds(10);
-  Duration boot = std::chrono::seconds(20);      // for a first leader to appear
   Duration give_up = std::chrono::seconds(120);  // without any leader
-  int failed_starts = 3;  // of a coordinator in a row, before this node is no longer a candidate
 
   // Between two questions of one supervisor to the leader, which all of them ask.
   Duration PulseInterval() const;
@@ -86,7 +81,8 @@ class Election {
   std::vector<ElectionEffect> TakeEffects();
 
   bool leading() const { return role_ == Role::kLeading && leadership_.epoch > 0; }
-  bool unfit() const { return failed_starts_ >= options_.failed_starts; }
+  // Its coordinator does not start: this node is no longer a candidate.
+  bool unfit() const;
   const Leadership& leadership() const { return leadership_; }
   const std::map<int, Member>& members() const { return members_; }
   // Has answered or asked recently; also this one.
