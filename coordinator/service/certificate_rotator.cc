@@ -1,9 +1,9 @@
 #include "coordinator/service/certificate_rotator.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "common/base/backoff.h"
 #include "common/base/clock.h"
 #include "common/base/cluster_paths.h"
 #include "common/security/credentials.h"
@@ -11,15 +11,6 @@
 #include "common/telemetry/log.h"
 
 namespace muster {
-
-namespace {
-constexpr Duration kLongestPause = std::chrono::minutes(5);
-}
-
-void RenewalPause::OnFailed(TimePoint now) {
-  until_ = now + next_;
-  next_ = std::min(next_ * 2, kLongestPause);
-}
 
 // The thread's input and its results; the loop reads it between two looks.
 struct CertificateRotator::PollResult {
@@ -82,12 +73,12 @@ struct CertificateRotator::PollResult {
     (void)KeepServingFile(options.credentials_dir, credentials);
     const TimePoint now = SystemClock().Now();
     const bool due = SystemClock().UnixMillis() >= RenewalDueMs(credentials);
-    if (options.authority_dir.empty() || !due || !pause.Over(now)) return OkStatus();
+    if (options.authority_dir.empty() || !due || now < retry_at) return OkStatus();
     const Status renewed = Renew(credentials);
     if (renewed.ok()) {
-      pause.OnDone();
+      pauses.Reset();
     } else {
-      pause.OnFailed(now);
+      retry_at = now + pauses.Next();
       ++failed_renewals;
     }
     return renewed;
@@ -119,7 +110,8 @@ struct CertificateRotator::PollResult {
   Status another_authority;
   std::int64_t not_after_ms = 0;
   std::uint64_t failed_renewals = 0;
-  RenewalPause pause;
+  Backoff pauses{std::chrono::seconds(1), std::chrono::minutes(5)};  // after failed renewals
+  TimePoint retry_at = TimePoint::min();
 };
 
 CertificateRotator::CertificateRotator(EventLoop& loop, Authenticator& authenticator,

@@ -23,19 +23,6 @@
 
 namespace muster {
 
-// When a failed renewal is retried: after a pause that doubles from 1 s to 5 min. A value; one
-// thread.
-class RenewalPause {
- public:
-  bool Over(TimePoint now) const { return now >= until_; }
-  void OnFailed(TimePoint now);
-  void OnDone() { *this = RenewalPause(); }
-
- private:
-  Duration next_ = std::chrono::seconds(1);
-  TimePoint until_ = TimePoint::min();
-};
-
 struct CertificateRotatorOptions {
   std::string credentials_dir;
   std::vector<std::string> revocations;  // files with lists, all of which count

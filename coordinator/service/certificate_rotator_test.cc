@@ -14,21 +14,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(RenewalPause, DoublesFromOneSecondToFiveMinutes) {
-  TimePoint now = SystemClock().Now();
-  RenewalPause pause;
-  EXPECT_TRUE(pause.Over(now));
-  for (const int seconds : {1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300}) {
-    pause.OnFailed(now);
-    now += std::chrono::seconds(seconds);
-    EXPECT_FALSE(pause.Over(now - 1ms)) << seconds;
-    EXPECT_TRUE(pause.Over(now)) << seconds;
-  }
-  pause.OnDone();
-  pause.OnFailed(now);
-  EXPECT_TRUE(pause.Over(now + 1s));
-}
-
 // A coordinator whose certificate is due, in a directory that cannot be locked: also for root.
 class CertificateRotatorTest : public ::testing::Test {
  protected:

@@ -11,6 +11,8 @@ constexpr Duration kTellLimit = std::chrono::seconds(4);
 constexpr Duration kAskAgain = std::chrono::milliseconds(150);
 constexpr Duration kReadAgain = std::chrono::milliseconds(500);
 constexpr int kRefusals = 3;
+// slurmctld may be restarting, or may have to detect first that a node is dead.
+constexpr Duration kLimit = std::chrono::minutes(10);
 
 }  // namespace
 
@@ -24,7 +26,6 @@ void AllocationEnding::Decide(const Ending& ending, int closer, const std::set<i
   others_ = others;
   decided_ = ask_at_ = now;
   read_at_ = now + kReadAgain;
-  retry_ = options_.first_retry;
   if (closes()) {
     phase_ = Phase::kTelling;
     return;
@@ -40,13 +41,13 @@ void AllocationEnding::Tick(TimePoint now) {
     case Phase::kTelling:
       if (!EverybodyKnows() && now - decided_ < std::max(kTellLimit, options_.pulse * 2)) return;
       effects_.emplace_back(std::in_place_type<EndPrograms>);
-      return Close(now);
+      return Close();
     case Phase::kClosing:
-      if (tell_at_ && now >= *tell_at_) Close(now);
+      if (tell_at_ && now >= *tell_at_) Close();
       return;
     case Phase::kWaiting:
       // Not for ever: Slurm ends a job's nodes when its script is over.
-      if (now - decided_ > options_.limit + options_.longest_retry) return Leave(false);
+      if (now - decided_ > kLimit + kLongestRetry) return Leave(false);
       return WatchCloser(now);
   }
 }
@@ -55,7 +56,7 @@ bool AllocationEnding::EverybodyKnows() const {
   return std::includes(told_.begin(), told_.end(), others_.begin(), others_.end());
 }
 
-void AllocationEnding::Close(TimePoint) {
+void AllocationEnding::Close() {
   phase_ = Phase::kClosing;
   tell_at_.reset();
   effects_.emplace_back(std::in_place_type<NotifyScheduler>);
@@ -63,10 +64,9 @@ void AllocationEnding::Close(TimePoint) {
 
 void AllocationEnding::OnTold(Closing result, TimePoint now) {
   if (phase_ != Phase::kClosing) return;
-  if (result != Closing::kAgain || now - decided_ >= options_.limit)
+  if (result != Closing::kAgain || now - decided_ >= kLimit)
     return Leave(result == Closing::kLeftOut);
-  tell_at_ = now + retry_;
-  retry_ = std::min(retry_ * 2, options_.longest_retry);
+  tell_at_ = now + retries_.Next();
 }
 
 // --- supervisors that wait for the closer ---
@@ -120,7 +120,7 @@ void AllocationEnding::GoOnWithNext(TimePoint now) {
   refusals_ = 0;
   silent_since_.reset();
   ask_at_ = now;
-  if (mine) Close(now);
+  if (mine) Close();
 }
 
 void AllocationEnding::Leave(bool left_out) {

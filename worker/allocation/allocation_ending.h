@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/base/backoff.h"
 #include "common/base/clock.h"
 #include "worker/allocation/peer_view.h"
 
@@ -25,10 +26,6 @@ struct AllocationEndingOptions {
   Duration pulse = std::chrono::milliseconds(500);     // between two questions to the closer
   Duration silence = std::chrono::milliseconds(3000);  // after which it is gone
   Duration refusal = std::chrono::milliseconds(400);   // if its machine refuses
-  Duration first_retry = std::chrono::seconds(1);      // of the scheduler, twice as long each time
-  Duration longest_retry = std::chrono::seconds(30);
-  // slurmctld may be restarting, or may have to detect first that a node is dead.
-  Duration limit = std::chrono::minutes(10);
 };
 
 // The result of informing the scheduler.
@@ -73,11 +70,15 @@ class AllocationEnding {
   enum class Phase { kNone, kTelling, kClosing, kWaiting, kGone };
 
   bool EverybodyKnows() const;
-  void Close(TimePoint now);
+  void Close();
   void WatchCloser(TimePoint now);
   bool CloserIsGone(TimePoint now) const;
   void GoOnWithNext(TimePoint now);
   void Leave(bool left_out);
+
+  // Between tries to inform the scheduler.
+  static constexpr Duration kFirstRetry = std::chrono::seconds(1);
+  static constexpr Duration kLongestRetry = std::chrono::seconds(30);
 
   const AllocationEndingOptions options_;
   Phase phase_ = Phase::kNone;
@@ -87,7 +88,7 @@ class AllocationEnding {
   std::set<int> told_;
   TimePoint decided_{};
   std::optional<TimePoint> tell_at_;  // the scheduler; empty: a call is under way
-  Duration retry_{};
+  Backoff retries_{kFirstRetry, kLongestRetry};
   bool asking_ = false;
   bool reading_ = false;
   TimePoint ask_at_{};

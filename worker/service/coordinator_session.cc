@@ -130,7 +130,7 @@ CoordinatorSession::CoordinatorSession(EventLoop& loop, CoordinatorSessionOption
       options_(std::move(options)),
       handlers_(std::move(handlers)),
       heartbeat_interval_(kDefaultHeartbeat),
-      pause_(kFirstPause),
+      pauses_(kFirstPause, kLongestPause),
       retry_timer_(loop),
       heartbeat_timer_(loop) {}
 
@@ -195,8 +195,7 @@ void CoordinatorSession::Retry(const Status& why) {
     Log().log(version_refused_ ? LogLevel::kError : LogLevel::kWarning,
               "not connected to the coordinator: {}; trying again", why.ToString());
   last_problem_ = why.message();
-  retry_timer_.Start(pause_, [this] { Connect(); });
-  pause_ = std::min<Duration>(pause_ * 2, kLongestPause);
+  retry_timer_.Start(pauses_.Next(), [this] { Connect(); });
 }
 
 // A replaced coordinator may live on, and the link to it too, until its next commit.
@@ -252,7 +251,7 @@ void CoordinatorSession::OnMessage(std::uint64_t stream, const v1::CoordinatorMe
     }
     welcomed_ = true;
     ++connects_;
-    pause_ = kFirstPause;
+    pauses_.Reset();
     last_problem_.clear();
     if (welcome->heartbeat_ms > 0)
       heartbeat_interval_ = std::chrono::milliseconds(welcome->heartbeat_ms);

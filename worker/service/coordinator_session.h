@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/backoff.h"
 #include "common/base/result.h"
 #include "common/rpc/tls.h"
 #include "common/runtime/event_loop.h"
@@ -107,7 +108,7 @@ class CoordinatorSession {
   bool writing_ = false;
   bool sent_since_heartbeat_ = false;
   Duration heartbeat_interval_;
-  Duration pause_;
+  Backoff pauses_;
   std::deque<Message> queue_;
   std::vector<Message> kept_;  // for the next stream
   std::uint64_t dropped_ = 0;

@@ -114,7 +114,7 @@ Status JoinUntilIn(const JoinOptions& options) {
   MUSTER_RETURN_IF_ERROR(CheckIdentity(identity));
   MUSTER_ASSIGN_OR_RETURN(const KeyAndRequest own, MakeCertificateRequest(identity));
   std::string told;
-  for (Duration pause = kFirstPause;; pause = std::min(pause * 2, kLongestJoinPause)) {
+  for (Backoff pauses(kFirstPause, kLongestJoinPause);;) {
     const Status status = JoinCluster(options, address, token, own);
     if (status.ok()) {
       Log().info("joined the cluster at {}; certificate and key are in {}", address,
@@ -126,7 +126,7 @@ Status JoinUntilIn(const JoinOptions& options) {
       Log().warn("the cluster at {} could not be joined: {}; trying again", address,
                  status.message());
     told = status.message();
-    Pause(pause);
+    Pause(pauses.Next());
   }
 }
 
@@ -139,7 +139,7 @@ CertificateRenewal::CertificateRenewal(EventLoop& loop, RenewalOptions options, 
     : loop_(loop),
       options_(std::move(options)),
       jitter_(jitter),
-      pause_(kFirstPause),
+      pauses_(kFirstPause, kLongestPause),
       timer_(loop) {}
 
 CertificateRenewal::~CertificateRenewal() { *alive_ = false; }
@@ -170,15 +170,15 @@ void CertificateRenewal::Renew() {
 void CertificateRenewal::OnRenewed(const Status& status) {
   if (status.ok()) {
     ++renewals_;
-    pause_ = kFirstPause;
+    pauses_.Reset();
     Log().info("this node's certificate was renewed");
     return Schedule();
   }
   ++failures_;
+  const Duration pause = pauses_.Next();
   Log().warn("this node's certificate could not be renewed: {}; trying again in {} s",
-             status.message(), ToSeconds(pause_));
-  timer_.Start(pause_, [this] { Schedule(); });
-  pause_ = std::min(pause_ * 2, kLongestPause);
+             status.message(), ToSeconds(pause));
+  timer_.Start(pause, [this] { Schedule(); });
 }
 
 }  // namespace muster::worker

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "common/base/backoff.h"
 #include "common/base/result.h"
 #include "common/runtime/event_loop.h"
 #include "common/runtime/worker_pool.h"
@@ -62,7 +63,7 @@ class CertificateRenewal {
   EventLoop& loop_;
   const RenewalOptions options_;
   const double jitter_;
-  Duration pause_;
+  Backoff pauses_;
   std::int64_t not_after_ms_ = 0;
   std::uint64_t renewals_ = 0;
   std::uint64_t failures_ = 0;
