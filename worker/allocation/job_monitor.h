@@ -137,7 +137,7 @@ class JobMonitor {
   void WatchWaiting(const NodesSeen& nodes, TimePoint now);
   void EndUnplaced(const NodesSeen& nodes);
 
-  const JobMonitorOptions options_;
+  JobMonitorOptions options_;
   std::optional<JobPicture> job_;
   std::optional<TimePoint> end_time_;
   Duration time_left_{};       // when the end was first known

@@ -7,7 +7,6 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -56,8 +55,8 @@ class LeaderDuties {
   // While this supervisor leads.
   void Tick(const PeersSeen& peers, TimePoint now);
 
-  JobMonitor& course() { return *course_; }
-  const JobMonitor& course() const { return *course_; }
+  JobMonitor& course() { return course_; }
+  const JobMonitor& course() const { return course_; }
 
  private:
   void Submit(TimePoint now);
@@ -71,7 +70,7 @@ class LeaderDuties {
   EventLoop& loop_;
   const LeaderDutiesOptions options_;
   const Handlers handlers_;
-  std::optional<JobMonitor> course_;  // always set
+  JobMonitor course_;
   std::unique_ptr<JobClient> client_;
   std::string job_id_;
   std::set<std::string> ready_;  // nodes, by the coordinator
