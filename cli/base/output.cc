@@ -204,12 +204,6 @@ Json TimeOrNull(std::int64_t unix_ms) {
 
 std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
 
-std::string Joined(const std::vector<std::string>& words) {
-  std::string out;
-  for (const std::string& word : words) out += (out.empty() ? "" : ", ") + word;
-  return out;
-}
-
 std::string Printable(std::string_view text) {
   std::string out;
   out.reserve(text.size());

@@ -66,8 +66,6 @@ std::string IsoTime(std::int64_t unix_ms);
 Json TextOrNull(const std::string& text);
 Json TimeOrNull(std::int64_t unix_ms);
 std::string OrDash(const std::string& text);
-// "a, b, c".
-std::string Joined(const std::vector<std::string>& words);
 // printf's %.*f without its buffers.
 std::string Fixed(double value, int digits);
 // Without what could command a terminal: controls, bytes that are no character; a tab is a space.

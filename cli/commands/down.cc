@@ -3,6 +3,7 @@
 #include "cli/base/exit_code.h"
 #include "cli/commands/verb.h"
 #include "cli/local/local_cluster.h"
+#include "common/base/strings.h"
 
 namespace muster::verbs {
 
@@ -28,7 +29,7 @@ struct Down {
         context.terminal.out << "ended " << process << "\n";
     }
     if (report.left.empty()) return kExitSuccess;
-    return Internal("could not end " + Joined(report.left) +
+    return Internal("could not end " + Join(report.left) +
                     "; a process in an uninterruptible wait ends when its device answers");
   }
 };

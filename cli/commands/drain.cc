@@ -5,6 +5,7 @@
 #include "cli/base/exit_code.h"
 #include "cli/commands/verb.h"
 #include "cli/jobs/job_json.h"
+#include "common/base/strings.h"
 
 namespace muster::verbs {
 namespace {
@@ -63,7 +64,7 @@ struct Drain {
     }
     const std::vector<std::string> jobs(response.jobs().begin(), response.jobs().end());
     const std::string what = wait ? "; moved jobs: " : "; moving jobs: ";
-    PrintState(context, node, state, jobs.empty() ? "" : what + Joined(jobs), {{"jobs", jobs}});
+    PrintState(context, node, state, jobs.empty() ? "" : what + Join(jobs), {{"jobs", jobs}});
     return kExitSuccess;
   }
 };

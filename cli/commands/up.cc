@@ -4,6 +4,7 @@
 #include "cli/commands/verb.h"
 #include "cli/jobs/job_json.h"
 #include "cli/local/local_cluster.h"
+#include "common/base/strings.h"
 
 namespace muster::verbs {
 
@@ -57,7 +58,7 @@ struct Up {
     if (report.started.empty())
       out << "the cluster in " << context.dir() << " is already up\n";
     else
-      out << "started " << Joined(report.started) << "\n";
+      out << "started " << Join(report.started) << "\n";
     out << "cluster      " << context.dir() << "\n"
         << "coordinator  " << report.endpoint.grpc << " (pid " << report.endpoint.pid << ")\n"
         << "metrics      http://" << report.endpoint.http << "/metrics"

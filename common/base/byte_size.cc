@@ -1,10 +1,10 @@
 #include "common/base/byte_size.h"
 
-#include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cstdio>
 #include <utility>
+
+#include "common/base/strings.h"
 
 namespace muster {
 namespace {
@@ -21,10 +21,8 @@ std::optional<std::int64_t> ParseByteSize(std::string_view text) {
   const auto [unit_begin, error] =
       std::from_chars(text.data(), end, amount, std::chars_format::fixed);
   if (error != std::errc()) return std::nullopt;
-  std::string unit(unit_begin, end);
+  std::string unit = AsciiLower(std::string(unit_begin, end));
   unit.erase(0, unit.find_first_not_of(' '));
-  std::transform(unit.begin(), unit.end(), unit.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   for (const auto& [name, factor] : kUnits) {
     if (unit != name) continue;
     const double bytes = amount * factor;

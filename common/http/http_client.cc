@@ -4,10 +4,10 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cctype>
 #include <mutex>
 
+#include "common/base/strings.h"
 #include "common/base/version.h"
 
 namespace muster {
@@ -31,18 +31,8 @@ std::string UrlPart(const UrlHandle& url, CURLUPart part, unsigned flags = 0) {
 std::string Origin(const std::string& text) {
   const UrlHandle url(curl_url(), curl_url_cleanup);
   if (curl_url_set(url.get(), CURLUPART_URL, text.c_str(), 0) != CURLUE_OK) return {};
-  std::string host = UrlPart(url, CURLUPART_HOST);
-  std::transform(host.begin(), host.end(), host.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return UrlPart(url, CURLUPART_SCHEME) + "://" + host + ":" +
+  return UrlPart(url, CURLUPART_SCHEME) + "://" + AsciiLower(UrlPart(url, CURLUPART_HOST)) + ":" +
          UrlPart(url, CURLUPART_PORT, CURLU_DEFAULT_PORT);
-}
-
-std::string Lower(std::string_view text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return lower;
 }
 
 std::string_view Trimmed(std::string_view text) {
@@ -72,7 +62,8 @@ std::size_t OnHeader(char* bytes, std::size_t size, std::size_t count, void* use
   if (line.starts_with("HTTP/")) exchange.response.headers.clear();
   const std::size_t colon = line.find(':');
   if (colon != std::string_view::npos && exchange.response.headers.size() < kMaxHeaders) {
-    exchange.response.headers[Lower(line.substr(0, colon))] = Trimmed(line.substr(colon + 1));
+    exchange.response.headers[AsciiLower(std::string(line.substr(0, colon)))] =
+        Trimmed(line.substr(colon + 1));
   }
   return size * count;
 }

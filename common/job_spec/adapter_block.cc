@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "common/base/strings.h"
+
 namespace muster {
 namespace {
 
@@ -12,12 +14,6 @@ const NumberRange kAlpha = {"above 0, at most 1000000",
                             [](double v) { return v > 0 && v <= 1'000'000; }};
 const NumberRange kDropout = {"at least 0 and below 1", [](double v) { return v >= 0 && v < 1; }};
 
-std::string List(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 // A list of modules, or PEFT's word for all of them.
 void ReadTargets(MapReader& lora, std::vector<std::string>* out) {
   static constexpr char kKey[] = "target_modules";
@@ -25,7 +21,7 @@ void ReadTargets(MapReader& lora, std::vector<std::string>* out) {
   if (!node || node->IsNull()) return;
   if (node->IsScalar()) {
     if (node->Scalar() != "all-linear")
-      lora.Error(kKey, "must be all-linear or a list of " + List(kLinearModules) + ", got '" +
+      lora.Error(kKey, "must be all-linear or a list of " + Join(kLinearModules) + ", got '" +
                            node->Scalar() + "'");
     return;
   }
@@ -34,7 +30,7 @@ void ReadTargets(MapReader& lora, std::vector<std::string>* out) {
   for (const std::string& module : *out) {
     if (std::ranges::find(kLinearModules, module) != kLinearModules.end()) continue;
     const bool whole = module == "lm_head" || module == "embed_tokens";
-    lora.Error(kKey, "must be all-linear or a list of " + List(kLinearModules) + ", got '" +
+    lora.Error(kKey, "must be all-linear or a list of " + Join(kLinearModules) + ", got '" +
                          module + "'" + (whole ? "; modules_to_save trains it whole" : ""));
   }
   // In the order in which a block has them, each once.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "common/base/strings.h"
 #include "common/job_spec/yaml_reader.h"
 
 namespace muster {
@@ -14,12 +15,6 @@ constexpr std::size_t kMaxEntries = 5'000;
 constexpr int kMaxDepth = 8;
 constexpr double kMaxCount = 1e9;
 constexpr std::size_t kMaxShown = 60;
-
-std::string LowerOf(std::string_view text) {
-  std::string lower(text);
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  return lower;
-}
 
 // A scalar, or a container without anything in it; a list of scalars is one text.
 void FlattenNode(const YAML::Node& node, const std::string& key, int depth,
@@ -62,7 +57,7 @@ bool Lists(std::string_view words, std::string_view word) {
 
 }  // namespace
 
-std::string ForeignEntry::lower() const { return LowerOf(text); }
+std::string ForeignEntry::lower() const { return AsciiLower(text); }
 
 bool IsSameValue(const std::string& a, const std::string& b) {
   if (a == b) return true;

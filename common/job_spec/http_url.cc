@@ -1,9 +1,10 @@
 #include "common/job_spec/http_url.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <string_view>
+
+#include "common/base/strings.h"
 
 namespace muster {
 namespace {
@@ -15,9 +16,7 @@ constexpr std::string_view kIpv6Characters = "0123456789abcdef:.";
 
 Result<HostAndPort> ParseHostAndPort(const std::string& text) {
   const Status bad = InvalidArgument("'" + text + "' is not HOST or HOST:PORT");
-  std::string authority = text;
-  std::transform(authority.begin(), authority.end(), authority.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string authority = AsciiLower(text);
   HostAndPort out;
   std::size_t end = 0;  // of the host
   if (authority.starts_with('[')) {

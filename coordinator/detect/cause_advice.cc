@@ -2,22 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <csignal>
 #include <string_view>
 #include <vector>
 
+#include "common/base/strings.h"
 #include "common/control_pipe/progress_page.h"
 
 namespace muster {
 namespace {
-
-std::string Lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
 
 // Everything that was reported about the failure, as the text to search.
 std::string AllWords(const CauseEvidence& evidence) {
@@ -25,7 +19,7 @@ std::string AllWords(const CauseEvidence& evidence) {
   if (evidence.error) text += "\n" + evidence.error->message;
   for (const std::string& fact : evidence.facts) text += "\n" + fact;
   for (const std::string& line : evidence.log_tail) text += "\n" + line;
-  return Lower(std::move(text));
+  return AsciiLower(std::move(text));
 }
 
 bool Says(const std::string& words, std::initializer_list<std::string_view> any) {

@@ -1,10 +1,10 @@
 #include "coordinator/pilots/pilot_pool.h"
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
 #include "common/base/json.h"
+#include "common/base/strings.h"
 #include "common/slurm/hostlist.h"
 #include "common/slurm/sbatch_script.h"
 
@@ -16,11 +16,6 @@ using nlohmann::json;
 constexpr Duration kSoon = std::chrono::seconds(10);
 constexpr Duration kBeatEvery = std::chrono::seconds(3);
 constexpr Duration kBadFor = std::chrono::minutes(30);
-
-std::string Lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
 
 PilotPhase PhaseOf(const std::string& state) {
   if (state == "RUNNING" || state == "SUSPENDED" || state == "STOPPED") return PilotPhase::kRunning;
@@ -242,7 +237,7 @@ void PilotPool::End(const std::string& key, const std::string& state) {
   pilot.record.ended = state;
   const bool failed = !pilot.connected && pilot.record.cancelled.empty();
   std::string text = "pilot " + key + " (Slurm job " + std::to_string(pilot.record.slurm_job_id) +
-                     ") has ended: " + Lower(state);
+                     ") has ended: " + AsciiLower(state);
   if (!pilot.record.cancelled.empty()) text += "; " + pilot.record.cancelled;
   if (failed) {
     planner_.OnFailure(now_.mono);
@@ -428,7 +423,7 @@ void PilotPool::Problem(const std::string& what, const Status& status) {
 }
 
 std::string PilotPool::StateOf(const Pilot& pilot) const {
-  return pilot.record.cancelled.empty() ? Lower(pilot.state) : "ending";
+  return pilot.record.cancelled.empty() ? AsciiLower(pilot.state) : "ending";
 }
 
 std::map<std::string, int> PilotPool::Counts() const {

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <utility>
 
+#include "common/base/strings.h"
 #include "common/base/text.h"
 
 namespace muster::worker {
@@ -13,12 +14,6 @@ constexpr char kMark[] = " (run ";
 // A request whose answer was lost is sent again.
 constexpr Duration kAskAgain = std::chrono::seconds(2);
 constexpr Duration kMinute = std::chrono::seconds(60);
-
-std::string Joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
 
 // The coordinator's reason begins with the state, and so do messages about an ending.
 std::string WithoutState(const std::string& reason) {
@@ -221,11 +216,10 @@ void JobMonitor::EndUnplaced(const NodesSeen& nodes) {
   bad.insert(bad.end(), refused.begin(), refused.end());
   if (!bad.empty()) {
     std::string reason = "the job waits for nodes";
-    if (!nodes.missing.empty())
-      reason += " that this allocation has lost: " + Joined(nodes.missing);
+    if (!nodes.missing.empty()) reason += " that this allocation has lost: " + Join(nodes.missing);
     if (!refused.empty())
       reason += std::string(nodes.missing.empty() ? "" : ";") +
-                " that its coordinator does not use: " + Joined(refused);
+                " that its coordinator does not use: " + Join(refused);
     return End({.exit_code = kExitRequeue,
                 .action = EndAction::kRequeue,
                 .reason = reason,

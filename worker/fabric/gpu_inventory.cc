@@ -3,10 +3,10 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdio>
 #include <memory>
 
+#include "common/base/strings.h"
 #include "worker/fabric/nvml_abi.h"
 
 namespace muster::worker {
@@ -61,8 +61,7 @@ std::string UuidOf(const Api& api, nvml::Device device) {
 std::string KernelPciAddress(const char* bus_id) {
   std::string text = bus_id;
   if (text.size() > 12) text = text.substr(text.size() - 12);
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
+  return AsciiLower(std::move(text));
 }
 
 int ActiveLinks(const Api& api, nvml::Device device) {
