@@ -29,12 +29,16 @@ struct Checkpoints {
 
   CommandResult Run(CommandContext& context) const {
     int exit_code = kExitSuccess;
+    std::string outcome;
     if (verify) {
       v1::VerifyCheckpointsRequest request;
       request.set_job(job);
       MUSTER_ASSIGN_OR_RETURN(const v1::VerifyCheckpointsResponse found,
                               context.client.VerifyCheckpoints(request));
       if (found.damaged_size() > 0) exit_code = kExitError;
+      const int all = found.whole() + found.damaged_size();
+      outcome = std::to_string(all) + (all == 1 ? " checkpoint" : " checkpoints") + " verified, " +
+                std::to_string(found.damaged_size()) + " damaged\n";
     }
     MUSTER_ASSIGN_OR_RETURN(const v1::Job found, context.client.GetJob(job));
     Terminal& terminal = context.terminal;
@@ -55,6 +59,7 @@ struct Checkpoints {
     for (const auto& checkpoint : found.checkpoints())
       if (!checkpoint.refused().empty())
         terminal.err << checkpoint.directory() << ": " << Printable(checkpoint.refused()) << "\n";
+    terminal.err << outcome;
     return exit_code;
   }
 };

@@ -300,10 +300,12 @@ TEST_F(CommandsTest, VerifyFailsForADamagedCheckpointAndForOneThatCannotBeRead) 
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   EXPECT_EQ(*result, kExitSuccess);
   EXPECT_EQ(coordinator_.verified, "7f3a9c1e2b");
+  EXPECT_NE(err_.str().find(" verified, 0 damaged\n"), std::string::npos) << err_.str();
   coordinator_.job.mutable_checkpoints(0)->set_refused("found damaged");
   result = Run(verify);
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   EXPECT_EQ(*result, kExitError);
+  EXPECT_NE(err_.str().find(" verified, 1 damaged\n"), std::string::npos) << err_.str();
   coordinator_.verify_status = {grpc::StatusCode::FAILED_PRECONDITION, "no output directory"};
   result = Run(verify);
   ASSERT_FALSE(result.ok());

@@ -174,8 +174,12 @@ class FakeCoordinator final : public v1::Client::Service {
                                  v1::VerifyCheckpointsResponse* response) override {
     verified = request->job();
     if (!verify_status.ok()) return verify_status;
-    for (const auto& checkpoint : job.checkpoints())
-      if (!checkpoint.refused().empty()) response->add_damaged(checkpoint.directory());
+    for (const auto& checkpoint : job.checkpoints()) {
+      if (checkpoint.refused().empty())
+        response->set_whole(response->whole() + 1);
+      else
+        response->add_damaged(checkpoint.directory());
+    }
     return grpc::Status::OK;
   }
 
