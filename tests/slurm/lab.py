@@ -35,9 +35,11 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent),
+                str(pathlib.Path(__file__).resolve().parents[1] / "support")]
 
 import lab_config  # noqa: E402
+from cluster import children_of, descendants  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "ip", "unshare", "nsenter", "setpriv")
@@ -404,22 +406,6 @@ def require(test):
     if reason:
         print(f"SKIPPED: no Slurm lab: {reason}", file=sys.stderr, flush=True)
         test.skipTest(reason)
-
-
-def children_of(pid):
-    found = []
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            text = pathlib.Path(f"/proc/{pid}/task/{task}/children").read_text(encoding="ascii")
-            found += map(int, text.split())
-    return found
-
-
-def descendants(pid):
-    found = []
-    for child in children_of(pid):
-        found += [child, *descendants(child)]
-    return found
 
 
 def command_line(pid):

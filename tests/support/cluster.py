@@ -187,17 +187,20 @@ def alive(pid):
     return stat.rsplit(")", 1)[1].split()[0] not in ("Z", "X")
 
 
-def descendants(pid):
-    """Every living process below one."""
+def children_of(pid):
     found = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
             children = pathlib.Path(f"/proc/{pid}/task/{task}/children").read_text(encoding="ascii")
-            for child in map(int, children.split()):
-                found += [child, *descendants(child)]
+            found += map(int, children.split())
     except OSError:
         pass  # it ended meanwhile
     return found
+
+
+def descendants(pid):
+    """Every living process below one."""
+    return [each for child in children_of(pid) for each in (child, *descendants(child))]
 
 
 class JobOver(Exception):
