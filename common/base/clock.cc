@@ -1,5 +1,8 @@
 #include "common/base/clock.h"
 
+#include <algorithm>
+#include <cmath>
+
 namespace muster {
 namespace {
 
@@ -18,6 +21,13 @@ class SystemClockImpl final : public Clock {
 const Clock& SystemClock() {
   static const SystemClockImpl clock;
   return clock;
+}
+
+Duration FromSeconds(double seconds) {
+  constexpr double kCentury = 100 * 365 * 24 * 3600.0;
+  if (std::isnan(seconds)) return Duration::zero();
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(std::clamp(seconds, -kCentury, kCentury)));
 }
 
 }  // namespace muster

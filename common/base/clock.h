@@ -22,9 +22,9 @@ class Clock {
 const Clock& SystemClock();
 
 inline double ToSeconds(Duration d) { return std::chrono::duration<double>(d).count(); }
-inline Duration FromSeconds(double seconds) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-}
+// Seconds come from flags, files and other machines. More than a century, either way, is a century,
+// so that the result can be added to a time point; what is no number is 0.
+Duration FromSeconds(double seconds);
 
 // A point in time by which a wait must end. An expired deadline stays expired: Remaining() is
 // then zero, never "for ever".

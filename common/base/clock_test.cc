@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace muster {
 namespace {
 
@@ -22,6 +24,15 @@ TEST(Deadline, RoundsUpSoThatAWaitNeverEndsEarly) {
 TEST(Clock, SecondsThereAndBack) {
   EXPECT_DOUBLE_EQ(ToSeconds(FromSeconds(1.5)), 1.5);
   EXPECT_GT(SystemClock().UnixMillis(), 1'600'000'000'000);
+}
+
+TEST(Clock, SecondsWithoutBoundAreACentury) {
+  const TimePoint now = SystemClock().Now();
+  for (const double seconds : {1.7e12, 1e300, std::numeric_limits<double>::infinity()}) {
+    EXPECT_GT(now + FromSeconds(seconds), now + std::chrono::hours(24 * 365)) << seconds;
+    EXPECT_LT(now + FromSeconds(-seconds), now) << seconds;
+  }
+  EXPECT_EQ(FromSeconds(std::numeric_limits<double>::quiet_NaN()), Duration::zero());
 }
 
 }  // namespace

@@ -64,13 +64,17 @@ std::vector<JobId> JobsOn(Transaction& tx, const NodeName& name) {
   return jobs;
 }
 
+std::int64_t UnixMillisIn(const Transaction& tx, double seconds) {
+  return tx.now.unix_ms +
+         std::chrono::duration_cast<std::chrono::milliseconds>(FromSeconds(seconds)).count();
+}
+
 void Drain(Transaction& tx, NodeEntry& node, DrainCause cause, const std::string& reason,
            double by_seconds) {
   NodeRecord& record = node.record;
   record.drain_cause = cause;
   record.drain_reason = CutText(reason, kMaxReasonBytes);
-  record.drain_by_unix_ms =
-      by_seconds > 0 ? tx.now.unix_ms + static_cast<std::int64_t>(by_seconds * 1000) : 0;
+  record.drain_by_unix_ms = by_seconds > 0 ? UnixMillisIn(tx, by_seconds) : 0;
   if (record.state == NodeState::kLost) {
     record.reason = "lost, drain requested: " + record.drain_reason;
   } else if (record.state != NodeState::kDrained) {
@@ -88,7 +92,7 @@ void ShortenDrainDeadline(Transaction& tx, NodeEntry& node, const std::string& d
   // A notice is repeated, each time with the time that is left.
   constexpr std::int64_t kSameMillis = 1000;
   NodeRecord& record = node.record;
-  const std::int64_t by = tx.now.unix_ms + static_cast<std::int64_t>(by_seconds * 1000);
+  const std::int64_t by = UnixMillisIn(tx, by_seconds);
   const bool sooner = record.drain_by_unix_ms == 0 || by + kSameMillis < record.drain_by_unix_ms;
   if (by_seconds <= 0 || !sooner) return;
   record.drain_by_unix_ms = by;

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 
@@ -15,6 +14,7 @@ namespace {
 
 constexpr std::chrono::seconds kCommandLimit{10};
 constexpr std::string_view kBlanks = " \t\r\n";
+constexpr double kYear = 365 * 24 * 3600.0;
 
 std::optional<NodeNotice> CheckFile(const std::string& path) {
   std::error_code error;
@@ -60,7 +60,8 @@ double ParseNoticeSeconds(std::string_view text) {
   double seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
   const bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole && std::isfinite(seconds) && seconds > 0 ? seconds : 0;
+  // More than a year is another format: a Unix time, say.
+  return whole && seconds > 0 && seconds <= kYear ? seconds : 0;
 }
 
 std::vector<std::string> SplitWords(std::string_view text) {

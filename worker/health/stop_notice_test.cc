@@ -40,7 +40,8 @@ TEST(StopNotice, AMissingCommandIsNoNotice) {
 TEST(StopNotice, ReadsSeconds) {
   EXPECT_EQ(ParseNoticeSeconds("30"), 30);
   EXPECT_EQ(ParseNoticeSeconds(" 1.5 \r\nmore"), 1.5);
-  for (const char* text : {"", "\n30", "soon", "30 seconds", "-3", "0", "inf", "nan"})
+  for (const char* text :
+       {"", "\n30", "soon", "30 seconds", "-3", "0", "inf", "nan", "1764158400000"})
     EXPECT_EQ(ParseNoticeSeconds(text), 0) << text;
 }
 
