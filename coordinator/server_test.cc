@@ -53,6 +53,16 @@ TEST_F(ServerTest, AWorkerWithABadNameIsRefused) {
   EXPECT_EQ(worker.Connect().code(), StatusCode::kInvalidArgument);
 }
 
+TEST_F(ServerTest, ANodesNameHas63BytesAtMost) {
+  StartServer();
+  FakeWorkerOptions options;
+  options.node = std::string(64, 'n');
+  FakeWorker worker(server_->endpoint().grpc, token_, options);
+  EXPECT_EQ(worker.Connect().message(),
+            "node name '" + std::string(63, 'n') +
+                "' is refused: 1 to 63 letters, digits, '-', '_' and '.', not beginning with '.'");
+}
+
 TEST_F(ServerTest, AHelloWithAFieldOverItsLimitIsRefusedByName) {
   StartServer();
   FakeWorker worker(server_->endpoint().grpc, token_, {.host_id = std::string(1000, 'x')});

@@ -16,6 +16,7 @@
 
 #include "common/base/cluster_paths.h"
 #include "common/base/files.h"
+#include "common/base/ids.h"
 #include "common/base/open_files.h"
 #include "common/command_line/help_words.h"
 #include "common/command_line/version_text.h"
@@ -46,14 +47,8 @@ std::string OwnDirectory() {
 
 std::string BesideOwnBinary(const std::string& name) { return OwnDirectory() + "/" + name; }
 
-// A node's name is part of paths and of labels.
 std::string CheckNodeName(const std::string& name) {
-  const auto allowed = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.';
-  };
-  const bool ok = !name.empty() && name.front() != '.' && name.size() <= 63 &&
-                  std::all_of(name.begin(), name.end(), allowed);
-  return ok ? "" : "a node name consists of 1 to 63 letters, digits, '-', '_' and '.'";
+  return muster::FollowsNameRule(name) ? "" : "a node name is " + std::string(muster::kNameRule);
 }
 
 // Values of the command line in the form that the worker needs.
@@ -99,7 +94,7 @@ void AddHealthOptions(CLI::App& app, muster::worker::WorkerOptions* options, Tex
          "--drain-on-term{25}", texts->drain_on_term,
          "On SIGTERM, drain this node and exit when no job is left, or after N seconds [default: "
          "25]")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1e-3, 365 * 24 * 3600.0).description("SECONDS, a year at most"));
   app.add_option("--pilot", options->pilot, "Key of the pilot job that started this worker");
   app.add_option("--stop-notice-file", options->health.stop_notice.file,
                  "File that appears when this node is about to stop; it may contain the remaining "

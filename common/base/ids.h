@@ -1,11 +1,13 @@
-// Strong types for what is named or numbered across processes.
+// Strong types for what is named or numbered across processes, and what a name may be.
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <ostream>
 #include <string>
+#include <string_view>
 
 namespace muster {
 
@@ -22,6 +24,16 @@ struct StringId {
 using JobId = StringId<struct JobIdTag>;
 // A node, by the name its worker was started with; unique in the cluster.
 using NodeName = StringId<struct NodeNameTag>;
+
+// Of names that people give (of a node, a job, a cluster) and that become parts of paths and
+// labels.
+inline constexpr std::size_t kMaxNameBytes = 63;
+inline constexpr std::string_view kNameRule =
+    "1 to 63 letters, digits, '-', '_' and '.', not beginning with '.'";
+bool FollowsNameRule(std::string_view name);
+
+// The most ranks that a node offers room for.
+inline constexpr int kMaxSlots = 4096;
 
 // One forming of a job's gang. Counts from 1, durable, never reused: the fencing token of every
 // message and commit. 0 means "none yet".

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "common/base/ids.h"
 #include "common/job_spec/environment_rules.h"
 #include "common/job_spec/http_url.h"
 #include "common/job_spec/train_block.h"
@@ -15,13 +16,6 @@ namespace {
 
 constexpr std::size_t kMaxJobFileBytes = 1 << 20;
 constexpr int kMaxKeys = 4096;
-
-bool IsName(const std::string& text) {
-  static constexpr std::string_view kAllowed =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
-  return !text.empty() && text.size() <= 63 && text[0] != '.' && text[0] != '-' &&
-         text.find_first_not_of(kAllowed) == std::string::npos;
-}
 
 void ReadResources(MapReader& file, ResourceSpec* out) {
   auto map = file.Map("resources");
@@ -107,7 +101,7 @@ void ReadCommand(MapReader& file, JobSpec* out) {
 void ReadJob(MapReader& file, JobSpec* out, SpecErrors* errors) {
   file.Require("name", "give the job a name such as name: llama-chat");
   file.Text("name", &out->name);
-  if (!out->name.empty() && !IsName(out->name))
+  if (!out->name.empty() && (!FollowsNameRule(out->name) || out->name.front() == '-'))
     file.Error("name", "expected 1 to 63 letters, digits, '-', '_' or '.', got '" +
                            out->name.substr(0, 80) + "'");
   ReadResources(file, &out->resources);

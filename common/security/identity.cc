@@ -3,17 +3,12 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "common/base/ids.h"
 
 namespace muster {
 namespace {
 
 constexpr std::string_view kScheme = "muster://";
-constexpr std::size_t kMaxNameLength = 63;
-
-bool MayStandInName(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-         c == '_' || c == '.';
-}
 
 }  // namespace
 
@@ -30,20 +25,17 @@ std::string_view RoleWord(Role role) {
 Result<Role> ParseRole(std::string_view word) {
   for (const Role role : kRoles)
     if (RoleWord(role) == word) return role;
-  return InvalidArgument("'" + std::string(word.substr(0, kMaxNameLength)) +
+  return InvalidArgument("'" + std::string(word.substr(0, kMaxNameBytes)) +
                          "' is no role; use admin, coordinator, node or scraper");
 }
 
 Status CheckName(std::string_view what, std::string_view name) {
-  if (!name.empty() && name.size() <= kMaxNameLength && name.front() != '.' &&
-      std::all_of(name.begin(), name.end(), MayStandInName))
-    return OkStatus();
-  std::string shown(name.substr(0, kMaxNameLength));
+  if (FollowsNameRule(name)) return OkStatus();
+  std::string shown(name.substr(0, kMaxNameBytes));
   std::replace_if(
       shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   return InvalidArgument(std::string(what) + " '" + shown +
-                         "' is refused: 1 to 63 letters, digits, '-', '_' and '.', not beginning "
-                         "with '.'");
+                         "' is refused: " + std::string(kNameRule));
 }
 
 Status CheckIdentity(const Identity& identity) {

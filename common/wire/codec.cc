@@ -1,10 +1,10 @@
 #include "common/wire/codec.h"
 
 #include <algorithm>
-#include <cctype>
 #include <string>
 #include <utility>
 
+#include "common/base/ids.h"
 #include "common/base/text.h"
 #include "common/base/version.h"
 #include "common/rpc/message_limits.h"
@@ -12,8 +12,6 @@
 namespace muster {
 namespace {
 
-constexpr std::size_t kMaxNameLength = 64;
-constexpr int kMaxSlots = 4096;
 constexpr std::size_t kMaxVersionBytes = 64;
 
 // --- parts of messages: each pair of functions side by side ---
@@ -797,20 +795,12 @@ Result<Any> OneOf(Result<Kind> read) {
   return Any(std::move(*read));
 }
 
-bool IsName(const std::string& text) {
-  const auto allowed = [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
-  };
-  return !text.empty() && text.size() <= kMaxNameLength && text.front() != '.' &&
-         std::all_of(text.begin(), text.end(), allowed);
-}
-
 Status CheckCounts(const v1::Hello& hello) {
   if (hello.slots() < 0 || hello.slots() > kMaxSlots) {
     return InvalidArgument("node " + hello.node() + " offers " + std::to_string(hello.slots()) +
                            " slots; 0 to " + std::to_string(kMaxSlots) + " are possible");
   }
-  if (!hello.pilot().empty() && !IsName(hello.pilot()))
+  if (!hello.pilot().empty() && !FollowsNameRule(hello.pilot()))
     return InvalidArgument("node " + hello.node() + " names a pilot job that cannot be one");
   return OkStatus();
 }
@@ -853,9 +843,9 @@ v1::Hello ToProto(const Hello& from) {
 }
 
 Result<Hello> FromProto(v1::Hello from) {
-  if (!IsName(from.node())) {
-    return InvalidArgument("node name '" + from.node().substr(0, kMaxNameLength) +
-                           "': use 1 to 64 letters, digits, '-', '_' and '.'");
+  if (!FollowsNameRule(from.node())) {
+    return InvalidArgument("node name '" + from.node().substr(0, kMaxNameBytes) +
+                           "' is refused: " + std::string(kNameRule));
   }
   const int oldest =
       from.min_protocol_version() > 0 ? from.min_protocol_version() : from.protocol_version();

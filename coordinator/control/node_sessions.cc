@@ -23,16 +23,7 @@
 namespace muster::control {
 namespace {
 
-constexpr std::size_t kMaxNodeNameBytes = 63;
-constexpr int kMaxSlots = 4096;
 constexpr int kProgressMillis = 900;
-
-bool IsNodeName(const std::string& name) {
-  return !name.empty() && name.size() <= kMaxNodeNameBytes && name.front() != '.' &&
-         std::all_of(name.begin(), name.end(), [](unsigned char c) {
-           return std::isalnum(c) || c == '-' || c == '_' || c == '.';
-         });
-}
 
 // Slots that a guardian which must end may still hold. A Hello does not name all parked processes
 // and standbys: those of an older generation live on in a guardian that is prepared. So a known job
@@ -82,14 +73,6 @@ ReconcileInput ReconcileInputOf(JobEntry* job, int node_rank, const HostedGenera
 Status Admit(Transaction& tx, const WorkerHello& event) {
   const Hello& hello = event.hello;
   const std::string& name = hello.node.value;
-  if (!IsNodeName(name)) {
-    return InvalidArgument(
-        "'" + name + "' is not a valid node name; use up to 63 letters, digits, '-', '_' and '.'");
-  }
-  if (hello.slots < 0 || hello.slots > kMaxSlots) {
-    return InvalidArgument("node " + name + " offers " + std::to_string(hello.slots) +
-                           " slots; 0 to 4096 are possible");
-  }
   const NodeEntry* known = tx.FindNode(hello.node);
   const bool another =
       known != nullptr && known->session != 0 && known->record.instance != hello.instance;
