@@ -25,6 +25,7 @@ class WorkerPool {
 
   [[nodiscard]] bool TrySubmit(std::function<void()> work);
   std::uint64_t refused() const;
+  const std::string& name() const { return name_; }
 
  private:
   void Run(int index);

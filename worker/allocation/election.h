@@ -31,7 +31,7 @@ struct ElectionOptions {
   Duration refusal = std::chrono::milliseconds(400);
   Duration give_up = std::chrono::seconds(120);  // without any leader
 
-  // Between two questions of one supervisor to the leader, which all of them ask.
+  // How often a supervisor asks the leader; less often with more nodes, since all of them ask.
   Duration PulseInterval() const;
   // How long after a sign of life a node counts as alive: one heartbeat more than silence needs.
   Duration AliveFor() const { return PulseInterval() + silence; }

@@ -181,11 +181,13 @@ void SupervisorLoop::Do(const ReadShared& read) {
 // Writing to the directory makes an NFS client read it again.
 void SupervisorLoop::RefreshRecord() {
   const TimePoint now = SystemClock().Now();
-  if (election_.leadership().epoch > 0 || now < record_at_) return;
+  if (election_.leadership().epoch > 0 || now < record_at_ || std::exchange(recording_, true))
+    return;
   record_at_ = now + kRecordAgain;
   OnPool(
       files_, [this, self = self_] { return shared_.WriteMember(self); },
-      [](const Status& status) {
+      [this](const Status& status) {
+        recording_ = false;
         if (!status.ok()) Log().warn("others may not find this node: {}", status.message());
       });
 }

@@ -98,6 +98,7 @@ class SupervisorLoop {
   bool reading_ = false;
   bool beating_ = false;
   bool carrying_ = false;
+  bool recording_ = false;
   bool asking_scheduler_ = false;
   bool giving_up_ = false;
   bool proposing_ = false;
@@ -132,7 +133,9 @@ void SupervisorLoop::OnPool(WorkerPool& pool, Work work, Then then) {
     auto result = work();
     loop_.Post([then, result = std::move(result)] { then(result); });
   });
-  if (!taken) Log().warn("the shared directory does not answer: something is left out");
+  // What must happen has a flag of its own and is queued once, so that only reads that are repeated
+  // can find the queue full.
+  if (!taken) Log().warn("work of the supervisor is left out: its queue '{}' is full", pool.name());
 }
 
 }  // namespace muster::worker
