@@ -195,6 +195,11 @@ TEST_F(ServerArchiveTest, ABadPageIsRefused) {
   request.Clear();
   request.set_limit(1001);
   EXPECT_THAT(refusal(request).message(), HasSubstr("limit 1001 is not from 0 to 1000"));
+  v1::ListEventsRequest events;
+  events.set_limit(-1);
+  v1::ListEventsResponse none;
+  EXPECT_THAT(Call(&v1::Client::Stub::ListEvents, events, &none).message(),
+              HasSubstr("limit -1 is not from 0 to 10000"));
   request.Clear();
   for (int n = 0; n < 17; ++n) request.add_states(v1::JOB_STATE_QUEUED);
   EXPECT_EQ(refusal(request).code(), StatusCode::kInvalidArgument);

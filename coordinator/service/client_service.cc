@@ -54,11 +54,11 @@ Status TooManyStates() {
                          " states at most; name fewer");
 }
 
-Result<int> PageLimit(int limit) {
-  if (limit >= 0 && limit <= ClientService::kMaxPage)
-    return limit == 0 ? ClientService::kMaxPage : limit;
+// The limit that a request asks for; 0 stands for the most.
+Result<int> PageLimit(int limit, int most = ClientService::kMaxPage) {
+  if (limit >= 0 && limit <= most) return limit == 0 ? most : limit;
   return InvalidArgument("limit " + std::to_string(limit) + " is not from 0 to " +
-                         std::to_string(ClientService::kMaxPage));
+                         std::to_string(most));
 }
 
 // No states: any.
@@ -369,8 +369,9 @@ ClientService::Reactor* ClientService::ListEvents(Context* context,
                                                   const v1::ListEventsRequest* request,
                                                   v1::ListEventsResponse* response) {
   return OnLoop(context, [this, request, response](const Call& call) {
-    EventQuery query{.job = {}, .after_seq = request->after_seq(), .limit = request->limit()};
-    if (query.limit <= 0 || query.limit > kMaxEvents) query.limit = kMaxEvents;
+    const Result<int> limit = PageLimit(request->limit(), kMaxEvents);
+    if (!limit.ok()) return call->End(limit.status());
+    EventQuery query{.job = {}, .after_seq = request->after_seq(), .limit = *limit};
     if (request->job().empty()) return AnswerEvents(std::move(query), response, call);
     WithJob(request->job(), call, [this, query, response, call](const JobView& view) mutable {
       query.job = view.record->id;
