@@ -35,6 +35,7 @@ struct FakeWorker::Stream final : grpc::ClientBidiReactor<v1::WorkerMessage, Coo
   void SendLocked(const v1::WorkerMessage& message) {
     if (broken) return;
     outgoing.push_back(message);
+    spoke = true;
     if (outgoing.size() == 1) StartWrite(&outgoing.front());
   }
 
@@ -73,7 +74,8 @@ struct FakeWorker::Stream final : grpc::ClientBidiReactor<v1::WorkerMessage, Coo
       if (ok && !broken && !ended) {
         v1::WorkerMessage message;
         message.mutable_heartbeat();
-        SendLocked(message);
+        if (!spoke) SendLocked(message);  // any other message shows as well that the node is alive
+        spoke = false;
         BeatLocked();
       }
       worker.changed_.notify_all();
@@ -89,6 +91,7 @@ struct FakeWorker::Stream final : grpc::ClientBidiReactor<v1::WorkerMessage, Coo
   std::deque<v1::WorkerMessage> outgoing;  // the first is being written
   std::chrono::milliseconds heartbeat{1000};
   bool welcomed = false;
+  bool spoke = false;    // since the last heartbeat was due
   bool broken = false;   // nothing can be sent any more
   bool ended = false;    // gRPC is done
   bool beating = false;  // the alarm is set
