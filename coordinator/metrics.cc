@@ -8,7 +8,7 @@
 #include "common/base/version.h"
 #include "common/control_pipe/progress_page.h"
 #include "common/telemetry/metrics.h"
-#include "coordinator/run_metrics.h"
+#include "coordinator/job_metrics.h"
 
 namespace muster {
 namespace {
@@ -163,7 +163,7 @@ void Metrics::AddJobs(const Controller& controller, const Now& now, MetricFamili
     const auto shown = before.find(view.record->id);
     double& elapsed = elapsed_[view.record->id];
     if (shown != before.end()) elapsed = shown->second;
-    AddRunMetrics(view, now, &elapsed, &out);
+    AddJobMetrics(view, now, &elapsed, &out);
   }
   AddClusterGoodput(controller.ClusterGoodput(now.mono, /*stored=*/true), &out);
 }
@@ -201,7 +201,7 @@ void Metrics::AddNodes(const Controller& controller, TimePoint now, MetricFamili
 }
 
 void Metrics::AddEdges(const EdgeFigures& edges, MetricFamilies& out) const {
-  out.Gauge("muster_stop_grace_seconds", "That a run is given to save its state and stop.")
+  out.Gauge("muster_stop_grace_seconds", "That a job is given to save its state and stop.")
       .Add({}, ToSeconds(kStopGrace));
   out.Gauge("muster_worker_streams", "Open streams of workers.")
       .Add({}, static_cast<double>(edges.worker_streams));

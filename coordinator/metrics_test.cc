@@ -6,7 +6,7 @@
 #include <string>
 
 #include "coordinator/detect/straggler_detector.h"
-#include "coordinator/run_metrics.h"
+#include "coordinator/job_metrics.h"
 
 namespace muster {
 namespace {
@@ -268,7 +268,7 @@ TEST(Metrics, NameTheRankThatHoldsARunUpAndNoneElse) {
   const auto shown = [&view] {
     MetricFamilies families;
     double elapsed = 0;
-    AddRunMetrics(view, At(), &elapsed, &families);
+    AddJobMetrics(view, At(), &elapsed, &families);
     return families.Render();
   };
   EXPECT_THAT(shown(), Not(HasSubstr("muster_job_straggler_ratio")));

@@ -30,7 +30,8 @@ Status CheckKind(const std::array<std::string_view, N>& kinds,
     return InvalidArgument("unknown fault '" + request.kind + "'; known faults: " + known);
   }
   if (request.argument.size() > kMaxArgumentBytes)
-    return InvalidArgument("the argument is too long");
+    return InvalidArgument("the fault's argument has " + std::to_string(request.argument.size()) +
+                           " bytes, " + std::to_string(kMaxArgumentBytes) + " at most");
   return OkStatus();
 }
 

@@ -70,7 +70,9 @@ Result<JobEntry*> AcceptJob(Transaction& tx, const SubmitRequested& request) {
   }
   MUSTER_RETURN_IF_ERROR(CheckOutputFree(tx, output_dir));
   if (tx.state.live.size() >= kMaxLiveJobs) {
-    return ResourceExhausted("10000 jobs wait or run already; cancel some or wait");
+    return ResourceExhausted(std::to_string(kMaxLiveJobs) +
+                             " jobs wait or run already, the most that a coordinator takes; cancel "
+                             "some, or submit again when one has ended");
   }
   if (request.new_id.empty() || tx.state.jobs.contains(request.new_id) ||
       tx.state.archive.contains(request.new_id)) {

@@ -24,7 +24,7 @@ inline constexpr Duration kCancelGrace = std::chrono::seconds(5);
 inline constexpr Duration kStopGrace = std::chrono::seconds(60);
 
 struct ControllerOptions {
-  std::string cluster = "muster";                     // sent to workers and in Version
+  std::string cluster = "muster";                     // sent to workers
   std::uint64_t epoch = 0;                            // sent to workers
   Duration lease = std::chrono::seconds(10);          // of silence until an unprobed node is lost
   Duration form_deadline = std::chrono::minutes(10);  // until every rank did its first collective

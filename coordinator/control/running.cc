@@ -87,7 +87,7 @@ void RecordRecovered(Transaction& tx, JobEntry& job) {
   const StageSeconds& s = attempt.seconds;
   const std::pair<const char*, double> stages[] = {{"detect", s.detect},
                                                    {"abort", s.abort},
-                                                   {"re-form", s.reform},
+                                                   {"reform", s.reform},
                                                    {"load", s.load},
                                                    {"first step", s.first_step}};
   const char* separator = ": ";

@@ -5,10 +5,10 @@
 //
 //   gang ──────▶ parked ──────▶ gang of the next generation
 //     │            │
-//     └────────────┴──────────▶ left behind ──────▶ gone, by a proof
+//     └────────────┴──────────▶ orphaned ──────▶ terminated, by a proof
 //
 // A gang's hold is whole from the moment its nodes are chosen until a node has quiesced, and then
-// the slots that processes still hold there for the job. A hold is left behind if its processes
+// the slots that processes still hold there for the job. A hold is orphaned if its processes
 // were ordered to end, or were out of reach, when their gang ended; only the node's own report, or
 // another boot, frees it. Processes that survived SIGKILL are not counted here: they are durable,
 // in NodeRecord::leaked.
@@ -47,7 +47,7 @@ class SlotLedger {
   std::map<NodeName, Hold> OrphanParked(const JobId& job);
 
   // The node has proved that nothing of the job up to `generation` is there. True if that freed
-  // slots that were left behind.
+  // slots that were orphaned.
   bool Prove(const NodeName& node, const JobId& job, Generation generation);
   // It has no guardian of the job any more.
   void ProveTerminated(const NodeName& node, const JobId& job);

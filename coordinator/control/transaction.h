@@ -36,8 +36,7 @@ class Transaction {
   std::set<JobId> may_end;      // aborting attempts that may be complete
   std::set<NodeName> to_judge;  // suspects about which something became known
 
-  // --- look-ups: an entry that is fetched for a change is touched, and indexed again at the end
-  // ---
+  // --- look-ups; an entry fetched for a change is touched, and indexed again at the end ---
   JobEntry& job(const JobId& id);  // must exist
   const JobEntry& job(const JobId& id) const { return state.jobs.at(id); }
   JobEntry* FindJob(const JobId& id);

@@ -1,4 +1,4 @@
-// MemoryStore: a Store in memory only. For tests and simulations: commits can be held back, to see
+// MemoryStore: a Store in memory only. For tests: commits can be held back, to see
 // what waits for them, and made to fail. A copy is the store of a coordinator that was killed then.
 //
 // One thread calls everything; `done` runs inside Commit or ReleaseHeld.

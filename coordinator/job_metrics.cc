@@ -1,4 +1,4 @@
-#include "coordinator/run_metrics.h"
+#include "coordinator/job_metrics.h"
 
 #include <algorithm>
 #include <chrono>
@@ -12,7 +12,7 @@ namespace {
 void AddState(const JobView& view, MetricFamilies* out) {
   const JobRecord& record = *view.record;
   auto& state =
-      out->Gauge("muster_job_state", "1 for the state that a run is in, 0 for the others.");
+      out->Gauge("muster_job_state", "1 for the state that a job is in, 0 for the others.");
   const MetricLabels labels = {{"job_id", record.id.value}, {"name", record.name}};
   for (int i = 1; i <= kJobStateCount; ++i) {
     const auto candidate = static_cast<JobState>(i);
@@ -21,76 +21,76 @@ void AddState(const JobView& view, MetricFamilies* out) {
   MetricLabels info = labels.With("attempt", std::to_string(record.generation))
                           .With("world_size", std::to_string(record.world_size));
   if (view.spec != nullptr) info = info.With("device", view.spec->resources.device);
-  out->Gauge("muster_job_info", "Always 1; the labels say what a run is, for joins.").Add(info, 1);
-  out->Counter("muster_job_restarts_total", "Attempts of a run after its first.")
+  out->Gauge("muster_job_info", "Always 1; the labels say what a job is, for joins.").Add(info, 1);
+  out->Counter("muster_job_restarts_total", "Attempts of a job after its first.")
       .Add({{"job_id", record.id.value}}, record.restarts);
 }
 
-void AddTraining(const MetricLabels& run, const JobView& view, MetricFamilies* out) {
-  // A run that has ended or is suspended makes none, and a command reports nothing.
+void AddTraining(const MetricLabels& job, const JobView& view, MetricFamilies* out) {
+  // A job that has ended or is suspended makes none, and a command reports nothing.
   const JobRecord& record = *view.record;
   const bool trains = view.spec != nullptr && view.spec->train && !IsTerminal(record.state);
   if (trains && record.suspended_unix_ms == 0 && record.progress_unix_ms > 0)
     out->Gauge("muster_job_last_progress_timestamp_seconds",
-               "When a run finished its newest step, or was placed from the queue after it.")
-        .Add(run, static_cast<double>(record.progress_unix_ms) / 1000);
+               "When a job finished its newest step, or was placed from the queue after it.")
+        .Add(job, static_cast<double>(record.progress_unix_ms) / 1000);
   if (record.max_steps > 0)
-    out->Gauge("muster_job_max_steps", "Steps after which a run is done.")
-        .Add(run, static_cast<double>(record.max_steps));
+    out->Gauge("muster_job_max_steps", "Steps after which a job is done.")
+        .Add(job, static_cast<double>(record.max_steps));
   if (view.eta_seconds >= 0)
-    out->Gauge("muster_job_eta_seconds", "Until a run is done, at its present pace.")
-        .Add(run, view.eta_seconds);
+    out->Gauge("muster_job_eta_seconds", "Until a job is done, at its present pace.")
+        .Add(job, view.eta_seconds);
   if (record.step <= 0) return;
-  out->Gauge("muster_train_loss", "Loss of the newest finished step.").Add(run, record.loss);
+  out->Gauge("muster_train_loss", "Loss of the newest finished step.").Add(job, record.loss);
   out->Gauge("muster_train_last_step", "Newest finished step.")
-      .Add(run, static_cast<double>(record.step));
-  out->Gauge("muster_train_tokens_per_second", "Tokens a second, whole run.")
-      .Add(run, view.tokens_per_second);
+      .Add(job, static_cast<double>(record.step));
+  out->Gauge("muster_train_tokens_per_second", "Tokens a second, whole job.")
+      .Add(job, view.tokens_per_second);
 }
 
-void AddStraggler(const MetricLabels& run, const JobView& view, MetricFamilies* out) {
+void AddStraggler(const MetricLabels& job, const JobView& view, MetricFamilies* out) {
   if (view.straggler == nullptr) return;
   out->Gauge("muster_job_straggler_ratio",
-             "Of a rank that holds its run up: its own work over the others' median.")
-      .Add(run.With("rank", std::to_string(view.straggler->rank))
+             "Of a rank that holds its job up: its own work over the others' median.")
+      .Add(job.With("rank", std::to_string(view.straggler->rank))
                .With("node", view.straggler->node.value),
            view.straggler->ratio());
 }
 
-void AddCheckpoints(const MetricLabels& run, const JobView& view, MetricFamilies* out) {
+void AddCheckpoints(const MetricLabels& job, const JobView& view, MetricFamilies* out) {
   if (view.spec != nullptr && view.spec->train)
-    out->Gauge("muster_job_checkpoint_every_steps", "train.checkpoint.every of a run.")
-        .Add(run, static_cast<double>(view.spec->train->checkpoint.every));
+    out->Gauge("muster_job_checkpoint_every_steps", "train.checkpoint.every of a job.")
+        .Add(job, static_cast<double>(view.spec->train->checkpoint.every));
   if (view.record->checkpoint_seconds > 0)
     out->Gauge("muster_job_checkpoint_seconds",
                "Recent time from ordering a checkpoint to its commit.")
-        .Add(run, view.record->checkpoint_seconds);
+        .Add(job, view.record->checkpoint_seconds);
   if (view.checkpoints->empty()) return;
   const auto damaged = std::count_if(view.checkpoints->begin(), view.checkpoints->end(),
                                      [](const CheckpointRecord& c) { return !c.refused.empty(); });
   out->Gauge("muster_checkpoints_damaged",
              "Committed checkpoints that are not resumed from: damaged, or refused by a trainer.")
-      .Add(run, static_cast<double>(damaged));
+      .Add(job, static_cast<double>(damaged));
   if (view.record->committed_step == 0) return;
   out->Gauge("muster_checkpoint_last_success_step", "Step of the newest checkpoint.")
-      .Add(run, static_cast<double>(view.record->committed_step));
+      .Add(job, static_cast<double>(view.record->committed_step));
   out->Gauge("muster_checkpoint_last_success_timestamp_seconds",
              "When the newest checkpoint was committed.")
-      .Add(run, static_cast<double>(view.checkpoints->back().committed_unix_ms) / 1000);
+      .Add(job, static_cast<double>(view.checkpoints->back().committed_unix_ms) / 1000);
 }
 
-void AddGoodput(const MetricLabels& run, const Goodput& goodput, MetricFamilies* out) {
+void AddGoodput(const MetricLabels& job, const Goodput& goodput, MetricFamilies* out) {
   auto& seconds = out->Counter("muster_job_goodput_seconds_total",
-                               "Seconds of a run's ranks, by what they were used for.");
+                               "Seconds of a job's ranks, by what they were used for.");
   for (const TimeShare& share : goodput.Shares())
-    seconds.Add(run.With("state", share.state), share.seconds);
+    seconds.Add(job.With("state", share.state), share.seconds);
   if (goodput.ratio() >= 0)
     out->Gauge("muster_job_goodput_ratio",
-               "Share of the time in which a run had slots that went into steps which count.")
-        .Add(run, goodput.ratio());
+               "Share of the time in which a job had slots that went into steps which count.")
+        .Add(job, goodput.ratio());
 }
 
-void AddTime(const MetricLabels& run, const JobView& view, std::int64_t now_unix_ms,
+void AddTime(const MetricLabels& job, const JobView& view, std::int64_t now_unix_ms,
              double* elapsed, MetricFamilies* out) {
   const JobRecord& record = *view.record;
   if (record.started_unix_ms == 0) return;
@@ -99,18 +99,18 @@ void AddTime(const MetricLabels& run, const JobView& view, std::int64_t now_unix
                                                           : now_unix_ms;
   const std::int64_t millis = end - record.started_unix_ms - record.suspended_ms;
   *elapsed = std::max(*elapsed, static_cast<double>(millis) / 1000);
-  out->Counter("muster_job_elapsed_seconds_total", "Since a run's first launch, suspensions off.")
-      .Add(run, *elapsed);
+  out->Counter("muster_job_elapsed_seconds_total", "Since a job's first launch, suspensions off.")
+      .Add(job, *elapsed);
   if (record.stop_by_unix_ms > 0 && !IsTerminal(record.state))
     out->Gauge("muster_job_stop_by_timestamp_seconds",
                "When a job that is being stopped must have ended, in Unix time; only if a time was "
                "given.")
-        .Add(run, static_cast<double>(record.stop_by_unix_ms) / 1000);
+        .Add(job, static_cast<double>(record.stop_by_unix_ms) / 1000);
   const std::int64_t limit = view.spec == nullptr ? 0 : view.spec->resources.time_limit_seconds;
   if (limit > 0 && record.suspended_unix_ms == 0 && !IsTerminal(record.state))
     out->Gauge("muster_job_time_limit_timestamp_seconds",
-               "When a run is out of time, in Unix time.")
-        .Add(run, static_cast<double>(record.started_unix_ms + record.suspended_ms) / 1000 +
+               "When a job is out of time, in Unix time.")
+        .Add(job, static_cast<double>(record.started_unix_ms + record.suspended_ms) / 1000 +
                       static_cast<double>(limit));
 }
 
@@ -121,20 +121,20 @@ bool IsShown(const JobView& view, std::int64_t now_unix_ms, Duration keep) {
   return !IsTerminal(view.record->state) || view.record->ended_unix_ms + kept > now_unix_ms;
 }
 
-void AddRunMetrics(const JobView& view, const Now& now, double* elapsed, MetricFamilies* out) {
-  const MetricLabels run = {{"job_id", view.record->id.value}};
+void AddJobMetrics(const JobView& view, const Now& now, double* elapsed, MetricFamilies* out) {
+  const MetricLabels job = {{"job_id", view.record->id.value}};
   AddState(view, out);
-  AddTraining(run, view, out);
-  AddStraggler(run, view, out);
-  AddCheckpoints(run, view, out);
-  AddTime(run, view, now.unix_ms, elapsed, out);
-  AddGoodput(run, view.stored_goodput(now.mono), out);
+  AddTraining(job, view, out);
+  AddStraggler(job, view, out);
+  AddCheckpoints(job, view, out);
+  AddTime(job, view, now.unix_ms, elapsed, out);
+  AddGoodput(job, view.stored_goodput(now.mono), out);
 }
 
 void AddClusterGoodput(const Goodput& goodput, MetricFamilies* out) {
   auto& seconds = out->Counter(
       "muster_cluster_goodput_seconds_total",
-      "Seconds of the ranks of all runs and of slots without one, by what they were used for.");
+      "Seconds of the ranks of all jobs and of slots without one, by what they were used for.");
   for (const TimeShare& share : goodput.Shares())
     seconds.Add({{"state", share.state}}, share.seconds);
 }
