@@ -13,6 +13,7 @@
 #include "cli/base/terminal.h"
 #include "cli/slurm/allocation_access.h"
 #include "cli/slurm/slurm_job.h"
+#include "common/base/text.h"
 #include "common/command_line/help_words.h"
 #include "common/command_line/version_text.h"
 
@@ -122,6 +123,13 @@ int CutAtDashes(const CLI::App& app, int argc, char** argv, Parsed& parsed) {
   return argc;
 }
 
+// Messages to the coordinator carry nothing else.
+void CheckIsUtf8(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i)
+    if (const std::string valid = ValidUtf8(argv[i]); valid != argv[i])
+      throw CLI::ValidationError("'" + valid + "'", "is not UTF-8");
+}
+
 // Absolute, so that daemons and messages can carry it anywhere.
 std::string ClusterDirectory(const std::string& given) {
   namespace fs = std::filesystem;
@@ -199,6 +207,7 @@ Parsed ParseCommandLine(int argc, char** argv) {
   AddGlobals(Flags(app, parsed, "MUSTER_"));
   AddVerbs(app, parsed);
   try {
+    CheckIsUtf8(argc, argv);
     app.parse(CutAtDashes(app, argc, argv, parsed), argv);
   } catch (const CLI::ParseError& error) {
     parsed.command = nullptr;

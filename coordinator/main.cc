@@ -111,7 +111,10 @@ int main(int argc, char** argv) {
   double certificate_seconds = 0;
   double scrape_seconds = muster::ToSeconds(options.scrape_interval);
   double scrub_seconds = muster::ToSeconds(options.scrub_interval);
-  app.add_option("--dir", options.dir, "Cluster directory")->envname("MUSTER_DIR")->required();
+  app.add_option("--dir", options.dir, "Cluster directory")
+      ->envname("MUSTER_DIR")
+      ->required()
+      ->check(muster::NotEmpty());
   app.add_option("--listen", options.listen, "gRPC address: 127.0.0.1:PORT or unix:PATH")
       ->envname("MUSTER_LISTEN")
       ->capture_default_str();

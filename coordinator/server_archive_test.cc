@@ -98,6 +98,26 @@ TEST_F(ServerArchiveTest, AnArchivedJobIsFoundByIdPrefixAndKeyAlsoAfterARestart)
   }
 }
 
+// By its name it was unknown to what changes a job, and known to what shows it.
+TEST_F(ServerArchiveTest, WhatChangesAnArchivedJobSaysThatItIsOver) {
+  StartWithShortRetention();
+  const std::string job = SubmitCancelled("old");
+  WaitUntilArchived();
+  for (const std::string& name : {std::string("old"), job, job.substr(0, 6)}) {
+    v1::CancelRequest cancel;
+    cancel.set_job(name);
+    v1::CancelResponse cancelled;
+    const Status status = Call(&v1::Client::Stub::Cancel, cancel, &cancelled);
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.ToString();
+    EXPECT_THAT(status.message(), HasSubstr("is over (cancelled) and archived"));
+    v1::SuspendRequest suspend;
+    suspend.set_job(name);
+    v1::SuspendResponse suspended;
+    EXPECT_EQ(Call(&v1::Client::Stub::Suspend, suspend, &suspended).code(),
+              StatusCode::kFailedPrecondition);
+  }
+}
+
 TEST_F(ServerArchiveTest, AWatchOfAnArchivedJobShowsItsEnd) {
   StartWithShortRetention();
   const std::string job = SubmitCancelled("old");
@@ -200,6 +220,25 @@ TEST_F(ServerArchiveTest, ABadPageIsRefused) {
   v1::ListEventsResponse none;
   EXPECT_THAT(Call(&v1::Client::Stub::ListEvents, events, &none).message(),
               HasSubstr("limit -1 is not from 0 to 10000"));
+}
+
+TEST_F(ServerArchiveTest, NoEventFollowsTheLastNumber) {
+  StartServer();
+  const auto worker = Worker({.node = "n1"});
+  v1::ListEventsRequest request;
+  request.set_after_seq(std::numeric_limits<std::uint64_t>::max());
+  v1::ListEventsResponse events;
+  ASSERT_TRUE(Call(&v1::Client::Stub::ListEvents, request, &events).ok());
+  EXPECT_THAT(events.events(), IsEmpty());
+}
+
+TEST_F(ServerArchiveTest, ABadSetOfStatesIsRefused) {
+  StartServer();
+  const auto refusal = [this](const v1::ListJobsRequest& request) {
+    v1::ListJobsResponse response;
+    return Call(&v1::Client::Stub::ListJobs, request, &response);
+  };
+  v1::ListJobsRequest request;
   request.Clear();
   for (int n = 0; n < 17; ++n) request.add_states(v1::JOB_STATE_QUEUED);
   EXPECT_EQ(refusal(request).code(), StatusCode::kInvalidArgument);

@@ -149,7 +149,8 @@ void AddOptions(CLI::App& app, muster::worker::WorkerOptions* options, std::stri
                  "Cluster directory; with --coordinator, a directory of this machine")
       ->option_text("DIR")
       ->required()
-      ->envname("MUSTER_DIR");
+      ->envname("MUSTER_DIR")
+      ->check(muster::NotEmpty());
   app.add_option("--node", options->node, "Node name, unique in the cluster")
       ->option_text("NAME")
       ->required()

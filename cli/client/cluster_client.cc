@@ -87,6 +87,9 @@ void ClusterClient::Disconnect() { connection_.reset(); }
 Status ClusterClient::Explain(const Status& status) const {
   if (status.ok()) return status;
   if (interrupt_.requested()) return Cancelled("interrupted");
+  // A coordinator that stops cancels the calls that it has not answered.
+  if (status.code() == StatusCode::kCancelled)
+    return Unavailable("the coordinator at " + connection_->door.address + " is stopping");
   std::string message = status.message();
   if (status.code() == StatusCode::kUnavailable)
     message = "the coordinator at " + connection_->door.address + " does not answer (" +

@@ -4,6 +4,7 @@
 // to outlive the parsing. Used while the program starts; one thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -124,5 +125,8 @@ class CommandLine {
 
 // "30d", "12h", "90m", "30s", "1.5s", "200ms"; a number alone is seconds.
 Result<Duration> ParseDuration(const std::string& text);
+
+// The field `by_seconds` of a request, in which 0 means no limit: "--by 0s" means at once.
+inline double BySeconds(Duration by) { return std::max(ToSeconds(by), 0.001); }
 
 }  // namespace muster::verbs

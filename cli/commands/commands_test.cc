@@ -188,8 +188,17 @@ TEST_F(CommandsTest, WaitEndsWithTheJobsResult) {
 
 TEST_F(CommandsTest, WaitGivesUpAtItsTimeout) {
   Serve();
-  const CommandResult result = Run({"wait", "7f3a", "--timeout", "50ms"});
+  const CommandResult result = Run({"wait", "7f3a9c1e2b", "--timeout", "50ms"});
   EXPECT_EQ(ExitCodeOf(result.status()), kExitTimeout);
+}
+
+TEST_F(CommandsTest, WaitWithoutTimeStillSaysWhatIsTrue) {
+  Serve();
+  EXPECT_EQ(ExitCodeOf(Run({"wait", "other", "--timeout", "0s"}).status()), kExitNotFound);
+  coordinator_.job.set_state(v1::JOB_STATE_SUCCEEDED);
+  const CommandResult result = Run({"wait", "7f3a9c1e2b", "--timeout", "0s"});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  EXPECT_EQ(*result, kExitSuccess);
 }
 
 TEST_F(CommandsTest, AttachGoesOnWhereTheStreamBroke) {
@@ -244,6 +253,52 @@ TEST_F(CommandsTest, FollowingLogsEndsWithTheJob) {
   const CommandResult result = Run({"logs", "-f", "7f3a9c1e2b"});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   EXPECT_EQ(out_.str(), "rank 0 | a\nrank 1 | b\n");
+}
+
+TEST_F(CommandsTest, FollowingLogsOutlastsARestartOfTheCoordinator) {
+  Serve();
+  coordinator_.job.set_state(v1::JOB_STATE_SUCCEEDED);
+  coordinator_.logs = {"a\n", "b\n"};
+  coordinator_.failures = {grpc::Status::OK,
+                           {grpc::StatusCode::CANCELLED, "it stops"},
+                           {grpc::StatusCode::UNAVAILABLE, "it starts"}};
+  const CommandResult result = Run({"logs", "-f", "7f3a9c1e2b"});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  EXPECT_EQ(*result, kExitSuccess);
+  EXPECT_EQ(out_.str(), "rank 0 | a\nrank 1 | b\n");
+  EXPECT_NE(err_.str().find("reconnected"), std::string::npos) << err_.str();
+}
+
+TEST_F(CommandsTest, FollowingEventsOutlastsARestartOfTheCoordinator) {
+  Serve();
+  coordinator_.failures = {grpc::Status::OK,
+                           {grpc::StatusCode::CANCELLED, "it stops"},
+                           {grpc::StatusCode::UNAVAILABLE, "it starts"},
+                           grpc::Status::OK,
+                           grpc::Status::OK,
+                           {grpc::StatusCode::NOT_FOUND, "the job was deleted"}};
+  EXPECT_EQ(ExitCodeOf(Run({"events", "-f"}).status()), kExitNotFound);
+  for (const char* text : {"event 1", "event 3", "event 5"})
+    EXPECT_NE(out_.str().find(text), std::string::npos) << out_.str();
+}
+
+TEST_F(CommandsTest, ACoordinatorThatStopsIsNoInterrupt) {
+  Serve();
+  coordinator_.failures = {{grpc::StatusCode::CANCELLED, "it stops"}};
+  EXPECT_EQ(ExitCodeOf(Run({"get", "7f3a9c1e2b"}).status()), kExitUnreachable);
+}
+
+TEST_F(CommandsTest, TextThatIsNotUtf8IsABadCommandLine) {
+  Serve();
+  EXPECT_EQ(ExitCodeOf(Run({"get", "\xff"}).status()), kExitBadUsage);
+}
+
+TEST_F(CommandsTest, ByNoTimeMeansAtOnce) {
+  Serve();
+  ASSERT_TRUE(Run({"drain", "node-1", "--by", "0s"}).ok());
+  EXPECT_EQ(coordinator_.drained.by_seconds(), 0.001);
+  ASSERT_TRUE(Run({"suspend", "7f3a9c1e2b", "--by", "0s"}).ok());
+  EXPECT_EQ(coordinator_.suspended.by_seconds(), 0.001);
 }
 
 TEST_F(CommandsTest, EventsAreReadToTheLast) {

@@ -56,7 +56,7 @@ struct Drain {
     v1::DrainRequest request;
     request.set_node(node);
     request.set_reason(reason);
-    if (by) request.set_by_seconds(ToSeconds(*by));
+    if (by) request.set_by_seconds(BySeconds(*by));
     MUSTER_ASSIGN_OR_RETURN(const v1::DrainResponse response, context.client.Drain(request));
     v1::NodeState state = response.state();
     if (wait) {

@@ -4,6 +4,7 @@
 
 #include "cli/base/exit_code.h"
 #include "cli/commands/verb.h"
+#include "cli/follow/reconnect.h"
 
 namespace muster::verbs {
 namespace {
@@ -55,9 +56,19 @@ struct Events {
     const bool whole =
         !follow && (context.output == OutputFormat::kJson || context.output == OutputFormat::kYaml);
     Json all = Json::array();
+    Reconnect reconnect(context, [&context](const std::string& text) {
+      context.terminal.err << text << std::endl;
+    });
     for (;;) {
-      MUSTER_ASSIGN_OR_RETURN(const v1::ListEventsResponse events,
-                              context.client.ListEvents(request));
+      const Result<v1::ListEventsResponse> answer = context.client.ListEvents(request);
+      if (context.interrupt().requested()) return kExitInterrupted;
+      if (!answer.ok()) {
+        if (!follow) return answer.status();
+        MUSTER_RETURN_IF_ERROR(reconnect.Pause(answer.status()));
+        continue;
+      }
+      reconnect.Answered();
+      const v1::ListEventsResponse& events = *answer;
       for (const auto& event : events.events()) {
         request.set_after_seq(std::max(request.after_seq(), event.seq()));
         if (whole) all.push_back(EventJson(event));

@@ -16,7 +16,7 @@ struct Logs {
     flags.Add("JOB", options.job, kJobHelp).Required();
     flags.Add("--rank N", options.rank, "Only the log of this rank");
     flags.Add("--generation N", options.generation, "Logs of this attempt [default: the newest]");
-    flags.Add("--tail N", options.tail, "Only the last N lines of each rank");
+    flags.Add("--tail N", options.tail, "Only the last N lines of each rank").Range(0, 1e6);
     flags.Add("-f,--follow", options.follow, "Follow the log until the job ends");
   }
   CommandResult Run(CommandContext& context) const { return ShowLogs(context, options); }

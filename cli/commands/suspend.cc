@@ -45,7 +45,7 @@ struct Suspend {
     v1::SuspendRequest request;
     request.set_job(job);
     request.set_reason(reason);
-    if (by) request.set_by_seconds(ToSeconds(*by));
+    if (by) request.set_by_seconds(BySeconds(*by));
     MUSTER_ASSIGN_OR_RETURN(const v1::SuspendResponse response, context.client.Suspend(request));
     Outcome outcome{response.state(), ""};
     if (wait) {

@@ -6,6 +6,7 @@
 
 #include "cli/base/exit_code.h"
 #include "cli/base/terminal.h"
+#include "cli/follow/reconnect.h"
 #include "cli/jobs/job_json.h"
 #include "cli/jobs/progress_line.h"
 #include "common/job_spec/parse.h"
@@ -13,13 +14,7 @@
 namespace muster {
 namespace {
 
-constexpr auto kReconnectTimeout = std::chrono::seconds(30);
-constexpr auto kReconnectPause = std::chrono::milliseconds(200);
 constexpr int kHistoryShown = 20;
-
-bool IsLostConnection(const Status& status) {
-  return status.ok() || status.code() == StatusCode::kUnavailable;
-}
 
 // Watches until `on_update` returns false, over restarts of the coordinator. `await_coordinator`,
 // where there is one, decides how long to wait for those.
@@ -28,14 +23,11 @@ Status WatchToEnd(CommandContext& context, v1::WatchRequest request, TimePoint d
                   const std::function<void(const std::string&)>& on_notice,
                   const std::function<Status()>& await_coordinator = nullptr) {
   bool done = false;
-  bool ever = false;
-  TimePoint lost_at{};
+  Reconnect reconnect(context, on_notice);
   for (;;) {
     const Status status =
         context.client.Watch(request, deadline, [&](const v1::WatchUpdate& update) {
-          if (lost_at != TimePoint{}) on_notice("reconnected");
-          lost_at = {};
-          ever = true;
+          reconnect.Answered();
           for (const auto& event : update.events())
             request.set_after_seq(std::max(request.after_seq(), event.seq()));
           // An id, so that a newer job of the same name does not take over.
@@ -44,23 +36,12 @@ Status WatchToEnd(CommandContext& context, v1::WatchRequest request, TimePoint d
           return !done;
         });
     if (done) return OkStatus();
-    if (!(ever || await_coordinator) || !IsLostConnection(status)) return status;
-    const TimePoint now = SystemClock().Now();
-    if (await_coordinator) {
-      if (ever) lost_at = now;
-      context.client.Disconnect();
-      MUSTER_RETURN_IF_ERROR(await_coordinator());
+    if (!await_coordinator) {
+      MUSTER_RETURN_IF_ERROR(reconnect.Pause(status, deadline));
       continue;
     }
-    if (lost_at == TimePoint{}) {
-      lost_at = now;
-      on_notice("the coordinator does not answer; the job keeps training; reconnecting ...");
-    }
-    if (now - lost_at >= kReconnectTimeout)
-      return status.ok() ? Unavailable("the coordinator closed the stream") : status;
-    if (now >= deadline) return DeadlineExceeded("the job has not ended");
-    context.client.Disconnect();
-    if (context.interrupt().WaitFor(kReconnectPause)) return Cancelled("interrupted");
+    if (!reconnect.Lost(status)) return status;
+    MUSTER_RETURN_IF_ERROR(await_coordinator());
   }
 }
 
@@ -175,16 +156,24 @@ CommandResult WaitForJob(CommandContext& context, const WaitOptions& options) {
                                           .columns = ColumnsOf(STDERR_FILENO, terminal),
                                           .states_only = true});
   v1::Job job;
-  const Status status = WatchToEnd(
-      context, request, deadline,
-      [&](const v1::WatchUpdate& update) {
-        job = update.job();
-        if (options.show_progress) progress.OnJob(job, SystemClock().Now());
-        return !IsTerminal(job.state());
-      },
-      [&](const std::string& text) {
-        if (options.show_progress) progress.OnNotice(text);
-      });
+  if (options.timeout) {
+    // However short the time is, the answer says what is true.
+    MUSTER_ASSIGN_OR_RETURN(job, context.client.GetJob(options.job));
+    request.set_job(job.id());
+  }
+  const Status status = IsTerminal(job.state()) ? OkStatus()
+                                                : WatchToEnd(
+                                                      context, request, deadline,
+                                                      [&](const v1::WatchUpdate& update) {
+                                                        job = update.job();
+                                                        if (options.show_progress)
+                                                          progress.OnJob(job, SystemClock().Now());
+                                                        return !IsTerminal(job.state());
+                                                      },
+                                                      [&](const std::string& text) {
+                                                        if (options.show_progress)
+                                                          progress.OnNotice(text);
+                                                      });
   progress.Finish();
   if (!status.ok() && context.interrupt().requested()) {
     terminal.err << "the job continues. To follow it: "

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/base/exit_code.h"
+#include "cli/follow/reconnect.h"
 
 namespace muster {
 namespace {
@@ -184,16 +185,22 @@ CommandResult ShowLogs(CommandContext& context, const LogsOptions& options) {
   if (seen.generation() > 0) {
     MUSTER_RETURN_IF_ERROR(follower.Pass());
   }
+  Reconnect reconnect(
+      context, [&context](const std::string& text) { context.terminal.err << text << std::endl; });
+  reconnect.Answered();
   while (options.follow) {
     const Result<bool> done = follower.Refresh();
     const Status passed = done.ok() ? follower.Pass() : done.status();
+    if (passed.ok()) reconnect.Answered();
     if (passed.ok() && *done) break;
     Interrupt& interrupt = context.interrupt();
     if (passed.ok() ? interrupt.WaitFor(kPollPause) : interrupt.requested()) {
       if (!options.on_interrupt || !options.on_interrupt()) return kExitInterrupted;
       continue;
     }
-    MUSTER_RETURN_IF_ERROR(passed);
+    if (!passed.ok()) {
+      MUSTER_RETURN_IF_ERROR(reconnect.Pause(passed));
+    }
   }
   return kExitSuccess;
 }

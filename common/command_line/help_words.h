@@ -8,9 +8,16 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
 
 namespace muster {
 
 void WriteHelpInWords(CLI::App& app);
+
+// For an option whose value must not be an empty text.
+inline CLI::Validator NotEmpty() {
+  return CLI::Validator(
+      [](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); }, "");
+}
 
 }  // namespace muster

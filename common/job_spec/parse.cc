@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "common/base/ids.h"
+#include "common/base/text.h"
 #include "common/job_spec/environment_rules.h"
 #include "common/job_spec/http_url.h"
 #include "common/job_spec/train_block.h"
@@ -134,6 +135,13 @@ Status CheckCharacters(std::string_view yaml, std::string_view file) {
     if ((byte < 0x20 && c != '\n' && c != '\t' && c != '\r') || byte == 0x7f)
       return InvalidArgument(std::string(file) + ":" + std::to_string(line) +
                              ": control characters are not allowed in a job file");
+  }
+  line = 1;
+  for (std::size_t at = 0; at < yaml.size(); ++line) {
+    const std::string_view text = yaml.substr(at, yaml.find('\n', at) - at);
+    if (ValidUtf8(text) != text)
+      return InvalidArgument(std::string(file) + ":" + std::to_string(line) + ": is not UTF-8");
+    at += text.size() + 1;
   }
   return OkStatus();
 }

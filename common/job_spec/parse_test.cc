@@ -199,6 +199,7 @@ const BadCase kShapeCases[] = {
      "job.yaml:4: a second document; one file holds one job"},
     {"ControlCharacter", "name: a\x1b[31m\n",
      "job.yaml:1: control characters are not allowed in a job file"},
+    {"NotUtf8", "name: j\ncommand: [echo, \"\xff\"]\n", "job.yaml:2: is not UTF-8"},
     {"EscapedControlCharacter", "name: \"a\\e[31m\"\ncommand: [a]\n",
      "job.yaml:1: name: control characters are not allowed"},
     {"Unknown", COMMAND_HEAD "prioritty: 3\n",

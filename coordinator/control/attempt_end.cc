@@ -103,7 +103,8 @@ void RecoverOrFail(Transaction& tx, JobEntry& job) {
   RestartInput input;
   input.retryable = attempt.retryable;
   input.progressed = progressed;
-  const bool refused = NeverUp(attempt.cause_kind) && job.refusals.Counts(attempt.failed_node);
+  const bool refused = NeverUp(attempt.cause_kind) && record.started_unix_ms > 0 &&
+                       job.refusals.Counts(attempt.failed_node);
   input.charged = IsCharged(attempt.cause_kind) && !refused;
   // Other nodes have found everything that this node lacks.
   if (attempt.cause_kind == CauseKind::kBadInput && !attempt.failed_node.empty() &&

@@ -239,9 +239,10 @@ void Handle(Transaction& tx, const NodeName& node, const Prepared& message) {
   Failure failure{.kind = CauseKind::kPrepareFailed, .node = node, .at = tx.now.mono};
   if (!message.error.empty()) {
     const std::string error = CutText(message.error, kMaxReasonBytes);
-    // If the job has run before, the fault lies with the node.
+    // If the job has run before, the fault lies with the node; so does what may pass, such as a
+    // disk that is full.
     const bool ran = job->record.started_unix_ms > 0;
-    if (ran) Refuse(tx, *job, node, error, !message.retryable);
+    if (ran || message.retryable) Refuse(tx, *job, node, error, !message.retryable);
     failure.retryable = message.retryable || ran;
     failure.message = "node " + node.value + " cannot run it: " + error;
     return Fail(tx, *job, std::move(failure));

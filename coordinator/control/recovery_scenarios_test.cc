@@ -506,6 +506,25 @@ TEST(PrepareTest, ARetryableRefusalIsTriedAgainAndCounted) {
   EXPECT_EQ(h.State(id), JobState::kRunning);
 }
 
+// A node whose state disk was full failed every new job, while another one was idle.
+TEST(PrepareTest, ANewJobLeavesANodeThatFailsTwiceForAnother) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2");
+  const JobId id = h.Submit(
+      "name: one\nresources: {nodes: 1, ranks_per_node: 1}\nworkdir: /jobs\ncommand: [./hello]\n");
+  for (Generation generation = 1; generation <= 2; ++generation) {
+    ASSERT_THAT(h.Attempt(id).nodes, ElementsAre(NodeName{"n1"})) << h.Timeline();
+    h.Deliver("n1", Prepared{.job = id,
+                             .generation = generation,
+                             .error = "no space left on device",
+                             .retryable = true});
+    h.QuiesceAll(id);
+  }
+  EXPECT_THAT(h.Attempt(id).nodes, ElementsAre(NodeName{"n2"})) << h.Timeline();
+  EXPECT_EQ(h.State(id), JobState::kStarting);
+}
+
 TEST(PrepareTest, AGuardianThatEndsBeforeTheLaunchIsAFaultAtOnce) {
   ControlHarness h;
   h.Join("n1");

@@ -210,8 +210,8 @@ std::string Hung(const CauseEvidence& evidence) {
 // What the text of a failure reveals, whatever its exit.
 std::string FromWords(const std::string& words) {
   if (Says(words, {"no space left", "disk full", "enospc", "disk quota exceeded"})) {
-    return "A disk is full: make room in the output directory (or lower train.checkpoint.keep). "
-           "Committed checkpoints are whole.";
+    return "A disk is full: make room where the cause says; where that is the output directory, a "
+           "lower train.checkpoint.keep takes less. Committed checkpoints are whole.";
   }
   if (Says(words, {"read-only file system"})) {
     return "The file system was made read-only, which kernels do after an error of its disk: look "

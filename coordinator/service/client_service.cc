@@ -21,6 +21,8 @@ namespace muster {
 namespace {
 
 constexpr std::int64_t kDayMillis = 24 * 3600 * 1000;
+// The store keeps an event's number as a signed integer.
+constexpr std::uint64_t kLastSeq = std::numeric_limits<std::int64_t>::max();
 
 // Ten hexadecimal digits from the system's random source.
 JobId RandomJobId() {
@@ -173,42 +175,45 @@ ClientService::Reactor* ClientService::Submit(Context* context, const v1::Submit
   });
 }
 
+template <typename Accepted, typename Request, typename Response>
+void ClientService::AskOfJob(Request event, Response* response, const Call& call) {
+  const std::string named = event.job;
+  WithJob(named, call,
+          [this, event = std::move(event), response, call](const JobView& view) mutable {
+            event.job = view.record->id.value;
+            Ask(std::move(event), call, [response](const Reply& reply) {
+              if (const auto* accepted = std::get_if<Accepted>(&reply.body)) {
+                response->set_id(accepted->id.value);
+                response->set_state(static_cast<v1::JobState>(static_cast<int>(accepted->state)));
+              }
+            });
+          });
+}
+
 ClientService::Reactor* ClientService::Cancel(Context* context, const v1::CancelRequest* request,
                                               v1::CancelResponse* response) {
   return OnLoop(context, [this, request, response](const Call& call) {
-    CancelRequested event{0, request->job(), request->reason()};
-    Ask(std::move(event), call, [response](const Reply& reply) {
-      if (const auto* accepted = std::get_if<CancelAccepted>(&reply.body)) {
-        response->set_id(accepted->id.value);
-        response->set_state(static_cast<v1::JobState>(static_cast<int>(accepted->state)));
-      }
-    });
+    AskOfJob<CancelAccepted>(
+        CancelRequested{.request = 0, .job = request->job(), .reason = request->reason()}, response,
+        call);
   });
 }
 
 ClientService::Reactor* ClientService::Suspend(Context* context, const v1::SuspendRequest* request,
                                                v1::SuspendResponse* response) {
   return OnLoop(context, [this, request, response](const Call& call) {
-    SuspendRequested event{0, request->job(), request->by_seconds(), request->reason()};
-    Ask(std::move(event), call, [response](const Reply& reply) {
-      if (const auto* accepted = std::get_if<SuspendAccepted>(&reply.body)) {
-        response->set_id(accepted->id.value);
-        response->set_state(static_cast<v1::JobState>(static_cast<int>(accepted->state)));
-      }
-    });
+    AskOfJob<SuspendAccepted>(SuspendRequested{.request = 0,
+                                               .job = request->job(),
+                                               .by_seconds = request->by_seconds(),
+                                               .reason = request->reason()},
+                              response, call);
   });
 }
 
 ClientService::Reactor* ClientService::Resume(Context* context, const v1::ResumeRequest* request,
                                               v1::ResumeResponse* response) {
   return OnLoop(context, [this, request, response](const Call& call) {
-    ResumeRequested event{0, request->job()};
-    Ask(std::move(event), call, [response](const Reply& reply) {
-      if (const auto* accepted = std::get_if<ResumeAccepted>(&reply.body)) {
-        response->set_id(accepted->id.value);
-        response->set_state(static_cast<v1::JobState>(static_cast<int>(accepted->state)));
-      }
-    });
+    AskOfJob<ResumeAccepted>(ResumeRequested{.request = 0, .job = request->job()}, response, call);
   });
 }
 
@@ -371,7 +376,9 @@ ClientService::Reactor* ClientService::ListEvents(Context* context,
   return OnLoop(context, [this, request, response](const Call& call) {
     const Result<int> limit = PageLimit(request->limit(), kMaxEvents);
     if (!limit.ok()) return call->End(limit.status());
-    EventQuery query{.job = {}, .after_seq = request->after_seq(), .limit = *limit};
+    EventQuery query{.job = {},
+                     .after_seq = std::min<std::uint64_t>(request->after_seq(), kLastSeq),
+                     .limit = *limit};
     if (request->job().empty()) return AnswerEvents(std::move(query), response, call);
     WithJob(request->job(), call, [this, query, response, call](const JobView& view) mutable {
       query.job = view.record->id;

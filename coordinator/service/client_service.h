@@ -86,6 +86,9 @@ class ClientService final : public v1::Client::CallbackService {
   void ListStoredEvents(EventQuery query, v1::ListEventsResponse* response, const Call& call);
   // `found` is called on the loop with the job, now or later, unless the call ends before.
   void WithJob(const std::string& job, const Call& call, std::function<void(const JobView&)> found);
+  // A request about the job that it names as WithJob takes it; the answer names id and state.
+  template <typename Accepted, typename Request, typename Response>
+  void AskOfJob(Request event, Response* response, const Call& call);
   void AnswerEvents(EventQuery query, v1::ListEventsResponse* response, const Call& call);
   void AnswerLog(const LogLocation& location, int rank, std::int64_t offset,
                  v1::ReadLogResponse* response, const Call& call);

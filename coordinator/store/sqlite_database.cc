@@ -25,7 +25,9 @@ Status SqliteStatus(int code, const std::string& message) {
 }
 
 Status LastError(sqlite3* database) {
-  return SqliteStatus(sqlite3_extended_errcode(database), sqlite3_errmsg(database));
+  const char* file = sqlite3_db_filename(database, "main");
+  const Status status = SqliteStatus(sqlite3_extended_errcode(database), sqlite3_errmsg(database));
+  return file == nullptr ? status : status.WithContext(file);
 }
 
 }  // namespace

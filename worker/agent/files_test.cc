@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <filesystem>
@@ -382,6 +383,15 @@ TEST(LogReader, ReadsPiecesAndReturnsWhereTheNextBegins) {
   request.offset = 50;
   EXPECT_EQ(ReadLogChunk(request).data, "");
   EXPECT_EQ(ReadLogChunk(request).next_offset, 10);
+}
+
+// A rank that put one in the place of its log blocked the thread that reads logs for good.
+TEST(LogReader, DoesNotWaitForTheWriterOfAFifo) {
+  const TempDirForTest dir;
+  fs::create_directories(dir / "logs/3");
+  ASSERT_EQ(::mkfifo((dir / "logs/3/rank-1.log").c_str(), 0600), 0);
+  const LogChunk chunk = ReadLogChunk({.generation = 3, .rank = 1, .output_dir = dir.path()});
+  EXPECT_THAT(chunk.error, HasSubstr("is no regular file"));
 }
 
 TEST(LogReader, NamesAMissingLog) {

@@ -61,6 +61,7 @@ class FakeCoordinator final : public v1::Client::Service {
 
   grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
                       v1::Job* response) override {
+    if (const grpc::Status failure = TakeFailure(); !failure.ok()) return failure;
     if (request->job() != job.id()) return {grpc::StatusCode::NOT_FOUND, "no job has this id"};
     *response = job;
     return grpc::Status::OK;
@@ -98,6 +99,7 @@ class FakeCoordinator final : public v1::Client::Service {
 
   grpc::Status ListEvents(grpc::ServerContext*, const v1::ListEventsRequest* request,
                           v1::ListEventsResponse* response) override {
+    if (const grpc::Status failure = TakeFailure(); !failure.ok()) return failure;
     for (std::uint64_t seq = request->after_seq() + 1; seq <= 5 && response->events_size() < 2;
          ++seq) {
       auto* event = response->add_events();
@@ -183,6 +185,8 @@ class FakeCoordinator final : public v1::Client::Service {
     return grpc::Status::OK;
   }
 
+  // How calls of GetJob and ListEvents end, in their order; OK once there is none left.
+  std::deque<grpc::Status> failures;
   std::string verified;
   grpc::Status verify_status;
   std::mutex mutex;
@@ -202,6 +206,14 @@ class FakeCoordinator final : public v1::Client::Service {
   std::deque<WatchScript> watches;
   std::vector<v1::WatchRequest> watched;
   std::vector<std::string> logs = std::vector<std::string>(2);
+
+ private:
+  grpc::Status TakeFailure() {
+    if (failures.empty()) return grpc::Status::OK;
+    const grpc::Status failure = failures.front();
+    failures.pop_front();
+    return failure;
+  }
 };
 
 inline v1::WatchUpdate Update(v1::JobState state, std::uint64_t seq, const std::string& message) {
