@@ -3,7 +3,7 @@
 //
 //   DIR/coordinator/{endpoint.json,token,state.db,coordinator.log,coordinator.pid}
 //   DIR/coordinator/{workers-endpoint.json,socket}   of a cluster in network namespaces
-//   DIR/nodes/NAME/{worker.log,worker.pid,worker.json,epoch}
+//   DIR/nodes/NAME/{worker.log,worker.pid,worker.json,epoch,id}
 //   DIR/nodes/NAME/jobs/JOB/            one guardian: socket, records, spec
 //   DIR/{cluster.json,up.lock,pilots.yaml}
 //   DIR/security/                       made by `muster init`: see SecurityPaths
@@ -67,11 +67,13 @@ struct ClusterPaths {
   std::string NodeCredentials(const std::string& node) const {
     return NodeDir(node) + "/credentials";
   }
-  // The highest epoch of a coordinator that has welcomed the node, in digits.
   // Where the coordinator is that the node has joined, IP:PORT.
   std::string CoordinatorOfNode(const std::string& node) const {
     return NodeDir(node) + "/coordinator";
   }
+  // Random, as old as the directory.
+  std::string NodeId(const std::string& node) const { return NodeDir(node) + "/id"; }
+  // The highest epoch of a coordinator that has welcomed the node, in digits.
   std::string EpochMet(const std::string& node) const { return NodeDir(node) + "/epoch"; }
   std::string JobsDir(const std::string& node) const { return NodeDir(node) + "/jobs"; }
   std::string JobDir(const std::string& node, const std::string& job) const {

@@ -837,6 +837,8 @@ v1::Hello ToProto(const Hello& from) {
   to.set_allows_faults(from.allows_faults);
   to.set_pilot(from.pilot);
   if (from.gpus) to.set_gpus(*from.gpus);
+  to.set_directory_id(from.directory_id);
+  to.set_container_id(from.container_id);
   for (const std::string& line : from.report) to.add_report(ValidUtf8(line));
   for (const HostedGeneration& hosted : from.hosted) Fill(hosted, to.add_hosted());
   return to;
@@ -871,7 +873,9 @@ Result<Hello> FromProto(v1::Hello from) {
            .failure_domain = from.failure_domain(),
            .allows_faults = from.allows_faults(),
            .pilot = from.pilot(),
-           .report = {from.report().begin(), from.report().end()}};
+           .report = {from.report().begin(), from.report().end()},
+           .directory_id = from.directory_id(),
+           .container_id = from.container_id()};
   if (from.has_gpus()) to.gpus = std::max(from.gpus(), 0);
   for (const v1::HostedGeneration& each : from.hosted()) {
     MUSTER_ASSIGN_OR_RETURN(HostedGeneration hosted, Read(each));

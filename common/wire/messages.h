@@ -314,6 +314,10 @@ struct Hello {
   std::string pilot = {};                // key of the pilot job that it runs in; empty: none
   std::vector<std::string> report = {};  // of its address, transports and GPUs, for people
   std::optional<int> gpus = {};          // that its ranks get; nothing: it does not say
+  // What `hosted` speaks of: the directory with the guardians' records, and what ends every process
+  // on the node with it. Empty: a worker that does not say.
+  std::string directory_id = {};
+  std::string container_id = {};
 
   friend bool operator==(const Hello&, const Hello&) = default;
 };

@@ -13,6 +13,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
 TEST(NodeTest, AWorkerWithoutACommonProtocolIsRefusedByATypedMessage) {
@@ -43,6 +44,33 @@ TEST(NodeTest, TheNewestProtocolThatBothSpeakIsTheStreams) {
   EXPECT_EQ(welcome[0].protocol_version, kProtocols.max);
   EXPECT_EQ(welcome[0].min_protocol_version, kProtocols.min);
   EXPECT_EQ(welcome[0].max_protocol_version, kProtocols.max);
+}
+
+// While a worker was stopped, one with another directory took its name: what it did not list was
+// taken for gone, and two ranks of one number ran.
+TEST(NodeTest, AWorkerWithAnotherDirectoryProvesNothingAboutTheRanksThatRun) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2");
+  const JobId id = h.Submit(TrainYaml());
+  h.RunTo(id, 3);
+  h.Leave("n1");
+  h.Advance(seconds(11));
+  h.Join("n1", {.instance = "second", .directory_id = "other"});
+  ASSERT_EQ(h.closes.size(), 1u);
+  EXPECT_THAT(h.closes[0].status.message(), HasSubstr("of a worker with another directory (pid"));
+  EXPECT_FALSE(h.HasEvent(id, "note", "no longer has the ranks")) << h.Timeline();
+  h.closes.clear();
+  h.Join("n1", {.instance = "second", .directory_id = "other", .container_id = "new"});
+  EXPECT_THAT(h.closes, IsEmpty()) << "the container with the ranks is gone";
+}
+
+TEST(NodeTest, AWorkerWithAnotherDirectoryIsWelcomeWhereNothingRuns) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Leave("n1");
+  h.Join("n1", {.instance = "second", .directory_id = "other"});
+  EXPECT_THAT(h.closes, IsEmpty());
 }
 
 TEST(NodeTest, ASecondLiveWorkerOfTheSameNameIsRefused) {

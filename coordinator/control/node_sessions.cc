@@ -70,6 +70,14 @@ ReconcileInput ReconcileInputOf(JobEntry* job, int node_rank, const HostedGenera
   return input;
 }
 
+// A worker reports what its own directory lists: another directory of the same boot and container
+// proves nothing about what the node's earlier worker started.
+bool ProvesNothing(const NodeRecord& known, const Hello& hello) {
+  return !known.directory_id.empty() && !hello.directory_id.empty() &&
+         known.directory_id != hello.directory_id && known.host_id == hello.host_id &&
+         known.container_id == hello.container_id;
+}
+
 Status Admit(Transaction& tx, const WorkerHello& event) {
   const Hello& hello = event.hello;
   const std::string& name = hello.node.value;
@@ -84,6 +92,12 @@ Status Admit(Transaction& tx, const WorkerHello& event) {
     return AlreadyExists("a worker named " + name + " is connected already (pid " +
                          std::to_string(known->record.pid) +
                          "); stop it first or choose another --node");
+  }
+  if (known != nullptr && UsedSlots(tx.state, *known) > 0 && ProvesNothing(known->record, hello)) {
+    return AlreadyExists(
+        "node " + name + " may still run processes of a worker with another directory (pid " +
+        std::to_string(known->record.pid) +
+        "); start that worker again, reboot the machine, or choose another --node");
   }
   return OkStatus();
 }
@@ -145,6 +159,8 @@ void Connect(Transaction& tx, NodeEntry& node, const WorkerHello& event) {
   record.version = hello.version;
   record.metrics_port = hello.metrics_port;
   record.instance = hello.instance;
+  record.directory_id = hello.directory_id;
+  record.container_id = hello.container_id;
   record.last_seen_unix_ms = tx.now.unix_ms;
   node.session = event.session;
   record.failure_domain = hello.failure_domain;

@@ -118,7 +118,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NodeRecord, name, state, reason,
                                                 slots, leaked, pid, version, metrics_port, instance,
                                                 last_seen_unix_ms, failure_domain, allows_faults,
                                                 drain_reason, drain_cause, drain_by_unix_ms,
-                                                notices, pilot, report, unused)
+                                                notices, pilot, report, unused, directory_id,
+                                                container_id)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ArchivedJob, id, state, submit_order, ended_unix_ms,
                                                 key_print, spec_print)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(EventRecord, seq, unix_ms, job, generation, kind,

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <random>
 #include <utility>
 
@@ -11,6 +13,7 @@
 #include "common/base/files.h"
 #include "common/base/json.h"
 #include "common/base/proc_reader.h"
+#include "common/base/text.h"
 #include "common/base/version.h"
 #include "common/rpc/endpoint.h"
 #include "common/security/credentials.h"
@@ -38,6 +41,24 @@ std::string RandomInstance() {
   char text[17];
   std::snprintf(text, sizeof text, "%08x%08x", random(), random());
   return text;
+}
+
+// The id of a worker's directory; new if there is none.
+Result<std::string> LoadOrCreateId(const std::string& path) {
+  const auto known = ReadFile(path, 64);
+  if (known.ok() && !known->empty()) return *known;
+  std::string id = RandomInstance();
+  MUSTER_RETURN_IF_ERROR(WriteFileAtomically(path, id));
+  return id;
+}
+
+// What ends every process of the node with it: a container, and a run of a Slurm job.
+std::string ContainerId() {
+  std::error_code ignored;
+  std::string id = std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string();
+  for (const char* variable : {"SLURM_JOB_ID", "SLURM_RESTART_COUNT"})
+    if (const char* value = std::getenv(variable)) id += "/" + std::string(value);
+  return CutText(id, 128);
 }
 
 // An expired certificate does not end the worker: the log has what to do, and ranks go on.
@@ -79,6 +100,7 @@ Result<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerOptions& o
   }
   MUSTER_RETURN_IF_ERROR(pid_file->Write(std::to_string(::getpid()) + "\n"));
   std::unique_ptr<WorkerServer> server(new WorkerServer(options, *std::move(pid_file)));
+  MUSTER_ASSIGN_OR_RETURN(server->directory_id_, LoadOrCreateId(paths.NodeId(options.node)));
   MUSTER_RETURN_IF_ERROR(server->Listen());
   return server;
 }
@@ -256,7 +278,9 @@ void WorkerServer::Connect() {
                    .allows_faults = options_.allow_faults,
                    .pilot = options_.pilot,
                    .report = options_.report,
-                   .gpus = static_cast<int>(options_.gpus.size())}};
+                   .gpus = static_cast<int>(options_.gpus.size()),
+                   .directory_id = directory_id_,
+                   .container_id = ContainerId()}};
   session_ = std::make_unique<CoordinatorSession>(
       loop_, std::move(options),
       CoordinatorSession::Handlers{

@@ -96,6 +96,7 @@ class WorkerServer {
 
   const WorkerOptions options_;
   LockedRecord pid_file_;
+  std::string directory_id_;
   EventLoop loop_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<HttpServer> tls_http_;

@@ -142,6 +142,8 @@ SessionId ControlHarness::Join(const std::string& node, NodeOptions options) {
   hello.gpus = options.gpus;
   hello.slots = options.slots;
   hello.instance = options.instance;
+  hello.directory_id = options.directory_id;
+  hello.container_id = options.container_id;
   hello.metrics_port = options.metrics_port;
   hello.allows_faults = options.allows_faults;
   hello.hosted = std::move(options.hosted);

@@ -53,6 +53,8 @@ class ControlHarness {
     std::string address = "127.0.0.1";
     std::string host_id = "host";
     std::string instance = "first";
+    std::string directory_id = "dir";
+    std::string container_id;
     int protocol_version = kProtocolVersion;
     int min_protocol_version = 0;  // 0: protocol_version
     std::vector<HostedGeneration> hosted;
