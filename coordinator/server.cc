@@ -245,7 +245,7 @@ struct Server::Impl : EffectSink {
   Metrics metrics;
   const DiscoveryLabels discovery_labels;
   OnEventRunner on_event;
-  ControllerRuntime host;
+  ControllerRuntime runtime;
   JobLookup jobs;
   WorkerService workers;
   WatchHub watches;
@@ -277,19 +277,19 @@ Server::Impl::Impl(ServerOptions options_in, std::shared_ptr<Authenticator> auth
       metrics(3 * options.scrape_interval),
       discovery_labels(LabelsOfEnvironment(options.cluster_name)),
       on_event(loop, {.rules = std::move(webhook_rules), .may_use_proxy = options.webhook_proxy}),
-      host(MakeLoopHandle(loop), store.store(), *this, OptionsOf(options, store.epoch(), on_event),
-           SystemClock()),
-      jobs(loop, host.controller(), store.store()),
-      workers(loop, *authenticator, host),
-      watches(loop, host),
-      clients({loop, host, store.store(), jobs, watches, workers, *authenticator}, options.dir),
+      runtime(MakeLoopHandle(loop), store.store(), *this,
+              OptionsOf(options, store.epoch(), on_event), SystemClock()),
+      jobs(loop, runtime.controller(), store.store()),
+      workers(loop, *authenticator, runtime),
+      watches(loop, runtime),
+      clients({loop, runtime, store.store(), jobs, watches, workers, *authenticator}, options.dir),
       enrolment(std::move(enrolment_in)),
       page(loop, SourcesOfPage()) {
   endpoint.page_key = ToHex(*RandomBytes(kTokenBytes));
 }
 
 Status Server::Impl::Start() {
-  MUSTER_RETURN_IF_ERROR(host.Restore());
+  MUSTER_RETURN_IF_ERROR(runtime.Restore());
   MUSTER_RETURN_IF_ERROR(StartTls());
   MUSTER_RETURN_IF_ERROR(ListenHttp());
   MUSTER_RETURN_IF_ERROR(ListenGrpc());
@@ -322,19 +322,19 @@ void Server::Impl::StartPilots() {
                           .security_dir = TlsDirectoriesOf(options).authority,
                           .user = slurm::CurrentUser(),
                           .environment = slurm::CurrentEnvironment()};
-  PilotHooks hooks{.facts = [this] { return pool_facts.Read(host.controller()); },
+  PilotHooks hooks{.facts = [this] { return pool_facts.Read(runtime.controller()); },
                    .drain =
                        [this](const DrainPoolNode& drain) {
-                         host.Ask(DrainRequested{.node = {drain.node},
-                                                 .by_seconds = drain.by_seconds,
-                                                 .reason = drain.why,
-                                                 .cause = DrainCause::kPilot},
-                                  [](const Reply& reply) {
-                                    if (!reply.status.ok())
-                                      Log().warn("pilots: {}", reply.status.message());
-                                  });
+                         runtime.Ask(DrainRequested{.node = {drain.node},
+                                                    .by_seconds = drain.by_seconds,
+                                                    .reason = drain.why,
+                                                    .cause = DrainCause::kPilot},
+                                     [](const Reply& reply) {
+                                       if (!reply.status.ok())
+                                         Log().warn("pilots: {}", reply.status.message());
+                                     });
                        },
-                   .note = [this](const ClusterNote& note) { host.Handle(note); }};
+                   .note = [this](const ClusterNote& note) { runtime.Handle(note); }};
   pilots = std::make_unique<PilotRunner>(loop, std::move(pool), std::move(hooks));
   pilots->Start();
 }
@@ -343,14 +343,14 @@ void Server::Impl::StartPilots() {
 Status Server::Impl::StartTls() {
   if (!WantsTls(options)) return OkStatus();
   const TlsDirectories directories = TlsDirectoriesOf(options);
-  CertificateRotatorOptions keeper{directories.credentials, directories.revocations,
-                                   directories.authority};
-  keeper.on_look = [this] {
+  CertificateRotatorOptions rotator{directories.credentials, directories.revocations,
+                                    directories.authority};
+  rotator.on_look = [this] {
     workers.CloseRevoked();
     watches.CloseRevoked(*authenticator);
   };
-  keeper.on_another_authority = [this](const Status& replaced) { End(replaced); };
-  credentials = std::make_unique<CertificateRotator>(loop, *authenticator, std::move(keeper));
+  rotator.on_another_authority = [this](const Status& replaced) { End(replaced); };
+  credentials = std::make_unique<CertificateRotator>(loop, *authenticator, std::move(rotator));
   return credentials->Start();
 }
 
@@ -381,13 +381,13 @@ void Server::Impl::AddPages(HttpServer& server, bool by_tls) {
   server.Handle("/healthz", [](const std::string&) { return HttpResponse{.body = "ok\n"}; });
   server.Handle("/metrics", [this](const std::string&) {
     const EdgeFigures edges{
-        workers.streams(),       watches.watchers(),
-        host.pending_requests(), host.refused_requests() + clients.refused_calls(),
-        on_event.totals(),       credentials ? credentials->not_after_ms() : 0,
-        pilots->counts(),        DroppedLogLines()};
+        workers.streams(),          watches.watchers(),
+        runtime.pending_requests(), runtime.refused_requests() + clients.refused_calls(),
+        on_event.totals(),          credentials ? credentials->not_after_ms() : 0,
+        pilots->counts(),           DroppedLogLines()};
     const Now now{SystemClock().Now(), SystemClock().UnixMillis()};
     return HttpResponse{.content_type = kMetricsContentType,
-                        .body = metrics.Render(host.controller(), edges, now)};
+                        .body = metrics.Render(runtime.controller(), edges, now)};
   });
   server.Handle("/sd", [this, by_tls](const std::string&) {
     return HttpResponse{.content_type = "application/json", .body = Discovery(by_tls)};
@@ -397,10 +397,10 @@ void Server::Impl::AddPages(HttpServer& server, bool by_tls) {
 
 PageSources Server::Impl::SourcesOfPage() {
   return {
-      .controller = host.controller(),
+      .controller = runtime.controller(),
       .cluster = options.cluster_name,
       .find_job = [this](const std::string& job, auto found) { jobs.Find(job, std::move(found)); },
-      .after_durable = [this](auto done) { host.AfterDurable(std::move(done)); },
+      .after_durable = [this](auto done) { runtime.AfterDurable(std::move(done)); },
       .now =
           [] {
             return Now{SystemClock().Now(), SystemClock().UnixMillis()};
@@ -410,7 +410,7 @@ PageSources Server::Impl::SourcesOfPage() {
 PageContext Server::Impl::ListenerOfPage() {
   return {
       .key = endpoint.page_key,
-      .controller = host.controller(),
+      .controller = runtime.controller(),
       .find_job = [this](const std::string& job, auto found) { jobs.Find(job, std::move(found)); },
       .feeds = page,
       .read_log =
@@ -429,7 +429,7 @@ PageContext Server::Impl::ListenerOfPage() {
 }
 
 std::string Server::Impl::Discovery(bool by_tls) const {
-  return ServiceDiscovery(host.controller(), by_tls ? pages_for_others : endpoint.http, by_tls,
+  return ServiceDiscovery(runtime.controller(), by_tls ? pages_for_others : endpoint.http, by_tls,
                           discovery_labels);
 }
 
@@ -513,7 +513,7 @@ void Server::Impl::Close(const Status& reason) {
   if (std::exchange(closing, true)) return;
   Log().info("shutting down: {}", reason.message());
   if (options.on_closing) options.on_closing(ExitCodeOf(outcome));
-  host.Close(reason);
+  runtime.Close(reason);
   watches.CloseAll(reason);
   page.CloseAll();
   workers.CloseAll(reason);

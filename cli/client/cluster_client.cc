@@ -25,7 +25,7 @@ std::chrono::system_clock::time_point SystemDeadline(Duration remaining) {
 }  // namespace
 
 struct ClusterClient::Connection {
-  CoordinatorChannel door;
+  CoordinatorChannel coordinator;
   std::unique_ptr<v1::Client::Stub> stub;
 };
 
@@ -68,17 +68,17 @@ Status ClusterClient::Connect() {
                         dir
                   : "\n  next: " + restart)};
   }
-  auto door = OpenCoordinator(*endpoint, remote_.credentials_dir, paths_.Token());
+  auto coordinator = OpenCoordinator(*endpoint, remote_.credentials_dir, paths_.Token());
   const bool remote = !remote_.credentials_dir.empty() || !remote_.address.empty();
-  if (!door.ok() && remote) return door.status();
-  if (!door.ok()) {
-    const bool none = door.status().code() == StatusCode::kNotFound;
-    return {none ? StatusCode::kUnavailable : door.status().code(),
-            door.status().message() + "\n  next: rm -f " + ShellWord(paths_.Token()) + " && " +
-                restart};
+  if (!coordinator.ok() && remote) return coordinator.status();
+  if (!coordinator.ok()) {
+    const bool none = coordinator.status().code() == StatusCode::kNotFound;
+    return {none ? StatusCode::kUnavailable : coordinator.status().code(),
+            coordinator.status().message() + "\n  next: rm -f " + ShellWord(paths_.Token()) +
+                " && " + restart};
   }
-  auto stub = v1::Client::NewStub(door->channel);
-  connection_ = std::make_unique<Connection>(Connection{*std::move(door), std::move(stub)});
+  auto stub = v1::Client::NewStub(coordinator->channel);
+  connection_ = std::make_unique<Connection>(Connection{*std::move(coordinator), std::move(stub)});
   return OkStatus();
 }
 
@@ -89,15 +89,15 @@ Status ClusterClient::Explain(const Status& status) const {
   if (interrupt_.requested()) return Cancelled("interrupted");
   // A coordinator that stops cancels the calls that it has not answered.
   if (status.code() == StatusCode::kCancelled)
-    return Unavailable("the coordinator at " + connection_->door.address + " is stopping");
+    return Unavailable("the coordinator at " + connection_->coordinator.address + " is stopping");
   std::string message = status.message();
   if (status.code() == StatusCode::kUnavailable)
-    message = "the coordinator at " + connection_->door.address + " does not answer (" +
+    message = "the coordinator at " + connection_->coordinator.address + " does not answer (" +
               status.message() + "); it may have exited, or may be restarting";
   if (status.code() == StatusCode::kDeadlineExceeded)
-    message = "the coordinator at " + connection_->door.address + " did not answer in time";
+    message = "the coordinator at " + connection_->coordinator.address + " did not answer in time";
   // NextCommand names commands for a cluster on this machine.
-  const bool is_local = !connection_->door.token.empty();
+  const bool is_local = !connection_->coordinator.token.empty();
   if (const std::string next = NextCommand(status, paths_.dir); is_local && !next.empty())
     message += "\n  next: " + next;
   return {status.code(), message};
@@ -108,7 +108,7 @@ Result<Response> ClusterClient::Call(const Request& request, Method method,
                                      std::optional<Duration> timeout) {
   MUSTER_RETURN_IF_ERROR(Connect());
   grpc::ClientContext context;
-  AttachToken(context, connection_->door);
+  AttachToken(context, connection_->coordinator);
   context.set_deadline(SystemDeadline(timeout.value_or(call_limit_)));
   Interrupt::Scope scope(interrupt_, [&context] { context.TryCancel(); });
   Response response;
@@ -206,7 +206,7 @@ Status ClusterClient::Watch(const v1::WatchRequest& request, TimePoint deadline,
                             const std::function<bool(const v1::WatchUpdate&)>& on_update) {
   MUSTER_RETURN_IF_ERROR(Connect());
   grpc::ClientContext context;
-  AttachToken(context, connection_->door);
+  AttachToken(context, connection_->coordinator);
   if (deadline != TimePoint::max())
     context.set_deadline(SystemDeadline(Deadline::At(deadline).Remaining()));
   Interrupt::Scope scope(interrupt_, [&context] { context.TryCancel(); });

@@ -44,7 +44,7 @@ Result<RemoteCoordinator> AllocationAccess::Find() {
 Result<std::string> AllocationAccess::CredentialsFor(const SlurmLeader& leader) {
   const int run = leader.run;
   if (temporary_.empty()) {
-    std::string pattern = (fs::temp_directory_path() / "muster-door-XXXXXX").string();
+    std::string pattern = (fs::temp_directory_path() / "muster-access-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr) return ErrnoStatus(errno, "make " + pattern);
     temporary_ = pattern;
   }
@@ -70,16 +70,16 @@ Result<std::string> AllocationAccess::CredentialsFor(const SlurmLeader& leader) 
 FindRemote CoordinatorOfSlurmJob(slurm::SlurmCommands commands, std::string user, std::string job) {
   return
       [commands = std::move(commands), user = std::move(user), job = std::move(job),
-       door =
+       access =
            std::make_shared<std::unique_ptr<AllocationAccess>>()]() -> Result<RemoteCoordinator> {
-        if (!*door) {
+        if (!*access) {
           std::string state_dir = job;
           if (job.find('/') == std::string::npos) {
             MUSTER_ASSIGN_OR_RETURN(state_dir, StateDirOf(commands, user, job));
           }
-          *door = std::make_unique<AllocationAccess>(std::move(state_dir), user);
+          *access = std::make_unique<AllocationAccess>(std::move(state_dir), user);
         }
-        return (*door)->Find();
+        return (*access)->Find();
       };
 }
 

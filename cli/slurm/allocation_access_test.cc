@@ -38,8 +38,8 @@ TEST_F(AllocationAccessTest, OpensWithACertificateThatGoesWithIt) {
   MakeAuthority(1);
   std::string dir;
   {
-    AllocationAccess door(state_.path(), "ann");
-    const auto remote = door.Find();
+    AllocationAccess access(state_.path(), "ann");
+    const auto remote = access.Find();
     ASSERT_TRUE(remote.ok()) << remote.status().ToString();
     EXPECT_EQ(remote->address, "10.0.0.3:7");
     dir = remote->credentials_dir;
@@ -50,30 +50,30 @@ TEST_F(AllocationAccessTest, OpensWithACertificateThatGoesWithIt) {
     EXPECT_LE(left_ms, 3'600'000);
     EXPECT_GT(left_ms, 3'500'000);
     EXPECT_EQ(fs::status(fs::path(dir).parent_path()).permissions(), fs::perms::owner_all);
-    EXPECT_EQ(door.Find()->credentials_dir, dir);
+    EXPECT_EQ(access.Find()->credentials_dir, dir);
     EXPECT_EQ(LoadCredentials(dir)->serial, credentials->serial) << "one certificate is enough";
   }
   EXPECT_FALSE(fs::exists(fs::path(dir).parent_path()));
 }
 
 TEST_F(AllocationAccessTest, FollowsATakeoverAndARequeue) {
-  AllocationAccess door(state_.path(), "a user with blanks");
-  EXPECT_EQ(door.Find().status().code(), StatusCode::kUnavailable) << "no node leads yet";
+  AllocationAccess access(state_.path(), "a user with blanks");
+  EXPECT_EQ(access.Find().status().code(), StatusCode::kUnavailable) << "no node leads yet";
   Lead(0, "10.0.0.1:7");
   MakeAuthority(0);
-  EXPECT_EQ(door.Find()->address, "10.0.0.1:7");
+  EXPECT_EQ(access.Find()->address, "10.0.0.1:7");
   Lead(0, "10.0.0.2:8");
-  const auto taken_over = door.Find();
+  const auto taken_over = access.Find();
   EXPECT_EQ(taken_over->address, "10.0.0.2:8");
   const auto first = LoadCredentials(taken_over->credentials_dir);
   EXPECT_EQ(first->identity.name, "user") << "what may stand in a certificate";
 
   Lead(1, "10.0.0.1:9");
-  const auto between = door.Find();
+  const auto between = access.Find();
   EXPECT_EQ(between.status().code(), StatusCode::kUnavailable) << "no authority yet";
   EXPECT_NE(between.status().message().find("security-1"), std::string::npos);
   MakeAuthority(1);
-  EXPECT_EQ(LoadCredentials(door.Find()->credentials_dir)->identity.cluster, "lab-42-1");
+  EXPECT_EQ(LoadCredentials(access.Find()->credentials_dir)->identity.cluster, "lab-42-1");
 }
 
 TEST_F(AllocationAccessTest, IsFoundThroughSlurmOrByItsDirectory) {

@@ -47,8 +47,8 @@ Result<std::string> JobOfAllocation(ClusterClient& client) {
 std::optional<AllocationReport> AskAllocation(const SlurmJob& job, const std::string& dir,
                                               Interrupt& interrupt) {
   if (!job.leader || job.slurm.state != "RUNNING") return std::nullopt;
-  AllocationAccess door(job.state_dir, CurrentUser());
-  ClusterClient client(dir, interrupt, [&door] { return door.Find(); });
+  AllocationAccess access(job.state_dir, CurrentUser());
+  ClusterClient client(dir, interrupt, [&access] { return access.Find(); });
   client.LimitCalls(kCallLimit);
   const auto id = JobOfAllocation(client);
   if (!id.ok()) return std::nullopt;

@@ -97,8 +97,8 @@ class Follower {
       : context_(context),
         name_(std::move(job)),
         watch_(commands, name_, state_dir),
-        door_(state_dir, CurrentUser()),
-        client_(context.dir(), context.interrupt(), [this] { return door_.Find(); }) {}
+        access_(state_dir, CurrentUser()),
+        client_(context.dir(), context.interrupt(), [this] { return access_.Find(); }) {}
 
   CommandResult Run() {
     const auto notice = [this](const std::string& text) { context_.terminal.err << text << "\n"; };
@@ -194,7 +194,7 @@ class Follower {
   CommandContext& context_;
   const std::string name_;
   SlurmWatch watch_;
-  AllocationAccess door_;
+  AllocationAccess access_;
   ClusterClient client_;
   TimePoint waited_at_{};  // the end of the last wait
   TimePoint waiting_since_{};

@@ -94,9 +94,9 @@ class Probe {
 
   // An error is one of the shared directory.
   Status Meet() {
-    auto door = OpenChannel();
+    auto listener = OpenChannel();
     // Without a listener no node can reach this one; the others see that by its empty address.
-    if (door.ok()) result_.address = (*door)->address();
+    if (listener.ok()) result_.address = (*listener)->address();
     const std::string own = json{{"address", result_.address}}.dump();
     const auto write = [this, &own] {
       return WriteFileAtomically(FileOf(allocation_.node_id, ".json"), own + "\n", 0600);

@@ -58,13 +58,13 @@ TEST(NodeProbe, ADirectoryThatIsNotThereIsAnErrorOfTheSharedPath) {
 }
 
 TEST(ClockListener, SendsTheTimeUntilItIsClosed) {
-  auto door = ClockListener::Open("127.0.0.1");
-  ASSERT_TRUE(door.ok()) << door.status().ToString();
-  const std::string address = (*door)->address();
+  auto listener = ClockListener::Open("127.0.0.1");
+  ASSERT_TRUE(listener.ok()) << listener.status().ToString();
+  const std::string address = (*listener)->address();
   const auto offset = AskClock(address, std::chrono::seconds(5));
   ASSERT_TRUE(offset.ok()) << offset.status().ToString();
   EXPECT_LE(std::llabs(*offset), 5000);
-  door->reset();
+  listener->reset();
   EXPECT_FALSE(AskClock(address, std::chrono::seconds(5)).ok());
   EXPECT_EQ(ClockListener::Open("a-name").status().code(), StatusCode::kInvalidArgument);
 }

@@ -104,8 +104,8 @@ Result<CoordinatorChannel> OpenCoordinator(const Endpoint& endpoint, const std::
   return CoordinatorChannel{OpenChannel(endpoint.grpc), endpoint.grpc, std::move(token)};
 }
 
-void AttachToken(grpc::ClientContext& context, const CoordinatorChannel& door) {
-  if (!door.token.empty()) AttachToken(context, door.token);
+void AttachToken(grpc::ClientContext& context, const CoordinatorChannel& coordinator) {
+  if (!coordinator.token.empty()) AttachToken(context, coordinator.token);
 }
 
 }  // namespace muster

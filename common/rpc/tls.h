@@ -60,6 +60,6 @@ Result<CoordinatorChannel> OpenCoordinator(const Endpoint& endpoint, const std::
                                            const std::string& token_path);
 
 // Does nothing for an empty token.
-void AttachToken(grpc::ClientContext& context, const CoordinatorChannel& door);
+void AttachToken(grpc::ClientContext& context, const CoordinatorChannel& coordinator);
 
 }  // namespace muster

@@ -153,7 +153,7 @@ void HttpSession::BeginStream(const HttpStreamHandler& handler, const HttpReques
   ++routes_->streams;
   connection_.ExpireNever();
   WaitForEnd();
-  BeatLater();
+  HeartbeatLater();
   WriteText(TextOf(BuildStreamHead(parser_->get().version()).base()));
 }
 
@@ -164,12 +164,12 @@ void HttpSession::WaitForEnd() {
       [self = shared_from_this()](beast::error_code, std::size_t) { self->End(); });
 }
 
-void HttpSession::BeatLater() {
+void HttpSession::HeartbeatLater() {
   heartbeat_.expires_after(routes_->heartbeat);
   heartbeat_.async_wait([self = shared_from_this()](beast::error_code error) {
     if (error || self->ended_) return;
     if (self->ready()) self->WriteText(":\n\n");
-    self->BeatLater();
+    self->HeartbeatLater();
   });
 }
 

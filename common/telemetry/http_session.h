@@ -49,7 +49,7 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
   void Write(HttpResponse response, bool last = false);
   void BeginStream(const HttpStreamHandler& handler, const HttpRequest& request);
   void WaitForEnd();
-  void BeatLater();
+  void HeartbeatLater();
   void WriteText(std::string text);
   void End();
 

@@ -104,7 +104,7 @@ void RecoverOrFail(Transaction& tx, JobEntry& job) {
   input.retryable = attempt.retryable;
   input.progressed = progressed;
   const bool refused = NeverUp(attempt.cause_kind) && record.started_unix_ms > 0 &&
-                       job.refusals.Counts(attempt.failed_node);
+                       job.backoff.Counts(attempt.failed_node);
   input.charged = IsCharged(attempt.cause_kind) && !refused;
   // Other nodes have found everything that this node lacks.
   if (attempt.cause_kind == CauseKind::kBadInput && !attempt.failed_node.empty() &&
@@ -273,7 +273,7 @@ void OnSymptom(Transaction& tx, JobEntry& job, int rank, const TrainerError& err
     if (tx.node(member.name).suspect) silent.push_back(member.name);
   }
   if (known || !silent.empty()) FaultTimeoutOver(tx, job);
-  for (const NodeName& name : silent) tx.to_judge.insert(name);
+  for (const NodeName& name : silent) tx.to_decide.insert(name);
 }
 
 // Ends the gang because of what was reported: errors whose exits did not follow, and symptoms.

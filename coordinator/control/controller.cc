@@ -48,8 +48,8 @@ void Dispatch(Transaction& tx, const Event& event) {
 
 // Processes what handlers left for the layers above them, until nothing is left.
 void Settle(Transaction& tx) {
-  while (tx.state.reschedule || !tx.to_judge.empty() || !tx.may_end.empty()) {
-    for (const NodeName& name : std::exchange(tx.to_judge, {})) DetectLostNode(tx, tx.node(name));
+  while (tx.state.reschedule || !tx.to_decide.empty() || !tx.may_end.empty()) {
+    for (const NodeName& name : std::exchange(tx.to_decide, {})) DetectLostNode(tx, tx.node(name));
     for (const JobId& id : std::exchange(tx.may_end, {})) {
       if (tx.job(id).gang) MaybeEndAttempt(tx, tx.job(id));
     }

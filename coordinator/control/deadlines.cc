@@ -146,7 +146,7 @@ void ExpireJob(Transaction& tx, JobEntry& job) {
     job.not_before.reset();
     tx.state.reschedule = true;
   }
-  if (job.refusals.Expire(tx.now.mono)) {
+  if (job.backoff.Expire(tx.now.mono)) {
     tx.state.reschedule = true;
     tx.Changed(job);
   }
@@ -184,7 +184,7 @@ std::optional<TimePoint> DeadlineOf(const JobEntry& job) {
   if (job.over()) return std::nullopt;
   std::optional<TimePoint> next = job.not_before;
   next = Earliest(next, job.time_limit_at);
-  next = Earliest(next, job.refusals.NextExpiry());
+  next = Earliest(next, job.backoff.NextExpiry());
   if (!job.gang) return next;
   next = Earliest(next, job.grow_at);
   next = Earliest(next, DeadlineOf(*job.gang));

@@ -44,7 +44,7 @@ void MarkLeaked(Transaction& tx, NodeEntry& node, const JobId& id,
   tx.state.reschedule = true;
   const std::string whose = "job " + id.value + " on " + node.record.name.value;
   if (pids.empty()) {
-    if (JobEntry* job = tx.FindJob(id)) job->refusals.Accept(node.record.name);
+    if (JobEntry* job = tx.FindJob(id)) job->backoff.Accept(node.record.name);
     return tx.RecordClusterEvent({"slots_back", Severity::kInfo,
                                   "the processes of " + whose + " that survived SIGKILL are gone"});
   }
@@ -65,7 +65,7 @@ void Orphan(Transaction& tx, JobEntry& job, GangNode& member) {
 
 void Refuse(Transaction& tx, JobEntry& job, const NodeName& node, std::string why,
             bool first_pauses) {
-  const Duration pause = job.refusals.Refuse(node, why, tx.now.mono, first_pauses);
+  const Duration pause = job.backoff.Refuse(node, why, tx.now.mono, first_pauses);
   const std::string then = pause > Duration::zero() ? "; nothing of it is placed there for " +
                                                           SecondsText(ToSeconds(pause))
                                                     : "; it is tried once more";

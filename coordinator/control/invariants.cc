@@ -78,7 +78,7 @@ class InStep {
 };
 
 struct NodeIndexes {
-  InStep<std::set<NodeName>> speaking;
+  InStep<std::set<NodeName>> can_probe;
   InStep<std::set<NodeName>> draining;
   InStep<std::map<NodeName, int>> ranks;
 };
@@ -88,7 +88,7 @@ std::string BrokenNode(const State& state, const NodeEntry& node, NodeIndexes& i
   const auto session = state.sessions.find(node.session);
   const bool known = session != state.sessions.end() && session->second == name;
   if (known != (node.session != 0)) return "has a session that is not its own";
-  if ((indexes.speaking.Find(name) != nullptr) != (node.session != 0 && !node.suspect))
+  if ((indexes.can_probe.Find(name) != nullptr) != (node.session != 0 && !node.suspect))
     return "speaks, or does not, against its state";
   if ((indexes.draining.Find(name) != nullptr) != (node.record.state == NodeState::kDraining))
     return "is draining, or is not, against its state";
@@ -147,7 +147,7 @@ std::string BrokenInvariant(const State& state) {
       return "job " + id.value + " " + broken;
   }
   const std::map<NodeName, int> ranks = BookedRanks(state);
-  NodeIndexes indexes{.speaking = InStep(state.speaking),
+  NodeIndexes indexes{.can_probe = InStep(state.can_probe),
                       .draining = InStep(state.draining),
                       .ranks = InStep(ranks)};
   for (const auto& [name, node] : state.nodes) {

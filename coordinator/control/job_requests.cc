@@ -141,7 +141,7 @@ void Resume(Transaction& tx, JobEntry& job) {
   if (record.started_unix_ms > 0) record.suspended_ms += aside;
   record.suspended_unix_ms = 0;
   record.reason.clear();
-  job.told_waiting = false;
+  job.wait_recorded = false;
   job.time_limit_at = TimeLimitAt(job, tx.now);
   tx.Move(job, JobEvent::kResume);
   tx.RecordEvent(job,

@@ -173,7 +173,7 @@ void Connect(Transaction& tx, NodeEntry& node, const WorkerHello& event) {
   node.suspect = false;
   node.check_at.reset();
   tx.state.sessions[event.session] = record.name;
-  UpdateVoice(tx, node);
+  UpdateProbers(tx, node);
   tx.Move(node, NodeEvent::kHello);
   // The reason why it is not used stays.
   if (record.state == NodeState::kReady) record.reason.clear();
@@ -200,7 +200,7 @@ void Connect(Transaction& tx, NodeEntry& node, const WorkerHello& event) {
 void Disconnect(Transaction& tx, NodeEntry& node, const std::string& why) {
   tx.state.sessions.erase(node.session);
   node.session = 0;
-  UpdateVoice(tx, node);
+  UpdateProbers(tx, node);
   GiveUpReadingsOf(tx, node.record.name);
   node.record.last_seen_unix_ms = tx.now.unix_ms;
   AnswerFaultsOf(tx, node.record.name);

@@ -2,8 +2,8 @@
 
 namespace muster {
 
-NodeJudgement JudgeSilence(const NodeVerdictInput& input) {
-  const NodeJudgement wait;
+SilenceVerdict DecideSilence(const NodeVerdictInput& input) {
+  const SilenceVerdict wait;
   if (input.all_silent) return wait;
   // Its ranks may be well, and a worker that is only slow returns.
   if (input.answered > 0) return wait;

@@ -30,7 +30,7 @@ enum class NodeVerdict {
   kLost,
 };
 
-struct NodeJudgement {
+struct SilenceVerdict {
   NodeVerdict verdict = NodeVerdict::kWait;
   std::string reason;  // a clause: "no prober reaches it"; empty: wait
 };
@@ -40,6 +40,6 @@ inline constexpr Duration kRefusedUntilLost = std::chrono::seconds(60);
 // A worker that is late under load is also silent for half a second.
 inline constexpr Duration kSilentUntilLostToJobs = std::chrono::milliseconds(2500);
 
-NodeJudgement JudgeSilence(const NodeVerdictInput& input);
+SilenceVerdict DecideSilence(const NodeVerdictInput& input);
 
 }  // namespace muster

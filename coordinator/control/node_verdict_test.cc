@@ -47,11 +47,11 @@ TEST(NodeVerdictTest, Table) {
       {"all are silent", seconds(1000), 0, 0, 0, 0, true, false, true, true, kWait},
   };
   for (const Case& c : cases) {
-    const NodeJudgement judgement =
-        JudgeSilence({c.silence, c.answered, c.refused, c.silent, c.unreachable, c.complete,
-                      c.asked, c.all_silent, c.lost_peer, seconds(10)});
-    EXPECT_EQ(judgement.verdict, c.verdict) << c.name;
-    EXPECT_EQ(judgement.reason.empty(), c.verdict == NodeVerdict::kWait) << c.name;
+    const SilenceVerdict verdict =
+        DecideSilence({c.silence, c.answered, c.refused, c.silent, c.unreachable, c.complete,
+                       c.asked, c.all_silent, c.lost_peer, seconds(10)});
+    EXPECT_EQ(verdict.verdict, c.verdict) << c.name;
+    EXPECT_EQ(verdict.reason.empty(), c.verdict == NodeVerdict::kWait) << c.name;
   }
 }
 
@@ -69,7 +69,7 @@ TEST(NodeVerdictTest, MoreSilenceNeverTakesAVerdictBack) {
     NodeVerdict before = NodeVerdict::kWait;
     for (input.silence = seconds(0); input.silence < seconds(70);
          input.silence += milliseconds(250)) {
-      const NodeVerdict now = JudgeSilence(input).verdict;
+      const NodeVerdict now = DecideSilence(input).verdict;
       ASSERT_GE(static_cast<int>(now), static_cast<int>(before)) << bits;
       before = now;
     }

@@ -74,7 +74,7 @@ GangRequest RequestOf(const Transaction& tx, const JobEntry& job) {
   request.priority = job.record.priority;
   request.submit_order = job.record.submit_order;
   request.needs_gpus = UsesGpus(job);
-  request.exclude = job.refusals.Paused();
+  request.exclude = job.backoff.Paused();
   for (const std::string& name : resources.exclude) request.exclude.push_back({name});
   if (!job.gang) {
     request.nodes = resources.nodes;
@@ -118,8 +118,8 @@ void SetWaitReason(Transaction& tx, JobEntry& job, const WaitReason& reason) {
   if (job.wait == reason) return;
   job.wait = reason;
   tx.Changed(job);
-  if (std::exchange(job.told_waiting, true)) return;
-  job.record.reason = WaitingText(reason, job.refusals);
+  if (std::exchange(job.wait_recorded, true)) return;
+  job.record.reason = WaitingText(reason, job.backoff);
   tx.Mark(job);
   tx.RecordEvent(job, {"queued", Severity::kInfo, "waiting: " + job.record.reason});
 }

@@ -201,7 +201,7 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
   job.waited = false;
   job.progress.clear();
   job.checkpoint_clock.Begin();
-  job.told_waiting = false;
+  job.wait_recorded = false;
   job.wait.reset();
   job.record.reason.clear();
   if (job.record.state == JobState::kQueued) job.record.progress_unix_ms = tx.now.unix_ms;

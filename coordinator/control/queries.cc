@@ -16,7 +16,7 @@ JobView ViewOf(const JobEntry& job) {
   JobView view;
   view.record = &job.record;
   if (job.wait) view.wait = &*job.wait;
-  view.refusals = &job.refusals;
+  view.backoff = &job.backoff;
   view.attempts = &job.attempts;
   view.checkpoints = &job.checkpoints;
   view.progress = &job.progress;
@@ -158,7 +158,7 @@ Goodput ClusterGoodput(const State& state, TimePoint now, bool stored) {
 namespace muster {
 
 std::string JobView::reason() const {
-  return wait == nullptr ? record->reason : WaitingText(*wait, *refusals);
+  return wait == nullptr ? record->reason : WaitingText(*wait, *backoff);
 }
 
 ArchivedJobView::ArchivedJobView(const ArchivedRecords& records) {

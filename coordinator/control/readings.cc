@@ -26,7 +26,7 @@ constexpr Duration kTroubleRetry = std::chrono::minutes(10);
 // Limit of unrequested scrub orders over all jobs: jobs usually share one file server.
 constexpr std::size_t kMaxAtOnce = 4;
 // Limit of nodes that never ran the job and are asked for one checkpoint.
-constexpr std::size_t kMaxUnauthenticated = 3;
+constexpr std::size_t kMaxNonMembers = 3;
 // A worker reads more slowly than its limit if training needs the disk, and not at all while a
 // checkpoint is being written.
 constexpr Duration kTimeout = std::chrono::minutes(10);
@@ -48,7 +48,7 @@ bool IsCommitted(const JobEntry& job, const CheckpointRecord& checkpoint) {
   return Usable(checkpoint) && !pending;
 }
 
-Duration PatienceWith(const std::vector<ShardInfo>& shards, std::uint64_t bytes_per_second) {
+Duration TimeoutFor(const std::vector<ShardInfo>& shards, std::uint64_t bytes_per_second) {
   double bytes = 0;
   for (const ShardInfo& shard : shards) bytes += static_cast<double>(shard.bytes);
   const auto speed = static_cast<double>(std::max<std::uint64_t>(1, bytes_per_second));
@@ -167,7 +167,7 @@ void SendParts(Transaction& tx, JobEntry& job, const CheckpointRecord& checkpoin
     verification.orders[++tx.state.readings.newest_order] = node;
     tx.state.readings.verifying[tx.state.readings.newest_order] = job.record.id;
     verification.give_up_at =
-        std::max(verification.give_up_at, tx.now.mono + PatienceWith(shards, speed));
+        std::max(verification.give_up_at, tx.now.mono + TimeoutFor(shards, speed));
     tx.Send(node, ScrubCheckpoint{.scrub_id = tx.state.readings.newest_order,
                                   .job = job.record.id,
                                   .output_dir = job.record.output_dir,
@@ -231,7 +231,7 @@ std::vector<NodeName> Readers(const Transaction& tx, const JobEntry& job) {
   }
   std::size_t non_members = 0;
   for (const auto& [name, node] : tx.state.nodes) {
-    if (!IsConnected(tx, name) || OfNewestAttempt(job, name) || non_members == kMaxUnauthenticated)
+    if (!IsConnected(tx, name) || OfNewestAttempt(job, name) || non_members == kMaxNonMembers)
       continue;
     ++non_members;
     readers.push_back(name);
@@ -245,7 +245,7 @@ void SendScrub(Transaction& tx, JobEntry& job, const CheckpointRecord& checkpoin
   job.scrub.Mutable().id = ++tx.state.readings.newest_order;
   job.scrub.Mutable().node = node;
   tx.state.readings.scrubbing[node] = job.record.id;
-  SetScrubTime(tx, job, tx.now.mono + PatienceWith(checkpoint.shards, kScrubBytesPerSecond));
+  SetScrubTime(tx, job, tx.now.mono + TimeoutFor(checkpoint.shards, kScrubBytesPerSecond));
   tx.Send(node, ScrubCheckpoint{.scrub_id = tx.state.readings.newest_order,
                                 .job = job.record.id,
                                 .output_dir = job.record.output_dir,

@@ -136,7 +136,7 @@ void RestoreJob(Transaction& tx, JobEntry& job) {
         "this version does not accept its job file any more: " + spec.status().message());
   }
   job.waited = job.at_rest();
-  job.told_waiting = !job.record.reason.empty();
+  job.wait_recorded = !job.record.reason.empty();
   if (!job.at_rest() && job.record.stop == StopKind::kNone) {
     job.time_limit_at = TimeLimitAt(job, tx.now);
   }
@@ -185,7 +185,7 @@ void Restore(Transaction& tx, StoredState stored) {
     }
     tx.Move(node, NodeEvent::kDisconnect);
     node.suspect = true;
-    UpdateVoice(tx, node);
+    UpdateProbers(tx, node);
     node.check_at = tx.now.mono;
   }
   RestoreArchive(tx, stored);

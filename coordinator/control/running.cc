@@ -110,7 +110,7 @@ void RecordRecovered(Transaction& tx, JobEntry& job) {
 void NowRunning(Transaction& tx, JobEntry& job) {
   tx.state.reschedule = true;  // it may request more nodes
   for (const GangNode& member : job.gang->nodes) {
-    if (!member.spare) job.refusals.Accept(member.name);
+    if (!member.spare) job.backoff.Accept(member.name);
   }
   // Its time was up, or it was cancelled, before it got here.
   if (job.record.stop != StopKind::kNone) return;

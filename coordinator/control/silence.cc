@@ -67,9 +67,9 @@ void StartIndirectProbe(Transaction& tx, NodeEntry& node) {
   round.sent = tx.now.mono;
   // Round robin, so that many silent nodes do not all go to the same few probers, which have a
   // limit of their own: a rack's nodes are neighbours by name, and fall silent together.
-  auto next = tx.state.speaking.upper_bound(tx.state.last_prober);
-  while (round.probers.size() < std::min(kMaxProbers, tx.state.speaking.size())) {
-    if (next == tx.state.speaking.end()) next = tx.state.speaking.begin();
+  auto next = tx.state.can_probe.upper_bound(tx.state.last_prober);
+  while (round.probers.size() < std::min(kMaxProbers, tx.state.can_probe.size())) {
+    if (next == tx.state.can_probe.end()) next = tx.state.can_probe.begin();
     tx.state.last_prober = *next++;
     round.probers.push_back({tx.state.last_prober, std::nullopt});
     tx.Send(tx.state.last_prober,
@@ -85,7 +85,7 @@ void CloseStream(Transaction& tx, NodeEntry& node, const std::string& why) {
   node.session = 0;
   const auto silence = std::chrono::round<std::chrono::milliseconds>(tx.now.mono - node.heard_at);
   node.record.last_seen_unix_ms = tx.now.unix_ms - silence.count();
-  UpdateVoice(tx, node);
+  UpdateProbers(tx, node);
   GiveUpReadingsOf(tx, node.record.name);
 }
 
@@ -116,7 +116,7 @@ void LoseNode(Transaction& tx, NodeEntry& node, const std::string& reason) {
   node.check_at.reset();
   node.record.reason = reason;
   if (node.session != 0) CloseStream(tx, node, "given up as lost: " + reason);
-  UpdateVoice(tx, node);
+  UpdateProbers(tx, node);
   tx.Move(node, NodeEvent::kLeaseExpired);
   tx.RecordClusterEvent(
       {"node_lost", Severity::kError, "node " + node.record.name.value + " is lost: " + reason});
@@ -127,11 +127,11 @@ void LoseNode(Transaction& tx, NodeEntry& node, const std::string& reason) {
 
 }  // namespace
 
-void UpdateVoice(Transaction& tx, const NodeEntry& node) {
+void UpdateProbers(Transaction& tx, const NodeEntry& node) {
   const NodeName& name = node.record.name;
   const bool speaks = node.session != 0 && !node.suspect;
-  if (speaks) tx.state.speaking.insert(name);
-  if (!speaks) tx.state.speaking.erase(name);
+  if (speaks) tx.state.can_probe.insert(name);
+  if (!speaks) tx.state.can_probe.erase(name);
   if (node.suspect) tx.state.suspects.insert(name);
   if (!node.suspect) tx.state.suspects.erase(name);
 }
@@ -149,7 +149,7 @@ void CompensateForStall(Transaction& tx, std::optional<TimePoint> due) {
 void MarkSuspect(Transaction& tx, NodeEntry& node, const std::string& why) {
   if (node.suspect) return;
   node.suspect = true;
-  UpdateVoice(tx, node);
+  UpdateProbers(tx, node);
   if (!IsOutOfUse(node.record.state)) node.record.reason = why;
   tx.Move(node, NodeEvent::kDisconnect);
   tx.RecordClusterEvent({"node_suspect", Severity::kWarning,
@@ -162,7 +162,7 @@ void MarkSuspect(Transaction& tx, NodeEntry& node, const std::string& why) {
 void MarkAlive(Transaction& tx, NodeEntry& node) {
   node.check_at.reset();
   if (!std::exchange(node.suspect, false)) return;
-  UpdateVoice(tx, node);
+  UpdateProbers(tx, node);
   if (!IsOutOfUse(node.record.state)) node.record.reason.clear();
   node.ready_at = tx.now.mono;
   tx.Move(node, NodeEvent::kHello);
@@ -200,7 +200,7 @@ void DetectLostNode(Transaction& tx, NodeEntry& node) {
     input.unreachable += prober.outcome == ProbeOutcome::kUnreachable ? 1 : 0;
   }
   input.complete = all_answered || tx.now.mono - node.probe.sent >= kProbeEvery;
-  input.all_silent = tx.state.suspects.size() > 1 && tx.state.speaking.empty();
+  input.all_silent = tx.state.suspects.size() > 1 && tx.state.can_probe.empty();
   input.lease = tx.options.lease;
   const NodeName name = node.record.name;
   std::vector<JobId> bereft;
@@ -211,10 +211,10 @@ void DetectLostNode(Transaction& tx, NodeEntry& node) {
     return job == nullptr || !LostAPeerOn(*job, name);
   });
   input.lost_peer = !bereft.empty();
-  const NodeJudgement judgement = JudgeSilence(input);
-  if (judgement.verdict == NodeVerdict::kLost) return LoseNode(tx, node, judgement.reason);
-  if (judgement.verdict != NodeVerdict::kLostToJobs) return;
-  for (const JobId& id : bereft) LoseNodeTo(tx, tx.job(id), node, judgement.reason);
+  const SilenceVerdict verdict = DecideSilence(input);
+  if (verdict.verdict == NodeVerdict::kLost) return LoseNode(tx, node, verdict.reason);
+  if (verdict.verdict != NodeVerdict::kLostToJobs) return;
+  for (const JobId& id : bereft) LoseNodeTo(tx, tx.job(id), node, verdict.reason);
 }
 
 void Handle(Transaction& tx, const NodeName& from, const ProbeResult& message) {

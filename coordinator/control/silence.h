@@ -12,7 +12,7 @@
 namespace muster::control {
 
 // After a change of `session` or `suspect`.
-void UpdateVoice(Transaction& tx, const NodeEntry& node);
+void UpdateProbers(Transaction& tx, const NodeEntry& node);
 
 // A node is not silent while the coordinator does not run: messages sent then are still to be read.
 // `due` is when it was to run.

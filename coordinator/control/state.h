@@ -92,14 +92,14 @@ struct JobEntry {
   std::optional<Survivors> survivors;  // of the newest attempt, which has ended
   bool waited = false;                 // it found no gang since its newest attempt ended
   std::set<NodeName> excluded;         // lost to this job, although they may come back
-  NodeBackoff refusals;
+  NodeBackoff backoff;
   std::optional<TimePoint> regrouped;   // when it was ended last to go on with more nodes
   std::optional<TimePoint> grow_at;     // when nodes for it may have been ready for long enough
   std::optional<TimePoint> not_before;  // back-off
   std::optional<TimePoint> time_limit_at;
   std::map<std::string, CommitOrder> commit_sent;  // by directory; without an answer
   std::set<std::string> manifest_failed;           // directories whose commit record is not to come
-  bool told_waiting = false;                       // the timeline says that it waits for a gang
+  bool wait_recorded = false;                      // the timeline says that it waits for a gang
   std::optional<WaitReason> wait;                  // since a scheduler pass left it out
   double step_seconds = 0;                         // moving average
   double slowest_step = 0;                         // in seconds
@@ -207,7 +207,7 @@ struct State {
   std::map<std::string, OutputOwner> output_owners;  // by output directory
   std::map<NodeName, NodeEntry> nodes;
   std::map<SessionId, NodeName> sessions;  // current ones only
-  std::set<NodeName> speaking;             // connected and not suspect: can be probers
+  std::set<NodeName> can_probe;            // connected and not suspect: can be probers
   std::set<NodeName> suspects;
   std::set<NodeName> draining;
   // Jobs that a node's Hello, drain or loss may concern: their processes may be there, it is

@@ -82,7 +82,7 @@ void AccrueTime(Transaction& tx, JobEntry& job) {
       job.ledger.doing().training && tx.now.mono - job.usage_stored_at >= kStoreUsageEvery;
   if (turned || due) tx.Mark(job);
   if (!tx.IsMarked(job)) return;
-  job.record.usage = job.ledger.Books(tx.now.mono, tx.now.unix_ms);
+  job.record.usage = job.ledger.Usage(tx.now.mono, tx.now.unix_ms);
   job.usage_stored_at = tx.now.mono;
 }
 
@@ -92,7 +92,7 @@ void BookUnused(Transaction& tx) {
     NodeRecord& record = node.record;
     const int unused = IsUsable(record) ? std::max(0, record.slots - node.ranks) : 0;
     if (!node.unused.Transition({TimeState::kIdle, false, unused}, 0, tx.now.mono)) continue;
-    record.unused = node.unused.Books(tx.now.mono, tx.now.unix_ms);
+    record.unused = node.unused.Usage(tx.now.mono, tx.now.unix_ms);
     tx.Mark(node);
   }
 }

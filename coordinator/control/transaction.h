@@ -5,7 +5,7 @@
 // each marked record once. Handlers are idempotent: after a reconnect workers repeat all that they
 // know. Handlers are free functions, one file per lifecycle. Their files form layers, and a file
 // calls only those below it; docs/architecture.md shows them. A lower layer leaves work for a
-// higher one in `may_end`, `to_judge` or State::reschedule, which the controller processes at the
+// higher one in `may_end`, `to_decide` or State::reschedule, which the controller processes at the
 // end of the event.
 //
 // Owned by Controller::Handle, for the length of a call; private to coordinator/control; one
@@ -33,8 +33,8 @@ class Transaction {
   State& state;
   const Now now;
   Effects out;
-  std::set<JobId> may_end;      // aborting attempts that may be complete
-  std::set<NodeName> to_judge;  // suspects about which something became known
+  std::set<JobId> may_end;       // aborting attempts that may be complete
+  std::set<NodeName> to_decide;  // suspects about which something became known
 
   // --- look-ups; an entry fetched for a change is touched, and indexed again at the end ---
   JobEntry& job(const JobId& id);  // must exist

@@ -31,7 +31,7 @@ struct JobView {
   double step_seconds = 0;  // recent average; 0: unknown
   const JobSpec* spec = nullptr;
   const WaitReason* wait = nullptr;  // null: it does not wait, or has not been considered yet
-  const NodeBackoff* refusals = nullptr;
+  const NodeBackoff* backoff = nullptr;
   std::uint64_t version = 0;           // rises with every change
   const TimeLedger* ledger = nullptr;  // null: its time is not kept
   bool archived = false;

@@ -33,8 +33,8 @@ std::string BytesText(std::uint64_t bytes) {
   return text.data();
 }
 
-std::string WaitingText(const WaitReason& reason, const NodeBackoff& refusals) {
-  const std::string refused = refusals.Text();
+std::string WaitingText(const WaitReason& reason, const NodeBackoff& backoff) {
+  const std::string refused = backoff.Text();
   return WaitText(reason) + (refused.empty() ? "" : "; " + refused);
 }
 

@@ -22,6 +22,6 @@ std::string SecondsText(double seconds);     // "0.71 s", "2 min 5 s"
 std::string BytesText(std::uint64_t bytes);  // "12.3 MB"
 
 // Why a job waits for a gang: for slots, and because nodes refused it.
-std::string WaitingText(const WaitReason& reason, const NodeBackoff& refusals);
+std::string WaitingText(const WaitReason& reason, const NodeBackoff& backoff);
 
 }  // namespace muster

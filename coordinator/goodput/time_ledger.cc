@@ -73,7 +73,7 @@ void TimeLedger::ObserveHang(double seconds) {
   if (doing_.training) hang_micros_ = SaneMicros(seconds);
 }
 
-GoodputUsage TimeLedger::Books(TimePoint now, std::int64_t now_unix_ms) const {
+GoodputUsage TimeLedger::Usage(TimePoint now, std::int64_t now_unix_ms) const {
   return {micros_, now_unix_ms - duration_cast<milliseconds>(now - at_).count(), doing_};
 }
 

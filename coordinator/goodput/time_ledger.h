@@ -37,7 +37,7 @@ class TimeLedger {
   void ObserveHang(double seconds);
 
   // The usage to store.
-  GoodputUsage Books(TimePoint now, std::int64_t now_unix_ms) const;
+  GoodputUsage Usage(TimePoint now, std::int64_t now_unix_ms) const;
   Goodput At(TimePoint now) const;
   // The same without what a coordinator that restarts on `stored` would not know.
   Goodput StoredAt(const GoodputUsage& stored, TimePoint now) const;

@@ -190,7 +190,7 @@ TEST(TimeLedgerTest, TheTimeOfAnOutageIsBookedWhenItIsKnownWhatItWas) {
   before.Pass(seconds(10));
   before.Finish(7);
   before.Pass(seconds(1));
-  const GoodputUsage usage = before.ledger.Books(before.now, before.unix_ms);
+  const GoodputUsage usage = before.ledger.Usage(before.now, before.unix_ms);
   EXPECT_EQ(usage.until_unix_ms, before.unix_ms - 1000) << "the step under way is not booked";
 
   Booked after;
@@ -234,12 +234,12 @@ TEST(TimeLedgerTest, StoredUsageIsShownAsAnotherCoordinatorWouldContinueIt) {
   Booked b(kTraining);
   b.Pass(seconds(1));
   b.Finish(1);
-  const GoodputUsage stored = b.ledger.Books(b.now, b.unix_ms);
+  const GoodputUsage stored = b.ledger.Usage(b.now, b.unix_ms);
   b.Pass(seconds(1));
   b.Finish(2);
   EXPECT_EQ(Figure(b.ledger.StoredAt(stored, b.now).micros, TimeState::kStep), 4'000'000);
   b.Transition(kRecovering);
-  const GoodputUsage turned = b.ledger.Books(b.now, b.unix_ms);
+  const GoodputUsage turned = b.ledger.Usage(b.now, b.unix_ms);
   b.Pass(seconds(1));
   EXPECT_EQ(b.ledger.StoredAt(turned, b.now).micros, b.ledger.At(b.now).micros);
 }
@@ -284,7 +284,7 @@ TEST_P(TimeLedgerPropertyTest, TheStatesSumToTheTotalAndOnlyRise) {
       b.ledger.ObserveHang(any(1000) / 100.0);
     } else {
       // Killed, and started again at once.
-      const GoodputUsage usage = b.ledger.Books(b.now, b.unix_ms);
+      const GoodputUsage usage = b.ledger.Usage(b.now, b.unix_ms);
       TimeLedger again;
       again.Begin(usage, step, b.now, b.unix_ms);
       const std::int64_t lost = std::abs(Known(again.At(b.now)) - total);

@@ -44,13 +44,13 @@ void PageFeeds::Add(const JobId& job, const HttpRequest& request,
       [this, key] { Forget(key); });
   viewers_[key] = {std::move(stream), request.recheck, job};
   std::unique_ptr<PageDocument>& page = pages_[job];
-  const bool nobody_looked = viewers_.size() == 1;
+  const bool is_first = viewers_.size() == 1;
   if (page == nullptr && job.empty()) page = std::make_unique<Overview>(sources_.cluster);
   if (page == nullptr) page = std::make_unique<JobDocument>(job);
   if (!job.empty()) Show(job);
   // The content is that of the last round; without one, it is made now.
   news_ = true;
-  if ((nobody_looked || page->parts().revision() == 0) && !held_) return Compose();
+  if ((is_first || page->parts().revision() == 0) && !held_) return Compose();
   Arm();
 }
 

@@ -82,19 +82,19 @@ Result<std::int64_t> NumberOf(std::string_view query, std::string_view name,
   return InvalidArgument(std::string(name) + "=" + *text + " is not a whole number");
 }
 
-HttpResponse OpenStream(const PageContext& door, const HttpRequest& request,
+HttpResponse OpenStream(const PageContext& context, const HttpRequest& request,
                         std::shared_ptr<HttpStream> stream) {
-  if (const Status status = CheckKey(request, door.key); !status.ok()) return Refusal(status);
+  if (const Status status = CheckKey(request, context.key); !status.ok()) return Refusal(status);
   JobId job;
   if (const std::optional<std::string> name = ValueOf(request.query, "job")) {
-    job = door.controller.FindArchived(*name);
+    job = context.controller.FindArchived(*name);
     if (job.empty()) {
-      const Result<JobView> view = door.controller.FindJob(*name);
+      const Result<JobView> view = context.controller.FindJob(*name);
       if (!view.ok()) return Refusal(view.status());
       job = view->record->id;
     }
   }
-  door.feeds.Add(job, request, std::move(stream));
+  context.feeds.Add(job, request, std::move(stream));
   return {};
 }
 
@@ -104,8 +104,8 @@ struct LogQuestion {
   std::int64_t offset = 0;
 };
 
-Result<LogQuestion> QuestionOf(const PageContext& door, const HttpRequest& request) {
-  MUSTER_RETURN_IF_ERROR(CheckKey(request, door.key));
+Result<LogQuestion> QuestionOf(const PageContext& context, const HttpRequest& request) {
+  MUSTER_RETURN_IF_ERROR(CheckKey(request, context.key));
   MUSTER_ASSIGN_OR_RETURN(const std::int64_t rank, NumberOf(request.query, "rank", 0));
   MUSTER_ASSIGN_OR_RETURN(const std::int64_t generation, NumberOf(request.query, "generation", 0));
   MUSTER_ASSIGN_OR_RETURN(const std::int64_t offset,
@@ -114,12 +114,12 @@ Result<LogQuestion> QuestionOf(const PageContext& door, const HttpRequest& reque
   return LogQuestion{static_cast<int>(rank), generation, offset};
 }
 
-void AnswerLog(const PageContext& door, const LogQuestion& question, const JobView& view,
+void AnswerLog(const PageContext& context, const LogQuestion& question, const JobView& view,
                const HttpResponder& reply) {
   const Result<LogLocation> location =
-      door.controller.LocateLog(view, question.rank, question.generation);
+      context.controller.LocateLog(view, question.rank, question.generation);
   if (!location.ok()) return reply(Refusal(location.status()));
-  door.read_log(
+  context.read_log(
       *location, question.rank, question.offset,
       [reply, from_tail = question.offset < 0](Result<LogBytes> bytes) {
         if (!bytes.ok()) return reply(Refusal(bytes.status()));
@@ -127,19 +127,19 @@ void AnswerLog(const PageContext& door, const LogQuestion& question, const JobVi
       });
 }
 
-void FindLog(const PageContext& door, const HttpRequest& request, const HttpResponder& reply) {
-  const Result<LogQuestion> question = QuestionOf(door, request);
+void FindLog(const PageContext& context, const HttpRequest& request, const HttpResponder& reply) {
+  const Result<LogQuestion> question = QuestionOf(context, request);
   if (!question.ok()) return reply(Refusal(question.status()));
-  door.find_job(ValueOf(request.query, "job").value_or(""),
-                [door, reply, question = *question](const Result<JobView>& view) {
-                  if (!view.ok()) return reply(Refusal(view.status()));
-                  AnswerLog(door, question, *view, reply);
-                });
+  context.find_job(ValueOf(request.query, "job").value_or(""),
+                   [context, reply, question = *question](const Result<JobView>& view) {
+                     if (!view.ok()) return reply(Refusal(view.status()));
+                     AnswerLog(context, question, *view, reply);
+                   });
 }
 
 }  // namespace
 
-void AddPageRoutes(HttpServer& server, const PageContext& door) {
+void AddPageRoutes(HttpServer& server, const PageContext& context) {
   for (const PageAsset& asset : PageAssets()) {
     if (asset.name.ends_with(".html")) continue;
     server.Handle("/assets/" + std::string(asset.name),
@@ -148,12 +148,13 @@ void AddPageRoutes(HttpServer& server, const PageContext& door) {
   server.Handle("/", [](const std::string&) { return AssetResponse("index.html"); });
   server.Handle("/jobs/", [](const std::string&) { return AssetResponse("job.html"); });
   server.HandleStream("/api/v1/events",
-                      [door](const HttpRequest& request, std::shared_ptr<HttpStream> stream) {
-                        return OpenStream(door, request, std::move(stream));
+                      [context](const HttpRequest& request, std::shared_ptr<HttpStream> stream) {
+                        return OpenStream(context, request, std::move(stream));
                       });
-  server.HandleLater("/api/v1/log", [door](const HttpRequest& request, const HttpResponder& reply) {
-    FindLog(door, request, reply);
-  });
+  server.HandleLater("/api/v1/log",
+                     [context](const HttpRequest& request, const HttpResponder& reply) {
+                       FindLog(context, request, reply);
+                     });
 }
 
 }  // namespace muster

@@ -8,7 +8,7 @@
 namespace muster {
 namespace {
 
-constexpr std::size_t kTold = 20;
+constexpr std::size_t kShownProblems = 20;
 
 JobFacts::State StateOf(JobState state) {
   switch (state) {
@@ -126,7 +126,7 @@ std::vector<Problem> FindProblems(const std::vector<JobView>& jobs,
 
 std::string ProblemsPart(const std::vector<Problem>& problems) {
   nlohmann::json first = nlohmann::json::array();
-  for (std::size_t i = 0; i < std::min(problems.size(), kTold); ++i) {
+  for (std::size_t i = 0; i < std::min(problems.size(), kShownProblems); ++i) {
     const Problem& problem = problems[i];
     first.push_back({{"severity", Name(SeverityOf(problem.kind))},
                      {"text", Capitalized(problem.text)},

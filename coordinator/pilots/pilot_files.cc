@@ -206,7 +206,7 @@ bool PilotFiles::HasStarted(const std::string& key) const {
   return fs::exists(Dir(key) + "/started", ignored);
 }
 
-Status PilotFiles::Heartbeat(std::int64_t now_ms) const {
+Status PilotFiles::Renew(std::int64_t now_ms) const {
   return WriteFileAtomically(pool_ + "/alive", std::to_string(now_ms) + "\n", 0600);
 }
 

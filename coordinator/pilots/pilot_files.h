@@ -60,7 +60,7 @@ class PilotFiles {
 
   // Whether its batch script has begun.
   bool HasStarted(const std::string& key) const;
-  Status Heartbeat(std::int64_t now_ms) const;
+  Status Renew(std::int64_t now_ms) const;
 
  private:
   std::string Dir(const std::string& key) const { return pool_ + "/" + key; }

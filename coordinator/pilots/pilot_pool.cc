@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr Duration kSoon = std::chrono::seconds(10);
-constexpr Duration kBeatEvery = std::chrono::seconds(3);
+constexpr Duration kRenewEvery = std::chrono::seconds(3);
 constexpr Duration kBadFor = std::chrono::minutes(30);
 
 PilotPhase PhaseOf(const std::string& state) {
@@ -48,9 +48,9 @@ void PilotPool::On(const PoolLookDue&) {
   LookAtPool look{.open = config_ && !opened_ ? directory_ : "", .load = config_ && !loaded_};
   look.list = active && (!listed_at_ || now_.mono - *listed_at_ >=
                                             (soon ? options_.list_soon : options_.list_every));
-  look.beat = active && now_.mono - beat_at_ >= kBeatEvery;
+  look.renew = active && now_.mono - renewed_at_ >= kRenewEvery;
   if (look.list) listed_at_ = now_.mono;
-  if (look.beat) beat_at_ = now_.mono;
+  if (look.renew) renewed_at_ = now_.mono;
   for (const auto& [key, pilot] : pilots_)
     if (pilot.phase != PilotPhase::kRunning) look.waiting.push_back(key);
   out_.push_back(std::move(look));
@@ -66,7 +66,7 @@ void PilotPool::On(const PoolLooked& look) {
     if (look.loaded->ok()) TakeLoaded(**look.loaded);
   }
   TakeConfig(look.config);
-  Problem("renewing " + directory_ + "/alive", look.beat);
+  Problem("renewing " + directory_ + "/alive", look.renewed);
   for (const std::string& key : look.started) {
     const auto found = pilots_.find(key);
     if (found != pilots_.end() && found->second.phase == PilotPhase::kPending)

@@ -50,7 +50,7 @@ struct PoolLooked {
   std::optional<Result<std::vector<PilotRecord>>> loaded;
   std::set<std::string> started;  // keys of those whose batch script has begun
   std::optional<Result<std::vector<slurm::JobInfo>>> jobs;
-  Status beat;
+  Status renewed;
   PoolFacts facts;  // all but the pilots
 };
 
@@ -89,7 +89,7 @@ struct LookAtPool {
   std::string open;  // directory to make first; empty: it was made
   bool load = false;
   bool list = false;
-  bool beat = false;
+  bool renew = false;
   std::vector<std::string> waiting;  // keys: has their script begun?
 };
 struct SubmitPilotJob {
@@ -233,7 +233,7 @@ class PilotPool {
   std::size_t under_way_ = 0;
   std::optional<TimePoint> listed_at_;
   TimePoint soon_until_;
-  TimePoint beat_at_;
+  TimePoint renewed_at_;
   int next_key_ = 0;
   Now now_;
   std::vector<PoolEffect> out_;

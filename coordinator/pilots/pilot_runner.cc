@@ -18,7 +18,7 @@ PoolLooked PollResult(PilotFiles& files, const LookAtPool& asked, const std::str
   look.config = ReadFile(config_file, 1 << 20);
   if (!asked.open.empty()) look.opened = files.Open(asked.open);
   if (asked.load && look.opened.ok()) look.loaded = files.Load();
-  if (asked.beat) look.beat = files.Heartbeat(UnixMillis());
+  if (asked.renew) look.renewed = files.Renew(UnixMillis());
   for (const std::string& key : asked.waiting)
     if (files.HasStarted(key)) look.started.insert(key);
   if (asked.list) look.jobs = files.List();

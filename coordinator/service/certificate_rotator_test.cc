@@ -41,16 +41,16 @@ TEST_F(CertificateRotatorTest, SignsNothingThatItCannotWriteAndTriesLessAndLessO
   options.on_look = [&] {
     if (++looks == 20) loop_.Stop();
   };
-  CertificateRotator keeper(loop_, authenticator_, options);
-  ASSERT_TRUE(keeper.Start().ok());
+  CertificateRotator rotator(loop_, authenticator_, options);
+  ASSERT_TRUE(rotator.Start().ok());
   MakeDue();
   const std::size_t before = Issued();
   Timer limit(loop_);
   limit.Start(10s, [this] { loop_.Stop(); });
   loop_.Run();
   EXPECT_EQ(looks, 20);
-  EXPECT_GE(keeper.failed_renewals(), 1u);
-  EXPECT_LE(keeper.failed_renewals(), 4u);  // the fourth one after 1 + 2 + 4 s
+  EXPECT_GE(rotator.failed_renewals(), 1u);
+  EXPECT_LE(rotator.failed_renewals(), 4u);  // the fourth one after 1 + 2 + 4 s
   EXPECT_EQ(Issued(), before);
 }
 

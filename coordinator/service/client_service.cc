@@ -49,7 +49,7 @@ void FillSubmitted(const Reply& reply, v1::SubmitResponse* response) {
 }
 
 constexpr int kMaxStates = 16;
-constexpr std::size_t kMaxNameBytes = 256;
+constexpr std::size_t kMaxNameFilterBytes = 256;
 
 Status TooManyStates() {
   return InvalidArgument("a list is filtered by " + std::to_string(kMaxStates) +
@@ -86,7 +86,7 @@ struct ClientService::JobPage {
   Status Begin() {
     MUSTER_ASSIGN_OR_RETURN(limit, PageLimit(request.limit()));
     if (request.states_size() > kMaxStates) return TooManyStates();
-    if (request.name().size() > kMaxNameBytes)
+    if (request.name().size() > kMaxNameFilterBytes)
       return InvalidArgument("a job's name has 256 bytes at most");
     const std::string& token = request.page_token();
     if (token.empty()) return OkStatus();
@@ -143,15 +143,15 @@ ClientService::Reactor* ClientService::OnLoop(Context* context,
 template <typename Event>
 void ClientService::Ask(Event event, const Call& call, std::function<void(const Reply&)> fill) {
   const RequestId request =
-      parts_.host.Ask(std::move(event), [call, fill = std::move(fill)](const Reply& reply) {
+      parts_.runtime.Ask(std::move(event), [call, fill = std::move(fill)](const Reply& reply) {
         fill(reply);
         call->End(reply.status);
       });
-  call->OnGone([this, request] { parts_.host.Forget(request); });
+  call->OnGone([this, request] { parts_.runtime.Forget(request); });
 }
 
 void ClientService::EndOnceDurable(const Call& call) {
-  parts_.host.AfterDurable([call](const Status& durable) { call->End(durable); });
+  parts_.runtime.AfterDurable([call](const Status& durable) { call->End(durable); });
 }
 
 void ClientService::BesideLoop(const Call& call, std::function<void()> work) {
@@ -302,7 +302,7 @@ ClientService::Reactor* ClientService::ListJobs(Context* context,
   return OnLoop(context, [this, request, response](const Call& call) {
     const auto page = std::make_shared<JobPage>(JobPage{.request = *request, .response = response});
     if (Status status = page->Begin(); !status.ok()) return call->End(std::move(status));
-    const Controller& controller = parts_.host.controller();
+    const Controller& controller = parts_.runtime.controller();
     const TimePoint now = SystemClock().Now();
     const std::vector<JobView> jobs = controller.Jobs();
     for (auto view = jobs.rbegin(); view != jobs.rend() && !page->IsFull(); ++view)
@@ -356,7 +356,7 @@ ClientService::Reactor* ClientService::ListNodes(Context* context,
     const Result<int> limit = PageLimit(request->limit());
     if (!limit.ok()) return call->End(limit.status());
     if (request->states_size() > kMaxStates) return call->End(TooManyStates());
-    for (const NodeView& view : parts_.host.controller().Nodes()) {
+    for (const NodeView& view : parts_.runtime.controller().Nodes()) {
       const std::string& name = view.record->name.value;
       if (name <= request->page_token() || !HasState(request->states(), view.record->state))
         continue;
@@ -389,7 +389,7 @@ ClientService::Reactor* ClientService::ListEvents(Context* context,
 
 void ClientService::AnswerEvents(EventQuery query, v1::ListEventsResponse* response,
                                  const Call& call) {
-  const auto& kept = parts_.host.controller().Events();
+  const auto& kept = parts_.runtime.controller().Events();
   const bool all_in_memory = !kept.empty() && kept.front().seq <= query.after_seq + 1;
   if (!all_in_memory) return ListStoredEvents(std::move(query), response, call);
   auto event = std::upper_bound(
@@ -430,7 +430,7 @@ ClientService::Reactor* ClientService::ReadLog(Context* context, const v1::ReadL
             [this, call, response, rank = request->rank(), generation = request->generation(),
              offset = request->offset()](const JobView& view) {
               const Result<LogLocation> location =
-                  parts_.host.controller().LocateLog(view, rank, generation);
+                  parts_.runtime.controller().LocateLog(view, rank, generation);
               if (!location.ok()) return call->End(location.status());
               AnswerLog(*location, rank, offset, response, call);
             });

@@ -38,7 +38,7 @@ class ClientService final : public v1::Client::CallbackService {
 
   struct Parts {
     EventLoop& loop;
-    ControllerRuntime& host;
+    ControllerRuntime& runtime;
     Store& store;
     const JobLookup& jobs;
     WatchHub& watches;

@@ -57,11 +57,11 @@ struct RecordingSink : EffectSink {
 class ControllerRuntimeTest : public ::testing::Test {
  protected:
   ControllerRuntimeTest() {
-    OnLoop([this] { ASSERT_TRUE(host_.Restore().ok()); });
-    OnLoop([this] { host_.Handle(HelloOf("n1")); });
+    OnLoop([this] { ASSERT_TRUE(runtime_.Restore().ok()); });
+    OnLoop([this] { runtime_.Handle(HelloOf("n1")); });
   }
   ~ControllerRuntimeTest() override {
-    OnLoop([this] { host_.Close(Unavailable("end of the test")); });
+    OnLoop([this] { runtime_.Close(Unavailable("end of the test")); });
   }
 
   void OnLoop(const std::function<void()>& function) { thread_.Do(function); }
@@ -78,14 +78,15 @@ class ControllerRuntimeTest : public ::testing::Test {
     return event;
   }
   void Submit(const std::string& id, const std::string& key) {
-    host_.Ask(SubmitRequested{0, kSpec, key, JobId{id}, ParseJobSpec(kSpec)},
-              [this](const Reply& reply) { replies_.push_back(reply); });
+    runtime_.Ask(SubmitRequested{0, kSpec, key, JobId{id}, ParseJobSpec(kSpec)},
+                 [this](const Reply& reply) { replies_.push_back(reply); });
   }
 
   EventLoop loop_;
   MemoryStore store_;
   RecordingSink sink_;
-  ControllerRuntime host_{MakeLoopHandle(loop_), store_, sink_, ControllerOptions{}, SystemClock()};
+  ControllerRuntime runtime_{MakeLoopHandle(loop_), store_, sink_, ControllerOptions{},
+                             SystemClock()};
   std::vector<Reply> replies_;
   LoopThreadForTest thread_{loop_};
 };
@@ -114,17 +115,17 @@ TEST_F(ControllerRuntimeTest, ARequestWhoseCallerHasGoneGoesOnUnanswered) {
   OnLoop([this] {
     store_.Hold();
     const RequestId request =
-        host_.Ask(SubmitRequested{0, kSpec, "", JobId{"0000000001"}, ParseJobSpec(kSpec)},
-                  [this](const Reply& reply) { replies_.push_back(reply); });
-    EXPECT_EQ(host_.pending_requests(), 1u);
-    host_.Forget(request);
-    EXPECT_EQ(host_.pending_requests(), 0u);
-    host_.Forget(request);
+        runtime_.Ask(SubmitRequested{0, kSpec, "", JobId{"0000000001"}, ParseJobSpec(kSpec)},
+                     [this](const Reply& reply) { replies_.push_back(reply); });
+    EXPECT_EQ(runtime_.pending_requests(), 1u);
+    runtime_.Forget(request);
+    EXPECT_EQ(runtime_.pending_requests(), 0u);
+    runtime_.Forget(request);
     store_.ReleaseHeld();
   });
   OnLoop([this] {
     EXPECT_TRUE(replies_.empty());
-    EXPECT_TRUE(host_.controller().FindJob("0000000001").ok());
+    EXPECT_TRUE(runtime_.controller().FindJob("0000000001").ok());
   });
 }
 
@@ -150,8 +151,8 @@ TEST_F(ControllerRuntimeTest, AQueryWaitsForWhatItSaw) {
   OnLoop([&] {
     store_.Hold();
     Submit("0000000001", "");
-    EXPECT_TRUE(host_.controller().FindJob("0000000001").ok());
-    host_.AfterDurable([&](const Status& status) { told.push_back(status); });
+    EXPECT_TRUE(runtime_.controller().FindJob("0000000001").ok());
+    runtime_.AfterDurable([&](const Status& status) { told.push_back(status); });
   });
   OnLoop([&] {
     EXPECT_TRUE(told.empty());
@@ -160,7 +161,7 @@ TEST_F(ControllerRuntimeTest, AQueryWaitsForWhatItSaw) {
   OnLoop([&] {
     ASSERT_EQ(told.size(), 1u);
     EXPECT_TRUE(told[0].ok());
-    host_.AfterDurable([&](const Status& status) { told.push_back(status); });
+    runtime_.AfterDurable([&](const Status& status) { told.push_back(status); });
     EXPECT_EQ(told.size(), 2u) << "nothing is pending, so it need not wait";
   });
 }
@@ -170,13 +171,13 @@ TEST_F(ControllerRuntimeTest, AFailedCommitReleasesNothingAndAsksForTheEnd) {
   OnLoop([&] {
     store_.FailNext(ResourceExhausted("disk full"));
     Submit("0000000001", "");
-    host_.AfterDurable([&](const Status& status) { told = status; });
+    runtime_.AfterDurable([&](const Status& status) { told = status; });
   });
   OnLoop([&] {
     EXPECT_EQ(sink_.failure.code(), StatusCode::kResourceExhausted);
     EXPECT_EQ(sink_.CountSends<Prepare>(), 0);
     EXPECT_TRUE(replies_.empty());
-    host_.Close(Unavailable("the disk is full"));
+    runtime_.Close(Unavailable("the disk is full"));
     ASSERT_EQ(replies_.size(), 1u);
     EXPECT_EQ(replies_[0].status.code(), StatusCode::kUnavailable);
     EXPECT_EQ(told.code(), StatusCode::kUnavailable);
@@ -192,7 +193,7 @@ class FailedRankTest : public ControllerRuntimeTest {
       WorkerHello hello = HelloOf("n2");
       hello.session = 8;
       hello.hello.slots = 2;
-      host_.Handle(hello);
+      runtime_.Handle(hello);
     });
     OnLoop([&] { Submit(job.value, ""); });
     session_ = 0;
@@ -204,7 +205,7 @@ class FailedRankTest : public ControllerRuntimeTest {
     OnLoop([&] { Say(RankStarted{.job = job, .generation = 1, .pid = 12}); });
   }
   void Say(WorkerMessage message) {
-    host_.Handle(WorkerMessageReceived{session_, std::move(message)});
+    runtime_.Handle(WorkerMessageReceived{session_, std::move(message)});
   }
   void Fail() {
     Say(RankExited{
@@ -240,11 +241,11 @@ TEST_F(FailedRankTest, ItsAbortDoesNotOvertakeWhatWaitsForTheDisk) {
 
 TEST_F(ControllerRuntimeTest, AfterClosingRequestsAreRefused) {
   OnLoop([this] {
-    host_.Close(Unavailable("closing"));
+    runtime_.Close(Unavailable("closing"));
     Submit("0000000001", "");
     ASSERT_EQ(replies_.size(), 1u);
     EXPECT_EQ(replies_[0].status.code(), StatusCode::kUnavailable);
-    EXPECT_EQ(host_.refused_requests(), 1u);
+    EXPECT_EQ(runtime_.refused_requests(), 1u);
   });
 }
 
@@ -271,13 +272,13 @@ class StalledHostTest : public ControllerRuntimeTest {
   // On the loop: `count` decisions that the disk does not take.
   void Decide(std::size_t count) {
     for (std::size_t i = 0; i < count; ++i)
-      host_.Handle(ClusterNote{"note", Severity::kInfo, std::to_string(i)});
+      runtime_.Handle(ClusterNote{"note", Severity::kInfo, std::to_string(i)});
   }
   std::size_t Notes() const {
     return static_cast<std::size_t>(std::count(sink_.events.begin(), sink_.events.end(), "note"));
   }
   bool Knows(const std::string& node) const {
-    const auto nodes = host_.controller().Nodes();
+    const auto nodes = runtime_.controller().Nodes();
     return std::any_of(nodes.begin(), nodes.end(),
                        [&](const NodeView& view) { return view.record->name.value == node; });
   }
@@ -295,9 +296,9 @@ TEST_F(StalledHostTest, RequestsAreRefusedWhileTooMuchWaitsAndTakenAfterwards) {
     ASSERT_EQ(replies_.size(), 1u);
     EXPECT_EQ(replies_[0].status.code(), StatusCode::kResourceExhausted);
     EXPECT_THAT(replies_[0].status.message(), HasSubstr("try again"));
-    EXPECT_EQ(host_.refused_requests(), 1u);
+    EXPECT_EQ(runtime_.refused_requests(), 1u);
     // Messages of workers are still handled.
-    host_.Handle(HelloOf("n2", 8));
+    runtime_.Handle(HelloOf("n2", 8));
     EXPECT_TRUE(Knows("n2"));
     store_.ReleaseHeld();
   });
@@ -313,9 +314,9 @@ TEST_F(StalledHostTest, WhatWorkersSayWaitsAndIsNotLost) {
   std::vector<int> taken;
   OnLoop([&] {
     Decide(RuntimeLimits{}.held_back + kMore);
-    host_.Handle(HelloOf("n2", 8), [&] { taken.push_back(1); });
-    host_.Handle(WorkerMessageReceived{8, Heartbeat{}}, [&] { taken.push_back(2); });
-    EXPECT_EQ(host_.waiting_events(), kMore + 2);
+    runtime_.Handle(HelloOf("n2", 8), [&] { taken.push_back(1); });
+    runtime_.Handle(WorkerMessageReceived{8, Heartbeat{}}, [&] { taken.push_back(2); });
+    EXPECT_EQ(runtime_.waiting_events(), kMore + 2);
     EXPECT_TRUE(taken.empty()) << "the stream must not read on";
     EXPECT_EQ(sink_.stalls, 1);
     EXPECT_FALSE(Knows("n2"));
@@ -327,11 +328,11 @@ TEST_F(StalledHostTest, WhatWorkersSayWaitsAndIsNotLost) {
   });
   OnLoop([] {});  // what was posted by what had waited
   OnLoop([&] {
-    EXPECT_EQ(host_.waiting_events(), 0u);
+    EXPECT_EQ(runtime_.waiting_events(), 0u);
     EXPECT_EQ(taken, (std::vector<int>{1, 2}));
     EXPECT_TRUE(Knows("n2"));
     EXPECT_EQ(Notes(), RuntimeLimits{}.held_back + kMore);
-    EXPECT_EQ(host_.held_back(), 0u);
+    EXPECT_EQ(runtime_.held_back(), 0u);
   });
 }
 
@@ -339,20 +340,20 @@ TEST_F(StalledHostTest, SessionsThatComeAndGoMeanwhileLeaveNothing) {
   OnLoop([this] {
     Decide(RuntimeLimits{}.held_back);
     for (SessionId session = 100; session < 1100; ++session) {
-      host_.Handle(HelloOf("n2", session));
-      host_.Handle(WorkerMessageReceived{session, Heartbeat{}});
-      host_.Handle(WorkerStreamClosed{session});
+      runtime_.Handle(HelloOf("n2", session));
+      runtime_.Handle(WorkerMessageReceived{session, Heartbeat{}});
+      runtime_.Handle(WorkerStreamClosed{session});
     }
-    EXPECT_EQ(host_.waiting_events(), 0u);
+    EXPECT_EQ(runtime_.waiting_events(), 0u);
     // One that was there before has its end still.
-    host_.Handle(WorkerMessageReceived{7, Heartbeat{}});
-    host_.Handle(WorkerStreamClosed{7});
-    EXPECT_EQ(host_.waiting_events(), 2u);
+    runtime_.Handle(WorkerMessageReceived{7, Heartbeat{}});
+    runtime_.Handle(WorkerStreamClosed{7});
+    EXPECT_EQ(runtime_.waiting_events(), 2u);
     store_.ReleaseHeld();
   });
   OnLoop([this] {
     EXPECT_FALSE(Knows("n2"));
-    EXPECT_EQ(host_.waiting_events(), 0u);
+    EXPECT_EQ(runtime_.waiting_events(), 0u);
   });
 }
 
@@ -364,25 +365,25 @@ TEST_F(StalledHostTest, WhatNeedsNoCommitIsNotHeapedUp) {
   OnLoop([this] {
     store_.Hold();
     Decide(1);
-    const std::size_t before = host_.held_back();
+    const std::size_t before = runtime_.held_back();
     Progress progress;
     progress.job = JobId{"0000000001"};
     progress.generation = 1;
     const std::size_t changes = sink_.changes;
     for (int i = 1; i <= 1000; ++i) {
       progress.ranks = {RankProgress{.rank = 0, .step = i}};
-      host_.Handle(WorkerMessageReceived{7, progress});
+      runtime_.Handle(WorkerMessageReceived{7, progress});
     }
     // A message of a run that is not there is a figure and no more.
     progress.generation = 9;
-    for (int i = 1; i <= 1000; ++i) host_.Handle(WorkerMessageReceived{7, progress});
-    EXPECT_LE(host_.held_back(), before + 3);
+    for (int i = 1; i <= 1000; ++i) runtime_.Handle(WorkerMessageReceived{7, progress});
+    EXPECT_LE(runtime_.held_back(), before + 3);
     EXPECT_EQ(sink_.changes, changes) << "nothing is told before its time";
     store_.ReleaseHeld();
   });
   OnLoop([this] {
-    EXPECT_EQ(host_.held_back(), 0u);
-    EXPECT_EQ(host_.controller().FindJob("0000000001")->attempts->back().last_step, 1000);
+    EXPECT_EQ(runtime_.held_back(), 0u);
+    EXPECT_EQ(runtime_.controller().FindJob("0000000001")->attempts->back().last_step, 1000);
   });
 }
 

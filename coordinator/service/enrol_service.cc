@@ -68,7 +68,7 @@ struct EnrolService::SigningQueue {
 
   template <typename C>
   Batch<C>& BatchOf() {
-    return std::get<Batch<C>>(piles);
+    return std::get<Batch<C>>(batches);
   }
   std::size_t waiting() {
     return BatchOf<JoinCall>().waiting.size() + BatchOf<RenewCall>().waiting.size();
@@ -130,7 +130,7 @@ struct EnrolService::SigningQueue {
 
   const std::optional<Enrolment> enrolment;
   std::mutex mutex;
-  std::tuple<Batch<JoinCall>, Batch<RenewCall>> piles;
+  std::tuple<Batch<JoinCall>, Batch<RenewCall>> batches;
   bool scheduled = false;  // Serve will process the waiting calls
   Status closed;
 };

@@ -49,7 +49,7 @@ void WatchHub::Add(const std::shared_ptr<WatchStream>& stream, const v1::WatchRe
   if (watchers_.size() >= kMaxWatchers) {
     return stream->End(ResourceExhausted("too many watchers; use get instead"));
   }
-  const Result<JobView> view = host_.controller().FindJob(request.job());
+  const Result<JobView> view = runtime_.controller().FindJob(request.job());
   if (!view.ok()) return stream->End(view.status());
   Watcher& watcher = watchers_[stream.get()];
   watcher.stream = stream;
@@ -88,13 +88,13 @@ void WatchHub::Flush() {
 
 void WatchHub::Update(Watcher& watcher, TimePoint now) {
   watcher.dirty = false;
-  const Result<JobView> view = host_.controller().FindJob(watcher.job.value);
+  const Result<JobView> view = runtime_.controller().FindJob(watcher.job.value);
   if (!view.ok()) return watcher.stream->End(view.status());
   watcher.busy = true;
   watcher.next_allowed = now + kInterval;
   const bool last = IsTerminal(view->record->state);
-  host_.AfterDurable([stream = watcher.stream, last,
-                      update = Compose(watcher, *view, now)](const Status& durable) mutable {
+  runtime_.AfterDurable([stream = watcher.stream, last,
+                         update = Compose(watcher, *view, now)](const Status& durable) mutable {
     if (!durable.ok()) return stream->End(durable);
     stream->Write(std::move(update));
     if (last) stream->End(OkStatus());
@@ -104,7 +104,7 @@ void WatchHub::Update(Watcher& watcher, TimePoint now) {
 v1::WatchUpdate WatchHub::Compose(Watcher& watcher, const JobView& view, TimePoint now) const {
   v1::WatchUpdate update;
   *update.mutable_job() = ToProto(view, JobDetail::kFull, now);
-  const auto& events = host_.controller().Events();
+  const auto& events = runtime_.controller().Events();
   auto event = std::upper_bound(
       events.begin(), events.end(), watcher.after_seq,
       [](std::uint64_t seq, const EventRecord& record) { return seq < record.seq; });

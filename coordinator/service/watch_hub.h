@@ -68,7 +68,8 @@ class WatchHub {
   static constexpr std::size_t kMaxWatchers = 1024;
   static constexpr int kMaxEventsPerUpdate = 1000;
 
-  WatchHub(EventLoop& loop, ControllerRuntime& host) : loop_(loop), host_(host), timer_(loop) {}
+  WatchHub(EventLoop& loop, ControllerRuntime& runtime)
+      : loop_(loop), runtime_(runtime), timer_(loop) {}
 
   // `job` as users name it; an unknown one ends the stream at once.
   void Add(const std::shared_ptr<WatchStream>& stream, const v1::WatchRequest& request);
@@ -97,7 +98,7 @@ class WatchHub {
   v1::WatchUpdate Compose(Watcher& watcher, const JobView& view, TimePoint now) const;
 
   EventLoop& loop_;
-  ControllerRuntime& host_;
+  ControllerRuntime& runtime_;
   Timer timer_;
   std::unordered_map<const WatchStream*, Watcher> watchers_;
   Status closed_;

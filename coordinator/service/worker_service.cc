@@ -34,15 +34,15 @@ Status CheckSpeaksFor(const std::optional<CertificateInfo>& peer, const NodeName
 }  // namespace
 
 WorkerService::WorkerService(EventLoop& loop, const Authenticator& authenticator,
-                             ControllerRuntime& host, std::size_t max_streams)
+                             ControllerRuntime& runtime, std::size_t max_streams)
     : loop_(loop),
       authenticator_(authenticator),
-      host_(host),
+      runtime_(runtime),
       max_streams_(max_streams),
       log_reads_(loop),
       hello_timer_(loop),
-      beats_timer_(loop) {
-  hello_timer_.Start(kHelloCheck, [this] { CloseUnauthenticated(); });
+      heartbeats_timer_(loop) {
+  hello_timer_.Start(kHelloCheck, [this] { CloseWithoutHello(); });
 }
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* WorkerService::Session(
@@ -63,7 +63,7 @@ void WorkerService::OnMessage(const StreamPtr& stream, v1::WorkerMessage message
       HandleHello(stream, std::move(hello));
     });
   } else if (message.has_heartbeat()) {
-    OnBeat(stream);
+    OnHeartbeat(stream);
   } else if (message.has_log_chunk()) {
     const Status limits = ApplyLimits(message.mutable_log_chunk());
     if (!limits.ok()) {
@@ -80,24 +80,25 @@ void WorkerService::OnMessage(const StreamPtr& stream, v1::WorkerMessage message
   }
 }
 
-void WorkerService::OnBeat(const StreamPtr& stream) {
-  if (stream->BeatWaits()) {
-    std::lock_guard lock(beats_mutex_);
-    beats_.push_back(stream);
-    if (beats_.size() == 1)
-      loop_.Post([this] { beats_timer_.Start(kBeatsEvery, [this] { HandleBeats(); }); });
+void WorkerService::OnHeartbeat(const StreamPtr& stream) {
+  if (stream->MarkHeartbeat()) {
+    std::lock_guard lock(heartbeats_mutex_);
+    heartbeats_.push_back(stream);
+    if (heartbeats_.size() == 1)
+      loop_.Post(
+          [this] { heartbeats_timer_.Start(kHeartbeatsEvery, [this] { HandleHeartbeats(); }); });
   }
   stream->ReadNext();
 }
 
-void WorkerService::HandleBeats() {
-  std::vector<StreamPtr> beats;
+void WorkerService::HandleHeartbeats() {
+  std::vector<StreamPtr> heartbeats;
   {
-    std::lock_guard lock(beats_mutex_);
-    beats.swap(beats_);
+    std::lock_guard lock(heartbeats_mutex_);
+    heartbeats.swap(heartbeats_);
   }
-  for (const StreamPtr& stream : beats)
-    HandleMessage(stream, WorkerMessage(Heartbeat{}), [stream] { stream->BeatTaken(); });
+  for (const StreamPtr& stream : heartbeats)
+    HandleMessage(stream, WorkerMessage(Heartbeat{}), [stream] { stream->HeartbeatTaken(); });
 }
 
 void WorkerService::OnEnd(const StreamPtr& stream) {
@@ -134,7 +135,7 @@ void WorkerService::HandleHello(const StreamPtr& stream, Result<Hello> hello) {
   Log().info("node {}: worker {} connected, pid {}, {} slots, {} guardians", hello->node.value,
              hello->instance, hello->pid, hello->slots, hello->hosted.size());
   entry->said_hello = true;
-  host_.Handle(WorkerHello{stream->id(), *std::move(hello)}, [stream] { stream->ReadNext(); });
+  runtime_.Handle(WorkerHello{stream->id(), *std::move(hello)}, [stream] { stream->ReadNext(); });
 }
 
 void WorkerService::HandleMessage(const StreamPtr& stream, Result<WorkerMessage> message,
@@ -155,7 +156,7 @@ void WorkerService::HandleMessage(const StreamPtr& stream, Result<WorkerMessage>
     Log().warn("a worker's stream is ended: {}", message.status().message());
     return stream->Close(message.status());
   }
-  host_.Handle(WorkerMessageReceived{stream->id(), *std::move(message)}, std::move(taken));
+  runtime_.Handle(WorkerMessageReceived{stream->id(), *std::move(message)}, std::move(taken));
 }
 
 void WorkerService::HandleLogChunk(const StreamPtr& stream, const v1::LogChunk& chunk) {
@@ -168,7 +169,7 @@ void WorkerService::Forget(SessionId session) {
   const auto entry = streams_.extract(session);
   if (entry.empty()) return;
   log_reads_.FailSession(session);
-  if (entry.mapped().said_hello) host_.Handle(WorkerStreamClosed{session});
+  if (entry.mapped().said_hello) runtime_.Handle(WorkerStreamClosed{session});
 }
 
 void WorkerService::CloseRevoked() {
@@ -182,14 +183,14 @@ void WorkerService::CloseRevoked() {
   }
 }
 
-void WorkerService::CloseUnauthenticated() {
+void WorkerService::CloseWithoutHello() {
   const TimePoint limit = SystemClock().Now() - kHelloLimit;
   for (const auto& [id, entry] : streams_) {
     if (!entry.said_hello && entry.opened < limit) {
       entry.stream->Drop(DeadlineExceeded("no Hello came"));
     }
   }
-  hello_timer_.Start(kHelloCheck, [this] { CloseUnauthenticated(); });
+  hello_timer_.Start(kHelloCheck, [this] { CloseWithoutHello(); });
 }
 
 void WorkerService::Send(const WorkerSend& send) {
@@ -205,7 +206,7 @@ void WorkerService::Close(const CloseSession& close) {
 void WorkerService::CloseAll(const Status& reason) {
   closed_ = reason;
   hello_timer_.Cancel();
-  beats_timer_.Cancel();
+  heartbeats_timer_.Cancel();
   for (const auto& [id, entry] : streams_) entry.stream->Drop(reason);
 }
 

@@ -4,8 +4,8 @@
 // Messages are turned into plain values on gRPC's threads and posted to the loop. A stream with a
 // node's certificate speaks for that node only: its Hello must name it, and from then on the
 // controller checks each message against the session's node. Heartbeats, two thirds of the messages
-// of thousands of nodes, wait for up to kBeatsEvery and are posted together. A stream without a
-// Hello is dropped after kHelloLimit; the controller limits how long a worker may be silent after
+// of thousands of nodes, wait for up to kHeartbeatsEvery and are posted together. A stream without
+// a Hello is dropped after kHelloLimit; the controller limits how long a worker may be silent after
 // that.
 #pragma once
 
@@ -35,10 +35,10 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
  public:
   static constexpr std::size_t kMaxStreams = kMaxClusterNodes;
   static constexpr Duration kHelloLimit = std::chrono::seconds(10);
-  static constexpr Duration kBeatsEvery = std::chrono::milliseconds(20);
+  static constexpr Duration kHeartbeatsEvery = std::chrono::milliseconds(20);
 
   // Above `max_streams` at once, streams are refused.
-  WorkerService(EventLoop& loop, const Authenticator& authenticator, ControllerRuntime& host,
+  WorkerService(EventLoop& loop, const Authenticator& authenticator, ControllerRuntime& runtime,
                 std::size_t max_streams = kMaxStreams);
 
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Session(
@@ -72,23 +72,23 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
   // `taken`: once the controller has it, or it was dropped.
   void HandleMessage(const StreamPtr& stream, Result<WorkerMessage> message,
                      std::function<void()> taken);
-  void OnBeat(const StreamPtr& stream);
-  void HandleBeats();
+  void OnHeartbeat(const StreamPtr& stream);
+  void HandleHeartbeats();
   void HandleLogChunk(const StreamPtr& stream, const v1::LogChunk& chunk);
   // Empty for a stream that was given up.
   Entry* Find(const StreamPtr& stream);
   void Forget(SessionId session);
-  void CloseUnauthenticated();
+  void CloseWithoutHello();
 
   EventLoop& loop_;
   const Authenticator& authenticator_;
-  ControllerRuntime& host_;
+  ControllerRuntime& runtime_;
   const std::size_t max_streams_;
   LogReads log_reads_;
   Timer hello_timer_;
-  Timer beats_timer_;
-  std::mutex beats_mutex_;
-  std::vector<StreamPtr> beats_;  // a heartbeat of each waits; under the mutex
+  Timer heartbeats_timer_;
+  std::mutex heartbeats_mutex_;
+  std::vector<StreamPtr> heartbeats_;  // a heartbeat of each waits; under the mutex
   std::atomic<SessionId> next_session_ = 1;
   std::unordered_map<SessionId, Entry> streams_;
   Status closed_;  // not OK: the server is shutting down

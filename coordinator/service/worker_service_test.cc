@@ -81,9 +81,10 @@ class WorkerServiceTest : public ::testing::Test {
   EventLoop loop_;
   MemoryStore store_;
   NoSink sink_;
-  ControllerRuntime host_{MakeLoopHandle(loop_), store_, sink_, ControllerOptions{}, SystemClock()};
+  ControllerRuntime runtime_{MakeLoopHandle(loop_), store_, sink_, ControllerOptions{},
+                             SystemClock()};
   Authenticator authenticator_{token_, "", SystemClock()};
-  WorkerService service_{loop_, authenticator_, host_, kStreams};
+  WorkerService service_{loop_, authenticator_, runtime_, kStreams};
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::Worker::Stub> stub_;
   std::thread thread_;

@@ -50,9 +50,9 @@ class WorkerStream : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::Coord
   // Ends the call now, without the messages that wait.
   void Drop(Status status);
 
-  // A heartbeat came; false: one before it has not been taken yet, and this one says no more.
-  bool BeatWaits() { return !beat_waits_.exchange(true); }
-  void BeatTaken() { beat_waits_ = false; }
+  // A heartbeat came. True: none was waiting, so this one is to be taken.
+  bool MarkHeartbeat() { return !heartbeat_waits_.exchange(true); }
+  void HeartbeatTaken() { heartbeat_waits_ = false; }
 
   SessionId id() const { return id_; }
   const std::optional<CertificateInfo>& peer() const { return peer_; }
@@ -70,7 +70,7 @@ class WorkerStream : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::Coord
   std::shared_ptr<WorkerStream> self_;  // until OnDone
   v1::WorkerMessage incoming_;          // gRPC's while a read is under way
 
-  std::atomic<bool> beat_waits_ = false;
+  std::atomic<bool> heartbeat_waits_ = false;
 
   std::mutex mutex_;
   std::deque<v1::CoordinatorMessage> outgoing_;

@@ -110,6 +110,8 @@ TEST(RecordCodec, KeepsCheckpointsNodesAndEvents) {
                         "0.1",
                         9100,
                         "inst",
+                        "directory",
+                        "container",
                         12,
                         "rack 1",
                         true,

@@ -5,12 +5,12 @@
 namespace muster::sim {
 
 SimCoordinator::SimCoordinator(EventQueue& queue, std::unique_ptr<SimStore> store,
-                               ControllerOptions options, RuntimeLimits limits, Outlets outlets)
+                               ControllerOptions options, RuntimeLimits limits, Callbacks callbacks)
     : queue_(queue),
       store_(std::move(store)),
       options_(std::move(options)),
       limits_(limits),
-      outlets_(std::move(outlets)) {}
+      callbacks_(std::move(callbacks)) {}
 
 LoopHandle SimCoordinator::Loop() {
   const auto at = [this, life = life_](TimePoint when, std::function<void()> function) {
@@ -40,7 +40,7 @@ void SimCoordinator::Start() {
   MUSTER_CHECK(restored.ok(), restored.ToString());
   std::vector<JobId> all;
   for (const JobView& job : controller().Jobs()) all.push_back(job.record->id);
-  outlets_.decided(all);
+  callbacks_.decided(all);
 }
 
 void SimCoordinator::Crash() {
@@ -62,7 +62,7 @@ void SimCoordinator::Continue() {
 
 void SimCoordinator::OnStoreFailed(const Status&) {
   queue_.After(Duration::zero(), [this, life = life_] {
-    if (life == life_) outlets_.failed();
+    if (life == life_) callbacks_.failed();
   });
 }
 

@@ -1,7 +1,7 @@
 // SimCoordinator: the coordinator's process. The real ControllerRuntime and store on a loop of
 // virtual time and a simulated disk.
 //
-// Streams are its edge to the workers: what it sends goes to `Outlets`.
+// Streams are its edge to the workers: what it sends goes to `Callbacks`.
 #pragma once
 
 #include <deque>
@@ -17,7 +17,7 @@ namespace muster::sim {
 
 class SimCoordinator final : private EffectSink {
  public:
-  struct Outlets {
+  struct Callbacks {
     std::function<void(const WorkerSend&)> send;
     std::function<void(const CloseSession&)> close;
     // After every event; the jobs whose view has changed.
@@ -27,7 +27,7 @@ class SimCoordinator final : private EffectSink {
   };
 
   SimCoordinator(EventQueue& queue, std::unique_ptr<SimStore> store, ControllerOptions options,
-                 RuntimeLimits limits, Outlets outlets);
+                 RuntimeLimits limits, Callbacks callbacks);
 
   void Start();
   // kill -9, and perhaps power: open requests get no reply.
@@ -59,11 +59,11 @@ class SimCoordinator final : private EffectSink {
   int stalls() const { return stalls_; }
 
  private:
-  void OnDecided(const Effects& effects) override { outlets_.decided(effects.changed); }
+  void OnDecided(const Effects& effects) override { callbacks_.decided(effects.changed); }
   void OnDiskBehind(std::size_t, std::size_t) override { ++stalls_; }
   void OnUnread(const JobId&, const Status&) override {}
-  void SendToWorker(const WorkerSend& send) override { outlets_.send(send); }
-  void CloseWorker(const CloseSession& close) override { outlets_.close(close); }
+  void SendToWorker(const WorkerSend& send) override { callbacks_.send(send); }
+  void CloseWorker(const CloseSession& close) override { callbacks_.close(close); }
   void OnJobsChanged(const std::vector<JobId>&) override {}
   void OnEvents(const std::vector<EventRecord>&) override {}
   void OnStoreFailed(const Status& status) override;
@@ -84,7 +84,7 @@ class SimCoordinator final : private EffectSink {
   const std::unique_ptr<SimStore> store_;
   const ControllerOptions options_;
   const RuntimeLimits limits_;
-  const Outlets outlets_;
+  const Callbacks callbacks_;
   std::unique_ptr<ControllerRuntime> runtime_;
   std::uint64_t life_ = 0;   // rises with every crash
   std::uint64_t timer_ = 0;  // rises whenever the loop's timer is set

@@ -49,15 +49,15 @@ World::World(WorldOptions options, Seams seams)
 
   auto store = seams_.make_store ? seams_.make_store(queue_, disk_random_)
                                  : std::make_unique<SimStore>(queue_, disk_random_);
-  SimCoordinator::Outlets outlets;
-  outlets.send = [this](const WorkerSend& send) { SendDown(send); };
-  outlets.close = [this](const CloseSession& close) { CloseStream(close.session); };
-  outlets.decided = [this](const std::vector<JobId>& changed) {
+  SimCoordinator::Callbacks callbacks;
+  callbacks.send = [this](const WorkerSend& send) { SendDown(send); };
+  callbacks.close = [this](const CloseSession& close) { CloseStream(close.session); };
+  callbacks.decided = [this](const std::vector<JobId>& changed) {
     oracle_->AfterCoordinatorEvent(changed);
   };
-  outlets.failed = [this] { CrashCoordinator(seconds(1)); };
+  callbacks.failed = [this] { CrashCoordinator(seconds(1)); };
   coordinator_ = std::make_unique<SimCoordinator>(queue_, std::move(store), controller_options_,
-                                                  LimitsOf(options.seed), std::move(outlets));
+                                                  LimitsOf(options.seed), std::move(callbacks));
   oracle_ = std::make_unique<Oracle>(*coordinator_, nodes_, plans_, disks_);
   trainers_.observer.resumed = [this](const SimGang& gang, Step step, const std::string& from) {
     oracle_->Resumed(gang, step, from);

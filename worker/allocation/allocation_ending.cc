@@ -39,7 +39,8 @@ void AllocationEnding::Tick(TimePoint now) {
     case Phase::kNone:
     case Phase::kGone: return;
     case Phase::kTelling:
-      if (!EverybodyKnows() && now - decided_ < std::max(kTellLimit, options_.pulse * 2)) return;
+      if (!AllNotified() && now - decided_ < std::max(kTellLimit, options_.ask_interval * 2))
+        return;
       effects_.emplace_back(std::in_place_type<EndPrograms>);
       return Close();
     case Phase::kClosing:
@@ -52,8 +53,8 @@ void AllocationEnding::Tick(TimePoint now) {
   }
 }
 
-bool AllocationEnding::EverybodyKnows() const {
-  return std::includes(told_.begin(), told_.end(), others_.begin(), others_.end());
+bool AllocationEnding::AllNotified() const {
+  return std::includes(notified_.begin(), notified_.end(), others_.begin(), others_.end());
 }
 
 void AllocationEnding::Close() {
@@ -62,7 +63,7 @@ void AllocationEnding::Close() {
   effects_.emplace_back(std::in_place_type<NotifyScheduler>);
 }
 
-void AllocationEnding::OnTold(Closing result, TimePoint now) {
+void AllocationEnding::OnSchedulerAnswer(Closing result, TimePoint now) {
   if (phase_ != Phase::kClosing) return;
   if (result != Closing::kAgain || now - decided_ >= kLimit)
     return Leave(result == Closing::kLeftOut);
@@ -74,12 +75,12 @@ void AllocationEnding::OnTold(Closing result, TimePoint now) {
 void AllocationEnding::WatchCloser(TimePoint now) {
   if (!reading_ && (now >= read_at_ || CloserIsGone(now))) {
     reading_ = true;
-    read_at_ = now + std::max(kReadAgain, options_.pulse);
+    read_at_ = now + std::max(kReadAgain, options_.ask_interval);
     effects_.emplace_back(std::in_place_type<ReadNote>);
   }
   if (asking_ || now < ask_at_) return;
   asking_ = true;
-  ask_at_ = now + (silent_since_ ? kAskAgain : options_.pulse);
+  ask_at_ = now + (silent_since_ ? kAskAgain : options_.ask_interval);
   effects_.push_back(AskCloser{closer_});
 }
 
@@ -125,7 +126,7 @@ void AllocationEnding::GoOnWithNext(TimePoint now) {
 
 void AllocationEnding::Leave(bool left_out) {
   phase_ = Phase::kGone;
-  effects_.push_back(GoAway{left_out});
+  effects_.push_back(Exit{left_out});
 }
 
 }  // namespace muster::worker

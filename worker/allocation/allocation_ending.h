@@ -23,9 +23,9 @@ namespace muster::worker {
 
 struct AllocationEndingOptions {
   int index = 0;
-  Duration pulse = std::chrono::milliseconds(500);     // between two questions to the closer
-  Duration silence = std::chrono::milliseconds(3000);  // after which it is gone
-  Duration refusal = std::chrono::milliseconds(400);   // if its machine refuses
+  Duration ask_interval = std::chrono::milliseconds(500);  // between two questions to the closer
+  Duration silence = std::chrono::milliseconds(3000);      // after which it is gone
+  Duration refusal = std::chrono::milliseconds(400);       // if its machine refuses
 };
 
 // The result of informing the scheduler.
@@ -42,10 +42,10 @@ struct AskCloser {
 };
 struct ReadNote {};  // whether it is noted that the scheduler was informed
 struct NotifyScheduler {};
-struct GoAway {
+struct Exit {
   bool left_out = false;
 };
-using EndingEffect = std::variant<EndPrograms, AskCloser, ReadNote, NotifyScheduler, GoAway>;
+using EndingEffect = std::variant<EndPrograms, AskCloser, ReadNote, NotifyScheduler, Exit>;
 
 class AllocationEnding {
  public:
@@ -55,11 +55,11 @@ class AllocationEnding {
   // counts.
   void Decide(const Ending& ending, int closer, const std::set<int>& others, TimePoint now);
   // It has asked since, and so knows the decision.
-  void OnAsked(int index) { told_.insert(index); }
+  void OnAsked(int index) { notified_.insert(index); }
   void OnAnswer(int index);
   void OnSilence(int index, bool refused, TimePoint now);
   void OnNote(bool closed, TimePoint now);
-  void OnTold(Closing result, TimePoint now);
+  void OnSchedulerAnswer(Closing result, TimePoint now);
   void Tick(TimePoint now);
 
   std::vector<EndingEffect> TakeEffects();
@@ -69,7 +69,7 @@ class AllocationEnding {
  private:
   enum class Phase { kNone, kTelling, kClosing, kWaiting, kGone };
 
-  bool EverybodyKnows() const;
+  bool AllNotified() const;
   void Close();
   void WatchCloser(TimePoint now);
   bool CloserIsGone(TimePoint now) const;
@@ -85,7 +85,7 @@ class AllocationEnding {
   std::optional<Ending> ending_;
   int closer_ = -1;
   std::set<int> others_;
-  std::set<int> told_;
+  std::set<int> notified_;
   TimePoint decided_{};
   std::optional<TimePoint> tell_at_;  // the scheduler; empty: a call is under way
   Backoff retries_{kFirstRetry, kLongestRetry};

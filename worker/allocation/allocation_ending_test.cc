@@ -54,8 +54,8 @@ TEST_F(AllocationEndingTest, TheCloserInformsTheOthersBeforeTheScheduler) {
   const auto effects = Pass(seconds(1));
   EXPECT_EQ(Count<EndPrograms>(effects), 1);
   EXPECT_EQ(Count<NotifyScheduler>(effects), 1);
-  ending_.OnTold(Closing::kDone, now_);
-  EXPECT_EQ(Count<GoAway>(Pass(seconds(1))), 1);
+  ending_.OnSchedulerAnswer(Closing::kDone, now_);
+  EXPECT_EQ(Count<Exit>(Pass(seconds(1))), 1);
 }
 
 TEST_F(AllocationEndingTest, OneThatDoesNotAskDelaysTheOthersBriefly) {
@@ -68,18 +68,18 @@ TEST_F(AllocationEndingTest, ASchedulerThatDoesNotAnswerIsRetriedForMinutes) {
   int told = 0;
   for (int second = 0; second < 500; ++second) {
     const auto effects = Pass(seconds(1));
-    ASSERT_EQ(Count<GoAway>(effects), 0) << second;
+    ASSERT_EQ(Count<Exit>(effects), 0) << second;
     if (Count<NotifyScheduler>(effects) == 0) continue;
     ++told;
-    ending_.OnTold(Closing::kAgain, now_);
+    ending_.OnSchedulerAnswer(Closing::kAgain, now_);
   }
   EXPECT_GE(told, 15);
   EXPECT_LE(told, 30) << "with pauses";
   bool gone = false;
   for (int second = 0; second < 200 && !gone; ++second) {
     const auto effects = Pass(seconds(1));
-    if (Count<NotifyScheduler>(effects) > 0) ending_.OnTold(Closing::kAgain, now_);
-    gone = Count<GoAway>(effects) > 0;
+    if (Count<NotifyScheduler>(effects) > 0) ending_.OnSchedulerAnswer(Closing::kAgain, now_);
+    gone = Count<Exit>(effects) > 0;
   }
   EXPECT_TRUE(gone) << "not for ever";
 }
@@ -88,9 +88,9 @@ TEST_F(AllocationEndingTest, TheOthersStayUntilTheSchedulerWasInformed) {
   ending_.Decide(kAgainEnding, 0, {0, 1}, now_);
   const auto effects = Pass(minutes(5));
   EXPECT_EQ(Count<EndPrograms>(effects), 1) << "their programs end at once";
-  EXPECT_EQ(Count<GoAway>(effects), 0);
+  EXPECT_EQ(Count<Exit>(effects), 0);
   EXPECT_EQ(Count<NotifyScheduler>(effects), 0);
-  EXPECT_EQ(Count<GoAway>(Pass(seconds(1), Closer::kAnswers, true)), 1);
+  EXPECT_EQ(Count<Exit>(Pass(seconds(1), Closer::kAnswers, true)), 1);
 }
 
 TEST_F(AllocationEndingTest, WhenTheCloserDiesTheNextLowestInformsTheScheduler) {
@@ -118,16 +118,16 @@ TEST_F(AllocationEndingTest, ACloserThatIsGoneBecauseItIsDoneIsNotReplaced) {
   ending_.Decide(kAgainEnding, 0, {0}, now_);
   const auto effects = Pass(seconds(2), Closer::kRefuses, true);
   EXPECT_EQ(Count<NotifyScheduler>(effects), 0);
-  EXPECT_EQ(Count<GoAway>(effects), 1);
+  EXPECT_EQ(Count<Exit>(effects), 1);
 }
 
 TEST_F(AllocationEndingTest, WhoseAllocationGoesOnWithoutItJustLeaves) {
   ending_.Decide(kAgainEnding, 2, {}, now_);
   Pass(seconds(1));
-  ending_.OnTold(Closing::kLeftOut, now_);
+  ending_.OnSchedulerAnswer(Closing::kLeftOut, now_);
   const auto effects = Pass(seconds(1));
   ASSERT_EQ(effects.size(), 1u);
-  EXPECT_TRUE(std::get<GoAway>(effects[0]).left_out);
+  EXPECT_TRUE(std::get<Exit>(effects[0]).left_out);
 }
 
 TEST_F(AllocationEndingTest, TheFirstDecisionCounts) {

@@ -130,11 +130,11 @@ Result<SupervisorOptions> PlanSupervisor(const slurm::Allocation& allocation,
   options.election.index = allocation.node_id;
   options.election.node_count = allocation.node_count();
   options.election.give_up = FromSeconds(flags.give_up_seconds);
-  options.course.run = allocation.restart_count;
-  options.course.max_requeues = flags.max_requeues;
-  if (job.spec.train) options.course.max_in_vain = job.spec.restart.max_without_progress;
-  options.course.timeout = FromSeconds(flags.wait_seconds);
-  if (flags.stop_lead_seconds) options.course.lead = FromSeconds(*flags.stop_lead_seconds);
+  options.monitor.run = allocation.restart_count;
+  options.monitor.max_requeues = flags.max_requeues;
+  if (job.spec.train) options.monitor.max_in_vain = job.spec.restart.max_without_progress;
+  options.monitor.timeout = FromSeconds(flags.wait_seconds);
+  if (flags.stop_lead_seconds) options.monitor.lead = FromSeconds(*flags.stop_lead_seconds);
   return options;
 }
 

@@ -52,7 +52,7 @@ TEST_F(AutoStartTest, EveryNodeComesToTheSameSharedDirectoryAndToItsOwnLocalOne)
   EXPECT_EQ(options->self.address, "127.0.0.1");
   EXPECT_EQ(options->node_count, 3);
   EXPECT_EQ(options->shared_dir, temp_ / "muster-probe-slurm-41");
-  EXPECT_EQ(options->course.max_in_vain, 0) << "a command tells of no steps";
+  EXPECT_EQ(options->monitor.max_in_vain, 0) << "a command tells of no steps";
   EXPECT_NE(options->local_dir.find("/41-2-n2"), std::string::npos);
   const auto spec = ParseJobSpec(options->job_yaml);
   ASSERT_TRUE(spec.ok());
@@ -66,7 +66,7 @@ TEST_F(AutoStartTest, ATrainingJobKeepsItBesideItsOutput) {
   const auto options = Plan();
   ASSERT_TRUE(options.ok()) << options.status().ToString();
   EXPECT_EQ(options->shared_dir, temp_ / "runs/a/slurm-41");
-  EXPECT_EQ(options->course.max_in_vain, 3);
+  EXPECT_EQ(options->monitor.max_in_vain, 3);
 }
 
 TEST_F(AutoStartTest, WithoutAnInterfaceTheAddressIsThatOfTheWayToSrun) {

@@ -96,8 +96,8 @@ TEST_F(ChildProcessTest, AStartThatHangsDelaysNoOther) {
   ChildProcess child(loop_, pool_, {"/bin/true"}, temp_ / "log",
                      [&](const ProcessExit&) { loop_.Stop(); });
   bool pulsed = false;
-  Timer pulse(loop_);
-  pulse.Start(std::chrono::milliseconds(20), [&] {
+  Timer ask_interval(loop_);
+  ask_interval.Start(std::chrono::milliseconds(20), [&] {
     pulsed = child.pid() == 0;
     stalled.unlock();
   });

@@ -29,12 +29,12 @@ constexpr Duration kIsolation = std::chrono::seconds(10);
 constexpr Duration kBoot = std::chrono::seconds(20);  // for a first leader to appear
 constexpr int kAskedAtOnce = 16;
 // With many nodes the leader is asked by all of them.
-constexpr Duration kPulsePerNode = std::chrono::milliseconds(1);
+constexpr Duration kAskIntervalPerNode = std::chrono::milliseconds(1);
 
 }  // namespace
 
-Duration ElectionOptions::PulseInterval() const {
-  return std::max<Duration>(pulse, kPulsePerNode * node_count);
+Duration ElectionOptions::AskInterval() const {
+  return std::max<Duration>(ask_interval, kAskIntervalPerNode * node_count);
 }
 
 Election::Election(ElectionOptions options, TimePoint now)
@@ -70,8 +70,8 @@ bool Election::Refuses(int index) const {
   return found != peers_.end() && found->second.refusals > 0;
 }
 
-bool Election::RecordBeats(TimePoint now) const {
-  return beat_at_ && now - *beat_at_ < kRecordStale;
+bool Election::RecordIsAlive(TimePoint now) const {
+  return heartbeat_at_ && now - *heartbeat_at_ < kRecordStale;
 }
 
 // --- reading the shared directory ---
@@ -97,18 +97,18 @@ void Election::Read(TimePoint now) {
 }
 
 void Election::OnShared(const std::optional<std::vector<Member>>& members,
-                        const std::optional<Leadership>& leadership, std::uint64_t beat,
+                        const std::optional<Leadership>& leadership, std::uint64_t heartbeat,
                         TimePoint now) {
   // The first one that is seen may be old.
-  if (leadership && beat != beat_) {
-    if (beat_ != 0) beat_at_ = now;
-    beat_ = beat;
+  if (leadership && heartbeat != heartbeat_) {
+    if (heartbeat_ != 0) heartbeat_at_ = now;
+    heartbeat_ = heartbeat;
   }
   if (members) {
     for (const Member& member : *members) members_[member.index] = member;
     members_known_ = true;
   }
-  if (leadership) Heed(*leadership, now);
+  if (leadership) Adopt(*leadership, now);
 }
 
 // --- answers and silence ---
@@ -119,7 +119,7 @@ void Election::OnAnswer(const PeerView& peer, TimePoint now) {
   Peer& known = peers_[peer.self.index];
   known = Peer{.heard = now, .silent_since = {}, .asked = known.asked, .unfit = peer.unfit};
   if (!reached_at_) reached_at_ = now;
-  Heed(peer.leadership, now);
+  Adopt(peer.leadership, now);
   const bool leads = leadership_.epoch > 0 && peer.leadership == leadership_ &&
                      peer.self.index == leadership_.leader.index && !peer.unfit;
   if (role_ != Role::kElecting || !leads) return;
@@ -154,7 +154,7 @@ void Election::Ask(int index, TimePoint now) {
 }
 
 // A higher epoch than the known one: its coordinator has fenced the other.
-void Election::Heed(const Leadership& leadership, TimePoint now) {
+void Election::Adopt(const Leadership& leadership, TimePoint now) {
   if (leadership.epoch <= leadership_.epoch) return;
   if (leadership.leader.index == options_.index) return;  // an earlier leadership of this node
   if (coordinator_runs_) effects_.push_back(StopCoordinator{});
@@ -164,7 +164,7 @@ void Election::Heed(const Leadership& leadership, TimePoint now) {
   members_[leadership.leader.index] = leadership.leader;
   // A report of it counts as an answer: the next heartbeat shows whether it lives.
   Peer& leader = peers_[leadership.leader.index];
-  leader = Peer{.heard = now, .silent_since = {}, .asked = now - options_.pulse};
+  leader = Peer{.heard = now, .silent_since = {}, .asked = now - options_.ask_interval};
   role_ = Role::kFollowing;
   role_since_ = now;
   effects_.push_back(Follow{leadership_});
@@ -182,7 +182,7 @@ void Election::WatchLeader(TimePoint now) {
   Peer& leader = peers_[leadership_.leader.index];
   // A supervisor that cannot run a coordinator any more answers, but does not lead.
   if (Gone(leader, now) || leader.unfit) return BeginElection(now);
-  if (now - leader.asked >= (leader.silent_since ? kAskAgain : options_.PulseInterval()))
+  if (now - leader.asked >= (leader.silent_since ? kAskAgain : options_.AskInterval()))
     Ask(leadership_.leader.index, now);
 }
 
@@ -243,7 +243,7 @@ bool Election::MayTakeOver(TimePoint now) const {
   const bool reached = std::any_of(peers_.begin(), peers_.end(), [](const auto& entry) {
     return entry.second.heard || entry.second.refusals > 0;
   });
-  return reached || (now - role_since_ >= isolation_ && !RecordBeats(now));
+  return reached || (now - role_since_ >= isolation_ && !RecordIsAlive(now));
 }
 
 // A node that was cut off and is back reaches any of the others first. The leader's silence while
@@ -258,7 +258,7 @@ bool Election::LeaderMayAnswer(TimePoint now) {
 }
 
 void Election::ConsiderGivingUp(TimePoint now) {
-  if (now < give_up_at_ || RecordBeats(now)) return;
+  if (now < give_up_at_ || RecordIsAlive(now)) return;
   const bool others = std::any_of(peers_.begin(), peers_.end(), [&](const auto& entry) {
     const bool could = !entry.second.unfit || entry.first < options_.index;
     return could && entry.second.heard && Alive(entry.first, now);

@@ -24,7 +24,7 @@ namespace muster::worker {
 struct ElectionOptions {
   int index = 0;
   int node_count = 1;
-  Duration pulse = std::chrono::milliseconds(500);
+  Duration ask_interval = std::chrono::milliseconds(500);
   // Silence of the leader before another takes over. Refused connections prove that its process is
   // gone, so they need not last as long.
   Duration silence = std::chrono::milliseconds(2500);
@@ -32,15 +32,15 @@ struct ElectionOptions {
   Duration give_up = std::chrono::seconds(120);  // without any leader
 
   // How often a supervisor asks the leader; less often with more nodes, since all of them ask.
-  Duration PulseInterval() const;
+  Duration AskInterval() const;
   // How long after a sign of life a node counts as alive: one heartbeat more than silence needs.
-  Duration AliveFor() const { return PulseInterval() + silence; }
+  Duration AliveFor() const { return AskInterval() + silence; }
 };
 
 // The leader touches its record in the shared directory this often. A node that reaches no other
 // over the network sees there whether the others go on without it: after `kRecordStale` without a
 // change they do not.
-inline constexpr Duration kRecordBeat = std::chrono::seconds(1);
+inline constexpr Duration kRecordHeartbeat = std::chrono::seconds(1);
 inline constexpr Duration kRecordStale = std::chrono::seconds(3);
 
 // Effects.
@@ -70,7 +70,8 @@ class Election {
   // The content of the shared directory: all members of this run, if requested, the leader, and a
   // number that changes with each touch of the leader's record.
   void OnShared(const std::optional<std::vector<Member>>& members,
-                const std::optional<Leadership>& leadership, std::uint64_t beat, TimePoint now);
+                const std::optional<Leadership>& leadership, std::uint64_t heartbeat,
+                TimePoint now);
   // A peer's view, as an answer or with a question of its own.
   void OnAnswer(const PeerView& peer, TimePoint now);
   // It gave no answer. `refused`: at once, so its process is gone.
@@ -90,7 +91,7 @@ class Election {
   // Did not answer, but its machine did: the supervisor there has ended.
   bool Refuses(int index) const;
   // The record of a leader in the shared directory is touched.
-  bool RecordBeats(TimePoint now) const;
+  bool RecordIsAlive(TimePoint now) const;
 
  private:
   enum class Role { kSeeking, kFollowing, kElecting, kLeading };
@@ -116,7 +117,7 @@ class Election {
   bool Gone(const Peer& peer, TimePoint now) const;
   void BeginElection(TimePoint now);
   void Lead(TimePoint now);
-  void Heed(const Leadership& leadership, TimePoint now);
+  void Adopt(const Leadership& leadership, TimePoint now);
   Duration ReadInterval(TimePoint now) const;
   void Read(TimePoint now);
 
@@ -125,10 +126,10 @@ class Election {
   Leadership leadership_;
   std::map<int, Member> members_;
   std::map<int, Peer> peers_;
-  bool members_known_ = false;        // since the election began
-  TimePoint members_at_{};            // when they are read again
-  std::uint64_t beat_ = 0;            // of the leader's record
-  std::optional<TimePoint> beat_at_;  // when it was seen to change
+  bool members_known_ = false;             // since the election began
+  TimePoint members_at_{};                 // when they are read again
+  std::uint64_t heartbeat_ = 0;            // of the leader's record
+  std::optional<TimePoint> heartbeat_at_;  // when it was seen to change
   std::optional<TimePoint> give_up_at_;
   std::optional<TimePoint> reached_at_;  // when any node was first reached in this election
   bool leader_left_unanswered_ = false;  // a question that was asked since then

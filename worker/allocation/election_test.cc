@@ -167,13 +167,13 @@ TEST(Election, AnAnswerOfAnOlderEpochChangesNothing) {
   EXPECT_EQ(late.leadership().epoch, 2u);
 }
 
-TEST(Election, PulsesKeepEachOtherAliveInAllocationsOfAnySize) {
+TEST(Election, QuestionsKeepNodesAliveInAllocationsOfAnySize) {
   for (const int nodes : {1, 3, 512, 1024, 4096}) {
     const ElectionOptions options{.node_count = nodes};
-    EXPECT_GE(options.PulseInterval(), options.pulse) << nodes;
-    EXPECT_EQ(options.AliveFor(), options.PulseInterval() + options.silence) << nodes;
+    EXPECT_GE(options.AskInterval(), options.ask_interval) << nodes;
+    EXPECT_EQ(options.AliveFor(), options.AskInterval() + options.silence) << nodes;
     // Not more than a thousand questions a second to one leader.
-    EXPECT_GE(options.PulseInterval() * 1000, seconds(nodes)) << nodes;
+    EXPECT_GE(options.AskInterval() * 1000, seconds(nodes)) << nodes;
   }
   ElectionOptions many;
   many.node_count = 4096;
@@ -196,7 +196,7 @@ TEST(Election, PulsesKeepEachOtherAliveInAllocationsOfAnySize) {
 
 // Its own network is lost, the shared directory is not: the others go on, and it must neither fence
 // their coordinator nor have their allocation requeued.
-TEST(Election, ANodeThatLostOnlyItsDataNetworkWaitsForAsLongAsTheRecordBeats) {
+TEST(Election, ANodeThatLostOnlyItsDataNetworkWaitsForAsLongAsTheRecordIsRenewed) {
   for (const int nodes : {2, 3}) {
     ElectionHarness gang(nodes);
     gang.Run(seconds(1));
@@ -208,7 +208,7 @@ TEST(Election, ANodeThatLostOnlyItsDataNetworkWaitsForAsLongAsTheRecordBeats) {
   }
 }
 
-TEST(Election, AnIsolatedNodeGivesUpWhenNoRecordBeatsEither) {
+TEST(Election, AnIsolatedNodeGivesUpWhenNoRecordIsRenewedEither) {
   ElectionHarness gang(3);
   gang.Run(seconds(1));
   gang.ForbidCoordinators(2);

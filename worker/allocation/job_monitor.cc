@@ -35,7 +35,7 @@ int MarkedRun(const std::string& reason) {
   return error == std::errc() && rest != end && *rest == ')' && run >= 0 ? run : -1;
 }
 
-std::vector<CourseEffect> JobMonitor::TakeEffects() { return std::exchange(effects_, {}); }
+std::vector<JobMonitorEffect> JobMonitor::TakeEffects() { return std::exchange(effects_, {}); }
 
 void JobMonitor::End(Ending ending) {
   if (!std::exchange(ended_, true)) effects_.push_back(Limited(std::move(ending)));

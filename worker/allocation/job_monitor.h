@@ -89,7 +89,7 @@ struct SuspendJob {
   std::string reason;
 };
 struct ResumeJob {};
-using CourseEffect = std::variant<SuspendJob, ResumeJob, Ending>;
+using JobMonitorEffect = std::variant<SuspendJob, ResumeJob, Ending>;
 
 class JobMonitor {
  public:
@@ -116,7 +116,7 @@ class JobMonitor {
   // What the next run must know if this one ends this way.
   RunProgress ProgressAfter(const Ending& ending) const;
 
-  std::vector<CourseEffect> TakeEffects();
+  std::vector<JobMonitorEffect> TakeEffects();
   bool ended() const { return ended_; }
   // The next step depends on the nodes: they must be requested from the coordinator.
   bool WantsNodes() const {
@@ -154,7 +154,7 @@ class JobMonitor {
   bool ran_ = false;         // in this run, as far as this leader knows
   bool some_ready_ = false;  // at any time
   bool ended_ = false;
-  std::vector<CourseEffect> effects_;
+  std::vector<JobMonitorEffect> effects_;
 };
 
 // Contained in the reason of a suspension by the end of an allocation, so that the next run

@@ -10,22 +10,23 @@ using std::chrono::seconds;
 
 class JobMonitorTest : public testing::Test {
  protected:
-  void Use(JobMonitorOptions options) { course_.emplace(options); }
+  void Use(JobMonitorOptions options) { monitor_.emplace(options); }
   void Job(JobPhase phase, const std::string& reason = "", double checkpoint_seconds = 0) {
-    course_->OnJob({.phase = phase, .reason = reason, .checkpoint_seconds = checkpoint_seconds});
+    monitor_->OnJob({.phase = phase, .reason = reason, .checkpoint_seconds = checkpoint_seconds});
   }
   // Ticks for so long and returns all effects.
-  std::vector<CourseEffect> Pass(Duration duration, const std::vector<std::string>& missing = {},
-                                 const std::vector<std::string>& unready = {}) {
+  std::vector<JobMonitorEffect> Pass(Duration duration,
+                                     const std::vector<std::string>& missing = {},
+                                     const std::vector<std::string>& unready = {}) {
     const NodesSeen nodes{missing, unready, some_ready_};
-    std::vector<CourseEffect> effects;
+    std::vector<JobMonitorEffect> effects;
     for (const TimePoint end = now_ + duration; now_ <= end; now_ += milliseconds(100)) {
-      course_->Tick(nodes, now_);
-      for (CourseEffect& effect : course_->TakeEffects()) effects.push_back(std::move(effect));
+      monitor_->Tick(nodes, now_);
+      for (JobMonitorEffect& effect : monitor_->TakeEffects()) effects.push_back(std::move(effect));
     }
     return effects;
   }
-  static Ending EndOf(const std::vector<CourseEffect>& effects) {
+  static Ending EndOf(const std::vector<JobMonitorEffect>& effects) {
     EXPECT_EQ(effects.size(), 1u);
     if (effects.empty() || !std::holds_alternative<Ending>(effects.back())) {
       ADD_FAILURE() << "no ending";
@@ -36,7 +37,7 @@ class JobMonitorTest : public testing::Test {
 
   TimePoint now_{std::chrono::hours(5)};
   bool some_ready_ = true;
-  std::optional<JobMonitor> course_{JobMonitor(JobMonitorOptions{})};
+  std::optional<JobMonitor> monitor_{JobMonitor(JobMonitorOptions{})};
 };
 
 TEST_F(JobMonitorTest, TheJobsEndIsTheAllocations) {
@@ -49,25 +50,25 @@ TEST_F(JobMonitorTest, TheJobsEndIsTheAllocations) {
     Job(JobPhase::kActive);
     EXPECT_TRUE(Pass(seconds(300)).empty());
     Job(row.phase, "because");
-    const Ending ending = EndOf(course_->TakeEffects());
+    const Ending ending = EndOf(monitor_->TakeEffects());
     EXPECT_EQ(ending.exit_code, row.exit_code);
     EXPECT_EQ(ending.action, EndAction::kLeave);
-    EXPECT_TRUE(course_->ended());
+    EXPECT_TRUE(monitor_->ended());
     Job(JobPhase::kSucceeded);
     EXPECT_TRUE(Pass(seconds(1)).empty()) << "ended once";
   }
 }
 
 TEST_F(JobMonitorTest, ARefusedJobIsNotRetried) {
-  course_->OnRefused(InvalidArgument("line 3: no such key"));
-  const Ending ending = EndOf(course_->TakeEffects());
+  monitor_->OnRefused(InvalidArgument("line 3: no such key"));
+  const Ending ending = EndOf(monitor_->TakeEffects());
   EXPECT_EQ(ending.exit_code, 65);
   EXPECT_EQ(ending.action, EndAction::kLeave);
   EXPECT_NE(ending.reason.find("line 3"), std::string::npos);
 }
 
 TEST_F(JobMonitorTest, BeforeTheEndOfTheTimeTheJobIsSuspended) {
-  course_->SetEndTime(now_ + seconds(600), now_);
+  monitor_->SetEndTime(now_ + seconds(600), now_);
   Job(JobPhase::kActive, "", 20.0);
   EXPECT_TRUE(Pass(seconds(499)).empty());
   const auto effects = Pass(seconds(2));
@@ -76,43 +77,43 @@ TEST_F(JobMonitorTest, BeforeTheEndOfTheTimeTheJobIsSuspended) {
   EXPECT_NEAR(suspend.by_seconds, 97, 1.5);
   EXPECT_EQ(MarkedRun(suspend.reason), 0);
   Job(JobPhase::kSuspended, "suspended: " + suspend.reason);
-  const Ending ending = EndOf(course_->TakeEffects());
+  const Ending ending = EndOf(monitor_->TakeEffects());
   EXPECT_EQ(ending.reason, "the job is saved and suspended: " + suspend.reason);
   EXPECT_EQ(ending.exit_code, kExitRequeue);
   EXPECT_EQ(ending.action, EndAction::kRequeue);
 }
 
 TEST_F(JobMonitorTest, AShortAllocationTrainsForHalfOfItsTime) {
-  course_->SetEndTime(now_ + seconds(60), now_);
+  monitor_->SetEndTime(now_ + seconds(60), now_);
   Job(JobPhase::kActive, "", 20.0);
   EXPECT_TRUE(Pass(seconds(29)).empty());
   EXPECT_EQ(Pass(seconds(2)).size(), 1u);
 }
 
 TEST_F(JobMonitorTest, ASignalThatTheEndIsNearLeavesTheTimeThatThereIs) {
-  course_->SetEndTime(now_ + seconds(180), now_ - seconds(3600));
+  monitor_->SetEndTime(now_ + seconds(180), now_ - seconds(3600));
   Job(JobPhase::kActive);
-  course_->OnEndIsNear("SIGUSR2", seconds(25), now_);
+  monitor_->OnEndIsNear("SIGUSR2", seconds(25), now_);
   EXPECT_NEAR(std::get<SuspendJob>(Pass(seconds(1)).at(0)).by_seconds, 177, 1);
   Use({});
   Job(JobPhase::kActive);
-  course_->OnEndIsNear("SIGUSR2", seconds(25), now_);
+  monitor_->OnEndIsNear("SIGUSR2", seconds(25), now_);
   EXPECT_NEAR(std::get<SuspendJob>(Pass(seconds(1)).at(0)).by_seconds, 22, 1);
 }
 
 TEST_F(JobMonitorTest, AnEndThatHasComeNearerIsThatOfAStopThatIsUnderWay) {
-  course_->SetEndTime(now_ + seconds(86400), now_);
+  monitor_->SetEndTime(now_ + seconds(86400), now_);
   Job(JobPhase::kActive);
-  course_->OnEndIsNear("SIGUSR2", seconds(25), now_);
-  course_->SetEndTime(now_ + seconds(40), now_);
-  EXPECT_EQ(*course_->stop_by(), now_ + seconds(40));
-  course_->SetEndTime(now_ + seconds(90), now_);
-  EXPECT_EQ(*course_->stop_by(), now_ + seconds(40)) << "later helps nobody";
+  monitor_->OnEndIsNear("SIGUSR2", seconds(25), now_);
+  monitor_->SetEndTime(now_ + seconds(40), now_);
+  EXPECT_EQ(*monitor_->stop_by(), now_ + seconds(40));
+  monitor_->SetEndTime(now_ + seconds(90), now_);
+  EXPECT_EQ(*monitor_->stop_by(), now_ + seconds(40)) << "later helps nobody";
 }
 
 TEST_F(JobMonitorTest, ASignalAsksAtOnceAndIsRepeatedUntilItIsAnswered) {
   Job(JobPhase::kActive);
-  course_->OnStopNotice(now_ + seconds(30), "SIGTERM");
+  monitor_->OnStopNotice(now_ + seconds(30), "SIGTERM");
   const auto effects = Pass(seconds(5));
   ASSERT_EQ(effects.size(), 3u);
   EXPECT_NEAR(std::get<SuspendJob>(effects[0]).by_seconds, 27, 0.5);
@@ -120,16 +121,16 @@ TEST_F(JobMonitorTest, ASignalAsksAtOnceAndIsRepeatedUntilItIsAnswered) {
 }
 
 TEST_F(JobMonitorTest, TheEarliestNoticeCounts) {
-  course_->OnStopNotice(now_ + seconds(30), "first");
-  course_->OnStopNotice(now_ + seconds(90), "later");
-  EXPECT_EQ(course_->stop_reason(), "first");
-  course_->OnStopNotice(now_ + seconds(10), "sooner");
-  EXPECT_EQ(*course_->stop_by(), now_ + seconds(10));
+  monitor_->OnStopNotice(now_ + seconds(30), "first");
+  monitor_->OnStopNotice(now_ + seconds(90), "later");
+  EXPECT_EQ(monitor_->stop_reason(), "first");
+  monitor_->OnStopNotice(now_ + seconds(10), "sooner");
+  EXPECT_EQ(*monitor_->stop_by(), now_ + seconds(10));
 }
 
 TEST_F(JobMonitorTest, AJobThatCannotBeSavedInTimeIsRequeuedAllTheSame) {
   Job(JobPhase::kActive);
-  course_->OnStopNotice(now_ + seconds(10), "SIGTERM");
+  monitor_->OnStopNotice(now_ + seconds(10), "SIGTERM");
   const auto effects = Pass(seconds(10));
   const auto& ending = std::get<Ending>(effects.back());
   EXPECT_EQ(ending.exit_code, kExitRequeue);
@@ -165,7 +166,7 @@ TEST_F(JobMonitorTest, AResumeWaitsForWorkersThatAreReadyNotForSupervisors) {
 // Its nodes would do nothing until the end of the time, and it would be requeued then.
 TEST_F(JobMonitorTest, AJobThatItsUserSuspendsEndsTheAllocationAtOnce) {
   Use({.run = 1});
-  course_->OnRunBegins();
+  monitor_->OnRunBegins();
   Job(JobPhase::kActive);
   Job(JobPhase::kSuspended, "suspended: I need the nodes");
   const Ending ending = EndOf(Pass(seconds(1)));
@@ -182,7 +183,7 @@ TEST_F(JobMonitorTest, ALeaderThatTookOverKnowsThatTheUserSuspendedInThisRun) {
 
 TEST_F(JobMonitorTest, ARequeueResumesWhatTheUserHadSuspended) {
   Use({.run = 1});
-  course_->OnRunBegins();
+  monitor_->OnRunBegins();
   Job(JobPhase::kSuspended, "I need the nodes");
   const auto effects = Pass(seconds(1));
   ASSERT_EQ(effects.size(), 1u);
@@ -208,9 +209,9 @@ TEST_F(JobMonitorTest, WhereNoNodeWasEverReadyTheNextRunsWouldNotBeEither) {
 
 TEST_F(JobMonitorTest, ASuspendedJobOfTheLastRunIsRequeuedWhenThisOneEndsToo) {
   Use({.run = 1});
-  course_->OnStopNotice(now_ + seconds(30), "SIGTERM");
+  monitor_->OnStopNotice(now_ + seconds(30), "SIGTERM");
   Job(JobPhase::kSuspended, "SIGTERM" + RunMark(0));
-  EXPECT_EQ(EndOf(course_->TakeEffects()).exit_code, kExitRequeue);
+  EXPECT_EQ(EndOf(monitor_->TakeEffects()).exit_code, kExitRequeue);
 }
 
 TEST_F(JobMonitorTest, LostNodesThatAJobWaitsForAreExcludedFromTheNextRun) {
@@ -232,9 +233,9 @@ TEST_F(JobMonitorTest, AJobThatFitsNoNodeOfAWholeAllocationIsAFaultOfItsConfigur
 
 TEST_F(JobMonitorTest, RequeuesComeToAnEnd) {
   Use({.run = 3, .max_requeues = 3});
-  course_->OnStopNotice(now_ + seconds(30), "SIGTERM");
+  monitor_->OnStopNotice(now_ + seconds(30), "SIGTERM");
   Job(JobPhase::kSuspended, "SIGTERM" + RunMark(3));
-  const Ending ending = EndOf(course_->TakeEffects());
+  const Ending ending = EndOf(monitor_->TakeEffects());
   EXPECT_EQ(ending.exit_code, 69);
   EXPECT_EQ(ending.action, EndAction::kLeave);
   EXPECT_NE(ending.reason.find("--max-requeues"), std::string::npos);
@@ -246,15 +247,15 @@ class RunsInVain : public JobMonitorTest {
   // The time is over.
   Ending EndOfRun(std::int64_t step, std::int64_t checkpoint) {
     Begin(step, checkpoint);
-    course_->SetEndTime(now_ + seconds(600), now_);
+    monitor_->SetEndTime(now_ + seconds(600), now_);
     return Note(std::get<Ending>(Pass(seconds(600)).back()));
   }
   void Begin(std::int64_t step, std::int64_t checkpoint) {
     Use({.run = before_.run + 1, .max_in_vain = 3, .before = before_});
-    course_->OnJob({.phase = JobPhase::kActive, .step = step, .checkpoint = checkpoint});
+    monitor_->OnJob({.phase = JobPhase::kActive, .step = step, .checkpoint = checkpoint});
   }
   Ending Note(const Ending& ending) {
-    before_ = course_->ProgressAfter(ending);
+    before_ = monitor_->ProgressAfter(ending);
     return ending;
   }
 
@@ -298,14 +299,14 @@ TEST_F(RunsInVain, WhatOthersCutShortDoesNotCount) {
   before_ = {.run = 4, .step = 9, .checkpoint = 0, .in_vain = 2};
   const auto stopped = [&](std::optional<Duration> left, Duration trained) {
     Begin(9, 0);
-    if (left) course_->SetEndTime(now_ + *left, now_);
+    if (left) monitor_->SetEndTime(now_ + *left, now_);
     Pass(trained);
-    course_->OnStopNotice(now_ + seconds(30), "SIGTERM");
+    monitor_->OnStopNotice(now_ + seconds(30), "SIGTERM");
     return std::get<Ending>(Pass(seconds(31)).back());
   };
   Ending ending = stopped(seconds(3600), seconds(600));
   EXPECT_EQ(ending.exit_code, kExitRequeue) << "preempted in its first half";
-  EXPECT_EQ(course_->ProgressAfter(ending).in_vain, 2);
+  EXPECT_EQ(monitor_->ProgressAfter(ending).in_vain, 2);
   EXPECT_EQ(stopped(std::nullopt, seconds(600)).exit_code, kExitRequeue);
   EXPECT_EQ(stopped(seconds(3600), seconds(2400)).exit_code, kExitUnavailable);
 }
@@ -314,9 +315,9 @@ TEST_F(RunsInVain, AUsersOrderNeitherCountsNorForgets) {
   before_ = {.run = 4, .step = 9, .checkpoint = 0, .in_vain = 2};
   Begin(9, 0);
   Job(JobPhase::kSuspended, "I need the nodes");
-  const Ending ending = EndOf(course_->TakeEffects());
+  const Ending ending = EndOf(monitor_->TakeEffects());
   EXPECT_EQ(ending.exit_code, kExitSuspended);
-  EXPECT_EQ(course_->ProgressAfter(ending), (RunProgress{5, 9, 0, 2}));
+  EXPECT_EQ(monitor_->ProgressAfter(ending), (RunProgress{5, 9, 0, 2}));
 }
 
 TEST_F(JobMonitorTest, AJobThatReportsNoStepsMayBeRequeued) {

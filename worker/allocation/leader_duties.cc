@@ -20,7 +20,7 @@ LeaderDuties::LeaderDuties(EventLoop& loop, LeaderDutiesOptions options, Handler
     : loop_(loop),
       options_(std::move(options)),
       handlers_(std::move(handlers)),
-      course_(options_.course) {}
+      monitor_(options_.monitor) {}
 
 void LeaderDuties::OnCoordinatorUp(const Endpoint& endpoint, std::string token, bool first,
                                    TimePoint now) {
@@ -29,16 +29,16 @@ void LeaderDuties::OnCoordinatorUp(const Endpoint& endpoint, std::string token, 
   ready_.clear();
   submitting_ = polling_ = asking_ = false;
   heard_ = now;
-  if (first) course_.OnRunBegins();
-  course_.OnCoordinatorChanged();
+  if (first) monitor_.OnRunBegins();
+  monitor_.OnCoordinatorChanged();
 }
 
 void LeaderDuties::Forget() {
   client_.reset();
-  const auto stop_by = course_.stop_by();
-  const std::string reason = course_.stop_reason();
-  course_ = JobMonitor(options_.course);
-  if (stop_by) course_.OnStopNotice(*stop_by, reason);
+  const auto stop_by = monitor_.stop_by();
+  const std::string reason = monitor_.stop_reason();
+  monitor_ = JobMonitor(options_.monitor);
+  if (stop_by) monitor_.OnStopNotice(*stop_by, reason);
 }
 
 void LeaderDuties::Tick(const PeersSeen& peers, TimePoint now) {
@@ -48,9 +48,9 @@ void LeaderDuties::Tick(const PeersSeen& peers, TimePoint now) {
   }
   if (client_ && job_id_.empty() && now >= submit_at_) Submit(now);
   if (client_ && !job_id_.empty() && now >= poll_at_) Poll(now);
-  if (client_ && course_.WantsNodes() && now >= ask_at_) AskForNodes(now);
-  course_.Tick(SeenNodes(options_.node_names, ready_, peers), now);
-  for (const CourseEffect& effect : course_.TakeEffects())
+  if (client_ && monitor_.WantsNodes() && now >= ask_at_) AskForNodes(now);
+  monitor_.Tick(SeenNodes(options_.node_names, ready_, peers), now);
+  for (const JobMonitorEffect& effect : monitor_.TakeEffects())
     std::visit([this](const auto& e) { Do(e); }, effect);
 }
 
@@ -85,7 +85,7 @@ void LeaderDuties::Submit(TimePoint now) {
     }
     const StatusCode code = id.status().code();
     if (code == StatusCode::kInvalidArgument || code == StatusCode::kAlreadyExists)
-      return course_.OnRefused(id.status());
+      return monitor_.OnRefused(id.status());
     Log().warn("the job could not be submitted: {}; trying again", id.status().message());
   });
 }
@@ -96,7 +96,7 @@ void LeaderDuties::Poll(TimePoint now) {
   client_->Get(job_id_, [this](const Result<JobPicture>& job) {
     polling_ = false;
     Heard(job.status());
-    if (job.ok()) course_.OnJob(*job);
+    if (job.ok()) monitor_.OnJob(*job);
   });
 }
 

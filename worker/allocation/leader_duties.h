@@ -22,7 +22,7 @@ struct LeaderDutiesOptions {
   std::string job_yaml;
   std::string key;                      // of the submission, once per journal
   std::vector<std::string> node_names;  // of the allocation
-  JobMonitorOptions course;
+  JobMonitorOptions monitor;
   // A coordinator that is silent for this long hangs, and another replaces it.
   Duration timeout = std::chrono::seconds(30);
 };
@@ -55,8 +55,8 @@ class LeaderDuties {
   // While this supervisor leads.
   void Tick(const PeersSeen& peers, TimePoint now);
 
-  JobMonitor& course() { return course_; }
-  const JobMonitor& course() const { return course_; }
+  JobMonitor& monitor() { return monitor_; }
+  const JobMonitor& monitor() const { return monitor_; }
 
  private:
   void Submit(TimePoint now);
@@ -70,7 +70,7 @@ class LeaderDuties {
   EventLoop& loop_;
   const LeaderDutiesOptions options_;
   const Handlers handlers_;
-  JobMonitor course_;
+  JobMonitor monitor_;
   std::unique_ptr<JobClient> client_;
   std::string job_id_;
   std::set<std::string> ready_;  // nodes, by the coordinator

@@ -90,12 +90,12 @@ TEST_F(JobLeadTest, NoCoordinatorDoesNotHang) {
 TEST_F(JobLeadTest, ADeposedOneForgetsWhatItDecidedButNotTheEndOfItsTime) {
   LeaderDuties lead(loop_, {.job_yaml = "name: x", .key = "k"}, {});
   const TimePoint now = SystemClock().Now();
-  lead.course().OnStopNotice(now + std::chrono::seconds(60), "SIGTERM");
-  lead.course().OnRefused(InvalidArgument("bad"));
-  EXPECT_TRUE(lead.course().ended());
+  lead.monitor().OnStopNotice(now + std::chrono::seconds(60), "SIGTERM");
+  lead.monitor().OnRefused(InvalidArgument("bad"));
+  EXPECT_TRUE(lead.monitor().ended());
   lead.Forget();
-  EXPECT_FALSE(lead.course().ended());
-  EXPECT_EQ(lead.course().stop_by(), now + std::chrono::seconds(60));
+  EXPECT_FALSE(lead.monitor().ended());
+  EXPECT_EQ(lead.monitor().stop_by(), now + std::chrono::seconds(60));
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ Status SharedDir::WriteLeadership(const LeaderRecord& record) const {
                        {"grpc", leadership.grpc},
                        {"http", leadership.http},
                        {"keys", Security().substr(dir_.size() + 1)},
-                       {"beat", record.beat}};
+                       {"beat", record.heartbeat}};
   return WriteFileAtomically(LeaderFile(), object.dump() + "\n", 0600);
 }
 

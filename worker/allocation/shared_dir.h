@@ -32,7 +32,7 @@ namespace muster::worker {
 
 struct LeaderRecord {
   Leadership leadership;
-  std::uint64_t beat = 0;
+  std::uint64_t heartbeat = 0;
 };
 
 struct Outcome {

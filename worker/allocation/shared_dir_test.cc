@@ -66,7 +66,7 @@ TEST_F(SharedDirTest, TheLeaderOfThisRunIsFound) {
   const Leadership leadership{7, WithoutWorker(MemberOf(2)), "10.0.0.3:5", "10.0.0.3:6"};
   ASSERT_TRUE(shared_.WriteLeadership({leadership, 41}).ok());
   EXPECT_EQ(shared_.ReadLeadership()->leadership, leadership);
-  EXPECT_EQ(shared_.ReadLeadership()->beat, 41u);
+  EXPECT_EQ(shared_.ReadLeadership()->heartbeat, 41u);
   EXPECT_FALSE(Of(2, "s2").ReadLeadership()) << "the next run has none yet";
   EXPECT_FALSE(Of(1, "another srun").ReadLeadership());
   for (const char* text : {"", "[7]", "{\"run\": 1}", "{\"run\": 1, \"epoch\": 3}",
@@ -167,7 +167,7 @@ TEST_F(SharedDirTest, AnOlderRunOverwritesNothingOfALaterOne) {
   ASSERT_TRUE(later.WriteOutcome({done, false}).ok());
   EXPECT_EQ(shared_.WriteLeadership({leadership, 42}).code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(shared_.WriteOutcome({done, true}).code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(later.ReadLeadership()->beat, 41u);
+  EXPECT_EQ(later.ReadLeadership()->heartbeat, 41u);
   EXPECT_FALSE(later.ReadOutcome()->closed);
 }
 

@@ -14,7 +14,7 @@ Result<int> RunSupervisor(SupervisorOptions options, std::unique_ptr<Scheduler> 
   SharedDir shared(options.shared_dir, {options.allocation, options.run, options.step});
   MUSTER_RETURN_IF_ERROR(shared.Make());
   MUSTER_RETURN_IF_ERROR(shared.Claim());
-  options.course.before = shared.ReadProgress();
+  options.monitor.before = shared.ReadProgress();
   // Two steps may share a node. Short, for Unix sockets lie below it.
   char of_step[8];
   std::snprintf(of_step, sizeof of_step, "-%04x",

@@ -24,7 +24,7 @@ constexpr seconds kFinishLimit{10};
 // allocation, and the shared directory whether one leads there.
 void SupervisorLoop::Do(const GiveUp&) {
   if (std::exchange(giving_up_, true)) return;
-  const Ending ending = lead_.course().Limited(
+  const Ending ending = duties_.monitor().Limited(
       {.exit_code = kExitRequeue,
        .action = EndAction::kRequeue,
        .reason =
@@ -65,7 +65,7 @@ void SupervisorLoop::Propose(const Ending& ending) {
   OnPool(
       files_,
       [this, ending, epoch = election_.leadership().epoch,
-       progress = lead_.course().ProgressAfter(ending)] {
+       progress = duties_.monitor().ProgressAfter(ending)] {
         const auto found = shared_.ReadLeadership();
         if (shared_.IsSuperseded() || (found && found->leadership.epoch > epoch)) return false;
         const Status counted = shared_.WriteProgress(progress);
@@ -80,7 +80,7 @@ void SupervisorLoop::Propose(const Ending& ending) {
         if (counts) return Decide(ending, self_.index);
         Log().warn("another node leads by now; not {}", ending.reason);
         stands_in_ = false;
-        lead_.Forget();
+        duties_.Forget();
       });
 }
 
@@ -176,11 +176,11 @@ void SupervisorLoop::Do(const NotifyScheduler&) {
       },
       [this](const ClosingResult& result) {
         if (!result.why.empty()) Log().warn("the allocation's end: {}", result.why);
-        ending_.OnTold(result.closing, SystemClock().Now());
+        ending_.OnSchedulerAnswer(result.closing, SystemClock().Now());
       });
 }
 
-void SupervisorLoop::Do(const GoAway& go) {
+void SupervisorLoop::Do(const Exit& go) {
   exit_code_ = go.left_out ? kExitLeftOut : ending_.ending()->exit_code;
 }
 

@@ -25,7 +25,7 @@ constexpr seconds kAskScheduler{60};
 
 AllocationEndingOptions EndingOptions(const SupervisorOptions& options) {
   return {.index = options.self.index,
-          .pulse = options.election.PulseInterval(),
+          .ask_interval = options.election.AskInterval(),
           .silence = options.election.silence};
 }
 
@@ -40,17 +40,17 @@ SupervisorLoop::SupervisorLoop(SupervisorOptions options, std::unique_ptr<Schedu
       signals_(loop_.context(), SIGTERM, SIGINT, SIGUSR1),
       self_(options_.self),
       election_(options_.election, SystemClock().Now()),
-      lead_(loop_,
-            {.job_yaml = options_.job_yaml,
-             .key = options_.allocation,
-             .node_names = options_.node_names,
-             .course = options_.course},
-            {.on_ending = [this](const Ending& ending) { Propose(ending); },
-             .on_hung =
-                 [this] {
-                   programs_->KillCoordinator();
-                   OnCoordinatorDown("it has answered nothing for half a minute");
-                 }}),
+      duties_(loop_,
+              {.job_yaml = options_.job_yaml,
+               .key = options_.allocation,
+               .node_names = options_.node_names,
+               .monitor = options_.monitor},
+              {.on_ending = [this](const Ending& ending) { Propose(ending); },
+               .on_hung =
+                   [this] {
+                     programs_->KillCoordinator();
+                     OnCoordinatorDown("it has answered nothing for half a minute");
+                   }}),
       ending_(EndingOptions(options_)),
       tick_timer_(loop_),
       decision_timer_(loop_),
@@ -110,7 +110,7 @@ void SupervisorLoop::Tick() {
     if (election_.leading()) {
       if (now >= ask_scheduler_at_) AskScheduler();
       Heartbeat();
-      lead_.Tick({.missing = MissingNodes(), .without_worker = NodesWithoutWorker()}, now);
+      duties_.Tick({.missing = MissingNodes(), .without_worker = NodesWithoutWorker()}, now);
     }
     Act();
   }
@@ -129,7 +129,7 @@ void SupervisorLoop::Act() {
 void SupervisorLoop::Absorb(const PeerView& peer) {
   const TimePoint now = SystemClock().Now();
   if (peer.stop_seconds >= 0)
-    lead_.course().OnStopNotice(now + FromSeconds(peer.stop_seconds), peer.stop_reason);
+    duties_.monitor().OnStopNotice(now + FromSeconds(peer.stop_seconds), peer.stop_reason);
   election_.OnAnswer(peer, now);
   if (!peer.ending) return;
   const int leader = election_.leadership().leader.index;
@@ -168,7 +168,7 @@ void SupervisorLoop::Do(const ReadShared& read) {
         if (found.superseded) return LeaveOut("a later run of this job, or another step, has it");
         const TimePoint now = SystemClock().Now();
         if (found.leader) {
-          election_.OnShared(found.members, found.leader->leadership, found.leader->beat, now);
+          election_.OnShared(found.members, found.leader->leadership, found.leader->heartbeat, now);
         } else {
           election_.OnShared(found.members, std::nullopt, 0, now);
         }
@@ -193,15 +193,15 @@ void SupervisorLoop::RefreshRecord() {
 }
 
 void SupervisorLoop::Do(const Announce&) {
-  beat_at_ = {};
+  heartbeat_at_ = {};
   Heartbeat();
 }
 
 // A node that reaches no other over the network sees by it that there is a leader.
 void SupervisorLoop::Heartbeat() {
   const TimePoint now = SystemClock().Now();
-  if (now < beat_at_ || std::exchange(beating_, true)) return;
-  beat_at_ = now + kRecordBeat;
+  if (now < heartbeat_at_ || std::exchange(writing_heartbeat_, true)) return;
+  heartbeat_at_ = now + kRecordHeartbeat;
   const LeaderRecord record{election_.leadership(),
                             static_cast<std::uint64_t>(SystemClock().UnixMillis())};
   OnPool(
@@ -213,7 +213,7 @@ void SupervisorLoop::Heartbeat() {
         return shared_.WriteLeadership(record);
       },
       [this](const Status& status) {
-        beating_ = false;
+        writing_heartbeat_ = false;
         if (!status.ok())
           Log().error("the others cannot find the coordinator: {}", status.message());
       });
@@ -249,7 +249,7 @@ void SupervisorLoop::Do(const StopCoordinator&) {
   Log().warn("another node's coordinator has taken over; ending the one of this node");
   start_wanted_ = false;
   programs_->KillCoordinator();
-  lead_.Forget();
+  duties_.Forget();
   election_.OnCoordinatorDown(SystemClock().Now());
 }
 
@@ -261,7 +261,7 @@ void SupervisorLoop::OnCoordinatorUp(const Endpoint& endpoint) {
   }
   const TimePoint now = SystemClock().Now();
   const bool first = election_.leadership().epoch == 0;
-  lead_.OnCoordinatorUp(endpoint, *token, first, now);
+  duties_.OnCoordinatorUp(endpoint, *token, first, now);
   election_.OnCoordinatorUp({endpoint.epoch, self_, endpoint.grpc_tls, endpoint.http_tls}, now);
   Act();
   if (!first) return;
@@ -276,7 +276,7 @@ void SupervisorLoop::OnCoordinatorUp(const Endpoint& endpoint) {
 
 void SupervisorLoop::OnCoordinatorDown(const std::string& why) {
   if (!ending_.ending()) Log().error("the coordinator of this node is gone: {}", why);
-  lead_.OnCoordinatorGone();
+  duties_.OnCoordinatorGone();
   election_.OnCoordinatorDown(SystemClock().Now());
 }
 
@@ -306,7 +306,7 @@ void SupervisorLoop::OnSignal(int signal) {
   const std::string name = ::sigabbrev_np(signal);
   const std::string reason = "the allocation received SIG" + name;
   Log().warn("SIG{}: the allocation is about to end", name);
-  JobMonitor& course = lead_.course();
+  JobMonitor& course = duties_.monitor();
   if (signal == SIGTERM || signal == SIGINT) return course.OnStopNotice(now + grace, reason);
   if (!election_.leading()) return;
   course.OnEndIsNear(reason, grace, now);
@@ -346,7 +346,7 @@ void SupervisorLoop::AskScheduler() {
         if (!*answer.end) return;
         const double left = static_cast<double>(**answer.end) -
                             static_cast<double>(SystemClock().UnixMillis()) / 1000;
-        lead_.course().SetEndTime(SystemClock().Now() + FromSeconds(left), SystemClock().Now());
+        duties_.monitor().SetEndTime(SystemClock().Now() + FromSeconds(left), SystemClock().Now());
       });
 }
 

@@ -77,7 +77,7 @@ class SupervisorLoop {
   void Do(const AskCloser& ask);
   void Do(const ReadNote&);
   void Do(const NotifyScheduler&);
-  void Do(const GoAway& go);
+  void Do(const Exit& go);
   void TickEnd();
   void SweepNode();
   void Finish();
@@ -90,13 +90,13 @@ class SupervisorLoop {
   boost::asio::signal_set signals_;
   Member self_;
   Election election_;
-  LeaderDuties lead_;
+  LeaderDuties duties_;
   AllocationEnding ending_;
   std::unique_ptr<NodePrograms> programs_;
   std::unique_ptr<PeerLink> peers_;
   bool start_wanted_ = false;  // of the coordinator
   bool reading_ = false;
-  bool beating_ = false;
+  bool writing_heartbeat_ = false;
   bool carrying_ = false;
   bool recording_ = false;
   bool asking_scheduler_ = false;
@@ -104,7 +104,7 @@ class SupervisorLoop {
   bool proposing_ = false;
   bool stands_in_ = false;  // there is no leader
   TimePoint record_at_{};
-  TimePoint beat_at_{};
+  TimePoint heartbeat_at_{};
   TimePoint carry_at_{};
   TimePoint ask_scheduler_at_{};
   std::optional<std::int64_t> kill_wait_seconds_;  // of the scheduler; as far as it was queried

@@ -29,7 +29,7 @@ struct SupervisorOptions {
   std::optional<double> term_seconds;
   std::string log_level = "info";
   ElectionOptions election;
-  JobMonitorOptions course;
+  JobMonitorOptions monitor;
 };
 
 }  // namespace muster::worker

@@ -16,9 +16,9 @@ PeerView SupervisorLoop::View() const {
                 .unfit = election_.unfit(),
                 .stop_reason = {},
                 .ending = ending_.ending()};
-  if (const auto& stop_by = lead_.course().stop_by()) {
+  if (const auto& stop_by = duties_.monitor().stop_by()) {
     view.stop_seconds = std::max(0.0, ToSeconds(*stop_by - SystemClock().Now()));
-    view.stop_reason = lead_.course().stop_reason();
+    view.stop_reason = duties_.monitor().stop_reason();
   }
   return view;
 }

@@ -58,10 +58,10 @@ class CoordinatorSession::Stream
   Stream(CoordinatorSession& session, std::uint64_t number)
       : session_(session), loop_(session.loop_), alive_(session.alive_), number_(number) {}
 
-  void Open(std::shared_ptr<Stream> self, CoordinatorChannel door) {
+  void Open(std::shared_ptr<Stream> self, CoordinatorChannel coordinator) {
     self_ = std::move(self);
-    AttachToken(context_, door);
-    channel_ = std::move(door.channel);
+    AttachToken(context_, coordinator);
+    channel_ = std::move(coordinator.channel);
     stub_ = v1::Worker::NewStub(channel_);
     stub_->async()->Session(&context_, this);
     AddHold();
@@ -169,17 +169,17 @@ bool CoordinatorSession::ReadOffLoop(Read read, Then then) {
 void CoordinatorSession::Connect() {
   const bool taken =
       ReadOffLoop([this] { return OpenChannel(); },
-                  [this](Result<CoordinatorChannel> door) { Open(std::move(door)); });
+                  [this](Result<CoordinatorChannel> coordinator) { Open(std::move(coordinator)); });
   if (!taken) Retry(Unavailable("the endpoint file is still being read"));
 }
 
-void CoordinatorSession::Open(Result<CoordinatorChannel> door) {
-  if (!door.ok()) return Retry(door.status());
+void CoordinatorSession::Open(Result<CoordinatorChannel> coordinator) {
+  if (!coordinator.ok()) return Retry(coordinator.status());
   ++stream_number_;
   stream_ = std::make_shared<Stream>(*this, stream_number_);
   reading_ended_ = false;
   refusal_ = OkStatus();
-  stream_->Open(stream_, *std::move(door));
+  stream_->Open(stream_, *std::move(coordinator));
   Hello hello = options_.identity;
   hello.hosted = handlers_.hosted();
   v1::WorkerMessage message;

@@ -158,8 +158,8 @@ class ElectionHarness {
     const auto& leads = shared_leadership_;
     if (leads && alive(leads->leader.index) &&
         nodes_[Index(leads->leader.index)].coordinator == leads->epoch)
-      beat_ = 1 + static_cast<std::uint64_t>(now_.time_since_epoch() / kRecordBeat);
-    return beat_;
+      heartbeat_ = 1 + static_cast<std::uint64_t>(now_.time_since_epoch() / kRecordHeartbeat);
+    return heartbeat_;
   }
 
   // The journal gives the next epoch; the previous coordinator fails at its next commit, here at
@@ -215,7 +215,7 @@ class ElectionHarness {
   std::set<std::pair<int, int>> cut_;
   std::deque<Question> questions_;
   std::uint64_t epoch_ = 0;
-  std::uint64_t beat_ = 0;
+  std::uint64_t heartbeat_ = 0;
   std::set<int> gave_up_;
 };
 
