@@ -132,14 +132,6 @@ TEST(NodeTest, AnotherWorkerOfTheSameBootWaitsForTheLeaseOfASilentOne) {
   EXPECT_EQ(h.closes[0].status.code(), StatusCode::kAlreadyExists) << "the old one may be stopped";
 }
 
-TEST(NodeTest, NamesAndSlotsAreChecked) {
-  ControlHarness h;
-  h.Join("../n1");
-  h.Join("n1", {.slots = -1});
-  EXPECT_EQ(h.closes.size(), 2u);
-  EXPECT_TRUE(h.controller().Nodes().empty());
-}
-
 TEST(NodeTest, AWorkerThatComesBackWithinItsLeaseIsNoNewsToTheJob) {
   RunningJob h;
   h.Leave("n2");

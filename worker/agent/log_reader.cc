@@ -16,15 +16,15 @@ namespace muster::worker {
 LogChunk ReadLogChunk(const ReadLog& request) {
   LogChunk chunk{.request_id = request.request_id,
                  .path = RankLogPath(request.output_dir, request.generation, request.rank)};
-  // Not to wait for a writer where a rank has put a FIFO in the place of its log.
-  const UniqueFd fd(::open(chunk.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
-  if (!fd.valid() || ::fstat(fd.get(), &info) != 0) {
-    chunk.error = ErrnoStatus(errno, "open " + chunk.path).message();
+  // A rank may have put a FIFO in the place of its log, and an open would wait for its writer.
+  if (::stat(chunk.path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    chunk.error = chunk.path + " is no regular file any more";
     return chunk;
   }
-  if (!S_ISREG(info.st_mode)) {
-    chunk.error = chunk.path + " is no regular file any more";
+  const UniqueFd fd(::open(chunk.path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid() || ::fstat(fd.get(), &info) != 0) {
+    chunk.error = ErrnoStatus(errno, "open " + chunk.path).message();
     return chunk;
   }
   const std::int64_t size = info.st_size;

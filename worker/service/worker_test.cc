@@ -198,7 +198,10 @@ TEST_F(WorkerTest, AThousandReadsOfALogOnHungStorageDoNotStopHeartbeats) {
   AwaitHello();
   const std::string log = dir_ / "hung/logs/1/rank-0.log";
   std::filesystem::create_directories(dir_ / "hung/logs/1");
-  ASSERT_EQ(::mkfifo(log.c_str(), 0600), 0) << "without a writer, in which open(2) waits";
+  // While a lease is held on it, open(2) waits.
+  const UniqueFd leased(::open(log.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(::fcntl(leased.get(), F_SETSIG, SIGURG), 0);
+  ASSERT_EQ(::fcntl(leased.get(), F_SETLEASE, F_WRLCK), 0);
   v1::CoordinatorMessage read;
   read.mutable_read_log()->set_job_id(kWorkerJob);
   read.mutable_read_log()->set_generation(1);
@@ -213,7 +216,7 @@ TEST_F(WorkerTest, AThousandReadsOfALogOnHungStorageDoNotStopHeartbeats) {
   EXPECT_TRUE(refused->log_chunk().busy());
   EXPECT_TRUE(coordinator_->Await([](const auto& m) { return m.has_heartbeat(); }));
   // For the threads that wait in it, before the worker is asked to end.
-  const UniqueFd ends(::open(log.c_str(), O_RDWR | O_CLOEXEC));
+  EXPECT_EQ(::fcntl(leased.get(), F_SETLEASE, F_UNLCK), 0);
   EXPECT_TRUE(coordinator_->Await([](const auto& m) { return m.has_heartbeat(); }));
 }
 
