@@ -186,7 +186,7 @@ std::unique_ptr<muster::Work> NcclCommunicator::SubmitStaged(NcclLane* lane, Col
 Status NcclCommunicator::AwaitEnd(const NcclOperation& operation) {
   const TimePoint begin = SystemClock().Now();
   // The monitor gives up an operation that runs too long; this is for one that never begins.
-  if (!gang_->Await(operation, Deadline::After(2 * tables_->operation_timeout))) {
+  if (!gang_->Await(operation, Deadline::After(2 * operation.limit))) {
     gang_->Fail(
         DeadlineExceeded(operation.name + " was not reached in time; " + CountsText(*progress_)));
   }

@@ -63,6 +63,7 @@ class NcclCommunicator final : public Communicator {
                                              std::size_t bytes) override;
   Status Barrier() override;
 
+  OperationLimit& limit() const override { return *tables_->limit; }
   CommunicatorCounters counters() const override;
   std::string Describe() const override;
 

@@ -110,6 +110,7 @@ Result<std::shared_ptr<NcclOperation>> NcclLane::Begin(std::string name) {
   const CudaApi& cuda = *tables_->cuda;
   auto operation = std::make_shared<NcclOperation>();
   operation->name = std::move(name);
+  operation->limit = tables_->limit->get();
   MUSTER_ASSIGN_OR_RETURN(operation->ready, events_->Take());
   MUSTER_ASSIGN_OR_RETURN(operation->started, events_->Take());
   MUSTER_ASSIGN_OR_RETURN(operation->done, events_->Take());
@@ -130,7 +131,7 @@ Status NcclLane::Call(const std::function<NcclResult(NcclComm*, CudaStream)>& ca
     if (result == NcclResult::kSuccess) return OkStatus();
     if (result != NcclResult::kInProgress) return ErrorOf(result, "issuing an operation");
   }
-  return AwaitReady(Deadline::After(tables_->operation_timeout));
+  return AwaitReady(tables_->limit->deadline());
 }
 
 Status NcclLane::Finish(const std::shared_ptr<NcclOperation>& operation) {
@@ -162,11 +163,11 @@ NcclLane::Look NcclLane::LookAt(NcclOperation& operation, TimePoint now) {
   if (result != CudaResult::kNotReady) {
     return {CudaStatus(cuda, result, ("in " + operation.name).c_str())};
   }
-  if (now - *operation.started_at < tables_->operation_timeout) return {.busy = true};
-  return {DeadlineExceeded(operation.name + " has not ended " +
-                           SecondsText(tables_->operation_timeout) + " after its start (" +
-                           place_.name + ", rank " + std::to_string(place_.rank) + " of " +
-                           std::to_string(place_.size) + "); " + CountsText(*progress_))};
+  if (now - *operation.started_at < operation.limit) return {.busy = true};
+  return {DeadlineExceeded(operation.name + " has not ended " + SecondsText(operation.limit) +
+                           " after its start (" + place_.name + ", rank " +
+                           std::to_string(place_.rank) + " of " + std::to_string(place_.size) +
+                           "); " + CountsText(*progress_))};
 }
 
 Status NcclLane::AsyncError() {

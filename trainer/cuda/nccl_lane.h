@@ -33,7 +33,8 @@ struct NcclTables {
   std::shared_ptr<const CudaApi> cuda;
   int device = 0;
   // From the moment at which the stream reaches an operation.
-  Duration operation_timeout = std::chrono::minutes(10);
+  std::shared_ptr<OperationLimit> limit =
+      std::make_shared<OperationLimit>(std::chrono::minutes(10));
   // For an orderly leave, and for ncclCommAbort.
   Duration end_timeout = std::chrono::seconds(10);
   std::size_t scratch_bytes = std::size_t{64} << 20;  // of sums in another type, per lane
@@ -44,6 +45,7 @@ std::string CountsText(const CollectiveCell& counts);
 
 struct NcclOperation {
   std::string name;            // "all_gather 17 (4096 bytes)"
+  Duration limit{};            // that it was issued under
   CudaEvents::Handle ready;    // the trainer's stream has come to where it was issued
   CudaEvents::Handle started;  // the lane's stream has come to it
   CudaEvents::Handle done;

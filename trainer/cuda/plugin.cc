@@ -148,7 +148,7 @@ Result<std::unique_ptr<Communicator>> MakeCommunicator(int device, Duration oper
   MUSTER_ASSIGN_OR_RETURN(tables->nccl, LoadNccl("libnccl.so.2"));
   tables->cuda = MakeCudaApi();
   tables->device = device;
-  tables->operation_timeout = operation_timeout;
+  tables->limit = std::make_shared<OperationLimit>(operation_timeout);
   // The one monitor of the process: later communicators join it.
   static std::weak_ptr<NcclMonitor> shared_monitor;
   std::shared_ptr<NcclMonitor> monitor = shared_monitor.lock();

@@ -33,6 +33,7 @@
 #include "common/base/unique_fd.h"
 #include "common/control_pipe/progress_page.h"
 #include "trainer/core/element_type.h"
+#include "trainer/distributed/operation_limit.h"
 
 namespace muster {
 
@@ -159,6 +160,9 @@ class Communicator {
   virtual std::unique_ptr<Work> RingSendRecv(const void* send, void* receive,
                                              std::size_t bytes) = 0;
   virtual Status Barrier() = 0;
+
+  // Of this communicator's operations and those of all groups of its gang.
+  virtual OperationLimit& limit() const = 0;
 
   virtual CommunicatorCounters counters() const = 0;
 

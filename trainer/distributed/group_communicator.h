@@ -41,6 +41,7 @@ class GroupCommunicator final : public Communicator {
   std::unique_ptr<Work> RingSendRecv(const void* send, void* receive, std::size_t bytes) override;
   Status Barrier() override;
 
+  OperationLimit& limit() const override { return place_->limit(); }
   CommunicatorCounters counters() const override;
   std::string Describe() const override;
 

@@ -15,7 +15,8 @@ namespace {
 
 class HostPlace final : public RendezvousStore {
  public:
-  explicit HostPlace(HostCommunicatorOptions options) : options_(options) {}
+  explicit HostPlace(const HostCommunicatorOptions& options)
+      : limit_(std::make_shared<OperationLimit>(options.operation_timeout)) {}
 
   Status Open(Rendezvous rendezvous, Deadline deadline) override {
     if (rendezvous.world_size == 1) return OkStatus();
@@ -41,12 +42,13 @@ class HostPlace final : public RendezvousStore {
     return std::shared_ptr<Transport>(std::make_shared<RingTransport>(
         std::move(ring), std::move(counters),
         RingTransportOptions{
-            group.rank, group.size, options_.operation_timeout,
+            group.rank, group.size, limit_,
             "Gloo from " + meeting_.address() + " (no shared memory: " + mesh.why_not + ")"}));
   }
 
   void Cancel() override { meeting_.Cancel(); }
   void Rearm() override { meeting_.Rearm(); }
+  OperationLimit& limit() override { return *limit_; }
 
  private:
   // `link` may be null for a group of one.
@@ -57,15 +59,14 @@ class HostPlace final : public RendezvousStore {
     const StoreMeeting::OnCancel stop(meeting_, [link] {
       if (link) link->Stop();
     });
-    auto shared = SharedTransport::Start(std::move(link), std::move(counters),
-                                         {group.rank, group.size, options_.operation_timeout,
-                                          group.size == 1 ? "alone" : "shared memory"},
-                                         deadline);
+    auto shared = SharedTransport::Start(
+        std::move(link), std::move(counters),
+        {group.rank, group.size, limit_, group.size == 1 ? "alone" : "shared memory"}, deadline);
     if (!shared.ok()) return shared.status();
     return std::shared_ptr<Transport>(*std::move(shared));
   }
 
-  const HostCommunicatorOptions options_;
+  const std::shared_ptr<OperationLimit> limit_;
   StoreMeeting meeting_;
 };
 

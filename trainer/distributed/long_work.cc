@@ -2,8 +2,11 @@
 
 namespace muster {
 
-LongWork::LongWork(Communicator& communicator, Duration round)
-    : communicator_(communicator), round_(round), next_(SystemClock().Now() + round) {}
+LongWork::LongWork(Communicator& communicator, Duration round, Duration limit)
+    : communicator_(communicator),
+      patient_(communicator.limit(), limit),
+      round_(round),
+      next_(SystemClock().Now() + round) {}
 
 void LongWork::Move() {
   if (!status_.ok() || SystemClock().Now() < next_) return;

@@ -2,7 +2,8 @@
 //
 // Who is ready waits in a collective, and a collective has a time limit. Reading a large state may
 // take one of hundreds of ranks longer than that without anything being wrong. So all meet every
-// few minutes, ready or not, until all are ready.
+// few minutes, ready or not, until all are ready; and the limit, which a job may have set for its
+// steps, is a long one meanwhile.
 //
 // Made by every rank of the communicator at the same place, with no other collective before Await
 // has returned. The trainer's thread.
@@ -16,8 +17,13 @@ namespace muster {
 
 class LongWork {
  public:
-  // `communicator` outlives the object. `round` is well below the time limit of its operations.
-  explicit LongWork(Communicator& communicator, Duration round = std::chrono::minutes(2));
+  // Operations of a gang in which some rank may be at long work are given so much time at least.
+  // A piece of the work, between two calls of Move, takes no longer than kLimit less kRound.
+  static constexpr Duration kLimit = std::chrono::minutes(15);
+  static constexpr Duration kRound = std::chrono::minutes(2);
+
+  // `communicator` outlives the object.
+  explicit LongWork(Communicator& communicator, Duration round = kRound, Duration limit = kLimit);
 
   // Something has got on. Call it often: between two calls there is time for a piece of the work.
   void Move();
@@ -29,6 +35,7 @@ class LongWork {
   Status MeetOnce(std::int64_t* ready);
 
   Communicator& communicator_;
+  const OperationLimit::AtLeast patient_;
   const Duration round_;
   TimePoint next_;
   Status status_;

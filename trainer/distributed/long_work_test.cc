@@ -18,7 +18,7 @@ constexpr int kRanks = 3;
 constexpr Duration kLimit = milliseconds(400);  // of an operation
 
 // Rank 1 has work for several times the limit; the others have none.
-std::array<Status, kRanks> MeetAfterWork(Duration round) {
+std::array<Status, kRanks> MeetAfterWork(Duration round, Duration limit) {
   InProcessGroup group(kRanks);
   std::array<Status, kRanks> statuses;
   std::vector<std::thread> threads;
@@ -31,10 +31,13 @@ std::array<Status, kRanks> MeetAfterWork(Duration round) {
       Status& status = statuses[static_cast<std::size_t>(rank)];
       status = communicator->Form(std::move(rendezvous), Deadline::After(std::chrono::seconds(20)));
       if (!status.ok()) return;
-      LongWork work(*communicator, round);
-      const TimePoint end = SystemClock().Now() + (rank == 1 ? 4 * kLimit : Duration::zero());
-      while (SystemClock().Now() < end) work.Move();
-      status = work.Await();
+      {
+        LongWork work(*communicator, round, limit);
+        const TimePoint end = SystemClock().Now() + (rank == 1 ? 4 * kLimit : Duration::zero());
+        while (SystemClock().Now() < end) work.Move();
+        status = work.Await();
+      }
+      EXPECT_EQ(communicator->limit().get(), kLimit);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -42,12 +45,18 @@ std::array<Status, kRanks> MeetAfterWork(Duration round) {
 }
 
 TEST(LongWorkTest, WhoIsReadyWaitsLongerThanAnOperationMayTake) {
-  for (const Status& status : MeetAfterWork(milliseconds(50)))
+  for (const Status& status : MeetAfterWork(milliseconds(50), Duration::zero()))
+    EXPECT_TRUE(status.ok()) << status.ToString();
+}
+
+// A job may set a limit that is shorter than the rounds.
+TEST(LongWorkTest, AShortLimitOfOperationsDoesNotEndLongWork) {
+  for (const Status& status : MeetAfterWork(LongWork::kRound, LongWork::kLimit))
     EXPECT_TRUE(status.ok()) << status.ToString();
 }
 
 TEST(LongWorkTest, WithoutMeetingsItWouldNot) {
-  EXPECT_FALSE(MeetAfterWork(std::chrono::hours(1))[0].ok());
+  EXPECT_FALSE(MeetAfterWork(std::chrono::hours(1), Duration::zero())[0].ok());
 }
 
 TEST(LongWorkTest, ARankAloneMeetsNobody) {

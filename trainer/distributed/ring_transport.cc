@@ -96,7 +96,7 @@ void RingTransport::RunQueue() {
       running_ = status.ok();
     }
     if (status.ok()) {
-      status = Execute(queued->operation, Deadline::After(options_.operation_timeout));
+      status = Execute(queued->operation, options_.limit->deadline());
       if (!status.ok()) {
         status = Fail(status);
         // The caller may free its buffers as soon as the operation is finished.
@@ -116,7 +116,7 @@ std::unique_ptr<Work> RingTransport::Submit(const Operation& operation) {
   if (!status_.ok() || !link_) {
     Status status = status_;
     lock.unlock();
-    if (status.ok()) status = Execute(operation, Deadline::After(options_.operation_timeout));
+    if (status.ok()) status = Execute(operation, options_.limit->deadline());
     Finish(*queued, std::move(status));
   } else {
     queue_.push_back(queued);

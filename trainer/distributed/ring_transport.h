@@ -20,7 +20,7 @@ namespace muster {
 struct RingTransportOptions {
   int rank = 0;
   int size = 1;
-  Duration operation_timeout = std::chrono::minutes(10);  // from the start of an operation
+  std::shared_ptr<const OperationLimit> limit;  // from the start of an operation
   std::string description;
 };
 

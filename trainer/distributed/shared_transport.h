@@ -21,7 +21,7 @@ namespace muster {
 struct SharedTransportOptions {
   int rank = 0;
   int size = 1;
-  Duration operation_timeout = std::chrono::minutes(10);  // of each wait
+  std::shared_ptr<const OperationLimit> limit;  // of each wait
   std::string description;
 };
 
@@ -49,7 +49,7 @@ class SharedTransport final : public Transport,
   SharedTransport(std::shared_ptr<SharedLink> link, std::shared_ptr<std::byte> memory,
                   std::shared_ptr<CollectiveCell> counters, SharedTransportOptions options);
   void Listen();
-  Deadline OperationDeadline() const { return Deadline::After(options_.operation_timeout); }
+  Deadline OperationDeadline() const { return options_.limit->deadline(); }
 
   Status Issue(const std::shared_ptr<Pending>& pending);
   // Executes what needs no waiting.

@@ -91,6 +91,8 @@ class RendezvousStore {
   // Ends an Open or Meet under way, and those to come until Rearm.
   virtual void Cancel() = 0;
   virtual void Rearm() = 0;
+  // For the operations of all its groups.
+  virtual OperationLimit& limit() = 0;
 };
 
 }  // namespace muster

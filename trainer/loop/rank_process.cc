@@ -197,8 +197,7 @@ std::optional<Failure> RankProcess::RunTrainer(Source source) {
                                                     .out = parts_.out,
                                                     .lines = lines_,
                                                     .exports = parts_.exports,
-                                                    .on_step = parts_.on_step,
-                                                    .meet_every = parts_.meet_every});
+                                                    .on_step = parts_.on_step});
   return trainer_->Run();
 }
 

@@ -56,7 +56,6 @@ struct RankProcessParts {
   // For a trial (TrainerParts).
   bool exports = true;
   std::function<void(const StepMetrics&)> on_step = {};
-  Duration meet_every = std::chrono::minutes(2);
 };
 
 class RankProcess {

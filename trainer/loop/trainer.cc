@@ -9,6 +9,7 @@
 #include "common/job_spec/parse.h"
 #include "trainer/core/lr_schedule.h"
 #include "trainer/device/device_memory.h"
+#include "trainer/distributed/long_work.h"
 #include "trainer/loop/evaluation_policy.h"
 #include "trainer/loop/hf_export.h"
 #include "trainer/loop/profile_report.h"
@@ -18,6 +19,7 @@ namespace {
 
 // Limit for the last checkpoint's file, which does not grow meanwhile.
 constexpr Duration kDrainTimeout = std::chrono::minutes(10);
+static_assert(kDrainTimeout + LongWork::kRound < LongWork::kLimit, "the other ranks wait for it");
 constexpr Duration kRoomRetry =
     std::chrono::seconds(2);  // of an export that a full disk keeps back
 // A step's line is waited for, so that no step is sealed whose line is lost with the process; but
@@ -51,14 +53,26 @@ std::optional<Failure> Trainer::Run() {
 }
 
 std::optional<Failure> Trainer::RunStages() {
+  if (auto failure = Start()) return failure;
+  if (auto failure = RunSteps()) return failure;
+  return Finish();
+}
+
+// Outside of steps each rank reads, writes and waits at its own pace, and the others wait for it
+// in whichever collective comes next.
+std::optional<Failure> Trainer::Start() {
+  const OperationLimit::AtLeast patient(parts_.communicator.limit(), LongWork::kLimit);
   if (auto failure = Form()) return failure;
   if (auto failure = LoadModelAndData()) return failure;
   if (auto failure = LoadState()) return failure;
   if (auto failure = OpenMetrics()) return failure;
   if (auto failure = ReportMemory()) return failure;
   PrintStart();
-  if (auto failure = AgreeOnStop()) return failure;
-  if (auto failure = RunSteps()) return failure;
+  return AgreeOnStop();
+}
+
+std::optional<Failure> Trainer::Finish() {
+  const OperationLimit::AtLeast patient(parts_.communicator.limit(), LongWork::kLimit);
   if (auto failure = SaveLast()) return failure;
   if (auto failure = ReportMemory()) return failure;
   if (!stopping_ && parts_.exports) {
@@ -67,7 +81,7 @@ std::optional<Failure> Trainer::RunStages() {
     if (auto failure = ReportMemory()) return failure;
   }
   // A checkpoint that cannot be kept is no reason to throw the trained model away.
-  const Status drained = DrainSaves();
+  const Status drained = DrainSaves([] {});
   if (drained.code() == StatusCode::kCancelled) return CollectiveFailure(drained);
   if (!drained.ok()) Note("warning", drained.ToString());
   FinishLog(kLogTimeout);
@@ -370,19 +384,29 @@ void Trainer::ReportSlowDisk() {
 std::optional<Failure> Trainer::SaveLast() {
   parts_.progress.EnterPhase(TrainPhase::kCheckpoint);
   if (saved_step_ == cursor_.step) return std::nullopt;
-  // A failure of the one before has been reported.
-  (void)DrainSaves();
-  if (auto failure = CheckCalledOff()) return failure;
+  if (auto failure = DrainSavesTogether()) return failure;
   return Save();
 }
 
 // A phase of its own: a disk may need much longer for the shard than a step takes.
-Status Trainer::DrainSaves() {
+Status Trainer::DrainSaves(const std::function<void()>& on_moved) {
   parts_.progress.EnterPhase(TrainPhase::kCheckpoint);
-  Status drained =
-      checkpointer_->DrainWhileMoving(kDrainTimeout, [this] { parts_.progress.Move(); });
+  Status drained = checkpointer_->DrainWhileMoving(kDrainTimeout, [&] {
+    parts_.progress.Move();
+    on_moved();
+  });
   ReportSaves();
   return drained;
+}
+
+std::optional<Failure> Trainer::DrainSavesTogether() {
+  LongWork writing(parts_.communicator);
+  // A failure of the one before has been reported.
+  (void)DrainSaves([&writing] { writing.Move(); });
+  if (auto failure = CheckCalledOff()) return failure;
+  const Status met = writing.Await();
+  if (!met.ok()) return CollectiveFailure(met);
+  return std::nullopt;
 }
 
 void Trainer::ReportSaves() {

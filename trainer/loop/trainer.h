@@ -73,8 +73,6 @@ struct TrainerParts {
   bool exports = true;  // the trained model, at the end
   // Called on every rank, after each step; may be empty.
   std::function<void(const StepMetrics&)> on_step;
-  // Ranks that read their inputs meet so often (LongWork).
-  Duration meet_every = std::chrono::minutes(2);
 };
 
 class Trainer {
@@ -89,6 +87,8 @@ class Trainer {
 
  private:
   std::optional<Failure> RunStages();
+  std::optional<Failure> Start();
+  std::optional<Failure> Finish();
   std::optional<Failure> Form();
   std::optional<Failure> LoadInputs();
   std::optional<Failure> LoadModelAndData();
@@ -146,7 +146,10 @@ class Trainer {
   std::optional<Failure> SaveBest();
   void ReportSlowDisk();
   std::optional<Failure> SaveLast();
-  Status DrainSaves();
+  // `on_moved`: more of the shard has reached its file.
+  Status DrainSaves(const std::function<void()>& on_moved);
+  // On all ranks, before a collective.
+  std::optional<Failure> DrainSavesTogether();
   // Into the progress page: what has been written so far.
   void ReportSaves();
   void CountCollectiveError(const Failure& failure);

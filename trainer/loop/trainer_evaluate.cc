@@ -8,6 +8,7 @@
 #include "common/base/files.h"
 #include "trainer/checkpoint/init_from.h"
 #include "trainer/checkpoint/manifest.h"
+#include "trainer/distributed/long_work.h"
 #include "trainer/loop/eval_metrics.h"
 #include "trainer/loop/evaluation_policy.h"
 #include "trainer/loop/trainer.h"
@@ -17,6 +18,7 @@ namespace {
 
 // A worker reads a checkpoint again before it writes the manifest.
 constexpr Duration kManifestTimeout = std::chrono::minutes(5);
+static_assert(kManifestTimeout < LongWork::kLimit, "the other ranks wait in a collective");
 constexpr Duration kManifestRetry = std::chrono::milliseconds(200);
 
 std::string LossText(double loss) {
@@ -108,9 +110,7 @@ std::optional<Failure> Trainer::SaveBest() {
   // One of this step that is there already does not have its evaluation.
   saved_step_ = -1;
   if (Done()) return std::nullopt;  // SaveLast's
-  // A failure of the one before has been reported.
-  (void)DrainSaves();
-  if (auto failure = CheckCalledOff()) return failure;
+  if (auto failure = DrainSavesTogether()) return failure;
   return Save();
 }
 
@@ -259,9 +259,8 @@ std::optional<Failure> Trainer::TakeBest() {
   const EvalHistory& found = cursor_.evaluations;
   if (train().output_export != ExportedState::kBest) return std::nullopt;
   if (found.best_step == cursor_.step) return std::nullopt;
-  // A failure has been reported; the best one may be there all the same.
-  (void)DrainSaves();
-  if (auto failure = CheckCalledOff()) return failure;
+  // Where that fails the best one may be there all the same.
+  if (auto failure = DrainSavesTogether()) return failure;
   const Result<std::pair<Step, Generation>> best = AgreeOnBest();
   if (!best.ok()) return CollectiveFailure(best.status());
   const auto [step, generation] = *best;

@@ -64,7 +64,7 @@ std::optional<Failure> Trainer::Form() {
 
 // On one node the rows may be there, while another one tokenizes for hours.
 std::optional<Failure> Trainer::LoadInputs() {
-  LongWork reading(parts_.communicator, parts_.meet_every);
+  LongWork reading(parts_.communicator);
   if (auto failure = parts_.inputs.Load([&reading] { reading.Move(); })) return failure;
   const Status met = reading.Await();
   if (!met.ok()) return CollectiveFailure(met);

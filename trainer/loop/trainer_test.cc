@@ -229,7 +229,6 @@ TEST_F(TrainerTest, ARankWhoseRowsTakeLongerThanACollectiveMayIsWaitedFor) {
   UniqueFd turn(::open((entry + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   ASSERT_EQ(::flock(turn.get(), LOCK_EX), 0);
   operation_limit_ = std::chrono::seconds(2);
-  meet_every_ = std::chrono::milliseconds(100);
   std::vector<RankResult> results;
   std::thread run([&] { results = RunEach({ready, late}); });
   const Deadline held = Deadline::After(operation_limit_ * 3 / 2);

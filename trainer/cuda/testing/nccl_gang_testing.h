@@ -35,7 +35,7 @@ class NcclTestGang {
       const int version = at < settings.versions.size() ? settings.versions[at] : 22809;
       tables->nccl = nccl_.Api(r, version);
       tables->cuda = rank->cuda.Api();
-      tables->operation_timeout = settings.operation_timeout;
+      tables->limit = std::make_shared<OperationLimit>(settings.operation_timeout);
       tables->end_timeout = settings.end_timeout;
       tables->scratch_bytes = settings.scratch_bytes;
       auto monitor = std::make_shared<NcclMonitor>(
@@ -151,6 +151,7 @@ class Synchronous final : public Communicator {
     return After(inner_.RingSendRecv(send, receive, bytes));
   }
   Status Barrier() override { return inner_.Barrier(); }
+  OperationLimit& limit() const override { return inner_.limit(); }
   CommunicatorCounters counters() const override { return inner_.counters(); }
   std::string Describe() const override { return inner_.Describe(); }
 

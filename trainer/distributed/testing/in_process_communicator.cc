@@ -18,7 +18,7 @@ class InProcessPlace final : public RendezvousStore {
       : hub_(std::move(hub)),
         transport_(transport),
         rank_(rank),
-        operation_timeout_(operation_timeout) {}
+        limit_(std::make_shared<OperationLimit>(operation_timeout)) {}
 
   Status Open(Rendezvous rendezvous, Deadline) override {
     if (rendezvous.rank == rank_ && rendezvous.world_size == hub_->size()) return OkStatus();
@@ -33,7 +33,7 @@ class InProcessPlace final : public RendezvousStore {
     if (transport_ == InProcessTransport::kSharedMemory) {
       auto shared = SharedTransport::Start(
           hub_->MakeSharedLink(std::move(circle), group.rank), std::move(counters),
-          {group.rank, group.size, operation_timeout_, "threads that share memory"}, deadline);
+          {group.rank, group.size, limit_, "threads that share memory"}, deadline);
       if (!shared.ok()) return shared.status();
       return std::shared_ptr<Transport>(*std::move(shared));
     }
@@ -41,17 +41,18 @@ class InProcessPlace final : public RendezvousStore {
     if (group.size > 1) link = hub_->MakeRingLink(std::move(circle), group.rank);
     return std::shared_ptr<Transport>(std::make_shared<RingTransport>(
         std::move(link), std::move(counters),
-        RingTransportOptions{group.rank, group.size, operation_timeout_, "threads in a ring"}));
+        RingTransportOptions{group.rank, group.size, limit_, "threads in a ring"}));
   }
 
   void Cancel() override { hub_->SetCancelled(rank_, true); }
   void Rearm() override { hub_->SetCancelled(rank_, false); }
+  OperationLimit& limit() override { return *limit_; }
 
  private:
   const std::shared_ptr<InProcessHub> hub_;
   const InProcessTransport transport_;
   const int rank_;
-  const Duration operation_timeout_;
+  const std::shared_ptr<OperationLimit> limit_;
 };
 
 }  // namespace

@@ -88,8 +88,7 @@ class TrainerTest : public ::testing::Test {
             .progress = progress,
             .faults = faults,
             .clock = SystemClock(),
-            .out = out,
-            .meet_every = meet_every_};
+            .out = out};
   }
 
   // As under plain torchrun: rank 0 commits the checkpoints.
@@ -242,7 +241,6 @@ class TrainerTest : public ::testing::Test {
   std::string dir_;
   std::string resume_file_;
   Duration operation_limit_ = std::chrono::minutes(10);
-  Duration meet_every_ = std::chrono::minutes(2);
   int page_fd_ = -1;  // progress page of a gang of one, under a guardian
   std::function<std::unique_ptr<DeviceOps>()> make_ops_ = MakeCpuOps;  // for each rank
 };
