@@ -9,6 +9,7 @@
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/sharded_state.h"
 #include "trainer/checkpoint/state_reader.h"
+#include "trainer/distributed/agree.h"
 #include "trainer/distributed/long_work.h"
 
 namespace muster {
@@ -17,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 // What a rank's verdict means for the others; the worst counts.
-enum Verdict : std::int64_t { kGood, kRejected, kMissing, kTrouble, kFatal };
+enum Verdict : int { kGood, kRejected, kMissing, kTrouble, kFatal };
 
 Verdict VerdictOf(const Status& status) {
   switch (status.code()) {
@@ -32,13 +33,11 @@ Verdict VerdictOf(const Status& status) {
 }
 
 Status AsStatus(Verdict verdict, std::string reason) {
+  if (verdict == kGood) return OkStatus();
   if (verdict == kFatal) return FailedPrecondition(std::move(reason));
   if (verdict == kMissing) return NotFound(std::move(reason));
   return verdict == kTrouble ? Internal(std::move(reason)) : DataLoss(std::move(reason));
 }
-
-// The verdict and, among those who gave it, the lowest rank: one number whose maximum is wanted.
-constexpr std::int64_t kRankRange = 1 << 24;
 
 }  // namespace
 
@@ -56,24 +55,9 @@ void ZeroArrays(const std::vector<ShardArray>& arrays, const ArrayMemory& memory
   }
 }
 
-Status CheckpointSearch::Share(std::string* text, int root) {
-  std::int64_t length = static_cast<std::int64_t>(text->size());
-  MUSTER_RETURN_IF_ERROR(communicator_.Broadcast(&length, sizeof(length), root)->Wait());
-  text->resize(static_cast<std::size_t>(length));
-  return communicator_.Broadcast(text->data(), text->size(), root)->Wait();
-}
-
 Status CheckpointSearch::Agree(const Status& mine) {
-  std::int64_t worst = VerdictOf(mine) * kRankRange + (kRankRange - 1 - communicator_.rank());
-  MUSTER_RETURN_IF_ERROR(
-      communicator_.AllReduce(&worst, 1, ElementType::kInt64, ReduceOp::kMax)->Wait());
-  const auto verdict = static_cast<Verdict>(worst / kRankRange);
-  if (verdict == kGood) return OkStatus();
-  const int rank = static_cast<int>(kRankRange - 1 - worst % kRankRange);
-  std::string reason = mine.message();
-  MUSTER_RETURN_IF_ERROR(Share(&reason, rank));
-  reason = "rank " + std::to_string(rank) + ": " + reason;
-  return AsStatus(verdict, std::move(reason));
+  const Verdict verdict = VerdictOf(mine);
+  return AgreeOnStatus(communicator_, AsStatus(verdict, mine.message()), verdict);
 }
 
 // Rank 0 alone.
@@ -110,7 +94,7 @@ Result<CheckpointSearch::Candidates> CheckpointSearch::AgreeOnCandidates() {
     }
   }
   MUSTER_RETURN_IF_ERROR(Agree(listed));
-  MUSTER_RETURN_IF_ERROR(Share(&text, 0));
+  MUSTER_RETURN_IF_ERROR(ShareText(communicator_, &text, 0));
   const json list = json::parse(text);
   Candidates candidates;
   newest_generation_ = list.at("newest_generation").get<Generation>();

@@ -53,8 +53,6 @@ class CheckpointSearch {
   Result<std::string> ListCandidates() const;
   // The worst of all ranks' statuses, the same on every rank.
   Status Agree(const Status& mine);
-  // Rank `root`'s text becomes that of all ranks.
-  Status Share(std::string* text, int root);
   // This rank's part of one candidate.
   Status LoadMine(const CheckpointManifest& manifest, const std::vector<ShardArray>& into,
                   TrainCursor* cursor, const std::function<void()>& on_read) const;

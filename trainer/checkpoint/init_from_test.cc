@@ -11,6 +11,7 @@
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/shard_file.h"
 #include "trainer/checkpoint/testing/checkpoint_testing.h"
+#include "trainer/distributed/testing/in_process_communicator.h"
 
 namespace muster {
 namespace {
@@ -30,6 +31,15 @@ const TrainCursor kCursor = {.step = 50,
                              .optimizer_steps = 48,
                              .loss_scale = 0.5,
                              .loss_scale_steps = 2};
+
+// On a rank alone.
+Result<TrainCursor> InitFrom(const std::string& path, const std::vector<ShardArray>& arrays,
+                             const InitFromOptions& options) {
+  InProcessGroup group(1);
+  const auto communicator = group.Join(0);
+  MUSTER_RETURN_IF_ERROR(communicator->Form({}, Deadline::After(std::chrono::seconds(5))));
+  return muster::InitFrom(*communicator, path, arrays, options);
+}
 
 class InitFromTest : public ::testing::Test {
  protected:

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "trainer/distributed/agree.h"
 #include "trainer/formats/weights_fingerprint.h"
 #include "trainer/model/adapter_form.h"
 
@@ -9,14 +10,6 @@ namespace muster {
 namespace {
 
 constexpr char kWayOut[] = "; restore it, or start again with another output.dir";
-
-// Rank 0's text becomes that of all ranks.
-Status ShareFirst(std::string* text, Communicator& communicator) {
-  auto length = static_cast<std::int64_t>(text->size());
-  MUSTER_RETURN_IF_ERROR(communicator.Broadcast(&length, sizeof length, 0)->Wait());
-  text->resize(static_cast<std::size_t>(length));
-  return communicator.Broadcast(text->data(), text->size(), 0)->Wait();
-}
 
 }  // namespace
 
@@ -36,7 +29,7 @@ Result<std::optional<AdapterOrigin>> AgreeOnOrigin(const TrainSpec& train,
                        .base_weights = base_weights ? FingerprintText(*base_weights) : "",
                        .form = AdapterFormText(AdapterFormOf(train))};
   if (communicator.size() > 1) {
-    MUSTER_RETURN_IF_ERROR(ShareFirst(&origin.base_model, communicator));
+    MUSTER_RETURN_IF_ERROR(ShareText(communicator, &origin.base_model, 0));
   }
   return std::optional<AdapterOrigin>(std::move(origin));
 }

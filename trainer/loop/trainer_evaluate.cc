@@ -272,11 +272,12 @@ std::optional<Failure> Trainer::TakeBest() {
   if (!replaced.ok()) return CollectiveFailure(replaced);
   const std::string directory = checkpoint_dir_ + "/" + CheckpointDirectoryName(step, generation);
   const Result<TrainCursor> read = InitFrom(
-      directory, engine_->state().CheckpointArrays(),
+      parts_.communicator, directory, engine_->state().CheckpointArrays(),
       {.memory = engine_->state().array_memory(), .on_read = [this] { parts_.progress.Move(); }});
   if (!read.ok()) {
-    return InputFailure("model", read.status().WithContext(
-                                     "train.output.export: best (last exports the last state)"));
+    return SharedInputFailure(
+        "model",
+        read.status().WithContext("train.output.export: best (last exports the last state)"));
   }
   if (is_first()) {
     Note("info", "exports the state of step " + std::to_string(step) + ", whose evaluation loss " +

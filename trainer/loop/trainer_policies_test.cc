@@ -204,6 +204,46 @@ TEST_F(PoliciesTest, AJobStartsFromAnotherOnesCheckpoint) {
   EXPECT_EQ(Metrics("new").size(), 8u);
 }
 
+// Each rank took the newest of what it saw itself, and two states became one.
+TEST_F(PoliciesTest, AllRanksStartFromTheCheckpointThatRank0Finds) {
+  ExpectDone(RunAlone(Spec("old")));
+  std::filesystem::create_directory(dir_ + "/new");
+  std::filesystem::copy(dir_ + "/old/checkpoints", dir_ + "/new/checkpoints",
+                        std::filesystem::copy_options::recursive);
+  std::filesystem::remove_all(dir_ + "/old/checkpoints/step-00000006-g1");
+  JobSpec spec = Spec("same");
+  spec.train->init_from.path = "old/checkpoints";
+  ExpectDone(RunEach({spec, spec}));
+  spec.train->output_dir = "apart";
+  JobSpec other = spec;
+  other.train->init_from.path = "new/checkpoints";
+  ExpectDone(RunEach({spec, other}));
+  EXPECT_EQ(Metrics("apart")[0]["loss"], Metrics("same")[0]["loss"]);
+
+  spec.train->output_dir = "missing";
+  for (const RankResult& result : RunEach({other, spec})) {
+    ASSERT_TRUE(result.failure);
+    EXPECT_EQ(result.failure->exit_code, kExitBadInput);
+    EXPECT_THAT(result.failure->status.message(), HasSubstr("rank 1: "));
+    EXPECT_THAT(result.failure->status.message(), HasSubstr("step-00000006-g1"));
+  }
+}
+
+TEST_F(PoliciesTest, AllRanksStartFromFilesOfOneContent) {
+  std::filesystem::copy(dir_ + "/model/model.safetensors", dir_ + "/mine.safetensors");
+  ASSERT_TRUE(WriteRandomWeights(SmallConfig(), 4, dir_ + "/model").ok());
+  JobSpec mine = Spec("out");
+  JobSpec other = mine;
+  mine.train->init_from.path = "mine.safetensors";
+  other.train->init_from.path = "model/model.safetensors";
+  for (const RankResult& result : RunEach({mine, other})) {
+    ASSERT_TRUE(result.failure);
+    EXPECT_EQ(result.failure->exit_code, kExitBadInput);
+    EXPECT_THAT(result.failure->status.message(),
+                HasSubstr("rank 1: " + dir_ + "/model/model.safetensors holds other weights"));
+  }
+}
+
 TEST_F(PoliciesTest, ARankWithoutTheWeightsGetsThemFromOneThatHasThem) {
   JobSpec spec = Spec("all");
   ExpectDone(RunEach({spec, spec}));

@@ -333,11 +333,12 @@ Status Trainer::LoadFirstState() {
   const InitFromSpec& init = train().init_from;
   if (init.path.empty()) return LoadModelWeights();
   untouched_source_ = ResolvePath(spec(), init.path);
-  MUSTER_ASSIGN_OR_RETURN(const TrainCursor from,
-                          InitFrom(untouched_source_, engine_->state().CheckpointArrays(),
-                                   {.optimizer = init.optimizer,
-                                    .memory = engine_->state().array_memory(),
-                                    .on_read = [this] { parts_.progress.Move(); }}));
+  MUSTER_ASSIGN_OR_RETURN(
+      const TrainCursor from,
+      InitFrom(parts_.communicator, untouched_source_, engine_->state().CheckpointArrays(),
+               {.optimizer = init.optimizer,
+                .memory = engine_->state().array_memory(),
+                .on_read = [this] { parts_.progress.Move(); }}));
   if (init.optimizer) cursor_.optimizer_steps = from.optimizer_steps;
   if (is_first()) {
     Note("info", "starts from the weights" +
