@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "common/base/switch.h"
 #include "common/control_pipe/trainer_protocol.h"
 
 namespace muster {
@@ -19,6 +20,7 @@ class Reader {
     return value == nullptr ? std::string_view() : std::string_view(value);
   }
   bool Has(const char* name) const { return !Text(name).empty(); }
+  Result<bool> Switch(const char* name) const { return ReadSwitch(name, get_(name)); }
 
   // Leaves `out` alone when the variable is not set.
   template <typename T>
@@ -40,9 +42,6 @@ class Reader {
   const GetEnv& get_;
 };
 
-bool IsTrue(std::string_view text) { return text == "True" || text == "true" || text == "1"; }
-bool IsFalse(std::string_view text) { return text == "False" || text == "false" || text == "0"; }
-
 Status ReadPlace(const Reader& reader, RankEnv* env) {
   constexpr std::int64_t kMaxRanks = 1 << 20;
   if (reader.Has("RANK") != reader.Has("WORLD_SIZE")) {
@@ -60,7 +59,7 @@ Status ReadPlace(const Reader& reader, RankEnv* env) {
 Status ReadMaster(const Reader& reader, RankEnv* env) {
   env->master_address = reader.Text("MASTER_ADDR");
   MUSTER_RETURN_IF_ERROR(reader.Integer("MASTER_PORT", 1, 65535, &env->master_port));
-  env->agent_store = IsTrue(reader.Text("TORCHELASTIC_USE_AGENT_STORE"));
+  MUSTER_ASSIGN_OR_RETURN(env->agent_store, reader.Switch("TORCHELASTIC_USE_AGENT_STORE"));
   if (env->world_size > 1 && (env->master_address.empty() || env->master_port == 0)) {
     return InvalidArgument("WORLD_SIZE is " + std::to_string(env->world_size) +
                            ": MASTER_ADDR and MASTER_PORT must say where rank 0 is reached");
@@ -80,10 +79,7 @@ Status ReadGuardian(const Reader& reader, RankEnv* env) {
   MUSTER_RETURN_IF_ERROR(
       reader.Integer("COLLECTIVE_TIMEOUT_SECONDS", 1, 7 * 86400, &env->collective_timeout_s));
   env->job_id = reader.Text(reader.Has(kJobIdVariable) ? kJobIdVariable : "TORCHELASTIC_RUN_ID");
-  const std::string_view no_shm = reader.Text(kShmDisableVariable);
-  if (!no_shm.empty() && !IsTrue(no_shm) && !IsFalse(no_shm))
-    return InvalidArgument(std::string(kShmDisableVariable) + "=" + std::string(no_shm) +
-                           " is neither 1 nor 0; unset it to share memory on a host");
+  MUSTER_RETURN_IF_ERROR(reader.Switch(kShmDisableVariable).status());
   env->bind_address = reader.Text(kBindAddressVariable);
   env->resume_file = reader.Text(kResumeFileVariable);
   env->checkpoint_dir = reader.Text(kCheckpointDirVariable);
@@ -131,8 +127,8 @@ Result<RankEnv> ReadRankEnv(const GetEnv& get) {
   return env;
 }
 
-bool SharedMemoryDisabled(const GetEnv& get) {
-  return IsTrue(Reader(get).Text(kShmDisableVariable));
+Result<bool> SharedMemoryDisabled(const GetEnv& get) {
+  return ReadSwitch(kShmDisableVariable, get(kShmDisableVariable));
 }
 
 Rendezvous TakeRendezvous(RankEnv* env) {

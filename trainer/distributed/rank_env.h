@@ -51,10 +51,9 @@ using GetEnv = std::function<const char*(const char*)>;
 // kInvalidArgument names the variable, its value and what it must be.
 Result<RankEnv> ReadRankEnv(const GetEnv& get);
 
-// Whether this rank must not share memory with others: MUSTER_SHM_DISABLE is 1 or true. Asked each
-// time that a group or a snapshot is made. What is neither that nor 0 or false is refused by
-// ReadRankEnv, and ignored here.
-bool SharedMemoryDisabled(const GetEnv& get);
+// Whether this rank must not share memory with others: MUSTER_SHM_DISABLE is on (ReadSwitch). Asked
+// each time that a group or a snapshot is made.
+Result<bool> SharedMemoryDisabled(const GetEnv& get);
 
 // Where this rank meets the others. Takes over env.listen_fd: call it once per process.
 Rendezvous TakeRendezvous(RankEnv* env);

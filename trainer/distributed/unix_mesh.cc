@@ -129,8 +129,9 @@ class MeshMaker {
 
   // The host and the name of the socket.
   Answer Introduce() {
-    if (SharedMemoryDisabled(std::getenv))
-      return {false, std::string(kShmDisableVariable) + " is set"};
+    const Result<bool> disabled = SharedMemoryDisabled(std::getenv);
+    if (!disabled.ok()) return {false, disabled.status().message()};
+    if (*disabled) return {false, std::string(kShmDisableVariable) + " is set"};
     const auto ready = [this]() -> Result<std::string> {
       MUSTER_RETURN_IF_ERROR(CheckMemfd());
       MUSTER_ASSIGN_OR_RETURN(const std::string host, HostIdentity());

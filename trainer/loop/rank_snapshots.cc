@@ -149,13 +149,14 @@ Status RankSnapshots::Keep(int replicas) {
 
 // A copy of an earlier generation is filled on; nothing else that is here may be written to.
 Status RankSnapshots::KeepBuddy(int replicas) {
+  MUSTER_ASSIGN_OR_RETURN(const bool apart, SharedMemoryDisabled(std::getenv));
   BuddyOptions options{.wanted = spec_.buddy,
                        .ranks_per_node = env_.local_world_size,
                        .replicas = replicas,
                        .ring = env_.buddy_ring,
                        .generation = env_.generation,
                        .name = NameFor(kKept),
-                       .force_copy = SharedMemoryDisabled(std::getenv)};
+                       .force_copy = apart};
   if (cut_) options.from = cut_->state;
   std::vector<std::unique_ptr<Segment>> copies =
       retained_.TakeOut([this](const Segment& each) { return IsOfThisRank(each, kKept); });

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "common/base/clock.h"
+#include "common/base/switch.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/hub/fetch.h"
 #include "trainer/hub/fetch_display.h"
@@ -14,8 +15,8 @@ namespace {
 
 Result<FetchOptions> Prepare(const FetchVerbOptions& options) {
   const GetEnv env = [](const char* name) { return std::getenv(name); };
-  const char* const offline = std::getenv("HF_HUB_OFFLINE");
-  if (offline != nullptr && std::string(offline) != "" && std::string(offline) != "0") {
+  MUSTER_ASSIGN_OR_RETURN(const bool offline, ReadSwitch("HF_HUB_OFFLINE", env("HF_HUB_OFFLINE")));
+  if (offline) {
     return FailedPrecondition("HF_HUB_OFFLINE is set, so nothing is fetched");
   }
   std::optional<HubId> id = ParseHubId(options.model);

@@ -1,0 +1,22 @@
+#include "common/base/switch.h"
+
+#include <algorithm>
+
+namespace muster {
+
+Result<bool> ReadSwitch(std::string_view name, const char* value) {
+  std::string text = value == nullptr ? "" : value;
+  std::ranges::transform(text, text.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  for (const char* on : {"1", "true", "yes", "on"}) {
+    if (text == on) return true;
+  }
+  for (const char* off : {"", "0", "false", "no", "off"}) {
+    if (text == off) return false;
+  }
+  return InvalidArgument(std::string(name) + "=" + value +
+                         " is neither on nor off: set it to 1 or 0, or unset it");
+}
+
+}  // namespace muster
