@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <cstdio>
 #include <ctime>
@@ -81,8 +82,10 @@ std::string HashMemoryPath(const std::string& directory, std::uint64_t files) {
   return directory + "/files-" + ToHex(files) + "-" + HostLabel() + ".hashes";
 }
 
-std::string TemporaryEntryPattern(const std::string& entry) {
-  return entry + ".tmp." + HostLabel() + "." + std::to_string(::getpid()) + ".XXXXXX";
+std::string TemporaryEntryName(const std::string& entry) {
+  static std::atomic<unsigned> counter{0};
+  return entry + ".tmp." + HostLabel() + "." + std::to_string(::getpid()) + "." +
+         std::to_string(++counter);
 }
 
 bool IsThere(const std::string& path) {

@@ -37,8 +37,8 @@ std::string HostLabel();
 // Where hashes of files are kept: `files` is of their paths (HashOfPaths).
 std::string HashMemoryPath(const std::string& directory, std::uint64_t files);
 
-// For mkostemp.
-std::string TemporaryEntryPattern(const std::string& entry);
+// A name that no other writer of this process has: an entry that is being written.
+std::string TemporaryEntryName(const std::string& entry);
 
 // Whether a file is there. A client of NFS asks the server.
 bool IsThere(const std::string& path);

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
@@ -11,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/files.h"
 #include "common/base/unique_fd.h"
 #include "trainer/data/token_cache.h"
 #include "trainer/formats/testing/temp_dir.h"
@@ -45,9 +45,8 @@ class CacheFolderTest : public ::testing::Test {
   }
   // A file of a process of this host that is gone.
   std::string AddTemporary() const {
-    std::string path = TemporaryEntryPattern(dir_ / "9.tokens");
-    const UniqueFd fd(::mkostemp(path.data(), O_CLOEXEC));
-    EXPECT_TRUE(fd.valid());
+    std::string path = TemporaryEntryName(dir_ / "9.tokens");
+    EXPECT_TRUE(WriteFileAtomically(path, "").ok());
     return path;
   }
 

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -14,6 +13,7 @@
 #include <fstream>
 #include <thread>
 
+#include "common/base/files.h"
 #include "common/base/host_peak.h"
 #include "common/base/unique_fd.h"
 #include "trainer/data/cache_folder.h"
@@ -127,8 +127,8 @@ TEST_F(TextRowsTest, OldEntriesOfTheSameFilesAreRemoved) {
   Load();
   const std::string other = Entries().front();
   path_ = dir_ / "rows.jsonl";
-  std::string left = TemporaryEntryPattern(other);
-  ASSERT_TRUE(UniqueFd(::mkstemp(left.data())).valid()) << "of a writer that was killed";
+  const std::string left = TemporaryEntryName(other);
+  ASSERT_TRUE(WriteFileAtomically(left, "").ok()) << "of a writer that was killed";
   for (int length = 20; length < 28; ++length) {
     options_.max_seq_len = length;
     Load();

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -106,7 +105,6 @@ Result<std::unique_ptr<TokenCacheWriter>> TokenCacheWriter::Create(const std::st
                                                                    CacheEntryId id) {
   UniqueFd fd;
   MUSTER_ASSIGN_OR_RETURN(std::string temporary, MakeFile(path, &fd));
-  (void)::fchmod(fd.get(), 0644);
   std::unique_ptr<TokenCacheWriter> writer(
       new TokenCacheWriter(path, std::move(temporary), std::move(fd), id));
   const Header none{};
@@ -119,13 +117,15 @@ Result<std::unique_ptr<TokenCacheWriter>> TokenCacheWriter::Create(const std::st
 Result<std::string> TokenCacheWriter::MakeFile(const std::string& path, UniqueFd* fd) {
   constexpr int kMostFiles = 8;
   for (int i = 0; i < kMostFiles; ++i) {
-    std::string temporary = TemporaryEntryPattern(path);
-    fd->reset(::mkostemp(temporary.data(), O_CLOEXEC));
+    std::string temporary = TemporaryEntryName(path);
+    fd->reset(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+    // A process of another container has that name, or one that is gone had it.
+    if (!fd->valid() && errno == EEXIST) continue;
     if (!fd->valid()) return ErrnoStatus(errno, "create " + temporary);
     const bool in_use = ::flock(fd->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     if (!in_use && !IsUnlinked(fd->get())) return temporary;
   }
-  return Aborted("create " + path + ": each file was removed at once");
+  return Aborted("create " + path + ": each file was another writer's or removed at once");
 }
 
 TokenCacheWriter::~TokenCacheWriter() {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -58,6 +59,21 @@ TEST_F(TokenCacheTest, HoldsWhatMemoryWouldHold) {
     ASSERT_EQ((*cached)->LabelCount(row), in_memory_->LabelCount(row));
   const std::vector<std::int64_t> rows = {0, 299, 1};
   EXPECT_EQ((*cached)->Describe(rows), "lines 1-2, 300 of rows.jsonl");
+}
+
+// It was readable by all, whatever the user had forbidden.
+TEST_F(TokenCacheTest, AnEntryHasTheRightsThatTheUmaskLeaves) {
+  for (const mode_t hidden : {mode_t{0077}, mode_t{0027}, mode_t{0022}}) {
+    const std::string path = dir_ / std::to_string(hidden) + ".tokens";
+    const mode_t before = ::umask(hidden);
+    const auto writer = TokenCacheWriter::Create(path, {kKey, kFiles});
+    ::umask(before);
+    ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+    ASSERT_TRUE((*writer)->Finish({}).ok());
+    struct stat info = {};
+    ASSERT_EQ(::stat(path.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777u, 0644u & ~hidden);
+  }
 }
 
 // Whichever byte has changed: of the header, the tokens, or the index.
