@@ -9,6 +9,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <thread>
 #include <variant>
 
@@ -32,6 +33,39 @@ class DeviceApart final : private OwnCpu, public LateCopies {
 
  private:
   std::atomic<int>& copies_;
+};
+
+// One whose copies fail, from the one of that number on, at every wait.
+class DeviceThatFails final : private OwnCpu, public LateCopies {
+ public:
+  explicit DeviceThatFails(int number) : LateCopies(*cpu), number_(number) {}
+
+  std::unique_ptr<DeviceCopy> Copy(void* to, const void* from, std::size_t bytes) override {
+    return std::make_unique<Failing>(*this, LateCopies::Copy(to, from, bytes));
+  }
+
+ private:
+  class Failing final : public DeviceCopy {
+   public:
+    Failing(const DeviceThatFails& device, std::unique_ptr<DeviceCopy> copy)
+        : device_(device), copy_(std::move(copy)) {}
+    void WaitOnDevice() override {
+      Check();
+      copy_->WaitOnDevice();
+    }
+    void WaitOnHost() override {
+      Check();
+      copy_->WaitOnHost();
+    }
+
+   private:
+    void Check() const {
+      if (device_.begun() >= device_.number_) throw std::runtime_error("the device has failed");
+    }
+    const DeviceThatFails& device_;
+    const std::unique_ptr<DeviceCopy> copy_;
+  };
+  const int number_;
 };
 
 std::vector<std::string> Types(const RankResult& result) {
@@ -123,6 +157,24 @@ TEST_F(TrainerTest, AStateOnADeviceIsLoadedAndSavedByTheDevicesCopies) {
   from.train->schedule.max_steps = 1;
   run(from);
   EXPECT_GE(copies, ranks_ * 2 * kArrays);
+}
+
+// It threw again while the engine was taken apart, and the process ended without a report.
+TEST_F(TrainerTest, AFailureOfADeviceIsReported) {
+  ranks_ = 1;
+  JobSpec spec = Spec("out");
+  spec.train->fsdp.cpu_offload = true;
+  std::atomic<int> copies = 0;
+  make_ops_ = [&copies] { return std::make_unique<DeviceApart>(copies); };
+  ASSERT_FALSE(RunAlone(spec)[0].failure);
+  spec.train->output_dir = "failed";
+  for (const int number : {copies / 3, copies / 2, copies * 2 / 3}) {
+    make_ops_ = [number] { return std::make_unique<DeviceThatFails>(number); };
+    const std::optional<Failure> failure = RunAlone(spec)[0].failure;
+    ASSERT_TRUE(failure);
+    EXPECT_EQ(failure->kind, "internal");
+    EXPECT_EQ(failure->status.message(), "the device has failed");
+  }
 }
 
 TEST_F(TrainerTest, AStopThatOneRankHeardWhileLoadingStopsAllBeforeTheFirstStep) {

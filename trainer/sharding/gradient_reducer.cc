@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "trainer/device/no_throw.h"
+
 namespace muster {
 
 GradientMemory PlanGradientMemory(const FlatLayout& layout, const Precision& precision,
@@ -102,7 +104,9 @@ Result<void*> GradientReducer::PlaceScatterSource(std::size_t bytes) {
   return memory_.back().data_ptr();
 }
 
-GradientReducer::~GradientReducer() { StartStep(); }
+GradientReducer::~GradientReducer() {
+  NoThrow("a copy of gradients to the host", [this] { StartStep(); });
+}
 
 void GradientReducer::StartStep() {
   for (Pending& pending : pending_) (void)pending.work->Wait();

@@ -1,7 +1,8 @@
 #include "trainer/sharding/state_snapshots.h"
 
-#include <exception>
 #include <utility>
+
+#include "trainer/device/no_throw.h"
 
 namespace muster {
 
@@ -15,11 +16,9 @@ StateSnapshots::StateSnapshots(const ShardState& state, Segment& segment, Device
 }
 
 StateSnapshots::~StateSnapshots() {
-  try {
+  NoThrow("a copy of a snapshot", [this] {
     for (const auto& copy : copies_) copy->WaitOnHost();
-  } catch (const std::exception&) {
-    // A device that has failed copies nothing any more.
-  }
+  });
 }
 
 void StateSnapshots::Take(const TrainCursor& cursor) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "trainer/device/no_throw.h"
 
 namespace muster {
 
@@ -79,10 +80,7 @@ void UnshardedParameters::PlaceSlots() {
 }
 
 UnshardedParameters::~UnshardedParameters() {
-  for (Slot& slot : slots_) {
-    if (slot.gather != nullptr) (void)slot.gather->Wait();
-    if (slot.copy != nullptr) slot.copy->WaitOnHost();
-  }
+  NoThrow("a copy of weights to the device", [this] { Invalidate(); });
 }
 
 std::vector<void*> UnshardedParameters::OwnPlaces() const {
