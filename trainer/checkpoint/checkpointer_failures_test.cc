@@ -5,6 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <cstring>
+#include <future>
+#include <latch>
+#include <thread>
 
 #include "trainer/checkpoint/supervisor.h"
 #include "trainer/checkpoint/testing/checkpointer_testing.h"
@@ -209,6 +213,32 @@ TEST_F(CheckpointerTest, GuardianHearsOfShardsAndFailures) {
   const auto failed = pair->first.Receive(Soon());
   ASSERT_TRUE(failed.ok());
   EXPECT_THAT(failed->data, HasSubstr("\"type\":\"checkpoint_failed\""));
+}
+
+// An abort, which calls off first, waited for the copy of gigabytes.
+TEST_F(CheckpointerTest, CallingOffWaitsForNoCopy) {
+  std::latch copying(1);
+  std::latch released(1);
+  const ArrayMemory memory = {.read =
+                                  [&](void* to, const void* from, std::size_t bytes) {
+                                    if (!copying.try_wait()) copying.count_down();
+                                    released.wait();
+                                    std::memcpy(to, from, bytes);
+                                  },
+                              .write = {}};
+  Gate gate;
+  gate.Open();
+  CheckpointerOptions options = OptionsFor(0, 1);
+  options.memory = memory;
+  const auto saver = std::make_shared<ShardSaver>();
+  Checkpointer checkpointer(options, std::make_unique<Forward>(&gate), saver);
+  std::thread trainer([&] { SaveOne(checkpointer, CursorAt(5), State(5).arrays()); });
+  copying.wait();
+  const auto called_off = std::async(std::launch::async, [&] { saver->CallOff(generation_); });
+  EXPECT_EQ(called_off.wait_for(std::chrono::seconds(5)), std::future_status::ready);
+  released.count_down();
+  trainer.join();
+  EXPECT_TRUE(saver->Drain(generation_ + 1, Soon()).ok()) << "it was taken whole";
 }
 
 }  // namespace

@@ -53,10 +53,23 @@ void ShardSaver::Take(ShardHeader header, const ArrayMemory& memory, Target targ
     written_ = 0;
     discarded_ = false;
     last_ = OkStatus();
+    task_ = Task::kTake;
+  }
+  try {
     image_.Capture(std::move(header), memory);
-    target_ = std::move(target);
-    taken_ = true;
-    task_ = Task::kWrite;
+  } catch (...) {
+    SetTask(Task::kNone);
+    throw;
+  }
+  target_ = std::move(target);
+  SetTask(Task::kWrite);
+}
+
+void ShardSaver::SetTask(Task task) {
+  {
+    std::lock_guard lock(mutex_);
+    task_ = task;
+    taken_ = task == Task::kWrite;
   }
   changed_.notify_all();
 }
@@ -126,7 +139,8 @@ void ShardSaver::Work() {
   LowerThreadPriority();
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return stopping_ || task_ != Task::kNone; });
+    changed_.wait(lock,
+                  [&] { return stopping_ || task_ == Task::kReserve || task_ == Task::kWrite; });
     if (task_ == Task::kNone) return;
     const bool writing = task_ == Task::kWrite;
     lock.unlock();

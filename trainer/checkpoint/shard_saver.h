@@ -4,7 +4,8 @@
 // handed the shard over: what is being written is finished, and reported to the committer that came
 // with it, while the rank is already part of another gang.
 //
-// Owned by the rank's process. Called by the trainer's thread, CallOff by any.
+// Owned by the rank's process. Called by the trainer's thread, CallOff by any: it waits for
+// nothing.
 #pragma once
 
 #include <condition_variable>
@@ -72,8 +73,9 @@ class ShardSaver {
   ShardSaverCounters counters() const;
 
  private:
-  enum class Task { kNone, kReserve, kWrite };
+  enum class Task { kNone, kReserve, kTake, kWrite };
   void Work();
+  void SetTask(Task task);
   Status ReserveMemory();
   Status Write();
   Status WriteAndReport(const CheckpointManifest& checkpoint);
@@ -87,7 +89,7 @@ class ShardSaver {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  // Owned by the background thread while task_ is not kNone.
+  // Owned by the thread of the task: kTake is the caller's, the others are the background's.
   ShardImage image_;
   Target target_;
   std::vector<ShardArray> reserved_;
