@@ -36,44 +36,12 @@ std::byte* At(void* data, std::size_t elements, ElementType type) {
 // Elements: pieces of sums begin where vector loads may.
 constexpr std::size_t kPieceAlignment = 64;
 
-// A piece of device memory and one of pinned host memory, through which a host's memory goes.
-class Staging {
- public:
-  static Result<std::unique_ptr<Staging>> Make(std::shared_ptr<const CudaApi> cuda,
-                                               std::size_t bytes) {
-    auto staging = std::make_unique<Staging>(std::move(cuda));
-    const CudaApi& api = *staging->cuda_;
-    MUSTER_RETURN_IF_ERROR(CudaStatus(api, api.Malloc(&staging->device_, bytes), "staging"));
-    MUSTER_RETURN_IF_ERROR(CudaStatus(api, api.HostMalloc(&staging->host_, bytes), "staging"));
-    return staging;
-  }
-  explicit Staging(std::shared_ptr<const CudaApi> cuda) : cuda_(std::move(cuda)) {}
-  ~Staging() {
-    if (leaked_) return;
-    if (device_ != nullptr) (void)cuda_->Free(device_);
-    if (host_ != nullptr) (void)cuda_->HostFree(host_);
-  }
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
-
-  std::byte* device() const { return static_cast<std::byte*>(device_); }
-  std::byte* host() const { return static_cast<std::byte*>(host_); }
-  // An operation that was ended may still use it.
-  void Leak() { leaked_ = true; }
-
- private:
-  const std::shared_ptr<const CudaApi> cuda_;
-  void* device_ = nullptr;
-  void* host_ = nullptr;
-  bool leaked_ = false;
-};
-
 }  // namespace
 
 class NcclCommunicator::StagedWork final : public muster::Work {
  public:
   StagedWork(NcclCommunicator& communicator, std::shared_ptr<NcclOperation> operation,
-             std::unique_ptr<Staging> staging, HostMemory memory)
+             std::unique_ptr<HostStaging::Piece> staging, HostMemory memory)
       : communicator_(communicator),
         operation_(std::move(operation)),
         staging_(std::move(staging)),
@@ -86,6 +54,7 @@ class NcclCommunicator::StagedWork final : public muster::Work {
     operation_.reset();
     if (status.ok()) {
       std::memcpy(memory_.data, staging_->host(), memory_.bytes);
+      communicator_.staging_.GiveBack(std::move(staging_));
     } else {
       staging_->Leak();
     }
@@ -95,7 +64,7 @@ class NcclCommunicator::StagedWork final : public muster::Work {
  private:
   NcclCommunicator& communicator_;
   std::shared_ptr<NcclOperation> operation_;
-  const std::unique_ptr<Staging> staging_;
+  std::unique_ptr<HostStaging::Piece> staging_;
   const HostMemory memory_;
 };
 
@@ -163,8 +132,7 @@ std::unique_ptr<muster::Work> NcclCommunicator::SubmitStaged(NcclLane* lane, Col
     if (memory.in_bytes > 0) std::memmove(memory.data, memory.in, memory.in_bytes);
     return Failed(OkStatus());
   }
-  auto staging =
-      Staging::Make(tables_->cuda, std::max(memory.bytes, memory.in_offset + memory.in_bytes));
+  auto staging = staging_.Take(std::max(memory.bytes, memory.in_offset + memory.in_bytes));
   if (!staging.ok()) return Failed(staging.status());
   std::byte* const device = (*staging)->device();
   std::byte* const host = (*staging)->host();

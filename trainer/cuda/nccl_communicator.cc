@@ -11,6 +11,7 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<const NcclTables> tables,
                                    std::shared_ptr<NcclMonitor> monitor)
     : tables_(std::move(tables)),
       monitor_(std::move(monitor)),
+      staging_(tables_->cuda, tables_->scratch_bytes),
       progress_(std::make_shared<CollectiveCell>()) {}
 
 NcclCommunicator::~NcclCommunicator() {

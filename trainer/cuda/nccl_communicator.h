@@ -30,6 +30,7 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/cuda/host_staging.h"
 #include "trainer/cuda/nccl_gang.h"
 #include "trainer/distributed/communicator.h"
 
@@ -112,6 +113,7 @@ class NcclCommunicator final : public Communicator {
 
   const std::shared_ptr<const NcclTables> tables_;
   const std::shared_ptr<NcclMonitor> monitor_;
+  HostStaging staging_;
   bool is_group_ = false;  // made by Split
   int rank_ = 0;
   int size_ = 1;

@@ -199,6 +199,31 @@ TEST(NcclHostMemory, IsStagedAndThereWhenWaitReturns) {
   }
 }
 
+// The allocator of a device waits for all that the device has in hand.
+TEST(NcclHostMemory, IsStagedThroughMemoryThatStays) {
+  NcclTestGang gang(2);
+  gang.MustForm(1);
+  gang.Run([&](int r, NcclCommunicator& communicator) {
+    std::vector<std::int64_t> values(1000, r);
+    gang.cuda(r).MakeHostMemory(values.data());
+    const auto sum = [&](std::size_t count) {
+      return communicator.AllReduce(values.data(), count, ElementType::kInt64, ReduceOp::kMax)
+          ->Wait()
+          .ok();
+    };
+    EXPECT_TRUE(sum(2));
+    const int made = gang.cuda(r).allocations_made();
+    EXPECT_TRUE(sum(1) && sum(2) && sum(100));
+    EXPECT_EQ(gang.cuda(r).allocations_made(), made);
+    EXPECT_TRUE(sum(1000));
+    EXPECT_EQ(gang.cuda(r).allocations_made(), made + 2) << "it grows";
+    EXPECT_TRUE(sum(1000) && sum(1));
+    EXPECT_EQ(gang.cuda(r).allocations_made(), made + 2);
+  });
+  gang.End();
+  EXPECT_EQ(gang.cuda(0).allocations(), 0);
+}
+
 TEST(NcclHostMemory, OfAGangThatIsAbortedIsLeftAlone) {
   NcclTestGang gang(2);
   std::int64_t value = 7;

@@ -37,7 +37,8 @@ struct NcclTables {
       std::make_shared<OperationLimit>(std::chrono::minutes(10));
   // For an orderly leave, and for ncclCommAbort.
   Duration end_timeout = std::chrono::seconds(10);
-  std::size_t scratch_bytes = std::size_t{64} << 20;  // of sums in another type, per lane
+  std::size_t scratch_bytes = std::size_t{64}
+                              << 20;  // of sums in another type, per lane; kept staging
 };
 
 // "enqueued 19, started 17, completed 16"

@@ -174,6 +174,7 @@ void SubstituteCuda::AddMemory(CudaApi* api) {
   api->Malloc = [this, ok](void** memory, std::size_t bytes) {
     *memory = std::calloc(1, bytes);
     ++allocations_;
+    ++allocations_made_;
     largest_allocation_ = std::max(largest_allocation_.load(), bytes);
     return ok;
   };

@@ -42,6 +42,7 @@ class SubstituteCuda {
   int streams() const { return streams_; }
   int events() const { return events_; }
   int allocations() const { return allocations_; }
+  int allocations_made() const { return allocations_made_; }  // given back or not
   std::size_t largest_allocation() const { return largest_allocation_; }
 
  private:
@@ -52,6 +53,7 @@ class SubstituteCuda {
   std::atomic<int> streams_ = 0;
   std::atomic<int> events_ = 0;
   std::atomic<int> allocations_ = 0;
+  std::atomic<int> allocations_made_ = 0;
   std::atomic<std::size_t> largest_allocation_ = 0;
   std::atomic<bool> broken_ = false;
   CudaStream trainer_ = nullptr;
