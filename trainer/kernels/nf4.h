@@ -13,7 +13,9 @@
 //   with an fp32 absmax of their own. The nearest entry of the code book is looked up on a grid of
 //   65536 steps from -1 to 1, so near the middle between two entries it is the grid that decides.
 //   A NaN counts nothing in a maximum and has the code 0.
-// A value is level[code] * absmax, each product and sum rounded to fp32.
+// A value is level[code] * absmax, each product and sum rounded to fp32, in fp64 too: it is the
+// same weight in every element type that can hold it, up to 2^-24 of it away from the product in
+// fp64.
 //
 // Blocks are independent: any cut into ranges gives the same bits, and so does every form for an
 // instruction set. Pure loops over the caller's memory; any thread. No Torch.

@@ -146,6 +146,23 @@ TEST(Nf4, EveryFormReadsTheSameValues) {
   CheckForms<Float16>();
 }
 
+TEST(Nf4, AValueInFp64IsTheProductThatWasRoundedToFp32) {
+  const std::int64_t count = 64 * 600;
+  const Quantized q(RandomValues(count));
+  std::vector<double> wide(count);
+  std::vector<float> narrow(count);
+  DequantizeNf4<double>({q.Plain(), wide.data()}, 0, Nf4Blocks(count));
+  DequantizeNf4<float>({q.Plain(), narrow.data()}, 0, Nf4Blocks(count));
+  double largest = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    ASSERT_EQ(wide[i], narrow[i]);
+    const double exact = double{kNf4Levels[q.CodeAt(i)]} * q.absmax[i / kNf4Block];
+    if (exact != 0) largest = std::max(largest, std::abs(wide[i] / exact - 1));
+  }
+  EXPECT_LE(largest, 0x1p-24);
+  EXPECT_GT(largest, 1e-8) << "products are rounded";
+}
+
 TEST(Nf4, DoubleQuantisationKeepsMagnitudesToWithinAStep) {
   const Quantized q(RandomValues(64 * 600));
   for (std::size_t block = 0; block < q.absmax.size(); ++block) {
