@@ -93,6 +93,8 @@ struct TrainingFigures {
   DeviceMemory device;
   // Since version 2: collectives that were issued, in all groups.
   std::array<std::uint64_t, kCollectiveOpCount> collectives = {};
+  // Since version 3: groups of ranks of one host that were formed over sockets.
+  std::uint64_t socket_fallbacks = 0;
 
   friend bool operator==(const TrainingFigures&, const TrainingFigures&) = default;
 };

@@ -67,6 +67,7 @@ class NcclCommunicator final : public Communicator {
   OperationLimit& limit() const override { return *tables_->limit; }
   CommunicatorCounters counters() const override;
   std::string Describe() const override;
+  std::string fallback() const override { return ""; }  // NCCL does not say what it chose
 
  private:
   class OperationWork;

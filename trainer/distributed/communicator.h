@@ -169,6 +169,9 @@ class Communicator {
   // How the ranks reach each other and, where it is not the fastest way, why: for the log. The
   // trainer's thread.
   virtual std::string Describe() const = 0;
+  // Why ranks that are all on one host use sockets instead of its memory. Empty: they do not, or
+  // this is not the group's first rank, which alone knows. The trainer's thread.
+  virtual std::string fallback() const = 0;
 };
 
 }  // namespace muster

@@ -266,4 +266,8 @@ std::string GroupCommunicator::Describe() const {
   return reach_->transport ? reach_->transport->Describe() : "not formed";
 }
 
+std::string GroupCommunicator::fallback() const {
+  return reach_->transport ? reach_->transport->fallback() : "";
+}
+
 }  // namespace muster

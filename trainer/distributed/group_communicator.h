@@ -44,6 +44,7 @@ class GroupCommunicator final : public Communicator {
   OperationLimit& limit() const override { return place_->limit(); }
   CommunicatorCounters counters() const override;
   std::string Describe() const override;
+  std::string fallback() const override;
 
  private:
   // What Abort reaches from any thread, also through the group above.

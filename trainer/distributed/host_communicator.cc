@@ -43,7 +43,8 @@ class HostPlace final : public RendezvousStore {
         std::move(ring), std::move(counters),
         RingTransportOptions{
             group.rank, group.size, limit_,
-            "Gloo from " + meeting_.address() + " (no shared memory: " + mesh.why_not + ")"}));
+            "Gloo from " + meeting_.address() + " (no shared memory: " + mesh.why_not + ")",
+            mesh.one_host ? mesh.why_not : ""}));
   }
 
   void Cancel() override { meeting_.Cancel(); }

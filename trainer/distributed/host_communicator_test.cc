@@ -166,6 +166,14 @@ TEST(SharedMemory, DescribesWhyItIsNotUsed) {
   }
 }
 
+TEST(SharedMemory, TheFirstRankKnowsThatOneHostDoesWithout) {
+  for (const Way way : {Way::kSharedMemory, Way::kSockets}) {
+    const auto said = OnEveryRank(way, 2, [](Communicator& c) { return c.fallback(); });
+    EXPECT_EQ(said[0], way == Way::kSockets ? "rank 0: MUSTER_SHM_DISABLE is set" : "");
+    EXPECT_EQ(said[1], "");
+  }
+}
+
 // Rank 1 dies in the middle of a collective whose blocks are on the wire; both survivors get an
 // error within a fraction of a second although one of them waits for the other.
 TEST_P(HostCommunicator, SurvivorsOfAKilledRankFormAgainWithAFreshProcess) {

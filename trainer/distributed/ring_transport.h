@@ -22,6 +22,7 @@ struct RingTransportOptions {
   int size = 1;
   std::shared_ptr<const OperationLimit> limit;  // from the start of an operation
   std::string description;
+  std::string fallback = {};
 };
 
 class RingTransport final : public Transport {
@@ -37,6 +38,7 @@ class RingTransport final : public Transport {
   Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes,
                                               int kept) override;
   std::string Describe() const override { return options_.description; }
+  std::string fallback() const override { return options_.fallback; }
 
  private:
   struct Queued;

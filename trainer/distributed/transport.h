@@ -65,6 +65,7 @@ class Transport {
   virtual Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes,
                                                       int kept) = 0;
   virtual std::string Describe() const = 0;
+  virtual std::string fallback() const { return ""; }  // Communicator's
 };
 
 // The ranks of one group in one generation. `name` distinguishes the groups of a generation and is

@@ -101,7 +101,7 @@ class MeshMaker {
                                            [this] { (void)::eventfd_write(wake_.get(), 1); });
     MUSTER_RETURN_IF_ERROR(Publish("place", Introduce()));
     MUSTER_ASSIGN_OR_RETURN(const Answer plan, Decide("plan", [this] { return Plan(); }));
-    if (!plan.yes) return UnixMesh{nullptr, plan.words};
+    if (!plan.yes) return UnixMesh{nullptr, plan.words, rank_ == 0 && one_host_};
     const Status connected = Connect(plan.words);
     if (connected.code() == StatusCode::kCancelled ||
         connected.code() == StatusCode::kDeadlineExceeded) {
@@ -109,9 +109,9 @@ class MeshMaker {
     }
     MUSTER_RETURN_IF_ERROR(Publish("done", {connected.ok(), connected.message()}));
     MUSTER_ASSIGN_OR_RETURN(const Answer verdict, Decide("verdict", [this] { return Verdict(); }));
-    if (!verdict.yes) return UnixMesh{nullptr, verdict.words};
+    if (!verdict.yes) return UnixMesh{nullptr, verdict.words, rank_ == 0};
     MUSTER_ASSIGN_OR_RETURN(auto link, UnixLink::Start(std::move(peers_), rank_));
-    return UnixMesh{std::move(link), ""};
+    return UnixMesh{.link = std::move(link), .why_not = ""};
   }
 
  private:
@@ -165,12 +165,14 @@ class MeshMaker {
       const Answer& place = places[static_cast<std::size_t>(r)];
       const std::size_t space = place.words.find(' ');
       const std::string host = place.words.substr(0, space);
-      if (r == 0) first_host = host;
       std::string problem;
       if (!place.yes) {
         problem = ": " + place.words;
+      } else if (first_host.empty()) {
+        first_host = host;
       } else if (host != first_host) {
         problem = " is on another host, network or user";
+        one_host_ = false;
       }
       if (!problem.empty() && why_not.empty()) why_not = "rank " + std::to_string(r) + problem;
       if (problem.empty()) plan.words += place.words.substr(space + 1) + " ";
@@ -295,7 +297,8 @@ class MeshMaker {
   const int rank_;
   const int size_;
   const Deadline deadline_;
-  UniqueFd wake_;  // readable: cancelled
+  UniqueFd wake_;         // readable: cancelled
+  bool one_host_ = true;  // no two ranks are known to be on different ones; rank 0's
   UniqueFd listener_;
   std::string name_;  // of the listener
   std::vector<PacketSocket> peers_;

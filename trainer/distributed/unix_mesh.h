@@ -19,6 +19,7 @@ namespace muster {
 struct UnixMesh {
   std::unique_ptr<UnixLink> link;
   std::string why_not;
+  bool one_host = false;  // no two ranks are known to be on different ones; rank 0's
 };
 
 // The trainer's thread; `meeting` is open, and its Cancel ends the call with kCancelled. `prefix`

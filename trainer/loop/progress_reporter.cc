@@ -141,6 +141,11 @@ void ProgressReporter::CountCollectiveError(CollectiveError error) {
   Publish();
 }
 
+void ProgressReporter::CountSocketFallback() {
+  ++figures_.socket_fallbacks;
+  Publish();
+}
+
 void ProgressReporter::SetSaved(const SaveSeconds& write, std::uint64_t bytes) {
   figures_.write = write;
   figures_.checkpoint_bytes = bytes;

@@ -42,6 +42,7 @@ class ProgressReporter {
   void FinishStep(const StepMetrics& metrics, const StepWork& work);
   void CountNonFinite();
   void CountCollectiveError(CollectiveError error);
+  void CountSocketFallback();
   // The newest step that any rank of the job has finished: up to it steps are done again.
   Step furthest_step() const { return furthest_step_; }
   void SetFurthestStep(Step step) { furthest_step_ = step; }

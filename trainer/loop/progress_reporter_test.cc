@@ -173,6 +173,8 @@ TEST_F(ProgressReporterTest, FailedCollectivesAreCountedByKind) {
   reporter_->CountCollectiveError(CollectiveError::kTimeout);
   EXPECT_EQ(Figures().collective_errors[static_cast<int>(CollectiveError::kTimeout)], 1u);
   EXPECT_EQ(Figures().collective_errors[static_cast<int>(CollectiveError::kPeerLost)], 0u);
+  reporter_->CountSocketFallback();
+  EXPECT_EQ(Figures().socket_fallbacks, 1u);
 }
 
 TEST_F(ProgressReporterTest, WhoWaitsForAnAssignmentSaysSo) {

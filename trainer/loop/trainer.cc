@@ -65,6 +65,7 @@ std::optional<Failure> Trainer::Start() {
   if (auto failure = Form()) return failure;
   if (auto failure = LoadModelAndData()) return failure;
   if (auto failure = LoadState()) return failure;
+  ReportTransport();
   if (auto failure = OpenMetrics()) return failure;
   if (auto failure = ReportMemory()) return failure;
   PrintStart();

@@ -161,6 +161,7 @@ class Trainer {
   void Note(const char* severity, const std::string& message);
   void Print(std::string text);  // rank 0's, to people
   void NoteInputs();
+  void ReportTransport();
   void NoteResume(const LoadOutcome& outcome);
   std::string LineForPeople(const StepMetrics& metrics);
   void PrintStart();

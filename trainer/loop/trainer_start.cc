@@ -130,6 +130,28 @@ void Trainer::NoteInputs() {
   }
 }
 
+// How the ranks reach each other, and for each group that has to do without its host's memory why:
+// by the group's first rank, once per attempt.
+void Trainer::ReportTransport() {
+  if (parts_.communicator.size() == 1) return;
+  Print("the ranks reach each other by: " + parts_.communicator.Describe() + "\n");
+  std::vector<const Communicator*> groups = {&parts_.communicator};
+  if (engine_->shard_group() != groups[0]) groups.push_back(engine_->shard_group());
+  for (const Communicator* group : groups) {
+    if (group == nullptr || group->fallback().empty()) continue;
+    const std::string text =
+        std::to_string(group->size()) +
+        " ranks of one host use sockets, which are slower than its memory: " + group->fallback();
+    Note("warning", text);
+    parts_.progress.CountSocketFallback();
+    if (is_first()) continue;
+    parts_.lines.Add([line = "muster-trainer: warning: " + text + "\n"] {
+      std::fputs(line.c_str(), stderr);
+      return OkStatus();
+    });
+  }
+}
+
 std::optional<Failure> Trainer::MakeEngine() {
   FsdpOptions options = MakeEngineOptions(train(), env_);
   options.on_phase = [this](TrainPhase phase) { parts_.progress.EnterPhase(phase); };

@@ -130,6 +130,26 @@ TEST_F(TrainerTest, AResumedRunEndsInTheSameBits) {
             *ReadFile(dir_ + "/whole/model/model.safetensors"));
 }
 
+TEST_F(TrainerTest, RanksOfAHostThatUseSocketsSaySoOnce) {
+  const auto warnings = [](const RankResult& result) {
+    std::vector<std::string> found;
+    for (const Json& message : result.messages) {
+      if (message["type"] == "note" && message["severity"] == "warning")
+        found.push_back(message["message"]);
+    }
+    return found;
+  };
+  for (const RankResult& result : Run(Spec("shared"))) EXPECT_EQ(warnings(result).size(), 0u);
+  transport_ = InProcessTransport::kRing;
+  const std::vector<RankResult> results = Run(Spec("ring"));
+  EXPECT_EQ(warnings(results[0]),
+            std::vector<std::string>{"2 ranks of one host use sockets, which are slower than its "
+                                     "memory: threads in a ring"});
+  EXPECT_EQ(warnings(results[1]).size(), 0u) << "the first rank speaks for all";
+  RunAlone(Spec("alone"));
+  EXPECT_NE(Said().find("the ranks reach each other by: threads in a ring"), std::string::npos);
+}
+
 TEST_F(TrainerTest, AStateOnADeviceIsLoadedAndSavedByTheDevicesCopies) {
   for (const RankResult& result : RunAlone(Spec("host"))) ASSERT_FALSE(result.failure);
   std::atomic<int> copies = 0;

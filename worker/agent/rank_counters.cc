@@ -32,6 +32,7 @@ void Combine(RankTotals& mine, const RankTotals& other, Function combine) {
   combine(mine.alloc_retries, other.alloc_retries);
   combine(mine.ooms, other.ooms);
   EachOf(mine.collectives, other.collectives, combine);
+  combine(mine.socket_fallbacks, other.socket_fallbacks);
 }
 
 RankTotals TotalsOf(const ProgressValues& values, const TrainingFigures& figures) {
@@ -53,6 +54,7 @@ RankTotals TotalsOf(const ProgressValues& values, const TrainingFigures& figures
   totals.alloc_retries = figures.device.alloc_retries;
   totals.ooms = figures.device.ooms;
   totals.collectives = figures.collectives;
+  totals.socket_fallbacks = figures.socket_fallbacks;
   return totals;
 }
 

@@ -39,6 +39,7 @@ struct RankTotals {
   std::uint64_t alloc_retries = 0;
   std::uint64_t ooms = 0;
   std::array<std::uint64_t, kCollectiveOpCount> collectives = {};
+  std::uint64_t socket_fallbacks = 0;
 
   RankTotals& operator+=(const RankTotals& other);
   RankTotals& operator-=(const RankTotals& other);

@@ -88,6 +88,7 @@ TEST(WorkerMetrics, ShowWhereEachGroupOfARankIs) {
   series.values.snapshot_step = 40;
   series.totals.wait_seconds = 0.5;
   series.totals.collectives[static_cast<int>(CollectiveOp::kAllGather)] = 106;
+  series.totals.socket_fallbacks = 2;
   series.collectives = {{"world", 8, 7, 6, 4096, 0}};
   series.inflight_seconds = 2.5;
   series.totals.collective_errors[static_cast<int>(CollectiveError::kPeerLost)] = 3;
@@ -100,6 +101,7 @@ TEST(WorkerMetrics, ShowWhereEachGroupOfARankIs) {
   EXPECT_THAT(text,
               HasSubstr("muster_nccl_collectives_total{" + counter + ",op=\"all_gather\"} 106\n"));
   EXPECT_THAT(text, HasSubstr("muster_nccl_collectives_total{" + counter + ",op=\"barrier\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("muster_train_socket_fallbacks_total{" + counter + "} 2\n"));
   EXPECT_THAT(text, HasSubstr("muster_nccl_inflight_seconds{" + labels + "} 2.5\n"));
   EXPECT_THAT(text,
               HasSubstr("muster_nccl_async_errors_total{" + counter + ",kind=\"peer_lost\"} 3\n"));

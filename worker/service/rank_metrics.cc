@@ -110,6 +110,9 @@ void AddCollectives(const MetricLabels& counters, const MetricLabels& gauges,
   for (std::size_t i = 0; i < kCollectiveErrorCount; ++i)
     errors.Add(counters.With("kind", CollectiveErrorName(static_cast<CollectiveError>(i))),
                static_cast<double>(rank.totals.collective_errors[i]));
+  out->Counter("muster_train_socket_fallbacks_total",
+               "Groups of ranks of one host that use sockets instead of its memory.")
+      .Add(counters, static_cast<double>(rank.totals.socket_fallbacks));
   for (const CollectiveCounts& counts : rank.collectives) {
     const MetricLabels labels = gauges.With("comm", counts.group);
     out->Gauge("muster_nccl_seq", "Number of the newest collective that this group was given.")

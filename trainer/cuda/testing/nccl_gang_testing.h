@@ -154,6 +154,7 @@ class Synchronous final : public Communicator {
   OperationLimit& limit() const override { return inner_.limit(); }
   CommunicatorCounters counters() const override { return inner_.counters(); }
   std::string Describe() const override { return inner_.Describe(); }
+  std::string fallback() const override { return inner_.fallback(); }
 
  private:
   class Synchronized final : public Work {

@@ -41,7 +41,8 @@ class InProcessPlace final : public RendezvousStore {
     if (group.size > 1) link = hub_->MakeRingLink(std::move(circle), group.rank);
     return std::shared_ptr<Transport>(std::make_shared<RingTransport>(
         std::move(link), std::move(counters),
-        RingTransportOptions{group.rank, group.size, limit_, "threads in a ring"}));
+        RingTransportOptions{group.rank, group.size, limit_, "threads in a ring",
+                             group.rank == 0 ? "threads in a ring" : ""}));
   }
 
   void Cancel() override { hub_->SetCancelled(rank_, true); }

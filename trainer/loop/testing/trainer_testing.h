@@ -134,7 +134,7 @@ class TrainerTest : public ::testing::Test {
 
   template <typename RunOne>
   std::vector<RankResult> RunRanks(RunOne run_one) const {
-    InProcessGroup group(ranks_);
+    InProcessGroup group(ranks_, transport_);
     std::vector<RankResult> results(static_cast<std::size_t>(ranks_));
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks_; ++rank) {
@@ -238,6 +238,7 @@ class TrainerTest : public ::testing::Test {
   }
 
   int ranks_ = 2;
+  InProcessTransport transport_ = InProcessTransport::kSharedMemory;
   std::string dir_;
   std::string resume_file_;
   Duration operation_limit_ = std::chrono::minutes(10);
