@@ -18,6 +18,8 @@ using ExpressionPtr = std::unique_ptr<const Expression>;
 struct CallArguments {
   std::vector<ExpressionPtr> positional;
   std::vector<std::pair<std::string, ExpressionPtr>> named;
+  ExpressionPtr list;  // *list, behind the positional ones; null: none
+  ExpressionPtr dict;  // **dict, behind the named ones; null: none
 };
 
 struct Expression {
@@ -70,6 +72,9 @@ struct Target {
 struct Signature {
   std::vector<std::string> names;
   std::vector<ExpressionPtr> defaults;  // of the last names
+  // The body uses these names, which then hold the arguments that no parameter takes.
+  bool has_varargs = false;
+  bool has_kwargs = false;
 };
 
 struct Branch {

@@ -113,7 +113,24 @@ Arguments Evaluator::EvaluateArguments(const CallArguments& arguments) {
     values.positional.push_back(Evaluate(*argument));
   for (const auto& [name, argument] : arguments.named)
     values.named.emplace_back(name, Evaluate(*argument));
+  if (arguments.list != nullptr) {
+    for (Value& item : Items(Evaluate(*arguments.list), budget_))
+      values.positional.push_back(std::move(item));
+  }
+  if (arguments.dict != nullptr) AddNamed(Evaluate(*arguments.dict), &values);
   return values;
+}
+
+void Evaluator::AddNamed(const Value& dict, Arguments* values) {
+  RequireDefined(dict);
+  if (!dict.is_dict()) Fail("an argument after ** needs a dict, not a " + dict.TypeName());
+  budget_.SpendFor(dict);
+  for (const auto& [key, value] : dict.dict().entries) {
+    if (!key.is_text()) Fail("the keys of an argument after ** are names, not a " + key.TypeName());
+    for (const auto& [name, given] : values->named)
+      if (name == key.bytes()) Fail("the argument '" + name + "' is given twice");
+    values->named.emplace_back(key.bytes(), value);
+  }
 }
 
 Value Evaluator::Call(const Value& function, const Arguments& arguments) {

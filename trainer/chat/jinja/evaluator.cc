@@ -217,19 +217,7 @@ Value Evaluator::CallFunction(const Callable& callable, const Arguments& argumen
 void Evaluator::BindParameters(const Callable& callable, const Arguments& arguments) {
   const auto& names = callable.signature->names;
   const auto& defaults = callable.signature->defaults;
-  if (arguments.positional.size() > names.size())
-    Fail("the macro '" + callable.name + "' takes " + std::to_string(names.size()) +
-         " arguments at most");
-  SetName("caller", Value::MakeUndefined("no caller defined"));
-  for (const auto& [name, value] : arguments.named) {
-    const auto found = std::find(names.begin(), names.end(), name);
-    if (found == names.end() && name != "caller")
-      Fail("the macro '" + callable.name + "' has no parameter '" + name + "'");
-    if (found - names.begin() < static_cast<std::ptrdiff_t>(arguments.positional.size()) &&
-        found != names.end())
-      Fail("the macro '" + callable.name + "' is given '" + name + "' twice");
-    SetName(name, value);
-  }
+  BindOthers(callable, arguments);
   for (std::size_t i = 0; i < names.size(); ++i) {
     const bool named = std::any_of(arguments.named.begin(), arguments.named.end(),
                                    [&](const auto& each) { return each.first == names[i]; });
@@ -242,6 +230,35 @@ void Evaluator::BindParameters(const Callable& callable, const Arguments& argume
       SetName(names[i], Value::MakeUndefined("the parameter '" + names[i] + "' was not provided"));
     }
   }
+}
+
+// The named arguments, and those that no parameter takes. One that is given by its place and by its
+// name goes to kwargs, as in Jinja2.
+void Evaluator::BindOthers(const Callable& callable, const Arguments& arguments) {
+  const Signature& signature = *callable.signature;
+  const auto& names = signature.names;
+  const auto given = static_cast<std::ptrdiff_t>(arguments.positional.size());
+  const auto known = static_cast<std::ptrdiff_t>(names.size());
+  const std::string macro = "the macro '" + callable.name + "' ";
+  if (given > known && !signature.has_varargs)
+    Fail(macro + "takes " + std::to_string(known) + " arguments at most");
+  SetName("caller", Value::MakeUndefined("no caller defined"));
+  std::vector<std::pair<Value, Value>> others;
+  for (const auto& [name, value] : arguments.named) {
+    const auto place = std::find(names.begin(), names.end(), name) - names.begin();
+    if (name == "caller" || (place < known && place >= given)) {
+      SetName(name, value);
+      continue;
+    }
+    if (!signature.has_kwargs)
+      Fail(macro +
+           (place < known ? "is given '" + name + "' twice" : "has no parameter '" + name + "'"));
+    others.emplace_back(Text(name), value);
+  }
+  if (signature.has_kwargs) SetName("kwargs", Value::MakeDict(std::move(others)));
+  if (!signature.has_varargs) return;
+  const auto first = arguments.positional.begin() + std::min(given, known);
+  SetName("varargs", Value::MakeList({first, arguments.positional.end()}, ListKind::kTuple));
 }
 
 }  // namespace muster::jinja

@@ -63,6 +63,7 @@ class Evaluator {
   Value MakeFunction(Callable callable);
   Value CallFunction(const Callable& callable, const Arguments& arguments);
   void BindParameters(const Callable& callable, const Arguments& arguments);
+  void BindOthers(const Callable& callable, const Arguments& arguments);
 
   // Expressions; evaluate_expression.cc.
   Value Evaluate(const Expression& expression);
@@ -78,6 +79,7 @@ class Evaluator {
   Value EvaluateCompare(const Expression& expression);
   Value EvaluateCondition(const Expression& expression);
   Arguments EvaluateArguments(const CallArguments& arguments);
+  void AddNamed(const Value& dict, Arguments* values);
   Value Call(const Value& function, const Arguments& arguments);
 
   const Program& program_;

@@ -31,6 +31,8 @@ ExpressionPtr Finish(Expression expression) {
   for (const auto& operand : expression.operands) count(operand);
   for (const auto& argument : expression.arguments.positional) count(argument);
   for (const auto& [name, argument] : expression.arguments.named) count(argument);
+  count(expression.arguments.list);
+  count(expression.arguments.dict);
   expression.depth = inner + 1;
   if (expression.depth > kMaxExpressionDepth)
     Fail("an expression nests too deeply", expression.line);
@@ -243,8 +245,9 @@ ExpressionPtr ExpressionParser::Name() {
   if (name == "true" || name == "True") return Constant(true, token.line);
   if (name == "false" || name == "False") return Constant(false, token.line);
   if (name == "none" || name == "None") return Constant(None{}, token.line);
-  if (name == "varargs" || name == "kwargs" || name == "self")
-    Fail("'" + name + "' is not supported", token.line);
+  if (name == "self") Fail("'self' is not supported", token.line);
+  if (name == "varargs") ++uses_.varargs;
+  if (name == "kwargs") ++uses_.kwargs;
   Expression expression = New(Kind::kName, token.line);
   expression.name = name;
   return Finish(std::move(expression));
@@ -365,9 +368,17 @@ CallArguments ExpressionParser::Arguments() {
 
 void ExpressionParser::Argument(CallArguments* arguments) {
   const Token& token = tokens_.current();
-  if (token.IsOperator("*") || token.IsOperator("**"))
-    Fail("arguments passed with " + token.text + " are not supported", token.line);
+  const bool unpacks = arguments->list != nullptr || arguments->dict != nullptr;
+  if (token.IsOperator("*") || token.IsOperator("**")) {
+    ExpressionPtr& place = token.IsOperator("*") ? arguments->list : arguments->dict;
+    if (place != nullptr || arguments->dict != nullptr)
+      Fail("an argument with " + token.text + " is not expected here", token.line);
+    tokens_.Take();
+    place = Parse();
+    return;
+  }
   if (token.kind == TokenKind::kName && tokens_.next().IsOperator("=")) {
+    if (arguments->dict != nullptr) Fail("a named argument follows one with **", token.line);
     std::string name = tokens_.Take().text;
     tokens_.Take();
     for (const auto& [known, value] : arguments->named)
@@ -375,7 +386,8 @@ void ExpressionParser::Argument(CallArguments* arguments) {
     arguments->named.emplace_back(std::move(name), Parse());
     return;
   }
-  if (!arguments->named.empty()) Fail("an argument without a name follows a named one", token.line);
+  if (!arguments->named.empty() || unpacks)
+    Fail("an argument without a name follows a named one or one with *", token.line);
   arguments->positional.push_back(Parse());
 }
 

@@ -25,6 +25,13 @@ class ExpressionParser {
   void EnterBranch() { ++branches_; }
   void LeaveBranch() { --branches_; }
 
+  // How often the names that hold a macro's other arguments were used so far.
+  struct Uses {
+    int varargs = 0;
+    int kwargs = 0;
+  };
+  const Uses& uses() const { return uses_; }
+
  private:
   using Kind = Expression::Kind;
 
@@ -56,6 +63,7 @@ class ExpressionParser {
   TokenStream& tokens_;
   int depth_ = 0;
   int branches_ = 0;
+  Uses uses_;
 };
 
 }  // namespace muster::jinja

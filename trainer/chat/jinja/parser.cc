@@ -216,8 +216,21 @@ class Parser {
     Statement macro = New(Kind::kMacro, line);
     macro.name = tokens_.ExpectName();
     macro.signature = ParseSignature();
-    macro.body = ParseApart("endmacro");
+    macro.body = ParseCalled("endmacro", &macro.signature);
     return macro;
+  }
+
+  // A body that takes the arguments which no parameter takes, where it uses their names.
+  Body ParseCalled(std::string_view end, Signature* signature) {
+    const ExpressionParser::Uses before = expressions_.uses();
+    Body body = ParseApart(end);
+    const ExpressionParser::Uses& after = expressions_.uses();
+    const auto is_parameter = [signature](const char* name) {
+      return std::ranges::find(signature->names, name) != signature->names.end();
+    };
+    signature->has_varargs = after.varargs != before.varargs && !is_parameter("varargs");
+    signature->has_kwargs = after.kwargs != before.kwargs && !is_parameter("kwargs");
+    return body;
   }
 
   Statement ParseCall(int line) {
@@ -225,7 +238,7 @@ class Parser {
     if (tokens_.current().IsOperator("(")) call.signature = ParseSignature();
     call.value = expressions_.Parse();
     if (call.value->kind != Expression::Kind::kCall) Fail("{% call %} needs a call", line);
-    call.body = ParseApart("endcall");
+    call.body = ParseCalled("endcall", &call.signature);
     return call;
   }
 

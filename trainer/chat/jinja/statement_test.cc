@@ -36,6 +36,41 @@ TEST(JinjaStatementTest, MacrosSeeTheScopeThatTheyStandIn) {
               HasSubstr("no caller defined"));
 }
 
+// testdata/snippets.golden.jsonl has what Python gives; here is what people read.
+TEST(JinjaStatementTest, ArgumentsAreUnpackedFromListsAndDicts) {
+  EXPECT_EQ(TextOf("{% macro m(a, b='-') %}{{ a }}{{ b }};{% endmacro %}"
+                   "{{ m(*[1, 2]) }}{{ m(3, **{'b': 4}) }}{{ m(*'x', b=5) }}"),
+            "12;34;x5;");
+  const struct {
+    const char* call;
+    const char* message;
+  } cases[] = {
+      {"m(*1)", "int"},
+      {"m(**[1])", "an argument after ** needs a dict, not a list"},
+      {"m(**x)", "'x' is undefined"},
+      {"m(**{1: 2})", "the keys of an argument after ** are names, not a int"},
+      {"m(a=1, **{'a': 2})", "the argument 'a' is given twice"},
+      {"m(**{'z': 2})", "the macro 'm' has no parameter 'z'"},
+      {"m(*[1, 2])", "the macro 'm' takes 1 arguments at most"},
+      {"m(*[1], 2)", "an argument without a name follows a named one or one with *"},
+      {"m(*[1], *[2])", "an argument with * is not expected here"},
+      {"m(**{}, a=1)", "a named argument follows one with **"},
+  };
+  for (const auto& c : cases) {
+    EXPECT_THAT(TextOf("{% macro m(a) %}{{ a }}{% endmacro %}{{ " + std::string(c.call) + " }}"),
+                HasSubstr(c.message))
+        << c.call;
+  }
+}
+
+TEST(JinjaStatementTest, AMacroThatNamesThemTakesFurtherArguments) {
+  EXPECT_EQ(TextOf("{% macro in(a, b='-') %}<{{ a }}{{ b }}>{% endmacro %}"
+                   "{% macro out(f) %}{{ f(*varargs, **kwargs) }}{% endmacro %}"
+                   "{{ out(in, 1) }}{{ out(in, 1, b=2) }}"),
+            "<1-><12>");
+  EXPECT_EQ(TextOf("[{{ varargs }}]"), "[]");
+}
+
 TEST(JinjaStatementTest, GenerationMarksItsText) {
   const auto text = Rendered("a{% generation %}b{{ 'c' }}{% endgeneration %}d");
   ASSERT_TRUE(text.ok()) << text.status().ToString();
@@ -60,8 +95,7 @@ TEST(JinjaStatementTest, WhatIsNotSupportedIsNamedWithItsLine) {
       {"{% for x in y recursive %}{% endfor %}", "recursive loops are not supported"},
       {"{{ x|urlencode }}", "the filter 'urlencode' is not supported"},
       {"{{ x is nosuch }}", "the test 'nosuch' is not supported"},
-      {"{% macro m() %}{{ varargs }}{% endmacro %}", "'varargs' is not supported"},
-      {"{{ f(*x) }}", "arguments passed with * are not supported"},
+      {"{{ self.x() }}", "'self' is not supported"},
       {"{% if x %}", "{% endif %} is missing"},
       {"{% for x in y %}\n{% endif %}", "t.jinja:2: the tag {% endif %} is not supported here"},
       {"{% break %}", "{% break %} and {% continue %} belong into a loop"},
