@@ -441,11 +441,14 @@ EngineMemory Engine::memory() const {
           .activations = blocks_.bytes()};
 }
 
+// From pinned memory, since a copy from other memory waits for all that the device has in hand: the
+// head's labels would wait for the whole forward pass.
 at::Tensor Engine::OnDevice(const std::vector<std::int64_t>& values) const {
   const at::Tensor host =
       at::from_blob(const_cast<std::int64_t*>(values.data()),
                     {static_cast<std::int64_t>(values.size())}, at::TensorOptions(at::kLong));
-  return ops_.device().is_cpu() ? host.clone() : host.to(ops_.device());
+  if (ops_.device().is_cpu()) return host.clone();
+  return host.pin_memory().to(ops_.device(), /*non_blocking=*/true);
 }
 
 bool StepNumbers::finite() const {
