@@ -13,6 +13,7 @@
 #include "trainer/checkpoint/element_convert.h"
 #include "trainer/checkpoint/shard_header.h"
 #include "trainer/core/split_mix.h"
+#include "trainer/formats/weights_fingerprint.h"
 #include "trainer/model/adapters.h"
 #include "trainer/model/peft.h"
 #include "trainer/sharding/load_weights.h"
@@ -135,6 +136,20 @@ Status AgreeOnCopies(const Status& mine, Communicator& group) {
                      " cannot use its copy of the adapter; see its log");
 }
 
+// Ranks that read copies of their own read the same values. The same on every rank.
+Status AgreeOnValues(std::optional<std::uint64_t> mine, const std::string& dir,
+                     Communicator& group) {
+  constexpr std::int64_t kNothing = std::numeric_limits<std::int64_t>::min();
+  // The largest fingerprint and the largest complement belong together only if all are equal.
+  const auto fingerprint = static_cast<std::int64_t>(mine.value_or(0));
+  std::int64_t largest[2] = {mine ? fingerprint : kNothing, mine ? ~fingerprint : kNothing};
+  MUSTER_RETURN_IF_ERROR(group.AllReduce(largest, 2, ElementType::kInt64, ReduceOp::kMax)->Wait());
+  const bool none = largest[0] == kNothing && largest[1] == kNothing;
+  if (none || largest[0] == ~largest[1]) return OkStatus();
+  return FailedPrecondition("the adapter " + dir +
+                            " is not the same on all ranks; copy one to every node");
+}
+
 }  // namespace
 
 void InitAdapters(const TrainedTensors& trained, std::uint64_t seed) {
@@ -160,7 +175,15 @@ Status LoadAdapter(const std::string& dir, const LoraSpec& spec, const TrainedTe
   const Selection selection = Select(
       trained, [&spec](const UnitTensor& tensor) { return std::optional(PeftName(tensor, spec)); });
   const Result<SafetensorsModel> file = OpenAdapter(dir, spec, selection);
-  MUSTER_RETURN_IF_ERROR(AgreeOnCopies(file.status(), group));
+  std::optional<std::uint64_t> values;
+  Status mine = file.status();
+  if (mine.ok()) {
+    const Result<std::uint64_t> fingerprint = FingerprintWeights(*file);
+    mine = fingerprint.status();
+    if (mine.ok()) values = *fingerprint;
+  }
+  MUSTER_RETURN_IF_ERROR(AgreeOnCopies(mine, group));
+  MUSTER_RETURN_IF_ERROR(AgreeOnValues(values, dir, group));
   const Status loaded =
       LoadSelection(file.ok() ? &*file : nullptr, selection, trained, group, on_read);
   // This rank's own reason says more.

@@ -40,6 +40,7 @@ Status LoadTrainedOfModel(const SafetensorsModel* model, const TrainedTensors& t
 // Collective, likewise: every trained tensor from a PEFT directory's adapter_model.safetensors.
 // kInvalidArgument where its adapter_config.json is of another form than `spec`, or where a tensor
 // is missing, of another shape, or belongs to nothing; on the other ranks kUnavailable.
+// kFailedPrecondition on all where the copies of two ranks have other values.
 Status LoadAdapter(const std::string& dir, const LoraSpec& spec, const TrainedTensors& trained,
                    Communicator& group, const std::function<void()>& on_read);
 

@@ -55,8 +55,8 @@ float ValueOf(const std::string& tensor, std::int64_t i) {
 class AdapterWeightsTest : public ::testing::Test {
  protected:
   // A directory as PEFT writes it.
-  std::string WriteAdapter(const std::string& name, const ModelConfig& config,
-                           const LoraSpec& lora) {
+  std::string WriteAdapter(const std::string& name, const ModelConfig& config, const LoraSpec& lora,
+                           float factor = 1) {
     const std::string dir = dir_ / name;
     std::filesystem::create_directories(dir);
     dir_.Write(name + "/" + kAdapterConfig, AdapterConfigText(lora, "base"));
@@ -71,7 +71,7 @@ class AdapterWeightsTest : public ::testing::Test {
     for (const TensorSpec& tensor : tensors) {
       std::vector<float> values(static_cast<std::size_t>(tensor.count()));
       for (std::size_t i = 0; i < values.size(); ++i) {
-        values[i] = ValueOf(tensor.name, static_cast<std::int64_t>(i));
+        values[i] = factor * ValueOf(tensor.name, static_cast<std::int64_t>(i));
       }
       EXPECT_TRUE(writer->AppendFloats(values.data(), tensor.count()).ok());
     }
@@ -159,6 +159,16 @@ TEST_F(AdapterWeightsTest, WhatIsWrongWithAnAdapterNamesItsFile) {
     EXPECT_EQ(statuses[0].code(), StatusCode::kInvalidArgument);
     EXPECT_THAT(statuses[0].message(),
                 AllOf(HasSubstr(dir + "/" + kAdapterWeights), HasSubstr(words)));
+  }
+}
+
+// Each rank took its part from its own copy, and two adapters became one.
+TEST_F(AdapterWeightsTest, CopiesWithOtherValuesAreRefused) {
+  const std::string dir = WriteAdapter("good", config_, Lora(2));
+  const std::string other = WriteAdapter("other", config_, Lora(2), 2);
+  for (const Status& status : Load({dir, other, dir})) {
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(), HasSubstr("is not the same on all ranks"));
   }
 }
 
