@@ -219,7 +219,7 @@ struct NodeRecord {
   std::string version;
   int metrics_port = 0;  // 0: none
   std::string instance;  // of its worker; new with every start
-  // Of the worker's records of guardians, and of what ends all processes on the node (Hello).
+  // What the worker's list of guardians speaks of (Hello).
   std::string directory_id;
   std::string container_id;
   std::int64_t last_seen_unix_ms = 0;
