@@ -167,6 +167,7 @@ class Clients {
                                                          Response*),
                 const Request& request) {
     // While its disk is behind, a coordinator refuses requests.
+    Ending never;
     for (const Clock::time_point limit = Clock::now() + kCallLimit;;) {
       grpc::ClientContext context;
       context.set_deadline(std::chrono::system_clock::now() + kCallLimit);
@@ -176,7 +177,7 @@ class Clients {
       const bool busy = status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED ||
                         status.error_code() == grpc::StatusCode::UNAVAILABLE;
       if (!busy || Clock::now() > limit) Fail(status.error_message());
-      std::this_thread::sleep_for(kAskEvery);
+      never.BegunBy(Clock::now() + kAskEvery);
     }
   }
 
