@@ -1,14 +1,11 @@
 #include "common/base/switch.h"
 
-#include <algorithm>
+#include "common/base/strings.h"
 
 namespace muster {
 
 Result<bool> ReadSwitch(std::string_view name, const char* value) {
-  std::string text = value == nullptr ? "" : value;
-  std::ranges::transform(text, text.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
+  const std::string text = AsciiLower(value == nullptr ? "" : value);
   for (const char* on : {"1", "true", "yes", "on"}) {
     if (text == on) return true;
   }

@@ -147,31 +147,31 @@ TEST_F(ControllerRuntimeTest, ARepeatedSubmitIsAcknowledgedAfterTheCommitOfTheFi
 }
 
 TEST_F(ControllerRuntimeTest, AQueryWaitsForWhatItSaw) {
-  std::vector<Status> told;
+  std::vector<Status> seen;
   OnLoop([&] {
     store_.Hold();
     Submit("0000000001", "");
     EXPECT_TRUE(runtime_.controller().FindJob("0000000001").ok());
-    runtime_.AfterDurable([&](const Status& status) { told.push_back(status); });
+    runtime_.AfterDurable([&](const Status& status) { seen.push_back(status); });
   });
   OnLoop([&] {
-    EXPECT_TRUE(told.empty());
+    EXPECT_TRUE(seen.empty());
     store_.ReleaseHeld();
   });
   OnLoop([&] {
-    ASSERT_EQ(told.size(), 1u);
-    EXPECT_TRUE(told[0].ok());
-    runtime_.AfterDurable([&](const Status& status) { told.push_back(status); });
-    EXPECT_EQ(told.size(), 2u) << "nothing is pending, so it need not wait";
+    ASSERT_EQ(seen.size(), 1u);
+    EXPECT_TRUE(seen[0].ok());
+    runtime_.AfterDurable([&](const Status& status) { seen.push_back(status); });
+    EXPECT_EQ(seen.size(), 2u) << "nothing is pending, so it need not wait";
   });
 }
 
 TEST_F(ControllerRuntimeTest, AFailedCommitReleasesNothingAndAsksForTheEnd) {
-  Status told;
+  Status seen;
   OnLoop([&] {
     store_.FailNext(ResourceExhausted("disk full"));
     Submit("0000000001", "");
-    runtime_.AfterDurable([&](const Status& status) { told = status; });
+    runtime_.AfterDurable([&](const Status& status) { seen = status; });
   });
   OnLoop([&] {
     EXPECT_EQ(sink_.failure.code(), StatusCode::kResourceExhausted);
@@ -180,7 +180,7 @@ TEST_F(ControllerRuntimeTest, AFailedCommitReleasesNothingAndAsksForTheEnd) {
     runtime_.Close(Unavailable("the disk is full"));
     ASSERT_EQ(replies_.size(), 1u);
     EXPECT_EQ(replies_[0].status.code(), StatusCode::kUnavailable);
-    EXPECT_EQ(told.code(), StatusCode::kUnavailable);
+    EXPECT_EQ(seen.code(), StatusCode::kUnavailable);
   });
 }
 
@@ -378,7 +378,7 @@ TEST_F(StalledHostTest, WhatNeedsNoCommitIsNotHeapedUp) {
     progress.generation = 9;
     for (int i = 1; i <= 1000; ++i) runtime_.Handle(WorkerMessageReceived{7, progress});
     EXPECT_LE(runtime_.held_back(), before + 3);
-    EXPECT_EQ(sink_.changes, changes) << "nothing is told before its time";
+    EXPECT_EQ(sink_.changes, changes) << "nothing is seen before its time";
     store_.ReleaseHeld();
   });
   OnLoop([this] {

@@ -108,7 +108,7 @@ TEST_F(JobMonitorTest, AnEndThatHasComeNearerIsThatOfAStopThatIsUnderWay) {
   monitor_->SetEndTime(now_ + seconds(40), now_);
   EXPECT_EQ(*monitor_->stop_by(), now_ + seconds(40));
   monitor_->SetEndTime(now_ + seconds(90), now_);
-  EXPECT_EQ(*monitor_->stop_by(), now_ + seconds(40)) << "later helps nobody";
+  EXPECT_EQ(*monitor_->stop_by(), now_ + seconds(40)) << "a later end changes nothing";
 }
 
 TEST_F(JobMonitorTest, ASignalAsksAtOnceAndIsRepeatedUntilItIsAnswered) {
