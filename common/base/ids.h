@@ -25,8 +25,8 @@ using JobId = StringId<struct JobIdTag>;
 // A node, by the name its worker was started with; unique in the cluster.
 using NodeName = StringId<struct NodeNameTag>;
 
-// Of names that people give (of a node, a job, a cluster) and that become parts of paths and
-// labels.
+// The rule for names that people give to nodes, jobs and clusters, since they become parts of paths
+// and labels.
 inline constexpr std::size_t kMaxNameBytes = 63;
 inline constexpr std::string_view kNameRule =
     "1 to 63 letters, digits, '-', '_' and '.', not beginning with '.'";

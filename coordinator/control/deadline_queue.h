@@ -11,7 +11,7 @@
 
 namespace muster {
 
-// Of two deadlines; empty: never.
+// The earlier of two deadlines; empty: never.
 inline std::optional<TimePoint> Earliest(const std::optional<TimePoint>& a,
                                          const std::optional<TimePoint>& b) {
   return a && b ? std::min(*a, *b) : a ? a : b;

@@ -46,7 +46,7 @@ class HostStaging {
   HostStaging(std::shared_ptr<const CudaApi> cuda, std::size_t kept_bytes)
       : cuda_(std::move(cuda)), kept_bytes_(kept_bytes) {}
 
-  // Of at least `bytes`.
+  // A piece of at least `bytes`.
   Result<std::unique_ptr<Piece>> Take(std::size_t bytes);
   void GiveBack(std::unique_ptr<Piece> piece);
 

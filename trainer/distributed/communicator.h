@@ -161,7 +161,7 @@ class Communicator {
                                              std::size_t bytes) = 0;
   virtual Status Barrier() = 0;
 
-  // Of this communicator's operations and those of all groups of its gang.
+  // The time limit of this communicator's operations and those of all groups of its gang.
   virtual OperationLimit& limit() const = 0;
 
   virtual CommunicatorCounters counters() const = 0;
