@@ -45,7 +45,7 @@ class FromTheLoginNode(unittest.TestCase):
         run = self.submit(site)
         attached, text = self.attach(run)
         run.wait_for_step(30)
-        self.assertEqual(len(list(self.temporary(run).glob("muster-door-*/0/key.pem"))), 1)
+        self.assertEqual(len(list(self.temporary(run).glob("muster-access-*/0/key.pem"))), 1)
         ask = lambda *words: json.loads(site.lab.run(MUSTER, *words, "-o", "json").stdout)  # noqa: E731
         status = ask("slurm", "status", run.slurm_job)
         self.assertEqual((status["job"]["state"], status["job"]["nodes_ready"]), ("running", 2), status)
