@@ -194,11 +194,15 @@ void MemberQuiesced(Transaction& tx, JobEntry& job, GangNode& member, const Quie
   if (survivors && member.name == job.attempt().nodes.front())
     survivors->next_master_port = message.next_master_port;
   // Parked processes keep the node's slots for the job's next gang. Slots of unkillable processes
-  // are already leaked.
-  const int left =
-      job.spec.resources.ranks_per_node - static_cast<int>(message.unkillable_pids.size());
+  // are already leaked; those of older generations were never this gang's.
+  const auto left = job.spec.resources.ranks_per_node -
+                    std::ranges::count_if(job.attempt().ranks, [&](const RankRecord& rank) {
+                      return rank.node == member.name &&
+                             std::ranges::count(message.unkillable_pids, rank.pid) > 0;
+                    });
+  const int kept = std::max(static_cast<int>(left), static_cast<int>(parked_ranks.size()));
   tx.state.slots.Quiesce(member.name, job.record.id,
-                         message.keeps_any() ? std::max(left, message.standbys) : 0);
+                         message.keeps_any() ? std::max(kept, message.standbys) : 0);
   for (RankRecord& rank : job.attempt().ranks) {
     if (rank.node != member.name || rank.state != RankState::kStopping || rank.pid == 0) continue;
     const bool kept =

@@ -297,6 +297,22 @@ TEST(NodeTest, AHelloTellsOfProcessesThatSurvivedSigkillWhereTheirReportWasLost)
   EXPECT_EQ(h.Node("n2").slots_used, 2) << "its slot would be given away";
 }
 
+TEST(NodeTest, AParkedProcessKeepsItsSlotBesideASurvivorOfSigkillOfAnOlderGeneration) {
+  ControlHarness h;
+  h.Join("n1");
+  h.Join("n2", {.slots = 2});
+  const JobId id = h.Submit(TrainYaml());
+  h.StartAll(id);
+  h.Leave("n2");
+  HostedGeneration hosted = h.Hosted("n2", id, AttemptState::kRunning);
+  hosted.unkillable_pids = {4242};
+  h.Join("n2", {.hosted = {hosted}});
+  h.Exited(id, 0, {1, 0});
+  h.Deliver("n2",
+            Quiesced{.job = id, .generation = 1, .unkillable_pids = {4242}, .parked_ranks = {1}});
+  EXPECT_EQ(h.Node("n2").slots_used, 2) << "its slot would be given away";
+}
+
 TEST(NodeTest, AGangThatIsPreparedWithoutRoomBesideSurvivorsOfSigkillInAHelloIsMadeAnew) {
   ControlHarness h;
   h.Join("n1");

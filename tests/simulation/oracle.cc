@@ -113,16 +113,23 @@ void Oracle::CheckJob(const JobView& job) {
   }
 }
 
-// By what really runs, at the moment when the attempt ends: but for nodes that are suspect or lost,
-// which the next attempt does without, and whose slots wait.
+// By what really runs, at the moment when the attempt ends: but for nodes that were suspect or lost
+// meanwhile, which the next attempt does without, and whose slots wait.
 void Oracle::CheckEnded(const JobView& job, JobFacts& facts) {
   if (job.attempts->empty()) return;
   const AttemptRecord& attempt = job.attempts->back();
-  if (attempt.state != AttemptState::kEnded || facts.ended >= attempt.generation) return;
-  facts.ended = attempt.generation;
+  const bool has_ended = attempt.state == AttemptState::kEnded;
+  if (!has_ended && attempt.state != AttemptState::kAborting) {
+    facts.out_of_reach.clear();
+    return;
+  }
+  if (facts.ended >= attempt.generation) return;
+  if (has_ended) facts.ended = attempt.generation;
   for (const NodeView& node : coordinator_.controller().Nodes()) {
     const NodeState state = node.record->state;
-    if (state == NodeState::kSuspect || state == NodeState::kLost || !node.connected) continue;
+    if (state == NodeState::kSuspect || state == NodeState::kLost || !node.connected)
+      facts.out_of_reach.insert(node.record->name);
+    if (!has_ended || facts.out_of_reach.contains(node.record->name)) continue;
     const auto index = static_cast<std::size_t>(std::stoi(node.record->name.value.substr(1)));
     for (const ProcessPtr& process : nodes_.at(index)->processes()) {
       const bool of_it =

@@ -63,7 +63,8 @@ class Oracle {
  private:
   struct JobFacts {
     Generation generation = 0;
-    Generation ended = 0;  // the newest attempt that has
+    Generation ended = 0;             // the newest attempt that has
+    std::set<NodeName> out_of_reach;  // while it was being ended
     std::optional<JobState> final_state;
     std::optional<Generation> cancelled_at;
     Step finished = 0;  // by a whole gang

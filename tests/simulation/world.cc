@@ -121,7 +121,7 @@ std::shared_ptr<SimGang> World::GangOf(const JobId& job, Generation generation, 
 bool World::CanReport(const SimGang& gang) const {
   return std::all_of(gang.members().begin(), gang.members().end(),
                      [this](const ProcessPtr& member) {
-                       return !StreamOf(member->node).cut_off &&
+                       return member->alive() && !StreamOf(member->node).cut_off &&
                               nodes_[static_cast<std::size_t>(member->node)]->worker_up();
                      });
 }
