@@ -16,9 +16,9 @@ set(MUSTER_TORCH_CUDA_DIR "" CACHE PATH
 set(_interface "")
 foreach(header
     common/base/status.h common/base/result.h common/base/clock.h common/base/unique_fd.h
-    trainer/core/element_type.h trainer/cuda/plugin.h trainer/device/device_ops.h
-    trainer/distributed/communicator.h trainer/distributed/operation_limit.h trainer/kernels/adamw.h
-    trainer/kernels/nf4.h)
+    trainer/core/element_type.h trainer/plugin/plugin.h trainer/ops/device_ops.h
+    trainer/comm/communicator.h trainer/comm/operation_limit.h trainer/ops/cpu/adamw.h
+    trainer/ops/cpu/dropout.h trainer/ops/cpu/nf4.h)
   file(SHA256 "${CMAKE_SOURCE_DIR}/${header}" _digest)
   string(APPEND _interface "${_digest}")
   set_property(DIRECTORY "${CMAKE_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS

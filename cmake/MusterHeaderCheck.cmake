@@ -42,12 +42,12 @@ function(muster_header_check)
     file(GLOB_RECURSE found RELATIVE "${CMAKE_SOURCE_DIR}" "${CMAKE_SOURCE_DIR}/${folder}/*.h")
     list(APPEND headers ${found})
   endforeach()
-  list(FILTER headers EXCLUDE REGEX "^trainer/cuda/")  # it stands on a CUDA toolkit
+  list(FILTER headers EXCLUDE REGEX "^trainer/ops/cuda/")  # it stands on a CUDA toolkit
   if(NOT MUSTER_CONTROL)
     list(FILTER headers EXCLUDE REGEX "^common/(rpc|runtime|security|telemetry)/")
   endif()
   foreach(kind
-      "aten ^(trainer/(device|loop|model|sharding|verbs)|tests/parity)/"
+      "aten ^(trainer/(fsdp|model|ops|plugin|report|train|verbs)|tests/parity)/"
       "grpc ^(cli|common/rpc|coordinator/service|worker/allocation|worker/service|tests)/"
       "std /testing/"
       "none .*")

@@ -12,7 +12,7 @@
 #include "common/command_line/help_words.h"
 #include "common/command_line/version_text.h"
 #include "common/control_pipe/trainer_protocol.h"
-#include "trainer/distributed/store_server.h"
+#include "trainer/comm/rendezvous/store_server.h"
 #include "trainer/verbs/verbs.h"
 
 namespace {

@@ -9,8 +9,8 @@
 // checks the table once and then only the pieces that he touches. Everything begins at a multiple
 // of 4096 bytes, so that files can be written and verified past the page cache. Version 1 had
 // neither pieces nor a table; its checksum is over the whole file. docs/checkpoint-format.md
-// describes both. What the header says is the trainer's business (trainer/checkpoint); a worker
-// verifies shards by the frame alone.
+// describes both. What the header says is the trainer's business (trainer/state/checkpoint); a
+// worker verifies shards by the frame alone.
 //
 // Values and free functions; any thread. Those that take a path or a descriptor block on the disk.
 #pragma once

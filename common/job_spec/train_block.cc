@@ -131,7 +131,7 @@ void ReadInitFrom(MapReader& train, InitFromSpec* out) {
   map->Finish();
 }
 
-// The name of a built-in template (trainer/chat/built_in.h), or the path of a .jinja file.
+// The name of a built-in template (trainer/text/chat/built_in.h), or the path of a .jinja file.
 void ReadChatTemplate(MapReader& data, DataSpec* out) {
   static constexpr std::string_view kNames[] = {"auto",    "chatml", "llama2",       "llama3",
                                                 "mistral", "zephyr", "openassistant"};

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "common/base/json.h"
-#include "trainer/kernels/attention_paths.h"
+#include "trainer/ops/cpu/attention_paths.h"
 
 namespace muster {
 namespace {

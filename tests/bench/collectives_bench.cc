@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "common/base/json.h"
-#include "trainer/distributed/host_communicator.h"
-#include "trainer/distributed/rank_env.h"
-#include "trainer/distributed/testing/gang_testing.h"
-#include "trainer/distributed/unix_mesh.h"
+#include "trainer/comm/group/host_communicator.h"
+#include "trainer/comm/group/testing/gang_testing.h"
+#include "trainer/comm/rank_env.h"
+#include "trainer/comm/transport/shared/unix_mesh.h"
 
 namespace muster {
 namespace {

@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "common/base/json.h"
-#include "trainer/device/device_ops.h"
-#include "trainer/device/nf4_tensor.h"
+#include "trainer/ops/device_ops.h"
+#include "trainer/ops/nf4_tensor.h"
 
 namespace muster {
 namespace {

@@ -16,8 +16,8 @@
 #include <limits>
 
 #include "common/base/json.h"
-#include "trainer/distributed/transport.h"
-#include "trainer/loop/progress_reporter.h"
+#include "trainer/comm/transport/transport.h"
+#include "trainer/report/progress_reporter.h"
 
 namespace muster {
 namespace {

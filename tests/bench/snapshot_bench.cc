@@ -20,9 +20,9 @@
 #include "common/base/check.h"
 #include "common/base/json.h"
 #include "tests/parity/gang_run.h"
-#include "trainer/distributed/testing/in_process_communicator.h"
+#include "trainer/comm/group/testing/in_process_communicator.h"
 #include "trainer/formats/init_model.h"
-#include "trainer/sharding/state_plan.h"
+#include "trainer/fsdp/state_plan.h"
 
 namespace muster {
 namespace {

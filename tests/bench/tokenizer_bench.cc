@@ -14,7 +14,7 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
-#include "trainer/tokenizer/tokenizer.h"
+#include "trainer/text/tokenizer/tokenizer.h"
 
 namespace muster {
 namespace {

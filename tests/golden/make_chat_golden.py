@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes trainer/chat/testdata/*.jsonl: what Python's jinja2 renders, set up as transformers does.
+"""Makes trainer/text/chat/testdata/*.jsonl: what Python's jinja2 renders, set up as transformers does.
 
     python3 -m venv venv && venv/bin/pip install jinja2==3.1.6
-    venv/bin/python tests/golden/make_chat_golden.py trainer/chat/testdata
+    venv/bin/python tests/golden/make_chat_golden.py trainer/text/chat/testdata
 
 Writes conversations.jsonl, for each template there NAME.golden.jsonl with one row for each of the
 conversations, and snippets.golden.jsonl: the small templates of snippets.txt, which lines of ---- part,

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes files of values and of what bitsandbytes quantises them to (trainer/device/testing/nf4_testing.h has
+"""Makes files of values and of what bitsandbytes quantises them to (trainer/ops/testing/nf4_testing.h has
 the format), with the Python that deploy/install-deps --peer installs:
 
-    PYTHON tests/golden/make_nf4_golden.py trainer/device/testdata/nf4
+    PYTHON tests/golden/make_nf4_golden.py trainer/ops/testdata/nf4
     PYTHON tests/golden/make_nf4_golden.py --random 4000000 FOLDER
 """
 import argparse

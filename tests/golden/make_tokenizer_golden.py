@@ -8,7 +8,7 @@ TEXT is any plain English text of about a megabyte to train small tokenizers on 
 Shakespeare, public domain, of the repository karpathy/char-rnn). Writes for each kind of tokenizer
 KIND.tokenizer.json and KIND.golden.jsonl, whose rows are {"text", "ids", "special_ids", "decoded",
 "skipped"}, or KIND.model and KIND.golden.jsonl, whose rows are {"text", "ids", "decoded"}, into
-trainer/tokenizer/testdata, and reference.safetensors into trainer/formats/testdata.
+trainer/text/tokenizer/testdata, and reference.safetensors into trainer/formats/testdata.
 """
 import json
 import pathlib

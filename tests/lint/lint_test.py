@@ -63,7 +63,7 @@ class LintTest(unittest.TestCase):
         self.expect("common/base/a.cc", 2, "include")
 
     def test_the_template_engine_outside_of_chat(self):
-        self.put("trainer/data/b.h", '#pragma once\n#include "trainer/chat/jinja/value.h"\n')
+        self.put("trainer/data/b.h", '#pragma once\n#include "trainer/text/chat/jinja/value.h"\n')
         self.expect("trainer/data/b.h", 2, "include")
 
     def test_yaml_outside_of_the_job_parser(self):

@@ -10,7 +10,7 @@
 
 #include "tests/parity/gang_run.h"
 #include "trainer/formats/testing/temp_dir.h"
-#include "trainer/sharding/retained_weights.h"
+#include "trainer/fsdp/retained_weights.h"
 
 namespace muster::parity {
 namespace {

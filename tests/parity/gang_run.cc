@@ -10,13 +10,13 @@
 #include <thread>
 #include <utility>
 
-#include "trainer/device/scalar_type.h"
-#include "trainer/distributed/testing/in_process_communicator.h"
+#include "trainer/comm/group/testing/in_process_communicator.h"
 #include "trainer/formats/testing/temp_dir.h"
+#include "trainer/fsdp/export_stream.h"
+#include "trainer/fsdp/load_weights.h"
+#include "trainer/fsdp/retained_weights.h"
 #include "trainer/model/testing/late_copies_testing.h"
-#include "trainer/sharding/export_stream.h"
-#include "trainer/sharding/load_weights.h"
-#include "trainer/sharding/retained_weights.h"
+#include "trainer/ops/scalar_type.h"
 
 namespace muster::parity {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "tests/parity/test_model.h"
 #include "trainer/core/model_config.h"
-#include "trainer/sharding/fsdp_engine.h"
+#include "trainer/fsdp/fsdp_engine.h"
 
 namespace muster::parity {
 

@@ -19,7 +19,7 @@
 
 #include "tests/parity/snapshot_run.h"
 #include "tests/support/eventually.h"
-#include "trainer/snapshot/cut.h"
+#include "trainer/state/snapshot/cut.h"
 
 namespace muster::parity {
 namespace {

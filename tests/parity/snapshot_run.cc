@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "trainer/distributed/testing/in_process_communicator.h"
+#include "trainer/comm/group/testing/in_process_communicator.h"
+#include "trainer/fsdp/state_plan.h"
 #include "trainer/model/testing/late_copies_testing.h"
-#include "trainer/sharding/state_plan.h"
-#include "trainer/snapshot/restore.h"
+#include "trainer/state/snapshot/restore.h"
 
 namespace muster::parity {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "tests/parity/gang_run.h"
-#include "trainer/snapshot/buddy.h"
-#include "trainer/snapshot/segment.h"
+#include "trainer/state/snapshot/buddy.h"
+#include "trainer/state/snapshot/segment.h"
 
 namespace muster::parity {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tests/parity/snapshot_run.h"
-#include "trainer/snapshot/cut.h"
+#include "trainer/state/snapshot/cut.h"
 
 namespace muster::parity {
 namespace {

@@ -5,11 +5,11 @@
 #include <random>
 
 #include "common/base/check.h"
-#include "trainer/device/device_ops.h"
-#include "trainer/device/nf4_tensor.h"
 #include "trainer/formats/safetensors.h"
 #include "trainer/model/adapters.h"
 #include "trainer/model/llama_units.h"
+#include "trainer/ops/device_ops.h"
+#include "trainer/ops/nf4_tensor.h"
 
 namespace muster::parity {
 namespace {

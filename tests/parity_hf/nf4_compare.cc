@@ -4,7 +4,7 @@
 //   nf4_compare FILE...
 #include <cstdio>
 
-#include "trainer/device/testing/nf4_testing.h"
+#include "trainer/ops/testing/nf4_testing.h"
 
 int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {

@@ -1,7 +1,7 @@
 // A snapshot segment as the simulation sees it: which labels its two slots have, whose course of
 // training they belong to, and, in place of arrays, what state they would hold.
 //
-// It follows trainer/snapshot/segment.h; the choice of the cut is that library's own.
+// It follows trainer/state/snapshot/segment.h; the choice of the cut is that library's own.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/base/ids.h"
-#include "trainer/snapshot/cut.h"
+#include "trainer/state/snapshot/cut.h"
 
 namespace muster::sim {
 

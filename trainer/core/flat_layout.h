@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/core/shard_array.h"
 #include "trainer/core/tensor_role.h"
 
 namespace muster {

@@ -23,10 +23,10 @@
 #include <vector>
 
 #include "common/base/result.h"
-#include "trainer/chat/chat.h"
 #include "trainer/data/encoded_rows.h"
 #include "trainer/data/row_parser.h"
-#include "trainer/tokenizer/tokenizer.h"
+#include "trainer/text/chat/chat.h"
+#include "trainer/text/tokenizer/tokenizer.h"
 
 namespace muster {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/base/result.h"
-#include "trainer/chat/conversation.h"
+#include "trainer/text/chat/conversation.h"
 
 namespace muster {
 

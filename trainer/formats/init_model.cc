@@ -4,7 +4,7 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
-#include "trainer/tokenizer/byte_alphabet.h"
+#include "trainer/text/tokenizer/byte_alphabet.h"
 
 namespace muster {
 namespace {

@@ -6,7 +6,7 @@
 #include "common/base/files.h"
 #include "common/base/json.h"
 #include "trainer/formats/testing/temp_dir.h"
-#include "trainer/tokenizer/tokenizer.h"
+#include "trainer/text/tokenizer/tokenizer.h"
 
 namespace muster {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
+#include "trainer/core/convert.h"
 #include "trainer/formats/safetensors_header.h"
-#include "trainer/kernels/convert.h"
 
 namespace muster {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/tokenizer/tokenizer.h"
+#include "trainer/text/tokenizer/tokenizer.h"
 
 namespace muster {
 

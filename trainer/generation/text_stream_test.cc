@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "trainer/tokenizer/utf8.h"
+#include "trainer/text/tokenizer/utf8.h"
 
 namespace muster {
 namespace {

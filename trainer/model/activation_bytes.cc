@@ -6,12 +6,12 @@
 #include <memory>
 #include <utility>
 
-#include "trainer/device/device_ops.h"
-#include "trainer/device/scalar_type.h"
 #include "trainer/model/arena.h"
 #include "trainer/model/block_inputs.h"
 #include "trainer/model/block_memory.h"
 #include "trainer/model/llama_head.h"
+#include "trainer/ops/device_ops.h"
+#include "trainer/ops/scalar_type.h"
 
 namespace muster {
 namespace {

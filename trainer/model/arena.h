@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "trainer/device/device_ops.h"
+#include "trainer/ops/device_ops.h"
 
 namespace muster {
 

@@ -14,8 +14,8 @@
 #include <memory>
 #include <vector>
 
-#include "trainer/device/device_ops.h"
 #include "trainer/model/arena.h"
+#include "trainer/ops/device_ops.h"
 
 namespace muster {
 

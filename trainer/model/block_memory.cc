@@ -1,6 +1,6 @@
 #include "trainer/model/block_memory.h"
 
-#include "trainer/device/scalar_type.h"
+#include "trainer/ops/scalar_type.h"
 
 namespace muster {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "common/job_spec/job_spec.h"
 #include "trainer/core/model_config.h"
-#include "trainer/device/device_ops.h"
 #include "trainer/model/arena.h"
 #include "trainer/model/lora_form.h"
+#include "trainer/ops/device_ops.h"
 
 namespace muster {
 

@@ -14,8 +14,8 @@
 
 #include "common/base/check.h"
 #include "trainer/core/tensor_role.h"
-#include "trainer/device/device_ops.h"
 #include "trainer/model/packed_matrix.h"
+#include "trainer/ops/device_ops.h"
 
 namespace muster {
 

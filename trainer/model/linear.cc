@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include "trainer/device/scalar_type.h"
 #include "trainer/model/products.h"
+#include "trainer/ops/scalar_type.h"
 
 namespace muster {
 namespace {

@@ -13,10 +13,10 @@
 
 #include <cstdint>
 
-#include "trainer/device/device_ops.h"
 #include "trainer/model/arena.h"
 #include "trainer/model/block_tensors.h"
 #include "trainer/model/lora_form.h"
+#include "trainer/ops/device_ops.h"
 
 namespace muster {
 

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "trainer/device/scalar_type.h"
-#include "trainer/kernels/row_product.h"
 #include "trainer/model/products.h"
+#include "trainer/ops/cpu/row_product.h"
+#include "trainer/ops/scalar_type.h"
 
 namespace muster {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "trainer/device/scalar_type.h"
 #include "trainer/model/linear_layer.h"
+#include "trainer/ops/scalar_type.h"
 
 namespace muster {
 namespace {

@@ -3,7 +3,7 @@
 // Inference uses it, and the tests of the hand-written blocks (llama_block.h), which differentiate
 // it: every operation has a gradient, and whether a graph is recorded is the caller's grad mode.
 // Nothing here owns a weight. Activations have the weights' element type; norms, rotation and
-// activation are computed in its wide type (trainer/device/scalar_type.h) and rounded as Hugging
+// activation are computed in its wide type (trainer/ops/scalar_type.h) and rounded as Hugging
 // Face's are.
 //
 // Letters: B rows, T positions, H hidden size, V vocabulary.

@@ -18,13 +18,13 @@
 
 #include "common/job_spec/job_spec.h"
 #include "trainer/core/model_config.h"
-#include "trainer/device/device_ops.h"
 #include "trainer/model/block_inputs.h"
 #include "trainer/model/block_memory.h"
 #include "trainer/model/block_tensors.h"
 #include "trainer/model/linear.h"
 #include "trainer/model/lora_form.h"
 #include "trainer/model/residual_stream.h"
+#include "trainer/ops/device_ops.h"
 
 namespace muster {
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "trainer/device/scalar_type.h"
+#include "trainer/ops/scalar_type.h"
 
 namespace muster {
 namespace {

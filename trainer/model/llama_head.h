@@ -13,10 +13,10 @@
 #include <cstdint>
 #include <functional>
 
-#include "trainer/device/device_ops.h"
 #include "trainer/model/arena.h"
 #include "trainer/model/linear.h"
 #include "trainer/model/residual_stream.h"
+#include "trainer/ops/device_ops.h"
 
 namespace muster {
 

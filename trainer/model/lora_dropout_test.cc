@@ -9,13 +9,13 @@
 #include <set>
 #include <vector>
 
-#include "trainer/device/testing/forwarding_ops.h"
 #include "trainer/model/activation_bytes.h"
 #include "trainer/model/adapters.h"
 #include "trainer/model/linear.h"
 #include "trainer/model/llama.h"
 #include "trainer/model/llama_block.h"
 #include "trainer/model/testing/model_testing.h"
+#include "trainer/ops/testing/forwarding_ops.h"
 
 namespace muster {
 namespace {

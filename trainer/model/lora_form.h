@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include "trainer/kernels/dropout.h"
+#include "trainer/ops/cpu/dropout.h"
 
 namespace muster {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "trainer/kernels/nf4.h"
+#include "trainer/ops/cpu/nf4.h"
 
 namespace muster {
 

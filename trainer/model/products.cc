@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "trainer/kernels/cpu_features.h"
+#include "trainer/ops/cpu/cpu_features.h"
 
 namespace muster {
 namespace {

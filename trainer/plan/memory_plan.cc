@@ -4,11 +4,11 @@
 #include <array>
 #include <numeric>
 
+#include "trainer/fsdp/gradient_reducer.h"
+#include "trainer/fsdp/unsharded_parameters.h"
 #include "trainer/model/activation_bytes.h"
 #include "trainer/model/adapters.h"
-#include "trainer/sharding/gradient_reducer.h"
-#include "trainer/sharding/unsharded_parameters.h"
-#include "trainer/snapshot/segment.h"
+#include "trainer/state/snapshot/segment.h"
 
 namespace muster {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "trainer/fsdp/frozen_layout.h"
 #include "trainer/model/adapters.h"
-#include "trainer/sharding/frozen_layout.h"
 
 namespace muster {
 namespace {

@@ -15,8 +15,8 @@
 #include "common/job_spec/job_spec.h"
 #include "trainer/core/flat_layout.h"
 #include "trainer/core/model_config.h"
-#include "trainer/sharding/mesh.h"
-#include "trainer/sharding/precision.h"
+#include "trainer/fsdp/mesh.h"
+#include "trainer/fsdp/precision.h"
 
 namespace muster {
 

@@ -5,15 +5,15 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/checkpoint/export_model.h"
 #include "trainer/core/model_config.h"
 #include "trainer/formats/weights_fingerprint.h"
 #include "trainer/hub/hub_id.h"
-#include "trainer/loop/origin_agreement.h"
-#include "trainer/loop/vocab_growth.h"
+#include "trainer/inputs/origin_agreement.h"
+#include "trainer/inputs/vocab_growth.h"
 #include "trainer/model/adapter_form.h"
 #include "trainer/model/adapters.h"
 #include "trainer/model/peft.h"
+#include "trainer/state/checkpoint/export_model.h"
 
 namespace muster {
 namespace {

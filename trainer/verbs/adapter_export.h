@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/base/status.h"
-#include "trainer/checkpoint/state_reader.h"
+#include "trainer/state/checkpoint/state_reader.h"
 
 namespace muster {
 

@@ -4,8 +4,8 @@
 
 #include <map>
 
-#include "trainer/checkpoint/file_state.h"
-#include "trainer/loop/testing/trainer_testing.h"
+#include "trainer/state/checkpoint/file_state.h"
+#include "trainer/train/testing/trainer_testing.h"
 
 namespace muster {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "common/base/result.h"
-#include "trainer/chat/chat.h"
+#include "trainer/text/chat/chat.h"
 #include "trainer/verbs/text_generator.h"
 
 namespace muster {

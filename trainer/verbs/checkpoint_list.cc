@@ -10,8 +10,8 @@
 
 #include "common/base/files.h"
 #include "common/base/unique_fd.h"
-#include "trainer/checkpoint/manifest.h"
-#include "trainer/checkpoint/shard_file.h"
+#include "trainer/state/checkpoint/manifest.h"
+#include "trainer/state/checkpoint/shard_file.h"
 
 namespace muster {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "common/base/ids.h"
 #include "common/base/result.h"
-#include "trainer/checkpoint/adapter_origin.h"
+#include "trainer/state/checkpoint/adapter_origin.h"
 
 namespace muster {
 

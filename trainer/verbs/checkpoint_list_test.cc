@@ -10,9 +10,9 @@
 
 #include "common/base/files.h"
 #include "common/base/unique_fd.h"
-#include "trainer/checkpoint/manifest.h"
-#include "trainer/checkpoint/shard_file.h"
-#include "trainer/checkpoint/testing/checkpoint_testing.h"
+#include "trainer/state/checkpoint/manifest.h"
+#include "trainer/state/checkpoint/shard_file.h"
+#include "trainer/state/checkpoint/testing/checkpoint_testing.h"
 #include "trainer/verbs/inspection.h"
 
 namespace muster {

@@ -4,13 +4,13 @@
 #include <map>
 
 #include "common/base/files.h"
-#include "trainer/checkpoint/manifest.h"
-#include "trainer/checkpoint/shard_file.h"
 #include "trainer/core/model_config.h"
 #include "trainer/formats/safetensors.h"
 #include "trainer/hub/hub_id.h"
 #include "trainer/model/weight_check.h"
-#include "trainer/tokenizer/tokenizer.h"
+#include "trainer/state/checkpoint/manifest.h"
+#include "trainer/state/checkpoint/shard_file.h"
+#include "trainer/text/tokenizer/tokenizer.h"
 
 namespace muster {
 namespace {

@@ -12,9 +12,9 @@
 #include "common/base/files.h"
 #include "common/job_spec/foreign_config.h"
 #include "common/job_spec/parse.h"
-#include "trainer/device/scalar_type.h"
+#include "trainer/fsdp/precision.h"
 #include "trainer/hub/hub_id.h"
-#include "trainer/sharding/precision.h"
+#include "trainer/ops/scalar_type.h"
 
 namespace muster {
 namespace {

@@ -5,8 +5,8 @@
 #include <chrono>
 #include <cstdlib>
 
-#include "trainer/device/plugin_loader.h"
-#include "trainer/distributed/host_communicator.h"
+#include "trainer/comm/group/host_communicator.h"
+#include "trainer/plugin/plugin_loader.h"
 
 namespace muster {
 namespace {

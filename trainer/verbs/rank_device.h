@@ -5,8 +5,8 @@
 
 #include "common/base/result.h"
 #include "common/job_spec/job_spec.h"
-#include "trainer/distributed/rank_env.h"
-#include "trainer/loop/rank_process.h"
+#include "trainer/comm/rank_env.h"
+#include "trainer/train/rank_process.h"
 
 namespace muster {
 

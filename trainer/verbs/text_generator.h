@@ -14,7 +14,7 @@
 #include "common/base/result.h"
 #include "trainer/generation/sampler.h"
 #include "trainer/model/inference.h"
-#include "trainer/tokenizer/tokenizer.h"
+#include "trainer/text/tokenizer/tokenizer.h"
 
 namespace muster {
 

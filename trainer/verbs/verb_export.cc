@@ -3,13 +3,13 @@
 #include <memory>
 
 #include "common/control_pipe/trainer_protocol.h"
-#include "trainer/checkpoint/export_model.h"
-#include "trainer/checkpoint/file_state.h"
-#include "trainer/checkpoint/state_reader.h"
 #include "trainer/core/model_config.h"
 #include "trainer/hub/hub_id.h"
-#include "trainer/loop/stored_type.h"
+#include "trainer/inputs/stored_type.h"
 #include "trainer/model/llama_units.h"
+#include "trainer/state/checkpoint/export_model.h"
+#include "trainer/state/checkpoint/file_state.h"
+#include "trainer/state/checkpoint/state_reader.h"
 #include "trainer/verbs/adapter_export.h"
 #include "trainer/verbs/verbs.h"
 

@@ -3,7 +3,7 @@
 #include "common/base/files.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/formats/init_model.h"
-#include "trainer/loop/init_weights.h"
+#include "trainer/inputs/init_weights.h"
 #include "trainer/verbs/verbs.h"
 
 namespace muster {

@@ -8,8 +8,8 @@
 #include "common/base/json.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/hub/hub_id.h"
-#include "trainer/loop/load_rows.h"
-#include "trainer/tokenizer/tokenizer.h"
+#include "trainer/inputs/load_rows.h"
+#include "trainer/text/tokenizer/tokenizer.h"
 #include "trainer/verbs/scorer.h"
 #include "trainer/verbs/verbs.h"
 

@@ -6,7 +6,7 @@
 #include "common/base/json.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/hub/hub_id.h"
-#include "trainer/tokenizer/tokenizer.h"
+#include "trainer/text/tokenizer/tokenizer.h"
 #include "trainer/verbs/verbs.h"
 
 namespace muster {

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "common/control_pipe/trainer_protocol.h"
-#include "trainer/loop/rank_process.h"
+#include "trainer/train/rank_process.h"
 #include "trainer/verbs/plan_inputs.h"
 #include "trainer/verbs/rank_device.h"
 #include "trainer/verbs/verbs.h"

@@ -4,7 +4,7 @@
 #include "common/base/version.h"
 #include "common/command_line/version_text.h"
 #include "common/control_pipe/trainer_protocol.h"
-#include "trainer/device/plugin_loader.h"
+#include "trainer/plugin/plugin_loader.h"
 #include "trainer/verbs/verbs.h"
 
 namespace muster {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "trainer/data/dataset.h"
-#include "trainer/tokenizer/byte_alphabet.h"
-#include "trainer/tokenizer/tokenizer.h"
+#include "trainer/text/tokenizer/byte_alphabet.h"
+#include "trainer/text/tokenizer/tokenizer.h"
 
 namespace muster {
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-#include "trainer/device/testing/forwarding_ops.h"
+#include "trainer/ops/testing/forwarding_ops.h"
 
 namespace muster {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "trainer/core/model_config.h"
-#include "trainer/device/scalar_type.h"
 #include "trainer/model/block_tensors.h"
 #include "trainer/model/lora_form.h"
+#include "trainer/ops/scalar_type.h"
 
 namespace muster {
 

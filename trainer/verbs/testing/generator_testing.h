@@ -8,7 +8,7 @@
 
 #include "trainer/formats/init_model.h"
 #include "trainer/formats/testing/temp_dir.h"
-#include "trainer/loop/init_weights.h"
+#include "trainer/inputs/init_weights.h"
 #include "trainer/verbs/text_generator.h"
 
 namespace muster {

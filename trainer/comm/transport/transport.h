@@ -1,0 +1,99 @@
+// Transport: how the ranks of one group, which has met, run their collectives. RendezvousStore:
+// where groups meet and get their transport.
+//
+// GroupCommunicator (group_communicator.h) is the only user: it makes a Communicator of the two.
+// A transport lives for one generation of one group and is never formed again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/base/result.h"
+#include "common/control_pipe/progress_page.h"
+#include "common/control_pipe/training_figures.h"
+#include "trainer/comm/communicator.h"
+
+namespace muster {
+
+// One collective, as its caller asked for it; the arguments are those of communicator.h.
+struct Operation {
+  CollectiveOp kind = CollectiveOp::kBarrier;
+  const void* source = nullptr;  // kAllGather: the shard; kRingSendRecv: what is sent
+  void* data = nullptr;          // kAllGather: full; kRingSendRecv: received; others: data
+  std::size_t count = 0;         // elements; kBroadcast and kRingSendRecv: bytes
+  ElementType type = ElementType::kUint8;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;
+  ReduceScatterArgs reduce_scatter;
+};
+
+// Adds the time of its life to the counts: made at the start of every Work::Wait.
+class WaitTimer {
+ public:
+  explicit WaitTimer(CollectiveCell& counters) : counters_(counters), start_(SystemClock().Now()) {}
+  ~WaitTimer() {
+    const auto spent =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(SystemClock().Now() - start_);
+    counters_.wait_nanoseconds.fetch_add(static_cast<std::uint64_t>(spent.count()),
+                                         std::memory_order_relaxed);
+  }
+  WaitTimer(const WaitTimer&) = delete;
+  WaitTimer& operator=(const WaitTimer&) = delete;
+
+ private:
+  CollectiveCell& counters_;
+  const TimePoint start_;
+};
+
+// Threads: Abort may be called by any thread, everything else by the trainer's alone. The
+// destructor leaves the group in order if nothing is under way, else it alarms the peers.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // Before the first operation: proves that all ranks have met.
+  virtual Status Begin(Deadline deadline) = 0;
+  // Ends every operation under way and to come; returns at once. The first reason stays.
+  virtual void Abort(const Status& reason) = 0;
+  // Never null. A Work that is dropped without Wait waits in its destructor, so that no operation
+  // outlives its buffers by accident.
+  virtual std::unique_ptr<Work> Submit(const Operation& operation) = 0;
+  virtual Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes,
+                                                      int kept) = 0;
+  virtual std::string Describe() const = 0;
+  virtual std::string fallback() const { return ""; }  // Communicator's
+};
+
+// The ranks of one group in one generation. `name` distinguishes the groups of a generation and is
+// the same on all its ranks.
+struct Group {
+  std::string name;
+  Generation generation = 0;
+  int rank = 0;
+  int size = 1;
+};
+
+// Threads: Cancel may be called by any thread, everything else by the trainer's alone.
+class RendezvousStore {
+ public:
+  virtual ~RendezvousStore() = default;
+
+  // Gets ready for the groups of `rendezvous.generation`, until Close or the destructor.
+  virtual Status Open(Rendezvous rendezvous, Deadline deadline) = 0;
+  virtual void Close() = 0;
+  // Waits for all ranks of the group. kCancelled after Cancel.
+  virtual Result<std::shared_ptr<Transport>> Meet(const Group& group,
+                                                  std::shared_ptr<CollectiveCell> counters,
+                                                  Deadline deadline) = 0;
+  // Ends an Open or Meet under way, and those to come until Rearm.
+  virtual void Cancel() = 0;
+  virtual void Rearm() = 0;
+  // For the operations of all its groups.
+  virtual OperationLimit& limit() = 0;
+};
+
+}  // namespace muster

@@ -1,0 +1,32 @@
+// How the tensors that a job does not train lie in the bytes that are sharded and gathered
+// (frozen_weights.h, which keeps them so).
+//
+// Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "common/job_spec/job_spec.h"
+#include "trainer/core/element_type.h"
+#include "trainer/core/flat_layout.h"
+#include "trainer/fsdp/packed_tensor.h"
+
+namespace muster {
+
+struct FrozenForm {
+  ElementType compute = ElementType::kBFloat16;
+  std::optional<QuantizationSpec> quantization;
+};
+
+// Whether the tensor is held in NF4: the matrices of blocks are, where a job quantises.
+bool IsPacked(const UnitTensor& tensor, const FrozenForm& form);
+// Of such a tensor.
+PackedLayout PackedLayoutOf(const UnitTensor& tensor, const FrozenForm& form);
+
+// The units with each tensor as an array of bytes: its shape is the number of bytes it takes. What
+// follows a matrix begins at a multiple of kPackedAlignment.
+std::vector<UnitSpec> FrozenBytes(const std::vector<UnitSpec>& units, const FrozenForm& form);
+
+}  // namespace muster

@@ -1,0 +1,364 @@
+#include "trainer/fsdp/frozen_weights.h"
+
+#include <ATen/ATen.h>
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "trainer/fsdp/frozen_layout.h"
+#include "trainer/fsdp/load_weights.h"
+#include "trainer/ops/scalar_type.h"
+
+namespace muster {
+namespace {
+
+std::int64_t BytesOf(const UnitTensor& tensor, ElementType type) {
+  return ElementCount(tensor.shape) * static_cast<std::int64_t>(ElementSize(type));
+}
+
+// What the interval [begin, begin + count) of a unit's bytes has of a rank's shard.
+struct ShardPart {
+  std::int64_t from = 0;      // byte of the interval
+  std::int64_t in_shard = 0;  // byte of the shard
+  std::int64_t count = 0;     // 0: nothing
+};
+ShardPart PartOf(const FlatUnit& unit, int rank, std::int64_t begin, std::int64_t count) {
+  const std::int64_t shard = rank * unit.shard_count;
+  const std::int64_t first = std::max(shard, begin);
+  const std::int64_t end = std::min(shard + unit.shard_count, begin + count);
+  return {first - begin, first - shard, std::max<std::int64_t>(0, end - first)};
+}
+
+std::int64_t PackedCount(const std::vector<UnitSpec>& units, const FrozenForm& form) {
+  std::int64_t count = 0;
+  for (const UnitSpec& unit : units) {
+    count += std::count_if(unit.tensors.begin(), unit.tensors.end(),
+                           [&](const UnitTensor& tensor) { return IsPacked(tensor, form); });
+  }
+  return count;
+}
+
+// Over all ranks.
+Result<std::int64_t> Largest(std::int64_t number, Communicator& world) {
+  MUSTER_RETURN_IF_ERROR(world.AllReduce(&number, 1, ElementType::kInt64, ReduceOp::kMax)->Wait());
+  return number;
+}
+
+// A sum is finite only if every element is, in fp64.
+bool IsFinite(const at::Tensor& values) {
+  return values.numel() == 0 || std::isfinite(values.sum(at::kDouble).item<double>());
+}
+
+Status NotFinite(const std::string& tensor, const std::string& in) {
+  return DataLoss("tensor " + tensor + " of the model has a number that is not finite" + in);
+}
+
+}  // namespace
+
+FrozenWeights::FrozenWeights(std::vector<UnitSpec> units, Communicator* shard, DeviceOps& ops,
+                             const FrozenOptions& options)
+    : units_(std::move(units)),
+      shard_(shard),
+      ops_(ops),
+      options_(options),
+      layout_(FrozenBytes(units_, options.form), options.ranks),
+      store_(ops, {.retained = options.retained,
+                   .content = Content(),
+                   .rank = options.rank,
+                   .matrices = PackedCount(units_, options.form),
+                   .in_host_memory = options.in_host_memory}) {}
+
+Result<std::unique_ptr<FrozenWeights>> FrozenWeights::Create(std::vector<UnitSpec> units,
+                                                             Communicator* shard, DeviceOps& ops,
+                                                             const FrozenOptions& options) {
+  std::unique_ptr<FrozenWeights> frozen(new FrozenWeights(std::move(units), shard, ops, options));
+  MUSTER_RETURN_IF_ERROR(frozen->Place());
+  return frozen;
+}
+
+// Whatever two runs must have in common for their bytes to be equal, but for the rank.
+std::uint64_t FrozenWeights::Content() const {
+  std::string text = "frozen 1 " + std::to_string(options_.source) + ' ' +
+                     std::to_string(options_.ranks) + ' ' +
+                     std::to_string(static_cast<int>(options_.form.compute));
+  if (options_.form.quantization) {
+    text += options_.form.quantization->double_quant ? " nf4 twice" : " nf4";
+  }
+  for (const FlatUnit& unit : layout_.units()) {
+    text += '\n' + unit.name + ' ' + std::to_string(unit.shard_count);
+    for (const FlatTensor& tensor : unit.tensors) {
+      text += '\n' + tensor.spec.name + ' ' + std::to_string(tensor.offset) + ' ' +
+              std::to_string(tensor.count);
+    }
+  }
+  return XXH3_64bits(text.data(), text.size());
+}
+
+Status FrozenWeights::Place() {
+  MUSTER_ASSIGN_OR_RETURN(
+      gathered_, UnshardedParameters::Create(
+                     layout_, shard_, ops_,
+                     {.rank = options_.rank,
+                      .type = ElementType::kUint8,
+                      .reshard_after_forward = options_.reshard_after_forward,
+                      .from_host = options_.in_host_memory,
+                      .bytes_behind = store_.mark_bytes(),
+                      .kept_file = store_.shared_file(),
+                      .allocate = [this](std::size_t bytes) { return store_.Allocate(bytes); }}));
+  if (const SharedRegion* const region = gathered_->region()) {
+    std::int64_t bytes = 0;
+    for (const FlatUnit& unit : layout_.units()) bytes += unit.flat_count;
+    store_.UseShared(*region, static_cast<std::size_t>(bytes));
+  }
+  MUSTER_RETURN_IF_ERROR(PlaceShards());
+  nested_code_ = at::tensor(at::ArrayRef<float>(Nf4NestedCode().data(), Nf4NestedCode().size()))
+                     .to(ops_.device());
+  for (int u = 0; u < static_cast<int>(units_.size()); ++u) ViewUnitOf(u);
+  return OkStatus();
+}
+
+Status FrozenWeights::PlaceShards() {
+  shards_ = gathered_->OwnPlaces();
+  std::int64_t elsewhere = 0;
+  for (std::size_t u = 0; u < shards_.size(); ++u) {
+    if (shards_[u] == nullptr) elsewhere += layout_.units()[u].shard_count;
+  }
+  if (elsewhere > 0) {
+    MUSTER_ASSIGN_OR_RETURN(memory_, store_.Allocate(static_cast<std::size_t>(elsewhere)));
+    auto* next = static_cast<char*>(memory_.data_ptr());
+    for (std::size_t u = 0; u < shards_.size(); ++u) {
+      if (shards_[u] != nullptr) continue;
+      shards_[u] = next;
+      next += layout_.units()[u].shard_count;
+    }
+  }
+  gathered_->SetSources({shards_.begin(), shards_.end()});
+  return OkStatus();
+}
+
+// Views of a unit's bytes, as the model has the tensors.
+void FrozenWeights::ViewUnitOf(int unit) {
+  const UnitSpec& spec = units_[unit];
+  auto* const flat = static_cast<char*>(gathered_->data(unit));
+  const auto element = static_cast<std::int64_t>(ElementSize(options_.form.compute));
+  FlatUnit plain{.name = spec.name};
+  UnitWeights packed;
+  for (std::size_t t = 0; t < spec.tensors.size(); ++t) {
+    const UnitTensor& tensor = spec.tensors[t];
+    const std::int64_t offset = layout_.units()[unit].tensors[t].offset;
+    if (!IsPacked(tensor, options_.form)) {
+      plain.tensors.push_back({tensor, offset / element, ElementCount(tensor.shape)});
+      continue;
+    }
+    std::shared_ptr<PackedMatrix> matrix =
+        tensor.joined ? packed_.back().matrix : std::make_shared<PackedMatrix>();
+    matrix->columns = tensor.shape[1];
+    const PackedLayout layout = PackedLayoutOf(tensor, options_.form);
+    matrix->parts.push_back({tensor.shape[0], ReadPacked(layout, flat + offset,
+                                                         nested_code_.const_data_ptr<float>(), 0)});
+    packed.OfBlock(tensor.block).LinearOf(tensor.role).packed = matrix;
+    packed_.push_back({.unit = unit,
+                       .tensor = static_cast<int>(t),
+                       .layout = layout,
+                       .matrix = matrix,
+                       .part = matrix->parts.size() - 1});
+  }
+  Overlay(ViewUnit(plain, flat, options_.form.compute, ops_.device()), &packed);
+  views_.push_back(std::move(packed));
+}
+
+// This rank's part of each tensor of the compute type.
+std::vector<ShardArray> FrozenWeights::OwnArrays() const {
+  const auto element = static_cast<std::int64_t>(ElementSize(options_.form.compute));
+  std::vector<ShardArray> arrays;
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    const FlatUnit& bytes = layout_.units()[u];
+    for (std::size_t t = 0; t < units_[u].tensors.size(); ++t) {
+      const UnitTensor& tensor = units_[u].tensors[t];
+      if (IsPacked(tensor, options_.form)) continue;
+      const ShardPart part = PartOf(bytes, options_.rank, bytes.tensors[t].offset,
+                                    BytesOf(tensor, options_.form.compute));
+      if (part.count == 0) continue;
+      ShardArray& array = arrays.emplace_back();
+      array.name = bytes.name + "/frozen";
+      array.type = options_.form.compute;
+      array.count = part.count / element;
+      array.intervals = {{.tensor = tensor.name,
+                          .shape = tensor.shape,
+                          .begin = part.from / element,
+                          .count = array.count,
+                          .array_offset = 0}};
+      array.data = static_cast<char*>(shards_[u]) + part.in_shard;
+    }
+  }
+  return arrays;
+}
+
+ArrayMemory FrozenWeights::shard_memory() const {
+  if (ops_.is_host() || options_.in_host_memory) return {};
+  return {.write = [this](void* to, const void* from, std::size_t bytes) {
+    ops_.Copy(to, from, bytes)->WaitOnHost();
+  }};
+}
+
+// An element type of its own shows what a conversion has made of a number.
+Status FrozenWeights::CheckFinite(const ShardArray& array) const {
+  const bool on_host = ops_.is_host() || options_.in_host_memory;
+  const at::Tensor values =
+      at::from_blob(array.data, {array.count},
+                    at::TensorOptions()
+                        .dtype(ScalarTypeOf(array.type))
+                        .device(on_host ? at::Device(at::kCPU) : ops_.device()));
+  if (IsFinite(values)) return OkStatus();
+  const bool half = array.type == ElementType::kFloat16;
+  return NotFinite(array.intervals.front().tensor, half ? " in fp16; train in bf16" : "");
+}
+
+// Before memory is filled: files that no rank works in would lie beside the new ones.
+Status FrozenWeights::LetOthersGo(Communicator& world) {
+  if (options_.retained == nullptr) return OkStatus();
+  const std::uint64_t mine = store_.content();
+  std::vector<std::uint64_t> contents(static_cast<std::size_t>(world.size()));
+  MUSTER_RETURN_IF_ERROR(
+      world.AllGather(&mine, contents.data(), sizeof mine, ElementType::kUint8)->Wait());
+  options_.retained->KeepOnlyFiles(contents);
+  return OkStatus();
+}
+
+Status FrozenWeights::Load(const SafetensorsModel* model, Communicator& world,
+                           const std::function<void()>& on_read) {
+  MUSTER_RETURN_IF_ERROR(LetOthersGo(world));
+  const bool have = store_.complete();
+  MUSTER_ASSIGN_OR_RETURN(const std::int64_t lacking, Largest(have ? 0 : 1, world));
+  kept_ = lacking == 0;
+  if (have) {
+    const std::vector<float> offsets = store_.offsets();
+    for (std::size_t p = 0; p < packed_.size(); ++p) {
+      packed_[p].matrix->parts[packed_[p].part].source.offset = offsets[p];
+    }
+  }
+  const Status loaded = kept_ ? OkStatus() : LoadMissing(model, world, on_read);
+  gathered_->Invalidate();
+  MUSTER_RETURN_IF_ERROR(loaded);
+  std::vector<float> offsets;
+  for (const Packed& packed : packed_) {
+    offsets.push_back(packed.matrix->parts[packed.part].source.offset);
+  }
+  return store_.Complete(offsets);
+}
+
+// Ranks that have theirs help the others to quantise. At its end all are done.
+Status FrozenWeights::LoadMissing(const SafetensorsModel* model, Communicator& world,
+                                  const std::function<void()>& on_read) {
+  std::vector<UnitSpec> plain = units_;
+  for (UnitSpec& unit : plain) {
+    std::erase_if(unit.tensors,
+                  [this](const UnitTensor& tensor) { return IsPacked(tensor, options_.form); });
+  }
+  const std::vector<ShardArray> arrays =
+      store_.complete() ? std::vector<ShardArray>() : OwnArrays();
+  MUSTER_RETURN_IF_ERROR(
+      LoadIntervalsTogether(model, FlatLayout(plain, 1), arrays, world, shard_memory(), on_read));
+  Status finite;
+  for (const ShardArray& array : arrays) {
+    if (finite.ok()) finite = CheckFinite(array);
+  }
+  for (const Packed& packed : packed_) {
+    MUSTER_RETURN_IF_ERROR(LoadPacked(model, packed, world, on_read, &finite));
+  }
+  MUSTER_ASSIGN_OR_RETURN(const std::int64_t bad, Largest(finite.ok() ? 0 : 1, world));
+  if (bad == 0 || !finite.ok()) return finite;
+  return Unavailable(
+      "another rank has found a number in the model that is not finite; see its log");
+}
+
+// Each rank of a shard group reads and quantises an equal part of the tensor, in whole blocks; all
+// exchange them, since double quantisation is of the whole, and keep what is in their shard.
+Status FrozenWeights::LoadPacked(const SafetensorsModel* model, const Packed& packed,
+                                 Communicator& world, const std::function<void()>& on_read,
+                                 Status* finite) {
+  UnitTensor tensor = units_[packed.unit].tensors[packed.tensor];
+  tensor.joined = false;
+  const std::int64_t count = packed.layout.count;
+  const std::int64_t blocks = (Nf4Blocks(count) + options_.ranks - 1) / options_.ranks;
+  const std::int64_t share = blocks * kNf4Block;
+  const std::int64_t begin = std::min(count, options_.rank * share);
+  const at::Tensor own = at::empty({std::min(share, count - begin)}, at::kFloat);
+  std::vector<ShardArray> arrays;
+  if (own.numel() > 0) {
+    arrays.push_back({.name = "quantised/frozen",
+                      .type = ElementType::kFloat32,
+                      .count = own.numel(),
+                      .data = own.mutable_data_ptr(),
+                      .intervals = {{tensor.name, tensor.shape, begin, own.numel(), 0}}});
+  }
+  MUSTER_RETURN_IF_ERROR(LoadIntervalsTogether(
+      model, FlatLayout({{.name = "packed", .tensors = {tensor}}}, 1), arrays, world, {}, on_read));
+  if (finite->ok() && !IsFinite(own)) *finite = NotFinite(tensor.name, "");
+  MUSTER_ASSIGN_OR_RETURN(const Nf4Tensor whole, QuantizeTogether(own, blocks, count));
+  if (!store_.complete()) Keep(packed, whole);
+  return OkStatus();
+}
+
+// `share`: blocks of each rank.
+Result<Nf4Tensor> FrozenWeights::QuantizeTogether(const at::Tensor& own, std::int64_t share,
+                                                  std::int64_t count) const {
+  const std::int64_t code_bytes = share * kNf4Block / 2;
+  at::Tensor codes = at::zeros({options_.ranks * code_bytes}, at::kByte);
+  at::Tensor absmax = at::zeros({options_.ranks * share}, at::kFloat);
+  if (own.numel() > 0) {
+    const Nf4Tensor mine = QuantizeNf4(own, false);
+    codes.narrow(0, options_.rank * code_bytes, mine.codes.numel()).copy_(mine.codes);
+    absmax.narrow(0, options_.rank * share, mine.absmax.numel()).copy_(mine.absmax);
+  }
+  if (shard_ != nullptr) {
+    const auto exchange = [&](at::Tensor& all, std::int64_t size, ElementType type) {
+      auto* const data = static_cast<char*>(all.mutable_data_ptr());
+      const std::int64_t bytes = size * static_cast<std::int64_t>(ElementSize(type));
+      return shard_->AllGather(data + options_.rank * bytes, data, size, type)->Wait();
+    };
+    MUSTER_RETURN_IF_ERROR(exchange(codes, code_bytes, ElementType::kUint8));
+    MUSTER_RETURN_IF_ERROR(exchange(absmax, share, ElementType::kFloat32));
+  }
+  return JoinNf4(count, codes.narrow(0, 0, Nf4Bytes(count)), absmax.narrow(0, 0, Nf4Blocks(count)),
+                 options_.form.quantization->double_quant);
+}
+
+void FrozenWeights::Keep(const Packed& packed, const Nf4Tensor& tensor) {
+  const FlatUnit& unit = layout_.units()[packed.unit];
+  std::vector<std::byte> image(static_cast<std::size_t>(packed.layout.bytes));
+  WritePacked(packed.layout, tensor, image.data());
+  packed.matrix->parts[packed.part].source.offset = tensor.offset;
+  const ShardPart part =
+      PartOf(unit, options_.rank, unit.tensors[packed.tensor].offset, packed.layout.bytes);
+  if (part.count == 0) return;
+  void* const to = static_cast<char*>(shards_[packed.unit]) + part.in_shard;
+  const ArrayMemory memory = shard_memory();
+  if (memory.write) {
+    memory.write(to, image.data() + part.from, static_cast<std::size_t>(part.count));
+  } else {
+    std::memcpy(to, image.data() + part.from, static_cast<std::size_t>(part.count));
+  }
+}
+
+std::int64_t FrozenWeights::shard_bytes() const {
+  if (gathered_->region() == nullptr) return memory_.defined() ? memory_.numel() : 0;
+  std::int64_t bytes = 0;
+  for (const FlatUnit& unit : layout_.units()) bytes += unit.shard_count;
+  return bytes;
+}
+
+std::int64_t FrozenWeights::parameter_count() const {
+  std::int64_t count = 0;
+  for (const UnitSpec& unit : units_) {
+    for (const UnitTensor& tensor : unit.tensors) count += ElementCount(tensor.shape);
+  }
+  return count;
+}
+
+}  // namespace muster

@@ -1,0 +1,52 @@
+// Mesh: which ranks hold a model together and which hold copies of one another.
+//
+// The gang is a grid. The ranks of a shard group split every array among them; ranks at the same
+// place of different shard groups are replicas and hold equal arrays. full_shard is one shard
+// group, no_shard is all replicas, hybrid_shard has a shard group per node.
+//
+// The trainer's thread. A mesh belongs to one forming of its communicator.
+#pragma once
+
+#include <memory>
+
+#include "common/base/result.h"
+#include "common/job_spec/job_spec.h"
+#include "trainer/comm/communicator.h"
+
+namespace muster {
+
+struct MeshShape {
+  int shard_size = 1;  // ranks of a shard group, consecutive
+  int replicas = 1;    // shard groups
+
+  friend bool operator==(const MeshShape&, const MeshShape&) = default;
+};
+
+// kInvalidArgument when the nodes of a hybrid strategy have no equal number of ranks.
+Result<MeshShape> ShapeOf(ShardingStrategy strategy, int world_size, int ranks_per_node);
+
+class Mesh {
+ public:
+  // Collective over `world`, which outlives the mesh. kInvalidArgument on every rank where a hybrid
+  // strategy meets nodes of different sizes.
+  static Result<Mesh> Make(Communicator& world, ShardingStrategy strategy, int ranks_per_node,
+                           Deadline deadline);
+
+  const MeshShape& shape() const { return shape_; }
+  int shard_rank() const { return world_->rank() % shape_.shard_size; }
+  int replica() const { return world_->rank() / shape_.shard_size; }
+  Communicator& world() const { return *world_; }
+  // Null where the group has one rank.
+  Communicator* shard() const { return shard_; }
+  Communicator* replicas() const { return replicas_; }
+
+ private:
+  Communicator* world_ = nullptr;
+  MeshShape shape_;
+  std::unique_ptr<Communicator> owned_shard_;
+  std::unique_ptr<Communicator> owned_replicas_;
+  Communicator* shard_ = nullptr;
+  Communicator* replicas_ = nullptr;
+};
+
+}  // namespace muster

@@ -1,0 +1,69 @@
+// RetainedWeights: frozen weights in memory that outlives an engine, so that the next one reads no
+// model for them.
+//
+// Each entry is named by its content, a hash of all that its bytes depend on (frozen_store.h), is
+// complete, and is not written to any more. Host memory is a memory file, which the guardian holds
+// as it holds snapshot segments: a process that takes a lost one's place finds it here. A device's
+// memory stays with the process.
+//
+// Belongs to a rank's process and lives as long; the trainer's thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/base/unique_fd.h"
+#include "trainer/supervise/guardian_message.h"
+
+namespace muster {
+
+class RetainedWeights {
+ public:
+  struct DeviceMemory {
+    at::Tensor bytes;
+    std::vector<float> offsets;  // of packed matrices, in their order
+  };
+  // What has to be reported to the guardian.
+  struct News {
+    std::vector<std::pair<std::string, int>> held;  // name, descriptor of the retained memory
+    std::vector<std::string> dropped;
+  };
+
+  // Whether what the guardian holds by this name belongs here.
+  static bool IsName(std::string_view name);
+  // From the guardian; `held.name` is one of these.
+  void Add(HeldSegment held);
+
+  // Null and -1: there is none of that content.
+  const DeviceMemory* device(std::uint64_t content) const;
+  int file(std::uint64_t content) const;
+
+  void Keep(std::uint64_t content, DeviceMemory memory);
+  // Another descriptor of it is kept. `tell`: the guardian is to hold it as well, which one rank of
+  // those that share it asks for. Errors: none is left of the process's.
+  Status Keep(std::uint64_t content, int file, bool tell);
+  // Lets all other memory of the device go.
+  void KeepOnlyDevice(std::uint64_t content);
+  // Lets all other files go; `contents` are those that any rank uses, because the guardian
+  // hands every rank those of the whole node.
+  void KeepOnlyFiles(const std::vector<std::uint64_t>& contents);
+
+  // The names of the files.
+  std::vector<std::string> names() const;
+  // Since the last call.
+  News TakeNews();
+
+ private:
+  std::map<std::uint64_t, DeviceMemory> devices_;
+  std::map<std::string, UniqueFd> files_;
+  std::vector<std::string> untold_;
+  std::vector<std::string> dropped_;
+};
+
+}  // namespace muster

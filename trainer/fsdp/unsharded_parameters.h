@@ -1,0 +1,110 @@
+// UnshardedParameters: the whole weights of the units that are being computed with.
+//
+// Resident: the whole arrays of all units exist for the whole run and every rank's shard lies at
+// its own place in them. So it is with one rank, where the arrays are the shards and nothing is
+// ever copied; where the ranks share a host's memory, with one array for all of them and gathers
+// that only wait for the peers' updates; and where the strategy keeps parameters gathered (ZeRO-2).
+//
+// In slots: the units between embedding and head share two slots, unit u in slot u % 2, so that the
+// weights of one unit arrive while the other computes; embedding and head have a buffer of their
+// own and stay for the whole step.
+//
+// Views into a unit's buffer stay valid for the run; they show the unit's weights between a Wait
+// for it and the Prefetch of the next unit of the same slot. A unit that is still there is not
+// gathered again until Invalidate. Which gathers are issued depends only on the order of calls,
+// which is equal on all ranks.
+//
+// The trainer's thread. Errors are the communicator's. The destructor waits for gathers under way:
+// abort the communicator first when a peer may be lost.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "common/base/result.h"
+#include "trainer/comm/communicator.h"
+#include "trainer/core/flat_layout.h"
+#include "trainer/ops/device_ops.h"
+
+namespace muster {
+
+// Elements of the slots that serve all units of a layout: the two of the blocks, the embedding's,
+// the head's.
+std::array<std::int64_t, 4> GatherSlotCounts(const FlatLayout& layout);
+
+struct GatherOptions {
+  int rank = 0;  // within the shard group
+  ElementType type = ElementType::kBFloat16;
+  bool reshard_after_forward = true;  // false: resident
+  // The shards lie in host memory and are sent to the device when they are gathered.
+  bool from_host = false;
+  // For an array that all ranks share: bytes behind the units, and the file of rank 0 that it is
+  // made from (SharedRegion); -1: a new one.
+  std::size_t bytes_behind = 0;
+  int kept_file = -1;
+  // Memory of a resident array that is not shared and that has the shards in it; empty: new.
+  std::function<Result<at::Tensor>(std::size_t bytes)> allocate = {};
+};
+
+class UnshardedParameters {
+ public:
+  // Collective. `communicator` is the shard group's, null if it has one rank. All outlive the
+  // object.
+  static Result<std::unique_ptr<UnshardedParameters>> Create(const FlatLayout& layout,
+                                                             Communicator* communicator,
+                                                             DeviceOps& ops, GatherOptions options);
+  ~UnshardedParameters();
+
+  // Where this rank's shard of each unit must lie; null: it may lie anywhere (slots).
+  std::vector<void*> OwnPlaces() const;
+  // What gathers send, by unit: OwnPlaces, or the shards' own memory where that is null.
+  void SetSources(std::vector<const void*> sources) { sources_ = std::move(sources); }
+
+  // Starts the gather of `unit` unless its weights are there or on their way.
+  void Prefetch(int unit);
+  // Until the weights of `unit` are there; Prefetch is implied.
+  Status Wait(int unit);
+  // The shards have changed, or a step has failed: nothing gathered counts any more. Waits for
+  // gathers under way.
+  void Invalidate();
+
+  void* data(int unit) const { return slots_[slot_of_[unit]].data; }
+  // The one array of all ranks of the host; null: it is not so.
+  const SharedRegion* region() const { return region_.get(); }
+  bool resident() const { return resident_; }
+  // Allocated by this rank; a shared array is not counted.
+  std::int64_t bytes() const;
+
+ private:
+  struct Slot {
+    void* data = nullptr;
+    int unit = -1;  // whose weights are there or on their way
+    std::unique_ptr<Work> gather;
+    std::unique_ptr<DeviceCopy> copy;  // of the shard, from host memory
+  };
+
+  UnshardedParameters(const FlatLayout& layout, Communicator* communicator, DeviceOps& ops,
+                      GatherOptions options);
+  Status PlaceResident();
+  void PlaceSlots();
+  void* OwnPlaceIn(const Slot& slot, int unit) const;
+  void SendFromHost(Slot& slot, int unit);
+
+  const FlatLayout& layout_;
+  Communicator* const communicator_;
+  DeviceOps& ops_;
+  const GatherOptions options_;
+  bool resident_ = false;
+  std::unique_ptr<SharedRegion> region_;
+  at::Tensor memory_;
+  std::vector<Slot> slots_;
+  std::vector<int> slot_of_;  // by unit
+  std::vector<const void*> sources_;
+};
+
+}  // namespace muster

@@ -1,0 +1,150 @@
+#include "trainer/inputs/train_inputs.h"
+
+#include <filesystem>
+
+#include "trainer/formats/generation_config.h"
+#include "trainer/formats/weights_fingerprint.h"
+#include "trainer/hub/hub_id.h"
+#include "trainer/model/adapters.h"
+#include "trainer/model/weight_check.h"
+
+namespace muster {
+namespace {
+
+struct ModelFiles {
+  ModelConfig config;
+  Result<SafetensorsModel> weights;
+};
+
+Result<ModelFiles> OpenModel(const std::string& dir) {
+  MUSTER_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(dir));
+  Result<SafetensorsModel> weights = SafetensorsModel::Open(dir);
+  if (weights.ok()) {
+    MUSTER_RETURN_IF_ERROR(CheckModelTensors(config, *weights).WithContext(dir));
+  } else if (weights.status().code() != StatusCode::kNotFound) {
+    return weights.status();
+  }
+  return ModelFiles{std::move(config), std::move(weights)};
+}
+
+// The token cache of a process that is kept may have been damaged, and made anew by another one.
+bool RowsAreThere(const TrainInputs& inputs) {
+  return inputs.dataset->Check().ok() && (!inputs.eval || inputs.eval->Check().ok());
+}
+
+// Only a job that evaluates shows samples.
+Result<std::optional<SamplePrompts>> LoadSamples(const JobSpec& spec, const std::string& model_dir,
+                                                 const std::string& tokenizer_json,
+                                                 const ModelConfig& config) {
+  const TrainSpec& train = *spec.train;
+  if (!train.evaluates() || train.eval.samples.empty()) return std::optional<SamplePrompts>();
+  MUSTER_ASSIGN_OR_RETURN(SamplePrompts samples,
+                          SamplePrompts::Load(train.eval.samples, config,
+                                              {.model_dir = model_dir,
+                                               .tokenizer_json = tokenizer_json,
+                                               .chat_template = ChatTemplateChoice(spec),
+                                               .max_tokens = train.data.max_seq_len}));
+  return std::optional<SamplePrompts>(std::move(samples));
+}
+
+// What the job adds to the vocabulary, done to the model.
+Result<std::optional<VocabGrowth>> Grow(const TrainSpec& train, const std::string& dir,
+                                        ModelFiles* model) {
+  MUSTER_ASSIGN_OR_RETURN(std::optional<VocabGrowth> growth,
+                          PlanVocabGrowth(train.model, dir, model->config));
+  if (!growth || !growth->grows()) return growth;
+  if (train.lora) {
+    MUSTER_RETURN_IF_ERROR(CheckRowsAreTrained(*growth, model->config, *train.lora));
+  }
+  SafetensorsModel* const weights = model->weights.ok() ? &*model->weights : nullptr;
+  MUSTER_RETURN_IF_ERROR(GrowModel(growth->rows, &model->config, weights));
+  return growth;
+}
+
+// Full-parameter jobs read the files once, so that only adapters depend on what they hold later.
+Result<std::optional<std::uint64_t>> FingerprintBase(const TrainSpec& train,
+                                                     const Result<SafetensorsModel>& weights) {
+  if (!train.lora || !weights.ok()) return std::optional<std::uint64_t>();
+  MUSTER_ASSIGN_OR_RETURN(const std::uint64_t fingerprint, FingerprintWeights(*weights));
+  return std::optional<std::uint64_t>(fingerprint);
+}
+
+}  // namespace
+
+Result<std::string> ModelDirectoryOf(const JobSpec& spec) {
+  const std::string path = ResolvePath(spec, spec.train->model.path);
+  std::error_code error;
+  const bool is_name = ParseHubId(spec.train->model.path).has_value();
+  if (!is_name || std::filesystem::exists(path, error)) return path;
+  return ResolveModel(spec.train->model.path);
+}
+
+std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec, const InputEvents& events) {
+  const Result<std::string> found = ModelDirectoryOf(spec);
+  if (!found.ok()) return InputFailure("model", found.status());
+  const std::string& dir = *found;
+  Result<ModelFiles> model = OpenModel(dir);
+  if (!model.ok()) return InputFailure("model", model.status());
+  if (spec.train->lora) {
+    const Status fits = CheckLora(model->config, *spec.train->lora);
+    if (!fits.ok()) return InputFailure("config", fits);
+  }
+  const auto base_weights = FingerprintBase(*spec.train, model->weights);
+  if (!base_weights.ok()) return InputFailure("model", base_weights.status());
+  Result<std::optional<VocabGrowth>> growth = Grow(*spec.train, dir, &*model);
+  if (!growth.ok()) return InputFailure("config", growth.status());
+  const std::string tokenizer_json = *growth ? (*growth)->tokenizer_json : std::string();
+  // Before the rows, which may be tokenized for hours.
+  Result<std::optional<SamplePrompts>> samples =
+      LoadSamples(spec, dir, tokenizer_json, model->config);
+  if (!samples.ok()) return InputFailure("config", samples.status());
+  auto rows = LoadRows(spec, dir, model->config, events, tokenizer_json);
+  if (auto* failure = std::get_if<Failure>(&rows)) return std::move(*failure);
+  auto& loaded = std::get<LoadedRows>(rows);
+  Result<std::string> generation_config = std::string();
+  if (loaded.end_of_turn) {
+    generation_config = GenerationConfigWithEnd(dir, model->config, *loaded.end_of_turn);
+  }
+  if (!generation_config.ok()) return InputFailure("model", generation_config.status());
+  const std::int32_t pad_id =
+      model->config.eos_token_ids.empty() ? 0 : model->config.eos_token_ids.front();
+  return TrainInputs{.model_dir = dir,
+                     .config = std::move(model->config),
+                     .growth = *std::move(growth),
+                     .generation_config = *std::move(generation_config),
+                     .weights = std::move(model->weights),
+                     .base_weights = *base_weights,
+                     .dataset = std::move(loaded.train),
+                     .eval = std::move(loaded.eval),
+                     .samples = *std::move(samples),
+                     .notes = std::move(loaded.notes),
+                     .pad_id = pad_id};
+}
+
+std::vector<ModelFile> ChangedFiles(const TrainInputs& inputs, bool adapter) {
+  std::vector<ModelFile> files;
+  if (inputs.growth) files = FilesOfGrownModel(*inputs.growth, inputs.config, adapter);
+  if (!inputs.generation_config.empty()) {
+    files.push_back({kGenerationConfig, inputs.generation_config});
+  }
+  return files;
+}
+
+std::optional<Failure> ProcessInputs::Load(const std::function<void()>& meet) {
+  if (inputs_ && RowsAreThere(*inputs_)) return std::nullopt;
+  inputs_.reset();
+  InputEvents events = events_;
+  if (meet) {
+    events.on_wait = meet;
+    events.on_read = [&] {
+      if (events_.on_read) events_.on_read();
+      meet();
+    };
+  }
+  std::variant<TrainInputs, Failure> loaded = LoadTrainInputs(spec_, events);
+  if (auto* failure = std::get_if<Failure>(&loaded)) return std::move(*failure);
+  inputs_.emplace(std::get<TrainInputs>(std::move(loaded)));
+  return std::nullopt;
+}
+
+}  // namespace muster

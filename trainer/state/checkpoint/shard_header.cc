@@ -1,0 +1,184 @@
+#include "trainer/state/checkpoint/shard_header.h"
+
+#include <array>
+#include <utility>
+
+#include "common/base/json.h"
+#include "trainer/state/checkpoint/cursor_json.h"
+
+namespace muster {
+namespace {
+
+using nlohmann::json;
+
+// Alignment of an array within the data: a cache line, and enough for any kernel.
+constexpr std::uint64_t kArrayAlignment = 64;
+
+constexpr std::array<std::pair<ElementType, std::string_view>, 6> kTypeNames = {{
+    {ElementType::kUint8, "uint8"},
+    {ElementType::kInt64, "int64"},
+    {ElementType::kBFloat16, "bfloat16"},
+    {ElementType::kFloat16, "float16"},
+    {ElementType::kFloat32, "float32"},
+    {ElementType::kFloat64, "float64"},
+}};
+
+std::uint64_t RoundUp(std::uint64_t value, std::uint64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+json ToJson(const ShardArray& array, std::uint64_t offset) {
+  json intervals = json::array();
+  for (const TensorInterval& interval : array.intervals) {
+    intervals.push_back({{"tensor", interval.tensor},
+                         {"shape", interval.shape},
+                         {"begin", interval.begin},
+                         {"count", interval.count},
+                         {"array_offset", interval.array_offset}});
+  }
+  return {{"name", array.name},
+          {"dtype", StoredTypeName(array.type)},
+          {"count", array.count},
+          {"offset", offset},
+          {"intervals", std::move(intervals)}};
+}
+
+Result<ShardArray> ArrayFromJson(const json& object) {
+  ShardArray array;
+  array.name = object.at("name").get<std::string>();
+  array.count = object.at("count").get<std::int64_t>();
+  const auto dtype = object.at("dtype").get<std::string>();
+  bool known = false;
+  for (const auto& [type, name] : kTypeNames) {
+    if (name != dtype) continue;
+    array.type = type;
+    known = true;
+  }
+  if (!known) return DataLoss("array " + array.name + " has the unknown type " + dtype);
+  for (const json& each : object.at("intervals")) {
+    TensorInterval interval;
+    interval.tensor = each.at("tensor").get<std::string>();
+    interval.shape = each.at("shape").get<std::vector<std::int64_t>>();
+    interval.begin = each.at("begin").get<std::int64_t>();
+    interval.count = each.at("count").get<std::int64_t>();
+    interval.array_offset = each.at("array_offset").get<std::int64_t>();
+    array.intervals.push_back(std::move(interval));
+  }
+  return array;
+}
+
+// Each comparison is made so that no sum or product can overflow.
+bool LiesWithinTensor(const TensorInterval& interval) {
+  std::int64_t elements = 1;
+  for (const std::int64_t size : interval.shape) {
+    if (size < 0 || __builtin_mul_overflow(elements, size, &elements)) return false;
+  }
+  return interval.begin >= 0 && interval.count >= 0 && interval.begin <= elements &&
+         interval.count <= elements - interval.begin;
+}
+
+Status CheckBounds(const ShardArray& array, std::uint64_t offset, std::uint64_t data_bytes) {
+  const std::uint64_t element = ElementSize(array.type);
+  if (array.count < 0 || offset % kArrayAlignment != 0 || offset > data_bytes ||
+      static_cast<std::uint64_t>(array.count) > (data_bytes - offset) / element) {
+    return DataLoss("array " + array.name + " does not lie within the file");
+  }
+  for (const TensorInterval& interval : array.intervals) {
+    if (!LiesWithinTensor(interval)) {
+      return DataLoss("array " + array.name + " has an interval outside of tensor " +
+                      interval.tensor);
+    }
+    if (interval.array_offset < 0 || interval.array_offset > array.count ||
+        interval.count > array.count - interval.array_offset) {
+      return DataLoss("array " + array.name + " has an interval outside of it");
+    }
+  }
+  return OkStatus();
+}
+
+Result<ShardHeader> HeaderFromJson(const json& object) {
+  ShardHeader header;
+  header.job_id = object.at("job_id").get<std::string>();
+  header.generation = object.at("generation").get<Generation>();
+  header.rank = object.at("rank").get<int>();
+  header.world_size = object.at("world_size").get<int>();
+  header.parameters = object.value("parameters", std::int64_t{0});
+  header.cursor = CursorFromJson(object.at("cursor"));
+  if (const auto adapter = object.find("adapter"); adapter != object.end()) {
+    MUSTER_ASSIGN_OR_RETURN(header.adapter, AdapterOriginFromJson(adapter->dump()));
+  }
+  return header;
+}
+
+}  // namespace
+
+ShardPlaces PlaceArrays(const std::vector<ShardArray>& arrays) {
+  ShardPlaces places;
+  for (const ShardArray& array : arrays) {
+    places.offsets.push_back(RoundUp(places.end, kArrayAlignment));
+    places.end = places.offsets.back() + array.bytes();
+  }
+  return places;
+}
+
+std::string ShardHeaderToJson(const ShardHeader& header) {
+  const ShardPlaces places = PlaceArrays(header.arrays);
+  json arrays = json::array();
+  for (std::size_t i = 0; i < header.arrays.size(); ++i) {
+    arrays.push_back(ToJson(header.arrays[i], places.offsets[i]));
+  }
+  json object = {{"job_id", header.job_id},
+                 {"step", header.cursor.step},
+                 {"generation", header.generation},
+                 {"rank", header.rank},
+                 {"world_size", header.world_size},
+                 {"parameters", header.parameters},
+                 {"cursor", CursorToJson(header.cursor)},
+                 {"arrays", std::move(arrays)}};
+  if (header.adapter) object["adapter"] = json::parse(AdapterOriginToJson(*header.adapter));
+  return object.dump();
+}
+
+Result<DecodedShardHeader> ShardHeaderFromJson(std::string_view text, const ShardFrame& frame) {
+  const json object = json::parse(text, nullptr, false);
+  if (!object.is_object()) return DataLoss("its header is not JSON");
+  DecodedShardHeader decoded;
+  try {
+    MUSTER_ASSIGN_OR_RETURN(decoded.header, HeaderFromJson(object));
+    for (const json& each : object.at("arrays")) {
+      MUSTER_ASSIGN_OR_RETURN(ShardArray array, ArrayFromJson(each));
+      const auto offset = each.at("offset").get<std::uint64_t>();
+      MUSTER_RETURN_IF_ERROR(CheckBounds(array, offset, frame.data_bytes));
+      decoded.places.offsets.push_back(offset);
+      decoded.places.end = offset + array.bytes();
+      decoded.header.arrays.push_back(std::move(array));
+    }
+  } catch (const json::exception& error) {
+    return DataLoss(std::string("its header is not understood: ") + error.what());
+  }
+  const std::uint64_t end =
+      frame.version == 1 ? decoded.places.end : RoundUp(decoded.places.end, kShardBlock);
+  if (end != frame.data_bytes) {
+    return DataLoss("it has " + std::to_string(frame.data_bytes) +
+                    " bytes of data, its header says " + std::to_string(end));
+  }
+  return decoded;
+}
+
+std::string_view StoredTypeName(ElementType type) {
+  for (const auto& [each, name] : kTypeNames) {
+    if (each == type) return name;
+  }
+  return "unknown";
+}
+
+std::string ShapeText(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (const std::int64_t size : shape) {
+    if (text.size() > 1) text += ", ";
+    text += std::to_string(size);
+  }
+  return text + "]";
+}
+
+}  // namespace muster

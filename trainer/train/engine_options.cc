@@ -1,0 +1,22 @@
+#include "trainer/train/engine_options.h"
+
+namespace muster {
+
+FsdpOptions MakeEngineOptions(const TrainSpec& train, const RankEnv& env) {
+  const FsdpSpec& fsdp = train.fsdp;
+  const OptimizerSpec& optimizer = train.optimizer;
+  return {.strategy = fsdp.strategy,
+          .ranks_per_node = env.local_world_size,
+          .blocks_per_unit = fsdp.blocks_per_unit,
+          .lora = train.lora,
+          .quantization = train.quantization,
+          .precision = ResolvePrecision(fsdp, optimizer),
+          .activation_checkpointing = fsdp.activation_checkpointing,
+          .reduce_every_micro_batch = fsdp.reduce_every_micro_batch,
+          .cpu_offload = fsdp.cpu_offload,
+          .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay},
+          .grad_clip = optimizer.grad_clip,
+          .seed = train.seed};
+}
+
+}  // namespace muster

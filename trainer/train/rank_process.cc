@@ -1,0 +1,223 @@
+#include "trainer/train/rank_process.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <exception>
+#include <utility>
+
+#include "common/control_pipe/trainer_protocol.h"
+#include "trainer/ops/device_memory.h"
+#include "trainer/train/warm_up.h"
+
+namespace muster {
+namespace {
+
+// The lines of a generation go into its own file.
+void WriteTo(const UniqueFd& log) {
+  // Who writes a line to a disk that does not answer has the stream, and is not waited for.
+  if (::ftrylockfile(stdout) == 0) {
+    std::fflush(stdout);
+    ::funlockfile(stdout);
+  }
+  ::dup2(log.get(), STDOUT_FILENO);
+  ::dup2(log.get(), STDERR_FILENO);
+}
+
+// Libraries read some of it from the process's own environment.
+void PutIntoEnvironment(const Assignment& assignment) {
+  for (const auto& [name, value] : assignment.environment) {
+    const char* present = ::getenv(name.c_str());
+    if (present == nullptr || value != present) ::setenv(name.c_str(), value.c_str(), 1);
+  }
+}
+
+// A device that was opened stays the process's.
+Status CheckSameGpu(const Assignment& assignment) {
+  const char* const kVariable = "CUDA_VISIBLE_DEVICES";
+  const auto given = assignment.environment.find(kVariable);
+  const char* const present = ::getenv(kVariable);
+  if (given == assignment.environment.end() || present == nullptr || given->second == present) {
+    return OkStatus();
+  }
+  return FailedPrecondition("this process works on GPU " + std::string(present) +
+                            " and was given a rank of GPU " + given->second);
+}
+
+Result<RankEnv> ReadAssignment(Assignment& assignment) {
+  MUSTER_ASSIGN_OR_RETURN(RankEnv env, ReadRankEnv([&](const char* name) -> const char* {
+                            const auto found = assignment.environment.find(name);
+                            return found == assignment.environment.end() ? nullptr
+                                                                         : found->second.c_str();
+                          }));
+  env.generation = assignment.generation;
+  env.rendezvous_token = assignment.rendezvous_token;
+  env.listen_fd = assignment.listen.valid() ? assignment.listen.release() : -1;
+  return env;
+}
+
+}  // namespace
+
+RankProcess::RankProcess(JobSpec spec, RankProcessParts parts)
+    : spec_(std::move(spec)),
+      parts_(std::move(parts)),
+      inputs_(spec_, {.on_read = [this] { parts_.progress.Move(); },
+                      .on_line = [this](const std::string& line) { Say(line); }}),
+      saver_(std::make_shared<ShardSaver>()) {
+  parts_.supervisor.OnPark(
+      [this](Generation through, const Status& reason) { CallOff(through, reason); });
+}
+
+// Said by whichever rank reads, because the others wait for it. By the writer of lines, since the
+// log may lie on a disk that does not answer.
+void RankProcess::Say(const std::string& line) {
+  lines_.Add([text = line + "\n", out = parts_.out] {
+    std::fputs(text.c_str(), out);
+    std::fflush(out);
+    return OkStatus();
+  });
+}
+
+RankProcess::~RankProcess() { parts_.supervisor.OnPark({}); }
+
+void RankProcess::CallOff(Generation through, const Status& reason) {
+  saver_->CallOff(through);
+  std::lock_guard lock(communicator_mutex_);
+  if (communicator_) communicator_->AbortThrough(through, reason);
+}
+
+std::optional<Failure> RankProcess::RunOnce(RankEnv env) {
+  return Serve(std::move(env), Source::kEnvironment);
+}
+
+std::optional<Failure> RankProcess::RunAssignments() {
+  if (!parts_.supervisor.has_assignment()) {
+    if (auto failure = StandBy()) return failure;
+  }
+  for (;;) {
+    std::optional<Assignment> next = parts_.supervisor.NextAssignment();
+    if (!next) return std::nullopt;
+    const std::optional<Failure> failure = TakeUp(*std::move(next));
+    if (!failure || failure->exit_code != kExitPeerLost) return failure;
+    Park(*failure);
+  }
+}
+
+std::optional<Failure> RankProcess::StandBy() {
+  parts_.progress.EnterPhase(TrainPhase::kStandby);
+  if (auto failure = inputs_.Load()) return failure;
+  try {
+    WarmUp(spec_, *inputs_);
+  } catch (const std::exception& error) {
+    // It serves cold as well.
+    std::fprintf(stderr, "muster-trainer: not warmed up: %s\n", error.what());
+  }
+  parts_.supervisor.StandbyReady();
+  return std::nullopt;
+}
+
+std::optional<Failure> RankProcess::TakeUp(Assignment assignment) {
+  if (assignment.log.valid()) WriteTo(assignment.log);
+  env_.generation = assignment.generation;
+  if (ops_ != nullptr && !ops_->is_host()) {
+    const Status same = CheckSameGpu(assignment);
+    if (!same.ok()) return Failure{"internal", kExitFailure, same};
+  }
+  PutIntoEnvironment(assignment);
+  Result<RankEnv> env = ReadAssignment(assignment);
+  if (!env.ok()) return InputFailure("config", env.status());
+  TakeSegments();
+  return Serve(*std::move(env), Source::kGuardian);
+}
+
+void RankProcess::TakeSegments() {
+  for (HeldSegment& held : parts_.supervisor.TakeSegments()) {
+    if (RetainedWeights::IsName(held.name)) {
+      frozen_.Add(std::move(held));
+      continue;
+    }
+    const Status added = segments_.Add(std::move(held));
+    if (!added.ok()) parts_.supervisor.Note(env_.generation, "warning", added.message());
+  }
+}
+
+std::optional<Failure> RankProcess::Serve(RankEnv env, Source source) {
+  env_ = std::move(env);
+  try {
+    if (auto failure = MakeDevice()) return failure;
+    return RunTrainer(source);
+  } catch (const std::exception& error) {
+    ReportDeviceMemory();
+    return UncaughtFailure(error.what());
+  }
+}
+
+// An allocation that failed is in the allocator's counts, and no further step will report it.
+void RankProcess::ReportDeviceMemory() {
+  if (!ops_) return;
+  parts_.progress.SetDeviceMemory(ReadDeviceMemory(ops_->device()));
+  parts_.progress.Move();
+}
+
+std::optional<Failure> RankProcess::MakeDevice() {
+  if (ops_) return std::nullopt;
+  Result<RankDevice> device = parts_.make_device(env_, &spec_);
+  if (!device.ok()) return InputFailure("config", device.status());
+  for (const std::string& note : device->notes) {
+    parts_.supervisor.Note(env_.generation, "warning", note);
+  }
+  ops_ = std::move(device->ops);
+  {
+    std::lock_guard lock(communicator_mutex_);
+    communicator_ = std::move(device->communicator);
+  }
+  // What was called off while there was no communicator is passed to it now.
+  parts_.supervisor.OnPark(
+      [this](Generation through, const Status& reason) { CallOff(through, reason); });
+  return std::nullopt;
+}
+
+std::optional<Failure> RankProcess::RunTrainer(Source source) {
+  const bool assigned = source == Source::kGuardian;
+  const int ranks = assigned ? spec_.world_size() : env_.world_size;
+  trainer_ = std::make_unique<Trainer>(env_, ranks,
+                                       TrainerParts{.spec = spec_,
+                                                    .inputs = inputs_,
+                                                    .communicator = *communicator_,
+                                                    .ops = *ops_,
+                                                    .saver = saver_,
+                                                    .segments = assigned ? &segments_ : nullptr,
+                                                    .frozen = assigned ? &frozen_ : nullptr,
+                                                    .supervisor = parts_.supervisor,
+                                                    .progress = parts_.progress,
+                                                    .faults = parts_.faults,
+                                                    .clock = parts_.clock,
+                                                    .out = parts_.out,
+                                                    .lines = lines_,
+                                                    .exports = parts_.exports,
+                                                    .on_step = parts_.on_step});
+  return trainer_->Run();
+}
+
+// Peers that have not noticed wait for this rank: its communicator ends at once. What lies in
+// memory ends before the rank says that it is out.
+void RankProcess::Park(const Failure& failure) {
+  const Step step = this->step();
+  if (parts_.supervisor.CalledOff(env_.generation).ok()) {
+    parts_.supervisor.Error(env_.generation, failure.kind, failure.status.message(), step);
+  }
+  lines_.Add([text = "muster-trainer: rank " + std::to_string(env_.rank) + ": generation " +
+                     std::to_string(env_.generation) + " is over: " + failure.status.message() +
+                     "\n"] {
+    std::fputs(text.c_str(), stderr);
+    return OkStatus();
+  });
+  communicator_->Abort(failure.status);
+  trainer_.reset();
+  parts_.progress.EnterPhase(TrainPhase::kParked);
+  parts_.supervisor.Parked(env_.generation, step);
+}
+
+}  // namespace muster

@@ -1,0 +1,113 @@
+// RankProcess: the process of a rank, which serves one generation after another.
+//
+// Owns what lives longer than a generation: the job, what was read for it, device and communicator,
+// snapshot segments, the saver that may still write an earlier generation's shard. Everything else
+// belongs to the Trainer of one generation. Without a guardian that assigns there is one
+// generation, and a lost peer ends the process. With one, a rank that is called off, or that loses
+// a peer, parks: it says what it has found, lets go of its Trainer, and waits for the next
+// assignment. A process without an assignment is a standby and gets ready meanwhile.
+//
+// Main's thread; the guardian's park comes to the communicator on the supervisor's thread. Torch
+// exceptions become failures here.
+#pragma once
+
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/result.h"
+#include "common/job_spec/job_spec.h"
+#include "trainer/comm/communicator.h"
+#include "trainer/comm/rank_env.h"
+#include "trainer/core/failure.h"
+#include "trainer/inputs/train_inputs.h"
+#include "trainer/ops/device_ops.h"
+#include "trainer/report/line_writer.h"
+#include "trainer/report/progress_reporter.h"
+#include "trainer/state/checkpoint/shard_saver.h"
+#include "trainer/supervise/rank_faults.h"
+#include "trainer/supervise/supervisor.h"
+#include "trainer/train/retained_segments.h"
+#include "trainer/train/trainer.h"
+
+namespace muster {
+
+// What a rank computes on and talks through.
+struct RankDevice {
+  std::unique_ptr<DeviceOps> ops;
+  std::unique_ptr<Communicator> communicator;  // not formed yet
+  std::vector<std::string> notes;              // for people: what differs from the job file
+};
+
+// What a process works with; all of it outlives the RankProcess.
+struct RankProcessParts {
+  // Called for the first generation, and may change the job to what the device can do.
+  std::function<Result<RankDevice>(const RankEnv& env, JobSpec* spec)> make_device;
+  Supervisor& supervisor;
+  ProgressReporter& progress;
+  RankFaults& faults;
+  const Clock& clock;
+  std::FILE* out;  // rank 0's lines for people
+  // For a trial (TrainerParts).
+  bool exports = true;
+  std::function<void(const StepMetrics&)> on_step = {};
+};
+
+class RankProcess {
+ public:
+  // `spec` has a train block.
+  RankProcess(JobSpec spec, RankProcessParts parts);
+  ~RankProcess();
+  RankProcess(const RankProcess&) = delete;
+  RankProcess& operator=(const RankProcess&) = delete;
+
+  // Serves the one generation that the environment names. Nothing: done, or stopped as asked.
+  std::optional<Failure> RunOnce(RankEnv env);
+  // Serves the guardian's assignments until one of them is done, stopped, or fails by this rank's
+  // own fault.
+  std::optional<Failure> RunAssignments();
+
+  // The generation that was served last; 0 where there was none.
+  Generation generation() const { return env_.generation; }
+  int rank() const { return env_.rank; }
+  // Finished steps.
+  Step step() const { return trainer_ ? trainer_->step() : 0; }
+
+ private:
+  // Where a generation comes from. One that a guardian has assigned counts the job's batch by the
+  // ranks of the job as submitted, and takes snapshots, which the guardian holds.
+  enum class Source { kEnvironment, kGuardian };
+
+  void Say(const std::string& line);
+  std::optional<Failure> StandBy();
+  std::optional<Failure> TakeUp(Assignment assignment);
+  void TakeSegments();
+  std::optional<Failure> Serve(RankEnv env, Source source);
+  void ReportDeviceMemory();
+  std::optional<Failure> MakeDevice();
+  std::optional<Failure> RunTrainer(Source source);
+  void Park(const Failure& failure);
+  void CallOff(Generation through, const Status& reason);
+
+  JobSpec spec_;
+  RankProcessParts parts_;
+  ProcessInputs inputs_;
+  std::shared_ptr<ShardSaver> saver_;
+  LineWriter lines_;
+  RetainedSegments segments_;
+  RetainedWeights frozen_;
+  std::unique_ptr<DeviceOps> ops_;
+  std::mutex communicator_mutex_;  // held to set the pointer, and by CallOff
+  std::unique_ptr<Communicator> communicator_;
+  RankEnv env_{.generation = 0};
+  // Serves the current generation, or one that ended by this rank's own fault: then it is not taken
+  // apart, since what it waits for may never come.
+  std::unique_ptr<Trainer> trainer_;
+};
+
+}  // namespace muster

@@ -1,0 +1,29 @@
+#include "trainer/train/start_notes.h"
+
+namespace muster {
+
+std::vector<std::string> StartNotes(const JobSpec& spec, const RankEnv& env) {
+  std::vector<std::string> notes;
+  const FsdpSpec& fsdp = spec.train->fsdp;
+  if (env.world_size <= env.local_world_size) {
+    if (fsdp.strategy == ShardingStrategy::kHybridShard)
+      notes.push_back("train.fsdp.strategy hybrid_shard on one node is full_shard");
+    if (fsdp.strategy == ShardingStrategy::kHybridShardZero2)
+      notes.push_back("train.fsdp.strategy hybrid_shard_zero2 on one node is shard_grad_op");
+  }
+  if (spec.resources.device == "cpu") {
+    if (fsdp.activation_checkpointing == ActivationCheckpointing::kFullOffload)
+      notes.push_back(
+          "train.fsdp.activation_checkpointing full_offload on a CPU is full: activations are in "
+          "host memory anyway");
+    if (fsdp.cpu_offload)
+      notes.push_back(
+          "train.fsdp.cpu_offload changes nothing on a CPU: everything is in host memory anyway");
+  }
+  if (spec.train->snapshot.buddy == BuddyCopies::kOn && env.world_size <= env.local_world_size) {
+    notes.push_back("train.snapshot.buddy on with one node is off: a copy would be lost with it");
+  }
+  return notes;
+}
+
+}  // namespace muster
