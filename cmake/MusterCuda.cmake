@@ -13,12 +13,12 @@ set(MUSTER_TORCH_CUDA_DIR "" CACHE PATH
   "Folder with libtorch_cuda.so and libc10_cuda.so; empty: LibTorch's own lib/")
 
 # Trainer and plug-in share C++ types: the build is equal where the headers of their interface are.
+file(GLOB _operators CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}" "${CMAKE_SOURCE_DIR}/trainer/ops/*.h")
 set(_interface "")
 foreach(header
     common/base/status.h common/base/result.h common/base/clock.h common/base/unique_fd.h
-    trainer/core/element_type.h trainer/plugin/plugin.h trainer/ops/device_ops.h
-    trainer/comm/communicator.h trainer/comm/operation_limit.h trainer/ops/cpu/adamw.h
-    trainer/ops/cpu/dropout.h trainer/ops/cpu/nf4.h)
+    trainer/core/element_type.h trainer/plugin/plugin.h trainer/comm/communicator.h
+    trainer/comm/operation_limit.h ${_operators})
   file(SHA256 "${CMAKE_SOURCE_DIR}/${header}" _digest)
   string(APPEND _interface "${_digest}")
   set_property(DIRECTORY "${CMAKE_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS

@@ -20,8 +20,17 @@
 #include <vector>
 
 #include "common/base/json.h"
+#include "trainer/ops/adamw.h"
+#include "trainer/ops/convert.h"
+#include "trainer/ops/cpu/cpu_ops.h"
+#include "trainer/ops/cpu/nf4_tensor.h"
+#include "trainer/ops/cross_entropy.h"
 #include "trainer/ops/device_ops.h"
-#include "trainer/ops/nf4_tensor.h"
+#include "trainer/ops/embedding.h"
+#include "trainer/ops/norm.h"
+#include "trainer/ops/rope.h"
+#include "trainer/ops/sum_of_squares.h"
+#include "trainer/ops/swiglu.h"
 
 namespace muster {
 namespace {
@@ -84,7 +93,10 @@ Case AddNorm(DeviceOps& ops, at::ScalarType type) {
   const at::Tensor x = Random({kTokens, kHidden}, type), delta = Random({kTokens, kHidden}, type);
   const at::Tensor weight = Random({kHidden}, type);
   at::Tensor sum = at::empty_like(x), y = at::empty_like(x), scale = at::empty({kTokens});
-  return {"add_norm", [=, &ops]() mutable { ops.AddNorm(x, delta, weight, 1e-5, sum, y, scale); },
+  return {"add_norm",
+          [=, &ops]() mutable {
+            ops.Run(op::AddNorm{x, delta, weight, 1e-5, sum, y, scale});
+          },
           [=] { at::rms_norm(x + delta, {kHidden}, weight, 1e-5); }};
 }
 
@@ -95,11 +107,12 @@ Case NormBackward(DeviceOps& ops, at::ScalarType type) {
   at::Tensor gradient = Random({kTokens, kHidden}, type), y = at::empty_like(gradient);
   at::Tensor sum = at::empty_like(y), scale = at::empty({kTokens});
   const at::Tensor weight_gradient = at::zeros({kHidden});
-  ops.AddNorm(x, {}, weight, 1e-5, sum, y, scale);
+  ops.Run(op::AddNorm{x, {}, weight, 1e-5, sum, y, scale});
   const at::Tensor normed = at::rms_norm(x, {kHidden}, weight, 1e-5);
   return {"norm_backward",
           [=, &ops]() mutable {
-            ops.NormBackward(y_gradient, sum, weight, scale, gradient, {weight_gradient, false});
+            ops.Run(op::NormBackward{
+                y_gradient, sum, weight, scale, gradient, {weight_gradient, false}});
           },
           [=] {
             gradient.add_(grad({normed}, {x, weight}, {y_gradient}, true)[0]);
@@ -115,7 +128,10 @@ Case ApplyRope(DeviceOps& ops, at::ScalarType type) {
   // transformers' tables: both halves, in the compute type.
   const at::Tensor wide_cos = at::cat({cos, cos}, 1).to(type).unsqueeze(1);
   const at::Tensor wide_sin = at::cat({sin, sin}, 1).to(type).unsqueeze(1);
-  return {"rotate", [=, &ops]() mutable { ops.ApplyRope(qkv, cos, sin, shape, heads, 1); },
+  return {"rotate",
+          [=, &ops]() mutable {
+            ops.Run(op::ApplyRope{qkv, cos, sin, shape, heads, 1});
+          },
           [=] {
             const at::Tensor x = qkv.view({kTokens, 24, 64}).narrow(1, 0, 16);
             const at::Tensor turned = at::cat({-x.narrow(2, 32, 32), x.narrow(2, 0, 32)}, 2);
@@ -127,7 +143,10 @@ Case SwiGlu(DeviceOps& ops, at::ScalarType type) {
   const at::Tensor gate_up = Random({kTokens, 2 * kInner}, type);
   const at::Tensor gate = gate_up.narrow(1, 0, kInner), up = gate_up.narrow(1, kInner, kInner);
   at::Tensor out = at::empty({kTokens, kInner}, type);
-  return {"swiglu", [=, &ops]() mutable { ops.SwiGlu(gate_up, out); },
+  return {"swiglu",
+          [=, &ops]() mutable {
+            ops.Run(op::SwiGlu{gate_up, out});
+          },
           [=] { at::silu(gate) * up; }};
 }
 
@@ -139,7 +158,9 @@ Case SwiGluBackward(DeviceOps& ops, at::ScalarType type) {
   const at::Tensor up = start.narrow(1, kInner, kInner).clone().requires_grad_();
   const at::Tensor gated = at::silu(gate) * up;
   return {"swiglu_backward",
-          [=, &ops]() mutable { ops.SwiGluBackward(gate_up, out_gradient, out); },
+          [=, &ops]() mutable {
+            ops.Run(op::SwiGluBackward{gate_up, out_gradient, out});
+          },
           [=] {
             grad({gated}, {gate, up}, {out_gradient}, true);
           },
@@ -150,7 +171,10 @@ Case CrossEntropy(DeviceOps& ops, at::ScalarType type) {
   const at::Tensor start = Random({kTokens, kWords}, type);
   const at::Tensor labels = at::randint(kWords, {kTokens}, at::kLong);
   at::Tensor logits = start.clone(), loss = at::zeros({1}, at::kDouble);
-  return {"cross_entropy", [=, &ops]() mutable { ops.CrossEntropy(logits, labels, 1e-3, loss); },
+  return {"cross_entropy",
+          [=, &ops]() mutable {
+            ops.Run(op::CrossEntropy{logits, labels, 1e-3, loss});
+          },
           [=] {
             const at::Tensor leaf = start.detach().requires_grad_();
             grad({at::cross_entropy_loss(leaf, labels)}, {leaf});
@@ -164,7 +188,7 @@ Case EmbeddingBackward(DeviceOps& ops, at::ScalarType type) {
   const at::Tensor table = at::empty({kWords, kHidden});
   return {"embedding_backward",
           [=, &ops] {
-            ops.EmbeddingBackward(gradient, ids, {table, false});
+            ops.Run(op::EmbeddingBackward{gradient, ids, {table, false}});
           },
           [=] { at::embedding_dense_backward(gradient, ids, kWords, -1, false); }};
 }
@@ -180,7 +204,10 @@ Case AdamW(DeviceOps& ops) {
                                .gradient = gradient.data_ptr(),
                                .low_precision = low_precision.data_ptr(),
                                .count = kWeights};
-  return {"adamw_with_bf16_shadow", [=, &ops] { ops.AdamW(arrays, {}, {.number = 2, .lr = 1e-4}); },
+  return {"adamw_with_bf16_shadow",
+          [=, &ops] {
+            ops.Run(op::AdamW{arrays, {}, {.number = 2, .lr = 1e-4}});
+          },
           [=] {
             at::_fused_adamw_({weight}, {gradient}, {exp_avg}, {exp_avg_sq}, {}, {step}, 1e-4, 0.9,
                               0.95, 0.01, 1e-8, false, false);
@@ -198,16 +225,17 @@ Case AdamWIntoOtherSlot(DeviceOps& ops) {
   const at::Tensor gradient = Flat(ops, at::kFloat).normal_();
   const at::Tensor low_precision = Flat(ops, at::kBFloat16);
   const auto update = [=, &ops](int from, int to) {
-    ops.AdamW({.weight = slots[to][0].data_ptr(),
-               .exp_avg = slots[to][1].data_ptr(),
-               .exp_avg_sq = slots[to][2].data_ptr(),
-               .old_weight = slots[from][0].data_ptr(),
-               .old_exp_avg = slots[from][1].data_ptr(),
-               .old_exp_avg_sq = slots[from][2].data_ptr(),
-               .gradient = gradient.data_ptr(),
-               .low_precision = low_precision.data_ptr(),
-               .count = kWeights},
-              {}, {.number = 2, .lr = 1e-4});
+    ops.Run(op::AdamW{{.weight = slots[to][0].data_ptr(),
+                       .exp_avg = slots[to][1].data_ptr(),
+                       .exp_avg_sq = slots[to][2].data_ptr(),
+                       .old_weight = slots[from][0].data_ptr(),
+                       .old_exp_avg = slots[from][1].data_ptr(),
+                       .old_exp_avg_sq = slots[from][2].data_ptr(),
+                       .gradient = gradient.data_ptr(),
+                       .low_precision = low_precision.data_ptr(),
+                       .count = kWeights},
+                      {},
+                      {.number = 2, .lr = 1e-4}});
   };
   return {"adamw_into_other_slot",
           [update, from = 0]() mutable {
@@ -221,7 +249,9 @@ Case SumOfSquares(DeviceOps& ops, at::ScalarType type, ElementType element) {
   const at::Tensor values = Flat(ops, type).normal_();
   at::Tensor sum = at::zeros({1}, at::kDouble);
   return {"sum_of_squares",
-          [=, &ops]() mutable { ops.SumOfSquares(values.data_ptr(), element, kWeights, sum); },
+          [=, &ops]() mutable {
+            ops.Run(op::SumOfSquares{values.data_ptr(), element, kWeights, sum});
+          },
           [=] { at::linalg_vector_norm(values); }};
 }
 
@@ -233,8 +263,8 @@ Case Convert(DeviceOps& ops, at::ScalarType from, at::ScalarType to, bool add) {
   const at::Tensor source = Flat(ops, from).normal_(), target = Flat(ops, to);
   return {std::string(add ? "add to " : "convert to ") + at::toString(to),
           [=, &ops] {
-            ops.Convert(source.data_ptr(), from_element, target.data_ptr(), to_element, kWeights,
-                        add);
+            ops.Run(op::Convert{source.data_ptr(), from_element, target.data_ptr(), to_element,
+                                kWeights, add});
           },
           [=] { add ? target.add_(source) : target.copy_(source); }};
 }
@@ -244,7 +274,10 @@ Case DequantizeNf4(DeviceOps& ops) {
   const Nf4Tensor tensor = QuantizeNf4(at::randn({kWeights}), /*double_quantized=*/true);
   at::Tensor out = Flat(ops, at::kBFloat16);
   const at::Tensor levels = at::tensor(at::ArrayRef<float>(kNf4Levels, 16));
-  return {"dequantize_nf4", [=, &ops]() mutable { ops.DequantizeNf4(tensor.source(), out); },
+  return {"dequantize_nf4",
+          [=, &ops]() mutable {
+            ops.Run(op::DequantizeNf4{tensor.source(), out});
+          },
           [=]() mutable {
             const at::Tensor pairs =
                 at::stack({tensor.codes.bitwise_right_shift(4), tensor.codes.bitwise_and(15)}, 1);

@@ -23,6 +23,7 @@
 #include "trainer/comm/group/testing/in_process_communicator.h"
 #include "trainer/formats/init_model.h"
 #include "trainer/fsdp/state_plan.h"
+#include "trainer/ops/cpu/cpu_ops.h"
 
 namespace muster {
 namespace {

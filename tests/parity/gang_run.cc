@@ -16,6 +16,7 @@
 #include "trainer/fsdp/load_weights.h"
 #include "trainer/fsdp/retained_weights.h"
 #include "trainer/model/testing/late_copies_testing.h"
+#include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/scalar_type.h"
 
 namespace muster::parity {

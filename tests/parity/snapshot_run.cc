@@ -10,6 +10,8 @@
 #include "trainer/comm/group/testing/in_process_communicator.h"
 #include "trainer/fsdp/state_plan.h"
 #include "trainer/model/testing/late_copies_testing.h"
+#include "trainer/ops/adamw.h"
+#include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/state/snapshot/restore.h"
 
 namespace muster::parity {
@@ -20,10 +22,9 @@ class WatchedUpdates : public ForwardingOps {
  public:
   WatchedUpdates(DeviceOps& to, std::function<void(const OptimizerArrays&)> watch)
       : ForwardingOps(to), watch_(std::move(watch)) {}
-  void AdamW(const OptimizerArrays& arrays, const AdamWOptions& options,
-             const AdamWStep& step) override {
-    watch_(arrays);
-    ForwardingOps::AdamW(arrays, options, step);
+  void RunKernel(const AnyOperator& op) override {
+    if (const auto* adamw = op.As<op::AdamW>()) watch_(adamw->arrays);
+    ForwardingOps::RunKernel(op);
   }
 
  private:

@@ -8,8 +8,9 @@
 #include "trainer/formats/safetensors.h"
 #include "trainer/model/adapters.h"
 #include "trainer/model/llama_units.h"
+#include "trainer/ops/cpu/cpu_ops.h"
+#include "trainer/ops/cpu/nf4_tensor.h"
 #include "trainer/ops/device_ops.h"
-#include "trainer/ops/nf4_tensor.h"
 
 namespace muster::parity {
 namespace {
@@ -64,7 +65,7 @@ namespace {
 at::Tensor ThroughNf4(const at::Tensor& values, const QuantizationSpec& quantization) {
   const Nf4Tensor packed = QuantizeNf4(values.contiguous(), quantization.double_quant);
   at::Tensor back = at::empty_like(values);
-  MakeCpuOps()->DequantizeNf4(packed.source(), back);
+  MakeCpuOps()->Run(op::DequantizeNf4{packed.source(), back});
   return back;
 }
 

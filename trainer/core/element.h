@@ -33,6 +33,12 @@ template <typename Element>
 using Wide = typename WideOf<Element>::Type;
 
 #define MUSTER_INLINE inline __attribute__((always_inline))
+// Of a function that kernels of a GPU call as well.
+#if defined(__CUDACC__)
+#define MUSTER_HOST_DEVICE __host__ __device__ __forceinline__
+#else
+#define MUSTER_HOST_DEVICE MUSTER_INLINE
+#endif
 
 MUSTER_INLINE double Load(double value) { return value; }
 MUSTER_INLINE float Load(float value) { return value; }

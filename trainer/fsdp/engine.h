@@ -26,6 +26,7 @@
 #include "trainer/model/llama.h"
 #include "trainer/model/llama_block.h"
 #include "trainer/model/llama_head.h"
+#include "trainer/ops/dropout.h"
 
 namespace muster {
 

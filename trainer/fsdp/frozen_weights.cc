@@ -12,6 +12,7 @@
 
 #include "trainer/fsdp/frozen_layout.h"
 #include "trainer/fsdp/load_weights.h"
+#include "trainer/ops/cpu/nf4.h"
 #include "trainer/ops/scalar_type.h"
 
 namespace muster {

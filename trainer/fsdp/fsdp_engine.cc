@@ -10,7 +10,10 @@
 
 #include "trainer/fsdp/engine.h"
 #include "trainer/model/adapters.h"
+#include "trainer/ops/cpu/cpu_ops.h"
+#include "trainer/ops/embedding.h"
 #include "trainer/ops/scalar_type.h"
+#include "trainer/ops/sum_of_squares.h"
 
 namespace muster {
 namespace {
@@ -268,7 +271,7 @@ Status Engine::EmbeddingBackward(const at::Tensor& gradient, const at::Tensor& i
       }
       target.add = true;
     }
-    if (trains_embedding()) ops_.EmbeddingBackward(gradient, ids, target);
+    if (trains_embedding()) ops_.Run(op::EmbeddingBackward{gradient, ids, target});
   }
   return ReduceGradients(0);
 }
@@ -313,7 +316,7 @@ Result<StepNumbers> Engine::SumUp(double vote) {
   // Replicas hold the same gradients: they count once.
   for (const UnitShard& unit : state_->units()) {
     if (!is_first_replica()) break;
-    state_ops().SumOfSquares(unit.gradient, precision_.gradient, unit.count, squares_);
+    state_ops().Run(op::SumOfSquares{unit.gradient, precision_.gradient, unit.count, squares_});
   }
   sums_.narrow(0, kSquares, 1).copy_(squares_);
   sums_.narrow(0, kVotes, 1).fill_(vote);
@@ -349,7 +352,7 @@ void Engine::OptimizerStep(Step step, double lr) {
   EnterPhase(TrainPhase::kOptimizer);
   const AdamWStep update{.number = step, .lr = lr, .gradient_scale = gradient_factor_};
   const auto update_unit = [this, update](int unit) {
-    state_ops().AdamW(state_->ForOptimizer(unit), options_.adamw, update);
+    state_ops().Run(op::AdamW{state_->ForOptimizer(unit), options_.adamw, update});
   };
   weights_->Invalidate();
   state_->BeginUpdate();

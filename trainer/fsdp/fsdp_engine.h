@@ -44,6 +44,7 @@
 #include "trainer/fsdp/non_finite.h"
 #include "trainer/fsdp/precision.h"
 #include "trainer/fsdp/shard_state.h"
+#include "trainer/ops/adamw.h"
 #include "trainer/ops/device_ops.h"
 #include "trainer/state/snapshot/buddy.h"
 #include "trainer/state/snapshot/segment.h"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "trainer/ops/convert.h"
 #include "trainer/ops/no_throw.h"
 
 namespace muster {
@@ -148,8 +149,8 @@ Status GradientReducer::Reduce(int unit, bool last) {
     if (!sharded_ && to_host_ != nullptr) reduction.place = to_host_->TakePlace();
     void* sum = sharded_ ? local_[unit] : state_.units()[unit].gradient;
     if (reduction.place != nullptr) sum = reduction.place;
-    ops_.Convert(SlotData(slot), compute_, sum, gradient_, layout_.units()[unit].flat_count,
-                 add && reduction.place == nullptr);
+    ops_.Run(op::Convert{SlotData(slot), compute_, sum, gradient_, layout_.units()[unit].flat_count,
+                         add && reduction.place == nullptr});
   }
   if (!sharded_) return Reduced(reduction);
   if (!last) return OkStatus();

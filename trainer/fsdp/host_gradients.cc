@@ -1,6 +1,7 @@
 #include "trainer/fsdp/host_gradients.h"
 
 #include "common/base/check.h"
+#include "trainer/ops/convert.h"
 
 namespace muster {
 
@@ -44,7 +45,7 @@ void HostGradients::Settle(Place& place) {
   if (place.copy == nullptr) return;
   place.copy->WaitOnHost();
   place.copy.reset();
-  if (place.add) host_.Convert(place.landing, type_, place.sum, type_, place.count, true);
+  if (place.add) host_.Run(op::Convert{place.landing, type_, place.sum, type_, place.count, true});
 }
 
 }  // namespace muster

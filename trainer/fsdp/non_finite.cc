@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "trainer/ops/sum_of_squares.h"
+
 namespace muster {
 namespace {
 
@@ -14,7 +16,7 @@ const char* At(const void* values, std::int64_t element, ElementType type) {
 
 bool IsFinite(const void* values, ElementType type, std::int64_t count, DeviceOps& ops) {
   at::Tensor sum = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(ops.device()));
-  ops.SumOfSquares(values, type, count, sum);
+  ops.Run(op::SumOfSquares{values, type, count, sum});
   return std::isfinite(sum.item<double>());
 }
 

@@ -16,8 +16,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "trainer/ops/cpu/nf4.h"
-#include "trainer/ops/nf4_tensor.h"
+#include "trainer/ops/cpu/nf4_tensor.h"
+#include "trainer/ops/nf4.h"
 
 namespace muster {
 

@@ -7,7 +7,10 @@
 #include <memory>
 #include <vector>
 
+#include "trainer/ops/cpu/cpu_ops.h"
+#include "trainer/ops/cpu/nf4.h"
 #include "trainer/ops/device_ops.h"
+#include "trainer/ops/nf4.h"
 
 namespace muster {
 namespace {
@@ -23,8 +26,9 @@ TEST_P(PackedTensor, IsReadAsItWasWritten) {
   WritePacked(layout, tensor, image.data());
   const std::unique_ptr<DeviceOps> ops = MakeCpuOps();
   at::Tensor want = at::empty({count}), got = at::empty({count});
-  ops->DequantizeNf4(tensor.source(), want);
-  ops->DequantizeNf4(ReadPacked(layout, image.data(), Nf4NestedCode().data(), tensor.offset), got);
+  ops->Run(op::DequantizeNf4{tensor.source(), want});
+  ops->Run(op::DequantizeNf4{
+      ReadPacked(layout, image.data(), Nf4NestedCode().data(), tensor.offset), got});
   EXPECT_TRUE(at::equal(got, want));
 }
 

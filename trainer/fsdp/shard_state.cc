@@ -1,6 +1,7 @@
 #include "trainer/fsdp/shard_state.h"
 
 #include "common/base/check.h"
+#include "trainer/ops/convert.h"
 
 namespace muster {
 namespace {
@@ -124,8 +125,8 @@ ArrayMemory ShardState::array_memory() const {
 void ShardState::RefreshLowPrecision() {
   for (const UnitShard& unit : units_) {
     if (unit.low_precision == nullptr) continue;
-    ops_.Convert(unit.master, precision_.master, unit.low_precision, precision_.compute, unit.count,
-                 false);
+    ops_.Run(op::Convert{unit.master, precision_.master, unit.low_precision, precision_.compute,
+                         unit.count, false});
   }
 }
 

@@ -19,6 +19,7 @@
 
 #include "trainer/core/flat_layout.h"
 #include "trainer/fsdp/precision.h"
+#include "trainer/ops/adamw.h"
 #include "trainer/ops/device_ops.h"
 #include "trainer/state/checkpoint/checkpoint.h"
 #include "trainer/state/snapshot/segment.h"

@@ -10,6 +10,7 @@
 #include "trainer/model/block_inputs.h"
 #include "trainer/model/block_memory.h"
 #include "trainer/model/llama_head.h"
+#include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/device_ops.h"
 #include "trainer/ops/scalar_type.h"
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "trainer/model/testing/late_copies_testing.h"
+#include "trainer/ops/cpu/cpu_ops.h"
 
 namespace muster {
 namespace {

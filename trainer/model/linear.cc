@@ -3,6 +3,9 @@
 #include <ATen/ATen.h>
 
 #include "trainer/model/products.h"
+#include "trainer/ops/convert.h"
+#include "trainer/ops/dropout.h"
+#include "trainer/ops/nf4.h"
 #include "trainer/ops/scalar_type.h"
 
 namespace muster {
@@ -72,9 +75,9 @@ at::Tensor LinearWeightGradient::Scratch(const at::Tensor& like, at::ScalarType 
 }
 
 void LinearWeightGradient::Deliver(const at::Tensor& product, const GradientTarget& target) {
-  ops_.Convert(product.const_data_ptr(), ElementTypeOf(product.scalar_type()),
-               target.tensor.mutable_data_ptr(), ElementTypeOf(target.tensor.scalar_type()),
-               product.numel(), target.add);
+  ops_.Run(op::Convert{product.const_data_ptr(), ElementTypeOf(product.scalar_type()),
+                       target.tensor.mutable_data_ptr(), ElementTypeOf(target.tensor.scalar_type()),
+                       product.numel(), target.add});
 }
 
 at::Tensor LinearOps::Matrix(const LinearWeights& weights, at::ScalarType type) {
@@ -87,7 +90,7 @@ at::Tensor LinearOps::Matrix(const LinearWeights& weights, at::ScalarType type) 
   std::int64_t row = 0;
   for (const PackedMatrix::Part& part : packed.parts) {
     at::Tensor rows = matrix.narrow(0, row, part.rows);
-    ops_.DequantizeNf4(part.source, rows);
+    ops_.Run(op::DequantizeNf4{part.source, rows});
     row += part.rows;
   }
   return matrix;
@@ -103,7 +106,7 @@ at::Tensor LinearOps::DroppedScratch(const at::Tensor& like) {
 at::Tensor LinearOps::AdapterInput(const at::Tensor& x, const LoraPass& lora) {
   if (!lora.drops()) return x;
   at::Tensor dropped = DroppedScratch(x);
-  ops_.Dropout(x, *lora.mask, lora.form.dropout, dropped);
+  ops_.Run(op::Dropout{x, *lora.mask, lora.form.dropout, dropped});
   return dropped;
 }
 
@@ -144,7 +147,7 @@ void LinearOps::InputGradient(const at::Tensor& y_gradient, const LinearWeights&
   }
   at::Tensor dropped = DroppedScratch(x_gradient);
   LinearInputGradient(hidden_gradient_, weights.lora_a, dropped);
-  ops_.Dropout(dropped, *lora.mask, lora.form.dropout, dropped);
+  ops_.Run(op::Dropout{dropped, *lora.mask, lora.form.dropout, dropped});
   x_gradient.add_(dropped);
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "trainer/model/testing/model_testing.h"
+#include "trainer/ops/cpu/cpu_ops.h"
 
 namespace muster {
 namespace {

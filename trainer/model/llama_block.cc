@@ -3,6 +3,12 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "trainer/ops/attention.h"
+#include "trainer/ops/norm.h"
+#include "trainer/ops/qk_norm.h"
+#include "trainer/ops/rope.h"
+#include "trainer/ops/swiglu.h"
+
 namespace muster {
 namespace {
 
@@ -17,7 +23,7 @@ const at::Tensor& NormedAgain(DeviceOps& ops, const at::Tensor& kept, const at::
                               const at::Tensor& weight, const at::Tensor& scale,
                               at::Tensor& scratch) {
   if (kept.defined()) return kept;
-  ops.RecomputeRmsNorm(sum, weight, scale, scratch);
+  ops.Run(op::RecomputeRmsNorm{sum, weight, scale, scratch});
   return scratch;
 }
 
@@ -74,7 +80,7 @@ ResidualStream LlamaBlocks::Forward(int block, const ResidualStream& in,
   inputs_.Written(block);
   FeedForwardForward(input, weights, kept);
   BlockScratch& scratch = memory_.scratch();
-  ops_.SwiGlu(kept.gate_up, scratch.feed_forward.gated);
+  ops_.Run(op::SwiGlu{kept.gate_up, scratch.feed_forward.gated});
   layers_.Forward(scratch.feed_forward.gated, weights.down, AdaptersOf(Matrix::kDown),
                   scratch.feed_forward.down_lora, scratch.delta);
   latest_ = block;
@@ -101,19 +107,19 @@ void LlamaBlocks::AttentionForward(const ResidualStream& in, const BlockWeights&
                                    at::Tensor& input, BlockActivations& kept) {
   at::Tensor& normed =
       kept.input_normed.defined() ? kept.input_normed : memory_.scratch().attention.normed;
-  ops_.AddNorm(in.sum, in.delta, weights.input_norm, config_.rms_norm_eps, input, normed,
-               kept.input_scale);
+  ops_.Run(op::AddNorm{in.sum, in.delta, weights.input_norm, config_.rms_norm_eps, input, normed,
+                       kept.input_scale});
   layers_.Forward(normed, weights.qkv, AdaptersOf(Matrix::kQkv), kept.qkv_lora, kept.qkv);
-  if (!config_.qk_norms) ops_.ApplyRope(kept.qkv, cos_, sin_, shape_, heads_, 1);
-  ops_.Attention(Rotated(weights, kept), shape_, heads_, kept.attended, kept.lse);
+  if (!config_.qk_norms) ops_.Run(op::ApplyRope{kept.qkv, cos_, sin_, shape_, heads_, 1});
+  ops_.Run(op::Attention{Rotated(weights, kept), shape_, heads_, kept.attended, kept.lse});
 }
 
 at::Tensor& LlamaBlocks::Rotated(const BlockWeights& weights, BlockActivations& kept) {
   if (!config_.qk_norms) return kept.qkv;
   BlockScratch::Attention& scratch = memory_.scratch().attention;
-  ops_.QkNorm(kept.qkv, weights.query_norm, weights.key_norm, config_.rms_norm_eps, heads_,
-              scratch.rotated, scratch.head_scale);
-  ops_.ApplyRope(scratch.rotated, cos_, sin_, shape_, heads_, 1);
+  ops_.Run(op::QkNorm{kept.qkv, weights.query_norm, weights.key_norm, config_.rms_norm_eps, heads_,
+                      scratch.rotated, scratch.head_scale});
+  ops_.Run(op::ApplyRope{scratch.rotated, cos_, sin_, shape_, heads_, 1});
   return scratch.rotated;
 }
 
@@ -125,8 +131,8 @@ void LlamaBlocks::FeedForwardForward(const at::Tensor& input, const BlockWeights
       kept.middle_normed.defined() ? kept.middle_normed : scratch.feed_forward.normed;
   layers_.Forward(kept.attended, weights.output, AdaptersOf(Matrix::kOutput), kept.output_lora,
                   scratch.delta);
-  ops_.AddNorm(input, scratch.delta, weights.post_norm, config_.rms_norm_eps, kept.middle, normed,
-               kept.middle_scale);
+  ops_.Run(op::AddNorm{input, scratch.delta, weights.post_norm, config_.rms_norm_eps, kept.middle,
+                       normed, kept.middle_scale});
   layers_.Forward(normed, weights.gate_up, AdaptersOf(Matrix::kGateUp), kept.gate_up_lora,
                   kept.gate_up);
 }
@@ -135,7 +141,7 @@ void LlamaBlocks::FeedForwardBackward(const BlockWeights& weights, const BlockGr
                                       BlockActivations& kept, at::Tensor& gradient) {
   BlockScratch::FeedForward& scratch = memory_.scratch().feed_forward;
   layers_.InputGradient(gradient, weights.down, AdaptersOf(Matrix::kDown), scratch.gated_gradient);
-  ops_.SwiGluBackward(kept.gate_up, scratch.gated_gradient, scratch.gated);
+  ops_.Run(op::SwiGluBackward{kept.gate_up, scratch.gated_gradient, scratch.gated});
   layers_.AdapterForward(scratch.gated, weights.down, AdaptersOf(Matrix::kDown), scratch.down_lora);
   layers_.ParameterGradients(gradient, scratch.gated, scratch.down_lora, AdaptersOf(Matrix::kDown),
                              gradients.down);
@@ -146,8 +152,8 @@ void LlamaBlocks::FeedForwardBackward(const BlockWeights& weights, const BlockGr
                                          kept.middle_scale, scratch.normed);
   layers_.ParameterGradients(gate_up_gradient, normed, kept.gate_up_lora,
                              AdaptersOf(Matrix::kGateUp), gradients.gate_up);
-  ops_.NormBackward(scratch.normed_gradient, kept.middle, weights.post_norm, kept.middle_scale,
-                    gradient, gradients.post_norm);
+  ops_.Run(op::NormBackward{scratch.normed_gradient, kept.middle, weights.post_norm,
+                            kept.middle_scale, gradient, gradients.post_norm});
 }
 
 void LlamaBlocks::AttentionBackward(const at::Tensor& input, const BlockWeights& weights,
@@ -158,12 +164,13 @@ void LlamaBlocks::AttentionBackward(const at::Tensor& input, const BlockWeights&
                         scratch.attended_gradient);
   layers_.ParameterGradients(gradient, kept.attended, kept.output_lora, AdaptersOf(Matrix::kOutput),
                              gradients.output);
-  ops_.AttentionBackward(Rotated(weights, kept), kept.attended, kept.lse, scratch.attended_gradient,
-                         shape_, heads_, scratch.qkv_gradient);
-  ops_.ApplyRope(scratch.qkv_gradient, cos_, sin_, shape_, heads_, -1);
+  ops_.Run(op::AttentionBackward{Rotated(weights, kept), kept.attended, kept.lse,
+                                 scratch.attended_gradient, shape_, heads_, scratch.qkv_gradient});
+  ops_.Run(op::ApplyRope{scratch.qkv_gradient, cos_, sin_, shape_, heads_, -1});
   if (config_.qk_norms) {
-    ops_.QkNormBackward(kept.qkv, weights.query_norm, weights.key_norm, scratch.head_scale, heads_,
-                        scratch.qkv_gradient, gradients.query_norm, gradients.key_norm);
+    ops_.Run(op::QkNormBackward{kept.qkv, weights.query_norm, weights.key_norm, scratch.head_scale,
+                                heads_, scratch.qkv_gradient, gradients.query_norm,
+                                gradients.key_norm});
   }
   layers_.InputGradient(scratch.qkv_gradient, weights.qkv, AdaptersOf(Matrix::kQkv),
                         scratch.normed_gradient);
@@ -171,8 +178,8 @@ void LlamaBlocks::AttentionBackward(const at::Tensor& input, const BlockWeights&
                                          kept.input_scale, scratch.normed);
   layers_.ParameterGradients(scratch.qkv_gradient, normed, kept.qkv_lora, AdaptersOf(Matrix::kQkv),
                              gradients.qkv);
-  ops_.NormBackward(scratch.normed_gradient, input, weights.input_norm, kept.input_scale, gradient,
-                    gradients.input_norm);
+  ops_.Run(op::NormBackward{scratch.normed_gradient, input, weights.input_norm, kept.input_scale,
+                            gradient, gradients.input_norm});
 }
 
 std::int64_t LlamaBlocks::bytes() const {

@@ -25,6 +25,7 @@
 #include "trainer/model/lora_form.h"
 #include "trainer/model/residual_stream.h"
 #include "trainer/ops/device_ops.h"
+#include "trainer/ops/dropout.h"
 
 namespace muster {
 

@@ -9,6 +9,7 @@
 #include "trainer/model/llama.h"
 #include "trainer/model/testing/late_copies_testing.h"
 #include "trainer/model/testing/model_testing.h"
+#include "trainer/ops/cpu/cpu_ops.h"
 
 namespace muster {
 namespace {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "trainer/ops/cross_entropy.h"
+#include "trainer/ops/norm.h"
 #include "trainer/ops/scalar_type.h"
 
 namespace muster {
@@ -60,7 +62,7 @@ void LlamaHead::Measure(const HeadTask& task, at::Tensor& loss, at::Tensor& corr
     const at::Tensor is_best = of_label.ge(logits.amax(1)).logical_and_(labels.ge(0));
     correct.add_(is_best.sum());
     // Makes the logits something else.
-    ops_.CrossEntropy(logits, labels, 1, loss);
+    ops_.Run(op::CrossEntropy{logits, labels, 1, loss});
   });
 }
 
@@ -143,7 +145,8 @@ LlamaHead::Rows LlamaHead::Gather(const HeadTask& task) {
     rows.labels.narrow(0, 0, count).copy_(task.labels);
     rows.labels.narrow(0, count, filled - count).fill_(-1);
   }
-  ops_.AddNorm(hidden.sum, hidden.delta, task.norm, task.eps, rows.sum, rows.normed, rows.scale);
+  ops_.Run(op::AddNorm{hidden.sum, hidden.delta, task.norm, task.eps, rows.sum, rows.normed,
+                       rows.scale});
   return rows;
 }
 
@@ -160,7 +163,7 @@ void LlamaHead::OverLogits(const HeadTask& task, const Rows& rows, const UseLogi
 void LlamaHead::LossAndProducts(const HeadTask& task, Rows& rows, at::Tensor& loss) {
   GradientTarget head_gradient = task.head_gradient;
   OverLogits(task, rows, [&](std::int64_t begin, std::int64_t size, at::Tensor& logits) {
-    ops_.CrossEntropy(logits, rows.labels.narrow(0, begin, size), task.scale, loss);
+    ops_.Run(op::CrossEntropy{logits, rows.labels.narrow(0, begin, size), task.scale, loss});
     at::Tensor normed_gradient = rows.normed_gradient.narrow(0, begin, size);
     LinearInputGradient(logits, task.head, normed_gradient);
     if (head_gradient.tensor.defined()) {
@@ -175,14 +178,14 @@ void LlamaHead::NormBackward(const HeadTask& task, Rows& rows) {
   const std::int64_t tokens = gradient.size(0), count = task.labels.numel();
   gradient.zero_();
   if (count == tokens) {
-    ops_.NormBackward(rows.normed_gradient, rows.sum, task.norm, rows.scale, gradient,
-                      task.norm_gradient);
+    ops_.Run(op::NormBackward{rows.normed_gradient, rows.sum, task.norm, rows.scale, gradient,
+                              task.norm_gradient});
     return;
   }
   // The products have read the norm's output; its memory takes the gradient of the gathered rows.
   at::Tensor gathered = rows.normed.zero_();
-  ops_.NormBackward(rows.normed_gradient, rows.sum, task.norm, rows.scale, gathered,
-                    task.norm_gradient);
+  ops_.Run(op::NormBackward{rows.normed_gradient, rows.sum, task.norm, rows.scale, gathered,
+                            task.norm_gradient});
   gradient.index_copy_(0, task.positions, gathered.narrow(0, 0, count));
 }
 

@@ -7,6 +7,7 @@
 
 #include "trainer/model/llama.h"
 #include "trainer/model/testing/model_testing.h"
+#include "trainer/ops/cpu/cpu_ops.h"
 
 namespace muster {
 namespace {

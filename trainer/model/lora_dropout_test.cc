@@ -15,6 +15,8 @@
 #include "trainer/model/llama.h"
 #include "trainer/model/llama_block.h"
 #include "trainer/model/testing/model_testing.h"
+#include "trainer/ops/cpu/cpu_ops.h"
+#include "trainer/ops/dropout.h"
 #include "trainer/ops/testing/forwarding_ops.h"
 
 namespace muster {
@@ -33,7 +35,7 @@ class LoraDropout : public testing::TestWithParam<at::ScalarType> {
   // [40, 5], 0 or 1 / (1 - p).
   at::Tensor Factors() const {
     at::Tensor factors = at::empty({40, 5}, at::kDouble);
-    ops_->Dropout(at::ones({40, 5}, at::kDouble), *pass_.mask, kP, factors);
+    ops_->Run(op::Dropout{at::ones({40, 5}, at::kDouble), *pass_.mask, kP, factors});
     return factors;
   }
   // x W^T and on its parts the scaled products of the adapters, in fp64.
@@ -236,9 +238,9 @@ TEST_F(LoraDropoutBlocks, AKeyOfItsOwnForEveryBlockAndMatrix) {
   class Keys final : public ForwardingOps {
    public:
     using ForwardingOps::ForwardingOps;
-    void Dropout(const at::Tensor& x, DropoutKey key, double p, at::Tensor& out) override {
-      seen.push_back(key.bits);
-      ForwardingOps::Dropout(x, key, p, out);
+    void RunKernel(const AnyOperator& op) override {
+      if (const auto* dropout = op.As<op::Dropout>()) seen.push_back(dropout->key.bits);
+      ForwardingOps::RunKernel(op);
     }
     std::vector<std::uint64_t> seen;
   } keys(*ops_);

@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include "trainer/ops/cpu/dropout.h"
+#include "trainer/ops/dropout.h"
 
 namespace muster {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "trainer/ops/cpu/nf4.h"
+#include "trainer/ops/nf4.h"
 
 namespace muster {
 

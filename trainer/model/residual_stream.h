@@ -5,7 +5,7 @@
 
 namespace muster {
 
-// sum + delta; the next norm adds them in its own pass (DeviceOps::AddNorm). delta may be
+// sum + delta; the next norm adds them in its own pass (op::AddNorm). delta may be
 // undefined.
 struct ResidualStream {
   at::Tensor sum;    // [N, H]

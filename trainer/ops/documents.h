@@ -1,12 +1,12 @@
-// The documents of a batch, in the forms in which operations take them.
+// The documents of a batch, in the forms in which operators take them.
 //
-// Pure; any thread. The shape is one that OpChecks lets pass.
+// Pure; any thread. The shape is one that ArrayChecks::Documents lets pass.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "trainer/ops/device_ops.h"
+#include "trainer/ops/batch_shape.h"
 
 namespace muster {
 

@@ -1,5 +1,6 @@
 #include "trainer/train/hf_export.h"
 
+#include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/train/engine_options.h"
 #include "trainer/train/testing/trainer_testing.h"
 

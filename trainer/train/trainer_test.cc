@@ -16,6 +16,7 @@
 #include "common/base/unique_fd.h"
 #include "trainer/core/model_config.h"
 #include "trainer/model/testing/late_copies_testing.h"
+#include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/train/testing/trainer_testing.h"
 
 namespace muster {

@@ -6,6 +6,7 @@
 #include "trainer/comm/group/host_communicator.h"
 #include "trainer/data/batch_loader.h"
 #include "trainer/fsdp/fsdp_engine.h"
+#include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/device_ops.h"
 #include "trainer/train/engine_options.h"
 

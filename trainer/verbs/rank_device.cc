@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "trainer/comm/group/host_communicator.h"
+#include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/plugin/plugin_loader.h"
 
 namespace muster {

@@ -8,9 +8,6 @@
 #include "trainer/core/element.h"
 #include "trainer/core/vector_clones.h"
 
-// A lambda becomes part of the function around it, and so is compiled for the same machine.
-#define MUSTER_INLINE_CALL __attribute__((always_inline))
-
 namespace muster {
 namespace {
 

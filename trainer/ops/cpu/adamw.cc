@@ -1,4 +1,4 @@
-#include "trainer/ops/cpu/adamw.h"
+#include "trainer/ops/adamw.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "trainer/core/convert.h"
-#include "trainer/core/vector_clones.h"
+#include "trainer/ops/cpu/kernel.h"
 
 namespace muster {
 namespace {
@@ -165,13 +165,19 @@ void UpdateAs(const OptimizerArrays& a, std::int64_t begin, std::int64_t end,
 
 }  // namespace
 
-void AdamWUpdate(const OptimizerArrays& arrays, std::int64_t begin, std::int64_t end,
-                 const AdamWOptions& options, const AdamWStep& step) {
-  if (arrays.weight_type == ElementType::kFloat64 || arrays.moment_type == ElementType::kFloat64) {
-    UpdateAs<double>(arrays, begin, end, options, step);
-  } else {
-    UpdateAs<float>(arrays, begin, end, options, step);
-  }
+namespace op {
+
+void RunOnCpu(const AdamW& a) {
+  const bool wide = a.arrays.weight_type == ElementType::kFloat64 ||
+                    a.arrays.moment_type == ElementType::kFloat64;
+  OverRanges(a.arrays.count, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    const auto update = wide ? UpdateAs<double> : UpdateAs<float>;
+    update(a.arrays, begin, end, a.options, a.step);
+  });
 }
+
+}  // namespace op
+
+template void CpuKernel<op::AdamW>(const void*);
 
 }  // namespace muster

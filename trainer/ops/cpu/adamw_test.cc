@@ -1,10 +1,12 @@
-#include "trainer/ops/cpu/adamw.h"
+#include "trainer/ops/adamw.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 #include <vector>
+
+#include "trainer/ops/cpu/cpu_ops.h"
 
 namespace muster {
 namespace {
@@ -19,22 +21,27 @@ struct State {
       gradient.push_back(std::cos(static_cast<float>(3 * i)));
     }
   }
-  OptimizerArrays arrays() {
-    return {.weight = weight.data(),
-            .exp_avg = exp_avg.data(),
-            .exp_avg_sq = exp_avg_sq.data(),
-            .gradient = gradient.data(),
-            .low_precision = low_precision.data(),
-            .count = std::ssize(weight)};
+  OptimizerArrays arrays() { return Range(0, std::ssize(weight)); }
+  OptimizerArrays Range(std::int64_t begin, std::int64_t end) {
+    return {.weight = weight.data() + begin,
+            .exp_avg = exp_avg.data() + begin,
+            .exp_avg_sq = exp_avg_sq.data() + begin,
+            .gradient = gradient.data() + begin,
+            .low_precision = low_precision.data() + begin,
+            .count = end - begin};
   }
 };
+
+void Update(const OptimizerArrays& arrays, const AdamWOptions& options, const AdamWStep& step) {
+  MakeCpuOps()->Run(op::AdamW{arrays, options, step});
+}
 
 TEST(AdamW, MatchesTheDefinitionInDouble) {
   State state(101);
   const AdamWOptions options{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
   std::vector<double> w(state.weight.begin(), state.weight.end()), m(101), v(101);
   for (int t = 1; t <= 5; ++t) {
-    AdamWUpdate(state.arrays(), 0, 101, options, {.number = t, .lr = 0.01, .gradient_scale = 0.5});
+    Update(state.arrays(), options, {.number = t, .lr = 0.01, .gradient_scale = 0.5});
     for (int i = 0; i < 101; ++i) {
       const double g = 0.5 * static_cast<double>(state.gradient[i]);
       w[i] *= 1 - 0.01 * 0.1;
@@ -52,10 +59,10 @@ TEST(AdamW, AnyCutGivesTheSameBits) {
   State whole(3000), cut(3000);
   const AdamWOptions options;
   const AdamWStep step{.number = 3, .lr = 1e-3};
-  AdamWUpdate(whole.arrays(), 0, 3000, options, step);
-  AdamWUpdate(cut.arrays(), 0, 37, options, step);
-  AdamWUpdate(cut.arrays(), 37, 1064, options, step);
-  AdamWUpdate(cut.arrays(), 1064, 3000, options, step);
+  Update(whole.arrays(), options, step);
+  Update(cut.Range(0, 37), options, step);
+  Update(cut.Range(37, 1064), options, step);
+  Update(cut.Range(1064, 3000), options, step);
   EXPECT_EQ(whole.weight, cut.weight);
   EXPECT_EQ(whole.exp_avg, cut.exp_avg);
   EXPECT_EQ(whole.exp_avg_sq, cut.exp_avg_sq);
@@ -74,8 +81,8 @@ TEST(AdamW, FromOneSlotIntoAnotherGivesTheBitsOfInPlace) {
       return arrays;
     };
     const AdamWOptions options;
-    AdamWUpdate(in_type(in_place), 0, 3000, options, {.number = 1, .lr = 1e-3});
-    AdamWUpdate(in_type(old), 0, 3000, options, {.number = 1, .lr = 1e-3});
+    Update(in_type(in_place), options, {.number = 1, .lr = 1e-3});
+    Update(in_type(old), options, {.number = 1, .lr = 1e-3});
     const State before = old;
     State updated(3000);
     updated.weight.assign(3000, -7.0F);
@@ -84,8 +91,8 @@ TEST(AdamW, FromOneSlotIntoAnotherGivesTheBitsOfInPlace) {
     arrays.old_exp_avg = old.exp_avg.data();
     arrays.old_exp_avg_sq = old.exp_avg_sq.data();
 
-    AdamWUpdate(in_type(in_place), 0, 3000, options, {.number = 2, .lr = 1e-3});
-    AdamWUpdate(arrays, 0, 3000, options, {.number = 2, .lr = 1e-3});
+    Update(in_type(in_place), options, {.number = 2, .lr = 1e-3});
+    Update(arrays, options, {.number = 2, .lr = 1e-3});
     const std::size_t bytes = 3000 * ElementSize(type);
     EXPECT_EQ(std::memcmp(in_place.weight.data(), updated.weight.data(), bytes), 0);
     EXPECT_EQ(std::memcmp(in_place.exp_avg.data(), updated.exp_avg.data(), bytes), 0);
@@ -101,7 +108,7 @@ TEST(AdamW, ZeroPaddingStaysZero) {
   State state(8);
   state.weight.assign(8, 0.0f);
   state.gradient.assign(8, 0.0f);
-  AdamWUpdate(state.arrays(), 0, 8, {}, {.number = 1, .lr = 0.1});
+  Update(state.arrays(), {}, {.number = 1, .lr = 0.1});
   EXPECT_EQ(state.weight, std::vector<float>(8, 0.0f));
 }
 

@@ -1,12 +1,20 @@
 #include "trainer/ops/cpu/attention.h"
 
+#include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <type_traits>
+#include <vector>
 
+#include "trainer/ops/attention.h"
 #include "trainer/ops/cpu/attention_paths.h"
 #include "trainer/ops/cpu/cpu_features.h"
+#include "trainer/ops/cpu/kernel.h"
+#include "trainer/ops/documents.h"
 
 namespace muster {
 namespace {
@@ -39,6 +47,53 @@ const AttentionKernels<Element>& Fastest() {
       *FindAttention<Element>(FastestAttention<Element>());
   return kernels;
 }
+
+// `bounds` are the batch's documents, and outlive the result.
+AttentionShape ShapeOfAttention(const std::vector<std::int64_t>& bounds,
+                                const AttentionHeads& heads) {
+  return {.batch = std::ssize(bounds) - 1,
+          .length = LongestDocument(bounds),
+          .heads = heads.heads,
+          .kv_heads = heads.kv_heads,
+          .head_dim = heads.head_dim,
+          .scale = 1.0 / std::sqrt(static_cast<double>(heads.head_dim)),
+          .window = heads.window,
+          .bounds = bounds.data()};
+}
+
+// Calls f(begin, end) for every task of attention. Whichever thread is free takes the next one, the
+// longest first, so that one long document and many short ones keep all threads busy; the bits do
+// not depend on who computes a task.
+template <typename F>
+void OverTasks(const AttentionShape& shape, const F& f) {
+  const std::int64_t* bounds = shape.bounds;
+  std::vector<std::int64_t> documents(static_cast<std::size_t>(shape.batch));
+  std::iota(documents.begin(), documents.end(), 0);
+  std::stable_sort(documents.begin(), documents.end(), [bounds](std::int64_t a, std::int64_t b) {
+    return bounds[a + 1] - bounds[a] > bounds[b + 1] - bounds[b];
+  });
+  std::atomic<std::int64_t> next = 0;
+  OverRanges(HostThreads(), 1, [&](std::int64_t, std::int64_t) {
+    for (std::int64_t i = next++; i < AttentionTasks(shape); i = next++) {
+      const std::int64_t document = documents[static_cast<std::size_t>(i / shape.kv_heads)];
+      const std::int64_t task = document * shape.kv_heads + i % shape.kv_heads;
+      f(task, task + 1);
+    }
+  });
+}
+
+// Query, key and value in a joined array.
+template <typename Element>
+struct JoinedHeads {
+  HeadArray<Element> query, key, value;
+
+  JoinedHeads(Element* joined, const AttentionHeads& h) {
+    const std::int64_t stride = h.joined_width();
+    query = {joined, stride};
+    key = {joined + h.heads * h.head_dim, stride};
+    value = {joined + (h.heads + h.kv_heads) * h.head_dim, stride};
+  }
+};
 
 }  // namespace
 
@@ -138,5 +193,47 @@ MUSTER_INSTANTIATE_ATTENTION(float)
 MUSTER_INSTANTIATE_ATTENTION(double)
 MUSTER_INSTANTIATE_ATTENTION(BFloat16)
 MUSTER_INSTANTIATE_ATTENTION(Float16)
+
+namespace op {
+
+void RunOnCpu(const Attention& a) {
+  const std::vector<std::int64_t> bounds = DocumentBounds(a.shape);
+  const AttentionShape shape = ShapeOfAttention(bounds, a.heads);
+  WithElement(a.qkv.type(), [&]<typename T>(T*) {
+    const JoinedHeads<const T> in(a.qkv.data<T>(), a.heads);
+    const AttentionForwardArrays<T> arrays{.query = in.query,
+                                           .key = in.key,
+                                           .value = in.value,
+                                           .out = {a.out.data<T>(), a.out.width()},
+                                           .lse = a.lse.data<Wide<T>>()};
+    OverTasks(shape, [&](auto begin, auto end) { AttentionForward(shape, arrays, begin, end); });
+  });
+}
+
+void RunOnCpu(const AttentionBackward& a) {
+  const std::vector<std::int64_t> bounds = DocumentBounds(a.shape);
+  const AttentionShape shape = ShapeOfAttention(bounds, a.heads);
+  WithElement(a.qkv.type(), [&]<typename T>(T*) {
+    const JoinedHeads<const T> in(a.qkv.data<T>(), a.heads);
+    const JoinedHeads<T> gradients(a.qkv_gradient.data<T>(), a.heads);
+    const AttentionBackwardArrays<T> arrays{
+        .query = in.query,
+        .key = in.key,
+        .value = in.value,
+        .out = {a.out.data<T>(), a.out.width()},
+        .out_gradient = {a.out_gradient.data<T>(), a.out.width()},
+        .lse = a.lse.data<Wide<T>>(),
+        .query_gradient = gradients.query,
+        .key_gradient = gradients.key,
+        .value_gradient = gradients.value};
+    OverTasks(shape,
+              [&](auto begin, auto end) { muster::AttentionBackward(shape, arrays, begin, end); });
+  });
+}
+
+}  // namespace op
+
+template void CpuKernel<op::Attention>(const void*);
+template void CpuKernel<op::AttentionBackward>(const void*);
 
 }  // namespace muster

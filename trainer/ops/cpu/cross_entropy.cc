@@ -1,14 +1,15 @@
-#include "trainer/ops/cpu/cross_entropy.h"
+#include "trainer/ops/cross_entropy.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <vector>
 
-#include "trainer/core/vector_clones.h"
 #include "trainer/core/vector_math.h"
+#include "trainer/ops/cpu/kernel.h"
 
-namespace muster {
+namespace muster::op {
 namespace {
 
 // Words whose exponentials are taken relative to one maximum; they stay in the first-level cache.
@@ -83,31 +84,51 @@ MUSTER_INLINE void WriteGradient(const Softmax<Wide<T>>& softmax, std::int64_t w
   }
 }
 
-template <typename T>
-MUSTER_INLINE void Rows(const CrossEntropyRows<T>& c, std::int64_t begin, std::int64_t end) {
-  using Real = Wide<T>;
-  Softmax<Real> softmax;
-  softmax.powers.resize(static_cast<std::size_t>(c.width));
-  softmax.maximum.resize(static_cast<std::size_t>((c.width + kBlock - 1) / kBlock));
-  for (std::int64_t row = begin; row < end; ++row) {
-    T* logits = c.logits + row * c.width;
-    const std::int64_t label = c.labels[row];
-    if (label < 0) {
-      std::fill_n(logits, c.width, T{});
-      c.losses[row] = 0;
-      continue;
+// `losses` [n], written, unscaled.
+MUSTER_VECTOR_CLONES
+void Rows(const CrossEntropy& c, double* losses, std::int64_t begin, std::int64_t end) {
+  WithElement(c.logits.type(), [&]<typename T>(T*) MUSTER_INLINE_CALL {
+    using Real = Wide<T>;
+    const std::int64_t width = c.logits.width();
+    Softmax<Real> softmax;
+    softmax.powers.resize(static_cast<std::size_t>(width));
+    softmax.maximum.resize(static_cast<std::size_t>((width + kBlock - 1) / kBlock));
+    for (std::int64_t row = begin; row < end; ++row) {
+      T* logits = c.logits.data<T>() + row * width;
+      const std::int64_t label = c.labels.data<std::int64_t>()[row];
+      if (label < 0) {
+        std::fill_n(logits, width, T{});
+        losses[row] = 0;
+        continue;
+      }
+      ReadRow(logits, width, &softmax);
+      const double distance = static_cast<double>(Load(logits[label])) - softmax.maximum.back();
+      losses[row] = std::log(softmax.sum) - distance;
+      WriteGradient(softmax, width, c.scale, logits);
+      const double probability = std::exp(distance) / softmax.sum;
+      Store(&logits[label], (probability - 1.0) * c.scale);
     }
-    ReadRow(logits, c.width, &softmax);
-    const double distance = static_cast<double>(Load(logits[label])) - softmax.maximum.back();
-    c.losses[row] = std::log(softmax.sum) - distance;
-    WriteGradient(softmax, c.width, c.scale, logits);
-    const double probability = std::exp(distance) / softmax.sum;
-    Store(&logits[label], (probability - 1.0) * c.scale);
-  }
+  });
 }
 
 }  // namespace
 
-MUSTER_ROWS_KERNEL(CrossEntropy, CrossEntropyRows, Rows)
+// Each row is read from memory once and written once: the exponentials of a row stay in a scratch
+// array of its width while the maximum is still growing.
+void RunOnCpu(const CrossEntropy& c) {
+  const std::int64_t width = c.logits.width();
+  const std::span labels(c.labels.data<std::int64_t>(), static_cast<std::size_t>(c.labels.count()));
+  if (std::any_of(labels.begin(), labels.end(), [&](auto label) { return label >= width; })) {
+    Refuse("a label is beyond the " + std::to_string(width) + " words of the vocabulary");
+  }
+  std::vector<double> losses(labels.size());
+  OverRows(c.logits.rows(), width,
+           [&](auto begin, auto end) { Rows(c, losses.data(), begin, end); });
+  double sum = 0;
+  for (const double row : losses) sum += row;
+  *c.loss.data<double>() += sum;
+}
 
-}  // namespace muster
+}  // namespace muster::op
+
+template void muster::CpuKernel<muster::op::CrossEntropy>(const void*);

@@ -1,8 +1,8 @@
-#include "trainer/ops/cpu/dropout.h"
+#include "trainer/ops/dropout.h"
 
-#include "trainer/core/vector_clones.h"
+#include "trainer/ops/cpu/kernel.h"
 
-namespace muster {
+namespace muster::op {
 namespace {
 
 template <typename T>
@@ -17,19 +17,26 @@ MUSTER_INLINE void DropRow(const T* x, DropoutKey row, std::uint32_t threshold, 
   }
 }
 
-template <typename T>
-MUSTER_INLINE void DropRows(const DropoutRows<T>& d, std::int64_t begin, std::int64_t end) {
-  const std::uint32_t threshold = DropoutThreshold(d.p);
-  const auto scale = static_cast<Wide<T>>(1 / (1 - d.p));
-  for (std::int64_t row = begin; row < end; ++row) {
-    const DropoutKey key = PartOfKey(d.key, static_cast<std::uint64_t>(row));
-    DropRow(d.x + row * d.width, key, threshold, scale, d.out + row * d.width,
-            static_cast<std::int32_t>(d.width));
-  }
+MUSTER_VECTOR_CLONES
+void Rows(const Dropout& d, std::int64_t begin, std::int64_t end) {
+  WithElement(d.x.type(), [&]<typename T>(T*) MUSTER_INLINE_CALL {
+    const std::int64_t width = d.x.width();
+    const std::uint32_t threshold = DropoutThreshold(d.p);
+    const auto scale = static_cast<Wide<T>>(1 / (1 - d.p));
+    for (std::int64_t row = begin; row < end; ++row) {
+      const DropoutKey key = PartOfKey(d.key, static_cast<std::uint64_t>(row));
+      DropRow(d.x.data<T>() + row * width, key, threshold, scale, d.out.data<T>() + row * width,
+              static_cast<std::int32_t>(width));
+    }
+  });
 }
 
 }  // namespace
 
-MUSTER_ROWS_KERNEL(Dropout, DropoutRows, DropRows)
+void RunOnCpu(const Dropout& d) {
+  OverRows(d.x.rows(), d.x.width(), [&](auto begin, auto end) { Rows(d, begin, end); });
+}
 
-}  // namespace muster
+}  // namespace muster::op
+
+template void muster::CpuKernel<muster::op::Dropout>(const void*);

@@ -1,12 +1,15 @@
-#include "trainer/ops/cpu/dropout.h"
+#include "trainer/ops/dropout.h"
 
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <numeric>
 #include <vector>
+
+#include "trainer/ops/cpu/cpu_ops.h"
 
 namespace muster {
 namespace {
@@ -15,12 +18,10 @@ constexpr std::int64_t kRows = 500, kWidth = 1000;
 
 // Which elements of [kRows, kWidth] count nothing.
 std::vector<bool> Dropped(DropoutKey key, double p) {
-  const std::vector<float> ones(kRows * kWidth, 1.0f);
-  std::vector<float> out(ones.size(), -1.0f);
-  Dropout<float>({.width = kWidth, .key = key, .p = p, .x = ones.data(), .out = out.data()}, 0,
-                 kRows);
-  std::vector<bool> dropped(out.size());
-  for (std::size_t i = 0; i < out.size(); ++i) dropped[i] = out[i] == 0;
+  const at::Tensor out = at::full({kRows, kWidth}, -1.0f);
+  MakeCpuOps()->Run(op::Dropout{at::ones({kRows, kWidth}), key, p, out});
+  std::vector<bool> dropped(kRows * kWidth);
+  for (std::size_t i = 0; i < dropped.size(); ++i) dropped[i] = out.data_ptr<float>()[i] == 0;
   return dropped;
 }
 
@@ -50,11 +51,12 @@ TEST(Dropout, TheShareOfZerosIsTheProbability) {
 }
 
 TEST(Dropout, WhatCountsIsScaledUp) {
-  std::vector<double> x(64), out(64);
-  std::iota(x.begin(), x.end(), 1.0);
-  Dropout<double>({.width = 64, .key = {7}, .p = 0.25, .x = x.data(), .out = out.data()}, 0, 1);
+  const at::Tensor in = at::arange(1, 65).to(at::kDouble).view({1, 64}),
+                   scaled = at::zeros_like(in);
+  MakeCpuOps()->Run(op::Dropout{in, {7}, 0.25, scaled});
+  const double *const x = in.data_ptr<double>(), *const out = scaled.data_ptr<double>();
   int counted = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) {
+  for (std::size_t i = 0; i < 64; ++i) {
     const std::uint32_t number = DropoutNumber(PartOfKey({7}, 0), static_cast<std::uint32_t>(i));
     const bool counts = number >= 0x40000000u;
     counted += counts;
@@ -96,31 +98,27 @@ TEST(Dropout, NoTwoRowsAreAlike) {
   EXPECT_EQ(std::adjacent_find(rows.begin(), rows.end()), rows.end());
 }
 
-template <typename T>
-class DropoutOf : public testing::Test {};
-using Elements = testing::Types<double, float, BFloat16, Float16>;
-TYPED_TEST_SUITE(DropoutOf, Elements);
-
-TYPED_TEST(DropoutOf, CutsTypesAndPlacesChangeNoMask) {
-  constexpr std::int64_t kNarrow = 37;
-  std::vector<TypeParam> x(6 * kNarrow), out(x.size());
-  for (std::size_t i = 0; i < x.size(); ++i) Store(&x[i], 1 + static_cast<float>(i % 64) / 64);
-  const DropoutRows<TypeParam> rows{
-      .width = kNarrow, .key = {5}, .p = 0.5, .x = x.data(), .out = out.data()};
-  Dropout(rows, 4, 6);
-  Dropout(rows, 0, 1);
-  Dropout(rows, 1, 4);
-  DropoutRows<TypeParam> in_place = rows;
-  std::vector<TypeParam> own = x;
-  in_place.x = own.data();
-  in_place.out = own.data();
-  Dropout(in_place, 0, 6);
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const DropoutKey row = PartOfKey({5}, i / kNarrow);
-    const bool counts = DropoutNumber(row, i % kNarrow) >= 0x80000000u;
-    EXPECT_EQ(Load(out[i]), counts ? 2 * Load(x[i]) : 0) << i;
-    EXPECT_EQ(Load(own[i]), Load(out[i])) << i;
+TEST(Dropout, ThreadsTypesAndPlacesChangeNoMask) {
+  constexpr std::int64_t kNarrow = 37, kMany = 2000;
+  const int threads = at::get_num_threads();
+  at::set_num_threads(3);
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
+    SCOPED_TRACE(at::toString(type));
+    const at::Tensor x = (at::arange(kMany * kNarrow) % 64 / 64.0 + 1).view({kMany, kNarrow});
+    const at::Tensor in = x.to(type), out = at::empty_like(in), own = in.clone();
+    MakeCpuOps()->Run(op::Dropout{in, {5}, 0.5, out});
+    MakeCpuOps()->Run(op::Dropout{own, {5}, 0.5, own});
+    EXPECT_TRUE(at::equal(out, own));
+    at::Tensor want = in.to(at::kDouble) * 2;
+    for (std::int64_t i = 0; i < want.numel(); ++i) {
+      const DropoutKey row = PartOfKey({5}, static_cast<std::uint64_t>(i / kNarrow));
+      const bool counts =
+          DropoutNumber(row, static_cast<std::uint32_t>(i % kNarrow)) >= 0x80000000u;
+      if (!counts) want.data_ptr<double>()[i] = 0;
+    }
+    EXPECT_TRUE(at::equal(out.to(at::kDouble), want));
   }
+  at::set_num_threads(threads);
 }
 
 }  // namespace

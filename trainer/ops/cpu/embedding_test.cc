@@ -1,42 +1,41 @@
-#include "trainer/ops/cpu/embedding.h"
+#include "trainer/ops/embedding.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <vector>
+#include "trainer/ops/cpu/cpu_ops.h"
 
 namespace muster {
 namespace {
 
-TEST(IndexWords, GroupsPlacesByWordInOrder) {
-  const std::vector<std::int64_t> ids = {7, 2, 7, 9, 2, 7};
-  const WordIndex index = IndexWords(ids);
-  EXPECT_EQ(index.places, (std::vector<std::int64_t>{1, 4, 0, 2, 5, 3}));
-  ASSERT_EQ(index.words.size(), 3u);
-  EXPECT_EQ(index.words[0].word, 2);
-  EXPECT_EQ(index.words[0].begin, 0);
-  EXPECT_EQ(index.words[0].end, 2);
-  EXPECT_EQ(index.words[1].word, 7);
-  EXPECT_EQ(index.words[1].begin, 2);
-  EXPECT_EQ(index.words[1].end, 5);
-  EXPECT_EQ(index.words[2].word, 9);
-  EXPECT_EQ(index.words[2].end, 6);
+// The gradient of a table of twelve words, where the row at each place is ten to its power.
+at::Tensor OfPlaces(const at::Tensor& ids) {
+  const at::Tensor table = at::full({12, 1}, -1.0f);
+  const at::Tensor rows = at::pow(10.0, at::arange(ids.numel())).to(at::kFloat).view({-1, 1});
+  MakeCpuOps()->Run(op::EmbeddingBackward{rows, ids, {table, false}});
+  return table.view({-1});
 }
 
-TEST(IndexWords, OfNothingIsEmpty) {
-  const WordIndex index = IndexWords({});
-  EXPECT_TRUE(index.words.empty());
-  EXPECT_TRUE(index.places.empty());
+TEST(EmbeddingBackward, GathersThePlacesOfEachWord) {
+  const at::Tensor table = OfPlaces(at::tensor({7, 2, 7, 9, 2, 7}, at::kLong));
+  EXPECT_TRUE(at::equal(
+      table, at::tensor({0, 0, 10010, 0, 0, 0, 0, 100101, 0, 1000, 0, 0}).to(at::kFloat)));
+}
+
+TEST(EmbeddingBackward, OfNothingIsZero) {
+  EXPECT_TRUE(at::equal(OfPlaces(at::empty({0}, at::kLong)), at::zeros({12})));
 }
 
 // 2^24 + 1 is no single: a sum in another order, or in fp64, would be another number.
-TEST(SumPlaced, AddsRowsInOrderInSinglePrecision) {
-  const std::vector<float> values = {16777216.0f, 1.0f, 1.0f};
-  const std::vector<std::int64_t> forward = {0, 1, 2}, backward = {2, 1, 0};
-  float sum = -1;
-  SumPlaced(PlacedRows<float>{1, values.data(), forward.data(), &sum}, 0, 3);
-  EXPECT_EQ(sum, 16777216.0f);
-  SumPlaced(PlacedRows<float>{1, values.data(), backward.data(), &sum}, 0, 3);
-  EXPECT_EQ(sum, 16777218.0f);
+TEST(EmbeddingBackward, AddsRowsInOrderInSinglePrecision) {
+  const at::Tensor ids = at::zeros({3}, at::kLong);
+  const auto sum = [&](const at::Tensor& rows) {
+    const at::Tensor table = at::zeros({1, 1});
+    MakeCpuOps()->Run(op::EmbeddingBackward{rows.view({3, 1}), ids, {table, false}});
+    return table.item<float>();
+  };
+  EXPECT_EQ(sum(at::tensor({16777216.0f, 1.0f, 1.0f})), 16777216.0f);
+  EXPECT_EQ(sum(at::tensor({1.0f, 1.0f, 16777216.0f})), 16777218.0f);
 }
 
 }  // namespace

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <type_traits>
 
-#include "trainer/core/vector_clones.h"
 #include "trainer/ops/cpu/cpu_features.h"
+#include "trainer/ops/cpu/kernel.h"
 #include "trainer/ops/cpu/nf4_forms.h"
 
 namespace muster {
@@ -106,41 +105,32 @@ std::uint8_t NestedCodeOf(float value) {
 
 }  // namespace
 
-constexpr nf4::Dequantizers nf4::kPortable = nf4::MakeDequantizers<Portable>();
-
-template <typename Element>
-Nf4Dequantizer<Element> FindNf4(Nf4Path path) {
-  const nf4::Dequantizers* form = path == Nf4Path::kPortable ? &nf4::kPortable : nullptr;
+Nf4Dequantizer FindNf4(Nf4Path path) {
+  if (path == Nf4Path::kPortable) return nf4::Dequantize<Portable>;
 #if defined(__x86_64__)
-  if (path == Nf4Path::kAvx2 && ThisCpu().avx2) form = &nf4::kAvx2;
-  if (path == Nf4Path::kAvx512 && ThisCpu().avx512) form = &nf4::kAvx512;
+  if (path == Nf4Path::kAvx2 && ThisCpu().avx2) return nf4::kAvx2;
+  if (path == Nf4Path::kAvx512 && ThisCpu().avx512) return nf4::kAvx512;
 #endif
-  if (form == nullptr) return nullptr;
-  if constexpr (std::is_same_v<Element, double>) return form->to_double;
-  if constexpr (std::is_same_v<Element, float>) return form->to_float;
-  if constexpr (std::is_same_v<Element, BFloat16>) return form->to_bfloat16;
-  if constexpr (std::is_same_v<Element, Float16>) return form->to_float16;
+  return nullptr;
 }
 
-template <typename Element>
-void DequantizeNf4(const Nf4Rows<Element>& rows, std::int64_t begin, std::int64_t end) {
-  static const Nf4Dequantizer<Element> fastest = [] {
+namespace op {
+
+void RunOnCpu(const DequantizeNf4& d) {
+  static const Nf4Dequantizer fastest = [] {
     for (const Nf4Path path : {Nf4Path::kAvx512, Nf4Path::kAvx2}) {
-      if (const auto found = FindNf4<Element>(path)) return found;
+      if (const auto found = FindNf4(path)) return found;
     }
-    return FindNf4<Element>(Nf4Path::kPortable);
+    return FindNf4(Nf4Path::kPortable);
   }();
-  fastest(rows, begin, end);
+  const Nf4Rows rows{d.source, d.out.type(), d.out.data()};
+  OverRows(Nf4Blocks(d.source.count), kNf4Block,
+           [&](std::int64_t begin, std::int64_t end) { fastest(rows, begin, end); });
 }
 
-#define MUSTER_INSTANTIATE_NF4(Element)              \
-  template Nf4Dequantizer<Element> FindNf4(Nf4Path); \
-  template void DequantizeNf4(const Nf4Rows<Element>&, std::int64_t, std::int64_t);
+}  // namespace op
 
-MUSTER_INSTANTIATE_NF4(double)
-MUSTER_INSTANTIATE_NF4(float)
-MUSTER_INSTANTIATE_NF4(BFloat16)
-MUSTER_INSTANTIATE_NF4(Float16)
+template void CpuKernel<op::DequantizeNf4>(const void*);
 
 void QuantizeNf4(const Nf4Quantization& tensor, std::int64_t begin, std::int64_t end) {
   const std::int64_t whole = std::min(end, tensor.count / kNf4Block);

@@ -28,6 +28,6 @@ struct Avx2 {
 
 }  // namespace
 
-constexpr nf4::Dequantizers nf4::kAvx2 = nf4::MakeDequantizers<Avx2>();
+constexpr Nf4Dequantizer nf4::kAvx2 = nf4::Dequantize<Avx2>;
 
 }  // namespace muster

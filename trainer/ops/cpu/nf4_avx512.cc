@@ -26,6 +26,6 @@ struct Avx512 {
 
 }  // namespace
 
-constexpr nf4::Dequantizers nf4::kAvx512 = nf4::MakeDequantizers<Avx512>();
+constexpr Nf4Dequantizer nf4::kAvx512 = nf4::Dequantize<Avx512>;
 
 }  // namespace muster

@@ -8,32 +8,30 @@
 #include <cstdint>
 
 #include "trainer/core/element.h"
-#include "trainer/ops/cpu/nf4.h"
+#include "trainer/ops/nf4.h"
 
 namespace muster {
 
 enum class Nf4Path { kPortable, kAvx2, kAvx512 };
 inline constexpr Nf4Path kNf4Paths[] = {Nf4Path::kPortable, Nf4Path::kAvx2, Nf4Path::kAvx512};
 
-template <typename Element>
-using Nf4Dequantizer = void (*)(const Nf4Rows<Element>& rows, std::int64_t begin, std::int64_t end);
+// A quantised tensor, and where its values go: [count] of `type` (fp64, fp32, bf16 or fp16).
+struct Nf4Rows {
+  Nf4Source source;
+  ElementType type = ElementType::kFloat32;
+  void* out = nullptr;
+};
+// Blocks [begin, end) of the tensor's Nf4Blocks.
+using Nf4Dequantizer = void (*)(const Nf4Rows& rows, std::int64_t begin, std::int64_t end);
 
 // Null where it was not compiled or cannot run on this processor. kPortable always exists.
-template <typename Element>
-Nf4Dequantizer<Element> FindNf4(Nf4Path path);
+Nf4Dequantizer FindNf4(Nf4Path path);
 
 namespace nf4 {
 
-struct Dequantizers {
-  Nf4Dequantizer<double> to_double;
-  Nf4Dequantizer<float> to_float;
-  Nf4Dequantizer<BFloat16> to_bfloat16;
-  Nf4Dequantizer<Float16> to_float16;
-};
-extern const Dequantizers kPortable;
 // Exist on x86-64 alone.
-extern const Dequantizers kAvx2;
-extern const Dequantizers kAvx512;
+extern const Nf4Dequantizer kAvx2;
+extern const Nf4Dequantizer kAvx512;
 
 MUSTER_INLINE float BlockScale(const Nf4Source& source, std::int64_t block) {
   if (source.absmax != nullptr) return source.absmax[block];
@@ -48,12 +46,12 @@ MUSTER_INLINE float LevelAt(const std::uint8_t* codes, std::int64_t i) {
 }
 
 template <typename Form, typename Element>
-void Dequantize(const Nf4Rows<Element>& rows, std::int64_t begin, std::int64_t end) {
+MUSTER_INLINE void DequantizeAs(const Nf4Rows& rows, std::int64_t begin, std::int64_t end) {
   const Nf4Source& source = rows.source;
   for (std::int64_t block = begin; block < end; ++block) {
     const float scale = BlockScale(source, block);
     const std::uint8_t* codes = source.codes + block * (kNf4Block / 2);
-    Element* __restrict out = rows.out + block * kNf4Block;
+    Element* __restrict out = static_cast<Element*>(rows.out) + block * kNf4Block;
     const std::int64_t left = source.count - block * kNf4Block;
     if (left < kNf4Block) {
       for (std::int64_t i = 0; i < left; ++i) Store(&out[i], LevelAt(codes, i) * scale);
@@ -66,9 +64,13 @@ void Dequantize(const Nf4Rows<Element>& rows, std::int64_t begin, std::int64_t e
 }
 
 template <typename Form>
-constexpr Dequantizers MakeDequantizers() {
-  return {Dequantize<Form, double>, Dequantize<Form, float>, Dequantize<Form, BFloat16>,
-          Dequantize<Form, Float16>};
+void Dequantize(const Nf4Rows& rows, std::int64_t begin, std::int64_t end) {
+  switch (rows.type) {
+    case ElementType::kFloat64: return DequantizeAs<Form, double>(rows, begin, end);
+    case ElementType::kFloat32: return DequantizeAs<Form, float>(rows, begin, end);
+    case ElementType::kBFloat16: return DequantizeAs<Form, BFloat16>(rows, begin, end);
+    default: return DequantizeAs<Form, Float16>(rows, begin, end);
+  }
 }
 
 }  // namespace nf4

@@ -9,19 +9,18 @@
 
 #include <cstdint>
 
-#include "trainer/core/element.h"
+#include "trainer/core/element_type.h"
 
 namespace muster {
 
-// y = weight x; x [width] in the wide type, weight [rows, width], y [rows].
-template <typename Element>
+// y = weight x; x [width] in the wide type of `type`, weight [rows, width], y [rows].
 struct ProductRows {
+  ElementType type = ElementType::kFloat32;  // fp64, fp32, bf16 or fp16
   std::int64_t width = 0;
-  const Wide<Element>* x = nullptr;  // widened once, not for each row again
-  const Element* weight = nullptr;
-  Element* y = nullptr;
+  const void* x = nullptr;  // widened once, not for each row again
+  const void* weight = nullptr;
+  void* y = nullptr;
 };
-template <typename Element>
-void RowProduct(const ProductRows<Element>& rows, std::int64_t begin, std::int64_t end);
+void RowProduct(const ProductRows& rows, std::int64_t begin, std::int64_t end);
 
 }  // namespace muster

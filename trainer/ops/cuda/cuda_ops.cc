@@ -10,8 +10,8 @@
 #include <optional>
 #include <utility>
 
+#include "trainer/ops/cuda/cuda_kernels.h"
 #include "trainer/ops/cuda/fused_attention.h"
-#include "trainer/ops/cuda/kernel_ops.h"
 #include "trainer/plugin/plugin.h"
 
 namespace muster {
@@ -48,7 +48,7 @@ class CudaCopy final : public DeviceCopy {
   CopyEvent done_;
 };
 
-class CudaOps final : public KernelOps {
+class CudaOps final : public DeviceOps {
  public:
   explicit CudaOps(int device)
       : device_(at::kCUDA, static_cast<c10::DeviceIndex>(device)),
@@ -92,25 +92,9 @@ class CudaOps final : public KernelOps {
     return std::make_unique<CudaCopy>(copies_, to, from, bytes);
   }
 
-  void Attention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
-                 at::Tensor& out, at::Tensor& lse) override {
-    Checks().Attention(qkv, shape, heads, out, lse);
-    if (!attention_->Forward(qkv, shape, heads, out, lse)) {
-      KernelOps::Attention(qkv, shape, heads, out, lse);
-    }
-  }
-  void AttentionBackward(const at::Tensor& qkv, const at::Tensor& out, const at::Tensor& lse,
-                         const at::Tensor& out_gradient, const BatchShape& shape,
-                         const AttentionHeads& heads, at::Tensor& qkv_gradient) override {
-    Checks().AttentionBackward(qkv, out, lse, out_gradient, shape, heads, qkv_gradient);
-    if (!attention_->Backward(qkv, out, lse, out_gradient, shape, heads, qkv_gradient)) {
-      KernelOps::AttentionBackward(qkv, out, lse, out_gradient, shape, heads, qkv_gradient);
-    }
-  }
-
- protected:
-  CudaStream Stream() const override {
-    return reinterpret_cast<CudaStream>(c10::cuda::getCurrentCUDAStream(device_.index()).stream());
+  void RunKernel(const AnyOperator& op) override {
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device_.index());
+    kernels_.Run(op, device_, reinterpret_cast<CudaStream>(stream), &*attention_);
   }
 
  private:
@@ -118,6 +102,7 @@ class CudaOps final : public KernelOps {
   const c10::cuda::CUDAStream copies_;
   cudaDeviceProp properties_{};
   std::optional<FusedAttention> attention_;
+  CudaKernels kernels_;
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "trainer/ops/device_ops.h"
+#include "trainer/ops/batch_shape.h"
 
 namespace muster {
 

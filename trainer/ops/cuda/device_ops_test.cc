@@ -7,14 +7,26 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "trainer/ops/cuda/kernel_ops.h"
-#include "trainer/ops/device_ops.h"
+#include "trainer/ops/adamw.h"
+#include "trainer/ops/attention.h"
+#include "trainer/ops/convert.h"
+#include "trainer/ops/cpu/cpu_ops.h"
+#include "trainer/ops/cpu/nf4.h"
+#include "trainer/ops/cross_entropy.h"
+#include "trainer/ops/cuda/cuda_kernels.h"
+#include "trainer/ops/dropout.h"
+#include "trainer/ops/embedding.h"
+#include "trainer/ops/norm.h"
+#include "trainer/ops/qk_norm.h"
+#include "trainer/ops/rope.h"
 #include "trainer/ops/scalar_type.h"
+#include "trainer/ops/sum_of_squares.h"
+#include "trainer/ops/swiglu.h"
+#include "trainer/ops/testing/forwarding_ops.h"
 #include "trainer/plugin/plugin_loader.h"
 
 namespace muster {
@@ -23,23 +35,15 @@ namespace {
 using torch::autograd::grad;
 
 // The kernels of a GPU over memory of the host.
-class EmulatedOps final : public KernelOps {
+class EmulatedOps final : public ForwardingOps {
  public:
-  at::Device device() const override { return at::kCPU; }
-  std::string Describe() const override { return "emulated"; }
-  at::Tensor Allocate(std::size_t bytes) override {
-    return at::zeros({static_cast<std::int64_t>(bytes)}, at::kByte);
-  }
-  at::Tensor AllocateHost(std::size_t bytes) override { return Allocate(bytes); }
-  bool is_host() const override { return false; }
-  std::shared_ptr<void> PinHost(void*, std::size_t) override { return nullptr; }
-  std::unique_ptr<DeviceCopy> Copy(void* to, const void* from, std::size_t bytes) override {
-    std::memcpy(to, from, bytes);
-    return MakeCpuOps()->Copy(to, from, bytes);
+  using ForwardingOps::ForwardingOps;
+  void RunKernel(const AnyOperator& op) override {
+    kernels_.Run(op, device(), /*stream=*/nullptr, /*attention=*/nullptr);
   }
 
- protected:
-  CudaStream Stream() const override { return nullptr; }
+ private:
+  CudaKernels kernels_;
 };
 
 enum class Where { kCpu, kEmulated, kGpu };
@@ -64,7 +68,7 @@ class DeviceOpsOracle : public testing::TestWithParam<Where> {
     at::set_num_threads(1);
     switch (GetParam()) {
       case Where::kCpu: ops_ = MakeCpuOps(); return;
-      case Where::kEmulated: ops_ = std::make_unique<EmulatedOps>(); return;
+      case Where::kEmulated: ops_ = std::make_unique<EmulatedOps>(*cpu_); return;
       case Where::kGpu: break;
     }
     static const Result<const CudaPlugin*> plugin = OpenCudaPlugin(MUSTER_TEST_CUDA_PLUGIN);
@@ -106,6 +110,7 @@ class DeviceOpsOracle : public testing::TestWithParam<Where> {
     EXPECT_TRUE(at::equal(a.cpu(), b.cpu()));
   }
 
+  const std::unique_ptr<DeviceOps> cpu_ = MakeCpuOps();
   std::unique_ptr<DeviceOps> ops_;
 
  private:
@@ -120,20 +125,20 @@ TEST_P(DeviceOpsOracle, NormWithResidual) {
     for (const std::int64_t width : kWidths) {
       const at::Tensor x = Random({5, width}), delta = Random({5, width}), weight = Random({width});
       at::Tensor sum = Blank({5, width}), y = Blank({5, width}), scale = Blank({5}, wide());
-      ops_->AddNorm(x, delta, weight, 1e-5, sum, y, scale);
+      ops_->Run(op::AddNorm{x, delta, weight, 1e-5, sum, y, scale});
       ExpectSame(sum, x.cpu() + delta.cpu());
       const at::Tensor exact = Exact(sum);
       const at::Tensor want = (exact.square().mean(1) + 1e-5).rsqrt();
       ExpectClose(scale, want, "scale");
       ExpectClose(y, exact * want.unsqueeze(1) * Exact(weight), "y " + std::to_string(width));
       at::Tensor again = Blank({5, width});
-      ops_->RecomputeRmsNorm(sum, weight, scale, again);
+      ops_->Run(op::RecomputeRmsNorm{sum, weight, scale, again});
       ExpectSame(again, y);
       // In place, and without anything to add.
       at::Tensor in_place = x.clone(), y2 = Blank({5, width}), scale2 = Blank({5}, wide());
-      ops_->AddNorm(in_place, delta, weight, 1e-5, in_place, y2, scale2);
+      ops_->Run(op::AddNorm{in_place, delta, weight, 1e-5, in_place, y2, scale2});
       ExpectSame(y2, y);
-      ops_->AddNorm(sum, {}, weight, 1e-5, in_place, y2, scale2);
+      ops_->Run(op::AddNorm{sum, {}, weight, 1e-5, in_place, y2, scale2});
       ExpectSame(in_place, sum);
       ExpectSame(y2, y);
     }
@@ -148,12 +153,12 @@ TEST_P(DeviceOpsOracle, NormBackward) {
       const at::Tensor y_gradient = Random({count, width}), before = Random({count, width});
       at::Tensor y = Blank({count, width}), copy = Blank({count, width});
       at::Tensor scale = Blank({count}, wide());
-      ops_->AddNorm(sum, {}, weight, 1e-5, copy, y, scale);
+      ops_->Run(op::AddNorm{sum, {}, weight, 1e-5, copy, y, scale});
       at::Tensor gradient = before.clone(), unused = before.clone();
       const at::Tensor weight_before = On(at::randn({width}, wide()));
       const at::Tensor added = weight_before.clone(), written = Blank({width});
-      ops_->NormBackward(y_gradient, sum, weight, scale, gradient, {added, true});
-      ops_->NormBackward(y_gradient, sum, weight, scale, unused, {written, false});
+      ops_->Run(op::NormBackward{y_gradient, sum, weight, scale, gradient, {added, true}});
+      ops_->Run(op::NormBackward{y_gradient, sum, weight, scale, unused, {written, false}});
 
       const at::Tensor x = WideLeaf(sum.cpu()), w = WideLeaf(weight.cpu());
       const at::Tensor normed = x * (x.square().mean(1, true) + 1e-5).rsqrt() * w;
@@ -171,8 +176,8 @@ TEST_P(DeviceOpsOracle, NormBackwardOfAFrozenWeight) {
     const at::Tensor sum = Random({40, 65}), weight = Random({65}), y_gradient = Random({40, 65});
     const at::Tensor scale = On(at::rand({40}).add(0.5).to(wide())), before = Random({40, 65});
     at::Tensor trained = before.clone(), frozen = before.clone();
-    ops_->NormBackward(y_gradient, sum, weight, scale, trained, {Blank({65}), false});
-    ops_->NormBackward(y_gradient, sum, weight, scale, frozen, {});
+    ops_->Run(op::NormBackward{y_gradient, sum, weight, scale, trained, {Blank({65}), false}});
+    ops_->Run(op::NormBackward{y_gradient, sum, weight, scale, frozen, {}});
     ExpectSame(frozen, trained);
   });
 }
@@ -198,13 +203,14 @@ TEST_P(DeviceOpsOracle, QkNormAndItsGradient) {
       const at::Tensor qkv = Random({count, heads.joined_width()});
       const at::Tensor q = Random({head_dim}), k = Random({head_dim});
       at::Tensor out = Blank(qkv.sizes()), scale = Blank({count, 4}, wide());
-      ops_->QkNorm(qkv, q, k, 1e-6, heads, out, scale);
+      ops_->Run(op::QkNorm{qkv, q, k, 1e-6, heads, out, scale});
       const at::Tensor out_gradient = Random(qkv.sizes());
       const at::Tensor before = On(at::randn({head_dim}, wide()));
       at::Tensor gradient = out_gradient.clone(), frozen = out_gradient.clone();
       const at::Tensor added = before.clone(), written = Blank({head_dim});
-      ops_->QkNormBackward(qkv, q, k, scale, heads, gradient, {added, true}, {written, false});
-      ops_->QkNormBackward(qkv, q, k, scale, heads, frozen, {}, {});
+      ops_->Run(
+          op::QkNormBackward{qkv, q, k, scale, heads, gradient, {added, true}, {written, false}});
+      ops_->Run(op::QkNormBackward{qkv, q, k, scale, heads, frozen, {}, {}});
 
       const std::string what = std::to_string(count) + " x " + std::to_string(head_dim);
       const at::Tensor x = WideLeaf(qkv.cpu()), a = WideLeaf(q.cpu()), b = WideLeaf(k.cpu());
@@ -236,12 +242,12 @@ TEST_P(DeviceOpsOracle, RotaryEmbedding) {
       const at::Tensor angles = at::randn({5, head_dim / 2}, at::kDouble);
       const at::Tensor cos = On(angles.cos().to(wide())), sin = On(angles.sin().to(wide()));
       at::Tensor turned = before.clone();
-      ops_->ApplyRope(turned, cos, sin, shape, heads, 1);
+      ops_->Run(op::ApplyRope{turned, cos, sin, shape, heads, 1});
       const at::Tensor in = Exact(before).view({2, 5, 5, head_dim});
       const at::Tensor c = Exact(cos).view({1, 5, 1, -1}), s = Exact(sin).view({1, 5, 1, -1});
       const at::Tensor want = at::cat({Turned(in.narrow(2, 0, 4), c, s), in.narrow(2, 4, 1)}, 2);
       ExpectClose(turned, want.reshape({10, -1}), "turned");
-      ops_->ApplyRope(turned, cos, sin, shape, heads, -1);
+      ops_->Run(op::ApplyRope{turned, cos, sin, shape, heads, -1});
       ExpectClose(turned, Exact(before), "turned back", 2);
     }
   });
@@ -258,18 +264,22 @@ TEST_P(DeviceOpsOracle, RotaryEmbeddingBeginsAnewWithEachDocument) {
     const at::Tensor cos = On(angles.cos().to(wide())), sin = On(angles.sin().to(wide()));
     const at::Tensor before = Random({120, heads.joined_width()});
     at::Tensor turned = before.clone();
-    ops_->ApplyRope(turned, cos, sin, kPacked, heads, 1);
+    ops_->Run(op::ApplyRope{turned, cos, sin, kPacked, heads, 1});
     at::Tensor alone = before.clone();
     for (std::size_t i = 0; i < kPacked.document_begins.size(); ++i) {
       const std::int64_t begin = kPacked.document_begins[i];
       const std::int64_t end =
           i + 1 < kPacked.document_begins.size() ? kPacked.document_begins[i + 1] : 120;
       at::Tensor document = alone.slice(0, begin, end);
-      ops_->ApplyRope(document, cos.slice(0, 0, end - begin), sin.slice(0, 0, end - begin),
-                      {.rows = 1, .length = end - begin}, heads, 1);
+      ops_->Run(op::ApplyRope{document,
+                              cos.slice(0, 0, end - begin),
+                              sin.slice(0, 0, end - begin),
+                              {.rows = 1, .length = end - begin},
+                              heads,
+                              1});
     }
     ExpectSame(turned, alone);
-    ops_->ApplyRope(turned, cos, sin, kPacked, heads, -1);
+    ops_->Run(op::ApplyRope{turned, cos, sin, kPacked, heads, -1});
     ExpectClose(turned, Exact(before), "turned back", 2);
   });
 }
@@ -279,8 +289,8 @@ TEST_P(DeviceOpsOracle, GatedActivation) {
     for (const std::int64_t width : {5, 64, 1024}) {
       const at::Tensor gate_up = Random({6, 2 * width}), out_gradient = Random({6, width});
       at::Tensor out = Blank({6, width}), again = Blank({6, width}), gradient = gate_up.clone();
-      ops_->SwiGlu(gate_up, out);
-      ops_->SwiGluBackward(gradient, out_gradient, again);
+      ops_->Run(op::SwiGlu{gate_up, out});
+      ops_->Run(op::SwiGluBackward{gradient, out_gradient, again});
       ExpectSame(again, out);
       const at::Tensor leaf = WideLeaf(gate_up.cpu());
       const at::Tensor want = at::silu(leaf.narrow(1, 0, width)) * leaf.narrow(1, width, width);
@@ -306,8 +316,8 @@ TEST_P(DeviceOpsOracle, DropoutByTheMaskOfItsKey) {
       const at::Tensor scaled = x.cpu().to(wide()) * (1 / 0.75);
       const at::Tensor want = at::where(counts, scaled, at::zeros_like(scaled)).to(type());
       at::Tensor out = Blank({5, width}), in_place = x.clone();
-      ops_->Dropout(x, key, 0.25, out);
-      ops_->Dropout(in_place, key, 0.25, in_place);
+      ops_->Run(op::Dropout{x, key, 0.25, out});
+      ops_->Run(op::Dropout{in_place, key, 0.25, in_place});
       ExpectSame(out, want);
       ExpectSame(in_place, want);
     }
@@ -323,8 +333,8 @@ TEST_P(DeviceOpsOracle, CausalAttention) {
     const at::Tensor out_gradient = Random({tokens, width});
     at::Tensor out = Blank({tokens, width}), gradient = Blank({tokens, heads.joined_width()});
     at::Tensor lse = Blank({shape.rows, heads.heads, shape.length}, wide());
-    ops_->Attention(qkv, shape, heads, out, lse);
-    ops_->AttentionBackward(qkv, out, lse, out_gradient, shape, heads, gradient);
+    ops_->Run(op::Attention{qkv, shape, heads, out, lse});
+    ops_->Run(op::AttentionBackward{qkv, out, lse, out_gradient, shape, heads, gradient});
 
     const at::Tensor leaf = WideLeaf(qkv.cpu());
     const at::Tensor joined = leaf.view({shape.rows, shape.length, 8, 64}).transpose(1, 2);
@@ -361,8 +371,8 @@ TEST_P(DeviceOpsOracle, AttentionOverDocumentsAndWindows) {
       const at::Tensor out_gradient = Random({120, 256});
       at::Tensor out = Blank({120, 256}), gradient = Blank({120, heads.joined_width()});
       at::Tensor lse = Blank({3, 4, 40}, wide());
-      ops_->Attention(qkv, kPacked, heads, out, lse);
-      ops_->AttentionBackward(qkv, out, lse, out_gradient, kPacked, heads, gradient);
+      ops_->Run(op::Attention{qkv, kPacked, heads, out, lse});
+      ops_->Run(op::AttentionBackward{qkv, out, lse, out_gradient, kPacked, heads, gradient});
 
       const at::Tensor leaf = WideLeaf(qkv.cpu());
       const at::Tensor joined = leaf.view({120, 8, 64}).transpose(0, 1);
@@ -387,7 +397,7 @@ TEST_P(DeviceOpsOracle, CrossEntropyInPlace) {
       const at::Tensor labels = at::randint(0, words, {5}, at::kLong);
       labels[2] = -100;
       at::Tensor gradient = logits.clone(), loss = On(at::full({1}, 10, at::kDouble));
-      ops_->CrossEntropy(gradient, On(labels), 0.25, loss);
+      ops_->Run(op::CrossEntropy{gradient, On(labels), 0.25, loss});
       const at::Tensor leaf = WideLeaf(logits.cpu());
       const at::Tensor want =
           at::cross_entropy_loss(leaf, labels, {}, at::Reduction::Sum, /*ignore_index=*/-100);
@@ -407,7 +417,7 @@ TEST_P(DeviceOpsOracle, CrossEntropyOfInfiniteLogits) {
     logits[0][5] = 1;
     logits[0][590] = 1;
     at::Tensor gradient = On(logits.to(type())), loss = On(at::zeros({1}, at::kDouble));
-    ops_->CrossEntropy(gradient, On(at::full({1}, 590, at::kLong)), 1, loss);
+    ops_->Run(op::CrossEntropy{gradient, On(at::full({1}, 590, at::kLong)), 1, loss});
     EXPECT_NEAR(loss.cpu().item<double>(), std::log(2.0), 1e-6);
     EXPECT_EQ(gradient.cpu()[0][5].item<double>(), 0.5);
     EXPECT_EQ(gradient.cpu()[0][590].item<double>(), -0.5);
@@ -442,12 +452,12 @@ TEST_P(DeviceOpsOracle, ValuesOfNf4HaveTheBitsOfTheirDefinition) {
       const at::Tensor level = levels.index({pairs.view({-1}).to(at::kLong)}).slice(0, 0, count);
       for (const auto& [source, scale] : {std::pair{plain, absmax}, {twice, scales}}) {
         at::Tensor out = Blank({count});
-        ops_->DequantizeNf4(source, out);
+        ops_->Run(op::DequantizeNf4{source, out});
         const at::Tensor each = scale.repeat_interleave(64).slice(0, 0, count);
         ExpectSame(out, (level * each).to(type()));
       }
       at::Tensor other = Blank({count + 1});
-      EXPECT_THROW(ops_->DequantizeNf4(plain, other), c10::Error);
+      EXPECT_THROW(ops_->Run(op::DequantizeNf4{plain, other}), c10::Error);
     }
   });
 }
@@ -460,10 +470,10 @@ TEST_P(DeviceOpsOracle, EmbeddingBackward) {
       const at::Tensor want =
           at::zeros({20, width}, at::kDouble).index_add(0, ids, Exact(gradient));
       const at::Tensor written = Blank({20, width}, wide());
-      ops_->EmbeddingBackward(gradient, On(ids), {written, false});
+      ops_->Run(op::EmbeddingBackward{gradient, On(ids), {written, false}});
       ExpectClose(written, want, "written");
       const at::Tensor before = Random({20, width}), added = before.clone();
-      ops_->EmbeddingBackward(gradient, On(ids), {added, true});
+      ops_->Run(op::EmbeddingBackward{gradient, On(ids), {added, true}});
       ExpectClose(added, Exact(before) + want, "added");
     }
   });
@@ -479,17 +489,18 @@ TEST_P(DeviceOpsOracle, AdamWWithShadowAndClipFactor) {
       const at::Tensor w = w0.clone(), m = m0.clone(), v = v0.clone(),
                        low_precision = Blank({count});
       const AdamWOptions options{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
-      ops_->AdamW({.weight = w.data_ptr(),
-                   .exp_avg = m.data_ptr(),
-                   .exp_avg_sq = v.data_ptr(),
-                   .gradient = g.data_ptr(),
-                   .low_precision = low_precision.data_ptr(),
-                   .weight_type = ElementTypeOf(state),
-                   .moment_type = ElementTypeOf(type()),
-                   .gradient_type = ElementTypeOf(type()),
-                   .low_precision_type = ElementTypeOf(type()),
-                   .count = count},
-                  options, {.number = 3, .lr = 0.01, .gradient_scale = 0.5});
+      ops_->Run(op::AdamW{{.weight = w.data_ptr(),
+                           .exp_avg = m.data_ptr(),
+                           .exp_avg_sq = v.data_ptr(),
+                           .gradient = g.data_ptr(),
+                           .low_precision = low_precision.data_ptr(),
+                           .weight_type = ElementTypeOf(state),
+                           .moment_type = ElementTypeOf(type()),
+                           .gradient_type = ElementTypeOf(type()),
+                           .low_precision_type = ElementTypeOf(type()),
+                           .count = count},
+                          options,
+                          {.number = 3, .lr = 0.01, .gradient_scale = 0.5}});
       const at::Tensor gradient = Exact(g) * 0.5;
       const at::Tensor m1 = Exact(m0) * 0.9 + gradient * 0.1;
       const at::Tensor v1 = Exact(v0) * 0.95 + gradient.square() * 0.05;
@@ -509,11 +520,11 @@ TEST_P(DeviceOpsOracle, SumOfSquares) {
     for (const std::int64_t count : {1, 4096, 70001}) {
       const at::Tensor values = Random({count});
       at::Tensor sum = On(at::full({1}, 2, at::kDouble));
-      ops_->SumOfSquares(values.data_ptr(), ElementTypeOf(type()), count, sum);
+      ops_->Run(op::SumOfSquares{values.data_ptr(), ElementTypeOf(type()), count, sum});
       const double want = 2 + Exact(values).square().sum().item<double>();
       EXPECT_NEAR(sum.cpu().item<double>(), want, 1e-12 * want);
       at::Tensor again = On(at::full({1}, 2, at::kDouble));
-      ops_->SumOfSquares(values.data_ptr(), ElementTypeOf(type()), count, again);
+      ops_->Run(op::SumOfSquares{values.data_ptr(), ElementTypeOf(type()), count, again});
       ExpectSame(again, sum);
     }
   });
@@ -528,8 +539,8 @@ TEST_P(DeviceOpsOracle, ConversionToEveryType) {
         const at::Tensor before = target.clone();
         const std::int64_t count = 1003 - first;
         const auto convert = [&](bool add) {
-          ops_->Convert(from[first].data_ptr(), ElementTypeOf(type()), target[first].data_ptr(),
-                        ElementTypeOf(to), count, add);
+          ops_->Run(op::Convert{from[first].data_ptr(), ElementTypeOf(type()),
+                                target[first].data_ptr(), ElementTypeOf(to), count, add});
         };
         convert(false);
         ExpectSame(target.slice(0, first), from.cpu().slice(0, first).to(to));
@@ -562,10 +573,14 @@ TEST_P(DeviceOpsOracle, MemoryAndCopies) {
 TEST_P(DeviceOpsOracle, WrongShapesAreExceptions) {
   InEveryType([&] {
     at::Tensor out = Blank({2, 8}), small = Blank({2, 8});
-    EXPECT_THROW(ops_->SwiGlu(small, out), c10::Error);
+    EXPECT_THROW(ops_->Run(op::SwiGlu{small, out}), c10::Error);
     at::Tensor odd = Blank({2, 15}), table = Blank({2, 2});
-    EXPECT_THROW(ops_->ApplyRope(odd, table, table, {.rows = 1, .length = 2},
-                                 {.heads = 1, .kv_heads = 1, .head_dim = 5}, 1),
+    EXPECT_THROW(ops_->Run(op::ApplyRope{odd,
+                                         table,
+                                         table,
+                                         {.rows = 1, .length = 2},
+                                         {.heads = 1, .kv_heads = 1, .head_dim = 5},
+                                         1}),
                  c10::Error);
   });
 }

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/ops/batch_shape.h"
 #include "trainer/ops/cuda/device_documents.h"
-#include "trainer/ops/device_ops.h"
 
 namespace muster {
 

@@ -2,10 +2,12 @@
 //
 // For what the fused kernels do not take: fp32 and fp64, and unusual head widths. One document and
 // key head at a time, so that the matrix of scores stays small. Works on every device of ATen's;
-// arguments are DeviceOps'. The trainer's thread.
+// arguments are those of op::Attention. The trainer's thread.
 #pragma once
 
-#include "trainer/ops/device_ops.h"
+#include <ATen/core/Tensor.h>
+
+#include "trainer/ops/batch_shape.h"
 
 namespace muster {
 

@@ -6,8 +6,9 @@
 #include <cstring>
 #include <fstream>
 
+#include "trainer/ops/cpu/cpu_ops.h"
+#include "trainer/ops/cpu/nf4_tensor.h"
 #include "trainer/ops/device_ops.h"
-#include "trainer/ops/nf4_tensor.h"
 
 namespace muster {
 namespace {
@@ -48,7 +49,7 @@ Result<Nf4Differences> CompareNf4(const std::string& path) {
   const Nf4Tensor plain = QuantizeNf4(values, /*double_quantized=*/false);
   const Nf4Tensor twice = QuantizeNf4(values, /*double_quantized=*/true);
   at::Tensor read = at::empty({count}, at::kFloat);
-  MakeCpuOps()->DequantizeNf4(twice.source(), read);
+  MakeCpuOps()->Run(op::DequantizeNf4{twice.source(), read});
   Nf4Differences found{.values = count};
   const at::Tensor codes = file.Next(Nf4Bytes(count), at::kByte);
   found.codes = Differences(plain.codes, codes) + Differences(twice.codes, codes);

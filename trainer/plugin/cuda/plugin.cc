@@ -7,8 +7,8 @@
 #include <string>
 
 #include "trainer/comm/transport/nccl/nccl_communicator.h"
+#include "trainer/ops/cuda/convert_rows.h"
 #include "trainer/ops/cuda/cuda_ops.h"
-#include "trainer/ops/cuda/kernels/kernels.h"
 
 namespace muster {
 namespace {
@@ -59,9 +59,7 @@ std::shared_ptr<const CudaApi> MakeCudaApi() {
   api->Copy = [](void* to, const void* from, std::size_t bytes, CudaStream stream) {
     return Ours(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, Native(stream)));
   };
-  api->Convert = [](const ConvertRows& rows, CudaStream stream) {
-    return cuda::Convert(rows, stream);
-  };
+  api->Convert = cuda::ConvertOnStream;
   api->CurrentStream = [] {
     return reinterpret_cast<CudaStream>(c10::cuda::getCurrentCUDAStream().stream());
   };

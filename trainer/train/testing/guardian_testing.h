@@ -15,6 +15,7 @@
 
 #include "trainer/comm/group/host_communicator.h"
 #include "trainer/comm/group/testing/gang_testing.h"
+#include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/train/rank_process.h"
 #include "trainer/train/testing/trainer_testing.h"
 

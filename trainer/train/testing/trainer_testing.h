@@ -19,6 +19,7 @@
 #include "trainer/formats/init_model.h"
 #include "trainer/formats/safetensors.h"
 #include "trainer/inputs/init_weights.h"
+#include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/state/checkpoint/manifest.h"
 #include "trainer/train/rank_process.h"
 

@@ -1,0 +1,77 @@
+#include "trainer/ops/qk_norm.h"
+
+#include <algorithm>
+
+#include "trainer/ops/cpu/gradient_parts.h"
+#include "trainer/ops/cpu/kernel.h"
+#include "trainer/ops/cpu/rms_norm.h"
+
+namespace muster::op {
+namespace {
+
+MUSTER_VECTOR_CLONES
+void Rows(const QkNorm& n, std::int64_t begin, std::int64_t end) {
+  WithElement(n.qkv.type(), [&]<typename T>(T*) MUSTER_INLINE_CALL {
+    const std::int64_t queries = n.heads.heads, head_dim = n.heads.head_dim;
+    const std::int64_t normed = queries + n.heads.kv_heads, values = n.heads.kv_heads * head_dim;
+    const std::int64_t width = normed * head_dim + values;
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* x = n.qkv.data<T>() + row * width;
+      T* y = n.out.data<T>() + row * width;
+      Wide<T>* const scales = n.scale.data<Wide<T>>() + row * normed;
+      for (std::int64_t head = 0; head < normed; ++head, x += head_dim, y += head_dim) {
+        const ConstArray& weight = head < queries ? n.query_weight : n.key_weight;
+        scales[head] = ScaleOf(x, head_dim, n.eps);
+        ApplyNorm(x, weight.data<T>(), scales[head], y, head_dim);
+      }
+      std::copy_n(x, values, y);
+    }
+  });
+}
+
+MUSTER_VECTOR_CLONES
+void Rows(const QkNormBackward& n, void* query_part, void* key_part, std::int64_t begin,
+          std::int64_t end) {
+  WithElement(n.qkv.type(), [&]<typename T>(T*) MUSTER_INLINE_CALL {
+    const std::int64_t queries = n.heads.heads, head_dim = n.heads.head_dim;
+    const std::int64_t normed = queries + n.heads.kv_heads;
+    const std::int64_t width = n.heads.joined_width();
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* x = n.qkv.data<T>() + row * width;
+      T* dy = n.gradient.data<T>() + row * width;
+      const Wide<T>* const scale = n.scale.data<Wide<T>>() + row * normed;
+      for (std::int64_t head = 0; head < normed; ++head, x += head_dim, dy += head_dim) {
+        const bool query = head < queries;
+        const T* const weight = query ? n.query_weight.data<T>() : n.key_weight.data<T>();
+        Wide<T>* const to = static_cast<Wide<T>*>(query ? query_part : key_part);
+        if (to != nullptr) {
+          RowGradient<false, true>(x, weight, scale[head], dy, dy, to, head_dim);
+        } else {
+          RowGradient<false, false>(x, weight, scale[head], dy, dy, to, head_dim);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void RunOnCpu(const QkNorm& n) {
+  OverRows(n.qkv.rows(), n.qkv.width(), [&](auto begin, auto end) { Rows(n, begin, end); });
+}
+
+void RunOnCpu(const QkNormBackward& n) {
+  const RowRuns runs(n.qkv.rows());
+  GradientParts query(runs, n.query_weight_gradient, WideType(n.qkv.type()));
+  GradientParts key(runs, n.key_weight_gradient, WideType(n.qkv.type()));
+  runs.Over(n.qkv.width(), [&](auto run, auto begin, auto end) {
+    Rows(n, query.Of(run), key.Of(run), begin, end);
+  });
+  query.Join();
+  key.Join();
+}
+
+}  // namespace muster::op
+
+template void muster::CpuKernel<muster::op::QkNorm>(const void*);
+template void muster::CpuKernel<muster::op::QkNormBackward>(const void*);
