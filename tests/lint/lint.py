@@ -432,7 +432,7 @@ def check_renamed(tree):
 def check_built(tree):
     """Every source is named by a CMake file: of its folder or one above, or by its whole path.
 
-    FOLDER/*.cc in one above names the folder's sources, but not its tests.
+    FOLDER/*.cc in one above names the folder's sources, FOLDER/*_test.cc its tests.
     """
     cmake = {f: "\n".join(tree.lines(f)) for f in tree.files
              if f.endswith(("CMakeLists.txt", ".cmake"))}
@@ -444,9 +444,9 @@ def check_built(tree):
 
         def names(file, text):
             folder = os.path.dirname(file) or "."
-            pattern = os.path.relpath(os.path.dirname(name) or ".", folder) + "/*" + suffix
-            return name in text or folder in above and (
-                word.search(text) or not base.endswith("_test") and pattern in text)
+            kind = "/*_test" if base.endswith("_test") else "/*"
+            pattern = os.path.relpath(os.path.dirname(name) or ".", folder) + kind + suffix
+            return name in text or folder in above and (word.search(text) or pattern in text)
 
         if not any(names(f, text) for f, text in cmake.items()):
             yield name, 1, "no CMakeLists.txt names it, so nothing builds or runs it"

@@ -13,8 +13,8 @@
 #include "tests/parity/reference.h"
 #include "tests/parity/test_model.h"
 #include "trainer/formats/safetensors.h"
+#include "trainer/model/families/units.h"
 #include "trainer/model/inference.h"
-#include "trainer/model/llama_units.h"
 
 namespace muster::parity {
 namespace {
@@ -34,7 +34,7 @@ void WriteModel(const std::string& dir, const ModelConfig& config) {
       << ", \"rms_norm_eps\": " << config.rms_norm_eps << ", \"rope_theta\": " << config.rope_theta
       << ", \"tie_word_embeddings\": " << (config.tie_word_embeddings ? "true" : "false") << "}";
   std::vector<TensorSpec> specs;
-  for (const UnitTensor& tensor : LlamaTensors(config)) {
+  for (const UnitTensor& tensor : ModelTensors(config)) {
     specs.push_back({.name = tensor.name, .type = TensorType::kF32, .shape = tensor.shape});
   }
   auto writer = SafetensorsWriter::Create(dir + "/model.safetensors", specs);

@@ -60,22 +60,25 @@ at::Tensor ReferenceTrainer::Linear(const at::Tensor& x, const std::string& modu
   return y + at::matmul(hidden, Weight(module + ".lora_B.weight").t()) * lora_scale_;
 }
 
-at::Tensor ReferenceTrainer::Attention(const at::Tensor& x, const std::string& prefix) const {
+at::Tensor ReferenceTrainer::Attention(const at::Tensor& x, const std::string& prefix,
+                                       bool rotates) const {
   const std::int64_t rows = x.size(0), length = x.size(1);
-  const auto heads = [&](const std::string& name, std::int64_t count) {
-    return Linear(x, prefix + name).view({rows, length, count, config_.head_dim}).transpose(1, 2);
+  const auto heads = [&](const at::Tensor& all, std::int64_t count) {
+    return all.view({rows, length, count, config_.head_dim}).transpose(1, 2);
   };
-  const auto normed = [&](const at::Tensor& each, const std::string& name) {
-    return config_.qk_norms ? Norm(each, prefix + name) : each;
+  const auto prepared = [&](const std::string& name, std::int64_t count) {
+    const std::string norm = prefix + name + "_norm.weight";
+    at::Tensor all = Linear(x, prefix + name + "_proj");
+    if (config_.qk_norms == QkNorms::kAllHeads) all = Norm(all, norm);
+    at::Tensor each = heads(all, count);
+    if (config_.qk_norms == QkNorms::kPerHead) each = Norm(each, norm);
+    return rotates ? ApplyRotary(each, config_.rope_theta) : each;
   };
   const std::int64_t group = config_.num_attention_heads / config_.num_key_value_heads;
-  const at::Tensor query = ApplyRotary(
-      normed(heads("q_proj", config_.num_attention_heads), "q_norm.weight"), config_.rope_theta);
-  const at::Tensor key =
-      ApplyRotary(normed(heads("k_proj", config_.num_key_value_heads), "k_norm.weight"),
-                  config_.rope_theta)
-          .repeat_interleave(group, 1);
-  const at::Tensor value = heads("v_proj", config_.num_key_value_heads).repeat_interleave(group, 1);
+  const at::Tensor query = prepared("q", config_.num_attention_heads);
+  const at::Tensor key = prepared("k", config_.num_key_value_heads).repeat_interleave(group, 1);
+  const at::Tensor value =
+      heads(Linear(x, prefix + "v_proj"), config_.num_key_value_heads).repeat_interleave(group, 1);
   const at::Tensor scores =
       at::matmul(query, key.transpose(2, 3)) / std::sqrt(static_cast<double>(config_.head_dim));
   const at::Tensor all = at::ones({length, length}, at::kBool);
@@ -83,6 +86,12 @@ at::Tensor ReferenceTrainer::Attention(const at::Tensor& x, const std::string& p
   const at::Tensor unseen = all.triu(1).logical_or(all.tril(-window));
   const at::Tensor mixed = at::matmul(scores.masked_fill(unseen, -1e30).softmax(-1), value);
   return Linear(mixed.transpose(1, 2).reshape({rows, length, -1}), prefix + "o_proj");
+}
+
+at::Tensor ReferenceTrainer::FeedForward(const at::Tensor& x, const std::string& prefix) const {
+  const at::Tensor gate = Linear(x, prefix + "gate_proj");
+  const at::Tensor up = Linear(x, prefix + "up_proj");
+  return Linear(gate * at::sigmoid(gate) * up, prefix + "down_proj");
 }
 
 at::Tensor ReferenceTrainer::Head(const at::Tensor& x) const {
@@ -95,11 +104,15 @@ at::Tensor ReferenceTrainer::Logits(const at::Tensor& ids) const {
   at::Tensor x = at::embedding(Weight("model.embed_tokens.weight"), ids);
   for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-    x = x + Attention(Norm(x, prefix + "input_layernorm.weight"), prefix + "self_attn.");
-    const at::Tensor inner = Norm(x, prefix + "post_attention_layernorm.weight");
-    const at::Tensor gate = Linear(inner, prefix + "mlp.gate_proj");
-    const at::Tensor up = Linear(inner, prefix + "mlp.up_proj");
-    x = x + Linear(gate * at::sigmoid(gate) * up, prefix + "mlp.down_proj");
+    const bool rotates = config_.Rotates(layer);
+    if (config_.norm_placement == NormPlacement::kBefore) {
+      x = x + Attention(Norm(x, prefix + "input_layernorm.weight"), prefix + "self_attn.", rotates);
+      x = x + FeedForward(Norm(x, prefix + "post_attention_layernorm.weight"), prefix + "mlp.");
+    } else {
+      x = x + Norm(Attention(x, prefix + "self_attn.", rotates),
+                   prefix + "post_attention_layernorm.weight");
+      x = x + Norm(FeedForward(x, prefix + "mlp."), prefix + "post_feedforward_layernorm.weight");
+    }
   }
   return Head(x);
 }

@@ -56,7 +56,8 @@ class ReferenceTrainer {
   at::Tensor Norm(const at::Tensor& x, const std::string& name) const;
   // x through a linear layer with its bias and adapter, if it has any.
   at::Tensor Linear(const at::Tensor& x, const std::string& module) const;
-  at::Tensor Attention(const at::Tensor& x, const std::string& prefix) const;
+  at::Tensor Attention(const at::Tensor& x, const std::string& prefix, bool rotates) const;
+  at::Tensor FeedForward(const at::Tensor& x, const std::string& prefix) const;
   at::Tensor Head(const at::Tensor& x) const;
   void Update(const std::vector<at::Tensor>& gradients, double clip, double lr);
 

@@ -7,7 +7,7 @@
 #include "common/base/check.h"
 #include "trainer/formats/safetensors.h"
 #include "trainer/model/adapters.h"
-#include "trainer/model/llama_units.h"
+#include "trainer/model/families/units.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/cpu/nf4_tensor.h"
 #include "trainer/ops/device_ops.h"
@@ -54,7 +54,7 @@ ModelConfig TestConfig(const TestModelOptions& options) {
   config.rms_norm_eps = 1e-5;
   config.tie_word_embeddings = options.tied;
   config.qkv_bias = options.family == Family::kQwen2;
-  config.qk_norms = options.family == Family::kQwen3;
+  if (options.family == Family::kQwen3) config.qk_norms = QkNorms::kPerHead;
   if (options.family == Family::kMistral) config.sliding_window = 4;
   return config;
 }
@@ -89,7 +89,7 @@ ReferenceTrainer::Weights RandomWeights(const ModelConfig& config,
                                         const std::optional<LoraSpec>& lora) {
   at::Generator generator = at::detail::createCPUGenerator(11);
   ReferenceTrainer::Weights weights;
-  std::vector<UnitTensor> tensors = LlamaTensors(config);
+  std::vector<UnitTensor> tensors = ModelTensors(config);
   for (const UnitSpec& unit : SplitModel(config, 1, lora).trained) {
     for (const UnitTensor& tensor : unit.tensors) {
       if (IsAdapterTensor(tensor)) tensors.push_back(tensor);
@@ -105,7 +105,7 @@ ReferenceTrainer::Weights RandomWeights(const ModelConfig& config,
 void WriteModel(const TestModelOptions& options, const std::string& dir) {
   const ReferenceTrainer::Weights weights = RandomWeights(options);
   std::vector<TensorSpec> specs;
-  for (const UnitTensor& tensor : LlamaTensors(TestConfig(options))) {
+  for (const UnitTensor& tensor : ModelTensors(TestConfig(options))) {
     specs.push_back({.name = tensor.name, .shape = tensor.shape});
   }
   auto writer = SafetensorsWriter::Create(dir + "/model.safetensors", specs);

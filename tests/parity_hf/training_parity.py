@@ -95,13 +95,14 @@ class TrainingParity(unittest.TestCase):
                         encoding="utf-8")
         return model
 
-    def new_model(self, **config):
+    def new_model(self, seed=0, **config):
         """Random weights for the model's configuration with these changes, vectors among them."""
         folder = self.folder("new")
         path, model = folder / "config.json", folder / "model"
         base = json.loads((self.model / "config.json").read_text(encoding="utf-8"))
         path.write_text(json.dumps({**base, **config}), encoding="utf-8")
-        subprocess.run([BIN / "muster-trainer", "init-model", "--config", path, "--out", model],
+        subprocess.run([BIN / "muster-trainer", "init-model", "--config", path, "--out", model,
+                        "--seed", str(seed)],
                        check=True, capture_output=True, timeout=LIMIT_S)
         self.reference("random_vectors.py", model)
         return model

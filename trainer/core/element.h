@@ -33,7 +33,7 @@ template <typename Element>
 using Wide = typename WideOf<Element>::Type;
 
 #define MUSTER_INLINE inline __attribute__((always_inline))
-// Of a function that kernels of a GPU call as well.
+// For functions that kernels of a GPU call as well.
 #if defined(__CUDACC__)
 #define MUSTER_HOST_DEVICE __host__ __device__ __forceinline__
 #else

@@ -1,21 +1,13 @@
-// ModelConfig: the shape of a decoder, as read from a Hugging Face directory's config.json.
+// ModelConfig: the shape of a decoder, as a Hugging Face directory's config.json states it
+// (trainer/model/families reads it).
 //
-// Four architectures: LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM;
-// everything that would change the numbers and is not implemented (other rope scaling, other
-// biases, another activation) is refused by name, never ignored.
-//
-// Plain value; any thread. The readers block on the file system.
-// Errors: kNotFound for a missing directory or file, kInvalidArgument for a value that is wrong,
-// kUnimplemented for one that this version does not act on.
+// Plain value; any thread.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
-
-#include "common/base/result.h"
 
 namespace muster {
 
@@ -32,6 +24,16 @@ struct RopeScaling {
   friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
 };
 
+// What of query and key is normed before the rotation.
+enum class QkNorms {
+  kNone,
+  kPerHead,   // each head over its own root mean square, one weight [head_dim] (Qwen3)
+  kAllHeads,  // all heads together, a weight as wide as the projection (OLMo 2)
+};
+
+// Where a block's two norms are: x + f(norm(x)), or x + norm(f(x)) (OLMo 2).
+enum class NormPlacement { kBefore, kAfter };
+
 struct ModelConfig {
   std::string architecture = "LlamaForCausalLM";
   std::int64_t hidden_size = 0;
@@ -45,7 +47,10 @@ struct ModelConfig {
   double rope_theta = 10000.0;
   std::optional<RopeScaling> rope_scaling;
   bool qkv_bias = false;  // query, key and value projections have a bias (Qwen2)
-  bool qk_norms = false;  // each head of query and key is normed before its rotation (Qwen3)
+  QkNorms qk_norms = QkNorms::kNone;
+  NormPlacement norm_placement = NormPlacement::kBefore;
+  // Whether each layer rotates query and key; empty: every one does (SmolLM3: some do not).
+  std::vector<bool> rotating_layers;
   bool tie_word_embeddings = false;
   std::int64_t max_position_embeddings = 2048;
   // Positions that attention looks back, its own included (Mistral); nothing: all.
@@ -57,18 +62,11 @@ struct ModelConfig {
   std::string torch_dtype = "float32";  // float32 | bfloat16 | float16: of the stored weights
   std::string raw_json;                 // config.json as read; empty for a preset
 
+  bool Rotates(std::int64_t layer) const {
+    return rotating_layers.empty() || rotating_layers[static_cast<std::size_t>(layer)];
+  }
   // Elements of all weights; a tied head counts once.
   std::int64_t ParameterCount() const;
 };
-
-// Reads dir/config.json, and the end-of-text ids of dir/generation_config.json where it exists.
-// Understands transformers 4 (rope_theta, torch_dtype) and 5 (rope_parameters, dtype).
-Result<ModelConfig> ReadModelConfig(const std::string& dir);
-
-// The same from a text; `origin` names it in errors.
-Result<ModelConfig> ParseModelConfig(std::string_view json, const std::string& origin);
-
-// A config.json with another vocab_size and everything else in its place.
-Result<std::string> WithVocabSize(std::string_view json, std::int64_t vocab_size);
 
 }  // namespace muster

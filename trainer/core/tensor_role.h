@@ -12,13 +12,13 @@ enum class TensorRole {
   kHead,
   // Tensors of a block. Query, key and value have one role, because they are one matrix; so have
   // gate and up.
-  kInputNorm,
+  kAttentionNorm,
   kQkv,
   kQkvBias,
   kQueryNorm,
   kKeyNorm,
   kAttentionOutput,
-  kPostNorm,
+  kFeedForwardNorm,
   kGateUp,
   kDown,
   // Adapters of a block's matrices.

@@ -6,6 +6,7 @@
 #include "common/base/files.h"
 #include "common/base/json.h"
 #include "trainer/formats/testing/temp_dir.h"
+#include "trainer/model/families/read_config.h"
 #include "trainer/text/tokenizer/tokenizer.h"
 
 namespace muster {

@@ -7,7 +7,7 @@
 
 #include "trainer/formats/safetensors.h"
 #include "trainer/inputs/stored_type.h"
-#include "trainer/model/llama_units.h"
+#include "trainer/model/families/units.h"
 
 namespace muster {
 namespace {
@@ -37,7 +37,7 @@ class Normal {
 }  // namespace
 
 Status WriteRandomWeights(const ModelConfig& config, std::uint64_t seed, const std::string& dir) {
-  const std::vector<UnitTensor> tensors = LlamaTensors(config);
+  const std::vector<UnitTensor> tensors = ModelTensors(config);
   std::vector<TensorSpec> specs;
   for (const UnitTensor& tensor : tensors) {
     specs.push_back(

@@ -8,6 +8,7 @@
 #include "trainer/data/testing/text_files_testing.h"
 #include "trainer/formats/init_model.h"
 #include "trainer/formats/testing/temp_dir.h"
+#include "trainer/model/families/read_config.h"
 
 namespace muster {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "trainer/formats/init_model.h"
 #include "trainer/formats/testing/temp_dir.h"
+#include "trainer/model/families/read_config.h"
 
 namespace muster {
 namespace {

@@ -6,6 +6,7 @@
 #include "trainer/formats/weights_fingerprint.h"
 #include "trainer/hub/hub_id.h"
 #include "trainer/model/adapters.h"
+#include "trainer/model/families/read_config.h"
 #include "trainer/model/weight_check.h"
 
 namespace muster {

@@ -6,7 +6,8 @@
 
 #include "common/base/files.h"
 #include "trainer/formats/init_model.h"
-#include "trainer/model/llama_units.h"
+#include "trainer/model/families/read_config.h"
+#include "trainer/model/families/units.h"
 #include "trainer/text/tokenizer/tokenizer.h"
 
 namespace muster {
@@ -121,7 +122,7 @@ Status GrowModel(std::int64_t rows, ModelConfig* config, SafetensorsModel* weigh
   MUSTER_ASSIGN_OR_RETURN(config->raw_json, WithVocabSize(config->raw_json, rows));
   config->vocab_size = rows;
   if (weights == nullptr) return OkStatus();
-  for (const UnitTensor& tensor : LlamaTensors(*config)) {
+  for (const UnitTensor& tensor : ModelTensors(*config)) {
     if (tensor.role != TensorRole::kEmbedding && tensor.role != TensorRole::kHead) continue;
     MUSTER_RETURN_IF_ERROR(weights->GrowRows(tensor.name, rows));
   }

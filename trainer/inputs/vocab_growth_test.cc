@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "trainer/model/families/read_config.h"
 #include "trainer/text/tokenizer/tokenizer.h"
 #include "trainer/train/testing/trainer_testing.h"
 

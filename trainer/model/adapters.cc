@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "trainer/model/llama_units.h"
+#include "trainer/model/families/units.h"
 
 namespace muster {
 namespace {
@@ -135,7 +135,7 @@ Status CheckLora(const ModelConfig& config, const LoraSpec& spec) {
     return InvalidArgument(
         "lora.modules_to_save: the head of this model is its embedding; name embed_tokens");
   }
-  MUSTER_RETURN_IF_ERROR(CheckModulesToSave(LlamaTensors(config), spec));
+  MUSTER_RETURN_IF_ERROR(CheckModulesToSave(ModelTensors(config), spec));
   if (spec.bias == LoraBias::kLoraOnly && config.qkv_bias) {
     const auto adapted = [&](const char* module) { return Contains(spec.target_modules, module); };
     const int count = adapted("q_proj") + adapted("k_proj") + adapted("v_proj");
@@ -173,7 +173,7 @@ BlockLora LoraOf(const ModelConfig& config, const LoraSpec& spec) {
 
 SplitUnits SplitModel(const ModelConfig& config, int blocks_per_unit,
                       const std::optional<LoraSpec>& lora) {
-  std::vector<UnitSpec> units = LlamaUnits(config, blocks_per_unit);
+  std::vector<UnitSpec> units = ModelUnits(config, blocks_per_unit);
   if (!lora) return {.trained = std::move(units), .frozen = {}};
   SplitUnits split;
   for (const UnitSpec& unit : units) {

@@ -16,6 +16,7 @@ BlockMemory::BlockMemory(const ModelConfig& config, const BlockLora& lora, Devic
     : config_(config),
       lora_(lora),
       type_(type),
+      norms_after_(config.norm_placement == NormPlacement::kAfter),
       keeps_normed_(level != ActivationCheckpointing::kSelective),
       kept_arena_(ops),
       scratch_arena_(ops),
@@ -36,6 +37,17 @@ std::int64_t BlockMemory::BytesFor(const BatchShape& shape) const {
   return kept.used() + scratch.used();
 }
 
+NormActivations BlockMemory::CutNorm(BumpAllocator& allocator, std::int64_t tokens) const {
+  NormActivations kept;
+  kept.scale = allocator.Cut({tokens}, WideType(type_));
+  if (norms_after_) {
+    kept.output = allocator.Cut({tokens, config_.hidden_size}, type_);
+  } else if (keeps_normed_) {
+    kept.normed = allocator.Cut({tokens, config_.hidden_size}, type_);
+  }
+  return kept;
+}
+
 BlockActivations BlockMemory::CutActivations(BumpAllocator& allocator,
                                              const BatchShape& shape) const {
   const std::int64_t tokens = shape.tokens(), hidden = config_.hidden_size;
@@ -43,14 +55,12 @@ BlockActivations BlockMemory::CutActivations(BumpAllocator& allocator,
   const std::int64_t joined = (heads + 2 * config_.num_key_value_heads) * head_dim;
   const at::ScalarType wide = WideType(type_);
   BlockActivations kept;
-  kept.input_scale = allocator.Cut({tokens}, wide);
-  if (keeps_normed_) kept.input_normed = allocator.Cut({tokens, hidden}, type_);
+  kept.attention_norm = CutNorm(allocator, tokens);
   kept.qkv = allocator.Cut({tokens, joined}, type_);
   kept.attended = allocator.Cut({tokens, heads * head_dim}, type_);
   kept.lse = allocator.Cut({shape.rows, heads, shape.length}, wide);
   kept.middle = allocator.Cut({tokens, hidden}, type_);
-  kept.middle_scale = allocator.Cut({tokens}, wide);
-  if (keeps_normed_) kept.middle_normed = allocator.Cut({tokens, hidden}, type_);
+  kept.feed_forward_norm = CutNorm(allocator, tokens);
   kept.gate_up = allocator.Cut({tokens, 2 * config_.intermediate_size}, type_);
   const auto hidden_of = [&](const LoraForm& lora) {
     return lora.segments.empty() ? at::Tensor()
@@ -71,24 +81,27 @@ BlockScratch BlockMemory::CutScratch(BumpAllocator& allocator, std::int64_t toke
       tensor = allocator.Cut({tokens, width}, type_);
     };
   };
+  const bool computes_normed = !norms_after_ && !keeps_normed_;
   BlockScratch scratch;
   BlockScratch::Attention& a = scratch.attention;
   BlockScratch::FeedForward& f = scratch.feed_forward;
   cut(scratch.delta, hidden)();
   allocator.Overlap(
       [&] {
-        if (!keeps_normed_) cut(a.normed, hidden)();
-        if (config_.qk_norms) {
+        if (computes_normed) cut(a.normed, hidden)();
+        if (config_.qk_norms != QkNorms::kNone) {
+          const bool per_head = config_.qk_norms == QkNorms::kPerHead;
           cut(a.rotated, joined)();
           a.head_scale = allocator.Cut(
-              {tokens, config_.num_attention_heads + config_.num_key_value_heads}, WideType(type_));
+              {tokens, per_head ? config_.num_attention_heads + config_.num_key_value_heads : 2},
+              WideType(type_));
         }
         allocator.Overlap(cut(a.attended_gradient, attended), cut(a.normed_gradient, hidden));
         cut(a.qkv_gradient, joined)();
       },
       [&] {
         if (!lora_.down.segments.empty()) cut(f.down_lora, lora_.down.hidden_width())();
-        allocator.Overlap(cut(f.gated, inner), cut(f.normed, keeps_normed_ ? 0 : hidden));
+        allocator.Overlap(cut(f.gated, inner), cut(f.normed, computes_normed ? hidden : 0));
         allocator.Overlap(cut(f.gated_gradient, inner), cut(f.normed_gradient, hidden));
       });
   return scratch;

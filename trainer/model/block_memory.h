@@ -13,21 +13,20 @@
 #include "trainer/core/model_config.h"
 #include "trainer/model/arena.h"
 #include "trainer/model/lora_form.h"
+#include "trainer/model/sublayer_norm.h"
 #include "trainer/ops/device_ops.h"
 
 namespace muster {
 
 // What backward reads of one block's forward, beside its input.
 struct BlockActivations {
-  at::Tensor input_scale;    // [N] W
-  at::Tensor input_normed;   // [N, H]; undefined where it is computed again
-  at::Tensor qkv;            // [N, J], rotated; before norm and rotation where heads are normed
-  at::Tensor attended;       // [N, A]
-  at::Tensor lse;            // [rows, heads, length] W
-  at::Tensor middle;         // [N, H]: the residual after attention
-  at::Tensor middle_scale;   // [N] W
-  at::Tensor middle_normed;  // [N, H]; undefined where it is computed again
-  at::Tensor gate_up;        // [N, 2 * I]; backward turns it into its gradient
+  NormActivations attention_norm;
+  at::Tensor qkv;       // [N, J], rotated; before norm and rotation where heads are normed
+  at::Tensor attended;  // [N, A]
+  at::Tensor lse;       // [rows, heads, length] W
+  at::Tensor middle;    // [N, H]: the residual after attention
+  NormActivations feed_forward_norm;
+  at::Tensor gate_up;  // [N, 2 * I]; backward turns it into its gradient
   // [N, hidden width of the adapters]; undefined where there are none.
   at::Tensor qkv_lora, output_lora, gate_up_lora;
 };
@@ -40,7 +39,7 @@ struct BlockScratch {
   struct Attention {
     at::Tensor normed;             // [N, H]
     at::Tensor rotated;            // [N, J]: the normed heads, where heads are normed
-    at::Tensor head_scale;         // [N, heads + kv heads] W, likewise
+    at::Tensor head_scale;         // [N, heads + kv heads] W (all heads together: [N, 2]), likewise
     at::Tensor attended_gradient;  // [N, A]; before normed_gradient
     at::Tensor normed_gradient;    // [N, H]
     at::Tensor qkv_gradient;       // [N, J]
@@ -73,11 +72,13 @@ class BlockMemory {
 
  private:
   BlockActivations CutActivations(BumpAllocator& allocator, const BatchShape& shape) const;
+  NormActivations CutNorm(BumpAllocator& allocator, std::int64_t tokens) const;
   BlockScratch CutScratch(BumpAllocator& allocator, std::int64_t tokens) const;
 
   const ModelConfig config_;
   const BlockLora lora_;
   const at::ScalarType type_;
+  const bool norms_after_;
   const bool keeps_normed_;
   Arena kept_arena_;
   Arena scratch_arena_;

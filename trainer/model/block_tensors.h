@@ -35,14 +35,14 @@ using LinearGradients = LinearTensors<GradientTarget>;
 
 template <typename T, typename Linear>
 struct BlockTensors {
-  T input_norm;    // [H]
-  Linear qkv;      // [J, H]
-  T query_norm;    // [D]
-  T key_norm;      // [D]
-  Linear output;   // [H, A]
-  T post_norm;     // [H]
-  Linear gate_up;  // [2 * I, H]
-  Linear down;     // [H, I]
+  T attention_norm;     // [H]
+  Linear qkv;           // [J, H]
+  T query_norm;         // [D]
+  T key_norm;           // [D]
+  Linear output;        // [H, A]
+  T feed_forward_norm;  // [H]
+  Linear gate_up;       // [2 * I, H]
+  Linear down;          // [H, I]
 
   // The layer whose matrix has this role.
   Linear& LinearOf(TensorRole matrix) {
@@ -59,13 +59,13 @@ struct BlockTensors {
 
   T& Of(TensorRole role) {
     switch (role) {
-      case TensorRole::kInputNorm: return input_norm;
+      case TensorRole::kAttentionNorm: return attention_norm;
       case TensorRole::kQkv: return qkv.weight;
       case TensorRole::kQkvBias: return qkv.bias;
       case TensorRole::kQueryNorm: return query_norm;
       case TensorRole::kKeyNorm: return key_norm;
       case TensorRole::kAttentionOutput: return output.weight;
-      case TensorRole::kPostNorm: return post_norm;
+      case TensorRole::kFeedForwardNorm: return feed_forward_norm;
       case TensorRole::kGateUp: return gate_up.weight;
       case TensorRole::kDown: return down.weight;
       case TensorRole::kQkvLoraA: return qkv.lora_a;
@@ -81,7 +81,7 @@ struct BlockTensors {
       case TensorRole::kHead: break;
     }
     MUSTER_CHECK(false, "a tensor that no block has");
-    return input_norm;
+    return attention_norm;
   }
 };
 
@@ -89,13 +89,13 @@ using BlockWeights = BlockTensors<at::Tensor, LinearWeights>;
 using BlockGradients = BlockTensors<GradientTarget, LinearGradients>;
 
 // Every role that a block's tensors have.
-inline constexpr TensorRole kBlockRoles[] = {TensorRole::kInputNorm,
+inline constexpr TensorRole kBlockRoles[] = {TensorRole::kAttentionNorm,
                                              TensorRole::kQkv,
                                              TensorRole::kQkvBias,
                                              TensorRole::kQueryNorm,
                                              TensorRole::kKeyNorm,
                                              TensorRole::kAttentionOutput,
-                                             TensorRole::kPostNorm,
+                                             TensorRole::kFeedForwardNorm,
                                              TensorRole::kGateUp,
                                              TensorRole::kDown,
                                              TensorRole::kQkvLoraA,

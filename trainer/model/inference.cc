@@ -8,8 +8,9 @@
 
 #include "trainer/formats/safetensors.h"
 #include "trainer/model/adapter_merge.h"
+#include "trainer/model/families/read_config.h"
+#include "trainer/model/families/units.h"
 #include "trainer/model/linear_layer.h"
-#include "trainer/model/llama_units.h"
 #include "trainer/model/products.h"
 #include "trainer/model/weight_check.h"
 
@@ -84,7 +85,7 @@ Result<InferenceModel> InferenceModel::Load(const std::string& dir, at::ScalarTy
   const WeightReader reader(file, merge ? &*merge : nullptr);
   const at::NoGradGuard no_grad;
   InferenceModel model(std::move(config));
-  const std::vector<UnitSpec> units = LlamaUnits(model.config_);
+  const std::vector<UnitSpec> units = ModelUnits(model.config_);
   for (std::size_t u = 0; u < units.size(); ++u) {
     std::vector<at::Tensor> tensors;
     for (const UnitTensor& spec : units[u].tensors) {
@@ -108,7 +109,7 @@ at::Tensor InferenceModel::Hidden(const at::Tensor& ids, KvCache* cache) {
   rotary_.Ensure(ids.size(1) + (cache == nullptr ? 0 : cache->length()));
   at::Tensor hidden = EmbedTokens(embedding_, ids);
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
-    hidden = BlockForward(config_, rotary_, hidden, blocks_[b],
+    hidden = BlockForward(config_, config_.Rotates(b) ? &rotary_ : nullptr, hidden, blocks_[b],
                           cache == nullptr ? nullptr : &cache->block(b));
   }
   return RmsNorm(hidden, final_norm_, config_.rms_norm_eps);

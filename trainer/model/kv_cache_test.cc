@@ -78,11 +78,11 @@ TEST_P(CachedBlock, GivesInPiecesWhatItGivesAtOnce) {
   RotaryTable rotary(config);
   rotary.Ensure(90);
   const at::Tensor hidden = at::randn({2, 90, config.hidden_size}, at::kDouble);
-  const at::Tensor whole = BlockForward(config, rotary, hidden, weights);
+  const at::Tensor whole = BlockForward(config, &rotary, hidden, weights);
   BlockCache cache(config.sliding_window);
   std::vector<at::Tensor> pieces;
   for (std::int64_t at = 0, count = 5; at < 90; at += count, count = at < 40 ? 6 : 1) {
-    pieces.push_back(BlockForward(config, rotary, hidden.narrow(1, at, count), weights, &cache));
+    pieces.push_back(BlockForward(config, &rotary, hidden.narrow(1, at, count), weights, &cache));
   }
   EXPECT_LE(RelativeDifference(at::cat(pieces, 1), whole), 1e-12);
 }
@@ -103,8 +103,8 @@ TEST(BlockForward, OfAWindowSeesNothingBeyondIt) {
   const at::Tensor hidden = at::randn({1, 12, config.hidden_size}, at::kDouble);
   at::Tensor changed = hidden.clone();
   changed.select(1, 3).add_(1.0);
-  const at::Tensor a = BlockForward(config, rotary, hidden, weights);
-  const at::Tensor b = BlockForward(config, rotary, changed, weights);
+  const at::Tensor a = BlockForward(config, &rotary, hidden, weights);
+  const at::Tensor b = BlockForward(config, &rotary, changed, weights);
   EXPECT_TRUE(at::equal(a.narrow(1, 7, 5), b.narrow(1, 7, 5)));
   EXPECT_FALSE(at::allclose(a.select(1, 6), b.select(1, 6), 1e-6, 1e-6));
 }

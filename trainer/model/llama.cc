@@ -56,7 +56,7 @@ at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
   return at::scaled_dot_product_attention(query, keys, values, VisibleTo(last, all, window));
 }
 
-at::Tensor Attention(const ModelConfig& config, const RotaryTable& rotary, const at::Tensor& x,
+at::Tensor Attention(const ModelConfig& config, const RotaryTable* rotary, const at::Tensor& x,
                      const BlockWeights& weights, BlockCache* cache) {
   const std::int64_t rows = x.size(0), length = x.size(1);
   const std::int64_t heads = config.num_attention_heads, kv_heads = config.num_key_value_heads;
@@ -64,9 +64,14 @@ at::Tensor Attention(const ModelConfig& config, const RotaryTable& rotary, const
   const std::vector<at::Tensor> parts = LinearLayer(x, weights.qkv.weight, weights.qkv.bias)
                                             .view({rows, length, -1, config.head_dim})
                                             .split_with_sizes({heads, kv_heads, kv_heads}, 2);
+  const auto normed = [&](const at::Tensor& part, const at::Tensor& norm) {
+    if (config.qk_norms == QkNorms::kNone) return part;
+    if (config.qk_norms == QkNorms::kPerHead) return RmsNorm(part, norm, config.rms_norm_eps);
+    return RmsNorm(part.flatten(2), norm, config.rms_norm_eps).view(part.sizes());
+  };
   const auto prepared = [&](const at::Tensor& part, const at::Tensor& norm) {
-    const at::Tensor normed = norm.defined() ? RmsNorm(part, norm, config.rms_norm_eps) : part;
-    return Rotated(normed, rotary, begin).transpose(1, 2);
+    const at::Tensor each = normed(part, norm);
+    return (rotary != nullptr ? Rotated(each, *rotary, begin) : each).transpose(1, 2);
   };
   const at::Tensor query = prepared(parts[0], weights.query_norm);
   BlockCache::Held seen{.key = prepared(parts[1], weights.key_norm),
@@ -138,11 +143,18 @@ at::Tensor EmbedTokens(const at::Tensor& embedding, const at::Tensor& ids) {
   return at::embedding(embedding, ids);
 }
 
-at::Tensor BlockForward(const ModelConfig& config, const RotaryTable& rotary,
+at::Tensor BlockForward(const ModelConfig& config, const RotaryTable* rotary,
                         const at::Tensor& hidden, const BlockWeights& weights, BlockCache* cache) {
-  const at::Tensor normed = RmsNorm(hidden, weights.input_norm, config.rms_norm_eps);
-  const at::Tensor attended = hidden + Attention(config, rotary, normed, weights, cache);
-  return attended + FeedForward(RmsNorm(attended, weights.post_norm, config.rms_norm_eps), weights);
+  const bool before = config.norm_placement == NormPlacement::kBefore;
+  const auto residual = [&](const at::Tensor& x, const at::Tensor& norm, const auto& f) {
+    const auto normed = [&](const at::Tensor& y) { return RmsNorm(y, norm, config.rms_norm_eps); };
+    return before ? x + f(normed(x)) : x + normed(f(x));
+  };
+  const at::Tensor attended = residual(hidden, weights.attention_norm, [&](const at::Tensor& x) {
+    return Attention(config, rotary, x, weights, cache);
+  });
+  return residual(attended, weights.feed_forward_norm,
+                  [&](const at::Tensor& x) { return FeedForward(x, weights); });
 }
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// The forward pass of a decoder of the Llama kind as plain tensor operations over views of weights.
+// The forward pass of a decoder as plain tensor operations over views of weights.
 //
 // Inference uses it, and the tests of the hand-written blocks (llama_block.h), which differentiate
 // it: every operation has a gradient, and whether a graph is recorded is the caller's grad mode.
@@ -60,9 +60,9 @@ at::Tensor EmbedTokens(const at::Tensor& embedding, const at::Tensor& ids);
 // hidden [B, T, H] -> the block's output, residuals included. Attention is causal over the row, as
 // far back as config.sliding_window says; right padding needs no mask, since nothing before it sees
 // it. With a cache the T positions follow those that it has seen, attend to them too, and are added
-// to it (no gradients then). `rotary` holds all positions.
+// to it (no gradients then). `rotary` holds all positions; null: this block does not rotate.
 // Adapters are not applied: who infers has merged them.
-at::Tensor BlockForward(const ModelConfig& config, const RotaryTable& rotary,
+at::Tensor BlockForward(const ModelConfig& config, const RotaryTable* rotary,
                         const at::Tensor& hidden, const BlockWeights& weights,
                         BlockCache* cache = nullptr);
 

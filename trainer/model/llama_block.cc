@@ -18,15 +18,6 @@ Arena::Memory MemoryOfInputs(ActivationCheckpointing level, const DeviceOps& ops
   return offload ? Arena::Memory::kHost : Arena::Memory::kDevice;
 }
 
-// The norm's output: where it was kept, or computed again into scratch.
-const at::Tensor& NormedAgain(DeviceOps& ops, const at::Tensor& kept, const at::Tensor& sum,
-                              const at::Tensor& weight, const at::Tensor& scale,
-                              at::Tensor& scratch) {
-  if (kept.defined()) return kept;
-  ops.Run(op::RecomputeRmsNorm{sum, weight, scale, scratch});
-  return scratch;
-}
-
 }  // namespace
 
 LlamaBlocks::LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarType compute_type,
@@ -43,7 +34,8 @@ LlamaBlocks::LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarTy
       type_(compute_type),
       memory_(config, lora, ops, compute_type, level),
       inputs_(ops, static_cast<int>(config.num_hidden_layers), MemoryOfInputs(level, ops)),
-      layers_(ops) {}
+      layers_(ops),
+      norm_(config, ops) {}
 
 void LlamaBlocks::Begin(const BatchShape& shape, const at::Tensor& cos, const at::Tensor& sin,
                         std::optional<DropoutKey> dropout) {
@@ -79,12 +71,8 @@ ResidualStream LlamaBlocks::Forward(int block, const ResidualStream& in,
   AttentionForward(in, weights, input, kept);
   inputs_.Written(block);
   FeedForwardForward(input, weights, kept);
-  BlockScratch& scratch = memory_.scratch();
-  ops_.Run(op::SwiGlu{kept.gate_up, scratch.feed_forward.gated});
-  layers_.Forward(scratch.feed_forward.gated, weights.down, AdaptersOf(Matrix::kDown),
-                  scratch.feed_forward.down_lora, scratch.delta);
   latest_ = block;
-  return {.sum = kept.middle, .delta = scratch.delta};
+  return {.sum = kept.middle, .delta = FeedForwardOutput(weights, kept)};
 }
 
 void LlamaBlocks::Backward(int block, const BlockWeights& weights, const BlockGradients& gradients,
@@ -96,6 +84,7 @@ void LlamaBlocks::Backward(int block, const BlockWeights& weights, const BlockGr
   if (recomputes_ && latest_ != block) {
     AttentionForward({.sum = input}, weights, input, kept);
     FeedForwardForward(input, weights, kept);
+    if (config_.norm_placement == NormPlacement::kAfter) FeedForwardOutput(weights, kept);
   }
   latest_ = -1;
   FeedForwardBackward(weights, gradients, kept, gradient);
@@ -105,21 +94,23 @@ void LlamaBlocks::Backward(int block, const BlockWeights& weights, const BlockGr
 // From the stream to the output of attention, before its projection.
 void LlamaBlocks::AttentionForward(const ResidualStream& in, const BlockWeights& weights,
                                    at::Tensor& input, BlockActivations& kept) {
-  at::Tensor& normed =
-      kept.input_normed.defined() ? kept.input_normed : memory_.scratch().attention.normed;
-  ops_.Run(op::AddNorm{in.sum, in.delta, weights.input_norm, config_.rms_norm_eps, input, normed,
-                       kept.input_scale});
-  layers_.Forward(normed, weights.qkv, AdaptersOf(Matrix::kQkv), kept.qkv_lora, kept.qkv);
-  if (!config_.qk_norms) ops_.Run(op::ApplyRope{kept.qkv, cos_, sin_, shape_, heads_, 1});
+  const at::Tensor& entered = norm_.Enter(in, weights.attention_norm, kept.attention_norm, input,
+                                          memory_.scratch().attention.normed);
+  layers_.Forward(entered, weights.qkv, AdaptersOf(Matrix::kQkv), kept.qkv_lora, kept.qkv);
+  if (config_.qk_norms == QkNorms::kNone) RotateByPosition(kept.qkv, 1);
   ops_.Run(op::Attention{Rotated(weights, kept), shape_, heads_, kept.attended, kept.lse});
 }
 
+void LlamaBlocks::RotateByPosition(at::Tensor& qkv, int direction) {
+  if (config_.Rotates(block_)) ops_.Run(op::ApplyRope{qkv, cos_, sin_, shape_, heads_, direction});
+}
+
 at::Tensor& LlamaBlocks::Rotated(const BlockWeights& weights, BlockActivations& kept) {
-  if (!config_.qk_norms) return kept.qkv;
+  if (config_.qk_norms == QkNorms::kNone) return kept.qkv;
   BlockScratch::Attention& scratch = memory_.scratch().attention;
   ops_.Run(op::QkNorm{kept.qkv, weights.query_norm, weights.key_norm, config_.rms_norm_eps, heads_,
                       scratch.rotated, scratch.head_scale});
-  ops_.Run(op::ApplyRope{scratch.rotated, cos_, sin_, shape_, heads_, 1});
+  RotateByPosition(scratch.rotated, 1);
   return scratch.rotated;
 }
 
@@ -127,59 +118,76 @@ at::Tensor& LlamaBlocks::Rotated(const BlockWeights& weights, BlockActivations& 
 void LlamaBlocks::FeedForwardForward(const at::Tensor& input, const BlockWeights& weights,
                                      BlockActivations& kept) {
   BlockScratch& scratch = memory_.scratch();
-  at::Tensor& normed =
-      kept.middle_normed.defined() ? kept.middle_normed : scratch.feed_forward.normed;
   layers_.Forward(kept.attended, weights.output, AdaptersOf(Matrix::kOutput), kept.output_lora,
-                  scratch.delta);
-  ops_.Run(op::AddNorm{input, scratch.delta, weights.post_norm, config_.rms_norm_eps, kept.middle,
-                       normed, kept.middle_scale});
-  layers_.Forward(normed, weights.gate_up, AdaptersOf(Matrix::kGateUp), kept.gate_up_lora,
+                  norm_.OutputPlace(kept.attention_norm, scratch.delta));
+  norm_.Leave(weights.attention_norm, kept.attention_norm, scratch.delta);
+  const at::Tensor& entered =
+      norm_.Enter({.sum = input, .delta = scratch.delta}, weights.feed_forward_norm,
+                  kept.feed_forward_norm, kept.middle, scratch.feed_forward.normed);
+  layers_.Forward(entered, weights.gate_up, AdaptersOf(Matrix::kGateUp), kept.gate_up_lora,
                   kept.gate_up);
+}
+
+at::Tensor& LlamaBlocks::FeedForwardOutput(const BlockWeights& weights, BlockActivations& kept) {
+  BlockScratch& scratch = memory_.scratch();
+  ops_.Run(op::SwiGlu{kept.gate_up, scratch.feed_forward.gated});
+  layers_.Forward(scratch.feed_forward.gated, weights.down, AdaptersOf(Matrix::kDown),
+                  scratch.feed_forward.down_lora,
+                  norm_.OutputPlace(kept.feed_forward_norm, scratch.delta));
+  norm_.Leave(weights.feed_forward_norm, kept.feed_forward_norm, scratch.delta);
+  return scratch.delta;
 }
 
 void LlamaBlocks::FeedForwardBackward(const BlockWeights& weights, const BlockGradients& gradients,
                                       BlockActivations& kept, at::Tensor& gradient) {
   BlockScratch::FeedForward& scratch = memory_.scratch().feed_forward;
-  layers_.InputGradient(gradient, weights.down, AdaptersOf(Matrix::kDown), scratch.gated_gradient);
+  at::Tensor& output_gradient =
+      norm_.Returned(kept.feed_forward_norm, weights.feed_forward_norm, gradients.feed_forward_norm,
+                     gradient, memory_.scratch().delta);
+  layers_.InputGradient(output_gradient, weights.down, AdaptersOf(Matrix::kDown),
+                        scratch.gated_gradient);
   ops_.Run(op::SwiGluBackward{kept.gate_up, scratch.gated_gradient, scratch.gated});
   layers_.AdapterForward(scratch.gated, weights.down, AdaptersOf(Matrix::kDown), scratch.down_lora);
-  layers_.ParameterGradients(gradient, scratch.gated, scratch.down_lora, AdaptersOf(Matrix::kDown),
-                             gradients.down);
+  layers_.ParameterGradients(output_gradient, scratch.gated, scratch.down_lora,
+                             AdaptersOf(Matrix::kDown), gradients.down);
   const at::Tensor& gate_up_gradient = kept.gate_up;
   layers_.InputGradient(gate_up_gradient, weights.gate_up, AdaptersOf(Matrix::kGateUp),
                         scratch.normed_gradient);
-  const at::Tensor& normed = NormedAgain(ops_, kept.middle_normed, kept.middle, weights.post_norm,
-                                         kept.middle_scale, scratch.normed);
-  layers_.ParameterGradients(gate_up_gradient, normed, kept.gate_up_lora,
+  const at::Tensor& entered = norm_.InputAgain(kept.feed_forward_norm, kept.middle,
+                                               weights.feed_forward_norm, scratch.normed);
+  layers_.ParameterGradients(gate_up_gradient, entered, kept.gate_up_lora,
                              AdaptersOf(Matrix::kGateUp), gradients.gate_up);
-  ops_.Run(op::NormBackward{scratch.normed_gradient, kept.middle, weights.post_norm,
-                            kept.middle_scale, gradient, gradients.post_norm});
+  norm_.Entered(scratch.normed_gradient, kept.feed_forward_norm, kept.middle,
+                weights.feed_forward_norm, gradients.feed_forward_norm, gradient);
 }
 
 void LlamaBlocks::AttentionBackward(const at::Tensor& input, const BlockWeights& weights,
                                     const BlockGradients& gradients, BlockActivations& kept,
                                     at::Tensor& gradient) {
   BlockScratch::Attention& scratch = memory_.scratch().attention;
-  layers_.InputGradient(gradient, weights.output, AdaptersOf(Matrix::kOutput),
+  at::Tensor& output_gradient =
+      norm_.Returned(kept.attention_norm, weights.attention_norm, gradients.attention_norm,
+                     gradient, memory_.scratch().delta);
+  layers_.InputGradient(output_gradient, weights.output, AdaptersOf(Matrix::kOutput),
                         scratch.attended_gradient);
-  layers_.ParameterGradients(gradient, kept.attended, kept.output_lora, AdaptersOf(Matrix::kOutput),
-                             gradients.output);
+  layers_.ParameterGradients(output_gradient, kept.attended, kept.output_lora,
+                             AdaptersOf(Matrix::kOutput), gradients.output);
   ops_.Run(op::AttentionBackward{Rotated(weights, kept), kept.attended, kept.lse,
                                  scratch.attended_gradient, shape_, heads_, scratch.qkv_gradient});
-  ops_.Run(op::ApplyRope{scratch.qkv_gradient, cos_, sin_, shape_, heads_, -1});
-  if (config_.qk_norms) {
+  RotateByPosition(scratch.qkv_gradient, -1);
+  if (config_.qk_norms != QkNorms::kNone) {
     ops_.Run(op::QkNormBackward{kept.qkv, weights.query_norm, weights.key_norm, scratch.head_scale,
                                 heads_, scratch.qkv_gradient, gradients.query_norm,
                                 gradients.key_norm});
   }
   layers_.InputGradient(scratch.qkv_gradient, weights.qkv, AdaptersOf(Matrix::kQkv),
                         scratch.normed_gradient);
-  const at::Tensor& normed = NormedAgain(ops_, kept.input_normed, input, weights.input_norm,
-                                         kept.input_scale, scratch.normed);
-  layers_.ParameterGradients(scratch.qkv_gradient, normed, kept.qkv_lora, AdaptersOf(Matrix::kQkv),
+  const at::Tensor& entered =
+      norm_.InputAgain(kept.attention_norm, input, weights.attention_norm, scratch.normed);
+  layers_.ParameterGradients(scratch.qkv_gradient, entered, kept.qkv_lora, AdaptersOf(Matrix::kQkv),
                              gradients.qkv);
-  ops_.Run(op::NormBackward{scratch.normed_gradient, input, weights.input_norm, kept.input_scale,
-                            gradient, gradients.input_norm});
+  norm_.Entered(scratch.normed_gradient, kept.attention_norm, input, weights.attention_norm,
+                gradients.attention_norm, gradient);
 }
 
 std::int64_t LlamaBlocks::bytes() const {

@@ -6,9 +6,9 @@
 //
 // What forward keeps for backward depends on the level (ActivationCheckpointing): everything that
 // backward reads; without the norms' outputs, which cost one pass each to make again; or the
-// block's input alone, from which backward runs forward once more, all but its last product. The
-// gated activation is never kept: the pass that computes its gradient makes it again. Every level
-// gives the same bits.
+// block's input alone, from which backward runs forward once more, all but its last product unless
+// a norm follows that. The gated activation is never kept: the pass that computes its gradient
+// makes it again. Every level gives the same bits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,6 +24,7 @@
 #include "trainer/model/linear.h"
 #include "trainer/model/lora_form.h"
 #include "trainer/model/residual_stream.h"
+#include "trainer/model/sublayer_norm.h"
 #include "trainer/ops/device_ops.h"
 #include "trainer/ops/dropout.h"
 
@@ -71,8 +72,12 @@ class LlamaBlocks {
                         BlockActivations& kept);
   // The rotated query, key and value: where they are kept, or made of what is kept.
   at::Tensor& Rotated(const BlockWeights& weights, BlockActivations& kept);
+  // Turns by the positions' angles (direction 1) or back (-1), where the block at work does that.
+  void RotateByPosition(at::Tensor& qkv, int direction);
   void FeedForwardForward(const at::Tensor& input, const BlockWeights& weights,
                           BlockActivations& kept);
+  // From gate and up to what is added to the stream.
+  at::Tensor& FeedForwardOutput(const BlockWeights& weights, BlockActivations& kept);
   void FeedForwardBackward(const BlockWeights& weights, const BlockGradients& gradients,
                            BlockActivations& kept, at::Tensor& gradient);
   void AttentionBackward(const at::Tensor& input, const BlockWeights& weights,
@@ -93,6 +98,7 @@ class LlamaBlocks {
   BlockMemory memory_;
   BlockInputs inputs_;
   LinearOps layers_;
+  const SublayerNorm norm_;
   int latest_ = -1;  // the block whose forward ran last: its activations need no second one
 };
 

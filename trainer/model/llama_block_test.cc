@@ -19,13 +19,21 @@ constexpr ActivationCheckpointing kLevels[] = {
     ActivationCheckpointing::kFull, ActivationCheckpointing::kFullOffload};
 
 // What a block may have beside its matrices.
-enum class Kind { kLlama, kQwen2, kQwen3, kMistral, kLora };
-constexpr Kind kKinds[] = {Kind::kLlama, Kind::kQwen2, Kind::kQwen3, Kind::kMistral, Kind::kLora};
+enum class Kind { kLlama, kQwen2, kQwen3, kMistral, kSmolLm3, kOlmo2, kLora, kLoraOlmo2 };
+constexpr Kind kKinds[] = {Kind::kLlama,   Kind::kQwen2, Kind::kQwen3, Kind::kMistral,
+                           Kind::kSmolLm3, Kind::kOlmo2, Kind::kLora,  Kind::kLoraOlmo2};
 
 ModelConfig ConfigOf(Kind kind, int blocks) {
   ModelConfig config = OddConfig(blocks);
   config.qkv_bias = kind == Kind::kQwen2;
-  config.qk_norms = kind == Kind::kQwen3;
+  if (kind == Kind::kQwen3) config.qk_norms = QkNorms::kPerHead;
+  if (kind == Kind::kOlmo2 || kind == Kind::kLoraOlmo2) {
+    config.qk_norms = QkNorms::kAllHeads;
+    config.norm_placement = NormPlacement::kAfter;
+  }
+  if (kind == Kind::kSmolLm3) {
+    for (int b = 0; b < blocks; ++b) config.rotating_layers.push_back(b != 1);
+  }
   if (kind == Kind::kMistral) config.sliding_window = 4;
   return config;
 }
@@ -94,14 +102,16 @@ Outcome Differentiated(const Problem& p) {
   const auto leaf = [](const at::Tensor& t) { return t.to(at::kDouble).requires_grad_(true); };
   std::vector<at::Tensor> leaves = {leaf(p.input)};
   at::Tensor hidden = leaves[0].view({p.shape.rows, p.shape.length, -1});
-  for (BlockWeights wide : p.weights) {
+  for (std::size_t b = 0; b < p.weights.size(); ++b) {
+    BlockWeights wide = p.weights[b];
     for (const TensorRole role : kBlockRoles) {
       if (!wide.Of(role).defined()) continue;
       wide.Of(role) = leaf(wide.Of(role));
       leaves.push_back(wide.Of(role));
     }
     MergeAll(p.lora, &wide);
-    hidden = BlockForward(p.config, rotary, hidden, wide);
+    hidden = BlockForward(p.config, p.config.Rotates(static_cast<int>(b)) ? &rotary : nullptr,
+                          hidden, wide);
   }
   const auto gradients =
       torch::autograd::grad({hidden.view(p.input.sizes())}, leaves, {p.gradient.to(at::kDouble)});
@@ -172,8 +182,8 @@ class LlamaBlocksOf : public testing::TestWithParam<at::ScalarType> {
   Problem Odd(const BatchShape& shape) const { return {OddConfig(3), GetParam(), shape}; }
   Problem Of(Kind kind, const BatchShape& shape) const {
     const ModelConfig config = ConfigOf(kind, 3);
-    return {config, GetParam(), shape,
-            kind == Kind::kLora ? LoraOf(config, SomeAdapters()) : BlockLora()};
+    const bool adapters = kind == Kind::kLora || kind == Kind::kLoraOlmo2;
+    return {config, GetParam(), shape, adapters ? LoraOf(config, SomeAdapters()) : BlockLora()};
   }
 
   const std::unique_ptr<DeviceOps> ops_ = MakeCpuOps();

@@ -33,8 +33,8 @@ TEST(BlockForward, LaterPositionsDoNotReachEarlierOnes) {
   RotaryTable rotary(config);
   rotary.Ensure(9);
   const at::Tensor hidden = at::randn({2, 9, 32});
-  const at::Tensor whole = BlockForward(config, rotary, hidden, weights);
-  const at::Tensor prefix = BlockForward(config, rotary, hidden.narrow(1, 0, 5), weights);
+  const at::Tensor whole = BlockForward(config, &rotary, hidden, weights);
+  const at::Tensor prefix = BlockForward(config, &rotary, hidden.narrow(1, 0, 5), weights);
   EXPECT_TRUE(at::allclose(whole.narrow(1, 0, 5), prefix, 1e-5, 1e-6));
   EXPECT_FALSE(at::allclose(whole.narrow(1, 4, 5), whole.narrow(1, 0, 5), 1e-3, 1e-3));
 }
@@ -49,12 +49,13 @@ TEST(BlockForward, OfOnePositionFollowsItsDefinition) {
   const auto norm = [](const at::Tensor& v, const at::Tensor& weight) {
     return v / (v.square().mean(-1, true) + 1e-6).sqrt() * weight;
   };
-  const at::Tensor value = at::matmul(norm(x, w.input_norm), w.qkv.weight.narrow(0, 64, 32).t());
+  const at::Tensor value =
+      at::matmul(norm(x, w.attention_norm), w.qkv.weight.narrow(0, 64, 32).t());
   const at::Tensor middle = x + at::matmul(value, w.output.weight.t());
-  const at::Tensor both = at::matmul(norm(middle, w.post_norm), w.gate_up.weight.t());
+  const at::Tensor both = at::matmul(norm(middle, w.feed_forward_norm), w.gate_up.weight.t());
   const at::Tensor gate = both.narrow(2, 0, 48), up = both.narrow(2, 48, 48);
   const at::Tensor want = middle + at::matmul(gate * at::sigmoid(gate) * up, w.down.weight.t());
-  EXPECT_TRUE(at::allclose(BlockForward(config, rotary, x, w), want, 1e-5, 1e-6));
+  EXPECT_TRUE(at::allclose(BlockForward(config, &rotary, x, w), want, 1e-5, 1e-6));
 }
 
 TEST(BlockForward, KnowsTheOrderOfEarlierPositions) {
@@ -64,8 +65,8 @@ TEST(BlockForward, KnowsTheOrderOfEarlierPositions) {
   rotary.Ensure(3);
   const at::Tensor hidden = at::randn({1, 3, 32});
   const at::Tensor swapped = at::stack({hidden[0][1], hidden[0][0], hidden[0][2]}).unsqueeze(0);
-  const at::Tensor last = BlockForward(config, rotary, hidden, weights).narrow(1, 2, 1);
-  EXPECT_FALSE(at::allclose(BlockForward(config, rotary, swapped, weights).narrow(1, 2, 1), last,
+  const at::Tensor last = BlockForward(config, &rotary, hidden, weights).narrow(1, 2, 1);
+  EXPECT_FALSE(at::allclose(BlockForward(config, &rotary, swapped, weights).narrow(1, 2, 1), last,
                             1e-4, 1e-5));
 }
 
@@ -82,8 +83,8 @@ TEST(BlockForward, SharedKeyHeadsEqualRepeatedOnes) {
   RotaryTable rotary(grouped);
   rotary.Ensure(7);
   const at::Tensor hidden = at::randn({1, 7, 32});
-  EXPECT_TRUE(at::allclose(BlockForward(grouped, rotary, hidden, weights),
-                           BlockForward(full, rotary, hidden, repeated), 1e-5, 1e-6));
+  EXPECT_TRUE(at::allclose(BlockForward(grouped, &rotary, hidden, weights),
+                           BlockForward(full, &rotary, hidden, repeated), 1e-5, 1e-6));
 }
 
 TEST(RotaryTable, GrowingKeepsWhatWasThere) {

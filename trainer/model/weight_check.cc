@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/model/llama_units.h"
+#include "trainer/model/families/units.h"
 
 namespace muster {
 namespace {
@@ -20,7 +20,7 @@ std::string ShapeText(const std::vector<std::int64_t>& shape) {
 }  // namespace
 
 Status CheckModelTensors(const ModelConfig& config, const SafetensorsModel& model) {
-  for (const UnitTensor& expected : LlamaTensors(config)) {
+  for (const UnitTensor& expected : ModelTensors(config)) {
     const TensorSpec* found = model.Find(expected.name);
     if (found == nullptr) {
       return InvalidArgument("the model's safetensors hold no tensor " + expected.name +

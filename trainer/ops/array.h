@@ -1,8 +1,8 @@
 // ConstArray, Array: what a kernel sees of a tensor: where it lies, its shape, its element type.
 //
 // An operator's arguments are arrays, made of ATen's tensors where the operator is called, and good
-// as long as those are. Kernels are compiled without ATen, so nothing of it is in this header; those
-// of a GPU take arrays as they are. A tensor that is undefined is an array that is not there.
+// as long as those are. Kernels are compiled without ATen, so nothing of it is in this header;
+// those of a GPU take arrays as they are. A tensor that is undefined is an array that is not there.
 #pragma once
 
 #include <algorithm>

@@ -194,7 +194,7 @@ TEST(ArrayChecks, RefuseAnotherDevicesTensors) {
   EXPECT_THAT(Refusal([&] {
                 op::SwiGlu{Zeros({6, 10}), Zeros({6, 5})}.Check(of_a_gpu);
               }),
-              HasSubstr("gate_up is on cpu"));
+              HasSubstr("the gated activation is on cpu"));
 }
 
 TEST(ArrayChecks, RefuseHeadsWithoutHalves) {

@@ -1,5 +1,6 @@
-// RMS norm of the heads of queries and keys, each over its own root mean square, times a weight;
-// values are copied.
+// RMS norm of queries and keys, times a weight; values are copied. The weights say what is normed
+// together: each head by itself, over its own root mean square (weights [head_dim]), or all heads
+// of the queries and all of the keys (weights [heads * head_dim] and [kv_heads * head_dim]).
 //
 // Rounding is that of Hugging Face's Qwen3RMSNorm: normed in W, to T, times the weight.
 #pragma once
@@ -8,6 +9,23 @@
 
 namespace muster::op {
 
+// What is normed together, in a row of qkv.
+struct QkGroups {
+  std::int64_t queries = 0;  // groups of them
+  std::int64_t query_width = 0;
+  std::int64_t keys = 0;
+  std::int64_t key_width = 0;
+};
+
+inline QkGroups GroupsOf(const AttentionHeads& heads, const ConstArray& query_weight,
+                         const ConstArray& key_weight) {
+  const std::int64_t query = query_weight.count(), key = key_weight.count();
+  return {.queries = heads.heads * heads.head_dim / query,
+          .query_width = query,
+          .keys = heads.kv_heads * heads.head_dim / key,
+          .key_width = key};
+}
+
 // What both directions demand; `out` is apart from qkv.
 inline void CheckQkNorm(const ArrayChecks& check, const ConstArray& qkv,
                         const ConstArray& query_weight, const ConstArray& key_weight,
@@ -15,10 +33,13 @@ inline void CheckQkNorm(const ArrayChecks& check, const ConstArray& qkv,
                         const ConstArray& scale) {
   check.Rows(qkv, "qkv");
   check.Array(qkv, {qkv.rows(), heads.joined_width()}, qkv.type(), "qkv");
-  check.Array(query_weight, {heads.head_dim}, qkv.type(), "the query norm's weight");
-  check.Array(key_weight, {heads.head_dim}, qkv.type(), "the key norm's weight");
+  const bool all = query_weight.defined() && query_weight.count() != heads.head_dim;
+  const auto width = [&](std::int64_t count) { return (all ? count : 1) * heads.head_dim; };
+  check.Array(query_weight, {width(heads.heads)}, qkv.type(), "the query norm's weight");
+  check.Array(key_weight, {width(heads.kv_heads)}, qkv.type(), "the key norm's weight");
   check.Array(out, qkv.shape(), qkv.type(), "the normed qkv");
-  check.Array(scale, {qkv.rows(), heads.heads + heads.kv_heads}, WideType(qkv.type()),
+  const QkGroups groups = GroupsOf(heads, query_weight, key_weight);
+  check.Array(scale, {qkv.rows(), groups.queries + groups.keys}, WideType(qkv.type()),
               "the scale of the heads' norms");
   if (out.data() == qkv.data()) Refuse("the normed qkv lies over qkv");
 }
@@ -27,12 +48,12 @@ struct QkNorm {
   static constexpr char kName[] = "qk_norm";
 
   ConstArray qkv;           // [N, joined width] T
-  ConstArray query_weight;  // [head_dim] T
-  ConstArray key_weight;    // [head_dim] T
+  ConstArray query_weight;  // [head_dim] T, or [heads * head_dim]
+  ConstArray key_weight;    // [head_dim] T, or [kv_heads * head_dim]
   double eps = 0;
   AttentionHeads heads;
   Array out;    // [N, joined width] T, apart from qkv
-  Array scale;  // [N, heads + kv_heads] W: 1 / rms of each head
+  Array scale;  // [N, heads + kv_heads] W: 1 / rms of each head; of all heads: [N, 2]
 
   void Check(const ArrayChecks& check) const {
     CheckQkNorm(check, qkv, query_weight, key_weight, heads, out, scale);
@@ -48,14 +69,15 @@ struct QkNormBackward {
   ConstArray scale;
   AttentionHeads heads;
   Array gradient;                       // [N, joined width] T, of `out`; becomes that of qkv
-  GradientArray query_weight_gradient;  // [head_dim]
-  GradientArray key_weight_gradient;    // [head_dim]
+  GradientArray query_weight_gradient;  // as wide as the weight
+  GradientArray key_weight_gradient;    // likewise
 
   void Check(const ArrayChecks& check) const {
     CheckQkNorm(check, qkv, query_weight, key_weight, heads, gradient, scale);
-    check.Gradient(query_weight_gradient, heads.head_dim,
+    check.Gradient(query_weight_gradient, query_weight.count(),
                    "the gradient of the query norm's weight");
-    check.Gradient(key_weight_gradient, heads.head_dim, "the gradient of the key norm's weight");
+    check.Gradient(key_weight_gradient, key_weight.count(),
+                   "the gradient of the key norm's weight");
   }
 };
 

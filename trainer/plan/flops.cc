@@ -30,10 +30,14 @@ double ExecutedFlops(const ModelConfig& config, const FlopsOptions& options) {
   const double attention = AttentionForward(config, static_cast<double>(options.length)) / 2;
   const double per_weight = adapters == 0 ? 6 : 4;
   double flops = per_weight * (blocks + embedding) + 6 * adapters + 3 * attention;
-  // All of a block's forward pass but its last product, a seventh to a fourth of it.
-  const double down =
-      static_cast<double>(config.num_hidden_layers * config.intermediate_size * config.hidden_size);
-  if (ComputesBlocksAgain(options.checkpointing)) flops += 2 * (blocks - down) + attention;
+  // All of a block's forward pass but its last product, a seventh to a fourth of it, unless a norm
+  // follows that.
+  const std::int64_t down =
+      config.norm_placement == NormPlacement::kAfter
+          ? 0
+          : config.num_hidden_layers * config.intermediate_size * config.hidden_size;
+  if (ComputesBlocksAgain(options.checkpointing))
+    flops += 2 * (blocks - static_cast<double>(down)) + attention;
   return flops;
 }
 

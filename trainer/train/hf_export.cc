@@ -5,7 +5,7 @@
 #include "trainer/formats/safetensors.h"
 #include "trainer/fsdp/export_stream.h"
 #include "trainer/inputs/stored_type.h"
-#include "trainer/model/llama_units.h"
+#include "trainer/model/families/units.h"
 #include "trainer/model/peft.h"
 
 namespace muster {
@@ -13,7 +13,7 @@ namespace {
 
 std::vector<TensorSpec> StoredTensors(const ModelConfig& config) {
   std::vector<TensorSpec> tensors;
-  for (const UnitTensor& tensor : LlamaTensors(config)) {
+  for (const UnitTensor& tensor : ModelTensors(config)) {
     tensors.push_back(
         {.name = tensor.name, .type = StoredType(config.torch_dtype), .shape = tensor.shape});
   }

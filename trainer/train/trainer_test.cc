@@ -14,7 +14,7 @@
 #include <variant>
 
 #include "common/base/unique_fd.h"
-#include "trainer/core/model_config.h"
+#include "trainer/model/families/read_config.h"
 #include "trainer/model/testing/late_copies_testing.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/train/testing/trainer_testing.h"

@@ -12,6 +12,7 @@
 #include "trainer/inputs/vocab_growth.h"
 #include "trainer/model/adapter_form.h"
 #include "trainer/model/adapters.h"
+#include "trainer/model/families/read_config.h"
 #include "trainer/model/peft.h"
 #include "trainer/state/checkpoint/export_model.h"
 

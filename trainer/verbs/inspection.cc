@@ -7,6 +7,7 @@
 #include "trainer/core/model_config.h"
 #include "trainer/formats/safetensors.h"
 #include "trainer/hub/hub_id.h"
+#include "trainer/model/families/read_config.h"
 #include "trainer/model/weight_check.h"
 #include "trainer/state/checkpoint/manifest.h"
 #include "trainer/state/checkpoint/shard_file.h"

@@ -14,6 +14,7 @@
 #include "common/job_spec/parse.h"
 #include "trainer/fsdp/precision.h"
 #include "trainer/hub/hub_id.h"
+#include "trainer/model/families/read_config.h"
 #include "trainer/ops/scalar_type.h"
 
 namespace muster {

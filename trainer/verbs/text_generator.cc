@@ -8,6 +8,7 @@
 
 #include "trainer/generation/stop_finder.h"
 #include "trainer/generation/text_stream.h"
+#include "trainer/model/families/read_config.h"
 
 namespace muster {
 namespace {

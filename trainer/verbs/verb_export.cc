@@ -6,7 +6,8 @@
 #include "trainer/core/model_config.h"
 #include "trainer/hub/hub_id.h"
 #include "trainer/inputs/stored_type.h"
-#include "trainer/model/llama_units.h"
+#include "trainer/model/families/read_config.h"
+#include "trainer/model/families/units.h"
 #include "trainer/state/checkpoint/export_model.h"
 #include "trainer/state/checkpoint/file_state.h"
 #include "trainer/state/checkpoint/state_reader.h"
@@ -26,7 +27,7 @@ Status ExportWholeModel(StateReader& state, const ExportStateOptions& options) {
   MUSTER_ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(source));
   ModelExport model{
       .source_dir = source, .target_dir = options.out, .max_shard_bytes = options.max_shard_bytes};
-  for (const UnitTensor& tensor : LlamaTensors(config)) {
+  for (const UnitTensor& tensor : ModelTensors(config)) {
     model.tensors.push_back({tensor.name, StoredType(config.torch_dtype), tensor.shape});
   }
   return WriteModelDirectory(state, model);

@@ -4,6 +4,7 @@
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/formats/init_model.h"
 #include "trainer/inputs/init_weights.h"
+#include "trainer/model/families/read_config.h"
 #include "trainer/verbs/verbs.h"
 
 namespace muster {

@@ -15,7 +15,8 @@
 #include "trainer/inputs/vocab_growth.h"
 #include "trainer/model/adapter_merge.h"
 #include "trainer/model/adapters.h"
-#include "trainer/model/llama_units.h"
+#include "trainer/model/families/read_config.h"
+#include "trainer/model/families/units.h"
 #include "trainer/model/weight_check.h"
 #include "trainer/verbs/verbs.h"
 
@@ -83,7 +84,7 @@ Status Merge(const MergeOptions& options) {
                           GrowToAdapter(options.adapter, &config, &model));
   MUSTER_RETURN_IF_ERROR(AddGenerationConfig(options.adapter, &files));
   MUSTER_ASSIGN_OR_RETURN(const AdapterMerge adapter, AdapterMerge::Open(options.adapter, config));
-  const std::vector<UnitTensor> tensors = LlamaTensors(config);
+  const std::vector<UnitTensor> tensors = ModelTensors(config);
   std::vector<TensorSpec> specs;
   for (const UnitTensor& tensor : tensors) {
     specs.push_back({tensor.name, StoredType(config.torch_dtype), tensor.shape});

@@ -35,15 +35,16 @@ inline BlockWeights RandomBlock(const ModelConfig& c, at::ScalarType type) {
     return (at::randn(shape, at::kDouble) * scale).to(type);
   };
   BlockWeights block;
-  block.input_norm = random({hidden}, 0.5);
+  block.attention_norm = random({hidden}, 0.5);
   block.qkv.weight = random({query + 2 * key, hidden}, 0.2);
   if (c.qkv_bias) block.qkv.bias = random({query + 2 * key}, 0.2);
-  if (c.qk_norms) {
-    block.query_norm = random({c.head_dim}, 0.5);
-    block.key_norm = random({c.head_dim}, 0.5);
+  if (c.qk_norms != QkNorms::kNone) {
+    const bool per_head = c.qk_norms == QkNorms::kPerHead;
+    block.query_norm = random({per_head ? c.head_dim : query}, 0.5);
+    block.key_norm = random({per_head ? c.head_dim : key}, 0.5);
   }
   block.output.weight = random({hidden, query}, 0.2);
-  block.post_norm = random({hidden}, 0.5);
+  block.feed_forward_norm = random({hidden}, 0.5);
   block.gate_up.weight = random({2 * c.intermediate_size, hidden}, 0.2);
   block.down.weight = random({hidden, c.intermediate_size}, 0.2);
   return block;

@@ -1,3 +1,5 @@
+#include "trainer/ops/cpu/cpu_ops.h"
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -10,7 +12,6 @@
 #include <vector>
 
 #include "trainer/ops/attention.h"
-#include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/cross_entropy.h"
 #include "trainer/ops/device_ops.h"
 #include "trainer/ops/dropout.h"

@@ -12,19 +12,22 @@ namespace {
 MUSTER_VECTOR_CLONES
 void Rows(const QkNorm& n, std::int64_t begin, std::int64_t end) {
   WithElement(n.qkv.type(), [&]<typename T>(T*) MUSTER_INLINE_CALL {
-    const std::int64_t queries = n.heads.heads, head_dim = n.heads.head_dim;
-    const std::int64_t normed = queries + n.heads.kv_heads, values = n.heads.kv_heads * head_dim;
-    const std::int64_t width = normed * head_dim + values;
+    const QkGroups groups = GroupsOf(n.heads, n.query_weight, n.key_weight);
+    const std::int64_t normed = groups.queries + groups.keys;
+    const std::int64_t row_width = n.heads.joined_width();
     for (std::int64_t row = begin; row < end; ++row) {
-      const T* x = n.qkv.data<T>() + row * width;
-      T* y = n.out.data<T>() + row * width;
+      const T* x = n.qkv.data<T>() + row * row_width;
+      T* y = n.out.data<T>() + row * row_width;
       Wide<T>* const scales = n.scale.data<Wide<T>>() + row * normed;
-      for (std::int64_t head = 0; head < normed; ++head, x += head_dim, y += head_dim) {
-        const ConstArray& weight = head < queries ? n.query_weight : n.key_weight;
-        scales[head] = ScaleOf(x, head_dim, n.eps);
-        ApplyNorm(x, weight.data<T>(), scales[head], y, head_dim);
+      for (std::int64_t group = 0; group < normed; ++group) {
+        const ConstArray& weight = group < groups.queries ? n.query_weight : n.key_weight;
+        const std::int64_t width = weight.count();
+        scales[group] = ScaleOf(x, width, n.eps);
+        ApplyNorm(x, weight.data<T>(), scales[group], y, width);
+        x += width;
+        y += width;
       }
-      std::copy_n(x, values, y);
+      std::copy_n(x, n.heads.kv_heads * n.heads.head_dim, y);
     }
   });
 }
@@ -33,22 +36,25 @@ MUSTER_VECTOR_CLONES
 void Rows(const QkNormBackward& n, void* query_part, void* key_part, std::int64_t begin,
           std::int64_t end) {
   WithElement(n.qkv.type(), [&]<typename T>(T*) MUSTER_INLINE_CALL {
-    const std::int64_t queries = n.heads.heads, head_dim = n.heads.head_dim;
-    const std::int64_t normed = queries + n.heads.kv_heads;
-    const std::int64_t width = n.heads.joined_width();
+    const QkGroups groups = GroupsOf(n.heads, n.query_weight, n.key_weight);
+    const std::int64_t normed = groups.queries + groups.keys;
+    const std::int64_t row_width = n.heads.joined_width();
     for (std::int64_t row = begin; row < end; ++row) {
-      const T* x = n.qkv.data<T>() + row * width;
-      T* dy = n.gradient.data<T>() + row * width;
+      const T* x = n.qkv.data<T>() + row * row_width;
+      T* dy = n.gradient.data<T>() + row * row_width;
       const Wide<T>* const scale = n.scale.data<Wide<T>>() + row * normed;
-      for (std::int64_t head = 0; head < normed; ++head, x += head_dim, dy += head_dim) {
-        const bool query = head < queries;
+      for (std::int64_t group = 0; group < normed; ++group) {
+        const bool query = group < groups.queries;
+        const std::int64_t width = query ? groups.query_width : groups.key_width;
         const T* const weight = query ? n.query_weight.data<T>() : n.key_weight.data<T>();
         Wide<T>* const to = static_cast<Wide<T>*>(query ? query_part : key_part);
         if (to != nullptr) {
-          RowGradient<false, true>(x, weight, scale[head], dy, dy, to, head_dim);
+          RowGradient<false, true>(x, weight, scale[group], dy, dy, to, width);
         } else {
-          RowGradient<false, false>(x, weight, scale[head], dy, dy, to, head_dim);
+          RowGradient<false, false>(x, weight, scale[group], dy, dy, to, width);
         }
+        x += width;
+        dy += width;
       }
     }
   });

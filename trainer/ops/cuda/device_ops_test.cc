@@ -195,6 +195,44 @@ at::Tensor HeadsNormed(const at::Tensor& qkv, const at::Tensor& query_weight,
       .reshape(qkv.sizes());
 }
 
+at::Tensor AllHeadsNormed(const at::Tensor& qkv, const at::Tensor& query_weight,
+                          const at::Tensor& key_weight) {
+  const std::int64_t query = query_weight.size(0), key = key_weight.size(0);
+  const auto normed = [](const at::Tensor& x) {
+    return x * (x.square().mean(1, true) + 1e-6).rsqrt();
+  };
+  return at::cat({normed(qkv.narrow(1, 0, query)) * query_weight,
+                  normed(qkv.narrow(1, query, key)) * key_weight, qkv.narrow(1, query + key, key)},
+                 1);
+}
+
+TEST_P(DeviceOpsOracle, QkNormOfAllHeadsAndItsGradient) {
+  InEveryType([&] {
+    for (const std::int64_t count : {1, 7, 300}) {
+      const AttentionHeads heads{.heads = 6, .kv_heads = 2, .head_dim = 10};
+      const at::Tensor qkv = Random({count, heads.joined_width()});
+      const at::Tensor q = Random({60}), k = Random({20});
+      at::Tensor out = Blank(qkv.sizes()), scale = Blank({count, 2}, wide());
+      ops_->Run(op::QkNorm{qkv, q, k, 1e-6, heads, out, scale});
+      const at::Tensor out_gradient = Random(qkv.sizes());
+      const at::Tensor before = On(at::randn({20}, wide()));
+      at::Tensor gradient = out_gradient.clone();
+      const at::Tensor written = Blank({60}), added = before.clone();
+      ops_->Run(
+          op::QkNormBackward{qkv, q, k, scale, heads, gradient, {written, false}, {added, true}});
+
+      const std::string what = std::to_string(count) + " rows";
+      const at::Tensor x = WideLeaf(qkv.cpu()), a = WideLeaf(q.cpu()), b = WideLeaf(k.cpu());
+      const at::Tensor want = AllHeadsNormed(x, a, b);
+      const auto gradients = grad({want}, {x, a, b}, {Exact(out_gradient)});
+      ExpectClose(out, want, "normed " + what);
+      ExpectClose(gradient, gradients[0], "gradient " + what, 2);
+      ExpectClose(written, gradients[1], "query weight " + what);
+      ExpectClose(added, Exact(before) + gradients[2], "key weight " + what);
+    }
+  });
+}
+
 TEST_P(DeviceOpsOracle, QkNormAndItsGradient) {
   InEveryType([&] {
     for (const auto& [count, head_dim] :

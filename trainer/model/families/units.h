@@ -1,4 +1,4 @@
-// The units of a decoder of the Llama kind: which tensors are gathered together, by their Hugging
+// The units of a decoder: which tensors are gathered together, by their Hugging
 // Face names.
 //
 // Unit 0 is the embedding, then come the blocks, one or several to a unit, and last the final norm
@@ -15,9 +15,9 @@
 namespace muster {
 
 // `blocks_per_unit` blocks make a unit; the last one may have fewer.
-std::vector<UnitSpec> LlamaUnits(const ModelConfig& config, int blocks_per_unit = 1);
+std::vector<UnitSpec> ModelUnits(const ModelConfig& config, int blocks_per_unit = 1);
 
 // The tensors of all units, in the order of the units.
-std::vector<UnitTensor> LlamaTensors(const ModelConfig& config);
+std::vector<UnitTensor> ModelTensors(const ModelConfig& config);
 
 }  // namespace muster

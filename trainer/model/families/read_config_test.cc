@@ -1,4 +1,4 @@
-#include "trainer/core/model_config.h"
+#include "trainer/model/families/read_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -108,13 +108,13 @@ TEST(ModelConfigTest, ReadsWhatDistinguishesTheFamiliesOfQwen) {
                        "c");
   ASSERT_TRUE(qwen2.ok()) << qwen2.status().ToString();
   EXPECT_TRUE(qwen2->qkv_bias);
-  EXPECT_FALSE(qwen2->qk_norms);
+  EXPECT_EQ(qwen2->qk_norms, QkNorms::kNone);
   EXPECT_FALSE(qwen2->sliding_window.has_value()) << "it is not used";
   const auto qwen3 = ParseModelConfig(Config(R"("architectures": [], "model_type": "qwen3")"), "c");
   ASSERT_TRUE(qwen3.ok()) << qwen3.status().ToString();
   EXPECT_EQ(qwen3->architecture, "Qwen3ForCausalLM");
   EXPECT_FALSE(qwen3->qkv_bias);
-  EXPECT_TRUE(qwen3->qk_norms);
+  EXPECT_EQ(qwen3->qk_norms, QkNorms::kPerHead);
   EXPECT_EQ(qwen3->head_dim, 128) << "transformers' default, not hidden_size by heads";
 }
 
@@ -127,7 +127,7 @@ TEST(ModelConfigTest, CountsParameters) {
   EXPECT_EQ(config->ParameterCount(), 320 * 64 + 2 * block + 64);
   config->qkv_bias = true;
   EXPECT_EQ(config->ParameterCount(), 320 * 64 + 2 * (block + 128) + 64);
-  config->qk_norms = true;
+  config->qk_norms = QkNorms::kPerHead;
   EXPECT_EQ(config->ParameterCount(), 320 * 64 + 2 * (block + 128 + 32) + 64);
 }
 

@@ -1,6 +1,8 @@
-#include "trainer/model/llama_units.h"
+#include "trainer/model/families/units.h"
 
 #include <algorithm>
+
+#include "trainer/model/families/family.h"
 
 namespace muster {
 namespace {
@@ -12,12 +14,13 @@ std::vector<UnitTensor> BlockTensorsOf(const ModelConfig& config, std::int64_t l
   const std::int64_t query = config.num_attention_heads * config.head_dim;
   const std::int64_t key = config.num_key_value_heads * config.head_dim;
   const std::int64_t inner = config.intermediate_size;
+  const BlockNames& names = FamilyOf(config).names;
   std::vector<UnitTensor> tensors;
   const auto add = [&](const char* name, std::vector<std::int64_t> shape, TensorRole role) {
     const bool joined = !tensors.empty() && tensors.back().role == role;
     tensors.push_back({prefix + name, std::move(shape), joined, role, block});
   };
-  add("input_layernorm.weight", {hidden}, TensorRole::kInputNorm);
+  add(names.attention_norm, {hidden}, TensorRole::kAttentionNorm);
   add("self_attn.q_proj.weight", {query, hidden}, TensorRole::kQkv);
   add("self_attn.k_proj.weight", {key, hidden}, TensorRole::kQkv);
   add("self_attn.v_proj.weight", {key, hidden}, TensorRole::kQkv);
@@ -26,12 +29,13 @@ std::vector<UnitTensor> BlockTensorsOf(const ModelConfig& config, std::int64_t l
     add("self_attn.k_proj.bias", {key}, TensorRole::kQkvBias);
     add("self_attn.v_proj.bias", {key}, TensorRole::kQkvBias);
   }
-  if (config.qk_norms) {
-    add("self_attn.q_norm.weight", {config.head_dim}, TensorRole::kQueryNorm);
-    add("self_attn.k_norm.weight", {config.head_dim}, TensorRole::kKeyNorm);
+  if (config.qk_norms != QkNorms::kNone) {
+    const bool per_head = config.qk_norms == QkNorms::kPerHead;
+    add("self_attn.q_norm.weight", {per_head ? config.head_dim : query}, TensorRole::kQueryNorm);
+    add("self_attn.k_norm.weight", {per_head ? config.head_dim : key}, TensorRole::kKeyNorm);
   }
   add("self_attn.o_proj.weight", {hidden, query}, TensorRole::kAttentionOutput);
-  add("post_attention_layernorm.weight", {hidden}, TensorRole::kPostNorm);
+  add(names.feed_forward_norm, {hidden}, TensorRole::kFeedForwardNorm);
   add("mlp.gate_proj.weight", {inner, hidden}, TensorRole::kGateUp);
   add("mlp.up_proj.weight", {inner, hidden}, TensorRole::kGateUp);
   add("mlp.down_proj.weight", {hidden, inner}, TensorRole::kDown);
@@ -54,7 +58,7 @@ UnitSpec BlocksUnit(const ModelConfig& config, std::int64_t first, std::int64_t 
 
 }  // namespace
 
-std::vector<UnitSpec> LlamaUnits(const ModelConfig& config, int blocks_per_unit) {
+std::vector<UnitSpec> ModelUnits(const ModelConfig& config, int blocks_per_unit) {
   const std::vector<std::int64_t> vocabulary = {config.vocab_size, config.hidden_size};
   std::vector<UnitSpec> units;
   units.push_back({"embed",
@@ -77,9 +81,9 @@ std::vector<UnitSpec> LlamaUnits(const ModelConfig& config, int blocks_per_unit)
   return units;
 }
 
-std::vector<UnitTensor> LlamaTensors(const ModelConfig& config) {
+std::vector<UnitTensor> ModelTensors(const ModelConfig& config) {
   std::vector<UnitTensor> tensors;
-  for (const UnitSpec& unit : LlamaUnits(config)) {
+  for (const UnitSpec& unit : ModelUnits(config)) {
     tensors.insert(tensors.end(), unit.tensors.begin(), unit.tensors.end());
   }
   return tensors;

@@ -1,0 +1,41 @@
+// Family: what sets one architecture of Hugging Face's transformers apart from the others.
+//
+// Each has a source here, and its function in the list of families.cc. What blocks
+// can be made of (norms before or after, norms of heads, layers that do not rotate) is in
+// ModelConfig; a family says which of it a config.json means, and how the tensors are called.
+//
+// Pure; any thread.
+#pragma once
+
+#include <vector>
+
+#include "trainer/core/model_config.h"
+#include "trainer/model/families/config_reader.h"
+
+namespace muster {
+
+// Below "model.layers.N.".
+struct BlockNames {
+  const char* attention_norm = "input_layernorm.weight";
+  const char* feed_forward_norm = "post_attention_layernorm.weight";
+};
+
+struct Family {
+  const char* model_type = "";
+  // What a config.json that leaves a field out means. num_key_value_heads 0: as many as query
+  // heads; head_dim 0: hidden_size / num_attention_heads.
+  ModelConfig defaults;
+  BlockNames names;
+  // Reads what only this family has, once all other fields are in `config`, and refuses what is not
+  // implemented.
+  void (*read)(ConfigReader& reader, ModelConfig& config) = nullptr;
+};
+
+const std::vector<Family>& Families();
+// That of config.architecture, which is one of them.
+const Family& FamilyOf(const ModelConfig& config);
+
+// Windows of some blocks only, as Qwen and SmolLM3 name them.
+void RefuseWindowsOfSomeBlocks(ConfigReader& reader, ModelConfig& config);
+
+}  // namespace muster

@@ -1,0 +1,65 @@
+// SublayerNorm: the norm of one half of a block (attention or feed-forward) and its residual,
+// before the half or after.
+//
+// Before: y = x + f(norm(x)); after: y = x + norm(f(x)). With x = sum + delta of the residual
+// stream:
+//
+//   Enter        what f reads: norm(x), or x itself
+//   Leave        what is added to x: f's output, or its norm
+//   Returned     backward: the gradient of f's output, from that of y
+//   Entered      backward: adds to the gradient of y, which becomes that of x, what came back
+//   through f's input
+//
+// N tokens, H hidden size; all tensors [N, H] of the compute type unless said otherwise. The
+// trainer's thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "trainer/core/model_config.h"
+#include "trainer/model/residual_stream.h"
+#include "trainer/ops/device_ops.h"
+
+namespace muster {
+
+// What backward reads of one half's norm.
+struct NormActivations {
+  at::Tensor scale;   // [N] W
+  at::Tensor normed;  // before: norm(x); undefined where it is computed again
+  at::Tensor output;  // after: f(x)
+};
+
+class SublayerNorm {
+ public:
+  // `ops` outlives the object.
+  SublayerNorm(const ModelConfig& config, DeviceOps& ops)
+      : ops_(ops), eps_(config.rms_norm_eps), placement_(config.norm_placement) {}
+
+  // `sum` becomes x. `scratch`: for norm(x) where it is not kept.
+  const at::Tensor& Enter(const ResidualStream& in, const at::Tensor& weight, NormActivations& kept,
+                          at::Tensor& sum, at::Tensor& scratch) const;
+  // Where f is to write its output.
+  at::Tensor& OutputPlace(NormActivations& kept, at::Tensor& delta) const {
+    return placement_ == NormPlacement::kBefore ? delta : kept.output;
+  }
+  // f has written it: `delta` becomes what is added to x.
+  void Leave(const at::Tensor& weight, NormActivations& kept, at::Tensor& delta) const;
+
+  // `scratch`: for the gradient of f's output where it is not that of y.
+  at::Tensor& Returned(const NormActivations& kept, const at::Tensor& weight,
+                       const GradientTarget& weight_gradient, at::Tensor& gradient,
+                       at::Tensor& scratch) const;
+  // What f read, once more; x and `scratch` as in Enter.
+  const at::Tensor& InputAgain(const NormActivations& kept, const at::Tensor& x,
+                               const at::Tensor& weight, at::Tensor& scratch) const;
+  void Entered(const at::Tensor& input_gradient, const NormActivations& kept, const at::Tensor& x,
+               const at::Tensor& weight, const GradientTarget& weight_gradient,
+               at::Tensor& gradient) const;
+
+ private:
+  DeviceOps& ops_;
+  const double eps_;
+  const NormPlacement placement_;
+};
+
+}  // namespace muster
