@@ -32,6 +32,7 @@ void WriteModel(const std::string& dir, const ModelConfig& config) {
       << ", \"num_key_value_heads\": " << config.num_key_value_heads
       << ", \"head_dim\": " << config.head_dim << ", \"vocab_size\": " << config.vocab_size
       << ", \"rms_norm_eps\": " << config.rms_norm_eps << ", \"rope_theta\": " << config.rope_theta
+      << (config.rotating_layers.empty() ? "" : ", \"no_rope_layer_interval\": 2")
       << ", \"tie_word_embeddings\": " << (config.tie_word_embeddings ? "true" : "false") << "}";
   std::vector<TensorSpec> specs;
   for (const UnitTensor& tensor : ModelTensors(config)) {
@@ -60,8 +61,12 @@ Result<InferenceModel> LoadTestModel(const ModelConfig& config) {
 
 // Every kind of block that there is; the window is shorter than the texts.
 std::vector<ModelConfig> Kinds() {
-  return {TestConfig({}), TestConfig({.tied = true}), TestConfig({.family = Family::kMistral}),
-          TestConfig({.family = Family::kQwen2}), TestConfig({.family = Family::kQwen3})};
+  return {TestConfig({}),
+          TestConfig({.tied = true}),
+          TestConfig({.family = Family::kMistral}),
+          TestConfig({.family = Family::kQwen2}),
+          TestConfig({.family = Family::kQwen3}),
+          TestConfig({.family = Family::kSmolLm3})};
 }
 
 std::vector<std::int64_t> Greedy(InferenceModel& model, std::vector<std::int64_t> ids, int tokens,

@@ -35,6 +35,7 @@ const char* ArchitectureOf(Family family) {
     case Family::kMistral: return "MistralForCausalLM";
     case Family::kQwen2: return "Qwen2ForCausalLM";
     case Family::kQwen3: return "Qwen3ForCausalLM";
+    case Family::kSmolLm3: return "SmolLM3ForCausalLM";
   }
   return "";
 }
@@ -55,6 +56,9 @@ ModelConfig TestConfig(const TestModelOptions& options) {
   config.tie_word_embeddings = options.tied;
   config.qkv_bias = options.family == Family::kQwen2;
   if (options.family == Family::kQwen3) config.qk_norms = QkNorms::kPerHead;
+  if (options.family == Family::kSmolLm3) {
+    for (int b = 0; b < options.blocks; ++b) config.rotating_layers.push_back(b % 2 == 0);
+  }
   if (options.family == Family::kMistral) config.sliding_window = 4;
   return config;
 }

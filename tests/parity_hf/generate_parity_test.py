@@ -86,6 +86,10 @@ class GeneratedTokens(unittest.TestCase):
         self.compare(self.make_model("qwen3", {"architectures": ["Qwen3ForCausalLM"],
                                                "model_type": "qwen3", "head_dim": 24}))
 
+    def test_of_a_smollm3_with_layers_that_do_not_rotate(self):
+        self.compare(self.make_model("smollm3", {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3",
+                                                 "no_rope_layer_interval": 2, "tie_word_embeddings": False}))
+
 
 if __name__ == "__main__":
     unittest.main()

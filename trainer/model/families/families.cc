@@ -9,9 +9,10 @@ Family Llama();
 Family Mistral();
 Family Qwen2();
 Family Qwen3();
+Family SmolLm3();
 
 const std::vector<Family>& Families() {
-  static const std::vector<Family> families = {Llama(), Mistral(), Qwen2(), Qwen3()};
+  static const std::vector<Family> families = {Llama(), Mistral(), Qwen2(), Qwen3(), SmolLm3()};
   return families;
 }
 

@@ -1,0 +1,66 @@
+"""SmolLM3 against transformers in fp64: 20 steps of training on models whose shapes and weights are drawn
+anew in every run, and what is exported.
+
+Fails, and does not skip, where Python torch is missing: tests/run --label peer installs it.
+"""
+
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import unittest
+import unittest.mock
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from training_parity import BIN, FAMILIES, LIMIT_S, WAYS, TrainingParity, learnable_rows  # noqa: E402
+
+LIMIT = 1e-12
+SHAPES = 3  # for each family
+
+
+def draw_shape(source):
+    """A small decoder of any proportions."""
+    kv_heads = source.choice((1, 2, 3))
+    heads = kv_heads * source.choice((1, 2, 3))
+    head_dim = 2 * source.randrange(4, 17)
+    return {"hidden_size": heads * head_dim, "intermediate_size": source.randrange(40, 161),
+            "num_hidden_layers": source.randrange(2, 6), "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads, "head_dim": head_dim, "vocab_size": source.randrange(259, 400),
+            "rms_norm_eps": source.choice((1e-5, 1e-6)), "tie_word_embeddings": source.random() < 0.5}
+
+
+class FamiliesInFp64(TrainingParity):
+    steps = 20
+
+    def compare(self, family):
+        for _ in range(SHAPES):
+            seed = random.SystemRandom().randrange(1 << 32)
+            shape = draw_shape(random.Random(seed))
+            with self.subTest(family=family, seed=seed, shape=json.dumps(shape)):
+                model = self.new_model(seed=seed, **FAMILIES[family], **shape)
+                with unittest.mock.patch.object(type(self), "model", model):
+                    train = self.train_block("fp64")
+                    reference = self.theirs(train, batch=4)
+                    for way in WAYS:
+                        distances = self.distances(self.ours(train, *way), reference)
+                        self.assertLessEqual(max(distances), LIMIT, f"{way[0]} ranks")
+                        self.compare_export()
+
+    def compare_export(self):
+        """transformers finds every tensor in what the last run has exported, and tokens as likely as `score` does."""
+        exported, ids = self.root / f"{self.runs}-ours" / "model", self.root / "ids.jsonl"
+        ids.write_text("".join(json.dumps(row) + "\n" for row in learnable_rows()[:3]), encoding="utf-8")
+        scored = subprocess.run([BIN / "muster-trainer", "score", "--model", exported, "--ids", ids, "-o", "json"],
+                                check=True, capture_output=True, timeout=LIMIT_S).stdout
+        theirs = json.loads(self.reference("reference_logits.py", "--model", exported, "--ids", ids).splitlines()[-1])
+        for row, reference in zip(json.loads(scored)["rows"], theirs["logprobs"], strict=True):
+            for ours, their in zip(row["logprobs"], reference, strict=True):
+                self.assertAlmostEqual(ours, their, delta=1e-4)
+
+    def test_smollm3(self):
+        self.compare("smollm3")
+
+
+if __name__ == "__main__":
+    unittest.main()
