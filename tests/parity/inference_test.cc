@@ -66,7 +66,8 @@ std::vector<ModelConfig> Kinds() {
           TestConfig({.family = Family::kMistral}),
           TestConfig({.family = Family::kQwen2}),
           TestConfig({.family = Family::kQwen3}),
-          TestConfig({.family = Family::kSmolLm3})};
+          TestConfig({.family = Family::kSmolLm3}),
+          TestConfig({.family = Family::kOlmo2})};
 }
 
 std::vector<std::int64_t> Greedy(InferenceModel& model, std::vector<std::int64_t> ids, int tokens,

@@ -36,6 +36,7 @@ const char* ArchitectureOf(Family family) {
     case Family::kQwen2: return "Qwen2ForCausalLM";
     case Family::kQwen3: return "Qwen3ForCausalLM";
     case Family::kSmolLm3: return "SmolLM3ForCausalLM";
+    case Family::kOlmo2: return "Olmo2ForCausalLM";
   }
   return "";
 }
@@ -56,6 +57,10 @@ ModelConfig TestConfig(const TestModelOptions& options) {
   config.tie_word_embeddings = options.tied;
   config.qkv_bias = options.family == Family::kQwen2;
   if (options.family == Family::kQwen3) config.qk_norms = QkNorms::kPerHead;
+  if (options.family == Family::kOlmo2) {
+    config.qk_norms = QkNorms::kAllHeads;
+    config.norm_placement = NormPlacement::kAfter;
+  }
   if (options.family == Family::kSmolLm3) {
     for (int b = 0; b < options.blocks; ++b) config.rotating_layers.push_back(b % 2 == 0);
   }

@@ -15,7 +15,7 @@
 
 namespace muster::parity {
 
-enum class Family { kLlama, kMistral, kQwen2, kQwen3, kSmolLm3 };
+enum class Family { kLlama, kMistral, kQwen2, kQwen3, kSmolLm3, kOlmo2 };
 
 struct TestModelOptions {
   bool tied = false;

@@ -1,4 +1,4 @@
-"""SmolLM3 against transformers in fp64: 20 steps of training on models whose shapes and weights are drawn
+"""SmolLM3 and OLMo 2 against transformers in fp64: 20 steps of training on models whose shapes and weights are drawn
 anew in every run, and what is exported.
 
 Fails, and does not skip, where Python torch is missing: tests/run --label peer installs it.
@@ -60,6 +60,9 @@ class FamiliesInFp64(TrainingParity):
 
     def test_smollm3(self):
         self.compare("smollm3")
+
+    def test_olmo2(self):
+        self.compare("olmo2")
 
 
 if __name__ == "__main__":

@@ -90,6 +90,10 @@ class GeneratedTokens(unittest.TestCase):
         self.compare(self.make_model("smollm3", {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3",
                                                  "no_rope_layer_interval": 2, "tie_word_embeddings": False}))
 
+    def test_of_an_olmo2_with_norms_after(self):
+        self.compare(self.make_model("olmo2", {"architectures": ["Olmo2ForCausalLM"],
+                                               "model_type": "olmo2"}))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -10,9 +10,11 @@ Family Mistral();
 Family Qwen2();
 Family Qwen3();
 Family SmolLm3();
+Family Olmo2();
 
 const std::vector<Family>& Families() {
-  static const std::vector<Family> families = {Llama(), Mistral(), Qwen2(), Qwen3(), SmolLm3()};
+  static const std::vector<Family> families = {Llama(), Mistral(), Qwen2(),
+                                               Qwen3(), SmolLm3(), Olmo2()};
   return families;
 }
 

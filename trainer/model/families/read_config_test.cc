@@ -131,6 +131,14 @@ TEST(ModelConfigTest, CountsParameters) {
   EXPECT_EQ(config->ParameterCount(), 320 * 64 + 2 * (block + 128 + 32) + 64);
 }
 
+TEST(ModelConfigTest, CountsTheNormsOfAllHeads) {
+  const auto config =
+      ParseModelConfig(Config(R"("architectures": ["Olmo2ForCausalLM"])"), "config.json");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  const std::int64_t block = 2 * 64 * 64 + 2 * 32 * 64 + 3 * 172 * 64 + 2 * 64 + 64 + 32;
+  EXPECT_EQ(config->ParameterCount(), 2 * 320 * 64 + 2 * block + 64);
+}
+
 struct BadConfig {
   const char* extra;  // wins over the valid config's member of the same name
   StatusCode code;
