@@ -1,10 +1,7 @@
-# Targets for LibTorch and Gloo:
-#   muster::torch  headers, libtorch_cpu and libc10 of LibTorch 2.11 (from the Python wheel)
-#   muster::gloo   Debian's libgloo
+# Target muster::torch: headers, libtorch_cpu and libc10 of LibTorch 2.11 (from the Python wheel).
 #
 # find_package(Torch) is not used: with the wheel it demands a whole CUDA toolkit even for a
-# program that only touches the CPU. LibTorch contains a Gloo of its own without headers; our calls
-# must bind to the library whose headers we read, so it comes first on every link line.
+# program that only touches the CPU.
 
 if(MUSTER_LIBTORCH_DIR)
   set(_torch_root "${MUSTER_LIBTORCH_DIR}")
@@ -27,15 +24,6 @@ if(NOT MUSTER_TORCH_CPU_LIBRARY OR NOT MUSTER_C10_LIBRARY OR NOT MUSTER_TORCH_IN
     "alone with -DMUSTER_TRAINER=OFF.")
 endif()
 
-find_library(MUSTER_GLOO_LIBRARY gloo REQUIRED)
-# Gloo is said to depend on LibTorch, although it does not: CMake then puts it first on every link
-# line. Merely naming it first would not do, since CMake keeps only the last mention of a library.
-add_library(muster_gloo UNKNOWN IMPORTED GLOBAL)
-set_target_properties(muster_gloo PROPERTIES
-  IMPORTED_LOCATION "${MUSTER_GLOO_LIBRARY}"
-  INTERFACE_LINK_LIBRARIES "${MUSTER_TORCH_CPU_LIBRARY};${MUSTER_C10_LIBRARY}")
-add_library(muster::gloo ALIAS muster_gloo)
-
 add_library(muster_torch INTERFACE)
 target_include_directories(muster_torch SYSTEM INTERFACE
   "${MUSTER_TORCH_INCLUDE_DIR}" "${MUSTER_TORCH_INCLUDE_DIR}/torch/csrc/api/include")
@@ -44,5 +32,5 @@ target_include_directories(muster_torch SYSTEM INTERFACE
 target_link_options(muster_torch INTERFACE
   -Wl,--allow-shlib-undefined "-Wl,-rpath,${_torch_root}/lib")
 target_link_libraries(muster_torch INTERFACE
-  muster_gloo ${MUSTER_TORCH_CPU_LIBRARY} ${MUSTER_C10_LIBRARY} Threads::Threads)
+  ${MUSTER_TORCH_CPU_LIBRARY} ${MUSTER_C10_LIBRARY} Threads::Threads)
 add_library(muster::torch ALIAS muster_torch)

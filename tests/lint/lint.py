@@ -42,7 +42,6 @@ INCLUDE_TABLE = (
                             "trainer/verbs/", "trainer/main.cc",
                             "tests/parity/", "tests/bench/", "cmake/"),
      "keep Torch out of what need not know it"),
-    (r"gloo/", ("trainer/comm/transport/tcp/",), "go through Communicator"),
     (r"nccl\.h|cuda", ("trainer/ops/cuda/", "trainer/plugin/cuda/"), "device code is a plug-in of its own"),
     (r"boost/(asio|beast)", ("common/runtime/", "common/telemetry/", "common/rpc/", "worker/",
                              "tests/support/https_get.h"),

@@ -1,7 +1,7 @@
 // Communicator: the collectives of one gang, which can be aborted and formed again within a living
 // process.
 //
-// Faces: Gloo rings between hosts, shared memory between the ranks of one host, ranks as threads of
+// Faces: TCP rings between hosts, shared memory between the ranks of one host, ranks as threads of
 // one process (tests) and, with the CUDA plug-in, NCCL. Buffers are raw memory of the
 // communicator's device or, but for ReduceScatter, any memory of the host; the caller owns them and
 // keeps them alive until the operation's Work is done.

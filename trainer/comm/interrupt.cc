@@ -1,6 +1,5 @@
 #include "trainer/comm/interrupt.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 
 #include <cerrno>
@@ -44,15 +43,23 @@ bool Interrupt::Pause(Duration time) const {
 }
 
 Status Interrupt::AwaitReady(int fd, short events, Deadline deadline) const {
-  for (;;) {
-    pollfd entries[] = {{fd, events, 0}, {event_.get(), POLLIN, 0}};
+  std::vector<pollfd> entries = {{fd, events, 0}};
+  return AwaitAny(entries, deadline);
+}
+
+Status Interrupt::AwaitAny(std::vector<pollfd>& entries, Deadline deadline) const {
+  entries.push_back({event_.get(), POLLIN, 0});
+  int ready = 0;
+  do {
     const timespec left = ToTimespec(deadline.Remaining());
-    const int ready = ::ppoll(entries, 2, &left, nullptr);
-    if (ready < 0 && errno != EINTR) return ErrnoStatus(errno, "ppoll");
-    if (ready > 0 && entries[1].revents != 0) return Cancelled("the wait was called off");
-    if (ready > 0) return OkStatus();
-    if (ready == 0) return DeadlineExceeded("no answer in time");
-  }
+    ready = ::ppoll(entries.data(), entries.size(), &left, nullptr);
+  } while (ready < 0 && errno == EINTR);
+  const int error = errno;
+  const bool raised = entries.back().revents != 0;
+  entries.pop_back();
+  if (ready < 0) return ErrnoStatus(error, "ppoll");
+  if (ready == 0) return DeadlineExceeded("no answer in time");
+  return raised ? Cancelled("the wait was called off") : OkStatus();
 }
 
 }  // namespace muster

@@ -4,6 +4,10 @@
 // Thread-safe; outlives the waits.
 #pragma once
 
+#include <poll.h>
+
+#include <vector>
+
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/base/unique_fd.h"
@@ -23,6 +27,9 @@ class Interrupt {
   // Until `fd` is ready for `events` of poll, has failed or was closed by its peer. kCancelled when
   // raised, kDeadlineExceeded.
   Status AwaitReady(int fd, short events, Deadline deadline) const;
+  // The same for several at once: their `revents` say which. Those with a negative descriptor are
+  // passed over.
+  Status AwaitAny(std::vector<pollfd>& entries, Deadline deadline) const;
 
  private:
   const UniqueFd event_;

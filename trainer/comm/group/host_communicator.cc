@@ -8,7 +8,7 @@
 #include "trainer/comm/transport/ring_transport.h"
 #include "trainer/comm/transport/shared/shared_transport.h"
 #include "trainer/comm/transport/shared/unix_mesh.h"
-#include "trainer/comm/transport/tcp/gloo_ring.h"
+#include "trainer/comm/transport/tcp/tcp_ring.h"
 
 namespace muster {
 namespace {
@@ -37,13 +37,13 @@ class HostPlace final : public RendezvousStore {
     if (mesh.link) {
       return ShareMemory(std::move(mesh.link), group, std::move(counters), deadline);
     }
-    MUSTER_ASSIGN_OR_RETURN(auto ring, ConnectGlooRing(meeting_, meeting_.token(), prefix,
-                                                       group.rank, group.size, deadline));
+    MUSTER_ASSIGN_OR_RETURN(auto ring, ConnectTcpRing(meeting_, meeting_.token(), prefix,
+                                                      group.rank, group.size, deadline));
     return std::shared_ptr<Transport>(std::make_shared<RingTransport>(
         std::move(ring), std::move(counters),
         RingTransportOptions{
             group.rank, group.size, limit_,
-            "Gloo from " + meeting_.address() + " (no shared memory: " + mesh.why_not + ")",
+            "TCP from " + meeting_.address() + " (no shared memory: " + mesh.why_not + ")",
             mesh.one_host ? mesh.why_not : ""}));
   }
 

@@ -1,16 +1,15 @@
 // The communicators of CPU gangs; rendezvous through a TCPStore.
 //
-// Ranks that are all on one host share its memory; others form a ring over Gloo's TCP transport.
+// Ranks that are all on one host share its memory; others form a ring over TCP.
 // Each group that is split off chooses for itself, so the ranks of one node share memory in a
 // group of their own even where the gang spans several nodes. MUSTER_SHM_DISABLE=1 on any rank
 // keeps its groups to sockets.
 //
-// Of Gloo only unbound buffers are used, never its ready-made collectives: those cannot be woken
-// by an abort. Every rank is connected to its two ring neighbours; a lost neighbour makes a rank
-// close its own connections, so the news travels round the ring within milliseconds.
+// In a ring every rank is connected to its two neighbours; a lost neighbour makes a rank close its
+// own connections, so the news travels round the ring within milliseconds.
 //
 // Threads: besides the caller's there is one progress thread per ring, which runs the operations in
-// the order they were issued, and Gloo's event thread. None of them spins.
+// the order they were issued. It does not spin.
 // The destructor aborts what is under way and returns at once.
 #pragma once
 

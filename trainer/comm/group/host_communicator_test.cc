@@ -154,15 +154,15 @@ TEST(SharedMemory, OneRankThatCannotKeepsItsGroupsToSockets) {
     }
     return ways + world.Describe();
   });
-  EXPECT_EQ(said[0], "shared;Gloo f;shared memory");
+  EXPECT_EQ(said[0], "shared;TCP fr;shared memory");
   EXPECT_EQ(said[1], "shared;shared memory");
-  EXPECT_EQ(said[2], "Gloo f;shared memory");
+  EXPECT_EQ(said[2], "TCP fr;shared memory");
 }
 
 TEST(SharedMemory, DescribesWhyItIsNotUsed) {
   const auto said = OnEveryRank(Way::kSockets, 2, [](Communicator& c) { return c.Describe(); });
   for (const std::string& each : said) {
-    EXPECT_EQ(each, "Gloo from 127.0.0.1 (no shared memory: rank 0: MUSTER_SHM_DISABLE is set)");
+    EXPECT_EQ(each, "TCP from 127.0.0.1 (no shared memory: rank 0: MUSTER_SHM_DISABLE is set)");
   }
 }
 

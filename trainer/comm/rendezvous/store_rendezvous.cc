@@ -137,9 +137,4 @@ void StoreMeeting::Rearm() {
   interrupted_.Clear();
 }
 
-bool StoreMeeting::cancelled() {
-  std::lock_guard lock(mutex_);
-  return cancelled_;
-}
-
 }  // namespace muster

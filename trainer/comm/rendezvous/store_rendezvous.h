@@ -57,7 +57,6 @@ class StoreMeeting {
   // Makes every wait under way or to come return kCancelled, until Rearm.
   void Cancel();
   void Rearm();
-  bool cancelled();
 
  private:
   Status Serve(Rendezvous& rendezvous, Deadline deadline);

@@ -1,7 +1,7 @@
 // RingLink: one rank's two neighbours in a ring, as first-in-first-out queues of byte blocks.
 //
-// The collectives (ring_collectives.h) are written against it once; Gloo, memory between threads
-// and later transports implement it. A block that is sent must be met by a receive of the same
+// The collectives (ring_collectives.h) are written against it once; TCP and memory between
+// threads implement it. A block that is sent must be met by a receive of the same
 // size, in the same order.
 //
 // Owned by a RingTransport. Threads: Post*, Wait* and Drop are the progress thread's; Close may

@@ -1,7 +1,7 @@
 // RingTransport: a Transport made of a RingLink and the ring collectives.
 //
 // It owns the queue, the progress thread that runs operations in the order they were issued, and
-// the error that ends them all. Gloo and the in-process group differ in their link alone.
+// the error that ends them all. TCP and the in-process group differ in their link alone.
 #pragma once
 
 #include <condition_variable>

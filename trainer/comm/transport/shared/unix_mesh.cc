@@ -1,7 +1,5 @@
 #include "trainer/comm/transport/shared/unix_mesh.h"
 
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -19,6 +17,7 @@
 #include <vector>
 
 #include "common/base/proc_reader.h"
+#include "trainer/comm/interrupt.h"
 #include "trainer/comm/rank_env.h"
 #include "trainer/comm/rendezvous/peer_proof.h"
 
@@ -83,7 +82,7 @@ Status CheckMemfd() {
 
 // Of this user's processes, beyond the ranks of a host.
 constexpr std::size_t kMaxGuests = 4096;
-constexpr int kTryAgainMillis = 5;
+constexpr Duration kTryAgain = std::chrono::milliseconds(5);
 
 // One attempt to connect one group.
 class MeshMaker {
@@ -96,9 +95,7 @@ class MeshMaker {
         deadline_(deadline) {}
 
   Result<UnixMesh> Make() {
-    wake_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    const StoreMeeting::OnCancel interrupt(meeting_,
-                                           [this] { (void)::eventfd_write(wake_.get(), 1); });
+    const StoreMeeting::OnCancel cancel(meeting_, [this] { interrupt_.Raise(); });
     MUSTER_RETURN_IF_ERROR(Publish("place", Introduce()));
     MUSTER_ASSIGN_OR_RETURN(const Answer plan, Decide("plan", [this] { return Plan(); }));
     if (!plan.yes) return UnixMesh{nullptr, plan.words, rank_ == 0 && one_host_};
@@ -233,10 +230,7 @@ class MeshMaker {
 
   Status PauseBeforeNextTry() {
     if (deadline_.Expired()) return DeadlineExceeded("not all ranks of the host listened in time");
-    pollfd cancelled{wake_.get(), POLLIN, 0};
-    if (::poll(&cancelled, 1, kTryAgainMillis) > 0)
-      return Cancelled("forming the gang was aborted");
-    return OkStatus();
+    return interrupt_.Pause(kTryAgain) ? OkStatus() : Cancelled("forming the gang was aborted");
   }
 
   // The socket's name is drawn at random for this meeting, and came through the store.
@@ -280,16 +274,13 @@ class MeshMaker {
 
   // A client connects, or one that has connected speaks.
   Status AwaitAnyReadable() {
-    std::vector<pollfd> entries = {{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    std::vector<pollfd> entries = {{listener_.get(), POLLIN, 0}};
     for (const PacketSocket& guest : guests_) entries.push_back({guest.fd(), POLLIN, 0});
-    for (;;) {
-      const int n = ::poll(entries.data(), entries.size(),
-                           static_cast<int>(deadline_.RemainingMillis().count()));
-      if (n < 0 && errno != EINTR) return ErrnoStatus(errno, "poll");
-      if (entries[0].revents != 0) return Cancelled("forming the gang was aborted");
-      if (n > 0) return OkStatus();
-      if (n == 0) return DeadlineExceeded("not all ranks of the host connected in time");
-    }
+    const Status ready = interrupt_.AwaitAny(entries, deadline_);
+    if (ready.code() == StatusCode::kCancelled) return Cancelled("forming the gang was aborted");
+    if (ready.code() == StatusCode::kDeadlineExceeded)
+      return DeadlineExceeded("not all ranks of the host connected in time");
+    return ready;
   }
 
   StoreMeeting& meeting_;
@@ -297,7 +288,7 @@ class MeshMaker {
   const int rank_;
   const int size_;
   const Deadline deadline_;
-  UniqueFd wake_;         // readable: cancelled
+  Interrupt interrupt_;   // by the meeting's Cancel
   bool one_host_ = true;  // no two ranks are known to be on different ones; rank 0's
   UniqueFd listener_;
   std::string name_;  // of the listener
