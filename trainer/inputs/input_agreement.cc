@@ -36,31 +36,30 @@ class SettingsHash {
   std::vector<std::uint64_t> words_;
 };
 
-Failure Differs(Input input, const JobSpec& spec, const TrainInputs& inputs, int rank) {
+TrainStatus Differs(Input input, const JobSpec& spec, const TrainInputs& inputs, int rank) {
   const std::string here = "rank " + std::to_string(rank);
   if (input == kModel) {
-    return InputFailure("model", InvalidArgument("config.json is not the same on all ranks: " +
-                                                 here + " has read " + inputs.model_dir +
-                                                 "/config.json; copy one model to every node"));
+    return {FailureKind::kModel,
+            InvalidArgument("config.json is not the same on all ranks: " + here + " has read " +
+                            inputs.model_dir + "/config.json; copy one model to every node")};
   }
   if (input == kRows) {
-    return InputFailure(
-        "data",
-        InvalidArgument("the training rows are not the same on all ranks: " + here + " has read " +
-                        std::to_string(inputs.dataset->size()) + " rows with " +
-                        std::to_string(inputs.dataset->stats().tokens) + " tokens from " +
-                        ResolvePath(spec, NameOfFiles(spec.train->data.train)) +
-                        "; copy one file, and one tokenizer.json, to every node"));
+    return {FailureKind::kData,
+            InvalidArgument("the training rows are not the same on all ranks: " + here +
+                            " has read " + std::to_string(inputs.dataset->size()) + " rows with " +
+                            std::to_string(inputs.dataset->stats().tokens) + " tokens from " +
+                            ResolvePath(spec, NameOfFiles(spec.train->data.train)) +
+                            "; copy one file, and one tokenizer.json, to every node")};
   }
   if (input == kWeights) {
-    return InputFailure("model",
-                        InvalidArgument("the model's weights are not the same on all ranks, and a "
-                                        "job with adapters reads them on each: " +
-                                        here + " has those of " + inputs.model_dir +
-                                        "; copy one model to every node"));
+    return {FailureKind::kModel,
+            InvalidArgument("the model's weights are not the same on all ranks, and a job with "
+                            "adapters reads them on each: " +
+                            here + " has those of " + inputs.model_dir +
+                            "; copy one model to every node")};
   }
-  return InputFailure("config", InvalidArgument("the train block of the job file is not the same "
-                                                "on all ranks; copy one job file to every node"));
+  return {FailureKind::kConfig, InvalidArgument("the train block of the job file is not the same "
+                                                "on all ranks; copy one job file to every node")};
 }
 
 // The fingerprint of what is trained and evaluated on.
@@ -100,9 +99,9 @@ std::uint64_t SettingsFingerprint(const TrainSpec& train) {
   return hash.value();
 }
 
-std::optional<Failure> AgreeOnInputs(const JobSpec& spec, const TrainInputs& inputs,
-                                     Communicator& communicator,
-                                     std::optional<std::uint64_t>* base_weights) {
+TrainResult<std::optional<std::uint64_t>> AgreeOnInputs(const JobSpec& spec,
+                                                        const TrainInputs& inputs,
+                                                        Communicator& communicator) {
   const std::array<std::optional<std::uint64_t>, kInputCount> mine = {
       XXH3_64bits(inputs.config.raw_json.data(), inputs.config.raw_json.size()),
       FingerprintOfRows(inputs), SettingsFingerprint(*spec.train), inputs.base_weights};
@@ -113,21 +112,18 @@ std::optional<Failure> AgreeOnInputs(const JobSpec& spec, const TrainInputs& inp
     largest[2 * i] = mine[i] ? static_cast<std::int64_t>(*mine[i]) : kNothing;
     largest[2 * i + 1] = mine[i] ? ~largest[2 * i] : kNothing;
   }
-  const Status reduced =
+  MUSTER_RETURN_IF_ERROR(
       communicator.AllReduce(largest.data(), largest.size(), ElementType::kInt64, ReduceOp::kMax)
-          ->Wait();
-  if (!reduced.ok()) return CollectiveFailure(reduced);
+          ->Wait());
   for (int i = 0; i < kInputCount; ++i) {
     const bool nobody_says = largest[2 * i] == kNothing && largest[2 * i + 1] == kNothing;
     if (!nobody_says && largest[2 * i] != ~largest[2 * i + 1]) {
       return Differs(static_cast<Input>(i), spec, inputs, communicator.rank());
     }
   }
-  base_weights->reset();
-  if (const std::int64_t found = largest[2 * kWeights]; found != kNothing) {
-    *base_weights = static_cast<std::uint64_t>(found);
-  }
-  return std::nullopt;
+  const std::int64_t found = largest[2 * kWeights];
+  if (found == kNothing) return std::optional<std::uint64_t>();
+  return std::optional(static_cast<std::uint64_t>(found));
 }
 
 }  // namespace muster

@@ -9,7 +9,7 @@
 
 #include "common/job_spec/job_spec.h"
 #include "trainer/comm/communicator.h"
-#include "trainer/core/failure.h"
+#include "trainer/core/train_status.h"
 #include "trainer/inputs/train_inputs.h"
 
 namespace muster {
@@ -18,11 +18,11 @@ namespace muster {
 // keep their copies at different places.
 std::uint64_t SettingsFingerprint(const TrainSpec& train);
 
-// Collective; the trainer's thread. Every rank gets a failure that names what differs and what it
-// has read itself. `base_weights` becomes TrainInputs::base_weights of those ranks that have the
-// files; nothing where no rank has them.
-std::optional<Failure> AgreeOnInputs(const JobSpec& spec, const TrainInputs& inputs,
-                                     Communicator& communicator,
-                                     std::optional<std::uint64_t>* base_weights);
+// Collective; the trainer's thread. TrainInputs::base_weights of those ranks that have the files;
+// nothing where no rank has them. Where ranks differ each fails, and names what differs and what it
+// has read itself.
+TrainResult<std::optional<std::uint64_t>> AgreeOnInputs(const JobSpec& spec,
+                                                        const TrainInputs& inputs,
+                                                        Communicator& communicator);
 
 }  // namespace muster

@@ -77,61 +77,59 @@ bool AnyTrainsOn(std::int64_t id, const Dataset& rows) {
 }
 
 // What all rows of a job are read with.
-class RowsLoader {
- public:
-  RowsLoader(const JobSpec& spec, const std::string& model_dir, const ModelConfig& config,
-             const InputEvents& events, const std::string& tokenizer_json)
-      : spec_(spec),
-        data_(spec.train->data),
-        model_dir_(model_dir),
-        config_(config),
-        events_(events),
-        tokenizer_json_(tokenizer_json) {}
+struct RowsLoader {
+  const JobSpec& spec;
+  const DataSpec& data;
+  const std::string& model_dir;
+  const ModelConfig& config;
+  const InputEvents& events;
+  const std::string& tokenizer_json;
+  std::optional<Tokenizer> tokenizer = {};
+  std::vector<std::string> notes = {};
 
-  std::variant<LoadedRows, Failure> Load() {
+  TrainResult<LoadedRows> Load() {
     LoadedRows rows;
     // The few first: what is wrong with them is reported before the many are tokenized.
-    if (!data_.eval.empty()) {
-      if (auto failure = LoadFiles(data_.eval, "train.data.eval", &rows.eval)) return *failure;
+    if (!data.eval.empty()) {
+      MUSTER_ASSIGN_OR_RETURN(rows.eval, LoadFiles(data.eval, "train.data.eval"));
     }
-    if (auto failure = LoadFiles(data_.train, "train.data.train", &rows.train)) return *failure;
+    MUSTER_ASSIGN_OR_RETURN(rows.train, LoadFiles(data.train, "train.data.train"));
     rows.end_of_turn = TaughtEndOfTurn(*rows.train);
-    if (data_.eval.empty() && data_.eval_ratio > 0) {
-      Result<SplitRows> split =
-          SplitByRatio(std::move(rows.train), data_.eval_ratio, spec_.train->seed);
-      if (!split.ok()) return InputFailure("data", split.status());
-      rows.train = std::move(split->train);
-      rows.eval = std::move(split->eval);
+    if (data.eval.empty() && data.eval_ratio > 0) {
+      MUSTER_ASSIGN_OR_RETURN(
+          SplitRows split,
+          FromInput(FailureKind::kData,
+                    SplitByRatio(std::move(rows.train), data.eval_ratio, spec.train->seed)));
+      rows.train = std::move(split.train);
+      rows.eval = std::move(split.eval);
     }
-    if (data_.packing) {
-      rows.train = Packed(std::move(rows.train), data_.shuffle);
+    if (data.packing) {
+      rows.train = Packed(std::move(rows.train), data.shuffle);
       // In the order of its rows, because it is read once through.
       if (rows.eval) rows.eval = Packed(std::move(rows.eval), /*shuffle=*/false);
     }
-    rows.notes = std::move(notes_);
+    rows.notes = std::move(notes);
     return rows;
   }
 
- private:
-  std::optional<Failure> LoadFiles(const std::vector<std::string>& named, const std::string& key,
-                                   std::unique_ptr<const Dataset>* rows) {
+  using Rows = std::unique_ptr<const Dataset>;
+
+  TrainResult<Rows> LoadFiles(const std::vector<std::string>& named, const std::string& key) {
     std::vector<std::string> paths;
-    for (const std::string& path : named) paths.push_back(ResolvePath(spec_, path));
-    const Result<DataFiles> files = FindDataFiles(paths, key);
-    if (!files.ok()) return InputFailure("data", files.status());
-    if (files->kind == DataKind::kText) return LoadText(files->paths, rows);
-    const Status opened = OpenTokens(files->paths, rows);
-    if (!opened.ok()) return InputFailure("data", opened);
-    return std::nullopt;
+    for (const std::string& path : named) paths.push_back(ResolvePath(spec, path));
+    MUSTER_ASSIGN_OR_RETURN(const DataFiles files,
+                            FromInput(FailureKind::kData, FindDataFiles(paths, key)));
+    if (files.kind == DataKind::kText) return LoadText(files.paths);
+    return FromInput(FailureKind::kData, OpenTokens(files.paths));
   }
 
-  Status OpenTokens(const std::vector<std::string>& paths, std::unique_ptr<const Dataset>* rows) {
-    std::vector<std::unique_ptr<const Dataset>> parts;
+  Result<Rows> OpenTokens(const std::vector<std::string>& paths) const {
+    std::vector<Rows> parts;
     std::int64_t count = 0;
     for (const std::string& path : paths) {
       MUSTER_ASSIGN_OR_RETURN(TokenDataset part,
-                              TokenDataset::Open(path, {.max_seq_len = data_.max_seq_len,
-                                                        .vocab_size = config_.vocab_size}));
+                              TokenDataset::Open(path, {.max_seq_len = data.max_seq_len,
+                                                        .vocab_size = config.vocab_size}));
       count += part.size();
       parts.push_back(std::make_unique<const TokenDataset>(std::move(part)));
     }
@@ -139,70 +137,58 @@ class RowsLoader {
     if (count > std::numeric_limits<std::int32_t>::max())
       return InvalidArgument(NameOfFiles(paths) + " have " + std::to_string(count) +
                              " rows, more than 2,147,483,647; make the rows longer");
-    *rows = parts.size() == 1 ? std::move(parts.front())
-                              : std::make_unique<const JoinedDataset>(std::move(parts));
-    return OkStatus();
+    if (parts.size() == 1) return std::move(parts.front());
+    return Rows(std::make_unique<const JoinedDataset>(std::move(parts)));
   }
 
   // The rows of a text file need the model's tokenizer; token ids need none.
-  std::optional<Failure> LoadText(const std::vector<std::string>& paths,
-                                  std::unique_ptr<const Dataset>* rows) {
-    if (!tokenizer_) {
-      Result<Tokenizer> tokenizer = LoadTokenizer(model_dir_, tokenizer_json_);
-      if (!tokenizer.ok()) return InputFailure("model", tokenizer.status());
-      tokenizer_.emplace(*std::move(tokenizer));
+  TrainResult<Rows> LoadText(const std::vector<std::string>& paths) {
+    if (!tokenizer) {
+      MUSTER_ASSIGN_OR_RETURN(
+          tokenizer, FromInput(FailureKind::kModel, LoadTokenizer(model_dir, tokenizer_json)));
     }
     // One rank of a node tokenizes while the others wait for it, so that their processors are free.
-    const ResourceSpec& has = spec_.resources;
+    const ResourceSpec& has = spec.resources;
     const TextRowsRun run{
-        .cache_dir = TokenCacheDirectory(spec_),
+        .cache_dir = TokenCacheDirectory(spec),
         .cache_threads = std::min(has.cpus_per_rank * has.ranks_per_node, Processors()),
         .threads = std::min(has.cpus_per_rank, Processors()),
-        .on_read = events_.on_read,
-        .on_wait = events_.on_wait,
-        .on_rows = RowsPerSecond(NameOfFiles(paths), events_)};
-    Result<TextRows> loaded = LoadTextRows(paths, *tokenizer_, Options(), run);
-    if (!loaded.ok()) return InputFailure("data", loaded.status());
-    *rows = std::move(loaded->dataset);
-    std::move(loaded->notes.begin(), loaded->notes.end(), std::back_inserter(notes_));
-    return std::nullopt;
+        .on_read = events.on_read,
+        .on_wait = events.on_wait,
+        .on_rows = RowsPerSecond(NameOfFiles(paths), events)};
+    MUSTER_ASSIGN_OR_RETURN(
+        TextRows loaded,
+        FromInput(FailureKind::kData, LoadTextRows(paths, *tokenizer, Options(), run)));
+    std::move(loaded.notes.begin(), loaded.notes.end(), std::back_inserter(notes));
+    return std::move(loaded.dataset);
   }
 
   std::optional<std::int32_t> TaughtEndOfTurn(const Dataset& rows) const {
-    if (!tokenizer_) return std::nullopt;
+    if (!tokenizer) return std::nullopt;
     const Result<ChatTemplate> chat =
-        ChooseChatTemplate(ChatTemplateChoice(spec_), model_dir_, *tokenizer_);
+        ChooseChatTemplate(ChatTemplateChoice(spec), model_dir, *tokenizer);
     if (!chat.ok()) return std::nullopt;
-    const std::optional<std::int32_t> id = EndOfTurn(*chat, *tokenizer_);
+    const std::optional<std::int32_t> id = EndOfTurn(*chat, *tokenizer);
     return id && AnyTrainsOn(*id, rows) ? id : std::nullopt;
   }
 
   TextOptions Options() const {
-    TextOptions options{.max_seq_len = data_.max_seq_len,
-                        .text_field = data_.text_field,
-                        .chat_template = ChatTemplateChoice(spec_),
-                        .model_dir = model_dir_,
-                        .vocab_size = config_.vocab_size,
-                        .tokenizer_json = tokenizer_json_,
-                        .split_text = data_.packing};
-    if (!config_.eos_token_ids.empty()) options.eos_token_id = config_.eos_token_ids.front();
+    TextOptions options{.max_seq_len = data.max_seq_len,
+                        .text_field = data.text_field,
+                        .chat_template = ChatTemplateChoice(spec),
+                        .model_dir = model_dir,
+                        .vocab_size = config.vocab_size,
+                        .tokenizer_json = tokenizer_json,
+                        .split_text = data.packing};
+    if (!config.eos_token_ids.empty()) options.eos_token_id = config.eos_token_ids.front();
     return options;
   }
 
-  std::unique_ptr<const Dataset> Packed(std::unique_ptr<const Dataset> rows, bool shuffle) const {
+  Rows Packed(Rows rows, bool shuffle) const {
     return std::make_unique<const PackedDataset>(
-        std::move(rows), data_.max_seq_len,
-        BatchOrder{.seed = spec_.train->seed, .shuffle = shuffle});
+        std::move(rows), data.max_seq_len,
+        BatchOrder{.seed = spec.train->seed, .shuffle = shuffle});
   }
-
-  const JobSpec& spec_;
-  const DataSpec& data_;
-  const std::string& model_dir_;
-  const ModelConfig& config_;
-  const InputEvents& events_;
-  const std::string& tokenizer_json_;
-  std::optional<Tokenizer> tokenizer_;
-  std::vector<std::string> notes_;
 };
 
 }  // namespace
@@ -230,10 +216,10 @@ std::string TokenCacheDirectory(const JobSpec& spec) {
   return (output.parent_path() / ".muster-cache").string();
 }
 
-std::variant<LoadedRows, Failure> LoadRows(const JobSpec& spec, const std::string& model_dir,
-                                           const ModelConfig& config, const InputEvents& events,
-                                           const std::string& tokenizer_json) {
-  return RowsLoader(spec, model_dir, config, events, tokenizer_json).Load();
+TrainResult<LoadedRows> LoadRows(const JobSpec& spec, const std::string& model_dir,
+                                 const ModelConfig& config, const InputEvents& events,
+                                 const std::string& tokenizer_json) {
+  return RowsLoader{spec, spec.train->data, model_dir, config, events, tokenizer_json}.Load();
 }
 
 }  // namespace muster

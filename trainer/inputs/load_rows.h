@@ -9,12 +9,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "common/job_spec/job_spec.h"
-#include "trainer/core/failure.h"
 #include "trainer/core/model_config.h"
+#include "trainer/core/train_status.h"
 #include "trainer/data/dataset.h"
 
 namespace muster {
@@ -52,8 +51,8 @@ struct LoadedRows {
 };
 
 // `tokenizer_json`: the tokenizer of rows of text; empty: the model directory's.
-std::variant<LoadedRows, Failure> LoadRows(const JobSpec& spec, const std::string& model_dir,
-                                           const ModelConfig& config, const InputEvents& events,
-                                           const std::string& tokenizer_json = {});
+TrainResult<LoadedRows> LoadRows(const JobSpec& spec, const std::string& model_dir,
+                                 const ModelConfig& config, const InputEvents& events,
+                                 const std::string& tokenizer_json = {});
 
 }  // namespace muster

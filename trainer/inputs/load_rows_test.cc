@@ -30,17 +30,13 @@ class LoadRowsTest : public ::testing::Test {
   DataSpec& data() { return spec_.train->data; }
   LoadedRows Load() {
     auto loaded = LoadRows(spec_, dir_.path(), config_, {});
-    if (const auto* failure = std::get_if<Failure>(&loaded)) {
-      ADD_FAILURE() << failure->status.ToString();
+    if (!loaded.ok()) {
+      ADD_FAILURE() << loaded.status().message();
       return {};
     }
-    return std::get<LoadedRows>(std::move(loaded));
+    return *std::move(loaded);
   }
-  Failure Fail() {
-    auto loaded = LoadRows(spec_, dir_.path(), config_, {});
-    EXPECT_TRUE(std::holds_alternative<Failure>(loaded));
-    return std::get<Failure>(loaded);
-  }
+  TrainStatus Fail() { return LoadRows(spec_, dir_.path(), config_, {}).status(); }
 
   TempDir dir_;
   ModelConfig config_;
@@ -83,7 +79,7 @@ TEST_F(LoadRowsTest, RowsToEvaluateOnComeFromFilesOrFromARatio) {
   EXPECT_EQ(named.train->size(), 200);
   EXPECT_EQ(named.eval->size(), 7);
   data().eval = {"none.jsonl"};
-  EXPECT_THAT(Fail().status.message(), HasSubstr("train.data.eval names files"));
+  EXPECT_THAT(Fail().message(), HasSubstr("train.data.eval names files"));
 }
 
 TEST_F(LoadRowsTest, PackedRowsAreFewerAndTheTextBeyondARowIsKept) {
@@ -138,14 +134,14 @@ TEST_F(LoadChatRowsTest, ATurnThatIsCutOffTeachesNoEnd) {
 
 TEST_F(LoadRowsTest, WhatIsWrongIsOfTheRowsOrOfTheModel) {
   dir_.Write("rows.jsonl", NumberedRows(0, 3) + "{\n");
-  EXPECT_EQ(Fail().kind, "data");
-  EXPECT_THAT(Fail().status.message(), HasSubstr("rows.jsonl:4: "));
+  EXPECT_EQ(Fail().kind_name(), "data");
+  EXPECT_THAT(Fail().message(), HasSubstr("rows.jsonl:4: "));
   data().train = {"no.jsonl"};
-  EXPECT_EQ(Fail().kind, "data");
-  EXPECT_THAT(Fail().status.message(), HasSubstr("there is no " + (dir_ / "no.jsonl")));
+  EXPECT_EQ(Fail().kind_name(), "data");
+  EXPECT_THAT(Fail().message(), HasSubstr("there is no " + (dir_ / "no.jsonl")));
   data().train = {"rows.jsonl"};
   std::filesystem::remove(dir_ / "tokenizer.json");
-  EXPECT_EQ(Fail().kind, "model");
+  EXPECT_EQ(Fail().kind_name(), "model");
 }
 
 }  // namespace

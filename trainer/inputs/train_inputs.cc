@@ -80,45 +80,42 @@ Result<std::string> ModelDirectoryOf(const JobSpec& spec) {
   return ResolveModel(spec.train->model.path);
 }
 
-std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec, const InputEvents& events) {
-  const Result<std::string> found = ModelDirectoryOf(spec);
-  if (!found.ok()) return InputFailure("model", found.status());
-  const std::string& dir = *found;
-  Result<ModelFiles> model = OpenModel(dir);
-  if (!model.ok()) return InputFailure("model", model.status());
+TrainResult<TrainInputs> LoadTrainInputs(const JobSpec& spec, const InputEvents& events) {
+  constexpr FailureKind kConfig = FailureKind::kConfig, kModel = FailureKind::kModel;
+  MUSTER_ASSIGN_OR_RETURN(const std::string dir, FromInput(kModel, ModelDirectoryOf(spec)));
+  MUSTER_ASSIGN_OR_RETURN(ModelFiles model, FromInput(kModel, OpenModel(dir)));
   if (spec.train->lora) {
-    const Status fits = CheckLora(model->config, *spec.train->lora);
-    if (!fits.ok()) return InputFailure("config", fits);
+    const TrainStatus fits = FromInput(kConfig, CheckLora(model.config, *spec.train->lora));
+    if (!fits.ok()) return fits;
   }
-  const auto base_weights = FingerprintBase(*spec.train, model->weights);
-  if (!base_weights.ok()) return InputFailure("model", base_weights.status());
-  Result<std::optional<VocabGrowth>> growth = Grow(*spec.train, dir, &*model);
-  if (!growth.ok()) return InputFailure("config", growth.status());
-  const std::string tokenizer_json = *growth ? (*growth)->tokenizer_json : std::string();
+  MUSTER_ASSIGN_OR_RETURN(const std::optional<std::uint64_t> base_weights,
+                          FromInput(kModel, FingerprintBase(*spec.train, model.weights)));
+  MUSTER_ASSIGN_OR_RETURN(std::optional<VocabGrowth> growth,
+                          FromInput(kConfig, Grow(*spec.train, dir, &model)));
+  const std::string tokenizer_json = growth ? growth->tokenizer_json : std::string();
   // Before the rows, which may be tokenized for hours.
-  Result<std::optional<SamplePrompts>> samples =
-      LoadSamples(spec, dir, tokenizer_json, model->config);
-  if (!samples.ok()) return InputFailure("config", samples.status());
-  auto rows = LoadRows(spec, dir, model->config, events, tokenizer_json);
-  if (auto* failure = std::get_if<Failure>(&rows)) return std::move(*failure);
-  auto& loaded = std::get<LoadedRows>(rows);
-  Result<std::string> generation_config = std::string();
-  if (loaded.end_of_turn) {
-    generation_config = GenerationConfigWithEnd(dir, model->config, *loaded.end_of_turn);
+  MUSTER_ASSIGN_OR_RETURN(std::optional<SamplePrompts> samples,
+                          FromInput(kConfig, LoadSamples(spec, dir, tokenizer_json, model.config)));
+  MUSTER_ASSIGN_OR_RETURN(LoadedRows rows,
+                          LoadRows(spec, dir, model.config, events, tokenizer_json));
+  std::string generation_config;
+  if (rows.end_of_turn) {
+    MUSTER_ASSIGN_OR_RETURN(
+        generation_config,
+        FromInput(kModel, GenerationConfigWithEnd(dir, model.config, *rows.end_of_turn)));
   }
-  if (!generation_config.ok()) return InputFailure("model", generation_config.status());
   const std::int32_t pad_id =
-      model->config.eos_token_ids.empty() ? 0 : model->config.eos_token_ids.front();
+      model.config.eos_token_ids.empty() ? 0 : model.config.eos_token_ids.front();
   return TrainInputs{.model_dir = dir,
-                     .config = std::move(model->config),
-                     .growth = *std::move(growth),
-                     .generation_config = *std::move(generation_config),
-                     .weights = std::move(model->weights),
-                     .base_weights = *base_weights,
-                     .dataset = std::move(loaded.train),
-                     .eval = std::move(loaded.eval),
-                     .samples = *std::move(samples),
-                     .notes = std::move(loaded.notes),
+                     .config = std::move(model.config),
+                     .growth = std::move(growth),
+                     .generation_config = std::move(generation_config),
+                     .weights = std::move(model.weights),
+                     .base_weights = base_weights,
+                     .dataset = std::move(rows.train),
+                     .eval = std::move(rows.eval),
+                     .samples = std::move(samples),
+                     .notes = std::move(rows.notes),
                      .pad_id = pad_id};
 }
 
@@ -131,8 +128,8 @@ std::vector<ModelFile> ChangedFiles(const TrainInputs& inputs, bool adapter) {
   return files;
 }
 
-std::optional<Failure> ProcessInputs::Load(const std::function<void()>& meet) {
-  if (inputs_ && RowsAreThere(*inputs_)) return std::nullopt;
+TrainStatus ProcessInputs::Load(const std::function<void()>& meet) {
+  if (inputs_ && RowsAreThere(*inputs_)) return {};
   inputs_.reset();
   InputEvents events = events_;
   if (meet) {
@@ -142,10 +139,8 @@ std::optional<Failure> ProcessInputs::Load(const std::function<void()>& meet) {
       meet();
     };
   }
-  std::variant<TrainInputs, Failure> loaded = LoadTrainInputs(spec_, events);
-  if (auto* failure = std::get_if<Failure>(&loaded)) return std::move(*failure);
-  inputs_.emplace(std::get<TrainInputs>(std::move(loaded)));
-  return std::nullopt;
+  MUSTER_ASSIGN_OR_RETURN(inputs_, LoadTrainInputs(spec_, events));
+  return {};
 }
 
 }  // namespace muster

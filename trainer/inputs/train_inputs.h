@@ -9,13 +9,12 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "common/base/result.h"
 #include "common/job_spec/job_spec.h"
-#include "trainer/core/failure.h"
 #include "trainer/core/model_config.h"
+#include "trainer/core/train_status.h"
 #include "trainer/data/dataset.h"
 #include "trainer/formats/model_directory.h"
 #include "trainer/formats/safetensors.h"
@@ -45,8 +44,7 @@ struct TrainInputs {
 };
 
 // Blocks on the file system. The failure's kind says which input is at fault.
-std::variant<TrainInputs, Failure> LoadTrainInputs(const JobSpec& spec,
-                                                   const InputEvents& events = {});
+TrainResult<TrainInputs> LoadTrainInputs(const JobSpec& spec, const InputEvents& events = {});
 
 // The files that differ from the model directory's: what an exported model has in their place, or
 // an exported adapter, which has no config.json.
@@ -61,7 +59,7 @@ class ProcessInputs {
 
   // Reads them unless that was done and the rows are still there. `meet` is called often, while
   // this process reads and while it waits for another one that does; may be empty.
-  std::optional<Failure> Load(const std::function<void()>& meet = {});
+  TrainStatus Load(const std::function<void()>& meet = {});
   // Precondition: loaded.
   const TrainInputs& operator*() const { return *inputs_; }
   const TrainInputs* operator->() const { return &*inputs_; }

@@ -25,6 +25,14 @@ bool LineWriter::Add(Write write) {
   return true;
 }
 
+bool LineWriter::Print(std::FILE* out, std::string text) {
+  return Add([out, text = std::move(text)] {
+    std::fputs(text.c_str(), out);
+    std::fflush(out);
+    return OkStatus();
+  });
+}
+
 bool LineWriter::Await(Deadline deadline) {
   std::unique_lock lock(mutex_);
   const auto done = [&] { return queue_.empty() && !busy_; };

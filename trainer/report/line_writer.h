@@ -10,9 +10,11 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "common/base/clock.h"
@@ -35,6 +37,8 @@ class LineWriter {
 
   // False: the queue is full, and the line is not written.
   bool Add(Write write);
+  // A text for `out`, which is flushed.
+  bool Print(std::FILE* out, std::string text);
   // Waits until everything is written, and no longer than until `deadline`. Returns at once while
   // a write hangs that an earlier call has waited for in vain. False: something is not written.
   bool Await(Deadline deadline);

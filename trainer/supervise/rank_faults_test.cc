@@ -12,7 +12,7 @@
 
 #include "common/base/proc_reader.h"
 #include "tests/support/eventually.h"
-#include "trainer/core/failure.h"
+#include "trainer/core/train_status.h"
 
 namespace muster {
 namespace {
@@ -117,7 +117,7 @@ int Strike(const char* kind, const char* argument) {
     try {
       faults.AtData();
     } catch (const std::exception& error) {
-      ::_exit(UncaughtFailure(error.what()).kind == "out_of_memory" ? 101 : 102);
+      ::_exit(FromException(error.what()).kind() == FailureKind::kOutOfMemory ? 101 : 102);
     }
     ::_exit(103);
   }

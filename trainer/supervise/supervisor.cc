@@ -46,6 +46,22 @@ void EndProcess() {
   _exit(kExitFailure);
 }
 
+class SupervisorCommitter final : public CheckpointCommitter {
+ public:
+  explicit SupervisorCommitter(Supervisor* supervisor) : supervisor_(supervisor) {}
+
+  Status ShardWritten(const CheckpointManifest& checkpoint, const ShardRecord& shard) override {
+    supervisor_->ShardWritten(checkpoint, shard);
+    return OkStatus();
+  }
+  void Failed(const CheckpointManifest& checkpoint, int /*rank*/, const Status& reason) override {
+    supervisor_->CheckpointFailed(checkpoint.generation, checkpoint.step, reason.message());
+  }
+
+ private:
+  Supervisor* const supervisor_;
+};
+
 }  // namespace
 
 Supervisor::Supervisor(UniqueFd control, SupervisorHooks hooks)
@@ -213,10 +229,10 @@ void Supervisor::CheckpointFailed(Generation generation, Step step, const std::s
   Send(Message("checkpoint_failed", generation, {{"step", step}, {"reason", Clipped(reason)}}));
 }
 
-void Supervisor::Error(Generation generation, std::string_view kind, std::string_view message,
-                       Step step, bool symptom) {
-  json fields = {{"kind", kind}, {"message", Clipped(message)}, {"step", step}};
-  if (symptom) fields["symptom"] = true;
+void Supervisor::Error(Generation generation, const TrainStatus& failure, Step step) {
+  json fields = {
+      {"kind", failure.kind_name()}, {"message", Clipped(failure.message())}, {"step", step}};
+  if (failure.symptom()) fields["symptom"] = true;
   Send(Message("error", generation, std::move(fields)));
 }
 
@@ -244,6 +260,10 @@ void Supervisor::Cut(Generation generation, const std::vector<std::string>& segm
 
 void Supervisor::DropSegment(Generation generation, const std::string& name) {
   Send(Message("drop_segment", generation, {{"name", name}}));
+}
+
+std::unique_ptr<CheckpointCommitter> MakeSupervisorCommitter(Supervisor* supervisor) {
+  return std::make_unique<SupervisorCommitter>(supervisor);
 }
 
 }  // namespace muster

@@ -23,7 +23,8 @@
 #include "common/base/clock.h"
 #include "common/base/unique_fd.h"
 #include "common/control_pipe/packet_socket.h"
-#include "trainer/state/checkpoint/checkpoint.h"
+#include "trainer/core/train_status.h"
+#include "trainer/state/checkpoint/committer.h"
 #include "trainer/state/checkpoint/resume_source.h"
 #include "trainer/supervise/guardian_message.h"
 
@@ -56,10 +57,7 @@ class Supervisor {
   // The checkpoint may be of any generation: it may have been begun in an earlier one.
   void ShardWritten(const CheckpointManifest& checkpoint, const ShardRecord& shard);
   void CheckpointFailed(Generation generation, Step step, const std::string& reason);
-  // `kind`: peer_lost, config, data, model, nonfinite, io, out_of_memory, internal.
-  // `symptom`: another rank reports the cause.
-  void Error(Generation generation, std::string_view kind, std::string_view message, Step step,
-             bool symptom = false);
+  void Error(Generation generation, const TrainStatus& failure, Step step);
   // `severity`: info or warning.
   void Note(Generation generation, std::string_view severity, std::string_view message);
   void Finished(Generation generation, Step step, const std::string& model_dir);
@@ -125,5 +123,9 @@ class Supervisor {
   std::string stop_reason_;
   std::thread reader_;
 };
+
+// Each shard is reported over the control socket; the coordinator commits, and the worker writes
+// the manifest. `supervisor` outlives the committer.
+std::unique_ptr<CheckpointCommitter> MakeSupervisorCommitter(Supervisor* supervisor);
 
 }  // namespace muster

@@ -74,7 +74,7 @@ TEST_F(SupervisorTest, ReportsAreTheProtocolsMessages) {
   supervisor_->CheckpointFailed(2, 50, "disk full");
   EXPECT_EQ(Heard(), json::parse(R"({"type":"checkpoint_failed","generation":2,"step":50,
       "reason":"disk full"})"));
-  supervisor_->Error(2, "data", "row 3", 12);
+  supervisor_->Error(2, {FailureKind::kData, InvalidArgument("row 3")}, 12);
   EXPECT_EQ(Heard(), json::parse(R"({"type":"error","generation":2,"kind":"data",
       "message":"row 3","step":12})"));
   supervisor_->Note(2, "warning", "3 rows were truncated");
@@ -198,7 +198,7 @@ TEST_F(SupervisorTest, FaultsReachTheirHook) {
 }
 
 TEST_F(SupervisorTest, LongAndBrokenTextIsStillSent) {
-  supervisor_->Error(1, "internal", std::string(1 << 20, 'x') + "\xff", 1);
+  supervisor_->Error(1, Internal(std::string(1 << 20, 'x') + "\xff"), 1);
   EXPECT_LT(Heard().at("message").get<std::string>().size(), 10'000u);
   supervisor_->Note(1, "info", "bad \xff byte");
   EXPECT_EQ(Heard().at("severity"), "info");
@@ -251,7 +251,7 @@ TEST(Supervisor, WithoutAGuardianNothingHappens) {
   Supervisor supervisor{UniqueFd()};
   EXPECT_FALSE(supervisor.attached());
   supervisor.Formed(1);
-  supervisor.Error(1, "io", "no reader", 1);
+  supervisor.Error(1, {FailureKind::kIo, Internal("no reader")}, 1);
   EXPECT_FALSE(supervisor.stop_requested(1));
   EXPECT_TRUE(supervisor.CalledOff(1).ok());
 }

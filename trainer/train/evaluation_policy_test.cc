@@ -1,4 +1,4 @@
-#include "trainer/train/evaluation_policy.h"
+#include "trainer/train/evaluation.h"
 
 #include <gtest/gtest.h>
 

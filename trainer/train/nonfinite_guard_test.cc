@@ -1,4 +1,4 @@
-#include "trainer/train/nonfinite_guard.h"
+#include "trainer/train/nonfinite.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "trainer/train/nonfinite_origin.h"
+#include "trainer/train/nonfinite.h"
 
 #include <gtest/gtest.h>
 

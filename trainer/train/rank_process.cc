@@ -8,7 +8,6 @@
 #include <exception>
 #include <utility>
 
-#include "common/control_pipe/trainer_protocol.h"
 #include "trainer/ops/device_memory.h"
 #include "trainer/train/warm_up.h"
 
@@ -72,13 +71,7 @@ RankProcess::RankProcess(JobSpec spec, RankProcessParts parts)
 
 // Said by whichever rank reads, because the others wait for it. By the writer of lines, since the
 // log may lie on a disk that does not answer.
-void RankProcess::Say(const std::string& line) {
-  lines_.Add([text = line + "\n", out = parts_.out] {
-    std::fputs(text.c_str(), out);
-    std::fflush(out);
-    return OkStatus();
-  });
-}
+void RankProcess::Say(const std::string& line) { lines_.Print(parts_.out, line + "\n"); }
 
 RankProcess::~RankProcess() { parts_.supervisor.OnPark({}); }
 
@@ -88,26 +81,24 @@ void RankProcess::CallOff(Generation through, const Status& reason) {
   if (communicator_) communicator_->AbortThrough(through, reason);
 }
 
-std::optional<Failure> RankProcess::RunOnce(RankEnv env) {
-  return Serve(std::move(env), Source::kEnvironment);
-}
+TrainStatus RankProcess::RunOnce(RankEnv env) { return Serve(std::move(env), /*assigned=*/false); }
 
-std::optional<Failure> RankProcess::RunAssignments() {
+TrainStatus RankProcess::RunAssignments() {
   if (!parts_.supervisor.has_assignment()) {
-    if (auto failure = StandBy()) return failure;
+    if (auto status = StandBy(); !status.ok()) return status;
   }
   for (;;) {
     std::optional<Assignment> next = parts_.supervisor.NextAssignment();
-    if (!next) return std::nullopt;
-    const std::optional<Failure> failure = TakeUp(*std::move(next));
-    if (!failure || failure->exit_code != kExitPeerLost) return failure;
-    Park(*failure);
+    if (!next) return {};
+    TrainStatus status = TakeUp(*std::move(next));
+    if (status.ok() || status.kind() != FailureKind::kPeerLost) return status;
+    Park(status);
   }
 }
 
-std::optional<Failure> RankProcess::StandBy() {
+TrainStatus RankProcess::StandBy() {
   parts_.progress.EnterPhase(TrainPhase::kStandby);
-  if (auto failure = inputs_.Load()) return failure;
+  if (auto status = inputs_.Load(); !status.ok()) return status;
   try {
     WarmUp(spec_, *inputs_);
   } catch (const std::exception& error) {
@@ -115,42 +106,38 @@ std::optional<Failure> RankProcess::StandBy() {
     std::fprintf(stderr, "muster-trainer: not warmed up: %s\n", error.what());
   }
   parts_.supervisor.StandbyReady();
-  return std::nullopt;
+  return {};
 }
 
-std::optional<Failure> RankProcess::TakeUp(Assignment assignment) {
+TrainStatus RankProcess::TakeUp(Assignment assignment) {
   if (assignment.log.valid()) WriteTo(assignment.log);
   env_.generation = assignment.generation;
-  if (ops_ != nullptr && !ops_->is_host()) {
-    const Status same = CheckSameGpu(assignment);
-    if (!same.ok()) return Failure{"internal", kExitFailure, same};
-  }
+  if (ops_ != nullptr && !ops_->is_host()) MUSTER_RETURN_IF_ERROR(CheckSameGpu(assignment));
   PutIntoEnvironment(assignment);
-  Result<RankEnv> env = ReadAssignment(assignment);
-  if (!env.ok()) return InputFailure("config", env.status());
+  MUSTER_ASSIGN_OR_RETURN(RankEnv env, FromInput(FailureKind::kConfig, ReadAssignment(assignment)));
   TakeSegments();
-  return Serve(*std::move(env), Source::kGuardian);
+  return Serve(std::move(env), /*assigned=*/true);
 }
 
 void RankProcess::TakeSegments() {
   for (HeldSegment& held : parts_.supervisor.TakeSegments()) {
     if (RetainedWeights::IsName(held.name)) {
-      frozen_.Add(std::move(held));
+      retained_.weights.Add(std::move(held));
       continue;
     }
-    const Status added = segments_.Add(std::move(held));
+    const Status added = retained_.segments.Add(std::move(held));
     if (!added.ok()) parts_.supervisor.Note(env_.generation, "warning", added.message());
   }
 }
 
-std::optional<Failure> RankProcess::Serve(RankEnv env, Source source) {
+TrainStatus RankProcess::Serve(RankEnv env, bool assigned) {
   env_ = std::move(env);
   try {
-    if (auto failure = MakeDevice()) return failure;
-    return RunTrainer(source);
+    if (auto status = MakeDevice(); !status.ok()) return status;
+    return RunTrainer(assigned);
   } catch (const std::exception& error) {
     ReportDeviceMemory();
-    return UncaughtFailure(error.what());
+    return FromException(error.what());
   }
 }
 
@@ -161,60 +148,56 @@ void RankProcess::ReportDeviceMemory() {
   parts_.progress.Move();
 }
 
-std::optional<Failure> RankProcess::MakeDevice() {
-  if (ops_) return std::nullopt;
-  Result<RankDevice> device = parts_.make_device(env_, &spec_);
-  if (!device.ok()) return InputFailure("config", device.status());
-  for (const std::string& note : device->notes) {
+TrainStatus RankProcess::MakeDevice() {
+  if (ops_) return {};
+  MUSTER_ASSIGN_OR_RETURN(RankDevice device,
+                          FromInput(FailureKind::kConfig, parts_.make_device(env_, &spec_)));
+  for (const std::string& note : device.notes) {
     parts_.supervisor.Note(env_.generation, "warning", note);
   }
-  ops_ = std::move(device->ops);
+  ops_ = std::move(device.ops);
   {
     std::lock_guard lock(communicator_mutex_);
-    communicator_ = std::move(device->communicator);
+    communicator_ = std::move(device.communicator);
   }
   // What was called off while there was no communicator is passed to it now.
   parts_.supervisor.OnPark(
       [this](Generation through, const Status& reason) { CallOff(through, reason); });
-  return std::nullopt;
+  return {};
 }
 
-std::optional<Failure> RankProcess::RunTrainer(Source source) {
-  const bool assigned = source == Source::kGuardian;
-  const int ranks = assigned ? spec_.world_size() : env_.world_size;
-  trainer_ = std::make_unique<Trainer>(env_, ranks,
-                                       TrainerParts{.spec = spec_,
-                                                    .inputs = inputs_,
-                                                    .communicator = *communicator_,
-                                                    .ops = *ops_,
-                                                    .saver = saver_,
-                                                    .segments = assigned ? &segments_ : nullptr,
-                                                    .frozen = assigned ? &frozen_ : nullptr,
-                                                    .supervisor = parts_.supervisor,
-                                                    .progress = parts_.progress,
-                                                    .faults = parts_.faults,
-                                                    .clock = parts_.clock,
-                                                    .out = parts_.out,
-                                                    .lines = lines_,
-                                                    .exports = parts_.exports,
-                                                    .on_step = parts_.on_step});
+TrainStatus RankProcess::RunTrainer(bool assigned) {
+  trainer_ = std::make_unique<Trainer>(
+      RunContext{.env = env_,
+                 .step_ranks = assigned ? spec_.world_size() : env_.world_size,
+                 .spec = spec_,
+                 .inputs = inputs_,
+                 .communicator = *communicator_,
+                 .ops = *ops_,
+                 .saver = saver_,
+                 .retained = assigned ? &retained_ : nullptr,
+                 .supervisor = parts_.supervisor,
+                 .progress = parts_.progress,
+                 .faults = parts_.faults,
+                 .clock = parts_.clock,
+                 .out = parts_.out,
+                 .lines = lines_,
+                 .exports = parts_.exports,
+                 .on_step = parts_.on_step});
   return trainer_->Run();
 }
 
 // Peers that have not noticed wait for this rank: its communicator ends at once. What lies in
 // memory ends before the rank says that it is out.
-void RankProcess::Park(const Failure& failure) {
+void RankProcess::Park(const TrainStatus& failure) {
   const Step step = this->step();
   if (parts_.supervisor.CalledOff(env_.generation).ok()) {
-    parts_.supervisor.Error(env_.generation, failure.kind, failure.status.message(), step);
+    parts_.supervisor.Error(env_.generation, failure, step);
   }
-  lines_.Add([text = "muster-trainer: rank " + std::to_string(env_.rank) + ": generation " +
-                     std::to_string(env_.generation) + " is over: " + failure.status.message() +
-                     "\n"] {
-    std::fputs(text.c_str(), stderr);
-    return OkStatus();
-  });
-  communicator_->Abort(failure.status);
+  lines_.Print(stderr, "muster-trainer: rank " + std::to_string(env_.rank) + ": generation " +
+                           std::to_string(env_.generation) + " is over: " + failure.message() +
+                           "\n");
+  communicator_->Abort(failure.status());
   trainer_.reset();
   parts_.progress.EnterPhase(TrainPhase::kParked);
   parts_.supervisor.Parked(env_.generation, step);

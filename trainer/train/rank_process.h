@@ -8,14 +8,13 @@
 // assignment. A process without an assignment is a standby and gets ready meanwhile.
 //
 // Main's thread; the guardian's park comes to the communicator on the supervisor's thread. Torch
-// exceptions become failures here.
+// exceptions become a TrainStatus here.
 #pragma once
 
 #include <cstdio>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +23,7 @@
 #include "common/job_spec/job_spec.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/comm/rank_env.h"
-#include "trainer/core/failure.h"
+#include "trainer/core/train_status.h"
 #include "trainer/inputs/train_inputs.h"
 #include "trainer/ops/device_ops.h"
 #include "trainer/report/line_writer.h"
@@ -32,7 +31,7 @@
 #include "trainer/state/checkpoint/shard_saver.h"
 #include "trainer/supervise/rank_faults.h"
 #include "trainer/supervise/supervisor.h"
-#include "trainer/train/retained_segments.h"
+#include "trainer/train/run_context.h"
 #include "trainer/train/trainer.h"
 
 namespace muster {
@@ -53,7 +52,7 @@ struct RankProcessParts {
   RankFaults& faults;
   const Clock& clock;
   std::FILE* out;  // rank 0's lines for people
-  // For a trial (TrainerParts).
+  // For a trial (RunContext).
   bool exports = true;
   std::function<void(const StepMetrics&)> on_step = {};
 };
@@ -66,11 +65,11 @@ class RankProcess {
   RankProcess(const RankProcess&) = delete;
   RankProcess& operator=(const RankProcess&) = delete;
 
-  // Serves the one generation that the environment names. Nothing: done, or stopped as asked.
-  std::optional<Failure> RunOnce(RankEnv env);
+  // Serves the one generation that the environment names. OK: done, or stopped as asked.
+  TrainStatus RunOnce(RankEnv env);
   // Serves the guardian's assignments until one of them is done, stopped, or fails by this rank's
   // own fault.
-  std::optional<Failure> RunAssignments();
+  TrainStatus RunAssignments();
 
   // The generation that was served last; 0 where there was none.
   Generation generation() const { return env_.generation; }
@@ -79,19 +78,17 @@ class RankProcess {
   Step step() const { return trainer_ ? trainer_->step() : 0; }
 
  private:
-  // Where a generation comes from. One that a guardian has assigned counts the job's batch by the
-  // ranks of the job as submitted, and takes snapshots, which the guardian holds.
-  enum class Source { kEnvironment, kGuardian };
-
   void Say(const std::string& line);
-  std::optional<Failure> StandBy();
-  std::optional<Failure> TakeUp(Assignment assignment);
+  TrainStatus StandBy();
+  TrainStatus TakeUp(Assignment assignment);
   void TakeSegments();
-  std::optional<Failure> Serve(RankEnv env, Source source);
+  // `assigned`, by a guardian: it counts the job's batch by the ranks of the job as submitted, and
+  // takes snapshots, which the guardian holds.
+  TrainStatus Serve(RankEnv env, bool assigned);
   void ReportDeviceMemory();
-  std::optional<Failure> MakeDevice();
-  std::optional<Failure> RunTrainer(Source source);
-  void Park(const Failure& failure);
+  TrainStatus MakeDevice();
+  TrainStatus RunTrainer(bool assigned);
+  void Park(const TrainStatus& failure);
   void CallOff(Generation through, const Status& reason);
 
   JobSpec spec_;
@@ -99,8 +96,7 @@ class RankProcess {
   ProcessInputs inputs_;
   std::shared_ptr<ShardSaver> saver_;
   LineWriter lines_;
-  RetainedSegments segments_;
-  RetainedWeights frozen_;
+  RetainedMemory retained_;
   std::unique_ptr<DeviceOps> ops_;
   std::mutex communicator_mutex_;  // held to set the pointer, and by CallOff
   std::unique_ptr<Communicator> communicator_;

@@ -21,7 +21,7 @@ TEST_F(RankProcessTest, AStopInTheMiddleIsAgreedOnAndLeavesACheckpoint) {
   gang[1]->Stop();
   std::vector<Json> shards;
   for (const auto& each : gang) {
-    EXPECT_FALSE(each->AwaitEnd());
+    EXPECT_TRUE(each->AwaitEnd().ok());
     shards.push_back(each->Await("shard_written", 1));
     EXPECT_TRUE(each->Heard("finished").empty());
   }
@@ -37,7 +37,7 @@ TEST_F(RankProcessTest, AProfileThatAStopCutsShortIsWritten) {
   Assign(1, {gang[0].get(), gang[1].get()});
   ExpectFirstStep(gang, 1);
   gang[0]->Stop();
-  for (const auto& each : gang) EXPECT_FALSE(each->AwaitEnd());
+  for (const auto& each : gang) EXPECT_TRUE(each->AwaitEnd().ok());
   EXPECT_EQ(ReadJson("out/profile/table.json")["steps"], Metrics("out").size());
 }
 
@@ -58,7 +58,7 @@ TEST_F(RankProcessTest, CalledOffRanksParkAndServeTheNextGeneration) {
   Assign(2, {gang[1].get(), gang[0].get()});
   ExpectFirstStep(gang, 2);
   gang[0]->Stop();
-  for (const auto& each : gang) EXPECT_FALSE(each->AwaitEnd());
+  for (const auto& each : gang) EXPECT_TRUE(each->AwaitEnd().ok());
   EXPECT_EQ(gang[0]->Await("shard_written", 2)["shard"]["rank"], 1);
   EXPECT_EQ(Metrics("out").back()["generation"], 2);
 }
@@ -118,9 +118,9 @@ TEST_F(RankProcessTest, AFaultOfItsOwnEndsTheProcess) {
   Gang gang = Start(Endless("out", 1), 1);
   testing::Listener master = testing::Listen();
   gang[0]->Assign(1, 0, 1, master, resume_file_);
-  const std::optional<Failure> failure = gang[0]->AwaitEnd();
-  ASSERT_TRUE(failure);
-  EXPECT_EQ(failure->exit_code, kExitBadInput);
+  const TrainStatus failure = gang[0]->AwaitEnd();
+  ASSERT_FALSE(failure.ok());
+  EXPECT_EQ(failure.exit_code(), kExitBadInput);
   EXPECT_TRUE(gang[0]->Heard("parked").empty());
 }
 
@@ -130,11 +130,11 @@ TEST_F(RankProcessTest, AnInjectedNanIsTheRanksOwnFault) {
   ExpectFirstStep(gang, 1);
   gang[1]->Send({{"type", "fault"}, {"kind", "nan"}, {"argument", ""}});
   for (std::size_t rank = 0; rank < gang.size(); ++rank) {
-    const std::optional<Failure> failure = gang[rank]->AwaitEnd();
-    ASSERT_TRUE(failure);
-    EXPECT_EQ(failure->kind, "nonfinite");
-    EXPECT_EQ(failure->symptom, rank != 1);
-    EXPECT_THAT(failure->status.message(), HasSubstr("not finite is rank 1: loss of micro-batch "));
+    const TrainStatus failure = gang[rank]->AwaitEnd();
+    ASSERT_FALSE(failure.ok());
+    EXPECT_EQ(failure.kind_name(), "nonfinite");
+    EXPECT_EQ(failure.symptom(), rank != 1);
+    EXPECT_THAT(failure.message(), HasSubstr("not finite is rank 1: loss of micro-batch "));
   }
 }
 
@@ -147,10 +147,10 @@ TEST_F(RankProcessTest, AnInjectedNanIsNoOverflowOfFp16) {
   ExpectFirstStep(gang, 1);
   gang[0]->Send({{"type", "fault"}, {"kind", "nan"}, {"argument", ""}});
   for (std::size_t rank = 0; rank < gang.size(); ++rank) {
-    const std::optional<Failure> failure = gang[rank]->AwaitEnd();
-    ASSERT_TRUE(failure);
-    EXPECT_EQ(failure->kind, "nonfinite");
-    EXPECT_EQ(failure->symptom, rank != 0);
+    const TrainStatus failure = gang[rank]->AwaitEnd();
+    ASSERT_FALSE(failure.ok());
+    EXPECT_EQ(failure.kind_name(), "nonfinite");
+    EXPECT_EQ(failure.symptom(), rank != 0);
   }
 }
 
@@ -158,16 +158,16 @@ TEST_F(RankProcessTest, WhoWaitsForAnAssignmentEndsByAStop) {
   Gang gang = Start(Endless("out", 1), 1);
   gang[0]->Await("standby_ready", 0);
   gang[0]->Stop();
-  EXPECT_FALSE(gang[0]->AwaitEnd());
+  EXPECT_TRUE(gang[0]->AwaitEnd().ok());
 }
 
 TEST_F(RankProcessTest, AStandbyThatCannotReadItsInputsFails) {
   JobSpec spec = Endless("out", 1);
   spec.train->model.path = "nowhere";
   Gang gang = Start(spec, 1);
-  const std::optional<Failure> failure = gang[0]->AwaitEnd();
-  ASSERT_TRUE(failure);
-  EXPECT_EQ(failure->kind, "model");
+  const TrainStatus failure = gang[0]->AwaitEnd();
+  ASSERT_FALSE(failure.ok());
+  EXPECT_EQ(failure.kind_name(), "model");
   EXPECT_TRUE(gang[0]->Heard("standby_ready").empty());
 }
 
@@ -177,7 +177,7 @@ TEST_F(RankProcessTest, AGenerationThatIsDoneEndsTheProcess) {
   Gang gang = Start(spec, 2);
   Assign(1, {gang[0].get(), gang[1].get()});
   for (const auto& each : gang) {
-    EXPECT_FALSE(each->AwaitEnd());
+    EXPECT_TRUE(each->AwaitEnd().ok());
     EXPECT_EQ(each->Await("finished", 1)["step"], 2);
     EXPECT_TRUE(each->Heard("parked").empty());
   }
@@ -201,7 +201,7 @@ TEST_F(RankProcessTest, AGangOfAnyNumberOfRanksTrainsOnTheSameBatches) {
       processes.push_back(gang.back().get());
     }
     Assign(1, processes);
-    for (const auto& each : gang) ASSERT_FALSE(each->AwaitEnd());
+    for (const auto& each : gang) ASSERT_TRUE(each->AwaitEnd().ok());
     runs.push_back(Metrics(output));
     ASSERT_EQ(runs.back().size(), static_cast<std::size_t>(kSteps));
     for (std::size_t i = 0; i < kSteps; ++i) {

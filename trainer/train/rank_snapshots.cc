@@ -31,15 +31,6 @@ void SetName(SegmentName* to, const std::string& name) {
 
 }  // namespace
 
-RankSnapshots::RankSnapshots(const SnapshotSpec& spec, const RankEnv& env,
-                             RetainedSegments& retained, Communicator& communicator,
-                             Supervisor& supervisor)
-    : spec_(spec),
-      env_(env),
-      retained_(retained),
-      communicator_(communicator),
-      supervisor_(supervisor) {}
-
 std::string RankSnapshots::NameFor(const char* suffix) const {
   return "g" + std::to_string(env_.generation) + "-rank" + std::to_string(env_.rank) + suffix;
 }
@@ -48,17 +39,17 @@ bool RankSnapshots::IsOfThisRank(const Segment& segment, const char* suffix) con
   return segment.spec().name.ends_with("-rank" + std::to_string(env_.rank) + suffix);
 }
 
-Status RankSnapshots::Begin(const SnapshotPlan& begin, FsdpOptions* options) {
-  MUSTER_ASSIGN_OR_RETURN(cut_, AgreeOnCut(communicator_, retained_.readable()));
-  std::vector<std::string> held = begin.also_held;
+Status RankSnapshots::Begin(const std::optional<AdapterOrigin>& origin, Step newest_checkpoint,
+                            FsdpOptions* options) {
+  MUSTER_ASSIGN_OR_RETURN(cut_, AgreeOnCut(run_.communicator, retained_.readable()));
+  std::vector<std::string> held = run_.retained->weights.names();
   for (std::string& name : NamesInCut()) held.push_back(std::move(name));
-  supervisor_.Cut(env_.generation, held);
-  keeps_cut_ = cut_ && cut_->state.step < begin.newest_checkpoint;
-  if (spec_.every == 0) return OkStatus();
+  run_.supervisor.Cut(env_.generation, held);
+  keeps_cut_ = cut_ && cut_->state.step < newest_checkpoint;
   MUSTER_ASSIGN_OR_RETURN(SegmentSpec plan,
-                          PlanSegment(NameFor(kOwn), begin.config, *options,
+                          PlanSegment(NameFor(kOwn), run_.inputs->config, *options,
                                       {.rank = env_.rank, .world_size = env_.world_size}));
-  plan.adapter = begin.adapter;
+  plan.adapter = origin;
   MUSTER_RETURN_IF_ERROR(AgreeOnOwn(plan));
   if (!no_memory_.ok() && keeps_cut_) {
     keeps_cut_ = false;
@@ -67,7 +58,7 @@ Status RankSnapshots::Begin(const SnapshotPlan& begin, FsdpOptions* options) {
   }
   if (!no_memory_.ok()) return OkStatus();
   options->segment = own_;
-  options->snapshot_every = spec_.every;
+  options->snapshot_every = run_.train().snapshot.every;
   return OkStatus();
 }
 
@@ -84,7 +75,7 @@ Status RankSnapshots::AgreeOnOwn(const SegmentSpec& plan) {
   const Result<Segment*> own = MakeOwn(plan);
   std::int64_t lacking = own.ok() ? 0 : 1;
   MUSTER_RETURN_IF_ERROR(
-      communicator_.AllReduce(&lacking, 1, ElementType::kInt64, ReduceOp::kMax)->Wait());
+      run_.communicator.AllReduce(&lacking, 1, ElementType::kInt64, ReduceOp::kMax)->Wait());
   own_ = lacking == 0 ? *own : nullptr;
   no_memory_ = own.status();
   if (lacking != 0 && own.ok()) {
@@ -117,7 +108,7 @@ Result<Segment*> RankSnapshots::MakeOwn(const SegmentSpec& plan) {
     return old;
   }
   MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<Segment> made, Segment::Create(plan, env_.generation));
-  supervisor_.HoldSegment(env_.generation, plan.name, made->fd());
+  run_.supervisor.HoldSegment(env_.generation, plan.name, made->fd());
   return retained_.Add(std::move(made));
 }
 
@@ -125,7 +116,7 @@ Result<std::optional<TrainCursor>> RankSnapshots::Restore(FsdpEngine& engine) {
   if (!cut_) return std::optional<TrainCursor>();
   const ShardState& state = engine.state();
   const Result<RestoreOutcome> outcome =
-      RestoreCut(communicator_, *cut_, retained_.readable(), state.CheckpointArrays(),
+      RestoreCut(run_.communicator, *cut_, retained_.readable(), state.CheckpointArrays(),
                  {.in_place = in_place_ && state.in_segment(), .memory = state.array_memory()});
   if (outcome.ok()) return std::optional<TrainCursor>(outcome->cursor);
   switch (outcome.status().code()) {
@@ -150,7 +141,7 @@ Status RankSnapshots::Keep(int replicas) {
 // A copy of an earlier generation is filled on; nothing else that is here may be written to.
 Status RankSnapshots::KeepBuddy(int replicas) {
   MUSTER_ASSIGN_OR_RETURN(const bool apart, SharedMemoryDisabled(std::getenv));
-  BuddyOptions options{.wanted = spec_.buddy,
+  BuddyOptions options{.wanted = run_.train().snapshot.buddy,
                        .ranks_per_node = env_.local_world_size,
                        .replicas = replicas,
                        .ring = env_.buddy_ring,
@@ -160,7 +151,7 @@ Status RankSnapshots::KeepBuddy(int replicas) {
   if (cut_) options.from = cut_->state;
   std::vector<std::unique_ptr<Segment>> copies =
       retained_.TakeOut([this](const Segment& each) { return IsOfThisRank(each, kKept); });
-  Result<std::unique_ptr<Buddy>> buddy = Buddy::Create(communicator_, *own_, options, &copies);
+  Result<std::unique_ptr<Buddy>> buddy = Buddy::Create(run_.communicator, *own_, options, &copies);
   for (auto& each : copies) retained_.Add(std::move(each));
   if (!buddy.ok()) return buddy.status();
   buddy_ = *std::move(buddy);
@@ -170,7 +161,7 @@ Status RankSnapshots::KeepBuddy(int replicas) {
 // The buddy's own mapping goes with it; the next generation reads this one.
 Status RankSnapshots::HoldKept() {
   const Segment& kept = buddy_->kept();
-  supervisor_.HoldSegment(env_.generation, kept.spec().name, kept.fd());
+  run_.supervisor.HoldSegment(env_.generation, kept.spec().name, kept.fd());
   UniqueFd fd(::fcntl(kept.fd(), F_DUPFD_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoStatus(errno, "another descriptor of a snapshot segment");
   return retained_.Add(HeldSegment{kept.spec().name, std::move(fd)});
@@ -180,16 +171,17 @@ Status RankSnapshots::ShareNames() {
   std::array<SegmentName, 2> mine = {};
   if (own_ != nullptr) SetName(&mine[0], own_->spec().name);
   if (buddy_) SetName(&mine[1], buddy_->kept().spec().name);
-  std::vector<SegmentName> all(mine.size() * static_cast<std::size_t>(communicator_.size()));
+  std::vector<SegmentName> all(mine.size() * static_cast<std::size_t>(run_.communicator.size()));
   MUSTER_RETURN_IF_ERROR(
-      communicator_.AllGather(mine.data(), all.data(), sizeof mine, ElementType::kUint8)->Wait());
+      run_.communicator.AllGather(mine.data(), all.data(), sizeof mine, ElementType::kUint8)
+          ->Wait());
   for (const SegmentName& name : all) in_use_.emplace(name.data());
   return OkStatus();
 }
 
 void RankSnapshots::LetGoOfOld() {
   for (const std::string& name : retained_.KeepOnly(in_use_)) {
-    supervisor_.DropSegment(env_.generation, name);
+    run_.supervisor.DropSegment(env_.generation, name);
   }
 }
 

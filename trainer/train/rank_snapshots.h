@@ -17,39 +17,26 @@
 #include <vector>
 
 #include "common/base/result.h"
-#include "common/job_spec/job_spec.h"
-#include "trainer/comm/communicator.h"
-#include "trainer/comm/rank_env.h"
-#include "trainer/core/model_config.h"
 #include "trainer/fsdp/fsdp_engine.h"
 #include "trainer/state/snapshot/buddy.h"
 #include "trainer/state/snapshot/cut.h"
-#include "trainer/supervise/supervisor.h"
-#include "trainer/train/retained_segments.h"
+#include "trainer/train/run_context.h"
 
 namespace muster {
 
-// What a generation's snapshots begin with.
-struct SnapshotPlan {
-  const ModelConfig& config;
-  const std::optional<AdapterOrigin>& adapter;  // what the trained state belongs to
-  Step newest_checkpoint = 0;
-  std::vector<std::string> also_held =
-      {};  // files that the guardian is to keep as those of the cut
-};
-
 class RankSnapshots {
  public:
-  // All outlive the object. `communicator` is formed.
-  RankSnapshots(const SnapshotSpec& spec, const RankEnv& env, RetainedSegments& retained,
-                Communicator& communicator, Supervisor& supervisor);
+  // `run` outlives the object and has retained memory; its communicator is formed.
+  explicit RankSnapshots(const RunContext& run)
+      : run_(run), env_(run.env), retained_(run.retained->segments) {}
 
-  // Agrees on the cut, and has a segment ready for an engine with these options, and puts it into
-  // them. Where a checkpoint is newer than the cut, the segment is another one than those that hold
-  // the cut, which is needed where the checkpoint turns out to be damaged; for want of memory the
-  // cut is given up for it. Where any rank has no memory for its segment even so, none has one:
-  // no_memory() says so.
-  Status Begin(const SnapshotPlan& begin, FsdpOptions* options);
+  // `origin`: what the trained state belongs to. Agrees on the cut, and has a segment ready for an
+  // engine with these options, and puts it into them. Where a checkpoint is newer than the cut, the
+  // segment is another one than those that hold the cut, which is needed where the checkpoint turns
+  // out to be damaged; for want of memory the cut is given up for it. Where any rank has no memory
+  // for its segment even so, none has one: no_memory() says so.
+  Status Begin(const std::optional<AdapterOrigin>& origin, Step newest_checkpoint,
+               FsdpOptions* options);
   const Status& no_memory() const { return no_memory_; }
 
   // The step of the cut, in place or not; -1: there is none.
@@ -88,11 +75,9 @@ class RankSnapshots {
   bool IsOfThisRank(const Segment& segment, const char* suffix) const;
   std::string NameFor(const char* suffix) const;
 
-  const SnapshotSpec& spec_;
+  const RunContext& run_;
   const RankEnv& env_;
   RetainedSegments& retained_;
-  Communicator& communicator_;
-  Supervisor& supervisor_;
   std::optional<Cut> cut_;
   bool keeps_cut_ = false;  // no segment that holds it is trained in, until it has been restored
   Segment* own_ = nullptr;

@@ -99,8 +99,8 @@ TEST_F(RankSnapshotsTest, AStandbyTakesTheLostRanksPlaceInItsSegment) {
   gang[1]->Await("parked", 1);  // and is not asked for again
   Assign(2, {gang[0].get(), gang[2].get()});
   ExpectSnapshot({gang[0].get(), gang[2].get()}, 2);
-  EXPECT_FALSE(gang[0]->AwaitEnd());
-  EXPECT_FALSE(gang[2]->AwaitEnd());
+  EXPECT_TRUE(gang[0]->AwaitEnd().ok());
+  EXPECT_TRUE(gang[2]->AwaitEnd().ok());
   EXPECT_THAT(node_.names(), UnorderedElementsAre("g1-rank0", "g1-rank1"));
   ExpectTheBitsOf("out", "whole");
 }
@@ -135,10 +135,10 @@ TEST_F(RankSnapshotsTest, AnAdaptersSnapshotIsNotGoneOnFromOverOtherWeights) {
   const Gang gang = Start(job, 2);
   Assign(2, {gang[0].get(), gang[1].get()});
   for (const auto& each : gang) {
-    const std::optional<Failure> failure = each->AwaitEnd();
-    ASSERT_TRUE(failure.has_value());
-    EXPECT_EQ(failure->exit_code, kExitBadInput);
-    EXPECT_THAT(failure->status.message(),
+    const TrainStatus failure = each->AwaitEnd();
+    ASSERT_FALSE(failure.ok());
+    EXPECT_EQ(failure.exit_code(), kExitBadInput);
+    EXPECT_THAT(failure.message(),
                 AllOf(HasSubstr("the snapshot g1-rank"), HasSubstr("over the weights of")));
   }
 }
@@ -297,8 +297,8 @@ TEST_P(LostNode, ItsShardComesFromTheBuddy) {
   for (const int i : {0, 1}) gang[static_cast<std::size_t>(i)]->Await("parked", 1);
   Assign(2, {gang[0].get(), gang[2].get()});
   ExpectSnapshot({gang[0].get(), gang[2].get()}, 2);
-  EXPECT_FALSE(gang[0]->AwaitEnd());
-  EXPECT_FALSE(gang[2]->AwaitEnd());
+  EXPECT_TRUE(gang[0]->AwaitEnd().ok());
+  EXPECT_TRUE(gang[2]->AwaitEnd().ok());
   ExpectTheBitsOf("out", "whole");
 }
 
@@ -332,8 +332,8 @@ TEST_F(RankSnapshotsTest, WhoStartsOverInAnOldSegmentHasNoMomentsOfBefore) {
   for (const int i : {0, 1}) gang[static_cast<std::size_t>(i)]->Await("parked", 1);
   Assign(2, {gang[0].get(), gang[2].get()});
   EXPECT_EQ(gang[0]->Await("resumed", 2)["from"], "start");
-  EXPECT_FALSE(gang[0]->AwaitEnd());
-  EXPECT_FALSE(gang[2]->AwaitEnd());
+  EXPECT_TRUE(gang[0]->AwaitEnd().ok());
+  EXPECT_TRUE(gang[2]->AwaitEnd().ok());
   EXPECT_THAT(node_.names(), ElementsAre("g1-rank0"));
   ExpectTheBitsOf("out", "whole");
 }

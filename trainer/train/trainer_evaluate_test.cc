@@ -17,7 +17,7 @@ class EvaluationTest : public TrainerTest {
  protected:
   static void ExpectDone(const std::vector<RankResult>& results) {
     for (const RankResult& result : results) {
-      ASSERT_FALSE(result.failure) << result.failure->status.ToString();
+      ASSERT_TRUE(result.status.ok()) << result.status.message();
     }
   }
 
@@ -248,7 +248,7 @@ TEST_F(EvaluationTest, AProgressPageShowsTheEvaluation) {
         return seen.phase_seconds[static_cast<std::size_t>(TrainPhase::kEvaluating)] > 0;
       },
       [] {});
-  EXPECT_FALSE(run.result.failure);
+  EXPECT_TRUE(run.result.status.ok());
   EXPECT_GT(run.seen.phase_seconds[static_cast<std::size_t>(TrainPhase::kEvaluating)], 0);
 }
 
@@ -256,9 +256,9 @@ TEST_F(EvaluationTest, APromptThatIsTooLongIsRefusedBeforeAnythingIsTrained) {
   JobSpec spec = Contradicted("out");
   spec.train->eval.samples = {std::string(100, 'a')};
   for (const RankResult& result : RunAlone(spec)) {
-    ASSERT_TRUE(result.failure);
-    EXPECT_EQ(result.failure->kind, "config");
-    EXPECT_THAT(result.failure->status.message(), HasSubstr("train.eval.samples: prompt 1"));
+    ASSERT_FALSE(result.status.ok());
+    EXPECT_EQ(result.status.kind_name(), "config");
+    EXPECT_THAT(result.status.message(), HasSubstr("train.eval.samples: prompt 1"));
   }
   EXPECT_FALSE(std::filesystem::exists(dir_ + "/out/metrics.jsonl"));
 }

@@ -38,10 +38,10 @@ class OriginTest : public TrainerTest {
   std::vector<std::string> Refusals(const std::vector<RankResult>& results) const {
     std::vector<std::string> said;
     for (const RankResult& result : results) {
-      EXPECT_TRUE(result.failure.has_value());
-      if (!result.failure) continue;
-      EXPECT_EQ(result.failure->exit_code, kExitBadInput);
-      said.push_back(result.failure->status.message());
+      EXPECT_FALSE(result.status.ok());
+      if (result.status.ok()) continue;
+      EXPECT_EQ(result.status.exit_code(), kExitBadInput);
+      said.push_back(result.status.message());
     }
     return said;
   }
@@ -49,7 +49,7 @@ class OriginTest : public TrainerTest {
 
 void ExpectDone(const std::vector<RankResult>& results, Step step) {
   for (const RankResult& result : results) {
-    ASSERT_FALSE(result.failure.has_value()) << result.failure->status.ToString();
+    ASSERT_TRUE(result.status.ok()) << result.status.message();
     EXPECT_EQ(result.step, step);
   }
 }

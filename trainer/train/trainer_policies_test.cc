@@ -18,7 +18,7 @@ class PoliciesTest : public TrainerTest {
  protected:
   static void ExpectDone(const std::vector<RankResult>& results) {
     for (const RankResult& result : results) {
-      ASSERT_FALSE(result.failure) << result.failure->status.ToString();
+      ASSERT_TRUE(result.status.ok()) << result.status.message();
     }
   }
 
@@ -78,11 +78,11 @@ TEST_F(PoliciesTest, ANonFiniteLossEndsTheJobBeforeTheOptimizerSpreadsIt) {
   spec.train->schedule.warmup_ratio = 0;
   spec.train->optimizer.lr = 1e38;
   for (const RankResult& result : Run(spec)) {
-    ASSERT_TRUE(result.failure);
-    EXPECT_EQ(result.failure->kind, "nonfinite");
-    EXPECT_EQ(result.failure->exit_code, kExitNonFinite);
-    EXPECT_THAT(result.failure->status.message(), HasSubstr("step 2: loss is "));
-    EXPECT_THAT(result.failure->status.message(), HasSubstr("lower train.optimizer.lr"));
+    ASSERT_FALSE(result.status.ok());
+    EXPECT_EQ(result.status.kind_name(), "nonfinite");
+    EXPECT_EQ(result.status.exit_code(), kExitNonFinite);
+    EXPECT_THAT(result.status.message(), HasSubstr("step 2: loss is "));
+    EXPECT_THAT(result.status.message(), HasSubstr("lower train.optimizer.lr"));
   }
 }
 
@@ -93,9 +93,9 @@ TEST_F(PoliciesTest, ANanInTheModelIsNamedAndNotBlamedOnTheLearningRate) {
   JobSpec spec = Spec("out");
   spec.train->nonfinite = NonFinitePolicy::kSkip;
   for (const RankResult& result : Run(spec)) {
-    ASSERT_TRUE(result.failure);
-    EXPECT_EQ(result.failure->kind, "nonfinite");
-    const std::string message = result.failure->status.message();
+    ASSERT_FALSE(result.status.ok());
+    EXPECT_EQ(result.status.kind_name(), "nonfinite");
+    const std::string message = result.status.message();
     EXPECT_THAT(message, HasSubstr("step 1: "));
     EXPECT_THAT(message, HasSubstr(": weight of model.layers.1.mlp.down_proj.weight"));
     EXPECT_THAT(message, HasSubstr("it is so in " + dir_ + "/model"));
@@ -132,14 +132,14 @@ TEST_F(PoliciesTest, TheSameStepEndsAJobThatStops) {
   ForbidTheOddWord();
   const std::vector<RankResult> results = Run(TokenSpec("out"));
   for (std::size_t rank = 0; rank < results.size(); ++rank) {
-    const std::optional<Failure>& failure = results[rank].failure;
-    ASSERT_TRUE(failure);
-    EXPECT_EQ(failure->kind, "nonfinite");
-    EXPECT_THAT(failure->status.message(), HasSubstr("step 2: loss is inf"));
+    const TrainStatus& failure = results[rank].status;
+    ASSERT_FALSE(failure.ok());
+    EXPECT_EQ(failure.kind_name(), "nonfinite");
+    EXPECT_THAT(failure.message(), HasSubstr("step 2: loss is inf"));
     // Position 1 of the step's 8 rows.
-    EXPECT_THAT(failure->status.message(),
+    EXPECT_THAT(failure.message(),
                 HasSubstr("not finite is rank 0: loss of micro-batch 0 (rows 8-9 of rows.bin)"));
-    EXPECT_EQ(failure->symptom, rank != 0);
+    EXPECT_EQ(failure.symptom(), rank != 0);
   }
 }
 
@@ -150,15 +150,15 @@ TEST_F(PoliciesTest, AGradientThatOverflowsUnderAFiniteLossIsLaidAtItsRanksDoor)
   spec.train->optimizer.lr = 0;
   const std::vector<RankResult> results = Run(spec);
   for (std::size_t rank = 0; rank < results.size(); ++rank) {
-    const std::optional<Failure>& failure = results[rank].failure;
-    ASSERT_TRUE(failure);
-    const std::string message = failure->status.message();
+    const TrainStatus& failure = results[rank].status;
+    ASSERT_FALSE(failure.ok());
+    const std::string message = failure.message();
     EXPECT_THAT(message, HasSubstr("step 5: loss is "));
     EXPECT_THAT(message, Not(HasSubstr("loss is inf")));
     EXPECT_THAT(message, Not(HasSubstr("loss is nan")));
     EXPECT_THAT(message, HasSubstr("not finite is rank 1: gradient of model.norm.weight, "
                                    "micro-batch 0 (row 9 of rows.bin)"));
-    EXPECT_EQ(failure->symptom, rank != 1);
+    EXPECT_EQ(failure.symptom(), rank != 1);
   }
 }
 
@@ -222,10 +222,10 @@ TEST_F(PoliciesTest, AllRanksStartFromTheCheckpointThatRank0Finds) {
 
   spec.train->output_dir = "missing";
   for (const RankResult& result : RunEach({other, spec})) {
-    ASSERT_TRUE(result.failure);
-    EXPECT_EQ(result.failure->exit_code, kExitBadInput);
-    EXPECT_THAT(result.failure->status.message(), HasSubstr("rank 1: "));
-    EXPECT_THAT(result.failure->status.message(), HasSubstr("step-00000006-g1"));
+    ASSERT_FALSE(result.status.ok());
+    EXPECT_EQ(result.status.exit_code(), kExitBadInput);
+    EXPECT_THAT(result.status.message(), HasSubstr("rank 1: "));
+    EXPECT_THAT(result.status.message(), HasSubstr("step-00000006-g1"));
   }
 }
 
@@ -237,9 +237,9 @@ TEST_F(PoliciesTest, AllRanksStartFromFilesOfOneContent) {
   mine.train->init_from.path = "mine.safetensors";
   other.train->init_from.path = "model/model.safetensors";
   for (const RankResult& result : RunEach({mine, other})) {
-    ASSERT_TRUE(result.failure);
-    EXPECT_EQ(result.failure->exit_code, kExitBadInput);
-    EXPECT_THAT(result.failure->status.message(),
+    ASSERT_FALSE(result.status.ok());
+    EXPECT_EQ(result.status.exit_code(), kExitBadInput);
+    EXPECT_THAT(result.status.message(),
                 HasSubstr("rank 1: " + dir_ + "/model/model.safetensors holds other weights"));
   }
 }
@@ -261,10 +261,10 @@ TEST_F(PoliciesTest, ARankWithoutTheWeightsGetsThemFromOneThatHasThem) {
 TEST_F(PoliciesTest, WeightsThatNoRankHasAreBadInput) {
   std::filesystem::remove(dir_ + "/model/model.safetensors");
   for (const RankResult& result : Run(Spec("out"))) {
-    ASSERT_TRUE(result.failure);
-    EXPECT_EQ(result.failure->kind, "model");
-    EXPECT_EQ(result.failure->exit_code, kExitBadInput);
-    EXPECT_THAT(result.failure->status.message(), HasSubstr("model.safetensors"));
+    ASSERT_FALSE(result.status.ok());
+    EXPECT_EQ(result.status.kind_name(), "model");
+    EXPECT_EQ(result.status.exit_code(), kExitBadInput);
+    EXPECT_THAT(result.status.message(), HasSubstr("model.safetensors"));
   }
 }
 
@@ -272,9 +272,9 @@ TEST_F(PoliciesTest, AnInitFromThatIsNotThereIsBadInput) {
   JobSpec spec = Spec("out");
   spec.train->init_from.path = "nowhere";
   for (const RankResult& result : Run(spec)) {
-    ASSERT_TRUE(result.failure);
-    EXPECT_EQ(result.failure->exit_code, kExitBadInput);
-    EXPECT_THAT(result.failure->status.message(), HasSubstr("nowhere"));
+    ASSERT_FALSE(result.status.ok());
+    EXPECT_EQ(result.status.exit_code(), kExitBadInput);
+    EXPECT_THAT(result.status.message(), HasSubstr("nowhere"));
   }
 }
 

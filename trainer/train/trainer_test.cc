@@ -11,7 +11,6 @@
 #include <fstream>
 #include <stdexcept>
 #include <thread>
-#include <variant>
 
 #include "common/base/unique_fd.h"
 #include "trainer/model/families/read_config.h"
@@ -91,7 +90,7 @@ std::string TokensIn(const std::string& cache) {
 TEST_F(TrainerTest, ARunReportsEachStageAndLeavesAModel) {
   const std::vector<RankResult> results = Run(Spec("out"));
   for (const RankResult& result : results) {
-    ASSERT_FALSE(result.failure) << result.failure->status.ToString();
+    ASSERT_TRUE(result.status.ok()) << result.status.message();
     EXPECT_EQ(Types(result),
               (std::vector<std::string>{"formed", "resumed", "first_step", "finished"}));
     EXPECT_EQ(result.messages.back()["model_dir"], dir_ + "/out/model");
@@ -116,7 +115,7 @@ TEST_F(TrainerTest, AResumedRunEndsInTheSameBits) {
                         std::filesystem::copy_options::recursive);
   const std::vector<RankResult> again = Run(Spec("again"));
   for (const RankResult& result : again) {
-    ASSERT_FALSE(result.failure) << result.failure->status.ToString();
+    ASSERT_TRUE(result.status.ok()) << result.status.message();
     EXPECT_EQ(result.messages[1]["step"], 3);
   }
   const std::vector<Json> undisturbed = Metrics("whole");
@@ -152,13 +151,13 @@ TEST_F(TrainerTest, RanksOfAHostThatUseSocketsSaySoOnce) {
 }
 
 TEST_F(TrainerTest, AStateOnADeviceIsLoadedAndSavedByTheDevicesCopies) {
-  for (const RankResult& result : RunAlone(Spec("host"))) ASSERT_FALSE(result.failure);
+  for (const RankResult& result : RunAlone(Spec("host"))) ASSERT_TRUE(result.status.ok());
   std::atomic<int> copies = 0;
   make_ops_ = [&copies] { return std::make_unique<DeviceApart>(copies); };
   const auto run = [&](const JobSpec& spec) {
     copies = 0;
     for (const RankResult& result : RunAlone(spec)) {
-      ASSERT_FALSE(result.failure) << result.failure->status.ToString();
+      ASSERT_TRUE(result.status.ok()) << result.status.message();
     }
   };
   constexpr int kArrays = 4 * 3;  // of a rank: units, times weight and moments
@@ -187,21 +186,21 @@ TEST_F(TrainerTest, AFailureOfADeviceIsReported) {
   spec.train->fsdp.cpu_offload = true;
   std::atomic<int> copies = 0;
   make_ops_ = [&copies] { return std::make_unique<DeviceApart>(copies); };
-  ASSERT_FALSE(RunAlone(spec)[0].failure);
+  ASSERT_TRUE(RunAlone(spec)[0].status.ok());
   spec.train->output_dir = "failed";
   for (const int number : {copies / 3, copies / 2, copies * 2 / 3}) {
     make_ops_ = [number] { return std::make_unique<DeviceThatFails>(number); };
-    const std::optional<Failure> failure = RunAlone(spec)[0].failure;
-    ASSERT_TRUE(failure);
-    EXPECT_EQ(failure->kind, "internal");
-    EXPECT_EQ(failure->status.message(), "the device has failed");
+    const TrainStatus failure = RunAlone(spec)[0].status;
+    ASSERT_FALSE(failure.ok());
+    EXPECT_EQ(failure.kind_name(), "internal");
+    EXPECT_EQ(failure.message(), "the device has failed");
   }
 }
 
 TEST_F(TrainerTest, AStopThatOneRankHeardWhileLoadingStopsAllBeforeTheFirstStep) {
   const std::vector<RankResult> results = Run(Spec("out"), 1);
   for (const RankResult& result : results) {
-    ASSERT_FALSE(result.failure) << result.failure->status.ToString();
+    ASSERT_TRUE(result.status.ok()) << result.status.message();
     EXPECT_EQ(result.step, 0);
     EXPECT_EQ(Types(result), (std::vector<std::string>{"formed", "resumed"}));
   }
@@ -212,10 +211,10 @@ TEST_F(TrainerTest, ABrokenRowIsBadInputWithItsLine) {
   std::ofstream(dir_ + "/rows.jsonl", std::ios::app) << "{\"prompt\": \n";
   const std::vector<RankResult> results = Run(Spec("out"));
   for (const RankResult& result : results) {
-    ASSERT_TRUE(result.failure);
-    EXPECT_EQ(result.failure->kind, "data");
-    EXPECT_EQ(result.failure->exit_code, kExitBadInput);
-    EXPECT_NE(result.failure->status.message().find("rows.jsonl:13"), std::string::npos);
+    ASSERT_FALSE(result.status.ok());
+    EXPECT_EQ(result.status.kind_name(), "data");
+    EXPECT_EQ(result.status.exit_code(), kExitBadInput);
+    EXPECT_NE(result.status.message().find("rows.jsonl:13"), std::string::npos);
   }
 }
 
@@ -228,7 +227,7 @@ TEST_F(TrainerTest, PackedRowsGoOnInTheMiddleOfAnEpoch) {
   JobSpec spec = Spec("whole");
   spec.train->data.packing = true;
   const std::vector<RankResult> whole = Run(spec);
-  ASSERT_FALSE(whole[0].failure) << whole[0].failure->status.ToString();
+  ASSERT_TRUE(whole[0].status.ok()) << whole[0].status.message();
   std::string said;
   for (const Json& message : whole[0].messages) said += message.dump() + "\n";
   EXPECT_NE(said.find("112 documents were packed into"), std::string::npos) << said;
@@ -238,7 +237,7 @@ TEST_F(TrainerTest, PackedRowsGoOnInTheMiddleOfAnEpoch) {
                         std::filesystem::copy_options::recursive);
   spec.train->output_dir = "again";
   for (const RankResult& result : Run(spec)) {
-    ASSERT_FALSE(result.failure) << result.failure->status.ToString();
+    ASSERT_TRUE(result.status.ok()) << result.status.message();
   }
   const std::vector<Json> undisturbed = Metrics("whole");
   const std::vector<Json> resumed = Metrics("again");
@@ -260,7 +259,7 @@ TEST_F(TrainerTest, RowsOfTokenIdsNeedNoTokenizer) {
   spec.train->data.train = {"rows.bin"};
   spec.train->data.max_seq_len = 16;
   for (const RankResult& result : RunAlone(spec)) {
-    ASSERT_FALSE(result.failure) << result.failure->status.ToString();
+    ASSERT_TRUE(result.status.ok()) << result.status.message();
   }
   EXPECT_LT(Metrics("out")[5]["loss"], Metrics("out")[0]["loss"]);
   EXPECT_EQ(Metrics("out")[0]["tokens"], 8 * 15);
@@ -281,12 +280,12 @@ TEST_F(TrainerTest, RanksWithDifferentRowsAreToldSo) {
   other.train->data.train = {"others.jsonl"};
   const std::vector<RankResult> results = RunEach({mine, other});
   for (const RankResult& result : results) {
-    ASSERT_TRUE(result.failure);
-    EXPECT_EQ(result.failure->kind, "data");
-    EXPECT_EQ(result.failure->exit_code, kExitBadInput);
+    ASSERT_FALSE(result.status.ok());
+    EXPECT_EQ(result.status.kind_name(), "data");
+    EXPECT_EQ(result.status.exit_code(), kExitBadInput);
   }
-  EXPECT_NE(results[1].failure->status.message().find("rank 1 has read 13 rows"), std::string::npos)
-      << results[1].failure->status.message();
+  EXPECT_NE(results[1].status.message().find("rank 1 has read 13 rows"), std::string::npos)
+      << results[1].status.message();
 }
 
 // Rank 1 waits for an entry of the token cache that another process has in hand, longer than a
@@ -296,7 +295,7 @@ TEST_F(TrainerTest, ARankWhoseRowsTakeLongerThanACollectiveMayIsWaitedFor) {
   ready.train->data.cache = "none";
   JobSpec late = Spec("out");
   late.train->data.cache = "cache";
-  ASSERT_TRUE(std::holds_alternative<TrainInputs>(LoadTrainInputs(late)));
+  ASSERT_TRUE(LoadTrainInputs(late).ok());
   const std::string entry = TokensIn(dir_ + "/cache");
   ASSERT_TRUE(std::filesystem::remove(entry));
   UniqueFd turn(::open((entry + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
@@ -309,7 +308,7 @@ TEST_F(TrainerTest, ARankWhoseRowsTakeLongerThanACollectiveMayIsWaitedFor) {
   turn.reset();
   run.join();
   for (const RankResult& result : results) {
-    EXPECT_FALSE(result.failure) << result.failure->status.ToString();
+    EXPECT_TRUE(result.status.ok()) << result.status.message();
   }
 }
 
@@ -317,9 +316,9 @@ TEST_F(TrainerTest, ARankWhoseRowsTakeLongerThanACollectiveMayIsWaitedFor) {
 TEST_F(TrainerTest, RowsWhoseCacheIsDamagedAreReadAnewByTheNextAttempt) {
   const JobSpec spec = Spec("out");
   ProcessInputs inputs(spec);
-  ASSERT_FALSE(inputs.Load());
+  ASSERT_TRUE(inputs.Load().ok());
   const Dataset* const first = inputs->dataset.get();
-  ASSERT_FALSE(inputs.Load());
+  ASSERT_TRUE(inputs.Load().ok());
   EXPECT_EQ(inputs->dataset.get(), first) << "nothing has happened";
   std::filesystem::resize_file(TokensIn(dir_ + "/.muster-cache"), 120);
   const auto read_row = [&inputs] {
@@ -327,10 +326,10 @@ TEST_F(TrainerTest, RowsWhoseCacheIsDamagedAreReadAnewByTheNextAttempt) {
     std::vector<std::int64_t> labels(ids.size());
     return inputs->dataset->Read(11, ids, labels);
   };
-  const Failure failure = InputFailure("data", read_row());
-  EXPECT_EQ(failure.kind, "io");
-  EXPECT_EQ(failure.exit_code, kExitFailure);
-  ASSERT_FALSE(inputs.Load());
+  const TrainStatus failure = FromInput(FailureKind::kData, read_row());
+  EXPECT_EQ(failure.kind_name(), "io");
+  EXPECT_EQ(failure.exit_code(), kExitFailure);
+  ASSERT_TRUE(inputs.Load().ok());
   EXPECT_TRUE(read_row().ok());
 }
 
@@ -338,20 +337,20 @@ TEST_F(TrainerTest, RanksWithDifferentSettingsAreToldSo) {
   JobSpec other = Spec("out");
   other.train->optimizer.lr = 1e-3;
   for (const RankResult& result : RunEach({Spec("out"), other})) {
-    ASSERT_TRUE(result.failure);
-    EXPECT_EQ(result.failure->kind, "config");
+    ASSERT_FALSE(result.status.ok());
+    EXPECT_EQ(result.status.kind_name(), "config");
   }
 }
 
 TEST_F(TrainerTest, WithoutAGuardianAResumeSaysWhatItRefusedAndCountsItsGeneration) {
   JobSpec spec = Spec("out");
-  for (const RankResult& result : RunAlone(spec)) ASSERT_FALSE(result.failure);
+  for (const RankResult& result : RunAlone(spec)) ASSERT_TRUE(result.status.ok());
   const std::string newest = dir_ + "/out/checkpoints/step-00000006-g1/rank-00001.shard";
   std::fstream(newest, std::ios::in | std::ios::out | std::ios::binary).seekp(-1, std::ios::end)
       << '\x7f';
   spec.train->seed += 1;
   for (const RankResult& result : RunAlone(spec)) {
-    ASSERT_FALSE(result.failure) << result.failure->status.ToString();
+    ASSERT_TRUE(result.status.ok()) << result.status.message();
     EXPECT_EQ(result.step, 6);
   }
   const std::string said = Said();
@@ -367,18 +366,18 @@ TEST_F(TrainerTest, WithoutAGuardianAResumeSaysWhatItRefusedAndCountsItsGenerati
 // One node's disk was not mounted, and weeks of training began anew.
 TEST_F(TrainerTest, WhereNoCheckpointCanBeUsedTrainingDoesNotBeginAnew) {
   const JobSpec spec = Spec("out");
-  for (const RankResult& result : RunAlone(spec)) ASSERT_FALSE(result.failure);
+  for (const RankResult& result : RunAlone(spec)) ASSERT_TRUE(result.status.ok());
   const std::string checkpoints = dir_ + "/out/checkpoints";
   for (const auto& entry : std::filesystem::directory_iterator(checkpoints)) {
     std::filesystem::remove(entry.path() / "rank-00001.shard");
   }
   for (const RankResult& result : RunAlone(spec)) {
-    ASSERT_TRUE(result.failure);
-    EXPECT_EQ(result.failure->kind, "io");
-    EXPECT_NE(result.failure->exit_code, kExitBadInput) << "it may be there the next time";
-    EXPECT_NE(result.failure->status.message().find("none of the job's checkpoints can be used"),
+    ASSERT_FALSE(result.status.ok());
+    EXPECT_EQ(result.status.kind_name(), "io");
+    EXPECT_NE(result.status.exit_code(), kExitBadInput) << "it may be there the next time";
+    EXPECT_NE(result.status.message().find("none of the job's checkpoints can be used"),
               std::string::npos)
-        << result.failure->status.message();
+        << result.status.message();
   }
 }
 
@@ -386,20 +385,20 @@ TEST_F(TrainerTest, AModelThatCannotBeWrittenIsTheFaultOfRankZero) {
   // A file to copy into the new model, spoiled.
   std::filesystem::create_directories(dir_ + "/model/vocab.json");
   const std::vector<RankResult> results = Run(Spec("out"));
-  ASSERT_TRUE(results[0].failure && results[1].failure);
-  EXPECT_EQ(results[0].failure->kind, "io");
+  ASSERT_FALSE(results[0].status.ok() || results[1].status.ok());
+  EXPECT_EQ(results[0].status.kind_name(), "io");
   for (const auto& entry : std::filesystem::directory_iterator(dir_ + "/out")) {
     EXPECT_FALSE(entry.path().filename().string().starts_with("model")) << entry.path();
   }
-  EXPECT_EQ(results[1].failure->exit_code, kExitPeerLost);
+  EXPECT_EQ(results[1].status.exit_code(), kExitPeerLost);
 }
 
 TEST_F(TrainerTest, AMissingModelIsBadInput) {
   JobSpec spec = Spec("out");
   spec.train->model.path = "nowhere";
   const std::vector<RankResult> results = Run(spec);
-  EXPECT_EQ(results[0].failure->kind, "model");
-  EXPECT_EQ(results[0].failure->exit_code, kExitBadInput);
+  EXPECT_EQ(results[0].status.kind_name(), "model");
+  EXPECT_EQ(results[0].status.exit_code(), kExitBadInput);
   EXPECT_EQ(Types(results[0]), std::vector<std::string>{"formed"});
 }
 
@@ -409,7 +408,7 @@ TEST_F(TrainerTest, AProgressPageTellsWhatIsLoaded) {
   spec.train->lora.emplace();
   const Watched run = RunUntil(
       spec, [](const ProgressValues& seen) { return seen.step > 0; }, [] {});
-  EXPECT_FALSE(run.result.failure);
+  EXPECT_TRUE(run.result.status.ok());
   for (const TrainPhase phase :
        {TrainPhase::kReadingRows, TrainPhase::kLoadingFrozen, TrainPhase::kLoading}) {
     EXPECT_GT(run.seen.phase_seconds[static_cast<std::size_t>(phase)], 0) << TrainPhaseName(phase);
@@ -437,7 +436,7 @@ TEST_F(TrainerTest, TheWaitForTheLastCheckpointIsNoOrdinaryPhase) {
       },
       [&] { reader.reset(::open(shard.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)); });
   EXPECT_EQ(TrainPhaseName(run.seen.phase), "checkpoint");
-  EXPECT_FALSE(run.result.failure);
+  EXPECT_TRUE(run.result.status.ok());
   EXPECT_EQ(run.result.step, 3);
 }
 
@@ -459,7 +458,7 @@ TEST_F(TrainerTest, AMetricsFileThatDoesNotAnswerHoldsUpNoStep) {
   const Watched run = RunUntil(Spec("out"), done, empty);
   EXPECT_EQ(run.seen.step, 6);
   EXPECT_EQ(TrainPhaseName(run.seen.phase), "done");
-  EXPECT_FALSE(run.result.failure);
+  EXPECT_TRUE(run.result.status.ok());
   bool told = false;
   for (const Json& message : run.result.messages) {
     told |= message["type"] == "note" &&

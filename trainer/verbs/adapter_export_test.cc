@@ -23,7 +23,7 @@ class AdapterExportTest : public TrainerTest {
   }
   void Train(const JobSpec& spec) const {
     for (const RankResult& result : RunAlone(spec)) {
-      ASSERT_FALSE(result.failure.has_value()) << result.failure->status.ToString();
+      ASSERT_TRUE(result.status.ok()) << result.status.message();
     }
   }
   std::unique_ptr<StateReader> Open(const std::string& name) const {

@@ -78,9 +78,9 @@ Result<std::shared_ptr<const Dataset>> OpenData(const ScoreOptions& options,
   job.train->data.chat_template = options.chat_template;
   job.train->data.text_field = options.text_field;
   job.train->data.cache = "none";
-  std::variant<LoadedRows, Failure> rows = LoadRows(job, options.model, config, {});
-  if (const Failure* failure = std::get_if<Failure>(&rows)) return failure->status;
-  return std::shared_ptr<const Dataset>(std::move(std::get<LoadedRows>(rows).train));
+  TrainResult<LoadedRows> rows = LoadRows(job, options.model, config, {});
+  if (!rows.ok()) return rows.status().status();
+  return std::shared_ptr<const Dataset>(std::move(rows->train));
 }
 
 Result<Scorer::Source> OpenSource(const ScoreOptions& options, const ModelConfig& config) {

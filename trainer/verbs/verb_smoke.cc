@@ -28,7 +28,7 @@ constexpr double kMB = 1e6;
 
 // What the steps of one rank have shown.
 struct Trial {
-  std::optional<Failure> failure;
+  TrainStatus status;
   std::vector<StepMetrics> steps;
 };
 
@@ -38,7 +38,7 @@ Trial Run(const JobSpec& spec, int number) {
   Trial trial;
   Result<RankEnv> env = ReadRankEnv(std::getenv);
   if (!env.ok()) {
-    trial.failure = InputFailure("config", env.status());
+    trial.status = FromInput(FailureKind::kConfig, env.status());
     return trial;
   }
   // Those of the job itself are no trial's.
@@ -50,7 +50,7 @@ Trial Run(const JobSpec& spec, int number) {
   Supervisor supervisor(UniqueFd(), {});
   Result<std::unique_ptr<ProgressWriter>> page = ProgressWriter::Private();
   if (!page.ok()) {
-    trial.failure = Failure{"internal", kExitFailure, page.status()};
+    trial.status = TrainStatus(FailureKind::kInternal, page.status());
     return trial;
   }
   ProgressReporter progress(*std::move(page), SystemClock());
@@ -63,12 +63,11 @@ Trial Run(const JobSpec& spec, int number) {
              .out = stderr,
              .exports = false,
              .on_step = [&trial](const StepMetrics& step) { trial.steps.push_back(step); }});
-  trial.failure = process.RunOnce(*std::move(env));
-  if (!trial.failure && trial.steps.empty()) {
-    trial.failure = Failure{"internal", kExitFailure,
-                            Internal("the trial has done no step; it found a checkpoint of the "
-                                     "last one in " +
-                                     spec.train->output_dir)};
+  trial.status = process.RunOnce(*std::move(env));
+  if (trial.status.ok() && trial.steps.empty()) {
+    trial.status =
+        Internal("the trial has done no step; it found a checkpoint of the last one in " +
+                 spec.train->output_dir);
   }
   return trial;
 }
@@ -175,10 +174,10 @@ void ReportAgainstPlan(const JobSpec& job, const std::string& file, const fs::pa
   report->Add(true, speed);
 }
 
-int Fail(const Failure& failure, int rank) {
-  std::fprintf(stderr, "muster-trainer smoke: rank %d: %s: %s\n", rank, failure.kind.c_str(),
-               failure.status.message().c_str());
-  return failure.exit_code;
+int Fail(const TrainStatus& failure, int rank) {
+  std::fprintf(stderr, "muster-trainer smoke: rank %d: %s: %s\n", rank, failure.kind_name().data(),
+               failure.message().c_str());
+  return failure.exit_code();
 }
 
 // The environment's ranks are the job's for as long as the trial lasts.
@@ -193,11 +192,11 @@ Result<JobSpec> ReadTrialJob(const TrainOptions& options, const RankEnv& env) {
 int TryOut(const TrainOptions& options, const JobSpec& job, const RankEnv& env,
            const TrialFolder& folder) {
   const Trial first = Run(FirstTrial(job, folder.path()), 0);
-  if (first.failure) return Fail(*first.failure, env.rank);
+  if (!first.status.ok()) return Fail(first.status, env.rank);
   const Status written = WriteLosses(folder, env.rank, first);
   if (!written.ok()) std::fprintf(stderr, "muster-trainer smoke: %s\n", written.message().c_str());
   const Trial second = Run(SecondTrial(job, folder.path()), 1);
-  if (second.failure) return Fail(*second.failure, env.rank);
+  if (!second.status.ok()) return Fail(second.status, env.rank);
   Report report;
   if (env.rank == 0) {
     ReportLosses(folder, first, second, env.world_size, &report);
@@ -210,13 +209,13 @@ int TryOut(const TrainOptions& options, const JobSpec& job, const RankEnv& env,
 
 int RunSmoke(const TrainOptions& options) {
   const Result<RankEnv> env = ReadRankEnv(std::getenv);
-  if (!env.ok()) return Fail(InputFailure("config", env.status()), 0);
+  if (!env.ok()) return Fail(FromInput(FailureKind::kConfig, env.status()), 0);
   const Result<JobSpec> job = ReadTrialJob(options, *env);
-  if (!job.ok()) return Fail(InputFailure("config", job.status()), env->rank);
+  if (!job.ok()) return Fail(FromInput(FailureKind::kConfig, job.status()), env->rank);
   at::set_num_threads(std::max(1, job->resources.cpus_per_rank));
   const fs::path output = fs::absolute(OutputDirectory(*job, {env->job_id}));
   const Result<TrialFolder> folder = TrialFolder::Take(output, env->rank, env->local_rank);
-  if (!folder.ok()) return Fail(InputFailure("io", folder.status()), env->rank);
+  if (!folder.ok()) return Fail(FromInput(FailureKind::kConfig, folder.status()), env->rank);
   const int code = TryOut(options, *job, *env, *folder);
   folder->Remove();
   return code;

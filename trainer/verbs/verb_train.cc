@@ -43,13 +43,13 @@ Result<std::unique_ptr<FiguresWriter>> MapFigures(const RankEnv& env) {
 
 // Ends the process at once, before anything is torn down: waiting for a checkpoint that a lost peer
 // will never complete would only delay the recovery.
-[[noreturn]] void EndWith(const Failure& failure, const RankEnv& env, Step step,
+[[noreturn]] void EndWith(const TrainStatus& failure, const RankEnv& env, Step step,
                           Supervisor& supervisor) {
-  std::fprintf(stderr, "muster-trainer: rank %d: %s: %s\n", env.rank, failure.kind.c_str(),
-               failure.status.message().c_str());
-  supervisor.Error(env.generation, failure.kind, failure.status.message(), step, failure.symptom);
+  std::fprintf(stderr, "muster-trainer: rank %d: %s: %s\n", env.rank, failure.kind_name().data(),
+               failure.message().c_str());
+  supervisor.Error(env.generation, failure, step);
   std::fflush(nullptr);
-  ::_exit(failure.exit_code);
+  ::_exit(failure.exit_code());
 }
 
 // With MUSTER_ASSIGN the environment names no rank, only descriptors.
@@ -89,11 +89,11 @@ int RunTrain(const TrainOptions& options) {
                           ArmFault(faults, kind, argument);
                         }});
   Result<JobSpec> spec = ReadTrainJob(options);
-  if (!spec.ok()) EndWith(InputFailure("config", spec.status()), *env, 0, supervisor);
+  if (!spec.ok()) EndWith(FromInput(FailureKind::kConfig, spec.status()), *env, 0, supervisor);
   Result<std::unique_ptr<ProgressWriter>> page = MakePage(*env);
-  if (!page.ok()) EndWith({"internal", kExitFailure, page.status()}, *env, 0, supervisor);
+  if (!page.ok()) EndWith({FailureKind::kInternal, page.status()}, *env, 0, supervisor);
   Result<std::unique_ptr<FiguresWriter>> figures = MapFigures(*env);
-  if (!figures.ok()) EndWith({"internal", kExitFailure, figures.status()}, *env, 0, supervisor);
+  if (!figures.ok()) EndWith({FailureKind::kInternal, figures.status()}, *env, 0, supervisor);
   at::set_num_threads(ThreadsPerRank(*spec));
   ProgressReporter progress(*std::move(page), SystemClock(), *std::move(figures));
   RankProcess process(*std::move(spec), {.make_device = MakeRankDevice,
@@ -102,12 +102,11 @@ int RunTrain(const TrainOptions& options) {
                                          .faults = faults,
                                          .clock = SystemClock(),
                                          .out = stdout});
-  const std::optional<Failure> failure =
-      assigned ? process.RunAssignments() : process.RunOnce(*env);
-  if (!failure) return kExitOk;
+  const TrainStatus status = assigned ? process.RunAssignments() : process.RunOnce(*env);
+  if (status.ok()) return kExitOk;
   env->rank = process.rank();
   env->generation = process.generation();
-  EndWith(*failure, *env, process.step(), supervisor);
+  EndWith(status, *env, process.step(), supervisor);
 }
 
 }  // namespace muster

@@ -5,9 +5,9 @@
 // for two, and 13 probes without an answer end the connection: after 15 s. Where every fifth packet
 // is lost, each way, that happens to one silence in 500,000.
 //
-// The kernel probes where no data is on its way. Of a connection of a ring that is the receiving
-// end; whoever waits for an answer of the store is another. TCP_USER_TIMEOUT, which covers data on
-// its way, is not used: retries of data come at growing intervals, so that on a network that loses
+// The kernel probes where no data is on its way: at the receiving end of a ring's connection, and
+// at a client that waits for an answer of the store. TCP_USER_TIMEOUT, which covers data on its
+// way, is not used: retries of data come at growing intervals, so that on a network that loses
 // packets it ends healthy connections, and so it does where a process does not read for some time.
 #pragma once
 

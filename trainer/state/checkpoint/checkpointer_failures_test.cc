@@ -12,7 +12,6 @@
 
 #include "trainer/state/checkpoint/testing/checkpointer_testing.h"
 #include "trainer/supervise/supervisor.h"
-#include "trainer/supervise/supervisor_committer.h"
 
 namespace muster::testing {
 namespace {

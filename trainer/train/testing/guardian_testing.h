@@ -137,10 +137,10 @@ class TestProcess {
     return found;
   }
   // Waits until the process has ended: why it failed, if it did.
-  std::optional<Failure> AwaitEnd() {
+  TrainStatus AwaitEnd() {
     std::unique_lock lock(mutex_);
     EXPECT_TRUE(changed_.wait_until(lock, Soon().when(), [&] { return ended_; }));
-    return failure_;
+    return status_;
   }
   bool ended() {
     std::lock_guard lock(mutex_);
@@ -189,9 +189,9 @@ class TestProcess {
                                 .faults = faults,
                                 .clock = SystemClock(),
                                 .out = out.get()});
-    std::optional<Failure> failure = process.RunAssignments();
+    TrainStatus status = process.RunAssignments();
     std::lock_guard lock(mutex_);
-    failure_ = std::move(failure);
+    status_ = std::move(status);
     ended_ = true;
     changed_.notify_all();
   }
@@ -202,7 +202,7 @@ class TestProcess {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Json> heard_;
-  std::optional<Failure> failure_;
+  TrainStatus status_;
   bool ended_ = false;
   std::thread reader_;
   std::thread process_;

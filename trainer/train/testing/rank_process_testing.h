@@ -58,8 +58,8 @@ class RankProcessTest : public TrainerTest {
   }
   static void ExpectDone(const Gang& gang) {
     for (const auto& each : gang) {
-      const std::optional<Failure> failure = each->AwaitEnd();
-      EXPECT_FALSE(failure) << failure->status.ToString();
+      const TrainStatus failure = each->AwaitEnd();
+      EXPECT_TRUE(failure.ok()) << failure.message();
     }
   }
 

@@ -40,7 +40,7 @@ inline ModelConfig SmallConfig() {
 }
 
 struct RankResult {
-  std::optional<Failure> failure;
+  TrainStatus status;
   Step step = 0;
   std::vector<Json> messages;  // that the guardian received
 };
@@ -101,7 +101,7 @@ class TrainerTest : public ::testing::Test {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(
         std::fopen((dir_ + "/out-" + std::to_string(rank)).c_str(), "w"), std::fclose);
     RankProcess process(spec, PartsOf(group, rank, nobody, progress, faults, out.get()));
-    result->failure =
+    result->status =
         process.RunOnce({.rank = rank, .world_size = ranks_, .local_world_size = ranks_});
     result->step = process.step();
   }
@@ -122,7 +122,7 @@ class TrainerTest : public ::testing::Test {
       const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(std::fopen("/dev/null", "w"),
                                                                 std::fclose);
       RankProcess process(spec, PartsOf(group, rank, supervisor, progress, faults, out.get()));
-      result->failure = process.RunOnce(
+      result->status = process.RunOnce(
           {.rank = rank, .world_size = ranks_, .job_id = "j", .resume_file = resume_file_});
       result->step = process.step();
     }

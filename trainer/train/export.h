@@ -17,8 +17,11 @@
 #include "common/job_spec/job_spec.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/core/model_config.h"
+#include "trainer/core/train_status.h"
 #include "trainer/formats/model_directory.h"
 #include "trainer/fsdp/fsdp_engine.h"
+#include "trainer/state/checkpoint/adapter_origin.h"
+#include "trainer/train/run_context.h"
 
 namespace muster {
 
@@ -40,5 +43,11 @@ struct ExportOptions {
 // kUnavailable.
 Status ExportModel(const ModelConfig& config, const FsdpEngine& engine, Communicator& communicator,
                    const ExportOptions& options);
+
+// The same of a run, to <output>/model or <output>/adapter: that directory. `origin`: of the
+// trained tensors. A full disk is waited for, since the trained state may be nowhere but in this
+// process and its snapshot.
+TrainResult<std::string> Export(const RunContext& run, const FsdpEngine& engine,
+                                const std::optional<AdapterOrigin>& origin);
 
 }  // namespace muster

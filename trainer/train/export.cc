@@ -1,4 +1,4 @@
-#include "trainer/train/hf_export.h"
+#include "trainer/train/export.h"
 
 #include <vector>
 
@@ -42,6 +42,8 @@ Status Agree(const Status& mine, Communicator& communicator) {
                      : Unavailable("rank 0 could not write the model; see its log");
 }
 
+constexpr Duration kRoomRetry = std::chrono::seconds(2);  // while a full disk keeps it back
+
 }  // namespace
 
 Status ExportModel(const ModelConfig& config, const FsdpEngine& engine, Communicator& communicator,
@@ -83,6 +85,38 @@ Status ExportModel(const ModelConfig& config, const FsdpEngine& engine, Communic
     if (status.ok()) status = directory.Publish();
   }
   return Agree(status, communicator);
+}
+
+TrainResult<std::string> Export(const RunContext& run, const FsdpEngine& engine,
+                                const std::optional<AdapterOrigin>& origin) {
+  const TrainInputs& inputs = *run.inputs;
+  const std::optional<LoraSpec>& lora = run.train().lora;
+  const ExportOptions options{.source_dir = inputs.model_dir,
+                              .target_dir = run.output_dir() + (lora ? "/adapter" : "/model"),
+                              .writer = run.supervisor.attached()
+                                            ? ModelWriter{run.env.job_id, run.env.generation}
+                                            : ModelWriter{},
+                              .replaced = ChangedFiles(inputs, lora.has_value()),
+                              .lora = lora,
+                              .base_model = origin ? origin->base_model : std::string(),
+                              .max_shard_bytes = run.train().output_max_shard_bytes,
+                              .called_off = [&run] { return run.CalledOff(); },
+                              .on_moved = run.on_moved()};
+  for (bool noted = false;; noted = true) {
+    run.progress.EnterPhase(TrainPhase::kExporting);
+    const Status status = ExportModel(inputs.config, engine, run.communicator, options);
+    if (status.ok()) return options.target_dir;
+    if (status.code() != StatusCode::kResourceExhausted) {
+      return FromSharedInput(FailureKind::kIo, status);
+    }
+    if (!noted && run.is_first()) {
+      run.Note("warning", "the model waits for room on the disk: " + status.ToString());
+    }
+    // The phase changes with every try, for who does not move at all is taken to hang.
+    run.progress.EnterPhase(TrainPhase::kCheckpoint);
+    MUSTER_RETURN_IF_ERROR(
+        run.supervisor.AwaitCalledOff(run.env.generation, Deadline::After(kRoomRetry)));
+  }
 }
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-#include "trainer/train/hf_export.h"
+#include "trainer/train/export.h"
 
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/train/engine_options.h"
