@@ -200,9 +200,9 @@ void MemberQuiesced(Transaction& tx, JobEntry& job, GangNode& member, const Quie
                       return rank.node == member.name &&
                              std::ranges::count(message.unkillable_pids, rank.pid) > 0;
                     });
-  const int kept = std::max(static_cast<int>(left), static_cast<int>(parked_ranks.size()));
+  const int held = std::max(static_cast<int>(left), static_cast<int>(parked_ranks.size()));
   tx.state.slots.Quiesce(member.name, job.record.id,
-                         message.keeps_any() ? std::max(kept, message.standbys) : 0);
+                         message.keeps_any() ? std::max(held, message.standbys) : 0);
   for (RankRecord& rank : job.attempt().ranks) {
     if (rank.node != member.name || rank.state != RankState::kStopping || rank.pid == 0) continue;
     const bool kept =
