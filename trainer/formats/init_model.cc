@@ -28,7 +28,16 @@ Json SpecialTokenJson(const char* text) {
           {"single_word", false}};
 }
 
+// The config.json that the model was asked for by, with the ids of the tokenizer that lies beside
+// it; that of a preset is a Llama's.
 Json ConfigJson(const ModelConfig& config) {
+  if (!config.raw_json.empty()) {
+    Json given = Json::parse(config.raw_json);
+    given.update({{"bos_token_id", kEndOfTextId},
+                  {"eos_token_id", {kEndOfTextId, kImEndId}},
+                  {"pad_token_id", kEndOfTextId}});
+    return given;
+  }
   return {{"architectures", {"LlamaForCausalLM"}},
           {"model_type", "llama"},
           {"attention_bias", false},

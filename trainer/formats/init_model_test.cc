@@ -45,6 +45,23 @@ TEST(InitModelTest, WhatIsWrittenIsWhatIsRead) {
   }
 }
 
+// It wrote a Llama's, without rope_scaling and windows, whatever the architecture was.
+TEST(InitModelTest, KeepsTheConfigThatItIsGiven) {
+  TempDir dir;
+  const auto given = ParseModelConfig(
+      R"({"architectures": ["MistralForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
+          "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 300,
+          "sliding_window": 17, "bos_token_id": 1})",
+      "config.json");
+  ASSERT_TRUE(given.ok()) << given.status().ToString();
+  ASSERT_TRUE(WriteModelFiles(dir / "model", *given).ok());
+  const auto config = ReadModelConfig(dir / "model");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(config->architecture, "MistralForCausalLM");
+  EXPECT_EQ(config->sliding_window, 17);
+  EXPECT_EQ(config->bos_token_id, kEndOfTextId);
+}
+
 TEST(InitModelTest, TheTokenizerSpellsBytesByValue) {
   TempDir dir;
   ASSERT_TRUE(WriteModelFiles(dir.path(), *PresetConfig("tiny")).ok());
