@@ -40,6 +40,11 @@ def why_not():
     return None if nft() else "the program nft is missing (Debian: nftables)"
 
 
+def largest_at(percent):
+    """Log2 of a collective's elements at most: with twenty percent TCP does some KB/s, between stalls of seconds."""
+    return 17 if percent < 10 else 11
+
+
 class Network:
     """A namespace for each rank, at 10.78.0.RANK+1, and one for the hub."""
 
@@ -86,10 +91,11 @@ class Network:
     def inside(self, rank):
         return ["nsenter", f"--net=/run/netns/{self.name(rank)}"]
 
-    def start(self, seconds, seed):
+    def start(self, seconds, seed, largest=17):
         for rank in range(RANKS):
             self.probes.append(subprocess.Popen(
-                [*self.inside(rank), PROBE, str(rank), str(RANKS), "10.78.0.1", str(PORT), str(seconds), str(seed)],
+                [*self.inside(rank), PROBE, str(rank), str(RANKS), "10.78.0.1", str(PORT), str(seconds), str(seed),
+                 str(largest)],
                 stdout=subprocess.PIPE, text=True))
         for probe in self.probes:
             assert probe.stdout.readline() == "formed\n"
@@ -114,7 +120,7 @@ class LossyNetwork(unittest.TestCase):
 
     def check_with_loss(self, percent):
         self.network.lose(percent)
-        self.network.start(seconds=30, seed=percent)
+        self.network.start(30, percent, largest_at(percent))
         for report in self.network.reports(LATE_S):
             self.assertEqual(report["wrong"], "", report)
             self.assertTrue(report["transport"].startswith("TCP from 10.78.0."), report)
@@ -154,7 +160,7 @@ def measure(percent, minutes):
     network = Network()
     try:
         network.lose(percent)
-        network.start(minutes * 60, seed)
+        network.start(minutes * 60, seed, largest_at(percent))
         reports = network.reports(minutes * 60 + LATE_S)
     finally:
         network.close()

@@ -1,10 +1,10 @@
 // One rank of a gang that runs collectives of random kinds and sizes, and checks every bit that
 // comes out, until the time is over on any rank:
 //
-//   ring_probe RANK RANKS ADDRESS_OF_RANK_0 PORT SECONDS SEED
+//   ring_probe RANK RANKS ADDRESS_OF_RANK_0 PORT SECONDS SEED LARGEST
 //
-// Prints "formed", and at its end one line of JSON: how many collectives were checked, and what
-// went wrong. Ends with status 0 where nothing did.
+// A collective has fewer than 2^LARGEST elements. Prints "formed", and at its end one line of JSON:
+// how many collectives were checked, and what went wrong. Ends with status 0 where nothing did.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -27,7 +27,7 @@
 namespace muster::testing {
 namespace {
 
-constexpr std::size_t kSums = 3'001;
+constexpr std::size_t kSums = 1'001;
 
 // As a guardian makes it for rank 0.
 UniqueFd ListenOn(const char* address, const char* port) {
@@ -63,12 +63,13 @@ std::string ReferenceSums(int rank, int size) {
 }
 
 // The same one on all ranks, whose generators are in the same state.
-std::string CheckOne(Communicator& c, std::mt19937_64& random, const std::string& sums) {
+std::string CheckOne(Communicator& c, std::mt19937_64& random, unsigned largest,
+                     const std::string& sums) {
   constexpr ElementType kTypes[] = {ElementType::kUint8, ElementType::kInt64,
                                     ElementType::kBFloat16, ElementType::kFloat32};
   const ElementType type = kTypes[random() % std::size(kTypes)];
   // As many small ones as large ones.
-  const std::size_t count = random() % (std::size_t{1} << random() % 18);
+  const std::size_t count = random() % (std::size_t{1} << random() % (largest + 1));
   switch (random() % 6) {
     case 0: return CheckAllGather(c, type, count);
     case 1: return CheckReduceScatter(c, type, count, ReduceOp::kSum, count % 2 == 0);
@@ -79,7 +80,7 @@ std::string CheckOne(Communicator& c, std::mt19937_64& random, const std::string
   }
 }
 
-int Run(Rendezvous rendezvous, Duration time, std::uint64_t seed) {
+int Run(Rendezvous rendezvous, Duration time, std::uint64_t seed, unsigned largest) {
   const int size = rendezvous.world_size;
   const std::string sums = ReferenceSums(rendezvous.rank, size);
   std::mt19937_64 random(seed);
@@ -92,7 +93,7 @@ int Run(Rendezvous rendezvous, Duration time, std::uint64_t seed) {
   int checked = 0;
   std::int64_t over = 0;
   while (wrong.empty() && over == 0) {
-    wrong = CheckOne(*c, random, sums);
+    wrong = CheckOne(*c, random, largest, sums);
     if (!wrong.empty()) break;
     ++checked;
     over = end.Expired() ? 1 : 0;
@@ -111,8 +112,9 @@ int Run(Rendezvous rendezvous, Duration time, std::uint64_t seed) {
 }  // namespace muster::testing
 
 int main(int argc, char** argv) {
-  if (argc != 7) {
-    std::fprintf(stderr, "usage: ring_probe RANK RANKS ADDRESS_OF_RANK_0 PORT SECONDS SEED\n");
+  if (argc != 8) {
+    std::fprintf(stderr,
+                 "usage: ring_probe RANK RANKS ADDRESS_OF_RANK_0 PORT SECONDS SEED LARGEST\n");
     return 2;
   }
   muster::Rendezvous rendezvous;
@@ -124,5 +126,6 @@ int main(int argc, char** argv) {
   rendezvous.token = std::string(64, 'a');
   if (rendezvous.rank == 0) rendezvous.listen_fd = muster::testing::ListenOn(argv[3], argv[4]);
   return muster::testing::Run(std::move(rendezvous), muster::FromSeconds(std::atof(argv[5])),
-                              std::strtoull(argv[6], nullptr, 10));
+                              std::strtoull(argv[6], nullptr, 10),
+                              static_cast<unsigned>(std::atoi(argv[7])));
 }

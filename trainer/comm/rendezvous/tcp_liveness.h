@@ -6,8 +6,8 @@
 // is lost, each way, that happens to one silence in 500,000.
 //
 // The kernel probes where no data is on its way: at the receiving end of a ring's connection, and
-// at a client that waits for an answer of the store. TCP_USER_TIMEOUT, which covers data on its
-// way, is not used: retries of data come at growing intervals, so that on a network that loses
+// at a client that waits for the store's answer. TCP_USER_TIMEOUT, which covers data on its way, is
+// not used: retries of data come at growing intervals, so that on a network that loses
 // packets it ends healthy connections, and so it does where a process does not read for some time.
 #pragma once
 

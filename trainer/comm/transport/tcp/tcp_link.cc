@@ -178,7 +178,7 @@ Status TcpLink::Poll(Deadline deadline) {
        {watches_right ? right_.socket.get() : -1,
         static_cast<short>((sends ? POLLOUT : 0) | (right_said_goodbye_ ? 0 : POLLIN)), 0}});
   const Status ready = interrupt_.AwaitAny(entries_, deadline);
-  // The caller looks at closed_ and at the deadline.
+  // Wait looks at closed_ and at the deadline.
   if (ready.code() == StatusCode::kCancelled || ready.code() == StatusCode::kDeadlineExceeded) {
     return OkStatus();
   }
