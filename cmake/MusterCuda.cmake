@@ -17,8 +17,9 @@ file(GLOB _operators CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}" "${CMAKE_S
 set(_interface "")
 foreach(header
     common/base/status.h common/base/result.h common/base/clock.h common/base/unique_fd.h
-    trainer/core/element_type.h trainer/plugin/plugin.h trainer/comm/communicator.h
-    trainer/comm/operation_limit.h ${_operators})
+    common/control_pipe/progress_page.h common/control_pipe/training_figures.h
+    trainer/core/element_type.h trainer/plugin/plugin.h trainer/comm/transport.h
+    trainer/comm/collectives.h trainer/comm/operation_limit.h ${_operators})
   file(SHA256 "${CMAKE_SOURCE_DIR}/${header}" _digest)
   string(APPEND _interface "${_digest}")
   set_property(DIRECTORY "${CMAKE_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS

@@ -16,7 +16,7 @@
 #include <limits>
 
 #include "common/base/json.h"
-#include "trainer/comm/transport/transport.h"
+#include "trainer/comm/transport.h"
 #include "trainer/report/progress_reporter.h"
 
 namespace muster {

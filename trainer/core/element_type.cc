@@ -26,4 +26,8 @@ std::string_view ElementTypeName(ElementType type) {
   return "";
 }
 
+bool IsInteger(ElementType type) {
+  return type == ElementType::kUint8 || type == ElementType::kInt64;
+}
+
 }  // namespace muster

@@ -14,7 +14,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/transport.h"
 #include "trainer/ops/device_ops.h"
 
 namespace muster {
@@ -43,8 +43,9 @@ struct CudaPlugin {
   // `device` counts the visible ones from 0. The first call for a device makes its context.
   Result<CudaDevice> (*device)(int device) = nullptr;
   Result<std::unique_ptr<DeviceOps>> (*make_ops)(int device) = nullptr;
-  Result<std::unique_ptr<Communicator>> (*make_communicator)(int device,
-                                                             Duration operation_timeout) = nullptr;
+  // Where gangs meet whose ranks exchange data over NCCL.
+  Result<std::shared_ptr<RendezvousStore>> (*make_rendezvous)(int device,
+                                                              Duration operation_timeout) = nullptr;
 };
 
 inline constexpr char kCudaPluginLibrary[] = "libmuster_cuda.so";

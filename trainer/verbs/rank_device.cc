@@ -39,7 +39,8 @@ Result<RankDevice> MakeCudaDevice(const RankEnv& env, Duration timeout, JobSpec*
     precision = usable;
   }
   MUSTER_ASSIGN_OR_RETURN(made.ops, plugin->make_ops(gpu));
-  MUSTER_ASSIGN_OR_RETURN(made.communicator, plugin->make_communicator(gpu, timeout));
+  MUSTER_ASSIGN_OR_RETURN(auto rendezvous, plugin->make_rendezvous(gpu, timeout));
+  made.communicator = std::make_unique<Communicator>(std::move(rendezvous));
   return made;
 }
 

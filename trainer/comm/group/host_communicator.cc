@@ -3,7 +3,6 @@
 #include <string>
 #include <utility>
 
-#include "trainer/comm/group/group_communicator.h"
 #include "trainer/comm/rendezvous/store_rendezvous.h"
 #include "trainer/comm/transport/ring_transport.h"
 #include "trainer/comm/transport/shared/shared_transport.h"
@@ -47,7 +46,7 @@ class HostPlace final : public RendezvousStore {
             mesh.one_host ? mesh.why_not : ""}));
   }
 
-  void Cancel() override { meeting_.Cancel(); }
+  void Cancel(const Status&) override { meeting_.Cancel(); }
   void Rearm() override { meeting_.Rearm(); }
   OperationLimit& limit() override { return *limit_; }
 
@@ -74,7 +73,7 @@ class HostPlace final : public RendezvousStore {
 }  // namespace
 
 std::unique_ptr<Communicator> MakeHostCommunicator(HostCommunicatorOptions options) {
-  return std::make_unique<GroupCommunicator>(std::make_shared<HostPlace>(options));
+  return std::make_unique<Communicator>(std::make_shared<HostPlace>(options));
 }
 
 }  // namespace muster

@@ -13,8 +13,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
-#include "trainer/comm/communicator.h"
 #include "trainer/comm/interrupt.h"
+#include "trainer/comm/transport.h"
 
 namespace muster {
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 #include <type_traits>
 
 #include "trainer/core/element.h"
@@ -156,10 +155,6 @@ void ReduceInIntegers(std::span<const Operand> operands, ElementType sum_type, R
   ReduceIn<std::int64_t>(operands, sum_type, op, target, count);
 }
 
-bool IsInteger(ElementType type) {
-  return type == ElementType::kUint8 || type == ElementType::kInt64;
-}
-
 }  // namespace
 
 void Reduce(std::span<const Operand> operands, ElementType sum_type, ReduceOp op,
@@ -175,15 +170,6 @@ void Reduce(std::span<const Operand> operands, ElementType sum_type, ReduceOp op
 
 void Convert(const Operand& from, void* to, ElementType type, std::size_t count) {
   Reduce({&from, 1}, from.type, ReduceOp::kSum, {.data = to, .type = type}, count);
-}
-
-Status CheckReduceTypes(ElementType full, ElementType sum, ElementType shard) {
-  const bool integers = IsInteger(full) || IsInteger(sum) || IsInteger(shard);
-  if (!integers || (full == sum && sum == shard)) return OkStatus();
-  return InvalidArgument("cannot reduce " + std::string(ElementTypeName(full)) + " in " +
-                         std::string(ElementTypeName(sum)) + " to " +
-                         std::string(ElementTypeName(shard)) +
-                         ": integers are reduced in their own type");
 }
 
 ElementType PartialSumType(ElementType type) {

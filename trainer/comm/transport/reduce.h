@@ -9,8 +9,7 @@
 #include <cstddef>
 #include <span>
 
-#include "common/base/status.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/collectives.h"
 
 namespace muster {
 
@@ -29,15 +28,12 @@ struct ReduceTarget {
 // the first operand alone and the last included, is rounded to sum_type. The target may be one of
 // the operands if both have elements of one size.
 //
-// Precondition: CheckReduceTypes holds for each operand's type.
+// Precondition: CheckReduceTypes (collectives.h) holds for each operand's type.
 void Reduce(std::span<const Operand> operands, ElementType sum_type, ReduceOp op,
             const ReduceTarget& target, std::size_t count);
 
 // One operand, stored as `type`.
 void Convert(const Operand& from, void* to, ElementType type, std::size_t count);
-
-// kInvalidArgument unless all types are floating point, or all are the same integer.
-Status CheckReduceTypes(ElementType full, ElementType sum, ElementType shard);
 
 // What partial sums of an all-reduce are kept in: fp32 for half precision.
 ElementType PartialSumType(ElementType type);

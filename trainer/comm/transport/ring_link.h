@@ -14,7 +14,6 @@
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
-#include "trainer/comm/communicator.h"
 
 namespace muster {
 

@@ -15,7 +15,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/collectives.h"
 #include "trainer/comm/transport/reduce.h"
 #include "trainer/comm/transport/ring_link.h"
 

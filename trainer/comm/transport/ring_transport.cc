@@ -72,7 +72,8 @@ Status RingTransport::Fail(const Status& reason) {
 void RingTransport::Finish(Queued& queued, Status status) {
   if (status.ok()) {
     counters_->completed.fetch_add(1, std::memory_order_relaxed);
-    counters_->bytes.fetch_add(BytesSent(queued.operation), std::memory_order_relaxed);
+    counters_->bytes.fetch_add(BytesSent(queued.operation, options_.rank, options_.size),
+                               std::memory_order_relaxed);
   }
   {
     std::lock_guard lock(queued.mutex);
@@ -141,21 +142,6 @@ Status RingTransport::Execute(const Operation& o, Deadline deadline) {
     case CollectiveOp::kBarrier: return collectives_.Barrier(deadline);
   }
   return Internal("an operation of no kind");
-}
-
-std::size_t RingTransport::BytesSent(const Operation& o) const {
-  const auto size = static_cast<std::size_t>(options_.size);
-  switch (o.kind) {
-    case CollectiveOp::kAllGather: return o.count * ElementSize(o.type) * (size - 1);
-    case CollectiveOp::kReduceScatter:
-      return o.reduce_scatter.count * ElementSize(o.reduce_scatter.sum_type) * (size - 1);
-    case CollectiveOp::kAllReduce: return 2 * o.count * ElementSize(o.type) * (size - 1) / size;
-    case CollectiveOp::kBroadcast:
-      return (options_.rank + 1) % options_.size == o.root ? 0 : o.count;
-    case CollectiveOp::kRingSendRecv: return size == 1 ? 0 : o.count;
-    case CollectiveOp::kBarrier: return size - 1;
-  }
-  return 0;
 }
 
 Result<std::unique_ptr<SharedRegion>> RingTransport::Share(RegionKind, std::size_t, int) {

@@ -11,9 +11,9 @@
 #include <string>
 #include <thread>
 
+#include "trainer/comm/transport.h"
 #include "trainer/comm/transport/ring_collectives.h"
 #include "trainer/comm/transport/ring_link.h"
-#include "trainer/comm/transport/transport.h"
 
 namespace muster {
 
@@ -45,7 +45,6 @@ class RingTransport final : public Transport {
   class QueuedWork;
 
   Status Execute(const Operation& operation, Deadline deadline);
-  std::size_t BytesSent(const Operation& operation) const;
   void RunQueue();
   void Finish(Queued& queued, Status status);
   // Ends the generation. Returns the reason that counts.

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "trainer/comm/communicator.h"
 #include "trainer/comm/transport/nccl/nccl_api.h"
 #include "trainer/plugin/plugin_loader.h"
 
@@ -40,11 +41,13 @@ TEST_F(CudaPluginOfThisBuild, SaysWhyNoGpuCanBeUsed) {
   EXPECT_EQ(plugin_->device(0).status(), count.status());
 }
 
-TEST_F(CudaPluginOfThisBuild, MakesACommunicatorOfTheRealNccl) {
-  const auto made = plugin_->make_communicator(0, std::chrono::seconds(1));
+TEST_F(CudaPluginOfThisBuild, MakesARendezvousOfTheRealNccl) {
+  auto made = plugin_->make_rendezvous(0, std::chrono::seconds(1));
   ASSERT_TRUE(made.ok()) << made.status().ToString();
-  EXPECT_EQ((*made)->size(), 1);
-  EXPECT_EQ((*made)->Barrier().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ((*made)->limit().get(), std::chrono::seconds(1));
+  Communicator communicator(*std::move(made));
+  EXPECT_EQ(communicator.size(), 1);
+  EXPECT_EQ(communicator.Barrier().code(), StatusCode::kFailedPrecondition);
 }
 
 TEST(NcclLibrary, ThatIsMissingIsNamed) {

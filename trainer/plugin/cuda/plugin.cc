@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "trainer/comm/transport/nccl/nccl_communicator.h"
+#include "trainer/comm/transport/nccl/nccl_rendezvous.h"
 #include "trainer/ops/cuda/convert_rows.h"
 #include "trainer/ops/cuda/cuda_ops.h"
 
@@ -141,21 +141,13 @@ Result<std::unique_ptr<DeviceOps>> MakeOps(int device) {
   }
 }
 
-Result<std::unique_ptr<Communicator>> MakeCommunicator(int device, Duration operation_timeout) {
+Result<std::shared_ptr<RendezvousStore>> MakeRendezvous(int device, Duration operation_timeout) {
   auto tables = std::make_shared<NcclTables>();
   MUSTER_ASSIGN_OR_RETURN(tables->nccl, LoadNccl("libnccl.so.2"));
   tables->cuda = MakeCudaApi();
   tables->device = device;
   tables->limit = std::make_shared<OperationLimit>(operation_timeout);
-  // The one monitor of the process: later communicators join it.
-  static std::weak_ptr<NcclMonitor> shared_monitor;
-  std::shared_ptr<NcclMonitor> monitor = shared_monitor.lock();
-  if (monitor == nullptr) {
-    monitor = std::make_shared<NcclMonitor>();
-    shared_monitor = monitor;
-  }
-  return std::unique_ptr<Communicator>(
-      std::make_unique<NcclCommunicator>(std::move(tables), std::move(monitor)));
+  return MakeNcclRendezvous(std::move(tables));
 }
 
 constexpr CudaPlugin kPlugin = {
@@ -164,7 +156,7 @@ constexpr CudaPlugin kPlugin = {
     .device_count = DeviceCount,
     .device = Device,
     .make_ops = MakeOps,
-    .make_communicator = MakeCommunicator,
+    .make_rendezvous = MakeRendezvous,
 };
 
 }  // namespace

@@ -69,8 +69,8 @@ inline double Expected(ReduceOp op, int size, std::size_t i, ElementType type) {
   return result;
 }
 
-// Each check returns "" or says what is wrong.
-inline std::string CheckAllGather(Communicator& c, ElementType type, std::size_t count) {
+// Each check returns "" or says what is wrong. `c` has the collectives of a Communicator.
+inline std::string CheckAllGather(auto& c, ElementType type, std::size_t count) {
   const std::size_t size = static_cast<std::size_t>(c.size());
   const std::vector<std::byte> shard = Filled(type, c.rank(), count);
   std::vector<std::byte> full(shard.size() * size, std::byte{0xee});
@@ -87,8 +87,8 @@ inline std::string CheckAllGather(Communicator& c, ElementType type, std::size_t
   return "";
 }
 
-inline std::string CheckReduceScatter(Communicator& c, ElementType type, std::size_t count,
-                                      ReduceOp op, bool in_place) {
+inline std::string CheckReduceScatter(auto& c, ElementType type, std::size_t count, ReduceOp op,
+                                      bool in_place) {
   const std::size_t size = static_cast<std::size_t>(c.size());
   std::vector<std::byte> full = Filled(type, c.rank(), count * size);
   std::vector<std::byte> own(count * ElementSize(type));
@@ -115,8 +115,7 @@ inline std::string CheckReduceScatter(Communicator& c, ElementType type, std::si
   return "";
 }
 
-inline std::string CheckAllReduce(Communicator& c, ElementType type, std::size_t count,
-                                  ReduceOp op) {
+inline std::string CheckAllReduce(auto& c, ElementType type, std::size_t count, ReduceOp op) {
   std::vector<std::byte> data = Filled(type, c.rank(), count);
   if (Status s = c.AllReduce(data.data(), count, type, op)->Wait(); !s.ok()) return s.ToString();
   for (std::size_t i = 0; i < count; ++i) {
@@ -129,14 +128,14 @@ inline std::string CheckAllReduce(Communicator& c, ElementType type, std::size_t
   return "";
 }
 
-inline std::string CheckBroadcast(Communicator& c, std::size_t bytes, int root) {
+inline std::string CheckBroadcast(auto& c, std::size_t bytes, int root) {
   std::vector<std::byte> data = Filled(ElementType::kUint8, c.rank(), bytes);
   const std::vector<std::byte> want = Filled(ElementType::kUint8, root, bytes);
   if (Status s = c.Broadcast(data.data(), bytes, root)->Wait(); !s.ok()) return s.ToString();
   return data == want ? "" : "broadcast from rank " + std::to_string(root) + " differs";
 }
 
-inline std::string CheckShift(Communicator& c, std::size_t bytes) {
+inline std::string CheckShift(auto& c, std::size_t bytes) {
   const int previous = (c.rank() + c.size() - 1) % c.size();
   const std::vector<std::byte> sent = Filled(ElementType::kUint8, c.rank(), bytes);
   std::vector<std::byte> received(bytes, std::byte{0xee});
@@ -149,7 +148,7 @@ inline std::string CheckShift(Communicator& c, std::size_t bytes) {
 
 // Every collective, type and operation, with sizes that do not divide evenly and, for the large
 // ones, do not fit one segment.
-inline std::string CheckEverything(Communicator& c, std::size_t large) {
+inline std::string CheckEverything(auto& c, std::size_t large) {
   for (const ElementType type :
        {ElementType::kUint8, ElementType::kInt64, ElementType::kBFloat16, ElementType::kFloat16,
         ElementType::kFloat32, ElementType::kFloat64}) {

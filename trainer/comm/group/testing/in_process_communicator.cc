@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "trainer/comm/group/group_communicator.h"
 #include "trainer/comm/group/testing/in_process_hub.h"
 #include "trainer/comm/transport/ring_transport.h"
 #include "trainer/comm/transport/shared/shared_transport.h"
@@ -45,7 +44,7 @@ class InProcessPlace final : public RendezvousStore {
                              group.rank == 0 ? "threads in a ring" : ""}));
   }
 
-  void Cancel() override { hub_->SetCancelled(rank_, true); }
+  void Cancel(const Status&) override { hub_->SetCancelled(rank_, true); }
   void Rearm() override { hub_->SetCancelled(rank_, false); }
   OperationLimit& limit() override { return *limit_; }
 
@@ -67,7 +66,7 @@ InProcessGroup::~InProcessGroup() = default;
 
 std::unique_ptr<Communicator> InProcessGroup::Join(int rank, Duration operation_timeout) {
   MUSTER_CHECK(rank >= 0 && rank < world_size_, "no such rank in this group");
-  return std::make_unique<GroupCommunicator>(
+  return std::make_unique<Communicator>(
       std::make_shared<InProcessPlace>(hub_, transport_, rank, operation_timeout));
 }
 

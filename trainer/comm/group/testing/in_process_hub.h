@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/comm/transport.h"
 #include "trainer/comm/transport/ring_link.h"
 #include "trainer/comm/transport/shared/shared_link.h"
-#include "trainer/comm/transport/transport.h"
 
 namespace muster {
 

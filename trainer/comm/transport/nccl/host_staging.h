@@ -2,8 +2,8 @@
 // go.
 //
 // Making such memory waits for the device, so the largest piece that was given back is kept for the
-// next operation, up to a limit. The trainer's thread; owned by a communicator, whose operations
-// have ended when it goes.
+// next operation, up to a limit. The trainer's thread; owned by a gang, whose operations have ended
+// when it goes.
 #pragma once
 
 #include <cstddef>

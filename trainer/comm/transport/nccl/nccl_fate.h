@@ -1,6 +1,6 @@
 // NcclFate: what the NCCL communicators of one generation share: the first error ends them all.
 //
-// Thread-safe. Shared by a gang, its lanes and the Work objects that they handed out.
+// Thread-safe. Shared by a gang and its lanes.
 #pragma once
 
 #include <condition_variable>

@@ -5,7 +5,6 @@
 #include <future>
 
 #include "trainer/comm/group/testing/collectives_testing.h"
-#include "trainer/comm/transport/nccl/nccl_communicator.h"
 #include "trainer/comm/transport/nccl/testing/nccl_gang_testing.h"
 
 namespace muster::testing {
@@ -20,7 +19,7 @@ constexpr Duration kShort = std::chrono::milliseconds(60);
 
 // An operation whose Barrier reports how the gang ended.
 Status ReduceAndMeet(NcclTestGang& gang, int rank) {
-  NcclCommunicator& communicator = gang.communicator(rank);
+  Communicator& communicator = gang.communicator(rank);
   std::vector<float>& data = gang.Buffer(rank, 8);
   auto work =
       communicator.AllReduce(data.data(), data.size(), ElementType::kFloat32, ReduceOp::kSum);
@@ -30,7 +29,7 @@ Status ReduceAndMeet(NcclTestGang& gang, int rank) {
 }
 
 void ExpectWorking(NcclTestGang& gang) {
-  gang.Run([&](int r, NcclCommunicator& communicator) {
+  gang.Run([&](int r, Communicator& communicator) {
     Synchronous synchronous(communicator, gang.cuda(r));
     EXPECT_EQ(CheckAllReduce(synchronous, ElementType::kFloat32, 33, ReduceOp::kSum), "");
     EXPECT_EQ(CheckAllGather(synchronous, ElementType::kBFloat16, 33), "");
@@ -45,7 +44,7 @@ TEST_P(NcclErrorsAtRank, EndItsOperationsAndAfterwardsTheGangFormsAgain) {
   gang.nccl().NotifyPeersOfAborts();
   gang.MustForm(1);
   gang.nccl().FailRank(victim, NcclResult::kRemoteError);
-  gang.Run([&](int r, NcclCommunicator& communicator) {
+  gang.Run([&](int r, Communicator& communicator) {
     const Status status = ReduceAndMeet(gang, r);
     EXPECT_EQ(status.code(), StatusCode::kUnavailable) << "rank " << r;
     EXPECT_THAT(status.message(), AllOf(HasSubstr("NCCL"), HasSubstr("enqueued")));
@@ -67,7 +66,7 @@ TEST(NcclErrors, OfAnIdleCommunicatorAreSeenToo) {
   const Deadline deadline = Deadline::After(kSoon);
   float value = 0;
   Status status;
-  // Nothing is issued at rank 1: the monitor alone can find out.
+  // Nothing is issued at rank 1: the thread that watches alone can find out.
   while (status.ok() && !deadline.Expired()) {
     status = gang.communicator(1).Split("alone", {1}, deadline).status();
   }
@@ -91,16 +90,17 @@ TEST(NcclTimeouts, NameTheOperationAndHowFarTheOthersAre) {
   gang.MustForm(1);
   ExpectWorking(gang);
   gang.nccl().HangRank(1);
-  gang.Run([&](int r, NcclCommunicator& communicator) {
+  gang.Run([&](int r, Communicator& communicator) {
     std::vector<float>&full = gang.Buffer(r, 8), &shard = gang.Buffer(r, 4);
     auto first =
         communicator.ReduceScatter({.full = full.data(), .shard = shard.data(), .count = 4});
     const Status status = communicator.Barrier();
     EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << "rank " << r;
-    EXPECT_THAT(status.message(),
-                AllOf(HasSubstr("reduce_scatter 3 (16 bytes) has not ended 0.06 s"),
-                      HasSubstr("reductions of generation 1, rank " + std::to_string(r) + " of 2"),
-                      HasSubstr("enqueued 4, started 3, completed 2")));
+    EXPECT_THAT(
+        status.message(),
+        AllOf(HasSubstr("reduce_scatter 3 (16 bytes) has not ended 0.06 s"),
+              HasSubstr("reductions of world in generation 1, rank " + std::to_string(r) + " of 2"),
+              HasSubstr("enqueued 4, started 3, completed 2")));
     EXPECT_EQ(first->Wait(), status);
   });
 }
@@ -108,7 +108,7 @@ TEST(NcclTimeouts, NameTheOperationAndHowFarTheOthersAre) {
 TEST(NcclTimeouts, CountFromTheStartNotFromTheIssue) {
   NcclTestGang gang(2, {.operation_timeout = kShort});
   gang.MustForm(1);
-  gang.Run([&](int r, NcclCommunicator& communicator) {
+  gang.Run([&](int r, Communicator& communicator) {
     std::promise<void> gate;
     gang.cuda(r).Enqueue([opened = gate.get_future().share()] { opened.wait(); });
     std::vector<float>& data = gang.Buffer(r, 4);
@@ -200,7 +200,7 @@ TEST(NcclAbort, FromAnotherThreadEndsWhatIsUnderWay) {
     }
     for (int r = 0; r < 3; ++r) gang.communicator(r).Abort(Unavailable("node n2 is gone"));
   });
-  gang.Run([&](int r, NcclCommunicator&) {
+  gang.Run([&](int r, Communicator&) {
     EXPECT_EQ(ReduceAndMeet(gang, r), Unavailable("node n2 is gone")) << "rank " << r;
     // What the trainer's stream still has is not held up by the operation that was ended.
     gang.cuda(r).Synchronize();
@@ -226,7 +226,7 @@ TEST(NcclAbort, BeforeTheFirstFormMeansNoOperation) {
 TEST(NcclAbort, OfTheGangEndsItsGroupsAndAGroupsErrorTheGang) {
   NcclTestGang gang(2);
   gang.MustForm(1);
-  gang.Run([&](int, NcclCommunicator& communicator) {
+  gang.Run([&](int, Communicator& communicator) {
     auto group = communicator.Split("all", {0, 1}, Deadline::After(kSoon));
     ASSERT_TRUE(group.ok());
     EXPECT_TRUE((*group)->Barrier().ok());
@@ -235,7 +235,7 @@ TEST(NcclAbort, OfTheGangEndsItsGroupsAndAGroupsErrorTheGang) {
     EXPECT_EQ((*group)->Form({}, Deadline::After(kSoon)).code(), StatusCode::kFailedPrecondition);
   });
   gang.MustForm(2);
-  gang.Run([&](int, NcclCommunicator& communicator) {
+  gang.Run([&](int, Communicator& communicator) {
     auto group = communicator.Split("all", {0, 1}, Deadline::After(kSoon));
     ASSERT_TRUE(group.ok());
     (*group)->Abort(Unavailable("the group is broken"));
@@ -248,7 +248,7 @@ TEST(NcclAbort, ThatBlocksHoldsUpNobodyAndForbidsToFormAgain) {
   gang.MustForm(1);
   gang.nccl().BlockAborts(true);
   gang.nccl().HangRank(1);
-  gang.Run([&](int r, NcclCommunicator& communicator) {
+  gang.Run([&](int r, Communicator& communicator) {
     std::vector<float>& data = gang.Buffer(r, 4);
     auto work = communicator.AllReduce(data.data(), 4, ElementType::kFloat32, ReduceOp::kSum);
     communicator.Abort(Cancelled("enough"));  // returns, or the test does not end
@@ -268,7 +268,7 @@ TEST(NcclAbort, ThatBlocksWhileTheProcessLeavesIsLeftBehind) {
   NcclTestGang gang(2, {.end_timeout = kShort});
   gang.MustForm(1);
   gang.nccl().BlockAborts(true);
-  gang.Run([](int, NcclCommunicator& c) { c.Abort(Cancelled("enough")); });
+  gang.Run([](int, Communicator& c) { c.Abort(Cancelled("enough")); });
   gang.End();
   EXPECT_EQ(gang.nccl().open_communicators(), 4);
   // The threads that were left behind use the substitutes: they end before these do.
@@ -287,13 +287,13 @@ TEST(NcclGenerations, FollowEachOtherWithWorkUnderWay) {
   for (Generation generation = 1; generation <= 4; ++generation) {
     gang.MustForm(generation);
     ExpectWorking(gang);
-    gang.Run([&](int r, NcclCommunicator& communicator) {
+    gang.Run([&](int r, Communicator& communicator) {
       auto work = communicator.AllReduce(gang.Buffer(r, 64).data(), 64, ElementType::kFloat32,
                                          ReduceOp::kSum);
       communicator.Abort(Unavailable("a peer is lost"));
       EXPECT_EQ(communicator.Barrier(), Unavailable("a peer is lost"));
     });
-    gang.Run([&](int r, NcclCommunicator&) { gang.cuda(r).Synchronize(); });
+    gang.Run([&](int r, Communicator&) { gang.cuda(r).Synchronize(); });
   }
 }
 

@@ -4,34 +4,40 @@
 #include <utility>
 
 namespace muster {
+namespace {
+
+constexpr Duration kBusyPause = std::chrono::milliseconds(1);
+
+}  // namespace
 
 std::shared_ptr<NcclGang> NcclGang::Make(std::shared_ptr<const NcclTables> tables,
-                                         NcclMonitor* monitor) {
-  std::shared_ptr<NcclGang> gang(new NcclGang(std::move(tables), monitor));
-  monitor->Watch(gang);
+                                         ApartThreads* threads) {
+  std::shared_ptr<NcclGang> gang(new NcclGang(std::move(tables), threads));
+  threads->Run([gang] { gang->Watch(); });
   return gang;
 }
 
-NcclGang::NcclGang(std::shared_ptr<const NcclTables> tables, NcclMonitor* monitor)
+NcclGang::NcclGang(std::shared_ptr<const NcclTables> tables, ApartThreads* threads)
     : tables_(std::move(tables)),
-      monitor_(monitor),
+      threads_(threads),
       fate_(std::make_shared<NcclFate>()),
-      events_(std::make_shared<CudaEvents>(tables_->cuda)) {}
+      events_(std::make_shared<CudaEvents>(tables_->cuda)),
+      staging_(tables_->cuda, tables_->scratch_bytes) {}
 
 void NcclGang::Fail(const Status& reason) {
   if (!fate_->Fail(reason)) return;
   meeting_.Cancel();
-  monitor_->RunApart([gang = shared_from_this()] { gang->AbortLanes(); });
+  threads_->Run([gang = shared_from_this()] { gang->AbortLanes(); });
 }
 
 Result<NcclLane*> NcclGang::OpenLane(NcclLane::Place place, const NcclUniqueId& id,
-                                     std::shared_ptr<CollectiveCell> progress, Deadline deadline) {
+                                     std::shared_ptr<CollectiveCell> counters, Deadline deadline) {
   NcclLane* lane = nullptr;
   {
     // Known to a thread that aborts before it has a communicator, so that none is missed.
     std::lock_guard lock(mutex_);
     lanes_.push_back(
-        std::make_unique<NcclLane>(tables_, fate_, std::move(progress), events_, std::move(place)));
+        std::make_unique<NcclLane>(tables_, fate_, std::move(counters), events_, std::move(place)));
     lane = lanes_.back().get();
   }
   if (const Status status = lane->Init(id, deadline); !status.ok()) {
@@ -41,10 +47,9 @@ Result<NcclLane*> NcclGang::OpenLane(NcclLane::Place place, const NcclUniqueId& 
   return lane;
 }
 
-bool NcclGang::Await(const NcclOperation& operation, Deadline deadline) {
-  monitor_->Wake();
-  fate_->WaitFor([&operation] { return operation.completed.load(); }, deadline);
-  return operation.completed || !fate_->status().ok();
+void NcclGang::Wake() {
+  woken_ = true;
+  fate_->Notify();
 }
 
 Status NcclGang::OrderAfter(const NcclOperation& operation) {
@@ -57,21 +62,41 @@ Status NcclGang::OrderAfter(const NcclOperation& operation) {
   return status;
 }
 
-bool NcclGang::End(Deadline deadline) {
+Status NcclGang::AwaitEnd(const NcclOperation& operation) {
+  Wake();
+  // Poll gives up an operation that runs too long; this deadline is for one that never begins.
+  fate_->WaitFor([&operation] { return operation.completed.load(); },
+                 Deadline::After(2 * operation.limit));
+  if (operation.completed) return OkStatus();
+  Fail(DeadlineExceeded(operation.name + " was not reached in time; " +
+                        CountsText(*operation.counters)));
+  return fate_->status();
+}
+
+void NcclGang::Leave() {
   const auto lanes = Lanes();
   const bool idle =
       std::all_of(lanes.begin(), lanes.end(), [](const NcclLane* lane) { return lane->idle(); });
-  if (fate_->Fail(Cancelled("the communicator was taken apart"))) {
-    monitor_->RunApart(
-        [gang = shared_from_this(), idle] { idle ? gang->LeaveLanes() : gang->AbortLanes(); });
-  }
+  if (!fate_->Fail(Cancelled("the communicator was taken apart"))) return;
+  threads_->Run(
+      [gang = shared_from_this(), idle] { idle ? gang->LeaveLanes() : gang->AbortLanes(); });
+}
+
+bool NcclGang::AwaitLeft(Deadline deadline) {
   std::unique_lock lock(mutex_);
   return ended_changed_.wait_until(lock, deadline.when(), [this] { return ended_; });
 }
 
-bool NcclGang::Poll(TimePoint now) {
-  if (!fate_->status().ok()) return false;
+void NcclGang::Watch() {
   (void)tables_->cuda->SetDevice(tables_->device);
+  while (fate_->status().ok()) {
+    const bool busy = Poll(SystemClock().Now());
+    fate_->WaitFor([this] { return woken_.exchange(false); },
+                   Deadline::After(busy ? kBusyPause : tables_->idle_pause));
+  }
+}
+
+bool NcclGang::Poll(TimePoint now) {
   bool busy = false;
   for (NcclLane* const lane : Lanes()) {
     NcclLane::Look look = lane->Poll(now);

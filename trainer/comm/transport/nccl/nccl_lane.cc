@@ -36,11 +36,11 @@ std::string CountsText(const CollectiveCell& counts) {
 }
 
 NcclLane::NcclLane(std::shared_ptr<const NcclTables> tables, std::shared_ptr<NcclFate> fate,
-                   std::shared_ptr<CollectiveCell> progress, std::shared_ptr<CudaEvents> events,
+                   std::shared_ptr<CollectiveCell> counters, std::shared_ptr<CudaEvents> events,
                    Place place)
     : tables_(std::move(tables)),
       fate_(std::move(fate)),
-      progress_(std::move(progress)),
+      counters_(std::move(counters)),
       events_(std::move(events)),
       place_(std::move(place)) {}
 
@@ -85,7 +85,7 @@ Status NcclLane::ErrorOf(NcclResult result, const char* what) {
   std::string message = std::string("NCCL: ") + what + " (" + place_.name +
                         "): " + (text == nullptr ? std::to_string(static_cast<int>(result)) : text);
   if (detail != nullptr && detail[0] != '\0') message += std::string(": ") + detail;
-  return {CodeOf(result), message + "; " + CountsText(*progress_)};
+  return {CodeOf(result), message + "; " + CountsText(*counters_)};
 }
 
 Status NcclLane::AwaitReady(Deadline deadline) {
@@ -111,6 +111,7 @@ Result<std::shared_ptr<NcclOperation>> NcclLane::Begin(std::string name) {
   auto operation = std::make_shared<NcclOperation>();
   operation->name = std::move(name);
   operation->limit = tables_->limit->get();
+  operation->counters = counters_;
   MUSTER_ASSIGN_OR_RETURN(operation->ready, events_->Take());
   MUSTER_ASSIGN_OR_RETURN(operation->started, events_->Take());
   MUSTER_ASSIGN_OR_RETURN(operation->done, events_->Take());
@@ -152,12 +153,12 @@ NcclLane::Look NcclLane::LookAt(NcclOperation& operation, TimePoint now) {
       return {CudaStatus(cuda, result, ("before " + operation.name).c_str())};
     }
     operation.started_at = now;
-    progress_->started.fetch_add(1);
+    counters_->started.fetch_add(1);
   }
   const CudaResult result = cuda.EventQuery(operation.done.get());
   if (result == CudaResult::kSuccess) {
     operation.completed = true;
-    progress_->completed.fetch_add(1);
+    counters_->completed.fetch_add(1);
     return {};
   }
   if (result != CudaResult::kNotReady) {
@@ -167,7 +168,7 @@ NcclLane::Look NcclLane::LookAt(NcclOperation& operation, TimePoint now) {
   return {DeadlineExceeded(operation.name + " has not ended " + SecondsText(operation.limit) +
                            " after its start (" + place_.name + ", rank " +
                            std::to_string(place_.rank) + " of " + std::to_string(place_.size) +
-                           "); " + CountsText(*progress_))};
+                           "); " + CountsText(*counters_))};
 }
 
 Status NcclLane::AsyncError() {

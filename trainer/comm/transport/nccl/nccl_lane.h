@@ -1,11 +1,12 @@
 // NcclLane: one NCCL communicator with the stream that its operations run on.
 //
-// A gang has two of them, one for gathers and one for reductions, so that these run at the same
-// time: operations of one NCCL communicator follow one another. The lane keeps the operations under
-// way in order, each with events before and after it, and says how far they are.
+// A group of ranks has two of them, one for gathers and one for reductions, so that these run at
+// the same time: operations of one NCCL communicator follow one another. The lane keeps the
+// operations under way in order, each with events before and after it, and says how far they are.
 //
-// Threads: Init, Begin, Call and Finish are the trainer's; Poll the monitor's; Take the one that
-// ends the gang. NCCL is called under a lock that no thread holds while waiting for a peer.
+// Threads: Init, Begin, Call and Finish are the trainer's; Poll that of the gang that watches; Take
+// the one that ends the gang. NCCL is called under a lock that no thread holds while waiting for a
+// peer.
 #pragma once
 
 #include <atomic>
@@ -20,14 +21,14 @@
 #include "common/base/clock.h"
 #include "common/base/result.h"
 #include "common/control_pipe/progress_page.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/operation_limit.h"
 #include "trainer/comm/transport/nccl/cuda_events.h"
 #include "trainer/comm/transport/nccl/nccl_api.h"
 #include "trainer/comm/transport/nccl/nccl_fate.h"
 
 namespace muster {
 
-// What lanes and gangs call, and how patient they are.
+// What lanes and gangs call, and how long they wait.
 struct NcclTables {
   NcclApi nccl;
   std::shared_ptr<const CudaApi> cuda;
@@ -37,20 +38,25 @@ struct NcclTables {
       std::make_shared<OperationLimit>(std::chrono::minutes(10));
   // For an orderly leave, and for ncclCommAbort.
   Duration end_timeout = std::chrono::seconds(10);
-  std::size_t scratch_bytes = std::size_t{64}
-                              << 20;  // of sums in another type, per lane; kept staging
+  // For threads, when the process leaves.
+  Duration leave_timeout = std::chrono::seconds(5);
+  // Between looks while nothing is under way.
+  Duration idle_pause = std::chrono::milliseconds(50);
+  // Of sums in another type, per lane; of staging that is kept.
+  std::size_t scratch_bytes = std::size_t{64} << 20;
 };
 
 // "enqueued 19, started 17, completed 16"
 std::string CountsText(const CollectiveCell& counts);
 
 struct NcclOperation {
-  std::string name;            // "all_gather 17 (4096 bytes)"
-  Duration limit{};            // that it was issued under
-  CudaEvents::Handle ready;    // the trainer's stream has come to where it was issued
-  CudaEvents::Handle started;  // the lane's stream has come to it
+  std::string name;                          // "all_gather 17 (4096 bytes)"
+  Duration limit{};                          // that it was issued under
+  std::shared_ptr<CollectiveCell> counters;  // of its group
+  CudaEvents::Handle ready;                  // the trainer's stream has come to where it was issued
+  CudaEvents::Handle started;                // the lane's stream has come to it
   CudaEvents::Handle done;
-  std::optional<TimePoint> started_at;  // seen by the monitor
+  std::optional<TimePoint> started_at;  // seen by Poll
   std::atomic<bool> completed = false;
 };
 
@@ -63,7 +69,7 @@ class NcclLane {
   };
 
   NcclLane(std::shared_ptr<const NcclTables> tables, std::shared_ptr<NcclFate> fate,
-           std::shared_ptr<CollectiveCell> progress, std::shared_ptr<CudaEvents> events,
+           std::shared_ptr<CollectiveCell> counters, std::shared_ptr<CudaEvents> events,
            Place place);
   ~NcclLane();
   NcclLane(const NcclLane&) = delete;
@@ -76,7 +82,7 @@ class NcclLane {
   Result<std::shared_ptr<NcclOperation>> Begin(std::string name);
   // One function of NCCL within the operation, until NCCL has taken it.
   Status Call(const std::function<NcclResult(NcclComm*, CudaStream)>& call);
-  // The operation is as issued; from here on the monitor follows it.
+  // The operation is as issued; from here on Poll follows it.
   Status Finish(const std::shared_ptr<NcclOperation>& operation);
 
   struct Look {
@@ -108,7 +114,7 @@ class NcclLane {
 
   const std::shared_ptr<const NcclTables> tables_;
   const std::shared_ptr<NcclFate> fate_;
-  const std::shared_ptr<CollectiveCell> progress_;  // of the communicator, over its lanes
+  const std::shared_ptr<CollectiveCell> counters_;  // of the group, over its lanes
   const std::shared_ptr<CudaEvents> events_;
   const Place place_;
   CudaStream stream_ = nullptr;

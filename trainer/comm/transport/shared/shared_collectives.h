@@ -16,9 +16,9 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "trainer/comm/transport.h"
 #include "trainer/comm/transport/reduce.h"
 #include "trainer/comm/transport/shared/shared_control_block.h"
-#include "trainer/comm/transport/transport.h"
 
 namespace muster {
 

@@ -22,7 +22,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
-#include "trainer/comm/transport/transport.h"
+#include "trainer/comm/transport.h"
 
 namespace muster {
 

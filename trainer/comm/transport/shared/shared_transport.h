@@ -11,10 +11,10 @@
 #include <memory>
 #include <string>
 
+#include "trainer/comm/transport.h"
 #include "trainer/comm/transport/shared/shared_collectives.h"
 #include "trainer/comm/transport/shared/shared_control_block.h"
 #include "trainer/comm/transport/shared/shared_link.h"
-#include "trainer/comm/transport/transport.h"
 
 namespace muster {
 

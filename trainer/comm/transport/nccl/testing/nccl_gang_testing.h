@@ -11,8 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/comm/communicator.h"
 #include "trainer/comm/group/testing/gang_testing.h"
-#include "trainer/comm/transport/nccl/nccl_communicator.h"
+#include "trainer/comm/transport/nccl/nccl_rendezvous.h"
 #include "trainer/comm/transport/nccl/testing/nccl_testing.h"
 
 namespace muster::testing {
@@ -38,10 +39,9 @@ class NcclTestGang {
       tables->limit = std::make_shared<OperationLimit>(settings.operation_timeout);
       tables->end_timeout = settings.end_timeout;
       tables->scratch_bytes = settings.scratch_bytes;
-      auto monitor = std::make_shared<NcclMonitor>(
-          NcclMonitor::Options{.idle_pause = std::chrono::milliseconds(2),
-                               .leave_after = std::chrono::milliseconds(100)});
-      rank->communicator = std::make_unique<NcclCommunicator>(tables, std::move(monitor));
+      tables->idle_pause = std::chrono::milliseconds(2);
+      tables->leave_timeout = std::chrono::milliseconds(100);
+      rank->communicator = std::make_unique<Communicator>(MakeNcclRendezvous(std::move(tables)));
       ranks_.push_back(std::move(rank));
     }
   }
@@ -56,7 +56,7 @@ class NcclTestGang {
     std::vector<Rendezvous> places;
     for (int r = 0; r < size(); ++r) places.push_back(MeetAt(listener, r, size(), generation));
     std::vector<Status> answers(ranks_.size());
-    Run([&](int r, NcclCommunicator& communicator) {
+    Run([&](int r, Communicator& communicator) {
       const auto at = static_cast<std::size_t>(r);
       answers[at] = communicator.Form(std::move(places[at]), Deadline::After(within));
     });
@@ -79,7 +79,7 @@ class NcclTestGang {
   // Takes all communicators apart, at the same time as processes that end.
   void End() {
     if (ranks_.front()->communicator == nullptr) return;
-    Run([this](int r, NcclCommunicator&) {
+    Run([this](int r, Communicator&) {
       ranks_[static_cast<std::size_t>(r)]->communicator.reset();
     });
   }
@@ -90,7 +90,7 @@ class NcclTestGang {
   }
 
   int size() const { return static_cast<int>(ranks_.size()); }
-  NcclCommunicator& communicator(int rank) { return *At(rank).communicator; }
+  Communicator& communicator(int rank) { return *At(rank).communicator; }
   SubstituteCuda& cuda(int rank) { return At(rank).cuda; }
   SubstituteNccl& nccl() { return nccl_; }
 
@@ -98,7 +98,7 @@ class NcclTestGang {
   struct Rank {
     std::deque<std::vector<float>> buffers;
     SubstituteCuda cuda;
-    std::unique_ptr<NcclCommunicator> communicator;
+    std::unique_ptr<Communicator> communicator;
   };
   Rank& At(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
 
@@ -106,55 +106,31 @@ class NcclTestGang {
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
 
-// Whose Wait also empties the trainer's stream, as a copy to the host would: then the checks of
-// collectives_testing.h may look at the buffers.
-class Synchronous final : public Communicator {
+// A communicator whose Wait also empties the trainer's stream, as a copy to the host would: then
+// the checks of collectives_testing.h may look at the buffers.
+class Synchronous {
  public:
   Synchronous(Communicator& inner, SubstituteCuda& cuda) : inner_(inner), cuda_(cuda) {}
 
-  Status Form(Rendezvous rendezvous, Deadline deadline) override {
-    return inner_.Form(std::move(rendezvous), deadline);
-  }
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  void CountInto(std::shared_ptr<ProgressWriter> page) override {
-    inner_.CountInto(std::move(page));
-  }
-  void Abort(const Status& reason) override { inner_.Abort(reason); }
-  void AbortThrough(Generation generation, const Status& reason) override {
-    inner_.AbortThrough(generation, reason);
-  }
-  Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes,
-                                              int kept) override {
-    return inner_.Share(kind, bytes, kept);
-  }
-  Result<std::unique_ptr<Communicator>> Split(const std::string& name,
-                                              const std::vector<int>& members,
-                                              Deadline deadline) override {
-    return inner_.Split(name, members, deadline);
-  }
+  int rank() const { return inner_.rank(); }
+  int size() const { return inner_.size(); }
   std::unique_ptr<Work> AllGather(const void* shard, void* full, std::size_t count,
-                                  ElementType type) override {
+                                  ElementType type) {
     return After(inner_.AllGather(shard, full, count, type));
   }
-  std::unique_ptr<Work> ReduceScatter(const ReduceScatterArgs& args) override {
+  std::unique_ptr<Work> ReduceScatter(const ReduceScatterArgs& args) {
     return After(inner_.ReduceScatter(args));
   }
-  std::unique_ptr<Work> AllReduce(void* data, std::size_t count, ElementType type,
-                                  ReduceOp op) override {
+  std::unique_ptr<Work> AllReduce(void* data, std::size_t count, ElementType type, ReduceOp op) {
     return After(inner_.AllReduce(data, count, type, op));
   }
-  std::unique_ptr<Work> Broadcast(void* data, std::size_t bytes, int root) override {
+  std::unique_ptr<Work> Broadcast(void* data, std::size_t bytes, int root) {
     return After(inner_.Broadcast(data, bytes, root));
   }
-  std::unique_ptr<Work> RingSendRecv(const void* send, void* receive, std::size_t bytes) override {
+  std::unique_ptr<Work> RingSendRecv(const void* send, void* receive, std::size_t bytes) {
     return After(inner_.RingSendRecv(send, receive, bytes));
   }
-  Status Barrier() override { return inner_.Barrier(); }
-  OperationLimit& limit() const override { return inner_.limit(); }
-  CommunicatorCounters counters() const override { return inner_.counters(); }
-  std::string Describe() const override { return inner_.Describe(); }
-  std::string fallback() const override { return inner_.fallback(); }
+  Status Barrier() { return inner_.Barrier(); }
 
  private:
   class Synchronized final : public Work {

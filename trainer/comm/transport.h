@@ -1,34 +1,51 @@
 // Transport: how the ranks of one group, which has met, run their collectives. RendezvousStore:
 // where groups meet and get their transport.
 //
-// GroupCommunicator (group_communicator.h) is the only user: it makes a Communicator of the two.
-// A transport lives for one generation of one group and is never formed again.
+// A Communicator is made of the two and is their only user. A transport lives for one generation of
+// one group and is never formed again.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/result.h"
+#include "common/base/unique_fd.h"
 #include "common/control_pipe/progress_page.h"
-#include "common/control_pipe/training_figures.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/collectives.h"
+#include "trainer/comm/operation_limit.h"
 
 namespace muster {
 
-// One collective, as its caller asked for it; the arguments are those of communicator.h.
-struct Operation {
-  CollectiveOp kind = CollectiveOp::kBarrier;
-  const void* source = nullptr;  // kAllGather: the shard; kRingSendRecv: what is sent
-  void* data = nullptr;          // kAllGather: full; kRingSendRecv: received; others: data
-  std::size_t count = 0;         // elements; kBroadcast and kRingSendRecv: bytes
-  ElementType type = ElementType::kUint8;
-  ReduceOp op = ReduceOp::kSum;
-  int root = 0;
-  ReduceScatterArgs reduce_scatter;
+// All that a rank needs to find its peers in one generation.
+struct Rendezvous {
+  Generation generation = 0;
+  int rank = 0;
+  int world_size = 1;
+  std::string master_address;
+  int master_port = 0;
+  // What ranks show each other before they are heard; secret. Empty: no proof, as under
+  // torchrun.
+  std::string token;
+  // The store's listening socket, where this process serves it (rank 0); invalid: connect only.
+  UniqueFd listen_fd;
+  // Serve the store although no socket was handed down (rank 0 under srun or mpirun).
+  bool serve_store = false;
+  // Address that peers reach this process at; empty: the one that leads to master_address.
+  std::string bind_address;
+};
+
+// The ranks of one group in one generation. `name` distinguishes the groups of a generation and is
+// the same on all its ranks.
+struct Group {
+  std::string name;
+  Generation generation = 0;
+  int rank = 0;
+  int size = 1;
 };
 
 // Adds the time of its life to the counts: made at the start of every Work::Wait.
@@ -49,8 +66,19 @@ class WaitTimer {
   const TimePoint start_;
 };
 
+// An operation that never began, or is over.
+class FinishedWork final : public Work {
+ public:
+  explicit FinishedWork(Status status) : status_(std::move(status)) {}
+  Status Wait() override { return status_; }
+
+ private:
+  const Status status_;
+};
+
 // Threads: Abort may be called by any thread, everything else by the trainer's alone. The
-// destructor leaves the group in order if nothing is under way, else it alarms the peers.
+// destructor leaves the group in order if nothing is under way, else it alarms the peers; where
+// groups share one fate, the store's Close does so for all of them.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -68,29 +96,22 @@ class Transport {
   virtual std::string fallback() const { return ""; }  // Communicator's
 };
 
-// The ranks of one group in one generation. `name` distinguishes the groups of a generation and is
-// the same on all its ranks.
-struct Group {
-  std::string name;
-  Generation generation = 0;
-  int rank = 0;
-  int size = 1;
-};
-
 // Threads: Cancel may be called by any thread, everything else by the trainer's alone.
 class RendezvousStore {
  public:
   virtual ~RendezvousStore() = default;
 
-  // Gets ready for the groups of `rendezvous.generation`, until Close or the destructor.
+  // Gets ready for the groups of `rendezvous.generation`, until Close or the destructor. Close
+  // waits for no peer.
   virtual Status Open(Rendezvous rendezvous, Deadline deadline) = 0;
   virtual void Close() = 0;
   // Waits for all ranks of the group. kCancelled after Cancel.
   virtual Result<std::shared_ptr<Transport>> Meet(const Group& group,
                                                   std::shared_ptr<CollectiveCell> counters,
                                                   Deadline deadline) = 0;
-  // Ends an Open or Meet under way, and those to come until Rearm.
-  virtual void Cancel() = 0;
+  // Ends an Open or Meet under way, those to come until Rearm and, where groups share one fate,
+  // their transports, all with `reason`; returns at once.
+  virtual void Cancel(const Status& reason) = 0;
   virtual void Rearm() = 0;
   // For the operations of all its groups.
   virtual OperationLimit& limit() = 0;

@@ -1,24 +1,12 @@
-#include "trainer/comm/group/group_communicator.h"
+#include "trainer/comm/communicator.h"
 
 #include <algorithm>
 #include <mutex>
 #include <optional>
 #include <utility>
 
-#include "trainer/comm/transport/reduce.h"
-
 namespace muster {
 namespace {
-
-// An operation that never began.
-class RefusedWork final : public Work {
- public:
-  explicit RefusedWork(Status status) : status_(std::move(status)) {}
-  Status Wait() override { return status_; }
-
- private:
-  const Status status_;
-};
 
 std::string GroupName(const std::string& name, const std::vector<int>& members) {
   std::string text = name + "[";
@@ -42,7 +30,7 @@ Status CheckMembers(const std::vector<int>& members, int rank, int size) {
 
 }  // namespace
 
-struct GroupCommunicator::Reach {
+struct Communicator::Reach {
   std::mutex mutex;
   std::optional<Status> aborted;  // since the last Form began
   Generation generation = 0;      // that was last formed, or is being formed
@@ -66,7 +54,7 @@ struct GroupCommunicator::Reach {
       }
       if (through && *through < generation) return;
       if (!aborted) aborted = reason;
-      if (place) place->Cancel();
+      if (place) place->Cancel(reason);
       reached = transport;
       groups = below;
     }
@@ -77,10 +65,10 @@ struct GroupCommunicator::Reach {
   }
 };
 
-GroupCommunicator::GroupCommunicator(std::shared_ptr<RendezvousStore> place)
-    : GroupCommunicator(std::move(place), true) {}
+Communicator::Communicator(std::shared_ptr<RendezvousStore> place)
+    : Communicator(std::move(place), true) {}
 
-GroupCommunicator::GroupCommunicator(std::shared_ptr<RendezvousStore> place, bool is_world)
+Communicator::Communicator(std::shared_ptr<RendezvousStore> place, bool is_world)
     : place_(std::move(place)),
       counters_(std::make_shared<CollectiveCell>()),
       reach_(std::make_shared<Reach>()),
@@ -88,9 +76,9 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<RendezvousStore> place, boo
   if (is_world) reach_->place = place_;
 }
 
-GroupCommunicator::~GroupCommunicator() { Leave(); }
+Communicator::~Communicator() { Leave(); }
 
-void GroupCommunicator::Leave() {
+void Communicator::Leave() {
   std::shared_ptr<Transport> transport;
   std::vector<std::weak_ptr<Reach>> groups;
   {
@@ -98,6 +86,8 @@ void GroupCommunicator::Leave() {
     transport = std::move(reach_->transport);
     groups = std::exchange(reach_->below, {});
   }
+  // First, so that groups that share one fate leave in order together.
+  if (is_world_) place_->Close();
   for (const auto& weak : groups) {
     if (const auto group = weak.lock()) {
       group->Abort(Cancelled("the communicator that this group is a part of was taken apart"));
@@ -106,10 +96,9 @@ void GroupCommunicator::Leave() {
   transport.reset();
   RetireCell(*counters_);
   splits_.clear();
-  if (is_world_) place_->Close();
 }
 
-Status GroupCommunicator::Form(Rendezvous rendezvous, Deadline deadline) {
+Status Communicator::Form(Rendezvous rendezvous, Deadline deadline) {
   if (!is_world_) return FailedPrecondition("a group is formed by Split, never again by Form");
   Leave();
   const int rank = rendezvous.rank;
@@ -128,7 +117,7 @@ Status GroupCommunicator::Form(Rendezvous rendezvous, Deadline deadline) {
   return reach_->aborted ? *reach_->aborted : formed;
 }
 
-Status GroupCommunicator::BeginForm(Generation generation) {
+Status Communicator::BeginForm(Generation generation) {
   std::lock_guard lock(reach_->mutex);
   if (generation <= reach_->called_off) return reach_->called_off_reason;
   reach_->aborted.reset();
@@ -137,7 +126,7 @@ Status GroupCommunicator::BeginForm(Generation generation) {
   return OkStatus();
 }
 
-Status GroupCommunicator::Join(const std::string& name, Group group, Deadline deadline) {
+Status Communicator::Join(const std::string& name, Group group, Deadline deadline) {
   {
     std::lock_guard lock(reach_->mutex);
     counters_.reset();
@@ -158,9 +147,9 @@ Status GroupCommunicator::Join(const std::string& name, Group group, Deadline de
   return begun.WithContext("forming a gang of " + std::to_string(group_.size));
 }
 
-void GroupCommunicator::Abort(const Status& reason) { reach_->Abort(reason); }
+void Communicator::Abort(const Status& reason) { reach_->Abort(reason); }
 
-void GroupCommunicator::AbortThrough(Generation generation, const Status& reason) {
+void Communicator::AbortThrough(Generation generation, const Status& reason) {
   if (is_world_) {
     reach_->Abort(reason, generation);
   } else {
@@ -168,26 +157,26 @@ void GroupCommunicator::AbortThrough(Generation generation, const Status& reason
   }
 }
 
-Status GroupCommunicator::CheckFormed() const {
+Status Communicator::CheckFormed() const {
   if (reach_->transport) return OkStatus();
   return FailedPrecondition("the communicator has not been formed");
 }
 
-Result<std::unique_ptr<SharedRegion>> GroupCommunicator::Share(RegionKind kind, std::size_t bytes,
-                                                               int kept) {
+Result<std::unique_ptr<SharedRegion>> Communicator::Share(RegionKind kind, std::size_t bytes,
+                                                          int kept) {
   MUSTER_RETURN_IF_ERROR(CheckFormed());
   return reach_->transport->Share(kind, bytes, kept);
 }
 
-Result<std::unique_ptr<Communicator>> GroupCommunicator::Split(const std::string& name,
-                                                               const std::vector<int>& members,
-                                                               Deadline deadline) {
+Result<std::unique_ptr<Communicator>> Communicator::Split(const std::string& name,
+                                                          const std::vector<int>& members,
+                                                          Deadline deadline) {
   MUSTER_RETURN_IF_ERROR(CheckFormed());
   MUSTER_RETURN_IF_ERROR(CheckMembers(members, group_.rank, group_.size));
   const std::string asked = GroupName(name, members);
   const auto before = std::ranges::count(splits_, asked);
   splits_.push_back(asked);
-  std::unique_ptr<GroupCommunicator> group(new GroupCommunicator(place_, false));
+  std::unique_ptr<Communicator> group(new Communicator(place_, false));
   group->page_ = page_;
   {
     std::lock_guard lock(reach_->mutex);
@@ -201,21 +190,21 @@ Result<std::unique_ptr<Communicator>> GroupCommunicator::Split(const std::string
                   {group_.name + "/" + asked + "#" + std::to_string(before), group_.generation,
                    static_cast<int>(place), static_cast<int>(members.size())},
                   deadline);
-  if (joined.ok()) return std::unique_ptr<Communicator>(std::move(group));
+  if (joined.ok()) return group;
   // An abort ends the meeting before the group has heard why.
   std::lock_guard lock(reach_->mutex);
   return reach_->aborted ? *reach_->aborted : joined;
 }
 
-std::unique_ptr<Work> GroupCommunicator::Submit(const Operation& operation) {
+std::unique_ptr<Work> Communicator::Submit(const Operation& operation) {
   counters_->enqueued.fetch_add(1, std::memory_order_relaxed);
   if (page_) page_->CountOperation(operation.kind);
-  if (Status formed = CheckFormed(); !formed.ok()) return std::make_unique<RefusedWork>(formed);
+  if (Status formed = CheckFormed(); !formed.ok()) return std::make_unique<FinishedWork>(formed);
   return reach_->transport->Submit(operation);
 }
 
-std::unique_ptr<Work> GroupCommunicator::AllGather(const void* shard, void* full, std::size_t count,
-                                                   ElementType type) {
+std::unique_ptr<Work> Communicator::AllGather(const void* shard, void* full, std::size_t count,
+                                              ElementType type) {
   return Submit({.kind = CollectiveOp::kAllGather,
                  .source = shard,
                  .data = full,
@@ -223,37 +212,37 @@ std::unique_ptr<Work> GroupCommunicator::AllGather(const void* shard, void* full
                  .type = type});
 }
 
-std::unique_ptr<Work> GroupCommunicator::ReduceScatter(const ReduceScatterArgs& args) {
+std::unique_ptr<Work> Communicator::ReduceScatter(const ReduceScatterArgs& args) {
   if (Status s = CheckReduceTypes(args.full_type, args.sum_type, args.shard_type); !s.ok()) {
-    return std::make_unique<RefusedWork>(std::move(s));
+    return std::make_unique<FinishedWork>(std::move(s));
   }
   return Submit({.kind = CollectiveOp::kReduceScatter, .reduce_scatter = args});
 }
 
-std::unique_ptr<Work> GroupCommunicator::AllReduce(void* data, std::size_t count, ElementType type,
-                                                   ReduceOp op) {
+std::unique_ptr<Work> Communicator::AllReduce(void* data, std::size_t count, ElementType type,
+                                              ReduceOp op) {
   return Submit(
       {.kind = CollectiveOp::kAllReduce, .data = data, .count = count, .type = type, .op = op});
 }
 
-std::unique_ptr<Work> GroupCommunicator::Broadcast(void* data, std::size_t bytes, int root) {
+std::unique_ptr<Work> Communicator::Broadcast(void* data, std::size_t bytes, int root) {
   if (root < 0 || root >= group_.size) {
-    return std::make_unique<RefusedWork>(InvalidArgument("broadcast root " + std::to_string(root) +
-                                                         " is not a rank of a gang of " +
-                                                         std::to_string(group_.size)));
+    return std::make_unique<FinishedWork>(InvalidArgument("broadcast root " + std::to_string(root) +
+                                                          " is not a rank of a gang of " +
+                                                          std::to_string(group_.size)));
   }
   return Submit({.kind = CollectiveOp::kBroadcast, .data = data, .count = bytes, .root = root});
 }
 
-std::unique_ptr<Work> GroupCommunicator::RingSendRecv(const void* send, void* receive,
-                                                      std::size_t bytes) {
+std::unique_ptr<Work> Communicator::RingSendRecv(const void* send, void* receive,
+                                                 std::size_t bytes) {
   return Submit(
       {.kind = CollectiveOp::kRingSendRecv, .source = send, .data = receive, .count = bytes});
 }
 
-Status GroupCommunicator::Barrier() { return Submit({.kind = CollectiveOp::kBarrier})->Wait(); }
+Status Communicator::Barrier() { return Submit({.kind = CollectiveOp::kBarrier})->Wait(); }
 
-CommunicatorCounters GroupCommunicator::counters() const {
+CommunicatorCounters Communicator::counters() const {
   std::lock_guard lock(reach_->mutex);
   return {counters_->enqueued.load(std::memory_order_relaxed),
           counters_->started.load(std::memory_order_relaxed),
@@ -262,11 +251,11 @@ CommunicatorCounters GroupCommunicator::counters() const {
           counters_->wait_nanoseconds.load(std::memory_order_relaxed)};
 }
 
-std::string GroupCommunicator::Describe() const {
+std::string Communicator::Describe() const {
   return reach_->transport ? reach_->transport->Describe() : "not formed";
 }
 
-std::string GroupCommunicator::fallback() const {
+std::string Communicator::fallback() const {
   return reach_->transport ? reach_->transport->fallback() : "";
 }
 
