@@ -50,8 +50,8 @@ TEST(InitModelTest, KeepsTheConfigThatItIsGiven) {
   TempDir dir;
   const auto given = ParseModelConfig(
       R"({"architectures": ["MistralForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
-          "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 300,
-          "sliding_window": 17, "bos_token_id": 1})",
+          "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "vocab_size": 300, "sliding_window": 17, "bos_token_id": 1})",
       "config.json");
   ASSERT_TRUE(given.ok()) << given.status().ToString();
   ASSERT_TRUE(WriteModelFiles(dir / "model", *given).ok());
