@@ -111,6 +111,7 @@ class EveryPhase(SleepingDaemons):
             job = self.submit()
             guardian = self.guardian(job, self.second)
             brake = self.stop(wait_until(lambda: descendants(guardian), "rank 1 has a process")[0])
+            wait_until(lambda: descendants(self.guardian(job, self.first)), "rank 0 has a process")
             sleeper = self.stop_daemon(daemon, job, self.first)
             self.sleep_through()
             self.go_on(sleeper)
