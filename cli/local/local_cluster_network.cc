@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
@@ -83,6 +84,14 @@ Status Ip(const std::string& words) {
 
 bool HasCapability(std::uint64_t effective, int capability) {
   return (effective >> capability & 1) != 0;
+}
+
+// The same whenever a node is made: others remember it beside the node's address for up to a
+// minute, and would not reach a new one.
+std::string HardwareAddress(int index) {
+  char text[18];
+  std::snprintf(text, sizeof(text), "02:00:00:00:%02x:%02x", index >> 8 & 0xff, index & 0xff);
+  return text;
 }
 
 }  // namespace
@@ -173,6 +182,7 @@ Status LocalClusterNetwork::MakeNode(int index) {
            "-n " + node + " link set lo up",
            "-n " + node + " addr add " + NodeAddress(index) + kPrefixLength + " dev " +
                kNodeInterface,
+           "-n " + node + " link set " + kNodeInterface + " address " + HardwareAddress(index),
            "-n " + node + " link set " + kNodeInterface + " up",
        }) {
     MUSTER_RETURN_IF_ERROR(Ip(words));
