@@ -57,6 +57,23 @@ class NetworkNamespaces(unittest.TestCase):
         self.assertEqual(cluster.wait(job), 0, cluster.describe(job))
         self.assertEqual(len(cluster.get(job)["attempts"]), 1)
 
+    def test_a_node_that_is_made_again_keeps_its_hardware_address(self):
+        """Else the others send to the old one until they forget it."""
+        cluster = Cluster(self, nodes=2, up=("--netns",))
+
+        def address():
+            name = next(each for each in cluster.network_namespaces() if each.endswith("node-2"))
+            shown = subprocess.run([shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin"), "-n", name, "-o", "link", "show",
+                                    "eth0"], capture_output=True, text=True,
+                                   check=True, timeout=30).stdout
+            return shown[shown.index("link/ether"):].split()[1]
+
+        before = address()
+        cluster.kill_node("node-2", "")
+        cluster.up()
+        cluster.wait_until_ready()
+        self.assertEqual(address(), before)
+
     def test_leftovers_of_a_killed_up_are_removed_by_the_next_up_and_by_down(self):
         root = pathlib.Path(tempfile.mkdtemp(prefix="muster-test-"))
         self.addCleanup(shutil.rmtree, root, ignore_errors=True)
