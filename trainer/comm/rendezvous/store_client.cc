@@ -8,26 +8,13 @@
 
 #include "trainer/comm/rendezvous/gang_store.h"
 #include "trainer/comm/rendezvous/peer_proof.h"
+#include "trainer/comm/rendezvous/store_protocol.h"
 
 namespace muster {
 namespace {
 
-// c10d's queries: one byte, then their arguments in the host's byte order.
-enum class Query : std::uint8_t {
-  kValidate = 0,
-  kSet = 1,
-  kGet = 3,
-  kCheck = 5,
-  kWait = 6,
-  kMultiGet = 10,
-  kCancelWait = 12
-};
-constexpr std::uint32_t kValidateWord = 0x3C85F7CE;
 // c10d puts this before every key that it is given.
 constexpr char kKeyPrefix[] = "/";
-constexpr std::uint8_t kReady = 0;
-constexpr std::uint8_t kStopWaiting = 0;
-constexpr std::uint8_t kWaitCancelled = 1;
 constexpr std::uint64_t kLongestValue = std::uint64_t{64} << 20;
 
 template <typename T>
@@ -35,17 +22,12 @@ void Append(std::string* message, T value) {
   message->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-void AppendText(std::string* message, const std::string& text) {
-  Append(message, static_cast<std::uint64_t>(text.size()));
-  message->append(text);
-}
+std::string Begin(StoreQuery query) { return std::string(1, static_cast<char>(query)); }
 
-std::string Begin(Query query) { return std::string(1, static_cast<char>(query)); }
-
-std::string KeysQuery(Query query, const std::vector<std::string>& keys) {
+std::string KeysQuery(StoreQuery query, const std::vector<std::string>& keys) {
   std::string message = Begin(query);
   Append(&message, static_cast<std::uint64_t>(keys.size()));
-  for (const std::string& key : keys) AppendText(&message, kKeyPrefix + key);
+  for (const std::string& key : keys) AppendStoreText(message, kKeyPrefix + key);
   return message;
 }
 
@@ -67,8 +49,8 @@ Result<std::unique_ptr<StoreClient>> StoreClient::Open(UniqueFd socket, std::str
     if (Status passed = client->Authenticate(pass, deadline); !passed.ok())
       return client->Named(passed);
   }
-  std::string hello = Begin(Query::kValidate);
-  Append(&hello, kValidateWord);
+  std::string hello = Begin(StoreQuery::kValidate);
+  Append(&hello, kStoreValidateWord);
   if (Status sent = AtTheDoor(pass, client->Send(hello, deadline)); !sent.ok())
     return client->Named(sent);
   // The server does not answer that; any query shows whether a process serves the socket.
@@ -125,18 +107,18 @@ Status StoreClient::Receive(void* data, std::size_t bytes, Deadline deadline) {
 }
 
 Status StoreClient::Set(const std::string& key, const std::string& value, Deadline deadline) {
-  std::string message = Begin(Query::kSet);
-  AppendText(&message, kKeyPrefix + key);
-  AppendText(&message, value);
+  std::string message = Begin(StoreQuery::kSet);
+  AppendStoreText(message, kKeyPrefix + key);
+  AppendStoreText(message, value);
   return Named(Send(message, deadline));
 }
 
 Result<bool> StoreClient::Has(const std::string& key, Deadline deadline) {
   std::uint8_t answer = 0;
-  Status status = Send(KeysQuery(Query::kCheck, {key}), deadline);
+  Status status = Send(KeysQuery(StoreQuery::kCheck, {key}), deadline);
   if (status.ok()) status = Receive(&answer, sizeof(answer), deadline);
   if (!status.ok()) return Named(status);
-  return answer == kReady;
+  return answer == kStoreReady;
 }
 
 Result<std::string> StoreClient::ReceiveText(Deadline deadline) {
@@ -149,8 +131,8 @@ Result<std::string> StoreClient::ReceiveText(Deadline deadline) {
 }
 
 Result<std::string> StoreClient::Get(const std::string& key, Deadline deadline) {
-  std::string message = Begin(Query::kGet);
-  AppendText(&message, kKeyPrefix + key);
+  std::string message = Begin(StoreQuery::kGet);
+  AppendStoreText(message, kKeyPrefix + key);
   if (Status sent = Send(message, deadline); !sent.ok()) return Named(sent);
   Result<std::string> value = ReceiveText(deadline);
   if (!value.ok()) return Named(value.status());
@@ -159,7 +141,7 @@ Result<std::string> StoreClient::Get(const std::string& key, Deadline deadline) 
 
 Result<std::vector<std::string>> StoreClient::GetAll(const std::vector<std::string>& keys,
                                                      Deadline deadline) {
-  if (Status sent = Send(KeysQuery(Query::kMultiGet, keys), deadline); !sent.ok()) {
+  if (Status sent = Send(KeysQuery(StoreQuery::kMultiGet, keys), deadline); !sent.ok()) {
     return Named(sent);
   }
   std::vector<std::string> values;
@@ -173,11 +155,12 @@ Result<std::vector<std::string>> StoreClient::GetAll(const std::vector<std::stri
 
 Result<bool> StoreClient::Wait(const std::vector<std::string>& keys, Deadline until,
                                Duration timeout) {
-  Status status = Send(KeysQuery(Query::kWait, keys), Deadline::After(timeout));
-  std::uint8_t answer = kWaitCancelled;
+  Status status = Send(KeysQuery(StoreQuery::kWait, keys), Deadline::After(timeout));
+  std::uint8_t answer = kStoreWaitCancelled;
   if (status.ok()) status = Receive(&answer, sizeof(answer), until);
   if (status.code() == StatusCode::kDeadlineExceeded) return EndWait(Deadline::After(timeout));
-  if (status.ok() && answer != kStopWaiting) status = Internal("the server sent a broken answer");
+  if (status.ok() && answer != kStoreStopWaiting)
+    status = Internal("the server sent a broken answer");
   if (!status.ok()) return Named(status);
   return true;
 }
@@ -185,12 +168,13 @@ Result<bool> StoreClient::Wait(const std::vector<std::string>& keys, Deadline un
 // The server says in any case that the wait is cancelled, and before that, where the two crossed,
 // that it was over.
 Result<bool> StoreClient::EndWait(Deadline deadline) {
-  Status status = Send(Begin(Query::kCancelWait), deadline);
-  std::uint8_t answer = kWaitCancelled;
+  Status status = Send(Begin(StoreQuery::kCancelWait), deadline);
+  std::uint8_t answer = kStoreWaitCancelled;
   if (status.ok()) status = Receive(&answer, sizeof(answer), deadline);
-  const bool came = answer == kStopWaiting;
+  const bool came = answer == kStoreStopWaiting;
   if (status.ok() && came) status = Receive(&answer, sizeof(answer), deadline);
-  if (status.ok() && answer != kWaitCancelled) status = Internal("the server sent a broken answer");
+  if (status.ok() && answer != kStoreWaitCancelled)
+    status = Internal("the server sent a broken answer");
   if (!status.ok()) return Named(status);
   return came;
 }

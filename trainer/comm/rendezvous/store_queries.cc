@@ -3,30 +3,13 @@
 #include <cstring>
 #include <utility>
 
+#include "trainer/comm/rendezvous/store_protocol.h"
+
 namespace muster {
 namespace {
 
-enum Query : std::uint8_t {
-  kValidate = 0,
-  kSet = 1,
-  kGet = 3,
-  kCheck = 5,
-  kWait = 6,
-  kMultiGet = 10,
-  kCancelWait = 12
-};
-constexpr char kReady = 0;
-constexpr char kNotReady = 1;
-constexpr char kStopWaiting = 0;
-constexpr char kWaitCancelled = 1;
 constexpr std::uint64_t kLongestText = std::uint64_t{16} << 20;
 constexpr std::uint64_t kMostKeys = 1 << 20;
-
-void AppendText(std::string& out, const std::string& text) {
-  const std::uint64_t bytes = text.size();
-  out.append(reinterpret_cast<const char*>(&bytes), sizeof(bytes));
-  out.append(text);
-}
 
 }  // namespace
 
@@ -91,33 +74,33 @@ bool StoreQueries::Take(int client, std::string& in, Session& session) {
 }
 
 bool StoreQueries::TakeOne(int client, Reader& reader, Session& session) {
-  const auto query = reader.Number<std::uint8_t>();
-  if (query == kValidate) {
+  const auto query = static_cast<StoreQuery>(reader.Number<std::uint8_t>());
+  if (query == StoreQuery::kValidate) {
     (void)reader.Number<std::uint32_t>();
-  } else if (query == kSet) {
+  } else if (query == StoreQuery::kSet) {
     const std::string key = reader.Text();
     std::string value = reader.Text();
     if (!reader.is_short()) Set(key, std::move(value));
-  } else if (query == kGet) {
+  } else if (query == StoreQuery::kGet) {
     const std::string key = reader.Text();
     return reader.is_short() || Answer({key}, session);
-  } else if (query == kCheck) {
+  } else if (query == StoreQuery::kCheck) {
     const std::vector<std::string> keys = reader.Keys();
     if (reader.is_short()) return true;
     bool all = true;
     for (const std::string& key : keys) all = all && words_.contains(key);
-    session.out += all ? kReady : kNotReady;
-  } else if (query == kWait) {
+    session.out += static_cast<char>(all ? kStoreReady : kStoreNotReady);
+  } else if (query == StoreQuery::kWait) {
     const std::vector<std::string> keys = reader.Keys();
     if (!reader.is_short()) Wait(client, keys, session);
-  } else if (query == kMultiGet) {
+  } else if (query == StoreQuery::kMultiGet) {
     const std::vector<std::string> keys = reader.Keys();
     return reader.is_short() || Answer(keys, session);
-  } else if (query == kCancelWait) {
+  } else if (query == StoreQuery::kCancelWait) {
     Forget(client);
     session.waiting = false;
     session.missing.clear();
-    session.out += kWaitCancelled;
+    session.out += kStoreWaitCancelled;
   } else {
     return false;
   }
@@ -128,7 +111,7 @@ bool StoreQueries::Answer(const std::vector<std::string>& keys, Session& session
   for (const std::string& key : keys) {
     const auto word = words_.find(key);
     if (word == words_.end()) return false;
-    AppendText(session.out, word->second);
+    AppendStoreText(session.out, word->second);
   }
   return true;
 }
@@ -142,7 +125,7 @@ void StoreQueries::Set(const std::string& key, std::string value) {
     session.missing.erase(key);
     if (!session.missing.empty()) continue;
     session.waiting = false;
-    session.out += kStopWaiting;
+    session.out += kStoreStopWaiting;
     waiting_.erase(client);
     answered_.push_back(client);
   }
@@ -152,7 +135,7 @@ void StoreQueries::Wait(int client, const std::vector<std::string>& keys, Sessio
   for (const std::string& key : keys)
     if (!words_.contains(key)) session.missing.insert(key);
   if (session.missing.empty()) {
-    session.out += kStopWaiting;
+    session.out += kStoreStopWaiting;
     return;
   }
   session.waiting = true;
