@@ -283,22 +283,8 @@ TEST(NodeTest, TheSlotOfAnUnkillableProcessComesBackWithItsEnd) {
   EXPECT_EQ(h.Attempt(h.id).generation, 2) << "the slot is used again";
 }
 
-TEST(NodeTest, AHelloTellsOfProcessesThatSurvivedSigkillWhereTheirReportWasLost) {
-  ControlHarness h;
-  h.Join("n1");
-  h.Join("n2", {.slots = 2});
-  const JobId id = h.Submit(TrainYaml());
-  h.StartAll(id);
-  h.Leave("n2");
-  HostedGeneration hosted = h.Hosted("n2", id, AttemptState::kRunning);
-  hosted.unkillable_pids = {4242};  // of an older generation
-  h.Join("n2", {.hosted = {hosted}});
-  EXPECT_EQ(h.Attempt(id).state, AttemptState::kRunning) << h.Timeline();
-  EXPECT_EQ(h.Node("n2").slots_used, 2) << "its slot would be given away";
-}
-
-TEST(NodeTest, AParkedProcessKeepsItsSlotBesideASurvivorOfSigkillOfAnOlderGeneration) {
-  ControlHarness h;
+// Runs with a rank on n1 and one on n2, where 4242 of an older generation has survived SIGKILL.
+JobId SubmitBesideASurvivor(ControlHarness& h) {
   h.Join("n1");
   h.Join("n2", {.slots = 2});
   const JobId id = h.Submit(TrainYaml());
@@ -307,6 +293,19 @@ TEST(NodeTest, AParkedProcessKeepsItsSlotBesideASurvivorOfSigkillOfAnOlderGenera
   HostedGeneration hosted = h.Hosted("n2", id, AttemptState::kRunning);
   hosted.unkillable_pids = {4242};
   h.Join("n2", {.hosted = {hosted}});
+  return id;
+}
+
+TEST(NodeTest, AHelloTellsOfProcessesThatSurvivedSigkillWhereTheirReportWasLost) {
+  ControlHarness h;
+  const JobId id = SubmitBesideASurvivor(h);
+  EXPECT_EQ(h.Attempt(id).state, AttemptState::kRunning) << h.Timeline();
+  EXPECT_EQ(h.Node("n2").slots_used, 2) << "its slot would be given away";
+}
+
+TEST(NodeTest, AParkedProcessKeepsItsSlotBesideASurvivorOfSigkillOfAnOlderGeneration) {
+  ControlHarness h;
+  const JobId id = SubmitBesideASurvivor(h);
   h.Exited(id, 0, {1, 0});
   h.Deliver("n2",
             Quiesced{.job = id, .generation = 1, .unkillable_pids = {4242}, .parked_ranks = {1}});
