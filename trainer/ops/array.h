@@ -52,7 +52,7 @@ class ConstArray {
   std::int64_t count() const;  // of elements
   bool is_contiguous() const { return contiguous_; }
   c10::DeviceType device() const { return device_; }
-  // Of two dimensions, or of one.
+  // The array has two dimensions; rows() is also the length of one that has one.
   MUSTER_HOST_DEVICE std::int64_t rows() const { return shape_.lengths[0]; }
   MUSTER_HOST_DEVICE std::int64_t width() const { return shape_.lengths[1]; }
 

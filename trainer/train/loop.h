@@ -40,7 +40,7 @@ class TrainLoop {
 
   const TrainCursor& cursor() const { return cursor_; }
   bool stopping() const { return stopping_; }
-  // Of all steps of this process, for people; empty on other ranks than rank 0.
+  // What all steps of this process came to, for people; empty on other ranks than rank 0.
   std::string ThroughputSummary() const { return throughput_ ? throughput_->Summary() : ""; }
 
  private:

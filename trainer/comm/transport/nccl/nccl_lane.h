@@ -42,7 +42,7 @@ struct NcclTables {
   Duration leave_timeout = std::chrono::seconds(5);
   // Between looks while nothing is under way.
   Duration idle_pause = std::chrono::milliseconds(50);
-  // Of sums in another type, per lane; of staging that is kept.
+  // A lane's memory for sums in another type, and the staging memory that is kept.
   std::size_t scratch_bytes = std::size_t{64} << 20;
 };
 

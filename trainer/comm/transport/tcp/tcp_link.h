@@ -69,7 +69,7 @@ class TcpLink final : public RingLink {
     TcpMessageHead expected;
     std::byte* data;
   };
-  // Of one call to the kernel.
+  // What one call to the kernel moves.
   using Pieces = std::array<iovec, 16>;
   // One direction.
   struct Stream {
