@@ -67,9 +67,11 @@ def can_have_namespaces():
         shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin"))
 
 
-def namespaces():
+def namespaces(prefix):
+    """The network namespaces whose names begin with it."""
     folder = pathlib.Path("/run/netns")
-    return sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
+    names = (entry.name for entry in folder.iterdir()) if folder.exists() else ()
+    return sorted(name for name in names if name.startswith(prefix))
 
 
 def kill(pid, number=signal.SIGKILL):
@@ -249,7 +251,7 @@ class Cluster:
 
     def network_namespaces(self):
         prefix = self.hub.removesuffix("hub")
-        return [name for name in namespaces() if prefix and name.startswith(prefix)]
+        return namespaces(prefix) if prefix else []
 
     def muster(self, command, *arguments, **options):
         return run("muster", command, *arguments, "--dir", self.dir, **options)

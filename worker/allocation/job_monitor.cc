@@ -98,6 +98,7 @@ void JobMonitor::OnStopNotice(TimePoint by, const std::string& reason) {
 
 void JobMonitor::StopBy(TimePoint by, const std::string& reason) {
   if (stop_by_ && *stop_by_ <= by) return;
+  asked_.reset();  // a follower's notice, whose grace is the longest, may have been ordered already
   stop_by_ = by;
   stop_reason_ = reason;
 }

@@ -128,6 +128,16 @@ TEST_F(JobMonitorTest, TheEarliestNoticeCounts) {
   EXPECT_EQ(*monitor_->stop_by(), now_ + seconds(10));
 }
 
+TEST_F(JobMonitorTest, ASoonerNoticeIsOrderedAtOnce) {
+  Job(JobPhase::kActive);
+  monitor_->OnStopNotice(now_ + seconds(25), "SIGTERM on a follower");
+  ASSERT_EQ(Pass(milliseconds(100)).size(), 1u);
+  monitor_->OnStopNotice(now_ + seconds(6), "SIGTERM");
+  const auto effects = Pass(milliseconds(100));
+  ASSERT_EQ(effects.size(), 1u);
+  EXPECT_NEAR(std::get<SuspendJob>(effects[0]).by_seconds, 3, 0.5);
+}
+
 TEST_F(JobMonitorTest, AJobThatCannotBeSavedInTimeIsRequeuedAllTheSame) {
   Job(JobPhase::kActive);
   monitor_->OnStopNotice(now_ + seconds(10), "SIGTERM");
