@@ -16,6 +16,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
 import peer  # noqa: E402
 from cluster import BIN, init_model, read_metrics  # noqa: E402
+from families import FAMILIES, LLAMA3_ROPE  # noqa: E402,F401
 from gang import Gang  # noqa: E402
 from token_rows import write_npy  # noqa: E402
 
@@ -30,20 +31,6 @@ LIMIT_S = 240
 WAYS = ((1, 2, 2), (2, 1, 2))
 
 EVERYWHERE = {"r": 8, "lora_alpha": 16, "target_modules": "all-linear"}
-LLAMA3_ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
-               "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
-# What sets a family's blocks apart from those of a plain Llama. Mistral's window is shorter than
-# the rows.
-FAMILIES = {
-    "llama": {},
-    "llama 3.2": {"rope_scaling": LLAMA3_ROPE, "tie_word_embeddings": True},
-    "mistral": {"architectures": ["MistralForCausalLM"], "model_type": "mistral",
-                "sliding_window": 40},
-    "qwen2": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "head_dim": 32},
-    "qwen3": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 32},
-    "smollm3": {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "no_rope_layer_interval": 2},
-    "olmo2": {"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2"},
-}
 
 
 def learnable_rows():
