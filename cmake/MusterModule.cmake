@@ -73,6 +73,13 @@ function(muster_test_programs)
     list(GET TIMEOUTS 0 timeout)
     add_executable(${group} "${CMAKE_SOURCE_DIR}/cmake/empty.cc")
     target_link_libraries(${group} PRIVATE ${MODULES})
+    # What the modules' cases open or start; linking their objects does not have it built.
+    foreach(module IN LISTS MODULES)
+      get_target_property(needs ${module} MANUALLY_ADDED_DEPENDENCIES)
+      if(needs)
+        add_dependencies(${group} ${needs})
+      endif()
+    endforeach()
     set_target_properties(${group} PROPERTIES
       UNITY_BUILD OFF RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
     foreach(label IN LISTS LABELS)

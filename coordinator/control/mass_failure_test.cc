@@ -21,6 +21,7 @@
 #include "common/base/version.h"
 #include "common/job_spec/parse.h"
 #include "coordinator/control/controller.h"
+#include "tests/support/slowness.h"
 
 namespace muster {
 namespace {
@@ -296,9 +297,9 @@ void ExpectTheDeadAloneJudgedInTime(const std::vector<int>& dead) {
       "%.3f s of CPU in 6 s; no event waited longer than %.3f s\n",
       dead.size(), kNodes, ToSeconds(decided), ToSeconds(cpu), ToSeconds(cluster.cpu()),
       ToSeconds(cluster.longest_wait()));
-  EXPECT_LE(decided + cpu, seconds(2));
+  EXPECT_LE(decided + cpu, testing::kSlowness * seconds(2));
   // Behind a longer one a heartbeat would come too late for a node that is alive.
-  EXPECT_LT(cluster.longest_wait(), kSuspectAfter - kHeartbeat);
+  EXPECT_LT(cluster.longest_wait(), testing::kSlowness * (kSuspectAfter - kHeartbeat));
   EXPECT_EQ(cluster.lost().size(), dead.size()) << "a living node was given up";
   EXPECT_EQ(cluster.suspected().size(), dead.size()) << "a living node was suspected";
   EXPECT_LE(cluster.most_probes(), 64) << "of one worker; it leaves out what is more";

@@ -261,7 +261,7 @@ TEST(RecallScenarios, AnIntervalOfZeroRecallsNothing) {
   options.scrub_interval = Duration::zero();
   ScrubbedArchive h(options);
   h.AddArchived(h.id);
-  h.Advance(hours(30));
+  h.Advance(hours(3));
   EXPECT_THAT(h.recalls, IsEmpty());
 }
 

@@ -23,17 +23,13 @@
 
 #include "common/base/testing/temp_dir.h"
 #include "coordinator/store/testing/store_testing.h"
+#include "tests/support/slowness.h"
 
 namespace muster {
 namespace {
 
 using ::testing::HasSubstr;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kSlowness = 20;
-#else
-constexpr int kSlowness = 1;
-#endif
+using testing::kSlowness;
 
 class JournalStoreTest : public ::testing::Test {
  protected:

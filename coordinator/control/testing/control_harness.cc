@@ -83,7 +83,7 @@ void ControlHarness::AdvanceTo(TimePoint end) {
 
 Reply ControlHarness::SubmitRaw(const std::string& yaml, const std::string& key) {
   std::array<char, 11> id;
-  std::snprintf(id.data(), id.size(), "%010x", next_id_++ * 0x1111111);
+  std::snprintf(id.data(), id.size(), "%010x", static_cast<unsigned>(next_id_++) * 0x1111111U);
   Handle(SubmitRequested{next_request_++, yaml, key, JobId{id.data()}, ParseJobSpec(yaml)});
   EXPECT_FALSE(replies_.empty());
   return replies_.back();
