@@ -16,6 +16,7 @@
 #include <cstring>
 
 #include "common/base/check.h"
+#include "common/base/round_up.h"
 
 namespace muster {
 namespace {
@@ -27,10 +28,6 @@ constexpr std::size_t kVersion1Preamble = 24;
 constexpr std::uint64_t kVersion1Alignment = 64;
 constexpr std::uint64_t kMaxHeaderBytes = 256ull << 20;
 constexpr std::uint64_t kMaxPieceBytes = 1ull << 30;
-
-std::uint64_t RoundUp(std::uint64_t value, std::uint64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 template <typename T>
 T Take(std::string_view bytes, std::size_t offset) {

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -61,8 +62,9 @@ std::vector<Way> Ways() {
 
 class FrozenThatStay : public ::testing::TestWithParam<Way> {
  protected:
-  FrozenThatStay() : shelves_(static_cast<std::size_t>(GetParam().world_size)) {
+  FrozenThatStay() {
     const Way& way = GetParam();
+    MakeShelves();
     options_.world_size = way.world_size;
     options_.steps = 2;
     options_.fsdp = {.strategy = way.strategy,
@@ -100,14 +102,22 @@ class FrozenThatStay : public ::testing::TestWithParam<Way> {
     }
   }
 
-  // What the guardian would hold; nobody's retained memory has it any more.
-  std::vector<HeldSegment> TakeHeld() {
-    std::vector<HeldSegment> held;
-    for (RetainedWeights& retained : shelves_) {
-      for (const auto& [name, file] : retained.TakeNews().held) held.push_back(Another(name, file));
+  // Empty ones, by rank; held_ and dropped_ are what their guardian hears.
+  void MakeShelves() {
+    shelves_.clear();
+    for (int rank = 0; rank < GetParam().world_size; ++rank) {
+      shelves_.emplace_back(
+          RetainedWeights::Guardian{.hold =
+                                        [this](const std::string& name, int file) {
+                                          std::lock_guard lock(mutex_);
+                                          held_.push_back(Another(name, file));
+                                        },
+                                    .drop =
+                                        [this](const std::string& name) {
+                                          std::lock_guard lock(mutex_);
+                                          dropped_.push_back(name);
+                                        }});
     }
-    shelves_ = std::vector<RetainedWeights>(shelves_.size());
-    return held;
   }
 
   static HeldSegment Another(const std::string& name, int file) {
@@ -115,6 +125,9 @@ class FrozenThatStay : public ::testing::TestWithParam<Way> {
   }
 
   TempDir dir_;
+  std::mutex mutex_;
+  std::vector<HeldSegment> held_;
+  std::vector<std::string> dropped_;
   std::vector<RetainedWeights> shelves_;
   GangOptions options_;
 };
@@ -136,10 +149,8 @@ TEST_P(FrozenThatStay, OfOtherFilesAreNotUsed) {
   EXPECT_FALSE(second[0].frozen_kept);
   EXPECT_NE(Losses(second[0]), Losses(first[0]));
   // What nobody will use again does not stay beside the new one.
-  for (RetainedWeights& retained : shelves_) {
-    EXPECT_LE(retained.names().size(), 1U);
-    EXPECT_EQ(retained.TakeNews().dropped.size(), lives_in_process() ? 0U : 1U);
-  }
+  for (RetainedWeights& retained : shelves_) EXPECT_LE(retained.names().size(), 1U);
+  EXPECT_EQ(dropped_.size(), lives_in_process() ? 0U : shelves_.size());
   options_.shelves = nullptr;
   ExpectEqual(second, RunGang(options_));
 }
@@ -147,22 +158,22 @@ TEST_P(FrozenThatStay, OfOtherFilesAreNotUsed) {
 TEST_P(FrozenThatStay, AreThereForNewProcesses) {
   if (lives_in_process()) GTEST_SKIP() << "a device's memory ends with its process";
   const std::vector<RankRun> first = RunGang(options_);
-  const std::vector<HeldSegment> held = TakeHeld();
-  EXPECT_FALSE(held.empty());
+  EXPECT_FALSE(held_.empty());
+  MakeShelves();
   for (RetainedWeights& retained : shelves_) {
-    for (const HeldSegment& each : held) retained.Add(Another(each.name, each.fd.get()));
+    for (const HeldSegment& each : held_) retained.Add(Another(each.name, each.fd.get()));
   }
   ChangeFiles();
   const std::vector<RankRun> second = RunGang(options_);
   EXPECT_TRUE(second[0].frozen_kept);
   ExpectEqual(second, first);
-  for (RetainedWeights& retained : shelves_) EXPECT_TRUE(retained.TakeNews().dropped.empty());
+  EXPECT_TRUE(dropped_.empty());
 }
 
 // It came without anything of the guardian's, as on another node.
 TEST_P(FrozenThatStay, AreReadForOneThatLacksThem) {
   const std::vector<RankRun> first = RunGang(options_);
-  shelves_.front() = {};
+  shelves_.front() = RetainedWeights();
   const std::vector<RankRun> second = RunGang(options_);
   EXPECT_FALSE(second[0].frozen_kept);
   ExpectEqual(second, first);

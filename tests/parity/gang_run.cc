@@ -34,6 +34,26 @@ void LoadWeights(const ReferenceTrainer::Weights& weights, const std::vector<Sha
   }
 }
 
+// What the planner adds up is what the engine has allocated.
+void ExpectPlaced(const FsdpEngine& engine) {
+  const Placement& placed = engine.placement();
+  const auto own = [](const FlatBuffer& buffer) {
+    return buffer.memory == MemoryKind::kCommon ? 0 : buffer.bytes();
+  };
+  const StateBuffers& state = placed.state;
+  const GradientBuffers& gradients = placed.gradients;
+  const FlatBuffer& frozen = placed.frozen_gathered.buffer;
+  const EngineMemory memory = engine.memory();
+  EXPECT_EQ(memory.state, state.master.bytes() + state.exp_avg.bytes() + state.exp_avg_sq.bytes() +
+                              state.gradient.bytes() + state.low_precision.bytes());
+  EXPECT_EQ(memory.gathered, own(placed.gathered.buffer) + own(frozen));
+  EXPECT_EQ(memory.frozen, placed.frozen_shards.bytes() +
+                               (frozen.bytes() - own(frozen)) / placed.frozen.world_size());
+  EXPECT_EQ(memory.gradients,
+            gradients.slot_memory.bytes() + gradients.local.bytes() + gradients.travelling.bytes());
+  EXPECT_EQ(memory.snapshots, placed.snapshots.bytes());
+}
+
 std::size_t Bytes(const ShardArray& array) {
   return static_cast<std::size_t>(array.count) * ElementSize(array.type);
 }
@@ -90,6 +110,7 @@ class RankThread {
     auto engine = FsdpEngine::Create(config_, *communicator_, ops_, std::move(options));
     ASSERT_TRUE(engine.ok()) << engine.status().ToString();
     engine_ = *std::move(engine);
+    ExpectPlaced(*engine_);
     if (options_.loss_scale > 0) engine_->RestoreLossScale({.scale = options_.loss_scale});
   }
 
@@ -231,20 +252,15 @@ StepBatches DealtBatches(const GangOptions& options, int step) {
 OptimizerSpec TestOptimizer() { return {.lr = kLr, .weight_decay = 0.1, .grad_clip = 0.5}; }
 
 FsdpOptions EngineOptions(const GangOptions& options) {
-  const OptimizerSpec& optimizer = options.optimizer;
-  return {.strategy = options.fsdp.strategy,
-          .ranks_per_node = options.ranks_per_node,
-          .blocks_per_unit = options.fsdp.blocks_per_unit,
-          .lora = options.model.lora,
-          .quantization = options.model.quantization,
-          .precision = ResolvePrecision(options.fsdp, optimizer),
-          .activation_checkpointing = options.fsdp.activation_checkpointing,
-          .reduce_every_micro_batch = options.fsdp.reduce_every_micro_batch,
-          .cpu_offload = options.fsdp.cpu_offload,
-          .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay},
-          .grad_clip = optimizer.grad_clip,
-          .seed = options.seed,
-          .frozen_source = options.frozen_source};
+  TrainSpec train;
+  train.fsdp = options.fsdp;
+  train.optimizer = options.optimizer;
+  train.lora = options.model.lora;
+  train.quantization = options.model.quantization;
+  train.seed = options.seed;
+  FsdpOptions made = OptionsOf(train, options.ranks_per_node);
+  made.frozen_source = options.frozen_source;
+  return made;
 }
 
 void LoadRandomWeights(const TestModelOptions& model, FsdpEngine& engine) {

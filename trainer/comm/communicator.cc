@@ -255,6 +255,10 @@ std::string Communicator::Describe() const {
   return reach_->transport ? reach_->transport->Describe() : "not formed";
 }
 
+bool Communicator::shares_memory() const {
+  return reach_->transport && reach_->transport->shares_memory();
+}
+
 std::string Communicator::fallback() const {
   return reach_->transport ? reach_->transport->fallback() : "";
 }

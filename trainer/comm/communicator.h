@@ -78,9 +78,10 @@ class Communicator final {
   // straight from the peers' bytes, and its Wait returns when no peer reads this rank's any more.
   // Who writes to a place of a kCommon region sees to it that no peer still reads it: any other
   // collective in between does. The memory is zeroed, or for a kCommon region that of an earlier
-  // one of as many bytes, where `kept` of rank 0 is its file and not -1. kUnimplemented where the
-  // ranks do not share a host's memory.
+  // one of as many bytes, where `kept` of rank 0 is its file and not -1. kUnimplemented where
+  // shares_memory is false: the ranks do not share a host's memory. The trainer's thread.
   Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes, int kept);
+  bool shares_memory() const;
 
   // Collective over `members` only: a formed communicator of those ranks of this one, in that
   // order, this rank among them. `name` keeps groups with common members apart. Abort of this

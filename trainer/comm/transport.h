@@ -90,10 +90,13 @@ class Transport {
   // Never null. A Work that is dropped without Wait waits in its destructor, so that no operation
   // outlives its buffers by accident.
   virtual std::unique_ptr<Work> Submit(const Operation& operation) = 0;
-  virtual Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes,
-                                                      int kept) = 0;
+  // Communicator's, as the last two.
+  virtual Result<std::unique_ptr<SharedRegion>> Share(RegionKind, std::size_t, int) {
+    return Unimplemented("these ranks share no memory");
+  }
+  virtual bool shares_memory() const { return false; }
   virtual std::string Describe() const = 0;
-  virtual std::string fallback() const { return ""; }  // Communicator's
+  virtual std::string fallback() const { return ""; }
 };
 
 // Threads: Cancel may be called by any thread, everything else by the trainer's alone.

@@ -3,13 +3,10 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "common/base/round_up.h"
 
 namespace muster {
 namespace {
-
-std::int64_t RoundUp(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 FlatUnit LayOut(const UnitSpec& spec, int world_size) {
   FlatUnit unit{.name = spec.name};
@@ -22,7 +19,7 @@ FlatUnit LayOut(const UnitSpec& spec, int world_size) {
   }
   // Shards start aligned too; an empty shard would be a special case for every collective.
   unit.shard_count =
-      std::max(kAlignElements, RoundUp(RoundUp(end, world_size) / world_size, kAlignElements));
+      std::max(kAlignElements, RoundUp((end + world_size - 1) / world_size, kAlignElements));
   unit.flat_count = unit.shard_count * world_size;
   return unit;
 }
@@ -33,6 +30,15 @@ std::int64_t ElementCount(const std::vector<std::int64_t>& shape) {
   std::int64_t count = 1;
   for (const std::int64_t size : shape) count *= size;
   return count;
+}
+
+std::string ShapeText(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (const std::int64_t size : shape) {
+    if (text.size() > 1) text += ", ";
+    text += std::to_string(size);
+  }
+  return text + "]";
 }
 
 FlatLayout::FlatLayout(const std::vector<UnitSpec>& units, int world_size)
@@ -46,18 +52,16 @@ FlatLayout::FlatLayout(const std::vector<UnitSpec>& units, int world_size)
 
 std::vector<TensorInterval> FlatLayout::ShardIntervals(int unit, int rank) const {
   const FlatUnit& flat = units_.at(unit);
-  const std::int64_t shard_begin = rank * flat.shard_count;
-  const std::int64_t shard_end = shard_begin + flat.shard_count;
+  const Interval shard = flat.Shard(rank);
   std::vector<TensorInterval> intervals;
   for (const FlatTensor& tensor : flat.tensors) {
-    const std::int64_t begin = std::max(shard_begin, tensor.offset);
-    const std::int64_t end = std::min(shard_end, tensor.offset + tensor.count);
-    if (begin >= end) continue;
+    const Interval part = Intersect(shard, tensor.elements());
+    if (part.empty()) continue;
     intervals.push_back({.tensor = tensor.spec.name,
                          .shape = tensor.spec.shape,
-                         .begin = begin - tensor.offset,
-                         .count = end - begin,
-                         .array_offset = begin - shard_begin});
+                         .begin = part.begin - tensor.offset,
+                         .count = part.count(),
+                         .array_offset = part.begin - shard.begin});
   }
   return intervals;
 }

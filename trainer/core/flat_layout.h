@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/core/interval.h"
 #include "trainer/core/shard_array.h"
 #include "trainer/core/tensor_role.h"
 
@@ -41,6 +42,8 @@ struct FlatTensor {
   UnitTensor spec;
   std::int64_t offset = 0;  // first element within the unit's flat array
   std::int64_t count = 0;
+
+  Interval elements() const { return {offset, offset + count}; }
 };
 
 struct FlatUnit {
@@ -48,9 +51,13 @@ struct FlatUnit {
   std::vector<FlatTensor> tensors;
   std::int64_t shard_count = 0;  // elements of one rank's shard
   std::int64_t flat_count = 0;   // world size times shard_count
+
+  Interval Shard(int rank) const { return {rank * shard_count, (rank + 1) * shard_count}; }
 };
 
 std::int64_t ElementCount(const std::vector<std::int64_t>& shape);
+// "[512, 64]", for messages.
+std::string ShapeText(const std::vector<std::int64_t>& shape);
 
 class FlatLayout {
  public:

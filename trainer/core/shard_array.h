@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "trainer/core/element_type.h"
+#include "trainer/core/interval.h"
 
 namespace muster {
 
@@ -24,6 +25,8 @@ struct TensorInterval {
   std::int64_t begin = 0;           // first element within the flattened tensor
   std::int64_t count = 0;
   std::int64_t array_offset = 0;  // first element within the array
+
+  Interval elements() const { return {begin, begin + count}; }
 
   friend bool operator==(const TensorInterval&, const TensorInterval&) = default;
 };

@@ -10,13 +10,13 @@
 #include <set>
 #include <utility>
 
+#include "trainer/core/flat_layout.h"
 #include "trainer/core/split_mix.h"
 #include "trainer/formats/weights_fingerprint.h"
 #include "trainer/fsdp/load_weights.h"
 #include "trainer/model/adapters.h"
 #include "trainer/model/peft.h"
 #include "trainer/state/checkpoint/element_convert.h"
-#include "trainer/state/checkpoint/shard_header.h"
 
 namespace muster {
 namespace {
@@ -51,8 +51,8 @@ void FillInterval(const ShardArray& array, const TensorInterval& interval, const
       const std::int64_t place = interval.begin + at + static_cast<std::int64_t>(i);
       values[i] = bound == 0 ? 0.0f : static_cast<float>(bound * UniformAt(key, place));
     }
-    PutElements(array, interval.array_offset + at, values.data(),
-                static_cast<std::int64_t>(values.size()), memory);
+    PutElements(values.data(), ElementType::kFloat32, static_cast<std::int64_t>(values.size()),
+                array, interval.array_offset + at, memory);
   }
 }
 

@@ -1,10 +1,13 @@
-// Of engine.h: evaluating rows and going on from texts, and another state to be exported.
+// Of fsdp_engine.h: evaluating rows and going on from texts, and another state to be exported.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
 
-#include "trainer/fsdp/engine.h"
+#include "trainer/fsdp/fsdp_engine.h"
+#include "trainer/fsdp/schedule.h"
+#include "trainer/fsdp/state_snapshots.h"
+#include "trainer/fsdp/step_batch.h"
 
 namespace muster {
 
@@ -14,37 +17,30 @@ double EvalNumbers::accuracy() const {
   return labels > 0 ? static_cast<double>(correct) / static_cast<double>(labels) : 0;
 }
 
-Result<HeadTask> Engine::ForwardAlone(const MicroBatch& batch, const LabelledPositions& labelled) {
-  Result<ResidualStream> hidden = Forward(batch, OnDevice(batch.input_ids));
-  Status status = hidden.ok() ? WaitForWeights(head_unit()) : hidden.status();
-  if (!status.ok()) {
-    AbandonStep();
-    return status;
-  }
+Result<HeadTask> FsdpEngine::ForwardAlone(const MicroBatch& batch,
+                                          const LabelledPositions& labelled) {
+  Result<HeadTask> task = schedule_->Forward(batch, labelled);
+  if (!task.ok()) return AbandonStep(task.status());
   // An update that was under way has ended, and evaluations take long.
   SealUpdated();
-  return TaskOf(*hidden, labelled);
+  return task;
 }
 
-Status Engine::Evaluate(const MicroBatch& batch) {
+Status FsdpEngine::Evaluate(const MicroBatch& batch) {
   const at::NoGradGuard no_grad;
   const MicroBatch padded = PadToFewLengths(batch);
   MUSTER_ASSIGN_OR_RETURN(const HeadTask task, ForwardAlone(padded, FindLabels(padded)));
   at::Tensor loss = eval_sums_.narrow(0, kEvalLoss, 1);
   at::Tensor correct = eval_sums_.narrow(0, kEvalCorrect, 1);
-  head_.Measure(task, loss, correct);
+  schedule_->head().Measure(task, loss, correct);
   eval_sums_.narrow(0, kEvalLabels, 1).add_(batch.label_count);
   return OkStatus();
 }
 
-Result<EvalNumbers> Engine::FinishEvaluation() {
+Result<EvalNumbers> FsdpEngine::FinishEvaluation() {
   at::Tensor sums = eval_sums_.cpu().clone();
   eval_sums_.zero_();
-  const Status added = AddUp(sums);
-  if (!added.ok()) {
-    AbandonStep();
-    return added;
-  }
+  if (Status added = AddUp(sums); !added.ok()) return AbandonStep(std::move(added));
   const double* values = sums.const_data_ptr<double>();
   return EvalNumbers{.loss = values[kEvalLoss] / values[kEvalLabels],
                      .labels = static_cast<std::int64_t>(values[kEvalLabels]),
@@ -52,23 +48,19 @@ Result<EvalNumbers> Engine::FinishEvaluation() {
 }
 
 // Ranks on other processors may round otherwise, and must not go on with other tokens.
-Result<std::vector<std::int32_t>> Engine::NextTokens(
+Result<std::vector<std::int32_t>> FsdpEngine::NextTokens(
     const std::vector<std::vector<std::int32_t>>& texts, std::int64_t words) {
   const at::NoGradGuard no_grad;
   const TextBatch prepared = BatchOfTexts(texts);
   MUSTER_ASSIGN_OR_RETURN(const HeadTask task, ForwardAlone(prepared.batch, prepared.last));
-  at::Tensor chosen = head_.Choose(task, words).to(at::kDouble).cpu();
+  at::Tensor chosen = schedule_->head().Choose(task, words).to(at::kDouble).cpu();
   if (mesh_.world().rank() != 0) chosen.zero_();
-  const Status shared = AddUp(chosen);
-  if (!shared.ok()) {
-    AbandonStep();
-    return shared;
-  }
+  if (Status shared = AddUp(chosen); !shared.ok()) return AbandonStep(std::move(shared));
   const double* ids = chosen.const_data_ptr<double>();
   return std::vector<std::int32_t>(ids, ids + chosen.numel());
 }
 
-Status Engine::ReplaceState() {
+Status FsdpEngine::ReplaceState() {
   SealUpdated();
   if (snapshots_ != nullptr) MUSTER_RETURN_IF_ERROR(snapshots_->Finish());
   // What was sealed before the last step goes now, and until all ranks have sealed that one it may

@@ -1,5 +1,7 @@
 #include "trainer/fsdp/frozen_layout.h"
 
+#include "common/base/round_up.h"
+
 namespace muster {
 
 bool IsPacked(const UnitTensor& tensor, const FrozenForm& form) {
@@ -29,7 +31,7 @@ std::vector<UnitSpec> FrozenBytes(const std::vector<UnitSpec>& units, const Froz
       std::int64_t count = IsPacked(tensor, form) ? PackedLayoutOf(tensor, form).bytes
                                                   : ElementCount(tensor.shape) * element;
       const bool ends = t + 1 == unit.tensors.size() || !unit.tensors[t + 1].joined;
-      if (ends) count += (kPackedAlignment - (end + count) % kPackedAlignment) % kPackedAlignment;
+      if (ends) count = RoundUp(end + count, kPackedAlignment) - end;
       end += count;
       bytes.tensors[t].shape = {count};
     }

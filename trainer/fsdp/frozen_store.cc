@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/round_up.h"
 #include "trainer/comm/transport/shared/shared_link.h"
 
 namespace muster {
@@ -17,10 +18,6 @@ constexpr std::size_t kMarkAlignment = 64;
 
 // What has a content of its own beside the shards' numbers.
 constexpr std::uint64_t kShared = ~std::uint64_t{0};
-
-std::size_t MarkAt(std::size_t array_bytes) {
-  return (array_bytes + kMarkAlignment - 1) / kMarkAlignment * kMarkAlignment;
-}
 
 }  // namespace
 
@@ -51,7 +48,8 @@ void FrozenStore::UseShared(const SharedRegion& region, std::size_t array_bytes)
   if (options_.retained == nullptr) return;
   content_ = ContentOf(kShared);
   if (region.file() < 0) return;
-  mark_ = reinterpret_cast<Mark*>(static_cast<std::byte*>(region.data()) + MarkAt(array_bytes));
+  mark_ = reinterpret_cast<Mark*>(static_cast<std::byte*>(region.data()) +
+                                  RoundUp(array_bytes, kMarkAlignment));
   file_ = region.file();
   shared_ = true;
 }
@@ -75,7 +73,7 @@ Result<at::Tensor> FrozenStore::MapFile(std::size_t bytes) {
   MUSTER_ASSIGN_OR_RETURN(own_file_,
                           kept >= 0 ? KeptMemoryFile(kept, total) : MakeMemoryFile(total));
   MUSTER_ASSIGN_OR_RETURN(std::shared_ptr<std::byte> memory, MapDescriptor(own_file_.get(), total));
-  mark_ = reinterpret_cast<Mark*>(memory.get() + MarkAt(bytes));
+  mark_ = reinterpret_cast<Mark*>(memory.get() + RoundUp(bytes, kMarkAlignment));
   file_ = own_file_.get();
   pinned_ = ops_.PinHost(memory.get(), bytes);
   return at::from_blob(

@@ -12,6 +12,7 @@
 
 #include "trainer/fsdp/frozen_layout.h"
 #include "trainer/fsdp/load_weights.h"
+#include "trainer/fsdp/state_plan.h"
 #include "trainer/ops/cpu/nf4.h"
 #include "trainer/ops/scalar_type.h"
 
@@ -20,19 +21,6 @@ namespace {
 
 std::int64_t BytesOf(const UnitTensor& tensor, ElementType type) {
   return ElementCount(tensor.shape) * static_cast<std::int64_t>(ElementSize(type));
-}
-
-// What the interval [begin, begin + count) of a unit's bytes has of a rank's shard.
-struct ShardPart {
-  std::int64_t from = 0;      // byte of the interval
-  std::int64_t in_shard = 0;  // byte of the shard
-  std::int64_t count = 0;     // 0: nothing
-};
-ShardPart PartOf(const FlatUnit& unit, int rank, std::int64_t begin, std::int64_t count) {
-  const std::int64_t shard = rank * unit.shard_count;
-  const std::int64_t first = std::max(shard, begin);
-  const std::int64_t end = std::min(shard + unit.shard_count, begin + count);
-  return {first - begin, first - shard, std::max<std::int64_t>(0, end - first)};
 }
 
 std::int64_t PackedCount(const std::vector<UnitSpec>& units, const FrozenForm& form) {
@@ -61,41 +49,35 @@ Status NotFinite(const std::string& tensor, const std::string& in) {
 
 }  // namespace
 
-FrozenWeights::FrozenWeights(std::vector<UnitSpec> units, Communicator* shard, DeviceOps& ops,
+FrozenWeights::FrozenWeights(const Placement& placement, Communicator* shard, DeviceOps& ops,
                              const FrozenOptions& options)
-    : units_(std::move(units)),
+    : units_(placement.frozen_units),
+      layout_(placement.frozen),
+      placed_(placement.frozen_gathered),
+      own_shards_(placement.frozen_shards),
       shard_(shard),
       ops_(ops),
       options_(options),
-      layout_(FrozenBytes(units_, options.form), options.ranks),
       store_(ops, {.retained = options.retained,
                    .content = Content(),
                    .rank = options.rank,
                    .matrices = PackedCount(units_, options.form),
-                   .in_host_memory = options.in_host_memory}) {}
+                   .in_host_memory = placed_.from_host}) {}
 
-Result<std::unique_ptr<FrozenWeights>> FrozenWeights::Create(std::vector<UnitSpec> units,
+Result<std::unique_ptr<FrozenWeights>> FrozenWeights::Create(const Placement& placement,
                                                              Communicator* shard, DeviceOps& ops,
                                                              const FrozenOptions& options) {
-  std::unique_ptr<FrozenWeights> frozen(new FrozenWeights(std::move(units), shard, ops, options));
+  std::unique_ptr<FrozenWeights> frozen(new FrozenWeights(placement, shard, ops, options));
   MUSTER_RETURN_IF_ERROR(frozen->Place());
   return frozen;
 }
 
 // Whatever two runs must have in common for their bytes to be equal, but for the rank.
 std::uint64_t FrozenWeights::Content() const {
-  std::string text = "frozen 1 " + std::to_string(options_.source) + ' ' +
-                     std::to_string(options_.ranks) + ' ' +
-                     std::to_string(static_cast<int>(options_.form.compute));
+  std::string text = "frozen 2 " + std::to_string(options_.source) + ' ' +
+                     std::to_string(static_cast<int>(options_.form.compute)) + LayoutText(layout_);
   if (options_.form.quantization) {
     text += options_.form.quantization->double_quant ? " nf4 twice" : " nf4";
-  }
-  for (const FlatUnit& unit : layout_.units()) {
-    text += '\n' + unit.name + ' ' + std::to_string(unit.shard_count);
-    for (const FlatTensor& tensor : unit.tensors) {
-      text += '\n' + tensor.spec.name + ' ' + std::to_string(tensor.offset) + ' ' +
-              std::to_string(tensor.count);
-    }
   }
   return XXH3_64bits(text.data(), text.size());
 }
@@ -103,42 +85,27 @@ std::uint64_t FrozenWeights::Content() const {
 Status FrozenWeights::Place() {
   MUSTER_ASSIGN_OR_RETURN(
       gathered_, UnshardedParameters::Create(
-                     layout_, shard_, ops_,
+                     layout_, placed_, shard_, ops_,
                      {.rank = options_.rank,
-                      .type = ElementType::kUint8,
-                      .reshard_after_forward = options_.reshard_after_forward,
-                      .from_host = options_.in_host_memory,
                       .bytes_behind = store_.mark_bytes(),
                       .kept_file = store_.shared_file(),
                       .allocate = [this](std::size_t bytes) { return store_.Allocate(bytes); }}));
   if (const SharedRegion* const region = gathered_->region()) {
-    std::int64_t bytes = 0;
-    for (const FlatUnit& unit : layout_.units()) bytes += unit.flat_count;
-    store_.UseShared(*region, static_cast<std::size_t>(bytes));
+    store_.UseShared(*region, static_cast<std::size_t>(placed_.buffer.bytes()));
   }
-  MUSTER_RETURN_IF_ERROR(PlaceShards());
-  nested_code_ = at::tensor(at::ArrayRef<float>(Nf4NestedCode().data(), Nf4NestedCode().size()))
-                     .to(ops_.device());
-  for (int u = 0; u < static_cast<int>(units_.size()); ++u) ViewUnitOf(u);
-  return OkStatus();
-}
-
-Status FrozenWeights::PlaceShards() {
   shards_ = gathered_->OwnPlaces();
-  std::int64_t elsewhere = 0;
-  for (std::size_t u = 0; u < shards_.size(); ++u) {
-    if (shards_[u] == nullptr) elsewhere += layout_.units()[u].shard_count;
-  }
-  if (elsewhere > 0) {
-    MUSTER_ASSIGN_OR_RETURN(memory_, store_.Allocate(static_cast<std::size_t>(elsewhere)));
+  if (own_shards_.count > 0) {
+    MUSTER_ASSIGN_OR_RETURN(memory_,
+                            store_.Allocate(static_cast<std::size_t>(own_shards_.bytes())));
     auto* next = static_cast<char*>(memory_.data_ptr());
     for (std::size_t u = 0; u < shards_.size(); ++u) {
-      if (shards_[u] != nullptr) continue;
-      shards_[u] = next;
-      next += layout_.units()[u].shard_count;
+      shards_[u] = std::exchange(next, next + layout_.units()[u].shard_count);
     }
   }
   gathered_->SetSources({shards_.begin(), shards_.end()});
+  nested_code_ = at::tensor(at::ArrayRef<float>(Nf4NestedCode().data(), Nf4NestedCode().size()))
+                     .to(ops_.device());
+  for (int u = 0; u < static_cast<int>(units_.size()); ++u) ViewUnitOf(u);
   return OkStatus();
 }
 
@@ -182,26 +149,28 @@ std::vector<ShardArray> FrozenWeights::OwnArrays() const {
     for (std::size_t t = 0; t < units_[u].tensors.size(); ++t) {
       const UnitTensor& tensor = units_[u].tensors[t];
       if (IsPacked(tensor, options_.form)) continue;
-      const ShardPart part = PartOf(bytes, options_.rank, bytes.tensors[t].offset,
-                                    BytesOf(tensor, options_.form.compute));
-      if (part.count == 0) continue;
+      const std::int64_t first = bytes.tensors[t].offset;
+      const Interval shard = bytes.Shard(options_.rank);
+      const Interval part =
+          Intersect(shard, {first, first + BytesOf(tensor, options_.form.compute)});
+      if (part.empty()) continue;
       ShardArray& array = arrays.emplace_back();
       array.name = bytes.name + "/frozen";
       array.type = options_.form.compute;
-      array.count = part.count / element;
+      array.count = part.count() / element;
       array.intervals = {{.tensor = tensor.name,
                           .shape = tensor.shape,
-                          .begin = part.from / element,
+                          .begin = (part.begin - first) / element,
                           .count = array.count,
                           .array_offset = 0}};
-      array.data = static_cast<char*>(shards_[u]) + part.in_shard;
+      array.data = static_cast<char*>(shards_[u]) + (part.begin - shard.begin);
     }
   }
   return arrays;
 }
 
 ArrayMemory FrozenWeights::shard_memory() const {
-  if (ops_.is_host() || options_.in_host_memory) return {};
+  if (on_host()) return {};
   return {.write = [this](void* to, const void* from, std::size_t bytes) {
     ops_.Copy(to, from, bytes)->WaitOnHost();
   }};
@@ -209,12 +178,11 @@ ArrayMemory FrozenWeights::shard_memory() const {
 
 // An element type of its own shows what a conversion has made of a number.
 Status FrozenWeights::CheckFinite(const ShardArray& array) const {
-  const bool on_host = ops_.is_host() || options_.in_host_memory;
   const at::Tensor values =
       at::from_blob(array.data, {array.count},
                     at::TensorOptions()
                         .dtype(ScalarTypeOf(array.type))
-                        .device(on_host ? at::Device(at::kCPU) : ops_.device()));
+                        .device(on_host() ? at::Device(at::kCPU) : ops_.device()));
   if (IsFinite(values)) return OkStatus();
   const bool half = array.type == ElementType::kFloat16;
   return NotFinite(array.intervals.front().tensor, half ? " in fp16; train in bf16" : "");
@@ -286,7 +254,7 @@ Status FrozenWeights::LoadPacked(const SafetensorsModel* model, const Packed& pa
   UnitTensor tensor = units_[packed.unit].tensors[packed.tensor];
   tensor.joined = false;
   const std::int64_t count = packed.layout.count;
-  const std::int64_t blocks = (Nf4Blocks(count) + options_.ranks - 1) / options_.ranks;
+  const std::int64_t blocks = (Nf4Blocks(count) + layout_.world_size() - 1) / layout_.world_size();
   const std::int64_t share = blocks * kNf4Block;
   const std::int64_t begin = std::min(count, options_.rank * share);
   const at::Tensor own = at::empty({std::min(share, count - begin)}, at::kFloat);
@@ -310,8 +278,8 @@ Status FrozenWeights::LoadPacked(const SafetensorsModel* model, const Packed& pa
 Result<Nf4Tensor> FrozenWeights::QuantizeTogether(const at::Tensor& own, std::int64_t share,
                                                   std::int64_t count) const {
   const std::int64_t code_bytes = share * kNf4Block / 2;
-  at::Tensor codes = at::zeros({options_.ranks * code_bytes}, at::kByte);
-  at::Tensor absmax = at::zeros({options_.ranks * share}, at::kFloat);
+  at::Tensor codes = at::zeros({layout_.world_size() * code_bytes}, at::kByte);
+  at::Tensor absmax = at::zeros({layout_.world_size() * share}, at::kFloat);
   if (own.numel() > 0) {
     const Nf4Tensor mine = QuantizeNf4(own, false);
     codes.narrow(0, options_.rank * code_bytes, mine.codes.numel()).copy_(mine.codes);
@@ -335,23 +303,23 @@ void FrozenWeights::Keep(const Packed& packed, const Nf4Tensor& tensor) {
   std::vector<std::byte> image(static_cast<std::size_t>(packed.layout.bytes));
   WritePacked(packed.layout, tensor, image.data());
   packed.matrix->parts[packed.part].source.offset = tensor.offset;
-  const ShardPart part =
-      PartOf(unit, options_.rank, unit.tensors[packed.tensor].offset, packed.layout.bytes);
-  if (part.count == 0) return;
-  void* const to = static_cast<char*>(shards_[packed.unit]) + part.in_shard;
+  const std::int64_t first = unit.tensors[packed.tensor].offset;
+  const Interval shard = unit.Shard(options_.rank);
+  const Interval part = Intersect(shard, {first, first + packed.layout.bytes});
+  if (part.empty()) return;
+  void* const to = static_cast<char*>(shards_[packed.unit]) + (part.begin - shard.begin);
+  const std::byte* const from = image.data() + (part.begin - first);
   const ArrayMemory memory = shard_memory();
   if (memory.write) {
-    memory.write(to, image.data() + part.from, static_cast<std::size_t>(part.count));
+    memory.write(to, from, static_cast<std::size_t>(part.count()));
   } else {
-    std::memcpy(to, image.data() + part.from, static_cast<std::size_t>(part.count));
+    std::memcpy(to, from, static_cast<std::size_t>(part.count()));
   }
 }
 
 std::int64_t FrozenWeights::shard_bytes() const {
-  if (gathered_->region() == nullptr) return memory_.defined() ? memory_.numel() : 0;
-  std::int64_t bytes = 0;
-  for (const FlatUnit& unit : layout_.units()) bytes += unit.shard_count;
-  return bytes;
+  if (gathered_->region() != nullptr) return placed_.buffer.bytes() / layout_.world_size();
+  return memory_.defined() ? memory_.numel() : 0;
 }
 
 std::int64_t FrozenWeights::parameter_count() const {

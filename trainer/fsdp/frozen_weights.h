@@ -34,19 +34,15 @@ namespace muster {
 
 struct FrozenOptions {
   int rank = 0;  // within the shard group
-  int ranks = 1;
   FrozenForm form;
-  bool reshard_after_forward = true;
-  bool in_host_memory = false;          // the shards wait there (cpu_offload)
   RetainedWeights* retained = nullptr;  // outlives the object; null: the weights end with it
   std::uint64_t source = 0;  // distinguishes the model's files from others; equal on all ranks
 };
 
 class FrozenWeights {
  public:
-  // Collective. `shard` is the shard group, null if it has one rank. It and `ops` outlive the
-  // object; `units` are those of SplitModel.
-  static Result<std::unique_ptr<FrozenWeights>> Create(std::vector<UnitSpec> units,
+  // Collective. `shard` is the shard group, null if it has one rank. All outlive the object.
+  static Result<std::unique_ptr<FrozenWeights>> Create(const Placement& placement,
                                                        Communicator* shard, DeviceOps& ops,
                                                        const FrozenOptions& options);
 
@@ -81,10 +77,11 @@ class FrozenWeights {
     std::size_t part = 0;
   };
 
-  FrozenWeights(std::vector<UnitSpec> units, Communicator* shard, DeviceOps& ops,
+  FrozenWeights(const Placement& placement, Communicator* shard, DeviceOps& ops,
                 const FrozenOptions& options);
+  // Whether the shards lie in host memory.
+  bool on_host() const { return ops_.is_host() || placed_.from_host; }
   Status Place();
-  Status PlaceShards();
   void ViewUnitOf(int unit);
   std::uint64_t Content() const;
   Status LetOthersGo(Communicator& world);
@@ -100,14 +97,16 @@ class FrozenWeights {
   // How memory of the shards is written from host memory; empty: as host memory.
   ArrayMemory shard_memory() const;
 
-  const std::vector<UnitSpec> units_;
+  const std::vector<UnitSpec>& units_;
+  const FlatLayout& layout_;  // elements are bytes
+  const GatheredUnits& placed_;
+  const FlatBuffer& own_shards_;  // that need not lie in the gathered arrays
   Communicator* const shard_;
   DeviceOps& ops_;
   const FrozenOptions options_;
-  const FlatLayout layout_;  // elements are bytes
   FrozenStore store_;
   bool kept_ = false;
-  at::Tensor memory_;  // of the shards, where they need not lie in the gathered arrays
+  at::Tensor memory_;                              // of own_shards_
   std::unique_ptr<UnshardedParameters> gathered_;  // ends first: gathers under way read the shards
   std::vector<void*> shards_;                      // by unit
   std::vector<UnitWeights> views_;                 // by unit

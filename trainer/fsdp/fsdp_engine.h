@@ -1,17 +1,10 @@
-// FsdpEngine: sharded training of one model on one rank, with an explicit schedule.
+// FsdpEngine: sharded training of one model on one rank (FSDP).
 //
-// A step is: ForwardBackward for every micro-batch, FinishGradients, and, when its numbers are
-// finite, OptimizerStep. Per micro-batch, with units 0 (embedding), 1 .. n (blocks), n+1 (head):
-//
-//   forward   gather(u + 1) starts, then unit u computes as soon as its own gather has ended
-//   loss      head, forward and backward at once; reduce(head) starts
-//   backward  gather(u - 1) starts, then the blocks of unit u go backward, their products written
-//             into the flat gradient slot; reduce(u) starts
-//   end       the embedding's gradient; reduce(embed) starts
-//
-// The last two block units are still gathered when backward begins, the first two when the next
-// micro-batch does. Everything that lives longer than a micro-batch is allocated by Create, but for
-// the activations, which are as large as the largest micro-batch seen.
+// Parameters lie in flat arrays, one for each FSDP unit, of which each rank has a shard. A step is:
+// ForwardBackward for every micro-batch, which gathers unit after unit, computes, and reduces
+// (schedule.h); FinishGradients; and, when its numbers are finite, OptimizerStep on the shards.
+// Everything that lives longer than a micro-batch is allocated by Create, as the placement says
+// (placement.h), but for the activations.
 //
 // Between steps the same forward pass alone evaluates rows, or continues texts. It changes no
 // state, and leaves unsharded parameters to the next step.
@@ -24,62 +17,40 @@
 // micro-batch.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "common/base/ids.h"
 #include "common/base/result.h"
-#include "common/control_pipe/progress_page.h"
-#include "common/job_spec/job_spec.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/core/flat_layout.h"
 #include "trainer/core/model_config.h"
-#include "trainer/core/tracer.h"
 #include "trainer/data/batch_loader.h"
 #include "trainer/formats/safetensors.h"
-#include "trainer/fsdp/non_finite.h"
-#include "trainer/fsdp/precision.h"
+#include "trainer/fsdp/fsdp_options.h"
+#include "trainer/fsdp/loss_scaler.h"
+#include "trainer/fsdp/mesh.h"
+#include "trainer/fsdp/placement.h"
 #include "trainer/fsdp/shard_state.h"
-#include "trainer/ops/adamw.h"
 #include "trainer/ops/device_ops.h"
-#include "trainer/state/snapshot/buddy.h"
-#include "trainer/state/snapshot/segment.h"
 
 namespace muster {
 
-class RetainedWeights;
-
-struct FsdpOptions {
-  ShardingStrategy strategy = ShardingStrategy::kFullShard;
-  int ranks_per_node = 1;        // the shard groups of hybrid strategies
-  int blocks_per_unit = 1;       // transformer blocks that are gathered together
-  std::optional<LoraSpec> lora;  // checked by CheckLora; nothing: the whole model is trained
-  std::optional<QuantizationSpec> quantization;  // of the frozen matrices
-  Precision precision;
-  ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kSelective;
-  bool reduce_every_micro_batch = true;
-  // Master weights, moments and gradient sums in host memory, updated there beside the device's
-  // work; changes nothing where the device is the host.
-  bool cpu_offload = false;
-  AdamWOptions adamw;
-  double grad_clip = 1.0;  // global L2 norm; 0: none
-  std::uint64_t seed = 0;  // of the masks of dropout
-  // Where frozen weights outlive the engine; null: they do not. And what distinguishes the
-  // model's files from others, equal on all ranks.
-  RetainedWeights* retained_weights = nullptr;
-  std::uint64_t frozen_source = 0;
-  // Called as a micro-batch moves on; cheap. May be empty.
-  std::function<void(TrainPhase)> on_phase;
-  Tracer* tracer = nullptr;  // outlives the engine; null: no tracing
-  // Made for this rank's PlanSegment (state_plan.h); outlives the engine. Its newest slot is the
-  // state to begin with, where the state lies in it (ShardState::in_segment). Null: no snapshots.
-  Segment* segment = nullptr;
-  std::int64_t snapshot_every = 1;  // steps
-};
+class AsyncCpuOptimizer;
+class Buddy;
+class FrozenWeights;
+class GradientReducer;
+class NonFiniteFinder;
+class Schedule;
+class StateSnapshots;
+class UnshardedParameters;
+struct HeadTask;
+struct LabelledPositions;
 
 // Numbers of one step, equal on all ranks.
 struct StepNumbers {
@@ -103,12 +74,6 @@ struct EvalNumbers {
   double accuracy() const;  // 0 to 1; 0 where there are no labels
 };
 
-// A gradient of one rank alone.
-struct OwnGradient {
-  int micro_batch = -1;  // of this rank, from 0; -1: none
-  std::string tensor;
-};
-
 // What a resumed run needs beside the arrays.
 struct LossScaleState {
   double scale = 1;
@@ -125,87 +90,130 @@ struct EngineMemory {
   std::int64_t activations = 0;  // so far
 };
 
-class FsdpEngine {
+class FsdpEngine final {
  public:
   // Collective. The communicator is formed; it and `ops` outlive the engine.
   static Result<std::unique_ptr<FsdpEngine>> Create(const ModelConfig& config,
                                                     Communicator& communicator, DeviceOps& ops,
                                                     FsdpOptions options);
-  virtual ~FsdpEngine() = default;
+  ~FsdpEngine();
+  FsdpEngine(const FsdpEngine&) = delete;
+  FsdpEngine& operator=(const FsdpEngine&) = delete;
 
-  // The layout of the trained tensors.
-  virtual const FlatLayout& layout() const = 0;
+  // The layout of the trained tensors, and where everything lies.
+  const FlatLayout& layout() const { return placement_.trained; }
+  const Placement& placement() const { return placement_; }
   // The arrays to load a model or a checkpoint into; call WeightsLoaded afterwards.
-  virtual const ShardState& state() const = 0;
-  virtual void WeightsLoaded() = 0;
+  const ShardState& state() const { return *state_; }
+  void WeightsLoaded();
   // Collective: reads the tensors that are not trained, which no checkpoint holds, where there are
   // any and not all ranks have them on their shelves. `model` is null on a rank that has no files;
   // errors are FrozenWeights::Load's.
-  virtual Status LoadFrozen(const SafetensorsModel* model,
-                            const std::function<void()>& on_read) = 0;
+  Status LoadFrozen(const SafetensorsModel* model, const std::function<void()>& on_read);
   // They were on the shelves of all ranks.
-  virtual bool frozen_kept() const = 0;
+  bool frozen_kept() const;
   // Elements of the whole model, trained or not.
-  virtual std::int64_t parameter_count() const = 0;
+  std::int64_t parameter_count() const;
   // Whether this rank's arrays are those that count, or another replica's are (hybrid_shard,
   // no_shard): what replicas hold is equal bit for bit.
-  virtual bool is_first_replica() const = 0;
+  bool is_first_replica() const { return mesh_.replica() == 0; }
   // The shard group of this rank; null where it has no peers.
-  virtual Communicator* shard_group() const = 0;
+  Communicator* shard_group() const { return mesh_.shard(); }
 
   // Adds the gradients of one micro-batch. `loss_scale` is 1 / label tokens of the whole step's
   // batch, and a NaN makes the loss one; `last` says that the step has no further micro-batch. A
   // batch without labels takes part with zero gradients; in one without a number adapters drop
   // nothing.
-  virtual Status ForwardBackward(const MicroBatch& batch, double loss_scale, bool last) = 0;
+  Status ForwardBackward(const MicroBatch& batch, double loss_scale, bool last);
   // Ends the reductions; the gradients of the step are complete. `vote` rides along in the same
   // small collective: whatever the ranks must agree on at this step boundary.
-  virtual Result<StepNumbers> FinishGradients(double vote = 0) = 0;
+  Result<StepNumbers> FinishGradients(double vote = 0);
   // Clips and updates. `step` counts the updates from 1; the gradients of FinishGradients are used
   // up. With cpu_offload the update may still be under way when it returns.
-  virtual void OptimizerStep(Step step, double lr) = 0;
+  void OptimizerStep(Step step, double lr);
   // Between steps. Adds the losses of one batch, which may be without labels, to the evaluation
   // under way, or begins one. Every rank calls it equally often.
-  virtual Status Evaluate(const MicroBatch& batch) = 0;
+  Status Evaluate(const MicroBatch& batch);
   // Ends the evaluation, with a small collective.
-  virtual Result<EvalNumbers> FinishEvaluation() = 0;
+  Result<EvalNumbers> FinishEvaluation();
   // Between steps: the most likely next token of each text, of the first `words` of the vocabulary,
   // as rank 0 computes it, with a small collective. All ranks give the same texts, at least one and
   // none of them empty.
-  virtual Result<std::vector<std::int32_t>> NextTokens(
-      const std::vector<std::vector<std::int32_t>>& texts, std::int64_t words) = 0;
+  Result<std::vector<std::int32_t>> NextTokens(const std::vector<std::vector<std::int32_t>>& texts,
+                                               std::int64_t words);
 
   // Until state() is that of the last OptimizerStep: before its arrays are read from outside.
-  virtual void WaitForUpdate() = 0;
+  void WaitForUpdate();
 
   // The state is that of cursor.step: after WeightsLoaded, and after every step, one that was left
   // out or overflowed as well. Seals it in the segment, if there is one and the step's turn has
   // come: at once where that is one store, else at the latest within the next FinishGradients,
   // before its collective.
-  virtual void Seal(const TrainCursor& cursor) = 0;
+  void Seal(const TrainCursor& cursor);
   // Collective. What state() holds from here on is undefined, and for the caller to write: another
   // state, which is never sealed. What is sealed stays as it is. No step follows.
-  virtual Status ReplaceState() = 0;
+  Status ReplaceState();
   // The newest step that is sealed; -1: none.
-  virtual Step SealedStep() const = 0;
+  Step SealedStep() const;
   // The receiver of copies of what is sealed from here on; outlives the engine. Null: none.
-  virtual void SetBuddy(Buddy* buddy) = 0;
+  void SetBuddy(Buddy* buddy);
 
-  // Where this rank has a number that is not finite; for a step that is known to have one, after
-  // its FinishGradients. None of them is collective.
-  //
-  // The first micro-batch of this rank, from 0, after which its own loss was not finite; -1: none.
-  virtual int FirstNonFiniteLoss() = 0;
-  // The first tensor of its shard of the weights, of the gradients added up over the ranks; or "".
-  virtual std::string FirstNonFinite(ShardArrays arrays) = 0;
-  // From here on, or no longer, its own gradients are looked through before they are added to those
-  // of others, which costs a pass over them. `true` forgets what was found before.
-  virtual void WatchGradients(bool watch) = 0;
-  virtual const OwnGradient& first_non_finite_gradient() const = 0;
+  // Over the last finished step.
+  NonFiniteFinder& non_finite();
 
-  virtual LossScaleState loss_scale() const = 0;
-  virtual void RestoreLossScale(const LossScaleState& state) = 0;
-  virtual EngineMemory memory() const = 0;
+  LossScaleState loss_scale() const { return {scaler_.scale(), scaler_.finite_steps()}; }
+  void RestoreLossScale(const LossScaleState& state) {
+    scaler_.Restore(state.scale, state.finite_steps);
+  }
+  EngineMemory memory() const;
+
+ private:
+  // What the ranks add up at the end of a step; fp64 on the device.
+  enum Sum { kLoss, kSquares, kVotes, kSumCount };
+  // And at the end of an evaluation.
+  enum EvalSum { kEvalLoss, kEvalLabels, kEvalCorrect, kEvalSumCount };
+
+  FsdpEngine(const ModelConfig& config, Mesh mesh, DeviceOps& ops, FsdpOptions options);
+  Status Allocate();
+  Status RunMicroBatch(const MicroBatch& batch, bool last);
+  Result<StepNumbers> SumUp(double vote);
+  // Forward up to the head, which is there then.
+  Result<HeadTask> ForwardAlone(const MicroBatch& batch, const LabelledPositions& labelled);
+  // Adds up over the ranks, in host memory.
+  Status AddUp(at::Tensor& sums);
+  // After an error, which it returns: the next micro-batch is the first of a step again.
+  Status AbandonStep(Status error);
+  // Once all units have been updated: what Seal had to leave.
+  void SealUpdated();
+  // What works on the shards: the device, or the host where they are offloaded.
+  DeviceOps& state_ops() const { return host_ops_ != nullptr ? *host_ops_ : ops_; }
+  void EnterPhase(TrainPhase phase) const {
+    if (options_.on_phase) options_.on_phase(phase);
+  }
+
+  const ModelConfig config_;
+  Mesh mesh_;
+  DeviceOps& ops_;
+  const FsdpOptions options_;
+  const Placement placement_;
+  std::unique_ptr<DeviceOps> host_ops_;  // null: nothing is offloaded
+  std::unique_ptr<ShardState> state_;
+  std::unique_ptr<UnshardedParameters> weights_;  // ends first: gathers under way read the shards
+  std::unique_ptr<FrozenWeights> frozen_;         // null: the whole model is trained
+  std::unique_ptr<GradientReducer> reducer_;
+  std::unique_ptr<NonFiniteFinder> finder_;
+  std::unique_ptr<StateSnapshots> snapshots_;   // null: none are made
+  std::unique_ptr<AsyncCpuOptimizer> updates_;  // ends before what it updates
+  std::unique_ptr<Schedule> schedule_;
+  LossScaler scaler_;
+  at::Tensor sums_;                      // [kSumCount] fp64 on the device
+  at::Tensor eval_sums_;                 // [kEvalSumCount] fp64 on the device
+  at::Tensor squares_;                   // [1] fp64 where the shards are
+  std::optional<TrainCursor> unsealed_;  // of the update under way
+  bool step_open_ = false;
+  double label_scale_ = 0;      // one over the labels of the step under way
+  double gradient_factor_ = 1;  // clipping, and one over the loss scale
+  bool overflow_ = false;
 };
 
 }  // namespace muster

@@ -9,31 +9,10 @@
 
 namespace muster {
 
-GradientMemory PlanGradientMemory(const FlatLayout& layout, const Precision& precision,
-                                  bool sharded, bool every_micro_batch, bool sums_on_host) {
-  std::int64_t largest = 0;
-  std::int64_t total = 0;
-  for (const FlatUnit& unit : layout.units()) {
-    largest = std::max(largest, unit.flat_count);
-    total += unit.flat_count;
-  }
-  GradientMemory memory;
-  const bool keeps_local = sharded && !every_micro_batch;
-  const bool same_type = precision.compute == precision.gradient;
-  memory.direct = same_type && (sharded ? keeps_local : !sums_on_host);
-  if (keeps_local)
-    memory.local_bytes = total * static_cast<std::int64_t>(ElementSize(precision.gradient));
-  if (memory.direct) return memory;
-  // Shards start aligned, so slots do too.
-  memory.slot_bytes = largest * static_cast<std::int64_t>(ElementSize(precision.compute));
-  memory.slots = sharded && !keeps_local ? 2 : 1;
-  return memory;
-}
-
-GradientReducer::GradientReducer(const FlatLayout& layout, const ShardState& state,
+GradientReducer::GradientReducer(const Placement& placement, const ShardState& state,
                                  const Mesh& mesh, DeviceOps& ops, DeviceOps* host_ops,
                                  bool every_micro_batch)
-    : layout_(layout),
+    : layout_(placement.trained),
       state_(state),
       mesh_(mesh),
       ops_(ops),
@@ -42,65 +21,56 @@ GradientReducer::GradientReducer(const FlatLayout& layout, const ShardState& sta
       compute_(state.precision().compute),
       gradient_(state.precision().gradient),
       sharded_(mesh.shard() != nullptr),
-      plan_(PlanGradientMemory(layout, state.precision(), sharded_, every_micro_batch,
-                               host_ops != nullptr)),
-      touched_(layout.units().size(), false) {
-  for (const FlatUnit& unit : layout.units()) {
-    std::vector<Gap>& gaps = gaps_.emplace_back();
+      placed_(placement.gradients),
+      touched_(layout_.units().size(), false) {
+  for (const FlatUnit& unit : layout_.units()) {
+    std::vector<Interval>& gaps = gaps_.emplace_back();
     std::int64_t end = 0;
     for (const FlatTensor& tensor : unit.tensors) {
-      if (tensor.offset > end) gaps.push_back({end, tensor.offset - end});
-      end = tensor.offset + tensor.count;
+      if (tensor.offset > end) gaps.push_back({end, tensor.offset});
+      end = tensor.elements().end;
     }
-    if (unit.flat_count > end) gaps.push_back({end, unit.flat_count - end});
+    if (unit.flat_count > end) gaps.push_back({end, unit.flat_count});
   }
 }
 
-Result<std::unique_ptr<GradientReducer>> GradientReducer::Create(const FlatLayout& layout,
+Result<std::unique_ptr<GradientReducer>> GradientReducer::Create(const Placement& placement,
                                                                  const ShardState& state,
                                                                  const Mesh& mesh, DeviceOps& ops,
                                                                  DeviceOps* host_ops,
                                                                  bool every_micro_batch) {
   std::unique_ptr<GradientReducer> reducer(
-      new GradientReducer(layout, state, mesh, ops, host_ops, every_micro_batch));
+      new GradientReducer(placement, state, mesh, ops, host_ops, every_micro_batch));
   MUSTER_RETURN_IF_ERROR(reducer->Place());
   return reducer;
 }
 
 Status GradientReducer::Place() {
   if (host_ops_ != nullptr) {
-    std::int64_t longest = 0;
-    for (const UnitShard& unit : state_.units()) longest = std::max(longest, unit.count);
-    to_host_ = std::make_unique<HostGradients>(ops_, *host_ops_, gradient_, longest);
+    to_host_ = std::make_unique<HostGradients>(ops_, *host_ops_, placed_.travelling);
     bytes_ += to_host_->device_bytes();
   }
-  if (plan_.local_bytes > 0) {
-    MUSTER_ASSIGN_OR_RETURN(void* const sums, PlaceScatterSource(plan_.local_bytes));
+  if (placed_.local.count > 0) {
+    MUSTER_ASSIGN_OR_RETURN(void* const sums, Allocate(placed_.local));
     auto* next = static_cast<char*>(sums);
     for (const FlatUnit& unit : layout_.units()) {
       local_.push_back(next);
       next += unit.flat_count * static_cast<std::int64_t>(ElementSize(gradient_));
     }
   }
-  if (plan_.slots == 2) {
-    MUSTER_ASSIGN_OR_RETURN(slots_, PlaceScatterSource(2 * plan_.slot_bytes));
-  } else if (plan_.slots == 1) {
-    memory_.push_back(ops_.Allocate(plan_.slot_bytes));
-    slots_ = memory_.back().data_ptr();
-    bytes_ += plan_.slot_bytes;
+  if (placed_.slots > 0) {
+    MUSTER_ASSIGN_OR_RETURN(slots_, Allocate(placed_.slot_memory));
   }
   return OkStatus();
 }
 
-// Where the peers can read it in place, if they share memory.
-Result<void*> GradientReducer::PlaceScatterSource(std::size_t bytes) {
-  bytes_ += static_cast<std::int64_t>(bytes);
-  auto region = mesh_.shard()->Share(RegionKind::kPerRank, bytes, -1);
-  if (region.ok()) {
-    region_ = *std::move(region);
+Result<void*> GradientReducer::Allocate(const FlatBuffer& buffer) {
+  bytes_ += buffer.bytes();
+  const auto bytes = static_cast<std::size_t>(buffer.bytes());
+  if (buffer.memory == MemoryKind::kPerRank) {
+    MUSTER_ASSIGN_OR_RETURN(region_, mesh_.shard()->Share(RegionKind::kPerRank, bytes, -1));
     return region_->data();
   }
-  if (region.status().code() != StatusCode::kUnimplemented) return region.status();
   memory_.push_back(ops_.Allocate(bytes));
   return memory_.back().data_ptr();
 }
@@ -119,11 +89,11 @@ void GradientReducer::StartStep() {
 }
 
 void* GradientReducer::SlotData(int slot) const {
-  return static_cast<char*>(slots_) + slot * plan_.slot_bytes;
+  return static_cast<char*>(slots_) + slot * (placed_.slot_memory.bytes() / placed_.slots);
 }
 
 Result<GradientReducer::Target> GradientReducer::Begin(int unit) {
-  if (plan_.direct) {
+  if (placed_.slots == 0) {
     void* const sum = sharded_ ? local_[unit] : state_.units()[unit].gradient;
     return Target{.flat = sum, .type = gradient_, .add = touched_[unit]};
   }
@@ -138,9 +108,9 @@ Status GradientReducer::Reduce(int unit, bool last) {
   const bool add = touched_[unit];
   touched_[unit] = true;
   Pending reduction{.unit = unit, .last = last, .add = add};
-  if (!plan_.direct) {
+  if (placed_.slots > 0) {
     const int slot = next_slot_;
-    next_slot_ = (next_slot_ + 1) % plan_.slots;
+    next_slot_ = (next_slot_ + 1) % placed_.slots;
     ZeroGaps(unit, SlotData(slot));
     if (sharded_ && every_micro_batch_) {
       reduction.slot = slot;
@@ -162,7 +132,7 @@ Status GradientReducer::Scatter(Pending reduction, void* source, ElementType typ
   const UnitShard& shard = state_.units()[reduction.unit];
   if (to_host_ != nullptr) {
     // A place is free again once its reduction has been settled and sent off.
-    while (pending_.size() + 1 >= HostGradients::kPlaces) MUSTER_RETURN_IF_ERROR(SettleOldest());
+    while (pending_.size() + 1 >= kTravellingGradients) MUSTER_RETURN_IF_ERROR(SettleOldest());
     reduction.place = to_host_->TakePlace();
   }
   reduction.work = mesh_.shard()->ReduceScatter(
@@ -218,8 +188,8 @@ Status GradientReducer::Reduced(const Pending& reduction) {
 void GradientReducer::ZeroGaps(int unit, void* flat) const {
   const auto element = static_cast<std::int64_t>(ElementSize(compute_));
   const auto options = at::TensorOptions().dtype(at::kByte).device(ops_.device());
-  for (const Gap& gap : gaps_[unit]) {
-    at::from_blob(static_cast<char*>(flat) + gap.begin * element, {gap.count * element}, options)
+  for (const Interval& gap : gaps_[unit]) {
+    at::from_blob(static_cast<char*>(flat) + gap.begin * element, {gap.count() * element}, options)
         .zero_();
   }
 }

@@ -28,20 +28,11 @@
 #include "trainer/core/flat_layout.h"
 #include "trainer/fsdp/host_gradients.h"
 #include "trainer/fsdp/mesh.h"
+#include "trainer/fsdp/placement.h"
 #include "trainer/fsdp/shard_state.h"
 #include "trainer/ops/device_ops.h"
 
 namespace muster {
-
-// What a reducer keeps besides the sums of its shards. `sharded`: the shard group has peers.
-struct GradientMemory {
-  bool direct = false;  // products are added to the sums themselves, so there are no slots
-  int slots = 0;
-  std::int64_t slot_bytes = 0;   // of one
-  std::int64_t local_bytes = 0;  // whole sums of this rank, where it reduces once per step
-};
-GradientMemory PlanGradientMemory(const FlatLayout& layout, const Precision& precision,
-                                  bool sharded, bool every_micro_batch, bool sums_on_host);
 
 class GradientReducer {
  public:
@@ -55,7 +46,7 @@ class GradientReducer {
   // Collective. host_ops: the gradient sums of `state` lie in host memory; null: on the device.
   // `every_micro_batch`: reduce after each micro-batch instead of after the last one.
   // All references outlive the object.
-  static Result<std::unique_ptr<GradientReducer>> Create(const FlatLayout& layout,
+  static Result<std::unique_ptr<GradientReducer>> Create(const Placement& placement,
                                                          const ShardState& state, const Mesh& mesh,
                                                          DeviceOps& ops, DeviceOps* host_ops,
                                                          bool every_micro_batch);
@@ -82,16 +73,11 @@ class GradientReducer {
     bool add = false;       // the result to the unit's sum in host memory
     std::unique_ptr<Work> work;
   };
-  // A run of elements of a unit that belongs to no tensor.
-  struct Gap {
-    std::int64_t begin = 0;
-    std::int64_t count = 0;
-  };
 
-  GradientReducer(const FlatLayout& layout, const ShardState& state, const Mesh& mesh,
+  GradientReducer(const Placement& placement, const ShardState& state, const Mesh& mesh,
                   DeviceOps& ops, DeviceOps* host_ops, bool every_micro_batch);
   Status Place();
-  Result<void*> PlaceScatterSource(std::size_t bytes);
+  Result<void*> Allocate(const FlatBuffer& buffer);
   Status Scatter(Pending reduction, void* source, ElementType type);
   Status SettleOldest();
   Status Reduced(const Pending& reduction);
@@ -107,17 +93,17 @@ class GradientReducer {
   const ElementType compute_;
   const ElementType gradient_;
   const bool sharded_;  // the shard group has peers
-  const GradientMemory plan_;
+  const GradientBuffers& placed_;
 
   std::int64_t bytes_ = 0;
   std::vector<at::Tensor> memory_;
   std::unique_ptr<SharedRegion> region_;
   void* slots_ = nullptr;
   int next_slot_ = 0;
-  std::vector<void*> local_;  // by unit: whole sums of this rank; empty: not kept
-  std::vector<std::vector<Gap>> gaps_;
-  std::vector<bool> touched_;               // by unit: once at least in this step
-  std::unique_ptr<HostGradients> to_host_;  // null: the sums are on the device
+  std::vector<void*> local_;                 // by unit: whole sums of this rank; empty: not kept
+  std::vector<std::vector<Interval>> gaps_;  // by unit: elements that belong to no tensor
+  std::vector<bool> touched_;                // by unit: once at least in this step
+  std::unique_ptr<HostGradients> to_host_;   // null: the sums are on the device
   std::deque<Pending> pending_;
   std::vector<std::unique_ptr<Work>> replica_works_;
 };

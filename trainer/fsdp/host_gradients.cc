@@ -5,12 +5,13 @@
 
 namespace muster {
 
-HostGradients::HostGradients(DeviceOps& device, DeviceOps& host, ElementType type,
-                             std::int64_t largest)
-    : device_(device), host_(host), type_(type) {
-  const auto bytes = static_cast<std::size_t>(largest) * ElementSize(type);
-  device_memory_ = device.Allocate(places_.size() * bytes);
-  host_memory_ = device.AllocateHost(places_.size() * bytes);
+HostGradients::HostGradients(DeviceOps& device, DeviceOps& host, const FlatBuffer& buffer)
+    : device_(device),
+      host_(host),
+      type_(buffer.type),
+      device_memory_(device.Allocate(static_cast<std::size_t>(buffer.bytes()))),
+      host_memory_(device.AllocateHost(static_cast<std::size_t>(buffer.bytes()))) {
+  const std::size_t bytes = static_cast<std::size_t>(buffer.bytes()) / places_.size();
   for (std::size_t i = 0; i < places_.size(); ++i) {
     places_[i].device = static_cast<char*>(device_memory_.data_ptr()) + i * bytes;
     places_[i].landing = static_cast<char*>(host_memory_.data_ptr()) + i * bytes;

@@ -12,19 +12,18 @@
 #include <array>
 #include <memory>
 
+#include "trainer/fsdp/placement.h"
 #include "trainer/ops/device_ops.h"
 
 namespace muster {
 
 class HostGradients {
  public:
-  static constexpr std::size_t kPlaces = 3;
+  // `buffer`: of all places, GradientBuffers::travelling. `device` and `host` outlive the object.
+  HostGradients(DeviceOps& device, DeviceOps& host, const FlatBuffer& buffer);
 
-  // `largest`: elements of the longest shard. `device` and `host` outlive the object.
-  HostGradients(DeviceOps& device, DeviceOps& host, ElementType type, std::int64_t largest);
-
-  // The place after the one given last, `largest` elements on the device; waits for the copy that
-  // is leaving it. At most kPlaces - 1 others may have been taken and not started yet.
+  // The place after the one given last, for the longest shard; waits for the copy that is leaving
+  // it. At most kTravellingGradients - 1 others may have been taken and not started yet.
   void* TakePlace();
   // Sends the place that TakePlace gave last, or an older one, to `sum`.
   void Start(void* place, void* sum, std::int64_t count, bool add);
@@ -49,7 +48,7 @@ class HostGradients {
   const ElementType type_;
   at::Tensor device_memory_;
   at::Tensor host_memory_;
-  std::array<Place, kPlaces> places_;
+  std::array<Place, kTravellingGradients> places_;
   int next_ = 0;
 };
 

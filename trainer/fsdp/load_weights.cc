@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "trainer/comm/long_work.h"
+#include "trainer/core/flat_layout.h"
 #include "trainer/state/checkpoint/element_convert.h"
-#include "trainer/state/checkpoint/shard_header.h"
 
 namespace muster {
 namespace {
@@ -24,11 +24,6 @@ Status CheckShape(const SafetensorsModel& model, const std::string& tensor,
                             " in the model's files, its config.json makes it " + ShapeText(shape));
 }
 
-char* At(const ShardArray& array, std::int64_t element) {
-  return static_cast<char*>(array.data) +
-         static_cast<std::size_t>(element) * ElementSize(array.type);
-}
-
 Status LoadInterval(const SafetensorsModel& model, const ShardArray& array,
                     const TensorInterval& interval, const ArrayMemory& memory,
                     const std::function<void()>& on_read, std::vector<float>* buffer) {
@@ -40,9 +35,11 @@ Status LoadInterval(const SafetensorsModel& model, const ShardArray& array,
   for (std::int64_t at = 0; at < interval.count; at += kPieceElements) {
     const std::int64_t count = std::min(kPieceElements, interval.count - at);
     float* const values =
-        direct ? reinterpret_cast<float*>(At(array, interval.array_offset + at)) : buffer->data();
+        direct ? static_cast<float*>(array.data) + interval.array_offset + at : buffer->data();
     MUSTER_RETURN_IF_ERROR(model.ReadFloats(interval.tensor, interval.begin + at, count, values));
-    if (!direct) PutElements(array, interval.array_offset + at, values, count, memory);
+    if (!direct) {
+      PutElements(values, ElementType::kFloat32, count, array, interval.array_offset + at, memory);
+    }
     if (on_read) on_read();
   }
   return OkStatus();
@@ -51,17 +48,16 @@ Status LoadInterval(const SafetensorsModel& model, const ShardArray& array,
 // Where this rank's part of each tensor lies.
 using Intervals = std::multimap<std::string, std::pair<const ShardArray*, const TensorInterval*>>;
 
-// Keeps what of a piece, elements [begin, begin + count) of `tensor`, is this rank's.
-void Keep(const Intervals& mine, const std::string& tensor, std::int64_t begin, std::int64_t count,
+// Keeps what of a piece of `tensor` is this rank's.
+void Keep(const Intervals& mine, const std::string& tensor, const Interval& piece,
           const float* values, const ArrayMemory& memory) {
   const auto [first, last] = mine.equal_range(tensor);
   for (auto each = first; each != last; ++each) {
     const auto& [array, interval] = each->second;
-    const std::int64_t from = std::max(begin, interval->begin);
-    const std::int64_t to = std::min(begin + count, interval->begin + interval->count);
-    if (from >= to) continue;
-    PutElements(*array, interval->array_offset + (from - interval->begin), values + (from - begin),
-                to - from, memory);
+    const Interval part = Intersect(piece, interval->elements());
+    if (part.empty()) continue;
+    PutElements(values + (part.begin - piece.begin), ElementType::kFloat32, part.count(), *array,
+                interval->array_offset + (part.begin - interval->begin), memory);
   }
 }
 
@@ -102,7 +98,7 @@ class SharedLoad {
           group_
               .Broadcast(buffer_.data(), static_cast<std::size_t>(count) * sizeof(float), reader_)
               ->Wait());
-      Keep(mine_, name, at, count, buffer_.data(), memory_);
+      Keep(mine_, name, {at, at + count}, buffer_.data(), memory_);
     }
     return OkStatus();
   }
@@ -126,17 +122,6 @@ class SharedLoad {
 };
 
 }  // namespace
-
-void PutElements(const ShardArray& array, std::int64_t at, const float* values, std::int64_t count,
-                 const ArrayMemory& memory) {
-  if (!memory.write) {
-    ConvertElements(values, ElementType::kFloat32, At(array, at), array.type, count);
-    return;
-  }
-  std::vector<char> converted(static_cast<std::size_t>(count) * ElementSize(array.type));
-  ConvertElements(values, ElementType::kFloat32, converted.data(), array.type, count);
-  memory.write(At(array, at), converted.data(), converted.size());
-}
 
 Status LoadIntervals(const SafetensorsModel& model, const std::vector<ShardArray>& arrays,
                      const ArrayMemory& memory, const std::function<void()>& on_read) {

@@ -18,10 +18,6 @@
 
 namespace muster {
 
-// array[at .. at + count) = values, in the array's type and memory.
-void PutElements(const ShardArray& array, std::int64_t at, const float* values, std::int64_t count,
-                 const ArrayMemory& memory);
-
 // Fills the intervals of `arrays` (ShardState::WeightArrays) from `model`. kNotFound,
 // kFailedPrecondition (another shape) and what SafetensorsModel gives, with the tensor's name.
 // `on_read`: called after each piece of 4 MiB; may be empty.

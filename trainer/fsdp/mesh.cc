@@ -38,6 +38,11 @@ Status AgreeOnNodeSize(Communicator& world, int ranks_per_node) {
 
 }  // namespace
 
+bool ReshardsAfterForward(ShardingStrategy strategy) {
+  return strategy != ShardingStrategy::kShardGradOp &&
+         strategy != ShardingStrategy::kHybridShardZero2;
+}
+
 Result<MeshShape> ShapeOf(ShardingStrategy strategy, int world_size, int ranks_per_node) {
   switch (strategy) {
     case ShardingStrategy::kFullShard:

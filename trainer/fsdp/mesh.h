@@ -22,6 +22,9 @@ struct MeshShape {
   friend bool operator==(const MeshShape&, const MeshShape&) = default;
 };
 
+// Whether units are freed after their forward pass and gathered again for the backward one.
+bool ReshardsAfterForward(ShardingStrategy strategy);
+
 // kInvalidArgument when the nodes of a hybrid strategy have no equal number of ranks.
 Result<MeshShape> ShapeOf(ShardingStrategy strategy, int world_size, int ranks_per_node);
 

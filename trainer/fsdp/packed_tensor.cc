@@ -2,12 +2,12 @@
 
 #include <cstring>
 
+#include "common/base/round_up.h"
+
 namespace muster {
 namespace {
 
-std::int64_t Aligned(std::int64_t bytes) {
-  return (bytes + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
-}
+std::int64_t Aligned(std::int64_t bytes) { return RoundUp(bytes, kPackedAlignment); }
 
 }  // namespace
 

@@ -37,13 +37,13 @@ void RetainedWeights::Keep(std::uint64_t content, DeviceMemory memory) {
   devices_.insert_or_assign(content, std::move(memory));
 }
 
-Status RetainedWeights::Keep(std::uint64_t content, int file, bool tell) {
+Status RetainedWeights::Keep(std::uint64_t content, int file, bool hold) {
   const std::string name = NameOf(content);
   if (files_.contains(name)) return OkStatus();
   UniqueFd own(::fcntl(file, F_DUPFD_CLOEXEC, 0));
   if (!own.valid()) return ErrnoStatus(errno, "another descriptor of frozen weights");
+  if (hold && guardian_.hold) guardian_.hold(name, own.get());
   files_.emplace(name, std::move(own));
-  if (tell) untold_.push_back(name);
   return OkStatus();
 }
 
@@ -56,7 +56,7 @@ void RetainedWeights::KeepOnlyFiles(const std::vector<std::uint64_t>& contents) 
   for (const std::uint64_t content : contents) wanted.insert(NameOf(content));
   std::erase_if(files_, [&](const auto& each) {
     if (wanted.contains(each.first)) return false;
-    dropped_.push_back(each.first);
+    if (guardian_.drop) guardian_.drop(each.first);
     return true;
   });
 }
@@ -65,16 +65,6 @@ std::vector<std::string> RetainedWeights::names() const {
   std::vector<std::string> names;
   for (const auto& [name, file] : files_) names.push_back(name);
   return names;
-}
-
-RetainedWeights::News RetainedWeights::TakeNews() {
-  News news;
-  for (const std::string& name : std::exchange(untold_, {})) {
-    const auto found = files_.find(name);
-    if (found != files_.end()) news.held.emplace_back(name, found->second.get());
-  }
-  news.dropped = std::exchange(dropped_, {});
-  return news;
 }
 
 }  // namespace muster

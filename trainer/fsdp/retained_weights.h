@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -29,11 +30,14 @@ class RetainedWeights {
     at::Tensor bytes;
     std::vector<float> offsets;  // of packed matrices, in their order
   };
-  // What has to be reported to the guardian.
-  struct News {
-    std::vector<std::pair<std::string, int>> held;  // name, descriptor of the retained memory
-    std::vector<std::string> dropped;
+  // How the guardian is to hold a file by that name, or to let it go; both may be empty.
+  struct Guardian {
+    std::function<void(const std::string& name, int file)> hold;
+    std::function<void(const std::string& name)> drop;
   };
+
+  RetainedWeights() = default;
+  explicit RetainedWeights(Guardian guardian) : guardian_(std::move(guardian)) {}
 
   // Whether what the guardian holds by this name belongs here.
   static bool IsName(std::string_view name);
@@ -45,9 +49,9 @@ class RetainedWeights {
   int file(std::uint64_t content) const;
 
   void Keep(std::uint64_t content, DeviceMemory memory);
-  // Another descriptor of it is kept. `tell`: the guardian is to hold it as well, which one rank of
-  // those that share it asks for. Errors: none is left of the process's.
-  Status Keep(std::uint64_t content, int file, bool tell);
+  // Another descriptor of it is kept. `hold`: by the guardian as well, which one rank of those
+  // that share it asks for. Errors: none is left of the process's.
+  Status Keep(std::uint64_t content, int file, bool hold);
   // Lets all other memory of the device go.
   void KeepOnlyDevice(std::uint64_t content);
   // Lets all other files go; `contents` are those that any rank uses, because the guardian
@@ -56,14 +60,11 @@ class RetainedWeights {
 
   // The names of the files.
   std::vector<std::string> names() const;
-  // Since the last call.
-  News TakeNews();
 
  private:
+  Guardian guardian_;
   std::map<std::uint64_t, DeviceMemory> devices_;
   std::map<std::string, UniqueFd> files_;
-  std::vector<std::string> untold_;
-  std::vector<std::string> dropped_;
 };
 
 }  // namespace muster

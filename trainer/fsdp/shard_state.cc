@@ -1,82 +1,50 @@
 #include "trainer/fsdp/shard_state.h"
 
+#include <utility>
+
 #include "common/base/check.h"
+#include "trainer/fsdp/state_plan.h"
 #include "trainer/ops/convert.h"
 
 namespace muster {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
-
-std::size_t Bytes(std::int64_t count, ElementType type) {
-  const std::size_t bytes = static_cast<std::size_t>(count) * ElementSize(type);
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 constexpr int kArraysPerUnit = 3;
 
 void* Shifted(void* array, std::ptrdiff_t bytes) { return static_cast<std::byte*>(array) + bytes; }
 
-// An array to be placed: where its pointer goes, and how long it is.
-struct Request {
-  void** pointer = nullptr;
-  std::size_t bytes = 0;
-};
-
 }  // namespace
 
-std::vector<ShardArray> StateArrays(const FlatLayout& layout, int rank,
-                                    const Precision& precision) {
-  std::vector<ShardArray> arrays;
-  for (int u = 0; u < static_cast<int>(layout.units().size()); ++u) {
-    const FlatUnit& unit = layout.units()[u];
-    const auto add = [&](const char* kind, ElementType type) {
-      arrays.push_back({.name = unit.name + "/" + kind,
-                        .type = type,
-                        .count = unit.shard_count,
-                        .intervals = layout.ShardIntervals(u, rank)});
-    };
-    add("weight", precision.master);
-    add("exp_avg", precision.moments);
-    add("exp_avg_sq", precision.moments);
-  }
-  return arrays;
-}
-
-ShardState::ShardState(const FlatLayout& layout, int rank, const Precision& precision,
+ShardState::ShardState(const Placement& placement, int rank, const Precision& precision,
                        DeviceOps& ops, const std::vector<void*>& own_places, const Memory& memory,
                        Segment* segment)
-    : layout_(layout),
+    : layout_(placement.trained),
       rank_(rank),
       precision_(precision),
       ops_(ops),
-      segment_(segment),
-      units_(layout.units().size()) {
-  const bool has_low_precision = in_segment() || precision.compute != precision.master;
-  std::vector<Request> requests;
-  std::size_t total = 0;
+      segment_(placement.state.in_segment ? segment : nullptr),
+      units_(layout_.units().size()) {
+  const StateBuffers& state = placement.state;
   for (std::size_t u = 0; u < units_.size(); ++u) {
-    UnitShard& unit = units_[u];
-    unit.count = layout.units()[u].shard_count;
-    const auto ask = [&](void** pointer, ElementType type) {
-      requests.push_back({pointer, Bytes(unit.count, type)});
-      total += requests.back().bytes;
-    };
-    void** const source = has_low_precision ? &unit.low_precision : &unit.master;
-    *source = own_places[u];
-    if (!in_segment()) {
-      if (has_low_precision || *source == nullptr) ask(&unit.master, precision.master);
-      ask(&unit.exp_avg, precision.moments);
-      ask(&unit.exp_avg_sq, precision.moments);
-    }
-    ask(&unit.gradient, precision.gradient);
-    if (has_low_precision && *source == nullptr) ask(&unit.low_precision, precision.compute);
+    units_[u].count = layout_.units()[u].shard_count;
+    (state.has_low_precision ? units_[u].low_precision : units_[u].master) = own_places[u];
   }
-  memory_ = memory(total);
-  auto* next = static_cast<char*>(memory_.data_ptr());
-  for (const Request& request : requests) {
-    *request.pointer = next;
-    next += request.bytes;
+  const std::pair<const FlatBuffer&, void * UnitShard::*> arrays[] = {
+      {state.master, &UnitShard::master},
+      {state.exp_avg, &UnitShard::exp_avg},
+      {state.exp_avg_sq, &UnitShard::exp_avg_sq},
+      {state.gradient, &UnitShard::gradient},
+      {state.low_precision, &UnitShard::low_precision}};
+  std::int64_t total = 0;
+  for (const auto& [buffer, pointer] : arrays) total += buffer.bytes();
+  memory_ = memory(static_cast<std::size_t>(total));
+  void* next = memory_.data_ptr();
+  for (const auto& [buffer, pointer] : arrays) {
+    if (buffer.count == 0) continue;
+    for (UnitShard& unit : units_) {
+      unit.*pointer = next;
+      next = Shifted(next, unit.count * static_cast<std::ptrdiff_t>(ElementSize(buffer.type)));
+    }
   }
   if (in_segment()) PlaceInSegment();
 }

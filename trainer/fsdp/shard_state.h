@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "trainer/core/flat_layout.h"
+#include "trainer/fsdp/placement.h"
 #include "trainer/fsdp/precision.h"
 #include "trainer/ops/adamw.h"
 #include "trainer/ops/device_ops.h"
@@ -39,20 +40,15 @@ struct UnitShard {
   void* GatherSource() const { return low_precision != nullptr ? low_precision : master; }
 };
 
-// "<unit>/weight", "<unit>/exp_avg" and "<unit>/exp_avg_sq" of that rank of the shard group: what
-// checkpoints and segments hold. Without data.
-std::vector<ShardArray> StateArrays(const FlatLayout& layout, int rank, const Precision& precision);
-
 class ShardState {
  public:
-  // `rank` is the one within the shard group. `layout` and `ops` outlive the state. own_places[u]:
-  // where unit u's gather source lies; null: anywhere. `memory` makes the rest, for `ops` to work
-  // on. `segment`: for StateArrays, in host memory that is `ops`' own, outlives the state; its
-  // newest slot is the state. Null: none.
+  // `rank` is the one within the shard group. `placement` and `ops` outlive the state.
+  // own_places[u]: where unit u's gather source lies; null: anywhere. `memory` makes the rest, for
+  // `ops` to work on. `segment`: for StateArrays, in host memory that is `ops`' own, outlives the
+  // state; its newest slot is the state where the placement has it there.
   using Memory = std::function<at::Tensor(std::size_t bytes)>;
-  ShardState(const FlatLayout& layout, int rank, const Precision& precision, DeviceOps& ops,
-             const std::vector<void*>& own_places, const Memory& memory,
-             Segment* segment = nullptr);
+  ShardState(const Placement& placement, int rank, const Precision& precision, DeviceOps& ops,
+             const std::vector<void*>& own_places, const Memory& memory, Segment* segment);
 
   const std::vector<UnitShard>& units() const { return units_; }
   const Precision& precision() const { return precision_; }

@@ -9,41 +9,48 @@
 #include "trainer/core/flat_layout.h"
 #include "trainer/fsdp/mesh.h"
 #include "trainer/model/adapters.h"
+#include "trainer/state/checkpoint/shard_header.h"
 
 namespace muster {
 namespace {
 
-// The words of a layout, one after the other.
-class LayoutHash {
- public:
-  void Add(std::int64_t word) { words_.push_back(static_cast<std::uint64_t>(word)); }
-  void Add(const std::string& text) { words_.push_back(XXH3_64bits(text.data(), text.size())); }
-  std::uint64_t value() const {
-    return XXH3_64bits(words_.data(), words_.size() * sizeof(std::uint64_t));
-  }
-
- private:
-  std::vector<std::uint64_t> words_;
-};
-
 std::uint64_t FingerprintOf(const FlatLayout& layout, const Precision& precision) {
-  LayoutHash hash;
-  hash.Add(static_cast<std::int64_t>(precision.master));
-  hash.Add(static_cast<std::int64_t>(precision.moments));
-  hash.Add(layout.world_size());
-  for (const FlatUnit& unit : layout.units()) {
-    hash.Add(unit.name);
-    hash.Add(unit.shard_count);
-    for (const FlatTensor& tensor : unit.tensors) {
-      hash.Add(tensor.spec.name);
-      hash.Add(tensor.offset);
-      for (const std::int64_t size : tensor.spec.shape) hash.Add(size);
-    }
-  }
-  return hash.value();
+  const std::string text = std::string(StoredTypeName(precision.master)) + " " +
+                           std::string(StoredTypeName(precision.moments)) + LayoutText(layout);
+  return XXH3_64bits(text.data(), text.size());
 }
 
 }  // namespace
+
+std::string LayoutText(const FlatLayout& layout) {
+  std::string text = ' ' + std::to_string(layout.world_size());
+  for (const FlatUnit& unit : layout.units()) {
+    text += '\n' + unit.name + ' ' + std::to_string(unit.shard_count);
+    for (const FlatTensor& tensor : unit.tensors) {
+      text += '\n' + tensor.spec.name + ' ' + std::to_string(tensor.offset) + ' ' +
+              ShapeText(tensor.spec.shape);
+    }
+  }
+  return text;
+}
+
+std::vector<ShardArray> StateArrays(const FlatLayout& layout, int rank,
+                                    const Precision& precision) {
+  std::vector<ShardArray> arrays;
+  for (int u = 0; u < static_cast<int>(layout.units().size()); ++u) {
+    const FlatUnit& unit = layout.units()[u];
+    const auto add = [&](const char* kind, ElementType type) {
+      arrays.push_back({.name = unit.name + "/" + kind,
+                        .type = type,
+                        .count = unit.shard_count,
+                        .intervals = layout.ShardIntervals(u, rank)});
+    };
+    add("weight", precision.master);
+    add("exp_avg", precision.moments);
+    add("exp_avg_sq", precision.moments);
+  }
+  return arrays;
+}
 
 Result<SegmentSpec> PlanSegment(std::string name, const ModelConfig& config,
                                 const FsdpOptions& options, const GangPlace& place) {

@@ -1,16 +1,26 @@
-// What segment a rank of a gang needs, before there is an engine or any other rank is asked.
+// What a rank of a gang saves, and which segment it needs for that, before there is an engine or
+// any other rank is asked.
 //
-// Pure: a function of the model, the options and the rank's place.
+// Pure: functions of the model, the options and the rank's place.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "common/base/result.h"
+#include "trainer/core/flat_layout.h"
 #include "trainer/core/model_config.h"
-#include "trainer/fsdp/fsdp_engine.h"
+#include "trainer/fsdp/fsdp_options.h"
 #include "trainer/state/snapshot/segment.h"
 
 namespace muster {
+
+// "<unit>/weight", "<unit>/exp_avg" and "<unit>/exp_avg_sq" of that rank of the shard group: what
+// checkpoints and segments hold. Without data.
+std::vector<ShardArray> StateArrays(const FlatLayout& layout, int rank, const Precision& precision);
+
+// All of a layout in one text, to be hashed: equal texts are equal cuts of equal tensors.
+std::string LayoutText(const FlatLayout& layout);
 
 struct GangPlace {
   int rank = 0;

@@ -7,13 +7,8 @@
 namespace muster {
 namespace {
 
-constexpr std::int64_t kLengthMultiple = 32;
 // Fewer positions than the head would fill up with anyway.
 constexpr std::int64_t kFewUnlabelled = 32;
-
-std::int64_t RoundUp(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 // Where documents begin once rows are `to` long instead of `from`: what is added to a row is one
 // more.
@@ -36,7 +31,7 @@ MicroBatch PadToFewLengths(const MicroBatch& batch) {
   padded.number = batch.number;
   padded.rows = batch.rows;
   padded.label_count = batch.label_count;
-  padded.length = RoundUp(batch.length, kLengthMultiple);
+  padded.length = PaddedLength(batch.length);
   padded.input_ids.assign(padded.rows * padded.length, 0);
   padded.document_begins =
       MoveBegins(batch.document_begins, batch.rows, batch.length, padded.length);
@@ -71,7 +66,7 @@ TextBatch BatchOfTexts(const std::vector<std::vector<std::int32_t>>& texts) {
   for (const auto& text : texts) {
     batch.length = std::max(batch.length, static_cast<std::int64_t>(text.size()));
   }
-  batch.length = RoundUp(batch.length, kLengthMultiple);
+  batch.length = PaddedLength(batch.length);
   batch.input_ids.assign(batch.rows * batch.length, 0);
   batch.labels.assign(batch.rows * batch.length, kIgnoredLabel);
   LabelledPositions last;

@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/base/round_up.h"
 #include "trainer/data/batch_loader.h"
 
 namespace muster {
 
 // Rows padded on the right to a multiple of 32. Matrix libraries compile and keep a kernel for
 // every shape that they meet; a few lengths serve as well as hundreds.
+inline std::int64_t PaddedLength(std::int64_t length) { return RoundUp(length, 32); }
 MicroBatch PadToFewLengths(const MicroBatch& batch);
 
 // The positions with a label, ascending; all positions where only a few have none, since taking

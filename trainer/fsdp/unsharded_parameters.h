@@ -20,34 +20,28 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "common/base/result.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/core/flat_layout.h"
+#include "trainer/fsdp/placement.h"
 #include "trainer/ops/device_ops.h"
 
 namespace muster {
 
-// Elements of the slots that serve all units of a layout: the two of the blocks, the embedding's,
-// the head's.
-std::array<std::int64_t, 4> GatherSlotCounts(const FlatLayout& layout);
-
+// What of a shared or own array is not in the placement.
 struct GatherOptions {
   int rank = 0;  // within the shard group
-  ElementType type = ElementType::kBFloat16;
-  bool reshard_after_forward = true;  // false: resident
-  // The shards lie in host memory and are sent to the device when they are gathered.
-  bool from_host = false;
   // For an array that all ranks share: bytes behind the units, and the file of rank 0 that it is
   // made from (SharedRegion); -1: a new one.
   std::size_t bytes_behind = 0;
   int kept_file = -1;
-  // Memory of a resident array that is not shared and that has the shards in it; empty: new.
+  // Memory of an array of this rank's own that has the shards in it; empty: new.
   std::function<Result<at::Tensor>(std::size_t bytes)> allocate = {};
 };
 
@@ -56,8 +50,10 @@ class UnshardedParameters {
   // Collective. `communicator` is the shard group's, null if it has one rank. All outlive the
   // object.
   static Result<std::unique_ptr<UnshardedParameters>> Create(const FlatLayout& layout,
+                                                             const GatheredUnits& placed,
                                                              Communicator* communicator,
-                                                             DeviceOps& ops, GatherOptions options);
+                                                             DeviceOps& ops,
+                                                             const GatherOptions& options);
   ~UnshardedParameters();
 
   // Where this rank's shard of each unit must lie; null: it may lie anywhere (slots).
@@ -73,37 +69,39 @@ class UnshardedParameters {
   // gathers under way.
   void Invalidate();
 
-  void* data(int unit) const { return slots_[slot_of_[unit]].data; }
+  void* data(int unit) const { return Element(placed_.begins[unit]); }
   // The one array of all ranks of the host; null: it is not so.
   const SharedRegion* region() const { return region_.get(); }
-  bool resident() const { return resident_; }
   // Allocated by this rank; a shared array is not counted.
   std::int64_t bytes() const;
 
  private:
   struct Slot {
-    void* data = nullptr;
     int unit = -1;  // whose weights are there or on their way
     std::unique_ptr<Work> gather;
     std::unique_ptr<DeviceCopy> copy;  // of the shard, from host memory
   };
 
-  UnshardedParameters(const FlatLayout& layout, Communicator* communicator, DeviceOps& ops,
-                      GatherOptions options);
-  Status PlaceResident();
-  void PlaceSlots();
-  void* OwnPlaceIn(const Slot& slot, int unit) const;
-  void SendFromHost(Slot& slot, int unit);
+  UnshardedParameters(const FlatLayout& layout, const GatheredUnits& placed,
+                      Communicator* communicator, DeviceOps& ops, int rank);
+  Status Allocate(const GatherOptions& options);
+  void* Element(std::int64_t number) const {
+    return static_cast<char*>(data_) +
+           number * static_cast<std::int64_t>(ElementSize(placed_.buffer.type));
+  }
+  void* OwnPlace(int unit) const {
+    return Element(placed_.begins[unit] + layout_.units()[unit].Shard(rank_).begin);
+  }
 
   const FlatLayout& layout_;
+  const GatheredUnits& placed_;
   Communicator* const communicator_;
   DeviceOps& ops_;
-  const GatherOptions options_;
-  bool resident_ = false;
+  const int rank_;
   std::unique_ptr<SharedRegion> region_;
   at::Tensor memory_;
-  std::vector<Slot> slots_;
-  std::vector<int> slot_of_;  // by unit
+  void* data_ = nullptr;
+  std::map<std::int64_t, Slot> slots_;  // by where they begin
   std::vector<const void*> sources_;
 };
 

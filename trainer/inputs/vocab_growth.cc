@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/files.h"
+#include "common/base/round_up.h"
 #include "trainer/formats/init_model.h"
 #include "trainer/model/families/read_config.h"
 #include "trainer/model/families/units.h"
@@ -21,10 +22,6 @@ constexpr std::size_t kNamedTokens = 8;  // in the line for people
 bool Exists(const std::string& path) {
   std::error_code error;
   return std::filesystem::exists(path, error);
-}
-
-std::int64_t RoundUp(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
 }
 
 // Adds what the job names; the number of ids that the tokenizer has then.

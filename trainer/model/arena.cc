@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "common/base/round_up.h"
+
 namespace muster {
 namespace {
 
@@ -14,7 +16,7 @@ at::Tensor BumpAllocator::Cut(at::IntArrayRef shape, at::ScalarType type) {
   const std::int64_t size =
       c10::multiply_integers(shape) * static_cast<std::int64_t>(at::elementSize(type));
   const std::int64_t begin = used_;
-  used_ += (size + kAlignment - 1) / kAlignment * kAlignment;
+  used_ += RoundUp(size, kAlignment);
   if (!bytes_.defined()) return {};
   return bytes_.narrow(0, begin, size).view(type).view(shape);
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "common/base/round_up.h"
 #include "trainer/ops/cross_entropy.h"
 #include "trainer/ops/norm.h"
 #include "trainer/ops/scalar_type.h"
@@ -15,10 +16,6 @@ namespace {
 // Matrix libraries compile and keep a kernel for every shape that they meet, so counts of rows are
 // rounded up to multiples of this; it also suits their blocks.
 constexpr std::int64_t kRowMultiple = 64;
-
-std::int64_t RoundUp(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 void ZeroUnlessAdded(const GradientTarget& target) {
   if (target.tensor.defined() && !target.add) target.tensor.zero_();

@@ -6,18 +6,6 @@
 #include "trainer/model/families/units.h"
 
 namespace muster {
-namespace {
-
-std::string ShapeText(const std::vector<std::int64_t>& shape) {
-  std::string text = "[";
-  for (const std::int64_t size : shape) {
-    if (text.size() > 1) text += ", ";
-    text += std::to_string(size);
-  }
-  return text + "]";
-}
-
-}  // namespace
 
 Status CheckModelTensors(const ModelConfig& config, const SafetensorsModel& model) {
   for (const UnitTensor& expected : ModelTensors(config)) {

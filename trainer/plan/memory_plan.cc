@@ -1,14 +1,12 @@
 #include "trainer/plan/memory_plan.h"
 
 #include <algorithm>
-#include <array>
-#include <numeric>
+#include <utility>
 
-#include "trainer/fsdp/gradient_reducer.h"
-#include "trainer/fsdp/unsharded_parameters.h"
+#include "trainer/fsdp/state_plan.h"
 #include "trainer/model/activation_bytes.h"
 #include "trainer/model/adapters.h"
-#include "trainer/state/snapshot/segment.h"
+#include "trainer/state/snapshot/buddy.h"
 
 namespace muster {
 namespace {
@@ -30,11 +28,9 @@ constexpr std::int64_t kGpuRuntime = 700 * kMiB;
 constexpr std::int64_t kNcclBuffers = 1000 * kMiB;
 constexpr std::int64_t kGpuHostRuntime = 2500 * kMiB;
 constexpr int kAllocatorShare = 20;  // one in so many bytes
-constexpr std::int64_t kStateAlignment = 64;
 
-std::int64_t Aligned(std::int64_t bytes) {
-  return (bytes + kStateAlignment - 1) / kStateAlignment * kStateAlignment;
-}
+constexpr char kCheckpointCopy[] = "checkpoint copy";
+constexpr char kRuntime[] = "runtime";
 
 std::int64_t SizeOf(ElementType type) { return static_cast<std::int64_t>(ElementSize(type)); }
 
@@ -44,52 +40,14 @@ class Planner {
       : job_(job),
         layout_(std::move(layout)),
         precision_(layout_.precision),
-        on_host_(job.on_host()),
-        offloads_(job.train.fsdp.cpu_offload && !on_host_) {}
+        on_host_(job.on_host()) {}
 
   MemoryPlan Run();
 
  private:
-  bool sharded() const { return layout_.mesh.shard_size > 1; }
-  bool takes_snapshots() const { return job_.supervised && job_.train.snapshot.every > 0; }
-  bool state_on_host() const { return on_host_ || offloads_; }
-  // The state lies in the slots of the snapshot (Engine::Allocate).
-  bool in_segment() const {
-    return takes_snapshots() && job_.train.snapshot.every == 1 && state_on_host();
-  }
-  bool reshards() const {
-    const ShardingStrategy s = job_.train.fsdp.strategy;
-    return s == ShardingStrategy::kFullShard || s == ShardingStrategy::kNoShard ||
-           s == ShardingStrategy::kHybridShard;
-  }
-  // One array for the ranks of a host, in the place of slots.
-  bool shares() const { return on_host_ && sharded() && layout_.shard_nodes == 1; }
-  bool resident() const {
-    if (offloads_ && reshards()) return false;
-    return !sharded() || shares() || !reshards();
-  }
-
-  std::int64_t PerShard(ElementType type) const {
-    std::int64_t bytes = 0;
-    for (const FlatUnit& unit : layout_.trained.units())
-      bytes += Aligned(unit.shard_count * SizeOf(type));
-    return bytes;
-  }
-  std::int64_t Whole(ElementType type) const {
-    std::int64_t bytes = 0;
-    for (const FlatUnit& unit : layout_.trained.units()) bytes += unit.flat_count * SizeOf(type);
-    return bytes;
-  }
-  std::int64_t OptimizerState() const {
-    return PerShard(precision_.master) + 2 * PerShard(precision_.moments);
-  }
-
-  void Add(PartKind kind, std::int64_t bytes, bool host, bool shared = false);
-  void AddState();
+  void Add(const char* name, std::int64_t bytes, bool host, bool shared = false);
+  void AddPlacement();
   void AddSnapshots();
-  void AddGathered();
-  void AddFrozen();
-  void AddGradientSlots();
   void AddActivations();
   void AddRuntime();
   void SumUp();
@@ -98,91 +56,42 @@ class Planner {
   const PlanLayout layout_;
   const Precision precision_;
   const bool on_host_;
-  const bool offloads_;
   MemoryPlan plan_;
 };
 
-void Planner::Add(PartKind kind, std::int64_t bytes, bool host, bool shared) {
+void Planner::Add(const char* name, std::int64_t bytes, bool host, bool shared) {
   if (bytes == 0) return;
   const bool in_host = host || on_host_;
   plan_.parts.push_back(
-      {.kind = kind, .device = in_host ? 0 : bytes, .host = in_host ? bytes : 0, .shared = shared});
+      {.name = name, .device = in_host ? 0 : bytes, .host = in_host ? bytes : 0, .shared = shared});
 }
 
-// As ShardState: what gathers send lies in the gathered array where that is resident.
-void Planner::AddState() {
-  const bool host = state_on_host();
-  const bool in_gathered = resident() && !offloads_;
-  const bool has_copy = in_segment() || precision_.compute != precision_.master;
-  if (!in_segment()) {
-    if (has_copy || !in_gathered) Add(PartKind::kMaster, PerShard(precision_.master), host);
-    Add(PartKind::kMoments, 2 * PerShard(precision_.moments), host);
+void Planner::AddPlacement() {
+  const int ranks = layout_.mesh.shard_size;
+  for (const FlatBuffer& each : layout_.placement.buffers()) {
+    Add(each.name, each.bytes(), each.memory == MemoryKind::kHost,
+        each.memory == MemoryKind::kCommon);
+    // On one host a rank reads its part of its peers' slots, and has these pages then as well.
+    if (each.memory == MemoryKind::kPerRank) {
+      Add("peers' slots", each.bytes() * (ranks - 1) / ranks, false, true);
+    }
   }
-  Add(PartKind::kGradientSums, PerShard(precision_.gradient), host);
-  if (has_copy && !in_gathered) Add(PartKind::kComputeCopy, PerShard(precision_.compute), host);
 }
 
 void Planner::AddSnapshots() {
   // What checkpoints are written from, at the last step at the latest.
-  Add(PartKind::kCheckpointCopy, OptimizerState(), true);
-  if (!takes_snapshots()) return;
-  const std::int64_t slots = kSegmentSlots * OptimizerState();
-  Add(PartKind::kSnapshots, slots, true);
-  const BuddyCopies buddy = job_.train.snapshot.buddy;
-  const bool copies =
-      buddy == BuddyCopies::kOn || (buddy == BuddyCopies::kAuto && layout_.mesh.replicas == 1);
-  if (copies && job_.resources.nodes > 1) Add(PartKind::kBuddy, slots, true);
-}
-
-void Planner::AddGathered() {
-  if (resident() || job_.train.lora) {
-    const bool shared = shares() && !offloads_;
-    Add(PartKind::kGathered, Whole(precision_.compute), false, shared);
-    return;
+  std::int64_t state = 0;
+  for (const ShardArray& array : StateArrays(layout_.placement.trained, 0, precision_)) {
+    state += static_cast<std::int64_t>(array.bytes());
   }
-  const std::array<std::int64_t, 4> counts = GatherSlotCounts(layout_.trained);
-  const std::int64_t elements = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-  Add(PartKind::kGathered, elements * SizeOf(precision_.compute), false);
-}
-
-// Frozen shards, and the slots that they are gathered into: two of blocks, embedding and head.
-void Planner::AddFrozen() {
-  if (layout_.frozen.empty()) return;
-  std::int64_t shard = 0, whole = 0;
-  for (const FrozenUnit& unit : layout_.frozen) {
-    shard += unit.shard_bytes;
-    whole += unit.bytes;
-  }
-  if (shares()) return Add(PartKind::kFrozen, whole, false, true);
-  // Where all stays gathered, the shards lie in that array.
-  if (!sharded() && !offloads_) return Add(PartKind::kFrozen, shard, false);
-  if (!reshards() && !offloads_) return Add(PartKind::kGathered, whole, false);
-  Add(PartKind::kFrozen, shard, offloads_);
-  if (!reshards()) return Add(PartKind::kGathered, whole, false);
-  std::int64_t slots[2] = {0, 0};
-  for (std::size_t u = 1; u + 1 < layout_.frozen.size(); ++u)
-    slots[u % 2] = std::max(slots[u % 2], layout_.frozen[u].bytes);
-  Add(PartKind::kGathered,
-      slots[0] + slots[1] + layout_.frozen.front().bytes + layout_.frozen.back().bytes, false);
-}
-
-void Planner::AddGradientSlots() {
-  const GradientMemory memory = PlanGradientMemory(
-      layout_.trained, precision_, sharded(), job_.train.fsdp.reduce_every_micro_batch, offloads_);
-  const std::int64_t own = memory.slots * memory.slot_bytes + memory.local_bytes;
-  Add(PartKind::kGradientSlots, own, false);
-  // On one host a rank reads its part of its peers' slots, and has these pages then as well.
-  if (shares()) {
-    const std::int64_t peers = layout_.mesh.shard_size - 1;
-    Add(PartKind::kPeerSlots, own * peers / layout_.mesh.shard_size, false, true);
-  }
-  if (!offloads_) return;
-  std::int64_t longest = 0;
-  for (const FlatUnit& unit : layout_.trained.units())
-    longest = std::max(longest, unit.shard_count);
-  const std::int64_t places = HostGradients::kPlaces * longest * SizeOf(precision_.gradient);
-  Add(PartKind::kGradientSlots, places, false);
-  Add(PartKind::kGradientSlots, places, true);
+  Add(kCheckpointCopy, state, true);
+  const FlatBuffer& snapshots = layout_.placement.snapshots;
+  Add(snapshots.name, snapshots.bytes(), true);
+  const bool copies = WantsBuddy({.wanted = job_.train.snapshot.buddy,
+                                  .ranks_per_node = job_.resources.ranks_per_node,
+                                  .replicas = layout_.mesh.replicas},
+                                 job_.world_size());
+  if (copies) Add("buddy snapshots", snapshots.bytes(), true);
 }
 
 void Planner::AddActivations() {
@@ -194,26 +103,26 @@ void Planner::AddActivations() {
                    .on_host = on_host_,
                    .lora = job_.train.lora ? LoraOf(job_.model, *job_.train.lora) : BlockLora(),
                    .largest_packed = layout_.largest_matrix});
-  Add(PartKind::kActivations, bytes.blocks, false);
-  Add(PartKind::kActivations, bytes.host_inputs, true);
+  Add("activations", bytes.blocks, false);
+  Add("activations", bytes.host_inputs, true);
   std::int64_t head = bytes.head;
   // A tied head's gradient waits for the embedding's.
-  const bool trains_embedding = !layout_.trained.units().front().tensors.empty();
+  const bool trains_embedding = !layout_.placement.trained.units().front().tensors.empty();
   if (job_.model.tie_word_embeddings && trains_embedding)
     head += job_.model.vocab_size * job_.model.hidden_size * SizeOf(precision_.compute);
-  Add(PartKind::kHead, head, false);
-  if (!on_host_) Add(PartKind::kRuntime, (bytes.blocks + head) / kAllocatorShare, false);
+  Add("head and logits", head, false);
+  if (!on_host_) Add(kRuntime, (bytes.blocks + head) / kAllocatorShare, false);
 }
 
 void Planner::AddRuntime() {
   if (on_host_) {
     const bool half = SizeOf(precision_.compute) == 2;
     const std::int64_t narrow = half ? kHalfAdapterKernels : kAdapterKernels;
-    return Add(PartKind::kRuntime,
-               kHostRuntime + (half ? kHalfKernels : 0) + (job_.train.lora ? narrow : 0), true);
+    return Add(kRuntime, kHostRuntime + (half ? kHalfKernels : 0) + (job_.train.lora ? narrow : 0),
+               true);
   }
-  Add(PartKind::kRuntime, kGpuRuntime + (job_.world_size() > 1 ? kNcclBuffers : 0), false);
-  Add(PartKind::kRuntime, kGpuHostRuntime, true);
+  Add(kRuntime, kGpuRuntime + (job_.world_size() > 1 ? kNcclBuffers : 0), false);
+  Add(kRuntime, kGpuHostRuntime, true);
 }
 
 void Planner::SumUp() {
@@ -226,15 +135,12 @@ void Planner::SumUp() {
   const int ranks = job_.resources.ranks_per_node;
   // Replicas hold the same, so one of them writes checkpoints.
   const int writers = std::min(ranks, layout_.mesh.shard_size);
-  plan_.node_host_bytes = ranks * (plan_.host_bytes - shared) + shared -
-                          (ranks - writers) * plan_.Of(PartKind::kCheckpointCopy);
+  plan_.node_host_bytes =
+      ranks * (plan_.host_bytes - shared) + shared - (ranks - writers) * plan_.Of(kCheckpointCopy);
 }
 
 MemoryPlan Planner::Run() {
-  AddState();
-  AddFrozen();
-  AddGathered();
-  AddGradientSlots();
+  AddPlacement();
   AddActivations();
   AddSnapshots();
   AddRuntime();
@@ -242,41 +148,13 @@ MemoryPlan Planner::Run() {
   return plan_;
 }
 
-struct PartWords {
-  PartKind kind;
-  const char* name;
-};
-
-constexpr PartWords kPartNames[] = {
-    {PartKind::kMaster, "master weights"},          {PartKind::kMoments, "moments"},
-    {PartKind::kGradientSums, "gradient sums"},     {PartKind::kComputeCopy, "compute copy"},
-    {PartKind::kFrozen, "frozen weights"},          {PartKind::kSnapshots, "snapshots"},
-    {PartKind::kBuddy, "buddy snapshots"},          {PartKind::kGathered, "unsharded parameters"},
-    {PartKind::kGradientSlots, "gradient slots"},   {PartKind::kPeerSlots, "peers' slots"},
-    {PartKind::kActivations, "activations"},        {PartKind::kHead, "head and logits"},
-    {PartKind::kCheckpointCopy, "checkpoint copy"}, {PartKind::kRuntime, "runtime"},
-};
-
 }  // namespace
 
-std::int64_t MemoryPlan::Of(PartKind kind) const {
+std::int64_t MemoryPlan::Of(std::string_view name) const {
   std::int64_t bytes = 0;
   for (const MemoryPart& part : parts)
-    if (part.kind == kind) bytes += part.device + part.host;
+    if (part.name == name) bytes += part.device + part.host;
   return bytes;
-}
-
-std::string PartName(PartKind kind) {
-  for (const PartWords& words : kPartNames)
-    if (words.kind == kind) return words.name;
-  return "";
-}
-
-std::string PartKey(PartKind kind) {
-  std::string key = PartName(kind);
-  std::erase(key, '\'');
-  std::ranges::replace(key, ' ', '_');
-  return key;
 }
 
 Result<MemoryPlan> PlanMemory(const PlanJob& job) {

@@ -1,8 +1,8 @@
 // What memory a rank of a job will take, part by part, before anything is started.
 //
-// Arrays are computed by the engine's own layouts (FlatLayout, GatherSlotCounts,
-// PlanGradientMemory, MeasureActivations) for rows that are all as long as data.max_seq_len; what
-// LibTorch and the CUDA runtime take besides is measured on a CPU and estimated on a GPU. Host
+// Arrays are those of the engine's own placement (placement.h) and of MeasureActivations, for rows
+// that are all as long as data.max_seq_len; what LibTorch and the CUDA runtime take besides is
+// measured on a CPU and estimated on a GPU. Host
 // memory is what a process has resident: an array that ranks share counts for each of them, and
 // once for their node.
 //
@@ -11,31 +11,20 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trainer/plan/plan_job.h"
 
 namespace muster {
 
-enum class PartKind {
-  kMaster,
-  kMoments,
-  kGradientSums,
-  kComputeCopy,  // of this rank's shard, which gathers send
-  kFrozen,
-  kSnapshots,
-  kBuddy,  // snapshots of another node's ranks
-  kGathered,
-  kGradientSlots,
-  kPeerSlots,  // gradient slots of ranks of the same host, where this one reads its part of them
-  kActivations,
-  kHead,  // with its chunk of logits
-  kCheckpointCopy,
-  kRuntime,
-};
-
 struct MemoryPart {
-  PartKind kind = PartKind::kRuntime;
+  // "master weights", "moments", "gradient sums", "compute copy" (of a rank's shard, which gathers
+  // send), "frozen weights", "unsharded parameters", "gradient slots", "peers' slots" (of ranks of
+  // the same host, where this one reads its part of them), "activations", "head and logits" (a
+  // chunk of these), "checkpoint copy", "snapshots", "buddy snapshots" (of another node's ranks),
+  // "runtime". Several parts have one name.
+  std::string name;
   std::int64_t device = 0;  // bytes on the device; on a CPU everything is host
   std::int64_t host = 0;
   bool shared = false;  // one array for all ranks of the node
@@ -47,16 +36,11 @@ struct MemoryPlan {
   std::int64_t host_bytes = 0;       // of one that writes checkpoints, what is shared included
   std::int64_t node_host_bytes = 0;  // of the ranks of a node together
 
-  // Bytes of a part, wherever they lie.
-  std::int64_t Of(PartKind kind) const;
+  // Bytes of the parts of that name, wherever they lie.
+  std::int64_t Of(std::string_view name) const;
   // What has to fit a device: its own memory, or a host's.
   std::int64_t decisive() const { return device_bytes > 0 ? device_bytes : host_bytes; }
 };
-
-// "master weights", "unsharded parameters", ...
-std::string PartName(PartKind kind);
-// For programs: "master_weights".
-std::string PartKey(PartKind kind);
 
 Result<MemoryPlan> PlanMemory(const PlanJob& job);
 

@@ -19,8 +19,7 @@ double DeviceGB(const MemoryPlan& plan) { return static_cast<double>(plan.device
 
 TEST(MemoryPlanTest, EightBillionOverEightGpusKeepTwelveGigabytesOfStateEach) {
   const MemoryPlan plan = Planned(GpuJob(Llama8B(), 1, 8));
-  const double state =
-      static_cast<double>(plan.Of(PartKind::kMaster) + plan.Of(PartKind::kMoments));
+  const double state = static_cast<double>(plan.Of("master weights") + plan.Of("moments"));
   EXPECT_NEAR(state / kGB, 12.05, 0.05);
 }
 
@@ -39,11 +38,11 @@ TEST(MemoryPlanTest, StrategiesDecideWhatIsSharded) {
   PlanJob job = GpuJob(Llama8B(), 2, 4);
   const auto master = [&job](ShardingStrategy strategy) {
     job.train.fsdp.strategy = strategy;
-    return Planned(job).Of(PartKind::kMaster);
+    return Planned(job).Of("master weights");
   };
   const auto gathered = [&job](ShardingStrategy strategy) {
     job.train.fsdp.strategy = strategy;
-    return Planned(job).Of(PartKind::kGathered);
+    return Planned(job).Of("unsharded parameters");
   };
   const std::int64_t whole = master(ShardingStrategy::kNoShard);
   EXPECT_NEAR(static_cast<double>(whole) / (8.03 * kGB), 4, 0.01);
@@ -58,9 +57,9 @@ TEST(MemoryPlanTest, OffloadMovesTheStateToTheHost) {
   const MemoryPlan kept = Planned(job);
   job.train.fsdp.cpu_offload = true;
   const MemoryPlan moved = Planned(job);
-  EXPECT_LT(moved.device_bytes, kept.device_bytes - kept.Of(PartKind::kGradientSums));
+  EXPECT_LT(moved.device_bytes, kept.device_bytes - kept.Of("gradient sums"));
   // With snapshots the state lies in the slots, which are there anyway.
-  EXPECT_EQ(moved.Of(PartKind::kMaster), 0);
+  EXPECT_EQ(moved.Of("master weights"), 0);
   job.supervised = false;
   EXPECT_GT(Planned(job).host_bytes, 12 * kGB);
 }
@@ -83,7 +82,7 @@ TEST(MemoryPlanTest, FrozenWeightsTakeFourBitsAndTheirScales) {
   job.train.lora.emplace();
   const auto frozen = [&job](std::optional<QuantizationSpec> quantization) {
     job.train.quantization = quantization;
-    return static_cast<double>(Planned(job).Of(PartKind::kFrozen));
+    return static_cast<double>(Planned(job).Of("frozen weights"));
   };
   const double ends = 2.0 * 128256 * 8192 * 2;
   const double linear = 80.0 * 855.6e6;
@@ -100,18 +99,18 @@ TEST(MemoryPlanTest, AdaptersAreTrainedAndTheRestIsNot) {
   // PEFT prints 41,943,040 for r = 16 on all linear layers of this model.
   EXPECT_EQ(layout->adapter_parameters, 41943040);
   const MemoryPlan plan = Planned(job);
-  EXPECT_LT(plan.Of(PartKind::kMaster), 22e6);
-  EXPECT_LT(plan.Of(PartKind::kGradientSlots), 20e6);
-  EXPECT_NEAR(static_cast<double>(plan.Of(PartKind::kFrozen)), 2 * 8.03e9 / 8, 5e6);
+  EXPECT_LT(plan.Of("master weights"), 22e6);
+  EXPECT_LT(plan.Of("gradient slots"), 20e6);
+  EXPECT_NEAR(static_cast<double>(plan.Of("frozen weights")), 2 * 8.03e9 / 8, 5e6);
 }
 
 TEST(MemoryPlanTest, AMatrixThatIsMadeWholeIsAnActivation) {
   PlanJob job = GpuJob(Llama8B(), 1, 8);
   job.train.lora.emplace();
-  const std::int64_t plain = Planned(job).Of(PartKind::kActivations);
+  const std::int64_t plain = Planned(job).Of("activations");
   job.train.quantization.emplace();
   const std::int64_t gate_and_up = std::int64_t{2} * 14336 * 4096;
-  EXPECT_EQ(Planned(job).Of(PartKind::kActivations) - plain, 2 * gate_and_up);
+  EXPECT_EQ(Planned(job).Of("activations") - plain, 2 * gate_and_up);
 }
 
 TEST(MemoryPlanTest, AModuleThatTheModelHasNotIsRefused) {
@@ -141,8 +140,8 @@ TEST(MemoryPlanTest, RanksOfOneHostShareTheGatheredWeights) {
   job.supervised = false;
   const MemoryPlan plan = Planned(job);
   EXPECT_EQ(plan.device_bytes, 0);
-  EXPECT_NEAR(static_cast<double>(plan.Of(PartKind::kGathered)), 2 * 8.03e9, 5e6);
-  EXPECT_LT(plan.node_host_bytes, 4 * plan.host_bytes - 2 * plan.Of(PartKind::kGathered));
+  EXPECT_NEAR(static_cast<double>(plan.Of("unsharded parameters")), 2 * 8.03e9, 5e6);
+  EXPECT_LT(plan.node_host_bytes, 4 * plan.host_bytes - 2 * plan.Of("unsharded parameters"));
 }
 
 }  // namespace

@@ -1,21 +1,18 @@
 // PlanJob: what is planned, and how its weights are cut up over the ranks.
 //
-// The trained weights lie in a FlatLayout, as the engine has them. With adapters these are the
-// adapters alone; the model's own weights are frozen and lie in a second row of units as bytes, in
-// the compute type or quantised.
+// The engine's own placement says which arrays its ranks will have.
 //
 // Plain values; pure functions; any thread.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "common/base/result.h"
 #include "common/job_spec/job_spec.h"
-#include "trainer/core/flat_layout.h"
 #include "trainer/core/model_config.h"
 #include "trainer/fsdp/mesh.h"
+#include "trainer/fsdp/placement.h"
 #include "trainer/fsdp/precision.h"
 
 namespace muster {
@@ -32,18 +29,11 @@ struct PlanJob {
   std::int64_t row_length() const;
 };
 
-// One unit, frozen.
-struct FrozenUnit {
-  std::int64_t bytes = 0;        // of all ranks' shards together
-  std::int64_t shard_bytes = 0;  // of one rank's
-};
-
 struct PlanLayout {
   MeshShape mesh;
   int shard_nodes = 1;  // that a shard group lies on
   Precision precision;
-  FlatLayout trained;
-  std::vector<FrozenUnit> frozen;       // empty: nothing is
+  Placement placement;
   std::int64_t largest_matrix = 0;      // elements of the largest one that is made whole
   std::int64_t adapter_parameters = 0;  // 0: all weights are trained
 };

@@ -1,4 +1,5 @@
 // Of RunPlan: what is printed of it.
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 
@@ -40,19 +41,19 @@ std::string Header(const PlanQuestion& question, const RunPlan& plan) {
 std::string MemoryTable(const RunPlan& plan, bool on_host) {
   std::string text = on_host ? "\nper rank                memory\n"
                              : "\nper rank                device      host\n";
-  std::vector<PartKind> shown;
+  std::vector<std::string> shown;
   for (const MemoryPart& first : plan.memory.parts) {
-    if (std::ranges::find(shown, first.kind) != shown.end()) continue;
-    shown.push_back(first.kind);
+    if (std::ranges::find(shown, first.name) != shown.end()) continue;
+    shown.push_back(first.name);
     std::int64_t device = 0, host = 0;
     for (const MemoryPart& part : plan.memory.parts) {
-      if (part.kind != first.kind) continue;
+      if (part.name != first.name) continue;
       device += part.device;
       host += part.host;
     }
-    text += Format("  %-18s", PartName(first.kind).c_str());
+    text += Format("  %-18s", first.name.c_str());
     if (!on_host) text += Format("%8.2f", GB(device));
-    text += Format("%8.2f GB\n", GB(host)).insert(0, on_host ? "  " : "  ");
+    text += Format("  %8.2f GB\n", GB(host));
   }
   text += Format("  %-18s", "all");
   if (!on_host) text += Format("%8.2f", GB(plan.memory.device_bytes));
@@ -117,7 +118,11 @@ Json TrafficJson(const Traffic& traffic) {
 Json MemoryJson(const MemoryPlan& memory) {
   Json parts = Json::object();
   for (const MemoryPart& part : memory.parts) {
-    Json& json = parts[PartKey(part.kind)];
+    // "peers' slots": peers_slots
+    std::string key = part.name;
+    std::erase(key, '\'');
+    std::ranges::replace(key, ' ', '_');
+    Json& json = parts[key];
     if (json.is_null()) json = {{"device_bytes", 0}, {"host_bytes", 0}, {"shared", false}};
     json["device_bytes"] = json["device_bytes"].get<std::int64_t>() + part.device;
     json["host_bytes"] = json["host_bytes"].get<std::int64_t>() + part.host;

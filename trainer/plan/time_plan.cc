@@ -18,17 +18,14 @@ constexpr double kDequantising = 1.03;
 class StepPlanner {
  public:
   StepPlanner(const PlanJob& job, const PlanLayout& layout, const Hardware& hardware)
-      : job_(job), layout_(layout), hardware_(hardware) {}
+      : job_(job), layout_(layout), placement_(layout.placement), hardware_(hardware) {}
 
   TimePlan Run();
 
  private:
   bool sharded() const { return layout_.mesh.shard_size > 1; }
-  bool shares() const { return job_.on_host() && layout_.shard_nodes == 1; }
-  bool keeps_gathered() const {
-    const ShardingStrategy s = job_.train.fsdp.strategy;
-    return s == ShardingStrategy::kShardGradOp || s == ShardingStrategy::kHybridShardZero2;
-  }
+  bool shares() const { return placement_.gathered.buffer.memory == MemoryKind::kCommon; }
+  bool keeps_gathered() const { return !ReshardsAfterForward(job_.train.fsdp.strategy); }
   int micro_batches() const { return job_.train.batch.accumulation; }
   std::int64_t micro_batch_tokens() const { return job_.train.batch.per_rank * job_.row_length(); }
   static double Size(ElementType type) { return static_cast<double>(ElementSize(type)); }
@@ -43,12 +40,13 @@ class StepPlanner {
 
   const PlanJob& job_;
   const PlanLayout& layout_;
+  const Placement& placement_;
   const Hardware& hardware_;
 };
 
 double StepPlanner::WholeElements() const {
   double elements = 0;
-  for (const FlatUnit& unit : layout_.trained.units())
+  for (const FlatUnit& unit : placement_.trained.units())
     elements += static_cast<double>(unit.flat_count);
   return elements;
 }
@@ -64,8 +62,8 @@ double StepPlanner::BlockGathers(std::size_t blocks) const {
 double StepPlanner::GatheredBytes() const {
   if (!sharded() && !job_.train.fsdp.cpu_offload) return 0;
   const double element = Size(layout_.precision.compute);
-  if (layout_.frozen.empty()) {
-    const std::vector<FlatUnit>& units = layout_.trained.units();
+  if (placement_.frozen_units.empty()) {
+    const std::vector<FlatUnit>& units = placement_.trained.units();
     double blocks = 0;
     for (std::size_t u = 1; u + 1 < units.size(); ++u)
       blocks += static_cast<double>(units[u].flat_count);
@@ -73,9 +71,10 @@ double StepPlanner::GatheredBytes() const {
     return element * (ends + blocks * BlockGathers(units.size() - 2));
   }
   double blocks = 0;
-  for (std::size_t u = 1; u + 1 < layout_.frozen.size(); ++u)
-    blocks += static_cast<double>(layout_.frozen[u].bytes);
-  const double frozen = keeps_gathered() ? 0 : blocks * BlockGathers(layout_.frozen.size() - 2);
+  const std::vector<FlatUnit>& units = placement_.frozen.units();
+  for (std::size_t u = 1; u + 1 < units.size(); ++u)
+    blocks += static_cast<double>(units[u].flat_count);
+  const double frozen = keeps_gathered() ? 0 : blocks * BlockGathers(units.size() - 2);
   return frozen + element * WholeElements();
 }
 

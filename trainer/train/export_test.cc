@@ -1,7 +1,6 @@
 #include "trainer/train/export.h"
 
 #include "trainer/ops/cpu/cpu_ops.h"
-#include "trainer/train/engine_options.h"
 #include "trainer/train/testing/trainer_testing.h"
 
 namespace muster {
@@ -25,9 +24,7 @@ class ExportTest : public TrainerTest {
     const std::unique_ptr<DeviceOps> ops = MakeCpuOps();
     TrainSpec train = *Spec("out").train;
     train.fsdp.strategy = ShardingStrategy::kNoShard;
-    const RankEnv env{.rank = rank, .world_size = ranks_, .local_world_size = ranks_};
-    auto engine =
-        FsdpEngine::Create(SmallConfig(), *communicator, *ops, MakeEngineOptions(train, env));
+    auto engine = FsdpEngine::Create(SmallConfig(), *communicator, *ops, OptionsOf(train, ranks_));
     ASSERT_TRUE(engine.ok()) << engine.status().ToString();
     const std::uint64_t before = communicator->counters().enqueued;
     outcome->status = ExportModel(SmallConfig(), **engine, *communicator,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "trainer/comm/agree.h"
+#include "trainer/fsdp/non_finite.h"
 
 namespace muster {
 namespace {
@@ -14,12 +15,12 @@ namespace {
 TrainResult<std::string> OwnGradients(FsdpEngine& engine,
                                       const std::function<std::string(int)>& describe,
                                       const std::function<TrainStatus()>& repeat) {
-  engine.WatchGradients(true);
+  engine.non_finite().WatchGradients(true);
   const TrainStatus repeated = repeat();
-  engine.WatchGradients(false);
+  engine.non_finite().WatchGradients(false);
   if (!repeated.ok()) return repeated;
   MUSTER_RETURN_IF_ERROR(engine.FinishGradients().status());
-  const OwnGradient& gradient = engine.first_non_finite_gradient();
+  const OwnGradient& gradient = engine.non_finite().first_gradient();
   if (gradient.micro_batch < 0) return std::string();
   return "gradient of " + gradient.tensor + ", " + describe(gradient.micro_batch);
 }
@@ -84,11 +85,11 @@ std::string DescribeOrigin(const NonFiniteOrigin& origin) {
 TrainResult<NonFiniteOrigin> FindNonFinite(FsdpEngine& engine, Communicator& world, double loss,
                                            const std::function<std::string(int)>& describe,
                                            const std::function<TrainStatus()>& repeat) {
-  std::string weight = engine.FirstNonFinite(ShardArrays::kWeights);
+  std::string weight = engine.non_finite().FirstTensor(ShardArrays::kWeights);
   if (!weight.empty()) weight = "weight of " + weight;
   MUSTER_ASSIGN_OR_RETURN(NonFiniteOrigin origin, CompareFindings(weight, world));
   if (origin.rank < 0) {
-    const int lost = engine.FirstNonFiniteLoss();
+    const int lost = engine.non_finite().FirstLoss();
     const std::string own = lost < 0 ? "" : "loss of " + describe(lost);
     MUSTER_ASSIGN_OR_RETURN(origin, CompareFindings(own, world));
   }
@@ -97,8 +98,8 @@ TrainResult<NonFiniteOrigin> FindNonFinite(FsdpEngine& engine, Communicator& wor
     MUSTER_ASSIGN_OR_RETURN(origin, CompareFindings(gradient, world));
   }
   if (origin.rank >= 0) return origin;
-  MUSTER_ASSIGN_OR_RETURN(origin,
-                          CompareFindings(engine.FirstNonFinite(ShardArrays::kGradients), world));
+  const std::string sum = engine.non_finite().FirstTensor(ShardArrays::kGradients);
+  MUSTER_ASSIGN_OR_RETURN(origin, CompareFindings(sum, world));
   if (origin.rank < 0) return origin;
   return NonFiniteOrigin{.found = "the sum over the step of gradient of " + origin.found};
 }

@@ -64,7 +64,18 @@ RankProcess::RankProcess(JobSpec spec, RankProcessParts parts)
       parts_(std::move(parts)),
       inputs_(spec_, {.on_read = [this] { parts_.progress.Move(); },
                       .on_line = [this](const std::string& line) { Say(line); }}),
-      saver_(std::make_shared<ShardSaver>()) {
+      saver_(std::make_shared<ShardSaver>()),
+      // The guardian holds them for processes to come.
+      retained_{.segments = {},
+                .weights = RetainedWeights(
+                    {.hold =
+                         [this](const std::string& name, int file) {
+                           parts_.supervisor.HoldSegment(env_.generation, name, file);
+                         },
+                     .drop =
+                         [this](const std::string& name) {
+                           parts_.supervisor.DropSegment(env_.generation, name);
+                         }})} {
   parts_.supervisor.OnPark(
       [this](Generation through, const Status& reason) { CallOff(through, reason); });
 }

@@ -58,7 +58,6 @@ Status RankSnapshots::Begin(const std::optional<AdapterOrigin>& origin, Step new
   }
   if (!no_memory_.ok()) return OkStatus();
   options->segment = own_;
-  options->snapshot_every = run_.train().snapshot.every;
   return OkStatus();
 }
 

@@ -12,9 +12,7 @@
 #include "trainer/fsdp/mesh.h"
 #include "trainer/inputs/input_agreement.h"
 #include "trainer/inputs/origin_agreement.h"
-#include "trainer/state/checkpoint/checkpoint_search.h"
 #include "trainer/state/checkpoint/init_from.h"
-#include "trainer/train/engine_options.h"
 #include "trainer/train/evaluation.h"
 #include "trainer/train/start_notes.h"
 
@@ -134,7 +132,7 @@ TrainStatus PlanSnapshots(const RunContext& run, StartedRun* started, FsdpOption
 }
 
 TrainStatus MakeEngine(const RunContext& run, StartedRun* started) {
-  FsdpOptions options = MakeEngineOptions(run.train(), run.env);
+  FsdpOptions options = OptionsOf(run.train(), run.env.local_world_size);
   options.on_phase = [&progress = run.progress](TrainPhase phase) { progress.EnterPhase(phase); };
   options.tracer = &started->profiler;
   if (run.retained != nullptr) options.retained_weights = &run.retained->weights;
@@ -319,24 +317,11 @@ TrainStatus LoadNewestState(const RunContext& run, StartedRun* started) {
   return FromSharedInput(FailureKind::kModel, LoadFirstState(run, started));
 }
 
-// The guardian holds them for processes to come.
-void ReportFrozen(const RunContext& run) {
-  if (run.retained == nullptr) return;
-  const RetainedWeights::News news = run.retained->weights.TakeNews();
-  for (const std::string& name : news.dropped) run.supervisor.DropSegment(run.env.generation, name);
-  for (const auto& [name, file] : news.held)
-    run.supervisor.HoldSegment(run.env.generation, name, file);
-}
-
 TrainStatus LoadFrozen(const RunContext& run, FsdpEngine& engine) {
   const bool adapters = run.train().lora.has_value();
   if (adapters) run.progress.EnterPhase(TrainPhase::kLoadingFrozen);
-  const Status loaded = engine.LoadFrozen(ModelFiles(run), [&run] {
-    run.progress.Move();
-    ReportFrozen(run);  // what is of no use any more goes while memory is filled
-  });
+  const Status loaded = engine.LoadFrozen(ModelFiles(run), run.on_moved());
   if (!loaded.ok()) return FromSharedInput(FailureKind::kModel, WithOwnReason(run, loaded));
-  ReportFrozen(run);
   // What they were quantised in, in fp32, would stay with the process: it keeps freed memory
   // (verb_train.cc).
   if (adapters) ::malloc_trim(0);

@@ -8,7 +8,6 @@
 #include "trainer/fsdp/fsdp_engine.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/device_ops.h"
-#include "trainer/train/engine_options.h"
 
 namespace muster {
 namespace {
@@ -23,13 +22,12 @@ void WarmUp(const JobSpec& spec, const TrainInputs& inputs) {
   ModelConfig config = inputs.config;
   config.num_hidden_layers = 1;
   if (config.ParameterCount() > kMostParameters) return;
-  const RankEnv alone;
   const std::unique_ptr<Communicator> communicator = MakeHostCommunicator();
   const auto soon = Deadline::After(std::chrono::seconds(10));
   if (!communicator->Form({.generation = 1, .rank = 0, .world_size = 1}, soon).ok()) return;
   const std::unique_ptr<DeviceOps> ops = MakeCpuOps();
   const auto engine =
-      FsdpEngine::Create(config, *communicator, *ops, MakeEngineOptions(*spec.train, alone));
+      FsdpEngine::Create(config, *communicator, *ops, OptionsOf(*spec.train, /*ranks_per_node=*/1));
   if (!engine.ok()) return;
   BatchLoader loader(*inputs.dataset, {.per_rank = spec.train->batch.per_rank},
                      {.seed = spec.train->seed, .shuffle = spec.train->data.shuffle},

@@ -144,8 +144,4 @@ Status RingTransport::Execute(const Operation& o, Deadline deadline) {
   return Internal("an operation of no kind");
 }
 
-Result<std::unique_ptr<SharedRegion>> RingTransport::Share(RegionKind, std::size_t, int) {
-  return Unimplemented("ranks that talk over sockets share no memory");
-}
-
 }  // namespace muster

@@ -35,8 +35,6 @@ class RingTransport final : public Transport {
   Status Begin(Deadline deadline) override;
   void Abort(const Status& reason) override { (void)Fail(reason); }
   std::unique_ptr<Work> Submit(const Operation& operation) override;
-  Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes,
-                                              int kept) override;
   std::string Describe() const override { return options_.description; }
   std::string fallback() const override { return options_.fallback; }
 

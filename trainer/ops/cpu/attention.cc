@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "common/base/round_up.h"
 #include "trainer/ops/attention.h"
 #include "trainer/ops/cpu/attention_paths.h"
 #include "trainer/ops/cpu/cpu_features.h"
@@ -31,7 +32,7 @@ std::byte* Scratch(std::size_t bytes) {
   thread_local std::unique_ptr<std::byte, FreeAligned> memory;
   thread_local std::size_t held = 0;
   if (bytes > held) {
-    bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    bytes = RoundUp(bytes, kAlignment);
     memory.reset();
     held = 0;
     memory.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes)));

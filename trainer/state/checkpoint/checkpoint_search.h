@@ -12,10 +12,25 @@
 #include <vector>
 
 #include "common/base/result.h"
-#include "trainer/state/checkpoint/checkpointer.h"
+#include "trainer/comm/communicator.h"
+#include "trainer/state/checkpoint/adapter_origin.h"
+#include "trainer/state/checkpoint/checkpoint.h"
 #include "trainer/state/checkpoint/resume_source.h"
 
 namespace muster {
+
+// Whether a state of this origin may be gone on from; kFailedPrecondition says why not. Pure.
+using OriginCheck = std::function<Status(const std::optional<AdapterOrigin>& saved)>;
+
+struct LoadOutcome {
+  Step step = 0;          // 0: nothing to resume from
+  std::string directory;  // of the checkpoint that was loaded
+  int world_size = 0;     // ranks that wrote it
+  // Not used, newest first, equal on all ranks: damaged ones, and ones of which a rank has not
+  // found a file, which says nothing of them: its disk may not be mounted.
+  std::vector<RejectedCheckpoint> rejected;
+  std::vector<RejectedCheckpoint> missing;
+};
 
 // As an engine allocates them.
 void ZeroArrays(const std::vector<ShardArray>& arrays, const ArrayMemory& memory);

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "trainer/state/checkpoint/checkpoint_search.h"
-
 namespace muster {
 
 Checkpointer::Checkpointer(CheckpointerOptions options,

@@ -24,17 +24,11 @@
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
-#include "trainer/comm/communicator.h"
-#include "trainer/state/checkpoint/adapter_origin.h"
-#include "trainer/state/checkpoint/checkpoint.h"
+#include "trainer/state/checkpoint/checkpoint_search.h"
 #include "trainer/state/checkpoint/committer.h"
-#include "trainer/state/checkpoint/resume_source.h"
 #include "trainer/state/checkpoint/shard_saver.h"
 
 namespace muster {
-
-// Whether a state of this origin may be gone on from; kFailedPrecondition says why not. Pure.
-using OriginCheck = std::function<Status(const std::optional<AdapterOrigin>& saved)>;
 
 struct CheckpointerOptions {
   std::string directory;  // <output>/checkpoints
@@ -53,16 +47,6 @@ struct CheckpointerOptions {
   OriginCheck fits = {};                      // of what is loaded; empty: anything may be
   // Called by LoadNewest, in its thread, as bytes of a checkpoint arrive; may be empty.
   std::function<void()> on_read;
-};
-
-struct LoadOutcome {
-  Step step = 0;          // 0: nothing to resume from
-  std::string directory;  // of the checkpoint that was loaded
-  int world_size = 0;     // ranks that wrote it
-  // Not used, newest first, equal on all ranks: damaged ones, and ones of which a rank has not
-  // found a file, which says nothing of them: its disk may not be mounted.
-  std::vector<RejectedCheckpoint> rejected;
-  std::vector<RejectedCheckpoint> missing;
 };
 
 struct CheckpointerCounters {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "trainer/core/element_type.h"
+#include "trainer/core/shard_array.h"
 
 namespace muster {
 
@@ -14,5 +14,9 @@ bool CanConvert(ElementType from, ElementType to);
 // thread.
 void ConvertElements(const void* from, ElementType from_type, void* to, ElementType to_type,
                      std::int64_t count);
+
+// The same into `array`, from element `at` of it on, which lies in `memory`.
+void PutElements(const void* from, ElementType from_type, std::int64_t count,
+                 const ShardArray& array, std::int64_t at, const ArrayMemory& memory);
 
 }  // namespace muster

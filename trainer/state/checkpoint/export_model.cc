@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "trainer/core/flat_layout.h"
 #include "trainer/state/checkpoint/element_convert.h"
 #include "trainer/state/checkpoint/shard_header.h"
 

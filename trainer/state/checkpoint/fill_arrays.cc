@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "trainer/core/flat_layout.h"
 #include "trainer/state/checkpoint/element_convert.h"
 #include "trainer/state/checkpoint/shard_header.h"
 #include "trainer/state/checkpoint/state_reader.h"
@@ -47,19 +48,14 @@ Status CheckFits(const StateReader& state, const ShardArray& array, const Tensor
 // By way of host memory: where the types differ, or the array lies elsewhere.
 Status FillInPieces(StateReader& state, const ShardArray& array, const TensorInterval& interval,
                     const StateTensor& source, const FillOptions& options) {
-  const ArrayMemory& memory = options.memory;
-  const std::size_t size = ElementSize(array.type);
   const auto piece = static_cast<std::size_t>(std::min(kPieceElements, interval.count));
   std::vector<char> stored(piece * ElementSize(source.type));
-  std::vector<char> converted(memory.write ? piece * size : 0);
-  auto* out = static_cast<char*>(array.data) + interval.array_offset * size;
   for (std::int64_t at = 0; at < interval.count; at += kPieceElements) {
     const std::int64_t count = std::min(kPieceElements, interval.count - at);
     MUSTER_RETURN_IF_ERROR(
         state.Read(array.kind(), interval.tensor, interval.begin + at, count, stored.data()));
-    char* to = memory.write ? converted.data() : out + at * size;
-    ConvertElements(stored.data(), source.type, to, array.type, count);
-    if (memory.write) memory.write(out + at * size, to, static_cast<std::size_t>(count) * size);
+    PutElements(stored.data(), source.type, count, array, interval.array_offset + at,
+                options.memory);
     if (options.on_read) options.on_read();
   }
   return OkStatus();

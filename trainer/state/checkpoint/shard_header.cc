@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/json.h"
+#include "common/base/round_up.h"
 #include "trainer/state/checkpoint/cursor_json.h"
 
 namespace muster {
@@ -22,10 +23,6 @@ constexpr std::array<std::pair<ElementType, std::string_view>, 6> kTypeNames = {
     {ElementType::kFloat32, "float32"},
     {ElementType::kFloat64, "float64"},
 }};
-
-std::uint64_t RoundUp(std::uint64_t value, std::uint64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 json ToJson(const ShardArray& array, std::uint64_t offset) {
   json intervals = json::array();
@@ -170,15 +167,6 @@ std::string_view StoredTypeName(ElementType type) {
     if (each == type) return name;
   }
   return "unknown";
-}
-
-std::string ShapeText(const std::vector<std::int64_t>& shape) {
-  std::string text = "[";
-  for (const std::int64_t size : shape) {
-    if (text.size() > 1) text += ", ";
-    text += std::to_string(size);
-  }
-  return text + "]";
 }
 
 }  // namespace muster

@@ -49,7 +49,4 @@ Result<DecodedShardHeader> ShardHeaderFromJson(std::string_view json, const Shar
 // "float32": the name of an element type in files.
 std::string_view StoredTypeName(ElementType type);
 
-// "[512, 64]", for messages.
-std::string ShapeText(const std::vector<std::int64_t>& shape);
-
 }  // namespace muster

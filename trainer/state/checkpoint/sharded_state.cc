@@ -226,7 +226,7 @@ Status ShardedState::Read(std::string_view kind, const std::string& tensor, std:
       continue;
     }
     const std::size_t owner = segment->shard;
-    const std::int64_t part = std::min(end, segment->end) - begin;
+    const std::int64_t part = Intersect({begin, end}, {segment->begin, segment->end}).count();
     const std::uint64_t offset =
         segment->offset + static_cast<std::uint64_t>(begin - segment->begin) * size;
     Status status =

@@ -15,6 +15,7 @@
 
 #include "common/base/check.h"
 #include "common/base/json.h"
+#include "common/base/round_up.h"
 #include "trainer/state/checkpoint/cursor_json.h"
 #include "trainer/state/checkpoint/shard_header.h"
 
@@ -33,10 +34,6 @@ constexpr Step kNoStep = -1;
 // Since Linux 5.14 and 6.1; older headers lack the names and older kernels refuse the advice.
 constexpr int kPopulateWrite = 23;
 constexpr int kCollapse = 25;
-
-std::uint64_t RoundUp(std::uint64_t value, std::uint64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 // At a multiple of a huge page, as the slots are in the file: else no huge page could show them.
 // MAP_FAILED with errno on failure.
@@ -96,6 +93,10 @@ struct Segment::Header {
   alignas(256) Label labels[kSegmentSlots][kLabels];
 };
 
+std::size_t Segment::SlotBytes(const std::vector<ShardArray>& arrays) {
+  return ShardFrame::Make(0, PlaceArrays(arrays).end).data_bytes;
+}
+
 Result<std::unique_ptr<Segment>> Segment::Create(SegmentSpec spec, Generation lineage, bool touch) {
   static_assert(sizeof(Label) == 1024 && sizeof(Header) <= kDirectoryOffset);
   static_assert(std::atomic<Step>::is_always_lock_free);
@@ -106,7 +107,7 @@ Result<std::unique_ptr<Segment>> Segment::Create(SegmentSpec spec, Generation li
                                                    .adapter = spec.adapter,
                                                    .arrays = spec.arrays});
   MUSTER_CHECK(directory.size() <= kMaxDirectoryBytes, "a segment's directory is too long");
-  const std::uint64_t slot_bytes = ShardFrame::Make(0, PlaceArrays(spec.arrays).end).data_bytes;
+  const std::uint64_t slot_bytes = SlotBytes(spec.arrays);
   const std::uint64_t slot_stride = RoundUp(slot_bytes, kSlotAlignment);
   const std::uint64_t slot_offset = RoundUp(kDirectoryOffset + directory.size(), kSlotAlignment);
 

@@ -94,7 +94,9 @@ class Segment {
   const SegmentSpec& spec() const { return spec_; }
   int fd() const { return fd_.get(); }
   bool writable() const { return access_ == Access::kReadWrite; }
+  // Of one slot, and what that of a segment for such arrays takes.
   std::size_t slot_bytes() const { return slot_bytes_; }
+  static std::size_t SlotBytes(const std::vector<ShardArray>& arrays);
   std::byte* slot(int slot) const;
   // The arrays of the spec with their places in a slot.
   std::vector<ShardArray> Arrays(int slot) const;

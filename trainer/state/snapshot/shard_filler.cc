@@ -1,7 +1,6 @@
 #include "trainer/state/snapshot/shard_filler.h"
 
-#include <algorithm>
-
+#include "trainer/core/flat_layout.h"
 #include "trainer/state/checkpoint/shard_header.h"
 #include "trainer/state/checkpoint/stream_copy.h"
 
@@ -35,22 +34,20 @@ Status ShardFiller::ForOverlaps(
     const ShardArray& source, std::int64_t first, std::int64_t count,
     const std::function<Status(const TensorInterval&, const Overlap&)>& take) const {
   for (const TensorInterval& from : source.intervals) {
-    // The part of the interval, in elements of the tensor.
-    const std::int64_t skipped = std::max<std::int64_t>(0, first - from.array_offset);
-    const std::int64_t begin = from.begin + skipped;
-    const std::int64_t end = from.begin + std::min(from.count, first + count - from.array_offset);
-    if (begin >= end) continue;
+    // From elements of the array to those of the tensor.
+    const std::int64_t shift = from.begin - from.array_offset;
+    const Interval piece = Intersect({first + shift, first + count + shift}, from.elements());
+    if (piece.empty()) continue;
     const auto found = targets_.find({std::string(source.kind()), from.tensor});
     if (found == targets_.end()) continue;
     for (const Target& target : found->second) {
       const TensorInterval& to = *target.interval;
-      const std::int64_t low = std::max(begin, to.begin);
-      const std::int64_t high = std::min(end, to.begin + to.count);
-      if (low >= high) continue;
+      const Interval part = Intersect(piece, to.elements());
+      if (part.empty()) continue;
       MUSTER_RETURN_IF_ERROR(take(from, {.target = &target,
-                                         .in_source = from.array_offset + low - from.begin,
-                                         .in_array = to.array_offset + low - to.begin,
-                                         .count = high - low}));
+                                         .in_source = part.begin - shift,
+                                         .in_array = to.array_offset + part.begin - to.begin,
+                                         .count = part.count()}));
     }
   }
   return OkStatus();

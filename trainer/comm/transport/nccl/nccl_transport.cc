@@ -116,10 +116,6 @@ Status NcclTransport::Begin(Deadline deadline) {
   return OkStatus();
 }
 
-Result<std::unique_ptr<SharedRegion>> NcclTransport::Share(RegionKind, std::size_t, int) {
-  return Unimplemented("ranks on GPUs share no memory");
-}
-
 std::string NcclTransport::Describe() const {
   int version = 0;
   if (group_.size == 1 || tables_->nccl.GetVersion(&version) != NcclResult::kSuccess) {

@@ -31,8 +31,6 @@ class NcclTransport final : public Transport {
   Status Begin(Deadline deadline) override;
   void Abort(const Status& reason) override { gang_->Fail(reason); }
   std::unique_ptr<Work> Submit(const Operation& operation) override;
-  Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes,
-                                              int kept) override;
   std::string Describe() const override;
 
  private:

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "common/base/check.h"
+#include "common/base/round_up.h"
 
 namespace muster {
 namespace {
@@ -19,10 +20,6 @@ constexpr std::size_t kPageBytes = 4096;
 constexpr Duration kSpin = std::chrono::microseconds(30);
 // Why a peer has given up comes by another way, a little later.
 constexpr Duration kNewsTimeout = std::chrono::milliseconds(100);
-
-std::size_t RoundUp(std::size_t bytes) {
-  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-}
 
 void Pause() {
 #if defined(__x86_64__)
@@ -64,7 +61,7 @@ struct SharedControlBlock::Place {
 };
 
 std::size_t SharedControlBlock::Bytes(int size) {
-  return static_cast<std::size_t>(size) * (RoundUp(sizeof(Place)) + 2 * kPieceBytes);
+  return static_cast<std::size_t>(size) * (RoundUp(sizeof(Place), kPageBytes) + 2 * kPieceBytes);
 }
 
 SharedControlBlock::SharedControlBlock(std::shared_ptr<std::byte> memory, int rank, int size)
@@ -76,8 +73,8 @@ SharedControlBlock::SharedControlBlock(std::shared_ptr<std::byte> memory, int ra
       left_(static_cast<std::size_t>(size)) {}
 
 SharedControlBlock::Place& SharedControlBlock::At(int rank) const {
-  return *reinterpret_cast<Place*>(memory_.get() +
-                                   static_cast<std::size_t>(rank) * RoundUp(sizeof(Place)));
+  return *reinterpret_cast<Place*>(memory_.get() + static_cast<std::size_t>(rank) *
+                                                       RoundUp(sizeof(Place), kPageBytes));
 }
 
 OpDescriptor& SharedControlBlock::Notice(int rank, std::uint64_t number) const {
@@ -85,7 +82,7 @@ OpDescriptor& SharedControlBlock::Notice(int rank, std::uint64_t number) const {
 }
 
 std::byte* SharedControlBlock::Staging(int rank, std::uint64_t piece) const {
-  return memory_.get() + static_cast<std::size_t>(size_) * RoundUp(sizeof(Place)) +
+  return memory_.get() + static_cast<std::size_t>(size_) * RoundUp(sizeof(Place), kPageBytes) +
          (static_cast<std::size_t>(rank) * 2 + piece % 2) * kPieceBytes;
 }
 

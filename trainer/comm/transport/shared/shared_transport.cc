@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "common/base/round_up.h"
+
 namespace muster {
 namespace {
 
@@ -199,8 +201,7 @@ Status SharedTransport::Wait(Pending& pending, Deadline deadline) {
 Result<std::unique_ptr<SharedRegion>> SharedTransport::Share(RegionKind kind, std::size_t bytes,
                                                              int kept) {
   MUSTER_RETURN_IF_ERROR(control_block_.outcome());
-  const std::size_t stride =
-      (std::max<std::size_t>(bytes, 1) + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const std::size_t stride = RoundUp(std::max<std::size_t>(bytes, 1), kPageBytes);
   const bool per_rank = kind == RegionKind::kPerRank;
   const std::size_t total = per_rank ? stride * static_cast<std::size_t>(options_.size) : stride;
   auto memory = MapFor(link_.get(), total, per_rank ? -1 : kept, OperationDeadline());

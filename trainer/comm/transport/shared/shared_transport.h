@@ -40,6 +40,7 @@ class SharedTransport final : public Transport,
   std::unique_ptr<Work> Submit(const Operation& operation) override;
   Result<std::unique_ptr<SharedRegion>> Share(RegionKind kind, std::size_t bytes,
                                               int kept) override;
+  bool shares_memory() const override { return true; }
   std::string Describe() const override { return options_.description; }
 
  private:

@@ -1,12 +1,12 @@
-#include "trainer/train/engine_options.h"
+#include "trainer/fsdp/fsdp_options.h"
 
 namespace muster {
 
-FsdpOptions MakeEngineOptions(const TrainSpec& train, const RankEnv& env) {
+FsdpOptions OptionsOf(const TrainSpec& train, int ranks_per_node) {
   const FsdpSpec& fsdp = train.fsdp;
   const OptimizerSpec& optimizer = train.optimizer;
   return {.strategy = fsdp.strategy,
-          .ranks_per_node = env.local_world_size,
+          .ranks_per_node = ranks_per_node,
           .blocks_per_unit = fsdp.blocks_per_unit,
           .lora = train.lora,
           .quantization = train.quantization,
@@ -16,7 +16,8 @@ FsdpOptions MakeEngineOptions(const TrainSpec& train, const RankEnv& env) {
           .cpu_offload = fsdp.cpu_offload,
           .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay},
           .grad_clip = optimizer.grad_clip,
-          .seed = train.seed};
+          .seed = train.seed,
+          .snapshot_every = train.snapshot.every};
 }
 
 }  // namespace muster

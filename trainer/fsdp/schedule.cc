@@ -1,0 +1,167 @@
+#include "trainer/fsdp/schedule.h"
+
+#include <ATen/ATen.h>
+
+#include "trainer/model/adapters.h"
+#include "trainer/ops/embedding.h"
+#include "trainer/ops/scalar_type.h"
+
+namespace muster {
+
+Schedule::Schedule(const ModelConfig& config, const FlatLayout& layout, const FsdpOptions& options,
+                   DeviceOps& ops, const UnitMovers& movers)
+    : config_(config),
+      layout_(layout),
+      options_(options),
+      ops_(ops),
+      movers_(movers),
+      blocks_(config, ops, ScalarTypeOf(options.precision.compute),
+              options.activation_checkpointing,
+              options.lora ? LoraOf(config, *options.lora) : BlockLora()),
+      head_(ops, ScalarTypeOf(options.precision.compute)),
+      rotary_(config, {.buffer = ScalarTypeOf(options.precision.buffer),
+                       .stored = ScalarTypeOf(options.precision.wide()),
+                       .device = ops.device()}) {
+  for (int u = 0; u <= head_unit(); ++u) {
+    UnitWeights& weights = weights_.emplace_back();
+    if (movers_.frozen != nullptr) weights = movers_.frozen->weights(u);
+    Overlay(ViewUnit(layout_.units()[u], movers_.weights.data(u), options.precision.compute,
+                     ops.device()),
+            &weights);
+  }
+}
+
+Result<HeadTask> Schedule::Forward(const MicroBatch& batch, const LabelledPositions& labelled) {
+  rotary_.Ensure(batch.length);
+  blocks_.Begin(
+      {.rows = batch.rows, .length = batch.length, .document_begins = batch.document_begins},
+      rotary_.Cos(batch.length), rotary_.Sin(batch.length), MaskOf(batch));
+  ids_ = OnDevice(batch.input_ids);
+  Prefetch(0);
+  Prefetch(1);
+  MUSTER_RETURN_IF_ERROR(Wait(0));
+  ResidualStream stream;
+  {
+    const TraceSpan span = Span(TracePhase::kForward, 0);
+    stream.sum = blocks_.FirstInput();
+    at::index_select_out(stream.sum, weights_.front().embedding, 0, ids_);
+  }
+  for (int u = 1; u < head_unit(); ++u) {
+    Prefetch(u + 1);
+    MUSTER_RETURN_IF_ERROR(Wait(u));
+    BlocksForward(u, &stream);
+  }
+  MUSTER_RETURN_IF_ERROR(Wait(head_unit()));
+  const UnitWeights& head = weights_.back();
+  return HeadTask{.hidden = stream,
+                  .norm = head.final_norm,
+                  .head = config_.tie_word_embeddings ? weights_.front().embedding : head.head,
+                  .positions = OnDevice(labelled.positions),
+                  .labels = OnDevice(labelled.labels),
+                  .eps = config_.rms_norm_eps};
+}
+
+Status Schedule::Backward(HeadTask task, at::Tensor& loss, bool last) {
+  last_ = last;
+  const bool tied = config_.tie_word_embeddings;
+  const bool trains_embedding = !layout_.units().front().tensors.empty();
+  if (tied && trains_embedding && !tied_gradient_.defined()) {
+    tied_gradient_ = at::empty_like(weights_.front().embedding);
+  }
+  at::Tensor gradient;
+  MUSTER_RETURN_IF_ERROR(
+      Reducing(head_unit(), TracePhase::kLoss, [&](const UnitGradients& gradients) {
+        task.norm_gradient = gradients.final_norm;
+        task.head_gradient = tied ? GradientTarget{.tensor = tied_gradient_} : gradients.head;
+        gradient = head_.Run(task, loss);
+      }));
+  for (int u = head_unit() - 1; u >= 1; --u) {
+    if (u > 1) Prefetch(u - 1);
+    MUSTER_RETURN_IF_ERROR(Wait(u));
+    MUSTER_RETURN_IF_ERROR(Reducing(u, TracePhase::kBackward, [&](const UnitGradients& gradients) {
+      BlocksBackward(u, gradients, gradient);
+    }));
+  }
+  return Reducing(0, TracePhase::kBackward, [&](const UnitGradients& gradients) {
+    if (trains_embedding) EmbeddingBackward(gradients, gradient);
+  });
+}
+
+void Schedule::Prefetch(int unit) {
+  if (movers_.updates != nullptr) {
+    const TraceSpan span = Span(TracePhase::kOptimizer, unit);
+    movers_.updates->WaitFor(unit);
+  }
+  if (movers_.frozen != nullptr) movers_.frozen->Prefetch(unit);
+  movers_.weights.Prefetch(unit);
+}
+
+Status Schedule::Wait(int unit) {
+  const TraceSpan span = Span(TracePhase::kGatherWait, unit);
+  if (movers_.frozen != nullptr) MUSTER_RETURN_IF_ERROR(movers_.frozen->Wait(unit));
+  return movers_.weights.Wait(unit);
+}
+
+template <typename Compute>
+Status Schedule::Reducing(int unit, TracePhase phase, Compute compute) {
+  GradientReducer::Target target;
+  {
+    const TraceSpan span = Span(TracePhase::kReduceWait, unit);
+    MUSTER_ASSIGN_OR_RETURN(target, movers_.reducer.Begin(unit));
+  }
+  const UnitWeights views =
+      ViewUnit(layout_.units()[unit], target.flat, target.type, ops_.device());
+  {
+    const TraceSpan span = Span(phase, unit);
+    compute(TargetsOf(views, weights_[unit].blocks.size(), target.add));
+  }
+  movers_.finder.LookAt(unit, target);
+  const TraceSpan span = Span(TracePhase::kReduceWait, unit);
+  return movers_.reducer.Reduce(unit, last_);
+}
+
+void Schedule::BlocksForward(int unit, ResidualStream* stream) {
+  const TraceSpan span = Span(TracePhase::kForward, unit);
+  int block = (unit - 1) * options_.blocks_per_unit;
+  for (const BlockWeights& weights : weights_[unit].blocks) {
+    *stream = blocks_.Forward(block++, *stream, weights);
+  }
+}
+
+void Schedule::BlocksBackward(int unit, const UnitGradients& gradients, at::Tensor& gradient) {
+  const int first = (unit - 1) * options_.blocks_per_unit;
+  const std::vector<BlockWeights>& blocks = weights_[unit].blocks;
+  for (int b = static_cast<int>(blocks.size()) - 1; b >= 0; --b) {
+    blocks_.Backward(first + b, blocks[b], gradients.blocks[b], gradient);
+  }
+}
+
+void Schedule::EmbeddingBackward(const UnitGradients& gradients, const at::Tensor& gradient) {
+  GradientTarget target = gradients.embedding;
+  if (tied_gradient_.defined()) {
+    if (target.add) {
+      target.tensor.add_(tied_gradient_);
+    } else {
+      target.tensor.copy_(tied_gradient_);
+    }
+    target.add = true;
+  }
+  ops_.Run(op::EmbeddingBackward{gradient, ids_, target});
+}
+
+std::optional<DropoutKey> Schedule::MaskOf(const MicroBatch& batch) const {
+  if (batch.number < 0) return std::nullopt;
+  return PartOfKey({options_.seed}, static_cast<std::uint64_t>(batch.number));
+}
+
+// From pinned memory, since a copy from other memory waits for all that the device has in hand: the
+// head's labels would wait for the whole forward pass.
+at::Tensor Schedule::OnDevice(const std::vector<std::int64_t>& values) const {
+  const at::Tensor host =
+      at::from_blob(const_cast<std::int64_t*>(values.data()),
+                    {static_cast<std::int64_t>(values.size())}, at::TensorOptions(at::kLong));
+  if (ops_.device().is_cpu()) return host.clone();
+  return host.pin_memory().to(ops_.device(), /*non_blocking=*/true);
+}
+
+}  // namespace muster
