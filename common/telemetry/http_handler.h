@@ -1,4 +1,5 @@
-// What the handlers of an HttpServer get and give. Values; the loop's thread.
+// What the handlers of an HttpServer get and give, and what its TLS is to be. Values; the loop's
+// thread.
 #pragma once
 
 #include <functional>
@@ -6,6 +7,7 @@
 #include <string>
 
 #include "common/base/status.h"
+#include "common/security/certificate.h"
 #include "common/telemetry/http_stream.h"
 
 namespace muster {
@@ -38,5 +40,12 @@ using HttpLateHandler = std::function<void(const HttpRequest& request, HttpRespo
 // What of it is not OK is sent instead of a stream.
 using HttpStreamHandler =
     std::function<HttpResponse(const HttpRequest& request, std::shared_ptr<HttpStream> stream)>;
+
+struct HttpTlsOptions {
+  std::string credentials_dir;  // followed: a renewed certificate is shown from then on
+  // Whether the peer, whose certificate is good still, may have what is at `path`; the message of a
+  // refusal is sent with 403.
+  std::function<Status(const std::string& path, const CertificateInfo& peer)> authorize;
+};
 
 }  // namespace muster

@@ -14,24 +14,15 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "common/base/result.h"
 #include "common/runtime/event_loop.h"
-#include "common/security/certificate.h"
 #include "common/telemetry/http_handler.h"
 #include "common/telemetry/http_stream.h"
 
 namespace muster {
-
-struct HttpTlsOptions {
-  std::string credentials_dir;  // followed: a renewed certificate is shown from then on
-  // Whether the peer, whose certificate is good still, may have what is at `path`; the message of a
-  // refusal is sent with 403.
-  std::function<Status(const std::string& path, const CertificateInfo& peer)> authorize;
-};
 
 class HttpServer {
  public:

@@ -15,6 +15,7 @@
 
 #include "common/telemetry/beast.h"
 #include "common/telemetry/http_connection.h"
+#include "common/telemetry/http_handler.h"
 #include "common/telemetry/http_routes.h"
 #include "common/telemetry/tls_context.h"
 

@@ -39,7 +39,7 @@ bool InUse(const Transaction& tx, const JobEntry& job) {
 bool InUse(const Transaction& tx, const NodeEntry& node) {
   const NodeName& name = node.record.name;
   return !node.record.leaked.empty() || !node.record.drain_reason.empty() ||
-         tx.state.jobs_of.contains(name) ||
+         tx.state.jobs_of.Has(name) ||
          std::ranges::any_of(tx.state.slots.Holders(name),
                              [&tx](const JobId& id) { return tx.FindJob(id) != nullptr; });
 }

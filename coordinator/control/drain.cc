@@ -57,7 +57,7 @@ void ClearNotices(Transaction& tx, NodeEntry& node, const NodeNotice& clear) {
 
 std::vector<JobId> JobsOn(Transaction& tx, const NodeName& name) {
   std::vector<JobId> jobs;
-  for (const JobId& id : tx.JobsOf(name)) {
+  for (const JobId& id : tx.state.jobs_of.Of(name)) {
     const GangNode* member = FindMember(tx.job(id), name);
     if (member != nullptr && !member->spare && !member->quiesced) jobs.push_back(id);
   }
@@ -111,7 +111,7 @@ void Quarantine(Transaction& tx, NodeEntry& node, const std::string& detail) {
   tx.RecordClusterEvent(
       {"node_quarantined", Severity::kError,
        "nothing is placed on node " + name.value + " until 'muster undrain': " + detail});
-  for (const JobId& id : tx.JobsOf(name)) {
+  for (const JobId& id : tx.state.jobs_of.Of(name)) {
     JobEntry& job = tx.job(id);
     const GangNode* member = FindMember(job, name);
     if (member == nullptr || member->quiesced) continue;
@@ -146,7 +146,7 @@ void DrainJobs(Transaction& tx, NodeEntry& node) {
         tx.now.mono + std::chrono::milliseconds(std::max<std::int64_t>(0, by - tx.now.unix_ms));
   }
   const std::string why = "node " + name.value + " is drained: " + node.record.drain_reason;
-  for (const JobId& id : tx.JobsOf(name)) {
+  for (const JobId& id : tx.state.jobs_of.Of(name)) {
     JobEntry& job = tx.job(id);
     const GangNode* member = FindMember(job, name);
     if (member == nullptr || job.attempt().state == AttemptState::kAborting) continue;

@@ -42,13 +42,11 @@ std::string BrokenJob(const State& state, const JobEntry& job) {
   if (std::string broken = BrokenGang(state, job); !broken.empty()) return broken;
   if (state.job_deadlines.Find(job.record.id) != DeadlineOf(job)) return "has a stale deadline";
   const bool owed = std::ranges::all_of(job.record.pending_release, [&](const NodeName& node) {
-    const auto jobs = state.jobs_of.find(node);
-    return jobs != state.jobs_of.end() && jobs->second.contains(job.record.id);
+    return state.jobs_of.Has(node, job.record.id);
   });
   if (!owed) return "is missing in the index of a node that it may have processes on";
   for (const NodeName& node : job.excluded) {
-    const auto jobs = state.jobs_of.find(node);
-    if (jobs == state.jobs_of.end() || !jobs->second.contains(job.record.id))
+    if (!state.jobs_of.Has(node, job.record.id))
       return "is missing in the index of a node that is excluded from it";
   }
   return "";
@@ -131,7 +129,7 @@ std::string BrokenReference(const State& state) {
     if (!known(id)) return "key " + key + " leads to job " + id.value + ", which is not in memory";
   for (const auto& [directory, owner] : state.output_owners)
     if (!known(owner.job)) return directory + " belongs to job " + owner.job.value + ", which left";
-  for (const auto& [node, jobs] : state.jobs_of) {
+  for (const auto& [node, jobs] : state.jobs_of.jobs()) {
     if (!std::ranges::all_of(jobs, known))
       return "node " + node.value + " leads to a job that left";
     if (!state.nodes.contains(node)) return "jobs lead to node " + node.value + ", which left";

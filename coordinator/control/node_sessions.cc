@@ -182,7 +182,7 @@ void Connect(Transaction& tx, NodeEntry& node, const WorkerHello& event) {
     record.reason = "draining: " + record.drain_reason;
     tx.Move(node, NodeEvent::kDrain);
   }
-  for (const JobId& id : tx.JobsOf(record.name)) {
+  for (const JobId& id : tx.state.jobs_of.Of(record.name)) {
     JobEntry& job = tx.job(id);
     if (job.excluded.erase(record.name) > 0) tx.Changed(job);
   }
@@ -309,7 +309,7 @@ void ReconcileNode(Transaction& tx, NodeEntry& node, const Hello& hello) {
              Quiesced{generation.job, generation.generation - 1, generation.unkillable_pids});
     ReconcileJob(tx, node, generation.job, &generation);
   }
-  const std::vector<JobId> jobs = tx.JobsOf(name);
+  const std::vector<JobId> jobs = tx.state.jobs_of.Of(name);
   for (const JobId& id : jobs) {
     if (hosted.contains(id)) continue;
     JobEntry& job = tx.job(id);
@@ -338,7 +338,7 @@ void On(Transaction& tx, const WorkerHello& event) {
   tx.Send(hello.node, Welcome{*protocol, kProtocols.min, kProtocols.max, tx.options.cluster,
                               tx.options.heartbeat_ms, kProgressMillis, tx.options.epoch});
   ReconcileNode(tx, node, hello);
-  tx.state.reschedule |= tx.MayChangePlacement(node);
+  tx.state.reschedule |= MayChangePlacement(tx.state, node);
 }
 
 void On(Transaction& tx, const WorkerStreamClosed& event) {

@@ -25,6 +25,7 @@
 #include "coordinator/control/effects.h"
 #include "coordinator/control/events.h"
 #include "coordinator/control/gang.h"
+#include "coordinator/control/job_index.h"
 #include "coordinator/control/node_backoff.h"
 #include "coordinator/control/slot_ledger.h"
 #include "coordinator/detect/hang_detector.h"
@@ -112,8 +113,7 @@ struct JobEntry {
   TimePoint usage_stored_at;
   Generation booked = 0;  // the attempt whose ranks its nodes count; 0: none
   std::uint64_t version = 0;
-  std::vector<NodeName> indexed;  // where State::jobs_of names it; sorted
-  bool archived = false;          // in Recalls::jobs, and only its checkpoints matter
+  bool archived = false;  // in Recalls::jobs, and only its checkpoints matter
 
   bool over() const { return IsTerminal(record.state); }
   // Nothing of it runs, and nothing will.
@@ -210,9 +210,7 @@ struct State {
   std::set<NodeName> can_probe;            // connected and not suspect: can be probers
   std::set<NodeName> suspects;
   std::set<NodeName> draining;
-  // Jobs that a node's Hello, drain or loss may concern: their processes may be there, it is
-  // excluded from them, or it is to write their commit records.
-  std::map<NodeName, std::set<JobId>> jobs_of;
+  JobIndex jobs_of;
   DeadlineQueue<JobId> job_deadlines;
   Archive archive;
   Recalls recalls;

@@ -18,6 +18,35 @@ auto* FindIn(Entries& entries, const Key& key) {
   return found == entries.end() ? nullptr : &found->second;
 }
 
+void RemoveArchived(Transaction& tx, const JobId& id, TimePoint delete_at) {
+  State& state = tx.state;
+  const JobEntry& job = state.jobs.at(id);
+  const ArchivedJob archived = ArchivedJobOf(job.record);
+  state.archived_time = (Goodput{state.archived_time} += job.ledger.At(tx.now.mono)).micros;
+  state.archive.Add(archived, delete_at);
+  tx.out.store.push_back(ArchiveJob{archived});
+  state.jobs_of.Set(id, {});
+  state.readings.scrub_times.Set(id, std::nullopt);
+  state.order.erase(archived.submit_order);
+  state.keys.erase(job.record.key);
+  const auto owner = state.output_owners.find(job.record.output_dir);
+  if (owner != state.output_owners.end() && owner->second.job == id)
+    state.output_owners.erase(owner);
+  state.jobs.erase(id);
+}
+
+void RemoveForgotten(Transaction& tx, const NodeName& name) {
+  State& state = tx.state;
+  const NodeEntry& node = state.nodes.at(name);
+  state.archived_time = (Goodput{state.archived_time} += node.unused.At(tx.now.mono)).micros;
+  tx.out.store.push_back(DeleteNode{name});
+  state.slots.Reboot(name);  // what archived jobs held
+  state.suspects.erase(name);
+  state.unused_may_differ.erase(name);
+  state.node_deadlines.Set(name, std::nullopt);
+  state.nodes.erase(name);
+}
+
 }  // namespace
 
 // --- look-ups ---
@@ -48,12 +77,6 @@ NodeEntry* Transaction::FindNode(const NodeName& name) {
 
 const NodeEntry* Transaction::FindNode(const NodeName& name) const {
   return FindIn(state.nodes, name);
-}
-
-std::vector<JobId> Transaction::JobsOf(const NodeName& node) const {
-  const std::set<JobId>* jobs = FindIn(state.jobs_of, node);
-  if (jobs == nullptr) return {};
-  return {jobs->begin(), jobs->end()};
 }
 
 JobEntry* Transaction::Fence(const NodeName& node, const JobId& id, Generation generation,
@@ -151,7 +174,7 @@ void Transaction::Move(AttemptRecord& attempt, AttemptEvent event) {
 
 // Thousands of nodes change their state at once when a switch fails or a coordinator starts, and a
 // scheduler pass reads each.
-bool Transaction::MayChangePlacement(const NodeEntry& node) const {
+bool MayChangePlacement(const State& state, const NodeEntry& node) {
   const NodeName& name = node.record.name;
   switch (node.record.state) {
     case NodeState::kSuspect: return false;
@@ -160,9 +183,9 @@ bool Transaction::MayChangePlacement(const NodeEntry& node) const {
       return state.slots.Busy(name) + leaked < node.record.slots;
     }
     case NodeState::kLost: {  // a job may have waited for its former node
-      const std::vector<JobId> jobs = JobsOf(name);
+      const std::vector<JobId> jobs = state.jobs_of.Of(name);
       return std::any_of(jobs.begin(), jobs.end(),
-                         [this](const JobId& id) { return state.jobs.at(id).pending(); });
+                         [&](const JobId& id) { return state.jobs.at(id).pending(); });
     }
     default: return true;
   }
@@ -180,7 +203,7 @@ void Transaction::Move(NodeEntry& node, NodeEvent event) {
   node.forget_at.reset();
   if (node.record.state == NodeState::kLost && options.lost_node_retain > Duration::zero())
     node.forget_at = now.mono + options.lost_node_retain;
-  state.reschedule |= MayChangePlacement(node);
+  state.reschedule |= MayChangePlacement(state, node);
   Mark(node);
 }
 
@@ -224,14 +247,6 @@ void Transaction::Send(const NodeName& node, CoordinatorMessage message, bool ea
   out.sends.push_back({entry->session, node, std::move(message), eager});
 }
 
-void Transaction::Unindex(const JobEntry& job) {
-  for (const NodeName& node : job.indexed) {
-    const auto found = state.jobs_of.find(node);
-    found->second.erase(job.record.id);
-    if (found->second.empty()) state.jobs_of.erase(found);
-  }
-}
-
 void Transaction::Index(JobEntry& job) {
   std::vector<NodeName> nodes = job.record.pending_release;
   nodes.insert(nodes.end(), job.excluded.begin(), job.excluded.end());
@@ -240,45 +255,13 @@ void Transaction::Index(JobEntry& job) {
         return checkpoint.state == CheckpointState::kPruning || !checkpoint.manifest_written;
       });
   if (commits && !job.attempts.empty()) nodes.push_back(job.attempt().nodes.front());
-  std::sort(nodes.begin(), nodes.end());
-  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
-  if (nodes == job.indexed) return;
-  Unindex(job);
-  for (const NodeName& node : nodes) state.jobs_of[node].insert(job.record.id);
-  job.indexed = std::move(nodes);
-}
-
-void Transaction::RemoveArchived(const JobId& id, TimePoint delete_at) {
-  const JobEntry& job = state.jobs.at(id);
-  const ArchivedJob archived = ArchivedJobOf(job.record);
-  state.archived_time = (Goodput{state.archived_time} += job.ledger.At(now.mono)).micros;
-  state.archive.Add(archived, delete_at);
-  out.store.push_back(ArchiveJob{archived});
-  Unindex(job);
-  state.readings.scrub_times.Set(id, std::nullopt);
-  state.order.erase(archived.submit_order);
-  state.keys.erase(job.record.key);
-  const auto owner = state.output_owners.find(job.record.output_dir);
-  if (owner != state.output_owners.end() && owner->second.job == id)
-    state.output_owners.erase(owner);
-  state.jobs.erase(id);
-}
-
-void Transaction::RemoveForgotten(const NodeName& name) {
-  const NodeEntry& node = state.nodes.at(name);
-  state.archived_time = (Goodput{state.archived_time} += node.unused.At(now.mono)).micros;
-  out.store.push_back(DeleteNode{name});
-  state.slots.Reboot(name);  // what archived jobs held
-  state.suspects.erase(name);
-  state.unused_may_differ.erase(name);
-  state.node_deadlines.Set(name, std::nullopt);
-  state.nodes.erase(name);
+  state.jobs_of.Set(job.record.id, std::move(nodes));
 }
 
 void Transaction::RemoveWhatIsOver() {
   if (archived_.empty() && forgotten_.empty()) return;
-  for (const auto& [id, delete_at] : archived_) RemoveArchived(id, delete_at);
-  for (const NodeName& name : forgotten_) RemoveForgotten(name);
+  for (const auto& [id, delete_at] : archived_) RemoveArchived(*this, id, delete_at);
+  for (const NodeName& name : forgotten_) RemoveForgotten(*this, name);
   out.store.push_back(PutArchivedTime{state.archived_time});
 }
 

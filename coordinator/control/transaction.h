@@ -45,8 +45,7 @@ class Transaction {
   const NodeEntry& node(const NodeName& name) const { return state.nodes.at(name); }
   NodeEntry* FindNode(const NodeName& name);
   const NodeEntry* FindNode(const NodeName& name) const;
-  std::vector<JobId> JobsOf(const NodeName& node) const;  // State::jobs_of
-  void Index(JobEntry& job);                              // now, before Finish does
+  void Index(JobEntry& job);  // in State::jobs_of now, before Finish does
   bool Expired(const std::optional<TimePoint>& when) const { return when && *when <= now.mono; }
 
   // The one place where a message meets the generation: returns the job if `generation` is that of
@@ -88,9 +87,6 @@ class Transaction {
   // To the job's newest attempt; false: it is noted there already.
   bool Note(JobEntry& job, std::string note);
 
-  // Whether the node, in its current state, may let the scheduler place a waiting job.
-  bool MayChangePlacement(const NodeEntry& node) const;
-
   // To the node's stream; dropped where there is none, and sent again after its next Hello.
   void Send(const NodeName& node, CoordinatorMessage message, bool eager = false);
 
@@ -99,9 +95,6 @@ class Transaction {
 
  private:
   void Append(EventRecord event);
-  void Unindex(const JobEntry& job);
-  void RemoveArchived(const JobId& id, TimePoint delete_at);
-  void RemoveForgotten(const NodeName& name);
   void RemoveWhatIsOver();
 
   std::set<JobId> marked_jobs_;
@@ -115,5 +108,8 @@ class Transaction {
   std::vector<NodeName> forgotten_;
   std::vector<StoreOperation> other_operations_;  // checkpoints and events, in order
 };
+
+// Whether the node, in its current state, may let the scheduler place a waiting job.
+bool MayChangePlacement(const State& state, const NodeEntry& node);
 
 }  // namespace muster::control

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Repository lint: rules of the house that a compiler does not check.
 
-  lint.py [ROOT]     prints one line per violation, FILE:LINE: RULE: what is wrong and what to do;
-                     exit 1 when there is one
+  lint.py [ROOT]            prints one line per violation, FILE:LINE: RULE: what is wrong and what to do;
+                            exit 1 when there is one
+  lint.py --worst [ROOT]    the ten largest classes and functions instead
 
 The rules are the functions of RULES below; CONTRIBUTING.md explains them.
 """
@@ -21,7 +22,10 @@ import rename  # noqa: E402
 
 FILE_LINES = 1000
 FUNCTION_LINES = 70
-# One "WHERE WHAT: REASON" a line: "FILE FUNCTION" is better in one piece, "MODULE MODULE" is an include upwards.
+CLASS_FUNCTIONS = 40
+CLASS_LINES = 600
+# One "WHERE WHAT: REASON" a line: "FILE FUNCTION" or "FILE CLASS" is better in one piece, "MODULE MODULE" is an include
+# upwards.
 EXCEPTIONS = "tests/lint/exceptions.txt"
 MAX_EXCEPTIONS = 10
 # Its table names what each module includes.
@@ -362,6 +366,60 @@ def check_functions(tree):
                                     f" split it, or give the reason in {EXCEPTIONS}")
 
 
+CLASS = re.compile(r"(?:template ?<.*> ?)?(?:class|struct) (\w+)(?: final)?(?: ?:[^:].*)?")
+# A declaration that is no member function: a friend, an alias, a value, a function that the compiler writes.
+NO_MEMBER = re.compile(r"(?:friend|using|typedef|static_assert)\b|(?![^(]*\boperator\b)[^(]*="
+                       r"|[^(]*(?:std::function<|\(\*)|.*= (?:default|delete)$")
+
+
+def class_bodies(text):
+    """(name, member functions, first line, last line) of each class of a C++ text; one inside of A is A::B."""
+    text = NO_CODE.sub(lambda match: re.sub(r"[^\n]", " ", match.group(0)), text)
+    blocks, start, line = [], 0, 1  # [name of the class or None, its member functions, first line]
+    for match in re.finditer(r"[{};\n]", text):
+        character, at = match.group(0), match.start()
+        if character == "\n":
+            line += 1
+            continue
+        head = re.sub(r"\b(?:public|private|protected):", "", text[start:at]).lstrip()
+        flat = re.sub(r"\s+", " ", head).strip()
+        if character != "}" and blocks and blocks[-1][0] and "(" in flat and not NO_MEMBER.match(
+                re.sub(r"^template ?<[^()]*?> ?(?=\w)", "", flat)):
+            blocks[-1][1] += 1
+        if character == "{":
+            found = CLASS.fullmatch(flat) if "(" not in flat or flat.startswith("template") else None
+            outer = blocks[-1][0] + "::" if found and blocks and blocks[-1][0] else ""
+            blocks.append([found and outer + found.group(1), 0, line - head.count("\n")])
+        elif character == "}" and blocks:
+            name, members, first = blocks.pop()
+            if name:
+                yield name, members, first, line
+        start = at + 1
+
+
+def product_classes(tree):
+    """[(file, line, class, member functions, lines)]: its body, and its functions in all files of the folder."""
+    found = {}
+    names = [name for name in tree.having(CODE) if name.split("/", 1)[0] in PRODUCT and not is_test(name)]
+    for name in names:
+        for owner, members, first, last in class_bodies("\n".join(tree.lines(name))):
+            size = found.setdefault((os.path.dirname(name), owner), [name, first, 0, 0])
+            size[2:] = size[2] + members, size[3] + last - first + 1
+    for name in names:
+        for function, first, last in functions("\n".join(tree.lines(name))):
+            size = found.get((os.path.dirname(name), re.sub(r"<[^<>]*>", "", function).rpartition("::")[0]))
+            if size:
+                size[3] += last - first + 1
+    return [(name, line, owner, members, lines) for (_, owner), (name, line, members, lines) in found.items()]
+
+
+def check_classes(tree):
+    for name, line, owner, members, lines in product_classes(tree):
+        if (members > CLASS_FUNCTIONS or lines > CLASS_LINES) and not tree.excuse(name, owner):
+            yield name, line, (f"{owner} has {members} member functions and {lines} lines, {CLASS_FUNCTIONS} and"
+                               f" {CLASS_LINES} allowed: make a class of a part of its state")
+
+
 def check_calls(tree):
     for name in tree.having(CODE):
         for number, line in enumerate(tree.lines(name), 1):
@@ -587,6 +645,7 @@ RULES = {
     "header": check_headers,
     "length": check_lengths,
     "function": check_functions,
+    "class": check_classes,
     "banned-call": check_calls,
     "words": check_words,
     "prose": check_prose,
@@ -606,11 +665,29 @@ def lint(root):
             for rule, check in RULES.items() for name, line, message in check(tree)]
 
 
+def worst(root):
+    """What is nearest to its limit, ten lines of each kind."""
+    tree = Tree(root)
+    classes = product_classes(tree)
+    sizes = [(last - first + 1, f"{name}:{first}: {function}") for name in tree.having(CODE)
+             for function, first, last in functions("\n".join(tree.lines(name)))]
+    for what, unit, rows in (
+            ("classes", "member functions", [(members, f"{name}:{line}: {c}") for name, line, c, members, _ in classes]),
+            ("classes", "lines", [(lines, f"{name}:{line}: {c}") for name, line, c, _, lines in classes]),
+            ("functions", "lines", sizes)):
+        yield f"{what} by {unit}"
+        yield from (f"{size:6} {where}" for size, where in sorted(rows, reverse=True)[:10])
+
+
 def main(arguments):
-    if len(arguments) > 1:
+    if len(arguments) > 2 or any(argument.startswith("-") for argument in arguments if argument != "--worst"):
         print(__doc__, file=sys.stderr)
         return 2
-    root = arguments[0] if arguments else pathlib.Path(__file__).resolve().parents[2]
+    roots = [argument for argument in arguments if argument != "--worst"]
+    root = roots[0] if roots else pathlib.Path(__file__).resolve().parents[2]
+    if "--worst" in arguments:
+        print("\n".join(worst(root)))
+        return 0
     found = lint(root)
     for name, line, rule, message in found:
         print(f"{name}:{line}: {rule}: {message}")

@@ -188,6 +188,53 @@ class LintTest(unittest.TestCase):
         self.put(lint.EXCEPTIONS, "".join(f"a.cc F{n}: a table\n" for n in range(11)))
         self.assertIn((lint.EXCEPTIONS, 1, "exception"), [(n, l, r) for n, l, r, _ in lint.lint(self.root)])
 
+    def plant_class(self, functions, lines, head="class A final : public B"):
+        """`lines` of a member function, in a file beside the class's own."""
+        members = "".join(f"  void F{n}(int x = {{}});\n" for n in range(functions - 2))
+        members += "  A& operator+=(int x) { return *this; }\n  template <typename U = int>\n  void G(U);\n"
+        no_members = ("  using G = void (*)();\n  A(const A&) = delete;\n"
+                      "  friend bool operator==(const A&, const A&);\n"
+                      "  std::function<void()> call_;\n  int x_ = F(1);\n  struct B { void F(); void G(); };\n")
+        self.put("common/base/a.h", f"#pragma once\n\n{head} {{\n public:\n{members}{no_members}}};\n")
+        self.put("common/base/b.cc", "".join(f"void A::F{n}(int) {{\n" + "  x_ = 1;\n" * 48 + "}\n"
+                                             for n in range(lines // 50)))
+        self.put("common/CMakeLists.txt", "muster_library(x SOURCES base/a.cc base/b.cc)\n")
+
+    def test_a_class_with_too_many_functions(self):
+        for head in ("class A", "struct A", "template <typename T>\nclass A final : public B"):
+            with self.subTest(head):
+                self.plant_class(40, 0, head)
+                self.assertEqual(lint.lint(self.root), [])
+                self.plant_class(41, 0, head)
+                self.expect("common/base/a.h", 3, "class")
+
+    def test_a_class_with_too_many_lines_over_all_its_files(self):
+        self.plant_class(12, 550)
+        self.assertEqual(lint.lint(self.root), [])
+        self.plant_class(12, 600)
+        self.expect("common/base/a.h", 3, "class")
+
+    def test_a_class_of_tests_may_be_large(self):
+        self.plant_class(2, 0)
+        self.put("common/base/testing/t.h", "#pragma once\nclass A {\n" + "  void F();\n" * 41 + "};\n")
+        self.put("common/base/t_test.cc", '#include "common/base/testing/t.h"\n')
+        self.put("common/CMakeLists.txt",
+                 "muster_library(x SOURCES base/a.cc base/b.cc)\nmuster_test(base/t_test.cc)\n")
+        self.assertEqual(lint.lint(self.root), [])
+
+    def test_a_large_class_may_be_excepted_with_a_reason(self):
+        self.plant_class(41, 0)
+        self.put(lint.EXCEPTIONS, "common/base/a.h A: one value\n")
+        self.assertEqual(lint.lint(self.root), [])
+
+    def test_the_largest_are_listed(self):
+        self.plant_class(5, 100)
+        listed = list(lint.worst(self.root))
+        self.assertEqual(listed[:3], ["classes by member functions",
+                                      "     5 common/base/a.h:3: A", "     2 common/base/a.h:16: A::B"])
+        self.assertIn("   115 common/base/a.h:3: A", listed)
+        self.assertIn("    50 common/base/b.cc:1: A::F0", listed)
+
     def test_banned_calls(self):
         for call in ("std::this_thread::sleep_for(x);", "usleep(1);", "thread.detach();",
                      "system(text);", "std::system(text);", 'popen("ls", "r");', "pid = fork();"):

@@ -6,70 +6,52 @@
 #include <utility>
 
 #include "common/base/json.h"
-#include "common/control_pipe/trainer_protocol.h"
 
 namespace muster::guardian {
 namespace {
 
-using Json = nlohmann::json;
-
-std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 std::string Name(Generation generation) { return "g" + std::to_string(generation); }
 
-bool Contains(const std::vector<int>& ranks, int rank) {
-  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-}
-
-// A process that has used a GPU cannot change to another.
-std::string DeviceOf(const GuardianLaunch& launch) {
-  constexpr std::string_view kName = "CUDA_VISIBLE_DEVICES=";
-  for (const std::string& entry : launch.environment)
-    if (entry.starts_with(kName)) return entry.substr(kName.size());
-  return {};
-}
-
-// Whether its process waits for an assignment, including the first one.
-bool TakesAssignments(const GuardianLaunch& launch) {
-  return launch.control &&
-         std::find(launch.environment.begin(), launch.environment.end(),
-                   std::string(kAssignVariable) + "=1") != launch.environment.end();
+// For the log: "g2: rank 1".
+std::string RankName(Generation generation, int rank) {
+  return Name(generation) + ": " + (rank == kStoreRank ? "store" : "rank " + std::to_string(rank));
 }
 
 std::string AssignMessage(const GuardianLaunch& launch) {
-  Json descriptors = {"log"};
+  nlohmann::json descriptors = {"log"};
   if (launch.listen) descriptors.push_back("listen");
-  return Dump({{"type", "assign"},
-               {"generation", launch.generation},
-               {"rendezvous_token", launch.rendezvous_token},
-               {"environment", launch.environment},
-               {"descriptors", descriptors}});
+  return RankMessage({{"type", "assign"},
+                      {"generation", launch.generation},
+                      {"rendezvous_token", launch.rendezvous_token},
+                      {"environment", launch.environment},
+                      {"descriptors", descriptors}});
 }
 
 }  // namespace
+
+std::string RankMessage(const nlohmann::json& message) {
+  return message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
 GuardianCore::GuardianCore(std::string job, Generation newest)
     : job_(std::move(job)), newest_(newest) {}
 
 Effects GuardianCore::Handle(const Event& event, TimePoint now) {
-  return std::visit([&](const auto& e) { return On(e, now); }, event);
-}
-
-Effects GuardianCore::On(const CommandReceived& received, TimePoint now) {
-  std::visit([&](const auto& c) { Obey(c, now); }, received.command);
+  std::visit([&](const auto& e) { On(e, now); }, event);
   KeepStandbys();
-  return Take();
+  return out_.Take();
 }
 
-Effects GuardianCore::On(const TerminateRequested&, TimePoint now) {
+void GuardianCore::On(const CommandReceived& received, TimePoint now) {
+  std::visit([&](const auto& c) { Obey(c, now); }, received.command);
+}
+
+void GuardianCore::On(const TerminateRequested&, TimePoint now) {
   if (!stopped_at_) {
     stopped_at_ = now;
-    effects_.push_back(WriteStoppedRecord{newest_});
+    out_.Add(WriteStoppedRecord{newest_});
   }
   Obey(GuardianRelease{}, now);
-  return Take();
 }
 
 bool GuardianCore::Admit(Generation generation) {
@@ -79,21 +61,21 @@ bool GuardianCore::Admit(Generation generation) {
   }
   if (generation > newest_) {
     newest_ = generation;
-    effects_.push_back(WriteRecord{newest_});
+    out_.Add(WriteRecord{newest_});
   }
   return true;
 }
 
 void GuardianCore::Refuse(Generation generation, const std::string& why) {
-  Note("refused a command of generation " + std::to_string(generation) + ": " + why);
-  Send(GuardianRefused{generation, newest_, why});
+  out_.Note("refused a command of generation " + std::to_string(generation) + ": " + why);
+  out_.Send(GuardianRefused{generation, newest_, why});
 }
 
 void GuardianCore::Obey(const GuardianPrepare& prepare, TimePoint now) {
   if (leaving_ || !Admit(prepare.generation)) return;
-  if (gang_ && gang_->generation == prepare.generation) {
+  if (gang_.generation == prepare.generation) {
     if (Lives(prepare.generation))
-      Send(GuardianPrepared{prepare.generation, {}, gang_->master_port});
+      out_.Send(gang_.Prepared());
     else
       Refuse(prepare.generation, "it has been aborted");
     return;
@@ -103,7 +85,7 @@ void GuardianCore::Obey(const GuardianPrepare& prepare, TimePoint now) {
     end_->answer = false;
     // Processes that are about to park may do so; nothing waits for a grace period any more.
     if (!end_->keep) end_->kill_at = std::min(end_->kill_at, now);
-  } else if (Quiet(true)) {
+  } else if (gang_.terminated && !processes_.AnyToEnd(true)) {
     PrepareNow(prepare);
   } else {
     BeginEnd({.kill_at = now, .keep = true});
@@ -112,162 +94,109 @@ void GuardianCore::Obey(const GuardianPrepare& prepare, TimePoint now) {
 
 void GuardianCore::PrepareNow(const GuardianPrepare& prepare) {
   pending_prepare_.reset();
-  if (gang_)
-    for (const auto& [rank, member] : gang_->members)
-      if (!processes_.contains(member.process)) effects_.push_back(ForgetProcess{member.process});
+  for (const auto& [rank, member] : gang_.members)
+    if (processes_.Find(member.process) == nullptr) out_.Add(ForgetProcess{member.process});
   gang_ = Gang{.generation = prepare.generation, .master = prepare.master};
-  if (prepare.spare) EndParkedProcesses();
+  if (prepare.spare) processes_.KillKept(out_);
   const std::optional<NextMaster> bound = std::exchange(next_master_, std::nullopt);
   const bool fits = bound && bound->port > 0 && bound->kind == prepare.master &&
                     bound->bind_address == prepare.bind_address;
-  if (fits) gang_->master_port = bound->port;
-  if (bound && !fits) effects_.push_back(CloseMaster{});
+  if (fits) gang_.master_port = bound->port;
+  if (bound && !fits) out_.Add(CloseMaster{});
   if (fits || prepare.master == MasterSocket::kNone)
     SendPrepared();
   else
-    effects_.push_back(BindMaster{prepare.master, prepare.bind_address});
+    out_.Add(BindMaster{prepare.master, prepare.bind_address});
 }
 
-Effects GuardianCore::On(const MasterBound& bound, TimePoint) {
+void GuardianCore::On(const MasterBound& bound, TimePoint) {
   const Result<int>& port = bound.port;
   if (next_master_) {
     // Without it the next generation is prepared in two steps.
     next_master_->port = port.ok() ? *port : 0;
-    Send(Quiesced());
-    return Take();
+    out_.Send(Quiesced());
+    return;
   }
-  if (!gang_) return Take();
+  if (gang_.generation == 0) return;
   if (port.ok()) {
-    gang_->master_port = *port;
+    gang_.master_port = *port;
   } else {
-    gang_->error = port.status().message();
-    gang_->terminated = true;
+    gang_.error = port.status().message();
+    gang_.terminated = true;
   }
   SendPrepared();
-  return Take();
 }
 
 void GuardianCore::SendPrepared() {
-  Send(GuardianPrepared{gang_->generation, gang_->error, gang_->master_port});
-  Note(Name(gang_->generation) + ": prepared" +
-       (gang_->error.empty() ? "" : ", but " + gang_->error));
+  out_.Send(gang_.Prepared());
+  out_.Note(Name(gang_.generation) + ": prepared" +
+            (gang_.error.empty() ? "" : ", but " + gang_.error));
 }
 
 void GuardianCore::Obey(const GuardianLaunch& launch, TimePoint) {
   if (leaving_ || !Admit(launch.generation)) return;
   if (!Lives(launch.generation)) return Refuse(launch.generation, "it is not prepared");
-  if (gang_->members.contains(launch.rank)) return;
-  if (gang_->node_ranks.empty()) gang_->node_ranks = launch.node_ranks;
+  if (gang_.members.contains(launch.rank)) return;
+  if (gang_.node_ranks.empty()) gang_.node_ranks = launch.node_ranks;
   const bool assigns = TakesAssignments(launch);
-  if (const ProcessId waiting = assigns ? FindWaiting(launch) : 0) {
+  if (const ProcessId waiting = assigns ? processes_.FindWaiting(launch, gang_.node_ranks) : 0) {
     Assign(waiting, launch);
   } else {
     // The program of rank 0 is about to bind the port itself.
-    if (gang_->master == MasterSocket::kBindOnly) CloseMasterSocket();
-    gang_->members[launch.rank].process = Start(launch);
+    if (gang_.master == MasterSocket::kBindOnly) CloseMasterSocket();
+    gang_.members[launch.rank].process = processes_.Start(launch, out_);
   }
-  if (AllLaunched()) EndParkedProcesses();
+  if (gang_.AllLaunched()) processes_.KillKept(out_);
 }
 
-ProcessId GuardianCore::FindWaiting(const GuardianLaunch& launch) const {
-  ProcessId kept = 0;
-  ProcessId standby = 0;
-  ProcessId loading = 0;  // still ahead of one that would be started now
-  for (const auto& [id, process] : processes_) {
-    if (!process.Waits() || (process.device && *process.device != DeviceOf(launch))) continue;
-    if (process.state == Process::State::kKept) {
-      if (process.rank == launch.rank) return id;
-      // A process whose own rank is launched here too is left to that rank.
-      if (kept == 0 && !Contains(gang_->node_ranks, process.rank)) kept = id;
-    } else {
-      ProcessId& found = process.ready ? standby : loading;
-      if (found == 0) found = id;
-    }
-  }
-  if (kept != 0) return kept;
-  return standby != 0 ? standby : loading;
-}
-
-ProcessId GuardianCore::Start(const GuardianLaunch& launch) {
-  const ProcessId id = ++last_process_;
-  Process& process = processes_[id];
-  process.state = Process::State::kAssigned;
-  process.control = launch.control;
-  process.generation = launch.generation;
-  process.rank = launch.rank;
-  process.starting = launch;
-  StartProcess start{id, launch};
-  // It comes with the assignment.
-  if (TakesAssignments(launch)) start.launch.listen = false;
-  effects_.push_back(std::move(start));
-  return id;
-}
-
-Effects GuardianCore::On(const ProcessStarted& started, TimePoint) {
+void GuardianCore::On(const ProcessStarted& started, TimePoint) {
   const auto [id, pid] = started;
-  const auto it = processes_.find(id);
-  if (it == processes_.end()) return Take();
-  Process& process = it->second;
-  process.pid = pid;
-  const auto launch = std::exchange(process.starting, std::nullopt);
-  if (!launch) {
-    Note("a standby was started, pid " + std::to_string(pid));
-  } else if (TakesAssignments(*launch)) {
+  Process* process = processes_.Find(id);
+  if (process == nullptr) return;
+  process->pid = pid;
+  if (const auto launch = std::exchange(process->starting, std::nullopt))
     Assign(id, *launch);
-  } else {
-    BecomeMember(id, *launch);
-    // The port exists as long as its process, so peers of a dead one are refused instead of waiting
-    // in a queue that is never accepted.
-    if (launch->listen) CloseMasterSocket();
-  }
-  return Take();
-}
-
-void GuardianCore::BecomeMember(ProcessId id, const GuardianLaunch& launch) {
-  Process& process = processes_.at(id);
-  process.state = Process::State::kAssigned;
-  process.generation = launch.generation;
-  process.rank = launch.rank;
-  if (!process.device) process.device = DeviceOf(launch);
-  Member& member = gang_->members[launch.rank];
-  member.process = id;
-  member.pid = process.pid;
-  Note(RankName(launch.generation, launch.rank) + " started, pid " + std::to_string(process.pid));
-  if (launch.rank != kStoreRank)
-    Send(GuardianRankStarted{launch.generation, launch.rank, process.pid}, id);
+  else
+    out_.Note("a standby was started, pid " + std::to_string(pid));
 }
 
 void GuardianCore::Assign(ProcessId id, const GuardianLaunch& launch) {
-  BecomeMember(id, launch);
-  for (const Segment& segment : segments_)
-    if (segment.maker != id)
-      effects_.push_back(
-          SendToProcess{id, Dump({{"type", "segment"}, {"name", segment.name}}), segment.name});
-  effects_.push_back(
-      AssignProcess{id, AssignMessage(launch), launch.log_path, launch.listen, launch.cpus});
+  Process& process = *processes_.Find(id);
+  process.Assign(launch);
+  Member& member = gang_.members[launch.rank];
+  member.process = id;
+  member.pid = process.pid;
+  out_.Note(RankName(launch.generation, launch.rank) + " started, pid " +
+            std::to_string(process.pid));
+  if (launch.rank != kStoreRank)
+    out_.Send(GuardianRankStarted{launch.generation, launch.rank, process.pid}, id);
+  if (TakesAssignments(launch)) {
+    segments_.SendTo(id, out_);
+    out_.Add(AssignProcess{id, AssignMessage(launch), launch.log_path, launch.listen, launch.cpus});
+  }
+  // The port exists as long as its process, so peers of a dead one are refused instead of waiting
+  // in a queue that is never accepted.
   if (launch.listen) CloseMasterSocket();
 }
 
-Effects GuardianCore::On(const ProcessNotStarted& failed, TimePoint now) {
+void GuardianCore::On(const ProcessNotStarted& failed, TimePoint now) {
   const auto& [id, why] = failed;
-  const auto it = processes_.find(id);
-  if (it == processes_.end()) return Take();
-  Process& process = it->second;
-  if (process.state == Process::State::kStandby) {
-    CountStandbyFailure("it could not be started: " + why);
-    processes_.erase(it);
-    effects_.push_back(ForgetProcess{id});
-    KeepStandbys();
-    return Take();
+  Process* process = processes_.Find(id);
+  if (process == nullptr) return;
+  if (process->state == Process::State::kStandby) {
+    out_.Note("a standby ended: it could not be started: " + why);
+    ++gang_.standby_failures;
+    processes_.Remove(id);
+    out_.Add(ForgetProcess{id});
+    return;
   }
-  Member* member = MemberOf(id, process);
-  const int rank = process.rank;
-  if (process.starting && process.starting->listen) CloseMasterSocket();
-  if (process.pid == 0) {
-    processes_.erase(it);
-  } else {
-    Kill(id, process);
-  }
+  Member* member = gang_.MemberOf(id, *process);
+  const int rank = process->rank;
+  if (process->starting && process->starting->listen) CloseMasterSocket();
+  if (process->pid == 0)
+    processes_.Remove(id);
+  else
+    processes_.Kill(id, *process, out_);
   if (member != nullptr) {
     constexpr int kExitCannotStart = 127;
     ReportExit(rank, *member,
@@ -275,7 +204,6 @@ Effects GuardianCore::On(const ProcessNotStarted& failed, TimePoint now) {
                 .log_tail = {"muster: this rank could not be started: " + why}},
                now);
   }
-  return Take();
 }
 
 void GuardianCore::Obey(const GuardianStandby& standby, TimePoint) {
@@ -283,88 +211,59 @@ void GuardianCore::Obey(const GuardianStandby& standby, TimePoint) {
   standby_ = standby;
 }
 
-bool GuardianCore::AllLaunched() const {
-  return gang_ && !gang_->node_ranks.empty() &&
-         std::ranges::all_of(gang_->node_ranks,
-                             [&](int rank) { return gang_->members.contains(rank); });
-}
-
-bool GuardianCore::AllStepped() const {
-  if (!gang_ || gang_->node_ranks.empty()) return false;
-  return std::ranges::all_of(gang_->node_ranks, [&](int rank) {
-    const auto it = gang_->members.find(rank);
-    return it != gang_->members.end() && it->second.first_step && !it->second.exited;
-  });
-}
-
-void GuardianCore::CountStandbyFailure(const std::string& why) {
-  Note("a standby ended: " + why);
-  if (gang_) ++gang_->standby_failures;
-}
-
 void GuardianCore::KeepStandbys() {
-  if (!standby_ || end_ || leaving_ || !gang_ || gang_->terminated) return;
+  if (!standby_ || end_ || leaving_ || gang_.terminated) return;
   // Those that wait are being given to ranks.
-  const bool launched = AllLaunched();
-  if (!gang_->members.empty() && !launched) return;
+  const bool launched = gang_.AllLaunched();
+  if (!gang_.members.empty() && !launched) return;
   const int first = launched ? 0 : standby_->first;
-  int missing = std::max(standby_->count, first);
-  for (auto& [id, process] : processes_)
-    if (process.state == Process::State::kStandby && !process.being_killed && --missing < 0)
-      Kill(id, process);
+  int missing = processes_.KillStandbysAbove(std::max(standby_->count, first), out_);
   // Beyond those that the ranks get, they must not slow down a start.
-  if (!standby_->at_once && !AllStepped()) missing -= std::max(0, standby_->count - first);
-  if (gang_->standby_failures > kStandbyRetries) return;
-  for (; missing > 0; --missing) {
-    const ProcessId id = ++last_process_;
-    processes_[id].control = true;
-    effects_.push_back(StartProcess{id, standby_->launch});
-  }
+  if (!standby_->at_once && !gang_.AllStepped()) missing -= std::max(0, standby_->count - first);
+  if (gang_.standby_failures > kStandbyRetries) return;
+  for (; missing > 0; --missing) processes_.StartStandby(standby_->launch, out_);
 }
 
 void GuardianCore::Obey(const GuardianStop& stop, TimePoint) {
   if (!Lives(stop.generation)) return Refuse(stop.generation, "it does not run");
-  Note(Name(stop.generation) + ": stop: " + stop.reason);
-  const std::string message = Dump({{"type", "stop"}, {"reason", stop.reason}});
-  for (auto& [rank, member] : gang_->members) {
+  out_.Note(Name(stop.generation) + ": stop: " + stop.reason);
+  for (auto& [rank, member] : gang_.members) {
     if (rank == kStoreRank || member.exited) continue;
     member.asked_to_stop = true;
-    if (processes_.at(member.process).control)
-      effects_.push_back(SendToProcess{member.process, message, {}});
+    if (processes_.Find(member.process)->control)
+      out_.Add(SendToProcess{
+          member.process, RankMessage({{"type", "stop"}, {"reason", stop.reason}}), {}});
     else
-      effects_.push_back(SignalProcess{member.process, SIGTERM});
+      out_.Add(SignalProcess{member.process, SIGTERM});
   }
 }
 
 void GuardianCore::Obey(const GuardianFault& fault, TimePoint) {
-  const auto member = gang_ ? gang_->members.find(fault.rank) : std::map<int, Member>::iterator();
-  if (!Lives(fault.generation) || member == gang_->members.end() || member->second.exited)
+  if (!Lives(fault.generation) || !gang_.Runs(fault.rank))
     return Refuse(fault.generation, "rank " + std::to_string(fault.rank) + " does not run");
-  Note(RankName(fault.generation, fault.rank) + ": fault on request: " + fault.kind);
-  const ProcessId id = member->second.process;
+  out_.Note(RankName(fault.generation, fault.rank) + ": fault on request: " + fault.kind);
+  const ProcessId id = gang_.members.at(fault.rank).process;
   if (fault.kind == "kill")
-    effects_.push_back(SignalProcess{id, SIGKILL});
+    out_.Add(SignalProcess{id, SIGKILL});
   else if (fault.kind == "stop")
-    effects_.push_back(SignalProcess{id, SIGSTOP});
+    out_.Add(SignalProcess{id, SIGSTOP});
   else if (fault.kind == "cont")
-    effects_.push_back(SignalProcess{id, SIGCONT});
+    out_.Add(SignalProcess{id, SIGCONT});
   else
-    effects_.push_back(SendToProcess{
-        id, Dump({{"type", "fault"}, {"kind", fault.kind}, {"argument", fault.argument}}), {}});
+    out_.Add(SendToProcess{
+        id,
+        RankMessage({{"type", "fault"}, {"kind", fault.kind}, {"argument", fault.argument}}),
+        {}});
 }
 
 void GuardianCore::Obey(const GuardianAbort& abort, TimePoint now) {
   if (!Admit(abort.generation)) return;
-  Note("g" + std::to_string(abort.generation) + ": abort: " + abort.reason);
+  out_.Note(Name(abort.generation) + ": abort: " + abort.reason);
   pending_prepare_.reset();
   const bool keep = abort.park_seconds > 0 && !leaving_;
   if (!keep) standby_.reset();
-  for (auto& [id, process] : processes_)
-    if (keep && process.state != Process::State::kStandby &&
-        process.generation == abort.generation && !process.being_killed &&
-        std::ranges::find(abort.kill_ranks, process.rank) != abort.kill_ranks.end())
-      Kill(id, process);
-  if (Quiet(keep)) return Send(Quiesced());
+  if (keep) processes_.KillRanks(abort.generation, abort.kill_ranks, out_);
+  if (!end_ && gang_.terminated && !processes_.AnyToEnd(keep)) return out_.Send(Quiesced());
   const bool parks = keep && !end_;
   BeginEnd(
       {.kill_at = now + FromSeconds(std::max(keep ? abort.park_seconds : abort.grace_seconds, 0.0)),
@@ -372,70 +271,99 @@ void GuardianCore::Obey(const GuardianAbort& abort, TimePoint now) {
        .answer = true,
        .next_master = {keep ? abort.next_master : MasterSocket::kNone, abort.next_bind_address}});
   if (parks)
-    Park(abort.reason);
+    processes_.Park(abort.reason, out_);
   else if (!keep)
-    Terminate(abort.grace_seconds > 0);
-}
-
-void GuardianCore::Park(const std::string& reason) {
-  for (auto& [id, process] : processes_) {
-    if (process.state != Process::State::kAssigned || process.being_killed) continue;
-    if (process.control) {
-      effects_.push_back(SendToProcess{
-          id,
-          Dump({{"type", "park"}, {"generation", process.generation}, {"reason", reason}}),
-          {}});
-    } else {
-      Kill(id, process);
-    }
-  }
-}
-
-void GuardianCore::Terminate(bool gently) {
-  for (auto& [id, process] : processes_) {
-    if (process.being_killed) continue;
-    // Processes that wait have nothing to clean up.
-    if (process.state != Process::State::kAssigned)
-      Kill(id, process);
-    else if (gently)
-      effects_.push_back(SignalProcess{id, SIGTERM});
-  }
+    processes_.Terminate(abort.grace_seconds > 0, out_);
 }
 
 void GuardianCore::Obey(const GuardianRelease&, TimePoint now) {
   leaving_ = true;
   pending_prepare_.reset();
   standby_.reset();
-  if (!end_ && processes_.empty() && (!gang_ || gang_->terminated))
-    effects_.push_back(Leave{});
+  if (!end_ && processes_.empty() && gang_.terminated)
+    out_.Add(Leave{});
   else
     BeginEnd({.kill_at = now});
 }
 
 void GuardianCore::Obey(const GuardianHold& hold, TimePoint) {
-  std::erase_if(segments_, [&](const Segment& s) { return s.name == hold.name; });
-  segments_.push_back({.name = hold.name});
-  effects_.push_back(HoldSegment{hold.name});
+  segments_.TakeOver(hold.name, out_);
 }
 
-Effects GuardianCore::On(const WorkerConnected& connected, TimePoint now) {
-  Send(GuardianHello{connected.own_pid, job_, newest_, true});
-  if (gang_ && gang_->generation == newest_) {
-    const Generation generation = gang_->generation;
-    Send(GuardianPrepared{generation, gang_->error, gang_->master_port});
-    for (const auto& [rank, member] : gang_->members)
+void GuardianCore::On(const WorkerConnected& connected, TimePoint now) {
+  out_.Send(GuardianHello{connected.own_pid, job_, newest_, true});
+  if (gang_.generation > 0 && gang_.generation == newest_) {
+    const Generation generation = gang_.generation;
+    out_.Send(gang_.Prepared());
+    for (const auto& [rank, member] : gang_.members)
       if (rank != kStoreRank && member.pid != 0)
-        Send(GuardianRankStarted{generation, rank, member.pid}, member.process);
-    for (const ReportLog::Entry& entry : gang_->reports.entries())
-      Send(GuardianReport{generation, entry.rank, entry.json});
-    for (const auto& [rank, member] : gang_->members)
-      if (rank != kStoreRank && member.exited) Send(ExitedNow(member, now));
+        out_.Send(GuardianRankStarted{generation, rank, member.pid}, member.process);
+    for (const ReportLog::Entry& entry : gang_.reports.entries())
+      out_.Send(GuardianReport{generation, entry.rank, entry.json});
+    for (const auto& [rank, member] : gang_.members)
+      if (rank != kStoreRank && member.exited) out_.Send(ExitedNow(member, now));
   }
-  for (const Segment& segment : segments_) Send(GuardianSegment{segment.name}, 0, segment.name);
-  const bool nothing_runs = !end_ && (!gang_ || gang_->terminated);
-  if (newest_ > 0 && nothing_runs && !pending_prepare_) Send(Quiesced());
-  Send(GuardianSynced{});
-  return Take();
+  segments_.SendToWorker(out_);
+  if (newest_ > 0 && !end_ && gang_.terminated && !pending_prepare_) out_.Send(Quiesced());
+  out_.Send(GuardianSynced{});
+}
+
+GuardianRankExited GuardianCore::ExitedNow(const Member& member, TimePoint now) const {
+  GuardianRankExited exited = *member.exited;
+  exited.age_seconds = ToSeconds(now - member.exited_at);
+  exited.end.node_stopped =
+      stopped_at_ && member.exited_at >= *stopped_at_ && exited.end.exit.signal == SIGKILL;
+  return exited;
+}
+
+void GuardianCore::ReportExit(int rank, Member& member, const ProcessEnd& end, TimePoint now) {
+  member.exited_at = now;
+  member.exited = GuardianRankExited{.generation = gang_.generation,
+                                     .rank = rank,
+                                     .end = {.exit = end.exit,
+                                             .ended = end_.has_value(),
+                                             .out_of_memory = end.out_of_memory,
+                                             .asked_to_stop = member.asked_to_stop},
+                                     .log_tail = end.log_tail};
+  if (!gang_.kill_reason.empty()) member.exited->log_tail.push_back("muster: " + gang_.kill_reason);
+  const GuardianRankExited exited = ExitedNow(member, now);
+  out_.Note(RankName(exited.generation, rank) + " ended: " + DescribeExit(exited.end.exit));
+  if (rank == kStoreRank) {
+    // Without it ranks that form would wait for minutes.
+    if (!Lives(gang_.generation)) return;
+    gang_.kill_reason = "the store ended (" + DescribeExit(exited.end.exit) + "), see store.log";
+    return processes_.KillAssigned(out_);
+  }
+  out_.Add(WriteExitRecord{exited});
+  out_.Send(exited);
+}
+
+GuardianQuiesced GuardianCore::Quiesced() const {
+  GuardianQuiesced quiesced = processes_.Quiesced(newest_);
+  if (next_master_) quiesced.next_master_port = next_master_->port;
+  return quiesced;
+}
+
+void GuardianCore::BeginEnd(const End& wanted) {
+  CloseMasterSocket();
+  gang_.terminated = false;
+  if (!end_) {
+    end_ = wanted;
+    return;
+  }
+  end_->kill_at = std::min(end_->kill_at, wanted.kill_at);
+  end_->keep &= wanted.keep;
+  end_->answer |= wanted.answer;
+  end_->next_master = wanted.next_master;
+}
+
+bool GuardianCore::Lives(Generation generation) const {
+  return gang_.generation == generation && !gang_.terminated && !end_;
+}
+
+void GuardianCore::CloseMasterSocket() {
+  next_master_.reset();
+  out_.Add(CloseMaster{});
 }
 
 }  // namespace muster::guardian

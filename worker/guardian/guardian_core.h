@@ -14,19 +14,18 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/result.h"
+#include "worker/guardian/gang.h"
 #include "worker/guardian/guardian_effects.h"
+#include "worker/guardian/held_segments.h"
+#include "worker/guardian/process_table.h"
 #include "worker/guardian/protocol.h"
-#include "worker/guardian/report_log.h"
 
 namespace muster::guardian {
 
@@ -34,12 +33,6 @@ namespace muster::guardian {
 inline constexpr std::chrono::seconds kKillBudget{5};
 // How often Tick is needed while something is being ended.
 inline constexpr std::chrono::milliseconds kEndingTick{5};
-// And while processes are left that survived SIGKILL.
-inline constexpr std::chrono::seconds kUnkillableTick{1};
-// Limit of segments per rank of the node: own and buddy's, of the cut that the newest gang
-// continues from and of its training, and frozen weights. Beyond it, segments of gangs that never
-// formed are dropped.
-inline constexpr std::size_t kSegmentsPerRank = 5;
 // A standby that dies is started again this many times per generation.
 inline constexpr int kStandbyRetries = 3;
 
@@ -51,49 +44,14 @@ class GuardianCore {
   Effects Handle(const Event& event, TimePoint now);
 
   bool ending() const { return end_.has_value(); }
-  bool waits_for_unkillable() const { return !end_ && !unkillable_.empty(); }
+  bool waits_for_unkillable() const { return !end_ && !processes_.unkillable().empty(); }
   // Nothing would be lost if the guardian ended now.
-  bool idle() const { return !gang_ && !end_ && processes_.empty() && segments_.empty(); }
+  bool idle() const {
+    return gang_.generation == 0 && !end_ && processes_.empty() && segments_.empty();
+  }
   Generation newest() const { return newest_; }
 
  private:
-  struct Process {
-    enum class State { kStandby, kAssigned, kParked, kKept };
-    State state = State::kStandby;
-    std::int64_t pid = 0;
-    bool control = false;
-    bool ready = false;         // a standby that has loaded everything
-    bool being_killed = false;  // SIGKILL is under way
-    Generation generation = 0;  // of its newest assignment
-    int rank = 0;
-    std::optional<std::string> device;       // CUDA_VISIBLE_DEVICES of its first assignment
-    std::optional<GuardianLaunch> starting;  // what it is being started for
-
-    bool Waits() const { return state != State::kAssigned && !being_killed; }
-  };
-
-  struct Member {
-    ProcessId process = 0;
-    std::int64_t pid = 0;
-    bool first_step = false;
-    bool asked_to_stop = false;
-    std::optional<GuardianRankExited> exited;
-    TimePoint exited_at;
-  };
-
-  struct Gang {
-    Generation generation = 0;
-    MasterSocket master = MasterSocket::kNone;
-    int master_port = 0;
-    std::string error;  // of the preparation
-    std::map<int, Member> members;
-    std::vector<int> node_ranks;  // that are to be launched; known with the first launch
-    std::string kill_reason;
-    bool terminated = false;  // nothing takes part in it any more, except unkillable processes
-    ReportLog reports;
-    int standby_failures = 0;
-  };
-
   // A master's socket that is bound before the generation it is for is known; kNone: none.
   struct NextMaster {
     MasterSocket kind = MasterSocket::kNone;
@@ -109,23 +67,16 @@ class GuardianCore {
     std::optional<TimePoint> give_up_at;  // set with the first SIGKILL
   };
 
-  struct Segment {
-    std::string name;
-    ProcessId maker = 0;  // 0: a process of an earlier guardian
-    Generation made = 0;  // the newest generation then
-    Generation cut = 0;   // the newest one that continues from a state that it holds part of
-  };
-
-  Effects On(const WorkerConnected& connected, TimePoint now);
-  Effects On(const CommandReceived& received, TimePoint now);
-  Effects On(const TerminateRequested&, TimePoint now);
-  Effects On(const MasterBound& bound, TimePoint now);
-  Effects On(const ProcessStarted& started, TimePoint now);
-  Effects On(const ProcessNotStarted& failed, TimePoint now);
-  Effects On(const MessageReceived& message, TimePoint now);
-  Effects On(const ProcessEnded& ended, TimePoint now);
-  Effects On(const Swept& swept, TimePoint now);
-  Effects On(const Tick&, TimePoint now);
+  void On(const WorkerConnected& connected, TimePoint now);
+  void On(const CommandReceived& received, TimePoint now);
+  void On(const TerminateRequested&, TimePoint now);
+  void On(const MasterBound& bound, TimePoint now);
+  void On(const ProcessStarted& started, TimePoint now);
+  void On(const ProcessNotStarted& failed, TimePoint now);
+  void On(const MessageReceived& message, TimePoint now);
+  void On(const ProcessEnded& ended, TimePoint now);
+  void On(const Swept& swept, TimePoint now);
+  void On(const Tick&, TimePoint now);
 
   void Obey(const GuardianPrepare& prepare, TimePoint now);
   void Obey(const GuardianLaunch& launch, TimePoint now);
@@ -135,7 +86,7 @@ class GuardianCore {
   void Obey(const GuardianStop& stop, TimePoint now);
   void Obey(const GuardianFault& fault, TimePoint now);
   void Obey(const GuardianHold& hold, TimePoint now);
-  void Obey(const GuardianPing&, TimePoint) { Send(GuardianAlive{}); }
+  void Obey(const GuardianPing&, TimePoint) { out_.Send(GuardianAlive{}); }
 
   // The one place where generations are fenced: a command of an older generation than the newest
   // seen is refused, a newer one becomes the newest.
@@ -147,68 +98,30 @@ class GuardianCore {
   void CloseMasterSocket();
   void SendPrepared();
 
-  ProcessId FindWaiting(const GuardianLaunch& launch) const;
-  ProcessId Start(const GuardianLaunch& launch);
+  // The process, which runs, serves the rank from now on.
   void Assign(ProcessId id, const GuardianLaunch& launch);
-  void BecomeMember(ProcessId id, const GuardianLaunch& launch);
-  // Parked processes that no generation will request.
-  void EndParkedProcesses();
   void KeepStandbys();
-  bool AllStepped() const;
-  bool AllLaunched() const;
-  void CountStandbyFailure(const std::string& why);
+  GuardianRankExited ExitedNow(const Member& member, TimePoint now) const;
+  void ReportExit(int rank, Member& member, const ProcessEnd& end, TimePoint now);
 
   // Continues an end that is already under way; a second request can only shorten and widen it.
   void BeginEnd(const End& wanted);
-  void FinishEnd(const std::vector<std::int64_t>& unkillable);
-  // Processes that survived SIGKILL end late, and their slots are needed then.
-  void CheckUnkillable(TimePoint now);
-  void UnkillableSwept(const SweepResult& result);
-  void UnkillableSeen(const SweepResult& result);
-  // It has outlived SIGKILL: it only occupies its slot.
-  bool IsUnkillable(std::int64_t pid) const;
-  Sweep SweepAllBut(bool keep, bool kill) const;
-  // Processes that an end with `keep`, or without it, still has to end.
-  bool AnyToEnd(bool keep) const;
-  bool Quiet(bool keep) const;
-  void Park(const std::string& reason);
-  void Terminate(bool gently);
-  void Kill(ProcessId id, Process& process);
-  void KillRanks(const std::string& why);
+  void NoteUnkillable(const SweepResult& result);
+  void FinishEnd(const std::vector<std::int64_t>& unkillable, TimePoint now);
   GuardianQuiesced Quiesced() const;
-
-  // Null for a process that serves no rank of the newest generation.
-  Member* MemberOf(ProcessId id, const Process& process);
-  void ReportExit(int rank, Member& member, const ProcessEnd& end, TimePoint now);
-  GuardianRankExited ExitedNow(const Member& member, TimePoint now) const;
-  void HoldFrom(ProcessId id, const std::string& name);
-  void LetGo(const std::string& name);
-  void NoteCut(const std::vector<std::string>& segments);
-  std::deque<Segment>::const_iterator LeastUseful() const;
-
-  void Send(GuardianEvent event, ProcessId page_of = 0, std::string segment = {});
-  void Note(std::string text) { effects_.push_back(LogNote{std::move(text)}); }
-  Effects Take() { return std::exchange(effects_, {}); }
 
   const std::string job_;
   Generation newest_ = 0;
-  ProcessId last_process_ = 0;
-  std::map<ProcessId, Process> processes_;  // that have not ended
-  std::optional<Gang> gang_;                // of the newest generation that was prepared
+  ProcessTable processes_;
+  HeldSegments segments_;
+  Gang gang_{.terminated = true};  // of the newest generation that was prepared; 0: none yet
   std::optional<End> end_;
   std::optional<NextMaster> next_master_;
-  std::vector<std::int64_t> unkillable_;
-  TimePoint check_unkillable_at_;
   std::optional<GuardianPrepare> pending_prepare_;  // waits for the older generation's end
   std::optional<GuardianStandby> standby_;
-  std::deque<Segment> segments_;  // oldest first
-  Generation cut_told_ = 0;       // the newest generation that has reported its cut
   std::optional<TimePoint> stopped_at_;
   bool leaving_ = false;
-  Effects effects_;
+  EffectList out_;
 };
-
-// For the log: "g2: rank 1".
-std::string RankName(Generation generation, int rank);
 
 }  // namespace muster::guardian

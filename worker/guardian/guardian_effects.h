@@ -4,8 +4,11 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "common/base/ids.h"
 #include "common/base/result.h"
@@ -149,5 +152,22 @@ using Effect =
                  ForgetProcess, BindMaster, CloseMaster, Sweep, HoldSegment, ReleaseSegment,
                  WriteRecord, WriteExitRecord, WriteStoppedRecord, LogNote, Leave>;
 using Effects = std::vector<Effect>;
+
+// A message for a rank's control socket (common/control_pipe/trainer_protocol.h).
+std::string RankMessage(const nlohmann::json& message);
+
+// Those of one event, in the order in which GuardianCore and its parts add them.
+class EffectList {
+ public:
+  void Add(Effect effect) { effects_.push_back(std::move(effect)); }
+  void Send(GuardianEvent event, ProcessId page_of = 0, std::string segment = {}) {
+    Add(SendToWorker{std::move(event), page_of, std::move(segment)});
+  }
+  void Note(std::string text) { Add(LogNote{std::move(text)}); }
+  Effects Take() { return std::exchange(effects_, {}); }
+
+ private:
+  Effects effects_;
+};
 
 }  // namespace muster::guardian

@@ -63,7 +63,7 @@ Function CycleOf(const Loop& loop) {
 }
 
 Value LoopAttribute(const Value& value, const std::string& name) {
-  const Loop& loop = value.loop();
+  const Loop& loop = *value.As<const Loop>();
   const auto& items = loop.items->items;
   const auto index = static_cast<std::int64_t>(loop.index);
   const auto count = static_cast<std::int64_t>(items.size());
@@ -87,11 +87,11 @@ Value LoopAttribute(const Value& value, const std::string& name) {
 
 // None where the type has no attribute or method of the name.
 std::optional<Value> OwnAttribute(const Value& value, const std::string& name) {
-  if (value.is_namespace()) {
-    const Value* found = FindAttribute(value.space(), name);
+  if (const auto* space = value.As<Namespace>()) {
+    const Value* found = FindAttribute(*space, name);
     return found == nullptr ? std::nullopt : std::optional<Value>(*found);
   }
-  if (value.is_loop()) return LoopAttribute(value, name);
+  if (value.As<const Loop>() != nullptr) return LoopAttribute(value, name);
   return MethodOf(value, name);
 }
 
@@ -202,14 +202,15 @@ std::vector<Value> Items(const Value& value, Budget& budget) {
 
 bool IsIterable(const Value& value) {
   return value.is_undefined() || value.is_text() || value.is_list() || value.is_dict() ||
-         value.is_loop();
+         value.As<const Loop>() != nullptr;
 }
 
 std::optional<std::int64_t> LengthOf(const Value& value) {
   if (value.is_undefined()) return 0;
   if (value.is_text()) return static_cast<std::int64_t>(Length(value.bytes()));
   if (value.is_dict()) return static_cast<std::int64_t>(value.dict().entries.size());
-  if (value.is_loop()) return static_cast<std::int64_t>(value.loop().items->items.size());
+  if (const auto* loop = value.As<const Loop>())
+    return static_cast<std::int64_t>(loop->items->items.size());
   if (value.is_list() && value.list().kind != ListKind::kGenerator)
     return static_cast<std::int64_t>(value.list().items.size());
   return std::nullopt;

@@ -133,10 +133,11 @@ void Evaluator::AddNamed(const Value& dict, Arguments* values) {
   }
 }
 
-Value Evaluator::Call(const Value& function, const Arguments& arguments) {
-  RequireDefined(function);
-  if (!function.is_function()) Fail("a " + function.TypeName() + " cannot be called");
-  Value result = function.function().call(arguments, budget_);
+Value Evaluator::Call(const Value& callee, const Arguments& arguments) {
+  RequireDefined(callee);
+  const auto* function = callee.As<const Function>();
+  if (function == nullptr) Fail("a " + callee.TypeName() + " cannot be called");
+  Value result = function->call(arguments, budget_);
   budget_.SpendFor(result);
   return result;
 }

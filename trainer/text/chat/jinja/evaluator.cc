@@ -168,17 +168,18 @@ void Evaluator::Assign(const Target& target, const Value& value) {
     return;
   }
   if (target.attribute.empty()) return SetName(target.name, value);
-  const Value space = Find(target.name);
-  if (!space.is_namespace())
+  const Value found = Find(target.name);
+  auto* space = found.As<Namespace>();
+  if (space == nullptr)
     Fail("'" + target.name + "' is no namespace, so no attribute of it can be set");
   CheckAttribute(target.attribute, value, budget_);
-  for (auto& [known, old] : space.space().attributes) {
+  for (auto& [known, old] : space->attributes) {
     if (known == target.attribute) {
       old = value;
       return;
     }
   }
-  space.space().attributes.emplace_back(target.attribute, value);
+  space->attributes.emplace_back(target.attribute, value);
 }
 
 Text Evaluator::Capture(const Body& body) { return Capture(body, NewScope()); }

@@ -80,7 +80,7 @@ class Evaluator {
   Value EvaluateCondition(const Expression& expression);
   Arguments EvaluateArguments(const CallArguments& arguments);
   void AddNamed(const Value& dict, Arguments* values);
-  Value Call(const Value& function, const Arguments& arguments);
+  Value Call(const Value& callee, const Arguments& arguments);
 
   const Program& program_;
   const Variables& variables_;

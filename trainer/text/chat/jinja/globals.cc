@@ -105,12 +105,12 @@ const Value* FindGlobal(const std::string& name, const Budget& budget) {
 void CheckAttribute(const std::string& name, const Value& value, Budget& budget) {
   budget.Spend(1);
   if (name.starts_with('_')) Fail("an attribute of a namespace cannot begin with an underscore");
-  if (value.is_namespace() || value.is_function())
+  if (value.As<Namespace>() != nullptr || value.As<const Function>() != nullptr)
     Fail("a namespace cannot hold a " + value.TypeName());
   if (value.is_list())
     for (const Value& item : value.list().items) CheckAttribute(name, item, budget);
-  if (value.is_loop())
-    for (const Value& item : value.loop().items->items) CheckAttribute(name, item, budget);
+  if (const auto* loop = value.As<const Loop>())
+    for (const Value& item : loop->items->items) CheckAttribute(name, item, budget);
   if (value.is_dict())
     for (const auto& [key, item] : value.dict().entries) CheckAttribute(name, item, budget);
 }

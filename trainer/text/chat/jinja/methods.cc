@@ -286,7 +286,7 @@ std::optional<Value> Bind(const NamedMethod (&methods)[kCount], const Value& val
                               for (const Value& each : arguments.positional) budget.SpendFor(each);
                               return method(value, arguments, budget);
                             },
-                        .depth = value.depth() + 1});
+                        .depth = DepthOf(value) + 1});
 }
 
 }  // namespace

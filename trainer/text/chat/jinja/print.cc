@@ -69,7 +69,8 @@ class ReprWriter {
       WriteList(value);
     } else if (value.is_dict()) {
       WriteDict(value.dict());
-    } else if (value.is_namespace() || value.is_loop() || value.is_function()) {
+    } else if (value.As<Namespace>() != nullptr || value.As<const Loop>() != nullptr ||
+               value.As<const Function>() != nullptr) {
       Fail("printing a " + value.TypeName() + " is not supported");
     } else {
       out_.Append(Repr(value));

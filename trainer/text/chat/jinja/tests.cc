@@ -25,7 +25,9 @@ bool IsFloat(const Value& value) { return value.is_float(); }
 bool IsNumber(const Value& value) { return value.is_number(); }
 bool IsString(const Value& value) { return value.is_text(); }
 bool IsMapping(const Value& value) { return value.is_dict(); }
-bool IsCallable(const Value& value) { return value.is_function() || value.is_undefined(); }
+bool IsCallable(const Value& value) {
+  return value.As<const Function>() != nullptr || value.is_undefined();
+}
 bool IsEscaped(const Value& value) { return value.is_text() && value.text().safe; }
 
 bool IsSequence(const Value& value) {

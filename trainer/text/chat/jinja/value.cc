@@ -79,7 +79,7 @@ Value Value::MakeUndefined(std::string why) {
 Value Value::MakeList(std::vector<Value> items, ListKind kind) {
   CheckItems(items.size());
   int inner = 0;
-  for (const Value& item : items) inner = std::max(inner, item.depth());
+  for (const Value& item : items) inner = std::max(inner, DepthOf(item));
   Value value;
   value.data_ = std::make_shared<const List>(
       List{.kind = kind, .items = std::move(items), .given = 0, .depth = DepthAbove(inner)});
@@ -92,7 +92,7 @@ Value Value::MakeDict(std::vector<std::pair<Value, Value>> entries) {
   int inner = 0;
   for (auto& [key, value] : entries) {
     if (!IsKey(key)) Fail("a " + key.TypeName() + " cannot be the key of a dict");
-    inner = std::max(inner, value.depth());
+    inner = std::max(inner, DepthOf(value));
     Put(&dict.entries, key, std::move(value));
   }
   dict.depth = DepthAbove(inner);
@@ -127,9 +127,9 @@ std::string Value::TypeName() const {
   if (is_float()) return "float";
   if (is_text()) return "str";
   if (is_dict()) return "dict";
-  if (is_namespace()) return "namespace";
-  if (is_loop()) return "loop";
-  if (is_function()) return "function";
+  if (As<Namespace>() != nullptr) return "namespace";
+  if (As<const Loop>() != nullptr) return "loop";
+  if (As<const Function>() != nullptr) return "function";
   switch (list().kind) {
     case ListKind::kList: return "list";
     case ListKind::kTuple: return "tuple";
@@ -140,26 +140,16 @@ std::string Value::TypeName() const {
   return "list";
 }
 
-int Value::depth() const {
-  if (is_list()) return list().depth;
-  if (is_dict()) return dict().depth;
-  if (is_function()) return function().depth;
-  if (is_loop()) return loop().items->depth + 1;
-  return is_namespace() ? 1 : 0;
+bool Value::IsSame(const Value& other) const {
+  return data_ == other.data_ || (is_text() && other.is_text() && bytes() == other.bytes());
 }
 
-bool Value::IsSame(const Value& other) const {
-  if (data_.index() != other.data_.index()) return false;
-  if (is_text()) return &text() == &other.text() || bytes() == other.bytes();
-  if (is_none()) return true;
-  if (is_integer() || is_boolean()) return integer() == other.integer();
-  if (is_float()) return number() == other.number();
-  if (is_list()) return &list() == &other.list();
-  if (is_dict()) return &dict() == &other.dict();
-  if (is_namespace()) return &space() == &other.space();
-  if (is_loop()) return &loop() == &other.loop();
-  if (is_function()) return &function() == &other.function();
-  return &undefined() == &other.undefined();
+int DepthOf(const Value& value) {
+  if (value.is_list()) return value.list().depth;
+  if (value.is_dict()) return value.dict().depth;
+  if (const auto* function = value.As<const Function>()) return function->depth;
+  if (const auto* loop = value.As<const Loop>()) return loop->items->depth + 1;
+  return value.As<Namespace>() != nullptr ? 1 : 0;
 }
 
 void Budget::Spend(std::int64_t steps) {
@@ -190,7 +180,7 @@ const Value* FindAttribute(const Namespace& space, const std::string& name) {
 }
 
 void RequireDefined(const Value& value) {
-  if (value.is_undefined()) Fail(value.undefined().why);
+  if (const auto* undefined = value.As<const Undefined>()) Fail(undefined->why);
 }
 
 Value FromJson(const nlohmann::ordered_json& json, const FromJsonOptions& options) {

@@ -32,7 +32,9 @@ struct Budget;
 struct Undefined {
   std::string why;  // what an operation on it fails with
 };
-struct None {};
+struct None {
+  friend bool operator==(None, None) = default;
+};
 
 // Which of Python's sequences a list stands for: they compare, print and count differently.
 enum class ListKind { kList, kTuple, kRange, kView, kGenerator };
@@ -104,12 +106,14 @@ class Value {
   bool is_list() const { return Is<std::shared_ptr<const List>>(); }
   bool is_list(ListKind kind) const { return is_list() && list().kind == kind; }
   bool is_dict() const { return Is<std::shared_ptr<const Dict>>(); }
-  bool is_namespace() const { return Is<std::shared_ptr<Namespace>>(); }
-  bool is_loop() const { return Is<std::shared_ptr<const Loop>>(); }
-  bool is_function() const { return Is<std::shared_ptr<const Function>>(); }
 
+  // What few templates have: a Namespace, a const Loop, Function or Undefined; null: it is another.
+  template <typename T>
+  T* As() const {
+    const auto* held = std::get_if<std::shared_ptr<T>>(&data_);
+    return held == nullptr ? nullptr : held->get();
+  }
   // Preconditions: the kind that each names.
-  const Undefined& undefined() const { return *std::get<0>(data_); }
   bool boolean() const { return std::get<bool>(data_); }
   double number() const { return std::get<double>(data_); }
   const Text& text() const { return *std::get<std::shared_ptr<const Text>>(data_); }
@@ -119,9 +123,6 @@ class Value {
     return std::get<std::shared_ptr<const List>>(data_);
   }
   const Dict& dict() const { return *std::get<std::shared_ptr<const Dict>>(data_); }
-  Namespace& space() const { return *std::get<std::shared_ptr<Namespace>>(data_); }
-  const Loop& loop() const { return *std::get<std::shared_ptr<const Loop>>(data_); }
-  const Function& function() const { return *std::get<std::shared_ptr<const Function>>(data_); }
   // The value of an integer, or of a boolean as Python counts them.
   std::int64_t integer() const;
   // The value of any number.
@@ -131,8 +132,6 @@ class Value {
   bool IsTrue() const;
   // Python's name of the type: "str", "list", "NoneType".
   std::string TypeName() const;
-  // Levels of lists, dicts and what holds them; 0: a scalar.
-  int depth() const;
   // Whether both are one object, Python's `is`.
   bool IsSame(const Value& other) const;
 
@@ -148,6 +147,9 @@ class Value {
                std::shared_ptr<const Function>>
       data_;
 };
+
+// Levels of lists, dicts and what holds them; 0: a scalar.
+int DepthOf(const Value& value);
 
 // Steps that rendering may still take. What computes much spends more than one for it.
 struct Budget {
