@@ -96,7 +96,8 @@ class Plan(unittest.TestCase):
                   "snapshots": 0,
                   "gathered": alone + (0 if gathered["shared"] else gathered["host_bytes"]),
                   "gradients": planned("gradient_slots"),
-                  "activations": planned("activations")}
+                  "activations": planned("activations"),
+                  "head": planned("head_and_logits")}
         for rank in json.loads((folder / "out" / "memory.json").read_text())["ranks"]:
             self.assertEqual({name: rank["arrays"][name] for name in arrays}, arrays, how)
             self.assertLessEqual(rank["arrays"]["frozen"], planned("frozen_weights") - alone, how)
@@ -119,6 +120,12 @@ class Plan(unittest.TestCase):
     def test_each_level_of_recomputation(self):
         for level in ("none", "selective", "full"):
             self.compare(rows=4, length=256, fsdp=f"activation_checkpointing: {level}")
+
+    def test_a_head_over_several_chunks(self):
+        """Those of the levels above have an fp32 array for its gradient; a frozen head and fp32 have none."""
+        self.compare(rows=4, length=256, model="tied", world=2)
+        self.compare(rows=4, length=256, adapters="lora: {r: 8}")
+        self.compare(rows=4, length=256, fsdp="mixed_precision: fp32")
 
     def test_each_strategy_over_two_ranks(self):
         for strategy in ("full_shard", "shard_grad_op", "no_shard"):

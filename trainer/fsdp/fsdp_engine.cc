@@ -266,7 +266,8 @@ EngineMemory FsdpEngine::memory() const {
           .snapshots = static_cast<std::int64_t>(slots),
           .gathered = weights_->bytes() + (frozen_ != nullptr ? frozen_->gathered_bytes() : 0),
           .gradients = reducer_->bytes(),
-          .activations = schedule_->activation_bytes()};
+          .activations = schedule_->activation_bytes(),
+          .head = schedule_->head_bytes()};
 }
 
 }  // namespace muster

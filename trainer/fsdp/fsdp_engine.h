@@ -87,7 +87,8 @@ struct EngineMemory {
   std::int64_t snapshots = 0;    // both slots of the segment; the state itself may lie in them
   std::int64_t gathered = 0;     // whole weights, where no shared array holds them
   std::int64_t gradients = 0;    // slots and local sums
-  std::int64_t activations = 0;  // so far
+  std::int64_t activations = 0;  // of blocks, so far
+  std::int64_t head = 0;         // with its chunk of logits and a tied head's gradient, so far
 };
 
 class FsdpEngine final {

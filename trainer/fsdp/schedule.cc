@@ -5,6 +5,7 @@
 #include "trainer/model/adapters.h"
 #include "trainer/ops/embedding.h"
 #include "trainer/ops/scalar_type.h"
+#include "trainer/ops/to_device.h"
 
 namespace muster {
 
@@ -154,14 +155,11 @@ std::optional<DropoutKey> Schedule::MaskOf(const MicroBatch& batch) const {
   return PartOfKey({options_.seed}, static_cast<std::uint64_t>(batch.number));
 }
 
-// From pinned memory, since a copy from other memory waits for all that the device has in hand: the
-// head's labels would wait for the whole forward pass.
 at::Tensor Schedule::OnDevice(const std::vector<std::int64_t>& values) const {
   const at::Tensor host =
       at::from_blob(const_cast<std::int64_t*>(values.data()),
                     {static_cast<std::int64_t>(values.size())}, at::TensorOptions(at::kLong));
-  if (ops_.device().is_cpu()) return host.clone();
-  return host.pin_memory().to(ops_.device(), /*non_blocking=*/true);
+  return ToDevice(host, ops_.device());
 }
 
 }  // namespace muster

@@ -57,7 +57,10 @@ ActivationBytes MeasureActivations(const ModelConfig& config, const ActivationSh
   return {.blocks = memory.BytesFor(batch) + of_inputs.device +
                     LayerBytes(config, shape, batch.tokens(), type),
           .host_inputs = of_inputs.host,
-          .head = head.BytesFor(batch.tokens(), config.hidden_size, config.vocab_size)};
+          .head = head.BytesFor({.tokens = batch.tokens(),
+                                 .hidden = config.hidden_size,
+                                 .vocabulary = config.vocab_size,
+                                 .trains_head = shape.trains_head})};
 }
 
 }  // namespace muster

@@ -18,8 +18,9 @@ struct ActivationShape {
   std::int64_t length = 0;  // as padded
   ElementType compute = ElementType::kBFloat16;
   ActivationCheckpointing level = ActivationCheckpointing::kSelective;
-  bool on_host = true;  // the device that computes is the host
-  BlockLora lora = {};  // adapters on each block
+  bool on_host = true;      // the device that computes is the host
+  BlockLora lora = {};      // adapters on each block
+  bool trains_head = true;  // or, where it is tied, the embedding
   // Elements of the largest matrix of blocks that lies packed and is made whole to be used.
   std::int64_t largest_packed = 0;
 };

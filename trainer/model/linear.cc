@@ -34,6 +34,12 @@ void ForEachAdapter(const LoraForm& lora, const at::Tensor& y, const at::Tensor&
 
 }  // namespace
 
+void Deliver(DeviceOps& ops, const at::Tensor& gradient, const GradientTarget& target) {
+  ops.Run(op::Convert{gradient.const_data_ptr(), ElementTypeOf(gradient.scalar_type()),
+                      target.tensor.mutable_data_ptr(), ElementTypeOf(target.tensor.scalar_type()),
+                      gradient.numel(), target.add});
+}
+
 void LinearForward(const at::Tensor& x, const at::Tensor& weight, at::Tensor& y) {
   MultiplyInto(y, x, weight.t());
 }
@@ -46,15 +52,15 @@ void LinearInputGradient(const at::Tensor& y_gradient, const at::Tensor& weight,
 void LinearWeightGradient::Write(const at::Tensor& y_gradient, const at::Tensor& x,
                                  const GradientTarget& target, double scale) {
   at::Tensor out = target.tensor;
-  const bool in_place = out.scalar_type() == x.scalar_type();
-  at::Tensor product = in_place ? out : Scratch(out, x.scalar_type());
-  const bool add = in_place && target.add;
-  if (add || scale != 1) {
-    MultiplyAddInto(product, product, y_gradient.t(), x, add ? 1 : 0, scale);
+  if (out.scalar_type() != x.scalar_type()) {
+    // MKL takes twice as long and more where it overwrites.
+    if (!target.add) out.zero_();
+    AddWideProduct(out, y_gradient, x, scale);
+  } else if (target.add || scale != 1) {
+    MultiplyAddInto(out, out, y_gradient.t(), x, target.add ? 1 : 0, scale);
   } else {
-    MultiplyInto(product, y_gradient.t(), x);
+    MultiplyInto(out, y_gradient.t(), x);
   }
-  if (!in_place) Deliver(product, target);
 }
 
 void LinearWeightGradient::WriteBias(const at::Tensor& y_gradient, const GradientTarget& target) {
@@ -63,21 +69,12 @@ void LinearWeightGradient::WriteBias(const at::Tensor& y_gradient, const Gradien
     at::sum_out(out, y_gradient, {0});
     return;
   }
-  at::Tensor sum = Scratch(out, y_gradient.scalar_type());
+  at::Tensor sum;
+  scratch_.Fit([&](BumpAllocator& allocator) {
+    sum = allocator.Cut(out.sizes(), y_gradient.scalar_type());
+  });
   at::sum_out(sum, y_gradient, {0});
-  Deliver(sum, target);
-}
-
-at::Tensor LinearWeightGradient::Scratch(const at::Tensor& like, at::ScalarType type) {
-  at::Tensor product;
-  scratch_.Fit([&](BumpAllocator& allocator) { product = allocator.Cut(like.sizes(), type); });
-  return product;
-}
-
-void LinearWeightGradient::Deliver(const at::Tensor& product, const GradientTarget& target) {
-  ops_.Run(op::Convert{product.const_data_ptr(), ElementTypeOf(product.scalar_type()),
-                       target.tensor.mutable_data_ptr(), ElementTypeOf(target.tensor.scalar_type()),
-                       product.numel(), target.add});
+  Deliver(ops_, sum, target);
 }
 
 at::Tensor LinearOps::Matrix(const LinearWeights& weights, at::ScalarType type) {

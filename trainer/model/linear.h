@@ -27,8 +27,12 @@ void LinearForward(const at::Tensor& x, const at::Tensor& weight, at::Tensor& y)
 void LinearInputGradient(const at::Tensor& y_gradient, const at::Tensor& weight,
                          at::Tensor& x_gradient);
 
-// Gradients of weights. Where the target has the type of the product they are written or added in
-// place; else through scratch memory that grows to the largest weight and stays.
+// target (+)= gradient, which is another array of any type.
+void Deliver(DeviceOps& ops, const at::Tensor& gradient, const GradientTarget& target);
+
+// Gradients of weights, written or added in place. A target in fp32 of factors in 16 bits takes
+// sums in fp32. The gradient of a bias goes through scratch memory, which grows to the largest one
+// and stays, where it is added or converted.
 class LinearWeightGradient {
  public:
   // `ops` outlives the object.
@@ -43,9 +47,6 @@ class LinearWeightGradient {
   std::int64_t bytes() const { return scratch_.bytes(); }
 
  private:
-  at::Tensor Scratch(const at::Tensor& like, at::ScalarType type);
-  void Deliver(const at::Tensor& product, const GradientTarget& target);
-
   DeviceOps& ops_;
   Arena scratch_;
 };

@@ -7,6 +7,7 @@
 
 #include "trainer/model/linear_layer.h"
 #include "trainer/ops/scalar_type.h"
+#include "trainer/ops/to_device.h"
 
 namespace muster {
 namespace {
@@ -124,7 +125,7 @@ void RotaryTable::Ensure(std::int64_t length) {
   if (scaling_) frequencies = Scaled(frequencies, *scaling_);
   const at::Tensor angles = at::outer(at::arange(length_, at::kFloat), frequencies);
   const auto stored = [&](const at::Tensor& values) {
-    return values.to(types_.buffer).to(types_.stored).to(types_.device);
+    return ToDevice(values.to(types_.buffer).to(types_.stored), types_.device);
   };
   cos_ = stored(angles.cos());
   sin_ = stored(angles.sin());

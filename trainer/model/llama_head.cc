@@ -81,14 +81,16 @@ at::Tensor LlamaHead::Choose(const HeadTask& task, std::int64_t words) {
 }
 
 void LlamaHead::Fit(const HeadTask& task) {
-  const std::int64_t tokens = task.hidden.sum.size(0), hidden = task.hidden.sum.size(1);
-  const std::int64_t vocabulary = task.head.size(0);
-  arena_.Fit(
-      [&](BumpAllocator& allocator) { buffers_ = Cut(allocator, tokens, hidden, vocabulary); });
+  const Shape shape{.tokens = task.hidden.sum.size(0),
+                    .hidden = task.hidden.sum.size(1),
+                    .vocabulary = task.head.size(0),
+                    .trains_head = task.head_gradient.tensor.defined()};
+  arena_.Fit([&](BumpAllocator& allocator) { buffers_ = Cut(allocator, shape); });
 }
 
-LlamaHead::Buffers LlamaHead::Cut(BumpAllocator& allocator, std::int64_t tokens,
-                                  std::int64_t hidden, std::int64_t vocabulary) const {
+LlamaHead::Buffers LlamaHead::Cut(BumpAllocator& allocator, const Shape& shape) const {
+  const auto& [tokens, hidden, vocabulary, trains_head] = shape;
+  const std::int64_t chunk = ChunkRows(tokens, vocabulary);
   Buffers buffers;
   buffers.sum = allocator.Cut({tokens, hidden}, type_);
   buffers.normed = allocator.Cut({tokens, hidden}, type_);
@@ -96,14 +98,16 @@ LlamaHead::Buffers LlamaHead::Cut(BumpAllocator& allocator, std::int64_t tokens,
   buffers.gradient = allocator.Cut({tokens, hidden}, type_);
   buffers.scale = allocator.Cut({tokens}, WideType(type_));
   buffers.labels = allocator.Cut({tokens}, at::kLong);
-  buffers.logits = allocator.Cut({ChunkRows(tokens, vocabulary), vocabulary}, type_);
+  buffers.logits = allocator.Cut({chunk, vocabulary}, type_);
+  if (trains_head && chunk < tokens && at::elementSize(type_) == 2) {
+    buffers.head_gradient = allocator.Cut({vocabulary, hidden}, at::kFloat);
+  }
   return buffers;
 }
 
-std::int64_t LlamaHead::BytesFor(std::int64_t tokens, std::int64_t hidden,
-                                 std::int64_t vocabulary) const {
+std::int64_t LlamaHead::BytesFor(const Shape& shape) const {
   BumpAllocator measure;
-  Cut(measure, tokens, hidden, vocabulary);
+  Cut(measure, shape);
   return measure.used();
 }
 
@@ -158,7 +162,10 @@ void LlamaHead::OverLogits(const HeadTask& task, const Rows& rows, const UseLogi
 }
 
 void LlamaHead::LossAndProducts(const HeadTask& task, Rows& rows, at::Tensor& loss) {
-  GradientTarget head_gradient = task.head_gradient;
+  const bool adds_up =
+      buffers_.head_gradient.defined() && rows.labels.numel() > buffers_.logits.size(0);
+  GradientTarget head_gradient =
+      adds_up ? GradientTarget{.tensor = buffers_.head_gradient} : task.head_gradient;
   OverLogits(task, rows, [&](std::int64_t begin, std::int64_t size, at::Tensor& logits) {
     ops_.Run(op::CrossEntropy{logits, rows.labels.narrow(0, begin, size), task.scale, loss});
     at::Tensor normed_gradient = rows.normed_gradient.narrow(0, begin, size);
@@ -168,6 +175,7 @@ void LlamaHead::LossAndProducts(const HeadTask& task, Rows& rows, at::Tensor& lo
     }
     head_gradient.add = true;
   });
+  if (adds_up) Deliver(ops_, buffers_.head_gradient, task.head_gradient);
 }
 
 void LlamaHead::NormBackward(const HeadTask& task, Rows& rows) {

@@ -1,7 +1,8 @@
 // The final norm, the head and the cross entropy, forward and backward in one call, over chunks of
 // the labelled positions: no [tokens, vocabulary] array exists for more than one chunk, and logits
-// become their own gradient in place. Also forward alone: how well given labels are predicted, and
-// what is predicted.
+// become their own gradient in place. The head's gradient in 16 bits is rounded once: that of
+// several chunks adds up in fp32. Also forward alone: how well given labels are predicted, and what
+// is predicted.
 //
 // Memory grows to the largest batch and stays; its size depends on the batch's shape alone, not on
 // how many positions have a label. Owned by the engine; the trainer's thread. Shape and type errors
@@ -58,8 +59,12 @@ class LlamaHead {
   at::Tensor Choose(const HeadTask& task, std::int64_t words);
 
   std::int64_t bytes() const { return arena_.bytes() + weight_gradient_.bytes(); }
-  // What a batch of so many tokens takes, without taking it.
-  std::int64_t BytesFor(std::int64_t tokens, std::int64_t hidden, std::int64_t vocabulary) const;
+  struct Shape {
+    std::int64_t tokens = 0, hidden = 0, vocabulary = 0;
+    bool trains_head = false;  // its gradient is wanted
+  };
+  // What a batch takes, without taking it.
+  std::int64_t BytesFor(const Shape& shape) const;
 
  private:
   // Their shapes follow from the batch and the vocabulary.
@@ -71,14 +76,14 @@ class LlamaHead {
     at::Tensor scale;            // [N] W
     at::Tensor labels;           // [N]
     at::Tensor logits;           // [chunk, V]
+    at::Tensor head_gradient;    // [V, H] fp32, of all chunks; undefined: they need no other type
   };
   // The labelled rows, first in their buffers.
   struct Rows {
     at::Tensor sum, normed, normed_gradient, scale, labels;
   };
 
-  Buffers Cut(BumpAllocator& allocator, std::int64_t tokens, std::int64_t hidden,
-              std::int64_t vocabulary) const;
+  Buffers Cut(BumpAllocator& allocator, const Shape& shape) const;
   void Fit(const HeadTask& task);
   std::int64_t ChunkRows(std::int64_t rows, std::int64_t vocabulary) const;
   Rows Gather(const HeadTask& task);

@@ -9,8 +9,20 @@
 
 #include "trainer/ops/cpu/cpu_features.h"
 
+// Of MKL, which LibTorch brings along without its headers. `a`, `b`: bit patterns of 16 bits.
+extern "C" {
+using Gemm = void(int layout, int transpose_a, int transpose_b, int m, int n, int k, float alpha,
+                  const void* a, int row_of_a, const void* b, int row_of_b, float beta, float* c,
+                  int row_of_c);
+Gemm cblas_gemm_bf16bf16f32;
+Gemm cblas_gemm_f16f16f32;
+}
+
 namespace muster {
 namespace {
+
+// CBLAS's.
+constexpr int kRowMajor = 101, kPlain = 111, kTransposed = 112;
 
 // What is held in fp32 at a time, of a factor or of the product: 4 MiB or one row, which `plan`
 // need not count.
@@ -71,6 +83,21 @@ void MultiplyAddInto(at::Tensor& out, const at::Tensor& base, const at::Tensor& 
             .narrow(1, column, columns)
             .copy_(at::addmm(Widened(base_tile), a_tile, b_tile, beta, alpha));
       });
+}
+
+void AddWideProduct(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double alpha) {
+  if (!a.device().is_cpu()) {
+    at::addmm_out(out, out, a.t(), b, at::kFloat, 1, alpha);
+    return;
+  }
+  const auto row = [](const at::Tensor& matrix) {
+    TORCH_CHECK(matrix.stride(1) == 1 || matrix.size(1) == 1, "rows that are not contiguous");
+    return static_cast<int>(std::max(matrix.stride(0), matrix.size(1)));
+  };
+  Gemm* const gemm = a.scalar_type() == at::kHalf ? cblas_gemm_f16f16f32 : cblas_gemm_bf16bf16f32;
+  gemm(kRowMajor, kTransposed, kPlain, static_cast<int>(a.size(1)), static_cast<int>(b.size(1)),
+       static_cast<int>(a.size(0)), static_cast<float>(alpha), a.const_data_ptr(), row(a),
+       b.const_data_ptr(), row(b), 1, out.mutable_data_ptr<float>(), row(out));
 }
 
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {

@@ -18,6 +18,10 @@ void MultiplyInto(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 void MultiplyAddInto(at::Tensor& out, const at::Tensor& base, const at::Tensor& a,
                      const at::Tensor& b, double beta = 1, double alpha = 1);
 
+// out += alpha a^T b: fp32 [M, N] of [K, M] and [K, N], which are bf16 or fp16 and whose rows are
+// contiguous. Nothing is rounded to the factors' type.
+void AddWideProduct(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double alpha = 1);
+
 // x w^T + bias: [..., M] of [..., K] and [M, K]; without a bias if that is not defined.
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
 

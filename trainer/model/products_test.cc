@@ -49,6 +49,20 @@ TEST_P(Products, AddToABaseThatMayBeTheResult) {
   ExpectRounded(out, sum);
 }
 
+TEST_P(Products, OfSixteenBitsAddUpInFp32) {
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    const at::Tensor a = a_.to(type).t().contiguous(), b = b_.to(type).t().contiguous();
+    const at::Tensor before = at::randn(wanted_.sizes());
+    at::Tensor out = before.clone();
+    AddWideProduct(out, a, b, 2);
+    AddWideProduct(out, a.narrow(1, 0, a.size(1)), b);
+    const at::Tensor want =
+        before.to(at::kDouble) + 3 * at::mm(a.to(at::kDouble).t(), b.to(at::kDouble));
+    EXPECT_LT((out.to(at::kDouble) - want).abs().max().item<double>(),
+              1e-6 * want.abs().max().item<double>());
+  }
+}
+
 TEST_P(Products, AddABiasToEachRow) {
   const at::Tensor bias = at::randn({b_.size(0)}).to(at::kBFloat16);
   ExpectRounded(Linear(a_, b_, bias), wanted_ + bias.to(at::kDouble));

@@ -95,6 +95,12 @@ void Planner::AddSnapshots() {
 }
 
 void Planner::AddActivations() {
+  const std::vector<FlatUnit>& units = layout_.placement.trained.units();
+  const bool trains_embedding = !units.front().tensors.empty();
+  const bool tied = job_.model.tie_word_embeddings;
+  const bool trains_head = std::ranges::any_of(units.back().tensors, [](const FlatTensor& tensor) {
+    return tensor.spec.role == TensorRole::kHead;
+  });
   const ActivationBytes bytes = MeasureActivations(
       job_.model, {.rows = job_.train.batch.per_rank,
                    .length = job_.row_length(),
@@ -102,13 +108,13 @@ void Planner::AddActivations() {
                    .level = job_.train.fsdp.activation_checkpointing,
                    .on_host = on_host_,
                    .lora = job_.train.lora ? LoraOf(job_.model, *job_.train.lora) : BlockLora(),
+                   .trains_head = tied ? trains_embedding : trains_head,
                    .largest_packed = layout_.largest_matrix});
   Add("activations", bytes.blocks, false);
   Add("activations", bytes.host_inputs, true);
   std::int64_t head = bytes.head;
   // A tied head's gradient waits for the embedding's.
-  const bool trains_embedding = !layout_.placement.trained.units().front().tensors.empty();
-  if (job_.model.tie_word_embeddings && trains_embedding)
+  if (tied && trains_embedding)
     head += job_.model.vocab_size * job_.model.hidden_size * SizeOf(precision_.compute);
   Add("head and logits", head, false);
   if (!on_host_) Add(kRuntime, (bytes.blocks + head) / kAllocatorShare, false);

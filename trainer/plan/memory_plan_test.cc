@@ -113,6 +113,21 @@ TEST(MemoryPlanTest, AMatrixThatIsMadeWholeIsAnActivation) {
   EXPECT_EQ(Planned(job).Of("activations") - plain, 2 * gate_and_up);
 }
 
+TEST(MemoryPlanTest, TheGradientOfAHeadOverSeveralChunksAddsUpInFp32) {
+  PlanJob job = GpuJob(Llama8B(), 1, 8);
+  const auto sums = [&job] {
+    const std::int64_t trained = Planned(job).Of("head and logits");
+    PlanJob adapters = job;
+    adapters.train.lora.emplace();
+    return trained - Planned(adapters).Of("head and logits");
+  };
+  EXPECT_EQ(sums(), 0) << "one chunk";
+  job.train.data.max_seq_len = 8192;
+  EXPECT_EQ(sums(), std::int64_t{4} * 128256 * 4096);
+  job.train.fsdp.mixed_precision = MixedPrecision::kFp32;
+  EXPECT_EQ(sums(), 0);
+}
+
 TEST(MemoryPlanTest, AModuleThatTheModelHasNotIsRefused) {
   PlanJob job = GpuJob(Llama8B(), 1, 8);
   job.train.lora = LoraSpec{.modules_to_save = {"c_attn"}};

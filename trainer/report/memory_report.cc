@@ -12,8 +12,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kStageNames[kMemoryStageCount] = {"load", "train", "export"};
-constexpr const char* kArrayNames[] = {"frozen",   "state",     "snapshots",
-                                       "gathered", "gradients", "activations"};
+constexpr const char* kArrayNames[] = {"frozen",    "state",       "snapshots", "gathered",
+                                       "gradients", "activations", "head"};
 constexpr std::size_t kStageValues = 3;
 constexpr std::size_t kRowValues = kStageValues * kMemoryStageCount + std::size(kArrayNames);
 
@@ -51,7 +51,7 @@ Status MemoryReport::Write(const EngineMemory& arrays, const std::string& path,
   for (const Stage& stage : stages_)
     row.insert(row.end(), {stage.begin, stage.peak, stage.of_stage});
   row.insert(row.end(), {arrays.frozen, arrays.state, arrays.snapshots, arrays.gathered,
-                         arrays.gradients, arrays.activations});
+                         arrays.gradients, arrays.activations, arrays.head});
   std::vector<std::int64_t> rows(kRowValues * static_cast<std::size_t>(communicator.size()));
   MUSTER_RETURN_IF_ERROR(
       communicator.AllGather(row.data(), rows.data(), row.size(), ElementType::kInt64)->Wait());
