@@ -260,7 +260,7 @@ NonFiniteFinder& FsdpEngine::non_finite() {
 
 EngineMemory FsdpEngine::memory() const {
   const Segment* segment = options_.segment;
-  const std::size_t slots = segment != nullptr ? kSegmentSlots * segment->slot_bytes() : 0;
+  const std::size_t slots = segment != nullptr ? kTrainingSlots * segment->slot_bytes() : 0;
   return {.frozen = frozen_ != nullptr ? frozen_->shard_bytes() : 0,
           .state = state_->bytes(),
           .snapshots = static_cast<std::int64_t>(slots),

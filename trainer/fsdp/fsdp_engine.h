@@ -84,7 +84,7 @@ struct LossScaleState {
 struct EngineMemory {
   std::int64_t frozen = 0;       // shards of what is not trained, where not in `gathered`
   std::int64_t state = 0;        // master weights, moments, gradient shards, low-precision copies
-  std::int64_t snapshots = 0;    // both slots of the segment; the state itself may lie in them
+  std::int64_t snapshots = 0;    // the segment's training slots; the state itself may lie in them
   std::int64_t gathered = 0;     // whole weights, where no shared array holds them
   std::int64_t gradients = 0;    // slots and local sums
   std::int64_t activations = 0;  // of blocks, so far

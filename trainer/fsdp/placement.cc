@@ -163,7 +163,7 @@ Placement PlaceUnits(const ModelConfig& config, const FsdpOptions& options,
   if (rank.takes_snapshots) {
     const auto slot = Segment::SlotBytes(StateArrays(placed.trained, 0, precision));
     placed.snapshots = {"snapshots", ElementType::kUint8,
-                        kSegmentSlots * static_cast<std::int64_t>(slot), MemoryKind::kHost};
+                        kTrainingSlots * static_cast<std::int64_t>(slot), MemoryKind::kHost};
   }
   return placed;
 }

@@ -50,7 +50,7 @@ ShardState::ShardState(const Placement& placement, int rank, const Precision& pr
 }
 
 void ShardState::PlaceInSegment() {
-  slot_ = segment_->NewestSlot();
+  slot_ = segment_->NewestStep() >= 0 ? segment_->NewestSlot() : segment_->FreeSlot();
   const std::vector<ShardArray> arrays = segment_->Arrays(slot_);
   MUSTER_CHECK(arrays.size() == kArraysPerUnit * units_.size(), "a segment of another layout");
   for (std::size_t u = 0; u < units_.size(); ++u) {
@@ -100,7 +100,7 @@ void ShardState::RefreshLowPrecision() {
 
 void ShardState::BeginUpdate() {
   if (!in_segment()) return;
-  const int next = 1 - slot_;
+  const int next = segment_->FreeSlot(slot_);
   segment_->Unseal(next);
   to_old_ = segment_->slot(slot_) - segment_->slot(next);
   slot_ = next;

@@ -63,6 +63,10 @@ class ShardState {
   // Whether the state lies in a segment, and in which slot of it.
   bool in_segment() const { return segment_ != nullptr; }
   int slot() const { return slot_; }
+  // Keeps CheckpointArrays() as they are while updates go on beside them; in_segment() only.
+  SealedShard Seal() const { return segment_->Hold(slot_); }
+  // Has memory ready for that.
+  void PrepareSeal() const { segment_->PrepareHold(); }
 
   // How these arrays are reached from host memory; empty where they lie in it.
   ArrayMemory array_memory() const;

@@ -10,7 +10,7 @@ StateSnapshots::StateSnapshots(const ShardState& state, Segment& segment, Device
                                std::int64_t every)
     : state_(state), segment_(segment), ops_(ops), every_(every) {
   if (ops_.is_host()) return;
-  for (int slot = 0; slot < kSegmentSlots; ++slot) {
+  for (int slot = 0; slot < kTrainingSlots; ++slot) {
     pinned_.push_back(ops_.PinHost(segment_.slot(slot), segment_.slot_bytes()));
   }
 }
@@ -36,7 +36,7 @@ void StateSnapshots::Take(const TrainCursor& cursor) {
 }
 
 void StateSnapshots::StartCopies() {
-  slot_ = segment_.NewestStep() >= 0 ? 1 - segment_.NewestSlot() : 0;
+  slot_ = segment_.FreeSlot(segment_.NewestSlot());
   segment_.Unseal(slot_);
   const std::vector<ShardArray> from = state_.CheckpointArrays();
   const std::vector<ShardArray> to = segment_.Arrays(slot_);

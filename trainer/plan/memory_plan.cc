@@ -79,7 +79,8 @@ void Planner::AddPlacement() {
 }
 
 void Planner::AddSnapshots() {
-  // What checkpoints are written from, at the last step at the latest.
+  // What checkpoints are written from, at the last step at the latest: a copy, or a third slot
+  // beside the snapshot's.
   std::int64_t state = 0;
   for (const ShardArray& array : StateArrays(layout_.placement.trained, 0, precision_)) {
     state += static_cast<std::int64_t>(array.bytes());

@@ -261,9 +261,12 @@ Status TrainLoop::Save() {
   const TraceSpan span(&started_.profiler, TracePhase::kCheckpoint, "save");
   engine_.WaitForUpdate();
   const TimePoint begin = run_.clock.Now();
+  const ShardState& state = engine_.state();
+  std::function<SealedShard()> seal;
+  if (state.in_segment()) seal = [&state] { return state.Seal(); };
   MUSTER_ASSIGN_OR_RETURN(
       const SaveOutcome saved,
-      started_.checkpointer->Save(run_.communicator, cursor_, engine_.state().CheckpointArrays()));
+      started_.checkpointer->Save(run_.communicator, cursor_, state.CheckpointArrays(), seal));
   if (saved == SaveOutcome::kTaken) {
     run_.progress.CountStage(ToSeconds(run_.clock.Now() - begin));
     saved_step_ = cursor_.step;

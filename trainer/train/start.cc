@@ -359,7 +359,12 @@ TrainStatus LoadState(const RunContext& run, StartedRun* started) {
   if (auto status = BeginSnapshots(run, started); !status.ok()) return status;
   // A job that saves at its end alone need not keep memory for it.
   if (cursor.step + run.train().checkpoint.every < started->max_steps || run.train().keeps_best()) {
-    started->checkpointer->Prepare(engine.state().CheckpointArrays());
+    const ShardState& state = engine.state();
+    if (!state.in_segment()) {
+      started->checkpointer->Prepare(state.CheckpointArrays());
+    } else if (engine.is_first_replica()) {
+      state.PrepareSeal();
+    }
   }
   run.supervisor.Resumed(run.env.generation, cursor.step, started->resumed_from, started->rejected);
   run.progress.StartAt(started->checkpointer->generation(), cursor.step, started->max_steps);

@@ -6,13 +6,16 @@
 #include <type_traits>
 
 #include "trainer/core/convert.h"
+#include "trainer/core/stream_copy.h"
 #include "trainer/ops/cpu/kernel.h"
 
 namespace muster {
 namespace {
 
 // Arrays of other types pass through scratch of this many elements, and the low-precision copy is
-// written while the weights are still in the first-level cache.
+// written while the weights are still in the first-level cache. Where an update reads one slot and
+// writes another, what it writes passes through scratch as well and then streams past the caches:
+// it is read a whole step later, and lines that are overwritten need not be fetched.
 constexpr std::int64_t kRun = 1024;
 
 template <typename Real>
@@ -111,25 +114,31 @@ class WideInput {
   Real scratch_[kRun];
 };
 
-// The same of one that is written.
+// The same of one that is written. `streams`: it is not the array that was read.
 template <typename Real>
 class WideOutput {
  public:
-  WideOutput(void* array, ElementType type, std::int64_t begin, std::int64_t count)
-      : stored_(At(array, type, begin)), type_(type), count_(count) {}
+  WideOutput(void* array, ElementType type, std::int64_t begin, std::int64_t count, bool streams)
+      : stored_(At(array, type, begin)), type_(type), count_(count), streams_(streams) {}
 
-  Real* data() { return direct() ? reinterpret_cast<Real*>(stored_) : scratch_; }
+  Real* data() { return same() && !streams_ ? reinterpret_cast<Real*>(stored_) : scratch_; }
   void Store() {
-    if (!direct()) Convert(scratch_, kRealType<Real>, stored_, type_, count_, false);
+    if (!same())
+      Convert(scratch_, kRealType<Real>, stored_, type_, count_, false);
+    else if (streams_)
+      StreamPiece(stored_, scratch_, static_cast<std::size_t>(count_) * sizeof(Real));
   }
+  // What Store has stored.
+  const void* stored() { return same() ? data() : static_cast<const void*>(stored_); }
 
  private:
-  bool direct() const { return type_ == kRealType<Real>; }
+  bool same() const { return type_ == kRealType<Real>; }
 
   std::byte* stored_;
   ElementType type_;
   std::int64_t count_;
-  Real scratch_[kRun];
+  bool streams_;
+  alignas(64) Real scratch_[kRun];
 };
 
 const void* Or(const void* old, const void* in_place) { return old != nullptr ? old : in_place; }
@@ -141,15 +150,16 @@ void UpdateAs(const OptimizerArrays& a, std::int64_t begin, std::int64_t end,
   const void* old_weight = Or(a.old_weight, a.weight);
   const void* old_exp_avg = Or(a.old_exp_avg, a.exp_avg);
   const void* old_exp_avg_sq = Or(a.old_exp_avg_sq, a.exp_avg_sq);
+  const bool streams = old_weight != a.weight;
   for (std::int64_t at = begin; at < end; at += kRun) {
     const std::int64_t count = std::min(kRun, end - at);
     const WideInput<Real> from_weight(old_weight, a.weight_type, at, count);
     const WideInput<Real> from_exp_avg(old_exp_avg, a.moment_type, at, count);
     const WideInput<Real> from_exp_avg_sq(old_exp_avg_sq, a.moment_type, at, count);
     const WideInput<Real> gradient(a.gradient, a.gradient_type, at, count);
-    WideOutput<Real> weight(a.weight, a.weight_type, at, count);
-    WideOutput<Real> exp_avg(a.exp_avg, a.moment_type, at, count);
-    WideOutput<Real> exp_avg_sq(a.exp_avg_sq, a.moment_type, at, count);
+    WideOutput<Real> weight(a.weight, a.weight_type, at, count, streams);
+    WideOutput<Real> exp_avg(a.exp_avg, a.moment_type, at, count, streams);
+    WideOutput<Real> exp_avg_sq(a.exp_avg_sq, a.moment_type, at, count, streams);
     Update({from_weight.data(), from_exp_avg.data(), from_exp_avg_sq.data(), weight.data(),
             exp_avg.data(), exp_avg_sq.data(), gradient.data()},
            count, coefficients);
@@ -158,9 +168,10 @@ void UpdateAs(const OptimizerArrays& a, std::int64_t begin, std::int64_t end,
     exp_avg_sq.Store();
     if (a.low_precision == nullptr) continue;
     // From the stored weight: a resumed run makes the same low-precision copy of it.
-    Convert(At(a.weight, a.weight_type, at), a.weight_type,
-            At(a.low_precision, a.low_precision_type, at), a.low_precision_type, count, false);
+    Convert(weight.stored(), a.weight_type, At(a.low_precision, a.low_precision_type, at),
+            a.low_precision_type, count, false);
   }
+  if (streams) StreamFence();
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ void Checkpointer::Prepare(const std::vector<ShardArray>& arrays) {
 }
 
 Result<SaveOutcome> Checkpointer::Save(Communicator& communicator, const TrainCursor& cursor,
-                                       const std::vector<ShardArray>& arrays) {
+                                       const std::vector<ShardArray>& arrays,
+                                       const std::function<SealedShard()>& seal) {
   std::int64_t states[2] = {saver_->writing() ? 1 : 0, saver_->failed() ? 1 : 0};
   if (communicator.size() > 1) {
     MUSTER_RETURN_IF_ERROR(
@@ -49,7 +50,12 @@ Result<SaveOutcome> Checkpointer::Save(Communicator& communicator, const TrainCu
                      .cursor = cursor,
                      .adapter = options_.adapter};
   if (options_.writes) header.arrays = arrays;
-  saver_->Take(std::move(header), options_.memory, {options_.directory, committer_});
+  ShardSaver::Target target{options_.directory, committer_};
+  if (options_.writes && seal) {
+    saver_->Take(std::move(header), seal(), std::move(target));
+  } else {
+    saver_->Take(std::move(header), options_.memory, std::move(target));
+  }
   return SaveOutcome::kTaken;
 }
 

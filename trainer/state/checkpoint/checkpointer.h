@@ -1,9 +1,10 @@
 // Checkpointer: saves one rank's state in the background and finds the newest good state again.
 //
-// Save copies the arrays at a step boundary into an image that the saver holds (sealed: nothing is
-// ever written from live memory) and returns; the saver's thread of low priority writes the shard
-// past the page cache and hands it to the committer. So a step waits for the copy of its own shard
-// and for nothing else, and memory is bounded by one shard.
+// Save copies the arrays at a step boundary into an image that the saver holds, or where a snapshot
+// has them already, has that kept as it is (nothing is ever written from live memory), and returns;
+// the saver's thread of low priority writes the shard past the page cache and hands it to the
+// committer. So a step waits for the copy of its own shard and for nothing else, and memory is
+// bounded by one shard.
 //
 // One checkpoint is in flight. A Save that finds any rank still writing takes none, on no rank, and
 // says so: a disk that is slower than checkpoint.every costs checkpoints, not training time. A
@@ -82,10 +83,13 @@ class Checkpointer {
   void Prepare(const std::vector<ShardArray>& arrays);
 
   // Collective (two numbers). The copy is taken when it returns; the shard's directory is named
-  // after cursor.step. What goes wrong later goes to the committer; the status here is the
-  // collective's. Throws std::bad_alloc when there is no memory for the copy.
+  // after cursor.step. `seal`, if not empty, gives the memory that holds these arrays as the file
+  // will, which then is written from there instead of a copy. What goes wrong later goes to the
+  // committer; the status here is the collective's. Throws std::bad_alloc when there is no memory
+  // for the copy.
   Result<SaveOutcome> Save(Communicator& communicator, const TrainCursor& cursor,
-                           const std::vector<ShardArray>& arrays);
+                           const std::vector<ShardArray>& arrays,
+                           const std::function<SealedShard()>& seal = {});
 
   // Whether this rank could not write the last shard and the others are to hear of it.
   bool failed() const { return saver_->failed(); }

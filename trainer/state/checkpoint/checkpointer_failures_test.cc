@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <future>
@@ -71,6 +72,30 @@ TEST_F(CheckpointerTest, FailureIsReportedAndForgotten) {
   std::filesystem::remove(root());
   SaveOne(checkpointer, CursorAt(6), State(6).arrays());
   EXPECT_TRUE(checkpointer.Drain(Soon()).ok());
+}
+
+TEST_F(CheckpointerTest, AStateThatIsGivenUpWhileItIsWrittenIsNoCheckpoint) {
+  Gate gate;
+  gate.Open();
+  Checkpointer checkpointer(OptionsFor(0, 1), std::make_unique<Forward>(&gate));
+  Alone alone;
+  const State state(5);
+  ShardImage memory = ImageOf({.arrays = state.arrays()});
+  bool let_go = false;
+  std::atomic<bool> intact = false;
+  const auto seal = [&] {
+    return SealedShard{.data = {memory.data(), [&](const std::byte*) { let_go = true; }},
+                       .bytes = memory.bytes(),
+                       .intact = [&] { return intact.load(); }};
+  };
+  ASSERT_EQ(*checkpointer.Save(*alone, CursorAt(5), state.arrays(), seal), SaveOutcome::kTaken);
+  EXPECT_EQ(checkpointer.Drain(Soon()).code(), StatusCode::kCancelled);
+  EXPECT_TRUE(let_go);
+  ASSERT_EQ(gate.failures_.size(), 1u);
+  intact = true;
+  ASSERT_EQ(*checkpointer.Save(*alone, CursorAt(6), state.arrays(), seal), SaveOutcome::kTaken);
+  EXPECT_TRUE(checkpointer.Drain(Soon()).ok());
+  EXPECT_EQ(gate.generations_, std::vector<Generation>{1});
 }
 
 TEST_F(CheckpointerTest, AnExceptionFailsThatCheckpointAlone) {

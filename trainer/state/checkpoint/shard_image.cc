@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-#include "trainer/state/checkpoint/stream_copy.h"
+#include "trainer/core/stream_copy.h"
 
 namespace muster {
 namespace {
@@ -42,7 +42,14 @@ void ShardImage::Reserve(const std::vector<ShardArray>& arrays) {
   places_ = std::move(places);
 }
 
+void ShardImage::Refer(ShardHeader header, SealedShard shard) {
+  for (ShardArray& array : header.arrays) array.data = nullptr;
+  header_ = std::move(header);
+  sealed_ = std::move(shard);
+}
+
 void ShardImage::Capture(ShardHeader header, const ArrayMemory& memory) {
+  LetGo();
   Reserve(header.arrays);
   for (std::size_t i = 0; i < header.arrays.size(); ++i) {
     ShardArray& array = header.arrays[i];

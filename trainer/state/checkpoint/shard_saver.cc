@@ -44,17 +44,26 @@ bool ShardSaver::writing() const {
   return task_ == Task::kWrite;
 }
 
+void ShardSaver::BeginTake() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return task_ != Task::kReserve; });
+  MUSTER_CHECK(task_ == Task::kNone, "one shard is written at a time");
+  taken_ = false;
+  written_ = 0;
+  discarded_ = false;
+  last_ = OkStatus();
+  task_ = Task::kTake;
+}
+
+void ShardSaver::Take(ShardHeader header, SealedShard shard, Target target) {
+  BeginTake();
+  image_.Refer(std::move(header), std::move(shard));
+  target_ = std::move(target);
+  SetTask(Task::kWrite);
+}
+
 void ShardSaver::Take(ShardHeader header, const ArrayMemory& memory, Target target) {
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return task_ != Task::kReserve; });
-    MUSTER_CHECK(task_ == Task::kNone, "one shard is written at a time");
-    taken_ = false;
-    written_ = 0;
-    discarded_ = false;
-    last_ = OkStatus();
-    task_ = Task::kTake;
-  }
+  BeginTake();
   try {
     image_.Capture(std::move(header), memory);
   } catch (...) {
@@ -199,6 +208,7 @@ Status ShardSaver::Write() {
     status = NameDiskTrouble(status);
     target_.committer->Failed(checkpoint, image_.header().rank, status);
   }
+  image_.LetGo();
   return status;
 }
 
@@ -212,6 +222,7 @@ Status ShardSaver::WriteAndReport(const CheckpointManifest& checkpoint) {
   MUSTER_ASSIGN_OR_RETURN(const ShardRecord record,
                           WriteShard(directory + "/" + ShardFileName(image_.header().rank), image_,
                                      [this](std::uint64_t bytes) { CountWritten(bytes); }));
+  if (!image_.intact()) return Cancelled("the state was given up while it was being written");
   return target_.committer->ShardWritten(checkpoint, record);
 }
 

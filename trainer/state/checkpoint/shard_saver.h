@@ -54,6 +54,8 @@ class ShardSaver {
   // Copies the arrays and returns; not while writing(). What goes wrong later is reported to the
   // committer. Throws std::bad_alloc.
   void Take(ShardHeader header, const ArrayMemory& memory, Target target);
+  // The same without a copy: `shard` holds the arrays, and is let go of once it is written.
+  void Take(ShardHeader header, SealedShard shard, Target target);
   // Whether the shard that was taken last could not be written, or not be handed over.
   bool failed() const;
   // The checkpoint of the shard that was taken last will not be one, since another rank failed:
@@ -75,6 +77,7 @@ class ShardSaver {
  private:
   enum class Task { kNone, kReserve, kTake, kWrite };
   void Work();
+  void BeginTake();
   void SetTask(Task task);
   Status ReserveMemory();
   Status Write();

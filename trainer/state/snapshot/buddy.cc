@@ -194,7 +194,7 @@ void Buddy::Start(int slot, const TrainCursor& cursor, bool changed) {
   arriving_slot_ = kept_->NewestSlot();
   if (!changed && kept_->NewestStep() >= 0) return;
   // The newest copy stays whole until this one is.
-  if (kept_->NewestStep() >= 0) arriving_slot_ = 1 - arriving_slot_;
+  if (kept_->NewestStep() >= 0) arriving_slot_ = kept_->FreeSlot(arriving_slot_);
   kept_->Unseal(arriving_slot_);
   copy_ = ring_->RingSendRecv(own_->slot(slot), kept_->slot(arriving_slot_), own_->slot_bytes());
 }

@@ -23,7 +23,7 @@ namespace muster {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x31474553534d5553;  // "SUMSSEG1"
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::uint64_t kDirectoryOffset = 8192;
 constexpr std::uint64_t kMaxDirectoryBytes = 256 << 20;
 // A huge page.
@@ -31,6 +31,7 @@ constexpr std::uint64_t kSlotAlignment = 2 << 20;
 constexpr std::uint64_t kTouchBytes = 64 << 20;
 constexpr int kLabels = 2;
 constexpr Step kNoStep = -1;
+constexpr int kNoSlot = -1;
 // Since Linux 5.14 and 6.1; older headers lack the names and older kernels refuse the advice.
 constexpr int kPopulateWrite = 23;
 constexpr int kCollapse = 25;
@@ -90,7 +91,17 @@ struct Segment::Header {
   std::uint64_t slot_stride;
   std::atomic<std::uint32_t> valid_history;
   alignas(8) SegmentHistory histories[2];
+  std::atomic<std::uint64_t> given_up[kSegmentSlots];  // how often a slot was, to be written to
   alignas(256) Label labels[kSegmentSlots][kLabels];
+};
+
+// Of the file; ends with the segment and with what is held of it.
+struct Segment::Mapping {
+  void* memory = nullptr;
+  std::size_t bytes = 0;
+  std::atomic<int> held = kNoSlot;
+
+  ~Mapping() { ::munmap(memory, bytes); }
 };
 
 std::size_t Segment::SlotBytes(const std::vector<ShardArray>& arrays) {
@@ -124,7 +135,7 @@ Result<std::unique_ptr<Segment>> Segment::Create(SegmentSpec spec, Generation li
   segment->slot_stride_ = slot_stride;
   segment->WriteHeader(spec, directory, lineage);
   MUSTER_RETURN_IF_ERROR(segment->ReadHeader());
-  if (touch && slot_bytes > 0) segment->TouchInBackground();
+  if (touch) segment->TouchInBackground(0, kTrainingSlots);
   return segment;
 }
 
@@ -147,6 +158,9 @@ Result<std::unique_ptr<Segment>> Segment::MapFile(UniqueFd fd, Access access) {
   if (mapped == MAP_FAILED) return ErrnoStatus(errno, "map a snapshot segment");
   (void)::madvise(mapped, bytes, MADV_HUGEPAGE);
   std::unique_ptr<Segment> segment(new Segment(std::move(fd), access));
+  segment->mapping_ = std::make_shared<Mapping>();
+  segment->mapping_->memory = mapped;
+  segment->mapping_->bytes = bytes;
   segment->header_ = static_cast<Header*>(mapped);
   segment->file_bytes_ = bytes;
   return segment;
@@ -154,8 +168,7 @@ Result<std::unique_ptr<Segment>> Segment::MapFile(UniqueFd fd, Access access) {
 
 Segment::~Segment() {
   stop_touching_ = true;
-  if (toucher_.joinable()) toucher_.join();
-  if (header_ != nullptr) ::munmap(header_, file_bytes_);
+  for (std::thread& toucher : touchers_) toucher.join();
 }
 
 void Segment::WriteHeader(const SegmentSpec& spec, const std::string& directory,
@@ -222,16 +235,29 @@ Status Segment::ReadDirectory(const std::string& text) {
 // Reading and writing go on meanwhile: the advice changes no byte. Memory files get huge pages by
 // themselves only where the host is set up for it, and without them an update takes half as long
 // again.
-void Segment::TouchInBackground() {
-  toucher_ = std::thread([this] {
-    for (int each = 0; each < kSegmentSlots; ++each) {
-      for (std::uint64_t at = 0; at < slot_stride_ && !stop_touching_; at += kTouchBytes) {
-        const std::uint64_t bytes = std::min(kTouchBytes, slot_stride_ - at);
-        if (::madvise(slot(each) + at, bytes, kCollapse) == 0) continue;
-        if (::madvise(slot(each) + at, bytes, kPopulateWrite) != 0) return;
-      }
+void Segment::TouchInBackground(int first_slot, int slots) {
+  if (slot_bytes_ == 0) return;
+  touchers_.emplace_back([this, begin = slot(first_slot), all = slots * slot_stride_] {
+    for (std::uint64_t at = 0; at < all && !stop_touching_; at += kTouchBytes) {
+      const std::uint64_t bytes = std::min(kTouchBytes, all - at);
+      if (::madvise(begin + at, bytes, kCollapse) == 0) continue;
+      if (::madvise(begin + at, bytes, kPopulateWrite) != 0) return;
     }
   });
+}
+
+void Segment::PrepareHold() { TouchInBackground(kTrainingSlots, kSegmentSlots - kTrainingSlots); }
+
+SealedShard Segment::Hold(int held_slot) {
+  MUSTER_CHECK(mapping_->held.load() == kNoSlot, "one slot of a segment is held at a time");
+  mapping_->held = held_slot;
+  const auto end = [mapping = mapping_](const std::byte*) { mapping->held = kNoSlot; };
+  return {.data = std::shared_ptr<const std::byte>(slot(held_slot), end),
+          .bytes = slot_bytes_,
+          .intact = [mapping = mapping_, &given_up = header_->given_up[held_slot],
+                     before = header_->given_up[held_slot].load()] {
+            return given_up.load() == before;
+          }};
 }
 
 std::byte* Segment::slot(int slot) const {
@@ -300,16 +326,25 @@ std::optional<int> Segment::Find(const StateId& state) const {
   return std::nullopt;
 }
 
-int Segment::NewestSlot() const {
-  const std::vector<Step> first = Labels(0);
-  const std::vector<Step> second = Labels(1);
-  if (second.empty()) return 0;
-  return first.empty() || first.back() < second.back() ? 1 : 0;
+Step Segment::NewestOf(int slot) const {
+  const std::vector<Step> steps = Labels(slot);
+  return steps.empty() ? kNoStep : steps.back();
 }
 
-Step Segment::NewestStep() const {
-  const std::vector<Step> steps = Labels(NewestSlot());
-  return steps.empty() ? kNoStep : steps.back();
+int Segment::NewestSlot() const {
+  int newest = 0;
+  for (int each = 1; each < kSegmentSlots; ++each)
+    if (NewestOf(each) > NewestOf(newest)) newest = each;
+  return newest;
+}
+
+Step Segment::NewestStep() const { return NewestOf(NewestSlot()); }
+
+int Segment::FreeSlot(std::optional<int> beside) const {
+  const int held = mapping_->held;
+  int free = 0;
+  while (free == beside || free == held) ++free;
+  return free;
 }
 
 Result<TrainCursor> Segment::Cursor(int slot, Step step) const {
@@ -353,6 +388,7 @@ void Segment::Seal(int slot, const TrainCursor& cursor) {
 }
 
 void Segment::Unseal(int slot) {
+  header_->given_up[slot].fetch_add(1, std::memory_order_seq_cst);
   for (int i = 0; i < kLabels; ++i) label(slot, i).step.store(kNoStep, std::memory_order_seq_cst);
 }
 

@@ -1,13 +1,16 @@
-// Segment: one shard of the training state in shared memory, in two slots, so that it outlives its
+// Segment: one shard of the training state in shared memory, in slots, so that it outlives its
 // process.
 //
 // A segment is a memory file. A process that holds a descriptor of it holds the state: the rank
 // that made it, its guardian, its worker, a buddy. It says what shard of which state it is, and
-// each of its two slots holds the shard's arrays. A slot is sealed by a label: the step whose state
-// the arrays are, and the cursor that belongs to it. Sealing is one store, and a kill at any moment
-// leaves the label there whole or not at all. A slot has two labels, since a step that changes no
-// weights leaves two steps with the same arrays; the older one stays until every rank has the newer
-// one.
+// each of its slots holds the shard's arrays, laid out as in a checkpoint's file. A slot is sealed
+// by a label: the step whose state the arrays are, and the cursor that belongs to it. Sealing is
+// one store, and a kill at any moment leaves the label there whole or not at all. A slot has two
+// labels, since a step that changes no weights leaves two steps with the same arrays; the older one
+// stays until every rank has the newer one.
+//
+// Training alternates between two slots. While a checkpoint is written from one (Hold), it uses the
+// third, which takes no memory before that.
 //
 // The history says which course of training the labels belong to (docs/recovery.md, Lineage). Each
 // forming of the gang begins a lineage of its own; one that goes on from step s of another is its
@@ -35,10 +38,13 @@
 #include "common/base/unique_fd.h"
 #include "trainer/state/checkpoint/adapter_origin.h"
 #include "trainer/state/checkpoint/checkpoint.h"
+#include "trainer/state/checkpoint/shard_image.h"
 
 namespace muster {
 
-inline constexpr int kSegmentSlots = 2;
+inline constexpr int kSegmentSlots = 3;
+// Those that are in use while none is held.
+inline constexpr int kTrainingSlots = 2;
 
 // What a segment is made for.
 struct SegmentSpec {
@@ -81,8 +87,8 @@ class Segment {
  public:
   enum class Access { kReadOnly, kReadWrite };
 
-  // Made and zeroed, without a label. Its pages are touched by a thread in the background, so that
-  // the first steps need not; `touch` false: by the first writer.
+  // Made and zeroed, without a label. The pages of the training slots are touched by a thread in
+  // the background, so that the first steps need not; `touch` false: by the first writer.
   static Result<std::unique_ptr<Segment>> Create(SegmentSpec spec, Generation lineage,
                                                  bool touch = true);
   // Maps what Create has made, here or in another process, and trusts nothing in it.
@@ -114,6 +120,8 @@ class Segment {
   std::optional<int> Find(const StateId& state) const;
   // The slot with the newest label; 0 when there is none.
   int NewestSlot() const;
+  // A slot to write a state to: neither held nor `beside`, which the caller goes on needing.
+  int FreeSlot(std::optional<int> beside = {}) const;
   // The newest label; -1: none.
   Step NewestStep() const;
   // kDataLoss when no label of `slot` has the step, or its cursor is not understood.
@@ -124,23 +132,34 @@ class Segment {
   // Before a slot is written to.
   void Unseal(int slot);
 
+  // Keeps a slot as it is while a checkpoint is written from it: FreeSlot is another one. What is
+  // returned is intact until the slot is unsealed all the same, which Begin does, or a process that
+  // trains in the segment after this one. One slot is held at a time. It may outlive the segment,
+  // and end in any thread.
+  SealedShard Hold(int slot);
+  // Has the memory ready that training needs while a slot is held. Returns at once.
+  void PrepareHold();
+
  private:
   struct Header;
   struct Label;
+  struct Mapping;
 
   Segment(UniqueFd fd, Access access) : fd_(std::move(fd)), access_(access) {}
   static Result<std::unique_ptr<Segment>> MapFile(UniqueFd fd, Access access);
   void WriteHeader(const SegmentSpec& spec, const std::string& directory, Generation lineage);
   Status ReadHeader();
   Status ReadDirectory(const std::string& text);
-  void TouchInBackground();
+  void TouchInBackground(int first_slot, int slots);
   bool SameShards(const StateId& state) const;
   Label& label(int slot, int index) const;
+  Step NewestOf(int slot) const;
   void SetHistory(const SegmentHistory& history);
 
   UniqueFd fd_;
   const Access access_;
   SegmentSpec spec_;
+  std::shared_ptr<Mapping> mapping_;
   Header* header_ = nullptr;  // where the file is mapped
   std::uint64_t file_bytes_ = 0;
   std::uint64_t slot_offset_ = 0;
@@ -148,7 +167,7 @@ class Segment {
   std::uint64_t slot_stride_ = 0;
   std::vector<std::uint64_t> array_offsets_;  // within a slot
   std::atomic<bool> stop_touching_ = false;
-  std::thread toucher_;
+  std::vector<std::thread> touchers_;
 };
 
 }  // namespace muster

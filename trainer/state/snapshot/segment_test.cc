@@ -12,6 +12,8 @@
 #include <random>
 
 #include "tests/support/eventually.h"
+#include "trainer/state/checkpoint/shard_file.h"
+#include "trainer/state/checkpoint/testing/checkpoint_testing.h"
 #include "trainer/state/snapshot/testing/snapshot_testing.h"
 
 namespace muster {
@@ -64,6 +66,61 @@ TEST(Segment, SlotsAreAlignedForHugePagesAndApart) {
   EXPECT_EQ(place % 4096, 0U);
   EXPECT_GE(segment->slot(1) - segment->slot(0),
             static_cast<std::ptrdiff_t>(segment->slot_bytes()));
+}
+
+TEST(Segment, AHeldSlotStaysAsItIsWhileTrainingGoesOn) {
+  const auto segment = MakeSegment(0, 1);
+  segment->PrepareHold();
+  TrainTo(*segment, 4);
+  TrainTo(*segment, 5);
+  const int held = segment->NewestSlot();
+  SealedShard sealed = segment->Hold(held);
+  EXPECT_EQ(sealed.bytes, segment->slot_bytes());
+  for (Step step = 6; step < 12; ++step) {
+    TrainTo(*segment, step);
+    EXPECT_EQ(segment->NewestStep(), step);
+    EXPECT_EQ(CountWrong(segment->Arrays(segment->NewestSlot()), step), 0);
+    EXPECT_EQ(CountWrong(segment->Arrays(held), 5), 0);
+  }
+  EXPECT_EQ(sealed.data.get(), segment->slot(held));
+  EXPECT_TRUE(sealed.intact());
+  sealed = {};
+  TrainTo(*segment, 12);
+  TrainTo(*segment, 13);
+  EXPECT_THAT(segment->Labels(held), ::testing::Not(ElementsAre(5))) << "it is used again";
+}
+
+TEST(Segment, WhatIsHeldOutlivesItAndKnowsWhetherItWasGivenUp) {
+  auto segment = MakeSegment(0, 1);
+  TrainTo(*segment, 5);
+  const SealedShard sealed = segment->Hold(segment->NewestSlot());
+  segment->Continue(2, StateOf(*segment, 1, 5));
+  EXPECT_TRUE(sealed.intact());
+  auto other = Segment::Map(Duplicate(segment->fd()), Segment::Access::kReadWrite);
+  ASSERT_TRUE(other.ok());
+  (*other)->Begin(3);
+  EXPECT_FALSE(sealed.intact());
+  segment.reset();
+  EXPECT_TRUE(std::any_of(sealed.data.get(), sealed.data.get() + sealed.bytes,
+                          [](std::byte each) { return each != std::byte{0}; }));
+}
+
+TEST(Segment, ACheckpointIsWrittenFromAHeldSlot) {
+  const testing::TempDir folder;
+  const auto segment = MakeSegment(0, 1);
+  TrainTo(*segment, 5);
+  const int slot = segment->NewestSlot();
+  const std::vector<ShardArray> arrays = segment->Arrays(slot);
+  ShardImage image;
+  image.Refer({.rank = 0, .world_size = 1, .cursor = CursorOf(5), .arrays = arrays},
+              segment->Hold(slot));
+  const auto record = WriteShard(folder.path() + "/rank-00000.shard", image);
+  ASSERT_TRUE(record.ok()) << record.status().ToString();
+  ShardImage copy = testing::ImageOf(
+      {.rank = 0, .world_size = 1, .cursor = CursorOf(5), .arrays = segment->Arrays(slot)});
+  const auto of_copy = WriteShard(folder.path() + "/copy.shard", copy);
+  ASSERT_TRUE(of_copy.ok()) << of_copy.status().ToString();
+  EXPECT_EQ(record->checksum, of_copy->checksum);
 }
 
 TEST(Segment, AStepThatChangedNothingIsALabelMore) {

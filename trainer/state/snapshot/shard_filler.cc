@@ -2,7 +2,7 @@
 
 #include "trainer/core/flat_layout.h"
 #include "trainer/state/checkpoint/shard_header.h"
-#include "trainer/state/checkpoint/stream_copy.h"
+#include "trainer/core/stream_copy.h"
 
 namespace muster {
 namespace {

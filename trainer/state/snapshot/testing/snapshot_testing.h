@@ -107,7 +107,7 @@ inline std::unique_ptr<Segment> MakeSegment(int shard, int shard_count, Generati
 
 // Writes and seals a step as an optimizer does: into the slot that is not the newest.
 inline void TrainTo(Segment& segment, Step step) {
-  const int slot = segment.NewestStep() < 0 ? 0 : 1 - segment.NewestSlot();
+  const int slot = segment.NewestStep() < 0 ? 0 : segment.FreeSlot(segment.NewestSlot());
   segment.Unseal(slot);
   FillWithStep(segment.Arrays(slot), step);
   segment.Seal(slot, CursorOf(step));

@@ -10,4 +10,8 @@ namespace muster {
 // next step works on stays cached. Any alignment; any thread.
 void StreamCopy(void* to, const void* from, std::size_t bytes);
 
+// The same in pieces: other threads see them, in order with later stores, after StreamFence.
+void StreamPiece(void* to, const void* from, std::size_t bytes);
+void StreamFence();
+
 }  // namespace muster

@@ -1,4 +1,4 @@
-#include "trainer/state/checkpoint/stream_copy.h"
+#include "trainer/core/stream_copy.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace muster {
 #ifdef __SSE2__
 
 // The lowest level of x86-64 is enough: a line is filled by four stores and leaves as one.
-void StreamCopy(void* to, const void* from, std::size_t bytes) {
+void StreamPiece(void* to, const void* from, std::size_t bytes) {
   constexpr std::size_t kLine = 64;
   auto* out = static_cast<char*>(to);
   const auto* in = static_cast<const char*>(from);
@@ -33,16 +33,25 @@ void StreamCopy(void* to, const void* from, std::size_t bytes) {
     _mm_stream_si128(target + 2, c);
     _mm_stream_si128(target + 3, d);
   }
-  _mm_sfence();  // streaming stores are not ordered with the hand-over to another thread
   if (at < bytes) std::memcpy(out + at, in + at, bytes - at);
 }
 
+// Streaming stores are not ordered with the hand-over to another thread.
+void StreamFence() { _mm_sfence(); }
+
 #else
 
-void StreamCopy(void* to, const void* from, std::size_t bytes) {
+void StreamPiece(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
+void StreamFence() {}
+
 #endif
+
+void StreamCopy(void* to, const void* from, std::size_t bytes) {
+  StreamPiece(to, from, bytes);
+  StreamFence();
+}
 
 }  // namespace muster
