@@ -211,7 +211,16 @@ void AddGenerate(CLI::App& app, Options& options, Action& action) {
   CLI::App* verb = app.add_subcommand("generate", "Continue a prompt, or hold a conversation");
   verb->add_option("--model", o.model, "Model directory, or ORG/NAME of the Hub")->required();
   verb->add_option("--adapter", o.adapter, "PEFT directory to merge into the model");
-  verb->add_option("--prompt", o.prompt, "Prompt [default: standard input]");
+  CLI::Option* prompt = verb->add_option("--prompt", o.prompt, "Prompt [default: standard input]");
+  CLI::Option* prompts =
+      verb->add_option("--prompts", o.prompts,
+                       "File with JSON lines {\"prompt\"}, or - for standard input; prints an "
+                       "object for each, as --json does")
+          ->excludes(prompt);
+  verb->add_option("--batch", o.batch, "Prompts to continue at once")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str()
+      ->needs(prompts);
   AddSampling(verb, o);
   CLI::Option* chat = verb->add_flag("--chat", o.chat,
                                      "Treat the prompt as a user's turn; without --prompt, start a "

@@ -57,6 +57,25 @@ class ModelVerbs(unittest.TestCase):
         self.assertEqual((ended["text"], ended["finish_reason"]),
                          (first["text"][:first["text"].index(stop)], "stop"))
 
+    def test_generate_continues_many_prompts_in_their_order(self):
+        prompts = ["The sea", "A", "Where is it", "12 + 3"]
+        rows = "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts)
+        file = self.root / "prompts.jsonl"
+        file.write_text(rows, encoding="utf-8")
+        for chat in ((), ("--chat", "--system", "Be brief.")):
+            alone = [self.generated("--prompt", prompt, "--max-new-tokens", 12, *chat)["ids"]
+                     for prompt in prompts]
+            for batch in (1, 3, 16):
+                many = self.verb("generate", "--model", self.model, "--prompts", file, "--batch", batch,
+                                 "--max-new-tokens", 12, *chat)
+                self.assertEqual([json.loads(line)["ids"] for line in many.splitlines()], alone)
+        piped = self.verb("generate", "--model", self.model, "--prompts", "-", "--max-new-tokens", 12, stdin=rows)
+        self.assertEqual(len(piped.splitlines()), len(prompts))
+        file.write_text(rows + "{}\n", encoding="utf-8")
+        self.assertIn("prompts.jsonl:5: expected an object with \"prompt\"",
+                      self.verb("generate", "--model", self.model, "--prompts", file, code=BAD_INPUT))
+        self.verb("generate", "--model", self.model, "--prompt", "x", "--batch", 2, code=USAGE)
+
     def test_generate_refuses_what_it_cannot_do(self):
         said = self.verb("generate", "--model", self.model, code=BAD_INPUT, stdin="x" * 3000)
         self.assertIn("3000 tokens, and the model's context (max_position_embeddings) is 2048", said)

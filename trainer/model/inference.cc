@@ -104,15 +104,32 @@ Result<InferenceModel> InferenceModel::Load(const std::string& dir, at::ScalarTy
   return model;
 }
 
-at::Tensor InferenceModel::Hidden(const at::Tensor& ids, KvCache* cache) {
+at::Tensor InferenceModel::HiddenOf(const at::Tensor& ids, std::span<KvCache* const> caches) {
   const at::NoGradGuard no_grad;
-  rotary_.Ensure(ids.size(1) + (cache == nullptr ? 0 : cache->length()));
+  std::int64_t seen = 0;
+  for (const KvCache* cache : caches) seen = std::max(seen, cache->length());
+  rotary_.Ensure(seen + ids.size(1));
   at::Tensor hidden = EmbedTokens(embedding_, ids);
+  std::vector<BlockCache*> of_block(caches.size());
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
+    std::transform(caches.begin(), caches.end(), of_block.begin(),
+                   [b](KvCache* cache) { return &cache->block(b); });
     hidden = BlockForward(config_, config_.Rotates(b) ? &rotary_ : nullptr, hidden, blocks_[b],
-                          cache == nullptr ? nullptr : &cache->block(b));
+                          of_block);
   }
   return RmsNorm(hidden, final_norm_, config_.rms_norm_eps);
+}
+
+at::Tensor InferenceModel::Hidden(const at::Tensor& ids, KvCache* cache) {
+  if (cache == nullptr) return HiddenOf(ids, {});
+  return HiddenOf(ids, {&cache, 1});
+}
+
+at::Tensor InferenceModel::NextLogits(const std::vector<std::int64_t>& ids,
+                                      std::span<KvCache* const> caches) {
+  const at::Tensor hidden = HiddenOf(at::tensor(ids, at::kLong).unsqueeze(1), caches);
+  const at::NoGradGuard no_grad;
+  return LinearLayer(hidden.select(1, 0), head_).to(at::kFloat);
 }
 
 at::Tensor InferenceModel::LastLogits(const at::Tensor& ids, KvCache& cache) {

@@ -6,6 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,9 +34,13 @@ class InferenceModel {
   // [B, T] ids that follow those that the cache has seen -> [B, V] fp32: of what comes after the
   // last one. T is at least 1; a long prompt goes through in pieces.
   at::Tensor LastLogits(const at::Tensor& ids, KvCache& cache);
+  // The next id of each of B texts, which have a cache each -> [B, V] fp32: of what comes after it.
+  at::Tensor NextLogits(const std::vector<std::int64_t>& ids, std::span<KvCache* const> caches);
 
  private:
   explicit InferenceModel(ModelConfig config);
+  // As Hidden; a cache for all rows, or for each.
+  at::Tensor HiddenOf(const at::Tensor& ids, std::span<KvCache* const> caches);
 
   ModelConfig config_;
   RotaryTable rotary_;

@@ -82,7 +82,8 @@ TEST_P(CachedBlock, GivesInPiecesWhatItGivesAtOnce) {
   BlockCache cache(config.sliding_window);
   std::vector<at::Tensor> pieces;
   for (std::int64_t at = 0, count = 5; at < 90; at += count, count = at < 40 ? 6 : 1) {
-    pieces.push_back(BlockForward(config, &rotary, hidden.narrow(1, at, count), weights, &cache));
+    pieces.push_back(
+        BlockForward(config, &rotary, hidden.narrow(1, at, count), weights, {{&cache}}));
   }
   EXPECT_LE(RelativeDifference(at::cat(pieces, 1), whole), 1e-12);
 }

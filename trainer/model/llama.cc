@@ -4,21 +4,38 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <vector>
 
+#include "common/base/check.h"
 #include "trainer/model/linear_layer.h"
+#include "trainer/ops/cpu/decode_attention.h"
+#include "trainer/ops/host_threads.h"
 #include "trainer/ops/scalar_type.h"
 #include "trainer/ops/to_device.h"
 
 namespace muster {
 namespace {
 
-// x [B, T, heads, head_dim] from position `begin` on: each pair (i, i + head_dim / 2) turned by its
-// position's angle.
-at::Tensor Rotated(const at::Tensor& x, const RotaryTable& rotary, std::int64_t begin) {
+// The positions that come next: T of them from begins[0] on in every row, or one in each row.
+struct NextPositions {
+  std::vector<std::int64_t> begins;
+  std::int64_t length = 0;
+
+  // Of a table's rows, [B or 1, T, 1, head_dim / 2].
+  at::Tensor Of(const at::Tensor& table) const {
+    if (begins.size() == 1) return table.narrow(0, begins[0], length).unsqueeze(1).unsqueeze(0);
+    return table.index_select(0, at::tensor(begins)).unsqueeze(1).unsqueeze(1);
+  }
+  std::int64_t end() const { return *std::max_element(begins.begin(), begins.end()) + length; }
+};
+
+// x [B, T, heads, head_dim]: each pair (i, i + head_dim / 2) turned by its position's angle.
+at::Tensor Rotated(const at::Tensor& x, const RotaryTable& rotary, const NextPositions& next) {
   const at::ScalarType wide = WideType(x.scalar_type());
-  const std::int64_t length = x.size(1), half = x.size(3) / 2;
-  const at::Tensor cos = rotary.Cos(begin + length).narrow(0, begin, length).to(wide).unsqueeze(1);
-  const at::Tensor sin = rotary.Sin(begin + length).narrow(0, begin, length).to(wide).unsqueeze(1);
+  const std::int64_t half = x.size(3) / 2;
+  const at::Tensor cos = next.Of(rotary.Cos(next.end())).to(wide);
+  const at::Tensor sin = next.Of(rotary.Sin(next.end())).to(wide);
   const at::Tensor a = x.narrow(3, 0, half).to(wide), b = x.narrow(3, half, half).to(wide);
   return at::cat({a * cos - b * sin, b * cos + a * sin}, 3).to(x.scalar_type());
 }
@@ -41,15 +58,10 @@ at::Tensor VisibleTo(std::int64_t last, std::int64_t all, std::optional<std::int
 }
 
 // query [B, heads, T, head_dim] of the last T of S positions, key and value [B, kv heads, S,
-// head_dim] -> [B, heads, T, head_dim]. One position sees all that is given.
+// head_dim] -> [B, heads, T, head_dim].
 at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                   std::optional<std::int64_t> window) {
   const std::int64_t heads = query.size(1), last = query.size(2), all = key.size(2);
-  if (last == 1) {
-    // The query heads of a key head take the place of positions: no key is copied.
-    const at::Tensor grouped = query.reshape({query.size(0), key.size(1), -1, query.size(3)});
-    return at::scaled_dot_product_attention(grouped, key, value).reshape(query.sizes());
-  }
   const at::Tensor keys = ShareHeads(key, heads), values = ShareHeads(value, heads);
   if (last == all && (!window || all <= *window)) {
     return at::scaled_dot_product_attention(query, keys, values, {}, 0.0, /*is_causal=*/true);
@@ -57,11 +69,46 @@ at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
   return at::scaled_dot_product_attention(query, keys, values, VisibleTo(last, all, window));
 }
 
+// query [B, heads, 1, head_dim] of one position, which sees all that is given; no gradients.
+// held[i]: [B / held.size(), kv heads, S, head_dim], of rows in a row -> [B, heads, 1, head_dim].
+at::Tensor AttendLast(const at::Tensor& query, const std::vector<BlockCache::Held>& held) {
+  const at::Tensor queries = query.contiguous();
+  at::Tensor mixed = at::empty_like(queries);
+  const std::int64_t heads = query.size(1), head_dim = query.size(3),
+                     kv_heads = held[0].key.size(1);
+  const auto rows_each = query.size(0) / static_cast<std::int64_t>(held.size());
+  const auto row_of = [](const at::Tensor& tensor, std::int64_t row) {
+    return static_cast<const std::byte*>(tensor.const_data_ptr()) +
+           row * tensor.stride(0) * tensor.element_size();
+  };
+  std::vector<DecodeText> texts;
+  for (std::int64_t row = 0; row < query.size(0); ++row) {
+    const auto& [key, value] = held[static_cast<std::size_t>(row / rows_each)];
+    texts.push_back({.query = row_of(queries, row),
+                     .key = row_of(key, row % rows_each),
+                     .value = row_of(value, row % rows_each),
+                     .mixed = const_cast<std::byte*>(row_of(mixed, row)),
+                     .positions = key.size(2),
+                     .head_stride = key.stride(1)});
+  }
+  MUSTER_CHECK(head_dim <= kMaxDecodeHeadDim, "a head is too wide");
+  const DecodeAttention attention{.type = ElementTypeOf(query.scalar_type()),
+                                  .heads = heads,
+                                  .kv_heads = kv_heads,
+                                  .head_dim = head_dim,
+                                  .texts = texts};
+  OverRanges(query.size(0) * heads, 1,
+             [&](std::int64_t begin, std::int64_t end) { DecodeAttend(attention, begin, end); });
+  return mixed;
+}
+
 at::Tensor Attention(const ModelConfig& config, const RotaryTable* rotary, const at::Tensor& x,
-                     const BlockWeights& weights, BlockCache* cache) {
+                     const BlockWeights& weights, std::span<BlockCache* const> caches) {
   const std::int64_t rows = x.size(0), length = x.size(1);
   const std::int64_t heads = config.num_attention_heads, kv_heads = config.num_key_value_heads;
-  const std::int64_t begin = cache == nullptr ? 0 : cache->length();
+  NextPositions next{.begins = {}, .length = length};
+  for (const BlockCache* cache : caches) next.begins.push_back(cache->length());
+  if (caches.empty()) next.begins.push_back(0);
   const std::vector<at::Tensor> parts = LinearLayer(x, weights.qkv.weight, weights.qkv.bias)
                                             .view({rows, length, -1, config.head_dim})
                                             .split_with_sizes({heads, kv_heads, kv_heads}, 2);
@@ -72,13 +119,19 @@ at::Tensor Attention(const ModelConfig& config, const RotaryTable* rotary, const
   };
   const auto prepared = [&](const at::Tensor& part, const at::Tensor& norm) {
     const at::Tensor each = normed(part, norm);
-    return (rotary != nullptr ? Rotated(each, *rotary, begin) : each).transpose(1, 2);
+    return (rotary != nullptr ? Rotated(each, *rotary, next) : each).transpose(1, 2);
   };
   const at::Tensor query = prepared(parts[0], weights.query_norm);
-  BlockCache::Held seen{.key = prepared(parts[1], weights.key_norm),
-                        .value = parts[2].transpose(1, 2)};
-  if (cache != nullptr) seen = cache->Append(seen.key, seen.value);
-  const at::Tensor mixed = Attend(query, seen.key, seen.value, config.sliding_window);
+  const at::Tensor key = prepared(parts[1], weights.key_norm), value = parts[2].transpose(1, 2);
+  std::vector<BlockCache::Held> held;
+  const std::int64_t rows_each = caches.empty() ? rows : rows / std::ssize(caches);
+  for (std::int64_t i = 0; i < std::ssize(caches); ++i)
+    held.push_back(caches[i]->Append(key.narrow(0, i * rows_each, rows_each),
+                                     value.narrow(0, i * rows_each, rows_each)));
+  if (held.empty()) held.push_back({.key = key, .value = value});
+  const at::Tensor mixed = !caches.empty() && length == 1
+                               ? AttendLast(query, held)
+                               : Attend(query, held[0].key, held[0].value, config.sliding_window);
   return LinearLayer(mixed.transpose(1, 2).reshape({rows, length, heads * config.head_dim}),
                      weights.output.weight);
 }
@@ -145,14 +198,15 @@ at::Tensor EmbedTokens(const at::Tensor& embedding, const at::Tensor& ids) {
 }
 
 at::Tensor BlockForward(const ModelConfig& config, const RotaryTable* rotary,
-                        const at::Tensor& hidden, const BlockWeights& weights, BlockCache* cache) {
+                        const at::Tensor& hidden, const BlockWeights& weights,
+                        std::span<BlockCache* const> caches) {
   const bool before = config.norm_placement == NormPlacement::kBefore;
   const auto residual = [&](const at::Tensor& x, const at::Tensor& norm, const auto& f) {
     const auto normed = [&](const at::Tensor& y) { return RmsNorm(y, norm, config.rms_norm_eps); };
     return before ? x + f(normed(x)) : x + normed(f(x));
   };
   const at::Tensor attended = residual(hidden, weights.attention_norm, [&](const at::Tensor& x) {
-    return Attention(config, rotary, x, weights, cache);
+    return Attention(config, rotary, x, weights, caches);
   });
   return residual(attended, weights.feed_forward_norm,
                   [&](const at::Tensor& x) { return FeedForward(x, weights); });

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "trainer/core/model_config.h"
 #include "trainer/model/block_tensors.h"
@@ -60,10 +61,11 @@ at::Tensor EmbedTokens(const at::Tensor& embedding, const at::Tensor& ids);
 // hidden [B, T, H] -> the block's output, residuals included. Attention is causal over the row, as
 // far back as config.sliding_window says; right padding needs no mask, since nothing before it sees
 // it. With a cache the T positions follow those that it has seen, attend to them too, and are added
-// to it (no gradients then). `rotary` holds all positions; null: this block does not rotate.
-// Adapters are not applied: who infers has merged them.
+// to it (no gradients then); with a cache for each row, T is 1, and rows may have seen different
+// numbers of positions. `rotary` holds all positions; null: this block does not rotate. Adapters
+// are not applied: who infers has merged them.
 at::Tensor BlockForward(const ModelConfig& config, const RotaryTable* rotary,
                         const at::Tensor& hidden, const BlockWeights& weights,
-                        BlockCache* cache = nullptr);
+                        std::span<BlockCache* const> caches = {});
 
 }  // namespace muster

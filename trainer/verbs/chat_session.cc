@@ -25,14 +25,24 @@ void ChatSession::Clear() {
   if (!system_.empty()) conversation_.messages.push_back({"system", system_});
 }
 
-Result<Generated> ChatSession::Say(const std::string& text, const TextSink& sink) {
+Conversation ChatSession::With(const std::string& text) const {
   Conversation asked = conversation_;
   asked.messages.push_back({"user", text});
-  MUSTER_ASSIGN_OR_RETURN(const EncodedChat chat,
-                          EncodeChat(template_, asked, generator_.tokenizer(),
+  return asked;
+}
+
+Result<std::vector<std::int32_t>> ChatSession::PromptOf(const std::string& text) const {
+  MUSTER_ASSIGN_OR_RETURN(EncodedChat chat,
+                          EncodeChat(template_, With(text), generator_.tokenizer(),
                                      {.prompt = GenerationPrompt::kAssistant,
                                       .now = SystemClock().UnixMillis() / 1000}));
-  MUSTER_ASSIGN_OR_RETURN(Generated made, generator_.Run(chat.ids, settings_, sink));
+  return std::move(chat.ids);
+}
+
+Result<Generated> ChatSession::Say(const std::string& text, const TextSink& sink) {
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<std::int32_t> prompt, PromptOf(text));
+  MUSTER_ASSIGN_OR_RETURN(Generated made, generator_.Run(prompt, settings_, sink));
+  Conversation asked = With(text);
   asked.messages.push_back({"assistant", made.text});
   conversation_ = std::move(asked);
   // The next turn draws other numbers, and the same ones when all is repeated.

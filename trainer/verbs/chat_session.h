@@ -4,8 +4,10 @@
 // One thread. The generator outlives it.
 #pragma once
 
+#include <cstdint>
 #include <iosfwd>
 #include <string>
+#include <vector>
 
 #include "common/base/result.h"
 #include "trainer/text/chat/chat.h"
@@ -24,10 +26,15 @@ class ChatSession {
   Result<Generated> Say(const std::string& text, const TextSink& sink);
   // Begins a new conversation.
   void Clear();
+  // What Say would have the generator go on from, and how.
+  Result<std::vector<std::int32_t>> PromptOf(const std::string& text) const;
+  const GenerationSettings& settings() const { return settings_; }
 
   std::size_t messages() const { return conversation_.messages.size(); }
 
  private:
+  Conversation With(const std::string& text) const;
+
   TextGenerator& generator_;
   const ChatTemplate template_;
   GenerationSettings settings_;

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <list>
+#include <map>
 #include <optional>
 
 #include "trainer/generation/stop_finder.h"
@@ -64,6 +67,81 @@ class Output {
   bool wanted_ = true;
 };
 
+// One text while it is generated: what is drawn, and whether that ends it.
+class Continuation {
+ public:
+  // The tokenizer and the sink outlive it.
+  Continuation(const Tokenizer& tokenizer, const ModelConfig& config,
+               const std::vector<std::int32_t>& prompt, const GenerationSettings& settings,
+               const TextSink& sink)
+      : sampler_(settings.sampling),
+        output_(tokenizer, settings.continues_prompt ? prompt : std::vector<std::int32_t>(),
+                settings.stops, sink),
+        // Rows that pad the embedding have no token to show.
+        drawable_(std::min<std::int64_t>(config.vocab_size, tokenizer.vocab_size())),
+        room_(config.max_position_embeddings - std::ssize(prompt) + 1),
+        most_(settings.max_new_tokens),
+        end_ids_(config.eos_token_ids) {
+    end_ids_.insert(end_ids_.end(), settings.end_ids.begin(), settings.end_ids.end());
+    made_.prompt_tokens = std::ssize(prompt);
+  }
+
+  // [V] fp32, of the token that comes next, which it draws.
+  Status Take(const at::Tensor& given) {
+    const at::Tensor logits = given.contiguous();
+    const std::span<const float> values(logits.const_data_ptr<float>(),
+                                        static_cast<std::size_t>(drawable_));
+    if (!CanBeDrawnFrom(values)) {
+      return DataLoss(
+          "the model's logits are not numbers (NaN or infinite): its weights are damaged, or too "
+          "large for the type they are computed in");
+    }
+    const auto id = static_cast<std::int32_t>(sampler_.Draw(values));
+    if (made_.ids.empty()) {
+      made_.prompt_seconds = SecondsSince(start_);
+      start_ = std::chrono::steady_clock::now();
+    }
+    if (Holds(end_ids_, id)) {
+      End(FinishReason::kEndOfText);
+      return OkStatus();
+    }
+    made_.ids.push_back(id);
+    if (const auto reason = output_.Add(id)) {
+      End(*reason);
+    } else if (std::ssize(made_.ids) == std::min(most_, room_)) {
+      End(room_ < most_ ? FinishReason::kContext : FinishReason::kLength);
+    }
+    return OkStatus();
+  }
+  bool ended() const { return ended_; }
+  std::int32_t last() const { return made_.ids.back(); }
+
+  // Once it has ended.
+  Generated Finish() {
+    if (made_.reason != FinishReason::kStop && made_.reason != FinishReason::kInterrupted)
+      output_.Flush();
+    made_.text = output_.text();
+    return std::move(made_);
+  }
+
+ private:
+  void End(FinishReason reason) {
+    ended_ = true;
+    made_.reason = reason;
+    made_.seconds = SecondsSince(start_);
+  }
+
+  Sampler sampler_;
+  Output output_;
+  std::int64_t drawable_;
+  std::int64_t room_;  // of tokens in the model's context
+  std::int64_t most_;
+  std::vector<std::int32_t> end_ids_;
+  Generated made_;
+  bool ended_ = false;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
 }  // namespace
 
 std::string_view FinishReasonName(FinishReason reason) {
@@ -121,58 +199,68 @@ std::size_t TextGenerator::Reuse(const std::vector<std::int32_t>& prompt) {
   return common;
 }
 
-Result<std::int32_t> TextGenerator::Next(const std::vector<std::int32_t>& ids, Sampler& sampler) {
-  const at::Tensor input = at::tensor(ids, at::kLong).unsqueeze(0);
-  const at::Tensor logits = model_.LastLogits(input, cache_).contiguous();
+at::Tensor TextGenerator::Next(const std::vector<std::int32_t>& ids) {
+  const at::Tensor logits = model_.LastLogits(at::tensor(ids, at::kLong).unsqueeze(0), cache_);
   seen_.insert(seen_.end(), ids.begin(), ids.end());
-  // Rows that pad the embedding have no token to show.
-  const auto drawable = static_cast<std::size_t>(
-      std::min<std::int64_t>(config().vocab_size, tokenizer_.vocab_size()));
-  const std::span<const float> values(logits.const_data_ptr<float>(), drawable);
-  if (!CanBeDrawnFrom(values)) {
-    return DataLoss(
-        "the model's logits are not numbers (NaN or infinite): its weights are damaged, or too "
-        "large for the type they are computed in");
-  }
-  return static_cast<std::int32_t>(sampler.Draw(values));
+  return logits[0];
 }
 
 Result<Generated> TextGenerator::Run(const std::vector<std::int32_t>& prompt,
                                      const GenerationSettings& settings, const TextSink& sink) {
   MUSTER_RETURN_IF_ERROR(CheckPrompt(prompt));
-  Sampler sampler(settings.sampling);
-  Output output(tokenizer_, settings.continues_prompt ? prompt : std::vector<std::int32_t>(),
-                settings.stops, sink);
+  Continuation text(tokenizer_, config(), prompt, settings, sink);
   const std::size_t reused = Reuse(prompt);
-  Generated made{.prompt_tokens = static_cast<std::int64_t>(prompt.size()),
-                 .reused_tokens = static_cast<std::int64_t>(reused)};
-  const std::int64_t room = config().max_position_embeddings - made.prompt_tokens + 1;
-  const std::int64_t most = std::min(settings.max_new_tokens, room);
-  std::optional<FinishReason> ended;
-  std::vector<std::int32_t> next(prompt.begin() + static_cast<std::ptrdiff_t>(reused),
-                                 prompt.end());
-  auto start = std::chrono::steady_clock::now();
-  while (!ended && static_cast<std::int64_t>(made.ids.size()) < most) {
-    MUSTER_ASSIGN_OR_RETURN(const std::int32_t id, Next(next, sampler));
-    if (made.ids.empty()) {
-      made.prompt_seconds = SecondsSince(start);
-      start = std::chrono::steady_clock::now();
-    }
-    if (Holds(config().eos_token_ids, id) || Holds(settings.end_ids, id)) {
-      ended = FinishReason::kEndOfText;
-    } else {
-      made.ids.push_back(id);
-      ended = output.Add(id);
-      next.assign(1, id);
-    }
-  }
-  made.seconds = SecondsSince(start);
-  if (!ended)
-    ended = most < settings.max_new_tokens ? FinishReason::kContext : FinishReason::kLength;
-  if (*ended != FinishReason::kStop && *ended != FinishReason::kInterrupted) output.Flush();
-  made.text = output.text();
-  made.reason = *ended;
+  MUSTER_RETURN_IF_ERROR(
+      text.Take(Next({prompt.begin() + static_cast<std::ptrdiff_t>(reused), prompt.end()})));
+  while (!text.ended()) MUSTER_RETURN_IF_ERROR(text.Take(Next({text.last()})));
+  Generated made = text.Finish();
+  made.reused_tokens = static_cast<std::int64_t>(reused);
   return made;
+}
+
+Status TextGenerator::RunAll(const std::vector<std::vector<std::int32_t>>& prompts,
+                             const GenerationSettings& settings, std::size_t batch,
+                             const std::function<bool(const Generated&)>& on_done) {
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    MUSTER_RETURN_IF_ERROR(CheckPrompt(prompts[i]).WithContext("prompt " + std::to_string(i + 1)));
+  }
+  struct Running {
+    std::size_t number;
+    KvCache cache;
+    Continuation text;
+  };
+  const TextSink ignore = [](std::string_view) { return true; };
+  std::list<Running> running;
+  std::map<std::size_t, Generated> done;  // those that wait for earlier ones
+  std::size_t begun = 0, shown = 0;
+  while (shown < prompts.size()) {
+    for (; begun < prompts.size() && running.size() < batch; ++begun) {
+      GenerationSettings own = settings;
+      own.sampling.seed += begun;
+      running.push_back({begun, KvCache(config()),
+                         Continuation(tokenizer_, config(), prompts[begun], own, ignore)});
+      const at::Tensor ids = at::tensor(prompts[begun], at::kLong).unsqueeze(0);
+      MUSTER_RETURN_IF_ERROR(
+          running.back().text.Take(model_.LastLogits(ids, running.back().cache)[0]));
+    }
+    std::erase_if(running, [&](Running& each) {
+      if (each.text.ended()) done.emplace(each.number, each.text.Finish());
+      return each.text.ended();
+    });
+    for (; done.contains(shown); ++shown)
+      if (!on_done(done.extract(shown).mapped())) return OkStatus();
+    if (running.empty()) continue;
+    std::vector<std::int64_t> ids;
+    std::vector<KvCache*> caches;
+    for (Running& each : running) {
+      ids.push_back(each.text.last());
+      caches.push_back(&each.cache);
+    }
+    const at::Tensor logits = model_.NextLogits(ids, caches);
+    std::int64_t row = 0;
+    for (Running& each : running) MUSTER_RETURN_IF_ERROR(each.text.Take(logits[row++]));
+  }
+  return OkStatus();
 }
 
 }  // namespace muster

@@ -65,14 +65,22 @@ class TextGenerator {
   // model lacks. kDataLoss: the model's logits are not numbers.
   Result<Generated> Run(const std::vector<std::int32_t>& prompt, const GenerationSettings& settings,
                         const TextSink& sink);
+  // Goes on from each prompt, `batch` of them at once, so that the weights are read once for a
+  // token of each. Prompt i draws with the seed sampling.seed + i. `on_done` gets the texts in the
+  // order of the prompts; false ends it. Products of several rows are rounded otherwise than those
+  // of one: of two tokens that are equally likely the other may come. kInvalidArgument, before
+  // anything is generated, for a prompt that Run would refuse.
+  Status RunAll(const std::vector<std::vector<std::int32_t>>& prompts,
+                const GenerationSettings& settings, std::size_t batch,
+                const std::function<bool(const Generated&)>& on_done);
 
  private:
   TextGenerator(Tokenizer tokenizer, InferenceModel model);
   Status CheckPrompt(const std::vector<std::int32_t>& prompt) const;
   // How many ids of the prompt the cache has seen from now on; fewer than there are.
   std::size_t Reuse(const std::vector<std::int32_t>& prompt);
-  // The token that follows when `ids` have come.
-  Result<std::int32_t> Next(const std::vector<std::int32_t>& ids, Sampler& sampler);
+  // [V] fp32: of what follows when `ids` have come.
+  at::Tensor Next(const std::vector<std::int32_t>& ids);
 
   Tokenizer tokenizer_;
   InferenceModel model_;

@@ -49,6 +49,46 @@ TEST_F(TextGeneratorTest, KnowsTheBeginningThatTwoPromptsShare) {
   EXPECT_EQ(next.ids, Run(fresh, "The sea is deep", Drawing(20)).ids);
 }
 
+TEST_F(TextGeneratorTest, ABatchGoesOnAsEachPromptAloneInTheirOrder) {
+  TextGenerator generator = Load(), alone = Load();
+  const std::vector<std::string> texts = {"Hello", "The sea is wide and deep", "a", "Once",
+                                          "12 + 3"};
+  std::vector<std::vector<std::int32_t>> prompts;
+  for (const std::string& text : texts) prompts.push_back(Ids(generator, text));
+  GenerationSettings settings = Drawing(40);
+  settings.stops = {"e"};  // so that they are of different lengths
+  for (const std::size_t batch : {1, 2, 3, 16}) {
+    std::vector<Generated> made;
+    const Status status = generator.RunAll(prompts, settings, batch, [&](const Generated& each) {
+      made.push_back(each);
+      return true;
+    });
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_EQ(made.size(), texts.size());
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      GenerationSettings own = settings;
+      own.sampling.seed += i;
+      const Generated expected = Run(alone, texts[i], own);
+      EXPECT_EQ(made[i].ids, expected.ids) << "batch " << batch << ", prompt " << i;
+      EXPECT_EQ(made[i].text, expected.text);
+      EXPECT_EQ(made[i].reason, expected.reason);
+    }
+  }
+}
+
+TEST_F(TextGeneratorTest, ABatchRefusesAPromptBeforeItBeginsAndEndsWhenItsReaderDoes) {
+  TextGenerator generator = Load();
+  int done = 0;
+  const auto count = [&](const Generated&) { return ++done < 2; };
+  const Status refused = generator.RunAll({Ids(generator, "a"), {}}, Drawing(4), 16, count);
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr("prompt 2"));
+  EXPECT_EQ(done, 0);
+  const std::vector<std::vector<std::int32_t>> three(3, Ids(generator, "a"));
+  EXPECT_TRUE(generator.RunAll(three, Drawing(4), 1, count).ok());
+  EXPECT_EQ(done, 2);
+}
+
 TEST_F(TextGeneratorTest, StreamsTheTextThatItReturns) {
   TextGenerator generator = Load();
   std::string streamed;

@@ -7,6 +7,7 @@
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/hub/hub_id.h"
 #include "trainer/text/tokenizer/tokenizer.h"
+#include "trainer/verbs/text_rows.h"
 #include "trainer/verbs/verbs.h"
 
 namespace muster {
@@ -49,22 +50,14 @@ class TokenPrinter {
   std::int64_t tokens_ = 0;
 };
 
-Status TokenizeRows(std::istream& in, const std::string& name, const TokenizeOptions& options,
-                    TokenPrinter& printer) {
-  std::string line;
-  for (long number = 1; std::getline(in, line); ++number) {
-    if (options.plain) {
-      printer.Text(line);
-      continue;
-    }
-    if (line.empty()) continue;
-    const nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
-    if (!row.is_object() || !row.contains("text") || !row["text"].is_string()) {
-      return InvalidArgument(name + ":" + std::to_string(number) +
-                             ": expected an object with \"text\" (--plain takes lines of text)");
-    }
-    printer.Text(row["text"].get<std::string>());
+Status TokenizeLines(const std::string& name, TokenPrinter& printer) {
+  std::ifstream file;
+  if (!name.empty()) {
+    file.open(name);
+    if (!file) return NotFound(name + ": cannot be opened");
   }
+  std::istream& in = name.empty() ? std::cin : file;
+  for (std::string line; std::getline(in, line);) printer.Text(line);
   return OkStatus();
 }
 
@@ -74,12 +67,14 @@ Status Tokenize(const TokenizeOptions& options) {
   TokenPrinter printer(tokenizer, options);
   if (options.text) {
     printer.Text(*options.text);
-  } else if (options.file.empty()) {
-    MUSTER_RETURN_IF_ERROR(TokenizeRows(std::cin, "standard input", options, printer));
+  } else if (options.plain) {
+    MUSTER_RETURN_IF_ERROR(TokenizeLines(options.file, printer));
   } else {
-    std::ifstream file(options.file);
-    if (!file) return NotFound(options.file + ": cannot be opened");
-    MUSTER_RETURN_IF_ERROR(TokenizeRows(file, options.file, options, printer));
+    const Status read =
+        ForEachText(options.file, "text", [&](const std::string& text) { printer.Text(text); });
+    if (read.code() == StatusCode::kInvalidArgument)
+      return InvalidArgument(read.message() + " (--plain takes lines of text)");
+    MUSTER_RETURN_IF_ERROR(read);
   }
   printer.End();
   return OkStatus();

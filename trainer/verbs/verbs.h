@@ -81,6 +81,8 @@ struct GenerateOptions {
   std::string model;
   std::string adapter;                // PEFT directory; empty: none
   std::optional<std::string> prompt;  // none: standard input
+  std::string prompts;  // JSON lines {"prompt"}, "-": standard input; empty: one prompt
+  int batch = 16;       // of prompts, at once
   std::int64_t max_new_tokens = 256;
   double temperature = 0;  // 0: the most likely token
   std::int64_t top_k = 0;  // 0: no bound
