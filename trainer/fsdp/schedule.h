@@ -62,7 +62,7 @@ class Schedule {
 
   LlamaHead& head() { return head_; }
   std::int64_t activation_bytes() const { return blocks_.bytes(); }
-  // Of the head, with its chunk of logits and a tied head's gradient.
+  // Those of the head, with its chunk of logits and a tied head's gradient.
   std::int64_t head_bytes() const {
     return head_.bytes() +
            static_cast<std::int64_t>(tied_gradient_.defined() ? tied_gradient_.nbytes() : 0);

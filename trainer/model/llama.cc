@@ -22,7 +22,7 @@ struct NextPositions {
   std::vector<std::int64_t> begins;
   std::int64_t length = 0;
 
-  // Of a table's rows, [B or 1, T, 1, head_dim / 2].
+  // Their rows in a table, [B or 1, T, 1, head_dim / 2].
   at::Tensor Of(const at::Tensor& table) const {
     if (begins.size() == 1) return table.narrow(0, begins[0], length).unsqueeze(1).unsqueeze(0);
     return table.index_select(0, at::tensor(begins)).unsqueeze(1).unsqueeze(1);

@@ -95,7 +95,7 @@ struct Segment::Header {
   alignas(256) Label labels[kSegmentSlots][kLabels];
 };
 
-// Of the file; ends with the segment and with what is held of it.
+// The mapped file; it ends with the segment and with what is held of it.
 struct Segment::Mapping {
   void* memory = nullptr;
   std::size_t bytes = 0;

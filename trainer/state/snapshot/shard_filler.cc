@@ -1,8 +1,8 @@
 #include "trainer/state/snapshot/shard_filler.h"
 
 #include "trainer/core/flat_layout.h"
-#include "trainer/state/checkpoint/shard_header.h"
 #include "trainer/core/stream_copy.h"
+#include "trainer/state/checkpoint/shard_header.h"
 
 namespace muster {
 namespace {
