@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Tokens per second of `muster-trainer generate`, beside transformers' generate.
 
-  tests/bench/generate_bench.py [--presets tiny small] [--types float32 bfloat16] [--tokens 300]
+  tests/bench/generate_bench.py [--presets tiny small] [--types float32 bfloat16] [--tokens 300] [--batch 16]
 
 One thread each, greedy, the same random weights, the fastest of three runs; the time to the first
 token does not count. JSON with a description of the machine; `agreeing` is how many of the tokens at
-the beginning are equal.
+the beginning are equal. `share_of_memory` is the bytes of the weights times the tokens per second, by
+what one thread reads from memory (read_bench, in the same run). `batch` has the tokens per second of so
+many prompts at once, and how many times those of one that is.
 """
 
 import argparse
 import json
+import math
 import pathlib
 import struct
 import subprocess
@@ -56,6 +59,32 @@ def make_model(preset, folder):
     clear_padding(pathlib.Path(folder) / "model.safetensors")
 
 
+def in_a_batch(model, kind, options):
+    """Tokens per second of all, while all of them run."""
+    prompts = pathlib.Path(model) / "prompts.jsonl"
+    prompts.write_text((json.dumps({"prompt": PROMPT}) + "\n") * options.batch, encoding="utf-8")
+    best = 0
+    for _ in range(options.repetitions):
+        done = subprocess.run(list(map(str, [
+            BIN / "muster-trainer", "generate", "--model", model, "--prompts", prompts, "--batch", options.batch,
+            "--max-new-tokens", options.tokens, "--threads", 1, "--dtype", kind])), timeout=LIMIT_S,
+            capture_output=True, text=True, check=True)
+        texts = [json.loads(line) for line in done.stdout.splitlines()]
+        # The last prompt's first token is drawn when all have theirs.
+        best = max(best, sum(text["new_tokens"] - 1 for text in texts) / texts[-1]["seconds"])
+    return best
+
+
+def weight_bytes(model, kind):
+    """Of the matrices that a token passes through; of the embedding it reads one row."""
+    with open(pathlib.Path(model) / "model.safetensors", "rb") as file:
+        size, = struct.unpack("<Q", file.read(8))
+        head = json.loads(file.read(size))
+    counts = (math.prod(entry["shape"]) for name, entry in head.items()
+              if name not in ("__metadata__", "model.embed_tokens.weight"))
+    return sum(counts) * {"float32": 4, "bfloat16": 2}[kind]
+
+
 def compare(preset, kind, options):
     with tempfile.TemporaryDirectory(prefix="muster-generate-bench-") as model:
         make_model(preset, model)
@@ -63,13 +92,19 @@ def compare(preset, kind, options):
                                "--max-new-tokens", options.tokens, "--threads", 1, "--dtype", kind,
                                "--json"]) for _ in range(options.repetitions)),
                    key=lambda run: run["tokens_per_second"])
+        batch = in_a_batch(model, kind, options)
+        memory = last_line([BIN / "read_bench"])["gb_per_s"]
+        weights = weight_bytes(model, kind)
         theirs = last_line([peer.PYTHON, HERE / "peers" / "transformers_generate.py", "--model", model,
                             "--type", kind, "--prompt", PROMPT, "--tokens", options.tokens,
                             "--repetitions", options.repetitions])
     differs = (i for i, pair in enumerate(zip(ours["ids"], theirs["ids"])) if pair[0] != pair[1])
     return {"preset": preset, "type": kind, "tokens": ours["new_tokens"],
             "agreeing": next(differs, len(ours["ids"])),
-            "tokens_per_s": round(ours["tokens_per_second"], 1),
+            "tokens_per_s": round(ours["tokens_per_second"], 1), "memory_gb_per_s": memory,
+            "share_of_memory": round(weights * ours["tokens_per_second"] / memory / 1e9, 3),
+            "batch": {"prompts": options.batch, "tokens_per_s": round(batch, 1),
+                      "times_one": round(batch / ours["tokens_per_second"], 2)},
             "tokens_per_s_of_peer": round(theirs["tokens_per_second"], 1),
             "ratio": round(ours["tokens_per_second"] / theirs["tokens_per_second"], 2)}
 
@@ -79,6 +114,7 @@ def main():
     parser.add_argument("--presets", nargs="+", default=["tiny", "small"])
     parser.add_argument("--types", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--tokens", type=int, default=300)
+    parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--repetitions", type=int, default=3)
     options = parser.parse_args()
     peer.require()
