@@ -9,13 +9,14 @@
 
 #include "trainer/ops/cpu/cpu_features.h"
 
-// Of MKL, which LibTorch brings along without its headers. `a`, `b`: bit patterns of 16 bits.
+// MKL's, which LibTorch brings along without its headers; builds for other processors than x86-64
+// have none. `a`, `b`: bit patterns of 16 bits.
 extern "C" {
 using Gemm = void(int layout, int transpose_a, int transpose_b, int m, int n, int k, float alpha,
                   const void* a, int row_of_a, const void* b, int row_of_b, float beta, float* c,
                   int row_of_c);
-Gemm cblas_gemm_bf16bf16f32;
-Gemm cblas_gemm_f16f16f32;
+Gemm cblas_gemm_bf16bf16f32 __attribute__((weak));
+Gemm cblas_gemm_f16f16f32 __attribute__((weak));
 }
 
 namespace muster {
@@ -95,6 +96,10 @@ void AddWideProduct(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, d
     return static_cast<int>(std::max(matrix.stride(0), matrix.size(1)));
   };
   Gemm* const gemm = a.scalar_type() == at::kHalf ? cblas_gemm_f16f16f32 : cblas_gemm_bf16bf16f32;
+  if (gemm == nullptr) {
+    out.addmm_(Widened(a).t(), Widened(b), 1, alpha);
+    return;
+  }
   gemm(kRowMajor, kTransposed, kPlain, static_cast<int>(a.size(1)), static_cast<int>(b.size(1)),
        static_cast<int>(a.size(0)), static_cast<float>(alpha), a.const_data_ptr(), row(a),
        b.const_data_ptr(), row(b), 1, out.mutable_data_ptr<float>(), row(out));
