@@ -24,10 +24,10 @@
 #include "common/base/json.h"
 #include "trainer/model/linear.h"
 #include "trainer/model/llama_head.h"
+#include "trainer/model/testing/head_factors.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/cross_entropy.h"
 #include "trainer/ops/norm.h"
-#include "trainer/ops/testing/forwarding_ops.h"
 
 namespace muster {
 namespace {
@@ -49,25 +49,6 @@ struct Problem {
                    .to(at::kLong)
                    .clamp_max(vocabulary - 1)) {}
   double scale() const { return 1 / static_cast<double>(labels.numel()); }
-};
-
-// Keeps the gradients of logits, chunk by chunk, and the normed rows.
-class Factors final : public ForwardingOps {
- public:
-  using ForwardingOps::ForwardingOps;
-  void RunKernel(const AnyOperator& op) override {
-    ForwardingOps::RunKernel(op);
-    const auto copy = [](const ConstArray& rows) {
-      return at::from_blob(const_cast<void*>(rows.data()), {rows.rows(), rows.width()},
-                           at::kBFloat16)
-          .clone();
-    };
-    if (const auto* entropy = op.As<op::CrossEntropy>()) logits.push_back(copy(entropy->logits));
-    if (const auto* norm = op.As<op::AddNorm>()) normed = copy(norm->y);
-  }
-
-  std::vector<at::Tensor> logits;
-  at::Tensor normed;
 };
 
 HeadTask TaskOf(const Problem& p, const at::Tensor& gradient) {
@@ -143,7 +124,7 @@ double Median(std::vector<double> values) {
 }
 
 // Errors of gradients, slice by slice of the vocabulary.
-std::vector<double> Errors(const Factors& factors, const std::vector<at::Tensor>& gradients) {
+std::vector<double> Errors(const HeadFactors& factors, const std::vector<at::Tensor>& gradients) {
   constexpr std::int64_t kSlice = 4096;
   const at::Tensor normed = factors.normed.to(at::kDouble);
   const std::int64_t vocabulary = gradients.front().size(0);
@@ -183,7 +164,7 @@ int Run(std::int64_t tokens, std::int64_t vocabulary, std::int64_t width, int re
   head.Run(TaskOf(p, once), loss);
   const std::int64_t held = peak.bytes() - before;
 
-  Factors factors(*cpu);
+  HeadFactors factors(*cpu);
   LlamaHead(factors, at::kBFloat16).Run(TaskOf(p, once), loss);
   InPlace other(*cpu, p, factors.logits.front().size(0));
   std::vector<double> seconds, other_seconds, ratios;

@@ -26,7 +26,7 @@ struct Waits {
   std::vector<std::string> micro_batches, numbers, update;
 };
 
-// Of a few steps of one rank; rows of later steps are longer than any before.
+// What one rank waits for in a few steps; rows of later steps are longer than any before.
 Waits WaitsOfSteps(DeviceOps& ops, const GangOptions& options) {
   at::set_num_threads(1);
   InProcessGroup group(1);

@@ -1,4 +1,4 @@
-// Of fsdp_engine.h: evaluating rows and going on from texts, and another state to be exported.
+// FsdpEngine evaluates rows, goes on from texts, and takes another state to be exported.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 

@@ -110,7 +110,7 @@ class Placer {
     GradientBuffers placed;
     const bool sharded = rank_.ranks > 1;
     const bool keeps_local = sharded && !options_.reduce_every_micro_batch;
-    // Of what is scattered, where the peers can read it in place.
+    // What is scattered lies where the peers can read it in place.
     const MemoryKind source = rank_.shares_memory ? MemoryKind::kPerRank : MemoryKind::kDevice;
     if (keeps_local) placed.local = {kGradientSlots, precision_.gradient, total, source};
     if (offloads_) {

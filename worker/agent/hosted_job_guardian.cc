@@ -74,18 +74,19 @@ void HostedJob::Apply(const GuardianQuiesced& quiesced, Effects* effects) {
 
 void HostedJob::Apply(const GuardianSynced&, Effects* effects) {
   if (!mirror_.replay) return;
-  HostedGeneration told = *std::exchange(mirror_.replay, std::nullopt);
+  HostedGeneration replayed = *std::exchange(mirror_.replay, std::nullopt);
   // The previous worker was killed between two launches: the rest is requested again.
-  if (told.generation == prepare_.generation && launches_.empty() && !told.quiesced)
-    told.launched &= HasAllRanks(prepare_, told);
-  if (mirror_.hosted.generation == told.generation) {
-    mirror_.SendNews(told, effects);
-    if (!mirror_.hosted.quiesced && AnswersAbort(told.quiesced, told.keeps_any()))
-      effects->push_back(SendToCoordinator{
-          Quiesced{prepare_.job, told.generation, {}, told.parked_ranks, told.standbys}});
+  if (replayed.generation == prepare_.generation && launches_.empty() && !replayed.quiesced)
+    replayed.launched &= HasAllRanks(prepare_, replayed);
+  if (mirror_.hosted.generation == replayed.generation) {
+    mirror_.SendNews(replayed, effects);
+    if (!mirror_.hosted.quiesced && AnswersAbort(replayed.quiesced, replayed.keeps_any()))
+      effects->push_back(SendToCoordinator{Quiesced{
+          prepare_.job, replayed.generation, {}, replayed.parked_ranks, replayed.standbys}});
   }
   // A newer generation may have arrived while the guardian reported the older one.
-  if (!preparing_ && told.generation >= mirror_.hosted.generation) mirror_.hosted = std::move(told);
+  if (!preparing_ && replayed.generation >= mirror_.hosted.generation)
+    mirror_.hosted = std::move(replayed);
   const bool again = link_ == Link::kReady;
   link_ = Link::kReady;
   for (GuardianCommand& command : std::exchange(queued_, {}))

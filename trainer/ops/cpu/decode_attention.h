@@ -33,7 +33,7 @@ struct DecodeAttention {
 };
 inline constexpr std::int64_t kMaxDecodeHeadDim = 512;
 
-// Of all texts' heads, one text after another, those from `begin` to `end`.
+// Fills the heads from `begin` to `end`, counted over all texts, one text after another.
 void DecodeAttend(const DecodeAttention& a, std::int64_t begin, std::int64_t end);
 
 }  // namespace muster

@@ -100,7 +100,7 @@ class Segment {
   const SegmentSpec& spec() const { return spec_; }
   int fd() const { return fd_.get(); }
   bool writable() const { return access_ == Access::kReadWrite; }
-  // Of one slot, and what that of a segment for such arrays takes.
+  // The bytes of one slot; SlotBytes says how many a segment for such arrays would have.
   std::size_t slot_bytes() const { return slot_bytes_; }
   static std::size_t SlotBytes(const std::vector<ShardArray>& arrays);
   std::byte* slot(int slot) const;
