@@ -204,7 +204,7 @@ void MemberQuiesced(Transaction& tx, JobEntry& job, GangNode& member, const Quie
   tx.state.slots.Quiesce(member.name, job.record.id,
                          message.keeps_any() ? std::max(held, message.standbys) : 0);
   for (RankRecord& rank : job.attempt().ranks) {
-    if (rank.node != member.name || rank.state != RankState::kStopping || rank.pid == 0) continue;
+    if (rank.node != member.name || rank.state != RankState::kStopping) continue;
     const bool kept =
         std::find(parked_ranks.begin(), parked_ranks.end(), rank.rank) != parked_ranks.end();
     MoveRank(job, rank, kept ? RankEvent::kKept : RankEvent::kExited);

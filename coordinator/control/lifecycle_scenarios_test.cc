@@ -498,6 +498,8 @@ TEST(CancelTest, WhilePreparing) {
   EXPECT_TRUE(h.Take<Launch>("n1").empty());
   h.QuiesceAll(id);
   EXPECT_EQ(h.State(id), JobState::kCancelled);
+  for (const RankRecord& rank : h.Attempt(id).ranks)
+    EXPECT_EQ(rank.state, RankState::kPrepared) << "a rank that never started is not stopping";
 }
 
 TEST(CancelTest, WhileLaunching) {
@@ -509,8 +511,10 @@ TEST(CancelTest, WhileLaunching) {
   h.Started(id, 0);
   h.Cancel(id);
   h.Started(id, 1);
+  EXPECT_EQ(h.Attempt(id).ranks[1].state, RankState::kStopping) << "it started beside the abort";
   h.Exited(id, 0, {0, 15});
   h.QuiesceAll(id);
+  EXPECT_EQ(h.Attempt(id).ranks[1].state, RankState::kExited);
   EXPECT_EQ(h.State(id), JobState::kCancelled);
   EXPECT_EQ(h.Job(id).record->restarts, 0);
 }

@@ -281,6 +281,8 @@ void Handle(Transaction& tx, const NodeName& node, const RankStarted& message) {
   if (!next) return;  // its exit overtook this
   rank.state = *next;
   rank.pid = message.pid;
+  const bool aborting = job->attempt().state == AttemptState::kAborting;
+  if (aborting) MoveRank(*job, rank, RankEvent::kStop);
   tx.Changed(*job);
   CheckAllStarted(tx, *job);
 }

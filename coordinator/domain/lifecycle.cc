@@ -69,7 +69,7 @@ constexpr Table<RankState, kRankStateCount, kRankEventCount> RankTable() {
   using enum RankState;
   return {{
     //                 started    stop       exited   stuck        kept
-    /* prepared    */ {{kRunning,  kStopping, kExited, kUnkillable, X}},
+    /* prepared    */ {{kRunning,  kPrepared, kExited, kUnkillable, X}},
     /* running     */ {{kRunning,  kStopping, kExited, kUnkillable, X}},
     /* stopping    */ {{kStopping, kStopping, kExited, kUnkillable, kParked}},
     /* exited      */ {{X,         X,         X,       X,           X}},

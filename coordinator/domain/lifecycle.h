@@ -78,7 +78,7 @@ enum class NodeEvent {
 inline constexpr int kNodeEventCount = 7;
 
 enum class RankState {
-  kPrepared = 1,
+  kPrepared = 1,  // and for good if its attempt ends before it starts
   kRunning,
   kStopping,
   kExited,

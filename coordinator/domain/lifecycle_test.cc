@@ -108,7 +108,8 @@ TEST(LifecycleTest, EveryRankStateAndEvent) {
   Allowed<S, E> allowed;
   Add(allowed, E::kStarted, S::kRunning, {S::kPrepared, S::kRunning});
   Add(allowed, E::kStarted, S::kStopping, {S::kStopping});
-  Add(allowed, E::kStop, S::kStopping, {S::kPrepared, S::kRunning, S::kStopping});
+  Add(allowed, E::kStop, S::kPrepared, {S::kPrepared});
+  Add(allowed, E::kStop, S::kStopping, {S::kRunning, S::kStopping});
   Add(allowed, E::kExited, S::kExited,
       {S::kPrepared, S::kRunning, S::kStopping, S::kUnkillable, S::kParked});
   Add(allowed, E::kKept, S::kParked, {S::kStopping, S::kParked});
