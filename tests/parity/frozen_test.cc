@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "common/base/testing/temp_dir.h"
 #include "tests/parity/gang_run.h"
-#include "trainer/formats/testing/temp_dir.h"
 #include "trainer/fsdp/retained_weights.h"
 
 namespace muster::parity {
@@ -124,7 +124,7 @@ class FrozenThatStay : public ::testing::TestWithParam<Way> {
     return {name, UniqueFd(::dup(file))};
   }
 
-  TempDir dir_;
+  TempDirForTest dir_;
   std::mutex mutex_;
   std::vector<HeldSegment> held_;
   std::vector<std::string> dropped_;

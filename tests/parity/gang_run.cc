@@ -10,8 +10,8 @@
 #include <thread>
 #include <utility>
 
+#include "common/base/testing/temp_dir.h"
 #include "trainer/comm/group/testing/in_process_communicator.h"
-#include "trainer/formats/testing/temp_dir.h"
 #include "trainer/fsdp/export_stream.h"
 #include "trainer/fsdp/load_weights.h"
 #include "trainer/fsdp/retained_weights.h"
@@ -301,7 +301,7 @@ Result<StepNumbers> RunMicroBatches(FsdpEngine& engine, const GangOptions& optio
 
 std::vector<RankRun> RunGang(const GangOptions& given) {
   GangOptions options = given;
-  TempDir directory;
+  TempDirForTest directory;
   if (options.model.lora && options.model_dir.empty()) {
     options.model_dir = directory.path();
     WriteModel(options.model, options.model_dir);

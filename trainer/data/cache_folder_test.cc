@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "common/base/files.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/base/unique_fd.h"
 #include "trainer/data/token_cache.h"
-#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -50,7 +50,7 @@ class CacheFolderTest : public ::testing::Test {
     return path;
   }
 
-  TempDir dir_;
+  TempDirForTest dir_;
 };
 
 TEST_F(CacheFolderTest, TheFourThatWereUsedLastAreKept) {

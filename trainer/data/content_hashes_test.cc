@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/base/files.h"
-#include "trainer/formats/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -25,7 +25,7 @@ class ContentHashesTest : public ::testing::Test {
     return *std::move(files);
   }
 
-  TempDir dir_;
+  TempDirForTest dir_;
   const std::string first_ = dir_.Write("a.jsonl", "first");
   const std::string second_ = dir_.Write("b.jsonl", "second");
   HashMemory memory_{.path = dir_ / "x.hashes", .settled = Duration::zero()};

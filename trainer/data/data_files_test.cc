@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "trainer/formats/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 constexpr char kKey[] = "train.data.train";
 
 TEST(DataFiles, AFolderGivesItsFilesByName) {
-  const TempDir dir;
+  const TempDirForTest dir;
   for (const char* name : {"b.jsonl", "a.json", "c.jsonl.gz", "README.md", ".hidden.jsonl"})
     dir.Write(name, "x");
   std::filesystem::create_directory(dir / "within.jsonl");
@@ -27,7 +27,7 @@ TEST(DataFiles, AFolderGivesItsFilesByName) {
 }
 
 TEST(DataFiles, AListKeepsItsOrder) {
-  const TempDir dir;
+  const TempDirForTest dir;
   const std::string late = dir.Write("z.npy", "x");
   const std::string early = dir.Write("a.bin", "x");
   const auto files = FindDataFiles({late, early}, kKey);
@@ -37,7 +37,7 @@ TEST(DataFiles, AListKeepsItsOrder) {
 }
 
 TEST(DataFiles, WhatIsNotReadIsRefusedByName) {
-  const TempDir dir;
+  const TempDirForTest dir;
   const auto refusal = [](const std::vector<std::string>& named) {
     return FindDataFiles(named, kKey).status();
   };

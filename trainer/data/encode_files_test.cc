@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/base/testing/temp_dir.h"
 #include "trainer/data/testing/text_files_testing.h"
 #include "trainer/data/text_dataset.h"
-#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 const TextOptions kOptions{.vocab_size = 256};
 
 TEST(EncodeFiles, TheOrderIsThatOfTheFilesWhateverTheNumberOfThreads) {
-  const TempDir dir;
+  const TempDirForTest dir;
   const std::vector<std::string> paths = {
       dir.Write("b.jsonl", NumberedRows(0, 1000)), dir.Write("empty.jsonl", "\n"),
       dir.Write("a.jsonl", NumberedRows(1000, 700)), dir.Write("c.json", NumberedRows(1700, 3))};
@@ -35,7 +35,7 @@ TEST(EncodeFiles, TheOrderIsThatOfTheFilesWhateverTheNumberOfThreads) {
 }
 
 TEST(EncodeFiles, OfSeveralBadRowsTheFirstIsTold) {
-  const TempDir dir;
+  const TempDirForTest dir;
   const std::string path =
       dir.Write("a.jsonl", NumberedRows(0, 900) + "{\"text\": 7}\n" + NumberedRows(901, 900) +
                                "{broken\n" + NumberedRows(0, 900));
@@ -46,14 +46,14 @@ TEST(EncodeFiles, OfSeveralBadRowsTheFirstIsTold) {
 }
 
 TEST(EncodeFiles, ABadRowBeforeTheEndOfACutFileIsToldFirst) {
-  const TempDir dir;
+  const TempDirForTest dir;
   const std::string path = dir.Write("a.json", "[{\"text\": 7},\n{\"text\": \"abc");
   EXPECT_THAT(TextDataset::Load({path}, ByteTokenizer(), kOptions).status().message(),
               HasSubstr("a.json:1: \"text\" is a number"));
 }
 
 TEST(EncodeFiles, WhoTakesTheRowsMayEndIt) {
-  const TempDir dir;
+  const TempDirForTest dir;
   const std::string path = dir.Write("a.jsonl", NumberedRows(0, 2000));
   int taken = 0;
   const Status status =

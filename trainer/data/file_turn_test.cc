@@ -6,7 +6,7 @@
 #include <memory>
 #include <thread>
 
-#include "trainer/formats/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -23,7 +23,7 @@ class FileTurnTest : public ::testing::Test {
     return *std::move(turn);
   }
 
-  TempDir dir_;
+  TempDirForTest dir_;
   const std::string path_ = dir_ / "x.lock";
 };
 

@@ -2,15 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include "common/base/testing/temp_dir.h"
 #include "trainer/data/testing/text_files_testing.h"
 #include "trainer/data/token_dataset.h"
-#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {
 
 TEST(JoinedDataset, ItsRowsAreThoseOfTheFilesOneAfterTheOther) {
-  const TempDir dir;
+  const TempDirForTest dir;
   const auto open = [&](const std::string& name, int ids, char first) {
     std::string bytes;
     for (int i = 0; i < ids; ++i) bytes += std::string{static_cast<char>(first + i), '\0'};

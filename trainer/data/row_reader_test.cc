@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/testing/temp_dir.h"
 #include "trainer/data/byte_source.h"
-#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -45,7 +45,7 @@ class RowReaderTest : public ::testing::Test {
     return path;
   }
 
-  TempDir dir_;
+  TempDirForTest dir_;
 };
 
 TEST_F(RowReaderTest, ReadsLinesWithTheirNumbers) {

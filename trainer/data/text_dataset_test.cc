@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <string>
 
+#include "common/base/testing/temp_dir.h"
 #include "trainer/data/testing/text_files_testing.h"
 #include "trainer/formats/init_model.h"
-#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -20,7 +20,7 @@ constexpr std::int32_t kPlainEnd = 300;
 
 // The new model's tokenizer: bytes, and the tokens of ChatML.
 Tokenizer ChatTokenizer() {
-  TempDir dir;
+  TempDirForTest dir;
   EXPECT_TRUE(WriteModelFiles(dir.path(), *PresetConfig("tiny")).ok());
   return *Tokenizer::Load(dir.path());
 }
@@ -47,7 +47,7 @@ class TextDatasetTest : public ::testing::Test {
     return tokenizer.Decode({ids.begin(), ids.end()});
   }
 
-  TempDir dir_;
+  TempDirForTest dir_;
   TextOptions options_{.vocab_size = 512};
   EncodeRun run_;
 };

@@ -15,6 +15,7 @@
 
 #include "common/base/files.h"
 #include "common/base/host_peak.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/base/unique_fd.h"
 #include "trainer/data/cache_folder.h"
 #include "trainer/data/cache_key.h"
@@ -22,7 +23,6 @@
 #include "trainer/data/testing/text_files_testing.h"
 #include "trainer/data/text_dataset.h"
 #include "trainer/data/verified_mark.h"
-#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -67,7 +67,7 @@ class TextRowsTest : public ::testing::Test {
     return found;
   }
 
-  TempDir dir_;
+  TempDirForTest dir_;
   std::string path_;
   TextOptions options_{.vocab_size = 256};
   TextRowsRun run_;

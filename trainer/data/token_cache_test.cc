@@ -8,10 +8,10 @@
 #include <fstream>
 
 #include "common/base/files.h"
+#include "common/base/testing/temp_dir.h"
 #include "trainer/data/testing/text_files_testing.h"
 #include "trainer/data/text_dataset.h"
 #include "trainer/data/verified_mark.h"
-#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -42,7 +42,7 @@ class TokenCacheTest : public ::testing::Test {
     return opened;
   }
 
-  TempDir dir_;
+  TempDirForTest dir_;
   std::string entry_ = dir_ / "rows.tokens";
   std::string text_;
   std::optional<TextDataset> in_memory_;

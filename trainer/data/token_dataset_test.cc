@@ -8,8 +8,8 @@
 #include <numeric>
 #include <vector>
 
+#include "common/base/testing/temp_dir.h"
 #include "trainer/data/batch_loader.h"
-#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -57,7 +57,7 @@ class TokenDatasetTest : public ::testing::Test {
     return ids;
   }
 
-  TempDir dir_;
+  TempDirForTest dir_;
   TokenDatasetOptions options_{.max_seq_len = 4, .vocab_size = 100};
 };
 

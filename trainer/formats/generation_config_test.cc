@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/json.h"
-#include "trainer/formats/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
 // The new file's content; nothing: it stays as it is.
-std::optional<Json> WithEnd(const TempDir& dir, const ModelConfig& config, std::int32_t id) {
+std::optional<Json> WithEnd(const TempDirForTest& dir, const ModelConfig& config, std::int32_t id) {
   const Result<std::string> text = GenerationConfigWithEnd(dir.path(), config, id);
   if (!text.ok()) ADD_FAILURE() << text.status().ToString();
   if (!text.ok() || text->empty()) return std::nullopt;
@@ -21,7 +21,7 @@ std::optional<Json> WithEnd(const TempDir& dir, const ModelConfig& config, std::
 }
 
 TEST(GenerationConfigTest, AnotherEndIsPutBehindThoseThatThereAre) {
-  TempDir dir;
+  TempDirForTest dir;
   dir.Write("generation_config.json", R"({"temperature": 0.6, "eos_token_id": 7, "top_p": 0.9})");
   const ModelConfig config{.eos_token_ids = {7}};
   EXPECT_EQ(WithEnd(dir, config, 9)->dump(),
@@ -33,13 +33,13 @@ TEST(GenerationConfigTest, AnotherEndIsPutBehindThoseThatThereAre) {
 
 // transformers asks the one file alone.
 TEST(GenerationConfigTest, AnEndThatOnlyTheOtherFileNamesIsNoneYet) {
-  TempDir dir;
+  TempDirForTest dir;
   dir.Write("generation_config.json", R"({"eos_token_id": 7})");
   EXPECT_EQ((*WithEnd(dir, {.eos_token_ids = {9, 7}}, 9))["eos_token_id"], Json({9, 7}));
 }
 
 TEST(GenerationConfigTest, WhereThereIsNoFileTheModelsOwnIdsAreTaken) {
-  TempDir dir;
+  TempDirForTest dir;
   const ModelConfig config{
       .eos_token_ids = {7},
       .raw_json =
@@ -50,7 +50,7 @@ TEST(GenerationConfigTest, WhereThereIsNoFileTheModelsOwnIdsAreTaken) {
 }
 
 TEST(GenerationConfigTest, AFileThatIsNoneIsNamed) {
-  TempDir dir;
+  TempDirForTest dir;
   dir.Write("generation_config.json", "[1]");
   const Status status = GenerationConfigWithEnd(dir.path(), {}, 9).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);

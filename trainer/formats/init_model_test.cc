@@ -5,7 +5,7 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
-#include "trainer/formats/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 #include "trainer/model/families/read_config.h"
 #include "trainer/text/tokenizer/tokenizer.h"
 
@@ -23,7 +23,7 @@ TEST(InitModelTest, PresetsHaveTheirSizes) {
 
 TEST(InitModelTest, WhatIsWrittenIsWhatIsRead) {
   for (const char* preset : {"tiny", "small"}) {
-    TempDir dir;
+    TempDirForTest dir;
     auto expected = PresetConfig(preset);
     ASSERT_TRUE(expected.ok());
     ASSERT_TRUE(WriteModelFiles(dir / "new/model", *expected).ok());
@@ -47,7 +47,7 @@ TEST(InitModelTest, WhatIsWrittenIsWhatIsRead) {
 
 // It wrote a Llama's, without rope_scaling and windows, whatever the architecture was.
 TEST(InitModelTest, KeepsTheConfigThatItIsGiven) {
-  TempDir dir;
+  TempDirForTest dir;
   const auto given = ParseModelConfig(
       R"({"architectures": ["MistralForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
           "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -63,7 +63,7 @@ TEST(InitModelTest, KeepsTheConfigThatItIsGiven) {
 }
 
 TEST(InitModelTest, TheTokenizerSpellsBytesByValue) {
-  TempDir dir;
+  TempDirForTest dir;
   ASSERT_TRUE(WriteModelFiles(dir.path(), *PresetConfig("tiny")).ok());
   const auto tokenizer = Tokenizer::Load(dir.path());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
@@ -74,7 +74,7 @@ TEST(InitModelTest, TheTokenizerSpellsBytesByValue) {
 }
 
 TEST(InitModelTest, TheVocabularyMustHoldTheTokenizer) {
-  TempDir dir;
+  TempDirForTest dir;
   ModelConfig config = *PresetConfig("tiny");
   config.vocab_size = 258;
   const Status status = WriteModelFiles(dir.path(), config);
@@ -83,8 +83,8 @@ TEST(InitModelTest, TheVocabularyMustHoldTheTokenizer) {
 }
 
 TEST(InitModelTest, CopiesWhatThereIsButNoWeights) {
-  TempDir from;
-  TempDir to;
+  TempDirForTest from;
+  TempDirForTest to;
   from.Write("config.json", "{}");
   from.Write("tokenizer.json", "{\"a\": 1}");
   from.Write("tokenizer.model", "pieces");

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "common/base/files.h"
+#include "common/base/testing/temp_dir.h"
 #include "trainer/formats/init_model.h"
-#include "trainer/formats/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -45,7 +45,7 @@ class ModelDirectoryFencing : public ::testing::Test {
     return names;
   }
 
-  const TempDir dir_;
+  const TempDirForTest dir_;
 };
 
 TEST_F(ModelDirectoryFencing, FilesOfItsOwnStandForThoseOfTheSource) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/base/files.h"
-#include "trainer/formats/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -41,7 +41,7 @@ Status WriteTensors(const std::string& path, const std::vector<TensorSpec>& tens
 }
 
 TEST(SafetensorsTest, GrownRowsAreTheMeanOfThoseInTheFile) {
-  TempDir dir;
+  TempDirForTest dir;
   ASSERT_TRUE(WriteTensors(dir / "model.safetensors", {{"a", TensorType::kF32, {3, 4}},
                                                        {"b", TensorType::kBF16, {2, 3}},
                                                        {"c", TensorType::kF32, {4}}})
@@ -68,7 +68,7 @@ TEST(SafetensorsTest, GrownRowsAreTheMeanOfThoseInTheFile) {
 }
 
 TEST(SafetensorsTest, TheMeanIsTakenOnceAndOnlyWhereItIsNeeded) {
-  TempDir dir;
+  TempDirForTest dir;
   ASSERT_TRUE(
       WriteTensors(dir / "model.safetensors", {{"a", TensorType::kBF16, {300, 8192}}}).ok());
   auto model = SafetensorsModel::Open(dir.path());
@@ -87,7 +87,7 @@ TEST(SafetensorsTest, TheMeanIsTakenOnceAndOnlyWhereItIsNeeded) {
 }
 
 TEST(SafetensorsTest, WhatIsWrittenIsReadBackInAnyInterval) {
-  TempDir dir;
+  TempDirForTest dir;
   const std::vector<TensorSpec> tensors = {{"a", TensorType::kF32, {3, 5}},
                                            {"empty", TensorType::kF32, {0, 4}},
                                            {"b", TensorType::kBF16, {7}},
@@ -115,7 +115,7 @@ TEST(SafetensorsTest, WhatIsWrittenIsReadBackInAnyInterval) {
 }
 
 TEST(SafetensorsTest, StoredElementsPassThroughBitByBit) {
-  TempDir dir;
+  TempDirForTest dir;
   const std::vector<double> doubles = {1.0, -0.0, 1e-300, 1.0 / 3};
   const std::vector<std::uint16_t> halves = {0x3f80, 0x7fc1, 0x0001};
   auto writer = SafetensorsWriter::Create(
@@ -137,7 +137,7 @@ TEST(SafetensorsTest, StoredElementsPassThroughBitByBit) {
 }
 
 TEST(SafetensorsTest, AppendsOfAnySizeGiveTheSameFile) {
-  TempDir dir;
+  TempDirForTest dir;
   const std::vector<TensorSpec> tensors = {{"a", TensorType::kF32, {1000, 301}},
                                            {"b", TensorType::kBF16, {700, 999}}};
   ASSERT_TRUE(WriteTensors(dir / "whole", tensors).ok());
@@ -167,7 +167,7 @@ TEST(SafetensorsTest, AppendsOfAnySizeGiveTheSameFile) {
 }
 
 TEST(SafetensorsTest, AnUnfinishedFileLeavesNothingBehind) {
-  TempDir dir;
+  TempDirForTest dir;
   {
     auto writer = SafetensorsWriter::Create(dir / "x", {{"a", TensorType::kF32, {4}}});
     ASSERT_TRUE(writer.ok());
@@ -181,7 +181,7 @@ TEST(SafetensorsTest, AnUnfinishedFileLeavesNothingBehind) {
 }
 
 TEST(SafetensorsTest, TheWriterRefusesWhatItCannotWrite) {
-  TempDir dir;
+  TempDirForTest dir;
   EXPECT_EQ(SafetensorsWriter::Create(dir / "x", {{"a", TensorType::kI64, {4}}}).status().code(),
             StatusCode::kUnimplemented);
   EXPECT_EQ(SafetensorsWriter::Create(dir / "x",
@@ -275,7 +275,7 @@ const BadFile kBadFiles[] = {
 };
 
 TEST(SafetensorsTest, EveryMalformedFileIsRefusedWithItsNameAndReason) {
-  TempDir dir;
+  TempDirForTest dir;
   for (const BadFile& bad : kBadFiles) {
     const std::string path = dir.Write("model.safetensors", bad.content);
     const auto model = SafetensorsModel::Open(dir.path());
@@ -287,7 +287,7 @@ TEST(SafetensorsTest, EveryMalformedFileIsRefusedWithItsNameAndReason) {
 }
 
 TEST(SafetensorsTest, EveryTruncationOfAGoodFileIsNoticed) {
-  TempDir dir;
+  TempDirForTest dir;
   ASSERT_TRUE(WriteTensors(dir / "good", {{"a", TensorType::kF32, {3}}}).ok());
   const auto good = ReadFile(dir / "good");
   ASSERT_TRUE(good.ok());
@@ -299,7 +299,7 @@ TEST(SafetensorsTest, EveryTruncationOfAGoodFileIsNoticed) {
 }
 
 TEST(SafetensorsTest, ADirectoryOrMissingFileIsAnError) {
-  TempDir dir;
+  TempDirForTest dir;
   EXPECT_FALSE(SafetensorsModel::OpenFile(dir.path()).ok());
   const auto none = SafetensorsModel::Open(dir.path());
   ASSERT_FALSE(none.ok());
@@ -311,7 +311,7 @@ TEST(SafetensorsTest, ADirectoryOrMissingFileIsAnError) {
 }
 
 TEST(SafetensorsTest, APipeIsRefusedWithoutWaitingForAWriter) {
-  TempDir dir;
+  TempDirForTest dir;
   ASSERT_EQ(::mkfifo((dir / "model.safetensors").c_str(), 0600), 0);
   EXPECT_THAT(SafetensorsModel::OpenFile(dir / "model.safetensors").status().message(),
               HasSubstr("is no regular file"));
@@ -330,7 +330,7 @@ class SafetensorsIndexTest : public ::testing::Test {
     return SafetensorsModel::Open(dir_.path());
   }
 
-  TempDir dir_;
+  TempDirForTest dir_;
 };
 
 TEST_F(SafetensorsIndexTest, PresentsAllShardsAsOneModel) {

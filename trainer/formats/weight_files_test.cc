@@ -8,7 +8,7 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
-#include "trainer/formats/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -59,7 +59,7 @@ TEST(WeightIndex, SaysWhereEachTensorLiesAndHowLargeAllAre) {
 class WeightFilesOf : public testing::TestWithParam<std::int64_t> {};
 
 TEST_P(WeightFilesOf, AreReadAsOneModel) {
-  const TempDir dir;
+  const TempDirForTest dir;
   std::vector<float> values(72);
   std::iota(values.begin(), values.end(), 0.f);
   WeightFiles files(dir.path(), PlanWeightFiles(Tensors(TensorType::kF32), GetParam()));
@@ -84,7 +84,7 @@ TEST_P(WeightFilesOf, AreReadAsOneModel) {
 INSTANTIATE_TEST_SUITE_P(Bounds, WeightFilesOf, testing::Values(1'000, 200, 100, 1));
 
 TEST(WeightFiles, SayThatElementsAreMissing) {
-  const TempDir dir;
+  const TempDirForTest dir;
   WeightFiles files(dir.path(), PlanWeightFiles(Tensors(), 1'000));
   ASSERT_TRUE(files.Begin().ok());
   const std::vector<float> values(71);

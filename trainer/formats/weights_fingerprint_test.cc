@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "trainer/formats/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -16,7 +16,7 @@ constexpr std::int64_t kElements = 1000;
 std::uint64_t FingerprintOf(TensorType type, const std::function<void(std::vector<float>&)>& edit,
                             const std::string& name = "w",
                             const std::vector<std::int64_t>& shape = {10, 100}) {
-  TempDir dir;
+  TempDirForTest dir;
   std::vector<float> values(kElements);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 128);
   edit(values);

@@ -7,8 +7,8 @@
 #include <functional>
 #include <thread>
 
+#include "common/base/testing/temp_dir.h"
 #include "trainer/comm/group/testing/in_process_communicator.h"
-#include "trainer/formats/testing/temp_dir.h"
 #include "trainer/model/adapters.h"
 #include "trainer/model/peft.h"
 
@@ -97,7 +97,7 @@ class AdapterWeightsTest : public ::testing::Test {
     return statuses;
   }
 
-  const TempDir dir_;
+  const TempDirForTest dir_;
   const ModelConfig config_ = Config(2, 24);
 
  private:

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/host_peak.h"
+#include "common/base/testing/temp_dir.h"
 #include "trainer/comm/group/testing/in_process_communicator.h"
 #include "trainer/state/checkpoint/testing/checkpoint_testing.h"
 
@@ -91,7 +92,7 @@ class LoadWeightsTest : public ::testing::Test {
     for (std::thread& thread : threads) thread.join();
   }
 
-  const testing::TempDir dir_;
+  const TempDirForTest dir_;
   std::optional<SafetensorsModel> model_;
 };
 

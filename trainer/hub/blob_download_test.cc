@@ -7,8 +7,8 @@
 
 #include <filesystem>
 
+#include "common/base/testing/temp_dir.h"
 #include "common/base/unique_fd.h"
-#include "trainer/formats/testing/temp_dir.h"
 #include "trainer/hub/hub_errors.h"
 
 namespace muster {
@@ -45,7 +45,7 @@ class BlobDownloadTest : public testing::Test {
          .on_note = [this](const std::string& note) { notes_ += note + "\n"; }});
   }
 
-  const TempDir dir_;
+  const TempDirForTest dir_;
   BlobPlace place_ = {.blob = dir_ / "e", .lock = dir_ / "e.lock"};
   std::string notes_;
 };

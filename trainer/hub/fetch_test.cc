@@ -7,7 +7,7 @@
 #include <map>
 #include <utility>
 
-#include "trainer/formats/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -28,7 +28,7 @@ TEST(HubEndpoint, IsTheEnvironments) {
 }
 
 TEST(HubToken, ComesFromTheNearestPlace) {
-  const TempDir dir;
+  const TempDirForTest dir;
   const std::string file = dir.Write("mine", "hf_file\n");
   dir.Write("token", "hf_stored\n");
   const std::map<std::string, std::string> home = {{"HF_HOME", dir.path()}};
@@ -102,7 +102,7 @@ class FetchModelTest : public testing::Test {
     return "{\"sha\": \"" + std::string(40, 'b') + "\", \"siblings\": [" + files + "]}";
   }
 
-  const TempDir cache_;
+  const TempDirForTest cache_;
   std::int64_t bytes_ = 0;
 };
 

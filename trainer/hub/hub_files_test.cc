@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "trainer/formats/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -67,7 +67,7 @@ TEST(ContentCheck, KnowsBothKindsOfChecksums) {
 }
 
 TEST(ContentCheck, GoesOnFromAFile) {
-  const TempDir dir;
+  const TempDirForTest dir;
   const std::string path = dir.Write("part", "helXXX");
   ContentCheck check(kSha256, 6);
   ASSERT_TRUE(check.AddFile(path, 3).ok());

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <map>
 
-#include "trainer/formats/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -35,7 +35,7 @@ class ResolveModelTest : public testing::Test {
   Result<std::string> Resolve(const std::string& model) const {
     return ResolveModel(model, Env({{"HF_HUB_CACHE", dir_.path()}}));
   }
-  const TempDir dir_;
+  const TempDirForTest dir_;
   const std::string repo_ = dir_ / "models--org--name";
 };
 

@@ -1,9 +1,9 @@
 #include "trainer/inputs/init_weights.h"
+#include "common/base/testing/temp_dir.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 
 #include "common/base/files.h"
 #include "trainer/formats/safetensors.h"
@@ -26,20 +26,14 @@ ModelConfig Config() {
 
 class InitWeights : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "weights-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    dir_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
   std::string Write(const std::string& name, std::uint64_t seed) {
-    const std::string dir = dir_ + "/" + name;
+    const std::string dir = dir_ / name;
     EXPECT_TRUE(MakeDirectories(dir).ok());
     EXPECT_TRUE(WriteRandomWeights(Config(), seed, dir).ok());
     return dir;
   }
 
-  std::string dir_;
+  const TempDirForTest dir_;
 };
 
 TEST_F(InitWeights, TensorsAreThoseOfTheConfigAndNormal) {

@@ -5,9 +5,9 @@
 
 #include <filesystem>
 
+#include "common/base/testing/temp_dir.h"
 #include "trainer/data/testing/text_files_testing.h"
 #include "trainer/formats/init_model.h"
-#include "trainer/formats/testing/temp_dir.h"
 #include "trainer/model/families/read_config.h"
 
 namespace muster {
@@ -38,7 +38,7 @@ class LoadRowsTest : public ::testing::Test {
   }
   TrainStatus Fail() { return LoadRows(spec_, dir_.path(), config_, {}).status(); }
 
-  TempDir dir_;
+  TempDirForTest dir_;
   ModelConfig config_;
   JobSpec spec_;
 };

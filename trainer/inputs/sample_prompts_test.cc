@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/base/testing/temp_dir.h"
 #include "trainer/formats/init_model.h"
-#include "trainer/formats/testing/temp_dir.h"
 #include "trainer/model/families/read_config.h"
 
 namespace muster {
@@ -24,7 +24,7 @@ class SamplePromptsTest : public testing::Test {
                                {.model_dir = dir_.path(), .max_tokens = max_tokens});
   }
 
-  TempDir dir_;
+  TempDirForTest dir_;
   ModelConfig config_;
 };
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "trainer/formats/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 #include "trainer/model/adapters.h"
 
 namespace muster {
@@ -80,7 +80,7 @@ class AdapterMergeTest : public ::testing::Test {
     return ValueOf(weight, row * kIn + column) + 5.0 / kRank * sum;
   }
 
-  const TempDir dir_;
+  const TempDirForTest dir_;
 };
 
 // A merged model had them, and nothing was said.

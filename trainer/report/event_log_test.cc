@@ -1,4 +1,5 @@
 #include "trainer/report/event_log.h"
+#include "common/base/testing/temp_dir.h"
 
 #include <gtest/gtest.h>
 
@@ -28,13 +29,7 @@ TEST(SampleTag, IsCutBetweenCharactersAndAlwaysUtf8) {
 
 class EventLogTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "events-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
-  std::string dir() const { return root_ + "/tensorboard"; }
+  std::string dir() const { return root_ / "tensorboard"; }
 
   std::vector<std::string> Contents() const {
     std::vector<std::filesystem::path> paths;
@@ -50,7 +45,7 @@ class EventLogTest : public testing::Test {
   }
 
  private:
-  std::string root_;
+  const TempDirForTest root_;
 };
 
 TEST_F(EventLogTest, NothingIsMadeBeforeTheFirstEvent) {

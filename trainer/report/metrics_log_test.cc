@@ -1,8 +1,8 @@
 #include "trainer/report/metrics_log.h"
+#include "common/base/testing/temp_dir.h"
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <optional>
 
@@ -14,16 +14,10 @@ namespace {
 
 class MetricsLogTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "metrics-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    dir_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-  std::string path() const { return dir_ + "/metrics.jsonl"; }
+  std::string path() const { return dir_ / "metrics.jsonl"; }
 
  private:
-  std::string dir_;
+  const TempDirForTest dir_;
 };
 
 TEST_F(MetricsLogTest, EachStepIsOneObject) {

@@ -9,8 +9,8 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
+#include "common/base/testing/temp_dir.h"
 #include "trainer/comm/group/testing/in_process_communicator.h"
-#include "trainer/formats/testing/temp_dir.h"
 #include "trainer/report/profile_report.h"
 
 namespace muster {
@@ -149,7 +149,7 @@ void OnRanks(int ranks, const std::function<void(Communicator&)>& body) {
 }
 
 TEST(ProfileReport, NamesThePlantedSlowRankAndLayer) {
-  const TempDir dir;
+  const TempDirForTest dir;
   ProfileTable table;
   OnRanks(3, [&](Communicator& communicator) {
     const bool slow = communicator.rank() == 2;
@@ -185,7 +185,7 @@ TEST(ProfileReport, NamesThePlantedSlowRankAndLayer) {
 }
 
 TEST(ProfileReport, TheTraceHoldsAProcessForEachRank) {
-  const TempDir dir;
+  const TempDirForTest dir;
   OnRanks(2, [&](Communicator& communicator) {
     HandClock clock;
     Profiler profiler({.start = 1, .steps = 2}, clock);
@@ -217,7 +217,7 @@ TEST(ProfileReport, TheTraceHoldsAProcessForEachRank) {
 }
 
 TEST(ProfileReport, AProfileThatCannotBeWrittenIsToldByRankZeroAlone) {
-  const TempDir dir;
+  const TempDirForTest dir;
   dir.Write("profile", "a file where a directory should be");
   OnRanks(2, [&](Communicator& communicator) {
     HandClock clock;

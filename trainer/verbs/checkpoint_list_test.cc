@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "common/base/files.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/base/unique_fd.h"
 #include "trainer/state/checkpoint/manifest.h"
 #include "trainer/state/checkpoint/shard_file.h"
@@ -72,7 +73,7 @@ class CheckpointListTest : public ::testing::Test {
     file.put('\x55');
   }
 
-  const testing::TempDir dir_;
+  const TempDirForTest dir_;
   std::optional<AdapterOrigin> adapter_;
   const std::string checkpoints_ = dir_.path() + "/checkpoints";
 };

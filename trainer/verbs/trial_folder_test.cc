@@ -6,7 +6,7 @@
 #include <fstream>
 #include <utility>
 
-#include "trainer/formats/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 
 namespace muster {
 namespace {
@@ -24,7 +24,7 @@ class TrialFolderTest : public testing::Test {
     std::ofstream(path) << "1";
   }
 
-  const TempDir dir_;
+  const TempDirForTest dir_;
   const fs::path output_ = fs::path(dir_.path()) / "out";
 };
 

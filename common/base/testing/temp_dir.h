@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 namespace muster {
@@ -23,6 +24,12 @@ class TempDirForTest {
 
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+  // Writes a file and returns its path.
+  std::string Write(const std::string& name, const std::string& content) const {
+    std::ofstream(*this / name, std::ios::binary) << content;
+    return *this / name;
+  }
 
  private:
   static std::string MakePath(const std::filesystem::path& parent) {

@@ -1,10 +1,8 @@
 #include "trainer/model/families/read_config.h"
+#include "common/base/testing/temp_dir.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
 
 namespace muster {
 namespace {
@@ -239,29 +237,21 @@ TEST(ModelConfigTest, MalformedTextIsAnError) {
 
 class ModelDirectoryTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = ::testing::TempDir() + "muster_model_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    dir_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-  void Write(const std::string& name, const std::string& text) {
-    std::ofstream(dir_ + "/" + name) << text;
-  }
+  void Write(const std::string& name, const std::string& text) { dir_.Write(name, text); }
 
-  std::string dir_;
+  const TempDirForTest dir_;
 };
 
 TEST_F(ModelDirectoryTest, AddsTheEndIdsOfTheGenerationConfig) {
   Write("config.json", Config());
   Write("generation_config.json", R"({"eos_token_id": [3, 9]})");
-  const auto config = ReadModelConfig(dir_);
+  const auto config = ReadModelConfig(dir_.path());
   ASSERT_TRUE(config.ok()) << config.status().ToString();
   EXPECT_THAT(config->eos_token_ids, ElementsAre(2, 3, 9));
 }
 
 TEST_F(ModelDirectoryTest, AMissingFileSaysWhatADirectoryMustHold) {
-  for (const std::string& dir : {dir_, dir_ + "/nowhere"}) {
+  for (const std::string& dir : {dir_.path(), dir_ / "nowhere"}) {
     const auto config = ReadModelConfig(dir);
     ASSERT_FALSE(config.ok());
     EXPECT_EQ(config.status().code(), StatusCode::kNotFound);

@@ -1,4 +1,5 @@
 #include "trainer/state/checkpoint/init_from.h"
+#include "common/base/testing/temp_dir.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +20,6 @@ namespace {
 using ::testing::HasSubstr;
 using testing::ImageOf;
 using testing::RankState;
-using testing::TempDir;
 
 const std::vector<UnitSpec> kUnits = {{"embed", {{"embed", {53, 8}}}},
                                       {"head", {{"norm", {8}}, {"head", {53, 8}}}}};
@@ -81,7 +81,7 @@ class InitFromTest : public ::testing::Test {
     ASSERT_TRUE(written.ok()) << written.ToString();
   }
 
-  const TempDir dir_;
+  const TempDirForTest dir_;
 };
 
 TEST_F(InitFromTest, ACheckpointCarriesWeightsAndWhenAskedMoments) {

@@ -1,4 +1,5 @@
 #include "trainer/state/checkpoint/manifest.h"
+#include "common/base/testing/temp_dir.h"
 
 #include <gtest/gtest.h>
 
@@ -105,7 +106,7 @@ TEST(Manifest, InconsistentOnesAreRefused) {
 }
 
 TEST(Manifest, NewestGenerationComesFirst) {
-  const testing::TempDir dir;
+  const TempDirForTest dir;
   for (const auto& [step, generation] : {std::pair<Step, Generation>{50, 1}, {100, 1}, {75, 2}}) {
     Put(dir.path(), CheckpointDirectoryName(step, generation),
         ManifestToJson(Make(step, generation)));
@@ -124,7 +125,7 @@ TEST(Manifest, NewestGenerationComesFirst) {
 }
 
 TEST(Manifest, MissingDirectoryHoldsNothing) {
-  const testing::TempDir dir;
+  const TempDirForTest dir;
   const auto found = FindManifests(dir.path() + "/none");
   ASSERT_TRUE(found.ok());
   EXPECT_TRUE(found->manifests.empty());

@@ -1,4 +1,5 @@
 #include "trainer/state/checkpoint/shard_file.h"
+#include "common/base/testing/temp_dir.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +20,6 @@ namespace {
 using ::testing::HasSubstr;
 using testing::ImageOf;
 using testing::State;
-using testing::TempDir;
 
 ShardHeader HeaderOf(const State& state, Step step = 50) {
   ShardHeader header;
@@ -60,7 +60,7 @@ class ShardFile : public ::testing::Test {
     return OkStatus();
   }
 
-  const TempDir dir_;
+  const TempDirForTest dir_;
   const std::string path_ = dir_.path() + "/rank-00001.shard";
   State state_{1};
 };

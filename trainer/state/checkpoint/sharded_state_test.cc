@@ -1,4 +1,5 @@
 #include "trainer/state/checkpoint/sharded_state.h"
+#include "common/base/testing/temp_dir.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +17,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::ImageOf;
 using testing::RankState;
-using testing::TempDir;
 
 // Uneven sizes, tensors smaller than a shard and larger than several.
 const std::vector<UnitTensor> kTensors = {{"embed", {53, 8}}, {"a.norm", {8}},  {"a.q", {40, 9}},
@@ -92,7 +92,7 @@ class ShardedStateTest : public ::testing::Test {
     ASSERT_TRUE(WriteFileAtomically(Shard(rank), content).ok());
   }
 
-  const TempDir dir_;
+  const TempDirForTest dir_;
 };
 
 TEST_F(ShardedStateTest, AnyWorldSizeAndUnitSizeLoadsIntoAnyOther) {

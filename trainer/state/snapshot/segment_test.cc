@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <random>
 
+#include "common/base/testing/temp_dir.h"
 #include "tests/support/eventually.h"
 #include "trainer/state/checkpoint/shard_file.h"
 #include "trainer/state/checkpoint/testing/checkpoint_testing.h"
@@ -106,7 +107,7 @@ TEST(Segment, WhatIsHeldOutlivesItAndKnowsWhetherItWasGivenUp) {
 }
 
 TEST(Segment, ACheckpointIsWrittenFromAHeldSlot) {
-  const testing::TempDir folder;
+  const TempDirForTest folder;
   const auto segment = MakeSegment(0, 1);
   TrainTo(*segment, 5);
   const int slot = segment->NewestSlot();

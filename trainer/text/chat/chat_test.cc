@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "common/base/testing/temp_dir.h"
 #include "trainer/formats/init_model.h"
-#include "trainer/formats/testing/temp_dir.h"
 #include "trainer/text/chat/built_in.h"
 #include "trainer/text/chat/testing/segments.h"
 
@@ -22,7 +22,7 @@ class ChatTest : public ::testing::Test {
  protected:
   // The tokenizer of a new model, which has ChatML's tokens.
   Tokenizer NewTokenizer() {
-    TempDir dir;
+    TempDirForTest dir;
     EXPECT_TRUE(WriteModelFiles(dir.path(), *PresetConfig("tiny")).ok());
     return *Tokenizer::Load(dir.path());
   }
@@ -48,7 +48,7 @@ class ChatTest : public ::testing::Test {
     return segments.ok() ? WholeText(*segments) : segments.status().message();
   }
 
-  TempDir dir_;
+  TempDirForTest dir_;
 };
 
 TEST_F(ChatTest, AModelsOwnTemplateIsFoundInEitherFile) {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <random>
 
-#include "trainer/formats/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 #include "trainer/text/tokenizer/byte_tokens.h"
 #include "trainer/text/tokenizer/testing/wire_writer.h"
 #include "trainer/text/tokenizer/tokenizer.h"
@@ -63,7 +63,7 @@ class SentencePieceTest : public ::testing::Test {
     dir_.Write("tokenizer.model", model);
     return Tokenizer::Load(dir_.path());
   }
-  TempDir dir_;
+  TempDirForTest dir_;
 };
 
 TEST_F(SentencePieceTest, MergesByScore) {

@@ -6,7 +6,7 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
-#include "trainer/formats/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 #include "trainer/text/tokenizer/tokenizer.h"
 
 namespace muster {
@@ -47,7 +47,7 @@ class SentencePieceGoldenTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(SentencePieceGoldenTest, GivesTheIdsOfTheReferenceImplementation) {
   const std::string base = std::string(MUSTER_TESTDATA "/") + GetParam();
-  TempDir dir;
+  TempDirForTest dir;
   dir.Write("tokenizer.model", *ReadFile(base + ".model"));
   const auto tokenizer = Tokenizer::Load(dir.path());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();

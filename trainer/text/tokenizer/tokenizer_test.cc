@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "common/base/json.h"
-#include "trainer/formats/testing/temp_dir.h"
+#include "common/base/testing/temp_dir.h"
 #include "trainer/text/tokenizer/byte_alphabet.h"
 #include "trainer/text/tokenizer/utf8.h"
 
@@ -380,7 +380,7 @@ TEST(TokenizerTest, AMemberOfTheWrongTypeIsNamed) {
 TEST(TokenizerTest, MalformedFilesAreErrors) {
   for (const char* text : {"", "{", "[]", "null", "\xff"})
     EXPECT_FALSE(Tokenizer::Parse(text, "t.json").ok()) << text;
-  TempDir dir;
+  TempDirForTest dir;
   const auto missing = Tokenizer::Load(dir.path());
   ASSERT_FALSE(missing.ok());
   EXPECT_EQ(missing.status().code(), StatusCode::kNotFound);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
@@ -14,6 +13,7 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
+#include "common/base/testing/temp_dir.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/comm/group/testing/in_process_communicator.h"
 #include "trainer/formats/init_model.h"
@@ -48,9 +48,6 @@ struct RankResult {
 class TrainerTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "trainer-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    dir_ = pattern;
     ASSERT_TRUE(MakeDirectories(dir_ + "/model").ok());
     ASSERT_TRUE(WriteModelFiles(dir_ + "/model", SmallConfig()).ok());
     ASSERT_TRUE(WriteRandomWeights(SmallConfig(), 3, dir_ + "/model").ok());
@@ -61,7 +58,6 @@ class TrainerTest : public ::testing::Test {
            << "\n";
     }
   }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
 
   JobSpec Spec(const std::string& output) const {
     JobSpec spec;
@@ -240,7 +236,8 @@ class TrainerTest : public ::testing::Test {
 
   int ranks_ = 2;
   InProcessTransport transport_ = InProcessTransport::kSharedMemory;
-  std::string dir_;
+  const TempDirForTest temp_;
+  const std::string dir_ = temp_.path();
   std::string resume_file_;
   Duration operation_limit_ = std::chrono::minutes(10);
   int page_fd_ = -1;  // progress page of a gang of one, under a guardian

@@ -6,8 +6,8 @@
 
 #include <string>
 
+#include "common/base/testing/temp_dir.h"
 #include "trainer/formats/init_model.h"
-#include "trainer/formats/testing/temp_dir.h"
 #include "trainer/inputs/init_weights.h"
 #include "trainer/verbs/text_generator.h"
 
@@ -37,7 +37,7 @@ class GeneratorTest : public testing::Test {
   }
   static bool Ignore(std::string_view) { return true; }
 
-  TempDir dir_;
+  TempDirForTest dir_;
 };
 
 }  // namespace muster

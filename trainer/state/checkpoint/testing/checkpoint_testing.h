@@ -1,44 +1,20 @@
-// What the checkpoint tests share: a directory that goes away and a rank's small state. Header of
-// tests only.
+// What the checkpoint tests share: a rank's small state. Header of tests only.
 #pragma once
-
-#include <stdlib.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "common/base/check.h"
 #include "trainer/core/flat_layout.h"
 #include "trainer/state/checkpoint/checkpoint.h"
 #include "trainer/state/checkpoint/element_convert.h"
 #include "trainer/state/checkpoint/shard_image.h"
 
 namespace muster::testing {
-
-class TempDir {
- public:
-  TempDir() {
-    std::string path = std::filesystem::temp_directory_path() / "muster-checkpoint-XXXXXX";
-    MUSTER_CHECK(mkdtemp(path.data()) != nullptr, "mkdtemp");
-    path_ = path;
-  }
-  ~TempDir() {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // Two arrays of different types and uneven length, rank `rank`'s part of three tensors; values
 // follow from `seed`. The last ten weights are padding.

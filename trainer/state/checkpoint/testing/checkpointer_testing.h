@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/base/files.h"
+#include "common/base/testing/temp_dir.h"
 #include "trainer/comm/group/testing/in_process_communicator.h"
 #include "trainer/state/checkpoint/checkpointer.h"
 #include "trainer/state/checkpoint/manifest.h"
@@ -199,7 +200,7 @@ class CheckpointerTest : public ::testing::Test {
     return steps;
   }
 
-  const TempDir dir_;
+  const TempDirForTest dir_;
   Generation generation_ = 1;
   std::string resume_file_;
 };
