@@ -34,10 +34,10 @@ at::Tensor LinearLayer(const at::Tensor& x, const at::Tensor& weight, const at::
   std::vector<std::int64_t> shape = x.sizes().vec();
   shape.back() = weight.size(0);
   at::Tensor y = at::empty(shape, x.options());
-  const at::Tensor wide = x.to(WideType(x.scalar_type())).contiguous();
+  const at::Tensor row = x.contiguous();
   const ProductRows rows{.type = ElementTypeOf(x.scalar_type()),
                          .width = weight.size(1),
-                         .x = wide.const_data_ptr(),
+                         .x = row.const_data_ptr(),
                          .weight = weight.const_data_ptr(),
                          .y = y.mutable_data_ptr()};
   OverRanges(weight.size(0), std::max<std::int64_t>(1, kElementsPerThread / rows.width),

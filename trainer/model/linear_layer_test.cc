@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "trainer/model/testing/model_testing.h"
+#include "trainer/ops/cpu/row_product.h"
+#include "trainer/ops/scalar_type.h"
 
 namespace muster {
 namespace {
@@ -35,6 +37,22 @@ TEST_P(LinearLayerOf, OnePositionOfAStridedTensorIsReadRight) {
   EXPECT_LE(RelativeDifference(LinearLayer(x.t(), weight),
                                at::matmul(x.t().to(at::kDouble), weight.to(at::kDouble).t())),
             Tolerance(GetParam()));
+}
+
+TEST_P(LinearLayerOf, AnyCutIntoRangesGivesTheSameBits) {
+  const at::Tensor x = at::randn({37}).to(GetParam());
+  const at::Tensor weight = at::randn({100, 37}).to(GetParam());
+  at::Tensor whole = at::empty({100}, x.options()), cut = at::empty({100}, x.options());
+  ProductRows rows{.type = ElementTypeOf(GetParam()),
+                   .width = 37,
+                   .x = x.const_data_ptr(),
+                   .weight = weight.const_data_ptr(),
+                   .y = whole.mutable_data_ptr()};
+  RowProduct(rows, 0, 100);
+  rows.y = cut.mutable_data_ptr();
+  for (const auto& [begin, end] : {std::pair{0, 1}, {1, 9}, {9, 30}, {30, 100}})
+    RowProduct(rows, begin, end);
+  EXPECT_TRUE(at::equal(whole, cut));
 }
 
 TEST_P(LinearLayerOf, SeveralPositionsAreLibTorchs) {
