@@ -26,9 +26,13 @@ HEADER = """# {form}
 
 
 def commit(root):
-    done = subprocess.run(["git", "-c", f"safe.directory={root}", "-C", str(root), "describe", "--always", "--dirty",
-                           "--abbrev=12"], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
+    """Dirty by any change but the rows that the forms before this one have appended."""
+    def git(*arguments):
+        return subprocess.run(["git", "-c", f"safe.directory={root}", "-C", str(root), *arguments],
+                              capture_output=True, text=True, check=False).stdout.strip()
+    revision = git("rev-parse", "--short=12", "HEAD")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/measurements")
+    return f"{revision}-dirty" if changed else revision or "unknown"
 
 
 def row_of(output, status, seconds, revision):
