@@ -36,6 +36,8 @@ if(MUSTER_SANITIZE)
   if(MUSTER_SANITIZE MATCHES "thread")
     # Boost.Asio has fences beside its locks; ThreadSanitizer sees the locks alone.
     target_compile_options(muster_warnings INTERFACE -Wno-tsan)
+    # In each program, since workers and guardians start theirs without this one's environment.
+    set(MUSTER_PROGRAM_SOURCES "${CMAKE_SOURCE_DIR}/tests/support/tsan_suppressions.cc")
   endif()
   add_compile_options(-fsanitize=${MUSTER_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
   add_link_options(-fsanitize=${MUSTER_SANITIZE})

@@ -14,10 +14,12 @@ constexpr auto kMessageLimit = std::chrono::milliseconds(500);
 
 [[noreturn]] void End(Duration limit, int exit_code) {
   const auto message = std::async(std::launch::async, [limit] {
-    std::fprintf(stderr,
-                 "shutdown took longer than %.0f s (a disk may not answer); exiting without "
-                 "waiting for it\n",
-                 ToSeconds(limit));
+    // Not through `stderr`: its lock would be held by a write that hangs, and _exit may want it
+    // (ThreadSanitizer's does).
+    ::dprintf(STDERR_FILENO,
+              "shutdown took longer than %.0f s (a disk may not answer); exiting without waiting "
+              "for it\n",
+              ToSeconds(limit));
   });
   message.wait_for(kMessageLimit);
   ::_exit(exit_code);

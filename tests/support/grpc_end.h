@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <iterator>
+#include <thread>
 
 #include "tests/support/eventually.h"
 
@@ -15,7 +16,10 @@ namespace muster {
 
 class GrpcEnd : public testing::Environment {
  public:
-  void SetUp() override { threads_ = Threads(); }
+  void SetUp() override {
+    std::thread([] {}).join();  // ThreadSanitizer starts one of its own with the first
+    threads_ = Threads();
+  }
   void TearDown() override {
     EXPECT_TRUE(Eventually([this] { return Threads() <= threads_; }, std::chrono::seconds(30)))
         << "threads are left: something holds gRPC";
