@@ -52,6 +52,16 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   return pointers;
 }
 
+// Without the handlers that libraries install for forks: they may take locks. ThreadSanitizer does
+// not know _Fork and would leave its own locks taken in the child.
+pid_t PlainFork() {
+#if defined(__SANITIZE_THREAD__)
+  return ::fork();
+#else
+  return ::_Fork();
+#endif
+}
+
 [[noreturn]] void Fail(int error_fd, Stage stage) {
   const ChildError message{stage, errno};
   [[maybe_unused]] const ssize_t n = ::write(error_fd, &message, sizeof message);
@@ -208,8 +218,7 @@ Result<pid_t> SpawnChild(const SpawnOptions& options) {
   MUSTER_ASSIGN_OR_RETURN(const UniqueFd null_fd, OpenNull());
   plan.error_fd = pipe.write_end.get();
   plan.null_fd = null_fd.get();
-  // _Fork skips the fork handlers that libraries install: they may take locks.
-  const pid_t pid = ::_Fork();
+  const pid_t pid = PlainFork();
   if (pid < 0) return ErrnoStatus(errno, "fork");
   if (pid == 0) {
     if (::setsid() < 0) Fail(plan.error_fd, Stage::kSession);
@@ -230,11 +239,11 @@ Status SpawnDetached(const SpawnOptions& options) {
   MUSTER_ASSIGN_OR_RETURN(const UniqueFd null_fd, OpenNull());
   plan.error_fd = pipe.write_end.get();
   plan.null_fd = null_fd.get();
-  const pid_t middle = ::_Fork();
+  const pid_t middle = PlainFork();
   if (middle < 0) return ErrnoStatus(errno, "fork");
   if (middle == 0) {
     if (::setsid() < 0) Fail(plan.error_fd, Stage::kSession);
-    const pid_t pid = ::_Fork();
+    const pid_t pid = PlainFork();
     if (pid < 0) Fail(plan.error_fd, Stage::kFork);
     if (pid > 0) ::_exit(0);
     RunChild(plan);
