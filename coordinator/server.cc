@@ -312,7 +312,7 @@ Status Server::Impl::Start() {
   return WriteEndpoint(paths.Endpoint(), endpoint);
 }
 
-// Nodes from Slurm, for a permanent coordinator. One of an allocation has no such file.
+// Nodes from Slurm, for a permanent coordinator. A coordinator in an allocation has no such file.
 void Server::Impl::StartPilots() {
   PilotRunnerOptions pool{.dir = options.dir,
                           .config_file = options.pilots.empty() ? paths.Pilots() : options.pilots,
@@ -504,11 +504,11 @@ void Server::Impl::End(const Status& cause) {
   if (!outcome.ok()) return;
   outcome = cause;
   Log().critical("{}", outcome.message());
-  // Called within a release; its remaining work must find everything in place.
+  // Posted: the caller's remaining work must find everything in place.
   loop.Post([this] { Close(Unavailable(outcome.message())); });
 }
 
-// Closes the gate, ends what is under way, lets gRPC drain while the loop still runs, stops.
+// Refuses what comes, ends what is under way, lets gRPC drain while the loop still runs, and stops.
 void Server::Impl::Close(const Status& reason) {
   if (std::exchange(closing, true)) return;
   Log().info("shutting down: {}", reason.message());

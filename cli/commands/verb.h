@@ -1,5 +1,5 @@
 // How a verb joins the command line. A verb is one file of this folder: a struct with its name, its
-// summary, its flags as members, and what it does; verbs.cc lists it.
+// summary, its flags as members, and what it does; cli/app.cc lists it.
 //
 //   struct Resume {
 //     static constexpr char kName[] = "resume";

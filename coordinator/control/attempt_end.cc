@@ -37,7 +37,7 @@ bool TakeProgress(JobEntry& job) {
   return progressed;
 }
 
-// A node failed before it had its ranks.
+// The attempt failed before all of its ranks had found each other.
 bool NeverUp(CauseKind kind) {
   return kind == CauseKind::kPrepareFailed || kind == CauseKind::kPrepareTimeout ||
          kind == CauseKind::kLaunchTimeout || kind == CauseKind::kFormTimeout;

@@ -35,7 +35,7 @@ Step NewestOnRecord(const JobEntry& job) {
   return newest;
 }
 
-// The same for checkpoints that have all shards and are not committed yet.
+// The same, including the checkpoint that has all shards and is not committed yet.
 Step NewestDecided(const JobEntry& job) {
   Step newest = NewestOnRecord(job);
   for (const auto& [directory, checkpoint] : job.gang->writing) {
@@ -68,7 +68,7 @@ std::vector<std::string> BestToKeep(const JobEntry& job) {
   return {BestOf(job.checkpoints, Usable), BestOf(job.checkpoints, whole)};
 }
 
-// Committed checkpoints that are not verified yet, without the newest verified one and older ones.
+// How many usable checkpoints are newer than the newest verified one.
 int Unread(const JobEntry& job) {
   int unread = 0;
   for (auto each = job.checkpoints.rbegin(); each != job.checkpoints.rend(); ++each) {
@@ -100,7 +100,7 @@ std::vector<std::string> ToRemove(const JobEntry& job) {
   return directories;
 }
 
-// None was begun: the previous one is still being written.
+// The checkpoint was skipped, because the previous one is still being written.
 constexpr std::string_view kSlowDisk = "slow_disk";
 
 // One of a closed set, derived from how the trainer begins its reason (docs/trainer-protocol.md).
@@ -126,7 +126,7 @@ void SendCommitted(Transaction& tx, JobEntry& job, const CheckpointRecord& check
                                     .prune = ToRemove(job)});
 }
 
-// Where its age belongs: the order of all says which one is newer.
+// Keeps the checkpoints in the order of their age.
 void Insert(JobEntry& job, CheckpointRecord checkpoint) {
   const auto place =
       std::ranges::upper_bound(job.checkpoints, CheckpointAge(checkpoint), {}, CheckpointAge);
@@ -154,7 +154,7 @@ void Commit(Transaction& tx, JobEntry& job, CheckpointRecord checkpoint) {
   SendCommitted(tx, job, *FindCheckpoint(job, directory));
 }
 
-// Sends the newest commit again for it.
+// Sends the newest commit again, if directories are to be removed: the order carries their names.
 void SendPruned(Transaction& tx, JobEntry& job) {
   if (ToRemove(job).empty()) return;
   const auto newest = std::find_if(job.checkpoints.rbegin(), job.checkpoints.rend(), Usable);

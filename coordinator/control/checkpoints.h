@@ -29,7 +29,8 @@ void OnCheckpointFailed(Transaction& tx, JobEntry& job, int rank, const Checkpoi
 // A rank found it unusable.
 void RefuseCheckpoint(Transaction& tx, JobEntry& job, int rank, const RejectedCheckpoint& rejected);
 
-// Commits checkpoints that have all shards; false: there is none.
+// Commits the checkpoint that has all shards; false: there is none. There is one at most: a newer
+// one discards it.
 bool CommitComplete(Transaction& tx, JobEntry& job);
 
 // The same, unless too many committed ones wait to be verified.

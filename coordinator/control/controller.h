@@ -1,10 +1,11 @@
 // Controller: the coordinator's pure core. A state machine over (event, now) that returns what is
 // to be done; it owns the jobs, attempts, checkpoints, nodes and the newest events in memory.
 //
-// Owned by the server and called on its loop's thread only. It reads no clock, file, socket or
-// random number except the caller's tokens, so the same sequence of events gives the same effects.
-// The caller obeys the rule at the top of effects.h, drives one timer by NextDeadline(), and calls
-// Restore exactly once before anything else. docs/job-lifecycle.md describes what it does and when.
+// Owned by ControllerRuntime (coordinator/service); its loop's thread only. It reads no clock,
+// file, socket or random number except the caller's tokens, so the same sequence of events gives
+// the same effects. The caller obeys the rule at the top of effects.h, drives one timer by
+// NextDeadline(), and calls Restore exactly once before anything else. docs/job-lifecycle.md
+// describes what it does and when.
 //
 // Invariants: a slot is never given out twice; generations of a job only rise; a message of a
 // generation other than the current one changes nothing; a terminal job never changes again (except

@@ -11,7 +11,7 @@
 
 namespace muster::control {
 
-// Fills the state of `t`, which is empty, from the store.
+// Fills the state of `tx`, which is empty, from the store.
 void Restore(Transaction& tx, StoredState stored);
 
 }  // namespace muster::control

@@ -46,7 +46,7 @@ class EffectSink {
   virtual void OnJobsChanged(const std::vector<JobId>& jobs) = 0;
   // New lines of the timeline of jobs and cluster, in order.
   virtual void OnEvents(const std::vector<EventRecord>& events) = 0;
-  // The caller ends the process. Called within a release, so not from within this.
+  // The sink ends the process, after this call has returned.
   virtual void OnStoreFailed(const Status& status) = 0;
 };
 

@@ -1,7 +1,8 @@
 // UnaryCall: a client's call that the loop answers, until it is answered or its caller has gone.
 //
-// gRPC owns the call's request and response. The request exists until Begin's caller returns to
-// gRPC; the response belongs to the loop from then on, as long as the call is open. Code that waits
+// gRPC owns the call's request and response, which exist until the call has ended. The function
+// that the call's start posts to the loop may read the request, because a cancel is posted after
+// it. Later the loop may only write the response, and only while the call is open: code that waits
 // for an answer holds the call, checks open() before it touches the response, and sets with OnGone
 // what to abandon when the caller disconnects.
 //

@@ -71,7 +71,7 @@ class WatchHub {
   WatchHub(EventLoop& loop, ControllerRuntime& runtime)
       : loop_(loop), runtime_(runtime), timer_(loop) {}
 
-  // `job` as users name it; an unknown one ends the stream at once.
+  // The request names the job by id, unique prefix or name; an unknown job ends the stream at once.
   void Add(const std::shared_ptr<WatchStream>& stream, const v1::WatchRequest& request);
   void OnJobsChanged(const std::vector<JobId>& jobs);
   // From the stream, posted to the loop.

@@ -1,11 +1,11 @@
 // WorkerStream: the gRPC side of one worker's session.
 //
 // Made by WorkerService for each call; gRPC keeps it alive until OnDone, the service as long as it
-// lists it. gRPC's threads call the reactor's functions, the loop's thread calls Send, Close and
-// ReadNext; a mutex protects it. The stream reads one message, hands it to the handler, and reads
-// no other before ReadNext: flow control slows down a worker that sends faster than the loop
-// handles. Messages to the worker wait in a bounded queue; a worker that does not read until it is
-// full loses its stream and gets the state again after its next Hello.
+// lists it. gRPC's threads call the reactor's functions, the loop's thread calls Send and Close,
+// and any thread calls ReadNext and Drop; a mutex protects the stream. It reads one message, hands
+// it to the handler, and reads no other before ReadNext: flow control slows down a worker that
+// sends faster than the loop handles. Messages to the worker wait in a bounded queue; a worker that
+// does not read until it is full loses its stream and gets the state again after its next Hello.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>

@@ -2,10 +2,11 @@
 //
 // The edge of GuardianCore (guardian_core.h), which decides: a poll loop on one thread, started by
 // the worker and detached from it. It communicates with its worker (worker_link.h) and its
-// processes (process_host.h), holds the descriptors of snapshot segments, and never waits for disk
-// or network. It is a child subreaper, so no descendant of a rank escapes it, and its ranks die
-// with it (parent-death signal). On SIGTERM or SIGINT it ends its ranks and exits, except for a
-// SIGTERM that is ignored (ignored_signals.h).
+// processes (process_host.h), and holds the descriptors of snapshot segments. It never waits for
+// the network, nor for longer than a second for the disk of a log (log_files.h). It is a child
+// subreaper, so no descendant of a rank escapes it, and its ranks die with it (parent-death
+// signal). On SIGTERM or SIGINT it ends its ranks and exits, except for a SIGTERM that is ignored
+// (ignored_signals.h).
 #pragma once
 
 #include <map>

@@ -5,10 +5,10 @@
 // reads a clock, a file or a socket. Every effect with a result is answered by the event that it
 // names, before the next event.
 //
-// There is a distinction between *processes*, which may serve several generations one after
-// another, and the *members* of the newest prepared generation, which are reported to the worker. A
-// process is a standby, assigned to a rank, parked (out of the collectives, its generation not yet
-// ended) or kept (its generation has ended; it belongs to none).
+// A *process* may serve several generations one after another. The *members* of the newest prepared
+// generation are what the worker receives reports about. A process is a standby, assigned to a
+// rank, parked (out of the collectives, its generation not yet ended) or kept (its generation has
+// ended; it belongs to none).
 //
 // Any one thread.
 #pragma once

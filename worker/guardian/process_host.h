@@ -5,7 +5,8 @@
 // ends all their descendants. The guardian is a subreaper, so a descendant of a rank is its child
 // or has an ancestor that is: no child means that nothing is left.
 //
-// Owned by the guardian's main thread. Only exec blocks here.
+// Owned by the guardian's main thread. Blocks in exec, and for a second at most while a log is
+// opened or read (log_files.h).
 #pragma once
 
 #include <poll.h>

@@ -172,7 +172,7 @@ struct GuardianRankExited {
   Generation generation = 0;
   int rank = 0;
   RankEnd end;
-  double age_seconds = 0;  // when this was sent
+  double age_seconds = 0;  // since the end, when this was sent
   std::vector<std::string> log_tail;
 
   friend bool operator==(const GuardianRankExited&, const GuardianRankExited&) = default;
@@ -190,7 +190,7 @@ struct GuardianReport {
 struct GuardianQuiesced {
   Generation generation = 0;
   std::vector<std::int64_t> unkillable_pids;
-  std::vector<int> parked_ranks;  // parked
+  std::vector<int> parked_ranks;  // out of the generation; their processes wait
   int standbys = 0;               // processes that are left without a rank
   int next_master_port = 0;       // bound for the next generation; 0: none
 
