@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kAtOnce = 256;
 constexpr Duration kPause = std::chrono::milliseconds(10);  // before the next ones
-// Until something that was still in use is looked at again, or was being read.
+// How long until a job or node that was in use is checked again, and a job that was being read.
 constexpr Duration kRetry = std::chrono::hours(1);
 constexpr Duration kReadRetry = std::chrono::minutes(1);
 
@@ -20,7 +20,7 @@ TimePoint After(const Transaction& tx, std::int64_t since_unix_ms, Duration reta
   return tx.now.mono + std::clamp(retain - age, Duration::zero(), retain);
 }
 
-// An order about it is out.
+// An order to read its checkpoints is outstanding, or a client waits for one.
 bool IsRead(const JobEntry& job) {
   return job.scrub->id != 0 || !job.scrub->requests.empty() ||
          !job.verification->directory.empty() || !job.verification->waiting.empty();

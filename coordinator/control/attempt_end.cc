@@ -234,7 +234,8 @@ bool MayKeep(const JobEntry& job) {
 
 void Fail(Transaction& tx, JobEntry& job, Failure failure) {
   AttemptRecord& attempt = job.attempt();
-  // Its node says so again after a restart of ours, with the same end.
+  // After a restart of the coordinator the node reports the same exit again, so the Abort that it
+  // causes need not wait until it is stored.
   const bool exited = failure.exit.has_value();
   const Failure* added = AddFailure(job, std::move(failure));
   if (attempt.state == AttemptState::kAborting) {
@@ -280,7 +281,6 @@ void OnSymptom(Transaction& tx, JobEntry& job, int rank, const TrainerError& err
   for (const NodeName& name : silent) tx.to_decide.insert(name);
 }
 
-// Ends the gang because of what was reported: errors whose exits did not follow, and symptoms.
 void FaultTimeoutOver(Transaction& tx, JobEntry& job) {
   Gang& gang = *job.gang;
   gang.fault_deadline.reset();
@@ -308,7 +308,7 @@ void RanksMissing(Transaction& tx, JobEntry& job, const NodeName& node, bool not
     missing = true;
     if (!nothing_hosted) continue;
     MoveRank(job, rank, RankEvent::kExited);
-    rank.end = {.exit = {.signal = 9}};  // a guardian's end takes its ranks along
+    rank.end = {.exit = {.signal = 9}};  // ranks end with their guardian
   }
   if (!missing) return;
   Failure failure{
@@ -329,7 +329,6 @@ void AbortStopped(Transaction& tx, JobEntry& job) {
   BeginAbort(tx, job, {job.record.reason, suspends ? Duration::zero() : kCancelGrace});
 }
 
-// Ends a healthy attempt so that another one continues from its state.
 void EndOnPurpose(Transaction& tx, JobEntry& job, CauseKind kind, const std::string& reason) {
   if (job.record.stop != StopKind::kNone) return AbortStopped(tx, job);
   AttemptRecord& attempt = job.attempt();
@@ -383,7 +382,7 @@ void Handle(Transaction& tx, const NodeName& node, const Quiesced& message) {
   if (job == nullptr || member->quiesced) return;
   AttemptRecord& attempt = job->attempt();
   if (attempt.state != AttemptState::kAborting) {
-    // From a node that is not prepared yet this means only that older generations are gone.
+    // A node that is not prepared yet reports only that older generations are gone.
     const bool starts = member->spare || attempt.state == AttemptState::kPreparing ||
                         attempt.state == AttemptState::kLaunching;
     if (starts && !member->prepared) return;
@@ -396,7 +395,8 @@ void Handle(Transaction& tx, const NodeName& node, const Quiesced& message) {
           return rank.node == node && rank.state != RankState::kExited;
         });
     if (left != attempt.ranks.end() && message.keeps_any()) {
-      // By an Abort of ours that was lost with a crash of ours. The node that caused it says why.
+      // The ranks have parked for an Abort that the coordinator sent, but had not stored when it
+      // crashed. The node whose rank caused it reports the cause.
       return OnSymptom(tx, *job, left->rank, {"peer_lost", "it parked"});
     }
     if (left != attempt.ranks.end()) return RanksMissing(tx, *job, node, true);

@@ -20,8 +20,8 @@ namespace muster::control {
 // From now on the output directory belongs to the job.
 void RegisterOutput(Transaction& tx, const JobRecord& job);
 
-// Whether no newer job writes to its output directory. False for an archived job: memory does not
-// know.
+// Whether no newer job writes to its output directory. False for an archived job, of whose
+// directory no owner is kept in memory.
 bool OwnsOutput(const Transaction& tx, const JobEntry& job);
 
 void OnShardWritten(Transaction& tx, JobEntry& job, int rank, const ShardWritten& written);

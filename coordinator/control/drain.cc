@@ -35,7 +35,7 @@ std::string_view Word(NodeNoticeKind kind) {
   return "other";
 }
 
-// Notices that no longer stand are over; a drain or quarantine that they caused stays.
+// Removes the notices that no longer hold; a drain or quarantine that they caused stays.
 void ClearNotices(Transaction& tx, NodeEntry& node, const NodeNotice& clear) {
   std::set<std::string> standing;
   for (const std::string& detail : clear.standing)
@@ -165,7 +165,7 @@ void CompleteDrains(Transaction& tx) {
   for (const NodeName& name : draining) {
     NodeEntry& node = tx.node(name);
     if (tx.state.slots.Used(name) > 0) continue;
-    // The contents of a node are known from its Hello; a node that does not return is lost, not
+    // What runs on a node is known from its Hello; a node that does not return is lost, not
     // drained.
     if (node.session == 0) continue;
     tx.Move(node, NodeEvent::kEmptied);

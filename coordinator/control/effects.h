@@ -196,8 +196,8 @@ struct Effects {
   std::vector<Reply> replies;
   std::vector<JobId> changed;  // jobs whose view differs now; each once
   std::vector<Observation> observations;
-  // Archived jobs to be read from the store. An ArchivedJobRead answers each, and waits for
-  // nothing.
+  // Archived jobs to be read from the store, without waiting for a commit. An ArchivedJobRead
+  // answers each.
   std::vector<JobId> recalls;
 
   bool empty() const {

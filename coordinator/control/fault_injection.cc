@@ -131,7 +131,6 @@ void Handle(Transaction& tx, const NodeName& node, const FaultDone& message) {
   AnswerFault(tx, fault, message.error.empty() ? OkStatus() : FailedPrecondition(message.error));
 }
 
-// A node that receives the order to die may do so before it answers.
 void AnswerFaultsOf(Transaction& tx, const NodeName& node) {
   for (auto fault = tx.state.faults.begin(); fault != tx.state.faults.end();) {
     const auto next = std::next(fault);

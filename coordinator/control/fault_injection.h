@@ -10,7 +10,7 @@ namespace muster::control {
 
 void On(Transaction& tx, const InjectFaultRequested& request);
 void Handle(Transaction& tx, const NodeName& node, const FaultDone& message);
-// A node that executes its own death may do so before it answers.
+// The node's stream has ended. A fault may end a node or its worker before the answer is sent.
 void AnswerFaultsOf(Transaction& tx, const NodeName& node);
 
 void ExpireFaults(Transaction& tx);

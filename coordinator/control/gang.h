@@ -36,7 +36,8 @@ struct GangNode {
   bool spare = false;             // beside the gang: prepared, without ranks
 };
 
-// A gang's nodes by node rank, then its spares. Each message of a node looks its own one up.
+// A gang's nodes by node rank, then its spares. Each message of a node needs the node's entry, so
+// they are indexed by name.
 class GangNodes {
  public:
   void Add(GangNode node) {
@@ -102,7 +103,7 @@ struct GangStop {
   // The deadline is the coordinator's own timeout, not one of a request: moved while a checkpoint
   // is written.
   bool may_take_longer = false;
-  std::uint64_t saved = 0;  // when that was looked at last
+  std::uint64_t saved = 0;  // what Saved (stopping.cc) was when it was checked last
 };
 
 // Every rank has a process.

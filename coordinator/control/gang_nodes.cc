@@ -32,7 +32,6 @@ void NoteUnreleased(JobEntry& job, const NodeName& node) {
   }
 }
 
-// `pids` are all processes of the job on this node that survived SIGKILL.
 void MarkLeaked(Transaction& tx, NodeEntry& node, const JobId& id,
                 const std::vector<std::int64_t>& pids) {
   std::vector<LeakedSlot> leaked = node.record.leaked;

@@ -9,7 +9,6 @@
 
 namespace muster::control {
 
-// Failure domains, by node rank.
 std::vector<std::string> DomainsOf(const AttemptRecord& attempt,
                                    const std::map<NodeName, NodeEntry>& nodes) {
   std::vector<std::string> domains;

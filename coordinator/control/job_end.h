@@ -10,13 +10,13 @@
 
 namespace muster::control {
 
-// No gang takes over the job's parked processes.
+// Ends the job's parked processes, which no gang takes over.
 void EndParked(Transaction& tx, JobEntry& job);
 
-// A running gang has all of its state on its own nodes.
+// Releases the nodes that its running gang does not have.
 void ReleaseFormerNodes(Transaction& tx, JobEntry& job);
 
-// Finally, or to suspend it.
+// Ends the job for good, or suspends it.
 void FinishJob(Transaction& tx, JobEntry& job, JobEvent event, std::string reason);
 
 // The end that `record.stop` asks for, if any.

@@ -1,7 +1,7 @@
 // JobIndex: for each node the jobs that its Hello, drain or loss may concern: their processes may
 // be there, it is excluded from them, or it is to write their commit records.
 //
-// Part of State; Transaction keeps it. Pure; any one thread.
+// Part of State; Transaction updates it. Pure; any one thread.
 #pragma once
 
 #include <map>

@@ -175,7 +175,7 @@ void Connect(Transaction& tx, NodeEntry& node, const WorkerHello& event) {
   tx.state.sessions[event.session] = record.name;
   UpdateProbers(tx, node);
   tx.Move(node, NodeEvent::kHello);
-  // The reason why it is not used stays.
+  // Otherwise the reason why the node is not used stays.
   if (record.state == NodeState::kReady) record.reason.clear();
   // A drain of a node that was lost in the meantime still applies.
   if (record.state == NodeState::kReady && !record.drain_reason.empty()) {
@@ -303,7 +303,7 @@ void ReconcileNode(Transaction& tx, NodeEntry& node, const Hello& hello) {
     if (!hosted.contains(slot.job)) MarkLeaked(tx, node, slot.job, {});
   }
   for (const HostedGeneration& generation : hello.hosted) {
-    // As the worker says it of older generations beside the newest: that may have been lost.
+    // The report of processes of older generations that run beside the newest may have been lost.
     if (!generation.unkillable_pids.empty())
       Handle(tx, name,
              Quiesced{generation.job, generation.generation - 1, generation.unkillable_pids});

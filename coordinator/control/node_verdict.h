@@ -1,4 +1,4 @@
-// Whether a silent node is lost, judged from its silence, the answers of its probers, and the jobs
+// Whether a silent node is lost: a verdict on its silence, the answers of its probers, and the jobs
 // with ranks on it (docs/recovery.md, "Probers").
 //
 // Pure; any thread.

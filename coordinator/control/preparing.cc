@@ -120,7 +120,8 @@ void SparePrepared(Transaction& tx, JobEntry& job, GangNode& member, const Prepa
 }
 
 // The port that the master's node has bound for this gang while the one before it ended, or 0. With
-// it nothing is left to ask: the same nodes have run the job, and their processes wait.
+// a port the launch need not wait for Prepared: the same nodes have run the job, and their
+// processes wait.
 int BoundAhead(const JobEntry& job, const std::optional<Survivors>& survivors) {
   const AttemptRecord& attempt = job.attempts.back();
   if (attempt.tier != Tier::kInPlace) return 0;

@@ -62,7 +62,7 @@ std::string Sentence(const CheckpointScrubbed& answer) {
 
 void ScrubNext(Transaction& tx, JobEntry& job);
 
-// The job with the reading, which is in memory or was recalled from the archive.
+// The job that is read, in memory or recalled from the archive.
 JobEntry& JobOf(Transaction& tx, const JobId& id) {
   const auto recalled = tx.state.recalls.jobs.find(id);
   return recalled == tx.state.recalls.jobs.end() ? tx.job(id) : recalled->second;
@@ -87,7 +87,7 @@ bool LeftToVerification(const JobEntry& job) {
   return !job.verification->directory.empty() && job.scrub->requests.empty();
 }
 
-// Not one that was never read: one of them is being read, and may make the others obsolete.
+// A checkpoint that was never read waits while another one is verified, which may make it obsolete.
 bool CanBeRead(const JobEntry& job, const CheckpointRecord& checkpoint) {
   const bool left_to_verification = !Verified(checkpoint) && !job.verification->directory.empty();
   return IsCommitted(job, checkpoint) && !left_to_verification;
@@ -128,8 +128,8 @@ bool IsConnected(const Transaction& tx, const NodeName& name) {
   return node != nullptr && node->session != 0 && !node->suspect;
 }
 
-// By node: the shards of its own ranks, and if a node is not connected, those of its ranks by
-// another.
+// Which node reads which shards: each node those of its own ranks, and another node of the attempt
+// those of a node that is not connected. Empty: no node of the attempt can read.
 Parts PartsOf(const Transaction& tx, const JobEntry& job, const CheckpointRecord& checkpoint) {
   const auto attempt = std::find_if(job.attempts.rbegin(), job.attempts.rend(),
                                     [&checkpoint](const AttemptRecord& each) {
@@ -326,7 +326,7 @@ void ScrubNext(Transaction& tx, JobEntry& job) {
         tx, job, scrub.unverified.empty() ? OkStatus() : FailedPrecondition(scrub.unverified));
     return PlanScrubs(tx, job);
   }
-  // Waits for a gang that starts, because it reads checkpoints itself.
+  // A scrub waits while a gang starts, because the gang reads checkpoints itself.
   if (job.gang && job.record.state != JobState::kRunning)
     return SetScrubTime(tx, job, tx.now.mono + RetryOf(job));
   if (scrub.directory != checkpoint->directory) {
@@ -348,7 +348,7 @@ void ScrubNext(Transaction& tx, JobEntry& job) {
 }
 
 void VerificationOver(Transaction& tx, JobEntry& job) {
-  // The reading makes the one obsolete that would have been next.
+  // The checkpoint that is committed now is read next, instead of the one that has waited.
   if (CommitUnlessTooMany(tx, job)) job.verification.Mutable().waiting.clear();
   StartVerification(tx, job);
   if (job.scrub->id == 0 && !job.scrub->requests.empty()) {
@@ -459,8 +459,8 @@ void GiveUpReadingsOf(Transaction& tx, const NodeName& node) {
   SetScrubTime(tx, job, tx.now.mono + RetryOf(job));
 }
 
-// Fenced by job, generation, node and checkpoint: only the outstanding order has an answer, and
-// only one.
+// An answer counts once, and only if job, generation, node and checkpoint are those of an order
+// that is outstanding.
 void Handle(Transaction& tx, const NodeName& node, const ManifestWritten& message) {
   JobEntry* found = tx.FindJob(message.job);
   const CommitOrder answered{node, message.generation};

@@ -29,13 +29,13 @@ namespace muster::control {
 // When RunReadings is due; empty: no reading is due, and none is outstanding.
 std::optional<TimePoint> NextReadingDeadline(const State& state);
 
-// Starts what is due, gives up what takes too long.
+// Starts the readings that are due, and gives up those that take too long.
 void RunReadings(Transaction& tx);
 
 // The job's checkpoints, or its state, have changed.
 void PlanScrubs(Transaction& tx, JobEntry& job);
 
-// The node's stream has ended, and its outstanding answers with it.
+// The node's stream has ended: its outstanding orders will have no answer.
 void GiveUpReadingsOf(Transaction& tx, const NodeName& node);
 
 void Handle(Transaction& tx, const NodeName& node, const ManifestWritten& message);

@@ -33,7 +33,7 @@ Duration PlaceOf(const JobId& id, Duration round) {
   return std::chrono::duration_cast<Duration>(round * (place / kPlaces));
 }
 
-// As text, where an id would be whose turn it is now.
+// The place in the round that the clock has reached, as the beginning of an id.
 JobId PlaceNow(const Now& now, Duration round) {
   const auto whole_ms = std::chrono::duration_cast<std::chrono::milliseconds>(round).count();
   const auto round_ms = std::max<std::int64_t>(1, whole_ms);
@@ -51,7 +51,7 @@ void Recall(Transaction& tx, const JobId& id) {
   if (tx.state.recalls.asked.try_emplace(id).second) tx.out.recalls.push_back(id);
 }
 
-// The next one after the last; false: that is later.
+// Gives the next job its turn; false: its turn is later.
 bool TakeTurn(Transaction& tx) {
   Recalls& recalls = tx.state.recalls;
   const Archive::Jobs& jobs = tx.state.archive.jobs();
@@ -61,7 +61,7 @@ bool TakeTurn(Transaction& tx) {
   if (begins) next = jobs.begin();
   const Duration way =
       PlaceOf(next->first, round) - PlaceOf(recalls.turn, round) + (begins ? round : Duration{});
-  // A round that is late by more than its length stays so.
+  // Only one round is made up for.
   const TimePoint due = std::max(recalls.turn_at, tx.now.mono - round) + way;
   recalls.next_at = due;
   if (due > tx.now.mono) return false;
@@ -72,8 +72,8 @@ bool TakeTurn(Transaction& tx) {
   return true;
 }
 
-// Half an interval: a turn is a little more or less than one after the last reading. A time to come
-// says that the clock was set back.
+// Half an interval: a turn is a little more or less than one after the last reading. A time in
+// the future means that the clock was set back.
 std::set<std::string> DueOf(const Transaction& tx, const ArchivedRecords& records) {
   const bool owns = records.output_owner == records.job.id &&
                     !tx.state.output_owners.contains(records.job.output_dir);
@@ -121,7 +121,7 @@ void RunRecalls(Transaction& tx) {
   Recalls& recalls = tx.state.recalls;
   for (auto at = recalls.jobs.begin(); at != recalls.jobs.end();) {
     JobEntry& job = at->second;
-    // The directory is a newer job's by now.
+    // A newer job writes to the directory by now.
     if (job.scrub->requests.empty() && tx.state.output_owners.contains(job.record.output_dir))
       job.scrub.Mutable().wanted.clear();
     if (!NothingToRead(job)) {

@@ -43,14 +43,15 @@ void StoreExitsSoon(Gang& gang, TimePoint now) {
   if (!gang.store_exits_at) gang.store_exits_at = now + kStoreExitsEvery;
 }
 
-// What delayed training between two readings of a rank's page.
+// How long checkpoints have delayed training between two samples of a rank's page.
 double CheckpointSeconds(const RankProgress& before, const RankProgress& now) {
   constexpr auto kIndex = static_cast<std::size_t>(TrainPhase::kCheckpoint);
   if (before.phase_seconds.size() <= kIndex || now.phase_seconds.size() <= kIndex) return 0;
   return now.phase_seconds[kIndex] - before.phase_seconds[kIndex];
 }
 
-// How long ago the newest of these steps was finished, at most: a message may come a second later.
+// How long ago the newest of these steps was finished, at most: a message may arrive a second
+// later.
 Duration LeastQuiet(const std::vector<RankProgress>& ranks) {
   constexpr double kLongest = 3600;
   double least = kLongest;
@@ -112,7 +113,7 @@ void NowRunning(Transaction& tx, JobEntry& job) {
   for (const GangNode& member : job.gang->nodes) {
     if (!member.spare) job.backoff.Accept(member.name);
   }
-  // Its time was up, or it was cancelled, before it got here.
+  // A cancel or its time limit has stopped the job before its gang was up.
   if (job.record.stop != StopKind::kNone) return;
   const bool news = job.record.state != JobState::kRunning;
   tx.Move(job, JobEvent::kRunning);

@@ -136,7 +136,6 @@ void UpdateProbers(Transaction& tx, const NodeEntry& node) {
   if (!node.suspect) tx.state.suspects.erase(name);
 }
 
-// A node is not silent while the coordinator does not run: messages sent then are still to be read.
 void CompensateForStall(Transaction& tx, std::optional<TimePoint> due) {
   const TimePoint before = std::exchange(tx.state.handled_at, tx.now.mono);
   if (tx.now.mono - before < kOversleep) return;

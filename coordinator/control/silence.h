@@ -1,4 +1,4 @@
-// Silent nodes: suspected, probed by other nodes, judged.
+// Silent nodes: how they become suspect, how other nodes probe them, and when they are lost.
 //
 // Free functions over the event under way (transaction.h); private to coordinator/control; one
 // thread.
@@ -15,13 +15,13 @@ namespace muster::control {
 void UpdateProbers(Transaction& tx, const NodeEntry& node);
 
 // A node is not silent while the coordinator does not run: messages sent then are still to be read.
-// `due` is when it was to run.
+// `due` is when the timer was to fire.
 void CompensateForStall(Transaction& tx, std::optional<TimePoint> due);
 
 void MarkSuspect(Transaction& tx, NodeEntry& node, const std::string& why);
 void MarkAlive(Transaction& tx, NodeEntry& node);
 void CheckSilence(Transaction& tx, NodeEntry& node);
-// Judges a suspect node by what is known now.
+// Decides from what is known now whether a suspect node is lost.
 void DetectLostNode(Transaction& tx, NodeEntry& node);
 
 void Handle(Transaction& tx, const NodeName& from, const ProbeResult& message);

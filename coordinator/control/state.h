@@ -49,7 +49,7 @@ struct Scrub {
   NodeName node;             // that has it
   std::string directory;     // of the round under way: one checkpoint, one node after the other
   std::set<NodeName> asked;  // in this round, without a result
-  std::string missing;       // what a node of the gang's does not find
+  std::string missing;       // what a node of the gang does not find
   std::string trouble;       // what the other nodes report
   std::map<std::string, TimePoint> skip;     // directories that no node could read, until then
   std::map<std::string, TimePoint> read_at;  // directories that were read whole
@@ -91,7 +91,7 @@ struct JobEntry {
   std::unique_ptr<Gang> gang;                 // while the newest attempt is live
   std::optional<Fault> fault;
   std::optional<Survivors> survivors;  // of the newest attempt, which has ended
-  bool waited = false;                 // it found no gang since its newest attempt ended
+  bool waited = false;                 // no gang was found for it since its newest attempt ended
   std::set<NodeName> excluded;         // lost to this job, although they may come back
   NodeBackoff backoff;
   std::optional<TimePoint> regrouped;   // when it was ended last to go on with more nodes
@@ -169,7 +169,7 @@ struct AbortOptions {
   std::string reason;
   Duration grace = Duration::zero();
   bool keep = false;   // survivors keep their processes
-  bool eager = false;  // the nodes hear of it before it is durable
+  bool eager = false;  // sent before it is durable
 };
 
 // The outstanding orders of readings.cc, and when the next ones are due.
@@ -185,10 +185,10 @@ struct Readings {
 // Archived jobs whose checkpoints are read again; recalls.cc.
 struct Recalls {
   std::map<JobId, JobEntry> jobs;                 // until that is done
-  std::map<JobId, std::vector<RequestId>> asked;  // of the store, without an answer; who waits
+  std::map<JobId, std::vector<RequestId>> asked;  // of the store, without an answer; the clients
   JobId turn;                                     // the last one that had its turn
   TimePoint turn_at;                              // when that was due
-  std::optional<TimePoint> next_at;  // not before then is it another one's turn; empty: never
+  std::optional<TimePoint> next_at;               // when the next one has its turn; empty: never
 };
 
 // The newest job that writes to a directory.
@@ -216,7 +216,7 @@ struct State {
   Recalls recalls;
   RankMicros archived_time = {};  // of archived jobs and forgotten nodes; durable
   TimePoint archive_again_at;
-  DeadlineQueue<JobId> archive_times;  // of each job that is over, where it is ever archived
+  DeadlineQueue<JobId> archive_times;  // of jobs that are over; none if they stay
   // May be earlier than a node's current deadline: each heartbeat moves that one.
   DeadlineQueue<NodeName> node_deadlines;
   NodeName last_prober;  // they are asked in turn

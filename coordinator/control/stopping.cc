@@ -59,7 +59,6 @@ void GangStopped(Transaction& tx, JobEntry& job, const std::string& reason) {
   EndOnPurpose(tx, job, CauseKind::kDrained, reason);
 }
 
-// True: the stop caused the exit, and all that follows from it is done.
 bool ExitedByStop(Transaction& tx, JobEntry& job, const ProcessExit& exit) {
   const GangStop* stop = StopOf(*job.gang);
   if (stop == nullptr) return false;

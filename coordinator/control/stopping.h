@@ -18,6 +18,7 @@ void ShortenStop(GangStop& stop, TimePoint deadline);
 void StopGang(Transaction& tx, JobEntry& job, const std::string& reason,
               std::optional<TimePoint> deadline);
 
+// Every rank has exited, or the deadline has passed: the attempt ends.
 void GangStopped(Transaction& tx, JobEntry& job, const std::string& reason);
 // True: the stop caused the exit, and all that follows from it is done.
 bool ExitedByStop(Transaction& tx, JobEntry& job, const ProcessExit& exit);

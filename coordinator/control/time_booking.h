@@ -15,7 +15,7 @@ TimeUse TimeUseOf(const JobEntry& job);
 Generation BookedAttempt(const JobEntry& job);
 
 void AccrueTime(Transaction& tx, JobEntry& job);
-// The slots without a rank of nodes where that may have changed.
+// Books the slots without a rank of the nodes where their number may have changed.
 void BookUnused(Transaction& tx);
 
 }  // namespace muster::control

@@ -55,7 +55,7 @@ class Transaction {
   JobEntry* FenceRank(const NodeName& node, const JobId& id, Generation generation, int rank);
 
   // --- what Finish is to write ---
-  void Mark(JobEntry& job);         // its record, as it is at the end; now where it is archived
+  void Mark(JobEntry& job);         // its record as it is at the end; if archived, as it is now
   void MarkAttempt(JobEntry& job);  // its newest attempt and its record
   void Mark(const AttemptRecord& attempt);
   void Mark(NodeEntry& node);
@@ -67,7 +67,7 @@ class Transaction {
   void Exclude(JobEntry& job, const NodeName& node);  // the job's gangs do without the node
   // The job, which is over, leaves memory at the end of the transaction.
   void Archive(const JobEntry& job, TimePoint delete_at);
-  // The node, which is lost, does.
+  // The node, which is lost, leaves memory at the end of the transaction.
   void Forget(const NodeEntry& node);
   void Put(const CheckpointRecord& checkpoint);
   void Delete(const CheckpointRecord& checkpoint);
