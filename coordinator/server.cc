@@ -132,7 +132,7 @@ Result<Security> OpenSecurity(const ServerOptions& options) {
 
 Result<std::string> OwnAddressOfHost() { return OwnAddress(InterfaceChoice{}, ""); }
 
-// What /sd lists for scrapers on other machines; empty: nothing that they could reach.
+// The address in /sd for scrapers on other machines; empty: they can reach none.
 std::string PagesForOthers(const std::string& bound) {
   const Result<std::string> address = ReachableAddress(bound, OwnAddressOfHost);
   if (address.ok()) return *address;

@@ -472,7 +472,7 @@ void Fill(const HostedGeneration& from, v1::HostedGeneration* to) {
   for (const RankStarted& started : from.started) Fill(started, to->add_started());
   for (const RankExited& exited : from.exited) Fill(exited, to->add_exited());
   for (const TrainerReport& report : from.reports) {
-    // One that is over a limit must not have the whole Hello refused.
+    // A report over a limit must not cause the refusal of the whole Hello.
     v1::TrainerReport out;
     Fill(report, &out);
     if (ApplyLimits(&out).ok()) *to->add_reports() = std::move(out);
@@ -805,7 +805,7 @@ Status CheckCounts(const v1::Hello& hello) {
   return OkStatus();
 }
 
-// A job's id becomes the name of a directory that is removed one day.
+// A job's id becomes the name of a directory, which is removed later.
 Status CheckJobId(const std::string& id) {
   constexpr char kAllowed[] = "0123456789abcdef";
   if (!id.empty() && id.size() <= 64 && id.find_first_not_of(kAllowed) == std::string::npos)
@@ -851,7 +851,7 @@ Result<Hello> FromProto(v1::Hello from) {
   }
   const int oldest =
       from.min_protocol_version() > 0 ? from.min_protocol_version() : from.protocol_version();
-  // What another version says may mean something else; the controller refuses it by its number.
+  // Fields of another version may mean something else; the controller refuses it by its number.
   if (!CommonProtocol(kProtocols, {.min = oldest, .max = from.protocol_version()})) {
     return Hello{.protocol_version = from.protocol_version(),
                  .min_protocol_version = oldest,

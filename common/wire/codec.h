@@ -14,8 +14,7 @@
 namespace muster {
 
 v1::Hello ToProto(const Hello& hello);
-// Where there is no common protocol version, the fields that identify the worker are read and no
-// more.
+// Without a common protocol version, only the fields that identify the worker are read.
 Result<Hello> FromProto(v1::Hello hello);
 
 v1::WorkerMessage ToProto(const WorkerMessage& message);

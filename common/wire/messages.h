@@ -313,9 +313,9 @@ struct Hello {
   std::vector<HostedGeneration> hosted = {};
   std::string pilot = {};                // key of the pilot job that it runs in; empty: none
   std::vector<std::string> report = {};  // of its address, transports and GPUs, for people
-  std::optional<int> gpus = {};          // that its ranks get; nothing: it does not say
-  // What `hosted` speaks of: the directory with the guardians' records, and what ends every process
-  // on the node with it. Empty: a worker that does not say.
+  std::optional<int> gpus = {};          // that its ranks get; empty: not reported
+  // Where `hosted` comes from: the directory with the guardians' records, and the PID namespace or
+  // Slurm job with which every process on the node ends. Empty: not reported.
   std::string directory_id = {};
   std::string container_id = {};
 

@@ -1,5 +1,5 @@
 // OutlivesStream: whether a message waits for the worker's next stream if the present one ends
-// before it is written. The others are dropped, because the next Hello restores what they said.
+// before it is written. The others are dropped, because the next Hello restores their contents.
 // Any thread.
 #pragma once
 

@@ -277,7 +277,7 @@ ClientService::Reactor* ClientService::VerifyCheckpoints(
   });
 }
 
-// Nothing is asked of the controller for a caller that has gone meanwhile.
+// The controller gets no request of a caller that has gone in the meantime.
 void ClientService::WithJob(const std::string& job, const Call& call,
                             std::function<void(const JobView&)> found) {
   parts_.jobs.Find(job, [call, found = std::move(found)](const Result<JobView>& view) {

@@ -76,8 +76,8 @@ class ClientService final : public v1::Client::CallbackService {
   // The same on the loop, where the request may be read until `function` returns. The call must be
   // ended.
   Reactor* OnLoop(Context* context, std::function<void(const Call&)> function);
-  // Queries the controller runtime. `fill` puts its answer into the response; not called if the
-  // caller has gone.
+  // Hands the event to the controller runtime. `fill` puts the reply into the response; not called
+  // if the caller has gone.
   template <typename Event>
   void Ask(Event event, const Call& call, std::function<void(const Reply&)> fill);
   void EndOnceDurable(const Call& call);

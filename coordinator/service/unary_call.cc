@@ -23,7 +23,7 @@ void UnaryCall::OnGone(std::function<void()> gone) {
   if (open()) gone_ = std::move(gone);
 }
 
-// gRPC calls it also for a call that has ended, and before OnDone.
+// gRPC calls this before OnDone, also for a call that has ended.
 void UnaryCall::OnCancel() {
   loop_.Post([self = self_] { self->EndGone(); });
 }
@@ -35,7 +35,7 @@ void UnaryCall::EndGone() {
 }
 
 void UnaryCall::OnDone() {
-  // The last of it, where the loop holds no more.
+  // This may be the last owner.
   const std::shared_ptr<UnaryCall> self = std::move(self_);
 }
 

@@ -38,7 +38,7 @@ void Agent::On(const JobFound& found, Effects* effects) {
 
 void Agent::On(const Prepare& prepare, Effects* effects) { At(prepare.job).On(prepare, effects); }
 
-// To a job without a generation neither fits.
+// A job that is not here is handled as one without a generation, which refuses both.
 void Agent::On(const Launch& launch, Effects* effects) {
   if (HostedJob* job = Find(launch.job)) return job->On(launch, effects);
   HostedJob(context_, {}).On(launch, effects);

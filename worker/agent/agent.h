@@ -41,15 +41,16 @@ class Agent {
   std::vector<HostedGeneration> Hosted() const;
   // The GPUs of the ranks that run now.
   std::vector<GpuUse> GpusInUse() const;
-  // No guardian is connected without its state received, and none is being proved gone for the
-  // first time.
+  // Every guardian that was started or found has sent its state, and no job's first proof of its
+  // end is under way.
   bool AllSettled() const;
   std::string JobDir(const JobId& job) const { return jobs_dir_ + "/" + job.value; }
   // The newest Prepare of a job; null if the job is not here.
   const Prepare* FindPrepare(const JobId& job) const;
 
  private:
-  // What concerns a job that is not here changes nothing and has no answer, but for what follows.
+  // An event about a job that is not here changes nothing and has no answer; the overloads below
+  // are the exceptions.
   template <typename Any>
   void On(const Any& event, Effects* effects) {
     if (HostedJob* job = Find(event.job)) job->On(event, effects);

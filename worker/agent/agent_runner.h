@@ -127,8 +127,8 @@ class AgentRunner {
   Scrubber scrubber_;
   Scrubber verifier_;
   bool sampling_ = false;
-  // By what the work waits for: a job's own storage must not delay the proof that the job is gone.
-  // Destroyed first, which joins.
+  // One set of lanes for each thing that work waits for: a job's own storage must not delay the
+  // proof that the job is gone. Destroyed first, which joins the threads.
   WorkerLanes node_lanes_{"node", 256, 64};  // the node's own disk, /proc, guardians
   WorkerLanes preflight_lanes_{"preflight", 256, 16};
   WorkerLanes checkpoint_lanes_{"checkpoint", 64, 64};

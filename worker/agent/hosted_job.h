@@ -94,7 +94,8 @@ class HostedJob {
   void Apply(const GuardianQuiesced& quiesced, Effects* effects);
   void Apply(const GuardianSynced& synced, Effects* effects);
   void Apply(const GuardianRefused& refused, Effects* effects);
-  // Whether the newest request was a generation's end: an older abort may have kept processes.
+  // Whether such a Quiesced answers the newest abort: one that keeps no process has no answer while
+  // processes are kept for an older one.
   bool AnswersAbort(bool quiesced, bool keeps_any) const;
 
   // The end of a release, except for processes that do not end: the job stays until they do,

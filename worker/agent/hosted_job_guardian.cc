@@ -1,5 +1,5 @@
-// The upper half of HostedJob: what became of ranks. It takes what is found without a guardian for
-// reports of one.
+// The upper half of HostedJob: what became of ranks. What is found without a guardian is handled as
+// a report of one.
 
 #include <signal.h>
 
@@ -19,8 +19,8 @@ bool HasAllRanks(const Prepare& prepare, const HostedGeneration& hosted) {
   });
 }
 
-// To the log of every node; to the job's own events if there was something to choose, from the node
-// of rank 0 for all.
+// Every node logs it. If there was something to choose, the node of rank 0 also records it in the
+// job's events.
 void ReportCpuBinding(const CpuBindingPlan& plan, const Prepare& prepare, Effects* effects) {
   effects->push_back(
       LogNote{DescribeGeneration(prepare.job, prepare.generation) + ": " + plan.sentence});

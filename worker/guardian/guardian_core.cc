@@ -329,7 +329,7 @@ void GuardianCore::ReportExit(int rank, Member& member, const ProcessEnd& end, T
   const GuardianRankExited exited = ExitedNow(member, now);
   out_.Note(RankName(exited.generation, rank) + " ended: " + DescribeExit(exited.end.exit));
   if (rank == kStoreRank) {
-    // Without it ranks that form would wait for minutes.
+    // Ranks that form would wait for the store for minutes.
     if (!Lives(gang_.generation)) return;
     gang_.kill_reason = "the store ended (" + DescribeExit(exited.end.exit) + "), see store.log";
     return processes_.KillAssigned(out_);
