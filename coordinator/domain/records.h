@@ -2,9 +2,10 @@
 //
 // JobRecord, AttemptRecord, CheckpointRecord, NodeRecord and EventRecord are durable: the store
 // keeps one row of each (docs/store-format.md). The controller (coordinator/control) is the only
-// writer and holds them all in memory; others read copies or views. Times named unix_ms are of the
-// wall clock; what must outlast a restart is decided by them: time limits, deadlines of drains and
-// suspensions, ages of checkpoints, retention. Plain, comparable, copyable values; any thread.
+// writer and holds in memory all but those of archived jobs; others read copies or views. Times
+// named unix_ms are of the wall clock; what must outlast a restart is decided by them: time limits,
+// deadlines of drains and suspensions, ages of checkpoints, retention. Plain, comparable, copyable
+// values; any thread.
 #pragma once
 
 #include <cstdint>
