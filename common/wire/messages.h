@@ -298,7 +298,7 @@ struct HostedGeneration {
 };
 
 struct Hello {
-  int protocol_version = 0;      // the newest that it speaks
+  int protocol_version = 0;      // the newest that the worker supports
   int min_protocol_version = 0;  // the oldest
   std::string version;
   NodeName node;

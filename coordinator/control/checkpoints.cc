@@ -371,8 +371,8 @@ std::vector<CheckpointRecord> ResumePoints(const JobEntry& job) {
        ++checkpoint) {
     if (Usable(*checkpoint)) points.push_back(*checkpoint);
   }
-  // The trainer looks at them again, and reports if none is good: with none at all it would start
-  // from the beginning.
+  // The trainer checks them again, and reports an error if none is good: without any offer it would
+  // start from the beginning.
   if (points.empty()) {
     std::copy_if(job.checkpoints.rbegin(), job.checkpoints.rend(), std::back_inserter(points),
                  [](const CheckpointRecord& checkpoint) {

@@ -1,4 +1,4 @@
-// What the controller wants done after an event, as values.
+// What is to be done after an event, as values: the results of the controller.
 //
 // The rule of the caller: commit `store` as one transaction. Release `sends`, `closes`, `replies`
 // and `changed` of an Effects only when its own `store` and those of every Effects before it are

@@ -56,7 +56,7 @@ void SendLaunch(Transaction& tx, JobEntry& job, int first_node, int last_node) {
   launch.buddy_ring = BuddyRing(DomainsOf(attempt, tx.state.nodes));
   for (int n = first_node; n < last_node; ++n) {
     launch.node_rank = n;
-    // Rank 0 chooses among them; the other nodes need to know which directories to leave alone.
+    // Rank 0 chooses among them; the other nodes need only the names of directories to keep.
     if (n > 0) {
       for (CheckpointInfo& checkpoint : launch.resume) checkpoint.shards.clear();
     }

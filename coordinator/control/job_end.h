@@ -19,7 +19,7 @@ void ReleaseFormerNodes(Transaction& tx, JobEntry& job);
 // Ends the job for good, or suspends it.
 void FinishJob(Transaction& tx, JobEntry& job, JobEvent event, std::string reason);
 
-// The end that `record.stop` asks for, if any.
+// Ends the job as `record.stop` requires; does nothing without a stop.
 void EndStopped(Transaction& tx, JobEntry& job);
 
 }  // namespace muster::control

@@ -1,4 +1,5 @@
-// Which waiting job gets which nodes now: asks the scheduler, and starts what it places.
+// Which waiting job gets which nodes now: has the scheduler make a plan, and starts the jobs that
+// it places.
 //
 // Free functions over the event under way (transaction.h); private to coordinator/control; one
 // thread.

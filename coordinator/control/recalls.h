@@ -6,8 +6,8 @@
 // coordinator that restarts goes on where the clock is: nothing of the round is stored, and nothing
 // of a job but its checkpoints' results. A client's request recalls a job at once.
 //
-// The state is State::recalls. A recalled job stays archived: lists, look-ups and goodput do not
-// see it, and what changes of it is written to the archive.
+// The state is State::recalls. A recalled job stays archived: lists, look-ups and goodput omit
+// it, and its changes are written to the archive.
 //
 // Free functions over the event under way (transaction.h); private to coordinator/control; one
 // thread.

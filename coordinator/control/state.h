@@ -100,7 +100,7 @@ struct JobEntry {
   std::optional<TimePoint> time_limit_at;
   std::map<std::string, CommitOrder> commit_sent;  // by directory; without an answer
   std::set<std::string> manifest_failed;           // directories whose commit record is not to come
-  bool wait_recorded = false;                      // the timeline says that it waits for a gang
+  bool wait_recorded = false;                      // the timeline records that it waits for a gang
   std::optional<WaitReason> wait;                  // since a scheduler pass left it out
   double step_seconds = 0;                         // moving average
   double slowest_step = 0;                         // in seconds

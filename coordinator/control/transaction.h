@@ -2,8 +2,8 @@
 // effects so far.
 //
 // A handler changes records in place, marks them, and adds sends and events; Finish then writes
-// each marked record once. Handlers are idempotent: after a reconnect workers repeat all that they
-// know. Handlers are free functions, one file per lifecycle. Their files form layers, and a file
+// each marked record once. Handlers are idempotent: after a reconnect workers repeat all their
+// reports. Handlers are free functions, one file per lifecycle. Their files form layers, and a file
 // calls only those below it; docs/architecture.md shows them. A lower layer leaves work for a
 // higher one in `may_end`, `to_decide` or State::reschedule, which the controller processes at the
 // end of the event.

@@ -1,5 +1,5 @@
-// What queries see of the controller's state. Pointers stay valid until the controller handles the
-// next event; the controller's thread.
+// Views of the controller's state, which queries return. Pointers stay valid until the controller
+// handles the next event; the controller's thread.
 #pragma once
 
 #include <cstdint>
@@ -42,13 +42,13 @@ struct JobView {
   std::string reason() const;
   // What its time was spent on, up to now.
   Goodput goodput(TimePoint now) const { return ledger ? ledger->At(now) : Goodput{}; }
-  // The same without what a coordinator that restarts would not know: it never decreases.
+  // The same without what a restart of the coordinator would lose, so it never decreases.
   Goodput stored_goodput(TimePoint now) const {
     return ledger ? ledger->StoredAt(record->usage, now) : Goodput{};
   }
   // Ranks of the newest attempt; empty before the first.
   const std::vector<RankRecord>& ranks() const;
-  // Ranks of the newest attempt; before the first, what the job asks for.
+  // The number of ranks of the newest attempt; before the first, of the job file.
   int world_size() const;
 };
 

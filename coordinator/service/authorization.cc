@@ -33,7 +33,7 @@ constexpr Rule kCalls[] = {
     {"/muster.v1.Client/Undrain", kClients},
     {"/muster.v1.Client/InjectFault", kClients},
     {"/muster.v1.Client/VerifyCheckpoints", kClients},
-    // The stream's Hello and the session behind it determine which node it may speak for.
+    // Which node the stream represents follows from its certificate and its Hello.
     {"/muster.v1.Worker/Session", kWorkers},
     {"/muster.v1.Enrol/Join", static_cast<unsigned>(Caller::kNobody)},
     {"/muster.v1.Enrol/Renew", static_cast<unsigned>(Caller::kNode)},

@@ -56,7 +56,7 @@ Status TooManyStates() {
                          " states at most; name fewer");
 }
 
-// The limit that a request asks for; 0 stands for the most.
+// The limit of a request, in which 0 means the maximum.
 Result<int> PageLimit(int limit, int most = ClientService::kMaxPage) {
   if (limit >= 0 && limit <= most) return limit == 0 ? most : limit;
   return InvalidArgument("limit " + std::to_string(limit) + " is not from 0 to " +

@@ -22,7 +22,7 @@ class RefusedStream final
   void OnDone() override { delete this; }
 };
 
-// A token is the cluster's and may speak for every node, a certificate for its own.
+// A client with the cluster's token may represent every node, one with a certificate its own.
 Status CheckSpeaksFor(const std::optional<CertificateInfo>& peer, const NodeName& node) {
   if (!peer || peer->identity.name == node.value) return OkStatus();
   return PermissionDenied("the certificate of node '" + peer->identity.name +

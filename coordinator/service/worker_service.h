@@ -2,7 +2,7 @@
 //
 // Owned by the server. gRPC's threads call Session; everything else belongs to the loop's thread.
 // Messages are turned into plain values on gRPC's threads and posted to the loop. A stream with a
-// node's certificate speaks for that node only: its Hello must name it, and from then on the
+// node's certificate represents that node only: its Hello must name the node, and from then on the
 // controller checks each message against the session's node. Heartbeats, two thirds of the messages
 // of thousands of nodes, wait for up to kHeartbeatsEvery and are posted together. A stream without
 // a Hello is dropped after kHelloLimit; the controller limits how long a worker may be silent after
@@ -44,7 +44,7 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Session(
       grpc::CallbackServerContext* context) override;
 
-  // Dropped if that stream has ended; the controller learns of the end separately.
+  // Dropped if that stream has ended; a WorkerStreamClosed reports the end to the controller.
   void Send(const WorkerSend& send);
   void Close(const CloseSession& close);
   void CloseAll(const Status& reason);

@@ -54,7 +54,7 @@ Status StartDetachedGuardian(const AgentRunnerOptions& options, const std::strin
   return SpawnDetached(spawn);
 }
 
-// The record first: the resume file says that its ranks were launched.
+// The record first: a resume file means that the ranks in the record were launched.
 Status WriteLaunchFiles(const Launch& launch, const Prepare& prepare, const std::string& job_dir) {
   MUSTER_RETURN_IF_ERROR(WriteJobRecord(job_dir, prepare));
   return ReplaceFile(ResumeFilePath(job_dir, launch.generation),

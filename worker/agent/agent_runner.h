@@ -99,7 +99,7 @@ class AgentRunner {
   void AddPage(const JobId& job, const GuardianRankStarted& started, const UniqueFd& page);
   // With the last values of its page.
   RankExited EnrichExit(RankExited exited) const;
-  // The guardian may only have dropped the connection; its locked record tells.
+  // The guardian may only have dropped the connection: then its record is still locked.
   void OnLinkClosed(const JobId& job, const Status& why, int attempt);
   void CheckReady();
   void ScheduleSampling();

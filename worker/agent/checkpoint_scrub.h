@@ -18,8 +18,8 @@ namespace muster::worker {
 using BeforeRead = std::function<Status(std::uint64_t bytes)>;
 
 // Reads every shard from the disk. Damaged shards were read twice. Shards are missing only if the
-// checkpoint's own directory is there, or another checkpoint of this job: otherwise this node does
-// not see the output directory at all.
+// checkpoint's own directory is there, or another checkpoint of this job: otherwise they are
+// unreachable, because this node may lack the mount.
 CheckpointScrubbed ScrubShards(const ScrubCheckpoint& order, const BeforeRead& before_read);
 
 // Whether a shard is being written below one of these output directories, by any node: its

@@ -27,7 +27,7 @@ class GuardianWatchdog {
 
   // It sent a message.
   void OnHeard();
-  // Its Hello announces the ping; an older version does not know it and gets none.
+  // Its Hello announces whether it answers pings; an older version does not, and gets none.
   void OnHello(bool answers_pings) { asks_ = answers_pings; }
   Act OnTick();
 

@@ -86,7 +86,7 @@ void HostedJob::On(const Prepare& prepare, Effects* effects) {
     if (mirror_.hosted.prepared) SendPrepared(effects);
     if (mirror_.hosted.prepared || preparing_) return;
   }
-  // A guardian that is still to say what is left there may have kept all of them.
+  // A guardian that has not reported what is left may have kept all of them.
   const bool left_known = link_ == Link::kAbsent || mirror_.hosted.quiesced;
   const int first_ranks = left_known ? static_cast<int>(prepare.ranks.size()) -
                                            static_cast<int>(mirror_.hosted.parked_ranks.size())

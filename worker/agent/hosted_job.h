@@ -1,5 +1,5 @@
-// HostedJob: one job on the node: the generation that the coordinator wants, its guardian, and what
-// is left of older ones.
+// HostedJob: one job on the node: the generation that the coordinator requested, its guardian, and
+// what is left of older ones.
 //
 // The coordinator's orders become orders to the guardian, whose reports the mirror takes up. What
 // a broken connection may have lost is sent again, in both directions. Stale messages of the
@@ -118,7 +118,7 @@ class HostedJob {
   GuardianMirror mirror_;
   std::optional<Generation> staging_;  // the launch whose files are being written
   bool releasing_ = false;
-  // Processes of dead guardians that do not end, as last seen: no living guardian knows of them,
+  // Processes of dead guardians that do not end, as last seen: no living guardian reports them,
   // and they hold their slots. While there are any, they are checked repeatedly.
   std::vector<std::int64_t> stuck_;
   std::vector<std::int64_t> unkillable_;  // as the living guardian reported

@@ -63,7 +63,7 @@ class ProgressSampler {
   void EndJob(const JobId& job, TimePoint now);
 
   bool AnyRunning() const;
-  // Reads all pages and processes; returns what ProgressGate wants sent now. For a job with a
+  // Reads all pages and processes; returns what is to be sent now (ProgressGate). For a job with a
   // running rank that is every `interval`, whether a value changed or not.
   std::vector<Progress> Sample(TimePoint now, Duration interval);
   // When to sample next: 20 times a second, down to once where that would cost more than a
