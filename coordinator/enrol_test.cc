@@ -12,6 +12,7 @@
 #include "common/security/enrolment.h"
 #include "common/security/issued_register.h"
 #include "common/security/join_token.h"
+#include "coordinator/service/authenticator.h"
 #include "muster/v1/enrol_api.grpc.pb.h"
 #include "muster/v1/worker_api.grpc.pb.h"
 #include "tests/support/eventually.h"
@@ -212,7 +213,11 @@ TEST_F(EnrolTest, JoinsAreLimitedInNumber) {
   const auto stub =
       v1::Enrol::NewStub(OpenTlsChannelToJoin(JoinDoor(), ours_.authority().certificate_pem()));
   bool limited = false;
+  const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < 5000 && !limited; ++i) {
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    if (i == 50 && i < 2 * Authenticator::kUnknownPerSecond * took.count())
+      GTEST_SKIP() << "50 calls take " << took.count() << " s, which the limit admits";
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kLimit);
     v1::JoinResponse response;
