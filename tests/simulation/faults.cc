@@ -182,6 +182,7 @@ void World::Cause(FaultKind kind) {
 // Nothing fails any more, and what was broken is whole again.
 void World::Calm() {
   calm_ = true;
+  idle_since_ = queue_.now();
   const auto since = queue_.now().time_since_epoch();
   oracle_->Calm(std::chrono::duration_cast<milliseconds>(since).count());
   if (!coordinator_->up()) coordinator_->Start();

@@ -20,8 +20,9 @@ constexpr std::uint64_t kRegressions[] = {
 
 // With the options that muster-simulation has by default.
 constexpr std::uint64_t kLargeRegressions[] = {
-    17,  // that a process had survived SIGKILL was lost with the stream, and its slot given away
-    86,  // the oracle forgot that a resume waited behind the suspend in a stopped coordinator
+    17,   // that a process had survived SIGKILL was lost with the stream, and its slot given away
+    86,   // the oracle forgot that a resume waited behind the suspend in a stopped coordinator
+    172,  // the oracle took a minute of faults without one job for a standstill
 };
 
 // With at most 16 nodes.
