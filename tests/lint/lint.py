@@ -604,7 +604,7 @@ def check_changelog(tree):
     if not versions or versions[0][1] != "## [Unreleased]":
         yield name, versions[0][0] if versions else 1, "the first section is '## [Unreleased]'"
     for number, line in versions[1:]:
-        if not re.fullmatch(r"## \[\d+\.\d+\.\d+\] - \d{4}-\d{2}-\d{2}", line):
+        if not re.fullmatch(r"## \[\d+\.\d+\.\d+(-[a-z0-9.]+)?\] - \d{4}-\d{2}-\d{2}", line):
             yield name, number, "a version reads '## [1.2.3] - 2026-01-31'"
     for number, line in enumerate(lines, 1):
         if line.startswith("### ") and line[4:] not in CHANGE_KINDS:
