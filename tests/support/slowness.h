@@ -9,4 +9,10 @@ inline constexpr int kSlowness = 20;
 inline constexpr int kSlowness = 1;
 #endif
 
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kThreadSanitizer = true;
+#else
+inline constexpr bool kThreadSanitizer = false;
+#endif
+
 }  // namespace muster::testing

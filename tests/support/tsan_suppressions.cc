@@ -13,5 +13,6 @@ extern "C" const char* __tsan_default_suppressions() {
          "race:libgrpc.so\n"
          "race:libgrpc++.so\n"
          "race:libprotobuf.so\n"
+         "race:libupb.so\n"
          "race:libssl.so\n";
 }
