@@ -61,10 +61,37 @@ TEST(ArchiveScenarios, AFinishedJobLeavesMemoryAfterItsRetention) {
   EXPECT_THAT(h.stored().archived, SizeIs(1));
 }
 
+// A scrub began in the event in which its job left memory; the node's answer or its end stopped the
+// coordinator.
+TEST(ArchiveScenarios, NoScrubBeginsForAJobThatLeavesMemory) {
+  ControllerOptions options = Short();
+  options.scrub_interval = minutes(1);
+  RunningJob h(TrainYaml(), options);
+  h.Checkpoint(h.id, 20);
+  h.Manifest(h.id, h.Directory(h.id, 20));
+  h.FinishAll(h.id);
+  const std::vector<NodeName> nodes = h.Job(h.id).record->pending_release;
+  for (const NodeName& node : nodes) h.Deliver(node.value, Released{h.id});
+  h.Oversleep(minutes(3));
+  EXPECT_EQ(h.controller().FindArchived(h.id.value), h.id);
+  h.Leave("n1");
+  h.Leave("n2");
+}
+
 TEST(ArchiveScenarios, AJobThatIsNotOverStays) {
   RunningJob h(CommandYaml(), Short());
   h.Advance(minutes(20));
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
+}
+
+// A command about an archived job reached another one that had its id for a name.
+TEST(ArchiveScenarios, AnArchivedJobsIdIsNoNameOfALiveOne) {
+  FinishedJob h;
+  h.Advance(minutes(2));
+  ASSERT_EQ(h.controller().FindArchived(h.id.value), h.id);
+  h.Submit(CommandYaml("'" + h.id.value + "'"));
+  EXPECT_EQ(h.controller().FindJob(h.id.value).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(h.controller().FindArchived(h.id.value), h.id);
 }
 
 TEST(ArchiveScenarios, ZeroKeepsJobsInMemory) {

@@ -134,6 +134,11 @@ std::string BrokenReference(const State& state) {
       return "node " + node.value + " leads to a job that left";
     if (!state.nodes.contains(node)) return "jobs lead to node " + node.value + ", which left";
   }
+  const auto read = [&](const JobId& id) { return known(id) || state.recalls.jobs.contains(id); };
+  for (const auto& [node, id] : state.readings.scrubbing)
+    if (!read(id)) return "node " + node.value + " scrubs for job " + id.value + ", which left";
+  for (const auto& [order, id] : state.readings.verifying)
+    if (!read(id)) return "an order verifies for job " + id.value + ", which left";
   return "";
 }
 

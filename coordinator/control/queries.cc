@@ -52,6 +52,9 @@ Result<KnownJob> Resolve(const State& state, const std::string& wanted) {
   if (const auto exact = state.jobs.find(JobId{wanted}); exact != state.jobs.end()) {
     return KnownJob(&exact->second);
   }
+  const auto& archived = state.archive.jobs();
+  if (const auto exact = archived.find(JobId{wanted}); exact != archived.end())
+    return KnownJob(&*exact);
   for (auto at = state.order.rbegin(); at != state.order.rend(); ++at) {
     const JobEntry& named = state.jobs.at(at->second);
     if (named.record.name == wanted) return KnownJob(&named);
@@ -59,14 +62,14 @@ Result<KnownJob> Resolve(const State& state, const std::string& wanted) {
   std::vector<JobId> found;
   AddIdsWith(wanted, state.jobs, &found);
   const bool is_archived = found.empty();
-  AddIdsWith(wanted, state.archive.jobs(), &found);
+  AddIdsWith(wanted, archived, &found);
   if (found.empty()) return NotFound("no job '" + wanted + "'; 'muster get' lists the jobs");
   if (found.size() > 1) {
     return InvalidArgument("'" + wanted + "' matches job " + found[0].value + " and job " +
                            found[1].value + "; give more digits");
   }
   if (!is_archived) return KnownJob(&state.jobs.at(found.front()));
-  return KnownJob(&*state.archive.jobs().find(found.front()));
+  return KnownJob(&*archived.find(found.front()));
 }
 
 }  // namespace

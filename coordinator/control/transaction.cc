@@ -26,7 +26,6 @@ void RemoveArchived(Transaction& tx, const JobId& id, TimePoint delete_at) {
   state.archive.Add(archived, delete_at);
   tx.out.store.push_back(ArchiveJob{archived});
   state.jobs_of.Set(id, {});
-  state.readings.scrub_times.Set(id, std::nullopt);
   state.order.erase(archived.submit_order);
   state.keys.erase(job.record.key);
   const auto owner = state.output_owners.find(job.record.output_dir);
@@ -140,6 +139,7 @@ void Transaction::Exclude(JobEntry& job, const NodeName& node) {
 
 void Transaction::Archive(const JobEntry& job, TimePoint delete_at) {
   archived_.emplace_back(job.record.id, delete_at);
+  state.readings.scrub_times.Set(job.record.id, std::nullopt);  // none begins in this event
 }
 
 void Transaction::Forget(const NodeEntry& node) { forgotten_.push_back(node.record.name); }
