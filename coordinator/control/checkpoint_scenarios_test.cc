@@ -264,6 +264,21 @@ TEST(CheckpointTest, TheShardsOfANodeThatIsLostAreReadByAnother) {
   EXPECT_NE(h.stored().checkpoints[0].verified_unix_ms, 0);
 }
 
+// The order went to the stream that the new one had replaced, and had no answer for ten minutes.
+TEST(CheckpointTest, WhatAReplacedStreamWasToReadIsOrderedOnTheNewOne) {
+  Training h;
+  h.Checkpoint(h.id, 10);
+  h.CommitRecord(h.id, h.Directory(h.id, 10));
+  ASSERT_EQ(h.TakeParts(h.id).size(), 2u);
+  h.Forget();
+  ControlHarness::NodeOptions options;
+  options.hosted = {h.Hosted("n1", h.id, AttemptState::kRunning)};
+  const SessionId session = h.Join("n1", options);
+  EXPECT_TRUE(std::ranges::all_of(h.sends(), [session](const WorkerSend& send) {
+    return send.node.value != "n1" || send.session == session;
+  }));
+}
+
 TEST(CheckpointTest, ANodeThatNeverAnswersIsGivenUpForTheScrub) {
   Training h;
   h.Checkpoint(h.id, 10);

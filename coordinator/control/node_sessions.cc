@@ -139,6 +139,7 @@ void Connect(Transaction& tx, NodeEntry& node, const WorkerHello& event) {
     tx.out.closes.push_back(
         {node.session, Aborted(same ? "a newer stream of the same worker has replaced this one"
                                     : "the node has booted again and has another worker now")});
+    node.session = 0;  // nothing more is sent to that stream
     GiveUpReadingsOf(tx, node.record.name);
   }
   const Hello& hello = event.hello;
