@@ -422,6 +422,36 @@ TEST(PrepareTest, ANodeThatFailsToPrepareAgainAndAgainEndsNoJobThatHasRun) {
   EXPECT_EQ(h.State(id), JobState::kRunning);
 }
 
+// They were counted from the attempt before alone, which may never have trained.
+TEST(PrepareTest, StepsAreLostOverAnAttemptThatNeverTrained) {
+  ControlHarness h;
+  for (const char* node : {"n1", "n2"}) h.Join(node);
+  const JobId id = h.Submit(TrainYaml());
+  h.RunTo(id, 12);
+  h.Checkpoint(id, 10);
+  h.Manifest(id, h.Directory(id, 10));
+  h.StepTo(id, 15);
+  h.Exited(id, 1, {0, 11});
+  h.QuiesceAll(id);
+  const Generation second = h.Attempt(id).generation;
+  h.Deliver("n2", Prepared{.job = id,
+                           .generation = second,
+                           .error = "its guardian does not start",
+                           .retryable = true});
+  h.QuiesceAll(id);
+  while (h.Attempt(id).generation == second) h.Advance(seconds(10));
+  h.PrepareAll(id);
+  h.StartAll(id);
+  h.observations.clear();
+  h.TrainFrom(id, 10);
+  const auto lost = std::ranges::find_if(h.observations, [](const Observation& one) {
+    return std::holds_alternative<LostStepsObserved>(one);
+  });
+  ASSERT_NE(lost, h.observations.end());
+  EXPECT_EQ(std::get<LostStepsObserved>(*lost).steps, 5);
+  EXPECT_TRUE(h.HasEvent(id, "recovered", "5 steps to do again")) << h.Timeline();
+}
+
 TEST(PrepareTest, NodesThatAreNotPreparedInTimeEndNoJobThatHasRun) {
   ControlHarness h;
   for (const char* node : {"n1", "n2"}) h.Join(node);

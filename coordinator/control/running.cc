@@ -32,6 +32,14 @@ bool IsUp(const AttemptRecord& attempt) {
   return attempt.state == AttemptState::kLaunching || attempt.state == AttemptState::kRunning;
 }
 
+// The newest attempt before this one that had a state to train from; nullptr: none.
+AttemptRecord* TrainedBefore(JobEntry& job) {
+  const auto trained =
+      std::find_if(job.attempts.rbegin() + 1, job.attempts.rend(),
+                   [](const AttemptRecord& attempt) { return attempt.resumed_step >= 0; });
+  return trained == job.attempts.rend() ? nullptr : &*trained;
+}
+
 std::string FromText(const std::string& resumed_from) {
   if (resumed_from == "snapshot") return " from a snapshot";
   return resumed_from == "checkpoint" ? " from a checkpoint" : "";
@@ -98,7 +106,8 @@ void RecordRecovered(Transaction& tx, JobEntry& job) {
     separator = ", ";
   }
   if (job.spec.train && attempt.resumed_step >= 0) {
-    const std::int64_t lost = job.attempts[job.attempts.size() - 2].lost_steps;
+    const AttemptRecord* before = TrainedBefore(job);
+    const std::int64_t lost = before == nullptr ? 0 : before->lost_steps;
     text += "; resumed at step " + std::to_string(attempt.resumed_step) + ", " +
             std::to_string(lost) + (lost == 1 ? " step" : " steps") + " to do again";
   }
@@ -167,12 +176,12 @@ void OnFormed(Transaction& tx, JobEntry& job, int rank) {
 }
 
 void CountLostSteps(Transaction& tx, JobEntry& job, Step resumed_step) {
-  if (job.attempts.size() < 2) return;
-  AttemptRecord& before = job.attempts[job.attempts.size() - 2];
-  before.lost_steps = std::max<std::int64_t>(0, before.last_step - resumed_step);
-  if (before.lost_steps == 0) return;
-  tx.out.observations.push_back(LostStepsObserved{before.lost_steps});
-  tx.Mark(before);
+  AttemptRecord* before = TrainedBefore(job);
+  if (before == nullptr) return;
+  before->lost_steps = std::max<std::int64_t>(0, before->last_step - resumed_step);
+  if (before->lost_steps == 0) return;
+  tx.out.observations.push_back(LostStepsObserved{before->lost_steps});
+  tx.Mark(*before);
 }
 
 void ObserveStep(Transaction& tx, JobEntry& job, Step step) {
