@@ -67,17 +67,18 @@ void RestoreGang(Transaction& tx, JobEntry& job) {
   AttemptRecord& attempt = job.attempt();
   const int per_node = job.spec.resources.ranks_per_node;
   Gang gang;
-  for (const NodeName& name : attempt.nodes) {
+  const auto restore = [&](const NodeName& name, bool spare) {
     const NodeEntry* node = tx.FindNode(name);
     // A lost node was given up before; its Hello, if it arrives, finds no member of that name.
     const bool lost = node == nullptr || node->record.state == NodeState::kLost;
-    gang.nodes.Add({name, attempt.state > AttemptState::kPreparing, lost});
+    gang.nodes.Add({.name = name,
+                    .prepared = !spare && attempt.state > AttemptState::kPreparing,
+                    .quiesced = lost,
+                    .spare = spare});
     if (!lost) tx.state.slots.Take(name, job.record.id, attempt.generation, per_node);
-  }
-  for (const NodeName& name : attempt.spares) {
-    gang.nodes.Add({.name = name, .spare = true});
-    tx.state.slots.Take(name, job.record.id, attempt.generation, per_node);
-  }
+  };
+  for (const NodeName& name : attempt.nodes) restore(name, /*spare=*/false);
+  for (const NodeName& name : attempt.spares) restore(name, /*spare=*/true);
   for (const CheckpointRecord& checkpoint : job.checkpoints) {
     if (checkpoint.state == CheckpointState::kCommitted &&
         checkpoint.generation < attempt.generation) {

@@ -134,6 +134,23 @@ TEST(SpareTest, TheJobsOwnSpareIsTakenFirst) {
   EXPECT_THAT(h.Attempt(h.id).spares, ElementsAre(NodeName{"n4"})) << "the next one is held";
 }
 
+// Its lease was waited for again after a restart.
+TEST(SpareTest, ASpareThatIsLostDuringAnAbortHoldsUpNoRestartedCoordinator) {
+  Elastic h({"n1", "n2", "n3"}, kWithSpare);
+  ASSERT_THAT(h.Attempt(h.id).spares, ElementsAre(NodeName{"n3"}));
+  h.Exited(h.id, 1, {0, 9});
+  h.Lose("n3");
+  ASSERT_EQ(h.Attempt(h.id).state, AttemptState::kAborting) << h.Timeline();
+  h.Restart();
+  for (const char* node : {"n1", "n2"}) {
+    ControlHarness::NodeOptions options;
+    options.hosted = {h.Hosted(node, h.id, AttemptState::kAborting)};
+    h.Join(node, options);
+    h.QuiescedOn(node, h.id);
+  }
+  EXPECT_NE(h.Attempt(h.id).generation, 1) << h.Timeline();
+}
+
 TEST(SpareTest, TooFewAreReportedAndMadeUpForLater) {
   Elastic h({"n1", "n2"}, kWithSpare);
   EXPECT_TRUE(h.HasEvent(h.id, "spares_missing", "0 of 1 spare nodes found")) << h.Timeline();
