@@ -404,6 +404,37 @@ TEST_F(ServerTest, AnAddressOfTheNetworkIsRefused) {
   EXPECT_EQ(Server::Start(options).status().code(), StatusCode::kPermissionDenied);
 }
 
+// It ended after the first message.
+TEST_F(ServerTest, AWatchOfAJobThatIsOverEndsWithItsLastEvent) {
+  StartServer();
+  const auto n1 = Worker({.node = "n1"});
+  const std::string job = SubmitId(Spec("waiting", 5));
+  for (int i = 0; i < 400; ++i) {
+    v1::SuspendRequest suspend;
+    suspend.set_job(job);
+    v1::SuspendResponse suspended;
+    ASSERT_TRUE(Call(&v1::Client::Stub::Suspend, suspend, &suspended).ok());
+    v1::ResumeRequest resume;
+    resume.set_job(job);
+    v1::ResumeResponse resumed;
+    ASSERT_TRUE(Call(&v1::Client::Stub::Resume, resume, &resumed).ok());
+  }
+  v1::CancelRequest cancel;
+  cancel.set_job(job);
+  v1::CancelResponse cancelled;
+  ASSERT_TRUE(Call(&v1::Client::Stub::Cancel, cancel, &cancelled).ok());
+  ASSERT_GT(EventKinds(job).size(), 1000u);
+  const auto context = Context();
+  v1::WatchRequest request;
+  request.set_job(job);
+  const auto reader = client_->Watch(context.get(), request);
+  std::string last;
+  for (v1::WatchUpdate update; reader->Read(&update);) {
+    if (update.events_size() > 0) last = update.events(update.events_size() - 1).kind();
+  }
+  EXPECT_EQ(last, "cancelled");
+}
+
 TEST_F(ServerTest, StoppingEndsOpenWatchesAndStreams) {
   StartServer();
   const auto n1 = Worker({.node = "n1"});

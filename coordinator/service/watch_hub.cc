@@ -92,13 +92,14 @@ void WatchHub::Update(Watcher& watcher, TimePoint now) {
   if (!view.ok()) return watcher.stream->End(view.status());
   watcher.busy = true;
   watcher.next_allowed = now + kInterval;
-  const bool last = IsTerminal(view->record->state);
-  runtime_.AfterDurable([stream = watcher.stream, last,
-                         update = Compose(watcher, *view, now)](const Status& durable) mutable {
-    if (!durable.ok()) return stream->End(durable);
-    stream->Write(std::move(update));
-    if (last) stream->End(OkStatus());
-  });
+  v1::WatchUpdate update = Compose(watcher, *view, now);
+  const bool last = IsTerminal(view->record->state) && !watcher.dirty;  // it has the last event
+  runtime_.AfterDurable(
+      [stream = watcher.stream, last, update = std::move(update)](const Status& durable) mutable {
+        if (!durable.ok()) return stream->End(durable);
+        stream->Write(std::move(update));
+        if (last) stream->End(OkStatus());
+      });
 }
 
 v1::WatchUpdate WatchHub::Compose(Watcher& watcher, const JobView& view, TimePoint now) const {
