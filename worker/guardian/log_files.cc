@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cerrno>
 #include <future>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -33,12 +34,17 @@ bool LogFiles::Run(Operation operation) {
   ++stuck_->threads;
   std::promise<void> promise;
   std::future<void> done = promise.get_future();
-  std::thread([operation = std::move(operation), promise = std::move(promise),
-               stuck = stuck_]() mutable {
-    operation();
-    --stuck->threads;
-    promise.set_value();
-  }).detach();
+  try {
+    std::thread([operation = std::move(operation), promise = std::move(promise),
+                 stuck = stuck_]() mutable {
+      operation();
+      --stuck->threads;
+      promise.set_value();
+    }).detach();
+  } catch (const std::system_error&) {  // the node has no process or memory left for a thread
+    --stuck_->threads;
+    return false;
+  }
   return done.wait_for(timeout_) == std::future_status::ready;
 }
 

@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <thread>
@@ -29,6 +31,17 @@ class LogFilesTest : public ::testing::Test {
   const TempDirForTest temp_;
   const std::string directory_ = temp_.path();
 };
+
+// It ended the guardian, and with it all ranks of the node.
+TEST_F(LogFilesTest, WhereNoThreadCanBeStartedTheLogIsNotRead) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto read = [this] {
+    const rlimit none{.rlim_cur = 1 << 20, .rlim_max = 1 << 20};  // not even for a stack
+    if (::setrlimit(RLIMIT_AS, &none) != 0) ::_exit(2);
+    ::_exit(LogFiles().Open(directory_ + "/rank-0.log").ok() ? 1 : 0);
+  };
+  EXPECT_EXIT(read(), testing::ExitedWithCode(0), "");
+}
 
 TEST_F(LogFilesTest, OpensAndReads) {
   LogFiles files;
