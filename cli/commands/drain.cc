@@ -4,6 +4,7 @@
 
 #include "cli/base/exit_code.h"
 #include "cli/commands/verb.h"
+#include "cli/follow/reconnect.h"
 #include "cli/jobs/job_json.h"
 #include "common/base/strings.h"
 
@@ -13,10 +14,18 @@ namespace {
 constexpr auto kDrainPoll = std::chrono::milliseconds(200);
 
 Result<v1::NodeState> WaitUntilDrained(CommandContext& context, const std::string& name) {
+  Reconnect reconnect(
+      context, [&context](const std::string& text) { context.terminal.err << text << std::endl; });
+  reconnect.Answered();  // the order was
   for (;;) {
-    MUSTER_ASSIGN_OR_RETURN(const v1::ListNodesResponse nodes, context.client.ListNodes());
-    const auto node = std::ranges::find(nodes.nodes(), name, &v1::Node::name);
-    if (node == nodes.nodes().end()) return NotFound("node " + name + " is gone");
+    const Result<v1::ListNodesResponse> nodes = context.client.ListNodes();
+    if (!nodes.ok()) {
+      MUSTER_RETURN_IF_ERROR(reconnect.Pause(nodes.status()));
+      continue;
+    }
+    reconnect.Answered();
+    const auto node = std::ranges::find(nodes->nodes(), name, &v1::Node::name);
+    if (node == nodes->nodes().end()) return NotFound("node " + name + " is gone");
     switch (node->state()) {
       case v1::NODE_STATE_DRAINED: return node->state();
       case v1::NODE_STATE_DRAINING:

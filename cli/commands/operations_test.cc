@@ -77,6 +77,19 @@ TEST_F(CommandsTest, DrainWaitsUntilTheNodeIsEmpty) {
   EXPECT_EQ(out_.str(), "node node-2 is drained; moved jobs: 7f3a9c1e2b\n");
 }
 
+TEST_F(CommandsTest, AWaitForADrainOrASuspensionOutlastsARestart) {
+  Serve();
+  const grpc::Status away(grpc::StatusCode::UNAVAILABLE, "connection refused");
+  coordinator_.node.set_name("node-2");
+  coordinator_.node_states = {v1::NODE_STATE_DRAINED};
+  coordinator_.failures = {away};
+  EXPECT_EQ(Run({"drain", "node-2", "--wait"}).value(), kExitSuccess);
+  coordinator_.job.set_state(v1::JOB_STATE_SUSPENDED);
+  coordinator_.failures = {away};
+  EXPECT_EQ(Run({"suspend", "llama-chat", "--wait"}).value(), kExitSuccess);
+  EXPECT_TRUE(coordinator_.failures.empty());
+}
+
 TEST_F(CommandsTest, ADrainThatWasTakenBackIsNotWaitedFor) {
   Serve();
   coordinator_.node.set_name("node-2");

@@ -20,6 +20,7 @@
 #include "common/base/unique_fd.h"
 #include "common/job_spec/torchrun_flags.h"
 #include "common/job_spec/torchrun_table.h"
+#include "common/slurm/allocation.h"
 
 namespace muster::verbs {
 namespace {
@@ -49,12 +50,9 @@ std::string FindPython(const std::map<std::string, std::string>& environment) {
 }
 
 int CountGpus(const std::map<std::string, std::string>& environment) {
+  if (const auto visible = environment.find("CUDA_VISIBLE_DEVICES"); visible != environment.end())
+    return static_cast<int>(slurm::VisibleGpus(visible->second).size());
   int count = 0;
-  if (const auto visible = environment.find("CUDA_VISIBLE_DEVICES"); visible != environment.end()) {
-    std::istringstream names(visible->second);
-    for (std::string name; std::getline(names, name, ',');) count += name.empty() ? 0 : 1;
-    return count;
-  }
   std::error_code error;
   while (fs::exists("/dev/nvidia" + std::to_string(count), error)) ++count;
   return count;

@@ -2,6 +2,7 @@
 
 #include "cli/base/exit_code.h"
 #include "cli/commands/verb.h"
+#include "cli/follow/reconnect.h"
 
 namespace muster::verbs {
 namespace {
@@ -15,9 +16,17 @@ struct Outcome {
 
 // The job may end in another way: it did its last step meanwhile, or a user cancelled it.
 Result<Outcome> WaitUntilStopped(CommandContext& context, const std::string& id) {
+  Reconnect reconnect(
+      context, [&context](const std::string& text) { context.terminal.err << text << std::endl; });
+  reconnect.Answered();  // the order was
   for (;;) {
-    MUSTER_ASSIGN_OR_RETURN(const v1::Job job, context.client.GetJob(id));
-    if (job.state() != v1::JOB_STATE_STOPPING) return Outcome{job.state(), job.reason()};
+    const Result<v1::Job> job = context.client.GetJob(id);
+    if (!job.ok()) {
+      MUSTER_RETURN_IF_ERROR(reconnect.Pause(job.status()));
+      continue;
+    }
+    reconnect.Answered();
+    if (job->state() != v1::JOB_STATE_STOPPING) return Outcome{job->state(), job->reason()};
     if (context.interrupt().WaitFor(kSuspendPoll)) return Cancelled("interrupted");
   }
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <sstream>
 #include <string_view>
 
 #include "common/slurm/hostlist.h"
@@ -186,19 +187,22 @@ Status ReadResources(const Variables& variables, Allocation& allocation) {
   allocation.cpus_on_node = cpus.value_or(0);
   MUSTER_ASSIGN_OR_RETURN(const auto gpus, variables.Number<int>("SLURM_GPUS_ON_NODE", 0));
   allocation.gpus_on_node = gpus.value_or(0);
-  // Set to nothing, or to NoDevFiles, says that there is none.
-  if (const std::string* visible = variables.FindEvenEmpty("CUDA_VISIBLE_DEVICES")) {
-    allocation.visible_gpus.emplace();
-    for (std::size_t at = 0; at < visible->size() && *visible != "NoDevFiles";) {
-      const std::size_t end = std::min(visible->find(',', at), visible->size());
-      if (end > at) allocation.visible_gpus->push_back(visible->substr(at, end - at));
-      at = end + 1;
-    }
-  }
+  if (const std::string* visible = variables.FindEvenEmpty("CUDA_VISIBLE_DEVICES"))
+    allocation.visible_gpus = VisibleGpus(*visible);
   return OkStatus();
 }
 
 }  // namespace
+
+std::vector<std::string> VisibleGpus(const std::string& visible) {
+  std::vector<std::string> gpus;
+  if (visible == "NoDevFiles") return gpus;
+  std::istringstream names(visible);
+  for (std::string name; std::getline(names, name, ',') && !name.starts_with('-');) {
+    if (!name.empty()) gpus.push_back(name);
+  }
+  return gpus;
+}
 
 Environment CurrentEnvironment() {
   Environment environment;

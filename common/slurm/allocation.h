@@ -23,6 +23,10 @@ using Environment = std::map<std::string, std::string>;
 // This process's own, as it was started or has changed it since.
 Environment CurrentEnvironment();
 
+// What this value of CUDA_VISIBLE_DEVICES lets a program see: CUDA reads names up to the first
+// number below 0. NoDevFiles is Slurm's word for none.
+std::vector<std::string> VisibleGpus(const std::string& visible);
+
 struct Allocation {
   std::string cluster;  // SLURM_CLUSTER_NAME; empty: not given
   // A heterogeneous job has its first component's, which names the whole; equal on all nodes, and

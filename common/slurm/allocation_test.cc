@@ -82,6 +82,13 @@ TEST(Allocation, ReadsTheSwitchesOverTheNode) {
   for (const char* none : {"", "n2", "s0.n3", "s0.xn2"}) EXPECT_EQ(switches(none), "") << none;
 }
 
+TEST(Allocation, GpusAreVisibleUpToTheFirstNumberBelowZero) {
+  using Gpus = std::vector<std::string>;
+  EXPECT_EQ(VisibleGpus("0,GPU-ab,,2"), (Gpus{"0", "GPU-ab", "2"}));
+  EXPECT_EQ(VisibleGpus("1,-1,0"), (Gpus{"1"}));
+  for (const char* none : {"", "-1", "NoDevFiles"}) EXPECT_EQ(VisibleGpus(none), Gpus()) << none;
+}
+
 TEST(Allocation, DistinguishesNoGpusFromAnUnknownNumber) {
   Environment environment = Step();
   environment["CUDA_VISIBLE_DEVICES"] = "";

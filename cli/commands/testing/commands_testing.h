@@ -124,6 +124,7 @@ class FakeCoordinator final : public v1::Client::Service {
 
   grpc::Status ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*,
                          v1::ListNodesResponse* response) override {
+    if (const grpc::Status failure = TakeFailure(); !failure.ok()) return failure;
     *response->add_nodes() = node;
     // One state after the other, the last one for good.
     if (node_states.empty()) return grpc::Status::OK;
@@ -185,7 +186,7 @@ class FakeCoordinator final : public v1::Client::Service {
     return grpc::Status::OK;
   }
 
-  // How calls of GetJob and ListEvents end, in their order; OK once there is none left.
+  // How calls of GetJob, ListNodes and ListEvents end, in their order; OK once there is none left.
   std::deque<grpc::Status> failures;
   std::string verified;
   grpc::Status verify_status;
