@@ -29,7 +29,7 @@ class Versions(unittest.TestCase):
         texts = set()
         for program in PROGRAMS:
             done = run(program, "--version")
-            self.assertRegex(done.stdout, rf"^{program} \d+\.\d+\.\d+( \(commit [0-9a-zA-Z._+-]+\))?\n$")
+            self.assertRegex(done.stdout, rf"^{program} \d+\.\d+\.\d+(-[a-z0-9.]+)?( \(commit [0-9a-zA-Z._+-]+\))?\n$")
             self.assertEqual(done.stderr, "")
             texts.add(done.stdout.split(" ", 1)[1])
         self.assertEqual(len(texts), 1, f"programs of different builds: {texts}")
