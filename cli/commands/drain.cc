@@ -14,8 +14,7 @@ namespace {
 constexpr auto kDrainPoll = std::chrono::milliseconds(200);
 
 Result<v1::NodeState> WaitUntilDrained(CommandContext& context, const std::string& name) {
-  Reconnect reconnect(
-      context, [&context](const std::string& text) { context.terminal.err << text << std::endl; });
+  Reconnect reconnect(context);
   reconnect.Answered();  // the order was
   for (;;) {
     const Result<v1::ListNodesResponse> nodes = context.client.ListNodes();

@@ -56,9 +56,7 @@ struct Events {
     const bool whole =
         !follow && (context.output == OutputFormat::kJson || context.output == OutputFormat::kYaml);
     Json all = Json::array();
-    Reconnect reconnect(context, [&context](const std::string& text) {
-      context.terminal.err << text << std::endl;
-    });
+    Reconnect reconnect(context);
     for (;;) {
       const Result<v1::ListEventsResponse> answer = context.client.ListEvents(request);
       if (context.interrupt().requested()) return kExitInterrupted;

@@ -16,8 +16,7 @@ struct Outcome {
 
 // The job may end in another way: it did its last step meanwhile, or a user cancelled it.
 Result<Outcome> WaitUntilStopped(CommandContext& context, const std::string& id) {
-  Reconnect reconnect(
-      context, [&context](const std::string& text) { context.terminal.err << text << std::endl; });
+  Reconnect reconnect(context);
   reconnect.Answered();  // the order was
   for (;;) {
     const Result<v1::Job> job = context.client.GetJob(id);

@@ -185,8 +185,7 @@ CommandResult ShowLogs(CommandContext& context, const LogsOptions& options) {
   if (seen.generation() > 0) {
     MUSTER_RETURN_IF_ERROR(follower.Pass());
   }
-  Reconnect reconnect(
-      context, [&context](const std::string& text) { context.terminal.err << text << std::endl; });
+  Reconnect reconnect(context);
   reconnect.Answered();
   while (options.follow) {
     const Result<bool> done = follower.Refresh();

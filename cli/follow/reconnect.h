@@ -5,7 +5,9 @@
 
 #include <functional>
 #include <optional>
+#include <ostream>
 #include <string>
+#include <utility>
 
 #include "cli/client/command_context.h"
 #include "common/base/clock.h"
@@ -18,6 +20,11 @@ class Reconnect {
   // `notice` gets a line for people when the coordinator is lost and when it is back.
   Reconnect(CommandContext& context, std::function<void(const std::string&)> notice)
       : context_(context), notice_(std::move(notice)) {}
+  // Notices go to the standard error of the terminal.
+  explicit Reconnect(CommandContext& context)
+      : Reconnect(context, [&context](const std::string& text) {
+          context.terminal.err << text << std::endl;
+        }) {}
 
   // A call was answered.
   void Answered();

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,6 +22,16 @@ inline int WorldSize(const JobEntry& job) {
 }
 
 inline bool UsesGpus(const JobEntry& job) { return job.spec.resources.device == "cuda"; }
+
+// The newest attempt that had a state to train from, without the last `skipped` ones; nullptr:
+// none. Const where the job is.
+template <typename Job>
+auto* NewestTrained(Job& job, std::ptrdiff_t skipped = 0) {
+  const auto trained =
+      std::find_if(job.attempts.rbegin() + skipped, job.attempts.rend(),
+                   [](const AttemptRecord& attempt) { return attempt.resumed_step >= 0; });
+  return trained == job.attempts.rend() ? nullptr : &*trained;
+}
 
 inline void MoveRank(const JobEntry& job, RankRecord& rank, RankEvent event) {
   rank.state = ApplyOrDie(rank.state, event,

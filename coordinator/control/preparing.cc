@@ -50,10 +50,8 @@ AttemptRecord MakeAttempt(const JobEntry& job, const GangPlacement& placement) {
 // them, and have ended because of them.
 std::vector<NodeName> NewNodes(const JobEntry& job) {
   std::vector<NodeName> fresh;
-  const auto trained =
-      std::find_if(job.attempts.rbegin() + 1, job.attempts.rend(),
-                   [](const AttemptRecord& attempt) { return attempt.resumed_step >= 0; });
-  if (trained == job.attempts.rend()) return fresh;
+  const AttemptRecord* trained = NewestTrained(job, 1);
+  if (trained == nullptr) return fresh;
   for (const NodeName& name : job.attempts.back().nodes) {
     if (std::find(trained->nodes.begin(), trained->nodes.end(), name) == trained->nodes.end()) {
       fresh.push_back(name);

@@ -23,10 +23,7 @@ namespace {
 // While a job trains, its record is stored from time to time, and the record of its attempt is not.
 // Steps that a recovery loses are counted from the attempt's record.
 void RaiseLastStep(JobEntry& job) {
-  const auto trained =
-      std::find_if(job.attempts.rbegin(), job.attempts.rend(),
-                   [](const AttemptRecord& attempt) { return attempt.resumed_step >= 0; });
-  if (trained != job.attempts.rend())
+  if (AttemptRecord* trained = NewestTrained(job))
     trained->last_step = std::max(trained->last_step, job.record.step);
 }
 

@@ -32,14 +32,6 @@ bool IsUp(const AttemptRecord& attempt) {
   return attempt.state == AttemptState::kLaunching || attempt.state == AttemptState::kRunning;
 }
 
-// The newest attempt before this one that had a state to train from; nullptr: none.
-AttemptRecord* TrainedBefore(JobEntry& job) {
-  const auto trained =
-      std::find_if(job.attempts.rbegin() + 1, job.attempts.rend(),
-                   [](const AttemptRecord& attempt) { return attempt.resumed_step >= 0; });
-  return trained == job.attempts.rend() ? nullptr : &*trained;
-}
-
 std::string FromText(const std::string& resumed_from) {
   if (resumed_from == "snapshot") return " from a snapshot";
   return resumed_from == "checkpoint" ? " from a checkpoint" : "";
@@ -106,7 +98,7 @@ void RecordRecovered(Transaction& tx, JobEntry& job) {
     separator = ", ";
   }
   if (job.spec.train && attempt.resumed_step >= 0) {
-    const AttemptRecord* before = TrainedBefore(job);
+    const AttemptRecord* before = NewestTrained(job, 1);
     const std::int64_t lost = before == nullptr ? 0 : before->lost_steps;
     text += "; resumed at step " + std::to_string(attempt.resumed_step) + ", " +
             std::to_string(lost) + (lost == 1 ? " step" : " steps") + " to do again";
@@ -176,7 +168,7 @@ void OnFormed(Transaction& tx, JobEntry& job, int rank) {
 }
 
 void CountLostSteps(Transaction& tx, JobEntry& job, Step resumed_step) {
-  AttemptRecord* before = TrainedBefore(job);
+  AttemptRecord* before = NewestTrained(job, 1);
   if (before == nullptr) return;
   before->lost_steps = std::max<std::int64_t>(0, before->last_step - resumed_step);
   if (before->lost_steps == 0) return;
