@@ -278,6 +278,8 @@ const BadCase kChoiceCases[] = {
      "job.yaml:6: train.output.export: best needs evaluations: give data.eval or data.eval_ratio"},
     {"ExportWord", TRAIN_HEAD "  output: {export: newest}\n",
      "job.yaml:6: train.output.export: expected last or best, got 'newest'"},
+    {"MisspeltCommand", "name: j\ncommnd: [a]\n",
+     "job.yaml:2: commnd: unknown key; did you mean 'command'?"},
     {"Neither", "name: j\n",
      "job.yaml:1: train: is missing; give train (the built-in trainer) or command (a program of "
      "yours)"},

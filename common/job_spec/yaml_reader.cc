@@ -349,7 +349,7 @@ void MapReader::RefuseLater(const std::string& key, const std::string& what) {
 }
 
 void MapReader::Require(const std::string& key, const std::string& what) {
-  if (!Has(key)) errors_->Add(line_, PathOf(key), "is missing; " + what);
+  if (!Has(key) && missing_.first.empty()) missing_ = {key, "is missing; " + what};
 }
 
 void MapReader::Finish() {
@@ -362,6 +362,8 @@ void MapReader::Finish() {
     // The other ones are below it.
     return errors_->Add(key_lines_[i], PathOf(key), message);
   }
+  // An unknown key may be the missing one, misspelt.
+  if (!missing_.first.empty()) errors_->Add(line_, PathOf(missing_.first), missing_.second);
 }
 
 }  // namespace muster

@@ -106,7 +106,7 @@ class MapReader {
   void RefuseLater(const std::string& key, const std::string& what);
   void Require(const std::string& key, const std::string& what);
 
-  // Refuses every key that was not asked for. Call last.
+  // Refuses a key that was not asked for, else a missing one. Call last.
   void Finish();
 
   void Error(const std::string& key, const std::string& message);
@@ -126,6 +126,7 @@ class MapReader {
   std::vector<int> key_lines_;                          // of entries_
   std::unordered_map<std::string, std::size_t> first_;  // of entries_, by key
   std::vector<std::string> known_;
+  std::pair<std::string, std::string> missing_;  // the first required key that is not there, why
 };
 
 }  // namespace muster
