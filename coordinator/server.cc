@@ -55,8 +55,6 @@ constexpr Duration kShutdownGrace = std::chrono::seconds(2);
 constexpr Duration kFenceInterval = std::chrono::seconds(1);
 constexpr std::size_t kTokenBytes = 32;
 
-bool IsUnix(const std::string& address) { return address.starts_with("unix:"); }
-
 bool WantsTls(const ServerOptions& options) {
   return !options.tls_listen.empty() || !options.tls_http.empty() || !options.join_listen.empty();
 }
@@ -81,7 +79,8 @@ TlsDirectories TlsDirectoriesOf(const ServerOptions& options) {
 Status CheckAddresses(const ServerOptions& options) {
   MUSTER_RETURN_IF_ERROR(CheckListenAddress(options.listen));
   MUSTER_RETURN_IF_ERROR(CheckListenAddress(options.http));
-  if (IsUnix(options.http)) return InvalidArgument("--http takes HOST:PORT, not " + options.http);
+  if (IsUnixAddress(options.http))
+    return InvalidArgument("--http takes HOST:PORT, not " + options.http);
   if (!options.worker_listen.empty()) MUSTER_RETURN_IF_ERROR(CheckPrivateNetwork(options.dir));
   for (const std::string& address : {options.tls_listen, options.tls_http, options.join_listen})
     if (!address.empty()) MUSTER_RETURN_IF_ERROR(CheckTlsListenAddress(address));

@@ -7,17 +7,10 @@
 #include "cli/base/exit_code.h"
 #include "cli/commands/verb.h"
 #include "cli/local/local_cluster.h"
+#include "common/base/fault_kinds.h"
 
 namespace muster::verbs {
 namespace {
-
-constexpr std::string_view kRankKinds[] = {
-    "kill", "stop", "cont", "slow", "hang-data", "hang-collective", "nan", "oom", "exit"};
-constexpr std::string_view kNodeKinds[] = {"kill-node", "stop-worker", "link-down", "link-up"};
-
-bool IsOneOf(std::string_view kind, const auto& kinds) {
-  return std::find(std::begin(kinds), std::end(kinds), kind) != std::end(kinds);
-}
 
 std::optional<double> ParseNumber(std::string_view text) {
   double value = 0;
@@ -132,8 +125,8 @@ struct Fault {
 
  private:
   Status CheckTarget(const std::string& known) const {
-    const bool of_node = IsOneOf(known, kNodeKinds);
-    if (!of_node && !IsOneOf(known, kRankKinds))
+    const bool of_node = IsOneOf(known, kNodeFaultKinds);
+    if (!of_node && !IsOneOf(known, kRankFaultKinds))
       return InvalidArgument("unknown --kind " + known + "\n  next: muster fault --help");
     if (of_node && (node.empty() || !job.empty()))
       return InvalidArgument("--kind " + known +

@@ -69,8 +69,12 @@ Result<Endpoint> FindCoordinator(const std::string& address, const std::string& 
   return Endpoint{.grpc_tls = address};
 }
 
+bool IsUnixAddress(const std::string& address) {
+  return address.starts_with("unix:") && address.size() > 5;
+}
+
 Status CheckListenAddress(const std::string& address) {
-  if (address.starts_with("unix:") && address.size() > 5) return OkStatus();
+  if (IsUnixAddress(address)) return OkStatus();
   const std::size_t colon = address.rfind(':');
   if (colon == std::string::npos || !IsPort(std::string_view(address).substr(colon + 1)))
     return InvalidArgument("listen address '" + address +

@@ -37,6 +37,8 @@ Result<Endpoint> ReadEndpoint(const std::string& path);
 // that is empty, the endpoint file at `path`.
 Result<Endpoint> FindCoordinator(const std::string& address, const std::string& path);
 
+// "unix:PATH".
+bool IsUnixAddress(const std::string& address);
 // OK for 127.0.0.0/8, [::1] and localhost with a port, and for unix:PATH. Everything else is
 // refused: without TLS the token would cross the network in clear.
 Status CheckListenAddress(const std::string& address);

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/base/fault_kinds.h"
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/queries.h"
 #include "coordinator/control/words.h"
@@ -16,15 +17,11 @@ namespace {
 
 constexpr Duration kFaultDeadline = std::chrono::seconds(10);
 constexpr std::size_t kMaxArgumentBytes = 64;
-constexpr std::array<std::string_view, 9> kRankKinds = {
-    "kill", "stop", "cont", "hang-data", "hang-collective", "nan", "oom", "slow", "exit"};
-constexpr std::array<std::string_view, 4> kNodeKinds = {"kill-node", "stop-worker", "link-down",
-                                                        "link-up"};
 
 template <std::size_t N>
 Status CheckKind(const std::array<std::string_view, N>& kinds,
                  const InjectFaultRequested& request) {
-  if (std::find(kinds.begin(), kinds.end(), request.kind) == kinds.end()) {
+  if (!IsOneOf(request.kind, kinds)) {
     std::string known;
     for (std::string_view kind : kinds) known += (known.empty() ? "" : ", ") + std::string(kind);
     return InvalidArgument("unknown fault '" + request.kind + "'; known faults: " + known);
@@ -61,7 +58,7 @@ void SendFault(Transaction& tx, const InjectFaultRequested& request, const NodeN
 }
 
 Status InjectIntoRank(Transaction& tx, const InjectFaultRequested& request) {
-  MUSTER_RETURN_IF_ERROR(CheckKind(kRankKinds, request));
+  MUSTER_RETURN_IF_ERROR(CheckKind(kRankFaultKinds, request));
   MUSTER_ASSIGN_OR_RETURN(const JobView view, FindJob(tx.state, request.job));
   JobEntry& job = tx.job(view.record->id);
   if (!job.gang || job.attempt().state != AttemptState::kRunning) {
@@ -83,7 +80,7 @@ Status InjectIntoRank(Transaction& tx, const InjectFaultRequested& request) {
 }
 
 Status InjectIntoNode(Transaction& tx, const InjectFaultRequested& request) {
-  MUSTER_RETURN_IF_ERROR(CheckKind(kNodeKinds, request));
+  MUSTER_RETURN_IF_ERROR(CheckKind(kNodeFaultKinds, request));
   const bool of_link = request.kind.starts_with("link-");
   MUSTER_RETURN_IF_ERROR(CheckTakesFaults(request.node, tx.FindNode(request.node), !of_link));
   const EventText told{"fault_injected", Severity::kWarning,
@@ -109,7 +106,7 @@ Status InjectIntoNode(Transaction& tx, const InjectFaultRequested& request) {
 void AnswerFault(Transaction& tx, std::map<std::uint64_t, OrderedFault>::iterator fault,
                  Status status) {
   const OrderedFault& order = fault->second;
-  Reply reply{order.request, std::move(status), {}};
+  Reply reply{.request = order.request, .status = std::move(status)};
   if (reply.status.ok()) reply.body = FaultAccepted{order.node, order.generation};
   tx.out.replies.push_back(std::move(reply));
   tx.state.faults.erase(fault);

@@ -1,5 +1,9 @@
 #include "coordinator/service/grpc_server.h"
 
+#include <sys/socket.h>
+
+#include <cerrno>
+
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
@@ -8,7 +12,9 @@
 #include <chrono>
 #include <utility>
 
+#include "common/base/unique_fd.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/endpoint.h"
 #include "common/rpc/tls.h"
 #include "coordinator/service/authenticator.h"
 #include "coordinator/service/client_service.h"
@@ -67,15 +73,16 @@ class JoinOnly final : public v1::Enrol::CallbackService {
   EnrolService& enrolment_;
 };
 
-bool IsUnix(const std::string& address) { return address.starts_with("unix:"); }
-
 Status Taken(const std::string& address, const std::string& flag) {
+  // gRPC does not say why.
+  if (const UniqueFd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); !probe.valid())
+    return ErrnoStatus(errno, "listen on " + address);
   return Unavailable(address + " is taken by another program; choose another with " + flag);
 }
 
 // As it was bound, the port chosen by the kernel where it was 0.
 std::string Bound(const std::string& address, int port) {
-  if (IsUnix(address)) return address;
+  if (IsUnixAddress(address)) return address;
   return address.substr(0, address.rfind(':')) + ":" + std::to_string(port);
 }
 
@@ -136,7 +143,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const GrpcAddresses& addr
   const bool tls_failed = !addresses.tls.empty() && tls_port <= 0;
   for (std::size_t i = 0; i < ports.size(); ++i) {
     const std::string& address = addresses.plain[i];
-    if (!impl->server || (ports[i] <= 0 && !IsUnix(address)))
+    if (!impl->server || (ports[i] <= 0 && !IsUnixAddress(address)))
       return tls_failed ? Taken(addresses.tls, "--tls-listen") : Taken(address, "--listen");
     impl->addresses.push_back(Bound(address, ports[i]));
   }

@@ -7,13 +7,9 @@ namespace muster {
 
 void ReportLog::Add(int rank, std::string kind, std::string json) {
   const auto same = [&](const Entry& e) { return e.rank == rank && e.kind == kind; };
-  if (std::count_if(entries_.begin(), entries_.end(), same) >= kMaxPerRankAndKind) {
+  if (std::count_if(entries_.begin(), entries_.end(), same) >= kMaxPerRankAndKind)
     entries_.erase(std::find_if(entries_.begin(), entries_.end(), same));
-    ++dropped_;
-  }
   entries_.push_back({rank, std::move(kind), std::move(json)});
 }
-
-void ReportLog::Clear() { entries_.clear(); }
 
 }  // namespace muster

@@ -1,11 +1,9 @@
 // ReportLog: the reports of the ranks of the current generation, kept for a worker that reconnects.
 //
 // In the order of arrival and bounded: the newest are kept of each rank's repeating kinds (shards,
-// notes, errors), and all that fit of the others. dropped() counts the removed ones. Pure; one
-// owner.
+// notes, errors), and all that fit of the others. Pure; one owner.
 #pragma once
 
-#include <cstdint>
 #include <deque>
 #include <string>
 
@@ -23,14 +21,11 @@ class ReportLog {
   static constexpr int kMaxPerRankAndKind = 32;
 
   void Add(int rank, std::string kind, std::string json);
-  void Clear();
 
   const std::deque<Entry>& entries() const { return entries_; }
-  std::uint64_t dropped() const { return dropped_; }
 
  private:
   std::deque<Entry> entries_;
-  std::uint64_t dropped_ = 0;
 };
 
 }  // namespace muster
