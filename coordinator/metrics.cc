@@ -27,9 +27,6 @@ const Histogram::BucketBoundaries kQueueBounds = {0.01, 0.1, 1, 10, 60, 600, 360
 // The stages of StageSeconds, and the total.
 constexpr const char* kStages[] = {"detect", "abort", "reform", "load", "first_step", "total"};
 
-constexpr const char* kFailureReasons[] = {"disk_full", "read_only", "io_error", "slow_disk",
-                                           "other"};
-
 Family<Counter>& MakeCounters(Registry* registry, const char* name, const char* help) {
   return prometheus::BuildCounter().Name(name).Help(help).Register(*registry);
 }
@@ -103,7 +100,8 @@ Metrics::Metrics(Duration keep)
   for (int phase = 0; phase < kTrainPhaseCount; ++phase)
     hangs_.Add({{"suspect", std::string(TrainPhaseName(static_cast<TrainPhase>(phase)))}});
   for (const char* suspect : {"stopped", "unknown"}) hangs_.Add({{"suspect", suspect}});
-  for (const char* reason : kFailureReasons) checkpoint_failures_.Add({{"reason", reason}});
+  for (const std::string_view reason : kCheckpointTroubles)
+    checkpoint_failures_.Add({{"reason", std::string(reason)}});
   for (const auto outcome :
        {ScrubOutcome::kWhole, ScrubOutcome::kDamaged, ScrubOutcome::kUnreadable})
     scrubs_.Add({{"result", ScrubName(outcome)}});
@@ -137,7 +135,7 @@ void Metrics::Observe(const Observation& observation) {
   } else if (std::holds_alternative<FaultObserved>(observation)) {
     faults_.Increment();
   } else if (const auto* failure = std::get_if<CheckpointFailureObserved>(&observation)) {
-    checkpoint_failures_.Add({{"reason", std::string(failure->reason)}}).Increment();
+    checkpoint_failures_.Add({{"reason", std::string(Name(failure->kind))}}).Increment();
   } else if (const auto* commit = std::get_if<CheckpointCommittedObserved>(&observation)) {
     commit_.Observe(commit->seconds);
   } else if (const auto* scrub = std::get_if<ScrubObserved>(&observation)) {

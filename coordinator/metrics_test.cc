@@ -77,12 +77,14 @@ TEST(Metrics, AddsUpWhatItObserves) {
   metrics.Observe(QueueWaitObserved{0.5});
   StageSeconds seconds;
   seconds.detect = 0.02;
-  metrics.Observe(RecoveryObserved{seconds, 0.7, Tier::kInPlace});
+  metrics.Observe(
+      RecoveryObserved{.seconds = seconds, .total_seconds = 0.7, .tier = Tier::kInPlace});
   metrics.Observe(HangObserved{"stopped"});
   metrics.Observe(StragglerObserved{});
   metrics.Observe(StragglerObserved{});
   for (int i = 0; i < 3; ++i) metrics.Observe(FaultObserved{});
-  for (int i = 0; i < 4; ++i) metrics.Observe(CheckpointFailureObserved{"disk_full"});
+  for (int i = 0; i < 4; ++i)
+    metrics.Observe(CheckpointFailureObserved{CheckpointTrouble::kDiskFull});
   metrics.Observe(CheckpointCommittedObserved{0.02});
   for (int i = 0; i < 5; ++i) metrics.Observe(ScrubObserved{ScrubOutcome::kWhole});
   metrics.Observe(ScrubObserved{ScrubOutcome::kDamaged});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <ctime>
 
 namespace muster {
@@ -159,6 +160,13 @@ std::string Fixed(double value, int digits) {
   char text[400];
   const auto end = std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, digits);
   return std::string(text, end.ptr);
+}
+
+std::string LossText(double loss, int digits) {
+  if (std::abs(loss) < 1e6 || !std::isfinite(loss)) return Fixed(loss, digits);
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3e", loss);
+  return text;
 }
 
 std::string HumanSeconds(double seconds) {

@@ -68,6 +68,8 @@ Json TimeOrNull(std::int64_t unix_ms);
 std::string OrDash(const std::string& text);
 // printf's %.*f without its buffers.
 std::string Fixed(double value, int digits);
+// The same, short for a loss that has run away: "1.000e+30".
+std::string LossText(double loss, int digits);
 // Without what could command a terminal: controls, bytes that are no character; a tab is a space.
 std::string Printable(std::string_view text);
 

@@ -97,5 +97,12 @@ TEST(Printable, LeavesTextsAsTheyAre) {
   EXPECT_EQ(Printable("b\tc"), "b c") << "which has a column of its own";
 }
 
+TEST(LossText, ARunawayLossIsShort) {
+  EXPECT_EQ(LossText(2.34567, 3), "2.346");
+  EXPECT_EQ(LossText(1e30, 3), "1.000e+30");
+  EXPECT_EQ(LossText(-1e308, 4), "-1.000e+308");
+  EXPECT_EQ(LossText(NAN, 4), "nan");
+}
+
 }  // namespace
 }  // namespace muster

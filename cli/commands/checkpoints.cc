@@ -52,7 +52,7 @@ struct Checkpoints {
     for (const auto& checkpoint : found.checkpoints())
       table.Add({std::to_string(checkpoint.step()), std::to_string(checkpoint.generation()),
                  std::to_string(checkpoint.world_size()), HumanBytes(CheckpointBytes(checkpoint)),
-                 checkpoint.has_eval_loss() ? Fixed(checkpoint.eval_loss(), 4) : "-",
+                 checkpoint.has_eval_loss() ? LossText(checkpoint.eval_loss(), 4) : "-",
                  LocalTime(checkpoint.committed_unix_ms()), VerifiedText(checkpoint),
                  found.output_dir() + "/checkpoints/" + checkpoint.directory()});
     table.Print(terminal.out, terminal.color);

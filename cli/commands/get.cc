@@ -24,7 +24,7 @@ std::vector<std::string> JobRow(const v1::Job& job, bool wide, std::int64_t now_
       StateWord(job.state()),
       std::to_string(job.generation()),
       step,
-      HasLoss(job) ? Fixed(job.loss(), 3) : "-",
+      HasLoss(job) ? LossText(job.loss(), 3) : "-",
       job.tokens_per_second() > 0 ? Fixed(job.tokens_per_second(), 0) : "-",
       live && job.eta_seconds() >= 0 ? HumanSeconds(job.eta_seconds()) : "-",
       HumanSeconds(static_cast<double>(now_unix_ms - job.submitted_unix_ms()) / 1000)};

@@ -39,7 +39,7 @@ Json RankJson(const v1::Job& job, const v1::RankStatus& rank) {
   json["signal"] = IfKnown(exited && rank.exit().signal() != 0, SignalName(rank.exit().signal()));
   const v1::RankProgress* progress = ProgressOf(job, rank.rank());
   json["step"] = IfKnown(progress != nullptr, progress ? progress->step() : 0);
-  json["phase"] = progress ? TextOrNull(progress->phase()) : Json(nullptr);
+  json["phase"] = progress ? TextOrNull(PhaseWord(progress->phase())) : Json(nullptr);
   json["rss_bytes"] =
       IfKnown(progress && progress->rss_bytes() > 0, progress ? progress->rss_bytes() : 0);
   const bool on_device = progress && progress->device_capacity_bytes() > 0;
@@ -139,6 +139,10 @@ std::string StateWord(v1::NodeState state) {
 }
 std::string StateWord(v1::RankState state) {
   return Word(v1::RankState_Name(state), "RANK_STATE_");
+}
+std::string PhaseWord(v1::TrainPhase phase) {
+  if (phase == v1::TRAIN_PHASE_UNSPECIFIED) return "";
+  return Word(v1::TrainPhase_Name(phase), "TRAIN_PHASE_");
 }
 
 std::string SignalName(int signal) {

@@ -12,9 +12,10 @@
 
 namespace muster {
 
-std::string StateWord(v1::JobState state);   // "running"
-std::string StateWord(v1::NodeState state);  // "ready"
-std::string StateWord(v1::RankState state);  // "exited"
+std::string StateWord(v1::JobState state);    // "running"
+std::string StateWord(v1::NodeState state);   // "ready"
+std::string StateWord(v1::RankState state);   // "exited"
+std::string PhaseWord(v1::TrainPhase phase);  // "backward"; empty: not known
 
 // "SIGKILL"; "signal 99" for an unnamed one.
 std::string SignalName(int signal);

@@ -28,13 +28,13 @@ std::string RankCount(const v1::Job& job) {
 std::string PhaseOfRanks(const v1::Job& job) {
   if (RunningRanks(job) == 0) return "";
   // The phase most ranks are in; phases change too fast to show each.
-  std::map<std::string, int> phases;
+  std::map<v1::TrainPhase, int> phases;
   for (const auto& progress : job.progress())
-    if (!progress.phase().empty()) ++phases[progress.phase()];
+    if (progress.phase() != v1::TRAIN_PHASE_UNSPECIFIED) ++phases[progress.phase()];
   const auto most =
       std::max_element(phases.begin(), phases.end(),
                        [](const auto& a, const auto& b) { return a.second < b.second; });
-  return most == phases.end() ? "" : Printable(most->first);
+  return most == phases.end() ? "" : PhaseWord(most->first);
 }
 
 // No rank runs, and the reason explains why.
@@ -65,7 +65,7 @@ Parts PartsOf(const v1::Job& job) {
   Parts parts;
   if (job.step() > 0 || job.max_steps() > 0) parts.step = "step " + std::to_string(job.step());
   if (job.max_steps() > 0) parts.step += "/" + std::to_string(job.max_steps());
-  if (HasLoss(job)) parts.loss = "loss " + Fixed(job.loss(), 3);
+  if (HasLoss(job)) parts.loss = "loss " + LossText(job.loss(), 3);
   if (job.tokens_per_second() > 0) parts.speed = Fixed(job.tokens_per_second(), 0) + " tok/s";
   if (job.eta_seconds() >= 0 && !IsTerminal(job.state()) && job.step() > 0)
     parts.eta = "eta " + HumanSeconds(job.eta_seconds());

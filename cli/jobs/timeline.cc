@@ -43,8 +43,8 @@ std::string Progress(const v1::Job& job) {
   if (job.max_steps() > 0) out += " of " + std::to_string(job.max_steps());
   if (HasLoss(job)) {
     out += ", loss ";
-    if (job.loss_at_start() != 0) out += Fixed(job.loss_at_start(), 3) + " -> ";
-    out += Fixed(job.loss(), 3);
+    if (job.loss_at_start() != 0) out += LossText(job.loss_at_start(), 3) + " -> ";
+    out += LossText(job.loss(), 3);
   }
   if (job.tokens_per_second() > 0) out += ", " + Fixed(job.tokens_per_second(), 0) + " tokens/s";
   if (!IsTerminal(job.state()) && job.eta_seconds() >= 0)
@@ -60,7 +60,7 @@ std::string Placement(const v1::Job& job) {
            (rank.pid() > 0 ? std::to_string(rank.pid()) : "-") + "  " + RankWord(rank);
     for (const auto& progress : job.progress())
       if (progress.rank() == rank.rank() && rank.state() == v1::RANK_STATE_RUNNING)
-        out += ", " + progress.phase() + " at step " + std::to_string(progress.step());
+        out += ", " + PhaseWord(progress.phase()) + " at step " + std::to_string(progress.step());
     out += "\n";
   }
   return out;
@@ -209,7 +209,7 @@ std::string Checkpoints(const v1::Job& job) {
   for (const auto& checkpoint : job.checkpoints())
     out += "  step " + std::to_string(checkpoint.step()) + "  " + checkpoint.directory() +
            "  committed " + LocalClock(checkpoint.committed_unix_ms()) +
-           (checkpoint.has_eval_loss() ? "  evaluation loss " + Fixed(checkpoint.eval_loss(), 4)
+           (checkpoint.has_eval_loss() ? "  evaluation loss " + LossText(checkpoint.eval_loss(), 4)
                                        : std::string()) +
            (checkpoint.refused().empty() ? "" : "  " + Printable(checkpoint.refused())) + "\n";
   return out;

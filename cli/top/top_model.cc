@@ -68,8 +68,10 @@ void AddDetail(const v1::Job& job, const v1::Job& detail, JobFacts* facts) {
   for (const auto& each : detail.progress()) progress[each.rank()] = &each;
   for (const auto& rank : detail.ranks())
     if (const auto found = progress.find(rank.rank()); found != progress.end())
-      facts->ranks.push_back(
-          {rank.rank(), rank.node(), found->second->step(), found->second->phase()});
+      facts->ranks.push_back({.rank = rank.rank(),
+                              .node = rank.node(),
+                              .step = found->second->step(),
+                              .phase = PhaseWord(found->second->phase())});
 }
 
 JobFacts FactsOf(const v1::Job& job, const TopModel& model) {

@@ -144,7 +144,7 @@ void AddJob(const TopModel& model, const v1::Job& job, bool selected, TextPage* 
       .Add(Padded(StateWord(job.state()), w.state) + " ",
            selected ? Style::kReverse : StyleOf(job.state()))
       .Add(RightAligned(StepOf(job), w.step) + " ", base)
-      .Add(RightAligned(HasLoss(job) ? Fixed(job.loss(), 4) : "-", w.loss) + " ", base)
+      .Add(RightAligned(HasLoss(job) ? LossText(job.loss(), 4) : "-", w.loss) + " ", base)
       .Add(curve + " ", base)
       .Add(RightAligned(Thousands(job.tokens_per_second()), w.speed) + " ", base)
       .Add(job.state() == v1::JOB_STATE_QUEUED ? Printable(job.reason()) : EtaOf(job), base);
@@ -229,7 +229,7 @@ std::vector<Curve> CurvesOf(const TopModel& model, const v1::Job& job) {
     }
     return {title, series.values(), series.empty() ? "-" : text(series.last()), range};
   };
-  return {curve("loss", history->loss, [](double v) { return Fixed(v, 4); }),
+  return {curve("loss", history->loss, [](double v) { return LossText(v, 4); }),
           curve("step time", history->step_seconds, [](double v) { return Fixed(v, 3) + " s"; }),
           curve("memory", history->memory,
                 [](double v) { return HumanBytes(static_cast<std::uint64_t>(v)); })};
@@ -312,7 +312,7 @@ void AddRank(const RankRow& row, TextPage* page) {
       .Add(Padded(Printable(row.status->node()), 14) + " ")
       .Add(Padded(RankWord(*row.status), 18) + " ", runs ? Style::kGood : Style::kBad)
       .Add(RightAligned(p ? std::to_string(p->step()) : "-", 8) + " ")
-      .Add(Padded(p ? Printable(p->phase()) : "-", 10) + " ")
+      .Add(Padded(p ? PhaseWord(p->phase()) : "-", 10) + " ")
       .Add(RightAligned(steps > 0 ? Fixed(p->busy_seconds() / steps, 3) : "-", 8) + " ")
       .Add(RightAligned(memory > 0 ? HumanBytes(memory) : "-", 9));
 }

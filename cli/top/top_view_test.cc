@@ -66,7 +66,7 @@ v1::Job ManyRanks(int ranks) {
     auto* progress = job.add_progress();
     progress->set_rank(r);
     progress->set_step(r == 700 ? 115 : 120);
-    progress->set_phase(r == 700 ? "backward" : "forward");
+    progress->set_phase(r == 700 ? v1::TRAIN_PHASE_BACKWARD : v1::TRAIN_PHASE_FORWARD);
     progress->set_step_seconds(1);
     progress->set_rss_bytes(1 << 20);
   }

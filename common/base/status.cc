@@ -35,7 +35,7 @@ std::string Status::ToString() const {
 
 Status Status::WithContext(std::string_view context) const {
   if (ok()) return *this;
-  return Status(code_, std::string(context) + ": " + message_);
+  return Status(code_, std::string(context) + ": " + message_, error_number_);
 }
 
 Status Cancelled(std::string m) { return {StatusCode::kCancelled, std::move(m)}; }
@@ -81,7 +81,8 @@ StatusCode CodeOfErrno(int error) {
 }  // namespace
 
 Status ErrnoStatus(int error, std::string_view what) {
-  return {CodeOfErrno(error), std::string(what) + ": " + std::generic_category().message(error)};
+  return {CodeOfErrno(error), std::string(what) + ": " + std::generic_category().message(error),
+          error};
 }
 
 }  // namespace muster

@@ -39,11 +39,14 @@ std::string_view StatusCodeName(StatusCode code);
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+  Status(StatusCode code, std::string message, int error_number = 0)
+      : code_(code), error_number_(error_number), message_(std::move(message)) {}
 
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
   const std::string& message() const { return message_; }
+  // errno of the failed system call; 0: none. It does not cross the wire.
+  int error_number() const { return error_number_; }
 
   // "NOT_FOUND: job 7f3a" or "OK".
   std::string ToString() const;
@@ -55,6 +58,7 @@ class [[nodiscard]] Status {
 
  private:
   StatusCode code_ = StatusCode::kOk;
+  int error_number_ = 0;
   std::string message_;
 };
 

@@ -53,6 +53,10 @@ std::string_view TrainPhaseName(TrainPhase phase) {
   return index < kNames.size() ? kNames[index] : "unknown";
 }
 
+std::string_view TrainPhaseName(std::optional<TrainPhase> phase) {
+  return phase ? TrainPhaseName(*phase) : std::string_view();
+}
+
 Result<UniqueFd> CreateProgressPage() {
   UniqueFd fd(::memfd_create("muster-progress", MFD_CLOEXEC));
   if (!fd.valid()) return ErrnoStatus(errno, "memfd_create");

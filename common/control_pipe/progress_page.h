@@ -44,7 +44,11 @@ enum class TrainPhase : std::uint32_t {
   kLoadingFrozen,  // weights beside adapters; behind kReadingRows
 };
 inline constexpr int kTrainPhaseCount = 15;
+constexpr bool IsWithinStep(TrainPhase phase) {
+  return phase >= TrainPhase::kData && phase <= TrainPhase::kOptimizer;
+}
 std::string_view TrainPhaseName(TrainPhase phase);
+std::string_view TrainPhaseName(std::optional<TrainPhase> phase);  // empty: not known
 
 // Upper bounds in seconds of the step-time histogram's buckets; the last bucket is open.
 inline constexpr std::array<double, 19> kStepSecondsBounds = {

@@ -6,6 +6,10 @@
 // proto/muster/v1/worker_api.proto.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 namespace muster {
 
 // Descriptors that a rank inherits; each variable holds the descriptor's number.
@@ -37,6 +41,20 @@ inline constexpr int kExitPeerLost = 76;   // a collective failed because anothe
 inline constexpr int kExitBadInput = 78;   // config, data or model files: no attempt does better
 inline constexpr int kExitNonFinite = 79;  // loss or gradient norm is NaN or Inf: not retried
 
+// Why a rank has written no checkpoint: "kind" of checkpoint_failed, by its name.
+enum class CheckpointTrouble { kOther, kDiskFull, kReadOnly, kIoError, kSlowDisk };
+inline constexpr std::array<std::string_view, 5> kCheckpointTroubles = {
+    "other", "disk_full", "read_only", "io_error", "slow_disk"};
+constexpr std::string_view Name(CheckpointTrouble kind) {
+  return kCheckpointTroubles[static_cast<std::size_t>(kind)];
+}
+constexpr CheckpointTrouble CheckpointTroubleOf(std::string_view name) {
+  const auto found = std::ranges::find(kCheckpointTroubles, name);
+  return found == kCheckpointTroubles.end()
+             ? CheckpointTrouble::kOther
+             : static_cast<CheckpointTrouble>(found - kCheckpointTroubles.begin());
+}
+
 // Messages, rank to guardian. Each is a JSON object {"type": ..., "generation": g, ...}, where g is
 // the generation of the assignment that it belongs to; the guardian drops those of another one.
 //   {"type":"formed"}                                the communicator did its first collective
@@ -45,7 +63,7 @@ inline constexpr int kExitNonFinite = 79;  // loss or gradient norm is NaN or In
 //   {"type":"shard_written","step":50,"directory":"step-00000050-g2",
 //    "shard":{"rank":1,"file":"rank-00001.shard","bytes":123,"checksum":"xxh3:0123456789abcdef"}}
 //                                                    and "eval_loss" where this state was evaluated
-//   {"type":"checkpoint_failed","step":50,"reason":"..."}
+//   {"type":"checkpoint_failed","step":50,"kind":"disk_full","reason":"..."}
 //   {"type":"error","kind":"data","message":"...","step":12}
 //   {"type":"note","severity":"warning","message":"3 rows were truncated"}
 //   {"type":"finished","step":200,"model_dir":"/abs/out/model"}

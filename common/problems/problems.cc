@@ -40,7 +40,7 @@ std::string Laggard(const std::vector<RankFacts>& ranks) {
   for (const RankFacts& rank : ranks)
     if (rank.step < newest)
       return "; rank " + std::to_string(rank.rank) + " on " + std::string(rank.node) +
-             " is at step " + std::to_string(rank.step) + ", in " + std::string(rank.phase);
+             " is at step " + std::to_string(rank.step) + ", in " + rank.phase;
   return "";
 }
 

@@ -42,13 +42,13 @@ struct Problem {
   std::string job;      // its id; empty: not of a job
 };
 
-// Texts of the facts are their owner's and must live as long as the call.
+// Views of the facts are their owner's texts and must live as long as the call.
 
 struct RankFacts {
   int rank = 0;
   std::string_view node;
   std::int64_t step = 0;  // finished
-  std::string_view phase;
+  std::string phase;
 };
 
 // That makes the others wait, by the coordinator's verdict.
@@ -83,7 +83,7 @@ struct NodeFacts {
   std::string_view name;
   std::string_view shell_name;  // as one word of a command
   std::string_view reason;
-  std::string_view notice;  // the first; empty: none
+  std::string notice;  // the first; empty: none
 };
 
 void FindJobProblems(const JobFacts& job, std::vector<Problem>* out);

@@ -74,10 +74,21 @@ CollectiveCounts Read(const v1::CollectiveCounts& from) {
           .bytes = from.bytes()};
 }
 
+// The page counts phases from 0, a message from 1: its 0 is a phase that is not known.
+v1::TrainPhase ToProto(std::optional<TrainPhase> phase) {
+  return phase ? static_cast<v1::TrainPhase>(static_cast<int>(*phase) + 1)
+               : v1::TRAIN_PHASE_UNSPECIFIED;
+}
+
+std::optional<TrainPhase> FromProto(v1::TrainPhase phase) {
+  if (phase < v1::TRAIN_PHASE_STARTING || phase > kTrainPhaseCount) return std::nullopt;
+  return static_cast<TrainPhase>(phase - 1);
+}
+
 void Fill(const RankProgress& from, v1::RankProgress* to) {
   to->set_rank(from.rank);
   to->set_step(from.step);
-  to->set_phase(from.phase);
+  to->set_phase(ToProto(from.phase));
   to->set_loss(from.loss);
   to->set_grad_norm(from.grad_norm);
   to->set_learning_rate(from.learning_rate);
@@ -106,7 +117,7 @@ void Fill(const RankProgress& from, v1::RankProgress* to) {
 RankProgress Read(const v1::RankProgress& from) {
   RankProgress to{.rank = from.rank(),
                   .step = from.step(),
-                  .phase = from.phase(),
+                  .phase = FromProto(from.phase()),
                   .loss = from.loss(),
                   .grad_norm = from.grad_norm(),
                   .learning_rate = from.learning_rate(),
@@ -270,6 +281,7 @@ struct FillBody {
   }
   void operator()(const CheckpointFailed& from) const {
     to->mutable_checkpoint_failed()->set_step(from.step);
+    to->mutable_checkpoint_failed()->set_kind(static_cast<v1::CheckpointTrouble>(from.kind));
     to->mutable_checkpoint_failed()->set_reason(ValidUtf8(from.reason));
   }
   void operator()(const TrainerError& from) const {
@@ -309,6 +321,13 @@ ShardWritten ReadShardWritten(const v1::ShardWritten& from) {
   return to;
 }
 
+CheckpointFailed ReadCheckpointFailed(const v1::CheckpointFailed& from) {
+  const bool known = v1::CheckpointTrouble_IsValid(from.kind());
+  return {.step = from.step(),
+          .kind = known ? static_cast<CheckpointTrouble>(from.kind()) : CheckpointTrouble::kOther,
+          .reason = from.reason()};
+}
+
 Result<TrainerReport> Read(const v1::TrainerReport& from) {
   MUSTER_RETURN_IF_ERROR(CheckRank(from));
   TrainerReport to{
@@ -321,8 +340,7 @@ Result<TrainerReport> Read(const v1::TrainerReport& from) {
       to.body = ReadShardWritten(from.shard_written());
       return to;
     case v1::TrainerReport::kCheckpointFailed:
-      to.body = CheckpointFailed{.step = from.checkpoint_failed().step(),
-                                 .reason = from.checkpoint_failed().reason()};
+      to.body = ReadCheckpointFailed(from.checkpoint_failed());
       return to;
     case v1::TrainerReport::kError:
       to.body = TrainerError{.kind = from.error().kind(),

@@ -16,6 +16,7 @@
 #include "common/base/cuda_stack.h"
 #include "common/base/ids.h"
 #include "common/control_pipe/progress_page.h"
+#include "common/control_pipe/trainer_protocol.h"
 #include "common/process/exit_status.h"
 #include "common/wire/checkpoint_info.h"
 
@@ -26,7 +27,7 @@ namespace muster {
 struct RankProgress {
   int rank = 0;
   Step step = 0;
-  std::string phase;
+  std::optional<TrainPhase> phase = {};  // none: not known
   double loss = 0;
   double grad_norm = 0;
   double learning_rate = 0;
@@ -149,6 +150,7 @@ struct ShardWritten {
 };
 struct CheckpointFailed {
   Step step = 0;
+  CheckpointTrouble kind = CheckpointTrouble::kOther;
   std::string reason;
 
   friend bool operator==(const CheckpointFailed&, const CheckpointFailed&) = default;

@@ -16,7 +16,7 @@ namespace muster::control {
 // Replies with what `decide` returns: the body, or the status that says why there is none.
 template <typename Request, typename Decide>
 void Answer(Transaction& tx, const Request& request, const Decide& decide) {
-  Reply reply{request.request, {}, {}};
+  Reply reply{.request = request.request};
   auto body = decide();
   reply.status = body.status();
   if (body.ok()) reply.body = *std::move(body);

@@ -84,23 +84,39 @@ TEST(CheckpointTest, ShardsOfAnotherGenerationAreNeverCommitted) {
   h.Shard(h.id, 0, 10);
   const std::string directory = h.Directory(h.id, 10);
   h.Recover(0);
-  h.Deliver("n2",
-            TrainerReport{h.id, 1, 1, ShardWritten{10, directory, {1, ShardFileName(1), 1, "x"}}});
+  h.Deliver("n2", TrainerReport{.job = h.id,
+                                .generation = 1,
+                                .rank = 1,
+                                .body = ShardWritten{.step = 10,
+                                                     .directory = directory,
+                                                     .shard = {1, ShardFileName(1), 1, "x"}}});
   for (const CheckpointRecord& checkpoint : h.stored().checkpoints) {
     EXPECT_NE(checkpoint.state, CheckpointState::kCommitted);
   }
   // Half a checkpoint of the old generation and half of the new one make none.
-  h.Deliver("n2",
-            TrainerReport{h.id, 2, 1, ShardWritten{10, directory, {1, ShardFileName(1), 1, "x"}}});
+  h.Deliver("n2", TrainerReport{.job = h.id,
+                                .generation = 2,
+                                .rank = 1,
+                                .body = ShardWritten{.step = 10,
+                                                     .directory = directory,
+                                                     .shard = {1, ShardFileName(1), 1, "x"}}});
   EXPECT_EQ(h.Job(h.id).record->committed_step, 0);
 }
 
 TEST(CheckpointTest, AReportUnderAnotherRanksNameIsRefused) {
   Training h;
-  h.Report(h.id, 0, ShardWritten{10, "step-10", {1, ShardFileName(1), 1, "x"}});
-  h.Report(h.id, 1, ShardWritten{10, "step-10", {1, ShardFileName(1), 1, "x"}});
-  h.Report(h.id, 0, ShardWritten{10, "../../etc", {0, ShardFileName(0), 1, "x"}});
-  h.Report(h.id, 1, ShardWritten{10, "../../etc", {1, ShardFileName(1), 1, "x"}});
+  h.Report(
+      h.id, 0,
+      ShardWritten{.step = 10, .directory = "step-10", .shard = {1, ShardFileName(1), 1, "x"}});
+  h.Report(
+      h.id, 1,
+      ShardWritten{.step = 10, .directory = "step-10", .shard = {1, ShardFileName(1), 1, "x"}});
+  h.Report(
+      h.id, 0,
+      ShardWritten{.step = 10, .directory = "../../etc", .shard = {0, ShardFileName(0), 1, "x"}});
+  h.Report(
+      h.id, 1,
+      ShardWritten{.step = 10, .directory = "../../etc", .shard = {1, ShardFileName(1), 1, "x"}});
   EXPECT_TRUE(h.stored().checkpoints.empty());
 }
 
@@ -112,7 +128,7 @@ TEST(CheckpointTest, AShardUnderAnotherNameThanItsRanksIsRefused) {
     const std::string directory = h.Directory(h.id, 10);
     h.Shard(h.id, 0, 10);
     h.observations.clear();
-    h.Report(h.id, 1, ShardWritten{10, directory, {1, name, 1, "x"}});
+    h.Report(h.id, 1, ShardWritten{.step = 10, .directory = directory, .shard = {1, name, 1, "x"}});
     EXPECT_TRUE(h.stored().checkpoints.empty()) << name;
     EXPECT_EQ(h.observations.size(), 1u) << "counted as a message that was refused";
   }
@@ -574,7 +590,9 @@ TEST(CheckpointTest, ARefusedCheckpointIsNotedOnceAndNotOfferedAgain) {
   h.ReportAll(h.id, Formed{});
   for (int rank : {1, 0}) {
     h.Report(h.id, rank,
-             Resumed{10, {{"step-00000020-g1", "checksum of rank-00001.shard differs"}}});
+             Resumed{.step = 10,
+                     .rejected = {
+                         {"step-00000020-g1", "rank 1: checksum of rank-00001.shard differs"}}});
   }
   EXPECT_THAT(h.Attempt(h.id).notes,
               ElementsAre("checkpoint step-00000020-g1 refused: rank 1: checksum of "
@@ -596,7 +614,9 @@ TEST(CheckpointTest, RefusedOnesAreOfferedWhereThereIsNoOther) {
   }
   h.Recover(20);
   h.Report(h.id, 0,
-           Resumed{20, {{"step-00000010-g1", "rank 0: damaged"}, {"step-00000020-g1", "it too"}}});
+           Resumed{.step = 20,
+                   .rejected = {{"step-00000010-g1", "rank 0: damaged"},
+                                {"step-00000020-g1", "it too"}}});
   ASSERT_EQ(h.CountEvents(h.id, "checkpoint_refused"), 2) << h.Timeline();
   h.Forget();
   h.Recover(20);
@@ -652,16 +672,19 @@ TEST(CheckpointTest, ACommitRecordIsAnsweredOnceByTheNodeThatWasAsked) {
 
 TEST(CheckpointTest, OneThatWasNotBegunIsReportedAsSkipped) {
   Training h;
-  h.Report(h.id, 1, CheckpointFailed{10, "slow disk: the one before is still being written"});
-  EXPECT_TRUE(h.HasEvent(h.id, "checkpoint_skipped", "step 10 skipped on rank 1: slow disk"));
+  h.Report(h.id, 1,
+           CheckpointFailed{.step = 10,
+                            .kind = CheckpointTrouble::kSlowDisk,
+                            .reason = "the one before is still being written"});
+  EXPECT_TRUE(h.HasEvent(h.id, "checkpoint_skipped", "step 10 skipped on rank 1: the one before"));
   EXPECT_EQ(h.CountEvents(h.id, "checkpoint_failed"), 0);
   EXPECT_THAT(h.Job(h.id).reason(), HasSubstr("checkpoints are skipped"));
 }
 
 TEST(CheckpointTest, AFailedCheckpointIsNotedAndTheJobGoesOn) {
   Training h;
-  h.Report(h.id, 1, CheckpointFailed{10, "no space left on device"});
-  h.Report(h.id, 1, CheckpointFailed{10, "no space left on device"});
+  h.Report(h.id, 1, CheckpointFailed{.step = 10, .reason = "no space left on device"});
+  h.Report(h.id, 1, CheckpointFailed{.step = 10, .reason = "no space left on device"});
   EXPECT_EQ(h.CountEvents(h.id, "checkpoint_failed"), 1);
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
 }
@@ -670,9 +693,9 @@ TEST(CheckpointTest, AFailedCheckpointIsNotedAndTheJobGoesOn) {
 TEST(CheckpointTest, EveryFailedCheckpointOfALongAttemptIsReported) {
   Training h;
   for (Step step = 10; step <= 1000; step += 10) {
-    h.Report(h.id, 1, CheckpointFailed{step, "no space left on device"});
+    h.Report(h.id, 1, CheckpointFailed{.step = step, .reason = "no space left on device"});
   }
-  h.Report(h.id, 1, CheckpointFailed{10, "no space left on device"});
+  h.Report(h.id, 1, CheckpointFailed{.step = 10, .reason = "no space left on device"});
   EXPECT_EQ(h.CountEvents(h.id, "checkpoint_failed"), 100);
   EXPECT_LE(h.Attempt(h.id).notes.size(), 50u);
 }
@@ -739,7 +762,7 @@ TEST(CheckpointTest, TheNewestVerifiedCheckpointStaysAfterSeveralWereDiscarded) 
 TEST(CheckpointTest, WhatLacksAShardIsPrunedWithTheNextCommitOfItsOwnGeneration) {
   Training h;
   h.Shard(h.id, 0, 10);
-  h.Report(h.id, 1, CheckpointFailed{10, "no space left on device"});
+  h.Report(h.id, 1, CheckpointFailed{.step = 10, .reason = "no space left on device"});
   h.Checkpoint(h.id, 20);
   EXPECT_THAT(h.Take<CheckpointCommitted>("n1").at(0).prune, ElementsAre("step-00000010-g1"));
 }

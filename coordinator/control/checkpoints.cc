@@ -100,21 +100,6 @@ std::vector<std::string> ToRemove(const JobEntry& job) {
   return directories;
 }
 
-// The checkpoint was skipped, because the previous one is still being written.
-constexpr std::string_view kSlowDisk = "slow_disk";
-
-// One of a closed set, derived from how the trainer begins its reason (docs/trainer-protocol.md).
-std::string_view KindOfTrouble(std::string_view reason) {
-  static constexpr std::pair<std::string_view, std::string_view> kKinds[] = {
-      {"disk full: ", "disk_full"},
-      {"read-only: ", "read_only"},
-      {"I/O error: ", "io_error"},
-      {"slow disk: ", kSlowDisk}};
-  for (const auto& [prefix, kind] : kKinds)
-    if (reason.starts_with(prefix)) return kind;
-  return "other";
-}
-
 void SendCommitted(Transaction& tx, JobEntry& job, const CheckpointRecord& checkpoint) {
   if (job.attempts.empty()) return;
   const NodeName& node = job.attempt().nodes.front();
@@ -224,8 +209,7 @@ void OnShardWritten(Transaction& tx, JobEntry& job, int rank, const ShardWritten
 }
 
 void OnCheckpointFailed(Transaction& tx, JobEntry& job, int rank, const CheckpointFailed& failed) {
-  const std::string_view trouble = KindOfTrouble(failed.reason);
-  const bool skipped = trouble == kSlowDisk;
+  const bool skipped = failed.kind == CheckpointTrouble::kSlowDisk;
   const std::string text = "checkpoint of step " + std::to_string(failed.step) +
                            (skipped ? " skipped" : " failed") + " on rank " + std::to_string(rank) +
                            ": " + failed.reason;
@@ -238,7 +222,7 @@ void OnCheckpointFailed(Transaction& tx, JobEntry& job, int rank, const Checkpoi
   if (!tx.Note(job, text)) return;
   tx.RecordEvent(job,
                  {skipped ? "checkpoint_skipped" : "checkpoint_failed", Severity::kWarning, text});
-  tx.out.observations.push_back(CheckpointFailureObserved{trouble});
+  tx.out.observations.push_back(CheckpointFailureObserved{failed.kind});
   job.checkpoints_fail = true;
   if (job.record.state != JobState::kRunning) return;
   job.record.reason = std::string("training goes on, but checkpoints ") +
@@ -247,14 +231,12 @@ void OnCheckpointFailed(Transaction& tx, JobEntry& job, int rank, const Checkpoi
   tx.Mark(job);
 }
 
-void RefuseCheckpoint(Transaction& tx, JobEntry& job, int rank,
-                      const RejectedCheckpoint& rejected) {
+void RefuseCheckpoint(Transaction& tx, JobEntry& job, const RejectedCheckpoint& rejected) {
   CheckpointRecord* checkpoint = FindCheckpoint(job, rejected.directory);
   if (checkpoint != nullptr && !checkpoint->refused.empty()) return;  // every rank reports it
   // It was offered while its removal was under way and not confirmed.
   if (checkpoint != nullptr && checkpoint->state == CheckpointState::kPruning) return;
-  std::string reason = CutText(rejected.reason, kMaxReasonBytes);
-  if (!reason.starts_with("rank ")) reason = "rank " + std::to_string(rank) + ": " + reason;
+  const std::string reason = CutText(rejected.reason, kMaxReasonBytes);
   const std::string text = "checkpoint " + rejected.directory + " refused: " + reason;
   if (checkpoint != nullptr) {
     checkpoint->refused = reason;

@@ -27,7 +27,7 @@ bool OwnsOutput(const Transaction& tx, const JobEntry& job);
 void OnShardWritten(Transaction& tx, JobEntry& job, int rank, const ShardWritten& written);
 void OnCheckpointFailed(Transaction& tx, JobEntry& job, int rank, const CheckpointFailed& failed);
 // A rank found it unusable.
-void RefuseCheckpoint(Transaction& tx, JobEntry& job, int rank, const RejectedCheckpoint& rejected);
+void RefuseCheckpoint(Transaction& tx, JobEntry& job, const RejectedCheckpoint& rejected);
 
 // Commits the checkpoint that has all shards; false: there is none. There is one at most: a newer
 // one discards it.

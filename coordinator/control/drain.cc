@@ -22,8 +22,6 @@ namespace {
 
 // Notices that one node may have at a time; a defective worker must not fill the memory.
 constexpr std::size_t kMaxNotices = 32;
-constexpr std::string_view kAfterWord = ": ";
-
 std::string_view Word(NodeNoticeKind kind) {
   switch (kind) {
     case NodeNoticeKind::kDrain: return "drain";
@@ -40,12 +38,11 @@ void ClearNotices(Transaction& tx, NodeEntry& node, const NodeNotice& clear) {
   std::set<std::string> standing;
   for (const std::string& detail : clear.standing)
     standing.insert(CutText(detail, kMaxReasonBytes));
-  std::vector<std::string>& notices = node.record.notices;
+  std::vector<NoticeRecord>& notices = node.record.notices;
   std::string over;
-  std::erase_if(notices, [&](const std::string& text) {
-    const std::string detail = text.substr(text.find(kAfterWord) + kAfterWord.size());
-    if (standing.contains(detail)) return false;
-    over += (over.empty() ? "over: " : "; ") + detail;
+  std::erase_if(notices, [&](const NoticeRecord& notice) {
+    if (standing.contains(notice.detail)) return false;
+    over += (over.empty() ? "over: " : "; ") + notice.detail;
     return true;
   });
   if (over.empty()) return;
@@ -221,12 +218,11 @@ void Handle(Transaction& tx, const NodeName& name, const NodeNotice& notice) {
   NodeRecord& record = node.record;
   if (notice.kind == NodeNoticeKind::kClear) return ClearNotices(tx, node, notice);
   const std::string detail = CutText(notice.detail, kMaxReasonBytes);
-  const std::string text = std::string(Word(notice.kind)).append(kAfterWord) + detail;
-  const bool known =
-      std::find(record.notices.begin(), record.notices.end(), text) != record.notices.end();
+  NoticeRecord entry{.kind = std::string(Word(notice.kind)), .detail = detail};
+  const bool known = std::ranges::find(record.notices, entry) != record.notices.end();
   // The notice is repeated while it lasts; only the first one is recorded.
   if (!known && record.notices.size() < kMaxNotices) {
-    record.notices.push_back(text);
+    record.notices.push_back(std::move(entry));
     tx.Mark(node);
     tx.RecordClusterEvent({"node_notice", notice.fatal ? Severity::kError : Severity::kWarning,
                            "node " + name.value + ": " + detail});

@@ -37,7 +37,7 @@ TEST(DrainTest, TheJobStopsAtAStepBoundaryAndMoves) {
   EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
   EXPECT_EQ(h.Job(h.id).record->attempts_without_progress, 0);
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining) << "a standby is left there";
-  h.Deliver("n2", Quiesced{h.id, 1, {}, {}});
+  h.Deliver("n2", Quiesced{.job = h.id, .generation = 1});
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
   EXPECT_EQ(h.Node("n2").slots_used, 0);
 }
@@ -80,7 +80,7 @@ TEST(DrainTest, AStandbyThatIsLeftIsEndedBeforeTheNodeIsDrained) {
   EXPECT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
   EXPECT_EQ(h.Take<Abort>("n2").size(), 1u);
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining);
-  h.Deliver("n2", Quiesced{h.id, 1, {}, {}});
+  h.Deliver("n2", Quiesced{.job = h.id, .generation = 1});
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
 }
 
@@ -89,11 +89,11 @@ TEST(DrainTest, AStandbyBesideAProcessThatSurvivedSigkillIsEndedToo) {
   (void)h.Drain("n2", 5);
   h.Advance(seconds(6));
   h.Forget();
-  h.Deliver("n1", Quiesced{h.id, 1, {}, {}});
-  h.Deliver("n2", Quiesced{h.id, 1, {1001}, {}, 1});
+  h.Deliver("n1", Quiesced{.job = h.id, .generation = 1});
+  h.Deliver("n2", Quiesced{.job = h.id, .generation = 1, .unkillable_pids = {1001}, .standbys = 1});
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining);
   EXPECT_EQ(h.Take<Abort>("n2").size(), 1u);
-  h.Deliver("n2", Quiesced{h.id, 1, {1001}, {}});
+  h.Deliver("n2", Quiesced{.job = h.id, .generation = 1, .unkillable_pids = {1001}});
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
 }
 
@@ -204,7 +204,8 @@ TEST(DrainTest, WhatCannotBeDrainedIsRefused) {
 
 TEST(DrainTest, ANodesOwnNoticeIsADrain) {
   Draining h;
-  NodeNotice notice{NodeNoticeKind::kDrain, "spot instance ends", 30};
+  NodeNotice notice{
+      .kind = NodeNoticeKind::kDrain, .detail = "spot instance ends", .deadline_seconds = 30};
   h.Deliver("n2", notice);
   h.Deliver("n2", notice);
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining);
@@ -230,7 +231,7 @@ TEST(DrainRestartTest, TheDrainIsTakenUpAgain) {
   h.Exited(h.id, 1, {0, 0});
   h.QuiesceAll(h.id);
   EXPECT_EQ(h.Job(h.id).attempts->front().cause_kind, CauseKind::kDrained);
-  h.Deliver("n2", Quiesced{h.id, 1, {}, {}});
+  h.Deliver("n2", Quiesced{.job = h.id, .generation = 1});
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
   h.Restart();
   h.Join("n2");
@@ -275,7 +276,7 @@ TEST(DrainRestartTest, AStandbyOfAnOlderGenerationKeepsTheNodeFromBeingDrained) 
   h.Join("n2", {.hosted = {n2}});
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDraining);
   EXPECT_EQ(h.Take<Abort>("n2").size() + h.Take<Release>("n2").size(), 1u);
-  h.Deliver("n2", Quiesced{h.id, 1, {}, {}});
+  h.Deliver("n2", Quiesced{.job = h.id, .generation = 1});
   EXPECT_EQ(h.StateOf("n2"), NodeState::kDrained);
 }
 
@@ -327,6 +328,12 @@ TEST(DrainTest, ALostNodeStaysLostAndIsDrainedWhenItComesBack) {
 
 // --- notices ---
 
+std::vector<std::string> NoticesOf(ControlHarness& h) {
+  std::vector<std::string> texts;
+  for (const NoticeRecord& notice : h.Node("n1").record->notices) texts.push_back(notice.Text());
+  return texts;
+}
+
 TEST(DrainTest, ANodeThatIsGoneWhenItIsUndrainedIsFoundToBeLost) {
   Draining h;
   (void)h.Drain("n3");
@@ -341,7 +348,10 @@ TEST(DrainTest, ANodeThatIsGoneWhenItIsUndrainedIsFoundToBeLost) {
 
 TEST(NoticeTest, AFatalDeviceErrorQuarantinesTheNodeAndMovesItsJobs) {
   Draining h;
-  h.Deliver("n2", NodeNotice{NodeNoticeKind::kXid, "Xid 79 on GPU 3", 0, {"3"}, true});
+  h.Deliver("n2", NodeNotice{.kind = NodeNoticeKind::kXid,
+                             .detail = "Xid 79 on GPU 3",
+                             .devices = {"3"},
+                             .fatal = true});
   EXPECT_EQ(h.StateOf("n2"), NodeState::kQuarantined);
   EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kDeviceFault);
   EXPECT_EQ(h.Take<Abort>("n2").at(0).kill_ranks, std::vector<int>{1});
@@ -354,11 +364,11 @@ TEST(NoticeTest, AFatalDeviceErrorQuarantinesTheNodeAndMovesItsJobs) {
 TEST(NoticeTest, OtherNoticesAreRecordedOnceAndTakenBack) {
   Draining h;
   for (int i = 0; i < 3; ++i) {
-    h.Deliver("n1", NodeNotice{NodeNoticeKind::kMemoryPressure, "98 % used"});
+    h.Deliver("n1", NodeNotice{.kind = NodeNoticeKind::kMemoryPressure, .detail = "98 % used"});
   }
-  EXPECT_THAT(h.Node("n1").record->notices, ElementsAre("memory: 98 % used"));
+  EXPECT_THAT(NoticesOf(h), ElementsAre("memory: 98 % used"));
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
-  h.Deliver("n1", NodeNotice{NodeNoticeKind::kClear});
+  h.Deliver("n1", NodeNotice{.kind = NodeNoticeKind::kClear});
   EXPECT_TRUE(h.Node("n1").record->notices.empty());
   EXPECT_EQ(h.CountEvents(JobId{}, "node_notice"), 2);
   EXPECT_TRUE(h.HasEvent(JobId{}, "node_notice", "no notice is left"));
@@ -366,17 +376,16 @@ TEST(NoticeTest, OtherNoticesAreRecordedOnceAndTakenBack) {
 
 TEST(NoticeTest, WhatStillHoldsIsNotTakenBackWithWhatIsOver) {
   Draining h;
-  h.Deliver("n1", NodeNotice{NodeNoticeKind::kMemoryPressure, "98 % used"});
-  h.Deliver("n1", NodeNotice{NodeNoticeKind::kXid, "GPU 1: Xid 94"});
-  h.Deliver("n1", NodeNotice{NodeNoticeKind::kXid, "GPU 2: Xid 94"});
-  EXPECT_THAT(h.Node("n1").record->notices,
+  h.Deliver("n1", NodeNotice{.kind = NodeNoticeKind::kMemoryPressure, .detail = "98 % used"});
+  h.Deliver("n1", NodeNotice{.kind = NodeNoticeKind::kXid, .detail = "GPU 1: Xid 94"});
+  h.Deliver("n1", NodeNotice{.kind = NodeNoticeKind::kXid, .detail = "GPU 2: Xid 94"});
+  EXPECT_THAT(NoticesOf(h),
               ElementsAre("memory: 98 % used", "device: GPU 1: Xid 94", "device: GPU 2: Xid 94"));
-  NodeNotice clear{NodeNoticeKind::kClear};
+  NodeNotice clear{.kind = NodeNoticeKind::kClear};
   clear.standing = {"98 % used", "GPU 2: Xid 94"};
   h.Deliver("n1", clear);
   h.Deliver("n1", clear);
-  EXPECT_THAT(h.Node("n1").record->notices,
-              ElementsAre("memory: 98 % used", "device: GPU 2: Xid 94"));
+  EXPECT_THAT(NoticesOf(h), ElementsAre("memory: 98 % used", "device: GPU 2: Xid 94"));
   EXPECT_TRUE(h.HasEvent(JobId{}, "node_notice", "over: GPU 1: Xid 94"));
   EXPECT_FALSE(h.HasEvent(JobId{}, "node_notice", "no notice is left")) << h.Timeline();
   EXPECT_EQ(h.CountEvents(JobId{}, "node_notice"), 4);
@@ -423,9 +432,9 @@ TEST(TimeLimitStopTest, ACheckpointThatIsBeingWrittenIsWaitedFor) {
   h.Advance(seconds(61));
   RankProgress saving;
   saving.step = 13;
-  saving.phase = "checkpoint";
+  saving.phase = TrainPhase::kCheckpoint;
   for (saving.stores = 1; saving.stores <= 5; ++saving.stores) {
-    h.Deliver("n1", Progress{h.id, 1, {saving}});
+    h.Deliver("n1", Progress{.job = h.id, .generation = 1, .ranks = {saving}});
     h.Advance(seconds(50));
   }
   EXPECT_TRUE(h.Take<Abort>("n1").empty());
@@ -452,7 +461,7 @@ TEST(TimeLimitStopTest, AFirstStepAfterTheTimeIsUpIsNoNews) {
   h.PrepareAll(id);
   h.StartAll(id);
   h.ReportAll(id, Formed{});
-  h.ReportAll(id, Resumed{0, {}, "start"});
+  h.ReportAll(id, Resumed{.step = 0, .from = "start"});
   h.Advance(seconds(61));
   ASSERT_EQ(h.State(id), JobState::kStopping) << h.Timeline();
   h.Report(id, 0, FirstStep{1});
@@ -473,9 +482,9 @@ TEST(TimeLimitStopTest, ATrainedModelThatIsBeingWrittenIsWaitedFor) {
     h.Advance(seconds(10));
     RankProgress rank;
     rank.rank = 0;
-    rank.phase = "exporting";
+    rank.phase = TrainPhase::kExporting;
     rank.stores = static_cast<std::uint64_t>(i);
-    h.Deliver("n1", Progress{h.id, 1, {rank}});
+    h.Deliver("n1", Progress{.job = h.id, .generation = 1, .ranks = {rank}});
     ASSERT_NE(h.Attempt(h.id).state, AttemptState::kAborting) << i;
   }
   h.Advance(seconds(130));
@@ -492,7 +501,10 @@ TEST(TimeLimitStopTest, WhateverHappensOnTheWayOutTheJobIsNotRecovered) {
   }
   {
     OutOfTime h;
-    h.Deliver("n2", NodeNotice{NodeNoticeKind::kXid, "Xid 79", 0, {"0"}, true});
+    h.Deliver(
+        "n2",
+        NodeNotice{
+            .kind = NodeNoticeKind::kXid, .detail = "Xid 79", .devices = {"0"}, .fatal = true});
     h.QuiesceAll(h.id);
     EXPECT_EQ(h.State(h.id), JobState::kFailed);
   }
@@ -566,12 +578,18 @@ TEST(NoticeTest, ADeadlineOfTheNodeHastensADrainThatWasAskedForBefore) {
   ASSERT_TRUE(h.Drain("n2").status.ok());
   EXPECT_EQ(h.Node("n2").record->drain_by_unix_ms, 0);
   h.Advance(seconds(1));
-  h.Deliver("n2", NodeNotice{NodeNoticeKind::kDrain, "the provider ends it", 30});
+  h.Deliver("n2", NodeNotice{.kind = NodeNoticeKind::kDrain,
+                             .detail = "the provider ends it",
+                             .deadline_seconds = 30});
   const std::int64_t by = h.Node("n2").record->drain_by_unix_ms;
   EXPECT_GT(by, 0);
   h.Advance(seconds(1));
-  h.Deliver("n2", NodeNotice{NodeNoticeKind::kDrain, "the provider ends it", 29});
-  h.Deliver("n2", NodeNotice{NodeNoticeKind::kDrain, "the provider ends it", 60});
+  h.Deliver("n2", NodeNotice{.kind = NodeNoticeKind::kDrain,
+                             .detail = "the provider ends it",
+                             .deadline_seconds = 29});
+  h.Deliver("n2", NodeNotice{.kind = NodeNoticeKind::kDrain,
+                             .detail = "the provider ends it",
+                             .deadline_seconds = 60});
   EXPECT_EQ(h.Node("n2").record->drain_by_unix_ms, by) << "it is the same notice";
   EXPECT_EQ(h.CountEvents(JobId{}, "node_draining"), 2);
   h.Advance(seconds(30));
@@ -581,7 +599,10 @@ TEST(NoticeTest, ADeadlineOfTheNodeHastensADrainThatWasAskedForBefore) {
 
 TEST(NoticeTest, WhyANodeIsOutOfUseIsStillShownWhenItReturns) {
   Draining h;
-  h.Deliver("n2", NodeNotice{NodeNoticeKind::kXid, "Xid 79 on GPU 3", 0, {"3"}, true});
+  h.Deliver("n2", NodeNotice{.kind = NodeNoticeKind::kXid,
+                             .detail = "Xid 79 on GPU 3",
+                             .devices = {"3"},
+                             .fatal = true});
   ASSERT_TRUE(h.Drain("n3").status.ok());
   for (const char* node : {"n2", "n3"}) {
     const std::string reason = h.Node(node).record->reason;

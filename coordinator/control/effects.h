@@ -171,7 +171,7 @@ struct StragglerObserved {};  // a straggler was named
 struct FaultObserved {};      // a fault was injected
 // A rank could not write a checkpoint.
 struct CheckpointFailureObserved {
-  std::string_view reason;  // disk_full, read_only, io_error, slow_disk or other; a literal
+  CheckpointTrouble kind = CheckpointTrouble::kOther;
 };
 struct CheckpointCommittedObserved {
   double seconds = 0;  // since the first of its shards was reported

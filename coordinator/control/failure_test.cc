@@ -68,18 +68,18 @@ TEST(ClassifyTest, ExitCodesOfACommandSayNothingMore) {
 
 TEST(ClassifyTest, TheTrainersErrorIsReported) {
   RankFailure failure = Exit(78, 0);
-  failure.error = TrainerError{"data", "train.jsonl:12: no messages", 0};
+  failure.error = TrainerError{.kind = "data", .message = "train.jsonl:12: no messages", .step = 0};
   EXPECT_EQ(Classify(failure).message,
             "rank 1 on n2 exited with code 78: train.jsonl:12: no messages");
   failure = Exit(1, 0);
-  failure.error = TrainerError{"nonfinite", "loss is NaN", 7};
+  failure.error = TrainerError{.kind = "nonfinite", .message = "loss is NaN", .step = 7};
   EXPECT_EQ(Classify(failure).kind, CauseKind::kNonFinite);
-  failure.error = TrainerError{"out_of_memory", "", 7};
+  failure.error = TrainerError{.kind = "out_of_memory", .message = "", .step = 7};
   EXPECT_EQ(Classify(failure).kind, CauseKind::kOutOfMemory);
   EXPECT_TRUE(Classify(failure).retryable) << "once; the restart policy counts";
   failure.error->message = "std::bad_alloc";
   EXPECT_EQ(Classify(failure).message, "rank 1 on n2 ran out of memory: std::bad_alloc");
-  failure.error = TrainerError{"io", "disk full", 7};
+  failure.error = TrainerError{.kind = "io", .message = "disk full", .step = 7};
   EXPECT_TRUE(Classify(failure).retryable);
 }
 
@@ -95,7 +95,7 @@ TEST(ClassifyTest, TheKernelsReportOutranksTheSignal) {
 
 TEST(ClassifyTest, ASignalOutranksAReportOfLostPeers) {
   RankFailure failure = Exit(0, SIGSEGV);
-  failure.error = TrainerError{"peer_lost", "rank 0 is gone", 7};
+  failure.error = TrainerError{.kind = "peer_lost", .message = "rank 0 is gone", .step = 7};
   EXPECT_EQ(Classify(failure).kind, CauseKind::kRankKilled);
   failure.exit = ProcessExit{1, 0};
   EXPECT_EQ(Classify(failure).kind, CauseKind::kPeerLost);
@@ -104,7 +104,7 @@ TEST(ClassifyTest, ASignalOutranksAReportOfLostPeers) {
 TEST(ClassifyTest, ATrainerThatHangsAfterItsReport) {
   RankFailure failure = Exit(0, 0);
   failure.exit.reset();
-  failure.error = TrainerError{"internal", "broken", 7};
+  failure.error = TrainerError{.kind = "internal", .message = "broken", .step = 7};
   EXPECT_EQ(Classify(failure).message, "rank 1 on n2 reported an error and did not exit: broken");
 }
 
@@ -117,7 +117,10 @@ TEST(PrimaryFailureTest, TheCauseIsNotASymptomHoweverLateItArrives) {
 
 TEST(PrimaryFailureTest, ANanIsTheFaultOfTheRankThatMadeItWhicheverReportsFirst) {
   RankFailure other = Exit(79, 0);
-  other.error = TrainerError{"nonfinite", "step 7: not finite is rank 2: loss", 7, true};
+  other.error = TrainerError{.kind = "nonfinite",
+                             .message = "step 7: not finite is rank 2: loss",
+                             .step = 7,
+                             .symptom = true};
   RankFailure culprit = other;
   culprit.rank = 2;
   culprit.error->symptom = false;
@@ -149,7 +152,7 @@ TEST(ConsequenceOfAbortTest, OnlyASignalOfTheGuardianToARankWithoutAReport) {
   EXPECT_TRUE(IsConsequenceOfAbort(failure));
   failure.exit = ProcessExit{0, SIGTERM};
   EXPECT_TRUE(IsConsequenceOfAbort(failure));
-  failure.error = TrainerError{"peer_lost", "rank 1 is gone", 3};
+  failure.error = TrainerError{.kind = "peer_lost", .message = "rank 1 is gone", .step = 3};
   EXPECT_TRUE(IsConsequenceOfAbort(failure));
   failure.exit = ProcessExit{0, SIGSEGV};
   EXPECT_FALSE(IsConsequenceOfAbort(failure));
@@ -163,7 +166,7 @@ TEST(ConsequenceOfAbortTest, OnlyASignalOfTheGuardianToARankWithoutAReport) {
 TEST(ConsequenceOfAbortTest, AnErrorReportedBeforeTheSignalIsTheCause) {
   RankFailure failure = Exit(0, SIGKILL);
   failure.ended = true;
-  failure.error = TrainerError{"data", "train.jsonl:7: no JSON", 0};
+  failure.error = TrainerError{.kind = "data", .message = "train.jsonl:7: no JSON", .step = 0};
   EXPECT_FALSE(IsConsequenceOfAbort(failure));
   const Failure cause = Classify(failure);
   EXPECT_EQ(cause.kind, CauseKind::kBadInput);

@@ -142,6 +142,7 @@ struct Gang {
   bool finished = false;           // a rank has reported that the training is done
   std::vector<Failure> failures;
   std::map<int, TrainerError> errors;  // by rank
+  int trainer_notes = 0;               // that its ranks have sent
   // A reported error waits for its rank's exit, a symptom for its cause; until the abort.
   std::optional<TimePoint> fault_deadline;
   std::set<int> kill_ranks;                         // not to be parked

@@ -46,7 +46,8 @@ class Cluster {
   // From the submission until every rank has finished a first step.
   Work FormGang() {
     const std::string yaml = GangYaml(nodes_, kRanksOfANode);
-    Handle(SubmitRequested{1, yaml, "", kJob, ParseJobSpec(yaml)});
+    Handle(SubmitRequested{
+        .request = 1, .spec_yaml = yaml, .new_id = kJob, .spec = ParseJobSpec(yaml)});
     // The gang's nodes are the cluster's, the first by name first.
     for (int n = 0; n < nodes_; ++n)
       Deliver(n, Prepared{.job = kJob, .generation = 1, .master_port = 29500});

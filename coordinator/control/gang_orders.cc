@@ -83,7 +83,9 @@ void SendAbort(Transaction& tx, JobEntry& job, int node_rank, bool eager) {
 
 void SendStop(Transaction& tx, JobEntry& job, const GangNode& member) {
   if (member.spare || member.quiesced) return;
-  tx.Send(member.name, Stop{job.record.id, job.attempt().generation, StopOf(*job.gang)->reason});
+  tx.Send(member.name, Stop{.job = job.record.id,
+                            .generation = job.attempt().generation,
+                            .reason = StopOf(*job.gang)->reason});
 }
 
 }  // namespace muster::control

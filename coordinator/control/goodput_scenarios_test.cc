@@ -44,7 +44,7 @@ double Total(const ControlHarness& h, const JobId& id) {
 
 // A rank's page while it trains; `checkpoint_seconds` since its process began.
 RankProgress Page(int rank, Step step, double checkpoint_seconds = 0,
-                  const std::string& phase = "forward", std::uint64_t stores = 0) {
+                  TrainPhase phase = TrainPhase::kForward, std::uint64_t stores = 0) {
   RankProgress page;
   page.rank = rank;
   page.step = step;
@@ -63,7 +63,9 @@ void RecordEvent(ControlHarness& h, const JobId& id, Step step, double checkpoin
   for (int rank = 0; rank < 2; ++rank) {
     const AttemptRecord& attempt = h.Attempt(id);
     h.Deliver(attempt.ranks[static_cast<std::size_t>(rank)].node.value,
-              Progress{id, attempt.generation, {Page(rank, step, checkpoint_seconds)}});
+              Progress{.job = id,
+                       .generation = attempt.generation,
+                       .ranks = {Page(rank, step, checkpoint_seconds)}});
   }
 }
 
@@ -77,7 +79,7 @@ struct Training : RunningJob {
     QuiesceAll(id);
     StartAll(id);
     ReportAll(id, Formed{});
-    ReportAll(id, Resumed{resumed, {}});
+    ReportAll(id, Resumed{.step = resumed});
     Report(id, 0, FirstStep{resumed + 1});
   }
 };
@@ -129,24 +131,26 @@ TEST(GoodputTest, AHangIsBookedFromTheLastMoveToTheVerdict) {
   Training h;
   Step step = 12;
   std::uint64_t stores = 1000;
-  const auto tell = [&](const std::string& phase) {
+  const auto tell = [&](TrainPhase phase) {
     for (int rank = 0; rank < 2; ++rank) {
-      h.Deliver(rank == 0 ? "n1" : "n2", Progress{h.id, 1, {Page(rank, step, 0, phase, stores)}});
+      h.Deliver(
+          rank == 0 ? "n1" : "n2",
+          Progress{.job = h.id, .generation = 1, .ranks = {Page(rank, step, 0, phase, stores)}});
     }
   };
   for (; step < 40; ++step, ++stores) {
-    tell("forward");
+    tell(TrainPhase::kForward);
     h.Advance(milliseconds(100));
   }
   // Within the next step the ranks move once more, and then stop.
-  tell("forward");
+  tell(TrainPhase::kForward);
   h.Advance(milliseconds(400));
   ++stores;
-  tell("backward");
+  tell(TrainPhase::kBackward);
   const std::vector<double> moving = Figures(h, h.id);
   for (int i = 0; i < 100 && h.State(h.id) == JobState::kRunning; ++i) {
     h.Advance(milliseconds(100));
-    tell("backward");
+    tell(TrainPhase::kBackward);
   }
   ASSERT_EQ(h.State(h.id), JobState::kRecovering) << h.Timeline();
   const std::vector<double> found = Figures(h, h.id);
@@ -301,7 +305,7 @@ TEST(GoodputTest, ARankThatDiedWithoutACoordinatorHasTrainedUntilThen) {
   HostedGeneration second = h.Hosted("n2", h.id, AttemptState::kRunning);
   h.Restart();
   h.Oversleep(seconds(10));
-  RankExited exit{h.id, 1, 1, {{0, 9}}, 4};
+  RankExited exit{.job = h.id, .generation = 1, .rank = 1, .end = {{0, 9}}, .age_seconds = 4};
   exit.last = Page(1, 60);
   second.exited.push_back(exit);
   h.Join("n1", {.hosted = first});

@@ -37,7 +37,7 @@ TEST(InPlaceTest, SurvivorsAreParkedAndTheSameNodesGoOn) {
   EXPECT_EQ(h.Node("n1").slots_used, 1) << "parked processes and their successors share a slot";
   h.StartAll(h.id);
   h.ReportAll(h.id, Formed{});
-  h.ReportAll(h.id, Resumed{12, {}, "snapshot"});
+  h.ReportAll(h.id, Resumed{.step = 12, .from = "snapshot"});
   h.ReportAll(h.id, FirstStep{13});
   EXPECT_EQ(h.Attempt(h.id).resumed_from, "snapshot");
   EXPECT_TRUE(h.HasEvent(h.id, "recovered", "resumed at step 12, 0 steps to do again; by in_place"))
@@ -166,7 +166,7 @@ TEST(InPlaceTest, NobodyIsKeptWhereTheRulesForbidIt) {
   }
   {
     Training h;  // no other attempt would do better
-    h.Report(h.id, 1, TrainerError{"data", "no JSON", 3});
+    h.Report(h.id, 1, TrainerError{.kind = "data", .message = "no JSON", .step = 3});
     h.Exited(h.id, 1, {78, 0});
     EXPECT_DOUBLE_EQ(h.Take<Abort>("n1").at(0).park_seconds, 0);
   }
@@ -201,7 +201,7 @@ TEST(InPlaceTest, AGangThatFailsBeforeItsFirstStepIsRespawned) {
   h.ParkAll(h.id);
   h.StartAll(h.id);
   h.ReportAll(h.id, Formed{});
-  h.ReportAll(h.id, Resumed{12, {}});
+  h.ReportAll(h.id, Resumed{.step = 12});
   h.Forget();
   h.Exited(h.id, 0, {0, 11});
   EXPECT_DOUBLE_EQ(h.Take<Abort>("n1").at(0).park_seconds, 0);
@@ -244,7 +244,7 @@ TEST(InPlaceTest, LoadingDoesNotUseUpTheBudget) {
     h.Deliver("n2", Heartbeat{});
   }
   EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kRunning);
-  h.ReportAll(h.id, Resumed{10, {}, "checkpoint"});
+  h.ReportAll(h.id, Resumed{.step = 10, .from = "checkpoint"});
   for (int i = 0; i < 11; ++i) {
     h.Advance(seconds(1));
     h.Deliver("n1", Heartbeat{});
@@ -255,7 +255,9 @@ TEST(InPlaceTest, LoadingDoesNotUseUpTheBudget) {
 
 TEST(InPlaceTest, AReportedLossOfPeersWaitsForItsCauseAMoment) {
   Training h;
-  h.Report(h.id, 0, TrainerError{"peer_lost", "all-reduce: connection reset", 12});
+  h.Report(
+      h.id, 0,
+      TrainerError{.kind = "peer_lost", .message = "all-reduce: connection reset", .step = 12});
   h.Report(h.id, 0, Parked{12});
   h.Advance(milliseconds(299));
   EXPECT_TRUE(h.Take<Abort>("n1").empty());
@@ -279,9 +281,9 @@ TEST(InPlaceTest, ACauseEndsTheWaitForIt) {
 
 TEST(InPlaceTest, AnErrorThatARankReportedIsCauseEnoughForASymptom) {
   Training h;
-  h.Report(h.id, 1, TrainerError{"internal", "assertion", 12});
+  h.Report(h.id, 1, TrainerError{.kind = "internal", .message = "assertion", .step = 12});
   EXPECT_TRUE(h.Take<Abort>("n1").empty());
-  h.Report(h.id, 0, TrainerError{"peer_lost", "reset", 12});
+  h.Report(h.id, 0, TrainerError{.kind = "peer_lost", .message = "reset", .step = 12});
   EXPECT_EQ(h.Take<Abort>("n1").size(), 1u);
   h.Deliver("n2", RankExited{.job = h.id,
                              .generation = 1,
@@ -309,9 +311,9 @@ TEST(InPlaceTest, ParkedProcessesEndWhenTheJobHasToWait) {
   EXPECT_EQ(abort.generation, 1);
   EXPECT_DOUBLE_EQ(abort.park_seconds, 0);
   EXPECT_EQ(h.Node("n1").slots_used, 1) << "until its worker says that they are gone";
-  h.Deliver("n1", Quiesced{h.id, 1, {}, {0}});
+  h.Deliver("n1", Quiesced{.job = h.id, .generation = 1, .parked_ranks = {0}});
   EXPECT_EQ(h.Node("n1").slots_used, 1) << "that was the answer to the first abort";
-  h.Deliver("n1", Quiesced{h.id, 1, {}, {}});
+  h.Deliver("n1", Quiesced{.job = h.id, .generation = 1});
   EXPECT_EQ(h.Node("n1").slots_used, 0);
   h.Join("n3");
   EXPECT_EQ(h.Attempt(h.id).tier, Tier::kRequeue);

@@ -39,8 +39,12 @@ void ReleaseNodes(Transaction& tx, JobEntry& job) {
 
 void EndParked(Transaction& tx, JobEntry& job) {
   for (const auto& [name, hold] : tx.state.slots.OrphanParked(job.record.id)) {
-    tx.Send(name,
-            Abort{job.record.id, hold.generation, "the job goes on without this node", 0, 0, {}});
+    tx.Send(name, Abort{.job = job.record.id,
+                        .generation = hold.generation,
+                        .reason = "the job goes on without this node",
+                        .grace_seconds = 0,
+                        .park_seconds = 0,
+                        .kill_ranks = {}});
   }
 }
 

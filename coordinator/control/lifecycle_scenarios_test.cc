@@ -40,10 +40,18 @@ TEST(SubmitTest, SameKeyAndFileGivesTheSameJob) {
 TEST(SubmitTest, SameKeyAndFileGivesTheSameJobWhereTheFileIsRefusedByNow) {
   ControlHarness h;
   const JobId id = h.Submit(TrainYaml(), "k1");
-  h.Handle(SubmitRequested{77, TrainYaml(), "k1", JobId{"0123456789"}, InvalidArgument("no more")});
+  h.Handle(SubmitRequested{.request = 77,
+                           .spec_yaml = TrainYaml(),
+                           .key = "k1",
+                           .new_id = JobId{"0123456789"},
+                           .spec = InvalidArgument("no more")});
   ASSERT_TRUE(h.LastReply().status.ok());
   EXPECT_EQ(std::get<SubmitAccepted>(h.LastReply().body).id, id);
-  h.Handle(SubmitRequested{78, TrainYaml(), "k2", JobId{"0123456789"}, InvalidArgument("no more")});
+  h.Handle(SubmitRequested{.request = 78,
+                           .spec_yaml = TrainYaml(),
+                           .key = "k2",
+                           .new_id = JobId{"0123456789"},
+                           .spec = InvalidArgument("no more")});
   EXPECT_EQ(h.LastReply().status.message(), "no more");
 }
 
@@ -189,7 +197,7 @@ TEST(GpuPlacementTest, AStuckProcessOfAnotherJobOccupiesTheNodesGpus) {
   for (int rank : {0, 1}) h.Exited(first, rank, {0, 0});
   const std::int64_t stuck = h.Attempt(first).ranks[1].pid;
   h.QuiescedOn("n1", first);
-  h.Deliver("n2", Quiesced{first, 1, {stuck}});
+  h.Deliver("n2", Quiesced{.job = first, .generation = 1, .unkillable_pids = {stuck}});
   ASSERT_EQ(h.State(first), JobState::kSucceeded) << h.Timeline();
   const JobId second = h.Submit(GpuYaml("second"));
   EXPECT_EQ(h.State(second), JobState::kQueued);
@@ -272,7 +280,8 @@ TEST(AttemptTest, AProcessThatResumesBringsNoLossOfZero) {
   RankProgress page;
   page.step = 21;
   page.max_steps = 100;
-  h.Deliver(attempt.ranks[0].node.value, Progress{h.id, attempt.generation, {page}});
+  h.Deliver(attempt.ranks[0].node.value,
+            Progress{.job = h.id, .generation = attempt.generation, .ranks = {page}});
   EXPECT_EQ(h.Job(h.id).record->loss, 1.5);
   h.TrainFrom(h.id, 21);
   h.StepTo(h.id, 22, 1.25);
@@ -290,7 +299,7 @@ TEST(AttemptTest, HappyPathOfATrainJob) {
   h.Advance(seconds(1));
   h.ReportAll(id, Formed{});
   h.Advance(seconds(2));
-  h.ReportAll(id, Resumed{0, {}});
+  h.ReportAll(id, Resumed{.step = 0});
   h.Advance(milliseconds(500));
   h.ReportAll(id, FirstStep{1});
   EXPECT_EQ(h.State(id), JobState::kRunning);

@@ -92,8 +92,10 @@ class Cluster {
   void Submit(int jobs) {
     for (int j = 0; j < jobs; ++j) {
       const int number = kNodes / kNodesOfAJob + j;
-      Handle(SubmitRequested{RequestId(j + 1), Yaml(number), "", JobOf(number),
-                             ParseJobSpec(Yaml(number))});
+      Handle(SubmitRequested{.request = RequestId(j + 1),
+                             .spec_yaml = Yaml(number),
+                             .new_id = JobOf(number),
+                             .spec = ParseJobSpec(Yaml(number))});
     }
   }
   int waiting() const { return controller_.PendingJobs(); }
@@ -249,15 +251,17 @@ class Cluster {
     At(now_ + kLink + (dead ? kProbeTimeout : kLink), [this, prober, probe, dead] {
       --probes_[prober];
       if (IsDead(prober)) return;
-      Deliver(prober, ProbeResult{probe.probe_id, probe.node,
-                                  dead ? ProbeOutcome::kUnreachable : ProbeOutcome::kAnswered});
+      Deliver(prober,
+              ProbeResult{.probe_id = probe.probe_id,
+                          .node = probe.node,
+                          .outcome = dead ? ProbeOutcome::kUnreachable : ProbeOutcome::kAnswered});
     });
   }
 
   void Aborted(SessionId session, const Abort& abort) {
     const int n = static_cast<int>(session) - 1;
     At(now_ + milliseconds(200), [this, n, abort] {
-      if (!IsDead(n)) Deliver(n, Quiesced{abort.job, abort.generation, {}});
+      if (!IsDead(n)) Deliver(n, Quiesced{.job = abort.job, .generation = abort.generation});
     });
   }
 

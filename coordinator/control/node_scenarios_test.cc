@@ -210,7 +210,7 @@ TEST(NodeTest, ANodeThatReturnsAfterItsLeaseMustFirstEndWhatItStillRuns) {
   EXPECT_EQ(h.Take<Abort>("n2").at(0).generation, 1);
   EXPECT_EQ(h.Job(h.id).record->generation, 1) << "its slot is still taken";
   h.QuiescedOn("n1", h.id);  // what was parked is gone too
-  h.Deliver("n2", Quiesced{h.id, 1, {}});
+  h.Deliver("n2", Quiesced{.job = h.id, .generation = 1});
   EXPECT_EQ(h.Job(h.id).record->generation, 2);
 }
 
@@ -249,10 +249,10 @@ TEST(NodeTest, ASilentNodeThatCannotBeProbedIsLostAfterALease) {
 TEST(NodeTest, UnkillableProcessesKeepTheirSlots) {
   RunningJob h;
   h.Exited(h.id, 0, {1, 0});
-  h.Deliver("n1", Quiesced{h.id, 1, {}});
-  h.Deliver("n2", Quiesced{h.id, 1, {1001}, {}, 1});
+  h.Deliver("n1", Quiesced{.job = h.id, .generation = 1});
+  h.Deliver("n2", Quiesced{.job = h.id, .generation = 1, .unkillable_pids = {1001}, .standbys = 1});
   EXPECT_EQ(h.Node("n2").slots_used, 2) << "a standby is left beside it";
-  h.Deliver("n2", Quiesced{h.id, 1, {1001}});
+  h.Deliver("n2", Quiesced{.job = h.id, .generation = 1, .unkillable_pids = {1001}});
   EXPECT_EQ(h.Node("n2").slots_used, 1);
   EXPECT_EQ(h.State(h.id), JobState::kRecovering);
   EXPECT_EQ(h.Attempt(h.id).generation, 1) << "the slot of the unkillable rank was used";
@@ -269,14 +269,14 @@ TEST(NodeTest, UnkillableProcessesKeepTheirSlots) {
 TEST(NodeTest, TheSlotOfAnUnkillableProcessComesBackWithItsEnd) {
   RunningJob h;
   h.Exited(h.id, 0, {1, 0});
-  h.Deliver("n1", Quiesced{h.id, 1, {}});
-  h.Deliver("n2", Quiesced{h.id, 1, {1001}});
-  h.Deliver("n2", Quiesced{h.id, 1, {1001}});
+  h.Deliver("n1", Quiesced{.job = h.id, .generation = 1});
+  h.Deliver("n2", Quiesced{.job = h.id, .generation = 1, .unkillable_pids = {1001}});
+  h.Deliver("n2", Quiesced{.job = h.id, .generation = 1, .unkillable_pids = {1001}});
   ASSERT_EQ(h.Node("n2").slots_used, 1);
   h.Leave("n2");
   HostedGeneration stuck = h.Hosted("n2", h.id, AttemptState::kRunning);
   h.Join("n2", {.hosted = {stuck}});
-  h.Deliver("n2", Quiesced{h.id, 1, {1001}});
+  h.Deliver("n2", Quiesced{.job = h.id, .generation = 1, .unkillable_pids = {1001}});
   EXPECT_EQ(h.Node("n2").slots_used, 1);
   ASSERT_EQ(h.Attempt(h.id).generation, 1);
   h.Deliver("n2", Released{h.id});
@@ -335,16 +335,16 @@ TEST(NodeTest, AJobThatWaitsForProcessesThatSurvivedSigkillGoesOnAtTheirEnd) {
   const JobId id = h.Submit(yaml);
   h.StartAll(id);
   h.Exited(id, 0, {1, 0});
-  h.Deliver("n1", Quiesced{id, 1, {}});
+  h.Deliver("n1", Quiesced{.job = id, .generation = 1});
   const std::int64_t first = h.Attempt(id).ranks[2].pid;
   const std::int64_t second = h.Attempt(id).ranks[3].pid;
-  h.Deliver("n2", Quiesced{id, 1, {first, second}});
+  h.Deliver("n2", Quiesced{.job = id, .generation = 1, .unkillable_pids = {first, second}});
   EXPECT_EQ(h.Node("n2").slots_used, 2);
   EXPECT_EQ(h.Attempt(id).generation, 1) << "n2 has no room";
-  h.Deliver("n2", Quiesced{id, 1, {second}});
+  h.Deliver("n2", Quiesced{.job = id, .generation = 1, .unkillable_pids = {second}});
   EXPECT_EQ(h.Node("n2").slots_used, 1);
   EXPECT_EQ(h.Attempt(id).generation, 1);
-  h.Deliver("n2", Quiesced{id, 1, {}});
+  h.Deliver("n2", Quiesced{.job = id, .generation = 1});
   EXPECT_EQ(h.Attempt(id).generation, 2) << h.Timeline();
   EXPECT_EQ(h.Node("n2").slots_used, 2) << "of the new generation";
 }
@@ -357,12 +357,12 @@ TEST(NodeTest, TheEndOfAnOlderGenerationsStuckProcessGivesItsSlotBackBesideARunn
   h.StartAll(id);
   h.Exited(id, 0, {1, 0});
   const std::int64_t pid = h.Attempt(id).ranks[1].pid;
-  h.Deliver("n1", Quiesced{id, 1, {}});
-  h.Deliver("n2", Quiesced{id, 1, {pid}});
+  h.Deliver("n1", Quiesced{.job = id, .generation = 1});
+  h.Deliver("n2", Quiesced{.job = id, .generation = 1, .unkillable_pids = {pid}});
   ASSERT_EQ(h.Attempt(id).generation, 2) << "n2 has room beside it";
   h.StartAll(id);
   ASSERT_EQ(h.Node("n2").slots_used, 2);
-  h.Deliver("n2", Quiesced{id, 1, {}});
+  h.Deliver("n2", Quiesced{.job = id, .generation = 1});
   EXPECT_EQ(h.Node("n2").slots_used, 1);
   EXPECT_EQ(h.Attempt(id).generation, 2);
   EXPECT_EQ(h.Attempt(id).state, AttemptState::kRunning);
@@ -371,8 +371,8 @@ TEST(NodeTest, TheEndOfAnOlderGenerationsStuckProcessGivesItsSlotBackBesideARunn
 TEST(NodeTest, AHelloWithoutTheJobGivesTheSlotOfItsUnkillableProcessBack) {
   RunningJob h;
   h.Exited(h.id, 0, {1, 0});
-  h.Deliver("n1", Quiesced{h.id, 1, {}});
-  h.Deliver("n2", Quiesced{h.id, 1, {1001}});
+  h.Deliver("n1", Quiesced{.job = h.id, .generation = 1});
+  h.Deliver("n2", Quiesced{.job = h.id, .generation = 1, .unkillable_pids = {1001}});
   ASSERT_EQ(h.Attempt(h.id).generation, 1);
   h.Leave("n2");
   h.Join("n2");
@@ -384,7 +384,7 @@ TEST(NodeTest, AGangIsNotPreparedOnANodeThatStuckProcessesLeaveNoRoom) {
   h.Join("n1");
   h.Join("n2");
   const JobId id = h.Submit(TrainYaml());
-  h.Deliver("n2", Quiesced{id, 1, {4242}});
+  h.Deliver("n2", Quiesced{.job = id, .generation = 1, .unkillable_pids = {4242}});
   EXPECT_EQ(h.Attempt(id).state, AttemptState::kAborting);
   EXPECT_EQ(h.Attempt(id).cause_kind, CauseKind::kPrepareFailed);
   EXPECT_EQ(h.Attempt(id).failed_node.value, "n2");
@@ -403,7 +403,7 @@ TEST(NodeTest, WhatIsStuckOfAnOlderGenerationLeavesNoRoomForANewerOne) {
   ASSERT_EQ(h.Attempt(h.id).nodes[1].value, "n3");
   h.PreparedOn("n1", h.id);
   // The node belongs to the new gang, and its report concerns the generation before.
-  h.Deliver("n3", Quiesced{h.id, 1, {4242}});
+  h.Deliver("n3", Quiesced{.job = h.id, .generation = 1, .unkillable_pids = {4242}});
   EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kAborting);
   EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kPrepareFailed);
   EXPECT_EQ(h.Attempt(h.id).failed_node.value, "n3");
@@ -465,7 +465,8 @@ struct Watched : ControlHarness {
   void Prober(ProbeOutcome outcome) {
     for (const char* node : {"n1", "n3"}) {
       for (const Probe& probe : Take<Probe>(node)) {
-        Deliver(node, ProbeResult{probe.probe_id, probe.node, outcome});
+        Deliver(node,
+                ProbeResult{.probe_id = probe.probe_id, .node = probe.node, .outcome = outcome});
       }
     }
   }
@@ -481,7 +482,9 @@ TEST(IndirectProbeTest, ASilentNodeThatNoProberReachesIsLostWithinSeconds) {
   EXPECT_EQ(probe.node.value, "n2");
   EXPECT_EQ(probe.port, 9100);
   EXPECT_EQ(probe.timeout_ms, 500);
-  h.Deliver("n3", ProbeResult{probe.probe_id, probe.node, ProbeOutcome::kUnreachable});
+  h.Deliver("n3", ProbeResult{.probe_id = probe.probe_id,
+                              .node = probe.node,
+                              .outcome = ProbeOutcome::kUnreachable});
   h.Prober(ProbeOutcome::kUnreachable);
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
   h.Advance(milliseconds(1500));
@@ -509,10 +512,14 @@ TEST(IndirectProbeTest, OneNodeThatRepeatsItsAnswerDoesNotSpeakForTheOthers) {
   h.Advance(milliseconds(2600));
   const Probe probe = h.Take<Probe>("n3").back();
   for (int i = 0; i < 10; ++i) {
-    h.Deliver("n3", ProbeResult{probe.probe_id, probe.node, ProbeOutcome::kUnreachable});
+    h.Deliver("n3", ProbeResult{.probe_id = probe.probe_id,
+                                .node = probe.node,
+                                .outcome = ProbeOutcome::kUnreachable});
   }
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect) << "n1 was asked too";
-  h.Deliver("n1", ProbeResult{probe.probe_id, probe.node, ProbeOutcome::kAnswered});
+  h.Deliver("n1", ProbeResult{.probe_id = probe.probe_id,
+                              .node = probe.node,
+                              .outcome = ProbeOutcome::kAnswered});
   h.Advance(milliseconds(900));
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect) << h.Timeline();
 }
@@ -522,9 +529,15 @@ TEST(IndirectProbeTest, TheFirstAnswerOfAProberStands) {
   h.silent = {"n2"};
   h.Advance(milliseconds(2600));
   const Probe probe = h.Take<Probe>("n3").back();
-  h.Deliver("n1", ProbeResult{probe.probe_id, probe.node, ProbeOutcome::kUnreachable});
-  h.Deliver("n1", ProbeResult{probe.probe_id, probe.node, ProbeOutcome::kAnswered});
-  h.Deliver("n3", ProbeResult{probe.probe_id, probe.node, ProbeOutcome::kUnreachable});
+  h.Deliver("n1", ProbeResult{.probe_id = probe.probe_id,
+                              .node = probe.node,
+                              .outcome = ProbeOutcome::kUnreachable});
+  h.Deliver("n1", ProbeResult{.probe_id = probe.probe_id,
+                              .node = probe.node,
+                              .outcome = ProbeOutcome::kAnswered});
+  h.Deliver("n3", ProbeResult{.probe_id = probe.probe_id,
+                              .node = probe.node,
+                              .outcome = ProbeOutcome::kUnreachable});
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kLost) << h.Timeline();
 }
 
@@ -548,7 +561,9 @@ TEST(IndirectProbeTest, ANodeThatWasNotAskedIsNoProber) {
     if (asked.contains(name) || name == "n2") continue;
     for (std::uint64_t id = 0; id <= newest; ++id)
       for (int i = 0; i < 3; ++i)
-        h.Deliver(name, ProbeResult{id, NodeName{"n2"}, ProbeOutcome::kUnreachable});
+        h.Deliver(name, ProbeResult{.probe_id = id,
+                                    .node = NodeName{"n2"},
+                                    .outcome = ProbeOutcome::kUnreachable});
   }
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect) << h.Timeline();
 }
@@ -577,7 +592,7 @@ TEST(IndirectProbeTest, AWorkerThatIsGoneIsWaitedForUnlessItsRanksAreGoneToo) {
   }
   h.Prober(ProbeOutcome::kRefused);
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
-  h.Report(h.id, 0, TrainerError{"peer_lost", "connection reset", 12});
+  h.Report(h.id, 0, TrainerError{.kind = "peer_lost", .message = "connection reset", .step = 12});
   EXPECT_EQ(h.Attempt(h.id).state, AttemptState::kAborting) << "no need to wait for a cause";
   EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kNodeLost);
   EXPECT_EQ(h.Node("n2").record->state, NodeState::kSuspect) << "to others it may still be there";
@@ -608,7 +623,7 @@ TEST(IndirectProbeTest, AFrozenHostIsLostToAJobThatLostAPeerThereWithinSeconds) 
   Watched h;
   h.silent = {"n2"};
   h.Advance(milliseconds(1600));
-  h.Report(h.id, 0, TrainerError{"peer_lost", "connection reset", 12});
+  h.Report(h.id, 0, TrainerError{.kind = "peer_lost", .message = "connection reset", .step = 12});
   for (int i = 0; i < 4; ++i) {
     h.Advance(milliseconds(500));
     h.Prober(ProbeOutcome::kSilent);

@@ -107,9 +107,10 @@ void RefuseProtocol(Transaction& tx, const WorkerHello& event) {
   const Hello& hello = event.hello;
   const ProtocolRange theirs{hello.min_protocol_version, hello.protocol_version};
   const bool worker_is_older = theirs.max < kProtocols.min;
-  tx.out.sends.push_back(
-      {event.session, hello.node,
-       Refused{RefusalReason::kProtocolVersion, kProtocols.min, kProtocols.max}});
+  tx.out.sends.push_back({event.session, hello.node,
+                          Refused{.reason = RefusalReason::kProtocolVersion,
+                                  .min_protocol_version = kProtocols.min,
+                                  .max_protocol_version = kProtocols.max}});
   tx.out.closes.push_back(
       {event.session,
        FailedPrecondition("the worker of node " + hello.node.value + " (version " + hello.version +
@@ -226,7 +227,10 @@ void Adopt(Transaction& tx, const NodeName& node, const HostedGeneration& hosted
   }
   if (hosted.quiesced)
     Handle(tx, node,
-           Quiesced{hosted.job, hosted.generation, {}, hosted.parked_ranks, hosted.standbys});
+           Quiesced{.job = hosted.job,
+                    .generation = hosted.generation,
+                    .parked_ranks = hosted.parked_ranks,
+                    .standbys = hosted.standbys});
 }
 
 void AbortStale(Transaction& tx, NodeEntry& node, const HostedGeneration& hosted) {
@@ -235,8 +239,11 @@ void AbortStale(Transaction& tx, NodeEntry& node, const HostedGeneration& hosted
   if (job.record.state == JobState::kRunning) {
     return tx.Send(node.record.name, Release{hosted.job});
   }
-  tx.Send(node.record.name, Abort{hosted.job, hosted.generation,
-                                  "this generation is over; another one has taken its place", 0});
+  tx.Send(node.record.name,
+          Abort{.job = hosted.job,
+                .generation = hosted.generation,
+                .reason = "this generation is over; another one has taken its place",
+                .grace_seconds = 0});
 }
 
 void ReconcileJob(Transaction& tx, NodeEntry& node, const JobId& id,
@@ -286,9 +293,13 @@ void ReconcileJob(Transaction& tx, NodeEntry& node, const JobId& id,
       return;
     case ReconcileAction::kQuiesced:
       if (hosted != nullptr) Adopt(tx, name, *hosted);
-      if (hosted == nullptr) return Handle(tx, name, Quiesced{id, input.generation, {}});
+      if (hosted == nullptr)
+        return Handle(tx, name, Quiesced{.job = id, .generation = input.generation});
       return Handle(tx, name,
-                    Quiesced{id, input.generation, {}, hosted->parked_ranks, hosted->standbys});
+                    Quiesced{.job = id,
+                             .generation = input.generation,
+                             .parked_ranks = hosted->parked_ranks,
+                             .standbys = hosted->standbys});
     case ReconcileAction::kMissing:
       return RanksMissing(tx, *job, name, hosted == nullptr || hosted->quiesced);
   }
@@ -307,7 +318,9 @@ void ReconcileNode(Transaction& tx, NodeEntry& node, const Hello& hello) {
     // The report of processes of older generations that run beside the newest may have been lost.
     if (!generation.unkillable_pids.empty())
       Handle(tx, name,
-             Quiesced{generation.job, generation.generation - 1, generation.unkillable_pids});
+             Quiesced{.job = generation.job,
+                      .generation = generation.generation - 1,
+                      .unkillable_pids = generation.unkillable_pids});
     ReconcileJob(tx, node, generation.job, &generation);
   }
   const std::vector<JobId> jobs = tx.state.jobs_of.Of(name);
@@ -336,8 +349,13 @@ void On(Transaction& tx, const WorkerHello& event) {
   }
   NodeEntry& node = tx.state.nodes[hello.node];
   Connect(tx, node, event);
-  tx.Send(hello.node, Welcome{*protocol, kProtocols.min, kProtocols.max, tx.options.cluster,
-                              tx.options.heartbeat_ms, kProgressMillis, tx.options.epoch});
+  tx.Send(hello.node, Welcome{.protocol_version = *protocol,
+                              .min_protocol_version = kProtocols.min,
+                              .max_protocol_version = kProtocols.max,
+                              .cluster = tx.options.cluster,
+                              .heartbeat_ms = tx.options.heartbeat_ms,
+                              .progress_ms = kProgressMillis,
+                              .epoch = tx.options.epoch});
   ReconcileNode(tx, node, hello);
   tx.state.reschedule |= MayChangePlacement(tx.state, node);
 }

@@ -299,7 +299,7 @@ void AnswerVerifications(Transaction& tx, JobEntry& job, Status status) {
   if (job.scrub->requests.empty() && job.scrub->wanted.empty()) return;
   Scrub& scrub = job.scrub.Mutable();
   for (const RequestId request : scrub.requests) {
-    Reply reply{request, status, {}};
+    Reply reply{.request = request, .status = status};
     if (status.ok()) reply.body = scrub.verified;
     tx.out.replies.push_back(std::move(reply));
     tx.state.readings.requests.erase(request);

@@ -40,7 +40,8 @@ struct ScrubbedArchive : ControlHarness {
     recalls.clear();
   }
   void Finish(const JobId& job, const std::string& yaml = TrainYaml()) {
-    Handle(SubmitRequested{1, yaml, "", job, ParseJobSpec(yaml)});
+    Handle(SubmitRequested{
+        .request = 1, .spec_yaml = yaml, .new_id = job, .spec = ParseJobSpec(yaml)});
     RunTo(job, 12);
     for (Step step : {10, 20}) {
       Checkpoint(job, step);
@@ -57,8 +58,12 @@ struct ScrubbedArchive : ControlHarness {
   }
   void Answer(const std::string& node, const ScrubCheckpoint& order, ScrubOutcome outcome,
               const std::string& detail = "") {
-    Deliver(node, CheckpointScrubbed{order.scrub_id, order.job, order.checkpoint.directory, outcome,
-                                     "", detail});
+    Deliver(node, CheckpointScrubbed{.scrub_id = order.scrub_id,
+                                     .job = order.job,
+                                     .directory = order.checkpoint.directory,
+                                     .outcome = outcome,
+                                     .file = "",
+                                     .detail = detail});
   }
   // The next scrub, which must be there, has this result.
   void Scrub(const std::string& node, ScrubOutcome outcome, const std::string& detail = "") {

@@ -38,7 +38,7 @@ TEST(RankFaultTest, AKilledRankAbortsAllAtOnceAndTheJobTrainsAgain) {
   h.Advance(milliseconds(300));
   h.ReportAll(h.id, Formed{});
   h.Advance(milliseconds(200));
-  h.ReportAll(h.id, Resumed{10, {}});
+  h.ReportAll(h.id, Resumed{.step = 10});
   h.Advance(milliseconds(100));
   h.Report(h.id, 1, FirstStep{11});
   EXPECT_EQ(h.State(h.id), JobState::kRunning);
@@ -94,7 +94,7 @@ TEST(RankFaultTest, ASymptomWithoutACauseIsTheCause) {
 
 TEST(RankFaultTest, ARankThatIsEndedAfterItReportedAnErrorIsTheCause) {
   RunningJob h;
-  h.Report(h.id, 1, TrainerError{"data", "train.jsonl:7: no JSON", 12});
+  h.Report(h.id, 1, TrainerError{.kind = "data", .message = "train.jsonl:7: no JSON", .step = 12});
   h.Exited(h.id, 0, {76, 0});
   h.Ended(h.id, 1);
   h.QuiesceAll(h.id);
@@ -104,9 +104,14 @@ TEST(RankFaultTest, ARankThatIsEndedAfterItReportedAnErrorIsTheCause) {
 
 TEST(RankFaultTest, TheRankThatMadeANanIsTheCauseThoughAnotherReportsFirst) {
   RunningJob h;
-  h.Report(h.id, 0, TrainerError{"nonfinite", "not finite is rank 1: loss", 12, true});
+  h.Report(h.id, 0,
+           TrainerError{.kind = "nonfinite",
+                        .message = "not finite is rank 1: loss",
+                        .step = 12,
+                        .symptom = true});
   EXPECT_TRUE(h.Take<Abort>("n1").empty()) << "the rank itself is waited for";
-  h.Report(h.id, 1, TrainerError{"nonfinite", "not finite is rank 1: loss", 12});
+  h.Report(h.id, 1,
+           TrainerError{.kind = "nonfinite", .message = "not finite is rank 1: loss", .step = 12});
   h.Exited(h.id, 0, {79, 0});
   h.Exited(h.id, 1, {79, 0});
   h.QuiesceAll(h.id);
@@ -128,7 +133,8 @@ TEST(RankFaultTest, ALongLogLineIsNotCutInsideACharacter) {
   RunningJob h;
   std::string bar;
   for (int i = 0; i < 500; ++i) bar += "\u2588";  // three bytes each, as progress bars print them
-  h.Deliver("n2", RankExited{h.id, 1, 1, {{1, 0}}, 0, {bar}});
+  h.Deliver("n2", RankExited{
+                      .job = h.id, .generation = 1, .rank = 1, .end = {{1, 0}}, .log_tail = {bar}});
   h.Report(h.id, 0, TrainerNote{"info", bar});
   const std::string& line = h.Job(h.id).attempts->front().log_tail.at(0);
   EXPECT_GT(line.size(), 900u);
@@ -140,7 +146,8 @@ TEST(RankFaultTest, ALongLogLineIsNotCutInsideACharacter) {
 
 TEST(RankFaultTest, ATrainersReportIsKeptUpToABound) {
   RunningJob h;
-  h.Report(h.id, 1, TrainerError{"internal", std::string(150000, 'x'), 3});
+  h.Report(h.id, 1,
+           TrainerError{.kind = "internal", .message = std::string(150000, 'x'), .step = 3});
   h.Exited(h.id, 1, {1, 0});
   h.Report(h.id, 0, TrainerNote{"info", std::string(150000, 'y')});
   h.QuiesceAll(h.id);
@@ -158,7 +165,7 @@ TEST(RankFaultTest, TheEarlierOfTwoFailuresIsTheCause) {
 
 TEST(RankFaultTest, BadInputEndsTheJobWithTheTrainersMessage) {
   RunningJob h;
-  h.Report(h.id, 0, TrainerError{"data", "train.jsonl:7: not JSON", 3});
+  h.Report(h.id, 0, TrainerError{.kind = "data", .message = "train.jsonl:7: not JSON", .step = 3});
   h.Exited(h.id, 0, {78, 0});
   h.QuiesceAll(h.id);
   EXPECT_EQ(h.State(h.id), JobState::kFailed);
@@ -168,7 +175,7 @@ TEST(RankFaultTest, BadInputEndsTheJobWithTheTrainersMessage) {
 
 TEST(RankFaultTest, ATrainerThatReportsAnErrorAndHangsIsNotWaitedForLong) {
   RunningJob h;
-  h.Report(h.id, 0, TrainerError{"internal", "assertion", 3});
+  h.Report(h.id, 0, TrainerError{.kind = "internal", .message = "assertion", .step = 3});
   h.Advance(milliseconds(1500));
   EXPECT_TRUE(h.Take<Abort>("n1").empty());
   h.Advance(seconds(1));
@@ -245,7 +252,7 @@ TEST(RankFaultTest, AHungRankIsNamedAndNotKept) {
   RunningJob h;
   RankProgress waits;
   waits.step = 12;
-  waits.phase = "backward";
+  waits.phase = TrainPhase::kBackward;
   waits.stores = 99;
   waits.process_state = "S";
   waits.collectives = {{"world", 40, 40, 39}};
@@ -255,8 +262,8 @@ TEST(RankFaultTest, AHungRankIsNamedAndNotKept) {
   stuck.collectives = {{"world", 39, 39, 39}};
   for (int i = 0; i < 200 && h.Attempt(h.id).state == AttemptState::kRunning; ++i) {
     h.Advance(milliseconds(50));
-    h.Deliver("n1", Progress{h.id, 1, {waits}});
-    h.Deliver("n2", Progress{h.id, 1, {stuck}});
+    h.Deliver("n1", Progress{.job = h.id, .generation = 1, .ranks = {waits}});
+    h.Deliver("n2", Progress{.job = h.id, .generation = 1, .ranks = {stuck}});
   }
   EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kHung);
   EXPECT_EQ(h.Attempt(h.id).failed_rank, 1);
@@ -482,7 +489,7 @@ TEST(PrepareTest, BadInputOnAReplacementAloneEndsNoJobThatHasTrained) {
   ASSERT_EQ(h.Attempt(id).nodes[1].value, "n3");
   h.PrepareAll(id);
   h.StartAll(id);
-  h.Report(id, 1, TrainerError{"data", "there is no /data/rows.jsonl"});
+  h.Report(id, 1, TrainerError{.kind = "data", .message = "there is no /data/rows.jsonl"});
   h.Exited(id, 1, {78, 0});
   h.QuiesceAll(id);
   EXPECT_TRUE(h.HasEvent(id, "node_refused", "n3 cannot run it")) << h.Timeline();
@@ -631,15 +638,34 @@ TEST(FenceTest, MessagesOfAnotherGenerationNodeOrJobChangeNothing) {
   const JobState state = h.State(h.id);
   for (Generation generation : {1, 3}) {
     h.Deliver("n1", Prepared{.job = h.id, .generation = generation, .error = "no"});
-    h.Deliver("n1", RankStarted{h.id, generation, 0, 77});
-    h.Deliver("n1", RankExited{h.id, generation, 0, {{1, 0}}, 0, {}});
-    h.Deliver("n1", Quiesced{h.id, generation, {}});
-    h.Deliver("n1", TrainerReport{h.id, generation, 0, TrainerError{"data", "x", 0}});
-    h.Deliver("n1", Progress{h.id, generation, {RankProgress{0, 99}}});
+    h.Deliver("n1", RankStarted{.job = h.id, .generation = generation, .rank = 0, .pid = 77});
+    h.Deliver(
+        "n1",
+        RankExited{
+            .job = h.id, .generation = generation, .rank = 0, .end = {{1, 0}}, .log_tail = {}});
+    h.Deliver("n1", Quiesced{.job = h.id, .generation = generation});
+    h.Deliver("n1", TrainerReport{.job = h.id,
+                                  .generation = generation,
+                                  .rank = 0,
+                                  .body = TrainerError{.kind = "data", .message = "x", .step = 0}});
+    h.Deliver("n1", Progress{.job = h.id,
+                             .generation = generation,
+                             .ranks = {RankProgress{.rank = 0, .step = 99}}});
   }
-  h.Deliver("n1", RankExited{h.id, 2, 1, {{1, 0}}, 0, {}});  // rank 1 lives on n2
-  h.Deliver("n1", RankExited{h.id, 2, 9, {{1, 0}}, 0, {}});  // no such rank
-  h.Deliver("n1", RankExited{JobId{"ffffffffff"}, 2, 0, {{1, 0}}, 0, {}});
+  h.Deliver("n1", RankExited{.job = h.id,
+                             .generation = 2,
+                             .rank = 1,
+                             .end = {{1, 0}},
+                             .log_tail = {}});  // rank 1 lives on n2
+  h.Deliver("n1", RankExited{.job = h.id,
+                             .generation = 2,
+                             .rank = 9,
+                             .end = {{1, 0}},
+                             .log_tail = {}});  // no such rank
+  h.Deliver(
+      "n1",
+      RankExited{
+          .job = JobId{"ffffffffff"}, .generation = 2, .rank = 0, .end = {{1, 0}}, .log_tail = {}});
   EXPECT_EQ(h.State(h.id), state);
   EXPECT_EQ(h.Job(h.id).record->step, 1);
   EXPECT_TRUE(h.sends().empty());

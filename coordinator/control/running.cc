@@ -28,6 +28,10 @@ std::vector<std::string> Bounded(std::vector<std::string> lines) {
   return lines;
 }
 
+// Of one attempt: each becomes an event, and a rank that floods them pushes out those of other
+// jobs.
+constexpr int kMaxTrainerNotes = 1000;
+
 bool IsUp(const AttemptRecord& attempt) {
   return attempt.state == AttemptState::kLaunching || attempt.state == AttemptState::kRunning;
 }
@@ -66,10 +70,7 @@ std::string_view SuspectOf(const std::vector<RankProgress>& ranks, int culprit) 
   const auto rank = std::ranges::find(ranks, culprit, &RankProgress::rank);
   if (rank == ranks.end()) return "unknown";
   if (rank->process_state == "T" || rank->process_state == "t") return "stopped";
-  for (int phase = 0; phase < kTrainPhaseCount; ++phase)
-    if (const auto name = TrainPhaseName(static_cast<TrainPhase>(phase)); name == rank->phase)
-      return name;
-  return "unknown";
+  return rank->phase ? TrainPhaseName(*rank->phase) : "unknown";
 }
 
 Severity SeverityOf(std::string_view name) {
@@ -80,7 +81,7 @@ Severity SeverityOf(std::string_view name) {
 void RecordRecovered(Transaction& tx, JobEntry& job) {
   const AttemptRecord& attempt = job.attempt();
   std::string text = job.spec.train ? "training again" : "running again";
-  RecoveryObserved observed{attempt.seconds, -1, attempt.tier};
+  RecoveryObserved observed{.seconds = attempt.seconds, .total_seconds = -1, .tier = attempt.tier};
   if (job.fault) {
     observed.total_seconds = ToSeconds(tx.now.mono - job.fault->at);
     text += " " + SecondsText(observed.total_seconds) + " after the fault";
@@ -189,7 +190,7 @@ void ObserveStep(Transaction& tx, JobEntry& job, Step step) {
 
 void OnResumed(Transaction& tx, JobEntry& job, int rank, const Resumed& resumed) {
   for (const RejectedCheckpoint& rejected : resumed.rejected) {
-    RefuseCheckpoint(tx, job, rank, rejected);
+    RefuseCheckpoint(tx, job, rejected);
   }
   Gang& gang = *job.gang;
   AttemptRecord& attempt = job.attempt();
@@ -359,6 +360,7 @@ void Handle(Transaction& tx, const NodeName& node, const TrainerReport& message)
   } else if (const auto* error = std::get_if<TrainerError>(&message.body)) {
     OnTrainerError(tx, *job, rank, *error);
   } else if (const auto* note = std::get_if<TrainerNote>(&message.body)) {
+    if (++job->gang->trainer_notes > kMaxTrainerNotes) return;
     const std::string text = "rank " + std::to_string(rank) + ": " + note->message;
     if (tx.Note(*job, text)) tx.RecordEvent(*job, {"note", SeverityOf(note->severity), text});
   } else if (const auto* finished = std::get_if<Finished>(&message.body)) {

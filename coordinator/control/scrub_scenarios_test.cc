@@ -47,8 +47,12 @@ struct Scrubbed : ControlHarness {
   }
   void Answer(const std::string& node, const ScrubCheckpoint& order, ScrubOutcome outcome,
               const std::string& detail = "") {
-    Deliver(node, CheckpointScrubbed{order.scrub_id, order.job, order.checkpoint.directory, outcome,
-                                     "", detail});
+    Deliver(node, CheckpointScrubbed{.scrub_id = order.scrub_id,
+                                     .job = order.job,
+                                     .directory = order.checkpoint.directory,
+                                     .outcome = outcome,
+                                     .file = "",
+                                     .detail = detail});
   }
   // Asks for the next scrub, which must come now, and answers.
   void Scrub(const std::string& node, ScrubOutcome outcome, const std::string& detail = "") {

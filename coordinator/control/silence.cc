@@ -73,8 +73,11 @@ void StartIndirectProbe(Transaction& tx, NodeEntry& node) {
     tx.state.last_prober = *next++;
     round.probers.push_back({tx.state.last_prober, std::nullopt});
     tx.Send(tx.state.last_prober,
-            Probe{round.id, node.record.name, node.record.address, node.record.metrics_port,
-                  static_cast<int>(ToSeconds(kProbeTimeout) * 1000)});
+            Probe{.probe_id = round.id,
+                  .node = node.record.name,
+                  .address = node.record.address,
+                  .port = node.record.metrics_port,
+                  .timeout_ms = static_cast<int>(ToSeconds(kProbeTimeout) * 1000)});
   }
   node.probe = std::move(round);
 }

@@ -29,8 +29,9 @@ struct LosingNodes : ControlHarness {
       for (const WorkerSend& send : asked) {
         const auto* probe = std::get_if<Probe>(&send.message);
         if (probe == nullptr) continue;
-        DeliverOn(send.session,
-                  ProbeResult{probe->probe_id, probe->node, ProbeOutcome::kUnreachable});
+        DeliverOn(send.session, ProbeResult{.probe_id = probe->probe_id,
+                                            .node = probe->node,
+                                            .outcome = ProbeOutcome::kUnreachable});
       }
     }
     ASSERT_EQ(Node(node).record->state, NodeState::kLost) << Timeline();
@@ -90,7 +91,7 @@ TEST(FailureDomainTest, TheRingIsThatOfTheNodesOfTheAttempt) {
   h.Forget();
   h.Lose("n2");
   for (const char* node : {"n1", "n3", "n4"}) h.ParkedOn(node, h.id);
-  h.Deliver("n6", Quiesced{h.id, 1, {}, {}});
+  h.Deliver("n6", Quiesced{.job = h.id, .generation = 1});
   h.PrepareAll(h.id);
   EXPECT_EQ(h.Attempt(h.id).nodes.at(1), NodeName{"n6"});
   EXPECT_THAT(h.RingOn("n4"), ElementsAre(2, 0, 3, 1)) << "of a, c, b and b";
@@ -128,7 +129,7 @@ TEST(SpareTest, TheJobsOwnSpareIsTakenFirst) {
   h.Lose("n2");
   EXPECT_EQ(h.Take<Abort>("n3").size(), 1u);
   h.ParkedOn("n1", h.id);
-  h.Deliver("n3", Quiesced{h.id, 1, {}, {}});
+  h.Deliver("n3", Quiesced{.job = h.id, .generation = 1});
   EXPECT_THAT(h.Nodes(), ElementsAre("n1", "n3"));
   EXPECT_EQ(h.Attempt(h.id).tier, Tier::kSpare);
   EXPECT_THAT(h.Attempt(h.id).spares, ElementsAre(NodeName{"n4"})) << "the next one is held";
@@ -291,7 +292,9 @@ TEST(ShrinkTest, ANodeThatMayStillComeBackAfterARestartIsWaitedFor) {
 
 TEST(FormerNodeTest, IsReleasedWhenTheGangWorksWithoutIt) {
   Elastic h({"n1", "n2", "n3"}, "nodes: 2, ranks_per_node: 1");
-  h.Deliver("n2", NodeNotice{NodeNoticeKind::kXid, "Xid 79", 0, {"0"}, true});
+  h.Deliver("n2",
+            NodeNotice{
+                .kind = NodeNoticeKind::kXid, .detail = "Xid 79", .devices = {"0"}, .fatal = true});
   h.ParkedOn("n1", h.id);
   h.QuiescedOn("n2", h.id);
   EXPECT_THAT(h.Nodes(), ElementsAre("n1", "n3"));
@@ -330,7 +333,7 @@ TEST(FormerNodeTest, WhatItsHelloDoesNotNameHoldsItsSlotsToo) {
   h.Join("n2", {.hosted = {hosted}});
   EXPECT_EQ(h.Take<Abort>("n2").size(), 1u);
   EXPECT_EQ(h.Node("n2").slots_used, 1);
-  h.Deliver("n2", Quiesced{h.id, hosted.generation, {}, {}});
+  h.Deliver("n2", Quiesced{.job = h.id, .generation = hosted.generation});
   EXPECT_EQ(h.Node("n2").slots_used, 0);
 }
 
@@ -355,7 +358,8 @@ TEST(GrowTest, ANodeThatReturnsIsTakenAfterAWhileAndEveryProcessIsParked) {
   h.Advance(milliseconds(200));
   EXPECT_DOUBLE_EQ(h.Take<Abort>("n1").at(0).park_seconds, 1);
   EXPECT_EQ(h.Attempt(h.id).cause_kind, CauseKind::kRegrouped);
-  h.Report(h.id, 0, TrainerError{"peer_lost", "aborted", 13});  // not an event
+  h.Report(h.id, 0,
+           TrainerError{.kind = "peer_lost", .message = "aborted", .step = 13});  // not an event
   h.ParkedOn("n1", h.id);
   EXPECT_THAT(h.Nodes(), ElementsAre("n1", "n2"));
   EXPECT_EQ(h.Attempt(h.id).tier, Tier::kGrow);

@@ -20,7 +20,8 @@ bool AllExited(const AttemptRecord& attempt) {
 std::uint64_t Saved(const JobEntry& job) {
   std::uint64_t saved = 0;
   for (const RankProgress& rank : job.progress) {
-    if (rank.phase == "checkpoint" || rank.phase == "exporting") saved += rank.stores;
+    if (rank.phase == TrainPhase::kCheckpoint || rank.phase == TrainPhase::kExporting)
+      saved += rank.stores;
   }
   for (const auto& [directory, checkpoint] : job.gang->writing) saved += checkpoint.shards.size();
   return saved;

@@ -139,9 +139,9 @@ TEST(SuspendTest, WithoutADeadlineATrainJobIsWaitedForAsLongAsItSaves) {
   Suspending h;
   RankProgress saving;
   saving.step = 13;
-  saving.phase = "checkpoint";
+  saving.phase = TrainPhase::kCheckpoint;
   for (saving.stores = 1; saving.stores <= 3; ++saving.stores) {
-    h.Deliver("n1", Progress{h.id, 1, {saving}});
+    h.Deliver("n1", Progress{.job = h.id, .generation = 1, .ranks = {saving}});
     h.Advance(seconds(50));
   }
   EXPECT_TRUE(h.Take<Abort>("n1").empty());
@@ -217,7 +217,7 @@ TEST(SuspendTest, ARecoveringJobIsSuspendedAtItsLastCheckpointAndKeepsNoProcess)
 TEST(SuspendTest, AFaultOnTheWayIsNotRecovered) {
   Suspending h(TrainYaml(), 60);
   h.Exited(h.id, 0, {0, 11});
-  h.Report(h.id, 1, TrainerError{"peer_lost", "rank 0 is gone"});
+  h.Report(h.id, 1, TrainerError{.kind = "peer_lost", .message = "rank 0 is gone"});
   h.Advance(seconds(1));
   h.QuiesceAll(h.id);
   EXPECT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();

@@ -28,7 +28,7 @@ bool Says(const std::string& words, std::initializer_list<std::string_view> any)
 }
 
 bool InPhase(const CauseEvidence& evidence, TrainPhase phase) {
-  return evidence.last && evidence.last->phase == TrainPhaseName(phase);
+  return evidence.last && evidence.last->phase == phase;
 }
 
 bool IsOutOfMemory(const CauseEvidence& evidence) {

@@ -72,7 +72,7 @@ void AddFact(CauseCard& card, std::string fact) {
 void FillPlace(const CauseEvidence& evidence, CauseCard& card) {
   if (evidence.last) {
     card.step = evidence.last->step;
-    card.phase = evidence.last->phase;
+    card.phase = TrainPhaseName(evidence.last->phase);
     card.micro_batch = evidence.last->micro_batch;
     card.last_collective = DescribeLastCollective(*evidence.last);
   }

@@ -40,10 +40,10 @@ CauseEvidence Exit(int code, int signal = 0) {
   return evidence;
 }
 
-RankProgress Page(std::string phase) {
+RankProgress Page(TrainPhase phase) {
   RankProgress page;
   page.step = 41;
-  page.phase = std::move(phase);
+  page.phase = phase;
   page.micro_batch = 3;
   page.collectives = {{.group = "world", .enqueued = 812, .completed = 811}};
   return page;
@@ -51,7 +51,7 @@ RankProgress Page(std::string phase) {
 
 TEST(CauseCard, NamesHowWhereAndInWhichCollective) {
   CauseEvidence evidence = Exit(0, SIGSEGV);
-  evidence.last = Page("backward");
+  evidence.last = Page(TrainPhase::kBackward);
   evidence.facts = {"2 of 4 GiB free on its node", "2 of 4 GiB free on its node", ""};
   const CauseCard card = BuildCauseCard(evidence, TrainJob());
   EXPECT_EQ(card.what, "SIGSEGV");
@@ -66,7 +66,8 @@ TEST(CauseCard, NamesHowWhereAndInWhichCollective) {
 TEST(CauseCard, TheTrainersMessageComesBeforeTheLog) {
   CauseEvidence evidence = Exit(78);
   evidence.kind = CauseKind::kBadInput;
-  evidence.error = TrainerError{"data", "rows.jsonl:12: no field 'text'", 0};
+  evidence.error =
+      TrainerError{.kind = "data", .message = "rows.jsonl:12: no field 'text'", .step = 0};
   evidence.log_tail = {"SomeError: else"};
   const CauseCard card = BuildCauseCard(evidence, TrainJob());
   EXPECT_EQ(card.what, "exit code 78 (rows.jsonl:12: no field 'text')");
@@ -78,7 +79,7 @@ TEST(CauseCard, AHangHasItsStandstillAndItsWaitForGraph) {
   evidence.kind = CauseKind::kHung;
   evidence.node = NodeName{"n2"};
   evidence.hang = HangVerdict{{1}, "no progress for 3.1 s", "rank 1 ...", {"limit 3.0 s"}};
-  evidence.last = Page("data");
+  evidence.last = Page(TrainPhase::kData);
   const CauseCard card = BuildCauseCard(evidence, TrainJob());
   EXPECT_EQ(card.what, "no progress for 3.1 s");
   EXPECT_THAT(card.facts, ElementsAre("limit 3.0 s"));
@@ -87,7 +88,7 @@ TEST(CauseCard, AHangHasItsStandstillAndItsWaitForGraph) {
 
 TEST(CauseCard, WhatOthersSayIsCut) {
   CauseEvidence evidence = Exit(1);
-  evidence.error = TrainerError{"internal", std::string(100000, 'x'), 7};
+  evidence.error = TrainerError{.kind = "internal", .message = std::string(100000, 'x'), .step = 7};
   evidence.facts.assign(1000, "");
   for (std::size_t i = 0; i < evidence.facts.size(); ++i) {
     evidence.facts[i] = std::to_string(i) + std::string(5000, 'y');
@@ -153,7 +154,7 @@ CauseEvidence WithLog(CauseEvidence evidence, std::string line) {
   return evidence;
 }
 
-CauseEvidence Standing(const char* phase, const char* state) {
+CauseEvidence Standing(TrainPhase phase, const char* state) {
   CauseEvidence evidence = Kind(CauseKind::kHung);
   evidence.last = Page(phase);
   evidence.last->process_state = state;
@@ -188,11 +189,11 @@ INSTANTIATE_TEST_SUITE_P(
         AdviceCase{"NoAddress", Kind(CauseKind::kBadAddress), "--address"},
         AdviceCase{"SlowToPrepare", Kind(CauseKind::kPrepareTimeout), "worker.log"},
         AdviceCase{"TimeLimit", Kind(CauseKind::kTimeLimit), "resources.time_limit"},
-        AdviceCase{"HungInData", Standing("data", "S"), "train.data.train"},
-        AdviceCase{"HungWriting", Standing("checkpoint", "S"), "output directory"},
-        AdviceCase{"HungInTheKernel", Standing("forward", "D"), "disk or a device"},
-        AdviceCase{"HungStopped", Standing("data", "T"), "signal"},
-        AdviceCase{"HungElsewhere", Standing("forward", "S"), "muster drain n2"},
+        AdviceCase{"HungInData", Standing(TrainPhase::kData, "S"), "train.data.train"},
+        AdviceCase{"HungWriting", Standing(TrainPhase::kCheckpoint, "S"), "output directory"},
+        AdviceCase{"HungInTheKernel", Standing(TrainPhase::kForward, "D"), "disk or a device"},
+        AdviceCase{"HungStopped", Standing(TrainPhase::kData, "T"), "signal"},
+        AdviceCase{"HungElsewhere", Standing(TrainPhase::kForward, "S"), "muster drain n2"},
         AdviceCase{"GpuOffTheBus", Kind(CauseKind::kDeviceFault, "Xid 79 on GPU 3"), "boot"},
         AdviceCase{"GpuLink", Kind(CauseKind::kDeviceFault, "NVRM: Xid (PCI:0000:3b): 74"),
                    "NVLink"},

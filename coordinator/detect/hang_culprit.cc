@@ -12,10 +12,6 @@ namespace {
 
 constexpr std::size_t kNamedRanks = 4;
 
-bool InPhase(const RankProgress& rank, TrainPhase phase) {
-  return rank.phase == TrainPhaseName(phase);
-}
-
 // How far a rank is in starting up; the highest value for a rank that trains.
 int StartUpOrder(const RankProgress& rank) {
   const TrainPhase order[] = {TrainPhase::kStandby,      TrainPhase::kParked,
@@ -23,7 +19,7 @@ int StartUpOrder(const RankProgress& rank) {
                               TrainPhase::kReadingRows,  TrainPhase::kLoading,
                               TrainPhase::kLoadingFrozen};
   const auto found = std::find_if(std::begin(order), std::end(order),
-                                  [&](TrainPhase phase) { return InPhase(rank, phase); });
+                                  [&](TrainPhase phase) { return rank.phase == phase; });
   return static_cast<int>(found - std::begin(order));
 }
 
@@ -63,17 +59,17 @@ std::string RankList(const std::vector<int>& ranks, const std::vector<NodeName>&
 
 // What ranks do together in a phase; the page counts operations but does not record their kinds.
 std::string OperationOf(const RankProgress& rank) {
-  if (InPhase(rank, TrainPhase::kForming)) return "the first collective";
-  if (InPhase(rank, TrainPhase::kReadingRows)) {
+  if (rank.phase == TrainPhase::kForming) return "the first collective";
+  if (rank.phase == TrainPhase::kReadingRows) {
     return "the meeting after rows are read and tokenized";
   }
-  if (InPhase(rank, TrainPhase::kLoadingFrozen)) return "sharing the frozen weights";
-  if (InPhase(rank, TrainPhase::kLoading)) return "sharing the state that was loaded";
-  if (InPhase(rank, TrainPhase::kForward)) return "an all-gather of weights";
-  if (InPhase(rank, TrainPhase::kBackward)) {
+  if (rank.phase == TrainPhase::kLoadingFrozen) return "sharing the frozen weights";
+  if (rank.phase == TrainPhase::kLoading) return "sharing the state that was loaded";
+  if (rank.phase == TrainPhase::kForward) return "an all-gather of weights";
+  if (rank.phase == TrainPhase::kBackward) {
     return "an all-gather of weights or a sum of gradients";
   }
-  if (InPhase(rank, TrainPhase::kOptimizer)) return "the sum of gradient norms";
+  if (rank.phase == TrainPhase::kOptimizer) return "the sum of gradient norms";
   return "a collective";
 }
 
@@ -94,7 +90,7 @@ std::string WhereOthersWait(const std::vector<RankProgress>& ranks,
 
 std::string PhaseOf(const std::vector<RankProgress>& ranks, int rank) {
   for (const RankProgress& candidate : ranks) {
-    if (candidate.rank == rank) return candidate.phase;
+    if (candidate.rank == rank) return std::string(TrainPhaseName(candidate.phase));
   }
   return "";
 }

@@ -12,7 +12,7 @@ namespace {
 using ::testing::HasSubstr;
 
 struct Sketch {
-  std::string phase = "forward";
+  TrainPhase phase = TrainPhase::kForward;
   std::string state = "S";
   std::vector<CollectiveCounts> collectives;
 };
@@ -55,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Case{"StoppedProcess",
              {{.collectives = {World(9, 8)}},
-              {.phase = "backward", .state = "T", .collectives = {World(8, 8)}},
+              {.phase = TrainPhase::kBackward, .state = "T", .collectives = {World(8, 8)}},
               {.collectives = {World(9, 8)}}},
              {1},
              "rank 1 on n1 is stopped by a signal (process state T) in phase backward; rank 0 "
@@ -65,8 +65,8 @@ INSTANTIATE_TEST_SUITE_P(
              {1},
              "stopped"},
         Case{"NeverJoined",
-             {{.phase = "optimizer", .collectives = {World(9, 8)}},
-              {.phase = "data", .collectives = {World(8, 8)}}},
+             {{.phase = TrainPhase::kOptimizer, .collectives = {World(9, 8)}},
+              {.phase = TrainPhase::kData, .collectives = {World(8, 8)}}},
              {1},
              "has not joined the next collective of group world in phase data; rank 0 waits for "
              "rank 1 in the sum of gradient norms"},
@@ -88,43 +88,50 @@ INSTANTIATE_TEST_SUITE_P(
              {1},
              "has not completed a collective of group world that others have: its link or device"},
         Case{"BehindInStartingUp",
-             {{.phase = "forming"}, {.phase = "starting"}, {.phase = "forming"}},
+             {{.phase = TrainPhase::kForming},
+              {.phase = TrainPhase::kStarting},
+              {.phase = TrainPhase::kForming}},
              {1},
              "has not got beyond phase starting"},
         Case{"TokenizesWhileOthersWait",
-             {{.phase = "reading_rows", .collectives = {World(3, 2)}},
-              {.phase = "reading_rows", .collectives = {World(2, 2)}}},
+             {{.phase = TrainPhase::kReadingRows, .collectives = {World(3, 2)}},
+              {.phase = TrainPhase::kReadingRows, .collectives = {World(2, 2)}}},
              {1},
              "rank 1 on n1 has not joined the next collective of group world in phase "
              "reading_rows; rank 0 waits for rank 1 in the meeting after rows are read and "
              "tokenized (group world, operation 3)"},
         Case{"BehindInLoadingFrozenWeights",
-             {{.phase = "loading_frozen", .collectives = {World(9, 8)}},
-              {.phase = "loading_frozen", .collectives = {World(8, 8)}}},
+             {{.phase = TrainPhase::kLoadingFrozen, .collectives = {World(9, 8)}},
+              {.phase = TrainPhase::kLoadingFrozen, .collectives = {World(8, 8)}}},
              {1},
              "rank 0 waits for rank 1 in sharing the frozen weights"},
         Case{"StillReadsRowsWhileOthersLoad",
-             {{.phase = "loading"}, {.phase = "reading_rows"}, {.phase = "loading_frozen"}},
+             {{.phase = TrainPhase::kLoading},
+              {.phase = TrainPhase::kReadingRows},
+              {.phase = TrainPhase::kLoadingFrozen}},
              {1},
              "has not got beyond phase reading_rows, unlike the others"},
         Case{"StillLoadsFrozenWeights",
-             {{.phase = "forward"}, {.phase = "loading_frozen"}},
+             {{.phase = TrainPhase::kForward}, {.phase = TrainPhase::kLoadingFrozen}},
              {1},
              "has not got beyond phase loading_frozen"},
         Case{"StillLoadsItsState",
-             {{.phase = "loading_frozen"}, {.phase = "loading"}},
+             {{.phase = TrainPhase::kLoadingFrozen}, {.phase = TrainPhase::kLoading}},
              {1},
              "has not got beyond phase loading"},
         Case{"NotInACollectiveWhileOthersAre",
-             {{.collectives = {World(1, 0)}}, {.phase = "data", .collectives = {}}},
+             {{.collectives = {World(1, 0)}}, {.phase = TrainPhase::kData, .collectives = {}}},
              {1},
              "has not come to a collective in phase data"},
         Case{"AllAtOnce",
-             {{.phase = "data", .collectives = {World(9, 9)}},
-              {.phase = "data", .collectives = {World(9, 9)}}},
+             {{.phase = TrainPhase::kData, .collectives = {World(9, 9)}},
+              {.phase = TrainPhase::kData, .collectives = {World(9, 9)}}},
              {0, 1},
              "rank 0 on n0 and rank 1 on n1 stand still in phase data"},
-        Case{"ASingleRank", {{.phase = "data"}}, {0}, "rank 0 on n0 stands still in phase data"}),
+        Case{"ASingleRank",
+             {{.phase = TrainPhase::kData}},
+             {0},
+             "rank 0 on n0 stands still in phase data"}),
     [](const auto& each) { return each.param.name; });
 
 TEST(DescribeLastCollective, PrefersTheGroupThatIsWaitedIn) {

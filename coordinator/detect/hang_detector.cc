@@ -16,10 +16,6 @@ constexpr std::chrono::milliseconds kSameMovement{50};
 // Far more than any standstill that a verdict waits for.
 constexpr double kLongestQuiet = 1e9;
 
-bool InPhase(const RankProgress& rank, TrainPhase phase) {
-  return rank.phase == TrainPhaseName(phase);
-}
-
 std::string Seconds(double seconds) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f s", seconds);
@@ -28,7 +24,7 @@ std::string Seconds(double seconds) {
 
 std::string Where(const RankProgress& rank, const std::vector<NodeName>& nodes) {
   std::string text = RankOnNode(rank.rank, nodes) + ": step " + std::to_string(rank.step);
-  if (!rank.phase.empty()) text += ", " + rank.phase;
+  if (rank.phase) text.append(", ").append(TrainPhaseName(*rank.phase));
   if (!rank.process_state.empty()) text += ", process state " + rank.process_state;
   const std::string collective = DescribeLastCollective(rank);
   return collective.empty() ? text : text + ", " + collective;
@@ -79,7 +75,7 @@ std::optional<HangVerdict> HangDetector::Observe(const std::vector<RankProgress>
     const Quiet quiet = QuietOf(rank, sample, now);
     ObserveMovement(now - quiet.lasted);
     if (sample.process_state != rank.newest.process_state) limit_.reset();
-    if (InPhase(sample, TrainPhase::kEvaluating) && !evaluating_since_) evaluating_since_ = now;
+    if (sample.phase == TrainPhase::kEvaluating && !evaluating_since_) evaluating_since_ = now;
     Learn(rank, sample);
     CountSamples(rank, quiet, now);
     rank.newest = sample;
@@ -166,7 +162,7 @@ void HangDetector::Learn(const Rank& rank, const RankProgress& sample) {
 void HangDetector::LearnEvaluation(TimePoint now) {
   if (!evaluating_since_) return;
   const bool still = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
-    return !rank.ended && InPhase(rank.newest, TrainPhase::kEvaluating);
+    return !rank.ended && rank.newest.phase == TrainPhase::kEvaluating;
   });
   if (still) return;
   evaluation_seconds_ = ToSeconds(now - *evaluating_since_);
@@ -186,13 +182,10 @@ double HangDetector::OrdinaryLimit() const {
 }
 
 double HangDetector::LimitOf(const RankProgress& rank, double ordinary) const {
-  if (InPhase(rank, TrainPhase::kEvaluating) && evaluation_seconds_ > 0) {
+  if (rank.phase == TrainPhase::kEvaluating && evaluation_seconds_ > 0) {
     return std::max(ordinary, options_.evaluation_factor * evaluation_seconds_);
   }
-  for (const TrainPhase phase :
-       {TrainPhase::kData, TrainPhase::kForward, TrainPhase::kBackward, TrainPhase::kOptimizer}) {
-    if (InPhase(rank, phase) && rank.steps_done > 0) return ordinary;
-  }
+  if (rank.phase && IsWithinStep(*rank.phase) && rank.steps_done > 0) return ordinary;
   return std::max(ordinary, options_.long_phase_seconds);
 }
 

@@ -29,7 +29,7 @@ class Gang {
     for (int r = 0; r < size; ++r) {
       RankProgress& rank = ranks[static_cast<std::size_t>(r)];
       rank.rank = r;
-      rank.phase = "forward";
+      rank.phase = TrainPhase::kForward;
       rank.process_state = "S";
       rank.stores = 1;
       rank.collectives = {{.group = "world", .enqueued = 0, .completed = 0}};
@@ -81,7 +81,7 @@ TEST(HangDetector, ARankThatNeverJoinsIsNamedAfterTheFloor) {
   gang.Steps(50, 0.1);
   gang.ranks[0].collectives[0].enqueued += 1;
   gang.ranks[2].collectives[0].enqueued += 1;
-  gang.ranks[1].phase = "data";
+  gang.ranks[1].phase = TrainPhase::kData;
   const auto verdict = gang.Stand(4);
   ASSERT_TRUE(verdict);
   EXPECT_GE(gang.took, 2.8);
@@ -101,7 +101,8 @@ class ReportedGang {
   ReportedGang() {
     detector.Begin({NodeName{"n0"}, NodeName{"n1"}}, now);
     for (int r = 0; r < 2; ++r)
-      ranks.push_back({.progress = {.rank = r, .phase = "forward", .process_state = "S"}});
+      ranks.push_back(
+          {.progress = {.rank = r, .phase = TrainPhase::kForward, .process_state = "S"}});
     ranks[1].reported_at = now - FromSeconds(0.45);  // not in step with the other
   }
   void Move(std::size_t rank) {
@@ -315,7 +316,7 @@ TEST(HangDetector, OneRankThatStillComputesKeepsTheGangAlive) {
 }
 
 struct QuietPhase {
-  const char* phase;
+  TrainPhase phase;
   std::int64_t steps_done;
 };
 class QuietPhases : public ::testing::TestWithParam<QuietPhase> {};
@@ -331,21 +332,23 @@ TEST_P(QuietPhases, HaveABudgetOfTheirOwn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Phases, QuietPhases,
-                         ::testing::Values(QuietPhase{"forming", 0}, QuietPhase{"loading", 0},
-                                           QuietPhase{"reading_rows", 0},
-                                           QuietPhase{"loading_frozen", 0},
-                                           QuietPhase{"forward", 0}, QuietPhase{"checkpoint", 50},
-                                           QuietPhase{"exporting", 50},
-                                           QuietPhase{"evaluating", 50}));
+                         ::testing::Values(QuietPhase{TrainPhase::kForming, 0},
+                                           QuietPhase{TrainPhase::kLoading, 0},
+                                           QuietPhase{TrainPhase::kReadingRows, 0},
+                                           QuietPhase{TrainPhase::kLoadingFrozen, 0},
+                                           QuietPhase{TrainPhase::kForward, 0},
+                                           QuietPhase{TrainPhase::kCheckpoint, 50},
+                                           QuietPhase{TrainPhase::kExporting, 50},
+                                           QuietPhase{TrainPhase::kEvaluating, 50}));
 
 TEST(HangDetector, AnEvaluationMayTakeTenTimesAsLongAsTheOneBefore) {
   Gang gang(2);
   gang.Steps(50, 0.1);
-  for (RankProgress& rank : gang.ranks) rank.phase = "evaluating";
+  for (RankProgress& rank : gang.ranks) rank.phase = TrainPhase::kEvaluating;
   EXPECT_FALSE(gang.Stand(2));
-  for (RankProgress& rank : gang.ranks) rank.phase = "forward";
+  for (RankProgress& rank : gang.ranks) rank.phase = TrainPhase::kForward;
   gang.Steps(5, 0.1);
-  for (RankProgress& rank : gang.ranks) rank.phase = "evaluating";
+  for (RankProgress& rank : gang.ranks) rank.phase = TrainPhase::kEvaluating;
   EXPECT_FALSE(gang.Stand(19));
   EXPECT_TRUE(gang.Stand(2));
 }
@@ -353,7 +356,7 @@ TEST(HangDetector, AnEvaluationMayTakeTenTimesAsLongAsTheOneBefore) {
 TEST(HangDetector, AStoppedProcessIsExcusedByNoBudget) {
   Gang gang(2);
   gang.Steps(50, 0.1);
-  gang.ranks[1].phase = "checkpoint";
+  gang.ranks[1].phase = TrainPhase::kCheckpoint;
   gang.ranks[1].process_state = "T";
   const auto verdict = gang.Stand(4);
   ASSERT_TRUE(verdict);
@@ -364,7 +367,7 @@ TEST(HangDetector, AStoppedProcessIsExcusedByNoBudget) {
 TEST(HangDetector, AStopIsNoticedAlsoWhereTheLimitWasAskedForBefore) {
   Gang gang(2);
   gang.Steps(50, 0.1);
-  gang.ranks[1].phase = "checkpoint";
+  gang.ranks[1].phase = TrainPhase::kCheckpoint;
   EXPECT_FALSE(gang.Stand(10));
   gang.ranks[1].process_state = "T";
   EXPECT_TRUE(gang.Stand(1));

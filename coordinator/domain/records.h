@@ -197,6 +197,15 @@ struct LeakedSlot {
   friend bool operator==(const LeakedSlot&, const LeakedSlot&) = default;
 };
 
+// What a node reports of itself, while it holds.
+struct NoticeRecord {
+  std::string kind;  // drain, memory, device, disk
+  std::string detail;
+
+  std::string Text() const { return kind + ": " + detail; }  // for people
+  friend bool operator==(const NoticeRecord&, const NoticeRecord&) = default;
+};
+
 // What takes a node out of use. Stored and sent as a word.
 enum class DrainCause {
   kNone = 0,  // it is not drained
@@ -234,7 +243,7 @@ struct NodeRecord {
   std::string drain_reason;  // while draining or drained; for people
   DrainCause drain_cause = DrainCause::kNone;
   std::int64_t drain_by_unix_ms = 0;  // 0: no limit
-  std::vector<std::string> notices;   // the node's own notices
+  std::vector<NoticeRecord> notices;  // the node's own notices
   std::string pilot;                  // key of the pilot job that it runs in; empty: none
   std::vector<std::string> report;    // its address, transports and GPUs, when it last came
   GoodputUsage unused;                // its slots without a rank; written when their number changes

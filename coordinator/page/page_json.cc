@@ -127,6 +127,8 @@ std::string JobPart(const JobView& view) {
 
 std::string NodePart(const NodeView& view) {
   const NodeRecord& record = *view.record;
+  std::vector<std::string> notices;
+  for (const NoticeRecord& notice : record.notices) notices.push_back(notice.Text());
   return Text({{"name", record.name.value},
                {"state", Name(record.state)},
                {"reason", record.ShownReason()},
@@ -137,7 +139,7 @@ std::string NodePart(const NodeView& view) {
                {"connected", view.connected},
                {"version", record.version},
                {"pilot", record.pilot},
-               {"notices", FirstOf(record.notices, kMaxLines)}});
+               {"notices", FirstOf(notices, kMaxLines)}});
 }
 
 std::string EventPart(const EventRecord& event) {
@@ -189,7 +191,7 @@ std::string RankPart(const RankRecord& rank, const RankProgress* progress) {
   if (progress == nullptr) return Text(json);
   const double steps = static_cast<double>(progress->steps_done);
   json["step"] = progress->step;
-  json["phase"] = progress->phase;
+  json["phase"] = TrainPhaseName(progress->phase);
   json["step_seconds"] = PositiveOrNull(progress->step_seconds);
   json["busy_seconds"] = steps > 0 ? Number(progress->busy_seconds / steps) : Json(nullptr);
   json["memory_bytes"] = TrainingMemoryBytes(*progress);

@@ -62,7 +62,10 @@ std::vector<RankFacts> RanksOf(const JobView& view) {
   for (const RankProgress& progress : *view.progress) {
     const auto at = static_cast<std::size_t>(progress.rank);
     if (at >= ranks.size()) continue;
-    facts.push_back({progress.rank, ranks[at].node.value, progress.step, progress.phase});
+    facts.push_back({.rank = progress.rank,
+                     .node = ranks[at].node.value,
+                     .step = progress.step,
+                     .phase = std::string(TrainPhaseName(progress.phase))});
   }
   return facts;
 }
@@ -102,7 +105,7 @@ NodeFacts FactsOf(const NodeRecord& node) {
   facts.state_word = Name(node.state);
   facts.name = facts.shell_name = node.name.value;
   facts.reason = node.reason;
-  if (!node.notices.empty()) facts.notice = node.notices.front();
+  if (!node.notices.empty()) facts.notice = node.notices.front().Text();
   return facts;
 }
 

@@ -50,7 +50,7 @@ TEST(Problems, AMissingStepIsReported) {
 
 TEST(Problems, ARunThatCannotSaveIsReported) {
   Watched cluster;
-  cluster.Report(cluster.id, 1, CheckpointFailed{10, "no space left on device"});
+  cluster.Report(cluster.id, 1, CheckpointFailed{.step = 10, .reason = "no space left on device"});
   const auto problems = cluster.Find();
   ASSERT_EQ(problems.size(), 1u);
   EXPECT_EQ(problems[0].kind, ProblemKind::kUnsaved);
@@ -83,7 +83,9 @@ TEST(Problems, ARankThatHasReportedNothingLendsItsNameToNoOther) {
   Watched cluster(three, {"n1", "n2", "n3"});
   const Generation generation = cluster.Attempt(cluster.id).generation;
   cluster.Deliver("n3",
-                  Progress{cluster.id, generation, {{.rank = 2, .step = 11, .phase = "backward"}}});
+                  Progress{.job = cluster.id,
+                           .generation = generation,
+                           .ranks = {{.rank = 2, .step = 11, .phase = TrainPhase::kBackward}}});
   EXPECT_TRUE(cluster.Find().empty());
   Now later = cluster.now();
   later.mono += 40s;
@@ -103,11 +105,12 @@ void TrainOn(Watched* cluster, Step* step, int times, double slow) {
     for (std::size_t rank = 0; rank < 2; ++rank) {
       const RankProgress progress{.rank = static_cast<int>(rank),
                                   .step = *step,
-                                  .phase = "forward",
+                                  .phase = TrainPhase::kForward,
                                   .step_seconds = 1,
                                   .busy_seconds = cluster->busy[rank],
                                   .steps_done = *step};
-      cluster->Deliver(rank == 0 ? "n1" : "n2", Progress{cluster->id, generation, {progress}});
+      cluster->Deliver(rank == 0 ? "n1" : "n2",
+                       Progress{.job = cluster->id, .generation = generation, .ranks = {progress}});
     }
   }
 }

@@ -406,7 +406,7 @@ void PilotPool::On(const PilotCancelled& event) {
 // --- the status file ---
 
 void PilotPool::Note(const char* kind, Severity severity, std::string message) {
-  out_.push_back(ClusterNote{kind, severity, std::move(message)});
+  out_.push_back(ClusterNote{.kind = kind, .severity = severity, .message = std::move(message)});
 }
 
 void PilotPool::Report(std::string& trouble, const std::string& what, const Status& status) {

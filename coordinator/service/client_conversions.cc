@@ -190,7 +190,7 @@ v1::Node ToProto(const NodeView& view) {
   out.set_reason(record.ShownReason());
   out.set_last_seen_unix_ms(record.last_seen_unix_ms);
   out.set_failure_domain(record.domain());
-  for (const std::string& notice : record.notices) out.add_notices(notice);
+  for (const NoticeRecord& notice : record.notices) out.add_notices(notice.Text());
   out.set_drain_by_unix_ms(record.drain_by_unix_ms);
   out.set_pilot(record.pilot);
   for (const std::string& line : record.report) out.add_report(line);

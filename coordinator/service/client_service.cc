@@ -166,7 +166,11 @@ ClientService::Reactor* ClientService::Submit(Context* context, const v1::Submit
                                               v1::SubmitResponse* response) {
   return Begin(context, [this, request, response](const Call& call) {
     BesideLoop(call, [this, call, response, yaml = request->spec_yaml(), key = request->key()] {
-      SubmitRequested event{0, yaml, key, RandomJobId(), ParseJobSpec(yaml)};
+      SubmitRequested event{.request = 0,
+                            .spec_yaml = yaml,
+                            .key = key,
+                            .new_id = RandomJobId(),
+                            .spec = ParseJobSpec(yaml)};
       parts_.loop.Post([this, call, response, event = std::move(event)] {
         if (!call->open()) return;
         Ask(event, call, [response](const Reply& reply) { FillSubmitted(reply, response); });
@@ -220,7 +224,10 @@ ClientService::Reactor* ClientService::Resume(Context* context, const v1::Resume
 ClientService::Reactor* ClientService::Drain(Context* context, const v1::DrainRequest* request,
                                              v1::DrainResponse* response) {
   return OnLoop(context, [this, request, response](const Call& call) {
-    DrainRequested event{0, NodeName{request->node()}, request->by_seconds(), request->reason()};
+    DrainRequested event{.request = 0,
+                         .node = NodeName{request->node()},
+                         .by_seconds = request->by_seconds(),
+                         .reason = request->reason()};
     Ask(std::move(event), call, [response](const Reply& reply) {
       if (const auto* accepted = std::get_if<DrainAccepted>(&reply.body)) {
         response->set_state(static_cast<v1::NodeState>(static_cast<int>(accepted->state)));
@@ -246,12 +253,12 @@ ClientService::Reactor* ClientService::InjectFault(Context* context,
                                                    const v1::InjectFaultRequest* request,
                                                    v1::InjectFaultResponse* response) {
   return OnLoop(context, [this, request, response](const Call& call) {
-    InjectFaultRequested event{0,
-                               request->job(),
-                               request->rank(),
-                               NodeName{request->node()},
-                               request->kind(),
-                               request->argument()};
+    InjectFaultRequested event{.request = 0,
+                               .job = request->job(),
+                               .rank = request->rank(),
+                               .node = NodeName{request->node()},
+                               .kind = request->kind(),
+                               .argument = request->argument()};
     Ask(std::move(event), call, [response](const Reply& reply) {
       if (const auto* accepted = std::get_if<FaultAccepted>(&reply.body)) {
         response->set_node(accepted->node.value);

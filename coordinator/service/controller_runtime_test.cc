@@ -78,7 +78,11 @@ class ControllerRuntimeTest : public ::testing::Test {
     return event;
   }
   void Submit(const std::string& id, const std::string& key) {
-    runtime_.Ask(SubmitRequested{0, kSpec, key, JobId{id}, ParseJobSpec(kSpec)},
+    runtime_.Ask(SubmitRequested{.request = 0,
+                                 .spec_yaml = kSpec,
+                                 .key = key,
+                                 .new_id = JobId{id},
+                                 .spec = ParseJobSpec(kSpec)},
                  [this](const Reply& reply) { replies_.push_back(reply); });
   }
 
@@ -115,7 +119,10 @@ TEST_F(ControllerRuntimeTest, ARequestWhoseCallerHasGoneGoesOnUnanswered) {
   OnLoop([this] {
     store_.Hold();
     const RequestId request =
-        runtime_.Ask(SubmitRequested{0, kSpec, "", JobId{"0000000001"}, ParseJobSpec(kSpec)},
+        runtime_.Ask(SubmitRequested{.request = 0,
+                                     .spec_yaml = kSpec,
+                                     .new_id = JobId{"0000000001"},
+                                     .spec = ParseJobSpec(kSpec)},
                      [this](const Reply& reply) { replies_.push_back(reply); });
     EXPECT_EQ(runtime_.pending_requests(), 1u);
     runtime_.Forget(request);
@@ -272,7 +279,8 @@ class StalledHostTest : public ControllerRuntimeTest {
   // On the loop: `count` decisions that the disk does not take.
   void Decide(std::size_t count) {
     for (std::size_t i = 0; i < count; ++i)
-      runtime_.Handle(ClusterNote{"note", Severity::kInfo, std::to_string(i)});
+      runtime_.Handle(
+          ClusterNote{.kind = "note", .severity = Severity::kInfo, .message = std::to_string(i)});
   }
   std::size_t Notes() const {
     return static_cast<std::size_t>(std::count(sink_.events.begin(), sink_.events.end(), "note"));
@@ -425,9 +433,13 @@ TEST_F(ArchivedJobTest, IsReadFromTheStoreAndItsResultIsWrittenThere) {
   OnLoop([this] {
     ASSERT_EQ(read_.CountSends<ScrubCheckpoint>(), 1);
     const auto& order = std::get<ScrubCheckpoint>(read_.sends.back().message);
-    with_archive_.Handle(WorkerMessageReceived{
-        7, CheckpointScrubbed{order.scrub_id, order.job, order.checkpoint.directory,
-                              ScrubOutcome::kWhole, "", ""}});
+    with_archive_.Handle(
+        WorkerMessageReceived{7, CheckpointScrubbed{.scrub_id = order.scrub_id,
+                                                    .job = order.job,
+                                                    .directory = order.checkpoint.directory,
+                                                    .outcome = ScrubOutcome::kWhole,
+                                                    .file = "",
+                                                    .detail = ""}});
   });
   OnLoop([this] {
     ASSERT_EQ(replies_.size(), 1u);

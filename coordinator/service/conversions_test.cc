@@ -153,7 +153,7 @@ TEST(ClientConversions, ANodeHasItsDrainAndItsNotices) {
   record.host_id = "host-a";
   record.drain_reason = "new kernel";
   record.drain_by_unix_ms = 5000;
-  record.notices = {"memory pressure"};
+  record.notices = {{.kind = "memory", .detail = "98 % used"}};
   record.pilot = "p-1";
   record.report = {"between nodes: sockets"};
   NodeView view{&record, 1, true};
@@ -161,7 +161,7 @@ TEST(ClientConversions, ANodeHasItsDrainAndItsNotices) {
   EXPECT_EQ(node.reason(), "new kernel");
   EXPECT_EQ(node.drain_by_unix_ms(), 5000);
   EXPECT_EQ(node.failure_domain(), "host-a") << "where none was given";
-  EXPECT_THAT(node.notices(), ElementsAre("memory pressure"));
+  EXPECT_THAT(node.notices(), ElementsAre("memory: 98 % used"));
   EXPECT_EQ(node.pilot(), "p-1");
   EXPECT_THAT(node.report(), ElementsAre("between nodes: sockets"));
   record.failure_domain = "rack-7";

@@ -114,6 +114,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
     progress_unix_ms, pending_release, scrub_trouble, stop_by_unix_ms, suspended_unix_ms,
     suspended_ms, checkpoint_seconds, usage)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LeakedSlot, job, pid)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NoticeRecord, kind, detail)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NodeRecord, name, state, reason, address, host_id,
                                                 slots, leaked, pid, version, metrics_port, instance,
                                                 last_seen_unix_ms, failure_domain, allows_faults,

@@ -190,7 +190,7 @@ v1::RankProgress SampleAt(std::int64_t seconds) {
   v1::RankProgress sample;
   sample.set_step(seconds);
   sample.set_steps_done(seconds);
-  sample.set_phase("forward");
+  sample.set_phase(v1::TRAIN_PHASE_FORWARD);
   sample.set_process_state("S");
   sample.set_loss(2.5);
   sample.set_grad_norm(0.7);

@@ -87,7 +87,10 @@ class Cluster {
   Cpu Submit() {
     return Measure([this] {
       const std::string yaml = GangYaml(options_.nodes, options_.ranks_per_node);
-      Handle(SubmitRequested{1, yaml, "", JobId{"0123456789"}, ParseJobSpec(yaml)});
+      Handle(SubmitRequested{.request = 1,
+                             .spec_yaml = yaml,
+                             .new_id = JobId{"0123456789"},
+                             .spec = ParseJobSpec(yaml)});
     });
   }
 

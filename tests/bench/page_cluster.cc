@@ -85,9 +85,14 @@ class FedController {
 
   void Submit(int number) {
     const std::string yaml = JobFile(number);
-    Handle(SubmitRequested{++request_, yaml, "", IdOf(number), ParseJobSpec(yaml)});
+    Handle(SubmitRequested{.request = ++request_,
+                           .spec_yaml = yaml,
+                           .new_id = IdOf(number),
+                           .spec = ParseJobSpec(yaml)});
   }
-  void Cancel(int number) { Handle(CancelRequested{++request_, IdOf(number).value, ""}); }
+  void Cancel(int number) {
+    Handle(CancelRequested{.request = ++request_, .job = IdOf(number).value, .reason = ""});
+  }
 
   std::vector<JobId> Heartbeats() {
     std::vector<JobId> changed;
@@ -109,14 +114,14 @@ class FedController {
       RankProgress progress;
       progress.rank = rank.rank;
       progress.step = step;
-      progress.phase = "forward";
+      progress.phase = TrainPhase::kForward;
       progress.loss = 1.5 + 2 / std::sqrt(static_cast<double>(step));
       progress.step_seconds = 1;
       progress.tokens_per_second = 12345;
       progress.max_steps = 100000;
       progress.rss_bytes = 3'000'000'000;
-      const Event said =
-          WorkerMessageReceived{nodes_.at(rank.node), Progress{id, generation, {progress}}};
+      const Event said = WorkerMessageReceived{
+          nodes_.at(rank.node), Progress{.job = id, .generation = generation, .ranks = {progress}}};
       for (const JobId& other : Handle(said)) changed.push_back(other);
     }
     return changed;
@@ -152,14 +157,21 @@ class FedController {
     const auto say = [&](WorkerMessage message) {
       answers_.push_back(WorkerMessageReceived{send.session, std::move(message)});
     };
-    say(RankStarted{launch.job, launch.generation, rank, 1000 + rank});
-    say(TrainerReport{launch.job, launch.generation, rank, Formed{}});
-    say(TrainerReport{launch.job, launch.generation, rank, Resumed{0, {}, "start"}});
-    say(TrainerReport{launch.job, launch.generation, rank, FirstStep{1}});
+    say(RankStarted{
+        .job = launch.job, .generation = launch.generation, .rank = rank, .pid = 1000 + rank});
+    say(TrainerReport{
+        .job = launch.job, .generation = launch.generation, .rank = rank, .body = Formed{}});
+    say(TrainerReport{.job = launch.job,
+                      .generation = launch.generation,
+                      .rank = rank,
+                      .body = Resumed{.step = 0, .from = "start"}});
+    say(TrainerReport{
+        .job = launch.job, .generation = launch.generation, .rank = rank, .body = FirstStep{1}});
   }
 
   void Answer(const WorkerSend& send, const Abort& abort) {
-    answers_.push_back(WorkerMessageReceived{send.session, Quiesced{abort.job, abort.generation}});
+    answers_.push_back(WorkerMessageReceived{
+        send.session, Quiesced{.job = abort.job, .generation = abort.generation}});
   }
 
   Controller controller_;

@@ -37,7 +37,7 @@ v1::Job JobOf(int ranks, int step) {
     auto* progress = job.add_progress();
     progress->set_rank(r);
     progress->set_step(step);
-    progress->set_phase("backward");
+    progress->set_phase(v1::TRAIN_PHASE_BACKWARD);
     progress->set_step_seconds(1 + 0.001 * (step % 7));
     progress->set_busy_seconds(step + 0.001 * r);
     progress->set_steps_done(step);

@@ -127,7 +127,8 @@ Took MeasureOne(ControlHarness& harness, const JobId& job, Step step,
   const std::string directory = harness.Directory(job, step);
   const auto begin = SteadyClock::now();
   for (const ShardInfo& shard : shards)
-    harness.Report(job, shard.rank, ShardWritten{step, directory, shard});
+    harness.Report(job, shard.rank,
+                   ShardWritten{.step = step, .directory = directory, .shard = shard});
   const std::string front = harness.Attempt(job).nodes.front().value;
   for (const CheckpointCommitted& committed : harness.Take<CheckpointCommitted>(front)) {
     const auto received = FromProto(ToProto(CoordinatorMessage(committed)));

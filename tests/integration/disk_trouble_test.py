@@ -84,7 +84,7 @@ class DiskTrouble(unittest.TestCase):
         self.assertTrue((self.cluster.output(job) / "model" / "model.safetensors").exists())
 
     def failed_for_want_of_room(self, job):
-        return [e for e in self.events(job, "checkpoint_failed") if "disk full" in e["message"]]
+        return [e for e in self.events(job, "checkpoint_failed") if "No space left on device" in e["message"]]
 
     def waiting(self, job, generation):
         return [e for e in self.cluster.json("events", job)

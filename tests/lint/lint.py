@@ -70,11 +70,17 @@ APART = ("coordinator", "worker", "trainer", "cli")
 # Where a folder is a module.
 PRODUCT = ("common", *APART)
 
+# Where the messages, events and records are that cross a boundary.
+RECORDS = ("common/wire/messages.h", "coordinator/control/effects.h", "coordinator/control/events.h",
+           "coordinator/domain/records.h", "worker/guardian/protocol.h")
+
 # Call, folders and files that may use it, where to go instead.
 BANNED_CALLS = (
     (r"\b(sleep_for|sleep_until|usleep|nanosleep)\s*\(", ("tests/support/eventually.h",),
      "wait on a condition with a deadline, or use Timer"),
-    (r"\bstd::thread\b[^;]*\.detach\(\)|\bthread_?\.detach\(\)", (), "own and join the thread"),
+    # A write to a dead disk may never return: the guardian must end without that thread.
+    (r"\bstd::thread\b[^;]*\.detach\(\)|\bthread_?\.detach\(\)|\}\)\.detach\(\)", ("worker/guardian/log_files",),
+     "own and join the thread"),
     (r"(?<![\w.>:])(std::|::)?system\s*\(", (), "start programs with common/process"),
     (r"(?<![\w.>:])(::)?popen\s*\(", (), "start programs with common/process"),
     (r"(?<![\w.>:])(::)?(fork|vfork)\s*\(\)", ("common/process/", "worker/process/", "worker/guardian/", "worker/agent/",
@@ -413,6 +419,30 @@ def product_classes(tree):
     return [(name, line, owner, members, lines) for (_, owner), (name, line, members, lines) in found.items()]
 
 
+def wide_structs(tree):
+    """The structs of the files RECORDS that have three members or more."""
+    wide = set()
+    for name in set(RECORDS) & set(tree.files):
+        text = "\n".join(map(without_comment, tree.lines(name)))
+        for struct in re.finditer(r"^struct (\w+)[^;{]*\{\n(.*?)^\}", text, re.M | re.S):
+            members = re.findall(r"^  (?!using |static |friend |enum |struct )[\w:<>,* ]+ \w+(?: = [^\n]*|\{.*\})?;",
+                                 struct.group(2), re.M)
+            if len(members) >= 3:
+                wide.add(struct.group(1))
+    return wide
+
+
+def check_initializers(tree):
+    """Values that cross a boundary are filled by name, so that a new member shifts no other."""
+    wide = wide_structs(tree)
+    for name in tree.having((".cc", ".h")):
+        text = NO_CODE.sub(lambda match: re.sub(r"[^\n]", '"', match.group(0)) if match.group(0)[0] == '"'
+                           else re.sub(r"[^\n]", " ", match.group(0)), "\n".join(tree.lines(name)))
+        for match in re.finditer(r"(?<![\w:])(?<!struct )(?<!class )(\w+)(?: \w+)?\{(?!\s*[.}])", text):
+            if match.group(1) in wide:
+                yield name, text.count("\n", 0, match.start()) + 1, f"fill {match.group(1)} by names: .member = value"
+
+
 def check_classes(tree):
     for name, line, owner, members, lines in product_classes(tree):
         if (members > CLASS_FUNCTIONS or lines > CLASS_LINES) and not tree.excuse(name, owner):
@@ -646,6 +676,7 @@ RULES = {
     "length": check_lengths,
     "function": check_functions,
     "class": check_classes,
+    "initializer": check_initializers,
     "banned-call": check_calls,
     "words": check_words,
     "prose": check_prose,

@@ -142,6 +142,18 @@ class LintTest(unittest.TestCase):
         self.put("common/base/a.cc", '#include <string>\n#include "common/base/a.h"\n')
         self.expect("common/base/a.cc", 1, "own-header-first")
 
+    def test_a_message_is_filled_by_names(self):
+        self.put("worker/guardian/protocol.h",
+                 "#pragma once\nstruct Small {\n  int a;\n  int b;\n};\n"
+                 "struct Wide {\n  int a = 0;\n  std::vector<int> b;\n  bool c{false};\n"
+                 "  bool Any() const { return c; }\n};\n")
+        self.plant("Small s{1, 2};\nWide a;\nWide b{};\nsend(Wide{.a = 1});\nstruct Wide {\n  int a;\n};\n// Wide{1}\n")
+        self.assertEqual([v for v in lint.lint(self.root) if v[2] == "initializer"], [])
+        self.plant("Wide w{1, {}};")
+        self.expect("common/base/a.cc", 2, "initializer")
+        self.plant("send(Wide{message});")
+        self.expect("common/base/a.cc", 2, "initializer")
+
     def test_a_header_without_a_guard(self):
         self.put("common/base/a.h", "int A();\n")
         self.expect("common/base/a.h", 1, "header")
@@ -236,7 +248,7 @@ class LintTest(unittest.TestCase):
         self.assertIn("    50 common/base/b.cc:1: A::F0", listed)
 
     def test_banned_calls(self):
-        for call in ("std::this_thread::sleep_for(x);", "usleep(1);", "thread.detach();",
+        for call in ("std::this_thread::sleep_for(x);", "usleep(1);", "thread.detach();", "}).detach();",
                      "system(text);", "std::system(text);", 'popen("ls", "r");', "pid = fork();"):
             with self.subTest(call):
                 self.plant(call)

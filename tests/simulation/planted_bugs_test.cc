@@ -308,7 +308,8 @@ const PlantedBug kBugs[] = {
        seams.to_coordinator = [asked](int node, WorkerMessage message) {
          Up all{std::move(message)};
          for (const auto& [key, generation] : *asked) {
-           if (key.first == node) all.push_back(Quiesced{key.second, generation, {}, {}});
+           if (key.first == node)
+             all.push_back(Quiesced{.job = key.second, .generation = generation});
          }
          std::erase_if(*asked, [node](const auto& entry) { return entry.first.first == node; });
          return all;

@@ -205,9 +205,13 @@ void SimNode::On(const ScrubCheckpoint& scrub) {
                        std::all_of(shards.begin(), shards.end(), [&](const ShardInfo& shard) {
                          return found->second.shards.contains(shard.rank);
                        });
-    with_.say(index_, CheckpointScrubbed{scrub.scrub_id, scrub.job, scrub.checkpoint.directory,
-                                         whole ? ScrubOutcome::kWhole : ScrubOutcome::kMissing, "",
-                                         whole ? "" : "a shard is missing"});
+    with_.say(index_,
+              CheckpointScrubbed{.scrub_id = scrub.scrub_id,
+                                 .job = scrub.job,
+                                 .directory = scrub.checkpoint.directory,
+                                 .outcome = whole ? ScrubOutcome::kWhole : ScrubOutcome::kMissing,
+                                 .file = "",
+                                 .detail = whole ? "" : "a shard is missing"});
     with_.handled(index_);
   });
 }

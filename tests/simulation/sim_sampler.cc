@@ -5,14 +5,14 @@
 namespace muster::sim {
 namespace {
 
-const char* PhaseOf(const SimProcess& process) {
+TrainPhase PhaseOf(const SimProcess& process) {
   switch (process.state) {
-    case SimProcess::State::kStandby: return "standby";
-    case SimProcess::State::kForming: return "forming";
-    case SimProcess::State::kLoading: return "loading";
-    case SimProcess::State::kParked: return "parked";
-    case SimProcess::State::kTraining: return "forward";
-    default: return "starting";
+    case SimProcess::State::kStandby: return TrainPhase::kStandby;
+    case SimProcess::State::kForming: return TrainPhase::kForming;
+    case SimProcess::State::kLoading: return TrainPhase::kLoading;
+    case SimProcess::State::kParked: return TrainPhase::kParked;
+    case SimProcess::State::kTraining: return TrainPhase::kForward;
+    default: return TrainPhase::kStarting;
   }
 }
 

@@ -425,7 +425,8 @@ void SimGang::WriteShard(const ProcessPtr& process, const Shard& shard,
     Report(*process, json{{"type", "checkpoint_failed"},
                           {"generation", generation_},
                           {"step", shard.step},
-                          {"reason", "disk full: no space left on device"}}
+                          {"kind", Name(CheckpointTrouble::kDiskFull)},
+                          {"reason", "no space left on device"}}
                          .dump());
     return then();
   }

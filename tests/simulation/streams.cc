@@ -253,7 +253,7 @@ void World::AnswerProbe(int index, const Probe& probe) {
   const Duration delay = outcome == ProbeOutcome::kUnreachable ? Duration(milliseconds(500))
                                                                : Duration(milliseconds(1));
   queue_.After(delay, [this, index, outcome, id = probe.probe_id, node = probe.node] {
-    SendUp(index, ProbeResult{id, node, outcome});
+    SendUp(index, ProbeResult{.probe_id = id, .node = node, .outcome = outcome});
   });
 }
 

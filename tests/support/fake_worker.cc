@@ -389,7 +389,7 @@ void FakeWorker::ReportProgress(const std::string& job, int rank, std::int64_t s
   v1::RankProgress& row = *progress.add_ranks();
   row.set_rank(rank);
   row.set_step(step);
-  row.set_phase("forward");
+  row.set_phase(v1::TRAIN_PHASE_FORWARD);
   row.set_loss(loss);
   row.set_max_steps(100);
   row.set_step_seconds(0.1);

@@ -46,6 +46,17 @@ void EndProcess() {
   _exit(kExitFailure);
 }
 
+// What a disk has to do with a failure.
+CheckpointTrouble DiskTrouble(const Status& status) {
+  switch (status.error_number()) {
+    case ENOSPC:
+    case EDQUOT: return CheckpointTrouble::kDiskFull;
+    case EROFS: return CheckpointTrouble::kReadOnly;
+    case EIO: return CheckpointTrouble::kIoError;
+    default: return CheckpointTrouble::kOther;
+  }
+}
+
 class SupervisorCommitter final : public CheckpointCommitter {
  public:
   explicit SupervisorCommitter(Supervisor* supervisor) : supervisor_(supervisor) {}
@@ -55,7 +66,8 @@ class SupervisorCommitter final : public CheckpointCommitter {
     return OkStatus();
   }
   void Failed(const CheckpointManifest& checkpoint, int /*rank*/, const Status& reason) override {
-    supervisor_->CheckpointFailed(checkpoint.generation, checkpoint.step, reason.message());
+    supervisor_->CheckpointFailed(checkpoint.generation, checkpoint.step, DiskTrouble(reason),
+                                  reason.message());
   }
 
  private:
@@ -225,8 +237,10 @@ void Supervisor::ShardWritten(const CheckpointManifest& checkpoint, const ShardR
   Send(Message("shard_written", checkpoint.generation, std::move(fields)));
 }
 
-void Supervisor::CheckpointFailed(Generation generation, Step step, const std::string& reason) {
-  Send(Message("checkpoint_failed", generation, {{"step", step}, {"reason", Clipped(reason)}}));
+void Supervisor::CheckpointFailed(Generation generation, Step step, CheckpointTrouble kind,
+                                  const std::string& reason) {
+  Send(Message("checkpoint_failed", generation,
+               {{"step", step}, {"kind", Name(kind)}, {"reason", Clipped(reason)}}));
 }
 
 void Supervisor::Error(Generation generation, const TrainStatus& failure, Step step) {

@@ -23,6 +23,7 @@
 #include "common/base/clock.h"
 #include "common/base/unique_fd.h"
 #include "common/control_pipe/packet_socket.h"
+#include "common/control_pipe/trainer_protocol.h"
 #include "trainer/core/train_status.h"
 #include "trainer/state/checkpoint/committer.h"
 #include "trainer/state/checkpoint/resume_source.h"
@@ -56,7 +57,8 @@ class Supervisor {
   void FirstStep(Generation generation, Step step);
   // The checkpoint may be of any generation: it may have been begun in an earlier one.
   void ShardWritten(const CheckpointManifest& checkpoint, const ShardRecord& shard);
-  void CheckpointFailed(Generation generation, Step step, const std::string& reason);
+  void CheckpointFailed(Generation generation, Step step, CheckpointTrouble kind,
+                        const std::string& reason);
   void Error(Generation generation, const TrainStatus& failure, Step step);
   // `severity`: info or warning.
   void Note(Generation generation, std::string_view severity, std::string_view message);

@@ -71,9 +71,9 @@ TEST_F(SupervisorTest, ReportsAreTheProtocolsMessages) {
       "checksum":"xxh3:0123456789abcdef"}})"));
   supervisor_->ShardWritten({.directory = "d", .eval_loss = 2.5}, {});
   EXPECT_EQ(Heard().at("eval_loss"), 2.5);
-  supervisor_->CheckpointFailed(2, 50, "disk full");
+  supervisor_->CheckpointFailed(2, 50, CheckpointTrouble::kDiskFull, "no room");
   EXPECT_EQ(Heard(), json::parse(R"({"type":"checkpoint_failed","generation":2,"step":50,
-      "reason":"disk full"})"));
+      "kind":"disk_full","reason":"no room"})"));
   supervisor_->Error(2, {FailureKind::kData, InvalidArgument("row 3")}, 12);
   EXPECT_EQ(Heard(), json::parse(R"({"type":"error","generation":2,"kind":"data",
       "message":"row 3","step":12})"));

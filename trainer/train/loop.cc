@@ -278,11 +278,12 @@ Status TrainLoop::Save() {
 
 void TrainLoop::ReportSlowDisk() const {
   const std::string reason =
-      "slow disk: the checkpoint before is still being written, so there is none of step " +
+      "the checkpoint before is still being written, so there is none of step " +
       std::to_string(cursor_.step) +
       "; raise train.checkpoint.every: " + std::to_string(run_.train().checkpoint.every);
-  run_.Print("warning: " + reason + "\n");
-  run_.supervisor.CheckpointFailed(run_.env.generation, cursor_.step, reason);
+  run_.Print("warning: slow disk: " + reason + "\n");
+  run_.supervisor.CheckpointFailed(run_.env.generation, cursor_.step, CheckpointTrouble::kSlowDisk,
+                                   reason);
 }
 
 // A phase of its own: a disk may need much longer for the shard than a step takes.

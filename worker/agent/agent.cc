@@ -51,7 +51,7 @@ void Agent::On(const InjectFault& fault, Effects* effects) {
 
 void Agent::On(const Abort& abort, Effects* effects) {
   if (HostedJob* job = Find(abort.job)) return job->On(abort, effects);
-  effects->push_back(SendToCoordinator{Quiesced{abort.job, abort.generation, {}}});
+  effects->push_back(SendToCoordinator{Quiesced{.job = abort.job, .generation = abort.generation}});
 }
 
 void Agent::On(const Release& release, Effects* effects) {

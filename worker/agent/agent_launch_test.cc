@@ -45,7 +45,10 @@ TEST_F(AgentTest, TheNodeOfRankZeroReportsWhichProcessorsItsRanksGot) {
   Effects effects = launch(true);
   EXPECT_THAT(
       Sent<TrainerReport>(effects),
-      ElementsAre(TrainerReport{kJob, 1, 0, TrainerNote{.severity = "info", .message = sentence}}));
+      ElementsAre(TrainerReport{.job = kJob,
+                                .generation = 1,
+                                .rank = 0,
+                                .body = TrainerNote{.severity = "info", .message = sentence}}));
   effects = launch(false);
   EXPECT_THAT(Sent<TrainerReport>(effects), IsEmpty()) << "one node tells it";
   ASSERT_EQ(Of<LogNote>(effects).size(), 1u);

@@ -16,8 +16,7 @@ TEST_F(AgentReleaseTest, ReleaseEndsTheGuardianDropsTheJobAndReportsIt) {
   EXPECT_EQ(Commands<GuardianRelease>(agent_.Handle(Release{kJob})).size(), 1u);
   EXPECT_THAT(agent_.Handle(Release{kJob}), IsEmpty());
   agent_.Handle(GuardianLost{kJob, "closed"});
-  const Effects proved =
-      agent_.Handle(ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {}});
+  const Effects proved = agent_.Handle(ProvedGone{.job = kJob, .records = {}});
   EXPECT_THAT(Sent<RankExited>(proved), IsEmpty());
   EXPECT_EQ(Of<ForgetJob>(proved).size(), 1u);
   EXPECT_THAT(Sent<Released>(agent_.Handle(Forgotten{kJob})), ElementsAre(Released{kJob}));
@@ -40,7 +39,7 @@ TEST_F(AgentReleaseTest, APrepareDuringAReleaseIsTakenUpAfterIt) {
   agent_.Handle(Release{kJob});
   EXPECT_THAT(agent_.Handle(MakePrepare(2)), IsEmpty());
   agent_.Handle(GuardianLost{kJob, "released"});
-  agent_.Handle(ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {}});
+  agent_.Handle(ProvedGone{.job = kJob, .records = {}});
   const Effects over = agent_.Handle(Forgotten{kJob});
   EXPECT_THAT(Sent<Released>(over), ElementsAre(Released{kJob}));
   EXPECT_EQ(Of<StartPreflight>(over).size(), 1u);
@@ -52,11 +51,14 @@ TEST_F(AgentReleaseTest, AnAbortDuringAReleaseIsAnsweredAfterItWithWhatIsLeft) {
   Run1();
   agent_.Handle(Release{kJob});
   agent_.Handle(MakePrepare(2));
-  EXPECT_THAT(agent_.Handle(Abort{kJob, 2, "prepare failed elsewhere"}), IsEmpty());
+  EXPECT_THAT(
+      agent_.Handle(Abort{.job = kJob, .generation = 2, .reason = "prepare failed elsewhere"}),
+      IsEmpty());
   agent_.Handle(GuardianLost{kJob, "released"});
   const Effects proved =
       agent_.Handle(ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {4242}});
-  EXPECT_THAT(Sent<Quiesced>(proved), ElementsAre(Quiesced{kJob, 2, {4242}}));
+  EXPECT_THAT(Sent<Quiesced>(proved),
+              ElementsAre(Quiesced{.job = kJob, .generation = 2, .unkillable_pids = {4242}}));
   EXPECT_THAT(Of<StartPreflight>(proved), IsEmpty()) << "it was called off";
 }
 
@@ -66,13 +68,15 @@ TEST_F(AgentReleaseTest, AJobIsNotForgottenBeforeItsProcessesThatSurvivedSigkill
   agent_.Handle(GuardianLost{kJob, "released"});
   const Effects proved =
       agent_.Handle(ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {4242}});
-  EXPECT_THAT(Sent<Quiesced>(proved), ElementsAre(Quiesced{kJob, 1, {4242}}));
+  EXPECT_THAT(Sent<Quiesced>(proved),
+              ElementsAre(Quiesced{.job = kJob, .generation = 1, .unkillable_pids = {4242}}));
   EXPECT_THAT(Of<ForgetJob>(proved), IsEmpty());
   EXPECT_EQ(Hosted().job, kJob) << "a Hello without it gives the slot away";
   // The coordinator asks again after each Hello.
-  EXPECT_THAT(Sent<Quiesced>(agent_.Handle(Release{kJob})), ElementsAre(Quiesced{kJob, 1, {4242}}));
+  EXPECT_THAT(Sent<Quiesced>(agent_.Handle(Release{kJob})),
+              ElementsAre(Quiesced{.job = kJob, .generation = 1, .unkillable_pids = {4242}}));
   EXPECT_THAT(Sent<Quiesced>(agent_.Handle(Abort{.job = kJob, .generation = 1})),
-              ElementsAre(Quiesced{kJob, 1, {4242}}));
+              ElementsAre(Quiesced{.job = kJob, .generation = 1, .unkillable_pids = {4242}}));
 
   ASSERT_EQ(Of<ScheduleStuckCheck>(proved).size(), 1u);
   EXPECT_EQ(Of<StartTerminationProof>(agent_.Handle(StuckDue{kJob})).size(), 1u);
@@ -82,10 +86,7 @@ TEST_F(AgentReleaseTest, AJobIsNotForgottenBeforeItsProcessesThatSurvivedSigkill
                 .size(),
             1u);
   agent_.Handle(StuckDue{kJob});
-  EXPECT_EQ(
-      Of<ForgetJob>(agent_.Handle(ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {}}))
-          .size(),
-      1u);
+  EXPECT_EQ(Of<ForgetJob>(agent_.Handle(ProvedGone{.job = kJob, .records = {}})).size(), 1u);
   EXPECT_THAT(Sent<Released>(agent_.Handle(Forgotten{kJob})), ElementsAre(Released{kJob}));
 }
 
@@ -105,7 +106,8 @@ TEST_F(AgentReleaseTest, AJobOfAnEarlierWorkerWithAStuckProcessIsNotForgottenEit
   agent_.Handle(ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {4242}});
   const Effects effects = agent_.Handle(Release{kJob});
   EXPECT_THAT(Of<ForgetJob>(effects), IsEmpty());
-  EXPECT_THAT(Sent<Quiesced>(effects), ElementsAre(Quiesced{kJob, 1, {4242}}));
+  EXPECT_THAT(Sent<Quiesced>(effects),
+              ElementsAre(Quiesced{.job = kJob, .generation = 1, .unkillable_pids = {4242}}));
 }
 
 }  // namespace

@@ -28,7 +28,8 @@ TEST_F(AgentTest, PreparedIsSentOnceBothAreDone) {
   const Effects asked =
       agent_.Handle(PreflightDone{.job = kJob, .generation = 1, .result = {.spec = TrainJob()}});
   EXPECT_THAT(Commands<GuardianPrepare>(asked),
-              ElementsAre(GuardianPrepare{1, MasterSocket::kListen, "127.0.0.1"}));
+              ElementsAre(GuardianPrepare{
+                  .generation = 1, .master = MasterSocket::kListen, .bind_address = "127.0.0.1"}));
   EXPECT_THAT(Sent<Prepared>(asked), IsEmpty());
   const Effects done = Event(GuardianPrepared{.generation = 1, .master_port = 4711});
   EXPECT_THAT(Sent<Prepared>(done),
@@ -92,7 +93,7 @@ TEST_F(AgentTest, MessagesOfAnOlderGenerationDoNothing) {
   EXPECT_THAT(agent_.Handle(Abort{.job = kJob, .generation = 4}), IsEmpty());
   EXPECT_THAT(Of<StageLaunch>(agent_.Handle(MakeLaunch(4))), IsEmpty());
   EXPECT_THAT(Event(GuardianRankExited{.generation = 1, .rank = 0}), IsEmpty());
-  EXPECT_THAT(Event(GuardianReport{1, 0, "{}"}), IsEmpty());
+  EXPECT_THAT(Event(GuardianReport{.generation = 1, .rank = 0, .json = "{}"}), IsEmpty());
   EXPECT_THAT(
       agent_.Handle(PreflightDone{.job = kJob, .generation = 4, .result = {.spec = TrainJob()}}),
       IsEmpty());
@@ -100,13 +101,23 @@ TEST_F(AgentTest, MessagesOfAnOlderGenerationDoNothing) {
 
 TEST_F(AgentTest, WhatGuardiansSayGoesOnAndIsMirrored) {
   Run1();
-  EXPECT_THAT(Sent<TrainerReport>(Event(GuardianReport{1, 0, R"({"type":"formed"})"})),
-              ElementsAre(TrainerReport{kJob, 1, 0, Formed{}}));
-  const auto exits =
-      Sent<RankExited>(Event(GuardianRankExited{1, 1, {{.signal = SIGSEGV}}, 0.5, {"last line"}}));
-  EXPECT_THAT(exits,
-              ElementsAre(RankExited{kJob, 1, 1, {{.signal = SIGSEGV}}, 0.5, {"last line"}}));
-  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {}})), ElementsAre(Quiesced{kJob, 1, {}}));
+  EXPECT_THAT(
+      Sent<TrainerReport>(
+          Event(GuardianReport{.generation = 1, .rank = 0, .json = R"({"type":"formed"})"})),
+      ElementsAre(TrainerReport{.job = kJob, .generation = 1, .rank = 0, .body = Formed{}}));
+  const auto exits = Sent<RankExited>(Event(GuardianRankExited{.generation = 1,
+                                                               .rank = 1,
+                                                               .end = {{.signal = SIGSEGV}},
+                                                               .age_seconds = 0.5,
+                                                               .log_tail = {"last line"}}));
+  EXPECT_THAT(exits, ElementsAre(RankExited{.job = kJob,
+                                            .generation = 1,
+                                            .rank = 1,
+                                            .end = {{.signal = SIGSEGV}},
+                                            .age_seconds = 0.5,
+                                            .log_tail = {"last line"}}));
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{.generation = 1})),
+              ElementsAre(Quiesced{.job = kJob, .generation = 1}));
   const HostedGeneration hosted = Hosted();
   EXPECT_EQ(hosted.generation, 1);
   EXPECT_EQ(hosted.started.size(), 2u);
@@ -117,14 +128,14 @@ TEST_F(AgentTest, WhatGuardiansSayGoesOnAndIsMirrored) {
 
 TEST_F(AgentTest, WhatCannotBeKilledIsNotQuiesced) {
   Run1();
-  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {100}})),
-              ElementsAre(Quiesced{kJob, 1, {100}}));
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{.generation = 1, .unkillable_pids = {100}})),
+              ElementsAre(Quiesced{.job = kJob, .generation = 1, .unkillable_pids = {100}}));
   EXPECT_FALSE(Hosted().quiesced);
 }
 
 TEST_F(AgentTest, AnAbortForAnUnknownJobIsQuiescedAtOnce) {
   EXPECT_THAT(Sent<Quiesced>(agent_.Handle(Abort{.job = kJob, .generation = 3})),
-              ElementsAre(Quiesced{kJob, 3, {}}));
+              ElementsAre(Quiesced{.job = kJob, .generation = 3}));
 }
 
 TEST_F(AgentTest, AnAbortOfAGenerationThatNeverCameEndsTheOldOneAndFencesIt) {
@@ -132,7 +143,8 @@ TEST_F(AgentTest, AnAbortOfAGenerationThatNeverCameEndsTheOldOneAndFencesIt) {
   EXPECT_EQ(Commands<GuardianAbort>(agent_.Handle(Abort{.job = kJob, .generation = 2})).size(), 1u);
   EXPECT_EQ(Hosted().generation, 2);
   EXPECT_THAT(agent_.Handle(MakePrepare(1)), IsEmpty());
-  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{2, {}})), ElementsAre(Quiesced{kJob, 2, {}}));
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{.generation = 2})),
+              ElementsAre(Quiesced{.job = kJob, .generation = 2}));
 }
 
 TEST_F(AgentTest, AnAbortWhilePreparingLeavesNothingToAnswer) {
@@ -157,7 +169,7 @@ TEST_F(AgentTest, ALostGuardiansRanksAreReportedFromItsRecords) {
   EXPECT_EQ(exits[0].end.exit, (ProcessExit{.signal = SIGKILL}));
   EXPECT_THAT(exits[0].log_tail, ElementsAre(HasSubstr("guardian")));
   EXPECT_EQ(exits[1].end.exit, (ProcessExit{.exit_code = 3}));
-  EXPECT_THAT(Sent<Quiesced>(effects), ElementsAre(Quiesced{kJob, 1, {}}));
+  EXPECT_THAT(Sent<Quiesced>(effects), ElementsAre(Quiesced{.job = kJob, .generation = 1}));
   EXPECT_TRUE(Hosted().quiesced);
 }
 
@@ -165,8 +177,7 @@ TEST_F(AgentTest, AnExitThatWasReportedIsNotReportedAgainWhenTheGuardianIsLost) 
   Run1();
   Event(GuardianRankExited{.generation = 1, .rank = 0, .end = {.exit = {.exit_code = 1}}});
   agent_.Handle(GuardianLost{kJob, "gone"});
-  const auto exits = Sent<RankExited>(
-      agent_.Handle(ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {}}));
+  const auto exits = Sent<RankExited>(agent_.Handle(ProvedGone{.job = kJob, .records = {}}));
   ASSERT_EQ(exits.size(), 1u);
   EXPECT_EQ(exits[0].rank, 1);
 }
@@ -183,16 +194,14 @@ TEST_F(AgentTest, APrepareThatComesDuringTheProofGetsANewGuardianAfterIt) {
   Run1();
   agent_.Handle(GuardianLost{kJob, "gone"});
   EXPECT_THAT(Of<StartGuardian>(agent_.Handle(MakePrepare(2))), IsEmpty());
-  EXPECT_EQ(Of<StartGuardian>(
-                agent_.Handle(ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {}}))
-                .size(),
-            1u);
+  EXPECT_EQ(Of<StartGuardian>(agent_.Handle(ProvedGone{.job = kJob, .records = {}})).size(), 1u);
   EXPECT_EQ(Commands<GuardianPrepare>(GuardianUp()).size(), 1u);
 }
 
 TEST_F(AgentTest, AReportThatCannotBeParsedIsLoggedAndNotSent) {
   Run1();
-  const Effects effects = Event(GuardianReport{1, 0, R"({"type":"dance"})"});
+  const Effects effects =
+      Event(GuardianReport{.generation = 1, .rank = 0, .json = R"({"type":"dance"})"});
   EXPECT_THAT(Sent<TrainerReport>(effects), IsEmpty());
   ASSERT_EQ(Of<LogNote>(effects).size(), 1u);
   EXPECT_THAT(Of<LogNote>(effects)[0].text, HasSubstr("'dance'"));
@@ -202,17 +211,19 @@ TEST_F(AgentTest, AReportThatCannotBeParsedIsLoggedAndNotSent) {
 TEST_F(AgentTest, AReconnectedGuardianAddsOnlyWhatIsNew) {
   Run1();
   const std::string known = R"({"type":"first_step","step":1})";
-  Event(GuardianReport{1, 0, known});
+  Event(GuardianReport{.generation = 1, .rank = 0, .json = known});
   Event(GuardianHello{.pid = 7, .generation = 1});
   Event(GuardianPrepared{.generation = 1, .master_port = 4711});
-  Event(GuardianRankStarted{1, 0, 100});
-  Event(GuardianRankStarted{1, 1, 101});
-  Event(GuardianReport{1, 0, known});
-  Event(GuardianReport{1, 0, R"({"type":"formed"})"});
+  Event(GuardianRankStarted{.generation = 1, .rank = 0, .pid = 100});
+  Event(GuardianRankStarted{.generation = 1, .rank = 1, .pid = 101});
+  Event(GuardianReport{.generation = 1, .rank = 0, .json = known});
+  Event(GuardianReport{.generation = 1, .rank = 0, .json = R"({"type":"formed"})"});
   Event(GuardianRankExited{.generation = 1, .rank = 1, .end = {.exit = {.exit_code = 4}}});
   const Effects effects = Event(GuardianSynced{});
   EXPECT_THAT(Sent<RankStarted>(effects), IsEmpty());
-  EXPECT_THAT(Sent<TrainerReport>(effects), ElementsAre(TrainerReport{kJob, 1, 0, Formed{}}));
+  EXPECT_THAT(
+      Sent<TrainerReport>(effects),
+      ElementsAre(TrainerReport{.job = kJob, .generation = 1, .rank = 0, .body = Formed{}}));
   EXPECT_EQ(Sent<RankExited>(effects).size(), 1u);
   EXPECT_EQ(Hosted().reports.size(), 2u);
 }
@@ -223,7 +234,7 @@ TEST_F(AgentTest, ALaunchThatWasLostWithItsConnectionIsSentAgain) {
   agent_.Handle(LaunchStaged{MakeLaunch(1), OkStatus()});
   Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
   Event(GuardianPrepared{.generation = 1, .master_port = 4711});
-  Event(GuardianRankStarted{1, 0, 100});
+  Event(GuardianRankStarted{.generation = 1, .rank = 0, .pid = 100});
   const auto again = Commands<GuardianLaunch>(Event(GuardianSynced{}));
   ASSERT_EQ(again.size(), 1u);
   EXPECT_EQ(again[0].rank, 1);
@@ -232,14 +243,17 @@ TEST_F(AgentTest, ALaunchThatWasLostWithItsConnectionIsSentAgain) {
 
 TEST_F(AgentTest, AnAbortThatWasLostWithItsConnectionIsSentAgainUntilItIsAnswered) {
   Run1();
-  agent_.Handle(Abort{kJob, 1, "a peer failed", 0.5});
+  agent_.Handle(
+      Abort{.job = kJob, .generation = 1, .reason = "a peer failed", .grace_seconds = 0.5});
   Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
   const Effects again = Event(GuardianSynced{});
-  EXPECT_THAT(Commands<GuardianAbort>(again), ElementsAre(GuardianAbort{1, 0.5, "a peer failed"}));
+  EXPECT_THAT(
+      Commands<GuardianAbort>(again),
+      ElementsAre(GuardianAbort{.generation = 1, .grace_seconds = 0.5, .reason = "a peer failed"}));
   EXPECT_THAT(Commands<GuardianLaunch>(again), IsEmpty());
-  Event(GuardianQuiesced{1, {}});
+  Event(GuardianQuiesced{.generation = 1});
   Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
-  Event(GuardianQuiesced{1, {}});
+  Event(GuardianQuiesced{.generation = 1});
   EXPECT_THAT(Commands<GuardianAbort>(Event(GuardianSynced{})), IsEmpty());
 }
 
@@ -281,7 +295,8 @@ TEST_F(AgentTest, WhatOutlivesADeadGuardianIsReportedBeforeItsSuccessorIsPrepare
   agent_.Handle(MakePrepare(2));
   const Effects effects =
       agent_.Handle(ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {4242}});
-  EXPECT_THAT(Sent<Quiesced>(effects), ElementsAre(Quiesced{kJob, 2, {4242}}));
+  EXPECT_THAT(Sent<Quiesced>(effects),
+              ElementsAre(Quiesced{.job = kJob, .generation = 2, .unkillable_pids = {4242}}));
   const auto tells = [](const Effect& e) { return std::holds_alternative<SendToCoordinator>(e); };
   const auto starts = [](const Effect& e) { return std::holds_alternative<StartGuardian>(e); };
   EXPECT_LT(std::ranges::find_if(effects, tells), std::ranges::find_if(effects, starts));
@@ -291,10 +306,10 @@ TEST_F(AgentTest, WhatOutlivesADeadGuardianIsReportedBeforeItsSuccessorIsPrepare
 TEST_F(AgentTest, TheEndOfProcessesThatSurvivedSigkillIsNotLostWhereItCrossesAPreparation) {
   Run1();
   agent_.Handle(Abort{.job = kJob, .generation = 1});
-  Event(GuardianQuiesced{1, {100}, {}});
+  Event(GuardianQuiesced{.generation = 1, .unkillable_pids = {100}});
   agent_.Handle(MakePrepare(2));
-  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {}, {}})),
-              ElementsAre(Quiesced{kJob, 1, {}}));
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{.generation = 1})),
+              ElementsAre(Quiesced{.job = kJob, .generation = 1}));
 }
 
 TEST_F(AgentTest, WhatOutlivedADeadGuardianIsLookedAtAgainBesideItsSuccessor) {
@@ -317,14 +332,14 @@ TEST_F(AgentTest, WhatOutlivedADeadGuardianIsLookedAtAgainBesideItsSuccessor) {
   EXPECT_EQ(Of<ScheduleStuckCheck>(same).size(), 1u);
   // It belongs to an older generation: this one runs.
   EXPECT_THAT(Sent<Quiesced>(agent_.Handle(StuckSeen{kJob, {4242}})),
-              ElementsAre(Quiesced{kJob, 1, {4343}}));
+              ElementsAre(Quiesced{.job = kJob, .generation = 1, .unkillable_pids = {4343}}));
   agent_.Handle(Abort{.job = kJob, .generation = 2});
   EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{.generation = 2})),
-              ElementsAre(Quiesced{kJob, 2, {4343}}));
+              ElementsAre(Quiesced{.job = kJob, .generation = 2, .unkillable_pids = {4343}}));
   EXPECT_FALSE(Hosted().quiesced);
 
   const Effects gone = agent_.Handle(StuckSeen{kJob, {4343}});
-  EXPECT_THAT(Sent<Quiesced>(gone), ElementsAre(Quiesced{kJob, 2, {}}));
+  EXPECT_THAT(Sent<Quiesced>(gone), ElementsAre(Quiesced{.job = kJob, .generation = 2}));
   EXPECT_TRUE(Hosted().quiesced);
   EXPECT_THAT(Of<ScheduleStuckCheck>(gone), IsEmpty());
   EXPECT_THAT(agent_.Handle(StuckDue{kJob}), IsEmpty());
@@ -337,10 +352,13 @@ TEST_F(AgentTest, AnAbortThatKeepsRanksGoesOnWholeAndItsAnswerIsMirrored) {
                                               .reason = "rank 0 exited",
                                               .park_seconds = 1,
                                               .kill_ranks = {0}});
-  EXPECT_THAT(Commands<GuardianAbort>(effects),
-              ElementsAre(GuardianAbort{1, 0, "rank 0 exited", 1, {0}}));
-  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {}, {1}})),
-              ElementsAre(Quiesced{kJob, 1, {}, {1}}));
+  EXPECT_THAT(Commands<GuardianAbort>(effects), ElementsAre(GuardianAbort{.generation = 1,
+                                                                          .grace_seconds = 0,
+                                                                          .reason = "rank 0 exited",
+                                                                          .park_seconds = 1,
+                                                                          .kill_ranks = {0}}));
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{.generation = 1, .parked_ranks = {1}})),
+              ElementsAre(Quiesced{.job = kJob, .generation = 1, .parked_ranks = {1}}));
   EXPECT_THAT(Hosted().parked_ranks, ElementsAre(1));
   EXPECT_TRUE(Hosted().quiesced);
 }
@@ -350,31 +368,35 @@ TEST_F(AgentTest, AnOlderAbortsAnswerIsNotTakenForThatOfOneThatKeepsNoProcess) {
   agent_.Handle(Abort{.job = kJob, .generation = 1, .park_seconds = 1});
   agent_.Handle(Abort{.job = kJob, .generation = 1});
   EXPECT_FALSE(Hosted().quiesced);
-  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {}, {0, 1}})), IsEmpty());
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{.generation = 1, .parked_ranks = {0, 1}})),
+              IsEmpty());
   EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{.generation = 1, .standbys = 1})), IsEmpty());
-  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {}, {}})),
-              ElementsAre(Quiesced{kJob, 1, {}, {}}));
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{.generation = 1})),
+              ElementsAre(Quiesced{.job = kJob, .generation = 1}));
 }
 
 TEST_F(AgentTest, AnAbortOfParkedRanksThatWasLostIsSentAgain) {
   Run1();
   agent_.Handle(Abort{.job = kJob, .generation = 1, .park_seconds = 1});
-  Event(GuardianQuiesced{1, {}, {0, 1}});
+  Event(GuardianQuiesced{.generation = 1, .parked_ranks = {0, 1}});
   agent_.Handle(Abort{.job = kJob, .generation = 1});
   // The guardian has not received the second one when it sends its state.
   Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
-  Event(GuardianQuiesced{1, {}, {0, 1}});
+  Event(GuardianQuiesced{.generation = 1, .parked_ranks = {0, 1}});
   const Effects effects = Event(GuardianSynced{});
   EXPECT_THAT(Sent<Quiesced>(effects), IsEmpty());
-  EXPECT_THAT(Commands<GuardianAbort>(effects), ElementsAre(GuardianAbort{1, 0, ""}));
+  EXPECT_THAT(Commands<GuardianAbort>(effects),
+              ElementsAre(GuardianAbort{.generation = 1, .grace_seconds = 0, .reason = ""}));
 }
 
 TEST_F(AgentTest, AReplayContainsParkedRanks) {
   Run1();
   agent_.Handle(Abort{.job = kJob, .generation = 1, .park_seconds = 1});
   Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
-  Event(GuardianQuiesced{1, {}, {1}, 2});
-  EXPECT_THAT(Sent<Quiesced>(Event(GuardianSynced{})), ElementsAre(Quiesced{kJob, 1, {}, {1}, 2}));
+  Event(GuardianQuiesced{.generation = 1, .parked_ranks = {1}, .standbys = 2});
+  EXPECT_THAT(
+      Sent<Quiesced>(Event(GuardianSynced{})),
+      ElementsAre(Quiesced{.job = kJob, .generation = 1, .parked_ranks = {1}, .standbys = 2}));
   EXPECT_THAT(Hosted().parked_ranks, ElementsAre(1));
   EXPECT_EQ(Hosted().standbys, 2);
 }
@@ -382,9 +404,9 @@ TEST_F(AgentTest, AReplayContainsParkedRanks) {
 TEST_F(AgentTest, ALostGuardianKeepsNoProcess) {
   Run1();
   agent_.Handle(Abort{.job = kJob, .generation = 1, .park_seconds = 1});
-  Event(GuardianQuiesced{1, {}, {0, 1}});
+  Event(GuardianQuiesced{.generation = 1, .parked_ranks = {0, 1}});
   agent_.Handle(GuardianLost{kJob, "killed"});
-  agent_.Handle(ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {}});
+  agent_.Handle(ProvedGone{.job = kJob, .records = {}});
   EXPECT_THAT(Hosted().parked_ranks, IsEmpty());
 }
 
@@ -418,27 +440,52 @@ TEST_F(AgentTest, StandbysAreRequestedAgainAfterALostConnectionUnlessNoProcessIs
 
 TEST_F(AgentTest, AStopGoesOnUntilTheRanksEnd) {
   Run1();
-  EXPECT_THAT(Commands<GuardianStop>(agent_.Handle(Stop{kJob, 1, "drained"})),
+  EXPECT_THAT(Commands<GuardianStop>(
+                  agent_.Handle(Stop{.job = kJob, .generation = 1, .reason = "drained"})),
               ElementsAre(GuardianStop{1, "drained"}));
   Event(GuardianHello{.pid = 7, .job = kJob.value, .generation = 1});
   Event(GuardianPrepared{.generation = 1, .master_port = 4711});
   EXPECT_EQ(Commands<GuardianStop>(Event(GuardianSynced{})).size(), 1u) << "it may have been lost";
-  EXPECT_THAT(agent_.Handle(Stop{kJob, 2, "drained"}), IsEmpty());
-  EXPECT_THAT(agent_.Handle(Stop{{"0123456789"}, 1, "drained"}), IsEmpty());
+  EXPECT_THAT(agent_.Handle(Stop{.job = kJob, .generation = 2, .reason = "drained"}), IsEmpty());
+  EXPECT_THAT(agent_.Handle(Stop{.job = {"0123456789"}, .generation = 1, .reason = "drained"}),
+              IsEmpty());
   agent_.Handle(Abort{.job = kJob, .generation = 1});
-  EXPECT_THAT(agent_.Handle(Stop{kJob, 1, "drained"}), IsEmpty());
+  EXPECT_THAT(agent_.Handle(Stop{.job = kJob, .generation = 1, .reason = "drained"}), IsEmpty());
 }
 
 TEST_F(AgentTest, AFaultIsCausedWhereItsRankRuns) {
   Run1();
-  const Effects effects = agent_.Handle(InjectFault{9, kJob, 1, 1, "slow", "0.3"});
-  EXPECT_THAT(Commands<GuardianFault>(effects), ElementsAre(GuardianFault{1, 1, "slow", "0.3"}));
+  const Effects effects = agent_.Handle(InjectFault{
+      .request_id = 9, .job = kJob, .generation = 1, .rank = 1, .kind = "slow", .argument = "0.3"});
+  EXPECT_THAT(
+      Commands<GuardianFault>(effects),
+      ElementsAre(GuardianFault{.generation = 1, .rank = 1, .kind = "slow", .argument = "0.3"}));
   EXPECT_THAT(Sent<FaultDone>(effects), ElementsAre(FaultDone{9, ""}));
   Event(GuardianRankExited{.generation = 1, .rank = 1});
-  for (const InjectFault& fault :
-       {InjectFault{10, kJob, 2, 0, "kill", ""}, InjectFault{11, kJob, 1, 1, "kill", ""},
-        InjectFault{12, kJob, 1, 7, "kill", ""},
-        InjectFault{13, {"0123456789"}, 1, 0, "kill", ""}}) {
+  for (const InjectFault& fault : {InjectFault{.request_id = 10,
+                                  .job = kJob,
+                                  .generation = 2,
+                                  .rank = 0,
+                                  .kind = "kill",
+                                  .argument = ""},
+                                   InjectFault{.request_id = 11,
+                                   .job = kJob,
+                                   .generation = 1,
+                                   .rank = 1,
+                                   .kind = "kill",
+                                   .argument = ""},
+                                   InjectFault{.request_id = 12,
+                                   .job = kJob,
+                                   .generation = 1,
+                                   .rank = 7,
+                                   .kind = "kill",
+                                   .argument = ""},
+                                   InjectFault{.request_id = 13,
+                                   .job = {"0123456789"},
+                                   .generation = 1,
+                                   .rank = 0,
+                                   .kind = "kill",
+                                   .argument = ""}}) {
     const Effects refused = agent_.Handle(fault);
     EXPECT_THAT(Commands<GuardianFault>(refused), IsEmpty());
     ASSERT_EQ(Sent<FaultDone>(refused).size(), 1u);
@@ -455,8 +502,8 @@ TEST_F(AgentTest, AnAdoptedJobIsMirroredFromItsGuardianAndGoesOn) {
   EXPECT_FALSE(agent_.AllSettled());
   Event(GuardianHello{.pid = 7, .generation = 1});
   Event(GuardianPrepared{.generation = 1, .master_port = 4711});
-  Event(GuardianRankStarted{1, 0, 100});
-  Event(GuardianRankStarted{1, 1, 101});
+  Event(GuardianRankStarted{.generation = 1, .rank = 0, .pid = 100});
+  Event(GuardianRankStarted{.generation = 1, .rank = 1, .pid = 101});
   Event(GuardianSynced{});
   EXPECT_TRUE(agent_.AllSettled());
   EXPECT_TRUE(Hosted().prepared);
@@ -480,7 +527,7 @@ TEST_F(AgentTest, AfterAWorkersDeathBetweenTwoLaunchesTheRestIsAskedForAgain) {
       .prepare = MakePrepare(1), .spec = TrainJob(), .launched = true, .guardian_alive = true});
   Event(GuardianHello{.pid = 7, .generation = 1});
   Event(GuardianPrepared{.generation = 1, .master_port = 4711});
-  Event(GuardianRankStarted{1, 0, 100});
+  Event(GuardianRankStarted{.generation = 1, .rank = 0, .pid = 100});
   Event(GuardianSynced{});
   EXPECT_TRUE(Hosted().prepared);
   EXPECT_FALSE(Hosted().launched);
@@ -492,8 +539,8 @@ TEST_F(AgentTest, AfterAWorkersDeathBetweenTwoLaunchesTheRestIsAskedForAgain) {
 
 TEST_F(AgentTest, AProcessThatEndsBesideANewerGenerationGivesItsSlotBack) {
   Run1();
-  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{0, {}, {}})),
-              ElementsAre(Quiesced{kJob, 0, {}, {}}));
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{.generation = 0})),
+              ElementsAre(Quiesced{.job = kJob, .generation = 0}));
   EXPECT_FALSE(Hosted().quiesced) << "what runs is of a newer generation";
 }
 
@@ -506,7 +553,7 @@ TEST_F(AgentTest, AJobThatWasStoppedBeforeItsLaunchIsReportedAsStopped) {
       .job = kJob, .generation = 1, .end = {.exit = {.signal = SIGKILL}, .node_stopped = true}};
   RankExited other = stopped;
   other.rank = 1;
-  agent_.Handle(ProvedGone{.job = kJob, .records = {stopped, other}, .unkillable_pids = {}});
+  agent_.Handle(ProvedGone{.job = kJob, .records = {stopped, other}});
   ASSERT_EQ(Hosted().exited.size(), 2u);
   EXPECT_TRUE(Hosted().exited[0].end.node_stopped);
   EXPECT_TRUE(Hosted().launched) << "so that the coordinator hears of the exits";
@@ -520,7 +567,7 @@ TEST_F(AgentTest, AnAdoptedJobWithoutAGuardianIsProvedGone) {
       .prepare = MakePrepare(1), .spec = TrainJob(), .launched = true, .guardian_alive = false});
   EXPECT_EQ(Of<StartTerminationProof>(effects).size(), 1u);
   EXPECT_FALSE(agent_.AllSettled());
-  agent_.Handle(ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {}});
+  agent_.Handle(ProvedGone{.job = kJob, .records = {}});
   EXPECT_TRUE(agent_.AllSettled());
   EXPECT_TRUE(Hosted().quiesced);
   EXPECT_EQ(Hosted().exited.size(), 2u);
@@ -541,11 +588,12 @@ TEST_F(AgentTest, EveryEventIsSafeInEveryState) {
       Abort{.job = kJob, .generation = 1},
       Abort{.job = kJob, .generation = 3},
       Abort{.job = kJob, .generation = 1, .park_seconds = 1},
-      Stop{kJob, 1, "drained"},
-      InjectFault{1, kJob, 1, 0, "kill", ""},
+      Stop{.job = kJob, .generation = 1, .reason = "drained"},
+      InjectFault{
+          .request_id = 1, .job = kJob, .generation = 1, .rank = 0, .kind = "kill", .argument = ""},
       Release{kJob},
       GuardianLost{kJob, "gone"},
-      ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {}},
+      ProvedGone{.job = kJob, .records = {}},
       ProvedGone{.job = kJob, .records = {}, .unkillable_pids = {4242}},
       StuckDue{kJob},
       StuckSeen{kJob, {4242}},
@@ -554,12 +602,12 @@ TEST_F(AgentTest, EveryEventIsSafeInEveryState) {
       guardian(GuardianSynced{}),
       guardian(GuardianPrepared{.generation = 1, .master_port = 1}),
       guardian(GuardianPrepared{.generation = 1, .error = "no port"}),
-      guardian(GuardianRankStarted{1, 0, 100}),
+      guardian(GuardianRankStarted{.generation = 1, .rank = 0, .pid = 100}),
       guardian(GuardianRankExited{.generation = 1, .rank = 0}),
-      guardian(GuardianReport{1, 0, "{}"}),
-      guardian(GuardianQuiesced{1, {}}),
-      guardian(GuardianQuiesced{1, {}, {0}}),
-      guardian(GuardianRefused{1, 2, "newer"}),
+      guardian(GuardianReport{.generation = 1, .rank = 0, .json = "{}"}),
+      guardian(GuardianQuiesced{.generation = 1}),
+      guardian(GuardianQuiesced{.generation = 1, .parked_ranks = {0}}),
+      guardian(GuardianRefused{.generation = 1, .newest = 2, .message = "newer"}),
   };
   const std::size_t n = events.size();
   for (std::size_t i = 0; i < n * n * n; ++i) {
@@ -587,22 +635,22 @@ TEST_F(AgentTest, EveryEventIsSafeInEveryState) {
 TEST_F(AgentTest, TheEndOfProcessesThatSurvivedSigkillIsPassedOn) {
   Run1();
   agent_.Handle(Abort{.job = kJob, .generation = 1});
-  Event(GuardianQuiesced{1, {100, 101}, {}});
+  Event(GuardianQuiesced{.generation = 1, .unkillable_pids = {100, 101}});
   EXPECT_FALSE(Hosted().quiesced);
-  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {101}, {}})),
-              ElementsAre(Quiesced{kJob, 1, {101}}));
-  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{1, {}, {}})),
-              ElementsAre(Quiesced{kJob, 1, {}}));
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{.generation = 1, .unkillable_pids = {101}})),
+              ElementsAre(Quiesced{.job = kJob, .generation = 1, .unkillable_pids = {101}}));
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{.generation = 1})),
+              ElementsAre(Quiesced{.job = kJob, .generation = 1}));
   EXPECT_TRUE(Hosted().quiesced);
 }
 
 TEST_F(AgentTest, AReportOfOlderProcessesDuringAPreparationDoesNotEndTheNewGeneration) {
   Run1();
   agent_.Handle(Abort{.job = kJob, .generation = 1});
-  Event(GuardianQuiesced{1, {100}, {}});
+  Event(GuardianQuiesced{.generation = 1, .unkillable_pids = {100}});
   agent_.Handle(MakePrepare(2));
-  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{2, {}, {}})),
-              ElementsAre(Quiesced{kJob, 2, {}}));
+  EXPECT_THAT(Sent<Quiesced>(Event(GuardianQuiesced{.generation = 2})),
+              ElementsAre(Quiesced{.job = kJob, .generation = 2}));
   agent_.Handle(PreflightDone{.job = kJob, .generation = 2, .result = {.spec = TrainJob()}});
   Event(GuardianPrepared{.generation = 2, .master_port = 4711});
   EXPECT_EQ(Of<StageLaunch>(agent_.Handle(MakeLaunch(2))).size(), 1u);

@@ -45,8 +45,12 @@ Status Verify(const ExpectedShard& expected, const BeforeRead& before_read, int*
 }  // namespace
 
 CheckpointScrubbed ScrubShards(const ScrubCheckpoint& order, const BeforeRead& before_read) {
-  CheckpointScrubbed result{order.scrub_id,       order.job, order.checkpoint.directory,
-                            ScrubOutcome::kWhole, "",        ""};
+  CheckpointScrubbed result{.scrub_id = order.scrub_id,
+                            .job = order.job,
+                            .directory = order.checkpoint.directory,
+                            .outcome = ScrubOutcome::kWhole,
+                            .file = "",
+                            .detail = ""};
   const auto ends = [&result](ScrubOutcome outcome, std::string detail) {
     result.outcome = outcome;
     result.detail = std::move(detail);

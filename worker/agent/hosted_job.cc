@@ -189,7 +189,8 @@ void HostedJob::On(const Launch& launch, Effects* effects) {
 void HostedJob::On(const Abort& abort, Effects* effects) {
   if (IsStale(abort.generation)) return;
   if (WaitsForStuck()) {
-    effects->push_back(SendToCoordinator{Quiesced{abort.job, abort.generation, stuck_}});
+    effects->push_back(SendToCoordinator{
+        Quiesced{.job = abort.job, .generation = abort.generation, .unkillable_pids = stuck_}});
     return;
   }
   if (releasing_) {
@@ -231,7 +232,8 @@ void HostedJob::On(const Abort& abort, Effects* effects) {
 
 void HostedJob::On(const Release& release, Effects* effects) {
   if (WaitsForStuck())
-    effects->push_back(SendToCoordinator{Quiesced{release.job, mirror_.hosted.generation, stuck_}});
+    effects->push_back(SendToCoordinator{Quiesced{
+        .job = release.job, .generation = mirror_.hosted.generation, .unkillable_pids = stuck_}});
   if (releasing_) return;
   releasing_ = true;
   preparing_.reset();
@@ -260,7 +262,11 @@ void HostedJob::On(const InjectFault& fault, Effects* effects) {
            link_ != Link::kReady)
     error = "rank " + std::to_string(fault.rank) + " does not run on this node";
   if (error.empty())
-    Order(GuardianFault{fault.generation, fault.rank, fault.kind, fault.argument}, effects);
+    Order(GuardianFault{.generation = fault.generation,
+                        .rank = fault.rank,
+                        .kind = fault.kind,
+                        .argument = fault.argument},
+          effects);
   effects->push_back(SendToCoordinator{FaultDone{fault.request_id, error}});
 }
 
@@ -290,7 +296,8 @@ void HostedJob::Forget(Effects* effects) {
     return;
   }
   const Generation generation = std::max(mirror_.hosted.generation, std::exchange(aborted_, 0));
-  effects->push_back(SendToCoordinator{Quiesced{id, generation, stuck_}});
+  effects->push_back(
+      SendToCoordinator{Quiesced{.job = id, .generation = generation, .unkillable_pids = stuck_}});
   if (const std::optional<Prepare> next = std::exchange(next_, std::nullopt)) On(*next, effects);
 }
 
@@ -305,7 +312,8 @@ void HostedJob::On(const StuckDue& due, Effects* effects) {
 
 std::optional<Prepare> HostedJob::Ended(Effects* effects) {
   if (link_ != Link::kAbsent) return std::nullopt;
-  if (aborted_ > 0) effects->push_back(SendToCoordinator{Quiesced{prepare_.job, aborted_, {}}});
+  if (aborted_ > 0)
+    effects->push_back(SendToCoordinator{Quiesced{.job = prepare_.job, .generation = aborted_}});
   return std::move(next_);
 }
 

@@ -61,9 +61,12 @@ void HostedJob::Apply(const GuardianQuiesced& quiesced, Effects* effects) {
   unkillable_ = quiesced.unkillable_pids;
   std::vector<std::int64_t> left = Survivors();
   const bool empty = left.empty();
-  const SendToCoordinator tell{Quiesced{prepare_.job, quiesced.generation, std::move(left),
-                                        quiesced.parked_ranks, quiesced.standbys,
-                                        quiesced.next_master_port}};
+  const SendToCoordinator tell{Quiesced{.job = prepare_.job,
+                                        .generation = quiesced.generation,
+                                        .unkillable_pids = std::move(left),
+                                        .parked_ranks = quiesced.parked_ranks,
+                                        .standbys = quiesced.standbys,
+                                        .next_master_port = quiesced.next_master_port}};
   if (older || beside) return effects->push_back(tell);
   terminated_ = !preparing_;
   mirror.quiesced = empty;
@@ -81,8 +84,10 @@ void HostedJob::Apply(const GuardianSynced&, Effects* effects) {
   if (mirror_.hosted.generation == replayed.generation) {
     mirror_.SendNews(replayed, effects);
     if (!mirror_.hosted.quiesced && AnswersAbort(replayed.quiesced, replayed.keeps_any()))
-      effects->push_back(SendToCoordinator{Quiesced{
-          prepare_.job, replayed.generation, {}, replayed.parked_ranks, replayed.standbys}});
+      effects->push_back(SendToCoordinator{Quiesced{.job = prepare_.job,
+                                                    .generation = replayed.generation,
+                                                    .parked_ranks = replayed.parked_ranks,
+                                                    .standbys = replayed.standbys}});
   }
   // A newer generation may have arrived while the guardian reported the older one.
   if (!preparing_ && replayed.generation >= mirror_.hosted.generation)
@@ -155,7 +160,8 @@ void HostedJob::On(const ProvedGone& proof, Effects* effects) {
     // A newer generation was requested during the proof that the old one is gone. The coordinator,
     // which counts the slots, decides whether there is room for it beside the unkillable processes.
     if (!stuck_.empty())
-      effects->push_back(SendToCoordinator{Quiesced{id, mirror_.hosted.generation, stuck_}});
+      effects->push_back(SendToCoordinator{
+          Quiesced{.job = id, .generation = mirror_.hosted.generation, .unkillable_pids = stuck_}});
     EnsureGuardian(effects);
     return;
   }
@@ -177,7 +183,7 @@ void HostedJob::On(const ProvedGone& proof, Effects* effects) {
                               : std::vector<std::string>{"muster: killed with its guardian"}},
           effects);
     }
-  Apply(GuardianQuiesced{mirror_.hosted.generation, {}, {}}, effects);
+  Apply(GuardianQuiesced{.generation = mirror_.hosted.generation}, effects);
 }
 
 void HostedJob::On(const StuckSeen& seen, Effects* effects) {
@@ -196,13 +202,16 @@ void HostedJob::On(const StuckSeen& seen, Effects* effects) {
 
 void HostedJob::ReportStuck(Effects* effects) {
   if (terminated_)
-    return Apply(GuardianQuiesced{mirror_.hosted.generation, unkillable_,
-                                  mirror_.hosted.parked_ranks, mirror_.hosted.standbys},
+    return Apply(GuardianQuiesced{.generation = mirror_.hosted.generation,
+                                  .unkillable_pids = unkillable_,
+                                  .parked_ranks = mirror_.hosted.parked_ranks,
+                                  .standbys = mirror_.hosted.standbys},
                  effects);
   // The newest generation is in use. What has ended belongs to older ones, and is reported for
   // these.
-  effects->push_back(
-      SendToCoordinator{Quiesced{prepare_.job, mirror_.hosted.generation - 1, Survivors()}});
+  effects->push_back(SendToCoordinator{Quiesced{.job = prepare_.job,
+                                                .generation = mirror_.hosted.generation - 1,
+                                                .unkillable_pids = Survivors()}});
 }
 
 }  // namespace muster::worker

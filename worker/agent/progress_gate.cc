@@ -16,12 +16,9 @@ constexpr std::chrono::milliseconds kStandstill{900};
 // because a hang may be named then, and less and less often if a long phase is quiet.
 constexpr int kStandstillShare = 60;
 
-std::string_view LifecyclePhase(std::string_view phase) {
-  for (const TrainPhase within_step :
-       {TrainPhase::kData, TrainPhase::kForward, TrainPhase::kBackward, TrainPhase::kOptimizer}) {
-    if (phase == TrainPhaseName(within_step)) return "training";
-  }
-  return phase;
+// The same for all phases within a step.
+std::optional<TrainPhase> LifecyclePhase(std::optional<TrainPhase> phase) {
+  return phase && IsWithinStep(*phase) ? TrainPhase::kData : phase;
 }
 
 // A process runs and sleeps many times in a second.

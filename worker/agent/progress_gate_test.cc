@@ -21,7 +21,7 @@ class Node {
   explicit Node(int size) : ranks(static_cast<std::size_t>(size)) {
     for (int r = 0; r < size; ++r) {
       RankProgress& rank = ranks[static_cast<std::size_t>(r)];
-      rank = {.rank = r, .phase = "forward", .stores = 1, .process_state = "S"};
+      rank = {.rank = r, .phase = TrainPhase::kForward, .stores = 1, .process_state = "S"};
     }
     EXPECT_TRUE(Sample()) << "they are new";
   }
@@ -71,20 +71,23 @@ TEST(ProgressGate, ATrainingNodeSendsOneMessagePerInterval) {
 
 TEST(ProgressGate, PhasesWithinAStepAreNoNews) {
   Node node(1);
-  for (const char* phase : {"data", "forward", "backward", "optimizer", "data"}) {
+  for (const TrainPhase phase : {TrainPhase::kData, TrainPhase::kForward, TrainPhase::kBackward,
+                                 TrainPhase::kOptimizer, TrainPhase::kData}) {
     node.ranks[0].phase = phase;
-    EXPECT_FALSE(node.Sample()) << phase;
+    EXPECT_FALSE(node.Sample()) << TrainPhaseName(phase);
   }
 }
 
 TEST(ProgressGate, ALifecyclePhaseIsSentAtOnceAndOnce) {
   Node node(2);
-  for (const char* phase : {"starting", "forming", "reading_rows", "loading", "data", "evaluating",
-                            "checkpoint", "exporting", "done"}) {
+  for (const TrainPhase phase :
+       {TrainPhase::kStarting, TrainPhase::kForming, TrainPhase::kReadingRows, TrainPhase::kLoading,
+        TrainPhase::kData, TrainPhase::kEvaluating, TrainPhase::kCheckpoint, TrainPhase::kExporting,
+        TrainPhase::kDone}) {
     node.ranks[1].phase = phase;
-    EXPECT_TRUE(node.Sample()) << phase;
+    EXPECT_TRUE(node.Sample()) << TrainPhaseName(phase);
     EXPECT_EQ(node.shown[1].phase, phase);
-    EXPECT_FALSE(node.Sample()) << phase;
+    EXPECT_FALSE(node.Sample()) << TrainPhaseName(phase);
   }
 }
 

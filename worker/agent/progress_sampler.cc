@@ -141,7 +141,7 @@ bool ProgressSampler::AnyRunning() const {
 RankProgress ProgressSampler::ToProgress(Generation generation, int number, const Rank& rank) {
   const ProgressValues& values = rank.values;
   RankProgress out{.rank = number,
-                   .phase = std::string(TrainPhaseName(values.phase)),
+                   .phase = values.phase,
                    .rss_bytes = values.rss_bytes,
                    .stores = rank.stores,
                    .collectives = rank.collectives,

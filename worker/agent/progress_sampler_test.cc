@@ -126,7 +126,7 @@ TEST_F(ProgressSamplerTest, ReportsAllOfThePage) {
   rank.writer->Publish();
   Add(rank);
   const RankProgress told = SampleOneAt(0ms);
-  EXPECT_EQ(told.phase, "backward");
+  EXPECT_EQ(told.phase, TrainPhase::kBackward);
   EXPECT_EQ(told.micro_batch, 3);
   EXPECT_EQ(told.busy_seconds, 1.5);
   EXPECT_EQ(told.wait_seconds, 0.5);
@@ -166,7 +166,7 @@ TEST_F(ProgressSamplerTest, AProcessThatServesANewGenerationBringsNoStepsOfTheFo
   Add(rank, 2);
   const RankProgress forming = SampleOneAt(0s);
   EXPECT_EQ(forming.step, 0);
-  EXPECT_EQ(forming.phase, "forming");
+  EXPECT_EQ(forming.phase, TrainPhase::kForming);
   EXPECT_GT(forming.stores, 0u);
   rank.writer->values().generation = 2;
   rank.Finish(39);

@@ -40,6 +40,7 @@ Result<Body> ParseBody(const Json& json) {
   if (type == "shard_written") return Body(ParseShardWritten(json));
   if (type == "checkpoint_failed")
     return Body(CheckpointFailed{.step = json.at("step").get<Step>(),
+                                 .kind = CheckpointTroubleOf(json.value("kind", std::string())),
                                  .reason = json.at("reason").get<std::string>()});
   if (type == "error")
     return Body(TrainerError{.kind = json.at("kind").get<std::string>(),

@@ -29,8 +29,9 @@ TEST(TrainerReports, EveryKindOfTheTrainersProtocolIsParsed) {
   EXPECT_EQ(Parse<Resumed>(R"({"type":"resumed","step":40,"from":"snapshot"})").from, "snapshot");
   EXPECT_EQ(Parse<Parked>(R"({"type":"parked","step":40})").step, 40);
   EXPECT_EQ(Parse<FirstStep>(R"({"type":"first_step","step":41})").step, 41);
-  EXPECT_EQ(Parse<CheckpointFailed>(R"({"type":"checkpoint_failed","step":50,"reason":"full"})"),
-            (CheckpointFailed{.step = 50, .reason = "full"}));
+  EXPECT_EQ(Parse<CheckpointFailed>(R"({"type":"checkpoint_failed","step":50,"kind":"disk_full",
+                                         "reason":"full"})"),
+            (CheckpointFailed{.step = 50, .kind = CheckpointTrouble::kDiskFull, .reason = "full"}));
   EXPECT_EQ(Parse<TrainerError>(R"({"type":"error","kind":"data","message":"m","step":12})"),
             (TrainerError{.kind = "data", .message = "m", .step = 12, .symptom = false}));
   EXPECT_TRUE(

@@ -116,7 +116,8 @@ class AssignmentTest : public GuardianTest {
 };
 
 TEST_F(AssignmentTest, ANewProcessGetsItsRankByAssignment) {
-  Send(GuardianPrepare{1, MasterSocket::kListen, "127.0.0.1"});
+  Send(GuardianPrepare{
+      .generation = 1, .master = MasterSocket::kListen, .bind_address = "127.0.0.1"});
   Expect<GuardianPrepared>();
   GuardianLaunch launch = Rank(1, 0);
   launch.listen = true;
@@ -418,24 +419,24 @@ TEST_F(AssignmentTest, AStopGoesToEveryRank) {
 TEST_F(AssignmentTest, FaultsAreCausedBySignalOrByTheRankItself) {
   Prepare(1);
   const pid_t process = Run(Rank(1, 0, "", {0}));
-  Send(GuardianFault{1, 0, "stop", ""});
+  Send(GuardianFault{.generation = 1, .rank = 0, .kind = "stop", .argument = ""});
   const auto state = [&] {
     const auto info = ReadProcess(process);
     return info.ok() ? info->state : 'X';
   };
   EXPECT_TRUE(Eventually([&] { return state() == 'T'; }));
-  Send(GuardianFault{1, 0, "cont", ""});
+  Send(GuardianFault{.generation = 1, .rank = 0, .kind = "cont", .argument = ""});
   EXPECT_TRUE(Eventually([&] { return state() != 'T'; }));
-  Send(GuardianFault{1, 0, "slow", "0.3"});
+  Send(GuardianFault{.generation = 1, .rank = 0, .kind = "slow", .argument = "0.3"});
   EXPECT_TRUE(Eventually([&] {
     return LogText(1, 0).ends_with(
         "got {\"argument\":\"0.3\",\"kind\":\"slow\",\"type\":\"fault\"}\n");
   }));
-  Send(GuardianFault{1, 0, "kill", ""});
+  Send(GuardianFault{.generation = 1, .rank = 0, .kind = "kill", .argument = ""});
   const auto exited = Expect<GuardianRankExited>();
   EXPECT_EQ(exited.end.exit.signal, SIGKILL);
   EXPECT_FALSE(exited.end.ended);
-  Send(GuardianFault{1, 0, "kill", ""});
+  Send(GuardianFault{.generation = 1, .rank = 0, .kind = "kill", .argument = ""});
   EXPECT_EQ(Expect<GuardianRefused>().generation, 1);
 }
 

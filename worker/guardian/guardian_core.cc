@@ -68,7 +68,7 @@ bool GuardianCore::Admit(Generation generation) {
 
 void GuardianCore::Refuse(Generation generation, const std::string& why) {
   out_.Note("refused a command of generation " + std::to_string(generation) + ": " + why);
-  out_.Send(GuardianRefused{generation, newest_, why});
+  out_.Send(GuardianRefused{.generation = generation, .newest = newest_, .message = why});
 }
 
 void GuardianCore::Obey(const GuardianPrepare& prepare, TimePoint now) {
@@ -169,7 +169,10 @@ void GuardianCore::Assign(ProcessId id, const GuardianLaunch& launch) {
   out_.Note(RankName(launch.generation, launch.rank) + " started, pid " +
             std::to_string(process.pid));
   if (launch.rank != kStoreRank)
-    out_.Send(GuardianRankStarted{launch.generation, launch.rank, process.pid}, id);
+    out_.Send(
+        GuardianRankStarted{
+            .generation = launch.generation, .rank = launch.rank, .pid = process.pid},
+        id);
   if (TakesAssignments(launch)) {
     segments_.SendTo(id, out_);
     out_.Add(AssignProcess{id, AssignMessage(launch), launch.log_path, launch.listen, launch.cpus});
@@ -291,15 +294,17 @@ void GuardianCore::Obey(const GuardianHold& hold, TimePoint) {
 }
 
 void GuardianCore::On(const WorkerConnected& connected, TimePoint now) {
-  out_.Send(GuardianHello{connected.own_pid, job_, newest_, true});
+  out_.Send(GuardianHello{
+      .pid = connected.own_pid, .job = job_, .generation = newest_, .answers_pings = true});
   if (gang_.generation > 0 && gang_.generation == newest_) {
     const Generation generation = gang_.generation;
     out_.Send(gang_.Prepared());
     for (const auto& [rank, member] : gang_.members)
       if (rank != kStoreRank && member.pid != 0)
-        out_.Send(GuardianRankStarted{generation, rank, member.pid}, member.process);
+        out_.Send(GuardianRankStarted{.generation = generation, .rank = rank, .pid = member.pid},
+                  member.process);
     for (const ReportLog::Entry& entry : gang_.reports.entries())
-      out_.Send(GuardianReport{generation, entry.rank, entry.json});
+      out_.Send(GuardianReport{.generation = generation, .rank = entry.rank, .json = entry.json});
     for (const auto& [rank, member] : gang_.members)
       if (rank != kStoreRank && member.exited) out_.Send(ExitedNow(member, now));
   }

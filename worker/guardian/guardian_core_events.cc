@@ -54,7 +54,7 @@ void GuardianCore::On(const MessageReceived& message, TimePoint) {
     if (Member* member = gang_.MemberOf(id, *process); member != nullptr && type == "first_step")
       member->first_step = true;
     gang_.reports.Add(process->rank, type, text);
-    out_.Send(GuardianReport{gang_.generation, process->rank, text});
+    out_.Send(GuardianReport{.generation = gang_.generation, .rank = process->rank, .json = text});
   }
 }
 

@@ -58,14 +58,14 @@ TEST_F(GuardianCoreTest, QuiescedIsSentOnceTheLastRankHasParkedOrEnded) {
   // An answer that comes too late keeps no process.
   host_.Say(1, R"({"type":"parked","generation":1})");
   host_.Settle();
-  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {1}}));
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{.generation = 1, .parked_ranks = {1}}));
 }
 
 TEST_F(GuardianCoreTest, AGenerationThatWasNeverLaunchedIsQuiescedAtOnce) {
   Prepare(1);
   host_.Command(ParkAll(1));
   host_.Settle();
-  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {}}));
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{.generation = 1}));
 }
 
 TEST_F(GuardianCoreTest, AProcessThatHasUsedAGpuGetsNoRankOfAnother) {
@@ -248,7 +248,8 @@ TEST_F(GuardianCoreTest, WhatCannotBeKilledIsNamedAndTheNextGenerationLivesBesid
   host_.processes[1].unkillable = true;
   host_.Command(ParkAll(1, {0}));
   host_.Settle();
-  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {1001}, {1}}));
+  EXPECT_EQ(LastQuiesced(),
+            (GuardianQuiesced{.generation = 1, .unkillable_pids = {1001}, .parked_ranks = {1}}));
   Prepare(2);
   EXPECT_EQ(host_.Told<GuardianPrepared>().back(), GuardianPrepared{.generation = 2});
   host_.Command(Rank(2, 0));
@@ -265,7 +266,7 @@ TEST_F(GuardianCoreTest, WhatCannotBeKilledIsNamedAndTheNextGenerationLivesBesid
   host_.Die(1, {.signal = SIGKILL});
   host_.now += kUnkillableTick;
   host_.Do(host_.core.Handle(Tick{}, host_.now));
-  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {}})) << "of the generation before";
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{.generation = 1})) << "of the generation before";
   EXPECT_THAT(host_.Told<GuardianRankExited>(), IsEmpty()) << "it is no rank of the new one";
   EXPECT_FALSE(host_.processes[2].killed);
 }
@@ -282,7 +283,7 @@ TEST_F(GuardianCoreTest, WhatCannotBeKilledIsNotWaitedForAgain) {
   const TimePoint before = host_.now;
   host_.Command(GuardianAbort{.generation = 2});
   host_.Settle();
-  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{2, {1001}, {}}));
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{.generation = 2, .unkillable_pids = {1001}}));
   EXPECT_LT(host_.now - before, kKillBudget);
 }
 
@@ -293,7 +294,7 @@ class UnkillableTest : public GuardianCoreTest {
     for (const ProcessId id : {1, 2}) host_.processes[id].unkillable = true;
     host_.Command(GuardianAbort{.generation = 1});
     host_.Settle();
-    ASSERT_EQ(LastQuiesced(), (GuardianQuiesced{1, {1001, 1002}, {}}));
+    ASSERT_EQ(LastQuiesced(), (GuardianQuiesced{.generation = 1, .unkillable_pids = {1001, 1002}}));
     ASSERT_TRUE(host_.core.waits_for_unkillable());
     host_.told.clear();
   }
@@ -309,11 +310,11 @@ TEST_F(UnkillableTest, AGuardianReportsWhenProcessesThatSurvivedSigkillAreGone) 
   host_.processes[1].unkillable = false;
   host_.Settle();
   Look();
-  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {1002}, {}}));
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{.generation = 1, .unkillable_pids = {1002}}));
   host_.processes[2].unkillable = false;
   host_.Settle();
   Look();
-  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {}}));
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{.generation = 1}));
   EXPECT_FALSE(host_.core.waits_for_unkillable());
   EXPECT_EQ(host_.Told<GuardianQuiesced>().size(), 2u);
 }
@@ -325,7 +326,7 @@ TEST_F(UnkillableTest, AGuardianWithANewerGenerationReportsThatTheOldOneIsGoneAt
   host_.Settle();
   host_.Command(Rank(2, 0));
   Look();
-  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {}}));
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{.generation = 1}));
   EXPECT_FALSE(host_.core.waits_for_unkillable());
 }
 
@@ -334,22 +335,25 @@ TEST_F(GuardianCoreTest, WhoWaitsIsKeptWhileTheGuardianLooksAtWhatSurvivedSigkil
   host_.processes[1].unkillable = true;
   host_.Command(ParkAll(1, {0}));
   host_.Settle();
-  ASSERT_EQ(LastQuiesced(), (GuardianQuiesced{1, {1001}, {1}}));
+  ASSERT_EQ(LastQuiesced(),
+            (GuardianQuiesced{.generation = 1, .unkillable_pids = {1001}, .parked_ranks = {1}}));
   host_.processes[1].unkillable = false;
   host_.now += kUnkillableTick;
   host_.Settle();
   host_.now += kUnkillableTick;
   host_.Settle();
-  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {1}}));
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{.generation = 1, .parked_ranks = {1}}));
   EXPECT_FALSE(host_.processes[2].killed);
 }
 
 TEST_F(GuardianCoreTest, APortThatCannotBeBoundIsReportedAgainAfterAReconnect) {
   host_.port_fails = true;
-  host_.Command(GuardianPrepare{1, MasterSocket::kListen, "127.0.0.1"});
+  host_.Command(GuardianPrepare{
+      .generation = 1, .master = MasterSocket::kListen, .bind_address = "127.0.0.1"});
   host_.told.clear();
   host_.Do(host_.core.Handle(WorkerConnected{7}, host_.now));
-  EXPECT_THAT(host_.Told<GuardianPrepared>(), ElementsAre(GuardianPrepared{1, "no port", 0}));
+  EXPECT_THAT(host_.Told<GuardianPrepared>(),
+              ElementsAre(GuardianPrepared{.generation = 1, .error = "no port", .master_port = 0}));
 }
 
 TEST_F(GuardianCoreTest, APrepareWaitsForThoseThatArePark) {
@@ -379,7 +383,7 @@ TEST_F(GuardianCoreTest, RanksWithoutAControlSocketAreNotWaitedFor) {
   host_.Command(ParkAll(1));
   EXPECT_TRUE(host_.processes[1].killed);
   host_.Settle();
-  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {}}));
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{.generation = 1}));
 }
 
 TEST_F(GuardianCoreTest, AParkOfAnotherGenerationParksNoRank) {
@@ -472,7 +476,7 @@ TEST_F(GuardianCoreTest, WhatDeadRanksLeftBehindIsEndedWithoutWaitingForOthersTo
   EXPECT_THAT(host_.strays, IsEmpty());
   EXPECT_THAT(host_.Told<GuardianQuiesced>(), IsEmpty()) << "it has only been killed";
   host_.Do(host_.core.Handle(Tick{}, host_.now));
-  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {0, 1}}));
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{.generation = 1, .parked_ranks = {0, 1}}));
 }
 
 TEST_F(GuardianCoreTest, AnEndIsReportedBeforeQuiescedEvenIfTheKernelForgotTheProcessFirst) {
@@ -507,7 +511,8 @@ TEST_F(GuardianCoreTest, AParkedProcessThatCannotBeKilledIsNotOneThatIsKept) {
   host_.processes[1].unkillable = true;
   host_.Command(ParkAll(1, {0}));
   host_.Settle();
-  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {1001}, {1}}));
+  EXPECT_EQ(LastQuiesced(),
+            (GuardianQuiesced{.generation = 1, .unkillable_pids = {1001}, .parked_ranks = {1}}));
 }
 
 TEST_F(GuardianCoreTest, StandbysThatAreLeftAreCounted) {
@@ -515,10 +520,10 @@ TEST_F(GuardianCoreTest, StandbysThatAreLeftAreCounted) {
   host_.Command(GuardianStandby{.count = 2, .at_once = true, .launch = Rank(0, 0)});
   host_.Command(ParkAll(1));
   host_.Settle();
-  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {}, 2}));
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{.generation = 1, .standbys = 2}));
   host_.Command(GuardianAbort{.generation = 1});
   host_.Settle();
-  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{1, {}, {}, 0}));
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{.generation = 1}));
 }
 
 TEST_F(GuardianCoreTest, AnAbortThatKeepsNoProcessCancelsTheRequestForStandbys) {

@@ -97,7 +97,7 @@ TEST(GuardianCoreTable, EveryCommandInEveryState) {
        {"", "", "", "quiesced 2 kept 1", "", "quiesced 2 kept 0", "", "left"}},
       {GuardianStop{2, "drained"},
        {"refused", "", "", "quiesced 2 kept 1", "refused", "quiesced 2 kept 0", "refused", "left"}},
-      {GuardianFault{2, 0, "kill", ""},
+      {GuardianFault{.generation = 2, .rank = 0, .kind = "kill", .argument = ""},
        {"refused", "refused", "", "quiesced 2 kept 1", "refused", "quiesced 2 kept 0", "refused",
         "left"}},
       {GuardianHold{"old"}, {"", "", "", "quiesced 2 kept 1", "", "quiesced 2 kept 0", "", "left"}},
@@ -142,7 +142,9 @@ class Walk {
       case 0: return host_.Command(GuardianPrepare{.generation = generation});
       case 1: return host_.Command(ParkAll(generation));
       case 2: return host_.Command(ParkAll(generation, {Any(2)}));
-      case 3: return host_.Command(GuardianAbort{generation, Any(2) * 0.01, "test"});
+      case 3:
+        return host_.Command(GuardianAbort{
+            .generation = generation, .grace_seconds = Any(2) * 0.01, .reason = "test"});
       case 4:
         return host_.Command(
             GuardianStandby{.count = Any(3), .at_once = Any(2) == 0, .launch = Rank(0, 0)});

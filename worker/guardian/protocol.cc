@@ -140,18 +140,18 @@ T Get(const Json& json, const char* key) {
 }
 
 GuardianLaunch LaunchFromJson(const Json& j) {
-  return {Get<Generation>(j, "generation"),
-          Get<int>(j, "rank"),
-          Get<std::vector<std::string>>(j, "argv"),
-          Get<std::vector<std::string>>(j, "environment"),
-          Get<std::string>(j, "working_directory"),
-          Get<std::string>(j, "log_path"),
-          Get<bool>(j, "control"),
-          Get<bool>(j, "listen"),
-          Get<std::vector<int>>(j, "node_ranks"),
-          j.value("cpus", std::vector<int>()),
-          j.value("memory_node", -1),
-          j.value("rendezvous_token", "")};
+  return {.generation = Get<Generation>(j, "generation"),
+          .rank = Get<int>(j, "rank"),
+          .argv = Get<std::vector<std::string>>(j, "argv"),
+          .environment = Get<std::vector<std::string>>(j, "environment"),
+          .working_directory = Get<std::string>(j, "working_directory"),
+          .log_path = Get<std::string>(j, "log_path"),
+          .control = Get<bool>(j, "control"),
+          .listen = Get<bool>(j, "listen"),
+          .node_ranks = Get<std::vector<int>>(j, "node_ranks"),
+          .cpus = j.value("cpus", std::vector<int>()),
+          .memory_node = j.value("memory_node", -1),
+          .rendezvous_token = j.value("rendezvous_token", "")};
 }
 
 GuardianCommand CommandFromJson(const Json& j) {

@@ -7,23 +7,35 @@ namespace {
 
 TEST(GuardianProtocol, EveryCommandSurvivesTheWire) {
   const GuardianCommand commands[] = {
-      GuardianPrepare{7, MasterSocket::kBindOnly, "127.0.0.1", true},
-      GuardianLaunch{7,
-                     3,
-                     {"/bin/true", "a b"},
-                     {"A=1"},
-                     "/tmp",
-                     "/tmp/log",
-                     true,
-                     true,
-                     {3, 4},
-                     {0, 8},
-                     1,
-                     "aabb"},
-      GuardianAbort{7, 1.5, "rank 2 exited", 0.5, {1, 2}, MasterSocket::kListen, "10.0.0.1"},
-      GuardianStandby{2, true, 3, {.argv = {"/bin/true"}, .control = true}},
+      GuardianPrepare{.generation = 7,
+                      .master = MasterSocket::kBindOnly,
+                      .bind_address = "127.0.0.1",
+                      .spare = true},
+      GuardianLaunch{.generation = 7,
+                     .rank = 3,
+                     .argv = {"/bin/true", "a b"},
+                     .environment = {"A=1"},
+                     .working_directory = "/tmp",
+                     .log_path = "/tmp/log",
+                     .control = true,
+                     .listen = true,
+                     .node_ranks = {3, 4},
+                     .cpus = {0, 8},
+                     .memory_node = 1,
+                     .rendezvous_token = "aabb"},
+      GuardianAbort{.generation = 7,
+                    .grace_seconds = 1.5,
+                    .reason = "rank 2 exited",
+                    .park_seconds = 0.5,
+                    .kill_ranks = {1, 2},
+                    .next_master = MasterSocket::kListen,
+                    .next_bind_address = "10.0.0.1"},
+      GuardianStandby{.count = 2,
+                      .at_once = true,
+                      .first = 3,
+                      .launch = {.argv = {"/bin/true"}, .control = true}},
       GuardianStop{7, "drained"},
-      GuardianFault{7, 3, "slow", "0.3"},
+      GuardianFault{.generation = 7, .rank = 3, .kind = "slow", .argument = "0.3"},
       GuardianHold{"segment"},
       GuardianPing{},
       GuardianRelease{},
@@ -37,16 +49,24 @@ TEST(GuardianProtocol, EveryCommandSurvivesTheWire) {
 
 TEST(GuardianProtocol, EveryEventSurvivesTheWire) {
   const GuardianEvent events[] = {
-      GuardianHello{99, "0123456789", 4, true},
-      GuardianPrepared{4, "no address", 0},
-      GuardianRankStarted{4, 1, 1234},
-      GuardianRankExited{4, 1, {{.signal = 9}, true, true, true, true}, 0.25, {"last", "lines"}},
-      GuardianReport{4, 1, R"({"type":"formed"})"},
-      GuardianQuiesced{4, {17}, {0, 2}, 1, 4711},
+      GuardianHello{.pid = 99, .job = "0123456789", .generation = 4, .answers_pings = true},
+      GuardianPrepared{.generation = 4, .error = "no address", .master_port = 0},
+      GuardianRankStarted{.generation = 4, .rank = 1, .pid = 1234},
+      GuardianRankExited{.generation = 4,
+                         .rank = 1,
+                         .end = {{.signal = 9}, true, true, true, true},
+                         .age_seconds = 0.25,
+                         .log_tail = {"last", "lines"}},
+      GuardianReport{.generation = 4, .rank = 1, .json = R"({"type":"formed"})"},
+      GuardianQuiesced{.generation = 4,
+                       .unkillable_pids = {17},
+                       .parked_ranks = {0, 2},
+                       .standbys = 1,
+                       .next_master_port = 4711},
       GuardianSegment{"segment", true},
       GuardianSynced{},
       GuardianAlive{},
-      GuardianRefused{3, 4, "newer"},
+      GuardianRefused{.generation = 3, .newest = 4, .message = "newer"},
   };
   for (const GuardianEvent& event : events) {
     const auto decoded = DecodeGuardianEvent(Encode(event));
@@ -71,7 +91,8 @@ TEST(GuardianProtocol, GarbageIsAnErrorAndNoCrash) {
 }
 
 TEST(GuardianProtocol, BytesThatAreNoTextAreReplaced) {
-  const GuardianEvent event = GuardianRankExited{1, 0, {}, 0, {"bad \xff byte"}};
+  const GuardianEvent event =
+      GuardianRankExited{.generation = 1, .rank = 0, .end = {}, .log_tail = {"bad \xff byte"}};
   EXPECT_TRUE(DecodeGuardianEvent(Encode(event)).ok());
 }
 

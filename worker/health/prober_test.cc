@@ -80,7 +80,8 @@ TEST_F(ProberTest, AWorkerWhoseHttpAnswersHasAnswered) {
   prober_.Start(To((*http)->port()));
   const auto results = Await(1);
   ASSERT_EQ(results.size(), 1u);
-  EXPECT_EQ(results[0], (ProbeResult{7, {"n1"}, ProbeOutcome::kAnswered}));
+  EXPECT_EQ(results[0],
+            (ProbeResult{.probe_id = 7, .node = {"n1"}, .outcome = ProbeOutcome::kAnswered}));
   EXPECT_EQ(prober_.totals().answered, 1u);
   EXPECT_FALSE(limit.Expired()) << "it waits for the answer's end";
 }

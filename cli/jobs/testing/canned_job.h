@@ -32,7 +32,7 @@ inline v1::Job CannedJob() {
     auto* progress = job.add_progress();
     progress->set_rank(r);
     progress->set_step(120);
-    progress->set_phase("forward");
+    progress->set_phase(v1::TRAIN_PHASE_FORWARD);
   }
   auto* first = job.add_attempts();
   first->set_generation(1);

@@ -84,7 +84,11 @@ void ControlHarness::AdvanceTo(TimePoint end) {
 Reply ControlHarness::SubmitRaw(const std::string& yaml, const std::string& key) {
   std::array<char, 11> id;
   std::snprintf(id.data(), id.size(), "%010x", static_cast<unsigned>(next_id_++) * 0x1111111U);
-  Handle(SubmitRequested{next_request_++, yaml, key, JobId{id.data()}, ParseJobSpec(yaml)});
+  Handle(SubmitRequested{.request = next_request_++,
+                         .spec_yaml = yaml,
+                         .key = key,
+                         .new_id = JobId{id.data()},
+                         .spec = ParseJobSpec(yaml)});
   EXPECT_FALSE(replies_.empty());
   return replies_.back();
 }
@@ -96,12 +100,15 @@ JobId ControlHarness::Submit(const std::string& yaml, const std::string& key) {
 }
 
 Reply ControlHarness::Cancel(const JobId& id) {
-  Handle(CancelRequested{next_request_++, id.value, ""});
+  Handle(CancelRequested{.request = next_request_++, .job = id.value, .reason = ""});
   return replies_.back();
 }
 
 Reply ControlHarness::Suspend(const JobId& id, double by_seconds) {
-  Handle(SuspendRequested{next_request_++, id.value, by_seconds, "maintenance"});
+  Handle(SuspendRequested{.request = next_request_++,
+                          .job = id.value,
+                          .by_seconds = by_seconds,
+                          .reason = "maintenance"});
   return replies_.back();
 }
 
@@ -111,7 +118,10 @@ Reply ControlHarness::Resume(const JobId& id) {
 }
 
 Reply ControlHarness::Drain(const std::string& node, double by_seconds) {
-  Handle(DrainRequested{next_request_++, NodeName{node}, by_seconds, "repair"});
+  Handle(DrainRequested{.request = next_request_++,
+                        .node = NodeName{node},
+                        .by_seconds = by_seconds,
+                        .reason = "repair"});
   return replies_.back();
 }
 
@@ -179,19 +189,21 @@ void ControlHarness::PreparedOn(const std::string& node, const JobId& id) {
 
 void ControlHarness::Started(const JobId& id, int rank) {
   const AttemptRecord& attempt = Attempt(id);
-  Deliver(attempt.ranks[rank].node.value,
-          RankStarted{id, attempt.generation, rank, 1000 * attempt.generation + rank});
+  Deliver(attempt.ranks[rank].node.value, RankStarted{.job = id,
+                                                      .generation = attempt.generation,
+                                                      .rank = rank,
+                                                      .pid = 1000 * attempt.generation + rank});
 }
 
 void ControlHarness::Exited(const JobId& id, int rank, ProcessExit exit, double age_seconds) {
   const AttemptRecord& attempt = Attempt(id);
   Deliver(attempt.ranks[rank].node.value,
-          RankExited{id,
-                     attempt.generation,
-                     rank,
-                     {.exit = exit},
-                     age_seconds,
-                     {"last words of rank " + std::to_string(rank)}});
+          RankExited{.job = id,
+                     .generation = attempt.generation,
+                     .rank = rank,
+                     .end = {.exit = exit},
+                     .age_seconds = age_seconds,
+                     .log_tail = {"last words of rank " + std::to_string(rank)}});
 }
 
 void ControlHarness::Ended(const JobId& id, int rank) {
@@ -203,20 +215,21 @@ void ControlHarness::Ended(const JobId& id, int rank) {
 }
 
 void ControlHarness::QuiescedOn(const std::string& node, const JobId& id) {
-  Deliver(node, Quiesced{id, Attempt(id).generation, {}});
+  Deliver(node, Quiesced{.job = id, .generation = Attempt(id).generation});
 }
 
 void ControlHarness::QuiesceAll(const JobId& id) {
   const Generation generation = Attempt(id).generation;
   const std::vector<NodeName> nodes = Attempt(id).nodes;
   for (const NodeName& node : nodes) {
-    if (sessions_.contains(node.value)) Deliver(node.value, Quiesced{id, generation, {}});
+    if (sessions_.contains(node.value))
+      Deliver(node.value, Quiesced{.job = id, .generation = generation});
   }
 }
 
 void ControlHarness::ParkedOn(const std::string& node, const JobId& id) {
   const AttemptRecord& attempt = Attempt(id);
-  Quiesced quiesced{id, attempt.generation, {}, {}};
+  Quiesced quiesced{.job = id, .generation = attempt.generation};
   for (const RankRecord& rank : attempt.ranks) {
     const bool lives = rank.state == RankState::kStopping && rank.pid != 0;
     if (rank.node.value == node && lives) quiesced.parked_ranks.push_back(rank.rank);
@@ -236,7 +249,8 @@ void ControlHarness::ParkAll(const JobId& id) {
 void ControlHarness::Report(const JobId& id, int rank, decltype(TrainerReport::body) body) {
   const AttemptRecord& attempt = Attempt(id);
   Deliver(attempt.ranks[rank].node.value,
-          TrainerReport{id, attempt.generation, rank, std::move(body)});
+          TrainerReport{
+              .job = id, .generation = attempt.generation, .rank = rank, .body = std::move(body)});
 }
 
 void ControlHarness::ReportAll(const JobId& id, decltype(TrainerReport::body) body) {
@@ -252,7 +266,8 @@ void ControlHarness::StepTo(const JobId& id, Step step, double loss) {
   progress.step_seconds = 0.1;
   progress.tokens_per_second = 1000;
   progress.max_steps = 100;
-  Deliver(attempt.ranks[0].node.value, Progress{id, attempt.generation, {progress}});
+  Deliver(attempt.ranks[0].node.value,
+          Progress{.job = id, .generation = attempt.generation, .ranks = {progress}});
 }
 
 std::string ControlHarness::Directory(const JobId& id, Step step) const {
@@ -264,8 +279,10 @@ std::string ControlHarness::Directory(const JobId& id, Step step) const {
 
 void ControlHarness::Shard(const JobId& id, int rank, Step step, std::optional<double> eval_loss) {
   Report(id, rank,
-         ShardWritten{
-             step, Directory(id, step), {rank, ShardFileName(rank), 1000, "xxh3:0"}, eval_loss});
+         ShardWritten{.step = step,
+                      .directory = Directory(id, step),
+                      .shard = {rank, ShardFileName(rank), 1000, "xxh3:0"},
+                      .eval_loss = eval_loss});
 }
 
 void ControlHarness::Checkpoint(const JobId& id, Step step, std::optional<double> eval_loss) {
@@ -295,8 +312,12 @@ std::map<std::string, ScrubCheckpoint> ControlHarness::TakeParts(const JobId& id
 
 void ControlHarness::AnswerPart(const std::string& node, const ScrubCheckpoint& part,
                                 ScrubOutcome outcome, const std::string& detail) {
-  Deliver(node, CheckpointScrubbed{part.scrub_id, part.job, part.checkpoint.directory, outcome, "",
-                                   detail});
+  Deliver(node, CheckpointScrubbed{.scrub_id = part.scrub_id,
+                                   .job = part.job,
+                                   .directory = part.checkpoint.directory,
+                                   .outcome = outcome,
+                                   .file = "",
+                                   .detail = detail});
 }
 
 void ControlHarness::ReadParts(const JobId& id) {
@@ -325,7 +346,7 @@ void ControlHarness::StartAll(const JobId& id) {
 
 void ControlHarness::TrainFrom(const JobId& id, Step step) {
   ReportAll(id, Formed{});
-  ReportAll(id, Resumed{step, {}});
+  ReportAll(id, Resumed{.step = step});
   ReportAll(id, FirstStep{step + 1});
 }
 

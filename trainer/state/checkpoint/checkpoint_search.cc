@@ -72,7 +72,7 @@ Result<std::string> CheckpointSearch::ListCandidates() const {
   } else {
     MUSTER_ASSIGN_OR_RETURN(const FoundManifests found, FindManifests(directory_));
     for (const Status& each : found.unreadable) {
-      rejected.push_back({{"directory", ""}, {"reason", each.message()}});
+      rejected.push_back({{"directory", ""}, {"reason", "rank 0: " + each.message()}});
     }
     list["manifests"] = ManifestListToJson(found.manifests);
     list["newest_generation"] = found.newest_generation;

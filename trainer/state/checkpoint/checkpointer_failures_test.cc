@@ -196,28 +196,36 @@ TEST_F(CheckpointerTest, AShardThatIsStillBeingWrittenIsRemovedWhenItIsDone) {
   EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(Shard(5, 0)).parent_path()));
 }
 
-TEST_F(CheckpointerTest, DiskTroubleIsNamed) {
-  EXPECT_THAT(NameDiskTrouble(ErrnoStatus(ENOSPC, "write /x")).message(),
-              StartsWith("disk full: write /x: "));
-  EXPECT_THAT(NameDiskTrouble(ErrnoStatus(EDQUOT, "write /x")).message(),
-              StartsWith("disk full: "));
-  EXPECT_THAT(NameDiskTrouble(ErrnoStatus(EROFS, "create /x")).message(),
-              StartsWith("read-only: "));
-  EXPECT_THAT(NameDiskTrouble(ErrnoStatus(EIO, "fsync /x")).message(), StartsWith("I/O error: "));
-  EXPECT_EQ(NameDiskTrouble(NotFound("no /x")), NotFound("no /x"));
+// The errno decides: a path may have the words of another.
+TEST_F(CheckpointerTest, TroubleIsToldToTheGuardianByItsKind) {
+  auto pair = PacketSocket::Pair();
+  ASSERT_TRUE(pair.ok());
+  Supervisor supervisor(pair->second.Release());
+  const auto committer = MakeSupervisorCommitter(&supervisor);
+  const auto kind_of = [&](const Status& status) {
+    committer->Failed({.step = 5}, 0, status);
+    return nlohmann::json::parse(pair->first.Receive(Soon())->data).at("kind");
+  };
+  EXPECT_EQ(kind_of(ErrnoStatus(ENOSPC, "write /x")), "disk_full");
+  EXPECT_EQ(kind_of(ErrnoStatus(EDQUOT, "write /x").WithContext("shard")), "disk_full");
+  EXPECT_EQ(kind_of(ErrnoStatus(EROFS, "create /x")), "read_only");
+  EXPECT_EQ(kind_of(ErrnoStatus(EIO, "fsync /x")), "io_error");
+  EXPECT_EQ(kind_of(NotFound("no /No space left on device")), "other");
 }
 
 // A device that is always full.
 TEST_F(CheckpointerTest, AFullDiskIsToldToTheGuardianAsSuch) {
   ASSERT_TRUE(MakeDirectories(std::filesystem::path(Shard(50, 0)).parent_path()).ok());
   std::filesystem::create_symlink("/dev/full", Shard(50, 0) + ".tmp");
-  Gate gate;
-  gate.Open();
-  Checkpointer checkpointer(OptionsFor(0, 1), std::make_unique<Forward>(&gate));
+  auto pair = PacketSocket::Pair();
+  ASSERT_TRUE(pair.ok());
+  Supervisor supervisor(pair->second.Release());
+  Checkpointer checkpointer(OptionsFor(0, 1), MakeSupervisorCommitter(&supervisor));
   SaveOne(checkpointer, CursorAt(50), State(1).arrays());
   EXPECT_FALSE(checkpointer.Drain(Soon()).ok());
-  ASSERT_EQ(gate.failures_.size(), 1u);
-  EXPECT_THAT(gate.failures_[0].message(), StartsWith("disk full: "));
+  const auto failed = pair->first.Receive(Soon());
+  ASSERT_TRUE(failed.ok());
+  EXPECT_THAT(failed->data, HasSubstr("\"kind\":\"disk_full\""));
 }
 
 TEST_F(CheckpointerTest, GuardianHearsOfShardsAndFailures) {

@@ -2,12 +2,10 @@
 
 #include <unistd.h>
 
-#include <cerrno>
 #include <cmath>
 #include <exception>
 #include <filesystem>
 #include <new>
-#include <system_error>
 #include <utility>
 
 #include "common/base/check.h"
@@ -204,10 +202,7 @@ Status ShardSaver::Write() {
     // Nothing else would catch it on this thread. Out of memory, or a job id that is not UTF-8.
     status = Internal(error.what());
   }
-  if (!status.ok()) {
-    status = NameDiskTrouble(status);
-    target_.committer->Failed(checkpoint, image_.header().rank, status);
-  }
+  if (!status.ok()) target_.committer->Failed(checkpoint, image_.header().rank, status);
   image_.LetGo();
   return status;
 }
@@ -232,17 +227,6 @@ void ShardSaver::RemoveShard() const {
   if (::access((directory + "/" + kManifestFile).c_str(), F_OK) == 0) return;
   (void)::unlink((directory + "/" + ShardFileName(image_.header().rank)).c_str());
   (void)::rmdir(directory.c_str());
-}
-
-Status NameDiskTrouble(const Status& status) {
-  // ErrnoStatus ends with the text of the error; its codes are coarser.
-  const auto is = [&](int error) {
-    return status.message().ends_with(std::generic_category().message(error));
-  };
-  if (is(ENOSPC) || is(EDQUOT)) return status.WithContext("disk full");
-  if (is(EROFS)) return status.WithContext("read-only");
-  if (is(EIO)) return status.WithContext("I/O error");
-  return status;
 }
 
 }  // namespace muster

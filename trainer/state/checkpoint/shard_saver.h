@@ -107,8 +107,4 @@ class ShardSaver {
   std::thread thread_;
 };
 
-// The status with the kind of trouble put first where the disk is at fault: "disk full: ",
-// "read-only: ", "I/O error: ".
-Status NameDiskTrouble(const Status& status);
-
 }  // namespace muster

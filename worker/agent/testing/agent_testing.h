@@ -75,8 +75,8 @@ class AgentTest : public testing::Test {
     Prepare1();
     agent_.Handle(MakeLaunch(1));
     agent_.Handle(LaunchStaged{MakeLaunch(1), OkStatus()});
-    Event(GuardianRankStarted{1, 0, 100});
-    Event(GuardianRankStarted{1, 1, 101});
+    Event(GuardianRankStarted{.generation = 1, .rank = 0, .pid = 100});
+    Event(GuardianRankStarted{.generation = 1, .rank = 1, .pid = 101});
   }
   HostedGeneration Hosted() const {
     const auto hosted = agent_.Hosted();
