@@ -47,6 +47,7 @@ enum class TensorType {
 };
 std::string_view TensorTypeName(TensorType type);  // as in the file: "BF16"
 std::int64_t TensorTypeSize(TensorType type);      // bytes of an element
+bool IsReadableType(TensorType type);              // ReadFloats takes it: F32, BF16, F16
 
 struct TensorSpec {
   std::string name;
@@ -71,6 +72,8 @@ class SafetensorsModel {
   // Null if there is no such tensor. Valid as long as the model.
   const TensorSpec* Find(const std::string& name) const;
   std::vector<std::string> names() const;  // sorted
+  // The file that holds a tensor which is there.
+  const std::string& FileOf(const std::string& name) const;
   // The metadata of the first file: {"format": "pt"}.
   const std::map<std::string, std::string>& metadata() const;
 

@@ -149,6 +149,10 @@ Status CheckCoverage(std::vector<SafetensorsHeader::Tensor>& tensors, std::int64
 }  // namespace
 
 std::string_view TensorTypeName(TensorType type) { return RowOf(type).name; }
+bool IsReadableType(TensorType type) {
+  return type == TensorType::kF32 || type == TensorType::kBF16 || type == TensorType::kF16;
+}
+
 std::int64_t TensorTypeSize(TensorType type) { return RowOf(type).size; }
 
 std::int64_t TensorSpec::count() const {

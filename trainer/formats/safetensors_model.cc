@@ -20,10 +20,6 @@ constexpr std::int64_t kMeanElements = 1 << 20;  // of a piece of rows whose mea
 constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
 
-bool IsReadable(TensorType type) {
-  return type == TensorType::kF32 || type == TensorType::kBF16 || type == TensorType::kF16;
-}
-
 // Tensor name to file name, as an index lists them.
 Result<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxIndexBytes));
@@ -160,6 +156,10 @@ std::vector<std::string> SafetensorsModel::names() const {
   return names;
 }
 
+const std::string& SafetensorsModel::FileOf(const std::string& name) const {
+  return impl_->files[impl_->entries.at(name).file].path;
+}
+
 const std::map<std::string, std::string>& SafetensorsModel::metadata() const {
   return impl_->metadata;
 }
@@ -168,7 +168,7 @@ const std::map<std::string, std::string>& SafetensorsModel::metadata() const {
 Status SafetensorsModel::Impl::ReadFile(const Entry& entry, std::int64_t begin, std::int64_t count,
                                         float* out) const {
   const File& file = files[entry.file];
-  if (!IsReadable(entry.spec.type))
+  if (!IsReadableType(entry.spec.type))
     return Unimplemented(file.path + ": tensor " + entry.spec.name + " is of type " +
                          std::string(TensorTypeName(entry.spec.type)) +
                          "; F32, BF16 and F16 are supported");

@@ -233,12 +233,13 @@ Status FrozenWeights::LoadMissing(const SafetensorsModel* model, Communicator& w
       store_.complete() ? std::vector<ShardArray>() : OwnArrays();
   MUSTER_RETURN_IF_ERROR(
       LoadIntervalsTogether(model, FlatLayout(plain, 1), arrays, world, shard_memory(), on_read));
+  // The type that they are kept in may have no such large numbers.
   Status finite;
   for (const ShardArray& array : arrays) {
     if (finite.ok()) finite = CheckFinite(array);
   }
   for (const Packed& packed : packed_) {
-    MUSTER_RETURN_IF_ERROR(LoadPacked(model, packed, world, on_read, &finite));
+    MUSTER_RETURN_IF_ERROR(LoadPacked(model, packed, world, on_read));
   }
   MUSTER_ASSIGN_OR_RETURN(const std::int64_t bad, Largest(finite.ok() ? 0 : 1, world));
   if (bad == 0 || !finite.ok()) return finite;
@@ -249,8 +250,7 @@ Status FrozenWeights::LoadMissing(const SafetensorsModel* model, Communicator& w
 // Each rank of a shard group reads and quantises an equal part of the tensor, in whole blocks; all
 // exchange them, since double quantisation is of the whole, and keep what is in their shard.
 Status FrozenWeights::LoadPacked(const SafetensorsModel* model, const Packed& packed,
-                                 Communicator& world, const std::function<void()>& on_read,
-                                 Status* finite) {
+                                 Communicator& world, const std::function<void()>& on_read) {
   UnitTensor tensor = units_[packed.unit].tensors[packed.tensor];
   tensor.joined = false;
   const std::int64_t count = packed.layout.count;
@@ -268,7 +268,6 @@ Status FrozenWeights::LoadPacked(const SafetensorsModel* model, const Packed& pa
   }
   MUSTER_RETURN_IF_ERROR(LoadIntervalsTogether(
       model, FlatLayout({{.name = "packed", .tensors = {tensor}}}, 1), arrays, world, {}, on_read));
-  if (finite->ok() && !IsFinite(own)) *finite = NotFinite(tensor.name, "");
   MUSTER_ASSIGN_OR_RETURN(const Nf4Tensor whole, QuantizeTogether(own, blocks, count));
   if (!store_.complete()) Keep(packed, whole);
   return OkStatus();

@@ -90,7 +90,7 @@ class FrozenWeights {
   Status CheckFinite(const ShardArray& array) const;
   std::vector<ShardArray> OwnArrays() const;
   Status LoadPacked(const SafetensorsModel* model, const Packed& packed, Communicator& world,
-                    const std::function<void()>& on_read, Status* finite);
+                    const std::function<void()>& on_read);
   Result<Nf4Tensor> QuantizeTogether(const at::Tensor& own, std::int64_t share,
                                      std::int64_t count) const;
   void Keep(const Packed& packed, const Nf4Tensor& tensor);

@@ -1,6 +1,8 @@
 #include "trainer/fsdp/load_weights.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <limits>
 #include <map>
 #include <string>
@@ -24,6 +26,23 @@ Status CheckShape(const SafetensorsModel& model, const std::string& tensor,
                             " in the model's files, its config.json makes it " + ShapeText(shape));
 }
 
+bool IsFinite(const float* values, std::int64_t count) {
+  constexpr std::uint32_t kExponent = 0x7f800000;
+  bool finite = true;
+  for (std::int64_t i = 0; i < count; ++i)
+    finite &= (std::bit_cast<std::uint32_t>(values[i]) & kExponent) != kExponent;
+  return finite;
+}
+
+// One weight that is not finite would make every loss so.
+Status ReadFinite(const SafetensorsModel& model, const std::string& tensor, std::int64_t begin,
+                  std::int64_t count, float* values) {
+  MUSTER_RETURN_IF_ERROR(model.ReadFloats(tensor, begin, count, values));
+  if (IsFinite(values, count)) return OkStatus();
+  return DataLoss("tensor " + tensor + " of the model has a number that is not finite, in " +
+                  model.FileOf(tensor));
+}
+
 Status LoadInterval(const SafetensorsModel& model, const ShardArray& array,
                     const TensorInterval& interval, const ArrayMemory& memory,
                     const std::function<void()>& on_read, std::vector<float>* buffer) {
@@ -36,7 +55,7 @@ Status LoadInterval(const SafetensorsModel& model, const ShardArray& array,
     const std::int64_t count = std::min(kPieceElements, interval.count - at);
     float* const values =
         direct ? static_cast<float*>(array.data) + interval.array_offset + at : buffer->data();
-    MUSTER_RETURN_IF_ERROR(model.ReadFloats(interval.tensor, interval.begin + at, count, values));
+    MUSTER_RETURN_IF_ERROR(ReadFinite(model, interval.tensor, interval.begin + at, count, values));
     if (!direct) {
       PutElements(values, ElementType::kFloat32, count, array, interval.array_offset + at, memory);
     }
@@ -92,7 +111,7 @@ class SharedLoad {
     for (std::int64_t at = 0; at < tensor.count; at += kPieceElements) {
       const std::int64_t count = std::min(kPieceElements, tensor.count - at);
       if (model_ != nullptr && read_.ok()) {
-        read_ = model_->ReadFloats(name, at, count, buffer_.data());
+        read_ = ReadFinite(*model_, name, at, count, buffer_.data());
       }
       MUSTER_RETURN_IF_ERROR(
           group_

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <string>
@@ -220,6 +221,30 @@ TEST_F(LoadWeightsTest, AReaderThatFailsLeavesNobodyWaiting) {
       EXPECT_THAT(loaded.message(), HasSubstr("rank 0"));
     }
   });
+}
+
+TEST_F(LoadWeightsTest, ANumberThatIsNotFiniteIsRefusedByTensorAndFile) {
+  for (const float bad : {NAN, INFINITY, -INFINITY}) {
+    std::vector<float> values(53 * 8, 1);
+    values[300] = bad;
+    auto file = SafetensorsWriter::Create(dir_.path() + "/model.safetensors",
+                                          {{"embed", TensorType::kBF16, {53, 8}}});
+    ASSERT_TRUE(file.ok() && file->AppendFloats(values.data(), 53 * 8).ok() && file->Finish().ok());
+    model_.emplace(*SafetensorsModel::Open(dir_.path()));
+    const FlatLayout layout({{"embed", {{"embed", {53, 8}}}}}, kRanks);
+    EachRank([&](int rank, Communicator& group) {
+      const Shard shard = ShardOf(layout, rank, ElementType::kFloat32);
+      const Status own = LoadIntervals(*model_, shard.arrays);
+      EXPECT_EQ(own.code(), rank == 1 ? StatusCode::kDataLoss : StatusCode::kOk) << bad;
+      const Status all =
+          LoadIntervalsTogether(rank == 0 ? &*model_ : nullptr, layout, shard.arrays, group);
+      EXPECT_EQ(all.code(), rank == 0 ? StatusCode::kDataLoss : StatusCode::kUnavailable);
+      if (rank == 2) return;
+      EXPECT_THAT((rank == 0 ? all : own).message(),
+                  HasSubstr("tensor embed of the model has a number that is not finite, in " +
+                            dir_.path() + "/model.safetensors"));
+    });
+  }
 }
 
 TEST_F(LoadWeightsTest, WithoutAnyReaderAllAreTold) {

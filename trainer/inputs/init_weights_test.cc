@@ -71,5 +71,20 @@ TEST_F(InitWeights, ATensorOfAnotherShapeIsNamed) {
   EXPECT_NE(status.message().find("[40, 32]"), std::string::npos) << status.message();
 }
 
+// A config.json of two layers beside weights of more would train a part of the model.
+TEST_F(InitWeights, ATensorThatConfigDoesNotKnowIsNamedWithItsFile) {
+  const Result<SafetensorsModel> model = SafetensorsModel::Open(Write("a", 1));
+  ASSERT_TRUE(model.ok());
+  ModelConfig other = Config();
+  other.num_hidden_layers -= 1;
+  const Status status = CheckModelTensors(other, *model);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("model.safetensors: tensor model.layers.1."), std::string::npos)
+      << status.message();
+  ModelConfig tied = Config();
+  tied.tie_word_embeddings = true;
+  EXPECT_TRUE(CheckModelTensors(tied, *model).ok()) << "the head is the embedding";
+}
+
 }  // namespace
 }  // namespace muster

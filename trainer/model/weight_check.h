@@ -9,8 +9,9 @@
 
 namespace muster {
 
-// kInvalidArgument names the first tensor that is missing or has another shape. Tensors that the
-// model does not use are ignored.
+// kInvalidArgument names the first tensor that is missing, has another shape or a type that is not
+// read, or is none of the model's, with its file. A head beside a tied embedding and the rotation's
+// frequencies, which older exports hold, are none of these.
 Status CheckModelTensors(const ModelConfig& config, const SafetensorsModel& model);
 
 }  // namespace muster
