@@ -14,6 +14,7 @@
 #include "cli/slurm/allocation_access.h"
 #include "cli/slurm/slurm_job.h"
 #include "common/base/text.h"
+#include "common/command_line/finite_numbers.h"
 #include "common/command_line/help_words.h"
 #include "common/command_line/version_text.h"
 
@@ -209,9 +210,11 @@ Parsed ParseCommandLine(int argc, char** argv) {
   try {
     CheckIsUtf8(argc, argv);
     app.parse(CutAtDashes(app, argc, argv, parsed), argv);
+    CheckNumbersAreFinite(app);
   } catch (const CLI::ParseError& error) {
     parsed.command = nullptr;
     parsed.exit_code = app.exit(error) == 0 ? kExitSuccess : kExitBadUsage;
+    if (!std::cout.flush()) parsed.exit_code = kExitError;
     return parsed;
   }
   if (!parsed.command) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/base/open_files.h"
+#include "common/command_line/finite_numbers.h"
 #include "common/command_line/help_words.h"
 #include "common/command_line/version_text.h"
 #include "common/runtime/exit_deadline.h"
@@ -167,6 +168,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   try {
     app.parse(argc, argv);
+    muster::CheckNumbersAreFinite(app);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }

@@ -9,6 +9,7 @@
 
 #include "common/base/byte_size.h"
 #include "common/base/open_files.h"
+#include "common/command_line/finite_numbers.h"
 #include "common/command_line/help_words.h"
 #include "common/command_line/version_text.h"
 #include "common/control_pipe/trainer_protocol.h"
@@ -126,6 +127,12 @@ void AddPlan(CLI::App& app, Options& options, Action& action) {
   verb->callback([&] { action = [&] { return muster::RunPlanVerb(o); }; });
 }
 
+// What was printed may not have reached the disk.
+bool CouldWriteOutput() {
+  std::cout.flush();
+  return std::cout.good() && std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+}
+
 void AddInitModel(CLI::App& app, Options& options, Action& action) {
   muster::InitModelOptions& o = options.init_model;
   CLI::App* verb = app.add_subcommand("init-model", "Write a model directory with random weights");
@@ -192,7 +199,7 @@ void AddSampling(CLI::App* verb, muster::GenerateOptions& o) {
       ->capture_default_str();
   verb->add_option("--temperature", o.temperature,
                    "Sampling temperature; 0 selects the most likely token")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0.0, 1000.0))
       ->capture_default_str();
   verb->add_option("--top-k", o.top_k, "Sample from the N most likely tokens; 0 for all")
       ->check(CLI::NonNegativeNumber)
@@ -369,8 +376,10 @@ int main(int argc, char** argv) {
   AddMerge(app, options, action);
   try {
     app.parse(argc, argv);
+    muster::CheckNumbersAreFinite(app);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    if (app.exit(error) != 0) return kExitUsage;
+    return CouldWriteOutput() ? kExitOk : kExitFailure;
   }
   muster::RaiseOpenFilesLimit();
   int code = kExitFailure;
@@ -382,7 +391,8 @@ int main(int argc, char** argv) {
   }
   // Without the destructors of statics: LibTorch takes every operator out of its registry again,
   // which costs as much as a training step.
-  std::cout.flush();
+  const bool written = CouldWriteOutput();
+  if (!written) std::fputs("muster-trainer: could not write the output\n", stderr);
   std::fflush(nullptr);
-  ::_exit(code);
+  ::_exit(code == kExitOk && !written ? kExitFailure : code);
 }

@@ -18,6 +18,7 @@
 #include "common/base/files.h"
 #include "common/base/ids.h"
 #include "common/base/open_files.h"
+#include "common/command_line/finite_numbers.h"
 #include "common/command_line/help_words.h"
 #include "common/command_line/version_text.h"
 #include "common/process/cpu_affinity.h"
@@ -283,6 +284,7 @@ int PrintReport(int argc, char** argv) {
   AddNvmlOption(app, &options);
   try {
     app.parse(argc, argv);
+    muster::CheckNumbersAreFinite(app);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? EXIT_SUCCESS : kUsageError;
   }
@@ -350,6 +352,7 @@ int main(int argc, char** argv) {
   AddMetricsOptions(app, &options, &texts);
   try {
     app.parse(argc, argv);
+    muster::CheckNumbersAreFinite(app);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? EXIT_SUCCESS : kUsageError;
   }

@@ -18,7 +18,9 @@ int ExitCodeOf(const Status& status) {
     case StatusCode::kAborted:
     case StatusCode::kFailedPrecondition: return kExitConflict;
     case StatusCode::kDeadlineExceeded: return kExitTimeout;
-    case StatusCode::kResourceExhausted: return kExitCannotBePlaced;
+    // A system call has failed: a disk is full, say.
+    case StatusCode::kResourceExhausted:
+      return status.error_number() == 0 ? kExitCannotBePlaced : kExitError;
     case StatusCode::kCancelled: return kExitInterrupted;
     case StatusCode::kUnknown:
     case StatusCode::kUnimplemented:

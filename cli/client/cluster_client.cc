@@ -3,8 +3,10 @@
 #include <grpcpp/client_context.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "cli/base/exit_code.h"
+#include "common/base/locked_record.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/tls.h"
 #include "muster/v1/client_api.grpc.pb.h"
@@ -15,6 +17,9 @@ namespace {
 // Longer than the largest checkpoints need.
 constexpr auto kVerifyTimeout = std::chrono::hours(48);
 constexpr int kPageLimit = 1000;  // of the coordinator
+// A coordinator reads its store before it answers.
+constexpr auto kStartTimeout = std::chrono::seconds(10);
+constexpr auto kStartPoll = std::chrono::milliseconds(50);
 
 // gRPC counts deadlines in the system clock.
 std::chrono::system_clock::time_point SystemDeadline(Duration remaining) {
@@ -50,24 +55,48 @@ Result<Endpoint> ClusterClient::FindEndpoint() const {
   return endpoint;
 }
 
+// A coordinator that starts removes its predecessor's file, and writes its own once it answers.
+Result<Endpoint> ClusterClient::AwaitEndpoint() {
+  const std::string dir = ShellWord(paths_.dir);
+  const Deadline deadline = Deadline::After(kStartTimeout);
+  for (;;) {
+    auto endpoint = FindEndpoint();
+    if (endpoint.ok()) return endpoint;
+    if (!remote_.address.empty()) return endpoint;
+    if (endpoint.status().code() != StatusCode::kNotFound)
+      return Status(endpoint.status().code(),
+                    endpoint.status().message() + "\n  next: " + RestartCommand());
+    if (!IsRecordLocked(paths_.CoordinatorPid())) break;
+    if (deadline.Expired())
+      return Unavailable("the coordinator in " + paths_.dir +
+                         " does not answer yet\n  next: tail " +
+                         ShellWord(paths_.CoordinatorLog()));
+    if (interrupt_.WaitFor(kStartPoll)) return Cancelled("interrupted");
+  }
+  std::error_code error;
+  if (std::filesystem::exists(paths_.Token(), error))
+    return Unavailable("no coordinator runs in " + paths_.dir +
+                       "; start it again, or select another with --dir or MUSTER_DIR\n  next: "
+                       "muster up --dir " +
+                       dir);
+  return Unavailable("there is no cluster in " + paths_.dir +
+                     "; start one, or select another with --dir or MUSTER_DIR\n  next: muster up "
+                     "--nodes 2 --dir " +
+                     dir);
+}
+
+std::string ClusterClient::RestartCommand() const {
+  const std::string dir = ShellWord(paths_.dir);
+  return "muster down --dir " + dir + " && muster up --dir " + dir;
+}
+
 Status ClusterClient::Connect() {
   if (connection_) return OkStatus();
   if (find_remote_) {
     MUSTER_ASSIGN_OR_RETURN(remote_, find_remote_());
   }
-  const std::string dir = ShellWord(paths_.dir);
-  const std::string restart = "muster down --dir " + dir + " && muster up --dir " + dir;
-  auto endpoint = FindEndpoint();
-  if (!endpoint.ok()) {
-    const bool none = endpoint.status().code() == StatusCode::kNotFound;
-    return {
-        none ? StatusCode::kUnavailable : endpoint.status().code(),
-        endpoint.status().message() +
-            (none ? "; start one, or select another with --dir or MUSTER_DIR\n  next: muster up "
-                    "--nodes 2 --dir " +
-                        dir
-                  : "\n  next: " + restart)};
-  }
+  const auto endpoint = AwaitEndpoint();
+  if (!endpoint.ok()) return endpoint.status();
   auto coordinator = OpenCoordinator(*endpoint, remote_.credentials_dir, paths_.Token());
   const bool remote = !remote_.credentials_dir.empty() || !remote_.address.empty();
   if (!coordinator.ok() && remote) return coordinator.status();
@@ -75,7 +104,7 @@ Status ClusterClient::Connect() {
     const bool none = coordinator.status().code() == StatusCode::kNotFound;
     return {none ? StatusCode::kUnavailable : coordinator.status().code(),
             coordinator.status().message() + "\n  next: rm -f " + ShellWord(paths_.Token()) +
-                " && " + restart};
+                " && " + RestartCommand()};
   }
   auto stub = v1::Client::NewStub(coordinator->channel);
   connection_ = std::make_unique<Connection>(Connection{*std::move(coordinator), std::move(stub)});

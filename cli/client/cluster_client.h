@@ -65,6 +65,9 @@ class ClusterClient {
   Status CheckIsLocal() const;
   // Where the coordinator last listened; kNotFound when none has run in this directory.
   Result<Endpoint> FindEndpoint() const;
+  // The same, after a coordinator that is starting has written it. Without one kUnavailable, with
+  // the command that starts it.
+  Result<Endpoint> AwaitEndpoint();
 
   // Drops the connection, so that the next call reads the endpoint again.
   void Disconnect();
@@ -73,6 +76,7 @@ class ClusterClient {
   void LimitCalls(Duration limit) { call_limit_ = limit; }
 
  private:
+  std::string RestartCommand() const;
   struct Connection;
   Status Connect();
   template <typename Request, typename Response, typename Method>

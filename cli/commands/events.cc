@@ -72,7 +72,8 @@ struct Events {
         if (whole) all.push_back(EventJson(event));
       }
       if (!whole) PrintEvents(context, events);
-      if (!events.events().empty()) continue;  // there may be more than one call's worth
+      if (!context.terminal.out) return kExitSuccess;  // reported where all output ends
+      if (!events.events().empty()) continue;          // there may be more than one call's worth
       if (!follow) break;
       if (context.interrupt().WaitFor(kEventsPause)) return kExitInterrupted;
     }

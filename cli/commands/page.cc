@@ -27,7 +27,7 @@ struct Page {
   void AddFlags(Flags&) {}
 
   CommandResult Run(CommandContext& context) const {
-    MUSTER_ASSIGN_OR_RETURN(const Endpoint endpoint, context.client.FindEndpoint());
+    MUSTER_ASSIGN_OR_RETURN(const Endpoint endpoint, context.client.AwaitEndpoint());
     if (endpoint.page_key.empty())
       return NotFound(
           "the key of the status page is on the coordinator's machine; run muster page --dir DIR "

@@ -64,7 +64,7 @@ struct Up {
         << "metrics      http://" << report.endpoint.http << "/metrics"
         << (report.network_namespace.empty() ? "" : " in namespace " + report.network_namespace)
         << "\n"
-        << "nodes        " << report.nodes.nodes_size() << " ready\n"
+        << "nodes        " << report.ready << " ready\n"
         << "page         muster page --dir " << ShellWord(context.dir()) << "\n"
         << "next         muster submit FILE --dir " << ShellWord(context.dir()) << "\n";
     return kExitSuccess;

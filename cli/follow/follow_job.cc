@@ -128,10 +128,11 @@ CommandResult AttachToJob(CommandContext& context, const AttachOptions& options)
           PrintStructured(terminal.out, OutputFormat::kJsonl, JobJson(job), "id");
           terminal.out.flush();
         }
-        return attachment.OnUpdate(update);
+        return attachment.OnUpdate(update) && terminal.out.good();
       },
       notice, await);
   attachment.Finish();
+  if (!terminal.out) return kExitSuccess;  // reported where all output ends
   if (status.ok()) {
     // The other formats are one document: the job as it ended.
     if (!context.for_people() && !jsonl)

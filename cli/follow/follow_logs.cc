@@ -130,6 +130,7 @@ class LogFollower {
 
   // Looks at the job again; true when nothing more can come.
   Result<bool> Refresh() {
+    if (!context_.terminal.out) return true;
     MUSTER_ASSIGN_OR_RETURN(v1::Job job, context_.client.GetJob(job_.id()));
     const bool was_terminal = IsTerminal(job_.state());
     if (options_.generation == 0) CatchUp(job.generation());

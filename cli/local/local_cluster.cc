@@ -315,16 +315,20 @@ Status LocalCluster::WaitForNodes(const std::vector<std::string>& names, Deadlin
   for (;;) {
     auto nodes = client_.ListNodes();
     std::size_t ready = 0;
+    std::set<std::string> waiting(names.begin(), names.end());
     if (nodes.ok())
       for (const auto& node : nodes->nodes()) {
         const bool wanted = std::find(names.begin(), names.end(), node.name()) != names.end();
         // A worker that was just killed may still be listed as ready; its pid distinguishes it.
         const auto started = started_.find(node.name());
         const bool same = started == started_.end() || started->second.id.pid == node.pid();
-        if (wanted && same && IsConnected(node.state())) ++ready;
+        if (!wanted || !same || !IsConnected(node.state())) continue;
+        ++ready;
+        waiting.erase(node.name());
       }
     if (ready == names.size()) {
       report->nodes = *std::move(nodes);
+      report->ready = static_cast<int>(ready);
       MUSTER_ASSIGN_OR_RETURN(report->endpoint, client_.FindEndpoint());
       return OkStatus();
     }
@@ -333,9 +337,21 @@ Status LocalCluster::WaitForNodes(const std::vector<std::string>& names, Deadlin
     if (deadline.Expired())
       return DeadlineExceeded(std::to_string(ready) + " of " + std::to_string(names.size()) +
                               " nodes became ready in time; logs: " + paths_.CoordinatorLog() +
-                              " and " + paths_.WorkerLog(names.back()));
+                              " and " + paths_.WorkerLog(names.back()) + LastWords(waiting));
     if (client_.interrupt().WaitFor(kPoll)) return Cancelled("interrupted");
   }
+}
+
+// The newest lines of these nodes' workers: why they are not ready.
+std::string LocalCluster::LastWords(const std::set<std::string>& nodes) const {
+  std::string text;
+  for (const std::string& node : nodes) {
+    const auto started = started_.find(node);
+    if (started == started_.end()) continue;
+    for (const std::string& line : TailOfFile(started->second.log, 1, started->second.log_offset))
+      text += "\n  | " + node + ": " + line;
+  }
+  return text;
 }
 
 Result<ProcessId> LocalCluster::StartInPlace(const std::string& name,

@@ -40,6 +40,7 @@ struct UpOptions {
 struct UpReport {
   Endpoint endpoint;
   v1::ListNodesResponse nodes;
+  int ready = 0;                     // of those that were wanted
   std::vector<std::string> started;  // "coordinator", "node-1", ...; empty: all were running
   std::string network_namespace;     // the hub's, which has endpoint.http; empty: none
 };
@@ -94,6 +95,7 @@ class LocalCluster {
   Status Start(const std::string& name, const std::vector<std::string>& argv,
                const std::string& log);
   Status DaemonEnded(const std::string& name, const std::string& log) const;
+  std::string LastWords(const std::set<std::string>& nodes) const;
   void EndStarted();
 
   std::vector<NamedProcess> Daemons() const;

@@ -1,6 +1,7 @@
 #include "common/base/files.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,10 +25,14 @@ Status WriteAll(int fd, std::string_view content, const std::string& path) {
   return OkStatus();
 }
 
+// How long a pipe's writer may be silent.
+constexpr int kPipeTimeoutMillis = 10'000;
+
 }  // namespace
 
 Result<std::string> ReadFile(const std::string& path, std::int64_t max_bytes) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Opening a pipe would wait for its writer, which no signal ends.
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "stat " + path);
@@ -38,8 +43,11 @@ Result<std::string> ReadFile(const std::string& path, std::int64_t max_bytes) {
   std::string content;
   char buffer[1 << 16];
   for (;;) {
+    pollfd readable{fd.get(), POLLIN, 0};
+    if (!S_ISREG(info.st_mode) && ::poll(&readable, 1, kPipeTimeoutMillis) == 0)
+      return DeadlineExceeded(path + " is no file, and nothing is written to it");
     const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
-    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n < 0) return ErrnoStatus(errno, "read " + path);
     if (n == 0) return content;
     content.append(buffer, static_cast<std::size_t>(n));

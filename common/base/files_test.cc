@@ -1,12 +1,15 @@
 #include "common/base/files.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <thread>
 
 #include "common/base/testing/temp_dir.h"
+#include "common/base/unique_fd.h"
 
 namespace muster {
 namespace {
@@ -56,6 +59,20 @@ TEST_F(FilesTest, MakesEveryMissingLevel) {
   EXPECT_FALSE(MakeDirectories(dir_ + "/file").ok());
   EXPECT_FALSE(MakeDirectories(dir_ + "/file/below").ok());
   EXPECT_FALSE(MakeDirectories("").ok());
+}
+
+// Opening it waited for a writer, and no signal ended that.
+TEST_F(FilesTest, APipeIsReadWhileItsWriterWrites) {
+  const std::string path = dir_ + "/pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  std::thread writer([&] {
+    const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    EXPECT_EQ(::write(fd.get(), "name: x\n", 8), 8);
+  });
+  const auto text = ReadFile(path);
+  writer.join();
+  ASSERT_TRUE(text.ok()) << text.status().ToString();
+  EXPECT_EQ(*text, "name: x\n");
 }
 
 }  // namespace

@@ -32,6 +32,9 @@ struct HttpRoutes {
   Duration heartbeat = kHttpHeartbeat;
   int connections = 0;
   int streams = 0;
+  // How to hang up on each connection that waits for a request, the oldest first.
+  std::map<std::uint64_t, std::function<void()>> waiting;
+  std::uint64_t next_waiting = 1;
   HandshakeLimit handshakes;
 };
 

@@ -43,10 +43,19 @@ struct HttpServer::Impl : std::enable_shared_from_this<Impl> {
     acceptor.async_accept([self = shared_from_this()](beast::error_code error, tcp::socket socket) {
       if (!self->acceptor.is_open()) return;
       if (error) return self->AcceptLater();
-      // Above the bound the socket is closed at once, unread.
-      if (self->routes->connections < kMaxConnections) self->Serve(std::move(socket));
+      if (self->routes->connections < kMaxConnections || self->HangUpOnOldest())
+        self->Serve(std::move(socket));
       self->Accept();
     });
+  }
+
+  // A connection without a request gives way to a new one. Where all have one, the new one is
+  // closed unread.
+  bool HangUpOnOldest() {
+    if (routes->waiting.empty()) return false;
+    const auto hang_up = routes->waiting.extract(routes->waiting.begin());
+    hang_up.mapped()();
+    return true;
   }
 
   // Where no client waits, no handshake need give way.

@@ -8,7 +8,7 @@
 // certificates on both sides) it binds to any, and each request is held against the caller's
 // certificate: once that has expired, a connection that it has opened is refused everything. At
 // most 16 handshakes are under way; a client that connects and does not go on gives way to one that
-// waits.
+// waits, and so does a connection without a request where the bound is reached.
 // Requests of another origin than this server are refused, and no answer may be framed, sniffed or
 // read by other origins.
 #pragma once

@@ -71,6 +71,17 @@ TEST_F(HttpServerTest, ClosesAfterTheLastAnswerThoughTheReplyIsKept) {
   OnLoop([&] { kept = nullptr; });
 }
 
+// A local user without the key could hold all connections.
+TEST_F(HttpServerTest, AConnectionWithoutARequestGivesWayToANewOne) {
+  std::vector<UniqueFd> idle;
+  for (int i = 0; i < 2 * HttpServer::kMaxConnections; ++i) {
+    idle.push_back(Connect());
+    Send(idle.back(), "GET /met");
+  }
+  EXPECT_TRUE(Ask(Request("GET /metrics")).starts_with("HTTP/1.1 200 "));
+  EXPECT_EQ(ReadUntil(idle.front(), ""), "");
+}
+
 TEST_F(HttpServerTest, ATakenPortIsAClearError) {
   EventLoop other;
   const auto second = HttpServer::Listen(other, "127.0.0.1", server_->port());

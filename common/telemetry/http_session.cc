@@ -39,6 +39,7 @@ HttpSession::HttpSession(std::shared_ptr<HttpRoutes> routes, tcp::socket socket,
 HttpSession::~HttpSession() {
   --routes_->connections;
   routes_->handshakes.End(handshake_);
+  routes_->waiting.erase(waiting_);
   if (streaming_ && !ended_) --routes_->streams;
 }
 
@@ -65,6 +66,8 @@ void HttpSession::Read() {
   parser_->eager(true);
   parser_->header_limit(kMaxHeaderBytes);
   parser_->body_limit(kMaxBodyBytes);
+  waiting_ = routes_->next_waiting++;
+  routes_->waiting.emplace(waiting_, [this] { connection_.Close(); });
   connection_.ExpireAfter(kIdleTimeout);
   Parse();
 }
@@ -106,6 +109,7 @@ void HttpSession::Close() {
 }
 
 void HttpSession::Answer() {
+  routes_->waiting.erase(waiting_);
   const HttpMessage& message = parser_->get();
   HttpResponse refusal;
   if (!IsWelcome(message, guard_, &refusal)) return Write(std::move(refusal), /*last=*/true);

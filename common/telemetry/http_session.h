@@ -57,6 +57,7 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
   HttpConnection connection_;
   asio::steady_timer heartbeat_;
   std::uint64_t handshake_ = 0;  // of the limit; 0: none
+  std::uint64_t waiting_ = 0;    // its place among the routes' waiting connections
   HttpGuard guard_;
   beast::flat_buffer buffer_{kMaxHeaderBytes + kMaxBodyBytes};
   std::optional<http::request_parser<http::string_body>> parser_;

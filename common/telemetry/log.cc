@@ -62,6 +62,21 @@ void DrainAtFatalSignals() {
   }
 }
 
+// A text of others must not look like a line of ours, nor command a terminal.
+std::string EscapeControls(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n')
+      out += "\\n";
+    else if ((byte < 0x20 && c != '\t') || byte == 0x7f)
+      out += fmt::format("\\x{:02x}", byte);
+    else
+      out += c;
+  }
+  return out;
+}
+
 }  // namespace
 
 void Logger::Write(LogLevel level, fmt::string_view text, fmt::format_args values) {
@@ -69,7 +84,7 @@ void Logger::Write(LogLevel level, fmt::string_view text, fmt::format_args value
                                                    spdlog::level::err, spdlog::level::critical};
   spdlog::logger& logger = *spdlog::default_logger_raw();
   const auto wanted = kLevels[static_cast<int>(level)];
-  if (logger.should_log(wanted)) logger.log(wanted, fmt::vformat(text, values));
+  if (logger.should_log(wanted)) logger.log(wanted, EscapeControls(fmt::vformat(text, values)));
 }
 
 void InitLogging(const std::string& program, const std::string& level) {

@@ -129,6 +129,17 @@ class BlockedStderrDeathTest : public testing::Test {
   }
 };
 
+// A reason of a user, or a message of a node that was taken over.
+TEST(LogDeathTest, ATextOfOthersStaysWithinItsLine) {
+  EXPECT_EXIT(
+      {
+        InitLogging("test", "info");
+        Log().info("cancelled: {}", "x\n2026-11-27T04:08:00 info forged \x1b[2J");
+        std::exit(0);
+      },
+      testing::ExitedWithCode(0), "cancelled: x.n2026-11-27T04:08:00 info forged .x1b.2J\n$");
+}
+
 TEST_F(BlockedStderrDeathTest, LoggingDoesNotHoldUpTheLoop) {
   EXPECT_EXIT(
       {

@@ -94,6 +94,15 @@ TEST(RestartTest, WhileLaunchingTheMissingLaunchIsSentAgain) {
   EXPECT_EQ(h.Timeline().find(token), std::string::npos) << h.Timeline();
 }
 
+// It showed fewer steps than its own checkpoint has.
+TEST(RestartTest, AJobHasAtLeastTheStepsOfItsCheckpoint) {
+  Cluster h;
+  h.RunTo(h.id, 12);
+  h.Checkpoint(h.id, 40);
+  h.Restart();
+  EXPECT_EQ(h.Job(h.id).record->step, 40);
+}
+
 TEST(RestartTest, WhileRunningNothingChanges) {
   Cluster h;
   h.RunTo(h.id, 12);
@@ -130,7 +139,7 @@ TEST(RestartTest, SinceWhenNoStepWasFinishedIsKnownUntilTheNextOneIs) {
   h.Restart();
   h.JoinHosting(AttemptState::kRunning);
   h.Advance(milliseconds(200));
-  h.ReportAll(h.id, Resumed{10, {}});
+  h.ReportAll(h.id, Resumed{.step = 10});
   EXPECT_EQ(progress_at(), step_at) << "step 10 was finished before";
   h.Advance(milliseconds(100));
   h.Report(h.id, 1, FirstStep{11});
@@ -145,10 +154,14 @@ TEST(RestartTest, ReportsOfTheHelloBringTheJobUpToDate) {
     const std::string node = rank == 0 ? "n1" : "n2";
     HostedGeneration hosted = h.Hosted(node, h.id, AttemptState::kRunning);
     hosted.reports.push_back({{}, 0, rank, Formed{}});
-    hosted.reports.push_back({{}, 0, rank, Resumed{0, {}}});
+    hosted.reports.push_back({{}, 0, rank, Resumed{.step = 0}});
     hosted.reports.push_back({{}, 0, rank, FirstStep{1}});
     hosted.reports.push_back(
-        {{}, 0, rank, ShardWritten{10, "step-10", {rank, ShardFileName(rank), 5, "x"}}});
+        {{},
+         0,
+         rank,
+         ShardWritten{
+             .step = 10, .directory = "step-10", .shard = {rank, ShardFileName(rank), 5, "x"}}});
     h.Join(node, {.hosted = {hosted}});
   }
   EXPECT_EQ(h.State(h.id), JobState::kRunning);

@@ -132,7 +132,7 @@ void WorkerService::HandleHello(const StreamPtr& stream, Result<Hello> hello) {
     Log().warn("a worker was refused: {}", hello.status().message());
     return stream->Close(hello.status());
   }
-  Log().info("node {}: worker {} connected, pid {}, {} slots, {} guardians", hello->node.value,
+  Log().info("node {}: worker {} reports, pid {}, {} slots, {} guardians", hello->node.value,
              hello->instance, hello->pid, hello->slots, hello->hosted.size());
   entry->said_hello = true;
   runtime_.Handle(WorkerHello{stream->id(), *std::move(hello)}, [stream] { stream->ReadNext(); });
@@ -200,7 +200,9 @@ void WorkerService::Send(const WorkerSend& send) {
 
 void WorkerService::Close(const CloseSession& close) {
   const auto found = streams_.find(close.session);
-  if (found != streams_.end()) found->second.stream->Close(close.status);
+  if (found == streams_.end()) return;
+  Log().warn("worker stream {} is closed: {}", close.session, close.status.message());
+  found->second.stream->Close(close.status);
 }
 
 void WorkerService::CloseAll(const Status& reason) {

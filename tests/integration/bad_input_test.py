@@ -14,7 +14,8 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
-from cluster import BIN, DATA, Cluster, run  # noqa: E402
+from cluster import BIN, DATA, Cluster, init_model, run, train_job, write_rows  # noqa: E402
+from families import FAMILIES  # noqa: E402
 
 
 def weights(model):
@@ -34,6 +35,83 @@ def claim_too_much(model):
 
 def remove_weights(model):
     os.remove(weights(model))
+
+
+def read_weights(model):
+    """The header of its only file, and the bytes behind it."""
+    content = weights(model).read_bytes()
+    end = 8 + struct.unpack("<Q", content[:8])[0]
+    return json.loads(content[8:end]), content[end:]
+
+
+def write_weights(model, header, values):
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    weights(model).write_bytes(struct.pack("<Q", len(text)) + text + values)
+
+
+def change_header(change):
+    def spoil(model):
+        header, values = read_weights(model)
+        change(header)
+        write_weights(model, header, values)
+    return spoil
+
+
+def change_config(**keys):
+    def spoil(model):
+        config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+        (model / "config.json").write_text(json.dumps({**config, **keys}), encoding="utf-8")
+    return spoil
+
+
+def put_nan(tensor):
+    def spoil(model):
+        header, values = read_weights(model)
+        begin = header[tensor]["data_offsets"][0]
+        write_weights(model, header, values[:begin] + struct.pack("<f", float("nan")) + values[begin + 4:])
+    return spoil
+
+
+Q, V = "model.layers.1.self_attn.q_proj.weight", "model.layers.1.self_attn.v_proj.weight"
+
+
+class BadModelOfEachFamily(unittest.TestCase):
+    """Config and weights that contradict each other are refused by name and file before a step is trained."""
+
+    SPOILED = {
+        "a tensor is missing": (change_header(lambda h: h.update({"model.other": h.pop(Q)})),
+                                [Q, "config.json"]),
+        "a tensor too many": (change_config(num_hidden_layers=1), ["model.safetensors", "model.layers.1."]),
+        "another shape": (change_header(lambda h: h[V]["shape"].reverse()),
+                          ["model.safetensors", V, "shape"]),
+        "another type": (change_header(lambda h: h[V].update(dtype="I32")),
+                         ["model.safetensors", V, "I32"]),
+        "an unknown rope": (change_config(rope_scaling={"rope_type": "spiral", "factor": 2.0}),
+                            ["config.json", "spiral"]),
+        "a number that is none": (put_nan(V), ["model.safetensors", V, "not finite"]),
+    }
+
+    def test_it_is_refused_by_name_and_file(self):
+        with tempfile.TemporaryDirectory(prefix="muster-test-") as temp:
+            folder = pathlib.Path(temp)
+            plain = json.loads((init_model(folder / "plain") / "config.json").read_text(encoding="utf-8"))
+            rows = write_rows(folder / "rows.jsonl")
+            for family, keys in FAMILIES.items():
+                whole = folder / family.replace(" ", "-")
+                (folder / "config.json").write_text(json.dumps({**plain, **keys}), encoding="utf-8")
+                run("muster-trainer", "init-model", "--config", folder / "config.json", "--out", whole)
+                for name, (spoil, words) in self.SPOILED.items():
+                    with self.subTest(family=family, spoiled=name):
+                        model = folder / "spoiled"
+                        shutil.copytree(whole, model)
+                        spoil(model)
+                        (folder / "job.json").write_text(json.dumps(train_job(model, rows, folder / "out", nodes=1)))
+                        done = run("muster-trainer", "smoke", folder / "job.json", check=False)
+                        shutil.rmtree(model)
+                        self.assertNotEqual(done.returncode, 0, done.stdout)
+                        for word in words:
+                            self.assertIn(word, done.stderr)
 
 
 class BadModelAndData(unittest.TestCase):
@@ -162,6 +240,35 @@ class BadJobFile(unittest.TestCase):
         self.assertIn("muster up", done.stderr)
 
 
+class BadTrainerCommand(unittest.TestCase):
+    def test_an_output_that_cannot_be_written(self):
+        tokenize = ["tokenize", "--model", self.model(), "--text", "a"]
+        for words in (["version"], ["--help"], ["init-model", "--help"], tokenize):
+            with self.subTest(words=words), open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run([str(BIN / "muster-trainer"), *map(str, words)], stdout=full, check=False,
+                                      stderr=subprocess.PIPE, text=True)
+                self.assertEqual(done.returncode, 1)
+
+    def test_a_model_is_not_overwritten(self):
+        model = self.model()
+        before = (model / "model.safetensors").read_bytes()
+        done = run("muster-trainer", "init-model", "--preset", "tiny", "--seed", 7, "--out", model, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("exists already", done.stderr)
+        self.assertEqual((model / "model.safetensors").read_bytes(), before)
+
+    def test_a_number_that_is_none(self):
+        done = run("muster-trainer", "generate", "--model", self.model(), "--prompt", "a", "--temperature", "nan",
+                   check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--temperature: nan is not a finite number", done.stderr)
+
+    def model(self):
+        temp = tempfile.TemporaryDirectory(prefix="muster-test-")
+        self.addCleanup(temp.cleanup)
+        return init_model(pathlib.Path(temp.name) / "model")
+
+
 class BadStart(unittest.TestCase):
     def test_the_coordinators_port_is_taken(self):
         with socket.socket() as taken, tempfile.TemporaryDirectory() as temp:
@@ -180,6 +287,17 @@ class BadStart(unittest.TestCase):
                        timeout=60)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn("--tls-listen", done.stderr)
+
+    def test_a_node_whose_directory_was_lost_is_named_with_the_reason(self):
+        cluster = Cluster(self, nodes=2)
+        job = cluster.submit({"name": "sleeps", "command": ["sleep", "600"],
+                              "resources": {"nodes": 2, "ranks_per_node": 1}})
+        cluster.wait_for_state(job, "running")
+        shutil.rmtree(cluster.dir / "nodes" / "node-2")
+        cluster.muster("down")
+        done = cluster.muster("up", check=False, timeout=60)
+        self.assertEqual(done.returncode, 7, done.stderr)
+        self.assertIn("node-2 may still run processes of a worker with another directory", done.stderr)
 
     def test_a_second_coordinator_in_one_directory(self):
         cluster = Cluster(self)

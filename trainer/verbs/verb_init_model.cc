@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <filesystem>
 
 #include "common/base/files.h"
 #include "common/control_pipe/trainer_protocol.h"
@@ -17,6 +18,9 @@ Result<ModelConfig> ReadConfig(const InitModelOptions& options) {
 }
 
 Status Write(const InitModelOptions& options, const ModelConfig& config) {
+  std::error_code error;
+  if (std::filesystem::exists(options.out, error) && !std::filesystem::is_empty(options.out, error))
+    return AlreadyExists(options.out + " exists already; remove it or name another");
   MUSTER_RETURN_IF_ERROR(MakeDirectories(options.out));
   MUSTER_RETURN_IF_ERROR(WriteModelFiles(options.out, config));
   return WriteRandomWeights(config, options.seed, options.out);

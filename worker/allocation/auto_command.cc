@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "common/command_line/finite_numbers.h"
 #include "common/command_line/help_words.h"
 #include "common/command_line/version_text.h"
 #include "common/slurm/allocation.h"
@@ -119,6 +120,7 @@ int RunAuto(int argc, char** argv, const std::string& binary_dir) {
   AddOptions(app, &flags, &is_auto);
   try {
     app.parse(TakeTorchrunWords(argc, argv, &flags), argv);
+    CheckNumbersAreFinite(app);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kExitBadUsage;
   }

@@ -6,6 +6,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <optional>
 #include <utility>
@@ -19,6 +20,8 @@
 
 namespace muster {
 namespace {
+
+constexpr auto kLookForSocket = std::chrono::seconds(2);
 
 Result<UniqueFd> BlockSignals() {
   sigset_t set;
@@ -93,6 +96,7 @@ int Guardian::Run() {
     Decide(guardian::Tick{});
     // Its starter died before it sent a request: there is nothing to keep for another.
     if (core_.idle() && !link_.connected() && options_.worker_fd >= 0) done_ = true;
+    EndIfCutOff();
   }
   record_.Remove();
   ::unlink((options_.directory + "/" + kGuardianSocketName).c_str());
@@ -100,11 +104,29 @@ int Guardian::Run() {
   return 0;
 }
 
+// Without its socket no worker finds it, and the slots of its ranks are given to others.
+void Guardian::EndIfCutOff() {
+  const TimePoint now = SystemClock().Now();
+  if (link_.connected() || core_.ending() || now < look_for_socket_at_) return;
+  look_for_socket_at_ = now + kLookForSocket;
+  const std::string socket = options_.directory + "/" + kGuardianSocketName;
+  if (::access(socket.c_str(), F_OK) == 0 || errno != ENOENT) return;
+  if (cut_off_) {
+    done_ = true;
+    return;
+  }
+  cut_off_ = true;
+  LogLine(socket + " is gone, so that no worker can reach this guardian: it ends its ranks");
+  Decide(guardian::TerminateRequested{});
+}
+
 void Guardian::Wait() {
   const TimePoint now = SystemClock().Now();
   std::optional<TimePoint> until;
   if (core_.ending()) until = now + guardian::kEndingTick;
   if (core_.waits_for_unkillable()) until = now + guardian::kUnkillableTick;
+  if (!link_.connected())
+    until = std::min(until.value_or(look_for_socket_at_), look_for_socket_at_);
   std::vector<pollfd> entries = {{signals_.get(), POLLIN, 0}};
   link_.AddPollEntries(now, &entries, &until);
   host_.AddPollEntries(&entries);

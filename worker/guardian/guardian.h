@@ -47,6 +47,7 @@ class Guardian {
   Guardian(GuardianOptions options, Parts parts, Generation newest);
 
   void Wait();
+  void EndIfCutOff();
   void HandleSignals();
   void HandleProcesses();
   void HandleWorker();
@@ -81,6 +82,8 @@ class Guardian {
   std::map<std::string, UniqueFd> segments_;
   UniqueFd incoming_;  // came with the message or command under way
   bool done_ = false;
+  TimePoint look_for_socket_at_;
+  bool cut_off_ = false;  // no worker can connect any more
 };
 
 }  // namespace muster

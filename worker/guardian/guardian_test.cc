@@ -202,7 +202,8 @@ TEST_F(GuardianTest, ARanksEnvironmentIsExactlyWhatWasGiven) {
 }
 
 TEST_F(GuardianTest, TheMasterSocketIsBoundBeforeAndInherited) {
-  Send(GuardianPrepare{1, MasterSocket::kListen, "127.0.0.1"});
+  Send(GuardianPrepare{
+      .generation = 1, .master = MasterSocket::kListen, .bind_address = "127.0.0.1"});
   const auto prepared = Expect<GuardianPrepared>();
   ASSERT_EQ(prepared.error, "");
   ASSERT_GT(prepared.master_port, 0);
@@ -225,7 +226,8 @@ TEST_F(GuardianTest, TheEndOfTheStoreEndsTheRanksThatNeedIt) {
 }
 
 TEST_F(GuardianTest, AReservedPortIsFreeForTheProgramOfRank0) {
-  Send(GuardianPrepare{1, MasterSocket::kBindOnly, "127.0.0.1"});
+  Send(GuardianPrepare{
+      .generation = 1, .master = MasterSocket::kBindOnly, .bind_address = "127.0.0.1"});
   const int port = Expect<GuardianPrepared>().master_port;
   ASSERT_GT(port, 0);
   const auto can_bind = [port] {
@@ -243,7 +245,8 @@ TEST_F(GuardianTest, AReservedPortIsFreeForTheProgramOfRank0) {
 }
 
 TEST_F(GuardianTest, AnAddressOfAnotherMachineIsAnErrorOfPrepare) {
-  Send(GuardianPrepare{1, MasterSocket::kListen, "192.0.2.1"});
+  Send(GuardianPrepare{
+      .generation = 1, .master = MasterSocket::kListen, .bind_address = "192.0.2.1"});
   EXPECT_THAT(Expect<GuardianPrepared>().error, HasSubstr("192.0.2.1"));
 }
 
@@ -264,7 +267,9 @@ TEST_F(GuardianTest, ANewConnectionGetsTheWholeStateAgain) {
   EXPECT_TRUE(descriptor_.valid());
   EXPECT_TRUE(ProgressReader::Map(descriptor_.get()).ok());
   EXPECT_THAT(others_, Contains(GuardianEvent(GuardianPrepared{.generation = 3})));
-  EXPECT_THAT(others_, Contains(GuardianEvent(GuardianRankStarted{3, 0, started.pid})));
+  EXPECT_THAT(
+      others_,
+      Contains(GuardianEvent(GuardianRankStarted{.generation = 3, .rank = 0, .pid = started.pid})));
   const auto exited = std::find_if(others_.begin(), others_.end(), [](const GuardianEvent& e) {
     return std::holds_alternative<GuardianRankExited>(e);
   });
@@ -286,6 +291,18 @@ TEST_F(GuardianTest, KilledWithTheNineItTakesItsRanksAlong) {
   const std::string cgroup = record["cgroup"];
   EXPECT_TRUE(Eventually([&] { return EndAbandonedCgroup(cgroup).ok(); }));
   EXPECT_FALSE(!cgroup.empty() && std::filesystem::exists(cgroup));
+}
+
+// Its ranks went on beside those of the next attempt, which the worker started on the same slots.
+TEST_F(GuardianTest, EndsItsRanksAndItselfWhenItsDirectoryIsGone) {
+  Prepare(1);
+  GuardianLaunch launch = Shell(1, 0, "trap '' TERM; exec sleep 60");
+  Send(launch);
+  const auto started = Expect<GuardianRankStarted>();
+  link_.Close();
+  std::filesystem::remove_all(dir_.path());
+  EXPECT_TRUE(Eventually([&] { return !IsAlive(static_cast<pid_t>(started.pid)); }));
+  EXPECT_TRUE(Eventually([&] { return !IsAlive(guardian_pid_); }));
 }
 
 TEST_F(GuardianTest, LeavesWithItsWorkerWhenItWasAskedForNothing) {

@@ -47,11 +47,14 @@ json ToJson(const CheckpointManifest& manifest) {
 template <typename T>
 T Integer(const json& object, const char* key) {
   const json& value = object.at(key);
-  if (!value.is_string()) return value.get<T>();
   std::int64_t number = 0;
-  if (!ParseNumber(value.get_ref<const std::string&>(), &number)) {
+  if (!value.is_string()) {
+    number = value.get<std::int64_t>();
+  } else if (!ParseNumber(value.get_ref<const std::string&>(), &number)) {
     throw json::other_error::create(501, std::string(key) + " is not a number", nullptr);
   }
+  if (!std::in_range<T>(number))
+    throw json::other_error::create(501, std::string(key) + " is out of range", nullptr);
   return static_cast<T>(number);
 }
 
