@@ -23,6 +23,7 @@
 #include "worker/allocation/leader_duties.h"
 #include "worker/allocation/node_programs.h"
 #include "worker/allocation/peer_link.h"
+#include "worker/allocation/scheduler.h"
 #include "worker/allocation/shared_dir.h"
 #include "worker/allocation/supervisor_options.h"
 
