@@ -80,6 +80,16 @@ class TorchrunEnvironment(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(sorted(read_metrics(self.root / "alone")), [1, 2, 3, 4, 5])
 
+    def test_a_log_that_cannot_be_written_fails_no_training(self):
+        spec = train_job(self.model, self.rows, self.root / "full", name="full", steps=5, nodes=1)
+        file = self.root / "full.yaml"
+        file.write_text(json.dumps(spec))
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([BIN / "muster-trainer", "train", file], stdout=full, stderr=subprocess.PIPE,
+                                  text=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue((self.root / "full" / "model" / "config.json").exists())
+
 
 if __name__ == "__main__":
     unittest.main()
