@@ -44,8 +44,11 @@ Result<std::string> ReadFile(const std::string& path, std::int64_t max_bytes) {
   char buffer[1 << 16];
   for (;;) {
     pollfd readable{fd.get(), POLLIN, 0};
-    if (!S_ISREG(info.st_mode) && ::poll(&readable, 1, kPipeTimeoutMillis) == 0)
-      return DeadlineExceeded(path + " is no file, and nothing is written to it");
+    const int polled = S_ISREG(info.st_mode) ? 1 : ::poll(&readable, 1, kPipeTimeoutMillis);
+    if (polled == 0)
+      return DeadlineExceeded(path +
+                              " is not a regular file, and nothing was written to it for 10 s");
+    if (polled < 0 && errno == EINTR) continue;
     const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n < 0) return ErrnoStatus(errno, "read " + path);

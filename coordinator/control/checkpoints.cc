@@ -128,6 +128,9 @@ void Commit(Transaction& tx, JobEntry& job, CheckpointRecord checkpoint) {
                        "checkpoint of step " + std::to_string(checkpoint.step) + " committed (" +
                            BytesText(bytes) + " in " + std::to_string(checkpoint.shards.size()) +
                            (checkpoint.shards.size() == 1 ? " shard)" : " shards)")});
+  // Reports of its steps may have come to no coordinator.
+  if (!job.attempts.empty() && checkpoint.generation == job.attempt().generation)
+    job.record.step = std::max(job.record.step, checkpoint.step);
   const std::string directory = checkpoint.directory;
   Insert(job, std::move(checkpoint));
   UpdateCommittedStep(job);

@@ -78,8 +78,6 @@ inline void UpdateCommittedStep(JobEntry& job) {
     if (Usable(checkpoint)) newest = std::max(newest, checkpoint.step);
   }
   job.record.committed_step = newest;
-  // Reports of the steps up to it may have come to no coordinator.
-  job.record.step = std::max(job.record.step, newest);
 }
 
 // When its time limit is reached; empty: never, or it has not been launched yet.

@@ -360,9 +360,11 @@ void Handle(Transaction& tx, const NodeName& node, const TrainerReport& message)
   } else if (const auto* error = std::get_if<TrainerError>(&message.body)) {
     OnTrainerError(tx, *job, rank, *error);
   } else if (const auto* note = std::get_if<TrainerNote>(&message.body)) {
-    if (++job->gang->trainer_notes > kMaxTrainerNotes) return;
+    if (job->gang->trainer_notes >= kMaxTrainerNotes) return;
     const std::string text = "rank " + std::to_string(rank) + ": " + note->message;
-    if (tx.Note(*job, text)) tx.RecordEvent(*job, {"note", SeverityOf(note->severity), text});
+    if (!tx.Note(*job, text)) return;
+    ++job->gang->trainer_notes;
+    tx.RecordEvent(*job, {"note", SeverityOf(note->severity), text});
   } else if (const auto* finished = std::get_if<Finished>(&message.body)) {
     OnFinished(tx, *job, *finished);
   } else if (std::holds_alternative<Parked>(message.body)) {

@@ -114,7 +114,24 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
     progress_unix_ms, pending_release, scrub_trouble, stop_by_unix_ms, suspended_unix_ms,
     suspended_ms, checkpoint_seconds, usage)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LeakedSlot, job, pid)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NoticeRecord, kind, detail)
+
+void to_json(Json& json, const NoticeRecord& notice) {
+  json = {{"kind", notice.kind}, {"detail", notice.detail}};
+}
+// Earlier versions stored the text.
+void from_json(const Json& json, NoticeRecord& notice) {
+  if (!json.is_string()) {
+    notice = {.kind = json.value("kind", ""), .detail = json.value("detail", "")};
+    return;
+  }
+  const std::string& text = json.get_ref<const std::string&>();
+  const std::size_t colon = text.find(": ");
+  if (colon == std::string::npos)
+    notice.detail = text;
+  else
+    notice = {.kind = text.substr(0, colon), .detail = text.substr(colon + 2)};
+}
+
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NodeRecord, name, state, reason, address, host_id,
                                                 slots, leaked, pid, version, metrics_port, instance,
                                                 last_seen_unix_ms, failure_domain, allows_faults,

@@ -174,6 +174,15 @@ TEST(RecordCodec, LetsMissingAndUnknownFieldsPass) {
   EXPECT_EQ(node->unused, GoodputUsage{});
 }
 
+// A coordinator did not start on a store in which a node had a notice.
+TEST(RecordCodec, ReadsNoticesThatWereStoredAsTexts) {
+  const auto node = Decode<NodeRecord>(R"({"name":"n1","notices":["memory: 98 % used: now"]})");
+  ASSERT_TRUE(node.ok()) << node.status().ToString();
+  ASSERT_EQ(node->notices.size(), 1u);
+  EXPECT_EQ(node->notices[0].kind, "memory");
+  EXPECT_EQ(node->notices[0].detail, "98 % used: now");
+}
+
 TEST(RecordCodec, RefusesWrongTypesAndUnknownNames) {
   EXPECT_EQ(Decode<JobRecord>("not json").status().code(), StatusCode::kDataLoss);
   EXPECT_EQ(Decode<JobRecord>("[]").status().code(), StatusCode::kDataLoss);

@@ -98,6 +98,8 @@ int Guardian::Run() {
     if (core_.idle() && !link_.connected() && options_.worker_fd >= 0) done_ = true;
     EndIfCutOff();
   }
+  // What lies there by now is a successor's.
+  if (cut_off_) return 0;
   record_.Remove();
   ::unlink((options_.directory + "/" + kGuardianSocketName).c_str());
   LogLine("job " + options_.job + ": released");
