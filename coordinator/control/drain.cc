@@ -22,6 +22,7 @@ namespace {
 
 // Notices that one node may have at a time; a defective worker must not fill the memory.
 constexpr std::size_t kMaxNotices = 32;
+
 std::string_view Word(NodeNoticeKind kind) {
   switch (kind) {
     case NodeNoticeKind::kDrain: return "drain";

@@ -41,10 +41,7 @@ void EndParked(Transaction& tx, JobEntry& job) {
   for (const auto& [name, hold] : tx.state.slots.OrphanParked(job.record.id)) {
     tx.Send(name, Abort{.job = job.record.id,
                         .generation = hold.generation,
-                        .reason = "the job goes on without this node",
-                        .grace_seconds = 0,
-                        .park_seconds = 0,
-                        .kill_ranks = {}});
+                        .reason = "the job goes on without this node"});
   }
 }
 

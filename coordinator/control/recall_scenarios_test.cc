@@ -56,20 +56,11 @@ struct ScrubbedArchive : ControlHarness {
   std::vector<ScrubCheckpoint> Orders(const std::string& node) {
     return Take<ScrubCheckpoint>(node);
   }
-  void Answer(const std::string& node, const ScrubCheckpoint& order, ScrubOutcome outcome,
-              const std::string& detail = "") {
-    Deliver(node, CheckpointScrubbed{.scrub_id = order.scrub_id,
-                                     .job = order.job,
-                                     .directory = order.checkpoint.directory,
-                                     .outcome = outcome,
-                                     .file = "",
-                                     .detail = detail});
-  }
   // The next scrub, which must be there, has this result.
   void Scrub(const std::string& node, ScrubOutcome outcome, const std::string& detail = "") {
     const std::vector<ScrubCheckpoint> orders = Orders(node);
     ASSERT_EQ(orders.size(), 1u) << Timeline();
-    Answer(node, orders.front(), outcome, detail);
+    AnswerPart(node, orders.front(), outcome, detail);
   }
   // A round in which both checkpoints are read whole.
   void ScrubBoth() {
@@ -102,7 +93,7 @@ TEST(RecallScenarios, ACheckpointOfAnArchivedJobIsReadAgainOnceInAnInterval) {
   EXPECT_EQ(first[0].output_dir, "/jobs/out-tiny");
   EXPECT_GT(first[0].max_bytes_per_second, 0u);
   EXPECT_THAT(h.controller().Jobs(), IsEmpty()) << "it stays archived";
-  h.Answer("n1", first[0], ScrubOutcome::kWhole);
+  h.AnswerPart("n1", first[0], ScrubOutcome::kWhole);
   EXPECT_GT(h.Stored(0).verified_unix_ms, before);
   h.Scrub("n1", ScrubOutcome::kWhole);
   EXPECT_EQ(h.Stored(1).verified_unix_ms, h.now().unix_ms);
@@ -169,7 +160,7 @@ TEST(RecallScenarios, ACrashLosesTheOrderAndNothingElse) {
   const std::vector<ScrubCheckpoint> lost = h.Orders("n1");
   ASSERT_EQ(lost.size(), 1u);
   h.Rejoin();
-  h.Answer("n1", lost[0], ScrubOutcome::kDamaged, "of an order that is lost");
+  h.AnswerPart("n1", lost[0], ScrubOutcome::kDamaged, "of an order that is lost");
   EXPECT_EQ(h.CountEvents(h.id, "checkpoint_damaged"), 0);
   h.Advance(hours(1));
   h.ScrubBoth();
@@ -247,7 +238,7 @@ TEST(RecallScenarios, ADirectoryThatANewerArchivedJobWroteIsTheNewerOnes) {
     const std::vector<ScrubCheckpoint> orders = h.Orders("n1");
     ASSERT_EQ(orders.size(), 1u) << h.Timeline();
     EXPECT_EQ(orders[0].job, newer);
-    h.Answer("n1", orders[0], ScrubOutcome::kWhole);
+    h.AnswerPart("n1", orders[0], ScrubOutcome::kWhole);
   }
   EXPECT_THAT(h.Orders("n1"), IsEmpty());
 }
@@ -297,7 +288,7 @@ TEST(RecallScenarios, AJobThatIsDeletedWhileItIsReadIsReadToItsEnd) {
   ASSERT_EQ(h.controller().FindArchived(h.id.value), h.id);
   h.Advance(minutes(3));
   ASSERT_EQ(h.controller().FindArchived(h.id.value), JobId{});
-  h.Answer("n1", orders[0], ScrubOutcome::kDamaged, "bits");
+  h.AnswerPart("n1", orders[0], ScrubOutcome::kDamaged, "bits");
   EXPECT_TRUE(h.HasEvent(h.id, "checkpoint_damaged"));
   h.Scrub("n1", ScrubOutcome::kWhole);
   EXPECT_THAT(h.stored().archived, IsEmpty());

@@ -28,8 +28,8 @@ std::vector<std::string> Bounded(std::vector<std::string> lines) {
   return lines;
 }
 
-// Of one attempt: each becomes an event, and a rank that floods them pushes out those of other
-// jobs.
+// Per attempt. Each note becomes an event, so a rank that floods them would push out the events of
+// other jobs.
 constexpr int kMaxTrainerNotes = 1000;
 
 bool IsUp(const AttemptRecord& attempt) {

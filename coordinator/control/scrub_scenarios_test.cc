@@ -45,18 +45,9 @@ struct Scrubbed : ControlHarness {
       return std::holds_alternative<ScrubCheckpoint>(send.message);
     });
   }
-  void Answer(const std::string& node, const ScrubCheckpoint& order, ScrubOutcome outcome,
-              const std::string& detail = "") {
-    Deliver(node, CheckpointScrubbed{.scrub_id = order.scrub_id,
-                                     .job = order.job,
-                                     .directory = order.checkpoint.directory,
-                                     .outcome = outcome,
-                                     .file = "",
-                                     .detail = detail});
-  }
   // Asks for the next scrub, which must come now, and answers.
   void Scrub(const std::string& node, ScrubOutcome outcome, const std::string& detail = "") {
-    Answer(node, Order(node), outcome, detail);
+    AnswerPart(node, Order(node), outcome, detail);
   }
   const CheckpointRecord& Stored(const std::string& directory) const {
     for (const CheckpointRecord& checkpoint : stored().checkpoints) {
@@ -103,7 +94,7 @@ TEST(ScrubTest, EachCheckpointIsReadAgainAnIntervalAfterItWasReadLast) {
   EXPECT_GT(order.max_bytes_per_second, 0u);
   h.Advance(minutes(2));
   EXPECT_FALSE(h.Ordered()) << "one at a time";
-  h.Answer("n1", order, ScrubOutcome::kWhole);
+  h.AnswerPart("n1", order, ScrubOutcome::kWhole);
   EXPECT_EQ(h.Stored(Scrubbed::kTen).verified_unix_ms, h.now().unix_ms);
   EXPECT_EQ(h.Order("n1").checkpoint.directory, Scrubbed::kTwenty);
 }
@@ -224,9 +215,9 @@ TEST(ScrubTest, AWorkerThatDiesHalfwayIsAskedAgain) {
   h.Advance(seconds(5));
   const ScrubCheckpoint again = h.Order("n1");
   EXPECT_EQ(again.checkpoint.directory, lost.checkpoint.directory);
-  h.Answer("n1", lost, ScrubOutcome::kDamaged, "of an order that was given up");
+  h.AnswerPart("n1", lost, ScrubOutcome::kDamaged, "of an order that was given up");
   EXPECT_EQ(h.CountEvents(h.id, "checkpoint_damaged"), 0);
-  h.Answer("n1", again, ScrubOutcome::kWhole);
+  h.AnswerPart("n1", again, ScrubOutcome::kWhole);
   EXPECT_EQ(h.Stored(Scrubbed::kTen).verified_unix_ms, h.now().unix_ms);
 }
 
@@ -260,7 +251,7 @@ TEST(ScrubTest, OneThatWasPrunedMeanwhileMayBeGone) {
   h.CommitRecord(h.id, h.Directory(h.id, 30));
   h.ReadParts(h.id);
   ASSERT_EQ(h.Stored(Scrubbed::kTen).state, CheckpointState::kPruning);
-  h.Answer("n1", order, ScrubOutcome::kMissing, "no such file");
+  h.AnswerPart("n1", order, ScrubOutcome::kMissing, "no such file");
   EXPECT_EQ(h.CountEvents(h.id, "checkpoint_damaged"), 0);
 }
 
@@ -337,7 +328,7 @@ TEST(ScrubTest, ANodeReadsForOneJobAtATime) {
   h.Verify(h.id);
   h.Advance(seconds(1));
   EXPECT_FALSE(h.Ordered()) << "n3 is the only one left, and it reads for another job";
-  h.Answer("n3", order, ScrubOutcome::kWhole);
+  h.AnswerPart("n3", order, ScrubOutcome::kWhole);
   h.Advance(seconds(3));
   EXPECT_EQ(h.Order("n3").job, h.id);
 }
