@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/base/boxed.h"
+#include "common/resources/node_demand.h"
 
 namespace muster {
 
@@ -26,12 +27,18 @@ struct ResourceSpec {
   int spares = 0;     // nodes held ready beside the gang's
   int ranks_per_node = 1;
   std::string device = "cpu";  // cpu | cuda
-  bool sees_all_gpus = false;  // a command's ranks see the GPUs of their whole node
+  bool sees_all_gpus = false;  // a command's ranks see all GPUs that the job has on their node
+  DeviceDemand gpus;           // none without device: cuda
   double peak_tflops = 0;      // of a device, in the compute type; 0: a known GPU's, or nothing
   int cpus_per_rank = 1;       // OMP_NUM_THREADS of a rank
-  std::string cpu_binding = "auto";     // auto | none: whether ranks are kept to processors
-  std::vector<std::string> exclude;     // node names that the scheduler must not use
+  std::uint64_t memory_per_rank = 0;  // bytes; 0: not limited
+  std::string cpu_binding = "auto";   // auto | none: whether ranks are kept to processors
+  std::vector<std::string> exclude;   // node names that the scheduler must not use
+  std::vector<LabelRule> labels;      // of its nodes, all of them
+  TopologyDemand topology;
   std::int64_t time_limit_seconds = 0;  // wall time of the whole job from its first launch; 0: none
+
+  NodeDemand per_node() const;
 };
 
 struct RestartSpec {

@@ -9,6 +9,7 @@
 #include "common/base/text.h"
 #include "common/job_spec/environment_rules.h"
 #include "common/job_spec/http_url.h"
+#include "common/job_spec/resources_block.h"
 #include "common/job_spec/train_block.h"
 #include "common/job_spec/yaml_reader.h"
 
@@ -17,30 +18,6 @@ namespace {
 
 constexpr std::size_t kMaxJobFileBytes = 1 << 20;
 constexpr int kMaxKeys = 4096;
-
-void ReadResources(MapReader& file, ResourceSpec* out) {
-  auto map = file.Map("resources");
-  if (!map) return;
-  map->Integer("nodes", {1, kMaxClusterNodes}, &out->nodes);
-  map->Integer("ranks_per_node", {1, 64}, &out->ranks_per_node);
-  map->Choice("device", {{"cpu", "cuda"}, {}}, &out->device);
-  std::string visible = "own";
-  map->Choice("visible_gpus", {{"own", "node"}, {}}, &visible);
-  out->sees_all_gpus = visible == "node";
-  map->Integer("cpus_per_rank", {1, 1024}, &out->cpus_per_rank);
-  map->Choice("cpu_binding", {{"auto", "none"}, {}}, &out->cpu_binding);
-  static const NumberRange kPositive = {"above 0", [](double v) { return v > 0; }};
-  map->Number("peak_tflops", kPositive, &out->peak_tflops);
-  map->TextList("exclude", &out->exclude);
-  map->Seconds("time_limit", &out->time_limit_seconds);
-
-  out->min_nodes = out->nodes;
-  map->Integer("min_nodes", {1, kMaxClusterNodes}, &out->min_nodes);
-  if (out->min_nodes > out->nodes) map->Error("min_nodes", "must not be more than nodes");
-  map->Integer("spares", {0, kMaxClusterNodes}, &out->spares);
-  map->Later("memory_per_rank", "a memory limit per rank; leave it out");
-  map->Finish();
-}
 
 void ReadOnEvent(MapReader& file, OnEventSpec* out) {
   auto map = file.Map("on_event");
@@ -64,10 +41,7 @@ void ReadOnEvent(MapReader& file, OnEventSpec* out) {
 // A command's processes say nothing of themselves, so none can be kept and no state is known of
 // them.
 void CheckCommand(MapReader& file, const JobSpec& spec) {
-  if (spec.train && spec.resources.sees_all_gpus)
-    file.Error("resources",
-               "visible_gpus: node is only for command jobs; the trainer's ranks have "
-               "a GPU each");
+  CheckResources(file, spec);
   if (spec.train || spec.command.empty()) return;
   if (spec.min_nodes() < spec.resources.nodes)
     file.Error("resources",

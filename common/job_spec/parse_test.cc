@@ -61,6 +61,40 @@ TEST(ParseJobSpec, TakesAsManyKeysAsAJobFileMayHave) {
   EXPECT_EQ(spec->env.size(), 4096u - 3);
 }
 
+TEST(ParseJobSpec, ReadsWhatAJobAsksOfItsNodes) {
+  const auto spec = ParseJobSpec(R"(name: j
+command: [python, train.py]
+resources:
+  ranks_per_node: 2
+  device: cuda
+  gpus_per_rank: 4
+  gpu: {kind: [H100, H200], memory: ">=80GB"}
+  memory_per_rank: 64GB
+  labels: {pool: a, zone: [x, y], rack: {not_in: [r1]}, ssd: {exists: true}, old: {exists: false}}
+  topology: {within: rack, required: false}
+)");
+  ASSERT_TRUE(spec.ok()) << spec.status().ToString();
+  using Kind = LabelRule::Kind;
+  EXPECT_EQ(
+      spec->resources.per_node(),
+      (NodeDemand{
+          .ranks = 2,
+          .devices = {.per_rank = 4, .kinds = {"H100", "H200"}, .min_memory_bytes = 80'000'000'000},
+          .memory_per_rank = 64'000'000'000,
+          .labels = {{"pool", Kind::kIn, {"a"}},
+                     {"zone", Kind::kIn, {"x", "y"}},
+                     {"rack", Kind::kNotIn, {"r1"}},
+                     {"ssd", Kind::kExists, {}},
+                     {"old", Kind::kAbsent, {}}},
+          .topology = {.within = TopologyLevel::kRack, .required = false}}));
+}
+
+TEST(ParseJobSpec, ARankOfAGpuJobHasOneGpuUnlessItSaysOtherwise) {
+  const auto cuda = ParseJobSpec("name: j\ncommand: [x]\nresources: {device: cuda}\n");
+  EXPECT_EQ(cuda->resources.gpus.per_rank, 1);
+  EXPECT_EQ(ParseJobSpec("name: j\ncommand: [x]\n")->resources.gpus.per_rank, 0);
+}
+
 // Each of them was compared with all before it: about a minute for 1 MiB.
 TEST(ParseJobSpec, AMebibyteOfKeysIsRefusedWhereTheyAreTooMany) {
   std::string yaml = WithVariables(85000);
@@ -348,9 +382,31 @@ const BadCase kLaterCases[] = {
      "http[s]://HOST[:PORT]/PATH"},
     {"SnapshotBuddy", TRAIN_HEAD "  snapshot: {buddy: maybe}\n",
      "job.yaml:6: train.snapshot.buddy: expected auto, on or off, got 'maybe'"},
-    {"Memory", COMMAND_HEAD "resources: {memory_per_rank: 64GiB}\n",
-     "job.yaml:3: resources.memory_per_rank: not supported in this version: a memory limit per "
-     "rank; leave it out"},
+    {"Memory", COMMAND_HEAD "resources: {memory_per_rank: much}\n",
+     "job.yaml:3: resources.memory_per_rank: expected a size in bytes such as 512MiB or 5GB, got "
+     "'much'"},
+    {"GpusOfACpuJob", COMMAND_HEAD "resources: {gpus_per_rank: 2}\n",
+     "job.yaml:3: resources.gpus_per_rank: needs device: cuda; add it, or leave this out"},
+    {"GpuKindOfACpuJob", COMMAND_HEAD "resources: {gpu: {kind: [H100]}}\n",
+     "job.yaml:3: resources.gpu: needs device: cuda; add it, or leave this out"},
+    {"GpusOfATrainJob", TRAIN_HEAD "resources: {device: cuda, gpus_per_rank: 2}\n",
+     "job.yaml:6: resources: gpus_per_rank above 1 is only for command jobs; each rank of the "
+     "trainer has one GPU"},
+    {"GpusOfANode", COMMAND_HEAD "resources: {device: cuda, ranks_per_node: 9, gpus_per_rank: 8}\n",
+     "job.yaml:3: resources.gpus_per_rank: times ranks_per_node is more than the 64 GPUs of a "
+     "node"},
+    {"GpuMemory", COMMAND_HEAD "resources: {device: cuda, gpu: {memory: '<80GB'}}\n",
+     "job.yaml:3: resources.gpu.memory: expected the least memory of a GPU such as '>=80GB', got "
+     "'<80GB'"},
+    {"LabelRule", COMMAND_HEAD "resources: {labels: {pool: {in: [a]}}}\n",
+     "job.yaml:3: resources.labels.pool: expected a value, a list of values, {not_in: LIST}, or "
+     "{exists: true}"},
+    {"EmptyLabelList", COMMAND_HEAD "resources: {labels: {pool: []}}\n",
+     "job.yaml:3: resources.labels.pool: expected a list with a value in it"},
+    {"TopologyWithin", COMMAND_HEAD "resources: {topology: {within: room}}\n",
+     "job.yaml:3: resources.topology.within: expected block, rack or switch, got 'room'"},
+    {"TopologyOfNothing", COMMAND_HEAD "resources: {topology: {required: false}}\n",
+     "job.yaml:3: resources.topology.within: is missing; give block, rack, or switch"},
     {"LoraTarget", TRAIN_HEAD "  lora: {target_modules: [q_proj, lm_head]}\n",
      "job.yaml:6: train.lora.target_modules: must be all-linear or a list of q_proj, k_proj, "
      "v_proj, o_proj, gate_proj, up_proj, down_proj, got 'lm_head'; modules_to_save trains it "

@@ -292,6 +292,19 @@ void MapReader::Bytes(const std::string& key, std::int64_t* out) {
   *out = *bytes;
 }
 
+std::vector<std::string> MapReader::Names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, node] : entries_) names.push_back(name);
+  return names;
+}
+
+void MapReader::AnyText(const std::string& key, std::string* out) {
+  const auto node = Node(key);
+  if (!node) return;
+  if (!node->IsScalar()) return Error(key, "expected a text, got " + Got(*node));
+  if (CheckCharacters(key, node->Scalar(), /*allow_lines=*/false)) *out = node->Scalar();
+}
+
 void MapReader::TextList(const std::string& key, std::vector<std::string>* out) {
   const auto node = Node(key);
   if (!node) return;

@@ -74,7 +74,12 @@ class MapReader {
   // Whether the key is there, null included.
   bool Has(const std::string& key);
 
+  // Of all its keys, in the order of the file.
+  std::vector<std::string> Names() const;
+
   void Text(const std::string& key, std::string* out);
+  // A scalar of any kind, as its text.
+  void AnyText(const std::string& key, std::string* out);
   void Choice(const std::string& key, const TextChoices& choices, std::string* out);
   void Integer(const std::string& key, IntegerRange range, std::int64_t* out);
   void Integer(const std::string& key, IntegerRange range, int* out);

@@ -1,6 +1,5 @@
 #include "common/wire/codec.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -8,6 +7,7 @@
 #include "common/base/text.h"
 #include "common/base/version.h"
 #include "common/rpc/message_limits.h"
+#include "common/wire/inventory_codec.h"
 
 namespace muster {
 namespace {
@@ -498,6 +498,7 @@ void Fill(const HostedGeneration& from, v1::HostedGeneration* to) {
   to->mutable_parked_ranks()->Add(from.parked_ranks.begin(), from.parked_ranks.end());
   to->set_standbys(from.standbys);
   to->mutable_unkillable_pids()->Add(from.unkillable_pids.begin(), from.unkillable_pids.end());
+  to->mutable_devices()->Add(from.devices.begin(), from.devices.end());
 }
 
 Result<HostedGeneration> Read(const v1::HostedGeneration& from) {
@@ -510,7 +511,8 @@ Result<HostedGeneration> Read(const v1::HostedGeneration& from) {
       .quiesced = from.quiesced(),
       .parked_ranks = {from.parked_ranks().begin(), from.parked_ranks().end()},
       .standbys = from.standbys(),
-      .unkillable_pids = {from.unkillable_pids().begin(), from.unkillable_pids().end()}};
+      .unkillable_pids = {from.unkillable_pids().begin(), from.unkillable_pids().end()},
+      .devices = {from.devices().begin(), from.devices().end()}};
   for (const v1::RankStarted& each : from.started()) {
     MUSTER_ASSIGN_OR_RETURN(RankStarted started, Read(each));
     to.started.push_back(std::move(started));
@@ -575,6 +577,7 @@ void Fill(const Prepare& from, v1::Prepare* to) {
   to->set_master_bind_address(from.master_bind_address);
   to->set_spare(from.spare);
   to->set_standbys(from.standbys);
+  to->mutable_devices()->Add(from.devices.begin(), from.devices.end());
 }
 
 Prepare Read(const v1::Prepare& from) {
@@ -586,7 +589,8 @@ Prepare Read(const v1::Prepare& from) {
              .hosts_master = from.hosts_master(),
              .master_bind_address = from.master_bind_address(),
              .spare = from.spare(),
-             .standbys = from.standbys()};
+             .standbys = from.standbys(),
+             .devices = {from.devices().begin(), from.devices().end()}};
   for (const v1::RankPlacement& rank : from.ranks())
     to.ranks.push_back({.rank = rank.rank(), .local_rank = rank.local_rank()});
   return to;
@@ -820,7 +824,7 @@ Status CheckCounts(const v1::Hello& hello) {
   }
   if (!hello.pilot().empty() && !FollowsNameRule(hello.pilot()))
     return InvalidArgument("node " + hello.node() + " names a pilot job that cannot be one");
-  return OkStatus();
+  return CheckInventory(hello.inventory()).WithContext("node " + hello.node());
 }
 
 // A job's id becomes the name of a directory, which is removed later.
@@ -854,7 +858,7 @@ v1::Hello ToProto(const Hello& from) {
   to.set_failure_domain(from.failure_domain);
   to.set_allows_faults(from.allows_faults);
   to.set_pilot(from.pilot);
-  if (from.gpus) to.set_gpus(*from.gpus);
+  *to.mutable_inventory() = ToProto(from.inventory);
   to.set_directory_id(from.directory_id);
   to.set_container_id(from.container_id);
   for (const std::string& line : from.report) to.add_report(ValidUtf8(line));
@@ -892,9 +896,9 @@ Result<Hello> FromProto(v1::Hello from) {
            .allows_faults = from.allows_faults(),
            .pilot = from.pilot(),
            .report = {from.report().begin(), from.report().end()},
+           .inventory = FromProto(from.inventory()),
            .directory_id = from.directory_id(),
            .container_id = from.container_id()};
-  if (from.has_gpus()) to.gpus = std::max(from.gpus(), 0);
   for (const v1::HostedGeneration& each : from.hosted()) {
     MUSTER_ASSIGN_OR_RETURN(HostedGeneration hosted, Read(each));
     to.hosted.push_back(std::move(hosted));

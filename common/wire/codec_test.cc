@@ -55,6 +55,7 @@ class RandomMessage {
     // The receiver checks the form of these.
     if (field.name() == "job_id") return "00c0ffee" + std::to_string(10 + Below(90));
     if (field.name() == "node" || field.name() == "pilot") return "n" + std::to_string(Below(100));
+    if (field.name() == "id") return "GPU-" + std::to_string(random_());
     const std::string text = field.name() + " \xc3\xa9 " + std::to_string(random_());
     const std::uint64_t limit = field.options().GetExtension(v1::limit).bytes();
     return limit == 0 || text.size() <= limit ? text : std::to_string(Below(10));
@@ -153,9 +154,7 @@ TEST(Codec, AbsentPartsStayAbsent) {
   v1::Hello hello;
   hello.set_node("n1");
   hello.set_protocol_version(kProtocolVersion);
-  EXPECT_EQ(FromProto(hello)->gpus, std::nullopt);
-  hello.set_gpus(0);
-  EXPECT_EQ(FromProto(hello)->gpus, 0);
+  EXPECT_EQ(FromProto(hello)->inventory, NodeInventory{});
 }
 
 TEST(Codec, BytesThatAreNotUtf8AreRepairedWhenTheyAreSent) {
@@ -196,6 +195,22 @@ TEST(Codec, BadNamesAndCountsOfAHelloAreRefused) {
   EXPECT_EQ(FromProto(hello).status().code(), StatusCode::kInvalidArgument);
   hello = GoodHello();
   hello.mutable_hosted(0)->mutable_exited(0)->set_rank(-1);
+  EXPECT_EQ(FromProto(hello).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Codec, DevicesWithoutAnIdOfTheirOwnAreRefused) {
+  v1::Hello hello = GoodHello();
+  hello.mutable_inventory()->add_devices()->set_id("GPU-1");
+  hello.mutable_inventory()->add_devices()->set_id("GPU-1#2");
+  EXPECT_TRUE(FromProto(hello).ok());
+  hello.mutable_inventory()->mutable_devices(1)->set_id("GPU-1");
+  EXPECT_EQ(FromProto(hello).status().message(), "node n1: it reports device GPU-1 twice");
+  for (const char* id : {"", "a/b", "..", "a b", "a\n"}) {
+    hello.mutable_inventory()->mutable_devices(1)->set_id(id);
+    EXPECT_EQ(FromProto(hello).status().code(), StatusCode::kInvalidArgument) << id;
+  }
+  hello = GoodHello();
+  hello.mutable_inventory()->set_cpus(-1);
   EXPECT_EQ(FromProto(hello).status().code(), StatusCode::kInvalidArgument);
 }
 

@@ -18,6 +18,7 @@
 #include "common/control_pipe/progress_page.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "common/process/exit_status.h"
+#include "common/resources/node_inventory.h"
 #include "common/wire/checkpoint_info.h"
 
 namespace muster {
@@ -293,6 +294,7 @@ struct HostedGeneration {
   std::vector<int> parked_ranks;
   int standbys = 0;
   std::vector<std::int64_t> unkillable_pids;  // of this or older generations
+  std::vector<std::string> devices = {};      // that its guardian has locked
 
   bool keeps_any() const { return !parked_ranks.empty() || standbys > 0; }
 
@@ -315,7 +317,7 @@ struct Hello {
   std::vector<HostedGeneration> hosted = {};
   std::string pilot = {};                // key of the pilot job that it runs in; empty: none
   std::vector<std::string> report = {};  // of its address, transports and GPUs, for people
-  std::optional<int> gpus = {};          // that its ranks get; empty: not reported
+  NodeInventory inventory = {};
   // Where `hosted` comes from: the directory with the guardians' records, and the PID namespace or
   // Slurm job with which every process on the node ends. Empty: not reported.
   std::string directory_id = {};
@@ -371,6 +373,8 @@ struct Prepare {
   std::string master_bind_address;
   bool spare = false;  // no ranks; standbys are to be ready
   int standbys = 0;
+  // That the job has on this node: those of the first rank, then those of the next one.
+  std::vector<std::string> devices = {};
 
   friend bool operator==(const Prepare&, const Prepare&) = default;
 };

@@ -167,7 +167,8 @@ void Connect(Transaction& tx, NodeEntry& node, const WorkerHello& event) {
   node.session = event.session;
   record.failure_domain = hello.failure_domain;
   record.report = hello.report;
-  node.gpus = hello.gpus;
+  record.inventory = hello.inventory;
+  node.gpus = static_cast<int>(hello.inventory.devices.size());
   record.allows_faults = hello.allows_faults;
   TakePilot(tx, node, hello.pilot);
   node.heard_at = tx.now.mono;

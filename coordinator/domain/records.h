@@ -16,6 +16,7 @@
 
 #include "common/base/ids.h"
 #include "common/process/exit_status.h"
+#include "common/resources/node_inventory.h"
 #include "common/wire/checkpoint_info.h"
 #include "coordinator/domain/goodput.h"
 #include "coordinator/domain/lifecycle.h"
@@ -125,7 +126,11 @@ struct AttemptRecord {
   std::int64_t ended_unix_ms = 0;  // 0: still going
   std::vector<NodeName> nodes;     // by node rank
   std::vector<NodeName> spares;    // prepared, without ranks
-  std::vector<RankRecord> ranks;   // by rank; as many as the attempt's world size
+  // The devices that the job has on each of `nodes` and on each of `spares`, in the order of local
+  // ranks; none without GPUs.
+  std::vector<std::vector<std::string>> node_devices;
+  std::vector<std::vector<std::string>> spare_devices;
+  std::vector<RankRecord> ranks;  // by rank; as many as the attempt's world size
   Tier tier = Tier::kLaunch;
   std::string master_address;
   int master_port = 0;  // 0: not bound yet
@@ -194,6 +199,7 @@ struct JobRecord {
 struct LeakedSlot {
   JobId job;
   std::int64_t pid = 0;
+  std::vector<std::string> devices = {};  // that it may still use
   friend bool operator==(const LeakedSlot&, const LeakedSlot&) = default;
 };
 
@@ -204,6 +210,13 @@ struct NoticeRecord {
 
   std::string Text() const { return kind + ": " + detail; }  // for people
   friend bool operator==(const NoticeRecord&, const NoticeRecord&) = default;
+};
+
+// A device that no job gets until its node boots again or is undrained.
+struct BrokenDevice {
+  std::string id;
+  std::string reason;
+  friend bool operator==(const BrokenDevice&, const BrokenDevice&) = default;
 };
 
 // What takes a node out of use. Stored and sent as a word.
@@ -224,6 +237,8 @@ struct NodeRecord {
   std::string address;  // where other nodes reach its ranks
   std::string host_id;  // equal for nodes that share a kernel
   int slots = 0;
+  NodeInventory inventory;  // by its last Hello
+  std::vector<BrokenDevice> broken_devices;
   std::vector<LeakedSlot> leaked;
   std::int64_t pid = 0;  // of its worker
   std::string version;

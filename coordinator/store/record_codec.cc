@@ -103,17 +103,26 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(StageSeconds, detect, abort, ref
                                                 first_step)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(CauseCard, what, step, phase, micro_batch,
                                                 last_collective, facts, advice)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
-    AttemptRecord, job, generation, state, started_unix_ms, ended_unix_ms, nodes, spares, ranks,
-    tier, master_address, master_port, rendezvous_token, cause_kind, retryable, cause, failed_rank,
-    failed_node, card, resumed_step, resumed_from, last_step, lost_steps, seconds, notes, log_tail)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(AttemptRecord, job, generation, state,
+                                                started_unix_ms, ended_unix_ms, nodes, spares,
+                                                node_devices, spare_devices, ranks, tier,
+                                                master_address, master_port, rendezvous_token,
+                                                cause_kind, retryable, cause, failed_rank,
+                                                failed_node, card, resumed_step, resumed_from,
+                                                last_step, lost_steps, seconds, notes, log_tail)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
     JobRecord, id, name, key, spec_yaml, output_dir, priority, submit_order, world_size, state,
     reason, stop, generation, restarts, attempts_without_progress, step, best_step, committed_step,
     max_steps, loss, loss_at_start, tokens, submitted_unix_ms, started_unix_ms, ended_unix_ms,
     progress_unix_ms, pending_release, scrub_trouble, stop_by_unix_ms, suspended_unix_ms,
     suspended_ms, checkpoint_seconds, usage)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LeakedSlot, job, pid)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LeakedSlot, job, pid, devices)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(BrokenDevice, id, reason)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Device, id, kind, memory_bytes, numa_node,
+                                                link_domain, fault, fake, shared)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(TopologyPath, block, rack, switch_name)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NodeInventory, devices, cpus, memory_bytes, labels,
+                                                topology)
 
 void to_json(Json& json, const NoticeRecord& notice) {
   json = {{"kind", notice.kind}, {"detail", notice.detail}};
@@ -133,11 +142,11 @@ void from_json(const Json& json, NoticeRecord& notice) {
 }
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NodeRecord, name, state, reason, address, host_id,
-                                                slots, leaked, pid, version, metrics_port, instance,
-                                                last_seen_unix_ms, failure_domain, allows_faults,
-                                                drain_reason, drain_cause, drain_by_unix_ms,
-                                                notices, pilot, report, unused, directory_id,
-                                                container_id)
+                                                slots, inventory, broken_devices, leaked, pid,
+                                                version, metrics_port, instance, last_seen_unix_ms,
+                                                failure_domain, allows_faults, drain_reason,
+                                                drain_cause, drain_by_unix_ms, notices, pilot,
+                                                report, unused, directory_id, container_id)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ArchivedJob, id, state, submit_order, ended_unix_ms,
                                                 key_print, spec_print)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(EventRecord, seq, unix_ms, job, generation, kind,

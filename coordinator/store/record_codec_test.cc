@@ -55,6 +55,8 @@ AttemptRecord FullAttempt() {
   attempt.started_unix_ms = 5;
   attempt.nodes = {NodeName{"n1"}};
   attempt.spares = {NodeName{"n2"}};
+  attempt.node_devices = {{"GPU-1", "GPU-2"}};
+  attempt.spare_devices = {{"GPU-3", "GPU-4"}};
   attempt.tier = Tier::kShrink;
   attempt.ranks = {
       {0, 0, 0, NodeName{"n1"}, 77, RankState::kExited, {{0, 9}, true, true, true, true}},
@@ -111,7 +113,20 @@ TEST(RecordCodec, KeepsCheckpointsNodesAndEvents) {
                         .address = "10.0.0.1",
                         .host_id = "host",
                         .slots = 8,
-                        .leaked = {{JobId{"j"}, 55}},
+                        .inventory = {.devices = {{.id = "GPU-1",
+                                                   .kind = "H100",
+                                                   .memory_bytes = 80,
+                                                   .numa_node = 1,
+                                                   .link_domain = "0",
+                                                   .fault = "lost",
+                                                   .fake = true,
+                                                   .shared = true}},
+                                      .cpus = 64,
+                                      .memory_bytes = 512,
+                                      .labels = {{"pool", "a"}},
+                                      .topology = {"b", "r", "s"}},
+                        .broken_devices = {{.id = "GPU-1", .reason = "Xid 79"}},
+                        .leaked = {{JobId{"j"}, 55, {"GPU-1"}}},
                         .pid = 66,
                         .version = "0.1",
                         .metrics_port = 9100,

@@ -257,6 +257,16 @@ void WorkerServer::LeaveWhenIdle() {
   leave_timer_.Start(kLeaveInterval, [this] { LeaveWhenIdle(); });
 }
 
+namespace {
+
+NodeInventory InventoryOf(const WorkerOptions& options) {
+  NodeInventory inventory;
+  for (const std::string& gpu : options.gpus) inventory.devices.push_back({.id = gpu});
+  return inventory;
+}
+
+}  // namespace
+
 void WorkerServer::Connect() {
   CoordinatorSessionOptions options{
       .endpoint_path = options_.endpoint_path,
@@ -278,7 +288,7 @@ void WorkerServer::Connect() {
                    .allows_faults = options_.allow_faults,
                    .pilot = options_.pilot,
                    .report = options_.report,
-                   .gpus = static_cast<int>(options_.gpus.size()),
+                   .inventory = InventoryOf(options_),
                    .directory_id = directory_id_,
                    .container_id = ContainerId()}};
   session_ = std::make_unique<CoordinatorSession>(

@@ -149,7 +149,8 @@ SessionId ControlHarness::Join(const std::string& node, NodeOptions options) {
   hello.host_id = options.host_id;
   hello.failure_domain = options.failure_domain;
   hello.pilot = options.pilot;
-  hello.gpus = options.gpus;
+  for (int gpu = 0; gpu < options.gpus.value_or(0); ++gpu)
+    hello.inventory.devices.push_back({.id = node + "-gpu" + std::to_string(gpu)});
   hello.slots = options.slots;
   hello.instance = options.instance;
   hello.directory_id = options.directory_id;
