@@ -383,8 +383,8 @@ const BadCase kLaterCases[] = {
     {"SnapshotBuddy", TRAIN_HEAD "  snapshot: {buddy: maybe}\n",
      "job.yaml:6: train.snapshot.buddy: expected auto, on or off, got 'maybe'"},
     {"Memory", COMMAND_HEAD "resources: {memory_per_rank: much}\n",
-     "job.yaml:3: resources.memory_per_rank: expected a size in bytes such as 512MiB or 5GB, got "
-     "'much'"},
+     "job.yaml:3: resources.memory_per_rank: expected a size such as 5GB, 512MiB or a number of "
+     "bytes, got 'much'"},
     {"GpusOfACpuJob", COMMAND_HEAD "resources: {gpus_per_rank: 2}\n",
      "job.yaml:3: resources.gpus_per_rank: needs device: cuda; add it, or leave this out"},
     {"GpuKindOfACpuJob", COMMAND_HEAD "resources: {gpu: {kind: [H100]}}\n",

@@ -33,14 +33,14 @@ bool InUse(const Transaction& tx, const JobEntry& job) {
     return node != nullptr && node->record.state != NodeState::kLost;
   };
   return std::ranges::any_of(job.record.pending_release, may_host) ||
-         std::ranges::any_of(tx.state.slots.Nodes(job.record.id), may_host);
+         std::ranges::any_of(tx.state.holds.Nodes(job.record.id), may_host);
 }
 
 bool InUse(const Transaction& tx, const NodeEntry& node) {
   const NodeName& name = node.record.name;
   return !node.record.leaked.empty() || !node.record.drain_reason.empty() ||
          tx.state.jobs_of.Has(name) ||
-         std::ranges::any_of(tx.state.slots.Holders(name),
+         std::ranges::any_of(tx.state.holds.Holders(name),
                              [&tx](const JobId& id) { return tx.FindJob(id) != nullptr; });
 }
 

@@ -8,6 +8,7 @@
 #include "coordinator/control/gang_orders.h"
 #include "coordinator/control/job_end.h"
 #include "coordinator/control/job_facts.h"
+#include "coordinator/control/node_parts.h"
 #include "coordinator/control/restart_policy.h"
 #include "coordinator/control/tier.h"
 #include "coordinator/control/words.h"
@@ -146,7 +147,7 @@ void EndAttempt(Transaction& tx, JobEntry& job) {
   tx.Move(attempt, AttemptEvent::kQuiesced);
   DiscardUnfinished(tx, job);
   job.survivors = In<Aborting>(*job.gang)->survivors;
-  tx.state.slots.ParkGang(job.record.id);
+  tx.state.holds.ParkGang(job.record.id);
   tx.state.reschedule = true;
   const bool cancelled = job.record.stop == StopKind::kCancel;
   const bool finished = attempt.cause_kind == CauseKind::kFinished && !cancelled;
@@ -168,14 +169,23 @@ void EndAttempt(Transaction& tx, JobEntry& job) {
   RecoverOrFail(tx, job);
 }
 
-// Processes of older generations that do not end may leave fewer slots than were reserved.
+bool HasLeakedDevice(const NodeEntry& node, const std::vector<std::string>& devices) {
+  return std::ranges::any_of(node.record.leaked, [&devices](const LeakedSlot& leaked) {
+    return std::ranges::find_first_of(leaked.devices, devices) != leaked.devices.end();
+  });
+}
+
+// Processes of older generations that do not end may leave fewer slots than were reserved, or have
+// a device of the new one.
 bool GivenUpForWantOfRoom(Transaction& tx, JobEntry& job, NodeEntry& node) {
   const GangNode* member = FindMember(job, node.record.name);
-  if (member == nullptr || member->prepared || UsedSlots(tx.state, node) <= node.record.slots)
-    return false;
+  if (member == nullptr || member->prepared) return false;
+  const bool room = UsedSlots(tx.state, node) <= node.record.slots &&
+                    !HasLeakedDevice(node, DevicesOn(job.attempts.back(), node.record.name));
+  if (room) return false;
   if (job.attempt().state == AttemptState::kAborting) return false;
   const std::string why = "processes on node " + member->name.value +
-                          " survived SIGKILL, and too few slots are left beside them";
+                          " survived SIGKILL, and too few slots or GPUs are left beside them";
   if (member->spare) {
     DropSpare(tx, job, node.record.name, why);
     return true;
@@ -201,7 +211,7 @@ void MemberQuiesced(Transaction& tx, JobEntry& job, GangNode& member, const Quie
                              std::ranges::count(message.unkillable_pids, rank.pid) > 0;
                     });
   const int held = std::max(static_cast<int>(left), static_cast<int>(parked_ranks.size()));
-  tx.state.slots.Quiesce(member.name, job.record.id,
+  tx.state.holds.Quiesce(member.name, job.record.id,
                          message.keeps_any() ? std::max(held, message.standbys) : 0);
   for (RankRecord& rank : job.attempt().ranks) {
     if (rank.node != member.name || rank.state != RankState::kStopping) continue;
@@ -299,7 +309,7 @@ void FaultTimeoutOver(Transaction& tx, JobEntry& job) {
 void RanksMissing(Transaction& tx, JobEntry& job, const NodeName& node, bool nothing_hosted) {
   if (nothing_hosted) {
     FindMember(job, node)->quiesced = true;
-    tx.state.slots.Quiesce(node, job.record.id, 0);
+    tx.state.holds.Quiesce(node, job.record.id, 0);
   }
   AttemptRecord& attempt = job.attempt();
   bool missing = false;
@@ -366,7 +376,7 @@ void BeginAbort(Transaction& tx, JobEntry& job, AbortOptions options) {
 void Handle(Transaction& tx, const NodeName& node, const Quiesced& message) {
   NodeEntry& entry = tx.node(node);
   const bool cleared =
-      !message.keeps_any() && tx.state.slots.Prove(node, message.job, message.generation);
+      !message.keeps_any() && tx.state.holds.Prove(node, message.job, message.generation);
   tx.state.reschedule |= cleared;
   JobEntry* known = tx.FindJob(message.job);
   MarkLeaked(tx, entry, message.job, message.unkillable_pids);
@@ -403,7 +413,7 @@ void Handle(Transaction& tx, const NodeName& node, const Quiesced& message) {
     member->quiesced = true;
     // Its ranks ended on their own; a standby may be left.
     const bool standby = job->spec.train && job->spec.restart.standbys > 0;
-    return tx.state.slots.Quiesce(node, job->record.id,
+    return tx.state.holds.Quiesce(node, job->record.id,
                                   standby ? job->spec.resources.ranks_per_node : 0);
   }
   MemberQuiesced(tx, *job, *member, message);

@@ -8,11 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/strings.h"
 #include "common/base/text.h"
 #include "coordinator/control/answer.h"
 #include "coordinator/control/attempt_end.h"
 #include "coordinator/control/gang_nodes.h"
 #include "coordinator/control/job_facts.h"
+#include "coordinator/control/node_parts.h"
 #include "coordinator/control/silence.h"
 #include "coordinator/control/stopping.h"
 #include "coordinator/control/words.h"
@@ -129,6 +131,69 @@ void Quarantine(Transaction& tx, NodeEntry& node, const std::string& detail) {
   }
 }
 
+std::vector<std::string> KnownDevices(const NodeEntry& node, const std::vector<std::string>& ids) {
+  return DeviceIds(node, MaskOf(node, ids));
+}
+
+// Ranks and spares of the job that have one of the devices go on with others.
+void TakeDevicesFrom(Transaction& tx, JobEntry& job, const GangNode& member,
+                     const std::vector<std::string>& devices, const std::string& detail) {
+  const auto has = [&devices](const std::vector<std::string>& own) {
+    return std::ranges::find_first_of(own, devices) != own.end();
+  };
+  const AttemptRecord& attempt = job.attempts.back();
+  const NodeName name = member.name;
+  if (member.spare) {
+    if (attempt.state != AttemptState::kAborting && has(DevicesOn(attempt, name)))
+      DropSpare(tx, job, name, detail);
+    return;
+  }
+  bool any = false;
+  for (const RankRecord& rank : attempt.ranks) {
+    if (rank.node != name || !has(DevicesOf(job, attempt, rank))) continue;
+    job.gang->kill_ranks.insert(rank.rank);
+    any = true;
+  }
+  if (!any) return;
+  Fail(tx, job,
+       {.kind = CauseKind::kDeviceFault,
+        .node = name,
+        .message = "a device of node " + name.value + " has failed: " + detail,
+        .at = tx.now.mono});
+}
+
+// They take themselves out, not their node.
+void BreakDevices(Transaction& tx, NodeEntry& node, const std::vector<std::string>& devices,
+                  const std::string& detail) {
+  std::vector<BrokenDevice>& broken = node.record.broken_devices;
+  std::vector<std::string> fresh;
+  for (const std::string& id : devices) {
+    if (std::ranges::find(broken, id, &BrokenDevice::id) != broken.end()) continue;
+    broken.push_back({.id = id, .reason = detail});
+    fresh.push_back(id);
+  }
+  if (fresh.empty()) return;
+  const NodeName name = node.record.name;
+  tx.Mark(node);
+  tx.RecordClusterEvent({"device_broken", Severity::kError,
+                         "no job gets " + Join(fresh) + " of node " + name.value +
+                             " until it boots again or 'muster undrain': " + detail});
+  for (const JobId& id : tx.state.jobs_of.Of(name)) {
+    JobEntry& job = tx.job(id);
+    const GangNode* member = FindMember(job, name);
+    if (member != nullptr && !member->quiesced) TakeDevicesFrom(tx, job, *member, fresh, detail);
+  }
+}
+
+// A fatal error of unknown devices may be of any.
+void OnDeviceError(Transaction& tx, NodeEntry& node, const NodeNotice& notice,
+                   const std::string& detail) {
+  const std::vector<std::string> devices = KnownDevices(node, notice.devices);
+  if (devices.empty() || devices.size() < notice.devices.size())
+    return Quarantine(tx, node, detail);
+  BreakDevices(tx, node, devices, detail);
+}
+
 Result<NodeEntry*> NamedNode(Transaction& tx, const NodeName& name) {
   if (NodeEntry* node = tx.FindNode(name)) return node;
   return NotFound("no node '" + name.value + "'; 'muster nodes' lists them");
@@ -162,7 +227,7 @@ void CompleteDrains(Transaction& tx) {
   const std::set<NodeName> draining = tx.state.draining;
   for (const NodeName& name : draining) {
     NodeEntry& node = tx.node(name);
-    if (tx.state.slots.Used(name) > 0) continue;
+    if (tx.state.holds.UsedSlots(name) > 0) continue;
     // What runs on a node is known from its Hello; a node that does not return is lost, not
     // drained.
     if (node.session == 0) continue;
@@ -194,12 +259,15 @@ void On(Transaction& tx, const UndrainRequested& request) {
     MUSTER_ASSIGN_OR_RETURN(NodeEntry * node, NamedNode(tx, request.node));
     NodeRecord& record = node->record;
     const bool undrains = Apply(record.state, NodeEvent::kUndrain).has_value();
-    if (!undrains && record.drain_reason.empty()) {
+    const bool mends = !record.broken_devices.empty();
+    if (!undrains && record.drain_reason.empty() && !mends) {
       return FailedPrecondition("node " + request.node.value + " is " +
                                 std::string(Name(record.state)) + ", not drained");
     }
     record.ClearDrain();
     record.reason.clear();
+    record.broken_devices.clear();
+    tx.state.reschedule = true;
     if (undrains) {
       tx.Move(*node, NodeEvent::kUndrain);
       node->ready_at = tx.now.mono;
@@ -228,7 +296,7 @@ void Handle(Transaction& tx, const NodeName& name, const NodeNotice& notice) {
     tx.RecordClusterEvent({"node_notice", notice.fatal ? Severity::kError : Severity::kWarning,
                            "node " + name.value + ": " + detail});
   }
-  if (notice.kind == NodeNoticeKind::kXid && notice.fatal) Quarantine(tx, node, detail);
+  if (notice.kind == NodeNoticeKind::kXid && notice.fatal) OnDeviceError(tx, node, notice, detail);
   if (notice.kind != NodeNoticeKind::kDrain) return;
   if (!record.drain_reason.empty())
     return ShortenDrainDeadline(tx, node, detail, notice.deadline_seconds);

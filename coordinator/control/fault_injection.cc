@@ -86,10 +86,10 @@ Status InjectIntoNode(Transaction& tx, const InjectFaultRequested& request) {
   const EventText told{"fault_injected", Severity::kWarning,
                        What(request) + " ordered for node " + request.node.value};
   tx.RecordClusterEvent(told);
-  for (const JobId& id : tx.state.slots.Holders(request.node)) {
-    const SlotLedger::Hold* hold = tx.state.slots.Find(request.node, id);
+  for (const JobId& id : tx.state.holds.Holders(request.node)) {
+    const HoldLedger::Hold* hold = tx.state.holds.Find(request.node, id);
     const JobEntry* job = std::as_const(tx).FindJob(id);
-    if (job != nullptr && !job->over() && hold->kind != SlotLedger::Kind::kOrphaned)
+    if (job != nullptr && !job->over() && hold->kind != HoldLedger::Kind::kOrphaned)
       tx.RecordEvent(*job, told);
   }
   if (!of_link) {

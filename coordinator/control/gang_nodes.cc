@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "coordinator/control/gang_orders.h"
-#include "coordinator/control/job_facts.h"
+#include "coordinator/control/node_parts.h"
 #include "coordinator/control/words.h"
 
 namespace muster::control {
@@ -21,10 +21,6 @@ void MarkStuck(JobEntry& job, const NodeEntry& node, const std::vector<std::int6
 
 }  // namespace
 
-int UsedSlots(const State& state, const NodeEntry& node) {
-  return state.slots.Used(node.record.name) + static_cast<int>(node.record.leaked.size());
-}
-
 void NoteUnreleased(JobEntry& job, const NodeName& node) {
   std::vector<NodeName>& pending_release = job.record.pending_release;
   if (std::find(pending_release.begin(), pending_release.end(), node) == pending_release.end()) {
@@ -35,8 +31,18 @@ void NoteUnreleased(JobEntry& job, const NodeName& node) {
 void MarkLeaked(Transaction& tx, NodeEntry& node, const JobId& id,
                 const std::vector<std::int64_t>& pids) {
   std::vector<LeakedSlot> leaked = node.record.leaked;
-  std::erase_if(leaked, [&](const LeakedSlot& slot) { return slot.job == id; });
-  for (std::int64_t pid : pids) leaked.push_back({id, pid});
+  const auto before =
+      std::ranges::stable_partition(leaked, [&](const LeakedSlot& slot) { return slot.job != id; });
+  const std::vector<LeakedSlot> known(before.begin(), before.end());
+  leaked.erase(before.begin(), before.end());
+  for (std::int64_t pid : pids) {
+    const auto same = std::ranges::find(known, pid, &LeakedSlot::pid);
+    leaked.push_back(same != known.end() ? *same
+                                         : LeakedSlot{.job = id,
+                                                      .pid = pid,
+                                                      .devices = DevicesOfProcess(
+                                                          tx.state, id, node.record.name, pid)});
+  }
   if (leaked == node.record.leaked) return;
   node.record.leaked = std::move(leaked);
   tx.Mark(node);
@@ -56,8 +62,8 @@ void MarkLeaked(Transaction& tx, NodeEntry& node, const JobId& id,
 void Orphan(Transaction& tx, JobEntry& job, GangNode& member) {
   member.quiesced = true;
   if (!tx.state.nodes.contains(member.name)) return;
-  tx.state.slots.Orphan(member.name, job.record.id, job.attempt().generation,
-                        job.spec.resources.ranks_per_node);
+  tx.state.holds.Orphan(member.name, job.record.id, job.attempt().generation,
+                        HeldOn(job, member.name));
   tx.Note(job, "node " + member.name.value +
                    " did not prove that its processes are gone; its slots wait for that");
 }
@@ -73,10 +79,13 @@ void Refuse(Transaction& tx, JobEntry& job, const NodeName& node, std::string wh
 }
 
 void DropSpare(Transaction& tx, JobEntry& job, const NodeName& name, const std::string& why) {
+  tx.state.holds.Orphan(name, job.record.id, job.attempt().generation, HeldOn(job, name));
   job.gang->nodes.Remove(name);
-  std::erase(job.attempt().spares, name);
-  tx.state.slots.Orphan(name, job.record.id, job.attempt().generation,
-                        job.spec.resources.ranks_per_node);
+  AttemptRecord& attempt = job.attempt();
+  const auto spare = std::ranges::find(attempt.spares, name) - attempt.spares.begin();
+  attempt.spares.erase(attempt.spares.begin() + spare);
+  if (!attempt.spare_devices.empty())
+    attempt.spare_devices.erase(attempt.spare_devices.begin() + spare);
   // A release, not an abort: the node may be taken again in this generation.
   tx.Send(name, Release{job.record.id});
   tx.RecordEvent(job, {"spare_dropped", Severity::kWarning,

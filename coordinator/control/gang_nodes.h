@@ -12,9 +12,6 @@
 
 namespace muster::control {
 
-// Held by jobs, and leaked.
-int UsedSlots(const State& state, const NodeEntry& node);
-
 // The node will need a Release when the job ends.
 void NoteUnreleased(JobEntry& job, const NodeName& node);
 

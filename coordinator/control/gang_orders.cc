@@ -5,6 +5,7 @@
 
 #include "coordinator/control/checkpoints.h"
 #include "coordinator/control/job_facts.h"
+#include "coordinator/control/node_parts.h"
 #include "coordinator/scheduler/failure_domains.h"
 
 namespace muster::control {
@@ -35,6 +36,7 @@ void SendPrepare(Transaction& tx, JobEntry& job, int node_rank) {
   prepare.hosts_master = node_rank == 0;
   if (prepare.hosts_master) prepare.master_bind_address = attempt.master_address;
   if (job.spec.train) prepare.standbys = job.spec.restart.standbys;
+  prepare.devices = DevicesOn(attempt, job.gang->nodes[node_rank].name);
   tx.Send(job.gang->nodes[node_rank].name, std::move(prepare));
 }
 

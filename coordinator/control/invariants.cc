@@ -26,7 +26,7 @@ std::string BrokenGang(const State& state, const JobEntry& job) {
   const bool same = std::ranges::equal(job.gang->nodes, placed, {}, &GangNode::name);
   if (!same) return "has a gang of other nodes than its attempt";
   for (const GangNode& member : job.gang->nodes) {
-    if (!member.quiesced && state.slots.Find(member.name, job.record.id) == nullptr)
+    if (!member.quiesced && state.holds.Find(member.name, job.record.id) == nullptr)
       return "has no slots on node " + member.name.value;
   }
   const auto state_of = [](const auto& phase) { return phase.kState; };

@@ -38,7 +38,7 @@ void ReleaseNodes(Transaction& tx, JobEntry& job) {
 }  // namespace
 
 void EndParked(Transaction& tx, JobEntry& job) {
-  for (const auto& [name, hold] : tx.state.slots.OrphanParked(job.record.id)) {
+  for (const auto& [name, hold] : tx.state.holds.OrphanParked(job.record.id)) {
     tx.Send(name, Abort{.job = job.record.id,
                         .generation = hold.generation,
                         .reason = "the job goes on without this node"});
@@ -77,7 +77,7 @@ void FinishJob(Transaction& tx, JobEntry& job, JobEvent event, std::string reaso
   }
   tx.state.reschedule = true;
   // Its release ends what is parked; until then the slots are taken.
-  tx.state.slots.OrphanParked(job.record.id);
+  tx.state.holds.OrphanParked(job.record.id);
   job.grow_at.reset();
   PlanScrubs(tx, job);
   const bool failed = job.record.state == JobState::kFailed;

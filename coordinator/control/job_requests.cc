@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -10,11 +11,13 @@
 #include "coordinator/control/answer.h"
 #include "coordinator/control/checkpoints.h"
 #include "coordinator/control/job_facts.h"
+#include "coordinator/control/node_parts.h"
 #include "coordinator/control/placement.h"
 #include "coordinator/control/queries.h"
 #include "coordinator/control/stopping.h"
 #include "coordinator/control/time_booking.h"
 #include "coordinator/control/words.h"
+#include "coordinator/scheduler/scheduler.h"
 
 namespace muster::control {
 namespace {
@@ -56,6 +59,29 @@ Status CheckOutputFree(const Transaction& tx, const std::string& output_dir) {
                        "; choose another output directory, or cancel that job first");
 }
 
+// What no node could ever hold is refused, instead of waiting for ever. A node that has never been
+// here may come: with none known, or where a pool brings nodes of an unknown kind, the job waits.
+Status CheckSomeNodeCanHold(const State& state, const JobSpec& spec) {
+  GangRequest request{.demand = spec.resources.per_node()};
+  for (const std::string& name : spec.resources.exclude) request.exclude.push_back({name});
+  std::optional<NearestMiss> nearest;
+  const auto consider = [&](const NodeCapacity& node) {
+    std::optional<NearestMiss> miss = MissOf(request, node);
+    if (miss && (!nearest || IsNearer(*miss, *nearest))) nearest = miss;
+    return !miss.has_value();
+  };
+  for (const auto& [name, node] : state.nodes)
+    if (consider(WholeOf(state, node))) return OkStatus();
+  int nodes = static_cast<int>(state.nodes.size());
+  if (state.pool) {
+    if (!state.pool->node || consider(*state.pool->node)) return OkStatus();
+    ++nodes;
+  }
+  if (!nearest) return OkStatus();
+  return ResourceExhausted(MissText(*nearest, nodes) +
+                           "\n  next: muster nodes -o wide shows what each has; change resources");
+}
+
 Result<JobEntry*> AcceptJob(Transaction& tx, const SubmitRequested& request) {
   if (request.spec_yaml.size() > kMaxSpecBytes || request.key.size() > kMaxKeyBytes) {
     return InvalidArgument("the job file may have 1 MiB and the key 256 bytes; this is more");
@@ -69,6 +95,7 @@ Result<JobEntry*> AcceptJob(Transaction& tx, const SubmitRequested& request) {
                            "' is not absolute; submit with the muster command, which makes it so");
   }
   MUSTER_RETURN_IF_ERROR(CheckOutputFree(tx, output_dir));
+  MUSTER_RETURN_IF_ERROR(CheckSomeNodeCanHold(tx.state, spec));
   if (tx.state.live.size() >= kMaxLiveJobs) {
     return ResourceExhausted(std::to_string(kMaxLiveJobs) +
                              " jobs wait or run already, the most that a coordinator takes; cancel "

@@ -103,21 +103,6 @@ TEST(QueueTest, AJobWaitsWithItsReasonAndStartsWhenNodesCome) {
   EXPECT_EQ(h.controller().PendingJobs(), 0);
 }
 
-TEST(QueueTest, AJobOfGpusWaitsForNodesThatHaveSome) {
-  ControlHarness h;
-  std::string yaml = TrainYaml();
-  const std::string ranks = "ranks_per_node: 1";
-  yaml.replace(yaml.find(ranks), ranks.size(), ranks + ", device: cuda");
-  h.Join("n1", {.slots = 8, .gpus = 0});
-  h.Join("n2", {.slots = 8, .gpus = 8});
-  const JobId id = h.Submit(yaml);
-  EXPECT_EQ(h.State(id), JobState::kQueued);
-  EXPECT_THAT(h.Job(id).reason(), HasSubstr("1 ready node has no GPU"));
-  h.Join("n3", {.slots = 8});
-  EXPECT_EQ(h.State(id), JobState::kStarting) << "n3 does not say that it has none";
-  EXPECT_EQ(h.Attempt(id).nodes, (std::vector<NodeName>{{"n2"}, {"n3"}}));
-}
-
 TEST(QueueTest, TheNextJobStartsWhenSlotsAreFree) {
   ControlHarness h;
   h.Join("n1");
@@ -140,92 +125,6 @@ TEST(QueueTest, TwoJobsShareNodesThatHaveRoom) {
   EXPECT_EQ(h.State(first), JobState::kStarting);
   EXPECT_EQ(h.State(second), JobState::kStarting);
   EXPECT_EQ(h.Node("n1").slots_used, 2);
-}
-
-// A GPU job of two nodes; `resources` in addition.
-std::string GpuYaml(const std::string& name, const std::string& resources = "") {
-  std::string yaml = TrainYaml(name);
-  const std::string ranks = "ranks_per_node: 1";
-  return yaml.replace(yaml.find(ranks), ranks.size(), ranks + ", device: cuda" + resources);
-}
-
-TEST(GpuPlacementTest, ASecondGpuJobWaitsUntilTheFirstHasLeftTheNode) {
-  ControlHarness h;
-  h.Join("n1", {.slots = 8, .gpus = 8});
-  h.Join("n2", {.slots = 8, .gpus = 8});
-  const JobId first = h.Submit(GpuYaml("first"));
-  const JobId second = h.Submit(GpuYaml("second"));
-  EXPECT_EQ(h.State(first), JobState::kStarting);
-  EXPECT_EQ(h.State(second), JobState::kQueued) << "both would get GPU 0 of each node";
-  EXPECT_THAT(h.Job(second).reason(),
-              HasSubstr("2 have free slots but their GPUs are in use by other jobs"));
-  h.RunTo(first, 5);
-  h.FinishAll(first);
-  EXPECT_EQ(h.State(second), JobState::kStarting) << h.Timeline();
-}
-
-TEST(GpuPlacementTest, CpuJobsUseTheSlotsThatAGpuJobLeaves) {
-  ControlHarness h;
-  h.Join("n1", {.slots = 8, .gpus = 8});
-  h.Join("n2", {.slots = 8, .gpus = 8});
-  h.Submit(GpuYaml("gpu"));
-  EXPECT_EQ(h.State(h.Submit(TrainYaml("cpu"))), JobState::kStarting);
-}
-
-TEST(GpuPlacementTest, AFaultLeavesAGpuJobItsOwnNodesAndItsParkedProcesses) {
-  ControlHarness h;
-  h.Join("n1", {.slots = 2, .gpus = 2});
-  h.Join("n2", {.slots = 2, .gpus = 2});
-  const JobId first = h.Submit(GpuYaml("first"));
-  const JobId second = h.Submit(GpuYaml("second"));
-  h.RunTo(first, 12);
-  h.Exited(first, 1, {0, 9});
-  h.ParkedOn("n1", first);
-  h.QuiescedOn("n2", first);
-  EXPECT_EQ(h.Attempt(first).generation, 2) << h.Timeline();
-  EXPECT_EQ(h.Attempt(first).nodes[0].value, "n1");
-  EXPECT_EQ(h.Attempt(first).nodes[1].value, "n2");
-  EXPECT_EQ(h.State(second), JobState::kQueued);
-}
-
-TEST(GpuPlacementTest, AStuckProcessOfAnotherJobOccupiesTheNodesGpus) {
-  ControlHarness h;
-  h.Join("n1", {.slots = 8, .gpus = 8});
-  h.Join("n2", {.slots = 8, .gpus = 8});
-  const JobId first = h.Submit(GpuYaml("first"));
-  h.RunTo(first, 5);
-  for (int rank : {0, 1}) h.Exited(first, rank, {0, 0});
-  const std::int64_t stuck = h.Attempt(first).ranks[1].pid;
-  h.QuiescedOn("n1", first);
-  h.Deliver("n2", Quiesced{.job = first, .generation = 1, .unkillable_pids = {stuck}});
-  ASSERT_EQ(h.State(first), JobState::kSucceeded) << h.Timeline();
-  const JobId second = h.Submit(GpuYaml("second"));
-  EXPECT_EQ(h.State(second), JobState::kQueued);
-  h.Deliver("n2", Released{first});
-  EXPECT_EQ(h.State(second), JobState::kStarting) << h.Job(second).reason();
-}
-
-TEST(GpuPlacementTest, NoGpuJobIsPlacedBesideAnUnknownJobsProcesses) {
-  ControlHarness h;
-  HostedGeneration stray{.job = JobId{"0123456789"}, .generation = 4, .launched = true};
-  stray.started.push_back({stray.job, 4, 0, 99});
-  h.Join("n1", {.slots = 8, .hosted = {stray}, .gpus = 8});
-  h.Join("n2", {.slots = 8, .gpus = 8});
-  const JobId id = h.Submit(GpuYaml("gpu"));
-  EXPECT_EQ(h.State(id), JobState::kQueued);
-  h.Deliver("n1", Released{stray.job});
-  EXPECT_EQ(h.State(id), JobState::kStarting);
-}
-
-TEST(GpuPlacementTest, AJobsSpareKeepsOtherGpuJobsAway) {
-  ControlHarness h;
-  for (const char* node : {"n1", "n2", "n3"}) h.Join(node, {.slots = 2, .gpus = 2});
-  const JobId first = h.Submit(GpuYaml("first", ", spares: 1"));
-  ASSERT_EQ(h.Attempt(first).spares.size(), 1u);
-  std::string one = GpuYaml("second");
-  const std::string nodes = "nodes: 2";
-  one.replace(one.find(nodes), nodes.size(), "nodes: 1");
-  EXPECT_EQ(h.State(h.Submit(one)), JobState::kQueued);
 }
 
 TEST(AttemptTest, PrepareAndLaunchCarryWhatTheWorkersNeed) {

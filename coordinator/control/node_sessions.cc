@@ -14,6 +14,7 @@
 #include "coordinator/control/gang_nodes.h"
 #include "coordinator/control/gang_orders.h"
 #include "coordinator/control/job_facts.h"
+#include "coordinator/control/node_parts.h"
 #include "coordinator/control/preparing.h"
 #include "coordinator/control/readings.h"
 #include "coordinator/control/reconcile.h"
@@ -34,6 +35,12 @@ int SlotsLeft(const JobEntry* job, const HostedGeneration& hosted) {
       static_cast<int>(hosted.quiesced ? hosted.started.size() : hosted.exited.size());
   const int kept = static_cast<int>(hosted.parked_ranks.size());
   return std::max({0, living, kept, job == nullptr ? 0 : job->spec.resources.ranks_per_node});
+}
+
+// A rank of a job that is not known here has at least one processor.
+HeldResources LeftBehind(const JobEntry* job, int slots, const HostedGeneration& hosted) {
+  if (job != nullptr) return HeldBy(*job, slots, hosted.devices);
+  return {.slots = slots, .devices = hosted.devices, .cpus = slots};
 }
 
 // The place of a node in the job's gang, while its ranks there have not ended; -1: none.
@@ -133,6 +140,22 @@ void TakePilot(Transaction& tx, NodeEntry& node, const std::string& pilot) {
   }
 }
 
+// Jobs that have devices which are not there any more keep them: their ranks find out themselves.
+void TakeInventory(Transaction& tx, NodeEntry& node, const NodeInventory& inventory) {
+  const NodeInventory before = std::exchange(node.record.inventory, inventory);
+  std::vector<std::string> warnings = ClaimDevices(tx.state, node, before.devices);
+  for (const std::string& held : tx.state.holds.Used(node.record.name).devices) {
+    const auto has = [&held](const NodeInventory& of) {
+      return std::ranges::find(of.devices, held, &Device::id) != of.devices.end();
+    };
+    if (has(before) && !has(inventory))
+      warnings.push_back("node " + node.record.name.value + " no longer reports device " + held +
+                         ", which a job has");
+  }
+  for (std::string& warning : warnings)
+    tx.RecordClusterEvent({"device_conflict", Severity::kWarning, std::move(warning)});
+}
+
 void Connect(Transaction& tx, NodeEntry& node, const WorkerHello& event) {
   if (node.session != 0) {
     tx.state.sessions.erase(node.session);
@@ -150,7 +173,8 @@ void Connect(Transaction& tx, NodeEntry& node, const WorkerHello& event) {
   if (record.host_id != hello.host_id) {
     // Another boot: nothing that ran before can still be there.
     record.leaked.clear();
-    tx.state.slots.Reboot(hello.node);
+    record.broken_devices.clear();
+    tx.state.holds.Reboot(hello.node);
   }
   record.name = hello.node;
   record.address = hello.address;
@@ -167,8 +191,7 @@ void Connect(Transaction& tx, NodeEntry& node, const WorkerHello& event) {
   node.session = event.session;
   record.failure_domain = hello.failure_domain;
   record.report = hello.report;
-  record.inventory = hello.inventory;
-  node.gpus = static_cast<int>(hello.inventory.devices.size());
+  TakeInventory(tx, node, hello.inventory);
   record.allows_faults = hello.allows_faults;
   TakePilot(tx, node, hello.pilot);
   node.heard_at = tx.now.mono;
@@ -236,7 +259,8 @@ void Adopt(Transaction& tx, const NodeName& node, const HostedGeneration& hosted
 
 void AbortStale(Transaction& tx, NodeEntry& node, const HostedGeneration& hosted) {
   const JobEntry& job = tx.job(hosted.job);
-  tx.state.slots.Orphan(node.record.name, hosted.job, hosted.generation, SlotsLeft(&job, hosted));
+  tx.state.holds.Orphan(node.record.name, hosted.job, hosted.generation,
+                        HeldBy(job, SlotsLeft(&job, hosted), hosted.devices));
   if (job.record.state == JobState::kRunning) {
     return tx.Send(node.record.name, Release{hosted.job});
   }
@@ -254,15 +278,17 @@ void ReconcileJob(Transaction& tx, NodeEntry& node, const JobId& id,
   const int node_rank = job == nullptr ? -1 : UnendedMember(*job, name);
   const ReconcileInput input = ReconcileInputOf(job, node_rank, hosted);
   switch (Reconcile(input)) {
-    case ReconcileAction::kNothing: return tx.state.slots.ProveTerminated(name, id);
+    case ReconcileAction::kNothing: return tx.state.holds.ProveTerminated(name, id);
     case ReconcileAction::kRelease:
-      if (const int slots = SlotsLeft(job, *hosted); slots > 0) {
-        tx.state.slots.Orphan(name, id, hosted->generation, slots);
-      }
+      if (const int slots = SlotsLeft(job, *hosted); slots > 0)
+        tx.state.holds.Orphan(name, id, hosted->generation, LeftBehind(job, slots, *hosted));
       return tx.Send(name, Release{id});
     case ReconcileAction::kAbortStale: return AbortStale(tx, node, *hosted);
     case ReconcileAction::kHold:
-      tx.state.slots.Park(name, id, hosted->generation, job->spec.resources.ranks_per_node);
+      tx.state.holds.Park(name, id, hosted->generation,
+                          HeldBy(*job, job->spec.resources.ranks_per_node,
+                                 hosted->devices.empty() ? DevicesOn(job->attempts.back(), name)
+                                                         : hosted->devices));
       if (!job->survivors) job->survivors.emplace();
       return;
     case ReconcileAction::kPrepare:
@@ -310,7 +336,7 @@ void ReconcileNode(Transaction& tx, NodeEntry& node, const Hello& hello) {
   const NodeName name = node.record.name;
   std::set<JobId> hosted;
   for (const HostedGeneration& generation : hello.hosted) hosted.insert(generation.job);
-  tx.state.slots.ProveAllGoneBut(name, hosted);
+  tx.state.holds.ProveAllGoneBut(name, hosted);
   const std::vector<LeakedSlot> leaked = node.record.leaked;
   for (const LeakedSlot& slot : leaked) {
     if (!hosted.contains(slot.job)) MarkLeaked(tx, node, slot.job, {});
@@ -368,7 +394,7 @@ void On(Transaction& tx, const WorkerStreamClosed& event) {
 }
 
 void Handle(Transaction& tx, const NodeName& node, const Released& message) {
-  tx.state.slots.ProveTerminated(node, message.job);
+  tx.state.holds.ProveTerminated(node, message.job);
   MarkLeaked(tx, tx.node(node), message.job, {});
   tx.state.reschedule = true;
   JobEntry* job = tx.FindJob(message.job);

@@ -11,6 +11,7 @@
 #include "coordinator/control/gang_orders.h"
 #include "coordinator/control/job_end.h"
 #include "coordinator/control/job_facts.h"
+#include "coordinator/control/node_parts.h"
 #include "coordinator/control/preparing.h"
 #include "coordinator/control/stopping.h"
 #include "coordinator/control/words.h"
@@ -33,9 +34,10 @@ bool WantsMoreNodes(const JobEntry& job) {
 }
 
 // The nodes are not reserved yet: a gang takes them when it is formed again.
-void GiveMoreNodes(Transaction& tx, JobEntry& job, const std::vector<NodeName>& nodes) {
+void GiveMoreNodes(Transaction& tx, JobEntry& job, const GangPlacement& placement) {
+  const std::vector<NodeName>& nodes = placement.spares;
   if (static_cast<int>(job.attempt().nodes.size()) >= job.spec.resources.nodes) {
-    return AddSpares(tx, job, nodes);
+    return AddSpares(tx, job, placement);
   }
   TimePoint due = job.regrouped ? *job.regrouped + kBetweenRegroupings : TimePoint::min();
   for (const NodeName& name : nodes) {
@@ -66,14 +68,24 @@ bool FormerNodeSuspect(const Transaction& tx, const JobEntry& job) {
   });
 }
 
+// What survived SIGKILL may use a device of the job's hold, which no process of it can have then.
+NodeParts PartsOf(const Transaction& tx, const NodeName& name, const HeldResources& held) {
+  NodeParts parts{.slots = held.slots, .cpus = held.cpus, .memory_bytes = held.memory_bytes};
+  const NodeEntry* node = tx.FindNode(name);
+  if (node == nullptr || held.devices.empty()) return parts;
+  parts.devices = MaskOf(*node, held.devices) & CapacityOf(tx.state, *node).all.devices;
+  for (const LeakedSlot& leaked : node->record.leaked)
+    parts.devices &= ~MaskOf(*node, leaked.devices);
+  return parts;
+}
+
 GangRequest RequestOf(const Transaction& tx, const JobEntry& job) {
   const ResourceSpec& resources = job.spec.resources;
   GangRequest request;
   request.job = job.record.id;
-  request.ranks_per_node = resources.ranks_per_node;
+  request.demand = resources.per_node();
   request.priority = job.record.priority;
   request.submit_order = job.record.submit_order;
-  request.needs_gpus = UsesGpus(job);
   request.exclude = job.backoff.Paused();
   for (const std::string& name : resources.exclude) request.exclude.push_back({name});
   if (!job.gang) {
@@ -83,8 +95,8 @@ GangRequest RequestOf(const Transaction& tx, const JobEntry& job) {
     const bool whole = job.attempts.empty() || FormerNodeSuspect(tx, job);
     request.min_nodes = whole ? resources.nodes : job.spec.min_nodes();
     request.recovering = !job.attempts.empty() && !job.waited;
-    for (const auto& [name, hold] : tx.state.slots.Parked(job.record.id)) {
-      request.held.push_back({name, hold.slots});
+    for (const auto& [name, hold] : tx.state.holds.Parked(job.record.id)) {
+      request.held.push_back({name, PartsOf(tx, name, hold.resources)});
     }
     if (job.attempts.empty()) return request;
     request.former_nodes = job.attempts.back().nodes;
@@ -98,18 +110,10 @@ GangRequest RequestOf(const Transaction& tx, const JobEntry& job) {
       missing > 0 ? missing : resources.spares - static_cast<int>(attempt.spares.size());
   for (const GangNode& member : job.gang->nodes) request.exclude.push_back(member.name);
   request.domains = DomainsOf(attempt, tx.state.nodes);
+  const TopologyDemand& topology = request.demand.topology;
+  if (const NodeEntry* first = tx.FindNode(attempt.nodes.front()); topology.required && first)
+    request.place = PlaceOf(first->record.inventory, topology.within);
   return request;
-}
-
-// Jobs whose processes may use the node's GPUs. An unknown job may be of either kind.
-std::vector<JobId> GpuJobsOn(const Transaction& tx, const NodeEntry& node) {
-  std::vector<JobId> jobs = tx.state.slots.Holders(node.record.name);
-  for (const LeakedSlot& slot : node.record.leaked) jobs.push_back(slot.job);
-  std::erase_if(jobs, [&tx](const JobId& id) {
-    const auto job = tx.state.jobs.find(id);
-    return job != tx.state.jobs.end() && !UsesGpus(job->second);
-  });
-  return jobs;
 }
 
 // Nodes that come and go change the reasons of all jobs that wait at once. Once in the timeline and
@@ -135,19 +139,14 @@ void Schedule(Transaction& tx) {
     if (waits || WantsMoreNodes(job)) snapshot.requests.push_back(RequestOf(tx, job));
   }
   if (snapshot.requests.empty()) return;
-  const bool for_gpus = std::any_of(snapshot.requests.begin(), snapshot.requests.end(),
-                                    [](const GangRequest& request) { return request.needs_gpus; });
   for (const auto& [name, node] : tx.state.nodes) {
     if (node.record.state != NodeState::kReady || node.session == 0) continue;
-    snapshot.nodes.push_back({name, node.record.slots,
-                              node.record.slots - UsedSlots(tx.state, node), node.record.domain(),
-                              node.gpus == 0});
-    if (for_gpus) snapshot.nodes.back().gpu_jobs = GpuJobsOn(tx, node);
+    snapshot.nodes.push_back(CapacityOf(tx.state, node));
   }
   const SchedulePlan plan = Plan(snapshot);
   for (const GangPlacement& placement : plan.placements) {
     JobEntry& job = tx.job(placement.job);
-    job.gang ? GiveMoreNodes(tx, job, placement.spares) : StartAttempt(tx, job, placement);
+    job.gang ? GiveMoreNodes(tx, job, placement) : StartAttempt(tx, job, placement);
   }
   for (const WaitingJob& waiting : plan.waiting) {
     JobEntry& job = tx.job(waiting.job);

@@ -15,6 +15,7 @@
 #include "coordinator/control/job_end.h"
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/master_address.h"
+#include "coordinator/control/node_parts.h"
 #include "coordinator/control/tier.h"
 #include "coordinator/control/words.h"
 
@@ -25,14 +26,27 @@ namespace {
 // take longer.
 constexpr Duration kTierBudget = std::chrono::seconds(10);
 
+// By node; empty if there are none on any.
+std::vector<std::vector<std::string>> DeviceIds(const State& state,
+                                                const std::vector<NodeName>& nodes,
+                                                const std::vector<DeviceMask>& masks) {
+  std::vector<std::vector<std::string>> ids;
+  if (std::ranges::all_of(masks, [](DeviceMask mask) { return mask == 0; })) return ids;
+  for (std::size_t n = 0; n < nodes.size(); ++n)
+    ids.push_back(control::DeviceIds(state.nodes.at(nodes[n]), masks[n]));
+  return ids;
+}
+
 // The record of the job's newest generation with every rank placed, block by block.
-AttemptRecord MakeAttempt(const JobEntry& job, const GangPlacement& placement) {
+AttemptRecord MakeAttempt(const State& state, const JobEntry& job, const GangPlacement& placement) {
   const std::vector<NodeName>& nodes = placement.nodes;
   AttemptRecord attempt;
   attempt.job = job.record.id;
   attempt.generation = job.record.generation;
   attempt.nodes = nodes;
   attempt.spares = placement.spares;
+  attempt.node_devices = DeviceIds(state, placement.nodes, placement.node_devices);
+  attempt.spare_devices = DeviceIds(state, placement.spares, placement.spare_devices);
   const int per_node = job.spec.resources.ranks_per_node;
   for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
     for (int local = 0; local < per_node; ++local) {
@@ -115,6 +129,7 @@ void SparePrepared(Transaction& tx, JobEntry& job, GangNode& member, const Prepa
     return DropSpare(tx, job, node, "it cannot run the job: " + error);
   }
   member.prepared = true;
+  tx.state.holds.Prepared(node, job.record.id);
 }
 
 // The port that the master's node has bound for this gang while the one before it ended, or 0. With
@@ -173,7 +188,7 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
   Gang gang;
   gang.began = tx.now.mono;
   gang.committed_before = job.record.committed_step;
-  AttemptRecord attempt = MakeAttempt(job, placement);
+  AttemptRecord attempt = MakeAttempt(tx.state, job, placement);
   attempt.started_unix_ms = tx.now.unix_ms;
   attempt.tier = ChooseTier({generation == 1, job.waited, job.survivors.has_value(),
                              job.attempts.empty() ? nodes : job.attempts.back().nodes, nodes});
@@ -186,7 +201,9 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
   // needed.
   for (const GangNode& member : gang.nodes) {
     NoteUnreleased(job, member.name);
-    tx.state.slots.Take(member.name, job.record.id, generation, job.spec.resources.ranks_per_node);
+    tx.state.holds.Take(
+        member.name, job.record.id, generation,
+        HeldBy(job, job.spec.resources.ranks_per_node, DevicesOn(attempt, member.name)));
   }
   EndParked(tx, job);
   if (generation > 1) {
@@ -213,13 +230,17 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
   PrepareNodes(tx, job, placement, survivors);
 }
 
-void AddSpares(Transaction& tx, JobEntry& job, const std::vector<NodeName>& names) {
-  for (const NodeName& name : names) {
+void AddSpares(Transaction& tx, JobEntry& job, const GangPlacement& placement) {
+  AttemptRecord& attempt = job.attempt();
+  std::vector<std::vector<std::string>> devices =
+      DeviceIds(tx.state, placement.spares, placement.spare_devices);
+  for (std::size_t i = 0; i < placement.spares.size(); ++i) {
+    const NodeName& name = placement.spares[i];
     job.gang->nodes.Add({.name = name, .spare = true});
-    job.attempt().spares.push_back(name);
+    attempt.spares.push_back(name);
+    if (!devices.empty()) attempt.spare_devices.push_back(std::move(devices[i]));
     NoteUnreleased(job, name);
-    tx.state.slots.Take(name, job.record.id, job.attempt().generation,
-                        job.spec.resources.ranks_per_node);
+    tx.state.holds.Take(name, job.record.id, attempt.generation, HeldOn(job, name));
     SendPrepare(tx, job, static_cast<int>(job.gang->nodes.size()) - 1);
     tx.RecordEvent(job,
                    {"spare_added", Severity::kInfo, "node " + name.value + " is held as a spare"});
@@ -256,6 +277,7 @@ void Handle(Transaction& tx, const NodeName& node, const Prepared& message) {
   }
   member->prepared = true;
   member->cuda = message.cuda;
+  tx.state.holds.Prepared(node, job->record.id);
   if (launched) return;
   if (hosts_master) job->attempt().master_port = message.master_port;
   const GangNodes& members = job->gang->nodes;

@@ -13,7 +13,7 @@
 namespace muster::control {
 
 void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement);
-void AddSpares(Transaction& tx, JobEntry& job, const std::vector<NodeName>& names);
+void AddSpares(Transaction& tx, JobEntry& job, const GangPlacement& placement);
 void Handle(Transaction& tx, const NodeName& node, const Prepared& message);
 // The detectors begin with the newest attempt.
 void WatchFromStart(Transaction& tx, JobEntry& job);

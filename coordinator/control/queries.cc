@@ -5,8 +5,8 @@
 #include <utility>
 #include <variant>
 
-#include "coordinator/control/gang_nodes.h"
 #include "coordinator/control/job_facts.h"
+#include "coordinator/control/node_parts.h"
 #include "coordinator/control/words.h"
 
 namespace muster::control {
@@ -98,7 +98,12 @@ std::vector<JobView> Jobs(const State& state) {
 std::vector<NodeView> Nodes(const State& state) {
   std::vector<NodeView> views;
   for (const auto& [name, node] : state.nodes) {
-    views.push_back({&node.record, UsedSlots(state, node), node.session != 0, node.heard_at});
+    views.push_back({.record = &node.record,
+                     .slots_used = UsedSlots(state, node),
+                     .connected = node.session != 0,
+                     .heard_at = node.heard_at,
+                     .holds = &state.holds.On(name),
+                     .allocatable = WholeOf(state, node).all.devices});
   }
   return views;
 }

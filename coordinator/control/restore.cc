@@ -12,6 +12,7 @@
 #include "coordinator/control/gang_nodes.h"
 #include "coordinator/control/job_end.h"
 #include "coordinator/control/job_facts.h"
+#include "coordinator/control/node_parts.h"
 #include "coordinator/control/preparing.h"
 #include "coordinator/control/readings.h"
 #include "coordinator/control/recalls.h"
@@ -62,7 +63,6 @@ Failure RestoredFailure(const AttemptRecord& attempt) {
 
 void RestoreGang(Transaction& tx, JobEntry& job) {
   AttemptRecord& attempt = job.attempt();
-  const int per_node = job.spec.resources.ranks_per_node;
   Gang gang;
   const auto restore = [&](const NodeName& name, bool spare) {
     const NodeEntry* node = tx.FindNode(name);
@@ -72,7 +72,7 @@ void RestoreGang(Transaction& tx, JobEntry& job) {
                     .prepared = !spare && attempt.state > AttemptState::kPreparing,
                     .quiesced = lost,
                     .spare = spare});
-    if (!lost) tx.state.slots.Take(name, job.record.id, attempt.generation, per_node);
+    if (!lost) tx.state.holds.Take(name, job.record.id, attempt.generation, HeldOn(job, name));
   };
   for (const NodeName& name : attempt.nodes) restore(name, /*spare=*/false);
   for (const NodeName& name : attempt.spares) restore(name, /*spare=*/true);
@@ -174,6 +174,7 @@ void Restore(Transaction& tx, StoredState stored) {
   for (NodeRecord& record : stored.nodes) {
     NodeEntry& node = tx.state.nodes[record.name];
     node.record = std::move(record);
+    (void)ClaimDevices(tx.state, node, {});
     node.heard_at = tx.now.mono;
     node.unused.Begin(node.record.unused, 0, tx.now.mono, tx.now.unix_ms);
     if (node.record.state == NodeState::kLost) {

@@ -123,7 +123,7 @@ void LoseNode(Transaction& tx, NodeEntry& node, const std::string& reason) {
   tx.Move(node, NodeEvent::kLeaseExpired);
   tx.RecordClusterEvent(
       {"node_lost", Severity::kError, "node " + node.record.name.value + " is lost: " + reason});
-  for (const JobId& id : tx.state.slots.Holders(node.record.name)) {
+  for (const JobId& id : tx.state.holds.Holders(node.record.name)) {
     if (JobEntry* job = tx.FindJob(id)) LoseNodeTo(tx, *job, node, reason);
   }
 }
@@ -207,7 +207,7 @@ void DetectLostNode(Transaction& tx, NodeEntry& node) {
   const NodeName name = node.record.name;
   std::vector<JobId> bereft;
   // The verdict depends on them only if its host answers.
-  if (input.refused + input.silent > 0) bereft = tx.state.slots.Holders(name);
+  if (input.refused + input.silent > 0) bereft = tx.state.holds.Holders(name);
   std::erase_if(bereft, [&](const JobId& id) {
     JobEntry* job = tx.FindJob(id);
     return job == nullptr || !LostAPeerOn(*job, name);

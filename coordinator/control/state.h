@@ -25,13 +25,14 @@
 #include "coordinator/control/effects.h"
 #include "coordinator/control/events.h"
 #include "coordinator/control/gang.h"
+#include "coordinator/control/hold_ledger.h"
 #include "coordinator/control/job_index.h"
 #include "coordinator/control/node_backoff.h"
-#include "coordinator/control/slot_ledger.h"
 #include "coordinator/detect/hang_detector.h"
 #include "coordinator/detect/straggler_detector.h"
 #include "coordinator/domain/records.h"
 #include "coordinator/goodput/time_ledger.h"
+#include "coordinator/scheduler/node_fit.h"
 #include "coordinator/scheduler/wait_reason.h"
 
 namespace muster::control {
@@ -147,7 +148,6 @@ struct NodeEntry {
   int ranks = 0;                      // of attempts that jobs are booked to
   std::optional<TimePoint> check_at;  // while suspect
   ProbeRound probe;
-  std::optional<int> gpus;             // by its last Hello; empty: not reported
   std::optional<TimePoint> forget_at;  // while lost
 };
 
@@ -199,6 +199,12 @@ struct OutputOwner {
 
 // Finish updates the indexes (`jobs_of`, the deadlines) with what a transaction touched, so that
 // the cost of an event does not grow with the number of jobs and nodes.
+// A pool that brings nodes on demand, and what it says that they have.
+struct NodePool {
+  NodeInventory inventory;
+  std::optional<NodeCapacity> node;  // with that inventory; empty: not declared
+};
+
 struct State {
   std::map<JobId, JobEntry> jobs;
   std::map<std::uint64_t, JobId> order;  // of submission
@@ -220,13 +226,15 @@ struct State {
   // May be earlier than a node's current deadline: each heartbeat moves that one.
   DeadlineQueue<NodeName> node_deadlines;
   NodeName last_prober;  // they are asked in turn
-  SlotLedger slots;
+  HoldLedger holds;
+  std::map<std::string, std::vector<NodeName>> device_nodes;  // that report it, the first one first
   std::deque<EventRecord> events;
   std::uint64_t next_seq = 1, next_order = 1, next_fault = 0, next_probe = 0;
   std::map<std::uint64_t, OrderedFault> faults;  // by their number
   Readings readings;
   TimePoint handled_at;  // the newest event
   bool reschedule = false;
+  std::unique_ptr<NodePool> pool;        // null: there is none
   std::set<NodeName> unused_may_differ;  // nodes whose slots without a rank are to be booked
 };
 

@@ -4,6 +4,7 @@
 
 #include "common/base/text.h"
 #include "coordinator/control/job_facts.h"
+#include "coordinator/control/node_parts.h"
 #include "coordinator/control/words.h"
 
 namespace muster::control {
@@ -39,7 +40,8 @@ void RemoveForgotten(Transaction& tx, const NodeName& name) {
   const NodeEntry& node = state.nodes.at(name);
   state.archived_time = (Goodput{state.archived_time} += node.unused.At(tx.now.mono)).micros;
   tx.out.store.push_back(DeleteNode{name});
-  state.slots.Reboot(name);  // what archived jobs held
+  state.holds.Reboot(name);  // what archived jobs held
+  GiveUpDevices(state, node);
   state.suspects.erase(name);
   state.unused_may_differ.erase(name);
   state.node_deadlines.Set(name, std::nullopt);
@@ -180,7 +182,7 @@ bool MayChangePlacement(const State& state, const NodeEntry& node) {
     case NodeState::kSuspect: return false;
     case NodeState::kReady: {
       const int leaked = static_cast<int>(node.record.leaked.size());
-      return state.slots.Busy(name) + leaked < node.record.slots;
+      return state.holds.BusySlots(name) + leaked < node.record.slots;
     }
     case NodeState::kLost: {  // a job may have waited for its former node
       const std::vector<JobId> jobs = state.jobs_of.Of(name);

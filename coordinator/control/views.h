@@ -3,16 +3,19 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "common/base/clock.h"
 #include "common/job_spec/job_spec.h"
 #include "coordinator/control/events.h"
+#include "coordinator/control/hold_ledger.h"
 #include "coordinator/control/node_backoff.h"
 #include "coordinator/domain/archived_job.h"
 #include "coordinator/domain/records.h"
 #include "coordinator/goodput/time_ledger.h"
+#include "coordinator/scheduler/node_fit.h"
 #include "coordinator/scheduler/wait_reason.h"
 
 namespace muster {
@@ -72,6 +75,8 @@ struct NodeView {
   int slots_used = 0;  // by ranks, and leaked
   bool connected = false;
   TimePoint heard_at;  // the clock's begin: not since the coordinator started
+  const std::map<JobId, HoldLedger::Hold>* holds = nullptr;  // of jobs
+  DeviceMask allocatable = 0;  // of the inventory: without a fault, and no other node's
 };
 
 // Where the log of a rank lies and through which stream it can be read.

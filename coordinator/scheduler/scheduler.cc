@@ -1,6 +1,8 @@
 #include "coordinator/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <bit>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -8,6 +10,7 @@
 #include <set>
 #include <string_view>
 #include <tuple>
+#include <utility>
 
 #include "coordinator/scheduler/failure_domains.h"
 
@@ -16,7 +19,9 @@ namespace {
 
 struct Node {
   NodeCapacity capacity;
-  std::optional<JobId> reserved_for;  // a job ahead in the queue waits for it
+  std::optional<JobId> reserved_for = {};  // a job ahead in the queue waits for it
+
+  const NodeInventory& inventory() const { return *capacity.inventory; }
 };
 
 // "n2" before "n10", in numeric order.
@@ -24,41 +29,96 @@ auto NameOrder(const NodeName& name) {
   return std::tuple(name.value.size(), std::string_view(name.value));
 }
 
-bool LacksGpus(const GangRequest& request, const Node& node) {
-  return request.needs_gpus && node.capacity.without_gpus;
+// The node of that name; nodes are in the order of their names. -1: there is none.
+std::ptrdiff_t FindNode(const std::vector<Node>& nodes, const NodeName& name) {
+  const auto order = [](const Node& node) { return NameOrder(node.capacity.name); };
+  const auto found = std::ranges::lower_bound(nodes, NameOrder(name), {}, order);
+  const bool is_it = found != nodes.end() && found->capacity.name == name;
+  return is_it ? found - nodes.begin() : -1;
 }
 
-// The other job that has the node's GPUs, or nullptr.
-const JobId* GpusTakenBy(const GangRequest& request, const Node& node) {
-  if (!request.needs_gpus) return nullptr;
-  const std::vector<JobId>& jobs = node.capacity.gpu_jobs;
-  const auto other =
-      std::find_if(jobs.begin(), jobs.end(), [&](const JobId& job) { return job != request.job; });
-  return other == jobs.end() ? nullptr : &*other;
-}
-
-bool MayUse(const GangRequest& request, const Node& node) {
-  if (LacksGpus(request, node)) return false;
-  return std::find(request.exclude.begin(), request.exclude.end(), node.capacity.name) ==
-         request.exclude.end();
-}
-
-int Held(const GangRequest& request, const Node& node) {
-  for (const HeldSlots& held : request.held) {
-    if (held.node == node.capacity.name) return held.slots;
+// A request beside all nodes.
+class Fit {
+ public:
+  // Both outlive it.
+  Fit(const GangRequest& request, const std::vector<NodeMatch>& matches,
+      const std::vector<Node>& nodes)
+      : demand_(request.demand), matches_(matches), first_(nodes.data()) {
+    for (const NodeName& name : request.exclude)
+      if (const auto at = FindNode(nodes, name); at >= 0) excluded_.push_back(at);
+    for (const HeldParts& held : request.held)
+      if (const auto at = FindNode(nodes, held.node); at >= 0) held_.emplace_back(at, held.parts);
   }
-  return 0;
-}
 
-// Slots that the job could have there.
-int Room(const GangRequest& request, const Node& node) {
-  return node.capacity.free_slots + Held(request, node);
-}
+  bool Excludes(const Node& node) const {
+    return std::ranges::find(excluded_, At(node)) != excluded_.end();
+  }
+  // What the job could have there.
+  NodeParts Room(const Node& node) const {
+    const NodeParts& free = node.capacity.free;
+    const NodeParts* held = Held(node);
+    if (held == nullptr) return free;
+    return {.slots = held->slots + free.slots,
+            .devices = held->devices | free.devices,
+            .cpus = held->cpus + free.cpus,
+            .memory_bytes = held->memory_bytes + free.memory_bytes};
+  }
+  Lack LacksNow(const Node& node) const {
+    return LackOf(demand_, node.inventory(), MatchOf(node), Room(node));
+  }
+  Lack LacksEver(const Node& node) const {
+    return LackOf(demand_, node.inventory(), MatchOf(node), node.capacity.all);
+  }
+  bool Fits(const Node& node) const {
+    return !node.reserved_for && LacksNow(node) == Lack::kNothing && !Excludes(node);
+  }
+  DeviceMask Devices(const Node& node) const {
+    if (demand_.device_count() == 0) return 0;
+    const NodeParts* held = Held(node);
+    return ChooseDevices(demand_.device_count(), node.inventory(),
+                         Room(node).devices & MatchOf(node).suitable,
+                         held == nullptr ? 0 : held->devices);
+  }
 
-bool Fits(const GangRequest& request, const Node& node) {
-  return MayUse(request, node) && !node.reserved_for && GpusTakenBy(request, node) == nullptr &&
-         Room(request, node) >= request.ranks_per_node;
-}
+ private:
+  std::ptrdiff_t At(const Node& node) const { return &node - first_; }
+  const NodeMatch& MatchOf(const Node& node) const {
+    return matches_[static_cast<std::size_t>(At(node))];
+  }
+  // nullptr: nothing.
+  const NodeParts* Held(const Node& node) const {
+    for (const auto& [at, parts] : held_)
+      if (at == At(node)) return &parts;
+    return nullptr;
+  }
+
+  const NodeDemand& demand_;
+  const std::vector<NodeMatch>& matches_;
+  const Node* first_;
+  std::vector<std::ptrdiff_t> excluded_;
+  std::vector<std::pair<std::ptrdiff_t, NodeParts>> held_;
+};
+
+// What the nodes are to each demand. A queue of thousands of jobs has few different ones.
+class MatchTable {
+ public:
+  explicit MatchTable(const std::vector<Node>& nodes) : nodes_(nodes) {}
+
+  // Valid until the next call.
+  const std::vector<NodeMatch>& Of(const NodeDemand& demand) {
+    constexpr std::size_t kKept = 64;
+    for (const auto& [known, matches] : table_)
+      if (known == demand) return matches;
+    if (table_.size() == kKept) table_.pop_front();
+    std::vector<NodeMatch>& matches = table_.emplace_back(demand, std::vector<NodeMatch>()).second;
+    for (const Node& node : nodes_) matches.push_back(Match(demand, node.inventory()));
+    return matches;
+  }
+
+ private:
+  const std::vector<Node>& nodes_;
+  std::deque<std::pair<NodeDemand, std::vector<NodeMatch>>> table_;
+};
 
 // By name, with the nodes of one failure domain next to each other, because collectives go from
 // each node to the next. A domain's place is that of its first node.
@@ -80,6 +140,12 @@ void SortForRanks(std::vector<Node*>& nodes) {
 template <typename Order, typename Taken>
 std::vector<Node*> Best(const std::vector<Node*>& fitting, std::size_t wanted, Order order,
                         Taken taken) {
+  if (wanted == 0 || fitting.empty()) return {};
+  if (wanted == 1) {  // a recovery that lacks one node of thousands
+    Node* best = *std::ranges::min_element(fitting, {}, [&](Node* node) { return order(*node); });
+    taken(*best);
+    return {best};
+  }
   const auto place = [&](std::size_t at) { return std::pair(order(*fitting[at]), at); };
   std::map<std::string_view, std::vector<std::size_t>> domains;
   for (std::size_t at = 0; at < fitting.size(); ++at)
@@ -111,24 +177,27 @@ int Preference(const GangRequest& request, const Node& node) {
 }
 
 // The preferred nodes, then the fullest, so that large gaps stay whole for large gangs.
-std::vector<Node*> BestForGang(const GangRequest& request, const std::vector<Node*>& fitting,
-                               std::size_t wanted, DomainCount& gang) {
+std::vector<Node*> BestForGang(const GangRequest& request, const Fit& fit,
+                               const std::vector<Node*>& fitting, std::size_t wanted,
+                               DomainCount& gang) {
   return Best(
       fitting, wanted,
       [&](const Node& node) {
-        return std::tuple(Preference(request, node), Room(request, node),
+        const NodeParts room = fit.Room(node);
+        return std::tuple(Preference(request, node), std::popcount(room.devices), room.slots,
                           gang.AlikeWith(node.capacity.domain, request.nodes));
       },
       [&](const Node& node) { gang.Add(node.capacity.domain); });
 }
 
-std::vector<Node*> BestSpares(const GangRequest& request, const std::vector<Node*>& fitting,
-                              const DomainCount& gang) {
+std::vector<Node*> BestSpares(const GangRequest& request, const Fit& fit,
+                              const std::vector<Node*>& fitting, const DomainCount& gang) {
   return Best(
       fitting, static_cast<std::size_t>(request.spares),
       [&](const Node& node) {
+        const NodeParts room = fit.Room(node);
         return std::tuple(Preference(request, node), gang.Of(node.capacity.domain),
-                          Room(request, node));
+                          std::popcount(room.devices), room.slots);
       },
       [](const Node&) {});
 }
@@ -143,12 +212,44 @@ struct Choice {
   std::vector<Node*> spares;
 };
 
+// Those of the nodes that a gang may have together, if it must be in one place or should be: the
+// place with the most of its former nodes, where it is whole, with the least room left over. All of
+// them if no place has enough and none is required.
+std::vector<Node*> InOnePlace(const GangRequest& request, std::vector<Node*> fitting) {
+  const TopologyDemand& topology = request.demand.topology;
+  if (topology.within == TopologyLevel::kNone) return fitting;
+  struct Place {
+    std::vector<Node*> nodes;
+    int former = 0;
+  };
+  std::map<std::string_view, Place> places;
+  for (Node* node : fitting) {
+    const std::string& name = PlaceOf(node->inventory(), topology.within);
+    if (name.empty() || (!request.place.empty() && name != request.place)) continue;
+    Place& place = places[name];
+    place.nodes.push_back(node);
+    const auto& former = request.former_nodes;
+    place.former += std::ranges::find(former, node->capacity.name) != former.end() ? 1 : 0;
+  }
+  std::erase_if(places, [&](const auto& place) {
+    return place.second.nodes.size() < static_cast<std::size_t>(request.least());
+  });
+  if (places.empty()) return topology.required ? std::vector<Node*>() : fitting;
+  const auto cost = [&](const auto& place) {
+    const auto size = static_cast<int>(place.second.nodes.size());
+    return std::tuple(-place.second.former, size < request.nodes,
+                      size < request.nodes ? -size : size);
+  };
+  return std::ranges::min_element(places, {}, cost)->second.nodes;
+}
+
 // Former nodes keep their node rank if the gang is whole, and their order if it is not.
-std::optional<Choice> Choose(const GangRequest& request, std::vector<Node>& nodes) {
+std::optional<Choice> Choose(const GangRequest& request, const Fit& fit, std::vector<Node>& nodes) {
   std::vector<Node*> fitting;
   for (Node& node : nodes) {
-    if (Fits(request, node)) fitting.push_back(&node);
+    if (fit.Fits(node)) fitting.push_back(&node);
   }
+  fitting = InOnePlace(request, std::move(fitting));
   if (fitting.size() < static_cast<std::size_t>(request.least())) return std::nullopt;
 
   DomainCount gang;
@@ -166,54 +267,97 @@ std::optional<Choice> Choose(const GangRequest& request, std::vector<Node>& node
   }
   EraseAll(fitting, places);
   const auto empty = static_cast<std::size_t>(std::count(places.begin(), places.end(), nullptr));
-  const std::vector<Node*> fresh = BestForGang(request, fitting, empty, gang);
+  const std::vector<Node*> fresh = BestForGang(request, fit, fitting, empty, gang);
   std::size_t next = 0;
   for (Node*& place : places) {
     if (place == nullptr && next < fresh.size()) place = fresh[next++];
   }
   std::erase(places, nullptr);
   EraseAll(fitting, fresh);
-  return Choice{std::move(places), BestSpares(request, fitting, gang)};
+  return Choice{std::move(places), BestSpares(request, fit, fitting, gang)};
 }
 
-void Take(const GangRequest& request, Node& node) {
-  node.capacity.free_slots += Held(request, node) - request.ranks_per_node;
-  if (request.needs_gpus) node.capacity.gpu_jobs.push_back(request.job);
+// Takes a node's parts for the job, and returns the devices among them.
+DeviceMask Take(const GangRequest& request, const Fit& fit, Node& node) {
+  const NodeDemand& demand = request.demand;
+  const DeviceMask devices = fit.Devices(node);
+  NodeParts& free = node.capacity.free;
+  free = fit.Room(node);
+  free.slots -= demand.ranks;
+  free.devices &= ~devices;
+  free.cpus -= demand.cpus();
+  free.memory_bytes -= std::min(free.memory_bytes, demand.memory_bytes());
+  return devices;
 }
 
-WaitReason ReasonOf(const GangRequest& request, const std::vector<Node>& nodes) {
-  WaitReason reason{.nodes = request.least(), .ranks_per_node = request.ranks_per_node};
+WaitReason ReasonOf(const GangRequest& request, const Fit& fit, const std::vector<Node>& nodes) {
+  WaitReason reason{.nodes = request.least(), .demand = request.demand};
   reason.ready = static_cast<int>(nodes.size());
-  reason.excludes = !request.exclude.empty();
+  std::map<std::string_view, int> places;
   for (const Node& node : nodes) {
-    if (LacksGpus(request, node)) ++reason.without_gpus;
-    if (!MayUse(request, node)) continue;
-    if (node.capacity.slots >= request.ranks_per_node) ++reason.large_enough;
-    if (Room(request, node) < request.ranks_per_node) continue;
-    if (node.reserved_for) {
+    if (fit.Excludes(node)) {
+      ++reason.excluded;
+    } else if (const Lack ever = fit.LacksEver(node); ever != Lack::kNothing) {
+      ++Count(reason.unsuited, ever);
+    } else if (const Lack now = fit.LacksNow(node); now != Lack::kNothing) {
+      ++Count(reason.occupied, now);
+    } else if (node.reserved_for) {
       ++reason.reserved;
       reason.reserved_for = *node.reserved_for;
-    } else if (const JobId* job = GpusTakenBy(request, node)) {
-      ++reason.gpus_taken;
-      reason.gpu_job = *job;
     } else {
       ++reason.with_room;
+      const int together = ++places[PlaceOf(node.inventory(), request.demand.topology.within)];
+      reason.in_one_place = std::max(reason.in_one_place, together);
     }
   }
   return reason;
 }
 
-// The job can be placed once others end: jobs behind it may not take what it waits for.
-void KeepNodesFor(const GangRequest& request, std::vector<Node>& nodes) {
+// The job can be placed once others end: jobs behind it may not take what it waits for. Returns
+// whether that keeps any node.
+bool KeepNodesFor(const GangRequest& request, const Fit& fit, std::vector<Node>& nodes) {
   std::vector<Node*> usable;
   for (Node& node : nodes) {
-    if (MayUse(request, node) && node.capacity.slots >= request.ranks_per_node &&
-        !node.reserved_for) {
+    if (!fit.Excludes(node) && !node.reserved_for && fit.LacksEver(node) == Lack::kNothing)
       usable.push_back(&node);
-    }
   }
-  if (usable.size() < static_cast<std::size_t>(request.least())) return;
+  if (usable.size() < static_cast<std::size_t>(request.least())) return false;
   for (Node* node : usable) node->reserved_for = request.job;
+  return !usable.empty();
+}
+
+// Why jobs of a kind wait, until the nodes change: most jobs of a long queue are like others.
+class KnownReasons {
+ public:
+  // Nothing: it may be placed.
+  const WaitReason* Find(const GangRequest& request) const {
+    if (!IsPlain(request)) return nullptr;
+    for (const WaitReason& reason : reasons_)
+      if (reason.nodes == request.least() && reason.demand == request.demand) return &reason;
+    return nullptr;
+  }
+  void Add(const GangRequest& request, const WaitReason& reason) {
+    constexpr std::size_t kKept = 64;
+    if (IsPlain(request) && reasons_.size() < kKept) reasons_.push_back(reason);
+  }
+  void NodesChange() { reasons_.clear(); }
+
+ private:
+  // The nodes are to it what they are to every job with its demand.
+  static bool IsPlain(const GangRequest& request) {
+    return request.held.empty() && request.exclude.empty() && request.place.empty();
+  }
+
+  std::vector<WaitReason> reasons_;
+};
+
+std::vector<Node> InOrder(const std::vector<NodeCapacity>& capacities) {
+  std::vector<Node> nodes;
+  for (const NodeCapacity& capacity : capacities) nodes.push_back({.capacity = capacity});
+  std::sort(nodes.begin(), nodes.end(), [](const Node& a, const Node& b) {
+    return NameOrder(a.capacity.name) < NameOrder(b.capacity.name);
+  });
+  return nodes;
 }
 
 }  // namespace
@@ -227,33 +371,62 @@ SchedulePlan Plan(const SchedulerSnapshot& snapshot) {
     };
     return order(*a) < order(*b);
   });
-  std::vector<Node> nodes;
-  for (const NodeCapacity& capacity : snapshot.nodes) nodes.push_back({capacity, std::nullopt});
-  std::sort(nodes.begin(), nodes.end(), [](const Node& a, const Node& b) {
-    return NameOrder(a.capacity.name) < NameOrder(b.capacity.name);
-  });
-
+  std::vector<Node> nodes = InOrder(snapshot.nodes);
+  MatchTable matches(nodes);
+  KnownReasons known;
   SchedulePlan plan;
   for (const GangRequest* request : queue) {
-    const std::optional<Choice> choice = Choose(*request, nodes);
-    if (!choice) {
-      plan.waiting.push_back({request->job, ReasonOf(*request, nodes)});
-      KeepNodesFor(*request, nodes);
+    if (const WaitReason* reason = known.Find(*request)) {
+      plan.waiting.push_back({request->job, *reason});
       continue;
     }
-    GangPlacement placement{request->job, {}, {}};
+    const Fit fit(*request, matches.Of(request->demand), nodes);
+    const std::optional<Choice> choice = Choose(*request, fit, nodes);
+    if (!choice) {
+      plan.waiting.push_back({request->job, ReasonOf(*request, fit, nodes)});
+      if (KeepNodesFor(*request, fit, nodes))
+        known.NodesChange();
+      else
+        known.Add(*request, plan.waiting.back().reason);
+      continue;
+    }
+    known.NodesChange();
+    GangPlacement placement{.job = request->job};
     for (Node* node : choice->nodes) {
-      Take(*request, *node);
       placement.nodes.push_back(node->capacity.name);
+      placement.node_devices.push_back(Take(*request, fit, *node));
     }
     for (Node* node : choice->spares) {
-      Take(*request, *node);
       placement.spares.push_back(node->capacity.name);
+      placement.spare_devices.push_back(Take(*request, fit, *node));
     }
     if (placement.nodes.empty() && placement.spares.empty()) continue;
     plan.placements.push_back(std::move(placement));
   }
   return plan;
+}
+
+std::optional<NearestMiss> MissOf(const GangRequest& request, const NodeCapacity& node) {
+  const NodeMatch match = Match(request.demand, *node.inventory);
+  const Lack lack = LackOf(request.demand, *node.inventory, match, node.all);
+  const bool excluded = std::ranges::find(request.exclude, node.name) != request.exclude.end();
+  if (lack == Lack::kNothing && !excluded) return std::nullopt;
+  return NearestMiss{.demand = request.demand,
+                     .node = node.name,
+                     .lack = lack,
+                     .excluded = lack == Lack::kNothing,
+                     .parts = node.all,
+                     .suitable_devices = std::popcount(node.all.devices & match.suitable)};
+}
+
+bool IsNearer(const NearestMiss& a, const NearestMiss& b) {
+  // The conditions are examined in their order: the later one fails, the nearer the node is.
+  const auto nearness = [](const NearestMiss& miss) {
+    return std::tuple(miss.excluded, miss.lack, miss.suitable_devices,
+                      std::popcount(miss.parts.devices), miss.parts.slots, miss.parts.cpus,
+                      miss.parts.memory_bytes);
+  };
+  return nearness(a) > nearness(b);
 }
 
 }  // namespace muster

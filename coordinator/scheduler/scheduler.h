@@ -9,66 +9,61 @@
 // gang takes those that leave no failure domain with more than half of its nodes
 // (failure_domains.h); spares are taken from domains with as few of its nodes as possible.
 //
-// A node has one GPU job at a time, as a gang's node or as a spare: GPUs are given out by local
-// rank, so two jobs would get the same ones. Jobs without GPUs may use the slots that it leaves.
+// A gang gets devices by their ids, processors and memory beside its slots, and so does each of its
+// spares (node_fit.h). A job that stays on a node keeps the devices that it has there.
 //
 // Pure: a snapshot in, a plan out. Any thread.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/ids.h"
+#include "common/resources/node_demand.h"
+#include "coordinator/scheduler/node_fit.h"
 #include "coordinator/scheduler/wait_reason.h"
 
 namespace muster {
 
-// Slots that processes of a waiting job hold, for that job alone; not among a node's free slots.
-struct HeldSlots {
+// What processes of a waiting job hold of a node, for that job alone; not among its free parts.
+struct HeldParts {
   NodeName node;
-  int slots = 0;
+  NodeParts parts;
 };
 
-// A job that waits for a gang of `nodes` x `ranks_per_node` slots.
+// A job that waits for a gang.
 struct GangRequest {
   JobId job;
   int nodes = 1;      // 0: the job has its gang, and only spares are wanted
   int min_nodes = 0;  // a gang of fewer than `nodes` is allowed, down to this; 0: it is not
   int spares = 0;     // nodes beside the gang's, as many as there are
-  int ranks_per_node = 1;
-  bool needs_gpus = false;  // never on a node known to have none, or whose GPUs another job has
+  NodeDemand demand;  // of each node
   int priority = 50;
   std::uint64_t submit_order = 0;
   std::vector<NodeName> exclude;
   std::vector<NodeName> former_nodes;  // of its last attempt, by node rank
   std::vector<NodeName> preferred;     // before others if former nodes have no room
-  std::vector<HeldSlots> held;
+  std::vector<HeldParts> held;
   std::vector<std::string> domains;  // of the nodes that it has, if it only wants spares
+  std::string place;                 // of those, if all its nodes must be in one place
   bool recovering = false;           // it ran until now: before all that did not
 
   int least() const { return min_nodes > 0 && min_nodes < nodes ? min_nodes : nodes; }
 };
 
-// A node that may be used (ready and connected).
-struct NodeCapacity {
-  NodeName name;
-  int slots = 0;
-  int free_slots = 0;                // at most `slots`; negative if more is counted than exists
-  std::string domain;                // nodes of one domain are expected to fail together
-  bool without_gpus = false;         // it has reported that it has none
-  std::vector<JobId> gpu_jobs = {};  // whose processes may use its GPUs
-};
-
 struct SchedulerSnapshot {
   std::vector<GangRequest> requests;  // any order
-  std::vector<NodeCapacity> nodes;    // any order, names distinct
+  std::vector<NodeCapacity> nodes;    // that may be used; any order, names distinct
 };
 
 struct GangPlacement {
   JobId job;
   std::vector<NodeName> nodes;  // by node rank
   std::vector<NodeName> spares;
+  std::vector<DeviceMask> node_devices;  // of each of `nodes`
+  std::vector<DeviceMask> spare_devices;
 };
 
 struct WaitingJob {
@@ -82,5 +77,10 @@ struct SchedulePlan {
 };
 
 SchedulePlan Plan(const SchedulerSnapshot& snapshot);
+
+// Why the node could never hold a part of such a gang, even if it were empty; nothing if it could.
+std::optional<NearestMiss> MissOf(const GangRequest& request, const NodeCapacity& node);
+// Whether `a` misses it by less than `b`.
+bool IsNearer(const NearestMiss& a, const NearestMiss& b);
 
 }  // namespace muster

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <map>
 #include <random>
 #include <set>
@@ -14,8 +15,30 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+const NodeInventory kNoDevices;
+
 NodeCapacity MakeNode(const std::string& name, int slots, int free) {
-  return {NodeName{name}, slots, free};
+  return {.name = NodeName{name},
+          .inventory = &kNoDevices,
+          .all = {.slots = slots},
+          .free = {.slots = free}};
+}
+
+// Of `count` GPUs, the first `free` of which are free.
+NodeCapacity MakeGpuNode(const std::string& name, const NodeInventory& inventory, int free) {
+  const int count = static_cast<int>(inventory.devices.size());
+  const auto mask = [](int n) { return (DeviceMask{1} << n) - 1; };
+  return {.name = NodeName{name},
+          .inventory = &inventory,
+          .all = {.slots = count, .devices = mask(count)},
+          .free = {.slots = count, .devices = mask(free)}};
+}
+
+NodeInventory Gpus(int count, const std::string& kind = "H100") {
+  NodeInventory inventory;
+  for (int i = 0; i < count; ++i)
+    inventory.devices.push_back({.id = "GPU-" + std::to_string(i), .kind = kind});
+  return inventory;
 }
 
 GangRequest Request(const std::string& id, std::uint64_t order, int nodes, int ranks) {
@@ -23,7 +46,7 @@ GangRequest Request(const std::string& id, std::uint64_t order, int nodes, int r
   request.job = JobId{id};
   request.submit_order = order;
   request.nodes = nodes;
-  request.ranks_per_node = ranks;
+  request.demand.ranks = ranks;
   return request;
 }
 
@@ -49,70 +72,135 @@ TEST(SchedulerTest, EarlierSubmissionIsPlacedFirst) {
   EXPECT_EQ(plan.waiting[0].job.value, "b");
 }
 
+GangRequest GpuRequest(const std::string& id, std::uint64_t order, int nodes, int ranks) {
+  GangRequest request = Request(id, order, nodes, ranks);
+  request.demand.devices.per_rank = 1;
+  return request;
+}
+
 TEST(SchedulerTest, AJobOfGpusIsNotPlacedWhereThereAreNone) {
+  const NodeInventory eight = Gpus(8);
   SchedulerSnapshot snapshot;
-  snapshot.requests = {Request("a", 1, 1, 1)};
-  snapshot.requests[0].needs_gpus = true;
-  snapshot.nodes = {MakeNode("n1", 8, 8), MakeNode("n2", 8, 8)};
-  snapshot.nodes[0].without_gpus = true;
+  snapshot.requests = {GpuRequest("a", 1, 1, 1)};
+  snapshot.nodes = {MakeNode("n1", 8, 8), MakeGpuNode("n2", eight, 8)};
   const SchedulePlan placed = Plan(snapshot);
   ASSERT_EQ(placed.placements.size(), 1u);
   EXPECT_THAT(Names(placed.placements[0]), ElementsAre("n2"));
-  // A node that does not say so may have some: its own check decides.
-  snapshot.nodes[1].without_gpus = true;
-  const SchedulePlan waiting = Plan(snapshot);
-  ASSERT_EQ(waiting.waiting.size(), 1u);
-  EXPECT_THAT(WaitText(waiting.waiting[0].reason),
-              HasSubstr("2 ready nodes have no GPU (resources.device: cuda)"));
-  snapshot.requests[0].needs_gpus = false;
-  EXPECT_THAT(Placed(Plan(snapshot)), ElementsAre("a"));
+  EXPECT_THAT(placed.placements[0].node_devices, ElementsAre(0x1u));
+  snapshot.nodes[1] = MakeNode("n2", 8, 8);
+  EXPECT_EQ(WaitText(Plan(snapshot).waiting.at(0).reason),
+            "needs 1 node with 1 free slot and 1 GPU; no ready node has room; cannot be placed on "
+            "the nodes that are ready now: 0 are suitable, 2 have too few GPUs");
 }
 
-// Both would get GPUs 0 to 3 of the same 8: GPUs are given out by local rank.
-TEST(SchedulerTest, TwoGpuJobsAreNeverPlacedOnOneNode) {
+// Both got GPUs 0 to 3 of the same 8, as long as GPUs were given out by local rank.
+TEST(SchedulerTest, TwoGpuJobsOnOneNodeGetDifferentGpus) {
+  const NodeInventory eight = Gpus(8);
   SchedulerSnapshot snapshot;
-  snapshot.requests = {Request("a", 1, 1, 4), Request("b", 2, 1, 4), Request("cpu", 3, 1, 4)};
-  snapshot.requests[0].needs_gpus = true;
-  snapshot.requests[1].needs_gpus = true;
-  snapshot.nodes = {MakeNode("n1", 8, 8)};
-  const SchedulePlan one = Plan(snapshot);
-  EXPECT_THAT(Placed(one), ElementsAre("a"));
-  ASSERT_EQ(one.waiting.size(), 2u);
-  EXPECT_EQ(WaitText(one.waiting[0].reason),
-            "needs 1 node with 4 free slots; no ready node has room, 1 has free slots but its GPUs "
-            "are in use by job a (a node runs one GPU job at a time)");
-  snapshot.nodes.push_back(MakeNode("n2", 8, 8));
-  const SchedulePlan two = Plan(snapshot);
-  EXPECT_THAT(Placed(two), ElementsAre("a", "b", "cpu"));
-  EXPECT_THAT(Names(two.placements[1]), ElementsAre("n2"));
+  snapshot.requests = {GpuRequest("a", 1, 1, 4), GpuRequest("b", 2, 1, 4), GpuRequest("c", 3, 1, 1),
+                       Request("cpu", 4, 1, 2)};
+  snapshot.nodes = {MakeGpuNode("n1", eight, 8)};
+  snapshot.nodes[0].free.slots = snapshot.nodes[0].all.slots = 10;
+  const SchedulePlan plan = Plan(snapshot);
+  EXPECT_THAT(Placed(plan), ElementsAre("a", "b"));
+  EXPECT_THAT(plan.placements[0].node_devices, ElementsAre(0x0fu));
+  EXPECT_THAT(plan.placements[1].node_devices, ElementsAre(0xf0u));
+  ASSERT_EQ(plan.waiting.size(), 2u);
+  EXPECT_EQ(WaitText(plan.waiting[0].reason),
+            "needs 1 node with 1 free slot and 1 GPU; no ready node has room, 1 has too few free "
+            "GPUs");
 }
 
-TEST(SchedulerTest, GpusInUseByAnotherJobKeepAGpuJobAwayButNotItsOwnNorOneWithoutGpus) {
+TEST(SchedulerTest, AJobKeepsTheGpusThatItHoldsAndNoOtherGetsThem) {
+  const NodeInventory eight = Gpus(8);
   SchedulerSnapshot snapshot;
-  snapshot.requests = {Request("a", 1, 1, 4)};
-  snapshot.requests[0].needs_gpus = true;
-  snapshot.nodes = {MakeNode("n1", 8, 4), MakeNode("n2", 8, 4)};
-  for (NodeCapacity& node : snapshot.nodes) node.gpu_jobs = {JobId{"x"}};
-  const SchedulePlan waiting = Plan(snapshot);
-  ASSERT_EQ(waiting.waiting.size(), 1u);
-  EXPECT_THAT(WaitText(waiting.waiting[0].reason),
-              HasSubstr("2 have free slots but their GPUs are in use by other jobs"));
-  snapshot.nodes[1].gpu_jobs = {JobId{"a"}};  // parked, say
-  EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n2"));
-  snapshot.requests[0].needs_gpus = false;
-  snapshot.nodes[1].gpu_jobs = {JobId{"x"}};
-  EXPECT_THAT(Placed(Plan(snapshot)), ElementsAre("a"));
+  snapshot.requests = {GpuRequest("new", 1, 1, 3), GpuRequest("ran", 2, 1, 4)};
+  snapshot.requests[1].recovering = true;
+  snapshot.requests[1].held = {{NodeName{"n1"}, {.slots = 4, .devices = 0x3c}}};
+  snapshot.nodes = {MakeGpuNode("n1", eight, 8)};
+  snapshot.nodes[0].free = {.slots = 4, .devices = 0xc3};
+  const SchedulePlan plan = Plan(snapshot);
+  EXPECT_THAT(Placed(plan), ElementsAre("ran", "new"));
+  EXPECT_THAT(plan.placements[0].node_devices, ElementsAre(0x3cu));
+  EXPECT_THAT(plan.placements[1].node_devices, ElementsAre(0x43u));
 }
 
-TEST(SchedulerTest, ASpareOfAGpuJobHasItsNodesGpus) {
+TEST(SchedulerTest, ASpareHasAsManyGpusAsANodeOfItsGang) {
+  const NodeInventory eight = Gpus(8);
   SchedulerSnapshot snapshot;
-  snapshot.requests = {Request("a", 1, 1, 4), Request("b", 2, 1, 4)};
-  for (GangRequest& request : snapshot.requests) request.needs_gpus = true;
+  snapshot.requests = {GpuRequest("a", 1, 1, 4), GpuRequest("b", 2, 1, 4)};
   snapshot.requests[0].spares = 1;
-  snapshot.nodes = {MakeNode("n1", 8, 8), MakeNode("n2", 8, 8)};
+  snapshot.nodes = {MakeGpuNode("n1", eight, 4), MakeGpuNode("n2", eight, 4)};
+  const SchedulePlan plan = Plan(snapshot);
+  ASSERT_EQ(plan.placements.size(), 1u);
+  EXPECT_THAT(plan.placements[0].spare_devices, ElementsAre(0x0fu));
+  EXPECT_EQ(Count(plan.waiting.at(0).reason.occupied, Lack::kDevices), 2);
+}
+
+TEST(SchedulerTest, AGangThatMustBeInOneRackIsPlacedInOne) {
+  std::vector<NodeInventory> racks(3);
+  for (int i = 0; i < 3; ++i) racks[i].topology.rack = "r" + std::to_string(i);
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("a", 1, 2, 1)};
+  snapshot.requests[0].demand.topology.within = TopologyLevel::kRack;
+  const auto add = [&](const std::string& name, int rack) {
+    snapshot.nodes.push_back(MakeNode(name, 1, 1));
+    snapshot.nodes.back().inventory = &racks[rack];
+  };
+  add("n1", 0);
+  add("n2", 1);
+  const WaitReason apart = Plan(snapshot).waiting.at(0).reason;
+  EXPECT_EQ(WaitText(apart),
+            "needs 2 nodes with 1 free slot each; 2 ready nodes have room, at most 1 in one rack");
+  snapshot.requests[0].demand.topology.required = false;
+  EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n1", "n2"));
+  add("n3", 1);
+  EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n2", "n3")) << "where it can";
+  snapshot.requests[0].demand.topology.required = true;
+  for (int i = 4; i < 7; ++i) add("n" + std::to_string(i), 2);
+  EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n2", "n3")) << "it leaves less";
+  snapshot.requests[0].former_nodes = {NodeName{"n5"}};
+  EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n5", "n4")) << "it was there";
+}
+
+TEST(SchedulerTest, ProcessorsAndMemoryAreCountedBesideSlots) {
+  const NodeInventory inventory{.cpus = 8, .memory_bytes = 100};
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("a", 1, 1, 1), Request("b", 2, 1, 1), Request("c", 3, 1, 1)};
+  snapshot.requests[0].demand.cpus_per_rank = 6;
+  snapshot.requests[1].demand.cpus_per_rank = 4;
+  snapshot.requests[2].demand.memory_per_rank = 100;
+  const NodeParts all{.slots = 8, .cpus = 8, .memory_bytes = 100};
+  snapshot.nodes = {{.name = NodeName{"n1"}, .inventory = &inventory, .all = all, .free = all},
+                    {.name = NodeName{"n2"}, .inventory = &inventory, .all = all, .free = all}};
+  snapshot.nodes[1].free.cpus = 3;
   const SchedulePlan plan = Plan(snapshot);
   EXPECT_THAT(Placed(plan), ElementsAre("a"));
-  EXPECT_THAT(plan.placements[0].spares, ElementsAre(NodeName{"n2"}));
+  EXPECT_EQ(WaitText(plan.waiting.at(0).reason),
+            "needs 1 node with 1 free slot; no ready node has room, 2 have too few free CPUs");
+}
+
+TEST(SchedulerTest, TheNearestMissIsTheNodeThatLacksLeast) {
+  const NodeInventory four = Gpus(4);
+  const NodeInventory others = Gpus(8, "A100");
+  GangRequest request = GpuRequest("a", 1, 1, 8);
+  request.demand.devices.kinds = {"H100"};
+  const auto none = MissOf(request, MakeNode("n1", 8, 8));
+  const auto few = MissOf(request, MakeGpuNode("n2", four, 4));
+  const auto other = MissOf(request, MakeGpuNode("n3", others, 8));
+  ASSERT_TRUE(none && few && other);
+  EXPECT_TRUE(IsNearer(*few, *none));
+  EXPECT_TRUE(IsNearer(*few, *other)) << "n3 has none of the kind";
+  EXPECT_EQ(MissText(*few, 3),
+            "no node of the cluster can hold it: it needs 8 H100 GPUs per node; "
+            "n2 comes nearest and has 4 GPUs");
+  EXPECT_EQ(MissText(*none, 1),
+            "the cluster's node cannot hold it: it needs 8 H100 GPUs per node; n1 has 0 GPUs");
+  request.demand.ranks = 4;
+  EXPECT_FALSE(MissOf(request, MakeGpuNode("n2", four, 0)).has_value()) << "it is only in use";
+  request.exclude = {NodeName{"n2"}};
+  EXPECT_EQ(MissText(*MissOf(request, MakeGpuNode("n2", four, 4)), 1),
+            "the cluster's node cannot hold it: resources.exclude names n2");
 }
 
 TEST(SchedulerTest, HigherPriorityIsPlacedBeforeEarlierSubmission) {
@@ -131,7 +219,7 @@ TEST(SchedulerTest, GangIsPlacedWholeOrNotAtAllWithTheReason) {
   EXPECT_TRUE(plan.placements.empty());
   ASSERT_EQ(plan.waiting.size(), 1u);
   EXPECT_EQ(WaitText(plan.waiting[0].reason),
-            "needs 2 nodes with 1 free slot each; 1 ready node has room");
+            "needs 2 nodes with 1 free slot each; 1 ready node has room, 1 has too few free slots");
 }
 
 TEST(SchedulerTest, JobThatNoWaitingWouldPlaceIsReportedAndBlocksNoOther) {
@@ -166,7 +254,7 @@ TEST(SchedulerTest, ExcludedNodesAreNotUsed) {
   snapshot.nodes = {MakeNode("n1", 8, 8), MakeNode("n2", 8, 8)};
   EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n2"));
   snapshot.nodes.pop_back();
-  EXPECT_THAT(WaitText(Plan(snapshot).waiting.at(0).reason), HasSubstr("not excluded"));
+  EXPECT_THAT(WaitText(Plan(snapshot).waiting.at(0).reason), HasSubstr("1 is excluded"));
 }
 
 TEST(SchedulerTest, RecoveringJobKeepsItsNodesAndTheirOrder) {
@@ -176,7 +264,7 @@ TEST(SchedulerTest, RecoveringJobKeepsItsNodesAndTheirOrder) {
   snapshot.nodes = {MakeNode("n1", 1, 1), MakeNode("n2", 1, 1), MakeNode("n3", 1, 1),
                     MakeNode("n4", 1, 1)};
   EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n3", "n1", "n4"));
-  snapshot.nodes[0].free_slots = 0;
+  snapshot.nodes[0].free.slots = 0;
   EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n3", "n2", "n4"));
 }
 
@@ -214,7 +302,9 @@ TEST(SchedulerTest, SparesBelongToOneJob) {
 }
 
 NodeCapacity InDomain(const std::string& name, const std::string& domain) {
-  return {NodeName{name}, 1, 1, domain};
+  NodeCapacity node = MakeNode(name, 1, 1);
+  node.domain = domain;
+  return node;
 }
 
 std::vector<std::string> Spares(const GangPlacement& placement) {
@@ -295,7 +385,7 @@ TEST(SchedulerTest, AFaultDoesNotCostAJobItsPlaceToOneOfHigherPriority) {
 TEST(SchedulerTest, HeldSlotsServeTheirJobAlone) {
   SchedulerSnapshot snapshot;
   snapshot.requests = {Request("new", 1, 1, 1), Request("held", 2, 1, 1)};
-  snapshot.requests[1].held = {{NodeName{"n1"}, 1}};
+  snapshot.requests[1].held = {{NodeName{"n1"}, {.slots = 1}}};
   snapshot.nodes = {MakeNode("n1", 1, 0)};
   EXPECT_TRUE(Plan(snapshot).placements.empty()) << "the node is kept for the job ahead";
   snapshot.requests[1].recovering = true;
@@ -311,6 +401,19 @@ TEST(SchedulerTest, NoNodeIsReady) {
             "needs 1 node with 2 free slots; no node is ready");
 }
 
+// Up to eight GPUs of two kinds.
+const std::vector<NodeInventory>& Inventories() {
+  static const std::vector<NodeInventory> made = [] {
+    std::vector<NodeInventory> inventories;
+    for (int i = 0; i < 9; ++i) {
+      inventories.push_back(Gpus(i, i % 3 == 0 ? "A100" : "H100"));
+      inventories.back().topology.rack = "r" + std::to_string(i % 2);
+    }
+    return inventories;
+  }();
+  return made;
+}
+
 SchedulerSnapshot RandomSnapshot(std::mt19937& random) {
   auto pick = [&random](int low, int high) {
     return std::uniform_int_distribution<int>(low, high)(random);
@@ -319,19 +422,24 @@ SchedulerSnapshot RandomSnapshot(std::mt19937& random) {
   for (int i = 0, n = pick(0, 8); i < n; ++i) {
     const int slots = pick(0, 8);
     snapshot.nodes.push_back(MakeNode("n" + std::to_string(i), slots, pick(0, slots)));
-    if (pick(0, 4) == 0)
-      snapshot.nodes.back().gpu_jobs.push_back(JobId{"j" + std::to_string(pick(0, 12))});
+    NodeCapacity& node = snapshot.nodes.back();
+    node.inventory = &Inventories()[static_cast<std::size_t>(pick(0, 8))];
+    node.all.devices = (DeviceMask{1} << node.inventory->devices.size()) - 1;
+    node.free.devices = node.all.devices & static_cast<DeviceMask>(pick(0, 255));
   }
   for (int i = 0, n = pick(0, 10); i < n; ++i) {
     GangRequest request = Request("j" + std::to_string(i), i, pick(1, 4), pick(1, 4));
     request.priority = pick(0, 3);
-    request.needs_gpus = pick(0, 1) == 0;
+    request.demand.devices.per_rank = pick(0, 2);
+    if (pick(0, 3) == 0) request.demand.devices.kinds = {"H100"};
+    if (pick(0, 5) == 0) request.demand.topology.within = TopologyLevel::kRack;
     for (int k = pick(0, 2); k > 0; --k) {
       request.exclude.push_back(NodeName{"n" + std::to_string(pick(0, 8))});
     }
     if (pick(0, 1) == 0) request.min_nodes = pick(1, request.nodes);
     request.spares = pick(0, 2);
-    if (pick(0, 4) == 0) request.held.push_back({NodeName{"n" + std::to_string(pick(0, 8))}, 1});
+    if (pick(0, 4) == 0)
+      request.held.push_back({NodeName{"n" + std::to_string(pick(0, 8))}, {.slots = 1}});
     if (pick(0, 6) == 0) request.nodes = 0;
     for (int k = pick(0, 4); k > 0; --k) {
       request.former_nodes.push_back(NodeName{"n" + std::to_string(pick(0, 8))});
@@ -350,10 +458,12 @@ TEST(SchedulerTest, RandomSnapshotsNeverOverAllocateAndLoseNoJob) {
     std::map<std::string, const GangRequest*> requests;
     for (const GangRequest& request : snapshot.requests) requests[request.job.value] = &request;
     std::map<std::string, int> free;
-    std::map<std::string, std::set<JobId>> gpu_jobs;
+    std::map<std::string, DeviceMask> devices;
+    std::map<std::string, const NodeInventory*> inventories;
     for (const NodeCapacity& node : snapshot.nodes) {
-      free[node.name.value] = node.free_slots;
-      gpu_jobs[node.name.value].insert(node.gpu_jobs.begin(), node.gpu_jobs.end());
+      free[node.name.value] = node.free.slots;
+      devices[node.name.value] = node.free.devices;
+      inventories[node.name.value] = node.inventory;
     }
     std::set<std::string> seen;
     for (const GangPlacement& placement : plan.placements) {
@@ -362,23 +472,38 @@ TEST(SchedulerTest, RandomSnapshotsNeverOverAllocateAndLoseNoJob) {
       ASSERT_LE(placement.nodes.size(), static_cast<std::size_t>(request.nodes));
       ASSERT_GE(placement.nodes.size(), static_cast<std::size_t>(request.least()));
       ASSERT_LE(placement.spares.size(), static_cast<std::size_t>(request.spares));
-      for (const HeldSlots& held : request.held) free[held.node.value] += held.slots;
+      for (const HeldParts& held : request.held) free[held.node.value] += held.parts.slots;
       std::vector<NodeName> taken = placement.nodes;
       taken.insert(taken.end(), placement.spares.begin(), placement.spares.end());
+      std::vector<DeviceMask> taken_devices = placement.node_devices;
+      taken_devices.insert(taken_devices.end(), placement.spare_devices.begin(),
+                           placement.spare_devices.end());
+      ASSERT_EQ(taken_devices.size(), taken.size());
       std::set<std::string> distinct;
-      for (const NodeName& node : taken) {
+      std::set<std::string> racks;
+      for (std::size_t n = 0; n < taken.size(); ++n) {
+        const NodeName& node = taken[n];
         ASSERT_TRUE(free.contains(node.value));
         ASSERT_TRUE(distinct.insert(node.value).second);
         for (const NodeName& excluded : request.exclude) ASSERT_NE(node, excluded);
-        free[node.value] -= request.ranks_per_node;
+        free[node.value] -= request.demand.ranks;
         ASSERT_GE(free[node.value], 0);
-        if (!request.needs_gpus) continue;
-        gpu_jobs[node.value].insert(placement.job);
-        ASSERT_EQ(gpu_jobs[node.value].size(), 1u) << "two GPU jobs on one node";
+        ASSERT_EQ(std::popcount(taken_devices[n]), request.demand.device_count());
+        ASSERT_EQ(taken_devices[n] & ~devices[node.value], 0u) << "a device in two allocations";
+        devices[node.value] &= ~taken_devices[n];
+        for (std::size_t i = 0; i < inventories[node.value]->devices.size(); ++i) {
+          if ((taken_devices[n] >> i & 1) != 0 && !request.demand.devices.kinds.empty()) {
+            ASSERT_EQ(inventories[node.value]->devices[i].kind, "H100");
+          }
+        }
+        racks.insert(inventories[node.value]->topology.rack);
+      }
+      if (request.demand.topology.within == TopologyLevel::kRack) {
+        ASSERT_LE(racks.size(), 1u);
       }
       // What it does not use there is still held.
-      for (const HeldSlots& held : request.held) {
-        if (!distinct.contains(held.node.value)) free[held.node.value] -= held.slots;
+      for (const HeldParts& held : request.held) {
+        if (!distinct.contains(held.node.value)) free[held.node.value] -= held.parts.slots;
       }
     }
     for (const WaitingJob& waiting : plan.waiting) {

@@ -1,44 +1,134 @@
 #include "coordinator/scheduler/wait_reason.h"
 
+#include <bit>
+#include <numeric>
 #include <string_view>
+
+#include "common/base/byte_size.h"
+#include "common/base/strings.h"
 
 namespace muster {
 namespace {
 
-std::string Count(int n, std::string_view one, std::string_view many) {
+std::string CountText(int n, std::string_view one, std::string_view many) {
   return std::to_string(n) + " " + std::string(n == 1 ? one : many);
 }
+
+std::string SizeText(std::uint64_t bytes) {
+  return FormatByteSize(static_cast<std::int64_t>(bytes));
+}
+
+// "8 H100 or H200 GPUs of 80 GB".
+std::string GpuText(const NodeDemand& demand, int count) {
+  const DeviceDemand& devices = demand.devices;
+  std::string kinds;
+  for (const std::string& kind : devices.kinds) kinds += (kinds.empty() ? "" : " or ") + kind;
+  std::string text = std::to_string(count) + " " + kinds + (kinds.empty() ? "" : " ") +
+                     (count == 1 ? "GPU" : "GPUs");
+  if (devices.min_memory_bytes > 0) text += " of " + SizeText(devices.min_memory_bytes);
+  return text;
+}
+
+// What one node must have of that; `free`: "free slots".
+std::string WantedText(const NodeDemand& demand, Lack lack, std::string_view free) {
+  const std::string is_free(free);
+  switch (lack) {
+    case Lack::kNothing: break;
+    case Lack::kLabels: {
+      std::vector<std::string> rules;
+      for (const LabelRule& rule : demand.labels) rules.push_back(rule.Text());
+      return "the labels " + Join(rules);
+    }
+    case Lack::kPlace: return "a known " + std::string(Name(demand.topology.within));
+    case Lack::kDevices:
+    case Lack::kDeviceKind: return is_free + GpuText(demand, demand.device_count());
+    case Lack::kSlots: return CountText(demand.ranks, is_free + "slot", is_free + "slots");
+    case Lack::kCpus: return CountText(demand.cpus(), is_free + "CPU", is_free + "CPUs");
+    case Lack::kMemory: return SizeText(demand.memory_bytes()) + " of " + is_free + "memory";
+  }
+  return "nothing";
+}
+
+// "too few free slots".
+std::string_view TooFew(Lack lack) {
+  switch (lack) {
+    case Lack::kDevices: return "too few free GPUs";
+    case Lack::kDeviceKind: return "too few free GPUs of that kind";
+    case Lack::kSlots: return "too few free slots";
+    case Lack::kCpus: return "too few free CPUs";
+    case Lack::kMemory: return "too little free memory";
+    default: return "too little";
+  }
+}
+
+std::string_view Unsuited(Lack lack) {
+  switch (lack) {
+    case Lack::kLabels: return "other labels";
+    case Lack::kPlace: return "no known place in the network";
+    case Lack::kDevices: return "too few GPUs";
+    case Lack::kDeviceKind: return "too few GPUs of that kind";
+    case Lack::kSlots: return "too few slots";
+    case Lack::kCpus: return "too few CPUs";
+    case Lack::kMemory: return "too little memory";
+    default: return "too little";
+  }
+}
+
+int Sum(const LackCounts& counts) { return std::accumulate(counts.begin(), counts.end(), 0); }
 
 }  // namespace
 
 std::string WaitText(const WaitReason& reason) {
-  std::string text = "needs " + Count(reason.nodes, "node", "nodes") + " with " +
-                     Count(reason.ranks_per_node, "free slot", "free slots") +
-                     (reason.nodes == 1 ? "; " : " each; ");
+  const NodeDemand& demand = reason.demand;
+  std::string text = "needs " + CountText(reason.nodes, "node", "nodes") + " with " +
+                     CountText(demand.ranks, "free slot", "free slots");
+  if (demand.device_count() > 0) text += " and " + GpuText(demand, demand.device_count());
+  text += reason.nodes == 1 ? "; " : " each; ";
   if (reason.ready == 0) return text + "no node is ready";
   text += reason.with_room == 0
               ? "no ready node has room"
-              : Count(reason.with_room, "ready node has room", "ready nodes have room");
+              : CountText(reason.with_room, "ready node has room", "ready nodes have room");
+  if (reason.with_room >= reason.nodes) {
+    text += ", at most " + std::to_string(reason.in_one_place) + " in one " +
+            std::string(Name(demand.topology.within));
+  }
   if (reason.reserved > 0) {
-    text += ", " + Count(reason.reserved, "is", "are") + " kept for job " +
+    text += ", " + CountText(reason.reserved, "is", "are") + " kept for job " +
             reason.reserved_for.value + " ahead of it";
   }
-  if (reason.gpus_taken > 0) {
-    text += ", " + Count(reason.gpus_taken, "has", "have") + " free slots but " +
-            (reason.gpus_taken == 1 ? "its GPUs are in use by job " + reason.gpu_job.value
-                                    : "their GPUs are in use by other jobs") +
-            " (a node runs one GPU job at a time)";
+  for (int i = 0; i < kLackCount; ++i) {
+    const auto lack = static_cast<Lack>(i);
+    if (const int count = Count(reason.occupied, lack); count > 0)
+      text += ", " + CountText(count, "has ", "have ") + std::string(TooFew(lack));
   }
-  if (reason.large_enough < reason.nodes) {
-    text += "; cannot be placed on the nodes that are ready now: " +
-            Count(reason.large_enough, "is", "are") + " large enough";
-    if (reason.excludes) text += " and not excluded";
+  const int suited = reason.ready - reason.excluded - Sum(reason.unsuited);
+  if (suited >= reason.nodes) return text;
+  text += "; cannot be placed on the nodes that are ready now: " +
+          CountText(suited, "is suitable", "are suitable");
+  for (int i = 0; i < kLackCount; ++i) {
+    const auto lack = static_cast<Lack>(i);
+    if (const int count = Count(reason.unsuited, lack); count > 0)
+      text += ", " + CountText(count, "has ", "have ") + std::string(Unsuited(lack));
   }
-  if (reason.without_gpus > 0) {
-    text += "; " + Count(reason.without_gpus, "ready node has no GPU", "ready nodes have no GPU") +
-            " (resources.device: cuda)";
-  }
+  if (reason.excluded > 0) text += ", " + CountText(reason.excluded, "is", "are") + " excluded";
   return text;
+}
+
+std::string MissText(const NearestMiss& nearest, int nodes) {
+  std::string text = nodes == 1 ? "the cluster's node cannot" : "no node of the cluster can";
+  text += " hold it: ";
+  const NodeParts& parts = nearest.parts;
+  if (nearest.excluded) return text + "resources.exclude names " + nearest.node.value;
+  text += "it needs " + WantedText(nearest.demand, nearest.lack, "") + " per node; " +
+          nearest.node.value + (nodes == 1 ? " has " : " comes nearest and has ");
+  switch (nearest.lack) {
+    case Lack::kDevices: return text + CountText(std::popcount(parts.devices), "GPU", "GPUs");
+    case Lack::kDeviceKind: return text + std::to_string(nearest.suitable_devices) + " of them";
+    case Lack::kSlots: return text + std::to_string(parts.slots);
+    case Lack::kCpus: return text + std::to_string(parts.cpus);
+    case Lack::kMemory: return text + SizeText(parts.memory_bytes);
+    default: return text + "others";
+  }
 }
 
 }  // namespace muster

@@ -1,32 +1,48 @@
 // WaitReason: why a waiting job gets no gang now, as numbers that can be compared and counted;
-// WaitText is the sentence of it.
+// NearestMiss: why it never would. Each has its sentence.
 //
-// Plain values and a pure function; any thread.
+// Plain values and pure functions; any thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "common/base/ids.h"
+#include "common/resources/node_demand.h"
+#include "coordinator/scheduler/node_fit.h"
 
 namespace muster {
 
 struct WaitReason {
-  int nodes = 1;  // that its gang has at least
-  int ranks_per_node = 1;
-  int ready = 0;         // nodes that are ready
-  int without_gpus = 0;  // ready nodes that the job cannot use, since it needs GPUs
-  // The others count only nodes that the job may use.
-  int large_enough = 0;   // have as many slots as it needs, free or not
-  int with_room = 0;      // have as many free slots, and free GPUs if it needs them
-  int reserved = 0;       // have as many free slots, which a job ahead of it waits for
+  int nodes = 1;      // that its gang has at least
+  NodeDemand demand;  // of each
+  int ready = 0;      // nodes that are ready
+  // Ready nodes, each counted once, in this order:
+  int excluded = 0;       // by the job file, or because they could not run the job
+  LackCounts unsuited{};  // by what they lack even if they are empty
+  int reserved = 0;       // have room, which a job ahead of it waits for
   JobId reserved_for;     // the last of those jobs
-  int gpus_taken = 0;     // have as many free slots, but another job has their GPUs
-  JobId gpu_job;          // the last of those jobs
-  bool excludes = false;  // it does without some nodes
+  LackCounts occupied{};  // by what they have too little of that is free
+  int with_room = 0;      // the others
+  int in_one_place = 0;   // of those, at most, where all must be in one block, rack or switch
   friend bool operator==(const WaitReason&, const WaitReason&) = default;
 };
 
 // "needs 2 nodes with 1 free slot each; 1 ready node has room".
 std::string WaitText(const WaitReason& reason);
+
+// A node that misses a demand, and by what.
+struct NearestMiss {
+  NodeDemand demand;
+  NodeName node;
+  Lack lack = Lack::kNothing;
+  bool excluded = false;  // it lacks nothing, and the job file excludes it
+  NodeParts parts;        // of the node, if it is empty
+  int suitable_devices = 0;
+};
+
+// Of the nearest of so many nodes: "no node can hold it: it needs 8 GPUs per node; n3 comes nearest
+// and has 4".
+std::string MissText(const NearestMiss& nearest, int nodes);
 
 }  // namespace muster

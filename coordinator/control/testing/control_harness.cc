@@ -149,7 +149,8 @@ SessionId ControlHarness::Join(const std::string& node, NodeOptions options) {
   hello.host_id = options.host_id;
   hello.failure_domain = options.failure_domain;
   hello.pilot = options.pilot;
-  for (int gpu = 0; gpu < options.gpus.value_or(0); ++gpu)
+  hello.inventory = options.inventory;
+  for (int gpu = 0; gpu < options.gpus; ++gpu)
     hello.inventory.devices.push_back({.id = node + "-gpu" + std::to_string(gpu)});
   hello.slots = options.slots;
   hello.instance = options.instance;
@@ -377,6 +378,8 @@ HostedGeneration ControlHarness::Hosted(const std::string& node, const JobId& id
     hosted.started.push_back(
         {id, attempt.generation, rank.rank, 1000 * attempt.generation + rank.rank});
   }
+  for (std::size_t n = 0; n < attempt.node_devices.size(); ++n)
+    if (attempt.nodes[n].value == node) hosted.devices = attempt.node_devices[n];
   return hosted;
 }
 

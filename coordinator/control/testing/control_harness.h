@@ -62,7 +62,8 @@ class ControlHarness {
     bool allows_faults = false;
     std::string failure_domain;
     std::string pilot;
-    std::optional<int> gpus;  // empty: not reported
+    int gpus = 0;             // named NODE-gpu0, NODE-gpu1, ...
+    NodeInventory inventory;  // besides those
   };
   SessionId Join(const std::string& node) { return Join(node, NodeOptions()); }
   SessionId Join(const std::string& node, NodeOptions options);

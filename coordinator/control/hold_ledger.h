@@ -1,5 +1,5 @@
-// SlotLedger: which jobs' processes may be in which slots of which node. The only count of used
-// slots.
+// HoldLedger: what of each node the processes of which job may use: slots, devices, processors,
+// memory. The only count of what is used.
 //
 // A job has at most one hold on a node, and it goes one way:
 //
@@ -8,41 +8,58 @@
 //     └────────────┴──────────▶ orphaned ──────▶ terminated, by a proof
 //
 // A gang's hold is whole from the moment its nodes are chosen until a node has quiesced, and then
-// the slots that processes still hold there for the job. A hold is orphaned if its processes
-// were ordered to end, or were out of reach, when their gang ended; only the node's own report, or
-// another boot, frees it. Processes that survived SIGKILL are not counted here: they are durable,
-// in NodeRecord::leaked.
+// the slots that processes still hold there for the job, with all devices, processors and memory
+// that it had there as long as one is left. A hold is orphaned if its processes were ordered to
+// end, or were out of reach, when their gang ended; only the node's own report, or another boot,
+// frees it. Processes that survived SIGKILL are not counted here: they are durable, in
+// NodeRecord::leaked.
 //
 // Owned by the controller's State, rebuilt from Hellos after a restart; one thread.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "common/base/ids.h"
 
 namespace muster {
 
-class SlotLedger {
+// Parts of one node.
+struct HeldResources {
+  int slots = 0;
+  std::vector<std::string> devices = {};  // by id, in the order of local ranks
+  int cpus = 0;
+  std::uint64_t memory_bytes = 0;
+
+  friend bool operator==(const HeldResources&, const HeldResources&) = default;
+};
+
+class HoldLedger {
  public:
   enum class Kind { kGang, kParked, kOrphaned };
   struct Hold {
     Kind kind = Kind::kGang;
     Generation generation = 0;  // the newest that may still have processes there
-    int slots = 0;
+    HeldResources resources;
+    // Devices of processes of older generations, which preparing the node ends.
+    std::vector<std::string> leaving = {};
   };
 
   // The node now belongs to the job's gang, as one of its nodes or as a spare. Takes over what the
-  // job had there before, which preparing the node ends.
-  void Take(const NodeName& node, const JobId& job, Generation generation, int slots);
+  // job had there before, which preparing the node ends: until Prepared, its devices stay held.
+  void Take(const NodeName& node, const JobId& job, Generation generation, HeldResources resources);
+  void Prepared(const NodeName& node, const JobId& job);
   // The gang's node has quiesced; `slots` are still held for the job. Other holds do not change.
   void Quiesce(const NodeName& node, const JobId& job, int slots);
   // The job's gang has ended: what it still holds is parked.
   void ParkGang(const JobId& job);
   // The node hosts parked processes of the job's newest generation.
-  void Park(const NodeName& node, const JobId& job, Generation generation, int slots);
-  void Orphan(const NodeName& node, const JobId& job, Generation generation, int slots);
+  void Park(const NodeName& node, const JobId& job, Generation generation, HeldResources resources);
+  void Orphan(const NodeName& node, const JobId& job, Generation generation,
+              HeldResources resources);
   // No gang takes over the job's parked processes; returns their holds.
   std::map<NodeName, Hold> OrphanParked(const JobId& job);
 
@@ -56,9 +73,13 @@ class SlotLedger {
   // It has booted again.
   void Reboot(const NodeName& node);
 
-  int Used(const NodeName& node) const;
+  // Sums; the devices in no order.
+  HeldResources Used(const NodeName& node) const;
+  int UsedSlots(const NodeName& node) const;
   // The same without what is parked, which a job's next gang may take over.
-  int Busy(const NodeName& node) const;
+  int BusySlots(const NodeName& node) const;
+  // By job.
+  const std::map<JobId, Hold>& On(const NodeName& node) const;
   // Jobs that hold slots there.
   std::vector<JobId> Holders(const NodeName& node) const;
   // Nodes that may have processes of the job.

@@ -1,0 +1,54 @@
+// The parts of nodes that jobs have: what there is to allocate on a node, what is free, which
+// devices a job has there.
+//
+// Free functions over the controller's State; private to coordinator/control; one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "coordinator/control/state.h"
+#include "coordinator/scheduler/node_fit.h"
+
+namespace muster::control {
+
+// Held by jobs, and leaked.
+int UsedSlots(const State& state, const NodeEntry& node);
+
+// What there is to allocate on the node, and what of it is free. A device that another node has
+// reported first, that has a fault or is broken is not there to allocate.
+NodeCapacity CapacityOf(const State& state, const NodeEntry& node);
+// The same without what is free.
+NodeCapacity WholeOf(const State& state, const NodeEntry& node);
+
+// The ids of the node's devices in the mask, in their order; the mask of those ids that it has.
+std::vector<std::string> DeviceIds(const NodeEntry& node, DeviceMask mask);
+DeviceMask MaskOf(const NodeEntry& node, const std::vector<std::string>& ids);
+
+// That the attempt has on a node or spare; none: without devices, or it is neither.
+std::vector<std::string> DevicesOn(const AttemptRecord& attempt, const NodeName& node);
+
+// That a process of the job on the node may use: those of its rank, if it has one in the newest
+// attempt, else all that the job holds there.
+std::vector<std::string> DevicesOfProcess(const State& state, const JobId& id, const NodeName& node,
+                                          std::int64_t pid);
+
+// Those of one rank of the attempt.
+std::vector<std::string> DevicesOf(const JobEntry& job, const AttemptRecord& attempt,
+                                   const RankRecord& rank);
+
+// What the job holds of a node with these slots and devices.
+HeldResources HeldBy(const JobEntry& job, int slots, std::vector<std::string> devices);
+// What a node of its newest attempt, or a spare, holds in full.
+HeldResources HeldOn(const JobEntry& job, const NodeName& node);
+
+// The node reports other devices than `before`. The first node that reports a device has it; the
+// next one gets it once that node is lost and nothing there holds it, or reports it no more.
+// Returns a sentence for each that another node has.
+std::vector<std::string> ClaimDevices(State& state, const NodeEntry& node,
+                                      const std::vector<Device>& before);
+// The node is forgotten.
+void GiveUpDevices(State& state, const NodeEntry& node);
+
+}  // namespace muster::control

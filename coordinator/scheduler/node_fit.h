@@ -1,0 +1,67 @@
+// What of one node a job can have: its devices, slots, processors and memory against a demand.
+//
+// Pure functions of plain values; any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "common/base/ids.h"
+#include "common/resources/node_demand.h"
+#include "common/resources/node_inventory.h"
+
+namespace muster {
+
+// A bit per device of a node, in the order of its inventory.
+using DeviceMask = std::uint64_t;
+
+// Parts of a node. Processors and memory of a node that reports none are not counted.
+struct NodeParts {
+  int slots = 0;
+  DeviceMask devices = 0;
+  int cpus = 0;
+  std::uint64_t memory_bytes = 0;
+};
+
+struct NodeCapacity {
+  NodeName name;
+  // Of the snapshot's owner, and outlives it.
+  const NodeInventory* inventory = nullptr;
+  NodeParts all;       // that can be allocated, free or not
+  NodeParts free;      // slots may be negative if more is counted than exists
+  std::string domain;  // nodes of one domain are expected to fail together
+};
+
+// What a node lacks for a demand: the first that applies.
+enum class Lack { kNothing = 0, kLabels, kDeviceKind, kDevices, kSlots, kCpus, kMemory, kPlace };
+inline constexpr int kLackCount = 8;
+std::string_view Name(Lack lack);  // nothing, labels, device_kind, devices, slots, ...
+using LackCounts = std::array<int, kLackCount>;
+inline int& Count(LackCounts& counts, Lack lack) { return counts[static_cast<std::size_t>(lack)]; }
+inline int Count(const LackCounts& counts, Lack lack) {
+  return counts[static_cast<std::size_t>(lack)];
+}
+
+// What follows from demand and inventory alone, whatever is free.
+struct NodeMatch {
+  Lack lack = Lack::kNothing;  // kLabels or kPlace
+  DeviceMask suitable = 0;     // devices, as far as a single one can suit
+};
+NodeMatch Match(const NodeDemand& demand, const NodeInventory& inventory);
+
+// What a node with these parts lacks.
+Lack LackOf(const NodeDemand& demand, const NodeInventory& inventory, const NodeMatch& match,
+            const NodeParts& parts);
+
+// `count` devices of `among`, which has as many: first those of `preferred`, then those within one
+// link domain, with the fewest left over there.
+DeviceMask ChooseDevices(int count, const NodeInventory& inventory, DeviceMask among,
+                         DeviceMask preferred);
+
+// The node's place at that level; empty: not known.
+const std::string& PlaceOf(const NodeInventory& inventory, TopologyLevel level);
+std::string_view Name(TopologyLevel level);  // none, block, rack, switch
+
+}  // namespace muster
