@@ -1,6 +1,7 @@
 #include "coordinator/metrics.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 #include <utility>
 #include <variant>
@@ -166,6 +167,25 @@ void Metrics::AddJobs(const Controller& controller, const Now& now, MetricFamili
   AddClusterGoodput(controller.ClusterGoodput(now.mono, /*stored=*/true), &out);
 }
 
+namespace {
+
+void AddGpus(const NodeView& view, MetricFamilies& out) {
+  const std::string& name = view.record->name.value;
+  std::size_t allocated = 0;
+  for (const auto& [job, hold] : *view.holds)
+    allocated += hold.resources.devices.size() + hold.leaving.size();
+  for (const LeakedSlot& leaked : view.record->leaked) allocated += leaked.devices.size();
+  out.Gauge("muster_node_gpus", "GPUs that jobs can get; shares of one count as one each.")
+      .Add({{"node", name}}, std::popcount(view.allocatable));
+  out.Gauge("muster_node_gpus_allocated", "GPUs that a job has, or that its processes may use.")
+      .Add({{"node", name}}, static_cast<double>(allocated));
+  const std::size_t reported = view.record->inventory.devices.size();
+  out.Gauge("muster_node_gpus_unusable", "GPUs that no job gets, because they are broken.")
+      .Add({{"node", name}}, static_cast<double>(reported) - std::popcount(view.allocatable));
+}
+
+}  // namespace
+
 void Metrics::AddNodes(const Controller& controller, TimePoint now, MetricFamilies& out) const {
   auto& state =
       out.Gauge("muster_node_state", "1 for the state that a node is in, 0 for the others.");
@@ -182,6 +202,7 @@ void Metrics::AddNodes(const Controller& controller, TimePoint now, MetricFamili
     }
     slots.Add({{"node", name}}, view.record->slots);
     used.Add({{"node", name}}, view.slots_used);
+    if (!view.record->inventory.devices.empty()) AddGpus(view, out);
     drain.Add({{"node", name}}, view.record->drain_reason.empty() ? 0 : 1);
     if (view.record->drain_by_unix_ms > 0)
       out.Gauge("muster_node_leave_timestamp_seconds",

@@ -333,7 +333,10 @@ void Server::Impl::StartPilots() {
                                          Log().warn("pilots: {}", reply.status.message());
                                      });
                        },
-                   .note = [this](const ClusterNote& note) { runtime.Handle(note); }};
+                   .note = [this](const ClusterNote& note) { runtime.Handle(note); },
+                   .declare = [this](const PoolDeclared& declared) { runtime.Handle(declared); }};
+  // Before it is read nothing is refused for want of such a node.
+  if (::access(pool.config_file.c_str(), F_OK) == 0) runtime.Handle(PoolDeclared{});
   pilots = std::make_unique<PilotRunner>(loop, std::move(pool), std::move(hooks));
   pilots->Start();
 }

@@ -1,5 +1,6 @@
 #include "cli/jobs/job_json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -196,7 +197,33 @@ Json JobListJson(const v1::ListJobsResponse& jobs) {
   return list;
 }
 
+namespace {
+
+Json DeviceJson(const v1::Device& device, const v1::Node& node) {
+  const auto user = std::ranges::find(node.allocated(), device.id(), &v1::AllocatedDevice::id);
+  return {{"id", device.id()},
+          {"kind", TextOrNull(device.kind())},
+          {"memory_bytes", IfKnown(device.memory_bytes() > 0, device.memory_bytes())},
+          {"numa_node", IfKnown(device.numa_node() >= 0, device.numa_node())},
+          {"link_domain", TextOrNull(device.link_domain())},
+          {"fault", TextOrNull(device.fault())},
+          {"fake", device.fake()},
+          {"shared", device.shared()},
+          {"job", user == node.allocated().end() ? Json(nullptr) : Json(user->job())}};
+}
+
+Json LabelsJson(const v1::NodeInventory& inventory) {
+  Json labels = Json::object();
+  for (const auto& label : inventory.labels()) labels[label.key()] = label.value();
+  return labels;
+}
+
+}  // namespace
+
 Json NodeJson(const v1::Node& node) {
+  const v1::NodeInventory& inventory = node.inventory();
+  Json devices = Json::array();
+  for (const auto& device : inventory.devices()) devices.push_back(DeviceJson(device, node));
   return {{"name", node.name()},
           {"state", StateWord(node.state())},
           {"address", TextOrNull(node.address())},
@@ -210,6 +237,16 @@ Json NodeJson(const v1::Node& node) {
           {"pilot", TextOrNull(node.pilot())},
           {"notices", ListJson(node.notices())},
           {"drain_by", TimeOrNull(node.drain_by_unix_ms())},
+          {"devices", devices},
+          {"cpus", IfKnown(inventory.cpus() > 0, inventory.cpus())},
+          {"cpus_used", node.cpus_used()},
+          {"memory_bytes", IfKnown(inventory.memory_bytes() > 0, inventory.memory_bytes())},
+          {"memory_bytes_used", node.memory_bytes_used()},
+          {"labels", LabelsJson(inventory)},
+          {"topology",
+           {{"block", TextOrNull(inventory.block())},
+            {"rack", TextOrNull(inventory.rack())},
+            {"switch", TextOrNull(inventory.switch_())}}},
           {"report", ListJson(node.report())}};
 }
 

@@ -32,6 +32,8 @@ void On(Transaction& tx, const ClusterNote& note) {
   tx.RecordClusterEvent({note.kind, note.severity, note.message});
 }
 
+void On(Transaction& tx, const PoolDeclared& declared) { tx.state.pool = declared; }
+
 void On(Transaction& tx, const WorkerMessageReceived& said) {
   const auto session = tx.state.sessions.find(said.session);
   if (session == tx.state.sessions.end()) return;

@@ -105,6 +105,13 @@ struct ClusterNote {
   std::string message;
 };
 
+// A pool brings nodes on demand, such as pilot jobs: what each of them has is declared, or
+// anything.
+struct PoolDeclared {
+  int slots = 0;
+  std::optional<NodeInventory> node;
+};
+
 // --- workers ---
 
 // The first message of a stream. The controller answers with a Welcome send, or with a close.
@@ -140,7 +147,7 @@ struct Tick {};
 
 using Event = std::variant<SubmitRequested, CancelRequested, SuspendRequested, ResumeRequested,
                            DrainRequested, UndrainRequested, InjectFaultRequested, VerifyRequested,
-                           CallerGone, ClusterNote, WorkerHello, WorkerMessageReceived,
-                           WorkerStreamClosed, ArchivedJobRead, Tick>;
+                           CallerGone, ClusterNote, PoolDeclared, WorkerHello,
+                           WorkerMessageReceived, WorkerStreamClosed, ArchivedJobRead, Tick>;
 
 }  // namespace muster

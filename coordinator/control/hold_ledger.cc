@@ -6,7 +6,7 @@
 namespace muster {
 namespace {
 
-bool Contains(const std::vector<std::string>& ids, const std::string& id) {
+bool Lists(const std::vector<std::string>& ids, const std::string& id) {
   return std::ranges::find(ids, id) != ids.end();
 }
 
@@ -18,7 +18,7 @@ void HoldLedger::Take(const NodeName& node, const JobId& job, Generation generat
   if (const Hold* before = Find(node, job)) {
     for (const auto* devices : {&before->resources.devices, &before->leaving})
       for (const std::string& device : *devices)
-        if (!Contains(taken.resources.devices, device)) taken.leaving.push_back(device);
+        if (!Lists(taken.resources.devices, device)) taken.leaving.push_back(device);
   }
   Put(node, job, std::move(taken));
 }

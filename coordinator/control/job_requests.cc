@@ -74,7 +74,8 @@ Status CheckSomeNodeCanHold(const State& state, const JobSpec& spec) {
     if (consider(WholeOf(state, node))) return OkStatus();
   int nodes = static_cast<int>(state.nodes.size());
   if (state.pool) {
-    if (!state.pool->node || consider(*state.pool->node)) return OkStatus();
+    const std::optional<NodeInventory>& declared = state.pool->node;
+    if (!declared || consider(WholeOf(*declared, state.pool->slots))) return OkStatus();
     ++nodes;
   }
   if (!nearest) return OkStatus();

@@ -83,6 +83,15 @@ NodeCapacity WholeOf(const State& state, const NodeEntry& node) {
           .domain = record.domain()};
 }
 
+NodeCapacity WholeOf(const NodeInventory& declared, int slots) {
+  return {.name = NodeName{"a node of the pool"},
+          .inventory = &declared,
+          .all = {.slots = slots,
+                  .devices = (DeviceMask{1} << declared.devices.size()) - 1,
+                  .cpus = declared.cpus,
+                  .memory_bytes = declared.memory_bytes}};
+}
+
 NodeCapacity CapacityOf(const State& state, const NodeEntry& node) {
   NodeCapacity capacity = WholeOf(state, node);
   const HeldResources used = state.holds.Used(node.record.name);

@@ -199,12 +199,6 @@ struct OutputOwner {
 
 // Finish updates the indexes (`jobs_of`, the deadlines) with what a transaction touched, so that
 // the cost of an event does not grow with the number of jobs and nodes.
-// A pool that brings nodes on demand, and what it says that they have.
-struct NodePool {
-  NodeInventory inventory;
-  std::optional<NodeCapacity> node;  // with that inventory; empty: not declared
-};
-
 struct State {
   std::map<JobId, JobEntry> jobs;
   std::map<std::uint64_t, JobId> order;  // of submission
@@ -234,7 +228,7 @@ struct State {
   Readings readings;
   TimePoint handled_at;  // the newest event
   bool reschedule = false;
-  std::unique_ptr<NodePool> pool;        // null: there is none
+  std::optional<PoolDeclared> pool;      // empty: there is none
   std::set<NodeName> unused_may_differ;  // nodes whose slots without a rank are to be booked
 };
 

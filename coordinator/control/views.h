@@ -75,7 +75,7 @@ struct NodeView {
   int slots_used = 0;  // by ranks, and leaked
   bool connected = false;
   TimePoint heard_at;  // the clock's begin: not since the coordinator started
-  const std::map<JobId, HoldLedger::Hold>* holds = nullptr;  // of jobs
+  const std::map<JobId, HoldLedger::Hold>* holds = nullptr;  // of jobs; null: not known
   DeviceMask allocatable = 0;  // of the inventory: without a fault, and no other node's
 };
 

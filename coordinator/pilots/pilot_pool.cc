@@ -118,6 +118,8 @@ void PilotPool::TakeConfig(const Result<std::string>& text) {
                    FailedPrecondition("directory cannot change while the coordinator runs"));
   directory_ = directory;
   config_ = *parsed;
+  out_.push_back(
+      PoolDeclared{.slots = config_->node ? config_->declared_slots() : 0, .node = config_->node});
   planner_.SetConfig(*parsed);
   out_.push_back(PoolLogLine{Severity::kInfo, "pilots: " + std::to_string(config_->min_nodes) +
                                                   " to " + std::to_string(config_->max_nodes) +

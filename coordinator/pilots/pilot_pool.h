@@ -115,14 +115,14 @@ struct CancelStrayJob {
 struct WritePoolStatus {
   std::string text;  // what `muster slurm pilots` shows
 };
-// Executed at once. DrainPoolNode and ClusterNote are the others.
+// Executed at once. DrainPoolNode, ClusterNote and PoolDeclared are the others.
 struct PoolLogLine {
   Severity severity = Severity::kInfo;
   std::string text;
 };
-using PoolEffect =
-    std::variant<LookAtPool, SubmitPilotJob, CancelPilotJob, GivePilotToken, PutPilotAway,
-                 CancelStrayJob, WritePoolStatus, DrainPoolNode, ClusterNote, PoolLogLine>;
+using PoolEffect = std::variant<LookAtPool, SubmitPilotJob, CancelPilotJob, GivePilotToken,
+                                PutPilotAway, CancelStrayJob, WritePoolStatus, DrainPoolNode,
+                                ClusterNote, PoolDeclared, PoolLogLine>;
 
 struct PilotPoolOptions {
   std::string dir;             // the cluster's

@@ -38,6 +38,7 @@ struct PilotHooks {
   std::function<PoolFacts()> facts;  // all but the pilots
   std::function<void(const DrainPoolNode&)> drain;
   std::function<void(const ClusterNote&)> note;
+  std::function<void(const PoolDeclared&)> declare;
 };
 
 class PilotRunner {
@@ -62,6 +63,7 @@ class PilotRunner {
   void Do(const WritePoolStatus& write);
   void Do(const DrainPoolNode& drain) { hooks_.drain(drain); }
   void Do(const ClusterNote& note) { hooks_.note(note); }
+  void Do(const PoolDeclared& pool) { hooks_.declare(pool); }
   void Do(const PoolLogLine& line);
   // `work` runs on the pool's thread; the event that it returns is handled on the loop.
   void OnPool(std::function<PoolEvent(PilotFiles&)> work);

@@ -76,7 +76,8 @@ class PilotRunnerTest : public testing::Test {
                        [this](const ClusterNote& note) {
                          const std::lock_guard lock(mutex_);
                          timeline_ += std::string(note.kind) + ": " + note.message + "\n";
-                       }});
+                       },
+                   .declare = [](const PoolDeclared&) {}});
     loop_->Post([this] { runner_->Start(); });
     thread_ = std::thread([this] { loop_->Run(); });
   }

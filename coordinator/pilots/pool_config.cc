@@ -57,6 +57,29 @@ void ReadTimes(MapReader& file, PoolConfig* out) {
                "must be a third of time_limit at most, or pilots do nothing but leave");
 }
 
+void ReadNode(MapReader& file, std::optional<NodeInventory>* out) {
+  auto map = file.Map("node");
+  if (!map) return;
+  NodeInventory& node = out->emplace();
+  int gpus = 0;
+  std::int64_t memory = 0;
+  std::int64_t gpu_memory = 0;
+  Device gpu;
+  map->Integer("gpus", {0, kMaxDevicesPerNode - 1}, &gpus);
+  map->Text("gpu_kind", &gpu.kind);
+  map->Bytes("gpu_memory", &gpu_memory);
+  map->Integer("cpus", {1, 65536}, &node.cpus);
+  map->Bytes("memory", &memory);
+  gpu.memory_bytes = static_cast<std::uint64_t>(gpu_memory);
+  node.memory_bytes = static_cast<std::uint64_t>(memory);
+  for (int i = 0; i < gpus; ++i) {
+    gpu.id = std::to_string(i);
+    node.devices.push_back(gpu);
+  }
+  for (const MapReader::Entry& label : map->TextMap("labels")) node.labels[label.name] = label.text;
+  map->Finish();
+}
+
 void ReadPool(MapReader& file, PoolConfig* out) {
   ReadSizes(file, out);
   ReadTimes(file, out);
@@ -69,6 +92,7 @@ void ReadPool(MapReader& file, PoolConfig* out) {
   file.Integer("slots", {1, 4096}, &out->slots);
   file.Text("interface", &out->interface);
   file.TextList("worker_arguments", &out->worker_arguments);
+  ReadNode(file, &out->node);
   if (!out->directory.empty() && out->directory.front() != '/')
     file.Error("directory", "must be an absolute path, which all nodes see");
   if (!out->coordinator.empty())
@@ -79,6 +103,13 @@ void ReadPool(MapReader& file, PoolConfig* out) {
 }
 
 }  // namespace
+
+int PoolConfig::declared_slots() const {
+  constexpr int kAny = 4096;
+  if (slots > 0) return slots;
+  if (!node->devices.empty()) return static_cast<int>(node->devices.size());
+  return node->cpus > 0 ? node->cpus : kAny;
+}
 
 Status CheckDialBack(const std::string& coordinator) {
   const std::size_t colon = coordinator.rfind(':');

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/base/result.h"
+#include "common/resources/node_inventory.h"
 
 namespace muster {
 
@@ -36,6 +38,10 @@ struct PoolConfig {
   int slots = 0;                         // of a node; 0: the worker's default
   std::string interface;
   std::vector<std::string> worker_arguments;
+  std::optional<NodeInventory> node;  // what each node has, by its declaration; empty: anything
+
+  // Of a declared node.
+  int declared_slots() const;
 
   friend bool operator==(const PoolConfig&, const PoolConfig&) = default;
 };

@@ -30,6 +30,7 @@ max_pending: 3
 submits_per_minute: 6
 partition: gpu
 options: [--account=lab, --gpus-per-node=8]
+node: {gpus: 8, gpu_kind: H100, gpu_memory: 80GB, cpus: 64, memory: 1TB, labels: {pool: a}}
 setup: [module load cuda]
 directory: /shared/pilots
 coordinator: 10.0.0.1:7070
@@ -47,6 +48,13 @@ worker_arguments: [--failure-domain=rack-1]
   EXPECT_EQ(config->stop_lead_seconds, 180);
   EXPECT_EQ(config->orphan_seconds, 1200);
   EXPECT_THAT(config->options, ElementsAre("--account=lab", "--gpus-per-node=8"));
+  ASSERT_TRUE(config->node.has_value());
+  ASSERT_EQ(config->node->devices.size(), 8u);
+  EXPECT_EQ(config->node->devices[7],
+            (Device{.id = "7", .kind = "H100", .memory_bytes = 80'000'000'000}));
+  EXPECT_EQ(config->node->cpus, 64);
+  EXPECT_EQ(config->node->memory_bytes, 1'000'000'000'000u);
+  EXPECT_EQ(config->node->labels.at("pool"), "a");
   EXPECT_THAT(config->setup, ElementsAre("module load cuda"));
   EXPECT_EQ(config->interface, "ib0");
 }

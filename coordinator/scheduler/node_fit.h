@@ -27,7 +27,7 @@ struct NodeParts {
 
 struct NodeCapacity {
   NodeName name;
-  // Of the snapshot's owner, and outlives it.
+  // Outlives the snapshot.
   const NodeInventory* inventory = nullptr;
   NodeParts all;       // that can be allocated, free or not
   NodeParts free;      // slots may be negative if more is counted than exists

@@ -41,7 +41,7 @@ struct NearestMiss {
   int suitable_devices = 0;
 };
 
-// Of the nearest of so many nodes: "no node can hold it: it needs 8 GPUs per node; n3 comes nearest
+// For the nearest one of `nodes`: "no node can hold it: it needs 8 GPUs per node; n3 comes nearest
 // and has 4".
 std::string MissText(const NearestMiss& nearest, int nodes);
 

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <string>
 
 #include "common/wire/codec.h"
+#include "common/wire/inventory_codec.h"
 #include "coordinator/detect/straggler_detector.h"
 #include "coordinator/service/conversions.h"
 
@@ -177,6 +179,40 @@ v1::Event ToProto(const EventRecord& event) {
   return out;
 }
 
+namespace {
+
+// Devices that no job gets have a fault, whatever the worker says of them.
+void FillFaults(const NodeView& view, v1::NodeInventory* inventory) {
+  for (int i = 0; i < inventory->devices_size(); ++i) {
+    v1::Device& device = *inventory->mutable_devices(i);
+    if ((view.allocatable >> i & 1) != 0 || !device.fault().empty()) continue;
+    const auto& broken = view.record->broken_devices;
+    const auto known = std::ranges::find(broken, device.id(), &BrokenDevice::id);
+    device.set_fault(known != broken.end() ? known->reason : "another node has it");
+  }
+}
+
+void FillResources(const NodeView& view, v1::Node* out) {
+  *out->mutable_inventory() = ToProto(view.record->inventory);
+  FillFaults(view, out->mutable_inventory());
+  const auto add = [out](const std::string& id, const JobId& job) {
+    v1::AllocatedDevice& device = *out->add_allocated();
+    device.set_id(id);
+    device.set_job(job.value);
+  };
+  static const std::map<JobId, HoldLedger::Hold> kNone;
+  for (const auto& [job, hold] : view.holds == nullptr ? kNone : *view.holds) {
+    for (const auto* devices : {&hold.resources.devices, &hold.leaving})
+      for (const std::string& id : *devices) add(id, job);
+    out->set_cpus_used(out->cpus_used() + hold.resources.cpus);
+    out->set_memory_bytes_used(out->memory_bytes_used() + hold.resources.memory_bytes);
+  }
+  for (const LeakedSlot& leaked : view.record->leaked)
+    for (const std::string& id : leaked.devices) add(id, leaked.job);
+}
+
+}  // namespace
+
 v1::Node ToProto(const NodeView& view) {
   const NodeRecord& record = *view.record;
   v1::Node out;
@@ -194,6 +230,7 @@ v1::Node ToProto(const NodeView& view) {
   out.set_drain_by_unix_ms(record.drain_by_unix_ms);
   out.set_pilot(record.pilot);
   for (const std::string& line : record.report) out.add_report(line);
+  FillResources(view, &out);
   return out;
 }
 
