@@ -93,7 +93,7 @@ struct TrainingFigures {
   DeviceMemory device;
   // Since version 2: collectives that were issued, in all groups.
   std::array<std::uint64_t, kCollectiveOpCount> collectives = {};
-  // Since version 3: groups of ranks of one host that were formed over sockets.
+  // Since version 3: groups that use sockets instead of a host's memory or RDMA.
   std::uint64_t socket_fallbacks = 0;
 
   friend bool operator==(const TrainingFigures&, const TrainingFigures&) = default;

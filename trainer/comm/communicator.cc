@@ -108,9 +108,10 @@ Status Communicator::Form(Rendezvous rendezvous, Deadline deadline) {
                            " is not a place in a gang");
   }
   const Generation generation = rendezvous.generation;
+  const bool spans_nodes = rendezvous.spans_nodes;
   MUSTER_RETURN_IF_ERROR(BeginForm(generation));
   Status formed = place_->Open(std::move(rendezvous), deadline);
-  if (formed.ok()) formed = Join("world", {"world", generation, rank, size}, deadline);
+  if (formed.ok()) formed = Join("world", {"world", generation, rank, size, spans_nodes}, deadline);
   if (formed.ok()) return formed;
   place_->Close();
   std::lock_guard lock(reach_->mutex);

@@ -110,8 +110,9 @@ class Communicator final {
   // How the ranks reach each other and, where it is not the fastest way, why: for the log. The
   // trainer's thread.
   std::string Describe() const;
-  // Why ranks that are all on one host use sockets instead of its memory. Empty: they do not, or
-  // this is not the group's first rank, which alone knows. The trainer's thread.
+  // How these ranks use sockets although a faster way is at hand, a host's memory or RDMA, and why:
+  // what follows "4 ranks ". Empty: they do not, or this is not the group's first rank, which alone
+  // knows. NCCL chooses for all groups at once, so the world speaks for them. The trainer's thread.
   std::string fallback() const;
 
  private:

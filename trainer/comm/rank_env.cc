@@ -136,6 +136,7 @@ Rendezvous TakeRendezvous(RankEnv* env) {
   rendezvous.generation = env->generation;
   rendezvous.rank = env->rank;
   rendezvous.world_size = env->world_size;
+  rendezvous.spans_nodes = env->world_size > env->local_world_size;
   rendezvous.master_address = env->master_address;
   rendezvous.master_port = env->master_port;
   rendezvous.bind_address = env->bind_address;

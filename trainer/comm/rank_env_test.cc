@@ -52,6 +52,7 @@ TEST(RankEnv, TorchrunsVariables) {
   const Rendezvous rendezvous = TakeRendezvous(&*env);
   EXPECT_EQ(rendezvous.rank, 3);
   EXPECT_EQ(rendezvous.world_size, 4);
+  EXPECT_TRUE(rendezvous.spans_nodes);
   EXPECT_EQ(rendezvous.generation, 3);
   EXPECT_EQ(rendezvous.master_address, "10.0.0.1");
   EXPECT_EQ(rendezvous.master_port, 29500);
@@ -61,6 +62,7 @@ TEST(RankEnv, TorchrunsVariables) {
 TEST(RankEnv, GuardiansVariablesWin) {
   auto env = Read({{"RANK", "0"},
                    {"WORLD_SIZE", "2"},
+                   {"LOCAL_WORLD_SIZE", "2"},
                    {"MASTER_ADDR", "h"},
                    {"MASTER_PORT", "1"},
                    {"TORCHELASTIC_RESTART_COUNT", "2"},
@@ -84,6 +86,7 @@ TEST(RankEnv, GuardiansVariablesWin) {
   EXPECT_EQ(env->collective_timeout_s, 60);
   Rendezvous rendezvous = TakeRendezvous(&*env);
   EXPECT_EQ(rendezvous.listen_fd.release(), 1000);
+  EXPECT_FALSE(rendezvous.spans_nodes);
   EXPECT_EQ(rendezvous.bind_address, "10.1.0.4");
   EXPECT_FALSE(rendezvous.serve_store);
   EXPECT_EQ(env->listen_fd, -1);

@@ -26,6 +26,7 @@ struct Rendezvous {
   Generation generation = 0;
   int rank = 0;
   int world_size = 1;
+  bool spans_nodes = false;  // not all ranks are on this node
   std::string master_address;
   int master_port = 0;
   // What ranks show each other before they are heard; secret. Empty: no proof, as under
@@ -46,6 +47,7 @@ struct Group {
   Generation generation = 0;
   int rank = 0;
   int size = 1;
+  bool spans_nodes = false;  // as in Rendezvous; of the world alone
 };
 
 // Adds the time of its life to the counts: made at the start of every Work::Wait.

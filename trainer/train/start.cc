@@ -371,18 +371,17 @@ TrainStatus LoadState(const RunContext& run, StartedRun* started) {
   return {};
 }
 
-// How the ranks reach each other, and for each group that has to do without its host's memory why:
-// by the group's first rank, once per attempt.
+// How the ranks reach each other, and for each group that has to do with sockets why: by the
+// group's first rank, once per attempt.
 void ReportTransport(const RunContext& run, const FsdpEngine& engine) {
   if (run.communicator.size() == 1) return;
   run.Print("the ranks reach each other by: " + run.communicator.Describe() + "\n");
   std::vector<const Communicator*> groups = {&run.communicator};
   if (engine.shard_group() != groups[0]) groups.push_back(engine.shard_group());
   for (const Communicator* group : groups) {
-    if (group == nullptr || group->fallback().empty()) continue;
-    const std::string text =
-        std::to_string(group->size()) +
-        " ranks of one host use sockets, which are slower than its memory: " + group->fallback();
+    const std::string fallback = group == nullptr ? "" : group->fallback();
+    if (fallback.empty()) continue;
+    const std::string text = std::to_string(group->size()) + " ranks " + fallback;
     run.Note("warning", text);
     run.progress.CountSocketFallback();
     if (!run.is_first()) run.lines.Print(stderr, "muster-trainer: warning: " + text + "\n");

@@ -111,7 +111,7 @@ void AddCollectives(const MetricLabels& counters, const MetricLabels& gauges,
     errors.Add(counters.With("kind", CollectiveErrorName(static_cast<CollectiveError>(i))),
                static_cast<double>(rank.totals.collective_errors[i]));
   out->Counter("muster_train_socket_fallbacks_total",
-               "Groups of ranks of one host that use sockets instead of its memory.")
+               "Groups of ranks that use sockets instead of their host's memory or RDMA.")
       .Add(counters, static_cast<double>(rank.totals.socket_fallbacks));
   for (const CollectiveCounts& counts : rank.collectives) {
     const MetricLabels labels = gauges.With("comm", counts.group);

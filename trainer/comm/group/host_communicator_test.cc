@@ -169,7 +169,10 @@ TEST(SharedMemory, DescribesWhyItIsNotUsed) {
 TEST(SharedMemory, TheFirstRankKnowsThatOneHostDoesWithout) {
   for (const Way way : {Way::kSharedMemory, Way::kSockets}) {
     const auto said = OnEveryRank(way, 2, [](Communicator& c) { return c.fallback(); });
-    EXPECT_EQ(said[0], way == Way::kSockets ? "rank 0: MUSTER_SHM_DISABLE is set" : "");
+    EXPECT_EQ(said[0], way == Way::kSockets
+                           ? "of one host use sockets, which are slower than its memory: rank 0: "
+                             "MUSTER_SHM_DISABLE is set"
+                           : "");
     EXPECT_EQ(said[1], "");
   }
 }

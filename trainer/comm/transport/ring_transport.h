@@ -22,7 +22,7 @@ struct RingTransportOptions {
   int size = 1;
   std::shared_ptr<const OperationLimit> limit;  // from the start of an operation
   std::string description;
-  std::string fallback = {};
+  std::string fallback = {};  // why ranks of one host do not use its memory
 };
 
 class RingTransport final : public Transport {
@@ -36,7 +36,11 @@ class RingTransport final : public Transport {
   void Abort(const Status& reason) override { (void)Fail(reason); }
   std::unique_ptr<Work> Submit(const Operation& operation) override;
   std::string Describe() const override { return options_.description; }
-  std::string fallback() const override { return options_.fallback; }
+  std::string fallback() const override {
+    return options_.fallback.empty()
+               ? ""
+               : "of one host use sockets, which are slower than its memory: " + options_.fallback;
+  }
 
  private:
   struct Queued;

@@ -44,6 +44,8 @@ struct NcclTables {
   Duration idle_pause = std::chrono::milliseconds(50);
   // A lane's memory for sums in another type, and the staging memory that is kept.
   std::size_t scratch_bytes = std::size_t{64} << 20;
+  // Where sysfs and procfs are looked for.
+  std::string root = "/";
 };
 
 // "enqueued 19, started 17, completed 16"

@@ -1,8 +1,11 @@
 #include "trainer/comm/transport/nccl/nccl_transport.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
+
+#include "trainer/comm/transport/nccl/nccl_network.h"
 
 namespace muster {
 namespace {
@@ -123,6 +126,11 @@ std::string NcclTransport::Describe() const {
   }
   return "NCCL " + NcclVersionText(version) + ", non-blocking, one communicator for gathers and " +
          "one for reductions";
+}
+
+std::string NcclTransport::fallback() const {
+  if (group_.rank != 0 || !group_.spans_nodes) return "";
+  return SocketFallback(ReadRdmaUse(tables_->root), std::getenv("NCCL_NET"));
 }
 
 std::unique_ptr<Work> NcclTransport::Submit(const Operation& o) {

@@ -32,6 +32,7 @@ class NcclTransport final : public Transport {
   void Abort(const Status& reason) override { gang_->Fail(reason); }
   std::unique_ptr<Work> Submit(const Operation& operation) override;
   std::string Describe() const override;
+  std::string fallback() const override;
 
  private:
   // An operation's ordinary memory of the host, and where this rank's part of it lies on the

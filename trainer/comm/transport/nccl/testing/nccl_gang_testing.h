@@ -25,10 +25,12 @@ class NcclTestGang {
     Duration end_timeout = std::chrono::seconds(5);
     std::size_t scratch_bytes = 1 << 20;
     std::vector<int> versions = {};  // of NCCL, by rank; 22809 where there is none
+    bool spans_nodes = false;
+    std::string root = "/";
   };
 
   explicit NcclTestGang(int size) : NcclTestGang(size, Settings{}) {}
-  NcclTestGang(int size, const Settings& settings) {
+  NcclTestGang(int size, const Settings& settings) : spans_nodes_(settings.spans_nodes) {
     for (int r = 0; r < size; ++r) {
       auto rank = std::make_unique<Rank>();
       auto tables = std::make_shared<NcclTables>();
@@ -39,6 +41,7 @@ class NcclTestGang {
       tables->limit = std::make_shared<OperationLimit>(settings.operation_timeout);
       tables->end_timeout = settings.end_timeout;
       tables->scratch_bytes = settings.scratch_bytes;
+      tables->root = settings.root;
       tables->idle_pause = std::chrono::milliseconds(2);
       tables->leave_timeout = std::chrono::milliseconds(100);
       rank->communicator = std::make_unique<Communicator>(MakeNcclRendezvous(std::move(tables)));
@@ -54,7 +57,10 @@ class NcclTestGang {
   std::vector<Status> Form(Generation generation, Duration within = std::chrono::seconds(10)) {
     Listener listener = Listen();
     std::vector<Rendezvous> places;
-    for (int r = 0; r < size(); ++r) places.push_back(MeetAt(listener, r, size(), generation));
+    for (int r = 0; r < size(); ++r) {
+      places.push_back(MeetAt(listener, r, size(), generation));
+      places.back().spans_nodes = spans_nodes_;
+    }
     std::vector<Status> answers(ranks_.size());
     Run([&](int r, Communicator& communicator) {
       const auto at = static_cast<std::size_t>(r);
@@ -102,6 +108,7 @@ class NcclTestGang {
   };
   Rank& At(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
 
+  const bool spans_nodes_;
   SubstituteNccl nccl_;
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
