@@ -4,7 +4,7 @@
 // without harm: the variables for it would be set while other threads read the environment, and
 // NCCL reads them once per process. What it uses it holds open: NCCL and libfabric keep the device
 // file of every adapter that they take, and NCCL closes at once what it does not take. So no such
-// file means sockets. Releases before 2.27 open adapters although NCCL_NET chooses sockets, which
+// file means sockets. Releases before 2.28 open adapters although NCCL_NET chooses sockets, which
 // is why that variable is read too; libfabric may open EFA adapters that its plug-in then refuses,
 // which goes unseen.
 //

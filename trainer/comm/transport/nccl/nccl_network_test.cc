@@ -66,7 +66,7 @@ TEST_F(NcclNetwork, IsRdmaWhereAnAdapterIsOpen) {
   }
 }
 
-// NCCL 2.18 to 2.26 open the adapters before they see that others than sockets are not wanted.
+// NCCL 2.18 to 2.27 open the adapters before they see that others than sockets are not wanted.
 TEST_F(NcclNetwork, IsSocketsWhereTheyAreChosen) {
   const RdmaUse use{.adapters = {"mlx5_0"}, .in_use = true};
   for (const char* net : {"Socket", "socket"}) {
