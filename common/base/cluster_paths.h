@@ -5,6 +5,7 @@
 //   DIR/coordinator/{workers-endpoint.json,socket}   of a cluster in network namespaces
 //   DIR/nodes/NAME/{worker.log,worker.pid,worker.json,epoch,id}
 //   DIR/nodes/NAME/jobs/JOB/            one guardian: socket, records, spec
+//   DIR/nodes/NAME/devices/ID.lock      locked by the processes that may use the device
 //   DIR/{cluster.json,up.lock,pilots.yaml}
 //   DIR/security/                       made by `muster init`: see SecurityPaths
 #pragma once
@@ -75,6 +76,7 @@ struct ClusterPaths {
   std::string NodeId(const std::string& node) const { return NodeDir(node) + "/id"; }
   // The highest epoch of a coordinator that has welcomed the node, in digits.
   std::string EpochMet(const std::string& node) const { return NodeDir(node) + "/epoch"; }
+  std::string DevicesDir(const std::string& node) const { return NodeDir(node) + "/devices"; }
   std::string JobsDir(const std::string& node) const { return NodeDir(node) + "/jobs"; }
   std::string JobDir(const std::string& node, const std::string& job) const {
     return JobsDir(node) + "/" + job;

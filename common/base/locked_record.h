@@ -25,6 +25,8 @@ class LockedRecord {
   Status Write(std::string_view content);
   // Removes the file; the lock ends with the object.
   void Remove();
+  // Duplicates of it, in this process or another, keep the lock when the object is gone.
+  int fd() const { return fd_.get(); }
 
  private:
   LockedRecord(std::string path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}

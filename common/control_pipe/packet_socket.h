@@ -18,7 +18,7 @@
 namespace muster {
 
 inline constexpr std::size_t kMaxPacketBytes = 160 * 1024;
-inline constexpr std::size_t kMaxPacketFds = 16;
+inline constexpr std::size_t kMaxPacketFds = 72;  // a log, a socket, and locks of a node's devices
 
 struct Packet {
   std::string data;

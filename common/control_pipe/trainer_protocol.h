@@ -77,10 +77,11 @@ constexpr CheckpointTrouble CheckpointTroubleOf(std::string_view name) {
 // Messages, guardian to rank:
 //   {"type":"segment","name":"..."} + descriptor     one that the guardian holds; before the assign
 //   {"type":"assign","generation":3,"rendezvous_token":"...","environment":["RANK=0",...],
-//    "descriptors":["log","listen"]}
+//    "descriptors":["log","listen","lock"]}
 //       + those descriptors in that order: `log` replaces standard output and error, `listen` is
-//       the rendezvous' listening socket. A process with MUSTER_ASSIGN=1 begins with waiting for
-//       one
+//       the rendezvous' listening socket, each `lock` locks a device for as long as it is open:
+//       the process keeps it until the next assignment. A process with MUSTER_ASSIGN=1 begins with
+//       waiting for one
 //   {"type":"park","generation":3,"reason":"..."}    out of the collectives, keep the process
 //   {"type":"stop","reason":"..."}                   finish the step, write a checkpoint, exit 0
 //   {"type":"fault","kind":"hang-data","argument":""}   kinds: hang-data, hang-collective, nan,

@@ -57,6 +57,7 @@ void SimGuardian::Kill() {
     if (!process->unkillable) EndProcess(process, 0, SIGKILL);
   }
   held_.clear();
+  locked_.clear();
   EventQueue& queue = *with_.trainers->queue;
   queue.At(std::max(last_sent_, queue.now() + microseconds(200)),
            [self = shared_from_this(), connection = connection_] {
@@ -124,6 +125,7 @@ void SimGuardian::Do(const guardian::StartProcess& effect) {
   process->pid = with_.new_pid();
   process->job = job_;
   process->node = with_.node;
+  process->devices = effect.launch.devices;
   const guardian::ProcessId id = effect.process;
   std::weak_ptr<SimGuardian> weak = shared_from_this();
   process->pipe.report = [weak, id](const std::string& text, SegmentPtr segment) {
@@ -176,6 +178,8 @@ void SimGuardian::BeginCommand(const ProcessPtr& process, const GuardianLaunch& 
 }
 
 void SimGuardian::Do(const guardian::AssignProcess& effect) {
+  const auto found = processes_.find(effect.process);
+  if (found != processes_.end()) found->second->devices = effect.devices;
   ToProcess(effect.process, {effect.message, nullptr, effect.listen ? listening_ : 0});
 }
 
@@ -270,6 +274,13 @@ void SimGuardian::Do(const guardian::SignalProcess& effect) {
 }
 
 void SimGuardian::Do(const guardian::ForgetProcess& effect) { processes_.erase(effect.process); }
+
+// It cannot fail halfway: devices that it keeps it has already.
+void SimGuardian::Do(const guardian::LockDevices& effect) {
+  const Status status = with_.lock(*this, effect);
+  if (status.ok()) locked_ = effect.devices;
+  Decide(guardian::DevicesLocked{status});
+}
 
 void SimGuardian::Do(const guardian::BindMaster&) {
   const Result<int> port = with_.bind();

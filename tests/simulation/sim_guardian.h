@@ -35,6 +35,8 @@ class SimGuardian : public std::enable_shared_from_this<SimGuardian> {
     // The committed checkpoints in the launch of this generation.
     std::function<std::vector<std::string>(const JobId&, Generation)> resume;
     std::function<void(const ProcessPtr&)> born;
+    // Whether this guardian may have these devices, all of them.
+    std::function<Status(const SimGuardian&, const guardian::LockDevices&)> lock;
     std::function<void()> handled;  // after every event
   };
   // The worker's end of a connection.
@@ -49,6 +51,7 @@ class SimGuardian : public std::enable_shared_from_this<SimGuardian> {
   bool alive() const { return alive_; }
   const std::map<guardian::ProcessId, ProcessPtr>& processes() const { return processes_; }
   const guardian::GuardianCore& core() const { return core_; }
+  const std::vector<std::string>& locked() const { return locked_; }
 
   // A worker connects; a connection before it ends. What it says on one that has ended is lost.
   void Connect(Listener listener);
@@ -72,6 +75,8 @@ class SimGuardian : public std::enable_shared_from_this<SimGuardian> {
   void Do(const guardian::SendToProcess& effect);
   void Do(const guardian::SignalProcess& effect);
   void Do(const guardian::ForgetProcess& effect);
+  void Do(const guardian::LockDevices& effect);
+  void Do(const guardian::UnlockDevices&) { locked_.clear(); }
   void Do(const guardian::BindMaster& effect);
   void Do(const guardian::CloseMaster&) { listening_ = 0; }
   void Do(const guardian::Sweep& effect);
@@ -109,7 +114,8 @@ class SimGuardian : public std::enable_shared_from_this<SimGuardian> {
   int depth_ = 0;         // of effects within effects
   std::uint64_t connection_ = 0;
   std::optional<Listener> listener_;
-  int listening_ = 0;  // the port of the socket for rank 0; 0: there is none
+  int listening_ = 0;                // the port of the socket for rank 0; 0: there is none
+  std::vector<std::string> locked_;  // devices
   TimePoint last_sent_;
   std::map<guardian::ProcessId, ProcessPtr> processes_;
   std::map<std::string, SegmentPtr> held_;

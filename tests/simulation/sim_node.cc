@@ -259,6 +259,9 @@ void SimNode::Do(const worker::StartGuardian& effect) {
       return ResumePoints(id, generation);
     };
     with.born = [this](const ProcessPtr& process) { processes_.push_back(process); };
+    with.lock = [this](const SimGuardian& guardian, const guardian::LockDevices& wanted) {
+      return Lock(guardian, wanted);
+    };
     with.handled = [this] { with_.handled(index_); };
     guardians_[job] = std::make_shared<SimGuardian>(job, files_[job].guardian, std::move(with));
     Connect(job, false);
@@ -267,6 +270,30 @@ void SimNode::Do(const worker::StartGuardian& effect) {
       guardian.Command(guardian.connection(), GuardianHold{name}, segment);
     }
   });
+}
+
+// As the kernel: a device is locked while a guardian or a process has its lock. Only processes that
+// survived SIGKILL may stand in the way of their own job.
+Status SimNode::Lock(const SimGuardian& guardian, const guardian::LockDevices& wanted) const {
+  const auto shared = [](const std::vector<std::string>& a, const std::vector<std::string>& b) {
+    return std::ranges::find_first_of(a, b) != a.end();
+  };
+  const auto is_own = [&](const ProcessPtr& process) {
+    return std::ranges::any_of(guardian.processes(),
+                               [&](const auto& entry) { return entry.second == process; });
+  };
+  for (const auto& [job, other] : guardians_)
+    if (other->alive() && job != guardian.job() && shared(other->locked(), wanted.devices))
+      with_.two_holders(guardian.job().value + " wants a device of job " + job.value);
+  for (const ProcessPtr& process : processes_) {
+    const bool lives = process->alive() && shared(process->devices, wanted.devices);
+    if (lives && process->job != guardian.job())
+      with_.two_holders(guardian.job().value + " wants a device of a process of job " +
+                        process->job.value);
+    if (lives && (!is_own(process) || shared(process->devices, wanted.anew)))
+      return AlreadyExists("process " + std::to_string(process->pid) + " has a device");
+  }
+  return OkStatus();
 }
 
 void SimNode::Connect(const JobId& job, bool again) {

@@ -30,6 +30,8 @@ class SimNode {
     std::function<void(int node, WorkerMessage)> say;
     std::function<void(int node, const Probe&)> probe;
     std::function<void(int node)> handled;
+    // A guardian wants a device that another job has.
+    std::function<void(std::string what)> two_holders;
     // Before a checkpoint's directory goes.
     std::function<void(const JobId&, const std::string& directory)> removes;
   };
@@ -101,6 +103,7 @@ class SimNode {
   // Runs unless the worker has died meanwhile.
   void Later(Duration delay, std::function<void()> action);
   std::vector<std::int64_t> LivingPids(const JobId& job) const;
+  Status Lock(const SimGuardian& guardian, const guardian::LockDevices& wanted) const;
 
   const int index_;
   const NodeName name_;

@@ -72,11 +72,12 @@ class SimProcess : public std::enable_shared_from_this<SimProcess> {
   int rank = -1;
   int world_size = 0;
   int ranks_per_node = 1;
-  std::string token;            // of the generation's rendezvous
-  int master_port = 0;          // where rank 0 is to listen
-  int listens = 0;              // the port of the socket that came with it
-  bool stop_requested = false;  // at the next step boundary
-  Step step = -1;               // finished; -1: no state yet
+  std::string token;                 // of the generation's rendezvous
+  int master_port = 0;               // where rank 0 is to listen
+  int listens = 0;                   // the port of the socket that came with it
+  std::vector<std::string> devices;  // whose locks came with it
+  bool stop_requested = false;       // at the next step boundary
+  Step step = -1;                    // finished; -1: no state yet
   Content content = 0;
   SegmentPtr own;
   SegmentPtr buddy_copy;

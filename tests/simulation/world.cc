@@ -101,6 +101,10 @@ World::World(WorldOptions options, Seams seams)
     };
     with.probe = [this](int node, const Probe& probe) { AnswerProbe(node, probe); };
     with.handled = [this](int node) { oracle_->AfterNodeEvent(node); };
+    with.two_holders = [this](std::string what) {
+      if (!result_.violation)
+        result_.violation = Violation{"one job has a device", std::move(what)};
+    };
     with.removes = [this](const JobId& job, const std::string& directory) {
       oracle_->Removes(job, directory);
     };

@@ -39,6 +39,7 @@ std::optional<GuardianMessage> ParseAssignment(const json& message, std::vector<
   for (std::size_t i = 0; i < count; ++i) {
     if ((*names)[i] == "log") assignment.log = std::move(fds[i]);
     if ((*names)[i] == "listen") assignment.listen = std::move(fds[i]);
+    if ((*names)[i] == "lock") assignment.locks.push_back(std::move(fds[i]));
   }
   return assignment;
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "common/base/ids.h"
 #include "common/base/unique_fd.h"
@@ -21,6 +22,7 @@ struct Assignment {
   std::string rendezvous_token;  // of the generation; secret, so not in the environment
   UniqueFd log;                  // for standard output and error; invalid: they stay
   UniqueFd listen;               // the rendezvous' listening socket, for rank 0
+  std::vector<UniqueFd> locks;   // of its devices, which are locked for as long as these are open
 };
 
 // A snapshot segment that the guardian holds.

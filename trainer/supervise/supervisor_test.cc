@@ -117,11 +117,13 @@ TEST_F(SupervisorTest, AssignmentsWaitInTheirOrder) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   const UniqueFd log(ends[0]), listen(ends[1]);
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const UniqueFd lock(ends[0]), other_lock(ends[1]);
   ASSERT_TRUE(guardian_
                   .Send(R"({"type":"assign","generation":3,"rendezvous_token":"aabb",
                             "environment":["RANK=1","A=b=c"],
-                            "descriptors":["log","listen"]})",
-                        {log.get(), listen.get()}, Soon())
+                            "descriptors":["log","listen","lock","lock"]})",
+                        {log.get(), listen.get(), lock.get(), other_lock.get()}, Soon())
                   .ok());
   ASSERT_TRUE(guardian_.Send(R"({"type":"assign","generation":4,"environment":[]})").ok());
   const std::optional<Assignment> first = supervisor_->NextAssignment();
@@ -131,6 +133,7 @@ TEST_F(SupervisorTest, AssignmentsWaitInTheirOrder) {
   EXPECT_EQ(first->environment, (std::map<std::string, std::string>{{"RANK", "1"}, {"A", "b=c"}}));
   EXPECT_TRUE(first->log.valid());
   EXPECT_TRUE(first->listen.valid());
+  EXPECT_EQ(first->locks.size(), 2u);
   EXPECT_EQ(supervisor_->NextAssignment()->generation, 4);
   EXPECT_FALSE(supervisor_->has_assignment());
 }

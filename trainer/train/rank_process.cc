@@ -124,6 +124,7 @@ TrainStatus RankProcess::TakeUp(Assignment assignment) {
   if (assignment.log.valid()) WriteTo(assignment.log);
   env_.generation = assignment.generation;
   if (ops_ != nullptr && !ops_->is_host()) MUSTER_RETURN_IF_ERROR(CheckSameGpu(assignment));
+  locks_ = std::move(assignment.locks);
   PutIntoEnvironment(assignment);
   MUSTER_ASSIGN_OR_RETURN(RankEnv env, FromInput(FailureKind::kConfig, ReadAssignment(assignment)));
   TakeSegments();

@@ -20,6 +20,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
+#include "common/base/unique_fd.h"
 #include "common/job_spec/job_spec.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/comm/rank_env.h"
@@ -91,6 +92,7 @@ class RankProcess {
   void Park(const TrainStatus& failure);
   void CallOff(Generation through, const Status& reason);
 
+  std::vector<UniqueFd> locks_;  // of the devices; outlive what uses these
   JobSpec spec_;
   RankProcessParts parts_;
   ProcessInputs inputs_;

@@ -43,12 +43,13 @@ Status StartDetachedGuardian(const AgentRunnerOptions& options, const std::strin
   const UniqueFd log(
       ::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kPrivateFile));
   if (!log.valid()) return ErrnoStatus(errno, "open " + log_path);
-  SpawnOptions spawn{.argv = {options.guardian_path, "--dir", job_dir, "--job", job.value,
-                              "--worker-fd", std::to_string(kHandedOverFd)},
-                     .working_directory = job_dir,
-                     .output_fd = log.get(),
-                     .inherited = {{guardian_end.fd(), kHandedOverFd}},
-                     .ignored_signals = IgnoredNotices()};
+  SpawnOptions spawn{
+      .argv = {options.guardian_path, "--dir", job_dir, "--job", job.value, "--worker-fd",
+               std::to_string(kHandedOverFd), "--devices", options.devices_dir},
+      .working_directory = job_dir,
+      .output_fd = log.get(),
+      .inherited = {{guardian_end.fd(), kHandedOverFd}},
+      .ignored_signals = IgnoredNotices()};
   for (const auto& [name, value] : options.launch.passed_through)
     spawn.environment.push_back(name + "=" + value);
   return SpawnDetached(spawn);

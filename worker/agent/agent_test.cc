@@ -38,6 +38,24 @@ TEST_F(AgentTest, PreparedIsSentOnceBothAreDone) {
   EXPECT_EQ(Hosted().master_port, 4711);
 }
 
+TEST_F(AgentTest, TheJobsDevicesAreItsGuardiansUntilNothingIsLeftOfIt) {
+  Prepare prepare = MakePrepare(1);
+  prepare.devices = {"GPU-0", "GPU-1"};
+  agent_.Handle(prepare);
+  agent_.Handle(PreflightDone{.job = kJob, .generation = 1, .result = {.spec = TrainJob()}});
+  const auto asked = Commands<GuardianPrepare>(GuardianUp());
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_EQ(asked[0].devices, prepare.devices);
+  Event(GuardianPrepared{.generation = 1});
+  EXPECT_EQ(Hosted().devices, prepare.devices);
+  agent_.Handle(Abort{.job = kJob, .generation = 1, .park_seconds = 1});
+  Event(GuardianQuiesced{.generation = 1, .parked_ranks = {0}});
+  EXPECT_EQ(Hosted().devices, prepare.devices) << "of the process that waits";
+  agent_.Handle(Abort{.job = kJob, .generation = 1});
+  Event(GuardianQuiesced{.generation = 1});
+  EXPECT_THAT(Hosted().devices, IsEmpty());
+}
+
 TEST_F(AgentTest, CommandsForAGuardianThatIsNotUpYetWait) {
   agent_.Handle(MakePrepare(1));
   const Effects early =

@@ -152,12 +152,14 @@ TEST(JobRecords, ARestartedWorkerReadsWhatWasPrepared) {
                         .output_dir = "/w/out",
                         .ranks = {{2, 0}, {3, 1}},
                         .hosts_master = true,
-                        .master_bind_address = "127.0.0.1"};
+                        .master_bind_address = "127.0.0.1",
+                        .devices = {"GPU-0", "GPU-1"}};
   ASSERT_TRUE(WriteJobRecord(dir.path(), prepare).ok());
   auto record = ReadJobRecord(dir.path());
   ASSERT_TRUE(record.ok()) << record.status().ToString();
   EXPECT_EQ(record->prepare.generation, 4);
   EXPECT_EQ(record->prepare.ranks, prepare.ranks);
+  EXPECT_EQ(record->prepare.devices, prepare.devices);
   EXPECT_EQ(record->prepare.output_dir, "/w/out");
   EXPECT_EQ(record->spec.command, std::vector<std::string>{"sh"});
   EXPECT_FALSE(record->launched);

@@ -22,6 +22,8 @@ void HostedJob::On(const JobFound& found, Effects* effects) {
 HostedGeneration HostedJob::Hosted() const {
   HostedGeneration hosted = mirror_.hosted;
   hosted.unkillable_pids = Survivors();
+  // Until nothing is left of the job, its guardian has them, or is about to.
+  if (!hosted.quiesced || hosted.keeps_any()) hosted.devices = prepare_.devices;
   return hosted;
 }
 
@@ -114,7 +116,8 @@ void HostedJob::AskGuardianToPrepare(Effects* effects) {
   Order(GuardianPrepare{.generation = prepare_.generation,
                         .master = MasterSocketFor(*spec_, prepare_.hosts_master),
                         .bind_address = prepare_.master_bind_address,
-                        .spare = prepare_.spare},
+                        .spare = prepare_.spare,
+                        .devices = prepare_.devices},
         effects);
   if (!spec_->train) return;
   standby_ = BuildStandby(context_, *spec_, prepare_, dir_);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <set>
 #include <sstream>
@@ -102,6 +103,17 @@ void AddGpu(const std::vector<std::string>& gpus, const JobSpec& spec, const Lau
   if (static_cast<std::size_t>(launch.local_world_size) > gpus.size()) {
     (*env)["NCCL_HOSTID"] = launch.job.value + "-" + std::to_string(placement.rank);
   }
+}
+
+// Whose locks the rank's process holds.
+std::vector<std::string> DevicesOfRank(const JobSpec& spec, const Prepare& prepare,
+                                       const RankPlacement& placement) {
+  if (spec.resources.sees_all_gpus) return prepare.devices;
+  const int per_rank = spec.resources.gpus.per_rank;
+  const auto all = static_cast<int>(prepare.devices.size());
+  const int first = std::min(placement.local_rank * per_rank, all);
+  const int end = std::min(first + per_rank, all);
+  return {prepare.devices.begin() + first, prepare.devices.begin() + end};
 }
 
 GuardianLaunch StoreLaunch(const LaunchContext& context, const JobSpec& spec,
@@ -226,7 +238,8 @@ std::vector<GuardianLaunch> BuildLaunches(const LaunchContext& context, const Jo
          .node_ranks = node_ranks,
          .cpus = kept_to.cpus,
          .memory_node = kept_to.memory_node,
-         .rendezvous_token = spec.train ? launch.rendezvous_token : ""});
+         .rendezvous_token = spec.train ? launch.rendezvous_token : "",
+         .devices = DevicesOfRank(spec, prepare, placement)});
   }
   return launches;
 }

@@ -188,6 +188,25 @@ TEST(RankEnvironment, RanksThatShareAGpuAreHostsOfTheirOwnToNccl) {
   EXPECT_THAT(c.Environment(), Contains("NCCL_HOSTID=00c0ffee00-3"));
 }
 
+TEST(RankEnvironment, EveryRankGetsTheLocksOfItsDevicesAndTheStoreNone) {
+  Case c = CommandCase();
+  c.spec.resources.gpus.per_rank = 2;
+  c.prepare.ranks = {{4, 0}, {5, 1}};
+  c.prepare.hosts_master = true;
+  c.prepare.devices = {"A", "B", "C", "D"};
+  const auto devices = [&] {
+    std::vector<std::vector<std::string>> all;
+    for (const GuardianLaunch& launch : c.Launches()) all.push_back(launch.devices);
+    return all;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_THAT(devices(), ElementsAre(Names{}, Names{"A", "B"}, Names{"C", "D"}));
+  c.spec.resources.sees_all_gpus = true;
+  EXPECT_THAT(devices(), ElementsAre(Names{}, c.prepare.devices, c.prepare.devices));
+  c.prepare.devices.clear();
+  EXPECT_THAT(devices(), ElementsAre(Names{}, Names{}, Names{}));
+}
+
 TEST(RankEnvironment, ACpuJobSeesNoGpu) {
   Case c = TrainCase();
   c.context.gpus = {"0", "1"};

@@ -13,6 +13,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
+#include "common/base/status.h"
 #include "worker/guardian/guardian_effects.h"
 #include "worker/guardian/process_table.h"
 #include "worker/guardian/protocol.h"
@@ -32,6 +33,8 @@ struct Member {
 struct Gang {
   Generation generation = 0;
   MasterSocket master = MasterSocket::kNone;
+  std::string bind_address;
+  std::vector<std::string> devices;  // while it lives, all of them are locked
   int master_port = 0;
   std::string error;  // of the preparation
   std::map<int, Member> members;
@@ -41,6 +44,15 @@ struct Gang {
   ReportLog reports;
   int standby_failures = 0;
 
+  bool HasDevices(const std::vector<std::string>& wanted) const {
+    return std::ranges::all_of(wanted, [&](const std::string& device) {
+      return std::ranges::find(devices, device) != devices.end();
+    });
+  }
+  void FailPreparing(const Status& why) {
+    error = why.message();
+    terminated = true;
+  }
   GuardianPrepared Prepared() const { return {generation, error, master_port}; }
   bool Runs(int rank) const {
     const auto it = members.find(rank);

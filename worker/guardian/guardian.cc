@@ -80,7 +80,7 @@ Guardian::Guardian(GuardianOptions options, Parts parts, Generation newest)
       link_(std::move(parts.link)),
       signals_(std::move(parts.signals)),
       cgroup_path_(parts.cgroup->path()),
-      host_(std::move(parts.cgroup)),
+      host_(std::move(parts.cgroup), {options_.devices, options_.job}),
       core_(options_.job, newest) {}
 
 int Guardian::Run() {
@@ -209,6 +209,13 @@ void Guardian::Do(const guardian::SignalProcess& effect) {
 }
 
 void Guardian::Do(const guardian::ForgetProcess& effect) { host_.Forget(effect.process); }
+
+void Guardian::Do(const guardian::LockDevices& effect) {
+  const Status status = host_.CarryOut(effect);
+  Decide(guardian::DevicesLocked{status});
+}
+
+void Guardian::Do(const guardian::UnlockDevices&) { host_.UnlockDevices(); }
 
 void Guardian::Do(const guardian::BindMaster& effect) {
   Decide(guardian::MasterBound{host_.Bind(effect)});

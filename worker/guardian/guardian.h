@@ -2,11 +2,11 @@
 //
 // The edge of GuardianCore (guardian_core.h), which decides: a poll loop on one thread, started by
 // the worker and detached from it. It communicates with its worker (worker_link.h) and its
-// processes (process_host.h), and holds the descriptors of snapshot segments. It never waits for
-// the network, nor for longer than a second for the disk of a log (log_files.h). It is a child
-// subreaper, so no descendant of a rank escapes it, and its ranks die with it (parent-death
-// signal). On SIGTERM or SIGINT it ends its ranks and exits, except for a SIGTERM that is ignored
-// (ignored_signals.h).
+// processes (process_host.h), and holds the descriptors of snapshot segments and the locks of the
+// job's devices. It never waits for the network, nor for longer than a second for the disk of a log
+// (log_files.h) or another guardian's lock (device_locks.h). It is a child subreaper, so no
+// descendant of a rank escapes it, and its ranks die with it (parent-death signal). On SIGTERM or
+// SIGINT it ends its ranks and exits, except for a SIGTERM that is ignored (ignored_signals.h).
 #pragma once
 
 #include <map>
@@ -26,7 +26,8 @@ namespace muster {
 struct GuardianOptions {
   std::string directory;  // DIR/nodes/NAME/jobs/JOB
   std::string job;
-  int worker_fd = -1;  // a connection that the worker handed over; -1: none
+  int worker_fd = -1;   // a connection that the worker handed over; -1: none
+  std::string devices;  // DIR/nodes/NAME/devices
 };
 
 class Guardian {
@@ -60,6 +61,8 @@ class Guardian {
   void Do(const guardian::SendToProcess& effect);
   void Do(const guardian::SignalProcess& effect);
   void Do(const guardian::ForgetProcess& effect);
+  void Do(const guardian::LockDevices& effect);
+  void Do(const guardian::UnlockDevices& effect);
   void Do(const guardian::BindMaster& effect);
   void Do(const guardian::CloseMaster& effect);
   void Do(const guardian::Sweep& effect);

@@ -20,11 +20,18 @@ std::string RankName(Generation generation, int rank) {
 std::string AssignMessage(const GuardianLaunch& launch) {
   nlohmann::json descriptors = {"log"};
   if (launch.listen) descriptors.push_back("listen");
+  descriptors.insert(descriptors.end(), launch.devices.size(), "lock");
   return RankMessage({{"type", "assign"},
                       {"generation", launch.generation},
                       {"rendezvous_token", launch.rendezvous_token},
                       {"environment", launch.environment},
                       {"descriptors", descriptors}});
+}
+
+void SendPrepared(const Gang& gang, EffectList& out) {
+  out.Send(gang.Prepared());
+  out.Note(Name(gang.generation) + ": prepared" +
+           (gang.error.empty() ? "" : ", but " + gang.error));
 }
 
 }  // namespace
@@ -38,6 +45,7 @@ GuardianCore::GuardianCore(std::string job, Generation newest)
 
 Effects GuardianCore::Handle(const Event& event, TimePoint now) {
   std::visit([&](const auto& e) { On(e, now); }, event);
+  UnlockUnused();
   KeepStandbys();
   return out_.Take();
 }
@@ -96,17 +104,29 @@ void GuardianCore::PrepareNow(const GuardianPrepare& prepare) {
   pending_prepare_.reset();
   for (const auto& [rank, member] : gang_.members)
     if (processes_.Find(member.process) == nullptr) out_.Add(ForgetProcess{member.process});
-  gang_ = Gang{.generation = prepare.generation, .master = prepare.master};
-  if (prepare.spare) processes_.KillKept(out_);
+  gang_ = Gang{.generation = prepare.generation,
+               .master = prepare.master,
+               .bind_address = prepare.bind_address,
+               .devices = prepare.devices};
+  prepare.spare ? processes_.KillKept(out_) : processes_.KillKeptOutside(gang_.devices, out_);
+  out_.Add(LockDevices{gang_.devices, processes_.MaybeOfUnkillable(gang_.devices)});
+}
+
+void GuardianCore::On(const DevicesLocked& locked, TimePoint) {
+  if (!locked.status.ok()) {
+    CloseMasterSocket();
+    gang_.FailPreparing(locked.status);
+    return SendPrepared(gang_, out_);
+  }
   const std::optional<NextMaster> bound = std::exchange(next_master_, std::nullopt);
-  const bool fits = bound && bound->port > 0 && bound->kind == prepare.master &&
-                    bound->bind_address == prepare.bind_address;
+  const bool fits = bound && bound->port > 0 && bound->kind == gang_.master &&
+                    bound->bind_address == gang_.bind_address;
   if (fits) gang_.master_port = bound->port;
   if (bound && !fits) out_.Add(CloseMaster{});
-  if (fits || prepare.master == MasterSocket::kNone)
-    SendPrepared();
+  if (fits || gang_.master == MasterSocket::kNone)
+    SendPrepared(gang_, out_);
   else
-    out_.Add(BindMaster{prepare.master, prepare.bind_address});
+    out_.Add(BindMaster{gang_.master, gang_.bind_address});
 }
 
 void GuardianCore::On(const MasterBound& bound, TimePoint) {
@@ -118,25 +138,19 @@ void GuardianCore::On(const MasterBound& bound, TimePoint) {
     return;
   }
   if (gang_.generation == 0) return;
-  if (port.ok()) {
+  if (port.ok())
     gang_.master_port = *port;
-  } else {
-    gang_.error = port.status().message();
-    gang_.terminated = true;
-  }
-  SendPrepared();
-}
-
-void GuardianCore::SendPrepared() {
-  out_.Send(gang_.Prepared());
-  out_.Note(Name(gang_.generation) + ": prepared" +
-            (gang_.error.empty() ? "" : ", but " + gang_.error));
+  else
+    gang_.FailPreparing(port.status());
+  SendPrepared(gang_, out_);
 }
 
 void GuardianCore::Obey(const GuardianLaunch& launch, TimePoint) {
   if (leaving_ || !Admit(launch.generation)) return;
   if (!Lives(launch.generation)) return Refuse(launch.generation, "it is not prepared");
   if (gang_.members.contains(launch.rank)) return;
+  if (!gang_.HasDevices(launch.devices))
+    return Refuse(launch.generation, "a device of it was not prepared");
   if (gang_.node_ranks.empty()) gang_.node_ranks = launch.node_ranks;
   const bool assigns = TakesAssignments(launch);
   if (const ProcessId waiting = assigns ? processes_.FindWaiting(launch, gang_.node_ranks) : 0) {
@@ -175,7 +189,12 @@ void GuardianCore::Assign(ProcessId id, const GuardianLaunch& launch) {
         id);
   if (TakesAssignments(launch)) {
     segments_.SendTo(id, out_);
-    out_.Add(AssignProcess{id, AssignMessage(launch), launch.log_path, launch.listen, launch.cpus});
+    out_.Add(AssignProcess{.process = id,
+                           .message = AssignMessage(launch),
+                           .log_path = launch.log_path,
+                           .listen = launch.listen,
+                           .cpus = launch.cpus,
+                           .devices = launch.devices});
   }
   // The port exists as long as its process, so peers of a dead one are refused instead of waiting
   // in a queue that is never accepted.
@@ -364,6 +383,14 @@ void GuardianCore::BeginEnd(const End& wanted) {
 
 bool GuardianCore::Lives(Generation generation) const {
   return gang_.generation == generation && !gang_.terminated && !end_;
+}
+
+void GuardianCore::UnlockUnused() {
+  const bool in_use = end_ || pending_prepare_ || !gang_.terminated || !processes_.empty() ||
+                      !processes_.unkillable().empty();
+  if (in_use || gang_.devices.empty()) return;
+  gang_.devices.clear();
+  out_.Add(UnlockDevices{});
 }
 
 void GuardianCore::CloseMasterSocket() {

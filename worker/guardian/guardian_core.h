@@ -70,6 +70,7 @@ class GuardianCore {
   void On(const WorkerConnected& connected, TimePoint now);
   void On(const CommandReceived& received, TimePoint now);
   void On(const TerminateRequested&, TimePoint now);
+  void On(const DevicesLocked& locked, TimePoint now);
   void On(const MasterBound& bound, TimePoint now);
   void On(const ProcessStarted& started, TimePoint now);
   void On(const ProcessNotStarted& failed, TimePoint now);
@@ -96,7 +97,9 @@ class GuardianCore {
 
   void PrepareNow(const GuardianPrepare& prepare);
   void CloseMasterSocket();
-  void SendPrepared();
+  // Where nothing is left that may use a device. Before anything that frees the slots: another
+  // job's guardian may want the locks at once.
+  void UnlockUnused();
 
   // The process, which runs, serves the rank from now on.
   void Assign(ProcessId id, const GuardianLaunch& launch);

@@ -115,6 +115,7 @@ void GuardianCore::NoteUnkillable(const SweepResult& result) {
     return out_.Send(GuardianQuiesced{.generation = gang_.generation - 1, .unkillable_pids = left});
   out_.Note("g" + std::to_string(newest_) + ": of " + std::to_string(before) +
             " processes that resisted " + std::to_string(left.size()) + " are left");
+  UnlockUnused();
   out_.Send(Quiesced());
 }
 
@@ -128,6 +129,7 @@ void GuardianCore::FinishEnd(const std::vector<std::int64_t>& unkillable, TimePo
             (unkillable.empty() ? "nothing of it runs any more"
                                 : std::to_string(unkillable.size()) + " processes resist") +
             ", " + std::to_string(quiesced.parked_ranks.size()) + " are parked");
+  UnlockUnused();
   const bool bind_next =
       end.keep && end.next_master.kind != MasterSocket::kNone && !leaving_ && !pending_prepare_;
   if (bind_next) {

@@ -536,5 +536,112 @@ TEST_F(GuardianCoreTest, AnAbortThatKeepsNoProcessCancelsTheRequestForStandbys) 
   EXPECT_THAT(host_.processes, IsEmpty());
 }
 
+class LocksTest : public GuardianCoreTest {
+ protected:
+  void Prepare(Generation generation, std::vector<std::string> devices, bool spare = false) {
+    host_.Command(
+        GuardianPrepare{.generation = generation, .spare = spare, .devices = std::move(devices)});
+    host_.Settle();
+  }
+  std::string Error() const { return host_.Told<GuardianPrepared>().back().error; }
+};
+
+TEST_F(LocksTest, DevicesAreLockedBeforeAGenerationIsPreparedAndUntilNothingIsLeft) {
+  Prepare(1, {"a", "b"});
+  EXPECT_EQ(Error(), "");
+  EXPECT_THAT(host_.locked, ElementsAre("a", "b"));
+  for (const int rank : {0, 1}) host_.Command(RankOn(1, rank, rank == 0 ? "a" : "b"));
+  EXPECT_THAT(host_.processes[2].devices, ElementsAre("b"));
+  host_.Command(GuardianAbort{.generation = 1, .grace_seconds = 1});
+  EXPECT_THAT(host_.locked, ElementsAre("a", "b")) << "they have not ended";
+  host_.Settle();
+  EXPECT_THAT(host_.locked, IsEmpty());
+  EXPECT_EQ(std::get<GuardianQuiesced>(host_.told.at(host_.told_before_unlock)),
+            (GuardianQuiesced{.generation = 1}))
+      << "another job may get them as soon as that is known";
+}
+
+TEST_F(LocksTest, ADeviceOfAnotherJobFailsThePreparationAndNothingCanBeLaunched) {
+  host_.foreign = {"b"};
+  host_.Command(GuardianPrepare{.generation = 1,
+                                .master = MasterSocket::kListen,
+                                .bind_address = "127.0.0.1",
+                                .devices = {"a", "b"}});
+  EXPECT_EQ(Error(), "device b is still held");
+  EXPECT_EQ(host_.binds, 0);
+  EXPECT_THAT(host_.locked, IsEmpty());
+  host_.Command(RankOn(1, 0, "a"));
+  EXPECT_EQ(host_.Told<GuardianRefused>().size(), 1u);
+  host_.foreign.clear();
+  Prepare(2, {"a", "b"});
+  EXPECT_EQ(Error(), "");
+  EXPECT_THAT(host_.locked, ElementsAre("a", "b"));
+}
+
+TEST_F(LocksTest, ARankOfADeviceThatWasNotPreparedIsRefused) {
+  Prepare(1, {"a"});
+  host_.Command(RankOn(1, 0, "b"));
+  EXPECT_EQ(host_.Told<GuardianRefused>().size(), 1u);
+  EXPECT_THAT(host_.processes, IsEmpty());
+}
+
+TEST_F(LocksTest, ParkedProcessesKeepThemAndOneWhoseDeviceIsGivenUpIsEnded) {
+  Prepare(1, {"a", "b"});
+  host_.Command(RankOn(1, 0, "a"));
+  host_.Command(RankOn(1, 1, "b"));
+  host_.Command(ParkAll(1));
+  host_.Settle();
+  EXPECT_THAT(LastQuiesced().parked_ranks, ElementsAre(0, 1));
+  EXPECT_THAT(host_.locked, ElementsAre("a", "b"));
+  Prepare(2, {"a", "c"});
+  EXPECT_THAT(host_.locked, ElementsAre("a", "c"));
+  EXPECT_FALSE(host_.processes.contains(2));
+  host_.Command(RankOn(2, 0, "a"));
+  EXPECT_EQ(host_.Of(2, 0), 1);
+  host_.Command(RankOn(2, 1, "c"));
+  EXPECT_THAT(host_.processes[host_.Of(2, 1)].devices, ElementsAre("c"));
+}
+
+TEST_F(LocksTest, TheyAreGivenUpWithTheLastParkedProcess) {
+  Prepare(1, {"a"});
+  host_.Command(RankOn(1, 0, "a"));
+  host_.Command(ParkAll(1));
+  host_.Settle();
+  EXPECT_THAT(host_.locked, ElementsAre("a"));
+  host_.Die(1, {.signal = SIGSEGV});
+  EXPECT_THAT(host_.locked, IsEmpty());
+}
+
+TEST_F(LocksTest, ASpareHasThemWithoutAProcessAndAStandbyGetsThemWithItsRank) {
+  Prepare(1, {"a"}, true);
+  host_.Command(GuardianStandby{.count = 1, .at_once = true, .launch = Rank(0, 0)});
+  EXPECT_THAT(host_.locked, ElementsAre("a"));
+  EXPECT_THAT(host_.processes[1].devices, IsEmpty());
+  Prepare(2, {"a"});
+  host_.Command(RankOn(2, 0, "a"));
+  EXPECT_EQ(host_.Of(2, 0), 1);
+  EXPECT_THAT(host_.processes[1].devices, ElementsAre("a"));
+}
+
+TEST_F(LocksTest, WhatSurvivedSigkillKeepsItsDeviceFromTheNextGeneration) {
+  Prepare(1, {"a", "b"});
+  host_.Command(RankOn(1, 0, "a"));
+  host_.Command(RankOn(1, 1, "b"));
+  host_.processes[1].unkillable = true;
+  host_.Command(ParkAll(1, {0}));
+  host_.Settle();
+  Prepare(2, {"a", "b"});
+  EXPECT_EQ(Error(), "device a is still held");
+  EXPECT_THAT(host_.locked, ElementsAre("b")) << "of the process that waits";
+  Prepare(3, {"b"});
+  EXPECT_EQ(Error(), "");
+  host_.processes[1].unkillable = false;
+  host_.Die(1, {.signal = SIGKILL});
+  host_.now += kUnkillableTick;
+  host_.Settle();
+  Prepare(4, {"a", "b"});
+  EXPECT_EQ(Error(), "");
+}
+
 }  // namespace
 }  // namespace muster::guardian

@@ -126,6 +126,10 @@ class Walk {
     }
     host_.Settle();
     Check();
+    if (host_.left) return;
+    host_.Command(GuardianAbort{.generation = host_.core.newest() + 1});
+    host_.Settle();
+    EXPECT_THAT(host_.locked, IsEmpty()) << "nothing is left that could use a device";
   }
 
  private:
@@ -138,8 +142,8 @@ class Walk {
 
   void Step() {
     const Generation generation = std::max<Generation>(1, host_.core.newest() - 1 + Any(3));
-    switch (Any(14)) {
-      case 0: return host_.Command(GuardianPrepare{.generation = generation});
+    switch (Any(15)) {
+      case 0: return Prepare(generation);
       case 1: return host_.Command(ParkAll(generation));
       case 2: return host_.Command(ParkAll(generation, {Any(2)}));
       case 3:
@@ -166,8 +170,21 @@ class Walk {
         if (const ProcessId id = AnyProcess()) host_.Say(id, R"({"type":"first_step","step":1})");
         return;
       case 11: return host_.Settle();
-      default: return host_.Command(Rank(generation, Any(2)));
+      case 12: return host_.Command(Rank(generation, Any(2)));
+      default: return host_.Command(RankOn(generation, Any(2), Device(Any(3))));
     }
+  }
+
+  static std::string Device(int number) { return "gpu" + std::to_string(number); }
+
+  // With any of the devices, one of which another job may have.
+  void Prepare(Generation generation) {
+    GuardianPrepare prepare{.generation = generation, .spare = Any(4) == 0};
+    host_.foreign.clear();
+    for (int i = 0; i < 3; ++i)
+      if (Any(2) == 0) prepare.devices.push_back(Device(i));
+    if (Any(3) == 0) host_.foreign.insert(Device(Any(3)));
+    host_.Command(prepare);
   }
 
   void Check() {
@@ -176,6 +193,8 @@ class Walk {
       const FakeHost::Process& process = host_.processes[id];
       if (process.killed) continue;
       EXPECT_TRUE(ranks.insert({process.generation, process.rank}).second) << "two of one rank";
+      for (const std::string& device : process.devices)
+        EXPECT_TRUE(host_.locked.contains(device)) << "it runs without a lock";
     }
     for (; seen_ < host_.told.size(); ++seen_) CheckTold(host_.told[seen_]);
     EXPECT_LE(host_.segments.size(), 2 * kSegmentsPerRank);

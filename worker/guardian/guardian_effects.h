@@ -43,6 +43,9 @@ struct CommandReceived {
 };
 // A signal ordered the guardian to end.
 struct TerminateRequested {};
+struct DevicesLocked {
+  Status status;
+};
 struct MasterBound {
   Result<int> port;
 };
@@ -72,8 +75,8 @@ struct Swept {
 struct Tick {};
 
 using Event =
-    std::variant<WorkerConnected, CommandReceived, TerminateRequested, MasterBound, ProcessStarted,
-                 ProcessNotStarted, MessageReceived, ProcessEnded, Swept, Tick>;
+    std::variant<WorkerConnected, CommandReceived, TerminateRequested, DevicesLocked, MasterBound,
+                 ProcessStarted, ProcessNotStarted, MessageReceived, ProcessEnded, Swept, Tick>;
 
 // --- effects ---
 
@@ -88,14 +91,15 @@ struct StartProcess {
   ProcessId process = 0;
   GuardianLaunch launch;
 };
-// Like SendToProcess, with the log file and perhaps the listening socket as descriptors. A failure
-// is answered by ProcessNotStarted.
+// Like SendToProcess, with the log file, perhaps the listening socket, and the locks of the devices
+// as descriptors. A failure is answered by ProcessNotStarted.
 struct AssignProcess {
   ProcessId process = 0;
   std::string message;
   std::string log_path;
   bool listen = false;
   std::vector<int> cpus;  // that the process is bound to from now on; empty: those of the guardian
+  std::vector<std::string> devices;
 };
 // Over the control socket, with a held segment as descriptor if one is named. A process that cannot
 // receive it goes without.
@@ -113,6 +117,15 @@ struct SignalProcess {
 struct ForgetProcess {
   ProcessId process = 0;
 };
+// From now on the guardian has the locks of these devices and of no others. It keeps those that it
+// has, except for `anew`: those devices are locked by another description, since what survived
+// SIGKILL may share the present one. Answered by DevicesLocked; after a failure it has only those
+// that it kept.
+struct LockDevices {
+  std::vector<std::string> devices;
+  std::vector<std::string> anew;
+};
+struct UnlockDevices {};
 // Answered by MasterBound.
 struct BindMaster {
   MasterSocket kind = MasterSocket::kNone;
@@ -147,10 +160,10 @@ struct LogNote {
 // The guardian's end.
 struct Leave {};
 
-using Effect =
-    std::variant<SendToWorker, StartProcess, AssignProcess, SendToProcess, SignalProcess,
-                 ForgetProcess, BindMaster, CloseMaster, Sweep, HoldSegment, ReleaseSegment,
-                 WriteRecord, WriteExitRecord, WriteStoppedRecord, LogNote, Leave>;
+using Effect = std::variant<SendToWorker, StartProcess, AssignProcess, SendToProcess, SignalProcess,
+                            ForgetProcess, LockDevices, UnlockDevices, BindMaster, CloseMaster,
+                            Sweep, HoldSegment, ReleaseSegment, WriteRecord, WriteExitRecord,
+                            WriteStoppedRecord, LogNote, Leave>;
 using Effects = std::vector<Effect>;
 
 // A message for a rank's control socket (common/control_pipe/trainer_protocol.h).

@@ -13,6 +13,7 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: muster-guardian --dir DIR/nodes/NAME/jobs/JOB --job JOB [--worker-fd N]\n"
+    "                       [--devices DIR/nodes/NAME/devices]\n"
     "Owns the ranks of one job on one node. muster-worker starts it.\n";
 constexpr int kUsageError = 2;
 
@@ -25,6 +26,8 @@ bool Parse(int argc, char** argv, muster::GuardianOptions* options) {
       options->job = argv[i + 1];
     else if (flag == "--worker-fd")
       options->worker_fd = std::atoi(argv[i + 1]);
+    else if (flag == "--devices")
+      options->devices = argv[i + 1];
     else
       return false;
   }

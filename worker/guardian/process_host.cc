@@ -36,11 +36,12 @@ bool NoChildLeft() {
 
 }  // namespace
 
-ProcessHost::ProcessHost(std::unique_ptr<Cgroup> cgroup)
+ProcessHost::ProcessHost(std::unique_ptr<Cgroup> cgroup, DeviceLocks locks)
     : cgroup_(std::move(cgroup)),
       memory_events_(FindMemoryEvents(cgroup_->path())),
       oom_kills_(ReadOomKills(memory_events_)),
-      own_cpus_(AllowedCpus()) {}
+      own_cpus_(AllowedCpus()),
+      locks_(std::move(locks)) {}
 
 Result<int> ProcessHost::Bind(const BindMaster& master) {
   MUSTER_ASSIGN_OR_RETURN(
@@ -82,6 +83,9 @@ Result<pid_t> ProcessHost::Spawn(const GuardianLaunch& launch, Process* process)
     if (!listen_fd_.valid()) return FailedPrecondition("no listening socket was prepared");
     options.inherited.push_back({listen_fd_.get(), kRankListenFd});
   }
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<int> locks, locks_.Descriptors(launch.devices));
+  for (int target = kRankFirstLockFd; const int lock : locks)
+    options.inherited.push_back({lock, target++});
   return SpawnChild(options);
 }
 
@@ -120,6 +124,8 @@ Status ProcessHost::Assign(const AssignProcess& assign) {
     if (!listen_fd_.valid()) return FailedPrecondition("no listening socket was prepared");
     descriptors.push_back(listen_fd_.get());
   }
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<int> locks, locks_.Descriptors(assign.devices));
+  descriptors.insert(descriptors.end(), locks.begin(), locks.end());
   return it->second.control.Send(assign.message, descriptors, Deadline::At({}));
 }
 

@@ -20,6 +20,7 @@
 #include "common/base/result.h"
 #include "common/base/unique_fd.h"
 #include "common/control_pipe/packet_socket.h"
+#include "worker/guardian/device_locks.h"
 #include "worker/guardian/guardian_effects.h"
 #include "worker/guardian/log_files.h"
 #include "worker/process/cgroup.h"
@@ -38,8 +39,10 @@ class ProcessHost {
     UniqueFd descriptor;  // not valid: none
   };
 
-  explicit ProcessHost(std::unique_ptr<Cgroup> cgroup);
+  ProcessHost(std::unique_ptr<Cgroup> cgroup, DeviceLocks locks);
 
+  Status CarryOut(const LockDevices& wanted) { return locks_.Hold(wanted); }
+  void UnlockDevices() { locks_.DropAll(); }
   // The port. One master socket at a time.
   Result<int> Bind(const BindMaster& master);
   void CloseMaster() { listen_fd_.reset(); }
@@ -84,6 +87,7 @@ class ProcessHost {
   std::int64_t oom_kills_ = 0;       // seen so far
   const std::vector<int> own_cpus_;  // that this guardian may use
   LogFiles logs_;
+  DeviceLocks locks_;
   UniqueFd listen_fd_;
   std::map<ProcessId, Process> processes_;
 };

@@ -39,6 +39,7 @@ void Process::Assign(const GuardianLaunch& launch) {
   state = State::kAssigned;
   generation = launch.generation;
   rank = launch.rank;
+  devices = launch.devices;
   if (!device) device = DeviceOf(launch);
 }
 
@@ -75,8 +76,11 @@ ProcessId ProcessTable::Start(const GuardianLaunch& launch, EffectList& out) {
                     .rank = launch.rank,
                     .starting = launch};
   StartProcess start{id, launch};
-  // It comes with the assignment.
-  if (TakesAssignments(launch)) start.launch.listen = false;
+  // They come with the assignment.
+  if (TakesAssignments(launch)) {
+    start.launch.listen = false;
+    start.launch.devices.clear();
+  }
   out.Add(std::move(start));
   return id;
 }
@@ -112,12 +116,22 @@ int ProcessTable::KillStandbysAbove(int number, EffectList& out) {
   return std::max(number, 0);
 }
 
-void ProcessTable::KillKept(EffectList& out) {
+template <typename Which>
+void ProcessTable::KillKeptIf(Which which, EffectList& out) {
   for (auto& [id, process] : processes_)
-    if (process.state == Process::State::kKept && !process.being_killed) {
+    if (process.state == Process::State::kKept && !process.being_killed && which(process)) {
       out.Note("nothing is left to do for the parked process " + std::to_string(process.pid));
       Kill(id, process, out);
     }
+}
+
+void ProcessTable::KillKept(EffectList& out) {
+  KillKeptIf([](const Process&) { return true; }, out);
+}
+
+void ProcessTable::KillKeptOutside(const std::vector<std::string>& devices, EffectList& out) {
+  const auto is_outside = [&](const std::string& device) { return !Contains(devices, device); };
+  KillKeptIf([&](const Process& p) { return std::ranges::any_of(p.devices, is_outside); }, out);
 }
 
 void ProcessTable::KillAll(bool keep, EffectList& out) {
@@ -182,6 +196,15 @@ GuardianQuiesced ProcessTable::Quiesced(Generation newest) const {
 bool ProcessTable::AreUnkillable(const std::vector<std::int64_t>& pids) const {
   return !pids.empty() &&
          std::ranges::all_of(pids, [&](std::int64_t pid) { return Contains(unkillable_, pid); });
+}
+
+std::vector<std::string> ProcessTable::MaybeOfUnkillable(
+    const std::vector<std::string>& devices) const {
+  std::vector<std::string> maybe = unkillable_.empty() ? std::vector<std::string>{} : devices;
+  for (const auto& [id, process] : processes_)
+    if (process.Waits())
+      std::erase_if(maybe, [&](const auto& device) { return Contains(process.devices, device); });
+  return maybe;
 }
 
 bool ProcessTable::SetUnkillable(const std::vector<std::int64_t>& pids, TimePoint now) {

@@ -31,6 +31,7 @@ struct Process {
   Generation generation = 0;  // of its newest assignment
   int rank = 0;
   std::optional<std::string> device;       // CUDA_VISIBLE_DEVICES of its first assignment
+  std::vector<std::string> devices;        // whose locks it got with its newest assignment
   std::optional<GuardianLaunch> starting;  // what it is being started for
 
   bool Waits() const { return state != State::kAssigned && !being_killed; }
@@ -58,8 +59,10 @@ class ProcessTable {
   void KillAssigned(EffectList& out);
   // Standbys above the number; returns how many are missing.
   int KillStandbysAbove(int number, EffectList& out);
-  // Parked processes that no generation will request.
+  // Parked processes that no generation will request: all, or those with a device that is none of
+  // the given ones.
   void KillKept(EffectList& out);
+  void KillKeptOutside(const std::vector<std::string>& devices, EffectList& out);
   // All, or with `keep` those that do not wait.
   void KillAll(bool keep, EffectList& out);
   // Requests those with an assignment to park; kills those that cannot.
@@ -78,6 +81,8 @@ class ProcessTable {
   // needed then.
   const std::vector<std::int64_t>& unkillable() const { return unkillable_; }
   bool AreUnkillable(const std::vector<std::int64_t>& pids) const;
+  // Of these devices, those that may be theirs: no process that waits has them.
+  std::vector<std::string> MaybeOfUnkillable(const std::vector<std::string>& devices) const;
   // Returns whether they are others than before.
   bool SetUnkillable(const std::vector<std::int64_t>& pids, TimePoint now);
   // What is due now. `beside`: of a living generation, whose processes are left alone.
@@ -86,6 +91,9 @@ class ProcessTable {
   bool NoteUnkillable(const SweepResult& result, bool beside);
 
  private:
+  template <typename Which>
+  void KillKeptIf(Which which, EffectList& out);
+
   std::map<ProcessId, Process> processes_;
   ProcessId last_ = 0;
   std::vector<std::int64_t> unkillable_;

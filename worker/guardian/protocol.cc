@@ -17,7 +17,8 @@ Json ToJson(const GuardianPrepare& m) {
           {"generation", m.generation},
           {"master", static_cast<int>(m.master)},
           {"bind_address", m.bind_address},
-          {"spare", m.spare}};
+          {"spare", m.spare},
+          {"devices", m.devices}};
 }
 
 Json ToJson(const GuardianLaunch& m) {
@@ -33,7 +34,8 @@ Json ToJson(const GuardianLaunch& m) {
           {"node_ranks", m.node_ranks},
           {"cpus", m.cpus},
           {"memory_node", m.memory_node},
-          {"rendezvous_token", m.rendezvous_token}};
+          {"rendezvous_token", m.rendezvous_token},
+          {"devices", m.devices}};
 }
 
 Json ToJson(const GuardianAbort& m) {
@@ -151,7 +153,8 @@ GuardianLaunch LaunchFromJson(const Json& j) {
           .node_ranks = Get<std::vector<int>>(j, "node_ranks"),
           .cpus = j.value("cpus", std::vector<int>()),
           .memory_node = j.value("memory_node", -1),
-          .rendezvous_token = j.value("rendezvous_token", "")};
+          .rendezvous_token = j.value("rendezvous_token", ""),
+          .devices = j.value("devices", std::vector<std::string>())};
 }
 
 GuardianCommand CommandFromJson(const Json& j) {
@@ -167,8 +170,11 @@ GuardianCommand CommandFromJson(const Json& j) {
                            .launch = LaunchFromJson(j.at("launch"))};
   const auto generation = Get<Generation>(j, "generation");
   if (type == "prepare")
-    return GuardianPrepare{generation, static_cast<MasterSocket>(Get<int>(j, "master")),
-                           Get<std::string>(j, "bind_address"), Get<bool>(j, "spare")};
+    return GuardianPrepare{.generation = generation,
+                           .master = static_cast<MasterSocket>(Get<int>(j, "master")),
+                           .bind_address = Get<std::string>(j, "bind_address"),
+                           .spare = Get<bool>(j, "spare"),
+                           .devices = j.value("devices", std::vector<std::string>())};
   if (type == "abort")
     return GuardianAbort{.generation = generation,
                          .grace_seconds = Get<double>(j, "grace_seconds"),

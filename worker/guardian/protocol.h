@@ -30,6 +30,9 @@ inline constexpr char kGuardianLogName[] = "guardian.log";
 inline constexpr int kRankControlFd = 3;
 inline constexpr int kRankProgressFd = 4;
 inline constexpr int kRankListenFd = 5;  // of the store; a rank with a control socket gets it there
+// And from this one on the locks of its devices, which no variable names. A script's own
+// redirections are below it.
+inline constexpr int kRankFirstLockFd = 64;
 
 // The rank number of the auxiliary store process of a command job.
 inline constexpr int kStoreRank = -1;
@@ -47,6 +50,8 @@ struct GuardianPrepare {
   MasterSocket master = MasterSocket::kNone;
   std::string bind_address;
   bool spare = false;  // nothing is launched: parked processes have nothing to wait for
+  // All that the job has on this node, by id: locked before the answer (device_locks.h).
+  std::vector<std::string> devices;
 
   friend bool operator==(const GuardianPrepare&, const GuardianPrepare&) = default;
 };
@@ -71,6 +76,7 @@ struct GuardianLaunch {
   // For a rank with a control socket, which gets it with its assignment; secret. Every user of the
   // node may read an environment.
   std::string rendezvous_token;
+  std::vector<std::string> devices;  // of those prepared, whose locks its process gets
 
   friend bool operator==(const GuardianLaunch&, const GuardianLaunch&) = default;
 };

@@ -163,6 +163,7 @@ void WorkerServer::StartRunner() {
       loop_,
       AgentRunnerOptions{.jobs_dir = paths.JobsDir(options_.node),
                          .guardian_path = options_.guardian_path,
+                         .devices_dir = paths.DevicesDir(options_.node),
                          .launch = {.trainer_path = options_.trainer_path,
                                     .passed_through = PassedThroughVariables(),
                                     .gpus = options_.gpus,

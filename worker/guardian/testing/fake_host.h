@@ -27,6 +27,7 @@ class FakeHost {
     Generation generation = 0;
     int rank = 0;
     bool parked = false;
+    std::vector<std::string> devices;  // whose locks it shares
   };
 
   void Do(const Effects& effects) {
@@ -94,8 +95,15 @@ class FakeHost {
   int starts = 0;
   int binds = 0;
   std::vector<std::int64_t> strays;  // what ended processes have left behind
+  std::set<std::string> locked;      // devices, by the guardian
+  std::set<std::string> foreign;     // by others
+  std::size_t told_before_unlock = 0;
 
  private:
+  bool HasLocks(const std::vector<std::string>& devices) const {
+    return std::ranges::all_of(devices,
+                               [&](const auto& device) { return locked.contains(device); });
+  }
   void Do(const SendToWorker& e) { told.push_back(e.event); }
   void Do(const StartProcess& e) {
     ++starts;
@@ -103,6 +111,8 @@ class FakeHost {
     Process& process = processes[e.process];
     process.generation = e.launch.generation;
     process.rank = e.launch.rank;
+    process.devices = e.launch.devices;
+    EXPECT_TRUE(HasLocks(process.devices));
     Do(core.Handle(ProcessStarted{e.process, 1000 + e.process}, now));
   }
   void Do(const AssignProcess& e) {
@@ -114,6 +124,10 @@ class FakeHost {
     it->second.generation = json["generation"];
     it->second.rank = std::stoi(json["environment"].back().get<std::string>().substr(5));
     it->second.parked = false;
+    it->second.devices = e.devices;
+    EXPECT_TRUE(HasLocks(e.devices));
+    const auto names = json["descriptors"].get<std::vector<std::string>>();
+    EXPECT_EQ(std::ranges::count(names, "lock"), std::ssize(e.devices));
   }
   void Do(const SendToProcess& e) {
     const auto json = nlohmann::json::parse(e.message);
@@ -124,6 +138,31 @@ class FakeHost {
   void Do(const SignalProcess& e) {
     const auto it = processes.find(e.process);
     if (it != processes.end() && e.signal == SIGKILL) it->second.killed = true;
+  }
+  // A process of its own stands in the way only if it resists.
+  void Do(const LockDevices& e) {
+    const auto wants = [&](const std::string& device) {
+      return std::ranges::find(e.devices, device) != e.devices.end();
+    };
+    std::erase_if(locked, [&](const std::string& device) {
+      return !wants(device) || std::ranges::find(e.anew, device) != e.anew.end();
+    });
+    Status status;
+    for (const std::string& device : e.devices) {
+      const bool resists = std::ranges::any_of(processes, [&](const auto& entry) {
+        const std::vector<std::string>& its = entry.second.devices;
+        return entry.second.unkillable && std::ranges::find(its, device) != its.end();
+      });
+      if (!locked.contains(device) && (resists || foreign.contains(device)))
+        status = AlreadyExists("device " + device + " is still held");
+    }
+    if (status.ok()) locked.insert(e.devices.begin(), e.devices.end());
+    Do(core.Handle(DevicesLocked{status}, now));
+  }
+  void Do(const UnlockDevices&) {
+    for (const auto& [id, process] : processes) EXPECT_TRUE(process.devices.empty()) << id;
+    locked.clear();
+    told_before_unlock = told.size();
   }
   void Do(const BindMaster&) {
     ++binds;
@@ -163,6 +202,13 @@ inline GuardianLaunch Rank(Generation generation, int rank, const std::string& g
                           "RANK=" + std::to_string(rank)},
           .control = true,
           .node_ranks = {0, 1}};
+}
+
+// The rank's own device is its gpu.
+inline GuardianLaunch RankOn(Generation generation, int rank, const std::string& gpu) {
+  GuardianLaunch launch = Rank(generation, rank, gpu);
+  launch.devices = {gpu};
+  return launch;
 }
 
 inline GuardianLaunch Program(Generation generation, int rank) {

@@ -28,20 +28,24 @@ inline bool IsAlive(pid_t pid) {
 
 class GuardianTest : public testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { guardian_pid_ = StartGuardian(dir_.path(), "0123456789"); }
+
+  // Its pid; link_ leads to it.
+  pid_t StartGuardian(const std::string& directory, const std::string& job) {
     auto pair = PacketSocket::Pair();
-    ASSERT_TRUE(pair.ok());
+    EXPECT_TRUE(pair.ok());
     link_ = std::move(pair->first);
     SpawnOptions options{
-        .argv = {MUSTER_GUARDIAN_BINARY, "--dir", dir_.path(), "--job", "0123456789", "--worker-fd",
-                 "3"},
+        .argv = {MUSTER_GUARDIAN_BINARY, "--dir", directory, "--job", job, "--worker-fd", "3",
+                 "--devices", dir_ / "devices"},
         .environment = {"PATH=/usr/bin:/bin"},
         .inherited = {{pair->second.fd(), 3}},
     };
     const Status status = SpawnDetached(options);
-    ASSERT_TRUE(status.ok()) << status.ToString();
-    guardian_pid_ = static_cast<pid_t>(Expect<GuardianHello>().pid);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    const auto pid = static_cast<pid_t>(Expect<GuardianHello>().pid);
     Expect<GuardianSynced>();
+    return pid;
   }
 
   void TearDown() override {
@@ -70,8 +74,8 @@ class GuardianTest : public testing::Test {
     }
   }
 
-  void Prepare(Generation generation) {
-    Send(GuardianPrepare{.generation = generation});
+  void Prepare(Generation generation, std::vector<std::string> devices = {}) {
+    Send(GuardianPrepare{.generation = generation, .devices = std::move(devices)});
     const auto prepared = Expect<GuardianPrepared>();
     EXPECT_EQ(prepared.generation, generation);
     EXPECT_EQ(prepared.error, "");

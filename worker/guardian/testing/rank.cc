@@ -3,6 +3,7 @@
 //
 //   first_step  park  segment:NAME  drop:NAME  stale:GENERATION (a note of another generation)
 //   exit:CODE   deaf (answers no `park`)   child (leaves a process in a session of its own)
+// Locks of devices are kept until the next assignment.
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -15,6 +16,7 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "common/base/json.h"
 #include "common/control_pipe/packet_socket.h"
@@ -42,7 +44,7 @@ class Rank {
       const Json message = Json::parse(packet->data);
       const std::string type = message.at("type");
       if (type == "assign") {
-        Assign(message, packet->fds);
+        Assign(message, std::move(packet->fds));
       } else if (type == "segment") {
         char text[64] = {};
         if (::pread(packet->fds.at(0).get(), text, sizeof text - 1, 0) < 0) return EXIT_FAILURE;
@@ -71,7 +73,7 @@ class Rank {
       std::exit(EXIT_FAILURE);
   }
 
-  void Assign(const Json& message, const std::vector<muster::UniqueFd>& descriptors) {
+  void Assign(const Json& message, std::vector<muster::UniqueFd> descriptors) {
     ::dup2(descriptors.at(0).get(), STDOUT_FILENO);
     ::dup2(descriptors.at(0).get(), STDERR_FILENO);
     generation_ = message.at("generation");
@@ -82,6 +84,9 @@ class Rank {
     socklen_t size = sizeof listening;
     if (descriptors.size() > 1)
       ::getsockopt(descriptors[1].get(), SOL_SOCKET, SO_ACCEPTCONN, &listening, &size);
+    locks_.clear();
+    for (std::size_t i = 0; i < descriptors.size(); ++i)
+      if (message.at("descriptors").at(i) == "lock") locks_.push_back(std::move(descriptors[i]));
     const std::string token = message.at("rendezvous_token");
     Say("assigned g" + std::to_string(generation_) + " rank " + environment["RANK"] +
         (listening != 0 ? " listening" : "") + (token.empty() ? "" : " token " + token) +
@@ -128,6 +133,7 @@ class Rank {
   }
 
   PacketSocket control_;
+  std::vector<muster::UniqueFd> locks_;
   std::int64_t generation_ = 0;
   bool deaf_ = false;
   std::string segments_;
