@@ -4,6 +4,7 @@
 
 #include "common/base/json.h"
 #include "common/checkpoint_format/shard_name.h"
+#include "common/control_pipe/trainer_protocol.h"
 
 namespace muster::sim {
 namespace {
