@@ -75,6 +75,7 @@ class SimGuardian : public std::enable_shared_from_this<SimGuardian> {
   void Do(const guardian::SendToProcess& effect);
   void Do(const guardian::SignalProcess& effect);
   void Do(const guardian::ForgetProcess& effect);
+  void Do(const guardian::LimitMemory&) {}
   void Do(const guardian::LockDevices& effect);
   void Do(const guardian::UnlockDevices&) { locked_.clear(); }
   void Do(const guardian::BindMaster& effect);

@@ -56,6 +56,25 @@ TEST_F(AgentTest, TheJobsDevicesAreItsGuardiansUntilNothingIsLeftOfIt) {
   EXPECT_THAT(Hosted().devices, IsEmpty());
 }
 
+TEST_F(AgentTest, RanksAndSparesHaveTheMemoryOfTheRanksOfANode) {
+  for (const bool spare : {false, true}) {
+    Agent agent({}, "/jobs");
+    Prepare prepare = MakePrepare(1);
+    prepare.spare = spare;
+    if (spare) prepare.ranks.clear();
+    agent.Handle(prepare);
+    JobSpec spec = TrainJob();
+    spec.resources.ranks_per_node = 2;
+    spec.resources.memory_per_rank = 1000;
+    agent.Handle(PreflightDone{.job = kJob, .generation = 1, .result = {.spec = spec}});
+    agent.Handle(GuardianReported{kJob, GuardianHello{.pid = 7, .job = kJob.value}});
+    const auto asked =
+        Commands<GuardianPrepare>(agent.Handle(GuardianReported{kJob, GuardianSynced{}}));
+    ASSERT_EQ(asked.size(), 1u);
+    EXPECT_EQ(asked[0].memory_limit_bytes, 2000u);
+  }
+}
+
 TEST_F(AgentTest, CommandsForAGuardianThatIsNotUpYetWait) {
   agent_.Handle(MakePrepare(1));
   const Effects early =

@@ -117,7 +117,8 @@ void HostedJob::AskGuardianToPrepare(Effects* effects) {
                         .master = MasterSocketFor(*spec_, prepare_.hosts_master),
                         .bind_address = prepare_.master_bind_address,
                         .spare = prepare_.spare,
-                        .devices = prepare_.devices},
+                        .devices = prepare_.devices,
+                        .memory_limit_bytes = spec_->resources.per_node().memory_bytes()},
         effects);
   if (!spec_->train) return;
   standby_ = BuildStandby(context_, *spec_, prepare_, dir_);

@@ -210,6 +210,13 @@ void Guardian::Do(const guardian::SignalProcess& effect) {
 
 void Guardian::Do(const guardian::ForgetProcess& effect) { host_.Forget(effect.process); }
 
+void Guardian::Do(const guardian::LimitMemory& effect) {
+  const Status status = host_.CarryOut(effect);
+  if (!status.ok())
+    LogLine("the job's limit of " + std::to_string(effect.bytes) +
+            " bytes of memory is accounted, not enforced: " + status.message());
+}
+
 void Guardian::Do(const guardian::LockDevices& effect) {
   const Status status = host_.CarryOut(effect);
   Decide(guardian::DevicesLocked{status});

@@ -61,6 +61,7 @@ class Guardian {
   void Do(const guardian::SendToProcess& effect);
   void Do(const guardian::SignalProcess& effect);
   void Do(const guardian::ForgetProcess& effect);
+  void Do(const guardian::LimitMemory& effect);
   void Do(const guardian::LockDevices& effect);
   void Do(const guardian::UnlockDevices& effect);
   void Do(const guardian::BindMaster& effect);

@@ -109,6 +109,7 @@ void GuardianCore::PrepareNow(const GuardianPrepare& prepare) {
                .bind_address = prepare.bind_address,
                .devices = prepare.devices};
   prepare.spare ? processes_.KillKept(out_) : processes_.KillKeptOutside(gang_.devices, out_);
+  out_.Add(LimitMemory{prepare.memory_limit_bytes});
   out_.Add(LockDevices{gang_.devices, processes_.MaybeOfUnkillable(gang_.devices)});
 }
 

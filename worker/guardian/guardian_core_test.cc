@@ -536,6 +536,13 @@ TEST_F(GuardianCoreTest, AnAbortThatKeepsNoProcessCancelsTheRequestForStandbys) 
   EXPECT_THAT(host_.processes, IsEmpty());
 }
 
+TEST_F(GuardianCoreTest, EveryGenerationHasItsLimitOfMemoryBeforeItIsPrepared) {
+  host_.Command(GuardianPrepare{.generation = 1, .memory_limit_bytes = 4096});
+  EXPECT_EQ(host_.memory_limit, 4096u);
+  Prepare(2);
+  EXPECT_EQ(host_.memory_limit, 0u);
+}
+
 class LocksTest : public GuardianCoreTest {
  protected:
   void Prepare(Generation generation, std::vector<std::string> devices, bool spare = false) {

@@ -117,6 +117,10 @@ struct SignalProcess {
 struct ForgetProcess {
   ProcessId process = 0;
 };
+// Of all processes together; 0: not limited.
+struct LimitMemory {
+  std::uint64_t bytes = 0;
+};
 // From now on the guardian has the locks of these devices and of no others. It keeps those that it
 // has, except for `anew`: those devices are locked by another description, since what survived
 // SIGKILL may share the present one. Answered by DevicesLocked; after a failure it has only those
@@ -161,9 +165,9 @@ struct LogNote {
 struct Leave {};
 
 using Effect = std::variant<SendToWorker, StartProcess, AssignProcess, SendToProcess, SignalProcess,
-                            ForgetProcess, LockDevices, UnlockDevices, BindMaster, CloseMaster,
-                            Sweep, HoldSegment, ReleaseSegment, WriteRecord, WriteExitRecord,
-                            WriteStoppedRecord, LogNote, Leave>;
+                            ForgetProcess, LimitMemory, LockDevices, UnlockDevices, BindMaster,
+                            CloseMaster, Sweep, HoldSegment, ReleaseSegment, WriteRecord,
+                            WriteExitRecord, WriteStoppedRecord, LogNote, Leave>;
 using Effects = std::vector<Effect>;
 
 // A message for a rank's control socket (common/control_pipe/trainer_protocol.h).

@@ -348,6 +348,20 @@ TEST_F(GuardianTest, GarbageEndsTheConnectionAndNothingElse) {
   EXPECT_TRUE(IsAlive(static_cast<pid_t>(started.pid)));
 }
 
+TEST_F(GuardianTest, SaysOnceThatALimitOfMemoryIsNotEnforced) {
+  const auto record = nlohmann::json::parse(ReadFile(dir_ / kGuardianRecordName).value());
+  const std::string limit = record["cgroup"].get<std::string>() + "/memory.max";
+  if (std::filesystem::exists(limit)) GTEST_SKIP() << "it is enforced here";
+  for (const Generation generation : {1, 2}) {
+    Send(GuardianPrepare{.generation = generation, .memory_limit_bytes = 4096});
+    EXPECT_EQ(Expect<GuardianPrepared>().error, "");
+  }
+  const std::string log = ReadFile(GuardianLog()).value();
+  const std::string note = "limit of 4096 bytes of memory is accounted, not enforced";
+  ASSERT_THAT(log, HasSubstr(note));
+  EXPECT_EQ(log.find(note), log.rfind(note));
+}
+
 // How often a process has gone to sleep.
 std::uint64_t Sleeps(pid_t pid) {
   const auto text = ReadFile("/proc/" + std::to_string(pid) + "/status");

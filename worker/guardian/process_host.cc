@@ -43,6 +43,11 @@ ProcessHost::ProcessHost(std::unique_ptr<Cgroup> cgroup, DeviceLocks locks)
       own_cpus_(AllowedCpus()),
       locks_(std::move(locks)) {}
 
+Status ProcessHost::CarryOut(const LimitMemory& limit) {
+  if (std::exchange(memory_limit_, limit.bytes) == limit.bytes) return OkStatus();
+  return cgroup_->LimitMemory(limit.bytes);
+}
+
 Result<int> ProcessHost::Bind(const BindMaster& master) {
   MUSTER_ASSIGN_OR_RETURN(
       BoundPort bound,

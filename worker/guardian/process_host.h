@@ -41,6 +41,8 @@ class ProcessHost {
 
   ProcessHost(std::unique_ptr<Cgroup> cgroup, DeviceLocks locks);
 
+  // Fails, once for each limit, where it is not enforced.
+  Status CarryOut(const LimitMemory& limit);
   Status CarryOut(const LockDevices& wanted) { return locks_.Hold(wanted); }
   void UnlockDevices() { locks_.DropAll(); }
   // The port. One master socket at a time.
@@ -85,6 +87,7 @@ class ProcessHost {
   const std::unique_ptr<Cgroup> cgroup_;
   const std::string memory_events_;  // empty: the kernel counts nothing here
   std::int64_t oom_kills_ = 0;       // seen so far
+  std::uint64_t memory_limit_ = 0;   // bytes; 0: not limited
   const std::vector<int> own_cpus_;  // that this guardian may use
   LogFiles logs_;
   DeviceLocks locks_;

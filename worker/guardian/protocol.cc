@@ -18,7 +18,8 @@ Json ToJson(const GuardianPrepare& m) {
           {"master", static_cast<int>(m.master)},
           {"bind_address", m.bind_address},
           {"spare", m.spare},
-          {"devices", m.devices}};
+          {"devices", m.devices},
+          {"memory_limit_bytes", m.memory_limit_bytes}};
 }
 
 Json ToJson(const GuardianLaunch& m) {
@@ -174,7 +175,8 @@ GuardianCommand CommandFromJson(const Json& j) {
                            .master = static_cast<MasterSocket>(Get<int>(j, "master")),
                            .bind_address = Get<std::string>(j, "bind_address"),
                            .spare = Get<bool>(j, "spare"),
-                           .devices = j.value("devices", std::vector<std::string>())};
+                           .devices = j.value("devices", std::vector<std::string>()),
+                           .memory_limit_bytes = j.value("memory_limit_bytes", std::uint64_t{0})};
   if (type == "abort")
     return GuardianAbort{.generation = generation,
                          .grace_seconds = Get<double>(j, "grace_seconds"),

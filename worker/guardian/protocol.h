@@ -52,6 +52,9 @@ struct GuardianPrepare {
   bool spare = false;  // nothing is launched: parked processes have nothing to wait for
   // All that the job has on this node, by id: locked before the answer (device_locks.h).
   std::vector<std::string> devices;
+  // Host memory that all processes of the job on this node may have together, where the kernel can
+  // be made to see to it (worker/process/cgroup.h); 0: not limited.
+  std::uint64_t memory_limit_bytes = 0;
 
   friend bool operator==(const GuardianPrepare&, const GuardianPrepare&) = default;
 };

@@ -14,17 +14,11 @@ namespace muster {
 namespace {
 
 Status WriteControl(const std::string& path, const std::string& text) {
-  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC));
   if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
   if (::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     return ErrnoStatus(errno, "write " + path);
   return OkStatus();
-}
-
-std::string ReadOwnCgroupDirectory() {
-  const auto mounts = ReadFile("/proc/self/mountinfo");
-  const auto groups = ReadFile("/proc/self/cgroup");
-  return mounts.ok() && groups.ok() ? OwnCgroupDirectory(*mounts, *groups) : std::string();
 }
 
 class NoopCgroup : public Cgroup {
@@ -32,6 +26,10 @@ class NoopCgroup : public Cgroup {
   int procs_fd() const override { return -1; }
   const std::string& path() const override { return path_; }
   Status KillAll() override { return OkStatus(); }
+  Status LimitMemory(std::uint64_t bytes) override {
+    if (bytes == 0) return OkStatus();
+    return FailedPrecondition("no cgroup v2 of its own can be made here");
+  }
   Status Remove() override { return OkStatus(); }
 
  private:
@@ -46,6 +44,16 @@ class SysfsCgroup : public Cgroup {
   int procs_fd() const override { return procs_.get(); }
   const std::string& path() const override { return path_; }
   Status KillAll() override { return WriteControl(path_ + "/cgroup.kill", "1"); }
+  Status LimitMemory(std::uint64_t bytes) override {
+    const std::string limit = path_ + "/memory.max";
+    if (::access(limit.c_str(), W_OK) != 0)
+      return bytes == 0 ? OkStatus()
+                        : FailedPrecondition("the memory controller is not passed on to " + path_);
+    const std::string swap = path_ + "/memory.swap.max";
+    if (::access(swap.c_str(), W_OK) == 0)
+      MUSTER_RETURN_IF_ERROR(WriteControl(swap, bytes == 0 ? "max" : "0"));
+    return WriteControl(limit, bytes == 0 ? "max" : std::to_string(bytes));
+  }
   Status Remove() override {
     if (::rmdir(path_.c_str()) == 0 || errno == ENOENT) return OkStatus();
     return ErrnoStatus(errno, "remove cgroup " + path_);
@@ -59,6 +67,12 @@ class SysfsCgroup : public Cgroup {
 }  // namespace
 
 std::unique_ptr<Cgroup> MakeNoopCgroup() { return std::make_unique<NoopCgroup>(); }
+
+std::string ReadOwnCgroupDirectory() {
+  const auto mounts = ReadFile("/proc/self/mountinfo");
+  const auto groups = ReadFile("/proc/self/cgroup");
+  return mounts.ok() && groups.ok() ? OwnCgroupDirectory(*mounts, *groups) : std::string();
+}
 
 std::string OwnCgroupDirectory(const std::string& mountinfo, const std::string& cgroup) {
   std::string mount;
@@ -103,10 +117,12 @@ std::int64_t ReadOomKills(const std::string& memory_events) {
   return 0;
 }
 
-std::unique_ptr<Cgroup> MakeCgroup(const std::string& name) {
-  const std::string parent = ReadOwnCgroupDirectory();
-  if (parent.empty()) return MakeNoopCgroup();
-  const std::string path = parent + "/" + name;
+std::unique_ptr<Cgroup> MakeCgroup(const std::string& name, std::string own) {
+  if (own.empty()) return MakeNoopCgroup();
+  if (own.ends_with(std::string("/") + kDaemonsCgroup)) own.erase(own.rfind('/'));
+  // Refused, for one, while processes are in it.
+  (void)WriteControl(own + "/cgroup.subtree_control", "+memory");
+  const std::string path = own + "/" + name;
   if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) return MakeNoopCgroup();
   UniqueFd procs(::open((path + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
   const bool killable = ::access((path + "/cgroup.kill").c_str(), W_OK) == 0;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/base/files.h"
 #include "common/base/testing/temp_dir.h"
 
 namespace muster {
@@ -66,6 +67,50 @@ TEST(Cgroup, RemovesItsDirectoryAtTheEnd) {
   }
   struct stat info {};
   EXPECT_TRUE(path.empty() || ::stat(path.c_str(), &info) != 0) << path;
+}
+
+// A hierarchy of plain files, in which the kernel has made the files of the job's cgroup.
+class FakeHierarchyTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* file : {"unit/cgroup.subtree_control", "unit/job/cgroup.procs",
+                             "unit/job/cgroup.kill", "unit/muster-daemons/cgroup.procs"})
+      Write(file, "");
+  }
+  void Write(const std::string& file, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(dir_ / file).parent_path());
+    std::ofstream(dir_ / file) << text;
+  }
+  std::string Read(const std::string& file) const { return ReadFile(dir_ / file).value(); }
+
+  const TempDirForTest dir_;
+};
+
+TEST_F(FakeHierarchyTest, LimitsMemoryBesideTheLeafOfTheDaemons) {
+  for (const char* file : {"unit/job/memory.max", "unit/job/memory.swap.max"}) Write(file, "max");
+  const auto cgroup = MakeCgroup("job", dir_ / "unit/muster-daemons");
+  ASSERT_EQ(cgroup->path(), dir_ / "unit/job");
+  EXPECT_EQ(Read("unit/cgroup.subtree_control"), "+memory");
+  EXPECT_TRUE(cgroup->LimitMemory(5'000'000'000).ok());
+  EXPECT_EQ(Read("unit/job/memory.max"), "5000000000");
+  EXPECT_EQ(Read("unit/job/memory.swap.max"), "0");
+  EXPECT_TRUE(cgroup->LimitMemory(0).ok());
+  EXPECT_EQ(Read("unit/job/memory.max"), "max");
+  EXPECT_EQ(Read("unit/job/memory.swap.max"), "max");
+}
+
+TEST_F(FakeHierarchyTest, LimitsMemoryWithoutSwap) {
+  Write("unit/job/memory.max", "max");
+  EXPECT_TRUE(MakeCgroup("job", dir_ / "unit")->LimitMemory(4096).ok());
+  EXPECT_EQ(Read("unit/job/memory.max"), "4096");
+}
+
+TEST_F(FakeHierarchyTest, SaysThatItLimitsNothingWithoutTheController) {
+  const auto cgroup = MakeCgroup("job", dir_ / "unit");
+  EXPECT_EQ(cgroup->LimitMemory(4096).code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(cgroup->LimitMemory(0).ok());
+  EXPECT_EQ(MakeCgroup("job", "")->LimitMemory(4096).code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(MakeNoopCgroup()->LimitMemory(0).ok());
 }
 
 TEST(Cgroup, AnAbandonedOneThatIsGoneIsNoError) {

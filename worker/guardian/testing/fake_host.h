@@ -98,6 +98,7 @@ class FakeHost {
   std::set<std::string> locked;      // devices, by the guardian
   std::set<std::string> foreign;     // by others
   std::size_t told_before_unlock = 0;
+  std::uint64_t memory_limit = 0;
 
  private:
   bool HasLocks(const std::vector<std::string>& devices) const {
@@ -159,6 +160,7 @@ class FakeHost {
     if (status.ok()) locked.insert(e.devices.begin(), e.devices.end());
     Do(core.Handle(DevicesLocked{status}, now));
   }
+  void Do(const LimitMemory& e) { memory_limit = e.bytes; }
   void Do(const UnlockDevices&) {
     for (const auto& [id, process] : processes) EXPECT_TRUE(process.devices.empty()) << id;
     locked.clear();

@@ -1,6 +1,7 @@
 // A guardian's binary with a test in the worker's place.
 #pragma once
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -35,10 +36,12 @@ class GuardianTest : public testing::Test {
     auto pair = PacketSocket::Pair();
     EXPECT_TRUE(pair.ok());
     link_ = std::move(pair->first);
+    const UniqueFd log(::open(GuardianLog().c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600));
     SpawnOptions options{
         .argv = {MUSTER_GUARDIAN_BINARY, "--dir", directory, "--job", job, "--worker-fd", "3",
                  "--devices", dir_ / "devices"},
         .environment = {"PATH=/usr/bin:/bin"},
+        .output_fd = log.get(),
         .inherited = {{pair->second.fd(), 3}},
     };
     const Status status = SpawnDetached(options);
@@ -90,6 +93,7 @@ class GuardianTest : public testing::Test {
             .log_path = LogPath(rank)};
   }
 
+  std::string GuardianLog() const { return dir_ / "guardian.log"; }
   std::string LogPath(int rank) const { return dir_ / ("rank-" + std::to_string(rank) + ".log"); }
 
   // The pid that a script wrote into a file of the test's directory.
