@@ -21,7 +21,7 @@ int UsedSlots(const State& state, const NodeEntry& node);
 NodeCapacity CapacityOf(const State& state, const NodeEntry& node);
 // The same without what is free.
 NodeCapacity WholeOf(const State& state, const NodeEntry& node);
-// Of a node that a pool would bring; the inventory outlives it.
+// What a node of a pool would have; the inventory outlives it.
 NodeCapacity WholeOf(const NodeInventory& declared, int slots);
 
 // The ids of the node's devices in the mask, in their order; the mask of those ids that it has.

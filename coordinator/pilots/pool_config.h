@@ -40,7 +40,7 @@ struct PoolConfig {
   std::vector<std::string> worker_arguments;
   std::optional<NodeInventory> node;  // what each node has, by its declaration; empty: anything
 
-  // Of a declared node.
+  // That a declared node has.
   int declared_slots() const;
 
   friend bool operator==(const PoolConfig&, const PoolConfig&) = default;
