@@ -38,6 +38,7 @@ void World::MakeJob(int number) {
   if (options_.seed % 4 == 1 && die % 3 == 0) {
     yaml += ", time_limit: " + std::to_string(1 + die / 3 % 40) + "s";
   }
+  if (die / 7 % 2 == 0) yaml += ", device: cuda";
   yaml += "}\npriority: " + std::to_string(random_.Between(0, 100)) + "\nworkdir: /jobs\n";
   yaml += "restart: {max_without_progress: " + std::to_string(kAttemptsWithoutProgress) +
           ", in_place: " + std::string(random_.Chance(0.8) ? "true" : "false") + "}\n";

@@ -229,10 +229,18 @@ void Oracle::Removes(const JobId& job, const std::string& directory) {
 // out: after a restart they count again until their nodes have said what is left.
 void Oracle::CheckSlots() {
   std::map<NodeName, int> given;
+  std::map<std::string, JobId> devices;
   for (const JobView& job : coordinator_.controller().Jobs()) {
     if (job.attempts->empty()) continue;
-    const AttemptState state = job.attempts->back().state;
+    const AttemptRecord& attempt = job.attempts->back();
+    const AttemptState state = attempt.state;
     if (state == AttemptState::kAborting || state == AttemptState::kEnded) continue;
+    for (const auto* nodes : {&attempt.node_devices, &attempt.spare_devices})
+      for (const std::vector<std::string>& of_node : *nodes)
+        for (const std::string& device : of_node)
+          if (const auto [other, is_new] = devices.emplace(device, job.record->id); !is_new)
+            Violate("devices are given once", device + " to job " + other->second.value +
+                                                  " and to job " + job.record->id.value);
     for (const RankRecord& rank : job.ranks()) {
       if (rank.state != RankState::kExited) ++given[rank.node];
     }

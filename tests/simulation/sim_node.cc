@@ -24,7 +24,10 @@ constexpr Duration kProgressInterval = milliseconds(900);
 }  // namespace
 
 SimNode::SimNode(int index, std::string name, int slots, Surroundings surroundings)
-    : index_(index), name_{std::move(name)}, slots_(slots), with_(std::move(surroundings)) {}
+    : index_(index), name_{std::move(name)}, slots_(slots), with_(std::move(surroundings)) {
+  for (int i = 0; i < slots; ++i)
+    inventory_.devices.push_back({.id = name_.value + "-gpu" + std::to_string(i), .fake = true});
+}
 
 void SimNode::Later(Duration delay, std::function<void()> action) {
   with_.trainers->queue->After(delay, [this, instance = instance_, action = std::move(action)] {
@@ -140,7 +143,8 @@ Hello SimNode::MakeHello() const {
                     .instance = std::to_string(instance_),
                     .failure_domain = name_.value,
                     .allows_faults = true,
-                    .hosted = agent_->Hosted()};
+                    .hosted = agent_->Hosted(),
+                    .inventory = inventory_};
   const Result<Hello> received = FromProto(ToProto(hello));
   MUSTER_CHECK(received.ok(), received.status().ToString());
   return *received;

@@ -108,6 +108,7 @@ class SimNode {
   const int index_;
   const NodeName name_;
   const int slots_;
+  NodeInventory inventory_;  // a GPU per slot
   const Surroundings with_;
   bool machine_up_ = true;
   int boot_ = 1;
