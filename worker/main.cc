@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/base/byte_size.h"
 #include "common/base/cluster_paths.h"
 #include "common/base/files.h"
 #include "common/base/ids.h"
@@ -27,8 +28,11 @@
 #include "common/telemetry/log.h"
 #include "worker/allocation/auto_command.h"
 #include "worker/fabric/cpu_topology.h"
-#include "worker/fabric/gpu_inventory.h"
+#include "worker/fabric/fake_gpus.h"
+#include "worker/fabric/node_place.h"
 #include "worker/fabric/node_report.h"
+#include "worker/health/host_memory.h"
+#include "worker/process/cgroup.h"
 #include "worker/service/enrolment.h"
 #include "worker/service/server.h"
 
@@ -52,6 +56,17 @@ std::string CheckNodeName(const std::string& name) {
   return muster::FollowsNameRule(name) ? "" : "a node name is " + std::string(muster::kNameRule);
 }
 
+// What the node has, as far as the command line says.
+struct ResourceTexts {
+  int cpus = 0;
+  std::string memory;
+  std::vector<std::string> labels;
+  std::string topology;
+  std::string topology_file;
+  int gpu_shares = 1;
+  std::string fake_gpus;
+};
+
 // Values of the command line in the form that the worker needs.
 struct Texts {
   std::string address;
@@ -59,6 +74,7 @@ struct Texts {
   bool no_cpu_binding = false;
   bool no_gpu_metrics = false;
   double scrape_seconds = 15;
+  ResourceTexts resources;
   std::string log_level = "info";
   std::string drain_on_term;
   std::string stop_notice_command;
@@ -75,6 +91,40 @@ void AddNetworkOptions(CLI::App& app, Texts* texts) {
       "the first one gives the address");
 }
 
+void AddGpuOptions(CLI::App& app, ResourceTexts* texts) {
+  app.add_option(
+         "--oversubscribe-gpus", texts->gpu_shares,
+         "Offer each GPU N times, so that N ranks, also of different jobs, compute on it at "
+         "the same time")
+      ->check(CLI::Range(1, muster::kMaxDevicesPerNode));
+  app.add_option("--fake-gpus", texts->fake_gpus,
+                 "File with invented GPUs in place of the real ones, for tests of placement; ranks "
+                 "train on the CPU")
+      ->option_text("FILE");
+}
+
+void AddResourceOptions(CLI::App& app, ResourceTexts* texts) {
+  app.add_option("--cpus", texts->cpus,
+                 "CPUs that ranks may have together [default: those that this worker may use, at "
+                 "least one per slot]")
+      ->check(CLI::Range(1, 8192));
+  app.add_option("--memory", texts->memory,
+                 "Memory that ranks may have together, such as 500GB [default: this host's, or the "
+                 "limit of the worker's cgroup]");
+  app.add_option("--label", texts->labels,
+                 "Label of this node, KEY=VALUE, for resources.labels of job files; repeatable")
+      ->option_text("KEY=VALUE")
+      ->allow_extra_args(false);
+  auto* const topology = app.add_option(
+      "--topology", texts->topology,
+      "Place of this node in the network: block=B,rack=R,switch=S, or some of these [default: "
+      "what Slurm says]");
+  app.add_option("--topology-file", texts->topology_file,
+                 "File with a line 'NODE block=B,rack=R,switch=S' for each node")
+      ->excludes(topology);
+  AddGpuOptions(app, texts);
+}
+
 void AddBindingOption(CLI::App& app, Texts* texts) {
   app.add_flag("--no-cpu-binding", texts->no_cpu_binding,
                "Do not bind ranks to CPUs, because other workers share this host");
@@ -89,7 +139,7 @@ void AddNvmlOption(CLI::App& app, muster::worker::WorkerOptions* options) {
 void AddHealthOptions(CLI::App& app, muster::worker::WorkerOptions* options, Texts* texts) {
   app.add_option("--failure-domain", options->failure_domain,
                  "Failure domain of this node, such as its rack or switch; copies of its state are "
-                 "kept in another one [default: the host]");
+                 "kept in another one [default: its rack by --topology, else the host]");
   app.add_flag("--allow-faults", options->allow_faults, "Allow muster fault to inject faults");
   app.add_flag(
          "--drain-on-term{25}", texts->drain_on_term,
@@ -201,16 +251,56 @@ void Tell(const std::vector<std::string>& report) {
   }
 }
 
-// As the management library counts them, which may differ from their names here.
-std::vector<int> GpuIndices(const muster::worker::WorkerOptions& options) {
-  const auto inventory = muster::worker::ReadGpuInventory(options.health.nvml);
-  std::vector<int> indices;
-  for (const std::string& gpu : options.gpus) {
-    const muster::worker::Gpu* found =
-        inventory.ok() ? muster::worker::FindGpu(inventory->gpus, gpu) : nullptr;
-    indices.push_back(found != nullptr ? found->index : -1);
+muster::Result<muster::worker::NodeReport> LookAtNode(const muster::worker::NodeAddress& address,
+                                                      const ResourceTexts& texts,
+                                                      const std::string& node,
+                                                      const std::string& nvml) {
+  muster::worker::NodeReportOptions options{.address = address,
+                                            .node = node,
+                                            .nvml_library = nvml,
+                                            .environment = ::environ,
+                                            .gpu_shares = texts.gpu_shares};
+  if (!texts.fake_gpus.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(const std::string yaml, muster::ReadFile(texts.fake_gpus));
+    MUSTER_ASSIGN_OR_RETURN(options.fake_gpus,
+                            muster::worker::ParseFakeGpus(yaml, texts.fake_gpus, node));
   }
-  return indices;
+  return muster::worker::LookAtNode(options);
+}
+
+std::string Variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+muster::Result<muster::TopologyPath> FindTopology(const ResourceTexts& texts,
+                                                  const std::string& node) {
+  if (!texts.topology.empty()) return muster::worker::ParseTopology(texts.topology);
+  if (texts.topology_file.empty())
+    return muster::worker::TopologyOfSlurm(Variable("SLURM_TOPOLOGY_ADDR"),
+                                           Variable("SLURM_TOPOLOGY_ADDR_PATTERN"));
+  MUSTER_ASSIGN_OR_RETURN(const std::string text, muster::ReadFile(texts.topology_file));
+  return muster::worker::TopologyInFile(text, texts.topology_file, node);
+}
+
+// What of the inventory is not a device. The slots are known.
+muster::Status FillInventory(const ResourceTexts& texts, muster::worker::WorkerOptions* options) {
+  muster::NodeInventory& inventory = options->inventory;
+  MUSTER_ASSIGN_OR_RETURN(inventory.labels, muster::worker::ParseLabels(texts.labels));
+  MUSTER_ASSIGN_OR_RETURN(inventory.topology, FindTopology(texts, options->node));
+  if (options->failure_domain.empty()) options->failure_domain = inventory.topology.rack;
+  const auto allowed = static_cast<int>(muster::AllowedCpus().size());
+  inventory.cpus = texts.cpus > 0 ? texts.cpus : std::max(allowed, options->slots);
+  inventory.memory_bytes = muster::worker::ReadHostMemory().total_bytes;
+  if (const std::uint64_t limit = muster::MemoryLimit(""); limit > 0)
+    inventory.memory_bytes = std::min(inventory.memory_bytes, limit);
+  if (texts.memory.empty()) return muster::OkStatus();
+  const auto memory = muster::ParseByteSize(texts.memory);
+  if (!memory)
+    return muster::InvalidArgument("--memory " + texts.memory + ": expected " +
+                                   muster::kByteSizeExpected);
+  inventory.memory_bytes = static_cast<std::uint64_t>(*memory);
+  return muster::OkStatus();
 }
 
 // Address, networks and GPUs. A coordinator that has not started has no endpoint yet.
@@ -224,20 +314,22 @@ muster::Status LookAround(const Texts& texts, muster::worker::WorkerOptions* opt
                                           .coordinator = by_tls          ? endpoint->grpc_tls
                                                          : endpoint.ok() ? endpoint->grpc
                                                                          : ""}));
-  const muster::worker::NodeReport node = muster::worker::LookAtNode(
-      {.address = address, .nvml_library = options->health.nvml, .environment = ::environ});
+  if (!texts.resources.fake_gpus.empty()) options->health.nvml.clear();
+  MUSTER_ASSIGN_OR_RETURN(
+      const muster::worker::NodeReport node,
+      LookAtNode(address, texts.resources, options->node, options->health.nvml));
   Tell(node.lines);
   options->address = address.address;
   options->interfaces = address.interfaces;
-  options->gpus = node.gpus.devices;
+  options->devices = options->health.devices = node.devices;
   options->report = node.lines;
-  options->gpu_nodes = node.gpus.numa_nodes;
-  if (!options->dcgm_job_mapping_dir.empty()) options->gpu_indices = GpuIndices(*options);
   if (!texts.no_cpu_binding) options->cpus = muster::worker::ReadCpuTopology(muster::AllowedCpus());
-  if (options->slots == 0) options->slots = static_cast<int>(options->gpus.size());
+  if (options->slots == 0)
+    options->slots = static_cast<int>(std::ranges::count_if(
+        options->devices, [](const auto& one) { return one.device.fault.empty(); }));
   if (options->slots == 0)
     options->slots = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  return muster::OkStatus();
+  return FillInventory(texts.resources, options);
 }
 
 // The coordinator's address by the invitation, or, once that is gone, by the note of it.
@@ -282,6 +374,7 @@ int PrintReport(int argc, char** argv) {
   app.add_flag(kReportFlag)->description("Print the report and exit");
   AddNetworkOptions(app, &texts);
   AddNvmlOption(app, &options);
+  AddGpuOptions(app, &texts.resources);
   try {
     app.parse(argc, argv);
     muster::CheckNumbersAreFinite(app);
@@ -294,9 +387,12 @@ int PrintReport(int argc, char** argv) {
     std::fprintf(stderr, "muster-worker: %s\n", address.status().message().c_str());
     return EXIT_FAILURE;
   }
-  const auto node = muster::worker::LookAtNode(
-      {.address = *address, .nvml_library = options.health.nvml, .environment = ::environ});
-  for (const std::string& line : node.lines) std::printf("%s\n", line.c_str());
+  const auto node = LookAtNode(*address, texts.resources, "node", options.health.nvml);
+  if (!node.ok()) {
+    std::fprintf(stderr, "muster-worker: %s\n", node.status().message().c_str());
+    return EXIT_FAILURE;
+  }
+  for (const std::string& line : node->lines) std::printf("%s\n", line.c_str());
   return EXIT_SUCCESS;
 }
 
@@ -347,6 +443,7 @@ int main(int argc, char** argv) {
   AddOptions(app, &options, &texts.log_level);
   AddNetworkOptions(app, &texts);
   AddBindingOption(app, &texts);
+  AddResourceOptions(app, &texts.resources);
   AddClusterOptions(app, &options, &texts.join);
   AddHealthOptions(app, &options, &texts);
   AddMetricsOptions(app, &options, &texts);

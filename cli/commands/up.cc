@@ -37,6 +37,10 @@ struct Up {
         .Add("--failure-domains N", options.failure_domains,
              "Spread the nodes over N failure domains [default: as before, or none]")
         .Range(1, 64);
+    flags.Add(
+        "--fake-gpus FILE", options.fake_gpus,
+        "File with invented GPUs of each node, for tests of placement [default: as before, or "
+        "the real ones]");
     flags.Add("--log-level LEVEL", options.log_level, "Log level: debug, info, warn, or error")
         .Variable("MUSTER_LOG_LEVEL");
   }

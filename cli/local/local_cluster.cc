@@ -78,9 +78,9 @@ Result<UniqueFd> LocalCluster::Lock() {
 }
 
 LocalCluster::Record LocalCluster::ReadRecord() const {
-  const auto text = ReadFile(paths_.ClusterRecord(), 4096);
-  if (!text.ok()) return {};
-  const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const auto record = ReadFile(paths_.ClusterRecord(), 16384);
+  if (!record.ok()) return {};
+  const auto json = nlohmann::json::parse(*record, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return {};
   const auto number = [&](const char* key) {
     return json.contains(key) && json[key].is_number_integer() ? json[key].get<int>() : 0;
@@ -88,8 +88,11 @@ LocalCluster::Record LocalCluster::ReadRecord() const {
   const auto flag = [&](const char* key) {
     return json.contains(key) && json[key].is_boolean() && json[key].get<bool>();
   };
-  return {number("nodes"), number("slots"), flag("netns"), flag("allow_faults"),
-          number("failure_domains")};
+  const auto text = [&](const char* key) {
+    return json.contains(key) && json[key].is_string() ? json[key].get<std::string>() : "";
+  };
+  return {number("nodes"),      number("slots"),           flag("netns"),
+          flag("allow_faults"), number("failure_domains"), text("fake_gpus")};
 }
 
 Status LocalCluster::WriteRecord(const Record& record) const {
@@ -97,15 +100,19 @@ Status LocalCluster::WriteRecord(const Record& record) const {
                                {"slots", record.slots},
                                {"netns", record.netns},
                                {"allow_faults", record.allow_faults},
-                               {"failure_domains", record.failure_domains}};
+                               {"failure_domains", record.failure_domains},
+                               {"fake_gpus", record.fake_gpus}};
   return WriteFileAtomically(paths_.ClusterRecord(), json.dump() + "\n");
 }
 
 LocalCluster::Record LocalCluster::Wanted(const UpOptions& options, const Record& before) {
   return {options.nodes > 0 ? options.nodes : std::max(before.nodes, 1),
-          options.slots > 0 ? options.slots : before.slots, options.netns.value_or(before.netns),
+          options.slots > 0 ? options.slots : before.slots,
+          options.netns.value_or(before.netns),
           options.allow_faults.value_or(before.allow_faults),
-          options.failure_domains > 0 ? options.failure_domains : before.failure_domains};
+          options.failure_domains > 0 ? options.failure_domains : before.failure_domains,
+          options.fake_gpus.empty() ? before.fake_gpus
+                                    : fs::absolute(options.fake_gpus).lexically_normal().string()};
 }
 
 Status LocalCluster::CheckBinaries() const {
@@ -165,6 +172,9 @@ Status LocalCluster::CheckChanges(const UpOptions& options, const Record& before
     return running(before.netns ? "in network namespaces" : "without network namespaces");
   if (record_.failure_domains != before.failure_domains)
     return running("with " + std::to_string(before.failure_domains) + " failure domains");
+  if (record_.fake_gpus != before.fake_gpus)
+    return running(before.fake_gpus.empty() ? "without --fake-gpus"
+                                            : "with the GPUs of " + before.fake_gpus);
   if (record_.allow_faults != before.allow_faults)
     return running(before.allow_faults ? "with --allow-faults" : "without --allow-faults");
   return OkStatus();
@@ -305,6 +315,7 @@ std::vector<std::string> LocalCluster::WorkerCommand(int index, const UpOptions&
     const int domain = (index - 1) * record_.failure_domains / record_.nodes + 1;
     argv.insert(argv.end(), {"--failure-domain", "domain-" + std::to_string(domain)});
   }
+  if (!record_.fake_gpus.empty()) argv.insert(argv.end(), {"--fake-gpus", record_.fake_gpus});
   if (record_.allow_faults) argv.push_back("--allow-faults");
   if (!options.log_level.empty()) argv.insert(argv.end(), {"--log-level", options.log_level});
   return argv;

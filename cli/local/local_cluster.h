@@ -34,6 +34,7 @@ struct UpOptions {
   std::optional<bool> allow_faults;  // `muster fault` works; none: as before, or no
   // Number of failure domains, each with an equal share of the nodes; 0: as before, or none.
   int failure_domains = 0;
+  std::string fake_gpus;  // file of muster-worker --fake-gpus; empty: as before, or real GPUs
   Duration ready_within = std::chrono::seconds(15);
 };
 
@@ -69,6 +70,7 @@ class LocalCluster {
     bool netns = false;
     bool allow_faults = false;
     int failure_domains = 0;
+    std::string fake_gpus;  // absolute
   };
 
   Result<UniqueFd> Lock();

@@ -30,6 +30,8 @@ inline constexpr char kBindAddressVariable[] = "MUSTER_BIND_ADDRESS";
 // cannot read it, a user that may read the process's environment can. Built-in ranks get theirs
 // with the assignment instead.
 inline constexpr char kRendezvousTokenVariable[] = "MUSTER_RENDEZVOUS_TOKEN";
+// 1: the GPUs of this node are fake, so that a job on GPUs trains on the CPU.
+inline constexpr char kFakeGpusVariable[] = "MUSTER_FAKE_GPUS";
 // Node numbers, "0,2,1,3": each node's snapshots are kept on the next one. Unset: in their order.
 inline constexpr char kBuddyRingVariable[] = "MUSTER_BUDDY_RING";
 

@@ -80,6 +80,7 @@ Status ReadGuardian(const Reader& reader, RankEnv* env) {
       reader.Integer("COLLECTIVE_TIMEOUT_SECONDS", 1, 7 * 86400, &env->collective_timeout_s));
   env->job_id = reader.Text(reader.Has(kJobIdVariable) ? kJobIdVariable : "TORCHELASTIC_RUN_ID");
   MUSTER_RETURN_IF_ERROR(reader.Switch(kShmDisableVariable).status());
+  MUSTER_ASSIGN_OR_RETURN(env->fake_gpus, reader.Switch(kFakeGpusVariable));
   env->bind_address = reader.Text(kBindAddressVariable);
   env->resume_file = reader.Text(kResumeFileVariable);
   env->checkpoint_dir = reader.Text(kCheckpointDirVariable);

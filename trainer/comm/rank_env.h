@@ -38,6 +38,7 @@ struct RankEnv {
   std::string bind_address;    // MUSTER_BIND_ADDRESS; empty: the one that leads to the master
   std::string resume_file;     // empty: look for manifests on disk
   std::string checkpoint_dir;  // MUSTER_CHECKPOINT_DIR; empty: <output>/checkpoints
+  bool fake_gpus = false;      // MUSTER_FAKE_GPUS: a job on GPUs trains on the CPU
   // MUSTER_BUDDY_RING: each node's number once; empty: in their order.
   std::vector<int> buddy_ring;
   // COLLECTIVE_TIMEOUT_SECONDS, which a job may set: then an operation that a stopped peer holds up

@@ -34,6 +34,12 @@ TEST(RankEnv, NothingSetIsAJobOfOneProcess) {
   EXPECT_TRUE(env->resume_file.empty());
 }
 
+TEST(RankEnv, SaysWhetherGpusAreFake) {
+  EXPECT_FALSE(Read({})->fake_gpus);
+  EXPECT_TRUE(Read({{"MUSTER_FAKE_GPUS", "1"}})->fake_gpus);
+  EXPECT_THAT(Refused({{"MUSTER_FAKE_GPUS", "some"}}), HasSubstr("MUSTER_FAKE_GPUS"));
+}
+
 TEST(RankEnv, TorchrunsVariables) {
   auto env = Read({{"RANK", "3"},
                    {"WORLD_SIZE", "4"},

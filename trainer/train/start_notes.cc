@@ -4,6 +4,7 @@ namespace muster {
 
 std::vector<std::string> StartNotes(const JobSpec& spec, const RankEnv& env) {
   std::vector<std::string> notes;
+  if (env.fake_gpus) notes.push_back("the GPUs of this node are fake: training on the CPU");
   const FsdpSpec& fsdp = spec.train->fsdp;
   if (env.world_size <= env.local_world_size) {
     if (fsdp.strategy == ShardingStrategy::kHybridShard)

@@ -26,6 +26,12 @@ TEST(StartNotes, AHybridOfOneNodeIsNamedForWhatItIs) {
               ElementsAre(HasSubstr("is shard_grad_op")));
 }
 
+TEST(StartNotes, FakeGpusAreNamed) {
+  EXPECT_THAT(StartNotes(Spec({}), {.fake_gpus = true}),
+              ElementsAre("the GPUs of this node are fake: training on the CPU"));
+  EXPECT_THAT(StartNotes(Spec({}), {}), IsEmpty());
+}
+
 TEST(StartNotes, OffloadingIsNothingOnACpu) {
   JobSpec spec = Spec(
       {.activation_checkpointing = ActivationCheckpointing::kFullOffload, .cpu_offload = true});

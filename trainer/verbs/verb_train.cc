@@ -52,10 +52,11 @@ Result<std::unique_ptr<FiguresWriter>> MapFigures(const RankEnv& env) {
   ::_exit(failure.exit_code());
 }
 
-// With MUSTER_ASSIGN the environment names no rank, only descriptors.
+// With MUSTER_ASSIGN the environment names no rank, only descriptors and whether GPUs are fake.
 Result<RankEnv> ReadEnvironment(bool assigned) {
   if (!assigned) return ReadRankEnv(std::getenv);
-  const std::set<std::string_view> kept = {kControlFdVariable, kProgressFdVariable};
+  const std::set<std::string_view> kept = {kControlFdVariable, kProgressFdVariable,
+                                           kFakeGpusVariable};
   MUSTER_ASSIGN_OR_RETURN(RankEnv env, ReadRankEnv([&](const char* name) -> const char* {
                             return kept.contains(name) ? std::getenv(name) : nullptr;
                           }));
@@ -90,6 +91,7 @@ int RunTrain(const TrainOptions& options) {
                         }});
   Result<JobSpec> spec = ReadTrainJob(options);
   if (!spec.ok()) EndWith(FromInput(FailureKind::kConfig, spec.status()), *env, 0, supervisor);
+  if (env->fake_gpus) spec->resources.device = "cpu";
   Result<std::unique_ptr<ProgressWriter>> page = MakePage(*env);
   if (!page.ok()) EndWith({FailureKind::kInternal, page.status()}, *env, 0, supervisor);
   Result<std::unique_ptr<FiguresWriter>> figures = MapFigures(*env);

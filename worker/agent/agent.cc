@@ -80,7 +80,7 @@ std::vector<HostedGeneration> Agent::Hosted() const {
 std::vector<GpuUse> Agent::GpusInUse() const {
   std::vector<GpuUse> uses;
   for (const auto& [id, job] : jobs_)
-    for (std::string& gpu : job.GpusInUse()) uses.push_back({id, std::move(gpu)});
+    for (std::string& device : job.GpusInUse()) uses.push_back({id, std::move(device)});
   return uses;
 }
 

@@ -23,10 +23,10 @@
 
 namespace muster::worker {
 
-// A GPU that a rank of the job has, as CUDA_VISIBLE_DEVICES names it.
+// A device that a rank of the job has.
 struct GpuUse {
   JobId job;
-  std::string gpu;
+  std::string device;
 
   friend bool operator==(const GpuUse&, const GpuUse&) = default;
 };

@@ -55,6 +55,57 @@ TEST_F(AgentTest, TheNodeOfRankZeroReportsWhichProcessorsItsRanksGot) {
   EXPECT_THAT(Of<LogNote>(effects)[0].text, HasSubstr(sentence));
 }
 
+class AgentWithGpusTest : public AgentTest {
+ protected:
+  static Prepare OnGpus(Generation generation) {
+    Prepare prepare = MakePrepare(generation);
+    prepare.devices = {"GPU-b", "GPU-a"};
+    return prepare;
+  }
+  static JobSpec GpuJob() {
+    JobSpec spec = TrainJob();
+    spec.resources.device = "cuda";
+    spec.resources.gpus.per_rank = 1;
+    return spec;
+  }
+  void RunOnGpus() {
+    agent_.Handle(OnGpus(1));
+    GuardianUp();
+    agent_.Handle(PreflightDone{.job = kJob, .generation = 1, .result = {.spec = GpuJob()}});
+    Event(GuardianPrepared{.generation = 1, .master_port = 4711});
+    agent_.Handle(MakeLaunch(1));
+    agent_.Handle(LaunchStaged{MakeLaunch(1), OkStatus()});
+  }
+};
+
+TEST_F(AgentWithGpusTest, DevicesAreInUseWhileTheirRankRuns) {
+  RunOnGpus();
+  EXPECT_THAT(agent_.GpusInUse(), IsEmpty());
+  Event(GuardianRankStarted{.generation = 1, .rank = 0, .pid = 100});
+  EXPECT_THAT(agent_.GpusInUse(), ElementsAre(GpuUse{kJob, "GPU-b"}));
+  Event(GuardianRankStarted{.generation = 1, .rank = 1, .pid = 101});
+  EXPECT_THAT(agent_.GpusInUse(), ElementsAre(GpuUse{kJob, "GPU-a"}, GpuUse{kJob, "GPU-b"}));
+  Event(GuardianRankExited{.generation = 1, .rank = 0});
+  EXPECT_THAT(agent_.GpusInUse(), ElementsAre(GpuUse{kJob, "GPU-a"}));
+}
+
+TEST_F(AgentWithGpusTest, DevicesAreTheJobsWhileAnythingOfItMayBeLeft) {
+  RunOnGpus();
+  EXPECT_THAT(Hosted().devices, ElementsAre("GPU-b", "GPU-a"));
+  agent_.Handle(GuardianLost{kJob, "killed"});
+  EXPECT_THAT(Hosted().devices, ElementsAre("GPU-b", "GPU-a")) << "it is being proved";
+  agent_.Handle(ProvedGone{.job = kJob, .unkillable_pids = {100}});
+  EXPECT_THAT(Hosted().devices, ElementsAre("GPU-b", "GPU-a"));
+  agent_.Handle(StuckSeen{kJob, {100}});
+  EXPECT_THAT(Hosted().devices, IsEmpty());
+}
+
+TEST_F(AgentWithGpusTest, ARestartedWorkerKnowsTheDevicesOfWhatItFinds) {
+  agent_.Handle(
+      JobFound{.prepare = OnGpus(1), .spec = GpuJob(), .launched = true, .guardian_alive = true});
+  EXPECT_THAT(Hosted().devices, ElementsAre("GPU-b", "GPU-a"));
+}
+
 TEST_F(AgentTest, ARepeatedLaunchDoesNothing) {
   Run1();
   EXPECT_THAT(Of<StageLaunch>(agent_.Handle(MakeLaunch(1))), IsEmpty());

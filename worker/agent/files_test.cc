@@ -120,16 +120,35 @@ TEST_F(PreflightTest, TheListsOfNodesAndRanksCountInTheSizeOfALaunch) {
   ExpectRefused(job(4096), "more name the job's 4096 nodes and the ranks of each");
 }
 
-TEST_F(PreflightTest, RefusesACudaJobWithoutGpu) {
-  ExpectRefused(CommandJob("command: [sh]\nresources: {device: cuda}\n"), "this node has no GPU");
+// The coordinator knows the node by an earlier Hello: it may choose better at another attempt.
+TEST_F(PreflightTest, DevicesThatAreMissingOrBrokenAreAReasonToTryElsewhere) {
+  Prepare prepare = CommandJob("command: [sh]\nresources: {device: cuda, gpus_per_rank: 2}\n");
+  prepare.ranks = {{0, 0}};
+  const auto refused = [&](const std::vector<std::string>& devices) {
+    prepare.devices = devices;
+    const PreflightResult result = Run(prepare);
+    EXPECT_TRUE(result.status.ok() || result.retryable);
+    return result.status.message();
+  };
+  EXPECT_EQ(refused({}), "the job needs 2 GPUs on this node, and got 0 of its 0");
+  context_.devices = {{.device = {.id = "GPU-a"}}, {.device = {.id = "GPU-b"}}};
+  EXPECT_EQ(refused({"GPU-a"}), "the job needs 2 GPUs on this node, and got 1 of its 2");
+  EXPECT_THAT(refused({"GPU-a", "GPU-c"}), HasSubstr("device GPU-c is not on this node"));
+  EXPECT_EQ(refused({"GPU-a", "GPU-b"}), "");
+  context_.devices[1].device.fault = "it is lost";
+  EXPECT_EQ(refused({"GPU-a", "GPU-b"}), "device GPU-b cannot be used: it is lost");
 }
 
 TEST_F(PreflightTest, ReportsWhatTheTrainerLacksForACudaJob) {
   fs::create_directories(dir_ / "model");
-  context_.gpus = {"0"};
-  const std::string spec = TrainJob("model").spec_yaml + "resources: {device: cuda}\n";
+  context_.devices = {{.device = {.id = "GPU-a"}}};
+  Prepare prepare = WithSpec(TrainJob("model").spec_yaml + "resources: {device: cuda}\n");
+  prepare.ranks = {{0, 0}};
+  prepare.devices = {"GPU-a"};
   // /bin/true is no trainer: it prints nothing.
-  ExpectRefused(WithSpec(spec), "resources.device: cuda: `muster-trainer version --json` printed");
+  ExpectRefused(prepare, "resources.device: cuda: `muster-trainer version --json` printed");
+  context_.devices[0].device.fake = true;
+  EXPECT_TRUE(Run(prepare).status.ok()) << "fake GPUs need no plug-in";
 }
 
 TEST_F(PreflightTest, RefusesAnOutputDirectoryOfAnotherJob) {
@@ -153,7 +172,7 @@ TEST(JobRecords, ARestartedWorkerReadsWhatWasPrepared) {
                         .ranks = {{2, 0}, {3, 1}},
                         .hosts_master = true,
                         .master_bind_address = "127.0.0.1",
-                        .devices = {"GPU-0", "GPU-1"}};
+                        .devices = {"GPU-b", "GPU-a#2"}};
   ASSERT_TRUE(WriteJobRecord(dir.path(), prepare).ok());
   auto record = ReadJobRecord(dir.path());
   ASSERT_TRUE(record.ok()) << record.status().ToString();

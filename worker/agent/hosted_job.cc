@@ -1,6 +1,7 @@
 #include "worker/agent/hosted_job.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace muster::worker {
@@ -32,19 +33,18 @@ bool HostedJob::Settled() const {
 }
 
 std::vector<std::string> HostedJob::GpusInUse() const {
-  const bool on_gpus = spec_ && spec_->resources.device == "cuda";
-  if (!on_gpus || context_.gpus.empty() || mirror_.hosted.quiesced) return {};
-  std::vector<std::string> gpus;
+  if (!spec_ || mirror_.hosted.quiesced) return {};
+  std::set<std::string> gpus;
   for (const RankStarted& started : mirror_.hosted.started) {
     if (HasRank(mirror_.hosted.exited, started.rank)) continue;
     const auto place = std::ranges::find(prepare_.ranks, started.rank, &RankPlacement::rank);
     if (place == prepare_.ranks.end()) continue;
-    const auto local = static_cast<std::size_t>(place->local_rank);  // as AddGpu gives them out
-    for (std::size_t i = 0; i < context_.gpus.size(); ++i)
-      if (spec_->resources.sees_all_gpus || i == local % context_.gpus.size())
-        gpus.push_back(context_.gpus[i]);
+    const std::vector<std::string> seen = spec_->resources.sees_all_gpus
+                                              ? prepare_.devices
+                                              : DevicesOfRank(*spec_, prepare_, place->local_rank);
+    gpus.insert(seen.begin(), seen.end());
   }
-  return gpus;
+  return {gpus.begin(), gpus.end()};
 }
 
 std::vector<std::int64_t> HostedJob::Survivors() const {

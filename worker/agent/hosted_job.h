@@ -52,7 +52,7 @@ class HostedJob {
   HostedGeneration Hosted() const;
   // As Agent::AllSettled.
   bool Settled() const;
-  // The GPUs of the ranks that run now, as CUDA_VISIBLE_DEVICES names them.
+  // The ids of the devices of the ranks that run now.
   std::vector<std::string> GpusInUse() const;
 
  private:

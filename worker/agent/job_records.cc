@@ -37,8 +37,8 @@ Result<Prepare> ParsePrepare(const std::string& text) {
                     .generation = json.at("generation").get<Generation>(),
                     .output_dir = json.at("output_dir").get<std::string>(),
                     .hosts_master = json.at("hosts_master").get<bool>(),
-                    .master_bind_address = json.at("master_bind_address").get<std::string>()};
-    prepare.devices = json.value("devices", prepare.devices);
+                    .master_bind_address = json.at("master_bind_address").get<std::string>(),
+                    .devices = json.value("devices", std::vector<std::string>())};
     for (const Json& rank : json.at("ranks"))
       prepare.ranks.push_back({rank.at("rank").get<int>(), rank.at("local_rank").get<int>()});
     return prepare;
@@ -118,8 +118,8 @@ Status WriteJobRecord(const std::string& job_dir, const Prepare& prepare) {
                      {"output_dir", prepare.output_dir},
                      {"hosts_master", prepare.hosts_master},
                      {"master_bind_address", prepare.master_bind_address},
-                     {"ranks", ranks},
-                     {"devices", prepare.devices}};
+                     {"devices", prepare.devices},
+                     {"ranks", ranks}};
   MUSTER_RETURN_IF_ERROR(WriteIfChanged(job_dir + "/spec.yaml", prepare.spec_yaml));
   return WriteIfChanged(job_dir + "/prepare.json", json.dump() + "\n");
 }

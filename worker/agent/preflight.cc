@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
@@ -80,11 +81,37 @@ Status CheckLaunchSize(const JobSpec& spec) {
 Status CheckJob(const LaunchContext& context, const JobSpec& spec) {
   MUSTER_RETURN_IF_ERROR(CheckJobEnvironment(spec));
   MUSTER_RETURN_IF_ERROR(CheckLaunchSize(spec));
-  if (spec.resources.device == "cuda" && context.gpus.empty())
-    return FailedPrecondition("resources.device: cuda, but this node has no GPU; see `nvidia-smi`");
   if (!IsDirectory(spec.workdir))
     return NotFound("workdir: there is no directory " + spec.workdir + " on this node");
   return CheckProgram(context, spec);
+}
+
+// The coordinator knows the devices of the worker's last Hello, and chooses anew at another
+// attempt.
+Status CheckDevices(const LaunchContext& context, const JobSpec& spec, const Prepare& prepare) {
+  const std::size_t needed =
+      prepare.ranks.size() * static_cast<std::size_t>(spec.resources.gpus.per_rank);
+  if (prepare.devices.size() < needed)
+    return FailedPrecondition("the job needs " + std::to_string(needed) +
+                              " GPUs on this node, and got " +
+                              std::to_string(prepare.devices.size()) + " of its " +
+                              std::to_string(context.devices.size()));
+  for (const std::string& id : prepare.devices) {
+    const NodeDevice* const one = FindDevice(context.devices, id);
+    if (one == nullptr)
+      return FailedPrecondition("device " + id +
+                                " is not on this node (any more); see `nvidia-smi`");
+    if (!one->device.fault.empty())
+      return FailedPrecondition("device " + id + " cannot be used: " + one->device.fault);
+  }
+  return OkStatus();
+}
+
+bool OnFakeDevices(const LaunchContext& context, const Prepare& prepare) {
+  return std::ranges::any_of(prepare.devices, [&](const std::string& id) {
+    const NodeDevice* const one = FindDevice(context.devices, id);
+    return one != nullptr && one->device.fake;
+  });
 }
 
 Status MakeFiles(const Prepare& prepare, const std::string& job_dir) {
@@ -131,6 +158,8 @@ PreflightResult RunPreflight(const LaunchContext& context, const Prepare& prepar
   auto spec = ParseJobSpec(prepare.spec_yaml);
   if (!spec.ok()) return {.status = spec.status()};
   if (Status status = CheckJob(context, *spec); !status.ok()) return {.status = status};
+  if (Status status = CheckDevices(context, *spec, prepare); !status.ok())
+    return {.status = status, .retryable = true};
   if (Status status = MakeDirectories(prepare.output_dir); !status.ok())
     return {.status = status.WithContext("the output directory cannot be made")};
   if (Status status = ClaimOutputDirectory(prepare.output_dir, prepare.job, prepare.job_name);
@@ -139,7 +168,7 @@ PreflightResult RunPreflight(const LaunchContext& context, const Prepare& prepar
   if (Status status = MakeFiles(prepare, job_dir); !status.ok())
     return {.status = status, .retryable = true};
   std::optional<CudaStack> cuda;
-  if (spec->train && spec->resources.device == "cuda") {
+  if (spec->train && spec->resources.device == "cuda" && !OnFakeDevices(context, prepare)) {
     auto stack = AskCudaStack(context.trainer_path, context.passed_through, kTrainerTimeout);
     if (!stack.ok())
       return {.status = stack.status().WithContext("resources.device: cuda"),

@@ -20,11 +20,12 @@ struct PreflightResult {
   // False: another attempt would fail the same way (a wrong path, a wrong job file).
   bool retryable = false;
   JobSpec spec;                   // when the status is OK
-  std::optional<CudaStack> cuda;  // of this node, if a train job requests GPUs
+  std::optional<CudaStack> cuda;  // of this node, if a train job requests GPUs that are not fake
 };
 
-// Checks paths and programs, claims the output directory for the job (<output_dir>/job.json), makes
-// the log directory, and writes spec.yaml and prepare.json below `job_dir`.
+// Checks paths, programs and the devices that the job has here, claims the output directory for the
+// job (<output_dir>/job.json), makes the log directory, and writes spec.yaml and prepare.json below
+// `job_dir`.
 PreflightResult RunPreflight(const LaunchContext& context, const Prepare& prepare,
                              const std::string& job_dir);
 

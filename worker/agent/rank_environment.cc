@@ -81,28 +81,47 @@ void AddNetwork(const LaunchContext& context, Environment* env) {
   (*env)[kBindAddressVariable] = context.address;
 }
 
-// A rank sees only its own GPU, or all of its node if a command chooses itself; an empty list hides
-// all of them from a rank that has none. If ranks share one, each must look like a separate host to
-// NCCL, which otherwise refuses the second one on a GPU.
-void AddGpu(const std::vector<std::string>& gpus, const JobSpec& spec, const Launch& launch,
-            const RankPlacement& placement, Environment* env) {
-  if (spec.resources.device != "cuda" || gpus.empty()) {
-    (*env)["CUDA_VISIBLE_DEVICES"] = "";
-    return;
-  }
+bool HasFakeGpus(const LaunchContext& context) {
+  return !context.devices.empty() && context.devices.front().device.fake;
+}
+
+std::vector<const NodeDevice*> Find(const LaunchContext& context,
+                                    const std::vector<std::string>& ids) {
+  std::vector<const NodeDevice*> found;
+  for (const std::string& id : ids)
+    if (const NodeDevice* one = FindDevice(context.devices, id)) found.push_back(one);
+  return found;
+}
+
+// Whether two ranks of the job on this node compute on one GPU.
+bool ShareGpus(const LaunchContext& context, const JobSpec& spec, const Prepare& prepare) {
+  std::map<std::string, int> rank_of_gpu;
+  for (const RankPlacement& rank : prepare.ranks)
+    for (const NodeDevice* one : Find(context, DevicesOfRank(spec, prepare, rank.local_rank)))
+      if (rank_of_gpu.try_emplace(one->gpu, rank.rank).first->second != rank.rank) return true;
+  return false;
+}
+
+// A rank sees only its own GPUs, or all that the job has on the node if a command chooses itself;
+// an empty list hides all of them from a rank that has none. If ranks share one, each must look
+// like a separate host to NCCL, which otherwise refuses the second one on a GPU.
+void AddGpus(const LaunchContext& context, const JobSpec& spec, const Prepare& prepare,
+             const RankPlacement& placement, Environment* env) {
+  std::string& visible = (*env)["CUDA_VISIBLE_DEVICES"];
+  visible.clear();
+  if (spec.resources.device != "cuda") return;
+  const bool sees_all = spec.resources.sees_all_gpus;
+  std::set<std::string> names;  // two shares of one GPU are one to CUDA
+  for (const NodeDevice* one :
+       Find(context,
+            sees_all ? prepare.devices : DevicesOfRank(spec, prepare, placement.local_rank)))
+    if (names.insert(one->cuda_name).second)
+      visible += (visible.empty() ? "" : ",") + one->cuda_name;
   // Numbers count as in the driver and Slurm, not by CUDA's estimate of the fastest.
   env->try_emplace("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
-  if (spec.resources.sees_all_gpus) {
-    std::string all;
-    for (const std::string& gpu : gpus) all += (all.empty() ? "" : ",") + gpu;
-    (*env)["CUDA_VISIBLE_DEVICES"] = all;
-    return;
-  }
-  (*env)["CUDA_VISIBLE_DEVICES"] =
-      gpus[static_cast<std::size_t>(placement.local_rank) % gpus.size()];
-  if (static_cast<std::size_t>(launch.local_world_size) > gpus.size()) {
-    (*env)["NCCL_HOSTID"] = launch.job.value + "-" + std::to_string(placement.rank);
-  }
+  if (HasFakeGpus(context)) (*env)[kFakeGpusVariable] = "1";
+  if (!sees_all && ShareGpus(context, spec, prepare))
+    (*env)["NCCL_HOSTID"] = prepare.job.value + "-" + std::to_string(placement.rank);
 }
 
 // Whose locks the rank's process holds.
@@ -151,6 +170,15 @@ std::map<std::string, std::string> PassedThroughVariables() {
   return passed;
 }
 
+std::vector<std::string> DevicesOfRank(const JobSpec& spec, const Prepare& prepare,
+                                       int local_rank) {
+  const auto per_rank = static_cast<std::size_t>(spec.resources.gpus.per_rank);
+  const std::size_t all = prepare.devices.size();
+  const std::size_t begin = std::min(static_cast<std::size_t>(local_rank) * per_rank, all);
+  const auto first = prepare.devices.begin() + static_cast<std::ptrdiff_t>(begin);
+  return {first, first + static_cast<std::ptrdiff_t>(std::min(per_rank, all - begin))};
+}
+
 Status CheckJobEnvironment(const JobSpec& spec) {
   for (const auto& [name, value] : spec.env)
     if (IsReserved(name))
@@ -167,7 +195,7 @@ std::vector<std::string> BuildRankEnvironment(const LaunchContext& context, cons
   for (const auto& [name, value] : spec.env) env[name] = value;
   AddRendezvous(spec, launch, placement, &env);
   AddNetwork(context, &env);
-  AddGpu(context.gpus, spec, launch, placement, &env);
+  AddGpus(context, spec, prepare, placement, &env);
   const Generation generation = prepare.generation;
   env["TORCHELASTIC_ERROR_FILE"] = ErrorFilePath(job_dir, generation, placement.rank);
   env[kJobIdVariable] = prepare.job.value;
@@ -202,11 +230,13 @@ CpuBindingPlan PlanRankCpus(const LaunchContext& context, const JobSpec& spec,
   CpuBindingRequest request{.ranks = ranks,
                             .cpus_per_rank = spec.resources.cpus_per_rank,
                             .whole_node = ranks >= context.slots};
-  if (spec.resources.device == "cuda" && !context.gpus.empty()) {
-    std::vector<int> nodes = context.gpu_nodes;
-    nodes.resize(context.gpus.size(), -1);
-    for (std::size_t i = 0; i < prepare.ranks.size(); ++i)  // as AddGpu gives them out
-      request.gpu_nodes.push_back(nodes[i % nodes.size()]);
+  if (spec.resources.device != "cuda") return PlanCpuBinding(context.cpus, request);
+  for (const RankPlacement& rank : prepare.ranks) {
+    std::set<int> nodes;
+    for (const NodeDevice* one : Find(context, DevicesOfRank(spec, prepare, rank.local_rank)))
+      nodes.insert(one->device.numa_node);
+    if (nodes.size() > 1) return NoCpuBinding(ranks, "a rank has GPUs of several NUMA nodes");
+    request.gpu_nodes.push_back(nodes.empty() ? -1 : *nodes.begin());
   }
   return PlanCpuBinding(context.cpus, request);
 }
@@ -250,7 +280,10 @@ GuardianStandby BuildStandby(const LaunchContext& context, const JobSpec& spec,
   for (const auto& [name, value] : spec.env) env[name] = value;
   env["OMP_NUM_THREADS"] = std::to_string(spec.resources.cpus_per_rank);
   // Which GPU it gets is not known yet.
-  if (spec.resources.device != "cuda") env["CUDA_VISIBLE_DEVICES"] = "";
+  if (spec.resources.device != "cuda")
+    env["CUDA_VISIBLE_DEVICES"] = "";
+  else if (HasFakeGpus(context))
+    env[kFakeGpusVariable] = "1";
   // Marks the process as this node's for the scan that proves a dead guardian's processes gone.
   env["TORCHELASTIC_ERROR_FILE"] = job_dir + "/errors/standby.json";
   env[kJobIdVariable] = prepare.job.value;

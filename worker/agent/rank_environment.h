@@ -12,6 +12,7 @@
 #include "common/job_spec/job_spec.h"
 #include "common/wire/messages.h"
 #include "worker/fabric/cpu_binding.h"
+#include "worker/fabric/node_devices.h"
 #include "worker/guardian/protocol.h"
 
 namespace muster::worker {
@@ -21,15 +22,17 @@ struct LaunchContext {
   std::string trainer_path;  // muster-trainer
   // Those of PATH, HOME, LANG, USER and TMPDIR that the worker has itself, and all NCCL_* and FI_*.
   std::map<std::string, std::string> passed_through;
-  std::vector<std::string> gpus;  // of the node, as CUDA_VISIBLE_DEVICES names them (worker/fabric)
+  std::vector<NodeDevice> devices;  // of the node; all of them are fake, or none
   // The address at which other nodes reach this one's ranks, and the interfaces that collectives
   // use; empty if all of them are on this host.
   std::string address;
   std::vector<std::string> interfaces;
-  CpuTopology cpus;            // of the node; empty: ranks are not bound
-  std::vector<int> gpu_nodes;  // the NUMA node of each of `gpus`, -1: unknown
-  int slots = 0;               // of the node
+  CpuTopology cpus;  // of the node; empty: ranks are not bound
+  int slots = 0;     // of the node
 };
+
+// The ids of the devices of the rank at `local_rank`, of those that the job has on the node.
+std::vector<std::string> DevicesOfRank(const JobSpec& spec, const Prepare& prepare, int local_rank);
 
 // The variables of a worker's own environment that its ranks get.
 std::map<std::string, std::string> PassedThroughVariables();

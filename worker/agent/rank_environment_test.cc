@@ -49,12 +49,30 @@ struct Case {
   }
 };
 
+// Devices by id, each a GPU of its own.
+std::vector<NodeDevice> Gpus(const std::vector<std::string>& ids) {
+  std::vector<NodeDevice> devices;
+  for (const std::string& id : ids)
+    devices.push_back({.device = {.id = id}, .cuda_name = id, .gpu = id});
+  return devices;
+}
+
 Case CommandCase() {
   Case c;
   c.spec.command = {"sh", "run.sh"};
   c.spec.workdir = "/w";
   c.spec.resources.cpus_per_rank = 6;
   c.spec.env = {{"NCCL_DEBUG", "WARN"}};
+  return c;
+}
+
+// A job on GPUs, of which the node's two ranks have these.
+Case GpuCase(const std::vector<std::string>& ids) {
+  Case c = CommandCase();
+  c.spec.resources.device = "cuda";
+  c.spec.resources.gpus.per_rank = 1;
+  c.context.devices = Gpus({"GPU-a", "GPU-b", "GPU-c", "GPU-d"});
+  c.prepare.devices = ids;
   return c;
 }
 
@@ -102,14 +120,22 @@ TEST(RankEnvironment, RanksAreKeptToProcessorsWhereTheJobHasTheNodeToItself) {
   EXPECT_THAT(c.Launches()[1].cpus, ElementsAre(2, 3, 6, 7));
   EXPECT_EQ(c.Launches()[1].memory_node, 1);
   c.spec.resources.device = "cuda";
-  c.context.gpus = {"0", "1"};
-  c.context.gpu_nodes = {1, 0};
+  c.spec.resources.gpus.per_rank = 1;
+  c.context.devices = Gpus({"GPU-a", "GPU-b", "GPU-c"});
+  c.context.devices[0].device.numa_node = 0;
+  c.context.devices[2].device.numa_node = 1;
+  c.prepare.devices = {"GPU-c", "GPU-a"};
   EXPECT_THAT(c.Launches()[0].cpus, ElementsAre(2, 3, 6, 7));
+  EXPECT_THAT(c.Launches()[1].cpus, ElementsAre(0, 1, 4, 5));
   c.context.slots = 3;
   EXPECT_THAT(c.Launches()[0].cpus, IsEmpty()) << "another job may come";
   c.context.slots = 2;
-  c.context.gpu_nodes = {1};
-  EXPECT_THAT(c.Launches()[0].cpus, IsEmpty()) << "nobody told where the second GPU is";
+  c.prepare.devices = {"GPU-c", "GPU-b"};
+  EXPECT_THAT(c.Launches()[0].cpus, IsEmpty()) << "where the second GPU is is not known";
+  c.spec.resources.gpus.per_rank = 2;
+  c.prepare.devices = {"GPU-a", "GPU-c"};
+  EXPECT_THAT(PlanRankCpus(c.context, c.spec, c.prepare).sentence,
+              HasSubstr("GPUs of several NUMA nodes"));
   c.spec.resources.device = "cpu";
   EXPECT_THAT(c.Launches()[0].cpus, ElementsAre(0, 1, 4, 5));
   c.spec.env["OMP_PLACES"] = "cores";
@@ -160,32 +186,58 @@ TEST(RankEnvironment, ATrainersRankGetsItsDescriptorsAndResumeFile) {
   EXPECT_THAT(environment, Not(Contains(StartsWith("TORCHELASTIC_USE_AGENT_STORE="))));
 }
 
-TEST(RankEnvironment, ARankOfACudaJobSeesItsOwnGpu) {
-  Case c = TrainCase();
-  c.spec.resources.device = "cuda";
-  c.context.gpus = {"4", "MIG-dddd"};
-  EXPECT_THAT(c.Environment(), Contains("CUDA_VISIBLE_DEVICES=MIG-dddd"));
-  c.context.gpus = {"4", "5"};
-  EXPECT_THAT(c.Environment(), Contains("CUDA_VISIBLE_DEVICES=5"));
+// Case::Environment is that of the second rank on the node.
+TEST(RankEnvironment, ARankSeesItsOwnDevicesAndNothingElse) {
+  Case c = GpuCase({"GPU-d", "GPU-b"});
+  EXPECT_THAT(c.Environment(), Contains("CUDA_VISIBLE_DEVICES=GPU-b"));
   EXPECT_THAT(c.Environment(), Contains("CUDA_DEVICE_ORDER=PCI_BUS_ID"));
   EXPECT_THAT(c.Environment(), Not(Contains(StartsWith("NCCL_HOSTID="))));
+  EXPECT_THAT(c.Environment(), Not(Contains(StartsWith("MUSTER_FAKE_GPUS="))));
+  c.spec.resources.gpus.per_rank = 2;
+  c.prepare.devices = {"GPU-d", "GPU-b", "GPU-c", "GPU-a"};
+  EXPECT_THAT(c.Environment(), Contains("CUDA_VISIBLE_DEVICES=GPU-c,GPU-a"));
+  c.prepare.devices = {"GPU-d", "GPU-b"};
+  EXPECT_THAT(c.Environment(), Contains("CUDA_VISIBLE_DEVICES=")) << "none are left for it";
 }
 
-TEST(RankEnvironment, ARankOfACommandMaySeeAllGpusOfItsNode) {
-  Case c = TrainCase();
-  c.spec.train.reset();
-  c.spec.resources.device = "cuda";
+TEST(RankEnvironment, ADeviceIsNamedAsCudaKnowsIt) {
+  Case c = GpuCase({"n1-gpu4", "n1-gpu5"});
+  c.context.devices = Gpus({"n1-gpu4", "n1-gpu5"});
+  c.context.devices[1].cuda_name = "5";
+  EXPECT_THAT(c.Environment(), Contains("CUDA_VISIBLE_DEVICES=5"));
+}
+
+TEST(RankEnvironment, ARankOfACommandMaySeeAllDevicesThatTheJobHasOnTheNode) {
+  Case c = GpuCase({"GPU-d", "GPU-b"});
   c.spec.resources.sees_all_gpus = true;
-  c.context.gpus = {"4", "5"};
-  EXPECT_THAT(c.Environment(), Contains("CUDA_VISIBLE_DEVICES=4,5"));
+  EXPECT_THAT(c.Environment(), Contains("CUDA_VISIBLE_DEVICES=GPU-d,GPU-b"));
 }
 
 TEST(RankEnvironment, RanksThatShareAGpuAreHostsOfTheirOwnToNccl) {
-  Case c = TrainCase();
-  c.spec.resources.device = "cuda";
-  c.context.gpus = {"0"};
-  EXPECT_THAT(c.Environment(), Contains("CUDA_VISIBLE_DEVICES=0"));
+  Case c = GpuCase({"GPU-a", "GPU-a#2"});
+  c.context.devices.push_back(c.context.devices[0]);
+  c.context.devices.back().device.id = "GPU-a#2";
+  EXPECT_THAT(c.Environment(), Contains("CUDA_VISIBLE_DEVICES=GPU-a"));
   EXPECT_THAT(c.Environment(), Contains("NCCL_HOSTID=00c0ffee00-3"));
+  c.prepare.devices = {"GPU-b", "GPU-a#2"};
+  EXPECT_THAT(c.Environment(), Contains("CUDA_VISIBLE_DEVICES=GPU-a"));
+  EXPECT_THAT(c.Environment(), Not(Contains(StartsWith("NCCL_HOSTID="))))
+      << "the other share is another job's";
+  c.spec.resources.sees_all_gpus = true;
+  c.prepare.devices = {"GPU-a", "GPU-a#2"};
+  EXPECT_THAT(c.Environment(), Contains("CUDA_VISIBLE_DEVICES=GPU-a")) << "once";
+}
+
+TEST(RankEnvironment, ARankOnFakeDevicesKnowsThatTheyAre) {
+  Case c = GpuCase({"FAKE-n1-1", "FAKE-n1-0"});
+  c.context.devices = Gpus({"FAKE-n1-0", "FAKE-n1-1"});
+  for (NodeDevice& one : c.context.devices) one.device.fake = true;
+  EXPECT_THAT(c.Environment(), Contains("CUDA_VISIBLE_DEVICES=FAKE-n1-0"));
+  EXPECT_THAT(c.Environment(), Contains("MUSTER_FAKE_GPUS=1"));
+  EXPECT_THAT(BuildStandby(c.context, c.spec, c.prepare, kJobDir).launch.environment,
+              Contains("MUSTER_FAKE_GPUS=1"));
+  c.spec.resources.device = "cpu";
+  EXPECT_THAT(c.Environment(), Not(Contains(StartsWith("MUSTER_FAKE_GPUS="))));
 }
 
 TEST(RankEnvironment, EveryRankGetsTheLocksOfItsDevicesAndTheStoreNone) {
@@ -209,7 +261,7 @@ TEST(RankEnvironment, EveryRankGetsTheLocksOfItsDevicesAndTheStoreNone) {
 
 TEST(RankEnvironment, ACpuJobSeesNoGpu) {
   Case c = TrainCase();
-  c.context.gpus = {"0", "1"};
+  c.context.devices = Gpus({"GPU-a", "GPU-b"});
   EXPECT_THAT(c.Environment(), Contains("CUDA_VISIBLE_DEVICES="));
 }
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <sstream>
 #include <string_view>
@@ -50,20 +51,26 @@ std::size_t PermittedCount(const GpuView& view) {
                                                 [](const Gpu& gpu) { return gpu.permitted; }));
 }
 
+bool IsNumber(const std::string& entry) {
+  return !entry.empty() && entry.find_first_not_of("0123456789") == std::string::npos;
+}
+
+using Entries = std::vector<std::string>;  // what the worker was granted
+using Problems = std::vector<std::string>;
+
 // Slurm splits a node's GPUs among its tasks if some are requested per task.
-void CheckTasks(const GpuView& view, GpuBinding* binding) {
+void CheckTasks(const GpuView& view, const Entries& entries, Problems* problems) {
   const std::string per_task = Variable(view, "SLURM_GPUS_PER_TASK");
   const int tasks = Count(view, "SLURM_NTASKS_PER_NODE");
   const auto on_node = static_cast<std::size_t>(std::max(0, Count(view, "SLURM_GPUS_ON_NODE")));
   const bool split = !per_task.empty() || tasks > 1;
-  if (split && on_node > binding->devices.size()) {
-    binding->problems.push_back(
-        "Slurm bound " + Gpus(binding->devices.size()) + " of this node's " +
-        std::to_string(on_node) +
+  if (split && on_node > entries.size()) {
+    problems->push_back(
+        "Slurm bound " + Gpus(entries.size()) + " of this node's " + std::to_string(on_node) +
         " to this task; ask for --gpus-per-node and one task per node (--ntasks-per-node=1), "
         "without --gpus-per-task");
   } else if (tasks > 1) {
-    binding->problems.push_back(
+    problems->push_back(
         "Slurm starts " + std::to_string(tasks) +
         " tasks on this node, and each would be a worker with the same GPUs; ask for one task per "
         "node (--ntasks-per-node=1)");
@@ -71,57 +78,52 @@ void CheckTasks(const GpuView& view, GpuBinding* binding) {
 }
 
 // Granted GPUs must exist, and be allowed.
-void CheckEntries(const GpuView& view, GpuBinding* binding) {
-  const std::size_t there = view.inventory ? view.inventory->gpus.size() : view.device_files.size();
-  for (const std::string& entry : binding->devices) {
-    const Gpu* gpu = view.inventory ? FindGpu(view.inventory->gpus, entry) : nullptr;
-    binding->pci_addresses.push_back(gpu != nullptr ? gpu->pci_address : "");
-    if (!view.inventory) continue;
+void CheckEntries(const GpuView& view, const Entries& entries, Problems* problems) {
+  if (!view.inventory) return;
+  for (const std::string& entry : entries) {
+    const Gpu* gpu = FindGpu(view.inventory->gpus, entry);
     if (gpu == nullptr) {
-      binding->problems.push_back("CUDA_VISIBLE_DEVICES names " + entry + ", but this node shows " +
-                                  Gpus(there) +
-                                  " and none of them is that; start the worker in the step that "
-                                  "has the GPUs, with the variable as it is set there");
+      problems->push_back("CUDA_VISIBLE_DEVICES names " + entry + ", but this node shows " +
+                          Gpus(view.inventory->gpus.size()) +
+                          " and none of them is that; start the worker in the step that "
+                          "has the GPUs, with the variable as it is set there");
     } else if (!gpu->permitted && gpu->error == 0) {
-      binding->problems.push_back("GPU " + entry +
-                                  " is named by CUDA_VISIBLE_DEVICES, but the cgroup of this step "
-                                  "does not allow it; give srun the same --gpus-per-node as the "
-                                  "job");
+      problems->push_back("GPU " + entry +
+                          " is named by CUDA_VISIBLE_DEVICES, but the cgroup of this step "
+                          "does not allow it; give srun the same --gpus-per-node as the "
+                          "job");
     }
   }
 }
 
+std::string DoesNotAnswer(const Gpu& gpu) {
+  return "does not answer (error " + std::to_string(gpu.error) + " of the management library)";
+}
+
 // A GPU that is neither present nor forbidden is broken, and its node runs fewer ranks than it
 // should.
-void CheckAnswers(const GpuView& view, GpuBinding* binding) {
+void CheckAnswers(const GpuView& view, Problems* problems) {
   if (!view.inventory) return;
   for (const Gpu& gpu : view.inventory->gpus)
     if (gpu.error != 0)
-      binding->problems.push_back("GPU " + std::to_string(gpu.index) + " does not answer (error " +
-                                  std::to_string(gpu.error) +
-                                  " of the management library); the kernel's log says why, and a "
-                                  "restart of the node often helps");
+      problems->push_back("GPU " + std::to_string(gpu.index) + " " + DoesNotAnswer(gpu) +
+                          "; the kernel's log says why, and a restart of the node often helps");
 }
 
-void CheckFiles(const GpuView& view, GpuBinding* binding) {
+void CheckFiles(const GpuView& view, const Entries& entries, Problems* problems) {
   const std::size_t usable = view.usable_files.size();
-  const bool by_number =
-      std::all_of(binding->devices.begin(), binding->devices.end(), [](const std::string& entry) {
-        return entry.find_first_not_of("0123456789") == std::string::npos;
-      });
-  if (!binding->problems.empty() || view.device_files.empty()) return;
+  if (!problems->empty() || view.device_files.empty()) return;
   if (usable == 0) {
-    binding->problems.push_back(
+    problems->push_back(
         "none of the " + Gpus(view.device_files.size()) +
         " of this node can be opened by this process; ask Slurm for GPUs (--gpus-per-node), or "
         "give the container its devices");
-  } else if (by_number && binding->devices.size() > usable) {
-    binding->problems.push_back(
-        "CUDA_VISIBLE_DEVICES names " + Gpus(binding->devices.size()) + ", but only " +
-        std::to_string(usable) +
-        " can be opened here; give srun the same --gpus-per-node as the job");
+  } else if (std::ranges::all_of(entries, IsNumber) && entries.size() > usable) {
+    problems->push_back("CUDA_VISIBLE_DEVICES names " + Gpus(entries.size()) + ", but only " +
+                        std::to_string(usable) +
+                        " can be opened here; give srun the same --gpus-per-node as the job");
   } else if (!view.inventory) {
-    binding->problems.push_back(
+    problems->push_back(
         "this node has " + Gpus(view.device_files.size()) +
         ", but no GPU management library (libnvidia-ml.so.1): errors of GPUs are not seen; "
         "install the driver's utilities");
@@ -129,38 +131,117 @@ void CheckFiles(const GpuView& view, GpuBinding* binding) {
 }
 
 // In a Slurm job that requested none, visible GPUs belong to another job.
-void CheckAskedFor(const GpuView& view, GpuBinding* binding) {
+void CheckAskedFor(const GpuView& view, const Entries& entries, Problems* problems) {
   const bool in_slurm = !Variable(view, "SLURM_JOB_ID").empty();
   const bool asked = !Variable(view, "SLURM_STEP_GPUS").empty() ||
                      !Variable(view, "SLURM_JOB_GPUS").empty() ||
                      Count(view, "SLURM_GPUS_ON_NODE") > 0;
-  if (!in_slurm || asked || view.visible || binding->devices.empty()) return;
-  binding->problems.push_back("Slurm granted no GPUs to this step, yet " +
-                              Gpus(binding->devices.size()) +
-                              " of the node can be used; ask for --gpus-per-node, or for the whole "
-                              "node (--exclusive) where "
-                              "your Slurm does not count GPUs");
+  if (!in_slurm || asked || view.visible || entries.empty()) return;
+  problems->push_back("Slurm granted no GPUs to this step, yet " + Gpus(entries.size()) +
+                      " of the node can be used; ask for --gpus-per-node, or for the whole "
+                      "node (--exclusive) where "
+                      "your Slurm does not count GPUs");
 }
+
+// GPUs become devices by one of these; a device that is there already is left out.
+class DeviceList {
+ public:
+  DeviceList(const GpuView& view, const std::string& node) : view_(view), node_(node) {
+    if (view.inventory) domains_ = LinkDomains(view.inventory->gpus, node);
+  }
+
+  // What was granted by name.
+  void AddEntry(const std::string& entry) {
+    const Gpu* gpu = view_.inventory ? FindGpu(view_.inventory->gpus, entry) : nullptr;
+    if (gpu == nullptr) {
+      NodeDevice unseen{.device = {.id = IdOf(entry)}, .cuda_name = entry, .gpu = entry};
+      if (IsNumber(entry)) unseen.gpu_index = static_cast<int>(ParseNumber(entry, -1));
+      if (view_.inventory) unseen.device.fault = "this node shows no such GPU";
+      return Add(std::move(unseen));
+    }
+    if (!entry.starts_with("MIG-") || !gpu->permitted) return AddGpu(*gpu);
+    for (const GpuPart& part : gpu->parts)
+      if (part.uuid.starts_with(entry)) return AddPart(*gpu, part);
+    AddPart(*gpu, {.uuid = entry});  // as drivers before 470 name them
+  }
+
+  // All of it.
+  void AddGpu(const Gpu& gpu) {
+    for (const GpuPart& part : gpu.parts) AddPart(gpu, part);
+    if (!gpu.parts.empty()) return;
+    NodeDevice whole = Of(gpu);
+    whole.device.kind = gpu.kind;
+    whole.device.memory_bytes = gpu.memory_bytes;
+    whole.device.link_domain =
+        domains_[static_cast<std::size_t>(&gpu - view_.inventory->gpus.data())];
+    if (gpu.error != 0)
+      whole.device.fault = "it " + DoesNotAnswer(gpu);
+    else if (!gpu.permitted)
+      whole.device.fault = "the cgroup of the worker's step does not allow it";
+    Add(std::move(whole));
+  }
+
+  std::vector<NodeDevice> Take() { return std::move(devices_); }
+
+ private:
+  // A GPU without a UUID has its place; what the rule of ids forbids is left out of it.
+  std::string IdOf(const std::string& entry) const {
+    if (IsNumber(entry)) return node_ + "-gpu" + entry;
+    std::string id = entry.substr(0, 64);
+    for (char& c : id)
+      if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '.') c = '_';
+    return id;
+  }
+  NodeDevice Of(const Gpu& gpu) const {
+    const std::string index = std::to_string(gpu.index);
+    const std::string& name = gpu.uuid.empty() ? index : gpu.uuid;
+    return {.device = {.id = IdOf(name)},
+            .cuda_name = name,
+            .gpu = name,
+            .gpu_index = gpu.index,
+            .pci_address = gpu.pci_address};
+  }
+  void AddPart(const Gpu& gpu, const GpuPart& part) {
+    NodeDevice device = Of(gpu);
+    device.cuda_name = part.uuid;
+    device.device = {.id = IdOf(part.uuid), .kind = part.kind, .memory_bytes = part.memory_bytes};
+    Add(std::move(device));
+  }
+  void Add(NodeDevice device) {
+    if (FindDevice(devices_, device.device.id) == nullptr) devices_.push_back(std::move(device));
+  }
+
+  const GpuView& view_;
+  const std::string& node_;
+  std::vector<std::string> domains_;  // of the inventory's GPUs
+  std::vector<NodeDevice> devices_;
+};
 
 }  // namespace
 
-GpuBinding CheckGpuBinding(const GpuView& view) {
-  GpuBinding binding;
+GpuBinding CheckGpuBinding(const GpuView& view, const std::string& node) {
+  Entries entries;
+  DeviceList devices(view, node);
   if (view.visible) {
-    binding.devices = VisibleEntries(*view.visible);
+    entries = VisibleEntries(*view.visible);
   } else if (view.inventory) {
-    for (const Gpu& gpu : view.inventory->gpus)
-      if (gpu.permitted) binding.devices.push_back(std::to_string(gpu.index));
+    for (const Gpu& gpu : view.inventory->gpus) {
+      if (gpu.permitted) entries.push_back(std::to_string(gpu.index));
+      if (gpu.permitted || gpu.error != 0) devices.AddGpu(gpu);
+    }
   } else {
-    binding.devices = view.usable_files;
+    entries = view.usable_files;
   }
-  CheckAnswers(view, &binding);
-  if (binding.devices.empty() && PermittedCount(view) == 0 && view.device_files.empty())
-    return binding;
-  CheckTasks(view, &binding);
-  CheckEntries(view, &binding);
-  CheckAskedFor(view, &binding);
-  if (!binding.devices.empty()) CheckFiles(view, &binding);
+  if (view.visible || !view.inventory)
+    for (const std::string& entry : entries) devices.AddEntry(entry);
+  GpuBinding binding{.devices = devices.Take()};
+  Problems* const problems = &binding.problems;
+  CheckAnswers(view, problems);
+  if (entries.empty() && PermittedCount(view) == 0 && view.device_files.empty()) return binding;
+  CheckTasks(view, entries, problems);
+  CheckEntries(view, entries, problems);
+  CheckAskedFor(view, entries, problems);
+  if (!entries.empty()) CheckFiles(view, entries, problems);
   return binding;
 }
 

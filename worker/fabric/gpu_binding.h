@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "worker/fabric/gpu_inventory.h"
+#include "worker/fabric/node_devices.h"
 
 namespace muster::worker {
 
@@ -25,15 +26,14 @@ struct GpuView {
 };
 
 struct GpuBinding {
-  // As CUDA_VISIBLE_DEVICES names them, UUIDs and MIG devices unchanged; rank number r of the node
-  // gets the one at r modulo their number.
-  std::vector<std::string> devices;
-  std::vector<std::string> pci_addresses;  // of each; empty: unknown
-  std::vector<int> numa_nodes;             // of each; -1: unknown
-  std::vector<std::string> problems;       // each a sentence with what to do
+  // By UUID; a GPU that is divided as its MIG devices. One that cannot be used has a fault. Their
+  // NUMA nodes are not known yet.
+  std::vector<NodeDevice> devices;
+  std::vector<std::string> problems;  // each a sentence with what to do
 };
 
-GpuBinding CheckGpuBinding(const GpuView& view);
+// `node` is part of the ids of GPUs whose UUID is not known ("n1-gpu0"), and of link domains.
+GpuBinding CheckGpuBinding(const GpuView& view, const std::string& node);
 
 // `root` is "/", or a tree of a test: its dev/nvidia*. `environment` is ::environ.
 GpuView LookAtGpus(const char* const* environment, const std::string& nvml_library,

@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
+
+#include "common/base/text.h"
 
 namespace muster::worker {
 namespace {
@@ -24,21 +27,33 @@ int NumaNodeOf(const std::vector<GpuDevice>& gpus, const std::string& pci_addres
 
 }  // namespace
 
-NodeReport LookAtNode(const NodeReportOptions& options) {
-  const GpuView view = LookAtGpus(options.environment, options.nvml_library, options.root);
+Result<NodeReport> LookAtNode(const NodeReportOptions& options) {
   FabricFacts facts = ReadFabricFacts(options.root);
+  GpuBinding binding{.devices = options.fake_gpus};
+  if (options.fake_gpus.empty()) {
+    const GpuView view = LookAtGpus(options.environment, options.nvml_library, options.root);
+    if (view.inventory) facts.nvlink = view.inventory->Nvlink();
+    binding = CheckGpuBinding(view, options.node);
+    for (NodeDevice& one : binding.devices)
+      one.device.numa_node = NumaNodeOf(facts.gpus, one.pci_address);
+  } else {
+    facts.gpus.clear();
+  }
   // The environment overrides the file, as in NCCL.
   for (const auto& [name, value] : NcclVariables(options.environment)) facts.nccl[name] = value;
   facts.socket_interfaces = options.address.interfaces;
   facts.locked_memory_bytes = LockedMemory();
-  if (view.inventory) facts.nvlink = view.inventory->Nvlink();
-  NodeReport report{.gpus = CheckGpuBinding(view)};
-  for (const std::string& address : report.gpus.pci_addresses)
-    report.gpus.numa_nodes.push_back(NumaNodeOf(facts.gpus, address));
+  NodeReport report;
+  MUSTER_ASSIGN_OR_RETURN(report.devices,
+                          OfferShares(std::move(binding.devices), options.gpu_shares));
   TransportReport transport = MakeTransportReport(facts);
-  for (const std::string& problem : report.gpus.problems)
+  for (const std::string& problem : binding.problems)
     transport.findings.push_back({.is_problem = true, .text = problem});
   report.lines = transport.Lines();
+  const std::string gpus = DescribeDevices(report.devices);
+  if (!gpus.empty())
+    report.lines.insert(report.lines.begin() + (transport.within_node.empty() ? 1 : 2),
+                        CutText("GPUs: " + gpus, kMaxTransportLineBytes));
   report.lines.insert(report.lines.begin(), "address: " + options.address.why);
   report.lines.resize(std::min(report.lines.size(), kMaxTransportLines));
   return report;

@@ -14,16 +14,20 @@ namespace muster::worker {
 
 struct NodeReportOptions {
   NodeAddress address;
+  std::string node;                          // its name
   std::string nvml_library;                  // empty: none
   const char* const* environment = nullptr;  // ::environ
   std::string root = "/";
+  int gpu_shares = 1;                      // how often each GPU is offered
+  std::vector<NodeDevice> fake_gpus = {};  // in place of the real ones; empty: there are none
 };
 
 struct NodeReport {
-  GpuBinding gpus;
-  std::vector<std::string> lines;  // TransportReport::Lines, the address first
+  std::vector<NodeDevice> devices;  // that jobs may get
+  std::vector<std::string> lines;   // TransportReport::Lines, the address first
 };
 
-NodeReport LookAtNode(const NodeReportOptions& options);
+// kInvalidArgument: more devices than a node may have.
+Result<NodeReport> LookAtNode(const NodeReportOptions& options);
 
 }  // namespace muster::worker

@@ -17,7 +17,7 @@ struct Api {
   nvml::Shutdown shutdown = nullptr;
   nvml::DeviceCount device_count = nullptr;
   nvml::DeviceByIndex device_by_index = nullptr;
-  nvml::DeviceUuid uuid = nullptr;
+  nvml::DeviceText uuid = nullptr;
   nvml::UtilizationRates utilization = nullptr;
   nvml::MemoryInfo memory = nullptr;
   nvml::PowerUsage power = nullptr;

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <vector>
 
 namespace muster::worker {
 
-std::string GpuIndex(const std::string& pci_address, const std::string& gpus_dir) {
+std::string GpuIndex(const std::vector<NodeDevice>& devices, const std::string& pci_address,
+                     const std::string& gpus_dir) {
+  for (const NodeDevice& one : devices)
+    if (one.pci_address.starts_with(pci_address + ".")) return std::to_string(one.gpu_index);
   std::vector<std::string> names;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(gpus_dir, error))

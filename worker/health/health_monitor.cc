@@ -103,7 +103,7 @@ void HealthMonitor::OnKernelEvent(const KernelEvent& event) {
     ++oom_kills_;
     Log().warn("the kernel ended process {} ({}) because memory ran out", kill->pid, kill->name);
   } else if (const auto* xid = std::get_if<XidEvent>(&event)) {
-    OnXid(GpuIndex(xid->device), xid->xid, xid->detail);
+    OnXid(GpuIndex(options_.devices, xid->device), xid->xid, xid->detail);
   }
 }
 
@@ -113,6 +113,12 @@ void HealthMonitor::OnNvmlEvent(const NvmlEvent& event) {
     OnXid(gpu, event.value, "");
   else
     OnRecoveryAction(gpu, event.value);
+}
+
+std::vector<std::string> HealthMonitor::DevicesOf(const std::string& gpu) const {
+  std::vector<std::string> ids = DeviceIdsOf(options_.devices, gpu);
+  if (ids.empty()) ids.push_back(gpu);
+  return ids;
 }
 
 void HealthMonitor::OnXid(const std::string& gpu, int xid, const std::string& detail) {
@@ -128,7 +134,7 @@ void HealthMonitor::OnXid(const std::string& gpu, int xid, const std::string& de
   control_block_.Set(XidKey(gpu) + std::to_string(xid),
                      {.kind = NodeNoticeKind::kXid,
                       .detail = Sentence(gpu, std::move(what), verdict.advice),
-                      .devices = {gpu},
+                      .devices = DevicesOf(gpu),
                       .fatal = verdict.fatal()},
                      now, verdict.fatal() ? TimePoint::max() : now + kPassingXid);
   Flush();
@@ -140,7 +146,7 @@ void HealthMonitor::OnRecoveryAction(const std::string& gpu, int action) {
     control_block_.Set(XidKey(gpu) + "action",
                        {.kind = NodeNoticeKind::kXid,
                         .detail = Sentence(gpu, std::string(verdict.what), verdict.advice),
-                        .devices = {gpu},
+                        .devices = DevicesOf(gpu),
                         .fatal = true},
                        SystemClock().Now());
   } else {

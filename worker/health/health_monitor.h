@@ -11,10 +11,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/unique_fd.h"
 #include "common/runtime/event_loop.h"
 #include "common/runtime/worker_pool.h"
+#include "worker/fabric/node_devices.h"
 #include "worker/health/exit_facts.h"
 #include "worker/health/host_memory.h"
 #include "worker/health/kernel_log.h"
@@ -28,6 +30,7 @@ struct HealthOptions {
   std::string disk_dir;                    // checked for being writable
   std::string kernel_log = "/dev/kmsg";    // empty: not read
   std::string nvml = "libnvidia-ml.so.1";  // empty: not loaded
+  std::vector<NodeDevice> devices;         // by whose ids notices name GPUs
   StopNoticeOptions stop_notice;
   bool same_pids = InInitialPidNamespace();  // see ExitFacts
   std::function<MemoryReading()> read_memory = &ReadHostMemory;
@@ -63,8 +66,10 @@ class HealthMonitor {
  private:
   void OnKernelEvent(const KernelEvent& event);
   void OnNvmlEvent(const NvmlEvent& event);
+  // `gpu`: its index, or its PCI address where that is not known.
   void OnXid(const std::string& gpu, int xid, const std::string& detail);
   void OnRecoveryAction(const std::string& gpu, int action);
+  std::vector<std::string> DevicesOf(const std::string& gpu) const;
   void Tick();
   void CheckMemory();
   void StartDiskCheck();

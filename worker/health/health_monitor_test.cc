@@ -93,7 +93,23 @@ TEST_F(HealthMonitorTest, AFatalXidInTheKernelsLogIsReported) {
             "GPU 0000:3b:00: Xid 79, the GPU has fallen off the bus; reboot the node");
 }
 
-TEST_F(HealthMonitorTest, AnXidFromTheLibraryNamesTheGpuByIndex) {
+TEST_F(HealthMonitorTest, AnXidNamesAllDevicesOfItsGpu) {
+  options_.devices = {{.device = {.id = "GPU-a"}, .gpu_index = 0, .pci_address = "0000:3b:00.0"},
+                      {.device = {.id = "GPU-b"}, .gpu_index = 1, .pci_address = "0000:af:00.0"},
+                      {.device = {.id = "GPU-a#2"}, .gpu_index = 0, .pci_address = "0000:3b:00.0"}};
+  const std::vector<std::string> both = {"GPU-a", "GPU-a#2"};
+  Start();
+  Kernel("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.");
+  const NodeNotice notice = Await(NodeNoticeKind::kXid, "Xid 79");
+  EXPECT_EQ(notice.devices, both);
+  EXPECT_THAT(notice.detail, HasSubstr("GPU 0: Xid 79"));
+  library_.RecoveryAction(0, 1);
+  ASSERT_TRUE(Eventually([&] { return library_.Xid(1, 94); }));
+  EXPECT_EQ(Await(NodeNoticeKind::kXid, "Xid 94").devices, std::vector<std::string>{"GPU-b"});
+  EXPECT_EQ(Await(NodeNoticeKind::kXid, "asks for a reset").devices, both);
+}
+
+TEST_F(HealthMonitorTest, AnXidOfAGpuThatNoJobGetsNamesItByIndex) {
   Start();
   ASSERT_TRUE(Eventually([&] { return library_.Xid(1, 94); }));
   const NodeNotice notice = Await(NodeNoticeKind::kXid);

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <sstream>
 
@@ -105,6 +106,18 @@ std::string FindMemoryEvents(std::string path) {
     path.erase(path.rfind('/'));
   }
   return {};
+}
+
+std::uint64_t MemoryLimit(std::string path) {
+  if (path.empty()) path = ReadOwnCgroupDirectory();
+  std::uint64_t least = 0;
+  for (; !path.empty() && path != "/"; path.erase(path.rfind('/'))) {
+    std::uint64_t limit = 0;  // stays where it is "max"
+    const auto text = ReadFile(path + "/memory.max");
+    if (text.ok()) std::istringstream(*text) >> limit;
+    if (limit > 0) least = least == 0 ? limit : std::min(least, limit);
+  }
+  return least;
 }
 
 std::int64_t ReadOomKills(const std::string& memory_events) {

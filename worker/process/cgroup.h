@@ -55,7 +55,12 @@ std::string FindMemoryEvents(std::string path);
 // The count in a memory.events file; 0 if there is none.
 std::int64_t ReadOomKills(const std::string& memory_events);
 
-// The same from the texts of /proc/self/mountinfo and /proc/self/cgroup.
+// The least memory.max, in bytes, of the cgroup at `path` and those above it; of the caller's own
+// if `path` is empty. 0: none of them has a limit.
+std::uint64_t MemoryLimit(std::string path);
+
+// The caller's cgroup v2 directory from the texts of /proc/self/mountinfo and /proc/self/cgroup;
+// empty if there is none.
 std::string OwnCgroupDirectory(const std::string& mountinfo, const std::string& cgroup);
 
 }  // namespace muster

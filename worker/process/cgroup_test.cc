@@ -57,6 +57,19 @@ TEST(Cgroup, CountsNothingWhereTheKernelDoesNot) {
   EXPECT_EQ(ReadOomKills("/muster-never-made/memory.events"), 0);
 }
 
+TEST(Cgroup, TheLeastLimitOfMemoryAboveAProcessCounts) {
+  const TempDirForTest dir;
+  std::filesystem::create_directories(dir / "job/rank");
+  EXPECT_EQ(MemoryLimit(dir / "job/rank"), 0u);
+  std::ofstream(dir / "job/rank/memory.max") << "max\n";
+  EXPECT_EQ(MemoryLimit(dir / "job/rank"), 0u);
+  std::ofstream(dir / "job/memory.max") << "1000\n";
+  std::ofstream(dir / "memory.max") << "2000\n";
+  EXPECT_EQ(MemoryLimit(dir / "job/rank"), 1000u);
+  std::ofstream(dir / "job/rank/memory.max") << "900\n";
+  EXPECT_EQ(MemoryLimit(dir / "job/rank"), 900u);
+}
+
 TEST(Cgroup, RemovesItsDirectoryAtTheEnd) {
   std::string path;
   {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "common/base/cluster_paths.h"
@@ -74,6 +75,19 @@ Status CheckCredentials(const WorkerOptions& options) {
                               IdentityUri(identity) + ", not of node '" + options.node +
                               "'; name other credentials with --tls, or none");
   return OkStatus();
+}
+
+NodeInventory InventoryOf(const WorkerOptions& options) {
+  NodeInventory inventory = options.inventory;
+  for (const NodeDevice& one : options.devices) inventory.devices.push_back(one.device);
+  return inventory;
+}
+
+// The GPUs that ranks of this worker get.
+std::vector<int> GpuIndices(const std::vector<NodeDevice>& devices) {
+  std::set<int> indices;
+  for (const NodeDevice& one : devices) indices.insert(one.gpu_index);
+  return {indices.begin(), indices.end()};
 }
 
 }  // namespace
@@ -166,11 +180,10 @@ void WorkerServer::StartRunner() {
                          .devices_dir = paths.DevicesDir(options_.node),
                          .launch = {.trainer_path = options_.trainer_path,
                                     .passed_through = PassedThroughVariables(),
-                                    .gpus = options_.gpus,
+                                    .devices = options_.devices,
                                     .address = options_.address,
                                     .interfaces = options_.interfaces,
                                     .cpus = options_.cpus,
-                                    .gpu_nodes = options_.gpu_nodes,
                                     .slots = options_.slots},
                          .scrape_interval = options_.scrape_interval},
       [this](WorkerMessage message) { Send(std::move(message)); });
@@ -193,8 +206,8 @@ Status WorkerServer::Listen() {
   }
   StartRunner();
   if (!options_.dcgm_job_mapping_dir.empty()) {
-    gpu_mapping_ =
-        std::make_unique<DcgmJobMapping>(options_.dcgm_job_mapping_dir, options_.gpu_indices);
+    gpu_mapping_ = std::make_unique<DcgmJobMapping>(options_.dcgm_job_mapping_dir,
+                                                    GpuIndices(options_.devices));
     MUSTER_RETURN_IF_ERROR(
         gpu_mapping_->Begin().WithContext("dcgm-exporter's folder (--dcgm-job-mapping-dir)"));
   }
@@ -258,16 +271,6 @@ void WorkerServer::LeaveWhenIdle() {
   leave_timer_.Start(kLeaveInterval, [this] { LeaveWhenIdle(); });
 }
 
-namespace {
-
-NodeInventory InventoryOf(const WorkerOptions& options) {
-  NodeInventory inventory;
-  for (const std::string& gpu : options.gpus) inventory.devices.push_back({.id = gpu});
-  return inventory;
-}
-
-}  // namespace
-
 void WorkerServer::Connect() {
   CoordinatorSessionOptions options{
       .endpoint_path = options_.endpoint_path,
@@ -313,11 +316,9 @@ void WorkerServer::Send(WorkerMessage message) {
 
 void WorkerServer::ReportGpuUse() {
   DcgmJobMapping::RunsOfGpu use;
-  for (const GpuUse& one : runner_->GpusInUse()) {
-    const auto gpu = std::ranges::find(options_.gpus, one.gpu) - options_.gpus.begin();
-    if (static_cast<std::size_t>(gpu) < options_.gpu_indices.size())
-      use[options_.gpu_indices[static_cast<std::size_t>(gpu)]].insert(one.job.value);
-  }
+  for (const GpuUse& one : runner_->GpusInUse())
+    if (const NodeDevice* device = FindDevice(options_.devices, one.device))
+      use[device->gpu_index].insert(one.job.value);
   if (use == gpu_use_) return;
   const bool taken = gpu_use_pool_->TrySubmit([mapping = gpu_mapping_.get(), use] {
     if (const Status status = mapping->Set(use); !status.ok())

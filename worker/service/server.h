@@ -11,12 +11,14 @@
 
 #include "common/base/locked_record.h"
 #include "common/base/result.h"
+#include "common/resources/node_inventory.h"
 #include "common/runtime/event_loop.h"
 #include "common/runtime/worker_pool.h"
 #include "common/security/revocation.h"
 #include "common/telemetry/http_server.h"
 #include "worker/agent/agent_runner.h"
 #include "worker/fabric/cpu_topology.h"
+#include "worker/fabric/node_devices.h"
 #include "worker/health/dcgm_job_mapping.h"
 #include "worker/health/gpu_figures.h"
 #include "worker/health/health_monitor.h"
@@ -33,10 +35,9 @@ struct WorkerOptions {
   std::string cluster_dir;  // absolute
   std::string node;
   std::string address = "127.0.0.1";
-  std::vector<std::string> gpus;        // for ranks, as CUDA_VISIBLE_DEVICES names them
+  std::vector<NodeDevice> devices;      // that jobs may get
+  NodeInventory inventory;              // but for its devices
   std::vector<std::string> report;      // the lines of LookAtNode for this node
-  std::vector<int> gpu_nodes;           // LaunchContext::gpu_nodes
-  std::vector<int> gpu_indices;         // of each of `gpus`, for dcgm_job_mapping_dir; -1: unknown
   CpuTopology cpus;                     // that ranks are bound to shares of; empty: to none
   std::vector<std::string> interfaces;  // for collectives; empty: the ranks choose
   int slots = 0;

@@ -157,6 +157,67 @@ TEST_F(WorkerNodeTest, ASecondSigtermEndsTheWorkerAtOnceAndRanksGoOn) {
   EXPECT_TRUE(IsAlive(started.pid()));
 }
 
+class FakeGpusTest : public WorkerTest {
+  std::vector<std::string> MoreArguments() const override {
+    std::ofstream(dir_ / "gpus.yaml") << "- {count: 2, kind: H100, memory: 80GB, numa: 0}\n";
+    return {"--fake-gpus",
+            dir_ / "gpus.yaml",
+            "--label",
+            "pool=a",
+            "--label",
+            "zone=z1",
+            "--topology",
+            "rack=r7,switch=s2",
+            "--cpus",
+            "12",
+            "--memory",
+            "64GB",
+            "--oversubscribe-gpus",
+            "2"};
+  }
+};
+
+TEST_F(FakeGpusTest, AreReportedWithAllElseThatTheNodeHas) {
+  const v1::Hello hello = AwaitHello();
+  const v1::NodeInventory& inventory = hello.inventory();
+  ASSERT_EQ(inventory.devices_size(), 4);
+  EXPECT_EQ(inventory.devices(1).id(), "FAKE-n0-1");
+  EXPECT_EQ(inventory.devices(3).id(), "FAKE-n0-1#2");
+  EXPECT_EQ(inventory.devices(3).kind(), "H100");
+  EXPECT_EQ(inventory.devices(3).memory_bytes(), 80'000'000'000u);
+  EXPECT_TRUE(inventory.devices(3).fake());
+  EXPECT_TRUE(inventory.devices(3).shared());
+  EXPECT_EQ(inventory.cpus(), 12);
+  EXPECT_EQ(inventory.memory_bytes(), 64'000'000'000u);
+  ASSERT_EQ(inventory.labels_size(), 2);
+  EXPECT_EQ(inventory.labels(1).key(), "zone");
+  EXPECT_EQ(inventory.rack(), "r7");
+  EXPECT_EQ(inventory.switch_(), "s2");
+  EXPECT_EQ(hello.failure_domain(), "r7");
+}
+
+TEST_F(FakeGpusTest, ARankKnowsThatItsGpuIsFake) {
+  std::ofstream(dir_ / "script.sh") << "echo $CUDA_VISIBLE_DEVICES $MUSTER_FAKE_GPUS >seen\n";
+  v1::CoordinatorMessage message;
+  *message.mutable_prepare() = MakePrepare(1, "rank0");
+  message.mutable_prepare()->set_spec_yaml(message.prepare().spec_yaml() +
+                                           "resources: {device: cuda}\n");
+  message.mutable_prepare()->add_devices("FAKE-n0-1");
+  coordinator_->Send(message);
+  const v1::Prepared prepared = AwaitPrepared();
+  EXPECT_EQ(prepared.error(), "");
+  Launch(1, prepared.master_port());
+  AwaitExit();
+  EXPECT_EQ(ReadFile(dir_ / "seen").value(), "FAKE-n0-1 1\n");
+}
+
+TEST_F(WorkerTest, WithoutFlagsItOffersTheProcessorsAndTheMemoryThatItMayUse) {
+  const v1::NodeInventory inventory = AwaitHello().inventory();
+  EXPECT_GE(inventory.cpus(), 2) << "one per slot";
+  EXPECT_GT(inventory.memory_bytes(), 1u << 20);
+  EXPECT_EQ(inventory.labels_size(), 0);
+}
+
 class PilotNodeTest : public WorkerNodeTest {
   std::vector<std::string> MoreArguments() const override {
     auto arguments = WorkerNodeTest::MoreArguments();

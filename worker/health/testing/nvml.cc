@@ -107,6 +107,11 @@ nvml::Return nvmlDeviceGetUUID(nvml::Device device, char* uuid, unsigned length)
     if (device == &parts[i]) std::snprintf(uuid, length, "MIG-%08u-bbbb", i);
   return nvml::kSuccess;
 }
+nvml::Return nvmlDeviceGetName(nvml::Device device, char* name, unsigned length) {
+  const bool part = device == &parts[0] || device == &parts[1];
+  std::snprintf(name, length, "%s", part ? "Test GPU MIG 1g" : "Test GPU");
+  return nvml::kSuccess;
+}
 nvml::Return nvmlDeviceGetPciInfo_v3(nvml::Device device, nvml::PciInfo* info) {
   std::snprintf(info->bus_id, sizeof info->bus_id, "00000000:%s:00.0",
                 device == DeviceAt(0) ? "3B" : "AF");
@@ -115,6 +120,11 @@ nvml::Return nvmlDeviceGetPciInfo_v3(nvml::Device device, nvml::PciInfo* info) {
 nvml::Return nvmlDeviceGetNvLinkState(nvml::Device, unsigned link, unsigned* active) {
   *active = link < kLinks ? 1 : 0;
   return link < kLinks ? nvml::kSuccess : kInvalid;
+}
+// A switch.
+nvml::Return nvmlDeviceGetNvLinkRemotePciInfo_v2(nvml::Device, unsigned, nvml::PciInfo* peer) {
+  std::snprintf(peer->bus_id, sizeof peer->bus_id, "00000000:05:00.0");
+  return nvml::kSuccess;
 }
 nvml::Return nvmlDeviceGetGpuFabricInfo(nvml::Device, nvml::GpuFabricInfo* info) {
   info->cluster_uuid[15] = 0xab;

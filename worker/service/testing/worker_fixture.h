@@ -96,18 +96,22 @@ class WorkerTest : public testing::Test {
                const std::string& rendezvous = "rank0") {
     std::ofstream(dir_ / "script.sh") << script << "\n";
     v1::CoordinatorMessage message;
-    v1::Prepare* prepare = message.mutable_prepare();
-    prepare->set_job_id(kWorkerJob);
-    prepare->set_job_name("test");
-    prepare->set_generation(generation);
-    prepare->set_spec_yaml(
+    *message.mutable_prepare() = MakePrepare(generation, rendezvous);
+    coordinator_->Send(message);
+  }
+  v1::Prepare MakePrepare(Generation generation, const std::string& rendezvous) const {
+    v1::Prepare prepare;
+    prepare.set_job_id(kWorkerJob);
+    prepare.set_job_name("test");
+    prepare.set_generation(generation);
+    prepare.set_spec_yaml(
         "name: test\nworkdir: " + dir_.path() +
         "\nenv: {COLOUR: blue}\ncommand: [sh, script.sh]\nrendezvous: " + rendezvous + "\n");
-    prepare->set_output_dir(dir_ / "out");
-    prepare->add_ranks()->set_rank(0);
-    prepare->set_hosts_master(true);
-    prepare->set_master_bind_address("127.0.0.1");
-    coordinator_->Send(message);
+    prepare.set_output_dir(dir_ / "out");
+    prepare.add_ranks()->set_rank(0);
+    prepare.set_hosts_master(true);
+    prepare.set_master_bind_address("127.0.0.1");
+    return prepare;
   }
 
   v1::Prepared AwaitPrepared() {
