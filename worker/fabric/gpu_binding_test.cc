@@ -75,6 +75,15 @@ TEST(GpuBinding, WhatIsNamedByNumberOrInPartHasItsUuid) {
   EXPECT_EQ(devices[1].cuda_name, kGpu0);
 }
 
+// As Slurm numbers them where it constrains devices.
+TEST(GpuBinding, NumbersCountWhatTheCgroupAllows) {
+  GpuView view = Node(4);
+  for (const std::size_t forbidden : {0u, 2u}) view.inventory->gpus[forbidden].permitted = false;
+  view.visible = "0,1";
+  EXPECT_THAT(Ids(view), ElementsAre(kGpu1, "GPU-00000003-aaaa"));
+  EXPECT_THAT(Check(view).problems, IsEmpty());
+}
+
 TEST(GpuBinding, AGpuThatIsDividedIsItsMigDevices) {
   GpuView view = Node(2);
   view.inventory->gpus[1].parts = {{"MIG-cccc-1", "part", 3}, {"MIG-dddd-2", "part", 4}};

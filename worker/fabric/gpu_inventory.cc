@@ -187,6 +187,10 @@ Result<GpuInventory> ReadGpuInventory(const std::string& library) {
 
 const Gpu* FindGpu(const std::vector<Gpu>& gpus, const std::string& entry) {
   const bool number = !entry.empty() && entry.find_first_not_of("0123456789") == std::string::npos;
+  int allowed = 0;
+  for (const Gpu& gpu : gpus)
+    if (number && (gpu.permitted || gpu.error != 0) && std::to_string(allowed++) == entry)
+      return &gpu;
   for (const Gpu& gpu : gpus) {
     if (number && std::to_string(gpu.index) == entry) return &gpu;
     if (gpu.uuid.empty() || number) continue;

@@ -45,8 +45,9 @@ struct GpuInventory {
 // kNotFound: there is no such library; other errors name what cannot be used.
 Result<GpuInventory> ReadGpuInventory(const std::string& library);
 
-// The GPU that an entry of CUDA_VISIBLE_DEVICES means: its index, its UUID or a prefix of it, or a
-// MIG device ("MIG-...", "MIG-GPU-.../1/0"). Null: none of them.
+// The GPU that an entry of CUDA_VISIBLE_DEVICES means: its number, for which CUDA counts those that
+// the cgroup allows; its UUID or a prefix of it, or a MIG device ("MIG-...", "MIG-GPU-.../1/0"). A
+// number that is too high for that is the index of one that is not allowed. Null: none of them.
 const Gpu* FindGpu(const std::vector<Gpu>& gpus, const std::string& entry);
 
 // Device::link_domain of each: the clique, else a name below that of the node for those that NVLink
