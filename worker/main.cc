@@ -292,8 +292,9 @@ muster::Status FillInventory(const ResourceTexts& texts, muster::worker::WorkerO
   const auto allowed = static_cast<int>(muster::AllowedCpus().size());
   inventory.cpus = texts.cpus > 0 ? texts.cpus : std::max(allowed, options->slots);
   inventory.memory_bytes = muster::worker::ReadHostMemory().total_bytes;
-  if (const std::uint64_t limit = muster::MemoryLimit(""); limit > 0)
-    inventory.memory_bytes = std::min(inventory.memory_bytes, limit);
+  const std::uint64_t limit = muster::MemoryLimit("");
+  if (limit > 0 && (limit < inventory.memory_bytes || inventory.memory_bytes == 0))
+    inventory.memory_bytes = limit;
   if (texts.memory.empty()) return muster::OkStatus();
   const auto memory = muster::ParseByteSize(texts.memory);
   if (!memory)
