@@ -41,8 +41,10 @@ void SimNode::StartWorker() {
   if (!machine_up_ || worker_up()) return;
   ++instance_;
   started_ = with_.trainers->queue->now();
-  agent_ = std::make_unique<worker::Agent>(worker::LaunchContext{.trainer_path = "/muster-trainer"},
-                                           "/jobs");
+  worker::LaunchContext context{.trainer_path = "/muster-trainer"};
+  for (const Device& device : inventory_.devices)
+    context.devices.push_back({.device = device, .cuda_name = device.id, .gpu = device.id});
+  agent_ = std::make_unique<worker::Agent>(std::move(context), "/jobs");
   std::vector<JobId> found;
   std::vector<JobId> unknown;
   for (const auto& [job, files] : files_) (files.prepared ? found : unknown).push_back(job);
