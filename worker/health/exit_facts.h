@@ -20,6 +20,7 @@ class ExitFacts {
   explicit ExitFacts(bool same_pids) : same_pids_(same_pids) {}
 
   void OnStarted(const RankStarted& started);
+  // An Xid's device is named as people know it.
   void OnKernelEvent(const KernelEvent& event);
   void OnReleased(const JobId& job);
 

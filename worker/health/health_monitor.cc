@@ -98,12 +98,16 @@ void HealthMonitor::Complete(RankExited* exited) {
 void HealthMonitor::Complete(std::vector<HostedGeneration>* hosted) { facts_.Complete(hosted); }
 
 void HealthMonitor::OnKernelEvent(const KernelEvent& event) {
-  facts_.OnKernelEvent(event);
   if (const auto* kill = std::get_if<OomKillEvent>(&event)) {
+    facts_.OnKernelEvent(*kill);
     ++oom_kills_;
     Log().warn("the kernel ended process {} ({}) because memory ran out", kill->pid, kill->name);
   } else if (const auto* xid = std::get_if<XidEvent>(&event)) {
-    OnXid(GpuIndex(options_.devices, xid->device), xid->xid, xid->detail);
+    const std::string gpu = GpuIndex(options_.devices, xid->device);
+    XidEvent named = *xid;
+    named.device = NameOf(gpu);
+    facts_.OnKernelEvent(named);
+    OnXid(gpu, xid->xid, xid->detail);
   }
 }
 
@@ -121,6 +125,12 @@ std::vector<std::string> HealthMonitor::DevicesOf(const std::string& gpu) const 
   return ids;
 }
 
+std::string HealthMonitor::NameOf(const std::string& gpu) const {
+  for (const NodeDevice& one : options_.devices)
+    if (std::to_string(one.gpu_index) == gpu && one.gpu != gpu) return gpu + " (" + one.gpu + ")";
+  return gpu;
+}
+
 void HealthMonitor::OnXid(const std::string& gpu, int xid, const std::string& detail) {
   ++xids_;
   if (const auto action = ParseRecoveryAction(detail)) return OnRecoveryAction(gpu, *action);
@@ -133,7 +143,7 @@ void HealthMonitor::OnXid(const std::string& gpu, int xid, const std::string& de
   const TimePoint now = SystemClock().Now();
   control_block_.Set(XidKey(gpu) + std::to_string(xid),
                      {.kind = NodeNoticeKind::kXid,
-                      .detail = Sentence(gpu, std::move(what), verdict.advice),
+                      .detail = Sentence(NameOf(gpu), std::move(what), verdict.advice),
                       .devices = DevicesOf(gpu),
                       .fatal = verdict.fatal()},
                      now, verdict.fatal() ? TimePoint::max() : now + kPassingXid);
@@ -145,7 +155,7 @@ void HealthMonitor::OnRecoveryAction(const std::string& gpu, int action) {
   if (verdict.fatal()) {
     control_block_.Set(XidKey(gpu) + "action",
                        {.kind = NodeNoticeKind::kXid,
-                        .detail = Sentence(gpu, std::string(verdict.what), verdict.advice),
+                        .detail = Sentence(NameOf(gpu), std::string(verdict.what), verdict.advice),
                         .devices = DevicesOf(gpu),
                         .fatal = true},
                        SystemClock().Now());

@@ -70,6 +70,8 @@ class HealthMonitor {
   void OnXid(const std::string& gpu, int xid, const std::string& detail);
   void OnRecoveryAction(const std::string& gpu, int action);
   std::vector<std::string> DevicesOf(const std::string& gpu) const;
+  // With its UUID where that is known: "0 (GPU-8a0e...)".
+  std::string NameOf(const std::string& gpu) const;
   void Tick();
   void CheckMemory();
   void StartDiskCheck();

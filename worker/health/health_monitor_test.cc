@@ -94,19 +94,34 @@ TEST_F(HealthMonitorTest, AFatalXidInTheKernelsLogIsReported) {
 }
 
 TEST_F(HealthMonitorTest, AnXidNamesAllDevicesOfItsGpu) {
-  options_.devices = {{.device = {.id = "GPU-a"}, .gpu_index = 0, .pci_address = "0000:3b:00.0"},
-                      {.device = {.id = "GPU-b"}, .gpu_index = 1, .pci_address = "0000:af:00.0"},
-                      {.device = {.id = "GPU-a#2"}, .gpu_index = 0, .pci_address = "0000:3b:00.0"}};
+  options_.devices = {
+      {.device = {.id = "GPU-a"}, .gpu = "GPU-a", .gpu_index = 0, .pci_address = "0000:3b:00.0"},
+      {.device = {.id = "GPU-b"}, .gpu = "GPU-b", .gpu_index = 1, .pci_address = "0000:af:00.0"},
+      {.device = {.id = "GPU-a#2"}, .gpu = "GPU-a", .gpu_index = 0, .pci_address = "0000:3b:00.0"}};
   const std::vector<std::string> both = {"GPU-a", "GPU-a#2"};
   Start();
   Kernel("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.");
   const NodeNotice notice = Await(NodeNoticeKind::kXid, "Xid 79");
   EXPECT_EQ(notice.devices, both);
-  EXPECT_THAT(notice.detail, HasSubstr("GPU 0: Xid 79"));
+  EXPECT_THAT(notice.detail, HasSubstr("GPU 0 (GPU-a): Xid 79"));
   library_.RecoveryAction(0, 1);
   ASSERT_TRUE(Eventually([&] { return library_.Xid(1, 94); }));
   EXPECT_EQ(Await(NodeNoticeKind::kXid, "Xid 94").devices, std::vector<std::string>{"GPU-b"});
   EXPECT_EQ(Await(NodeNoticeKind::kXid, "asks for a reset").devices, both);
+}
+
+TEST_F(HealthMonitorTest, AnExitThatAnXidExplainsNamesTheGpu) {
+  options_.devices = {
+      {.device = {.id = "GPU-a"}, .gpu = "GPU-a", .gpu_index = 3, .pci_address = "0000:3b:00.0"}};
+  Start();
+  thread_->Do([&] {
+    monitor_->OnRankStarted({{"00c0ffee00"}, 1, 0, 4711});
+    Kernel("NVRM: Xid (PCI:0000:3b:00): 31, pid=4711, name=python, page fault");
+    RankExited exited{.job = {"00c0ffee00"}, .generation = 1, .end = {.exit = {.signal = SIGABRT}}};
+    monitor_->Complete(&exited);
+    ASSERT_FALSE(exited.facts.empty());
+    EXPECT_THAT(exited.facts[0], HasSubstr("kernel log: Xid 31 on GPU 3 (GPU-a): pid=4711"));
+  });
 }
 
 TEST_F(HealthMonitorTest, AnXidOfAGpuThatNoJobGetsNamesItByIndex) {
