@@ -58,7 +58,7 @@ std::string CheckNodeName(const std::string& name) {
 
 // What the node has, as far as the command line says.
 struct ResourceTexts {
-  int cpus = 0;
+  std::optional<int> cpus;
   std::string memory;
   std::vector<std::string> labels;
   std::string topology;
@@ -105,9 +105,9 @@ void AddGpuOptions(CLI::App& app, ResourceTexts* texts) {
 
 void AddResourceOptions(CLI::App& app, ResourceTexts* texts) {
   app.add_option("--cpus", texts->cpus,
-                 "CPUs that ranks may have together [default: those that this worker may use, at "
-                 "least one per slot]")
-      ->check(CLI::Range(1, 8192));
+                 "CPUs that ranks may have together; 0: they are not counted [default: those that "
+                 "this worker may use, at least one per slot]")
+      ->check(CLI::Range(0, 8192));
   app.add_option("--memory", texts->memory,
                  "Memory that ranks may have together, such as 500GB [default: this host's, or the "
                  "limit of the worker's cgroup]");
@@ -290,7 +290,7 @@ muster::Status FillInventory(const ResourceTexts& texts, muster::worker::WorkerO
   MUSTER_ASSIGN_OR_RETURN(inventory.topology, FindTopology(texts, options->node));
   if (options->failure_domain.empty()) options->failure_domain = inventory.topology.rack;
   const auto allowed = static_cast<int>(muster::AllowedCpus().size());
-  inventory.cpus = texts.cpus > 0 ? texts.cpus : std::max(allowed, options->slots);
+  inventory.cpus = texts.cpus.value_or(std::max(allowed, options->slots));
   inventory.memory_bytes = muster::worker::ReadHostMemory().total_bytes;
   const std::uint64_t limit = muster::MemoryLimit("");
   if (limit > 0 && (limit < inventory.memory_bytes || inventory.memory_bytes == 0))

@@ -309,7 +309,8 @@ std::vector<std::string> LocalCluster::WorkerCommand(int index, const UpOptions&
   if (record_.netns)
     argv.insert(argv.end(), {"--address", LocalClusterNetwork::NodeAddress(index), "--endpoint",
                              paths_.WorkersEndpoint()});
-  // The workers share the processors of this host.
+  // The nodes share the processors of this host: each may use all of them.
+  argv.insert(argv.end(), {"--cpus", "0"});
   if (record_.nodes > 1) argv.push_back("--no-cpu-binding");
   if (record_.failure_domains > 0) {
     const int domain = (index - 1) * record_.failure_domains / record_.nodes + 1;

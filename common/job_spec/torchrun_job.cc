@@ -258,7 +258,11 @@ Result<TorchrunJob> JobFromTorchrun(const TorchrunFlags& flags, const TorchrunSu
   yaml << YAML::Key << "nodes" << YAML::Value << job.nodes;
   yaml << YAML::Key << "ranks_per_node" << YAML::Value << job.ranks_per_node;
   yaml << YAML::Key << "device" << YAML::Value << (ranks.gpus ? "cuda" : "cpu");
-  if (ranks.gpus) yaml << YAML::Key << "visible_gpus" << YAML::Value << "node";
+  if (ranks.gpus) {
+    // Under torchrun a rank sees all GPUs, and may use more than one.
+    yaml << YAML::Key << "visible_gpus" << YAML::Value << "node";
+    yaml << YAML::Key << "gpus_per_rank" << YAML::Value << std::max(1, with.gpus / ranks.per_node);
+  }
   yaml << YAML::Key << "cpus_per_rank" << YAML::Value << threads << YAML::EndMap;
   yaml << YAML::Key << "restart" << YAML::Value << YAML::BeginMap;
   yaml << YAML::Key << "max_without_progress" << YAML::Value << *restarts + 1 << YAML::EndMap;

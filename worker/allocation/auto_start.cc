@@ -84,9 +84,9 @@ std::string LocalDirectory(const slurm::Allocation& allocation) {
          allocation.node_name;
 }
 
-bool NamesDomain(const std::vector<std::string>& worker_arguments) {
+bool Names(const std::vector<std::string>& worker_arguments, const std::string& flag) {
   return std::any_of(worker_arguments.begin(), worker_arguments.end(),
-                     [](const auto& argument) { return argument.starts_with("--failure-domain"); });
+                     [&flag](const auto& argument) { return argument.starts_with(flag); });
 }
 
 }  // namespace
@@ -119,7 +119,10 @@ Result<SupervisorOptions> PlanSupervisor(const slurm::Allocation& allocation,
   }
   options.has_worker = options.self.has_worker = slots > 0;
   options.worker_arguments = {"--slots", std::to_string(slots)};
-  if (!allocation.switches.empty() && !NamesDomain(flags.worker_arguments))
+  // The job has what Slurm has given it, as a whole: there is nothing to count.
+  if (!Names(flags.worker_arguments, "--cpus"))
+    options.worker_arguments.insert(options.worker_arguments.end(), {"--cpus", "0"});
+  if (!allocation.switches.empty() && !Names(flags.worker_arguments, "--failure-domain"))
     options.worker_arguments.insert(options.worker_arguments.end(),
                                     {"--failure-domain", allocation.switches});
   options.worker_arguments.insert(options.worker_arguments.end(), flags.worker_arguments.begin(),

@@ -97,7 +97,7 @@ TEST_F(AutoStartTest, TorchrunsCommandLineIsTheJobAndLiesInTheSharedDirectory) {
   ASSERT_TRUE(spec.ok()) << spec.status().ToString();
   EXPECT_EQ(spec->resources.nodes, 3);
   EXPECT_EQ(spec->restart.max_without_progress, 7);
-  EXPECT_EQ(options->worker_arguments, (std::vector<std::string>{"--slots", "2"}));
+  EXPECT_EQ(options->worker_arguments, (std::vector<std::string>{"--slots", "2", "--cpus", "0"}));
   // Another node's environment is not the same.
   flags_.torchrun.environment["HF_HOME"] = "/elsewhere";
   allocation_.node_id = 2;
@@ -121,20 +121,20 @@ TEST_F(AutoStartTest, SlotsAreTheGpusThatSlurmGave) {
   WriteJob("name: t\ncommand: [x]\nresources: {nodes: 2, ranks_per_node: 2, device: cuda}\n");
   ExpectRefused("--gpus-per-node=2");
   allocation_.gpus_on_node = 4;
-  EXPECT_EQ(Plan()->worker_arguments, (std::vector<std::string>{"--slots", "4"}));
+  EXPECT_EQ(Plan()->worker_arguments, (std::vector<std::string>{"--slots", "4", "--cpus", "0"}));
   allocation_.visible_gpus = std::vector<std::string>{"GPU-a", "GPU-b"};
-  EXPECT_EQ(Plan()->worker_arguments, (std::vector<std::string>{"--slots", "2"}));
+  EXPECT_EQ(Plan()->worker_arguments, (std::vector<std::string>{"--slots", "2", "--cpus", "0"}));
   flags_.slots = 7;
-  EXPECT_EQ(Plan()->worker_arguments, (std::vector<std::string>{"--slots", "7"}));
+  EXPECT_EQ(Plan()->worker_arguments, (std::vector<std::string>{"--slots", "7", "--cpus", "0"}));
 }
 
 TEST_F(AutoStartTest, TheSwitchesOverANodeAreItsFailureDomainUnlessAnotherIsGiven) {
   allocation_.switches = "s0.s2";
   EXPECT_EQ(Plan()->worker_arguments,
-            (std::vector<std::string>{"--slots", "1", "--failure-domain", "s0.s2"}));
+            (std::vector<std::string>{"--slots", "1", "--cpus", "0", "--failure-domain", "s0.s2"}));
   flags_.worker_arguments = {"--failure-domain=rack7"};
   EXPECT_EQ(Plan()->worker_arguments,
-            (std::vector<std::string>{"--slots", "1", "--failure-domain=rack7"}));
+            (std::vector<std::string>{"--slots", "1", "--cpus", "0", "--failure-domain=rack7"}));
 }
 
 TEST_F(AutoStartTest, ANodeWithoutGpusOfAHeterogeneousJobHasNoWorker) {
