@@ -1,0 +1,168 @@
+"""A GPU has processes of one job at a time, whatever is killed: watched from outside by the locks that they hold."""
+
+import collections
+import json
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import threading
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from cluster import Cluster, kill, processes_of_job, wait_until  # noqa: E402
+
+GPUS = [{"count": 4, "kind": "NVIDIA H100 80GB HBM3", "memory": "80GB"}]
+LOOK_EVERY_S = 0.05
+
+
+def job_of(pid):
+    """The job that a guardian or one of its processes belongs to."""
+    entry = pathlib.Path(f"/proc/{pid}")
+    for variable in (entry / "environ").read_bytes().split(b"\0"):
+        if variable.startswith(b"MUSTER_JOB_ID="):
+            return variable.partition(b"=")[2].decode()
+    found = re.search(rb"/jobs/([0-9a-f]+)", (entry / "cmdline").read_bytes())
+    return found[1].decode() if found else ""
+
+
+def locks_of(pid):
+    """The ids of the devices whose lock files it has open."""
+    devices = set()
+    for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        target = os.readlink(link)
+        if target.endswith(".lock") and "/devices/" in target:
+            devices.add(pathlib.Path(target).stem)
+    return devices
+
+
+class Watch(threading.Thread):
+    """Looks at all processes again and again until it is stopped."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.ended = threading.Event()
+        self.looks = 0
+        self.shared = []  # devices that processes of two jobs had open
+        self.held = collections.Counter()
+
+    def run(self):
+        while not self.ended.wait(LOOK_EVERY_S):
+            self.look()
+
+    def look(self):
+        jobs = collections.defaultdict(set)
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                devices = locks_of(pid)
+                job = job_of(pid) if devices else ""
+            except OSError:
+                continue  # it ended meanwhile
+            for device in devices:
+                jobs[device].add(job)
+        self.looks += 1
+        for device, holders in jobs.items():
+            self.held[device] += 1
+            if len(holders) > 1:
+                self.shared.append((device, sorted(holders)))
+
+    def stop(self):
+        self.ended.set()
+        self.join()
+
+
+class DeviceLocks(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="muster-gpus-")
+        self.addCleanup(folder.cleanup)
+        file = pathlib.Path(folder.name) / "gpus.yaml"
+        file.write_text(json.dumps(GPUS), encoding="utf-8")
+        self.cluster = Cluster(self, nodes=2, up=("--fake-gpus", file))
+        self.watch = Watch()
+        self.watch.start()
+        self.addCleanup(self.watch.stop)
+
+    def train(self, name, steps, **resources):
+        spec = self.cluster.train_job(steps=steps, every=200, name=name)
+        spec["resources"] |= {"device": "cuda", **resources}
+        return self.cluster.submit(spec)
+
+    def wait_for_generation(self, job, generation):
+        wait_until(lambda: self.cluster.get(job)["generation"] >= generation
+                   and self.cluster.get(job)["state"] == "running",
+                   f"generation {generation} of {job} runs")
+        self.cluster.ranks(job)
+
+    def devices(self):
+        """Which job has a device, as the coordinator sees it."""
+        return {device["id"]: device["job"] for node in self.cluster.json("nodes")
+                for device in node["devices"] if device["job"]}
+
+    def expect_locked_by_its_rank_alone(self, job):
+        for rank in self.cluster.get(job)["ranks"]:
+            held = locks_of(rank["pid"])
+            self.assertEqual(len(held), 1, rank)
+            self.assertEqual(self.devices()[held.pop()], job)
+
+    def expect_no_second_holder(self, *jobs):
+        self.watch.stop()
+        self.assertGreater(self.watch.looks, 20)
+        self.assertTrue(self.watch.held)
+        self.assertEqual(self.watch.shared, [])
+        for job in jobs:
+            self.assertNotIn("still held", self.cluster.muster("events", job).stdout)
+
+    def test_a_job_that_waits_gets_a_gpu_only_when_the_one_before_is_gone(self):
+        first = self.train("first", 2000, ranks_per_node=3)
+        self.cluster.wait_for_step(first, 5)
+        second = self.train("second", 20, ranks_per_node=3)
+        self.assertEqual(self.cluster.get(second)["state"], "queued")
+        self.assertIn("too few free GPUs", self.cluster.get(second)["reason"])
+        self.expect_locked_by_its_rank_alone(first)
+        self.cluster.muster("cancel", first)
+        self.assertEqual(self.cluster.wait(second), 0, self.cluster.describe(second))
+        self.assertEqual(self.cluster.wait(first), 11)
+        wait_until(lambda: not self.devices(), "all devices are free")
+        self.expect_no_second_holder(first, second)
+
+    def test_kills_and_recoveries_let_no_job_near_anothers_gpus(self):
+        one = self.train("one", 900, ranks_per_node=2)
+        two = self.train("two", 900, ranks_per_node=1)
+        for job in (one, two):
+            self.cluster.wait_for_step(job, 5)
+        before = {rank["rank"]: locks_of(rank["pid"]) for rank in self.cluster.get(one)["ranks"]}
+        self.cluster.kill_rank(one, 1)
+        self.wait_for_generation(one, 2)
+        after = {rank["rank"]: locks_of(rank["pid"]) for rank in self.cluster.get(one)["ranks"]}
+        self.assertEqual(before, after, "a recovery in place keeps the devices")
+        kill(next(pid for pid, program in processes_of_job(two) if "guardian" in program))
+        self.wait_for_generation(two, 2)
+        kill(self.cluster.worker_pid("node-1"))
+        self.cluster.kill_rank(one, 0)
+        self.cluster.up()
+        self.wait_for_generation(one, 3)
+        self.expect_locked_by_its_rank_alone(two)
+        for job in (one, two):
+            self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
+        wait_until(lambda: not self.devices(), "all devices are free")
+        self.expect_no_second_holder(one, two)
+
+    def test_a_coordinator_that_starts_again_knows_whose_the_gpus_are(self):
+        job = self.train("job", 900, ranks_per_node=2)
+        self.cluster.wait_for_step(job, 5)
+        before = self.devices()
+        kill(self.cluster.coordinator_pid())
+        self.cluster.up()
+        wait_until(lambda: all(node["state"] == "ready" for node in self.cluster.json("nodes")),
+                   "the nodes are back")
+        self.assertEqual(self.devices(), before)
+        other = self.train("other", 20, ranks_per_node=2)
+        self.assertEqual(self.cluster.wait(other), 0, self.cluster.describe(other))
+        self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
+        self.expect_no_second_holder(job, other)
+
+
+if __name__ == "__main__":
+    unittest.main()
