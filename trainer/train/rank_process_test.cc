@@ -1,8 +1,11 @@
 // Rank processes over several generations: assignments, parking, standbys, stops.
 #include "trainer/train/rank_process.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -111,6 +114,29 @@ TEST_F(RankProcessTest, ARankWithoutPeersParksBetweenSteps) {
   ExpectFirstStep(gang, 1);
   gang[0]->Park(1);
   EXPECT_FALSE(gang[0]->Await("parked", 1).is_null());
+}
+
+// An end of a pipe in place of a lock: its other end says whether anything holds it.
+TEST_F(RankProcessTest, TheLockOfADeviceIsKeptUntilAnAssignmentWithoutIt) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const UniqueFd watch(ends[0]);
+  UniqueFd lock(ends[1]);
+  const auto is_held = [&] {
+    pollfd entry{watch.get(), POLLIN, 0};
+    return ::poll(&entry, 1, 0) == 0;
+  };
+  Gang gang = Start(Endless("out", 1), 1);
+  testing::Listener one = testing::Listen(), two = testing::Listen();
+  gang[0]->Assign(1, 0, 1, one, resume_file_, 0, lock.get());
+  lock.reset();
+  ExpectFirstStep(gang, 1);
+  gang[0]->Park(1);
+  gang[0]->Await("parked", 1);
+  EXPECT_TRUE(is_held());
+  gang[0]->Assign(2, 0, 1, two, resume_file_);
+  ExpectFirstStep(gang, 2);
+  EXPECT_FALSE(is_held());
 }
 
 TEST_F(RankProcessTest, AFaultOfItsOwnEndsTheProcess) {

@@ -89,7 +89,15 @@ class TestProcess {
   }
 
   void Assign(Generation generation, int rank, int world_size, testing::Listener& master,
-              const std::string& resume_file, int ranks_per_node = 0) {
+              const std::string& resume_file, int ranks_per_node = 0, int lock = -1) {
+    Json descriptors = Json::array();
+    std::vector<int> fds;
+    const auto add = [&](const char* name, int fd) {
+      descriptors.push_back(name);
+      fds.push_back(fd);
+    };
+    if (rank == 0) add("listen", master.fd.get());
+    if (lock >= 0) add("lock", lock);
     const int local_size = ranks_per_node > 0 ? ranks_per_node : world_size;
     const Json message = {
         {"type", "assign"},
@@ -100,10 +108,8 @@ class TestProcess {
           "LOCAL_WORLD_SIZE=" + std::to_string(local_size), "MASTER_ADDR=127.0.0.1",
           "MASTER_PORT=" + std::to_string(master.port), "MUSTER_JOB_ID=j",
           "MUSTER_RESUME_FILE=" + resume_file}},
-        {"descriptors", rank == 0 ? Json{"listen"} : Json::array()}};
+        {"descriptors", descriptors}};
     node_.SendAll(this, socket_);
-    std::vector<int> fds;
-    if (rank == 0) fds.push_back(master.fd.get());
     ASSERT_TRUE(socket_.Send(message.dump(), fds, Soon()).ok());
   }
   void Send(const Json& message) { ASSERT_TRUE(socket_.Send(message.dump()).ok()); }
