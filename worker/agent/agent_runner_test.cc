@@ -18,6 +18,7 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
+#include "common/base/locked_record.h"
 #include "common/base/proc_reader.h"
 #include "common/base/testing/temp_dir.h"
 #include "common/process/spawn.h"
@@ -46,6 +47,7 @@ class Worker {
             loop_,
             AgentRunnerOptions{.jobs_dir = dir + "/jobs",
                                .guardian_path = MUSTER_GUARDIAN_BINARY,
+                               .devices_dir = dir + "/devices",
                                .launch = {.trainer_path = MUSTER_RANK_FOR_TEST,
                                           .passed_through = {{"PATH", "/usr/bin:/bin"}}},
                                .guardian_tick = guardian_tick},
@@ -134,8 +136,10 @@ class AgentRunnerTest : public testing::Test {
         .output_dir = dir_ / "out",
         .ranks = {{0, 0}, {1, 1}},
         .hosts_master = true,
-        .master_bind_address = "127.0.0.1"});
+        .master_bind_address = "127.0.0.1",
+        .devices = {"GPU-0"}});
     EXPECT_EQ(worker_->Await<Prepared>().error, "");
+    EXPECT_TRUE(IsRecordLocked(dir_ / "devices/GPU-0.lock"));
     worker_->Order(Launch{.job = kJob, .generation = generation, .world_size = 2});
     std::vector<std::int64_t> pids(2);
     for (int i = 0; i < 2; ++i) {
@@ -184,6 +188,8 @@ TEST_F(AgentRunnerTest, ARestartedWorkerKnowsOfParkedRanksAndGoesOnWithThem) {
   RestartWorker();
   EXPECT_THAT(worker_->Hosted().parked_ranks, ElementsAre(0, 1));
   EXPECT_TRUE(worker_->Hosted().quiesced);
+  EXPECT_THAT(worker_->Hosted().devices, ElementsAre("GPU-0"));
+  EXPECT_TRUE(IsRecordLocked(dir_ / "devices/GPU-0.lock"));
   EXPECT_EQ(Run(2), before);
 }
 
