@@ -385,6 +385,8 @@ const BadCase kLaterCases[] = {
     {"Memory", COMMAND_HEAD "resources: {memory_per_rank: much}\n",
      "job.yaml:3: resources.memory_per_rank: expected a size such as 5GB, 512MiB or a number of "
      "bytes, got 'much'"},
+    {"MemoryBeyondAll", COMMAND_HEAD "resources: {memory_per_rank: 4194304TiB}\n",
+     "job.yaml:3: resources.memory_per_rank: must be from 0 to 1024TiB"},
     {"GpusOfACpuJob", COMMAND_HEAD "resources: {gpus_per_rank: 2}\n",
      "job.yaml:3: resources.gpus_per_rank: needs device: cuda; add it, or leave this out"},
     {"GpuKindOfACpuJob", COMMAND_HEAD "resources: {gpu: {kind: [H100]}}\n",

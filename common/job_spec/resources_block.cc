@@ -99,8 +99,11 @@ void ReadResources(MapReader& file, ResourceSpec* out) {
   map->Integer("cpus_per_rank", {1, 1024}, &out->cpus_per_rank);
   std::int64_t memory = 0;
   map->Bytes("memory_per_rank", &memory);
-  if (memory < 0) map->Error("memory_per_rank", "must not be below 0");
-  out->memory_per_rank = static_cast<std::uint64_t>(std::max<std::int64_t>(0, memory));
+  constexpr std::int64_t kMostMemory = std::int64_t{1} << 50;
+  if (memory < 0 || memory > kMostMemory)
+    map->Error("memory_per_rank", "must be from 0 to 1024TiB");
+  else
+    out->memory_per_rank = static_cast<std::uint64_t>(memory);
   map->Choice("cpu_binding", {{"auto", "none"}, {}}, &out->cpu_binding);
   static const NumberRange kPositive = {"above 0", [](double v) { return v > 0; }};
   map->Number("peak_tflops", kPositive, &out->peak_tflops);

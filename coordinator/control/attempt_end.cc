@@ -375,11 +375,11 @@ void BeginAbort(Transaction& tx, JobEntry& job, AbortOptions options) {
 
 void Handle(Transaction& tx, const NodeName& node, const Quiesced& message) {
   NodeEntry& entry = tx.node(node);
+  JobEntry* known = tx.FindJob(message.job);
+  MarkLeaked(tx, entry, message.job, message.unkillable_pids);  // by what the job holds
   const bool cleared =
       !message.keeps_any() && tx.state.holds.Prove(node, message.job, message.generation);
   tx.state.reschedule |= cleared;
-  JobEntry* known = tx.FindJob(message.job);
-  MarkLeaked(tx, entry, message.job, message.unkillable_pids);
   // It may belong to an older generation than the one that the node is being prepared for.
   if (known != nullptr && GivenUpForWantOfRoom(tx, *known, entry)) return;
   if (cleared &&

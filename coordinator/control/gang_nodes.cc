@@ -84,7 +84,7 @@ void DropSpare(Transaction& tx, JobEntry& job, const NodeName& name, const std::
   AttemptRecord& attempt = job.attempt();
   const auto spare = std::ranges::find(attempt.spares, name) - attempt.spares.begin();
   attempt.spares.erase(attempt.spares.begin() + spare);
-  if (!attempt.spare_devices.empty())
+  if (spare < std::ssize(attempt.spare_devices))
     attempt.spare_devices.erase(attempt.spare_devices.begin() + spare);
   // A release, not an abort: the node may be taken again in this generation.
   tx.Send(name, Release{job.record.id});

@@ -212,7 +212,6 @@ TEST_F(GpuTest, AGpuOfALostNodeThatNothingHoldsIsFreeForTheNodeThatHasItNow) {
   EXPECT_EQ(h.State(id), JobState::kQueued) << "n1 may return";
   h.Advance(std::chrono::seconds(60));
   ASSERT_EQ(h.Node("n1").record->state, NodeState::kLost) << h.Timeline();
-  h.Join("n3");
   EXPECT_EQ(h.Attempt(id).nodes.at(0).value, "n2");
 }
 
@@ -227,7 +226,90 @@ TEST_F(GpuTest, AnInventoryThatChangesUnderAJobIsReportedAndCounts) {
   h.Join("n1", {.slots = 8, .hosted = {hosted}, .inventory = renamed});
   EXPECT_THAT(h.Timeline(), HasSubstr("no longer reports device n1-gpu0, which a job has"));
   EXPECT_EQ(h.State(id), JobState::kRunning);
-  EXPECT_THAT(DevicesOf(h.Submit(OnOneNode(GpuYaml("next")))), ElementsAre(Devices{"MIG-1"}));
+  // MIG-1 may be the GPU that the job still computes on.
+  const JobId next = h.Submit(OnOneNode(GpuYaml("next")));
+  EXPECT_EQ(h.State(next), JobState::kQueued);
+  h.FinishAll(id);
+  EXPECT_THAT(DevicesOf(next), ElementsAre(Devices{"MIG-1"}));
+}
+
+// The ranks behind it got their neighbour's GPU, beside the parked process that still had it.
+TEST_F(GpuTest, AGpuThatIsReplacedLeavesTheOthersToTheirRanks) {
+  h.Join("n1", {.slots = 8, .gpus = 8});
+  const JobId id = h.Submit(OnOneNode(WithRanks(GpuYaml("job"), 4)));
+  h.RunTo(id, 5);
+  Break("n1", {"n1-gpu1"});
+  h.ParkedOn("n1", id);
+  ASSERT_EQ(h.Attempt(id).generation, 2) << h.Timeline();
+  EXPECT_THAT(DevicesOf(id), ElementsAre(Devices{"n1-gpu0", "n1-gpu4", "n1-gpu2", "n1-gpu3"}));
+}
+
+TEST_F(GpuTest, AGpuOfAnOrphanedProcessThatSurvivesIsNotFree) {
+  h.Join("n1", {.slots = 1, .gpus = 1});
+  h.Join("n2", {.slots = 1, .gpus = 1});
+  const JobId id = h.Submit(OnOneNode(GpuYaml("job")));
+  h.RunTo(id, 5);
+  const std::int64_t pid = h.Attempt(id).ranks[0].pid;
+  const HostedGeneration hosted = h.Hosted("n1", id, AttemptState::kRunning);
+  h.Leave("n1");
+  h.Advance(std::chrono::seconds(60));
+  ASSERT_EQ(h.Attempt(id).nodes.at(0).value, "n2") << h.Timeline();
+  h.RunTo(id, 6);
+  h.Join("n1", {.slots = 2, .hosted = {hosted}, .gpus = 1});
+  h.Deliver("n1", Quiesced{.job = id, .generation = 1, .unkillable_pids = {pid}});
+  EXPECT_EQ(h.State(h.Submit(OnOneNode(GpuYaml("other")))), JobState::kQueued);
+}
+
+TEST_F(GpuTest, AGpuThatAJobGotFromALostNodeStaysItsOwnWhenThatNodeReturns) {
+  NodeInventory inventory;
+  inventory.devices = {{.id = "GPU-1"}};
+  h.Join("n1", {.slots = 1, .inventory = inventory});
+  h.Join("n2", {.slots = 1, .instance = "second", .inventory = inventory});
+  h.Leave("n1");
+  h.Advance(std::chrono::seconds(60));
+  const JobId id = h.Submit(OnOneNode(GpuYaml("job")));
+  ASSERT_EQ(h.Attempt(id).nodes.at(0).value, "n2");
+  h.RunTo(id, 5);
+  h.Join("n1", {.slots = 1, .inventory = inventory});
+  EXPECT_EQ(h.State(h.Submit(OnOneNode(GpuYaml("other")))), JobState::kQueued);
+}
+
+TEST_F(GpuTest, AnUnknownJobsPreparedGuardianKeepsItsGpus) {
+  const HostedGeneration stray{
+      .job = JobId{"0123456789"}, .generation = 4, .prepared = true, .devices = {"n1-gpu0"}};
+  h.Join("n1", {.slots = 8, .hosted = {stray}, .gpus = 1});
+  const JobId id = h.Submit(OnOneNode(GpuYaml("gpu")));
+  EXPECT_EQ(h.State(id), JobState::kQueued);
+  h.Deliver("n1", Released{stray.job});
+  EXPECT_EQ(h.State(id), JobState::kStarting);
+}
+
+// It has no devices of its own in the attempt's record.
+TEST_F(GpuTest, AGpuJobOfAnEarlierVersionKeepsAllGpusOfItsNodes) {
+  JoinTwo(4);
+  const JobId old = h.Submit(GpuYaml("old"));
+  h.RunTo(old, 5);
+  AttemptRecord attempt = h.Attempt(old);
+  attempt.node_devices.clear();
+  h.Store(PutAttempt{attempt});
+  const HostedGeneration on1 = h.Hosted("n1", old, AttemptState::kRunning);
+  const HostedGeneration on2 = h.Hosted("n2", old, AttemptState::kRunning);
+  h.Restart();
+  h.Join("n1", {.slots = 8, .hosted = {on1}, .gpus = 4});
+  h.Join("n2", {.slots = 8, .hosted = {on2}, .gpus = 4});
+  EXPECT_EQ(h.State(h.Submit(OnOneNode(GpuYaml("new")))), JobState::kQueued);
+}
+
+TEST_F(GpuTest, ABrokenGpuMakesNoJobImpossible) {
+  JoinTwo(4);
+  Break("n1", {"n1-gpu0"});
+  Break("n2", {"n2-gpu0"});
+  EXPECT_EQ(h.State(h.Submit(OnOneNode(WithRanks(GpuYaml("job"), 4)))), JobState::kQueued);
+}
+
+TEST_F(GpuTest, ANodeOfAnEarlierVersionMayHaveAnything) {
+  h.Join("n1");
+  EXPECT_EQ(h.State(h.Submit(OnOneNode(GpuYaml("job")))), JobState::kQueued);
 }
 
 TEST_F(GpuTest, WhatNoNodeCouldHoldIsRefusedWithTheNearestMiss) {

@@ -14,13 +14,16 @@ bool Lists(const std::vector<std::string>& ids, const std::string& id) {
 
 void HoldLedger::Take(const NodeName& node, const JobId& job, Generation generation,
                       HeldResources resources) {
-  Hold taken{Kind::kGang, generation, std::move(resources)};
-  if (const Hold* before = Find(node, job)) {
-    for (const auto* devices : {&before->resources.devices, &before->leaving})
-      for (const std::string& device : *devices)
-        if (!Lists(taken.resources.devices, device)) taken.leaving.push_back(device);
-  }
-  Put(node, job, std::move(taken));
+  PutOver(node, job, {Kind::kGang, generation, std::move(resources)});
+}
+
+void HoldLedger::AddLeaving(const NodeName& node, const JobId& job,
+                            const std::vector<std::string>& devices) {
+  Hold* hold = Get(node, job);
+  if (hold == nullptr) return;
+  for (const std::string& device : devices)
+    if (!Lists(hold->resources.devices, device) && !Lists(hold->leaving, device))
+      hold->leaving.push_back(device);
 }
 
 void HoldLedger::Prepared(const NodeName& node, const JobId& job) {
@@ -54,7 +57,7 @@ void HoldLedger::Park(const NodeName& node, const JobId& job, Generation generat
 
 void HoldLedger::Orphan(const NodeName& node, const JobId& job, Generation generation,
                         HeldResources resources) {
-  Put(node, job, {Kind::kOrphaned, generation, std::move(resources)});
+  PutOver(node, job, {Kind::kOrphaned, generation, std::move(resources)});
 }
 
 std::map<NodeName, HoldLedger::Hold> HoldLedger::OrphanParked(const JobId& job) {
@@ -150,6 +153,16 @@ std::map<NodeName, HoldLedger::Hold> HoldLedger::Parked(const JobId& job) const 
     if (hold.kind == Kind::kParked) parked.emplace(name, hold);
   }
   return parked;
+}
+
+void HoldLedger::PutOver(const NodeName& node, const JobId& job, Hold hold) {
+  std::vector<std::string> before;
+  if (const Hold* old = Find(node, job)) {
+    before = old->resources.devices;
+    before.insert(before.end(), old->leaving.begin(), old->leaving.end());
+  }
+  Put(node, job, std::move(hold));
+  AddLeaving(node, job, before);
 }
 
 void HoldLedger::Put(const NodeName& node, const JobId& job, Hold hold) {

@@ -52,6 +52,8 @@ class HoldLedger {
   // job had there before, which preparing the node ends: until Prepared, its devices stay held.
   void Take(const NodeName& node, const JobId& job, Generation generation, HeldResources resources);
   void Prepared(const NodeName& node, const JobId& job);
+  // Processes of older generations may have these devices too, until then.
+  void AddLeaving(const NodeName& node, const JobId& job, const std::vector<std::string>& devices);
   // The gang's node has quiesced; `slots` are still held for the job. Other holds do not change.
   void Quiesce(const NodeName& node, const JobId& job, int slots);
   // The job's gang has ended: what it still holds is parked.
@@ -86,11 +88,13 @@ class HoldLedger {
   std::set<NodeName> Nodes(const JobId& job) const;
   // nullptr: none.
   const Hold* Find(const NodeName& node, const JobId& job) const;
-  // Nodes where the job has processes parked, and in how many slots; by name.
+  // Nodes where the job has processes parked, and what they hold; by name.
   std::map<NodeName, Hold> Parked(const JobId& job) const;
 
  private:
   void Put(const NodeName& node, const JobId& job, Hold hold);
+  // Devices of the hold before are leaving.
+  void PutOver(const NodeName& node, const JobId& job, Hold hold);
   void Erase(const NodeName& node, const JobId& job);
   Hold* Get(const NodeName& node, const JobId& job);
 

@@ -119,6 +119,9 @@ TEST(HoldLedgerTest, DevicesOfOlderGenerationsStayHeldUntilTheNodeIsPrepared) {
   EXPECT_EQ(ledger.Used(kN1).devices, (std::vector<std::string>{"g1", "g2", "g0"}));
   ledger.Take(kN1, kJob, 3, {.slots = 2, .devices = {"g3", "g4"}});
   EXPECT_EQ(ledger.Used(kN1).devices, (std::vector<std::string>{"g3", "g4", "g1", "g2", "g0"}));
+  ledger.Orphan(kN1, kJob, 3, {.slots = 2, .devices = {"g3", "g4"}});
+  EXPECT_EQ(ledger.Used(kN1).devices.size(), 5u) << "it never was prepared";
+  ledger.Take(kN1, kJob, 4, {.slots = 2, .devices = {"g3", "g4"}});
   ledger.Prepared(kN1, kJob);
   EXPECT_EQ(ledger.Used(kN1).devices, (std::vector<std::string>{"g3", "g4"}));
 }

@@ -59,6 +59,17 @@ Status CheckOutputFree(const Transaction& tx, const std::string& output_dir) {
                        "; choose another output directory, or cancel that job first");
 }
 
+// What a declaration does not mention may be anything.
+NodeDemand AsFarAsDeclared(NodeDemand demand, const NodeInventory& declared) {
+  demand.topology = {};
+  if (declared.labels.empty()) demand.labels.clear();
+  for (const Device& device : declared.devices) {
+    if (device.kind.empty()) demand.devices.kinds.clear();
+    if (device.memory_bytes == 0) demand.devices.min_memory_bytes = 0;
+  }
+  return demand;
+}
+
 // What no node could ever hold is refused, instead of waiting for ever. A node that has never been
 // here may come: with none known, or where a pool brings nodes of an unknown kind, the job waits.
 Status CheckSomeNodeCanHold(const State& state, const JobSpec& spec) {
@@ -71,11 +82,13 @@ Status CheckSomeNodeCanHold(const State& state, const JobSpec& spec) {
     return !miss.has_value();
   };
   for (const auto& [name, node] : state.nodes)
-    if (consider(WholeOf(state, node))) return OkStatus();
+    if (IsUnknown(node.record.inventory) || consider(IntactOf(node))) return OkStatus();
   int nodes = static_cast<int>(state.nodes.size());
   if (state.pool) {
     const std::optional<NodeInventory>& declared = state.pool->node;
-    if (!declared || consider(WholeOf(*declared, state.pool->slots))) return OkStatus();
+    if (!declared) return OkStatus();
+    request.demand = AsFarAsDeclared(request.demand, *declared);
+    if (consider(WholeOf(*declared, state.pool->slots))) return OkStatus();
     ++nodes;
   }
   if (!nearest) return OkStatus();

@@ -7,22 +7,34 @@
 namespace muster::control {
 namespace {
 
-// Nothing on the node, which is lost, may use the device any more.
-bool IsGone(const State& state, const NodeName& name, const std::string& device) {
+// Processes on the node may use the device.
+bool MayUse(const State& state, const NodeName& name, const std::string& device) {
+  const auto names = [&device](const std::vector<std::string>& devices) {
+    return std::ranges::find(devices, device) != devices.end();
+  };
+  for (const auto& [job, hold] : state.holds.On(name))
+    if (names(hold.resources.devices) || names(hold.leaving)) return true;
   const auto node = state.nodes.find(name);
-  if (node == state.nodes.end()) return true;
-  if (node->second.record.state != NodeState::kLost) return false;
-  const std::vector<std::string> held = state.holds.Used(name).devices;
-  return std::ranges::find(held, device) == held.end();
+  return node != state.nodes.end() &&
+         std::ranges::any_of(node->second.record.leaked,
+                             [&names](const LeakedSlot& leaked) { return names(leaked.devices); });
+}
+
+bool IsLost(const State& state, const NodeName& name) {
+  const auto node = state.nodes.find(name);
+  return node == state.nodes.end() || node->second.record.state == NodeState::kLost;
 }
 
 // The other node that has the device rather than this one; nullptr: none.
 const NodeName* OwnerOf(const State& state, const std::string& device, const NodeName& name) {
-  const auto nodes = state.device_nodes.find(device);
-  if (nodes == state.device_nodes.end()) return nullptr;
-  for (const NodeName& other : nodes->second) {
+  const auto found = state.device_nodes.find(device);
+  if (found == state.device_nodes.end() || found->second.size() < 2) return nullptr;
+  const std::vector<NodeName>& nodes = found->second;
+  for (const NodeName& other : nodes)
+    if (MayUse(state, other, device)) return other == name ? nullptr : &other;
+  for (const NodeName& other : nodes) {
     if (other == name) return nullptr;
-    if (!IsGone(state, other, device)) return &other;
+    if (!IsLost(state, other)) return &other;
   }
   return nullptr;
 }
@@ -31,19 +43,51 @@ void GiveUp(State& state, const std::string& device, const NodeName& name) {
   const auto nodes = state.device_nodes.find(device);
   if (nodes == state.device_nodes.end()) return;
   std::erase(nodes->second, name);
+  if (nodes->second.size() < 2) state.contested.erase(device);
   if (nodes->second.empty()) state.device_nodes.erase(nodes);
+}
+
+// A job has a device of the node that it no longer reports: the same may have another id by now.
+bool HasUnreported(const State& state, const NodeRecord& record) {
+  const auto unreported = [&record](const std::vector<std::string>& ids) {
+    return std::ranges::any_of(ids, [&record](const std::string& id) {
+      const std::vector<Device>& devices = record.inventory.devices;
+      return std::ranges::find(devices, id, &Device::id) == devices.end();
+    });
+  };
+  for (const auto& [job, hold] : state.holds.On(record.name))
+    if (unreported(hold.resources.devices) || unreported(hold.leaving)) return true;
+  return std::ranges::any_of(record.leaked, [&unreported](const LeakedSlot& leaked) {
+    return unreported(leaked.devices);
+  });
 }
 
 DeviceMask AllocatableDevices(const State& state, const NodeEntry& node) {
   const NodeRecord& record = node.record;
+  const std::vector<Device>& devices = record.inventory.devices;
+  if (devices.empty() || HasUnreported(state, record)) return 0;
   DeviceMask mask = 0;
-  for (std::size_t i = 0; i < record.inventory.devices.size(); ++i) {
-    const Device& device = record.inventory.devices[i];
-    if (device.fault.empty() && OwnerOf(state, device.id, record.name) == nullptr)
-      mask |= DeviceMask{1} << i;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const bool another_has_it = state.contested.contains(devices[i].id) &&
+                                OwnerOf(state, devices[i].id, record.name) != nullptr;
+    if (devices[i].fault.empty() && !another_has_it) mask |= DeviceMask{1} << i;
   }
   for (const BrokenDevice& broken : record.broken_devices) mask &= ~MaskOf(node, {broken.id});
   return mask;
+}
+
+// Of processes that may be there, by node. A job of an earlier version does not say which it has.
+DeviceMask DevicesInUse(const State& state, const NodeEntry& node) {
+  DeviceMask in_use = 0;
+  for (const auto& [id, hold] : state.holds.On(node.record.name)) {
+    in_use |= MaskOf(node, hold.resources.devices) | MaskOf(node, hold.leaving);
+    if (hold.resources.slots == 0 || !hold.resources.devices.empty()) continue;
+    const auto job = state.jobs.find(id);
+    if (job != state.jobs.end() && job->second.spec.resources.gpus.per_rank > 0)
+      return ~DeviceMask{0};
+  }
+  for (const LeakedSlot& leaked : node.record.leaked) in_use |= MaskOf(node, leaked.devices);
+  return in_use;
 }
 
 }  // namespace
@@ -92,24 +136,51 @@ NodeCapacity WholeOf(const NodeInventory& declared, int slots) {
                   .memory_bytes = declared.memory_bytes}};
 }
 
-NodeCapacity CapacityOf(const State& state, const NodeEntry& node) {
-  NodeCapacity capacity = WholeOf(state, node);
-  const HeldResources used = state.holds.Used(node.record.name);
-  DeviceMask in_use = 0;
-  if (capacity.all.devices != 0) {
-    in_use = MaskOf(node, used.devices);
-    for (const LeakedSlot& leaked : node.record.leaked) in_use |= MaskOf(node, leaked.devices);
-  }
-  const NodeParts& all = capacity.all;
-  capacity.free = {
-      .slots = all.slots - UsedSlots(state, node),
-      .devices = all.devices & ~in_use,
-      .cpus = all.cpus - used.cpus,
-      .memory_bytes = all.memory_bytes - std::min(all.memory_bytes, used.memory_bytes)};
+NodeCapacity IntactOf(const NodeEntry& node) {
+  const NodeRecord& record = node.record;
+  NodeCapacity capacity = WholeOf(record.inventory, record.slots);
+  capacity.name = record.name;
   return capacity;
 }
 
+bool IsUnknown(const NodeInventory& inventory) {
+  return inventory.devices.empty() && inventory.cpus == 0 && inventory.memory_bytes == 0;
+}
+
+NodeCapacity CapacityOf(const State& state, const NodeEntry& node) {
+  NodeCapacity capacity = WholeOf(state, node);
+  const NodeParts& all = capacity.all;
+  NodeParts& free = capacity.free;
+  free = all;
+  for (const auto& [job, hold] : state.holds.On(node.record.name)) {
+    const HeldResources& held = hold.resources;
+    free.slots -= held.slots;
+    free.cpus -= held.cpus;
+    free.memory_bytes -= std::min(free.memory_bytes, held.memory_bytes);
+  }
+  free.slots -= static_cast<int>(node.record.leaked.size());
+  if (all.devices != 0) free.devices &= ~DevicesInUse(state, node);
+  return capacity;
+}
+
+std::vector<std::string> DevicesAt(const AttemptRecord& attempt, std::size_t place) {
+  const bool spare = place >= attempt.nodes.size();
+  const auto& devices = spare ? attempt.spare_devices : attempt.node_devices;
+  if (spare) place -= attempt.nodes.size();
+  return place < devices.size() ? devices[place] : std::vector<std::string>();
+}
+
+std::map<NodeName, std::vector<std::string>> DevicesByNode(const AttemptRecord& attempt) {
+  std::map<NodeName, std::vector<std::string>> devices;
+  for (std::size_t n = 0; n < attempt.node_devices.size(); ++n)
+    devices[attempt.nodes[n]] = attempt.node_devices[n];
+  for (std::size_t n = 0; n < attempt.spare_devices.size(); ++n)
+    devices[attempt.spares[n]] = attempt.spare_devices[n];
+  return devices;
+}
+
 std::vector<std::string> DevicesOn(const AttemptRecord& attempt, const NodeName& node) {
+  if (attempt.node_devices.empty() && attempt.spare_devices.empty()) return {};
   const auto of = [&node](const std::vector<NodeName>& names,
                           const std::vector<std::vector<std::string>>& devices) {
     const auto place = static_cast<std::size_t>(std::ranges::find(names, node) - names.begin());
@@ -131,14 +202,17 @@ std::vector<std::string> DevicesOf(const JobEntry& job, const AttemptRecord& att
 
 std::vector<std::string> DevicesOfProcess(const State& state, const JobId& id, const NodeName& node,
                                           std::int64_t pid) {
-  const auto job = state.jobs.find(id);
-  if (job != state.jobs.end() && !job->second.attempts.empty()) {
-    const AttemptRecord& attempt = job->second.attempts.back();
-    for (const RankRecord& rank : attempt.ranks)
-      if (rank.node == node && rank.pid == pid) return DevicesOf(job->second, attempt, rank);
+  if (const auto job = state.jobs.find(id); job != state.jobs.end()) {
+    const std::vector<AttemptRecord>& attempts = job->second.attempts;
+    for (auto attempt = attempts.rbegin(); attempt != attempts.rend(); ++attempt)
+      for (const RankRecord& rank : attempt->ranks)
+        if (rank.node == node && rank.pid == pid) return DevicesOf(job->second, *attempt, rank);
   }
   const HoldLedger::Hold* hold = state.holds.Find(node, id);
-  return hold == nullptr ? std::vector<std::string>() : hold->resources.devices;
+  if (hold == nullptr) return {};
+  std::vector<std::string> devices = hold->resources.devices;
+  devices.insert(devices.end(), hold->leaving.begin(), hold->leaving.end());
+  return devices;
 }
 
 HeldResources HeldBy(const JobEntry& job, int slots, std::vector<std::string> devices) {
@@ -153,6 +227,17 @@ HeldResources HeldOn(const JobEntry& job, const NodeName& node) {
   return HeldBy(job, job.spec.resources.ranks_per_node, DevicesOn(job.attempts.back(), node));
 }
 
+HeldResources HeldAt(const JobEntry& job, std::size_t place) {
+  return HeldBy(job, job.spec.resources.ranks_per_node, DevicesAt(job.attempts.back(), place));
+}
+
+bool SharesDevices(const State& state, const NodeEntry& node) {
+  return !state.contested.empty() &&
+         std::ranges::any_of(node.record.inventory.devices, [&state](const Device& device) {
+           return state.contested.contains(device.id);
+         });
+}
+
 std::vector<std::string> ClaimDevices(State& state, const NodeEntry& node,
                                       const std::vector<Device>& before) {
   const NodeName& name = node.record.name;
@@ -165,6 +250,7 @@ std::vector<std::string> ClaimDevices(State& state, const NodeEntry& node,
     std::vector<NodeName>& nodes = state.device_nodes[device.id];
     if (std::ranges::find(nodes, name) != nodes.end()) continue;
     nodes.push_back(name);
+    if (nodes.size() > 1) state.contested.insert(device.id);
     if (const NodeName* other = OwnerOf(state, device.id, name))
       conflicts.push_back("node " + other->value + " has reported device " + device.id +
                           " before; it is not used on node " + name.value);

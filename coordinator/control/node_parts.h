@@ -4,7 +4,9 @@
 // Free functions over the controller's State; private to coordinator/control; one thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,11 @@ int UsedSlots(const State& state, const NodeEntry& node);
 NodeCapacity CapacityOf(const State& state, const NodeEntry& node);
 // The same without what is free.
 NodeCapacity WholeOf(const State& state, const NodeEntry& node);
+// What the node could have for jobs if nothing were broken.
+NodeCapacity IntactOf(const NodeEntry& node);
+// Its worker says nothing of what the node has: it is of an earlier version, or has not been here
+// since the coordinator is of this one.
+bool IsUnknown(const NodeInventory& inventory);
 // What a node of a pool would have; the inventory outlives it.
 NodeCapacity WholeOf(const NodeInventory& declared, int slots);
 
@@ -30,9 +37,13 @@ DeviceMask MaskOf(const NodeEntry& node, const std::vector<std::string>& ids);
 
 // That the attempt has on a node or spare; none: without devices, or it is neither.
 std::vector<std::string> DevicesOn(const AttemptRecord& attempt, const NodeName& node);
+// The same by place in the gang: its nodes, then its spares.
+std::vector<std::string> DevicesAt(const AttemptRecord& attempt, std::size_t place);
+// Of all its nodes and spares.
+std::map<NodeName, std::vector<std::string>> DevicesByNode(const AttemptRecord& attempt);
 
-// That a process of the job on the node may use: those of its rank, if it has one in the newest
-// attempt, else all that the job holds there.
+// That a process of the job on the node may use: those of its rank, if an attempt in memory has
+// one, else all that the job holds there.
 std::vector<std::string> DevicesOfProcess(const State& state, const JobId& id, const NodeName& node,
                                           std::int64_t pid);
 
@@ -44,12 +55,15 @@ std::vector<std::string> DevicesOf(const JobEntry& job, const AttemptRecord& att
 HeldResources HeldBy(const JobEntry& job, int slots, std::vector<std::string> devices);
 // What a node of its newest attempt, or a spare, holds in full.
 HeldResources HeldOn(const JobEntry& job, const NodeName& node);
+HeldResources HeldAt(const JobEntry& job, std::size_t place);
 
 // The node reports other devices than `before`. The first node that reports a device has it; the
 // next one gets it once that node is lost and nothing there holds it, or reports it no more.
 // Returns a sentence for each that another node has.
 std::vector<std::string> ClaimDevices(State& state, const NodeEntry& node,
                                       const std::vector<Device>& before);
+// Whether another node reports one of its devices too.
+bool SharesDevices(const State& state, const NodeEntry& node);
 // The node is forgotten.
 void GiveUpDevices(State& state, const NodeEntry& node);
 

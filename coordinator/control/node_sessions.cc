@@ -280,7 +280,7 @@ void ReconcileJob(Transaction& tx, NodeEntry& node, const JobId& id,
   switch (Reconcile(input)) {
     case ReconcileAction::kNothing: return tx.state.holds.ProveTerminated(name, id);
     case ReconcileAction::kRelease:
-      if (const int slots = SlotsLeft(job, *hosted); slots > 0)
+      if (const int slots = SlotsLeft(job, *hosted); slots > 0 || !hosted->devices.empty())
         tx.state.holds.Orphan(name, id, hosted->generation, LeftBehind(job, slots, *hosted));
       return tx.Send(name, Release{id});
     case ReconcileAction::kAbortStale: return AbortStale(tx, node, *hosted);
@@ -294,6 +294,7 @@ void ReconcileJob(Transaction& tx, NodeEntry& node, const JobId& id,
     case ReconcileAction::kPrepare:
       // What it had prepared is gone, including a port that it had bound.
       job->gang->nodes[node_rank].prepared = false;
+      if (hosted != nullptr) tx.state.holds.AddLeaving(name, id, hosted->devices);
       return SendPrepare(tx, *job, node_rank);
     case ReconcileAction::kAdoptPrepared:
       // A Hello does not contain the node's CUDA stack. The answer to a repeated Prepare does.
@@ -304,6 +305,7 @@ void ReconcileJob(Transaction& tx, NodeEntry& node, const JobId& id,
                              .retryable = true,
                              .master_port = hosted->master_port});
     case ReconcileAction::kPrepareAndLaunch:
+      if (hosted != nullptr) tx.state.holds.AddLeaving(name, id, hosted->devices);
       SendPrepare(tx, *job, node_rank);
       return SendLaunch(tx, *job, node_rank, node_rank + 1);
     case ReconcileAction::kLaunch: return SendLaunch(tx, *job, node_rank, node_rank + 1);
@@ -342,6 +344,12 @@ void ReconcileNode(Transaction& tx, NodeEntry& node, const Hello& hello) {
     if (!hosted.contains(slot.job)) MarkLeaked(tx, node, slot.job, {});
   }
   for (const HostedGeneration& generation : hello.hosted) {
+    // What survived SIGKILL has devices that the job holds.
+    if (!generation.devices.empty() && tx.state.holds.Find(name, generation.job) == nullptr)
+      tx.state.holds.Orphan(
+          name, generation.job, generation.generation,
+          LeftBehind(tx.FindJob(generation.job), SlotsLeft(tx.FindJob(generation.job), generation),
+                     generation));
     // The report of processes of older generations that run beside the newest may have been lost.
     if (!generation.unkillable_pids.empty())
       Handle(tx, name,

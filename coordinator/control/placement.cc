@@ -73,7 +73,7 @@ NodeParts PartsOf(const Transaction& tx, const NodeName& name, const HeldResourc
   NodeParts parts{.slots = held.slots, .cpus = held.cpus, .memory_bytes = held.memory_bytes};
   const NodeEntry* node = tx.FindNode(name);
   if (node == nullptr || held.devices.empty()) return parts;
-  parts.devices = MaskOf(*node, held.devices) & CapacityOf(tx.state, *node).all.devices;
+  parts.devices = MaskOf(*node, held.devices) & WholeOf(tx.state, *node).all.devices;
   for (const LeakedSlot& leaked : node->record.leaked)
     parts.devices &= ~MaskOf(*node, leaked.devices);
   return parts;
@@ -111,7 +111,8 @@ GangRequest RequestOf(const Transaction& tx, const JobEntry& job) {
   for (const GangNode& member : job.gang->nodes) request.exclude.push_back(member.name);
   request.domains = DomainsOf(attempt, tx.state.nodes);
   const TopologyDemand& topology = request.demand.topology;
-  if (const NodeEntry* first = tx.FindNode(attempt.nodes.front()); topology.required && first)
+  if (const NodeEntry* first = tx.FindNode(attempt.nodes.front());
+      topology.within != TopologyLevel::kNone && first)
     request.place = PlaceOf(first->record.inventory, topology.within);
   return request;
 }

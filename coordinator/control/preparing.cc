@@ -26,14 +26,32 @@ namespace {
 // take longer.
 constexpr Duration kTierBudget = std::chrono::seconds(10);
 
+// A rank keeps its devices where it can: a process that has used one cannot change to another.
+std::vector<std::string> KeepPlaces(std::vector<std::string> devices,
+                                    const std::vector<std::string>& before) {
+  if (before.size() != devices.size()) return devices;
+  std::vector<std::string> fresh;
+  for (const std::string& device : devices)
+    if (std::ranges::find(before, device) == before.end()) fresh.push_back(device);
+  auto next = fresh.begin();
+  std::vector<std::string> kept = before;
+  for (std::string& device : kept)
+    if (std::ranges::find(devices, device) == devices.end()) device = *next++;
+  return kept;
+}
+
 // By node; empty if there are none on any.
-std::vector<std::vector<std::string>> DeviceIds(const State& state,
+std::vector<std::vector<std::string>> DeviceIds(const State& state, const JobEntry& job,
                                                 const std::vector<NodeName>& nodes,
                                                 const std::vector<DeviceMask>& masks) {
   std::vector<std::vector<std::string>> ids;
   if (std::ranges::all_of(masks, [](DeviceMask mask) { return mask == 0; })) return ids;
-  for (std::size_t n = 0; n < nodes.size(); ++n)
-    ids.push_back(control::DeviceIds(state.nodes.at(nodes[n]), masks[n]));
+  std::map<NodeName, std::vector<std::string>> before;
+  if (!job.attempts.empty()) before = DevicesByNode(job.attempts.back());
+  for (std::size_t n = 0; n < nodes.size(); ++n) {
+    ids.push_back(
+        KeepPlaces(control::DeviceIds(state.nodes.at(nodes[n]), masks[n]), before[nodes[n]]));
+  }
   return ids;
 }
 
@@ -45,8 +63,8 @@ AttemptRecord MakeAttempt(const State& state, const JobEntry& job, const GangPla
   attempt.generation = job.record.generation;
   attempt.nodes = nodes;
   attempt.spares = placement.spares;
-  attempt.node_devices = DeviceIds(state, placement.nodes, placement.node_devices);
-  attempt.spare_devices = DeviceIds(state, placement.spares, placement.spare_devices);
+  attempt.node_devices = DeviceIds(state, job, placement.nodes, placement.node_devices);
+  attempt.spare_devices = DeviceIds(state, job, placement.spares, placement.spare_devices);
   const int per_node = job.spec.resources.ranks_per_node;
   for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
     for (int local = 0; local < per_node; ++local) {
@@ -199,11 +217,11 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
   }
   // Preparing takes over what is parked on the gang's nodes; processes parked elsewhere are not
   // needed.
-  for (const GangNode& member : gang.nodes) {
-    NoteUnreleased(job, member.name);
-    tx.state.holds.Take(
-        member.name, job.record.id, generation,
-        HeldBy(job, job.spec.resources.ranks_per_node, DevicesOn(attempt, member.name)));
+  for (std::size_t n = 0; n < gang.nodes.size(); ++n) {
+    const NodeName& name = gang.nodes[static_cast<int>(n)].name;
+    NoteUnreleased(job, name);
+    tx.state.holds.Take(name, job.record.id, generation,
+                        HeldBy(job, job.spec.resources.ranks_per_node, DevicesAt(attempt, n)));
   }
   EndParked(tx, job);
   if (generation > 1) {
@@ -233,14 +251,19 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
 void AddSpares(Transaction& tx, JobEntry& job, const GangPlacement& placement) {
   AttemptRecord& attempt = job.attempt();
   std::vector<std::vector<std::string>> devices =
-      DeviceIds(tx.state, placement.spares, placement.spare_devices);
+      DeviceIds(tx.state, job, placement.spares, placement.spare_devices);
   for (std::size_t i = 0; i < placement.spares.size(); ++i) {
     const NodeName& name = placement.spares[i];
     job.gang->nodes.Add({.name = name, .spare = true});
     attempt.spares.push_back(name);
-    if (!devices.empty()) attempt.spare_devices.push_back(std::move(devices[i]));
+    if (!devices.empty()) {
+      attempt.spare_devices.resize(attempt.spares.size() -
+                                   1);  // those of an earlier build have none
+      attempt.spare_devices.push_back(std::move(devices[i]));
+    }
     NoteUnreleased(job, name);
-    tx.state.holds.Take(name, job.record.id, attempt.generation, HeldOn(job, name));
+    tx.state.holds.Take(name, job.record.id, attempt.generation,
+                        HeldAt(job, job.gang->nodes.size() - 1));
     SendPrepare(tx, job, static_cast<int>(job.gang->nodes.size()) - 1);
     tx.RecordEvent(job,
                    {"spare_added", Severity::kInfo, "node " + name.value + " is held as a spare"});

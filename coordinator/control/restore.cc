@@ -72,7 +72,9 @@ void RestoreGang(Transaction& tx, JobEntry& job) {
                     .prepared = !spare && attempt.state > AttemptState::kPreparing,
                     .quiesced = lost,
                     .spare = spare});
-    if (!lost) tx.state.holds.Take(name, job.record.id, attempt.generation, HeldOn(job, name));
+    if (!lost)
+      tx.state.holds.Take(name, job.record.id, attempt.generation,
+                          HeldAt(job, gang.nodes.size() - 1));
   };
   for (const NodeName& name : attempt.nodes) restore(name, /*spare=*/false);
   for (const NodeName& name : attempt.spares) restore(name, /*spare=*/true);

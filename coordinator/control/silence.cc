@@ -8,6 +8,7 @@
 #include "coordinator/control/attempt_end.h"
 #include "coordinator/control/gang_nodes.h"
 #include "coordinator/control/job_facts.h"
+#include "coordinator/control/node_parts.h"
 #include "coordinator/control/node_verdict.h"
 #include "coordinator/control/readings.h"
 #include "coordinator/control/words.h"
@@ -121,6 +122,7 @@ void LoseNode(Transaction& tx, NodeEntry& node, const std::string& reason) {
   if (node.session != 0) CloseStream(tx, node, "given up as lost: " + reason);
   UpdateProbers(tx, node);
   tx.Move(node, NodeEvent::kLeaseExpired);
+  tx.state.reschedule |= SharesDevices(tx.state, node);
   tx.RecordClusterEvent(
       {"node_lost", Severity::kError, "node " + node.record.name.value + " is lost: " + reason});
   for (const JobId& id : tx.state.holds.Holders(node.record.name)) {

@@ -222,6 +222,7 @@ struct State {
   NodeName last_prober;  // they are asked in turn
   HoldLedger holds;
   std::map<std::string, std::vector<NodeName>> device_nodes;  // that report it, the first one first
+  std::set<std::string> contested;  // of those, devices that several nodes report
   std::deque<EventRecord> events;
   std::uint64_t next_seq = 1, next_order = 1, next_fault = 0, next_probe = 0;
   std::map<std::uint64_t, OrderedFault> faults;  // by their number

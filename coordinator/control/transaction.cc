@@ -41,6 +41,7 @@ void RemoveForgotten(Transaction& tx, const NodeName& name) {
   state.archived_time = (Goodput{state.archived_time} += node.unused.At(tx.now.mono)).micros;
   tx.out.store.push_back(DeleteNode{name});
   state.holds.Reboot(name);  // what archived jobs held
+  state.reschedule |= SharesDevices(state, node);
   GiveUpDevices(state, node);
   state.suspects.erase(name);
   state.unused_may_differ.erase(name);

@@ -102,7 +102,11 @@ std::string OutOfMemory(const CauseEvidence& evidence, const JobSpec& spec) {
   const bool on_device = spec.resources.device == "cuda" && !evidence.out_of_memory;
   const std::string where = on_device ? "The GPU's memory did not suffice"
                                       : "The memory of " + OnNode(evidence) + " did not suffice";
-  const std::string advice = MemoryAdvice(spec, evidence.world_size, on_device);
+  std::string advice = MemoryAdvice(spec, evidence.world_size, on_device);
+  if (!on_device && spec.resources.memory_per_rank > 0)
+    advice += std::string(advice.empty() ? "" : " ") +
+              "Its ranks may have resources.memory_per_rank each, with what the job holds beside "
+              "them on the node.";
   return advice.empty() ? where + "." : where + ". " + advice;
 }
 

@@ -22,6 +22,8 @@ DeviceMask First(DeviceMask mask, int count) {
 }
 
 bool Suits(const DeviceDemand& demand, const Device& device) {
+  // A rank would see one GPU where it has two shares of it.
+  if (demand.per_rank > 1 && device.shared) return false;
   if (device.memory_bytes < demand.min_memory_bytes) return false;
   return demand.kinds.empty() || std::ranges::any_of(demand.kinds, [&](const std::string& wanted) {
            return IsKind(device.kind, wanted);

@@ -48,11 +48,11 @@ class Fit {
       if (const auto at = FindNode(nodes, name); at >= 0) excluded_.push_back(at);
     for (const HeldParts& held : request.held)
       if (const auto at = FindNode(nodes, held.node); at >= 0) held_.emplace_back(at, held.parts);
+    std::ranges::sort(excluded_);
+    std::ranges::sort(held_, {}, &HeldAt::first);
   }
 
-  bool Excludes(const Node& node) const {
-    return std::ranges::find(excluded_, At(node)) != excluded_.end();
-  }
+  bool Excludes(const Node& node) const { return std::ranges::binary_search(excluded_, At(node)); }
   // What the job could have there.
   NodeParts Room(const Node& node) const {
     const NodeParts& free = node.capacity.free;
@@ -81,22 +81,23 @@ class Fit {
   }
 
  private:
+  using HeldAt = std::pair<std::ptrdiff_t, NodeParts>;
+
   std::ptrdiff_t At(const Node& node) const { return &node - first_; }
   const NodeMatch& MatchOf(const Node& node) const {
     return matches_[static_cast<std::size_t>(At(node))];
   }
   // nullptr: nothing.
   const NodeParts* Held(const Node& node) const {
-    for (const auto& [at, parts] : held_)
-      if (at == At(node)) return &parts;
-    return nullptr;
+    const auto held = std::ranges::lower_bound(held_, At(node), {}, &HeldAt::first);
+    return held == held_.end() || held->first != At(node) ? nullptr : &held->second;
   }
 
   const NodeDemand& demand_;
   const std::vector<NodeMatch>& matches_;
   const Node* first_;
   std::vector<std::ptrdiff_t> excluded_;
-  std::vector<std::pair<std::ptrdiff_t, NodeParts>> held_;
+  std::vector<HeldAt> held_;
 };
 
 // What the nodes are to each demand. A queue of thousands of jobs has few different ones.
@@ -212,27 +213,40 @@ struct Choice {
   std::vector<Node*> spares;
 };
 
+// Beside a running gang: nodes in its own place, or any if it need not stay there and has none.
+std::vector<Node*> InPlaceOfGang(const GangRequest& request, const std::vector<Node*>& fitting) {
+  const TopologyDemand& topology = request.demand.topology;
+  std::vector<Node*> near;
+  for (Node* node : fitting) {
+    const std::string& place = PlaceOf(node->inventory(), topology.within);
+    if (!place.empty() && place == request.place) near.push_back(node);
+  }
+  return near.empty() && !topology.required ? fitting : near;
+}
+
 // Those of the nodes that a gang may have together, if it must be in one place or should be: the
 // place with the most of its former nodes, where it is whole, with the least room left over. All of
-// them if no place has enough and none is required.
+// them if it need not be in one place, and cannot be as a whole.
 std::vector<Node*> InOnePlace(const GangRequest& request, std::vector<Node*> fitting) {
   const TopologyDemand& topology = request.demand.topology;
   if (topology.within == TopologyLevel::kNone) return fitting;
+  if (request.nodes == 0) return InPlaceOfGang(request, fitting);
   struct Place {
     std::vector<Node*> nodes;
     int former = 0;
   };
   std::map<std::string_view, Place> places;
+  const std::set<NodeName> former(request.former_nodes.begin(), request.former_nodes.end());
   for (Node* node : fitting) {
     const std::string& name = PlaceOf(node->inventory(), topology.within);
-    if (name.empty() || (!request.place.empty() && name != request.place)) continue;
+    if (name.empty()) continue;
     Place& place = places[name];
     place.nodes.push_back(node);
-    const auto& former = request.former_nodes;
-    place.former += std::ranges::find(former, node->capacity.name) != former.end() ? 1 : 0;
+    place.former += former.contains(node->capacity.name) ? 1 : 0;
   }
+  const int least = topology.required ? request.least() : request.nodes;
   std::erase_if(places, [&](const auto& place) {
-    return place.second.nodes.size() < static_cast<std::size_t>(request.least());
+    return place.second.nodes.size() < static_cast<std::size_t>(least);
   });
   if (places.empty()) return topology.required ? std::vector<Node*>() : fitting;
   const auto cost = [&](const auto& place) {
@@ -321,6 +335,7 @@ bool KeepNodesFor(const GangRequest& request, const Fit& fit, std::vector<Node>&
     if (!fit.Excludes(node) && !node.reserved_for && fit.LacksEver(node) == Lack::kNothing)
       usable.push_back(&node);
   }
+  usable = InOnePlace(request, std::move(usable));
   if (usable.size() < static_cast<std::size_t>(request.least())) return false;
   for (Node* node : usable) node->reserved_for = request.job;
   return !usable.empty();
@@ -390,7 +405,6 @@ SchedulePlan Plan(const SchedulerSnapshot& snapshot) {
         known.Add(*request, plan.waiting.back().reason);
       continue;
     }
-    known.NodesChange();
     GangPlacement placement{.job = request->job};
     for (Node* node : choice->nodes) {
       placement.nodes.push_back(node->capacity.name);
@@ -401,6 +415,7 @@ SchedulePlan Plan(const SchedulerSnapshot& snapshot) {
       placement.spare_devices.push_back(Take(*request, fit, *node));
     }
     if (placement.nodes.empty() && placement.spares.empty()) continue;
+    known.NodesChange();
     plan.placements.push_back(std::move(placement));
   }
   return plan;

@@ -47,7 +47,7 @@ struct GangRequest {
   std::vector<NodeName> preferred;     // before others if former nodes have no room
   std::vector<HeldParts> held;
   std::vector<std::string> domains;  // of the nodes that it has, if it only wants spares
-  std::string place;                 // of those, if all its nodes must be in one place
+  std::string place;                 // where those are, at the level of demand.topology
   bool recovering = false;           // it ran until now: before all that did not
 
   int least() const { return min_nodes > 0 && min_nodes < nodes ? min_nodes : nodes; }

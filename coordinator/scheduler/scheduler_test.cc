@@ -163,6 +163,43 @@ TEST(SchedulerTest, AGangThatMustBeInOneRackIsPlacedInOne) {
   EXPECT_THAT(Names(Plan(snapshot).placements.at(0)), ElementsAre("n5", "n4")) << "it was there";
 }
 
+// It kept all nodes of all racks for itself, and nothing behind it was ever placed.
+TEST(SchedulerTest, AGangThatNoRackCanHoldBlocksNoOther) {
+  std::vector<NodeInventory> racks(2);
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("wide", 1, 3, 1), Request("small", 2, 1, 1)};
+  snapshot.requests[0].demand.topology.within = TopologyLevel::kRack;
+  for (int i = 0; i < 4; ++i) {
+    racks[i % 2].topology.rack = "r" + std::to_string(i % 2);
+    snapshot.nodes.push_back(MakeNode("n" + std::to_string(i), 1, 1));
+    snapshot.nodes.back().inventory = &racks[i % 2];
+  }
+  EXPECT_THAT(Placed(Plan(snapshot)), ElementsAre("small"));
+}
+
+// It was formed with half of its nodes again and again, although there was room for all.
+TEST(SchedulerTest, AGangThatNeedNotBeInOneRackIsWholeRatherThanInOne) {
+  std::vector<NodeInventory> racks(2);
+  SchedulerSnapshot snapshot;
+  snapshot.requests = {Request("a", 1, 4, 1)};
+  snapshot.requests[0].min_nodes = 2;
+  snapshot.requests[0].demand.topology = {.within = TopologyLevel::kRack, .required = false};
+  for (int i = 0; i < 6; ++i) {
+    racks[i % 2].topology.rack = "r" + std::to_string(i % 2);
+    snapshot.nodes.push_back(MakeNode("n" + std::to_string(i), 1, 1));
+    snapshot.nodes.back().inventory = &racks[i % 2];
+  }
+  EXPECT_EQ(Plan(snapshot).placements.at(0).nodes.size(), 4u);
+  snapshot.requests[0].nodes = 0;  // it runs in r1, and wants spares
+  snapshot.requests[0].spares = 1;
+  snapshot.requests[0].place = "r1";
+  EXPECT_THAT(Plan(snapshot).placements.at(0).spares, ElementsAre(NodeName{"n1"}));
+  snapshot.requests[0].place = "r2";
+  EXPECT_EQ(Plan(snapshot).placements.at(0).spares.size(), 1u);
+  snapshot.requests[0].demand.topology.required = true;
+  EXPECT_TRUE(Plan(snapshot).placements.empty());
+}
+
 TEST(SchedulerTest, ProcessorsAndMemoryAreCountedBesideSlots) {
   const NodeInventory inventory{.cpus = 8, .memory_bytes = 100};
   SchedulerSnapshot snapshot;
@@ -414,6 +451,13 @@ const std::vector<NodeInventory>& Inventories() {
   return made;
 }
 
+// A free device of the node, which is not free any more.
+DeviceMask TakeOne(NodeCapacity& node) {
+  const DeviceMask device = node.free.devices & (~node.free.devices + 1);
+  node.free.devices &= ~device;
+  return device;
+}
+
 SchedulerSnapshot RandomSnapshot(std::mt19937& random) {
   auto pick = [&random](int low, int high) {
     return std::uniform_int_distribution<int>(low, high)(random);
@@ -433,13 +477,16 @@ SchedulerSnapshot RandomSnapshot(std::mt19937& random) {
     request.demand.devices.per_rank = pick(0, 2);
     if (pick(0, 3) == 0) request.demand.devices.kinds = {"H100"};
     if (pick(0, 5) == 0) request.demand.topology.within = TopologyLevel::kRack;
+    request.demand.topology.required = pick(0, 2) > 0;
     for (int k = pick(0, 2); k > 0; --k) {
       request.exclude.push_back(NodeName{"n" + std::to_string(pick(0, 8))});
     }
     if (pick(0, 1) == 0) request.min_nodes = pick(1, request.nodes);
     request.spares = pick(0, 2);
     if (pick(0, 4) == 0)
-      request.held.push_back({NodeName{"n" + std::to_string(pick(0, 8))}, {.slots = 1}});
+      if (const int n = pick(0, 8); n < static_cast<int>(snapshot.nodes.size()))
+        request.held.push_back({snapshot.nodes[static_cast<std::size_t>(n)].name,
+                                {.slots = 1, .devices = TakeOne(snapshot.nodes[n])}});
     if (pick(0, 6) == 0) request.nodes = 0;
     for (int k = pick(0, 4); k > 0; --k) {
       request.former_nodes.push_back(NodeName{"n" + std::to_string(pick(0, 8))});
@@ -447,6 +494,17 @@ SchedulerSnapshot RandomSnapshot(std::mt19937& random) {
     snapshot.requests.push_back(request);
   }
   return snapshot;
+}
+
+bool MustBeInOneRack(const GangRequest& request) {
+  const TopologyDemand& topology = request.demand.topology;
+  return topology.within == TopologyLevel::kRack && topology.required && request.nodes > 0;
+}
+
+bool AllAre(const std::string& kind, const NodeInventory& inventory, DeviceMask devices) {
+  for (std::size_t i = 0; i < inventory.devices.size(); ++i)
+    if ((devices >> i & 1) != 0 && inventory.devices[i].kind != kind) return false;
+  return true;
 }
 
 TEST(SchedulerTest, RandomSnapshotsNeverOverAllocateAndLoseNoJob) {
@@ -472,7 +530,10 @@ TEST(SchedulerTest, RandomSnapshotsNeverOverAllocateAndLoseNoJob) {
       ASSERT_LE(placement.nodes.size(), static_cast<std::size_t>(request.nodes));
       ASSERT_GE(placement.nodes.size(), static_cast<std::size_t>(request.least()));
       ASSERT_LE(placement.spares.size(), static_cast<std::size_t>(request.spares));
-      for (const HeldParts& held : request.held) free[held.node.value] += held.parts.slots;
+      for (const HeldParts& held : request.held) {
+        free[held.node.value] += held.parts.slots;
+        devices[held.node.value] |= held.parts.devices;
+      }
       std::vector<NodeName> taken = placement.nodes;
       taken.insert(taken.end(), placement.spares.begin(), placement.spares.end());
       std::vector<DeviceMask> taken_devices = placement.node_devices;
@@ -491,19 +552,18 @@ TEST(SchedulerTest, RandomSnapshotsNeverOverAllocateAndLoseNoJob) {
         ASSERT_EQ(std::popcount(taken_devices[n]), request.demand.device_count());
         ASSERT_EQ(taken_devices[n] & ~devices[node.value], 0u) << "a device in two allocations";
         devices[node.value] &= ~taken_devices[n];
-        for (std::size_t i = 0; i < inventories[node.value]->devices.size(); ++i) {
-          if ((taken_devices[n] >> i & 1) != 0 && !request.demand.devices.kinds.empty()) {
-            ASSERT_EQ(inventories[node.value]->devices[i].kind, "H100");
-          }
-        }
+        if (!request.demand.devices.kinds.empty())
+          ASSERT_TRUE(AllAre("H100", *inventories[node.value], taken_devices[n]));
         racks.insert(inventories[node.value]->topology.rack);
       }
-      if (request.demand.topology.within == TopologyLevel::kRack) {
+      if (MustBeInOneRack(request)) {
         ASSERT_LE(racks.size(), 1u);
       }
       // What it does not use there is still held.
       for (const HeldParts& held : request.held) {
-        if (!distinct.contains(held.node.value)) free[held.node.value] -= held.parts.slots;
+        if (distinct.contains(held.node.value)) continue;
+        free[held.node.value] -= held.parts.slots;
+        devices[held.node.value] &= ~held.parts.devices;
       }
     }
     for (const WaitingJob& waiting : plan.waiting) {

@@ -385,6 +385,11 @@ HostedGeneration ControlHarness::Hosted(const std::string& node, const JobId& id
 
 // --- the coordinator ---
 
+void ControlHarness::Store(StoreOperation operation) {
+  store_.Commit({std::move(operation)}, [](const Status& stored) { EXPECT_TRUE(stored.ok()); });
+  stored_ = store_.Load().value();
+}
+
 void ControlHarness::Restart() {
   sessions_.clear();
   sends_.clear();

@@ -116,6 +116,7 @@ class ControlHarness {
   const StoredState& stored() const { return stored_; }
   const ArchivedRecords& StoredArchive(const JobId& id) const { return store_.archive().at(id); }
   const MemoryStore& store() const { return store_; }
+  void Store(StoreOperation operation);  // past the controller, as another version has it
   // What the store reads is handed over at once, or else by AnswerRecall.
   bool answers_recalls = true;
   std::vector<JobId> recalls;  // all that were asked for
