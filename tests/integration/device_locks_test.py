@@ -28,12 +28,12 @@ def job_of(pid):
     return found[1].decode() if found else ""
 
 
-def locks_of(pid):
-    """The ids of the devices whose lock files it has open."""
+def locks_of(pid, cluster):
+    """The ids of the cluster's devices whose lock files it has open."""
     devices = set()
     for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
         target = os.readlink(link)
-        if target.endswith(".lock") and "/devices/" in target:
+        if target.startswith(f"{cluster}/") and target.endswith(".lock") and "/devices/" in target:
             devices.add(pathlib.Path(target).stem)
     return devices
 
@@ -41,8 +41,9 @@ def locks_of(pid):
 class Watch(threading.Thread):
     """Looks at all processes again and again until it is stopped."""
 
-    def __init__(self):
+    def __init__(self, cluster):
         super().__init__(daemon=True)
+        self.cluster = cluster
         self.ended = threading.Event()
         self.looks = 0
         self.shared = []  # devices that processes of two jobs had open
@@ -56,7 +57,7 @@ class Watch(threading.Thread):
         jobs = collections.defaultdict(set)
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
-                devices = locks_of(pid)
+                devices = locks_of(pid, self.cluster)
                 job = job_of(pid) if devices else ""
             except OSError:
                 continue  # it ended meanwhile
@@ -80,7 +81,7 @@ class DeviceLocks(unittest.TestCase):
         file = pathlib.Path(folder.name) / "gpus.yaml"
         file.write_text(json.dumps(GPUS), encoding="utf-8")
         self.cluster = Cluster(self, nodes=2, up=("--fake-gpus", file))
-        self.watch = Watch()
+        self.watch = Watch(self.cluster.dir)
         self.watch.start()
         self.addCleanup(self.watch.stop)
 
@@ -95,6 +96,9 @@ class DeviceLocks(unittest.TestCase):
                    f"generation {generation} of {job} runs")
         self.cluster.ranks(job)
 
+    def locks_of(self, pid):
+        return locks_of(pid, self.cluster.dir)
+
     def devices(self):
         """Which job has a device, as the coordinator sees it."""
         return {device["id"]: device["job"] for node in self.cluster.json("nodes")
@@ -102,7 +106,7 @@ class DeviceLocks(unittest.TestCase):
 
     def expect_locked_by_its_rank_alone(self, job):
         for rank in self.cluster.get(job)["ranks"]:
-            held = locks_of(rank["pid"])
+            held = self.locks_of(rank["pid"])
             self.assertEqual(len(held), 1, rank)
             self.assertEqual(self.devices()[held.pop()], job)
 
@@ -128,14 +132,14 @@ class DeviceLocks(unittest.TestCase):
         self.expect_no_second_holder(first, second)
 
     def test_kills_and_recoveries_let_no_job_near_anothers_gpus(self):
-        one = self.train("one", 900, ranks_per_node=2)
-        two = self.train("two", 900, ranks_per_node=1)
+        one = self.train("one", 500, ranks_per_node=2)
+        two = self.train("two", 500, ranks_per_node=1)
         for job in (one, two):
             self.cluster.wait_for_step(job, 5)
-        before = {rank["rank"]: locks_of(rank["pid"]) for rank in self.cluster.get(one)["ranks"]}
+        before = {rank["rank"]: self.locks_of(rank["pid"]) for rank in self.cluster.get(one)["ranks"]}
         self.cluster.kill_rank(one, 1)
         self.wait_for_generation(one, 2)
-        after = {rank["rank"]: locks_of(rank["pid"]) for rank in self.cluster.get(one)["ranks"]}
+        after = {rank["rank"]: self.locks_of(rank["pid"]) for rank in self.cluster.get(one)["ranks"]}
         self.assertEqual(before, after, "a recovery in place keeps the devices")
         kill(next(pid for pid, program in processes_of_job(two) if "guardian" in program))
         self.wait_for_generation(two, 2)
@@ -150,7 +154,7 @@ class DeviceLocks(unittest.TestCase):
         self.expect_no_second_holder(one, two)
 
     def test_a_coordinator_that_starts_again_knows_whose_the_gpus_are(self):
-        job = self.train("job", 900, ranks_per_node=2)
+        job = self.train("job", 500, ranks_per_node=2)
         self.cluster.wait_for_step(job, 5)
         before = self.devices()
         kill(self.cluster.coordinator_pid())
