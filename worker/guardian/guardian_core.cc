@@ -94,21 +94,27 @@ void GuardianCore::Obey(const GuardianPrepare& prepare, TimePoint now) {
     // Processes that are about to park may do so; nothing waits for a grace period any more.
     if (!end_->keep) end_->kill_at = std::min(end_->kill_at, now);
   } else if (gang_.terminated && !processes_.AnyToEnd(true)) {
-    PrepareNow(prepare);
+    PrepareNow(now);
   } else {
     BeginEnd({.kill_at = now, .keep = true});
   }
 }
 
-void GuardianCore::PrepareNow(const GuardianPrepare& prepare) {
-  pending_prepare_.reset();
+void GuardianCore::PrepareNow(TimePoint now) {
+  const bool ends = pending_prepare_->spare
+                        ? processes_.KillKept(out_)
+                        : processes_.KillKeptOutside(pending_prepare_->devices, out_);
+  if (ends) {
+    end_ = End{.kill_at = now, .keep = true};  // a port that was bound ahead stays
+    return;
+  }
+  const GuardianPrepare prepare = *std::exchange(pending_prepare_, std::nullopt);
   for (const auto& [rank, member] : gang_.members)
     if (processes_.Find(member.process) == nullptr) out_.Add(ForgetProcess{member.process});
   gang_ = Gang{.generation = prepare.generation,
                .master = prepare.master,
                .bind_address = prepare.bind_address,
                .devices = prepare.devices};
-  prepare.spare ? processes_.KillKept(out_) : processes_.KillKeptOutside(gang_.devices, out_);
   out_.Add(LimitMemory{prepare.memory_limit_bytes});
   out_.Add(LockDevices{gang_.devices, processes_.MaybeOfUnkillable(gang_.devices)});
 }

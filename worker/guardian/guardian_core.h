@@ -95,7 +95,8 @@ class GuardianCore {
   void Refuse(Generation generation, const std::string& why);
   bool Lives(Generation generation) const;
 
-  void PrepareNow(const GuardianPrepare& prepare);
+  // What is pending; ends first what has other devices, which Prepared proves to be free.
+  void PrepareNow(TimePoint now);
   void CloseMasterSocket();
   // Where nothing is left that may use a device. Before anything that frees the slots: another
   // job's guardian may want the locks at once.
@@ -120,7 +121,7 @@ class GuardianCore {
   Gang gang_{.terminated = true};  // of the newest generation that was prepared; 0: none yet
   std::optional<End> end_;
   std::optional<NextMaster> next_master_;
-  std::optional<GuardianPrepare> pending_prepare_;  // waits for the older generation's end
+  std::optional<GuardianPrepare> pending_prepare_;  // waits for what has to end first
   std::optional<GuardianStandby> standby_;
   std::optional<TimePoint> stopped_at_;
   bool leaving_ = false;

@@ -142,7 +142,7 @@ void GuardianCore::FinishEnd(const std::vector<std::int64_t>& unkillable, TimePo
   if (leaving_)
     out_.Add(Leave{});
   else if (pending_prepare_)
-    PrepareNow(*std::exchange(pending_prepare_, std::nullopt));
+    PrepareNow(now);
 }
 
 }  // namespace muster::guardian

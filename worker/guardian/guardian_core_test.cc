@@ -650,5 +650,77 @@ TEST_F(LocksTest, WhatSurvivedSigkillKeepsItsDeviceFromTheNextGeneration) {
   EXPECT_EQ(Error(), "");
 }
 
+class DevicesThatChangeTest : public LocksTest {
+ protected:
+  // Processes 1 and 2 are parked, the second on b and c.
+  void SetUp() override {
+    Prepare(1, {"a", "b", "c"});
+    host_.Command(RankOn(1, 0, "a"));
+    GuardianLaunch launch = RankOn(1, 1, "b");
+    launch.devices = {"b", "c"};
+    host_.Command(launch);
+    GuardianAbort abort = ParkAll(1);
+    abort.next_master = MasterSocket::kListen;
+    host_.Command(abort);
+    host_.Settle();
+    ASSERT_THAT(LastQuiesced().parked_ranks, ElementsAre(0, 1));
+    host_.told.clear();
+  }
+  static GuardianPrepare Next(std::vector<std::string> devices) {
+    return {
+        .generation = 2, .master = MasterSocket::kListen, .bind_address = "", .devices = devices};
+  }
+};
+
+TEST_F(DevicesThatChangeTest, APreparationIsNotAnsweredBeforeWhatHasOthersIsGone) {
+  host_.Command(Next({"a", "b"}));
+  EXPECT_TRUE(host_.processes[2].killed);
+  EXPECT_THAT(host_.Told<GuardianPrepared>(), IsEmpty());
+  EXPECT_THAT(host_.locked, ElementsAre("a", "b", "c"));
+  host_.Do(host_.core.Handle(Tick{}, host_.now));
+  EXPECT_THAT(host_.Told<GuardianPrepared>(), IsEmpty());
+  host_.Settle();
+  EXPECT_FALSE(host_.processes.contains(2));
+  EXPECT_THAT(host_.Told<GuardianPrepared>(),
+              ElementsAre(GuardianPrepared{.generation = 2, .master_port = 4711}));
+  EXPECT_EQ(host_.binds, 1) << "the port that was bound ahead";
+  EXPECT_THAT(host_.Told<GuardianQuiesced>(), IsEmpty());
+  EXPECT_THAT(host_.locked, ElementsAre("a", "b"));
+  EXPECT_FALSE(host_.processes[1].killed);
+}
+
+TEST_F(DevicesThatChangeTest, ASpareIsNotPreparedBeforeItsParkedProcessesAreGone) {
+  host_.Command(GuardianPrepare{.generation = 2, .spare = true, .devices = {"a", "b", "c"}});
+  EXPECT_THAT(host_.Told<GuardianPrepared>(), IsEmpty());
+  host_.Settle();
+  EXPECT_THAT(host_.processes, IsEmpty());
+  EXPECT_THAT(host_.Told<GuardianPrepared>(), ElementsAre(GuardianPrepared{.generation = 2}));
+}
+
+TEST_F(DevicesThatChangeTest, WhatResistsIsNamedBeforeTheAnswerAndLookedFor) {
+  host_.processes[2].unkillable = true;
+  host_.Command(Next({"a"}));
+  host_.Settle();
+  ASSERT_EQ(host_.told.size(), 2u);
+  EXPECT_THAT(std::get<GuardianQuiesced>(host_.told[0]).unkillable_pids, ElementsAre(1002));
+  EXPECT_EQ(std::get<GuardianPrepared>(host_.told[1]).error, "");
+  EXPECT_TRUE(host_.core.waits_for_unkillable());
+}
+
+TEST_F(DevicesThatChangeTest, NothingIsWaitedForWhereNothingHasToBeEnded) {
+  host_.Command(Next({"a", "b", "c"}));
+  EXPECT_THAT(host_.Told<GuardianPrepared>(),
+              ElementsAre(GuardianPrepared{.generation = 2, .master_port = 4711}));
+  EXPECT_FALSE(host_.core.ending());
+}
+
+TEST_F(DevicesThatChangeTest, AnAbortWhileTheyEndCancelsThePreparation) {
+  host_.Command(Next({"a"}));
+  host_.Command(ParkAll(2));
+  host_.Settle();
+  EXPECT_THAT(host_.Told<GuardianPrepared>(), IsEmpty());
+  EXPECT_EQ(LastQuiesced(), (GuardianQuiesced{.generation = 2, .parked_ranks = {0}}));
+}
+
 }  // namespace
 }  // namespace muster::guardian

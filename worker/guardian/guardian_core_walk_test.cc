@@ -218,6 +218,9 @@ class Walk {
     if (const auto* prepared = std::get_if<GuardianPrepared>(&event); prepared && last) {
       for (const ProcessId id : host_.Working())
         EXPECT_EQ(host_.processes[id].generation, prepared->generation);
+      for (const auto& [id, process] : host_.processes)
+        for (const std::string& device : process.devices)
+          EXPECT_TRUE(host_.locked.contains(device)) << "it counts as free";
     }
   }
 

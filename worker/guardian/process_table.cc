@@ -117,21 +117,25 @@ int ProcessTable::KillStandbysAbove(int number, EffectList& out) {
 }
 
 template <typename Which>
-void ProcessTable::KillKeptIf(Which which, EffectList& out) {
+bool ProcessTable::KillKeptIf(Which which, EffectList& out) {
+  bool any = false;
   for (auto& [id, process] : processes_)
     if (process.state == Process::State::kKept && !process.being_killed && which(process)) {
       out.Note("nothing is left to do for the parked process " + std::to_string(process.pid));
       Kill(id, process, out);
+      any = true;
     }
+  return any;
 }
 
-void ProcessTable::KillKept(EffectList& out) {
-  KillKeptIf([](const Process&) { return true; }, out);
+bool ProcessTable::KillKept(EffectList& out) {
+  return KillKeptIf([](const Process&) { return true; }, out);
 }
 
-void ProcessTable::KillKeptOutside(const std::vector<std::string>& devices, EffectList& out) {
+bool ProcessTable::KillKeptOutside(const std::vector<std::string>& devices, EffectList& out) {
   const auto is_outside = [&](const std::string& device) { return !Contains(devices, device); };
-  KillKeptIf([&](const Process& p) { return std::ranges::any_of(p.devices, is_outside); }, out);
+  return KillKeptIf([&](const Process& p) { return std::ranges::any_of(p.devices, is_outside); },
+                    out);
 }
 
 void ProcessTable::KillAll(bool keep, EffectList& out) {

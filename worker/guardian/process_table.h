@@ -60,9 +60,9 @@ class ProcessTable {
   // Standbys above the number; returns how many are missing.
   int KillStandbysAbove(int number, EffectList& out);
   // Parked processes that no generation will request: all, or those with a device that is none of
-  // the given ones.
-  void KillKept(EffectList& out);
-  void KillKeptOutside(const std::vector<std::string>& devices, EffectList& out);
+  // the given ones. Returns whether there were any.
+  bool KillKept(EffectList& out);
+  bool KillKeptOutside(const std::vector<std::string>& devices, EffectList& out);
   // All, or with `keep` those that do not wait.
   void KillAll(bool keep, EffectList& out);
   // Requests those with an assignment to park; kills those that cannot.
@@ -92,7 +92,7 @@ class ProcessTable {
 
  private:
   template <typename Which>
-  void KillKeptIf(Which which, EffectList& out);
+  bool KillKeptIf(Which which, EffectList& out);
 
   std::map<ProcessId, Process> processes_;
   ProcessId last_ = 0;
