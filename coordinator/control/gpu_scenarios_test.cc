@@ -300,6 +300,14 @@ TEST_F(GpuTest, AGpuJobOfAnEarlierVersionKeepsAllGpusOfItsNodes) {
   EXPECT_EQ(h.State(h.Submit(OnOneNode(GpuYaml("new")))), JobState::kQueued);
 }
 
+TEST_F(GpuTest, ANodeMayHaveSixtyFour) {
+  h.Join("n1", {.slots = 64, .gpus = 64});
+  const JobId id = h.Submit(OnOneNode(WithRanks(GpuYaml("job"), 64)));
+  ASSERT_EQ(DevicesOf(id).size(), 1u);
+  EXPECT_EQ(DevicesOf(id)[0].size(), 64u);
+  EXPECT_EQ(DevicesOf(id)[0][63], "n1-gpu63");
+}
+
 TEST_F(GpuTest, ABrokenGpuMakesNoJobImpossible) {
   JoinTwo(4);
   Break("n1", {"n1-gpu0"});

@@ -7,6 +7,10 @@
 namespace muster::control {
 namespace {
 
+DeviceMask FirstDevices(std::size_t count) {
+  return count >= std::size_t{kMaxDevicesPerNode} ? ~DeviceMask{0} : (DeviceMask{1} << count) - 1;
+}
+
 // Processes on the node may use the device.
 bool MayUse(const State& state, const NodeName& name, const std::string& device) {
   const auto names = [&device](const std::vector<std::string>& devices) {
@@ -131,7 +135,7 @@ NodeCapacity WholeOf(const NodeInventory& declared, int slots) {
   return {.name = NodeName{"a node of the pool"},
           .inventory = &declared,
           .all = {.slots = slots,
-                  .devices = (DeviceMask{1} << declared.devices.size()) - 1,
+                  .devices = FirstDevices(declared.devices.size()),
                   .cpus = declared.cpus,
                   .memory_bytes = declared.memory_bytes}};
 }

@@ -65,7 +65,7 @@ void ReadNode(MapReader& file, std::optional<NodeInventory>* out) {
   std::int64_t memory = 0;
   std::int64_t gpu_memory = 0;
   Device gpu;
-  map->Integer("gpus", {0, kMaxDevicesPerNode - 1}, &gpus);
+  map->Integer("gpus", {0, kMaxDevicesPerNode}, &gpus);
   map->Text("gpu_kind", &gpu.kind);
   map->Bytes("gpu_memory", &gpu_memory);
   map->Integer("cpus", {1, 65536}, &node.cpus);
