@@ -393,8 +393,7 @@ bool GuardianCore::Lives(Generation generation) const {
 }
 
 void GuardianCore::UnlockUnused() {
-  const bool in_use = end_ || pending_prepare_ || !gang_.terminated || !processes_.empty() ||
-                      !processes_.unkillable().empty();
+  const bool in_use = end_ || pending_prepare_ || !gang_.terminated || processes_.NeedLocks();
   if (in_use || gang_.devices.empty()) return;
   gang_.devices.clear();
   out_.Add(UnlockDevices{});

@@ -98,8 +98,8 @@ class GuardianCore {
   // What is pending; ends first what has other devices, which Prepared proves to be free.
   void PrepareNow(TimePoint now);
   void CloseMasterSocket();
-  // Where nothing is left that may use a device. Before anything that frees the slots: another
-  // job's guardian may want the locks at once.
+  // Where nothing is left that may use a device without its lock. Before anything that frees the
+  // slots: another job's guardian may want the locks at once.
   void UnlockUnused();
 
   // The process, which runs, serves the rank from now on.

@@ -650,6 +650,22 @@ TEST_F(LocksTest, WhatSurvivedSigkillKeepsItsDeviceFromTheNextGeneration) {
   EXPECT_EQ(Error(), "");
 }
 
+TEST_F(LocksTest, WhatSurvivedSigkillKeepsNoOtherDeviceThanItsOwnFromOtherJobs) {
+  Prepare(1, {"a", "b"});
+  host_.Command(RankOn(1, 0, "a"));
+  host_.Command(RankOn(1, 1, "b"));
+  host_.processes[1].unkillable = true;
+  host_.Command(ParkAll(1, {0}));
+  host_.Settle();
+  EXPECT_THAT(host_.locked, ElementsAre("a", "b")) << "a process waits";
+  host_.Command(GuardianAbort{.generation = 1});
+  host_.Settle();
+  EXPECT_THAT(LastQuiesced().unkillable_pids, ElementsAre(1001));
+  EXPECT_THAT(host_.locked, IsEmpty()) << "process 1 has the lock of a itself";
+  Prepare(2, {"a", "b"});
+  EXPECT_EQ(Error(), "device a is still held");
+}
+
 class DevicesThatChangeTest : public LocksTest {
  protected:
   // Processes 1 and 2 are parked, the second on b and c.

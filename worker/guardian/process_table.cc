@@ -211,6 +211,13 @@ std::vector<std::string> ProcessTable::MaybeOfUnkillable(
   return maybe;
 }
 
+bool ProcessTable::NeedLocks() const {
+  const auto is_descendant = [&](std::int64_t pid) {
+    return std::ranges::none_of(processes_, [&](const auto& p) { return p.second.pid == pid; });
+  };
+  return AnyToEnd(false) || std::ranges::any_of(unkillable_, is_descendant);
+}
+
 bool ProcessTable::SetUnkillable(const std::vector<std::int64_t>& pids, TimePoint now) {
   look_at_ = now + kUnkillableTick;
   return std::exchange(unkillable_, pids) != pids;

@@ -83,6 +83,9 @@ class ProcessTable {
   bool AreUnkillable(const std::vector<std::int64_t>& pids) const;
   // Of these devices, those that may be theirs: no process that waits has them.
   std::vector<std::string> MaybeOfUnkillable(const std::vector<std::string>& devices) const;
+  // Whether one is left that may use a device without its lock: all but those that survived SIGKILL
+  // and have the locks of their assignment themselves.
+  bool NeedLocks() const;
   // Returns whether they are others than before.
   bool SetUnkillable(const std::vector<std::int64_t>& pids, TimePoint now);
   // What is due now. `beside`: of a living generation, whose processes are left alone.
