@@ -21,8 +21,7 @@ bool IsRefused(const Reply& reply) { return reply.status.code() == StatusCode::k
 void World::MakeJob(int number) {
   Request& request = requests_[static_cast<std::size_t>(number)];
   const int nodes = std::min(1 << random_.Pick(6), node_count() / 2);
-  const int slots = nodes_.front()->slots();
-  const int per_node = random_.Between(1, slots);
+  const int per_node = random_.Between(1, nodes_.front()->gpus());
   const bool train = !random_.Chance(0.12);
   SimJobPlan& plan = request.plan;
   plan.train = train;

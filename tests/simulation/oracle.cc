@@ -1,6 +1,7 @@
 #include "tests/simulation/oracle.h"
 
 #include <algorithm>
+#include <string_view>
 #include <tuple>
 
 #include "coordinator/control/restart_policy.h"
@@ -268,8 +269,24 @@ void Oracle::CheckDrained() {
   }
 }
 
+// By what really runs: the living processes and what the guardians have locked.
+void Oracle::CheckDevices(const SimNode& node) {
+  std::map<std::string_view, const JobId*> users;
+  const auto use = [&](const JobId& job, const std::vector<std::string>& devices) {
+    for (const std::string& device : devices)
+      if (const JobId& first = *users.emplace(device, &job).first->second; first != job)
+        Violate("a device has one job",
+                device + " is used by job " + first.value + " and by job " + job.value);
+  };
+  for (const auto& [job, guardian] : node.guardians())
+    if (guardian->alive()) use(job, guardian->locked());
+  for (const ProcessPtr& process : node.processes())
+    if (process->alive()) use(process->job, process->devices);
+}
+
 void Oracle::AfterNodeEvent(int index) {
   const SimNode& node = *nodes_[static_cast<std::size_t>(index)];
+  CheckDevices(node);
   int living = 0;
   for (const ProcessPtr& process : node.processes()) living += HoldsSlot(*process) ? 1 : 0;
   if (living <= node.slots()) return;

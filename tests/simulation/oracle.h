@@ -88,6 +88,7 @@ class Oracle {
   void CheckCheckpoints(const JobView& job, JobFacts& facts);
   bool LiesWhole(const CheckpointRecord& checkpoint) const;
   void CheckSlots();
+  void CheckDevices(const SimNode& node);
   void CheckDrained();
   void CheckCalmAttempts(const JobView& job);
 

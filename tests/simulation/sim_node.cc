@@ -23,9 +23,9 @@ constexpr Duration kProgressInterval = milliseconds(900);
 
 }  // namespace
 
-SimNode::SimNode(int index, std::string name, int slots, Surroundings surroundings)
+SimNode::SimNode(int index, std::string name, int slots, int gpus, Surroundings surroundings)
     : index_(index), name_{std::move(name)}, slots_(slots), with_(std::move(surroundings)) {
-  for (int i = 0; i < slots; ++i)
+  for (int i = 0; i < gpus; ++i)
     inventory_.devices.push_back({.id = name_.value + "-gpu" + std::to_string(i), .fake = true});
 }
 

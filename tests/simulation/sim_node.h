@@ -36,11 +36,12 @@ class SimNode {
     std::function<void(const JobId&, const std::string& directory)> removes;
   };
 
-  SimNode(int index, std::string name, int slots, Surroundings surroundings);
+  SimNode(int index, std::string name, int slots, int gpus, Surroundings surroundings);
 
   int index() const { return index_; }
   const NodeName& name() const { return name_; }
   int slots() const { return slots_; }
+  int gpus() const { return static_cast<int>(inventory_.devices.size()); }
   bool machine_up() const { return machine_up_; }
   bool worker_up() const { return agent_ != nullptr; }
   // Its guardians have reported their state, or had time enough for it: it may say Hello.
@@ -108,7 +109,7 @@ class SimNode {
   const int index_;
   const NodeName name_;
   const int slots_;
-  NodeInventory inventory_;  // a GPU per slot
+  NodeInventory inventory_;
   const Surroundings with_;
   bool machine_up_ = true;
   int boot_ = 1;
