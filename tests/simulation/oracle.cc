@@ -236,15 +236,22 @@ void Oracle::CheckSlots() {
     const AttemptRecord& attempt = job.attempts->back();
     const AttemptState state = attempt.state;
     if (state == AttemptState::kAborting || state == AttemptState::kEnded) continue;
-    for (const auto* nodes : {&attempt.node_devices, &attempt.spare_devices})
-      for (const std::vector<std::string>& of_node : *nodes)
-        for (const std::string& device : of_node)
-          if (const auto [other, is_new] = devices.emplace(device, job.record->id); !is_new)
-            Violate("devices are given once", device + " to job " + other->second.value +
-                                                  " and to job " + job.record->id.value);
+    const auto give = [&](const std::vector<std::string>& of_node) {
+      for (const std::string& device : of_node)
+        if (const auto [other, is_new] = devices.emplace(device, job.record->id); !is_new)
+          Violate("devices are given once", device + " to job " + other->second.value +
+                                                " and to job " + job.record->id.value);
+    };
+    // A node whose ranks have all exited may have another job.
+    std::set<NodeName> busy;
     for (const RankRecord& rank : job.ranks()) {
-      if (rank.state != RankState::kExited) ++given[rank.node];
+      if (rank.state == RankState::kExited) continue;
+      ++given[rank.node];
+      busy.insert(rank.node);
     }
+    for (std::size_t n = 0; n < attempt.node_devices.size(); ++n)
+      if (busy.contains(attempt.nodes[n])) give(attempt.node_devices[n]);
+    for (const std::vector<std::string>& of_spare : attempt.spare_devices) give(of_spare);
   }
   for (const NodeView& node : coordinator_.controller().Nodes()) {
     if (given[node.record->name] > node.record->slots) {
