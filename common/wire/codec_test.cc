@@ -101,6 +101,7 @@ std::string Difference(const Message& a, const Message& b) {
   MessageDifferencer differencer;
   for (const char* name : {"verified_unix_ms", "refused"})
     differencer.IgnoreField(v1::CheckpointInfo::descriptor()->FindFieldByName(name));
+  differencer.TreatAsSet(v1::NodeInventory::descriptor()->FindFieldByName("labels"));
   differencer.ReportDifferencesToString(&difference);
   return differencer.Compare(a, b) ? "" : difference;
 }

@@ -51,6 +51,8 @@ class PoolHarness {
         Feed(PoolStatusWritten{});
       } else if (const auto* note = std::get_if<ClusterNote>(&effect)) {
         timeline += std::string(note->kind) + ": " + note->message + "\n";
+      } else if (const auto* pool = std::get_if<PoolDeclared>(&effect)) {
+        declared.push_back(*pool);
       } else if (const auto* line = std::get_if<PoolLogLine>(&effect)) {
         log += line->text + "\n";
       } else {
@@ -111,6 +113,7 @@ class PoolHarness {
   std::vector<slurm::JobInfo> jobs;  // as squeue lists them
   PoolFacts facts;
   std::deque<PoolEffect> waiting;
+  std::vector<PoolDeclared> declared;
   std::string timeline;
   std::string log;
   std::map<std::string, int> tokens;
@@ -131,6 +134,16 @@ class PoolHarness {
 };
 
 constexpr char kLarge[] = "max_nodes: 300\nmax_pending: 1000\nsubmits_per_minute: 1000\n";
+
+TEST(PilotPoolTest, WhatItsNodesHaveIsDeclaredWithEachConfiguration) {
+  PoolHarness any("max_nodes: 4\n");
+  ASSERT_EQ(any.declared.size(), 1u);
+  EXPECT_FALSE(any.declared[0].node.has_value());
+  PoolHarness eight("max_nodes: 4\nnode: {gpus: 8, cpus: 64}\n");
+  ASSERT_EQ(eight.declared.size(), 1u);
+  EXPECT_EQ(eight.declared[0].slots, 8);
+  EXPECT_EQ(eight.declared[0].node->devices.size(), 8u);
+}
 
 TEST(PilotPoolTest, MorePilotsThanMayBeUnderWayAllReachSlurm) {
   PoolHarness h(kLarge);
