@@ -49,7 +49,8 @@ class Worker {
                                .guardian_path = MUSTER_GUARDIAN_BINARY,
                                .devices_dir = dir + "/devices",
                                .launch = {.trainer_path = MUSTER_RANK_FOR_TEST,
-                                          .passed_through = {{"PATH", "/usr/bin:/bin"}}},
+                                          .passed_through = {{"PATH", "/usr/bin:/bin"}},
+                                          .devices = {{.device = {.id = "GPU-0", .fake = true}}}},
                                .guardian_tick = guardian_tick},
             [this](WorkerMessage message) {
               const std::lock_guard lock(mutex_);
