@@ -156,13 +156,12 @@ NodeCapacity CapacityOf(const State& state, const NodeEntry& node) {
   const NodeParts& all = capacity.all;
   NodeParts& free = capacity.free;
   free = all;
+  free.slots -= UsedSlots(state, node);
   for (const auto& [job, hold] : state.holds.On(node.record.name)) {
     const HeldResources& held = hold.resources;
-    free.slots -= held.slots;
     free.cpus -= held.cpus;
     free.memory_bytes -= std::min(free.memory_bytes, held.memory_bytes);
   }
-  free.slots -= static_cast<int>(node.record.leaked.size());
   if (all.devices != 0) free.devices &= ~DevicesInUse(state, node);
   return capacity;
 }
