@@ -33,13 +33,21 @@ std::string NoteOf(const v1::Node& node) {
   return note;
 }
 
-// "3/8": allocated, of those that can be.
+// "3/8": allocated, of those that can be; fake ones are marked.
 std::string GpusOf(const v1::Node& node) {
   const auto& devices = node.inventory().devices();
   if (devices.empty()) return "-";
   const auto usable = std::ranges::count_if(
       devices, [](const v1::Device& device) { return device.fault().empty(); });
-  return std::to_string(node.allocated_size()) + "/" + std::to_string(usable);
+  const bool fake = std::ranges::any_of(devices, &v1::Device::fake);
+  return std::to_string(node.allocated_size()) + "/" + std::to_string(usable) +
+         (fake ? " fake" : "");
+}
+
+// "12/64"; "-" if they are not counted.
+std::string CpusOf(const v1::Node& node) {
+  const int cpus = node.inventory().cpus();
+  return cpus == 0 ? "-" : std::to_string(node.cpus_used()) + "/" + std::to_string(cpus);
 }
 
 // "8 NVIDIA H100 80GB HBM3", once per kind; fake and shared ones are marked.
@@ -122,12 +130,11 @@ struct Nodes {
       row.push_back(node.pid() > 0 ? std::to_string(node.pid()) : "-");
       const v1::NodeInventory& has = node.inventory();
       if (wide)
-        row.insert(
-            row.end(),
-            {GpuKindsOf(node), std::to_string(node.cpus_used()) + "/" + std::to_string(has.cpus()),
-             FormatByteSize(static_cast<std::int64_t>(has.memory_bytes())), LabelsOf(node),
-             node.version(), LocalTime(node.last_seen_unix_ms()), Printable(node.failure_domain()),
-             node.pilot().empty() ? "-" : Printable(node.pilot())});
+        row.insert(row.end(), {GpuKindsOf(node), CpusOf(node),
+                               FormatByteSize(static_cast<std::int64_t>(has.memory_bytes())),
+                               LabelsOf(node), node.version(), LocalTime(node.last_seen_unix_ms()),
+                               Printable(node.failure_domain()),
+                               node.pilot().empty() ? "-" : Printable(node.pilot())});
       row.push_back(NoteOf(node));
       table.Add(std::move(row));
     }
