@@ -74,7 +74,7 @@ class MapReader {
   // Whether the key is there, null included.
   bool Has(const std::string& key);
 
-  // Of all its keys, in the order of the file.
+  // The names of its keys, in the order of the file.
   std::vector<std::string> Names() const;
 
   void Text(const std::string& key, std::string* out);

@@ -80,7 +80,7 @@ DeviceMask AllocatableDevices(const State& state, const NodeEntry& node) {
   return mask;
 }
 
-// Of processes that may be there, by node. A job of an earlier version does not say which it has.
+// Devices that processes on the node may use. A job of an earlier version does not record its own.
 DeviceMask DevicesInUse(const State& state, const NodeEntry& node) {
   DeviceMask in_use = 0;
   for (const auto& [id, hold] : state.holds.On(node.record.name)) {

@@ -39,7 +39,7 @@ DeviceMask MaskOf(const NodeEntry& node, const std::vector<std::string>& ids);
 std::vector<std::string> DevicesOn(const AttemptRecord& attempt, const NodeName& node);
 // The same by place in the gang: its nodes, then its spares.
 std::vector<std::string> DevicesAt(const AttemptRecord& attempt, std::size_t place);
-// Of all its nodes and spares.
+// The devices of each of its nodes and spares.
 std::map<NodeName, std::vector<std::string>> DevicesByNode(const AttemptRecord& attempt);
 
 // That a process of the job on the node may use: those of its rank, if an attempt in memory has

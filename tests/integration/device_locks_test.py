@@ -1,18 +1,16 @@
 """A GPU has processes of one job at a time, whatever is killed: watched from outside by the locks that they hold."""
 
 import collections
-import json
 import os
 import pathlib
 import re
 import sys
-import tempfile
 import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
-from cluster import Cluster, kill, processes_of_job, wait_until  # noqa: E402
+from cluster import Cluster, fake_gpus, kill, processes_of_job, wait_until  # noqa: E402
 
 GPUS = [{"count": 4, "kind": "NVIDIA H100 80GB HBM3", "memory": "80GB"}]
 LOOK_EVERY_S = 0.05
@@ -76,11 +74,7 @@ class Watch(threading.Thread):
 
 class DeviceLocks(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="muster-gpus-")
-        self.addCleanup(folder.cleanup)
-        file = pathlib.Path(folder.name) / "gpus.yaml"
-        file.write_text(json.dumps(GPUS), encoding="utf-8")
-        self.cluster = Cluster(self, nodes=2, up=("--fake-gpus", file))
+        self.cluster = Cluster(self, nodes=2, up=("--fake-gpus", fake_gpus(self, GPUS)))
         self.watch = Watch(self.cluster.dir)
         self.watch.start()
         self.addCleanup(self.watch.stop)

@@ -1,14 +1,12 @@
 """Invented GPUs: ranks get devices by id, and training on them computes on the CPU."""
 
-import json
 import pathlib
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
-from cluster import Cluster, read_metrics  # noqa: E402
+from cluster import Cluster, fake_gpus, read_metrics  # noqa: E402
 
 GPUS = [{"count": 4, "kind": "NVIDIA H100 80GB HBM3", "memory": "80GB", "numa": 0, "nvlink": "0"}]
 FAKE = "the GPUs of this node are fake: training on the CPU"
@@ -16,11 +14,7 @@ FAKE = "the GPUs of this node are fake: training on the CPU"
 
 class FakeGpus(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="muster-gpus-")
-        self.addCleanup(folder.cleanup)
-        file = pathlib.Path(folder.name) / "gpus.yaml"
-        file.write_text(json.dumps(GPUS), encoding="utf-8")
-        self.cluster = Cluster(self, nodes=2, up=("--fake-gpus", file))
+        self.cluster = Cluster(self, nodes=2, up=("--fake-gpus", fake_gpus(self, GPUS)))
 
     def devices_seen(self, **resources):
         """What each rank of a command job on two nodes has in CUDA_VISIBLE_DEVICES, with its node."""

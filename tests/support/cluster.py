@@ -120,6 +120,15 @@ def train_job(model, rows, output, *, steps=80, nodes=2, every=20, name="job", *
     }
 
 
+def fake_gpus(test, gpus):
+    """A file for `muster up --fake-gpus` that lasts as long as the test."""
+    folder = tempfile.TemporaryDirectory(prefix="muster-gpus-")
+    test.addCleanup(folder.cleanup)
+    file = pathlib.Path(folder.name) / "gpus.yaml"
+    file.write_text(json.dumps(gpus), encoding="utf-8")
+    return file
+
+
 def read_metrics(output):
     """metrics.jsonl by step: a step that was done again counts as it was done last."""
     path = pathlib.Path(output) / "metrics.jsonl"

@@ -39,9 +39,7 @@ std::vector<std::string> HostedJob::GpusInUse() const {
     if (HasRank(mirror_.hosted.exited, started.rank)) continue;
     const auto place = std::ranges::find(prepare_.ranks, started.rank, &RankPlacement::rank);
     if (place == prepare_.ranks.end()) continue;
-    const std::vector<std::string> seen = spec_->resources.sees_all_gpus
-                                              ? prepare_.devices
-                                              : DevicesOfRank(*spec_, prepare_, place->local_rank);
+    const std::vector<std::string> seen = DevicesSeenByRank(*spec_, prepare_, place->local_rank);
     gpus.insert(seen.begin(), seen.end());
   }
   return {gpus.begin(), gpus.end()};

@@ -110,29 +110,16 @@ void AddGpus(const LaunchContext& context, const JobSpec& spec, const Prepare& p
   std::string& visible = (*env)["CUDA_VISIBLE_DEVICES"];
   visible.clear();
   if (spec.resources.device != "cuda") return;
-  const bool sees_all = spec.resources.sees_all_gpus;
   std::set<std::string> names;  // two shares of one GPU are one to CUDA
   for (const NodeDevice* one :
-       Find(context,
-            sees_all ? prepare.devices : DevicesOfRank(spec, prepare, placement.local_rank)))
+       Find(context, DevicesSeenByRank(spec, prepare, placement.local_rank)))
     if (names.insert(one->cuda_name).second)
       visible += (visible.empty() ? "" : ",") + one->cuda_name;
   // Numbers count as in the driver and Slurm, not by CUDA's estimate of the fastest.
   env->try_emplace("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
   if (HasFakeGpus(context)) (*env)[kFakeGpusVariable] = "1";
-  if (!sees_all && ShareGpus(context, spec, prepare))
+  if (!spec.resources.sees_all_gpus && ShareGpus(context, spec, prepare))
     (*env)["NCCL_HOSTID"] = prepare.job.value + "-" + std::to_string(placement.rank);
-}
-
-// Whose locks the rank's process holds.
-std::vector<std::string> DevicesOfRank(const JobSpec& spec, const Prepare& prepare,
-                                       const RankPlacement& placement) {
-  if (spec.resources.sees_all_gpus) return prepare.devices;
-  const int per_rank = spec.resources.gpus.per_rank;
-  const auto all = static_cast<int>(prepare.devices.size());
-  const int first = std::min(placement.local_rank * per_rank, all);
-  const int end = std::min(first + per_rank, all);
-  return {prepare.devices.begin() + first, prepare.devices.begin() + end};
 }
 
 GuardianLaunch StoreLaunch(const LaunchContext& context, const JobSpec& spec,
@@ -177,6 +164,11 @@ std::vector<std::string> DevicesOfRank(const JobSpec& spec, const Prepare& prepa
   const std::size_t begin = std::min(static_cast<std::size_t>(local_rank) * per_rank, all);
   const auto first = prepare.devices.begin() + static_cast<std::ptrdiff_t>(begin);
   return {first, first + static_cast<std::ptrdiff_t>(std::min(per_rank, all - begin))};
+}
+
+std::vector<std::string> DevicesSeenByRank(const JobSpec& spec, const Prepare& prepare,
+                                           int local_rank) {
+  return spec.resources.sees_all_gpus ? prepare.devices : DevicesOfRank(spec, prepare, local_rank);
 }
 
 Status CheckJobEnvironment(const JobSpec& spec) {
@@ -269,7 +261,7 @@ std::vector<GuardianLaunch> BuildLaunches(const LaunchContext& context, const Jo
          .cpus = kept_to.cpus,
          .memory_node = kept_to.memory_node,
          .rendezvous_token = spec.train ? launch.rendezvous_token : "",
-         .devices = DevicesOfRank(spec, prepare, placement)});
+         .devices = DevicesSeenByRank(spec, prepare, placement.local_rank)});
   }
   return launches;
 }

@@ -33,6 +33,9 @@ struct LaunchContext {
 
 // The ids of the devices of the rank at `local_rank`, of those that the job has on the node.
 std::vector<std::string> DevicesOfRank(const JobSpec& spec, const Prepare& prepare, int local_rank);
+// Those that its processes see and lock: its own, or all of the job's on the node.
+std::vector<std::string> DevicesSeenByRank(const JobSpec& spec, const Prepare& prepare,
+                                           int local_rank);
 
 // The variables of a worker's own environment that its ranks get.
 std::map<std::string, std::string> PassedThroughVariables();

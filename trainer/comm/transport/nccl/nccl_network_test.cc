@@ -26,7 +26,7 @@ class NcclNetwork : public ::testing::Test {
     fs::create_directories(root_ / "proc/self/fd");
     fs::create_symlink(file, root_ / ("proc/self/fd/" + std::to_string(++opened_)));
   }
-  // Of ranks in whose environment NCCL_NET is not set.
+  // As for ranks whose environment does not set NCCL_NET.
   std::string Said() const { return SocketFallback(ReadRdmaUse(root_.path()), nullptr); }
 
   const TempDirForTest root_;
