@@ -250,10 +250,11 @@ class SlurmsOrders(Undisturbed):
 
     def test_before_its_time_is_over_a_job_saves_and_is_requeued(self):
         site = Site(self, nodes=2)
-        # Slurm's shortest limit is one minute; the first run trains for seven seconds of it.
+        # Slurm's shortest limit is one minute; the first run trains for seven seconds of it. The second run
+        # has time for all that is left, however slow the machine is.
         run = site.submit(self.job(site), "-N2", "--time=1",
                           auto="--stop-lead $((SLURM_RESTART_COUNT ? 5 : 53))")
-        site.lab.start_again_now(run.slurm_job)
+        site.lab.start_again_now(run.slurm_job, options=["TimeLimit=5"])
         self.assertEqual(run.wait_for_end(), "COMPLETED")
         self.assert_saved_at_its_last_step(run)
 

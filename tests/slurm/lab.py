@@ -288,10 +288,10 @@ class Lab:
             return seen if state in states else None
         return self.wait_until(reached, f"job {job} is {' or '.join(states)}", timeout)
 
-    def start_again_now(self, job, without=""):
-        """Of a job that is requeued: it runs again in two seconds instead of after cred_expire. In the second of
-        the requeue its nodes would take the new credential for the old one, which is revoked. `without`: the
-        nodes that whoever requeues it is going to exclude."""
+    def start_again_now(self, job, without="", options=()):
+        """Runs a requeued job again in two seconds instead of after cred_expire. In the second of the requeue its
+        nodes would take the new credential for the old one, which is revoked. `without`: the nodes that whoever
+        requeues it is going to exclude. `options`: what else `scontrol update` changes of the job."""
         def settled():
             said = self.scontrol("show", "job", job)
             if "JobState=PENDING Reason=BeginTime" in said:
@@ -299,7 +299,7 @@ class Lab:
             # The polling is slow: it may run again already, or have ended.
             return "Restarts=0" not in said and not re.search("JobState=(PENDING|COMPLETING)", said)
         self.wait_until(settled, f"job {job} is requeued")
-        self.run("scontrol", "update", f"jobid={job}", "StartTime=now+2", check=False)
+        self.run("scontrol", "update", f"jobid={job}", "StartTime=now+2", *options, check=False)
 
     def wait_for_output(self, job, text, timeout=PATIENCE_S):
         return self.wait_until(lambda: text in self.output(job) and self.output(job),
