@@ -1,22 +1,18 @@
 #include "common/job_spec/parse.h"
 
-#include <yaml-cpp/eventhandler.h>
-
 #include <filesystem>
-#include <sstream>
 
 #include "common/base/ids.h"
-#include "common/base/text.h"
 #include "common/job_spec/environment_rules.h"
 #include "common/job_spec/http_url.h"
 #include "common/job_spec/resources_block.h"
 #include "common/job_spec/train_block.h"
 #include "common/job_spec/yaml_reader.h"
+#include "common/job_spec/yaml_text.h"
 
 namespace muster {
 namespace {
 
-constexpr std::size_t kMaxJobFileBytes = 1 << 20;
 constexpr int kMaxKeys = 4096;
 
 void ReadOnEvent(MapReader& file, OnEventSpec* out) {
@@ -100,94 +96,13 @@ void ReadJob(MapReader& file, JobSpec* out, SpecErrors* errors) {
   file.Finish();
 }
 
-// yaml-cpp passes control characters through; in a terminal or a log they could do harm.
-Status CheckCharacters(std::string_view yaml, std::string_view file) {
-  int line = 1;
-  for (const char c : yaml) {
-    if (c == '\n') ++line;
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 0x20 && c != '\n' && c != '\t' && c != '\r') || byte == 0x7f)
-      return InvalidArgument(std::string(file) + ":" + std::to_string(line) +
-                             ": control characters are not allowed in a job file");
-  }
-  line = 1;
-  for (std::size_t at = 0; at < yaml.size(); ++line) {
-    const std::string_view text = yaml.substr(at, yaml.find('\n', at) - at);
-    if (ValidUtf8(text) != text)
-      return InvalidArgument(std::string(file) + ":" + std::to_string(line) + ": is not UTF-8");
-    at += text.size() + 1;
-  }
-  return OkStatus();
-}
-
-// Counts the keys of all maps while yaml-cpp reads, and ends that at the first one too many.
-class KeyCounter final : public YAML::EventHandler {
- public:
-  struct TooMany {
-    int line;
-  };
-
-  void OnDocumentStart(const YAML::Mark&) override {}
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { Node(mark); }
-  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { Node(mark); }
-  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
-                const std::string&) override {
-    Node(mark);
-  }
-  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
-                       YAML::EmitterStyle::value) override {
-    Node(mark);
-    around_.push_back(Place::kList);
-  }
-  void OnSequenceEnd() override { around_.pop_back(); }
-  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
-                  YAML::EmitterStyle::value) override {
-    Node(mark);
-    around_.push_back(Place::kKey);
-  }
-  void OnMapEnd() override { around_.pop_back(); }
-
- private:
-  // What the next node is.
-  enum class Place { kList, kKey, kValue };
-
-  void Node(const YAML::Mark& mark) {
-    if (around_.empty() || around_.back() == Place::kList) return;
-    const bool is_key = around_.back() == Place::kKey;
-    around_.back() = is_key ? Place::kValue : Place::kKey;
-    if (is_key && ++keys_ > kMaxKeys) throw TooMany{mark.line + 1};
-  }
-
-  std::vector<Place> around_;
-  int keys_ = 0;
-};
-
-// Before anything is made of them.
-Status CheckKeyCount(const std::string& yaml, const std::string& file) {
-  std::istringstream input(yaml);
-  YAML::Parser parser(input);
-  KeyCounter counter;
-  try {
-    while (parser.HandleNextDocument(counter)) continue;
-  } catch (const KeyCounter::TooMany& at) {
-    return InvalidArgument(file + ":" + std::to_string(at.line) + ": more than " +
-                           std::to_string(kMaxKeys) + " keys, the most that a job file may have");
-  }
-  return OkStatus();
-}
-
 }  // namespace
 
 Result<JobSpec> ParseJobSpec(std::string_view yaml, std::string_view file) {
   const std::string name(file);
-  if (yaml.size() > kMaxJobFileBytes)
-    return InvalidArgument(name + ": is larger than a job file may be (1 MiB)");
-  MUSTER_RETURN_IF_ERROR(CheckCharacters(yaml, file));
   try {
-    const std::string text(yaml);
-    MUSTER_RETURN_IF_ERROR(CheckKeyCount(text, name));
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    MUSTER_ASSIGN_OR_RETURN(const std::vector<YAML::Node> documents,
+                            LoadYaml(yaml, name, {"job file", kMaxKeys}));
     if (documents.empty() || documents[0].IsNull())
       return InvalidArgument(name + ":1: the job file is empty; docs/job-file.md shows one");
     if (documents.size() > 1)

@@ -4,9 +4,9 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "common/base/byte_size.h"
+#include "common/base/strings.h"
 
 namespace muster {
 namespace {
@@ -62,26 +62,11 @@ std::optional<std::int64_t> ParseSeconds(std::string_view text) {
       case 'd': unit = 86400; break;
       default: return std::nullopt;
     }
-    if (amount > std::numeric_limits<std::int32_t>::max()) return std::nullopt;
-    total += amount * unit;
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+    if (amount > kMost || (total += amount * unit) > kMost * 86400) return std::nullopt;
     text.remove_prefix(static_cast<std::size_t>(result.ptr - text.data()) + 1);
   }
   return total;
-}
-
-std::size_t EditDistance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0u : 1u)});
-      diagonal = above;
-    }
-  }
-  return row.back();
 }
 
 std::string Joined(const std::vector<std::string>& words) {
@@ -113,20 +98,6 @@ ScalarKind KindOfScalar(const YAML::Node& node) {
 int LineOf(const YAML::Node& node) {
   const YAML::Mark mark = node.Mark();
   return mark.is_null() ? 0 : mark.line + 1;
-}
-
-std::optional<std::string> NearestWord(const std::string& word,
-                                       const std::vector<std::string>& known) {
-  std::optional<std::string> nearest;
-  std::size_t limit = std::max<std::size_t>(1, word.size() / 3) + 1;
-  if (word.size() > 100) return nearest;
-  for (const std::string& candidate : known) {
-    const std::size_t distance = EditDistance(word, candidate);
-    if (distance >= limit) continue;
-    limit = distance;
-    nearest = candidate;
-  }
-  return nearest;
 }
 
 void SpecErrors::Add(int line, const std::string& key, const std::string& message) {

@@ -31,10 +31,6 @@ ScalarKind KindOfScalar(const YAML::Node& node);
 // 1-based; 0 when the node has no place in a file.
 int LineOf(const YAML::Node& node);
 
-// The known word nearest to `word`, if it is near enough to be a slip of the finger.
-std::optional<std::string> NearestWord(const std::string& word,
-                                       const std::vector<std::string>& known);
-
 class SpecErrors {
  public:
   explicit SpecErrors(std::string file) : file_(std::move(file)) {}

@@ -1,0 +1,193 @@
+#include "coordinator/queues/queue_file.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "common/job_spec/yaml_reader.h"
+#include "common/job_spec/yaml_text.h"
+
+namespace muster {
+namespace {
+
+constexpr int kMaxKeys = 65536;
+constexpr std::size_t kMaxQueues = 4096;
+constexpr std::size_t kMaxClasses = 256;
+constexpr int kMaxDepth = 8;
+// So that the sum over all queues is an int.
+constexpr int kMaxAmount = 250'000;
+constexpr int kMaxClassValue = 1'000'000;
+constexpr std::int64_t kMaxSpanSeconds = 3650LL * 86400;
+
+void ReadAmounts(MapReader& queue, const std::string& key, Amounts* out) {
+  auto map = queue.Map(key);
+  if (!map) return;
+  map->Integer("gpus", {0, kMaxAmount}, &out->gpus);
+  map->Integer("slots", {0, kMaxAmount}, &out->slots);
+  map->Finish();
+}
+
+void ReadSpan(MapReader& map, const std::string& key, std::int64_t* out) {
+  map.Seconds(key, out);
+  if (*out > kMaxSpanSeconds) map.Error(key, "must be 3650d at most");
+}
+
+// Reads queues into a tree, each before its children. Aliases may make a small text a large or
+// endless tree, so it stops at the first error.
+class QueuesReader {
+ public:
+  QueuesReader(SpecErrors& errors, QueueTree& tree) : errors_(errors), tree_(tree) {}
+
+  // The map of queues that `owner` has at `queues`.
+  void Read(MapReader& owner, int parent, int depth) {
+    auto map = owner.Map("queues");
+    if (!map) return;
+    if (depth > kMaxDepth)
+      return owner.Error("queues", "queues may be " + std::to_string(kMaxDepth) + " deep");
+    const std::vector<std::string> names = map->Names();
+    if (names.size() + tree_.queues.size() > kMaxQueues)
+      return owner.Error("queues", "there may be " + std::to_string(kMaxQueues) + " queues");
+    for (const std::string& name : names) {
+      if (!errors_.ok()) return;
+      ReadQueue(*map, name, parent, depth);
+    }
+  }
+
+ private:
+  void ReadQueue(MapReader& queues, const std::string& name, int parent, int depth) {
+    if (!FollowsNameRule(name))
+      return queues.Error(name, "a queue's name has 1 to 63 letters, digits, '-', '_' and '.'");
+    if (!names_.insert(name).second)
+      return queues.Error(name,
+                          "there is a queue of this name in another place; names are unique "
+                          "in the whole tree, since jobs name a queue by it alone");
+    QueueSpec queue{.name = name, .parent = parent};
+    if (parent >= 0) {
+      const QueueSpec& above = tree_.queues[static_cast<std::size_t>(parent)];
+      queue.default_priority = above.default_priority;
+      queue.time_limit_seconds = above.time_limit_seconds;
+    }
+    const std::size_t index = tree_.queues.size();
+    auto node = queues.Node(name);
+    if (node->IsNull()) {  // "default:" alone
+      tree_.queues.push_back(std::move(queue));
+      return;
+    }
+    auto map = queues.Map(name);
+    if (!map) return;
+    ReadAmounts(*map, "guarantee", &queue.guarantee);
+    ReadAmounts(*map, "ceiling", &queue.ceiling);
+    map->Number("weight", {"above 0", [](double weight) { return weight > 0; }}, &queue.weight);
+    map->Integer("priority", {0, 100}, &queue.default_priority);
+    ReadSpan(*map, "time_limit", &queue.time_limit_seconds);
+    queue.leaf = !map->Has("queues");
+    tree_.queues.push_back(std::move(queue));
+    Read(*map, static_cast<int>(index), depth + 1);
+    if (!errors_.ok()) return;
+    map->Finish();
+    if (!tree_.queues[index].leaf && tree_.queues.size() == index + 1)
+      map->Error("queues", "is empty; leave it out for a queue that takes jobs itself");
+    CheckAmounts(*map, index);
+  }
+
+  // Its children are complete. Of GPUs and of slots:
+  void CheckAmounts(MapReader& map, std::size_t index) {
+    CheckAmount(map, index, &Amounts::gpus, " GPUs");
+    CheckAmount(map, index, &Amounts::slots, " slots");
+  }
+
+  void CheckAmount(MapReader& map, std::size_t index, int Amounts::*of, const char* unit) {
+    QueueSpec& queue = tree_.queues[index];
+    int promised = 0;
+    for (std::size_t i = index + 1; i < tree_.queues.size(); ++i)
+      if (tree_.queues[i].parent == static_cast<int>(index))
+        promised += tree_.queues[i].guarantee.*of;
+    int& guarantee = queue.guarantee.*of;
+    if (guarantee > 0 && promised > guarantee)
+      return map.Error("guarantee", "its queues have guarantees of " + std::to_string(promised) +
+                                        unit + ", more than its own " + std::to_string(guarantee));
+    guarantee = std::max(guarantee, promised);
+    const int ceiling = queue.ceiling.*of;
+    if (guarantee > ceiling)
+      map.Error("ceiling", "is " + std::to_string(ceiling) + unit + ", less than the guarantee" +
+                               (promised == guarantee ? " of its queues, " : ", ") +
+                               std::to_string(guarantee));
+    for (int above = queue.parent; above >= 0;
+         above = tree_.queues[static_cast<std::size_t>(above)].parent) {
+      const QueueSpec& ancestor = tree_.queues[static_cast<std::size_t>(above)];
+      if (ceiling != kNoCeiling && ceiling > ancestor.ceiling.*of)
+        map.Error("ceiling", "is " + std::to_string(ceiling) + unit + ", more than the " +
+                                 std::to_string(ancestor.ceiling.*of) + " of " + ancestor.name +
+                                 ", so it would never be reached");
+    }
+  }
+
+  SpecErrors& errors_;
+  QueueTree& tree_;
+  std::set<std::string> names_;
+};
+
+void ReadClasses(MapReader& file, QueueTree& tree) {
+  auto map = file.Map("classes");
+  if (!map) return;
+  const std::vector<std::string> names = map->Names();
+  if (names.size() > kMaxClasses)
+    return file.Error("classes", "there may be " + std::to_string(kMaxClasses) + " classes");
+  for (const std::string& name : names) {
+    int value = 0;
+    map->Integer(name, {-kMaxClassValue, kMaxClassValue}, &value);
+    if (!FollowsNameRule(name))
+      return map->Error(name, "a class's name has 1 to 63 letters, digits, '-', '_' and '.'");
+    if (name != kNormalClass)
+      tree.classes.push_back({name, value});
+    else if (value != 0)
+      map->Error(name, "is 0: the class of jobs that name none; the others are above or below it");
+  }
+}
+
+void ReadFile(SpecErrors& errors, const YAML::Node& root, QueueTree& tree) {
+  MapReader file(&errors, root, "");
+  if (!errors.ok()) return;
+  ReadSpan(file, "half_life", &tree.half_life_seconds);
+  ReadClasses(file, tree);
+  file.Require("queues", "name at least the queue that takes jobs which name none, default: {}");
+  if (errors.ok()) QueuesReader(errors, tree).Read(file, -1, 1);
+  file.Finish();
+  if (!errors.ok()) return;
+  const int found = tree.Find(kDefaultQueue);
+  if (found < 0)
+    file.Error("queues",
+               "there is no queue 'default', which takes the jobs that name no queue; "
+               "add default: {}");
+  else if (!tree.queues[static_cast<std::size_t>(found)].leaf)
+    file.Error("queues",
+               "'default' takes the jobs that name no queue, so it may not have queues "
+               "of its own; give them to a queue of another name");
+}
+
+}  // namespace
+
+Result<QueueTree> ParseQueueFile(std::string_view yaml, const std::string& name) {
+  try {
+    MUSTER_ASSIGN_OR_RETURN(const std::vector<YAML::Node> documents,
+                            LoadYaml(yaml, name, {"queue file", kMaxKeys}));
+    if (documents.size() != 1 || !documents[0].IsMap())
+      return InvalidArgument(name + ":1: expected one map of keys such as queues: {default: {}}");
+    SpecErrors errors(name);
+    QueueTree tree = DefaultTree();
+    tree.queues.clear();
+    ReadFile(errors, documents[0], tree);
+    MUSTER_RETURN_IF_ERROR(errors.status());
+    return tree;
+  } catch (const YAML::Exception& error) {
+    const int line = error.mark.is_null() ? 1 : error.mark.line + 1;
+    return InvalidArgument(name + ":" + std::to_string(line) + ": is no valid YAML: " + error.msg);
+  }
+}
+
+}  // namespace muster

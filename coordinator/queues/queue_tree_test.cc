@@ -1,0 +1,1 @@
+#include "coordinator/queues/queue_tree.h"
