@@ -275,6 +275,45 @@ TEST_F(ServerTest, ARestartedCoordinatorKnowsItsJobsAndAdoptsTheirRanks) {
   WaitForState(job, v1::JOB_STATE_SUCCEEDED);
 }
 
+TEST_F(ServerTest, QueuesAreAppliedUnderTheirVersionAndOutliveARestart) {
+  StartServer();
+  const auto show = [&] {
+    v1::ShowQueuesResponse response;
+    EXPECT_TRUE(Call(&v1::Client::Stub::ShowQueues, v1::ShowQueuesRequest(), &response).ok());
+    return response;
+  };
+  EXPECT_EQ(show().yaml(), "queues:\n  default: {}\n");
+  EXPECT_EQ(show().queues_size(), 1);
+  v1::ApplyQueuesRequest request;
+  request.set_yaml("queues:\n  default: {}\n  a: {ceiling: {gpus: 8}, weight: 3}  # ours\n");
+  request.set_file("ours.yaml");
+  request.set_check_only(true);
+  request.set_expected_version(9);
+  v1::ApplyQueuesResponse response;
+  ASSERT_TRUE(Call(&v1::Client::Stub::ApplyQueues, request, &response).ok());
+  EXPECT_EQ(response.version(), 0u);
+  EXPECT_EQ(response.changes(0), "a: new, ceiling none -> 8 GPUs, weight 1 -> 3");
+  request.set_check_only(false);
+  EXPECT_EQ(Call(&v1::Client::Stub::ApplyQueues, request, &response).code(), StatusCode::kAborted);
+  request.set_expected_version(0);
+  ASSERT_TRUE(Call(&v1::Client::Stub::ApplyQueues, request, &response).ok());
+  EXPECT_EQ(response.version(), 1u);
+  StopServer();
+  StartServer();
+  EXPECT_EQ(show().version(), 1u);
+  EXPECT_EQ(show().yaml(), request.yaml());
+  const v1::Queue queue = show().queues(1);
+  EXPECT_EQ(queue.name(), "a");
+  EXPECT_TRUE(queue.leaf());
+  EXPECT_EQ(queue.ceiling().gpus(), 8);
+  EXPECT_FALSE(queue.ceiling().has_slots());
+  EXPECT_EQ(queue.share(), 0.75);
+  request.set_yaml("queues: {}\n");
+  const Status status = Call(&v1::Client::Stub::ApplyQueues, request, &response);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("ours.yaml:1: queues: there is no queue 'default'"));
+}
+
 TEST_F(ServerTest, ARankThatEndedWhileTheCoordinatorWasAwayIsRecovered) {
   StartServer();
   const auto n1 = Worker({.node = "n1"});

@@ -12,6 +12,7 @@
 #include "coordinator/control/placement.h"
 #include "coordinator/control/preparing.h"
 #include "coordinator/control/queries.h"
+#include "coordinator/control/queues.h"
 #include "coordinator/control/readings.h"
 #include "coordinator/control/recalls.h"
 #include "coordinator/control/restore.h"
@@ -116,6 +117,7 @@ JobId Controller::FindArchived(std::string_view job) const {
 std::size_t Controller::archived_jobs() const { return core_->state.archive.jobs().size(); }
 std::vector<JobView> Controller::Jobs() const { return control::Jobs(core_->state); }
 std::vector<NodeView> Controller::Nodes() const { return control::Nodes(core_->state); }
+QueuesView Controller::Queues() const { return control::QueueViews(core_->state); }
 const std::deque<EventRecord>& Controller::Events() const { return core_->state.events; }
 Result<LogLocation> Controller::LocateLog(const JobView& job, int rank,
                                           Generation generation) const {

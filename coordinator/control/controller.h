@@ -39,7 +39,8 @@ class Controller {
   Controller& operator=(const Controller&) = delete;
 
   // Takes over what an earlier process left. Live jobs wait for their workers' Hello for one lease
-  // from `now`; until then nothing is assumed dead.
+  // from `now`; until then nothing is assumed dead. Precondition: ParseStoredQueues accepts the
+  // queues.
   Effects Restore(StoredState state, Now now);
 
   Effects Handle(const Event& event, Now now);
@@ -59,6 +60,7 @@ class Controller {
   std::vector<JobView> Jobs() const;
   // By name.
   std::vector<NodeView> Nodes() const;
+  QueuesView Queues() const;
   // Newest events of the cluster that are kept in memory, by seq. Older ones are in the store.
   const std::deque<EventRecord>& Events() const;
   // The job is in memory or in the archive. `generation` 0: the newest. kNotFound, or kUnavailable

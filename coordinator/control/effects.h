@@ -7,6 +7,7 @@
 // Effects with an empty `store` also wait for the ones before them.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -63,9 +64,20 @@ struct PutArchivedCheckpoint {
 struct PutArchivedTime {
   RankMicros micros = {};  // replaces the sum before
 };
-using StoreOperation = std::variant<PutJob, PutAttempt, PutCheckpoint, DeleteCheckpoint, PutNode,
-                                    AppendEvent, DeleteNode, ArchiveJob, DeleteArchivedJob,
-                                    PutArchivedJob, PutArchivedCheckpoint, PutArchivedTime>;
+struct PutQueues {
+  QueuesRecord queues;  // replaces the one before
+};
+struct PutQueueUsage {
+  std::string queue;
+  double usage = 0;  // replaces the queue's before
+};
+struct DeleteQueueUsage {
+  std::string queue;
+};
+using StoreOperation =
+    std::variant<PutJob, PutAttempt, PutCheckpoint, DeleteCheckpoint, PutNode, AppendEvent,
+                 DeleteNode, ArchiveJob, DeleteArchivedJob, PutArchivedJob, PutArchivedCheckpoint,
+                 PutArchivedTime, PutQueues, PutQueueUsage, DeleteQueueUsage>;
 
 // What the store returns at start-up. Any order; at least the newest 10,000 events.
 struct StoredState {
@@ -76,6 +88,8 @@ struct StoredState {
   std::vector<EventRecord> events;
   std::vector<ArchivedJob> archived;
   RankMicros archived_time = {};
+  QueuesRecord queues;
+  std::map<std::string, double> queue_usage;  // by queue
 };
 
 // --- messages ---
@@ -136,12 +150,20 @@ struct CheckpointsVerified {
   std::vector<std::string> damaged;  // directories
 };
 
+// The version of the queues that is in force now, and what the file changes; the latter also where
+// it was only checked.
+struct QueuesAccepted {
+  std::uint64_t version = 0;
+  std::vector<std::string> changes;
+  std::vector<std::string> warnings;
+};
+
 // To the client that sent the request. If `status` is not OK, `body` is empty.
 struct Reply {
   RequestId request = 0;
   Status status;
   std::variant<std::monostate, SubmitAccepted, CancelAccepted, SuspendAccepted, ResumeAccepted,
-               DrainAccepted, UndrainAccepted, FaultAccepted, CheckpointsVerified>
+               DrainAccepted, UndrainAccepted, FaultAccepted, CheckpointsVerified, QueuesAccepted>
       body;
 };
 

@@ -16,6 +16,7 @@
 #include "common/wire/messages.h"
 #include "coordinator/domain/archived_job.h"
 #include "coordinator/domain/records.h"
+#include "coordinator/queues/queue_tree.h"
 
 namespace muster {
 
@@ -92,6 +93,16 @@ struct VerifyRequested {
   std::string job;  // id, unique prefix of one, or name
 };
 
+// Puts another file in the place of the cluster's queues, or asks what that would change.
+struct QueuesApplyRequested {
+  RequestId request = 0;
+  std::string yaml;
+  std::uint64_t expected_version = 0;  // of the queues that it replaces
+  bool check_only = false;             // of any version
+  // The result of ParseQueueFile on yaml; not parsed on the loop, because that may take long.
+  Result<QueueTree> tree = InvalidArgument("the queue file was not parsed");
+};
+
 // The client that asked for it has disconnected; no reply is needed any more.
 struct CallerGone {
   RequestId request = 0;
@@ -147,7 +158,7 @@ struct Tick {};
 
 using Event = std::variant<SubmitRequested, CancelRequested, SuspendRequested, ResumeRequested,
                            DrainRequested, UndrainRequested, InjectFaultRequested, VerifyRequested,
-                           CallerGone, ClusterNote, PoolDeclared, WorkerHello,
+                           QueuesApplyRequested, CallerGone, ClusterNote, PoolDeclared, WorkerHello,
                            WorkerMessageReceived, WorkerStreamClosed, ArchivedJobRead, Tick>;
 
 }  // namespace muster

@@ -17,6 +17,7 @@
 #include "coordinator/control/readings.h"
 #include "coordinator/control/recalls.h"
 #include "coordinator/control/silence.h"
+#include "coordinator/queues/queue_file.h"
 
 namespace muster::control {
 namespace {
@@ -172,6 +173,10 @@ void Restore(Transaction& tx, StoredState stored) {
   tx.state.events.assign(stored.events.begin() + static_cast<std::ptrdiff_t>(surplus),
                          stored.events.end());
   if (!tx.state.events.empty()) tx.state.next_seq = tx.state.events.back().seq + 1;
+
+  auto queues = ParseStoredQueues(stored.queues.version, stored.queues.yaml);
+  tx.state.queues = std::move(queues).value();
+  tx.state.queues_yaml = std::move(stored.queues.yaml);
 
   for (NodeRecord& record : stored.nodes) {
     NodeEntry& node = tx.state.nodes[record.name];

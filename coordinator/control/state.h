@@ -32,6 +32,7 @@
 #include "coordinator/detect/straggler_detector.h"
 #include "coordinator/domain/records.h"
 #include "coordinator/goodput/time_ledger.h"
+#include "coordinator/queues/queue_tree.h"
 #include "coordinator/scheduler/node_fit.h"
 #include "coordinator/scheduler/wait_reason.h"
 
@@ -212,6 +213,8 @@ struct State {
   std::set<NodeName> draining;
   JobIndex jobs_of;
   DeadlineQueue<JobId> job_deadlines;
+  QueueTree queues = DefaultTree();
+  std::string queues_yaml;  // as it was applied; empty: none was
   Archive archive;
   Recalls recalls;
   RankMicros archived_time = {};  // of archived jobs and forgotten nodes; durable

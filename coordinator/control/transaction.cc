@@ -223,6 +223,10 @@ void Transaction::RecordClusterEvent(EventText text) {
   Append({.kind = text.kind, .severity = text.severity, .message = std::move(text.message)});
 }
 
+void Transaction::Put(QueuesRecord queues) {
+  other_operations_.push_back(PutQueues{std::move(queues)});
+}
+
 void Transaction::Append(EventRecord event) {
   event.seq = state.next_seq++;
   event.unix_ms = now.unix_ms;

@@ -70,6 +70,7 @@ class Transaction {
   // The node, which is lost, leaves memory at the end of the transaction.
   void Forget(const NodeEntry& node);
   void Put(const CheckpointRecord& checkpoint);
+  void Put(QueuesRecord queues);
   void Delete(const CheckpointRecord& checkpoint);
 
   // --- changes that are written ---
@@ -106,7 +107,7 @@ class Transaction {
   std::set<JobId> to_index_;
   std::vector<std::pair<JobId, TimePoint>> archived_;
   std::vector<NodeName> forgotten_;
-  std::vector<StoreOperation> other_operations_;  // checkpoints and events, in order
+  std::vector<StoreOperation> other_operations_;  // in order
 };
 
 // Whether the node, in its current state, may let the scheduler place a waiting job.

@@ -15,6 +15,7 @@
 #include "coordinator/domain/archived_job.h"
 #include "coordinator/domain/records.h"
 #include "coordinator/goodput/time_ledger.h"
+#include "coordinator/queues/queue_tree.h"
 #include "coordinator/scheduler/node_fit.h"
 #include "coordinator/scheduler/wait_reason.h"
 
@@ -77,6 +78,21 @@ struct NodeView {
   TimePoint heard_at;  // the clock's begin: not since the coordinator started
   const std::map<JobId, HoldLedger::Hold>* holds = nullptr;  // of jobs; null: not known
   DeviceMask allocatable = 0;  // of the inventory: without a fault, and no other node's
+};
+
+// A queue, with all queues below it.
+struct QueueView {
+  Amounts used;
+  int running = 0;         // jobs that have a gang
+  int waiting = 0;         // jobs that wait for one
+  double share = 0;        // of the cluster, by the weights on the way to it
+  double usage_share = 0;  // of what the cluster's jobs have had, decayed; 0: not known
+};
+
+struct QueuesView {
+  const QueueTree* tree = nullptr;
+  const std::string* yaml = nullptr;   // as it was applied; empty: none was
+  std::vector<QueueView> queues = {};  // of the tree's, in the same places
 };
 
 // Where the log of a rank lies and through which stream it can be read.

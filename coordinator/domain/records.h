@@ -281,4 +281,18 @@ struct EventRecord {
   friend bool operator==(const EventRecord&, const EventRecord&) = default;
 };
 
+// The file of the cluster's queues that is in force (coordinator/queues). There is one at most.
+struct QueuesRecord {
+  std::uint64_t version = 0;  // 0: none was applied; rises by one
+  std::string yaml;           // as it was applied
+  friend bool operator==(const QueuesRecord&, const QueuesRecord&) = default;
+};
+
+// What the ended gangs of a queue's jobs had, decayed, in reference time. Key: queue.
+struct QueueUsageRecord {
+  std::string queue;
+  double usage = 0;
+  friend bool operator==(const QueueUsageRecord&, const QueueUsageRecord&) = default;
+};
+
 }  // namespace muster

@@ -82,7 +82,10 @@ class QueuesReader {
     if (!map) return;
     ReadAmounts(*map, "guarantee", &queue.guarantee);
     ReadAmounts(*map, "ceiling", &queue.ceiling);
-    map->Number("weight", {"above 0", [](double weight) { return weight > 0; }}, &queue.weight);
+    map->Number("weight",
+                {"from 0.001 to 1000000",
+                 [](double weight) { return weight >= 0.001 && weight <= 1'000'000; }},
+                &queue.weight);
     map->Integer("priority", {0, 100}, &queue.default_priority);
     ReadSpan(*map, "time_limit", &queue.time_limit_seconds);
     queue.leaf = !map->Has("queues");
@@ -188,6 +191,20 @@ Result<QueueTree> ParseQueueFile(std::string_view yaml, const std::string& name)
     const int line = error.mark.is_null() ? 1 : error.mark.line + 1;
     return InvalidArgument(name + ":" + std::to_string(line) + ": is no valid YAML: " + error.msg);
   }
+}
+
+Result<QueueTree> ParseStoredQueues(std::uint64_t version, const std::string& yaml) {
+  if (version == 0) return DefaultTree();
+  auto tree = ParseQueueFile(yaml, "queues");
+  if (!tree.ok())
+    return FailedPrecondition("version " + std::to_string(version) +
+                              " of the queues, which is in force, is not accepted by this version "
+                              "of Muster (" +
+                              tree.status().message() +
+                              "); start the version of Muster that applied it, and apply a file "
+                              "there that this one accepts");
+  tree->version = version;
+  return tree;
 }
 
 }  // namespace muster

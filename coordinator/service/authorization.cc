@@ -33,6 +33,8 @@ constexpr Rule kCalls[] = {
     {"/muster.v1.Client/Undrain", kClients},
     {"/muster.v1.Client/InjectFault", kClients},
     {"/muster.v1.Client/VerifyCheckpoints", kClients},
+    {"/muster.v1.Client/ApplyQueues", kClients},
+    {"/muster.v1.Client/ShowQueues", kClients},
     // Which node the stream represents follows from its certificate and its Hello.
     {"/muster.v1.Worker/Session", kWorkers},
     {"/muster.v1.Enrol/Join", static_cast<unsigned>(Caller::kNobody)},

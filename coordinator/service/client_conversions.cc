@@ -4,6 +4,7 @@
 #include "common/wire/codec.h"
 #include "common/wire/inventory_codec.h"
 #include "coordinator/detect/straggler_detector.h"
+#include "coordinator/queues/queue_file.h"
 #include "coordinator/service/conversions.h"
 
 namespace muster {
@@ -116,6 +117,32 @@ void FillDetail(const JobView& view, v1::Job& out) {
   }
   for (const RankProgress& progress : *view.progress) *out.add_progress() = ToProto(progress);
   out.set_spec_yaml(view.record->spec_yaml);
+}
+
+void FillAmounts(const Amounts& amounts, v1::Amounts& out) {
+  out.set_gpus(amounts.gpus);
+  out.set_slots(amounts.slots);
+}
+
+void FillQueue(const QueuesView& view, std::size_t place, v1::Queue& out) {
+  const QueueSpec& spec = view.tree->queues[place];
+  out.set_name(spec.name);
+  if (spec.parent >= 0)
+    out.set_parent(view.tree->queues[static_cast<std::size_t>(spec.parent)].name);
+  out.set_leaf(spec.leaf);
+  FillAmounts(spec.guarantee, *out.mutable_guarantee());
+  v1::Ceiling& ceiling = *out.mutable_ceiling();
+  if (spec.ceiling.gpus != kNoCeiling) ceiling.set_gpus(spec.ceiling.gpus);
+  if (spec.ceiling.slots != kNoCeiling) ceiling.set_slots(spec.ceiling.slots);
+  out.set_weight(spec.weight);
+  out.set_priority(spec.default_priority);
+  out.set_time_limit_seconds(spec.time_limit_seconds);
+  const QueueView& has = view.queues[place];
+  FillAmounts(has.used, *out.mutable_used());
+  out.set_running(has.running);
+  out.set_waiting(has.waiting);
+  out.set_share(has.share);
+  out.set_usage_share(has.usage_share);
 }
 
 }  // namespace
@@ -231,6 +258,20 @@ v1::Node ToProto(const NodeView& view) {
   out.set_pilot(record.pilot);
   for (const std::string& line : record.report) out.add_report(line);
   FillResources(view, &out);
+  return out;
+}
+
+v1::ShowQueuesResponse ToProto(const QueuesView& view) {
+  v1::ShowQueuesResponse out;
+  out.set_version(view.tree->version);
+  out.set_yaml(view.tree->version == 0 ? kDefaultQueueFile : *view.yaml);
+  out.set_half_life_seconds(view.tree->half_life_seconds);
+  for (std::size_t i = 0; i < view.queues.size(); ++i) FillQueue(view, i, *out.add_queues());
+  for (const PriorityClass& each : view.tree->classes) {
+    v1::PriorityClass& to = *out.add_classes();
+    to.set_name(each.name);
+    to.set_value(each.value);
+  }
   return out;
 }
 

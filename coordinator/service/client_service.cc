@@ -9,11 +9,13 @@
 #include <utility>
 #include <variant>
 
+#include "common/base/text.h"
 #include "common/base/version.h"
 #include "common/job_spec/parse.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/peer_certificate.h"
 #include "common/telemetry/log.h"
+#include "coordinator/queues/queue_file.h"
 #include "coordinator/service/conversions.h"
 #include "coordinator/store/commit_queue.h"
 
@@ -281,6 +283,40 @@ ClientService::Reactor* ClientService::VerifyCheckpoints(
         }
       });
     });
+  });
+}
+
+// Parsed off the loop, as job files are.
+ClientService::Reactor* ClientService::ApplyQueues(Context* context,
+                                                   const v1::ApplyQueuesRequest* request,
+                                                   v1::ApplyQueuesResponse* response) {
+  return Begin(context, [this, request, response](const Call& call) {
+    BesideLoop(call, [this, call, response, request = *request] {
+      const std::string file = request.file().empty() ? "queues.yaml" : request.file();
+      QueuesApplyRequested event{.request = 0,
+                                 .yaml = request.yaml(),
+                                 .expected_version = request.expected_version(),
+                                 .check_only = request.check_only(),
+                                 .tree = ParseQueueFile(request.yaml(), CutText(file, 256))};
+      parts_.loop.Post([this, call, response, event = std::move(event)] {
+        if (!call->open()) return;
+        Ask(event, call, [response](const Reply& reply) {
+          if (const auto* accepted = std::get_if<QueuesAccepted>(&reply.body)) {
+            response->set_version(accepted->version);
+            for (const std::string& change : accepted->changes) response->add_changes(change);
+            for (const std::string& warning : accepted->warnings) response->add_warnings(warning);
+          }
+        });
+      });
+    });
+  });
+}
+
+ClientService::Reactor* ClientService::ShowQueues(Context* context, const v1::ShowQueuesRequest*,
+                                                  v1::ShowQueuesResponse* response) {
+  return OnLoop(context, [this, response](const Call& call) {
+    *response = ToProto(parts_.runtime.controller().Queues());
+    EndOnceDurable(call);
   });
 }
 

@@ -5,6 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include "coordinator/queues/queue_file.h"
+
 namespace muster {
 namespace {
 
@@ -32,6 +34,7 @@ Now ControllerRuntime::ReadClock() const { return {clock_.Now(), clock_.UnixMill
 
 Status ControllerRuntime::Restore() {
   MUSTER_ASSIGN_OR_RETURN(StoredState state, store_.Load());
+  MUSTER_RETURN_IF_ERROR(ParseStoredQueues(state.queues.version, state.queues.yaml).status());
   Take(controller_.Restore(std::move(state), ReadClock()));
   ArmTimer();
   return OkStatus();

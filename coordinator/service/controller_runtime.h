@@ -68,7 +68,8 @@ class ControllerRuntime {
   ControllerRuntime(LoopHandle loop, Store& store, EffectSink& sink, ControllerOptions options,
                     const Clock& clock, RuntimeLimits limits = {});
 
-  // Takes over the contents of the store. Once, before any event.
+  // Takes over the contents of the store. Once, before any event. Fails where they cannot be read,
+  // or have queues that this version does not accept.
   Status Restore();
 
   // `taken` is called once the event is handled, at once unless it must wait; not after Close, and

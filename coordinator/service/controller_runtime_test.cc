@@ -395,6 +395,19 @@ TEST_F(StalledHostTest, WhatNeedsNoCommitIsNotHeapedUp) {
   });
 }
 
+TEST_F(ControllerRuntimeTest, DoesNotStartWithQueuesThatItDoesNotAccept) {
+  MemoryStore store;
+  store.Commit({PutQueues{{3, "queues:\n  default: {color: red}\n"}}}, [](const Status&) {});
+  OnLoop([&] {
+    ControllerRuntime runtime(MakeLoopHandle(loop_), store, sink_, ControllerOptions{},
+                              SystemClock());
+    const Status status = runtime.Restore();
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(), HasSubstr("version 3 of the queues, which is in force, is not "
+                                            "accepted by this version of Muster (queues:2: "));
+  });
+}
+
 // An archived job with a checkpoint, in a store with a runtime of its own.
 class ArchivedJobTest : public ControllerRuntimeTest {
  protected:

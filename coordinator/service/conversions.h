@@ -20,6 +20,7 @@ v1::Job ToProto(const JobView& view, JobDetail detail, TimePoint now);
 v1::Goodput ToProto(const Goodput& goodput);
 v1::Event ToProto(const EventRecord& event);
 v1::Node ToProto(const NodeView& view);
+v1::ShowQueuesResponse ToProto(const QueuesView& view);
 v1::CheckpointInfo ToProto(const CheckpointRecord& checkpoint);
 
 }  // namespace muster

@@ -18,7 +18,9 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "journals are little-endian");
 
 constexpr std::string_view kMagic = "MUSTERJL";
-constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kVersion = 4;
+// Has fewer kinds of operations.
+constexpr std::uint32_t kOldestVersion = 3;
 constexpr std::size_t kPayloadHashAt = 40;
 constexpr std::size_t kHeaderHashAt = 48;
 constexpr std::size_t kHeaderBytes = 56;
@@ -49,7 +51,7 @@ JournalOperation::Kind KindOf(std::uint8_t value) {
 
 bool IsKnown(std::uint8_t kind) {
   return kind >= static_cast<std::uint8_t>(JournalOperation::Kind::kPutJob) &&
-         kind <= static_cast<std::uint8_t>(JournalOperation::Kind::kPutArchivedCheckpoint);
+         kind <= static_cast<std::uint8_t>(JournalOperation::Kind::kDeleteQueueUsage);
 }
 
 }  // namespace
@@ -76,9 +78,11 @@ Result<Frame> DecodeFrame(std::string_view bytes, const std::string& path) {
   }
   if (bytes.substr(0, kMagic.size()) != kMagic) return Damaged(path, 0, "not a journal file");
   // Before the checksum: another version may keep it elsewhere.
-  if (const auto version = Take<std::uint32_t>(bytes, 8); version != kVersion) {
+  if (const auto version = Take<std::uint32_t>(bytes, 8);
+      version < kOldestVersion || version > kVersion) {
     return FailedPrecondition(path + " has version " + std::to_string(version) +
-                              ", this version of Muster knows " + std::to_string(kVersion) +
+                              ", this version of Muster knows " + std::to_string(kOldestVersion) +
+                              " to " + std::to_string(kVersion) +
                               "; start the version that wrote it, or use another --journal");
   }
   if (Hash(bytes.substr(0, kHeaderHashAt)) != Take<std::uint64_t>(bytes, kHeaderHashAt)) {
@@ -146,6 +150,14 @@ void AppendOperation(const StoreOperation& operation, std::string* payload) {
         } else if constexpr (std::is_same_v<T, PutArchivedTime>) {
           text = Encode(GoodputUsage{.micros = op.micros});
           out = {Kind::kPutArchivedTime, 0, {}, {}, text};
+        } else if constexpr (std::is_same_v<T, PutQueues>) {
+          text = Encode(op.queues);
+          out = {Kind::kPutQueues, 0, {}, {}, text};
+        } else if constexpr (std::is_same_v<T, PutQueueUsage>) {
+          text = Encode(QueueUsageRecord{op.queue, op.usage});
+          out = {Kind::kPutQueueUsage, 0, op.queue, {}, text};
+        } else if constexpr (std::is_same_v<T, DeleteQueueUsage>) {
+          out = {Kind::kDeleteQueueUsage, 0, op.queue, {}, {}};
         } else {
           static_assert(std::is_same_v<T, AppendEvent>);
           text = Encode(op.event);

@@ -45,6 +45,9 @@ struct JournalOperation {
     kPutArchivedTime = 11,
     kPutArchivedJob = 12,         // key: job
     kPutArchivedCheckpoint = 13,  // key: job, name: directory
+    kPutQueues = 14,
+    kPutQueueUsage = 15,     // key: queue
+    kDeleteQueueUsage = 16,  // key: queue, no text
   };
   Kind kind = Kind::kPutJob;
   std::uint64_t number = 0;

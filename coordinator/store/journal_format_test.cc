@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -36,11 +37,11 @@ TEST(JournalFormatTest, EveryBitAndEveryLengthThatIsWrongIsNoticed) {
   EXPECT_THAT(DecodeFrame(bytes + "x", "f").status().message(), HasSubstr("8 bytes instead of 7"));
 }
 
-// Read by later versions: the bytes of version 3.
-TEST(JournalFormatTest, VersionThreeStaysAsItIs) {
+// Read by later versions: the bytes of version 4.
+TEST(JournalFormatTest, VersionFourStaysAsItIs) {
   const std::string bytes = EncodeFrame({FrameKind::kCommit, 0x0102, 0x0304, "ab"});
   EXPECT_EQ(bytes.substr(0, 40), std::string("MUSTERJL"
-                                             "\x03\0\0\0"
+                                             "\x04\0\0\0"
                                              "\x01\0\0\0"
                                              "\x02\x01\0\0\0\0\0\0"
                                              "\x04\x03\0\0\0\0\0\0"
@@ -94,6 +95,40 @@ TEST(JournalFormatTest, NamesAreNumbersOfSixteenDigitsOrMore) {
   for (const char* other : {"", "42", ".tmp-0000000000000042", "000000000000004x"}) {
     EXPECT_EQ(NumberOfName(other), 0u) << other;
   }
+}
+
+// The bytes that a version before queues wrote.
+TEST(JournalFormatTest, VersionThreeIsRead) {
+  const std::string bytes(
+      "MUSTERJL"
+      "\x03\0\0\0"
+      "\x01\0\0\0"
+      "\x02\0\0\0\0\0\0\0"
+      "\x05\0\0\0\0\0\0\0"
+      "\x00\0\0\0\0\0\0\0"
+      "\xc2\x94\xd3\x38\x05\x80\x06\x2d"
+      "\x2c\x88\xb3\x5b\x39\x72\x97\x05",
+      56);
+  const auto frame = DecodeFrame(bytes, "f");
+  ASSERT_TRUE(frame.ok()) << frame.status().ToString();
+  EXPECT_EQ(frame->epoch, 2u);
+  EXPECT_EQ(frame->number, 5u);
+}
+
+TEST(JournalFormatTest, ASnapshotKeepsTheQueues) {
+  std::string payload;
+  const std::vector<StoreOperation> operations = {PutQueues{{3, "queues: {default: {}}\n"}},
+                                                  PutQueueUsage{"a", 1.5}, PutQueueUsage{"b", 2},
+                                                  DeleteQueueUsage{"b"}};
+  for (const StoreOperation& operation : operations) AppendOperation(operation, &payload);
+  JournalImage image(10);
+  ASSERT_TRUE(image.Apply(payload).ok());
+  JournalImage again(10);
+  ASSERT_TRUE(again.Apply(image.Snapshot()).ok());
+  const auto state = again.Load(10);
+  ASSERT_TRUE(state.ok()) << state.status().ToString();
+  EXPECT_EQ(state->queues, (QueuesRecord{3, "queues: {default: {}}\n"}));
+  EXPECT_EQ(state->queue_usage, (std::map<std::string, double>{{"a", 1.5}}));
 }
 
 TEST(JournalFormatTest, ASnapshotKeepsWhatIsArchived) {

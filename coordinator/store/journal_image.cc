@@ -44,6 +44,9 @@ void JournalImage::Apply(const JournalOperation& op) {
     case Kind::kArchiveJob: Archive(key, std::move(text)); break;
     case Kind::kDeleteArchived: archive_.erase(key); break;
     case Kind::kPutArchivedTime: archived_time_ = std::move(text); break;
+    case Kind::kPutQueues: queues_ = std::move(text); break;
+    case Kind::kPutQueueUsage: queue_usage_[key] = std::move(text); break;
+    case Kind::kDeleteQueueUsage: queue_usage_.erase(key); break;
     case Kind::kPutArchivedJob:
     case Kind::kPutArchivedCheckpoint:
       if (std::string* old = FindArchived(op)) *old = std::move(text);
@@ -105,6 +108,10 @@ std::string JournalImage::Snapshot() const {
   for (const auto& [key, text] : nodes_) {
     AppendOperation({Kind::kPutNode, 0, key, {}, text}, &payload);
   }
+  if (!queues_.empty()) AppendOperation({Kind::kPutQueues, 0, {}, {}, queues_}, &payload);
+  for (const auto& [queue, text] : queue_usage_) {
+    AppendOperation({Kind::kPutQueueUsage, 0, queue, {}, text}, &payload);
+  }
   for (const auto& [seq, event] : events_) {
     AppendOperation({Kind::kAppendEvent, seq, event.job, {}, event.text}, &payload);
   }
@@ -137,6 +144,7 @@ Result<StoredState> JournalImage::Load(std::size_t newest_events) const {
   if (!archived_time_.empty())
     MUSTER_RETURN_IF_ERROR(DecodeInto(archived_time_, "the time of archived jobs", &time));
   if (!time.empty()) state.archived_time = time.front().micros;
+  MUSTER_RETURN_IF_ERROR(LoadQueues(&state));
   auto event = events_.begin();
   if (events_.size() > newest_events) std::advance(event, events_.size() - newest_events);
   for (; event != events_.end(); ++event) {
@@ -144,6 +152,17 @@ Result<StoredState> JournalImage::Load(std::size_t newest_events) const {
     MUSTER_RETURN_IF_ERROR(DecodeInto(event->second.text, what, &state.events));
   }
   return state;
+}
+
+Status JournalImage::LoadQueues(StoredState* state) const {
+  std::vector<QueuesRecord> queues;
+  if (!queues_.empty()) MUSTER_RETURN_IF_ERROR(DecodeInto(queues_, "the queues", &queues));
+  if (!queues.empty()) state->queues = std::move(queues.front());
+  std::vector<QueueUsageRecord> usage;
+  for (const auto& [queue, text] : queue_usage_)
+    MUSTER_RETURN_IF_ERROR(DecodeInto(text, "the usage of queue " + queue, &usage));
+  for (const QueueUsageRecord& each : usage) state->queue_usage[each.queue] = each.usage;
+  return OkStatus();
 }
 
 Result<std::vector<EventRecord>> JournalImage::SelectEvents(const EventQuery& query) const {

@@ -59,6 +59,7 @@ class JournalImage {
                                      const std::string& value) const;
   Result<std::vector<ArchivedRecords>> SelectPage(const ArchiveQuery& query) const;
   void AppendArchive(std::string* payload) const;
+  Status LoadQueues(StoredState* state) const;
 
   std::size_t kept_events_;
   std::map<std::string, std::string, std::less<>> jobs_;
@@ -66,7 +67,9 @@ class JournalImage {
   std::map<std::pair<std::string, std::uint64_t>, std::string> attempts_;
   std::map<std::pair<std::string, std::string>, std::string> checkpoints_;
   std::map<std::string, ArchivedTexts, std::less<>> archive_;
-  std::string archived_time_;                    // empty: none
+  std::string archived_time_;  // empty: none
+  std::string queues_;         // empty: none
+  std::map<std::string, std::string> queue_usage_;
   std::map<std::uint64_t, Event> events_;        // by seq
   std::map<std::uint64_t, std::string> begins_;  // claims by number of commit
 };

@@ -149,6 +149,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NodeRecord, name, state, reason,
                                                 report, unused, directory_id, container_id)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ArchivedJob, id, state, submit_order, ended_unix_ms,
                                                 key_print, spec_print)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(QueuesRecord, version, yaml)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(QueueUsageRecord, queue, usage)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(EventRecord, seq, unix_ms, job, generation, kind,
                                                 severity, message)
 
@@ -176,6 +178,8 @@ std::string Encode(const NodeRecord& record) { return Dump(record); }
 std::string Encode(const EventRecord& record) { return Dump(record); }
 std::string Encode(const ArchivedJob& job) { return Dump(job); }
 std::string Encode(const GoodputUsage& usage) { return Dump(usage); }
+std::string Encode(const QueuesRecord& queues) { return Dump(queues); }
+std::string Encode(const QueueUsageRecord& usage) { return Dump(usage); }
 
 std::string EncodeField(std::string_view name, std::string_view value) {
   const std::string object = Dump(Json{{std::string(name), std::string(value)}});
@@ -201,5 +205,7 @@ template Result<NodeRecord> Decode<NodeRecord>(std::string_view);
 template Result<EventRecord> Decode<EventRecord>(std::string_view);
 template Result<ArchivedJob> Decode<ArchivedJob>(std::string_view);
 template Result<GoodputUsage> Decode<GoodputUsage>(std::string_view);
+template Result<QueuesRecord> Decode<QueuesRecord>(std::string_view);
+template Result<QueueUsageRecord> Decode<QueueUsageRecord>(std::string_view);
 
 }  // namespace muster

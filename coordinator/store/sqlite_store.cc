@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-constexpr std::int64_t kSchemaVersion = 3;
+constexpr std::int64_t kSchemaVersion = 4;
 // Old events are removed in batches of this size, or of twice the number of new ones if that is
 // more.
 constexpr std::int64_t kPrunedAtOnce = 256;
@@ -40,6 +40,12 @@ CREATE TABLE checkpoints_archive(job TEXT NOT NULL, directory TEXT NOT NULL, rec
 CREATE TABLE archived_time(one INTEGER PRIMARY KEY, record TEXT NOT NULL);
 )sql";
 
+// Version 3 has all but these.
+constexpr char kQueuesSchema[] = R"sql(
+CREATE TABLE queues(one INTEGER PRIMARY KEY, record TEXT NOT NULL);
+CREATE TABLE queue_usage(queue TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
+)sql";
+
 // Exclusive locking: the lock taken by the first read stays until the file is closed, and the
 // index of the log needs no shared memory.
 constexpr char kPragmas[] =
@@ -53,7 +59,7 @@ Status CreateOrCheckSchema(SqliteDatabase& database, const std::string& path) {
   const bool fresh = tables.Int(0) == 0;
   MUSTER_RETURN_IF_ERROR(tables.Next().status());
   if (fresh) {
-    return database.Execute(std::string("BEGIN IMMEDIATE;") + kSchema +
+    return database.Execute(std::string("BEGIN IMMEDIATE;") + kSchema + kQueuesSchema +
                             "INSERT INTO meta VALUES('schema'," + std::to_string(kSchemaVersion) +
                             "); COMMIT;");
   }
@@ -62,6 +68,11 @@ Status CreateOrCheckSchema(SqliteDatabase& database, const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(const bool found, version.Next());
   const std::int64_t schema = found ? version.Int(0) : 0;
   if (schema == kSchemaVersion) return OkStatus();
+  if (schema == 3) {
+    MUSTER_RETURN_IF_ERROR(version.Next().status());  // there is no other; ends the query
+    return database.Execute(std::string("BEGIN IMMEDIATE;") + kQueuesSchema +
+                            "UPDATE meta SET value=4 WHERE key='schema'; COMMIT;");
+  }
   return FailedPrecondition(path + " has schema " + std::to_string(schema) +
                             ", this version of Muster knows " + std::to_string(kSchemaVersion) +
                             "; start the version that wrote it, or use another directory");
@@ -126,6 +137,16 @@ Status LoadArchive(SqliteDatabase& database, StoredState* state) {
   return OkStatus();
 }
 
+Status LoadQueues(SqliteDatabase& database, StoredState* state) {
+  std::vector<QueuesRecord> queues;
+  MUSTER_RETURN_IF_ERROR(LoadTable(database, "queues", queues));
+  if (!queues.empty()) state->queues = std::move(queues.front());
+  std::vector<QueueUsageRecord> usage;
+  MUSTER_RETURN_IF_ERROR(LoadTable(database, "queue_usage", usage));
+  for (const QueueUsageRecord& each : usage) state->queue_usage[each.queue] = each.usage;
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteStoreOptions options) {
@@ -169,6 +190,10 @@ Status SqliteStore::PrepareStatements() {
   MUSTER_RETURN_IF_ERROR(prepare(s.delete_node, "DELETE FROM nodes WHERE name=?"));
   MUSTER_RETURN_IF_ERROR(
       prepare(s.put_archived_time, "INSERT OR REPLACE INTO archived_time VALUES(1,?)"));
+  MUSTER_RETURN_IF_ERROR(prepare(s.put_queues, "INSERT OR REPLACE INTO queues VALUES(1,?)"));
+  MUSTER_RETURN_IF_ERROR(
+      prepare(s.put_queue_usage, "INSERT OR REPLACE INTO queue_usage VALUES(?,?)"));
+  MUSTER_RETURN_IF_ERROR(prepare(s.delete_queue_usage, "DELETE FROM queue_usage WHERE queue=?"));
   return PrepareArchiveStatements();
 }
 
@@ -237,6 +262,7 @@ Result<StoredState> SqliteStore::Load() {
   MUSTER_RETURN_IF_ERROR(ReadRecords(newest, state.events).WithContext("table events"));
   std::reverse(state.events.begin(), state.events.end());
   MUSTER_RETURN_IF_ERROR(LoadArchive(database_, &state));
+  MUSTER_RETURN_IF_ERROR(LoadQueues(database_, &state));
   return state;
 }
 
@@ -313,6 +339,14 @@ Status SqliteStore::Write(const StoreOperation& operation) {
               .Run();
         } else if constexpr (std::is_same_v<T, PutArchivedTime>) {
           return s.put_archived_time.Bind(1, Encode(GoodputUsage{.micros = op.micros})).Run();
+        } else if constexpr (std::is_same_v<T, PutQueues>) {
+          return s.put_queues.Bind(1, Encode(op.queues)).Run();
+        } else if constexpr (std::is_same_v<T, PutQueueUsage>) {
+          return s.put_queue_usage.Bind(1, op.queue)
+              .Bind(2, Encode(QueueUsageRecord{op.queue, op.usage}))
+              .Run();
+        } else if constexpr (std::is_same_v<T, DeleteQueueUsage>) {
+          return s.delete_queue_usage.Bind(1, op.queue).Run();
         } else {
           static_assert(std::is_same_v<T, AppendEvent>);
           newest_event_ = std::max(newest_event_, static_cast<std::int64_t>(op.event.seq));

@@ -48,6 +48,26 @@ TEST_F(SqliteStoreTest, ANewerSchemaIsRefusedWithBothVersions) {
   EXPECT_THAT(opened.status().message(), HasSubstr("schema 99"));
 }
 
+TEST_F(SqliteStoreTest, ASchemaWithoutQueuesGetsThem) {
+  ASSERT_TRUE(SqliteStore::Open(Options()).ok());
+  {
+    auto database = SqliteDatabase::Open(Path());
+    ASSERT_TRUE(database.ok());
+    ASSERT_TRUE(database
+                    ->Execute("DROP TABLE queues; DROP TABLE queue_usage; "
+                              "UPDATE meta SET value=3 WHERE key='schema'")
+                    .ok());
+  }
+  for (int start = 0; start < 2; ++start) {
+    const auto opened = SqliteStore::Open(Options());
+    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    const auto state = (*opened)->Load();
+    ASSERT_TRUE(state.ok()) << state.status().ToString();
+    EXPECT_EQ(state->queues, QueuesRecord{});
+    EXPECT_TRUE(state->queue_usage.empty());
+  }
+}
+
 TEST_F(SqliteStoreTest, AFileThatIsNoDatabaseIsRefused) {
   FILE* file = ::fopen(Path().c_str(), "w");
   ASSERT_NE(file, nullptr);

@@ -291,6 +291,20 @@ TEST_P(StoreTest, ForgetsANode) {
   EXPECT_TRUE(Load().nodes.empty());
 }
 
+TEST_P(StoreTest, KeepsTheQueuesAndTheirUsage) {
+  EXPECT_EQ(Load().queues, QueuesRecord{});
+  const QueuesRecord queues{2, "queues:\n  default: {}  # \"all\"\n"};
+  ASSERT_TRUE(Commit({PutQueues{{1, "x"}}, PutQueueUsage{"a", 0.1}, PutQueueUsage{"b", 1}}).ok());
+  ASSERT_TRUE(Commit({PutQueues{queues}, PutQueueUsage{"b", 1e300}, DeleteQueueUsage{"a"},
+                      DeleteQueueUsage{"never"}})
+                  .ok());
+  for (int start = 0; start < 2; ++start) {
+    const StoredState state = Load();
+    EXPECT_EQ(state.queues, queues);
+    EXPECT_EQ(state.queue_usage, (std::map<std::string, double>{{"b", 1e300}}));
+  }
+}
+
 TEST_P(StoreTest, AnArchivedJobIsNotLoadedAndCanBeReadWhole) {
   CommitArchived("a", 1);
   ASSERT_TRUE(

@@ -9,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/checkpoint_format/shard_name.h"
 #include "common/job_spec/parse.h"
+#include "coordinator/queues/queue_file.h"
 
 namespace muster {
 std::string TrainYaml(const std::string& name, const std::string& more) {
@@ -127,6 +128,20 @@ Reply ControlHarness::Drain(const std::string& node, double by_seconds) {
 
 Reply ControlHarness::Undrain(const std::string& node) {
   Handle(UndrainRequested{next_request_++, NodeName{node}});
+  return replies_.back();
+}
+
+Reply ControlHarness::ApplyQueues(const std::string& yaml, std::uint64_t expected_version,
+                                  bool check_only) {
+  return Ask({.yaml = yaml,
+              .expected_version = expected_version,
+              .check_only = check_only,
+              .tree = ParseQueueFile(yaml, "queues.yaml")});
+}
+
+Reply ControlHarness::Ask(QueuesApplyRequested request) {
+  request.request = next_request_++;
+  Handle(request);
   return replies_.back();
 }
 

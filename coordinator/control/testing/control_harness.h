@@ -45,6 +45,9 @@ class ControlHarness {
   Reply Resume(const JobId& id);
   Reply Drain(const std::string& node, double by_seconds = 0);
   Reply Undrain(const std::string& node);
+  Reply ApplyQueues(const std::string& yaml, std::uint64_t expected_version,
+                    bool check_only = false);
+  Reply Ask(QueuesApplyRequested request);
   Reply Inject(InjectFaultRequested request);  // the newest reply, which may be an older one
 
   // --- workers ---

@@ -17,6 +17,8 @@ Result<StoredState> MemoryStore::Load() {
   for (; first != events_.end(); ++first) state.events.push_back(first->second);
   for (const auto& [id, records] : archive_) state.archived.push_back(ArchivedJobOf(records.job));
   state.archived_time = archived_time_;
+  state.queues = queues_;
+  state.queue_usage = queue_usage_;
   return state;
 }
 
@@ -69,6 +71,12 @@ void MemoryStore::Apply(StoreOperation operation) {
           PutArchived(std::move(op.checkpoint));
         } else if constexpr (std::is_same_v<T, PutArchivedTime>) {
           archived_time_ = op.micros;
+        } else if constexpr (std::is_same_v<T, PutQueues>) {
+          queues_ = std::move(op.queues);
+        } else if constexpr (std::is_same_v<T, PutQueueUsage>) {
+          queue_usage_[op.queue] = op.usage;
+        } else if constexpr (std::is_same_v<T, DeleteQueueUsage>) {
+          queue_usage_.erase(op.queue);
         } else {
           static_assert(std::is_same_v<T, AppendEvent>);
           events_[op.event.seq] = std::move(op.event);

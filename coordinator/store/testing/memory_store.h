@@ -52,6 +52,8 @@ class MemoryStore : public Store {
   std::map<std::uint64_t, EventRecord> events_;
   RecordsOfJobs archive_;
   RankMicros archived_time_ = {};
+  QueuesRecord queues_;
+  std::map<std::string, double> queue_usage_;
 };
 
 }  // namespace muster

@@ -1,0 +1,153 @@
+#include "coordinator/control/queues.h"
+
+#include <bit>
+#include <cstddef>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/strings.h"
+#include "coordinator/control/answer.h"
+#include "coordinator/control/node_parts.h"
+
+namespace muster::control {
+namespace {
+
+// What the nodes could give to jobs if none had any.
+Amounts ClusterAmounts(const State& state) {
+  Amounts sum;
+  for (const auto& [name, node] : state.nodes) {
+    if (node.record.state == NodeState::kLost) continue;
+    const NodeParts all = WholeOf(state, node).all;
+    sum += {std::popcount(all.devices), all.slots};
+  }
+  return sum;
+}
+
+// Jobs that are not over, by a name that the new tree does not have.
+using JobsByName = std::map<std::string_view, std::vector<const JobEntry*>>;
+
+Status Refused(const JobsByName& without, const std::string& kind, const std::string& why) {
+  constexpr std::size_t kNamed = 3;
+  if (without.empty()) return OkStatus();
+  const auto& [name, jobs] = *without.begin();
+  std::string named;
+  for (std::size_t i = 0; i < std::min(kNamed, jobs.size()); ++i)
+    named += (i > 0 ? ", " : "") + jobs[i]->record.id.value + " (" + jobs[i]->record.name + ")";
+  if (jobs.size() > kNamed) named += " and " + std::to_string(jobs.size() - kNamed) + " others";
+  return FailedPrecondition(
+      kind + " " + std::string(name) + " " + why + ", and " + std::to_string(jobs.size()) +
+      (jobs.size() == 1 ? " job that is not over is" : " jobs that are not over are") +
+      " in it: " + named + "\n  next: muster update JOB --" + kind +
+      " NAME for each of them, then apply the file again");
+}
+
+Status CheckJobsHavePlaces(const State& state, const QueueTree& tree) {
+  std::set<std::string_view> leaves;
+  std::set<std::string_view> classes;
+  for (const QueueSpec& queue : tree.queues)
+    if (queue.leaf) leaves.insert(queue.name);
+  for (const PriorityClass& each : tree.classes) classes.insert(each.name);
+  JobsByName without_queue;
+  JobsByName without_class;
+  for (const JobId& id : state.live) {
+    const JobEntry& job = state.jobs.at(id);
+    if (!leaves.contains(QueueOf(job))) without_queue[QueueOf(job)].push_back(&job);
+    if (!classes.contains(ClassOf(job))) without_class[ClassOf(job)].push_back(&job);
+  }
+  const bool divides = !without_queue.empty() && tree.Find(without_queue.begin()->first) >= 0;
+  MUSTER_RETURN_IF_ERROR(Refused(without_queue, "queue",
+                                 divides ? "would have queues of its own" : "would be removed"));
+  return Refused(without_class, "class", "would be removed");
+}
+
+Result<QueuesAccepted> Apply(Transaction& tx, const QueuesApplyRequested& request) {
+  State& state = tx.state;
+  const std::uint64_t current = state.queues.version;
+  MUSTER_ASSIGN_OR_RETURN(QueueTree tree, request.tree);
+  const bool same = request.yaml == state.queues_yaml;
+  // A call is repeated where its answer was lost.
+  const bool repeated = same && request.expected_version + 1 == current;
+  if (!request.check_only && !repeated && request.expected_version != current)
+    return Aborted("the queues have version " + std::to_string(current) +
+                   ", and this file was to replace version " +
+                   std::to_string(request.expected_version) +
+                   ": another file was applied in between\n  next: muster queues show -o yaml, and "
+                   "make your change in that file");
+  MUSTER_RETURN_IF_ERROR(CheckJobsHavePlaces(state, tree));
+  QueuesAccepted accepted{.version = current,
+                          .changes = QueueChanges(state.queues, tree),
+                          .warnings = QueueWarnings(tree, ClusterAmounts(state))};
+  if (request.check_only || same) return accepted;
+  tree.version = accepted.version = current + 1;
+  state.queues = std::move(tree);
+  state.queues_yaml = request.yaml;
+  state.reschedule = true;
+  tx.Put(QueuesRecord{accepted.version, request.yaml});
+  std::string text = "queues: version " + std::to_string(accepted.version);
+  for (const std::string& change : accepted.changes)
+    text += (&change == &accepted.changes.front() ? ": " : "; ") + change;
+  tx.RecordClusterEvent({"queues_applied", Severity::kInfo, std::move(text)});
+  return accepted;
+}
+
+}  // namespace
+
+// Job files name none yet.
+std::string_view QueueOf(const JobEntry&) { return kDefaultQueue; }
+std::string_view ClassOf(const JobEntry&) { return kNormalClass; }
+
+Amounts AmountsOf(const State& state, const JobEntry& job) {
+  Amounts sum;
+  for (const NodeName& node : state.holds.Nodes(job.record.id)) {
+    const HoldLedger::Hold* hold = state.holds.Find(node, job.record.id);
+    if (hold == nullptr) continue;
+    sum += {static_cast<int>(hold->resources.devices.size()), hold->resources.slots};
+  }
+  return sum;
+}
+
+QueuesView QueueViews(const State& state) {
+  const std::vector<QueueSpec>& specs = state.queues.queues;
+  QueuesView view{.tree = &state.queues, .yaml = &state.queues_yaml};
+  view.queues.resize(specs.size());
+  std::map<std::string_view, std::size_t> places;
+  std::vector<double> weights(specs.size() + 1);  // of the children; at the end of the top's
+  const auto above = [&](const QueueSpec& spec) {
+    return spec.parent < 0 ? specs.size() : static_cast<std::size_t>(spec.parent);
+  };
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    places[specs[i].name] = i;
+    weights[above(specs[i])] += specs[i].weight;
+  }
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const std::size_t parent = above(specs[i]);
+    const double of_parent = parent == specs.size() ? 1 : view.queues[parent].share;
+    view.queues[i].share = of_parent * specs[i].weight / weights[parent];
+  }
+  for (const JobId& id : state.live) {
+    const JobEntry& job = state.jobs.at(id);
+    const auto place = places.find(QueueOf(job));
+    if (place == places.end()) continue;
+    QueueView& queue = view.queues[place->second];
+    queue.used += AmountsOf(state, job);
+    if (job.gang) ++queue.running;
+    if (job.pending()) ++queue.waiting;
+  }
+  for (std::size_t i = specs.size(); i-- > 0;) {
+    if (specs[i].parent < 0) continue;
+    QueueView& parent = view.queues[above(specs[i])];
+    parent.used += view.queues[i].used;
+    parent.running += view.queues[i].running;
+    parent.waiting += view.queues[i].waiting;
+  }
+  return view;
+}
+
+void On(Transaction& tx, const QueuesApplyRequested& request) {
+  Answer(tx, request, [&] { return Apply(tx, request); });
+}
+
+}  // namespace muster::control
