@@ -6,6 +6,7 @@
 
 #include "cli/base/exit_code.h"
 #include "cli/commands/verb.h"
+#include "common/base/wall_time.h"
 #include "common/rpc/endpoint.h"
 #include "common/security/certificate_authority.h"
 #include "common/security/credentials.h"

@@ -10,9 +10,9 @@
 
 #include "cli/base/exit_code.h"
 #include "cli/commands/verb.h"
+#include "common/base/wall_time.h"
 #include "common/security/certificate_authority.h"
 #include "common/security/credentials.h"
-#include "common/security/encoding.h"
 #include "common/security/identity.h"
 #include "common/security/issued_register.h"
 #include "common/security/revocation.h"

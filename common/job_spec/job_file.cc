@@ -5,8 +5,11 @@
 #include <iostream>
 #include <utility>
 
+#include "common/base/clock.h"
 #include "common/base/files.h"
 #include "common/base/json.h"
+#include "common/base/wall_time.h"
+#include "common/job_spec/job_times.h"
 #include "common/job_spec/parse.h"
 
 namespace muster {
@@ -51,6 +54,10 @@ std::string AbsoluteWorkdir(const std::string& base, const std::string& workdir)
 
 }  // namespace
 
+std::string OverrideText(const std::string& key, const std::string& text) {
+  return key + "=" + nlohmann::json(text).dump();
+}
+
 Result<JobFile> ReadJobFile(const std::string& path) {
   std::error_code error;
   if (path == "-") {
@@ -85,9 +92,16 @@ Result<ResolvedJob> ResolveJob(const JobFile& file, const std::vector<std::strin
   std::error_code error;
   spec->workdir =
       AbsoluteWorkdir(overridden ? fs::current_path(error).string() : file.folder, spec->workdir);
-  MUSTER_ASSIGN_OR_RETURN(
-      yaml, ApplyOverrides(yaml, {"workdir=" + nlohmann::json(spec->workdir).dump()}));
-  return ResolvedJob{*std::move(spec), std::move(yaml)};
+  std::vector<std::string> resolved = {OverrideText("workdir", spec->workdir)};
+  const bool relative_begin = IsRelativeBegin(spec->begin);
+  if (!spec->begin.empty() && !ParseRfc3339(spec->begin)) {
+    MUSTER_ASSIGN_OR_RETURN(const std::int64_t begin,
+                            ResolveBegin(spec->begin, SystemClock().UnixMillis()));
+    spec->begin = Rfc3339(begin);
+    resolved.push_back(OverrideText("begin", spec->begin));
+  }
+  MUSTER_ASSIGN_OR_RETURN(yaml, ApplyOverrides(yaml, resolved));
+  return ResolvedJob{*std::move(spec), std::move(yaml), relative_begin};
 }
 
 }  // namespace muster

@@ -1,8 +1,8 @@
-// A job file as it is sent to a coordinator: overrides applied, workdir absolute, checked by the
-// parser. `muster submit`, `muster slurm submit` and `muster-worker --auto` use this one.
+// A job file as it is sent to a coordinator: overrides applied, workdir and begin absolute, checked
+// by the parser. `muster submit`, `muster slurm submit` and `muster-worker --auto` use this one.
 //
-// ReadJobFile blocks (files, standard input); ResolveJob asks for the current directory only. Any
-// thread.
+// ReadJobFile blocks (files, standard input); ResolveJob asks for the current directory and the
+// time only. Any thread.
 #pragma once
 
 #include <functional>
@@ -25,9 +25,13 @@ struct JobFile {
 Result<JobFile> ReadJobFile(const std::string& path);
 
 struct ResolvedJob {
-  JobSpec spec;  // with an absolute workdir
+  JobSpec spec;  // with an absolute workdir and begin
   std::string yaml;
+  bool relative_begin = false;  // it would begin at another time if it was resolved again
 };
+
+// The override that gives a key a text, whatever that holds.
+std::string OverrideText(const std::string& key, const std::string& text);
 
 // What else is done to the text, after the overrides.
 using AmendJob = std::function<Result<std::string>(std::string yaml)>;

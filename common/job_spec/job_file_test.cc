@@ -5,8 +5,10 @@
 
 #include <filesystem>
 
+#include "common/base/clock.h"
 #include "common/base/files.h"
 #include "common/base/testing/temp_dir.h"
+#include "common/base/wall_time.h"
 #include "common/job_spec/parse.h"
 
 namespace muster {
@@ -48,6 +50,27 @@ TEST(JobFile, IsAmendedBehindTheOverrides) {
     return Result<std::string>(InvalidArgument("not so"));
   });
   EXPECT_EQ(refused.status().message(), "not so");
+}
+
+// A repeated submit with the same key sends the same text.
+TEST(JobFile, ItsBeginIsResolvedOnceAndStaysAsItIs) {
+  const auto job = ResolveJob({kJob, "job.yaml", "/"}, {"begin=now+2h"});
+  ASSERT_TRUE(job.ok()) << job.status().ToString();
+  EXPECT_TRUE(job->relative_begin);
+  const auto begin = ParseRfc3339(job->spec.begin);
+  ASSERT_TRUE(begin) << job->spec.begin;
+  const double ahead = static_cast<double>(*begin - SystemClock().UnixMillis()) / 1000;
+  EXPECT_GT(ahead, 7100);
+  EXPECT_LE(ahead, 7200);
+  EXPECT_EQ(ParseJobSpec(job->yaml)->begin, job->spec.begin);
+  const auto again = ResolveJob({job->yaml, "job.yaml", "/"}, {});
+  ASSERT_TRUE(again.ok()) << again.status().ToString();
+  EXPECT_EQ(again->yaml, job->yaml);
+  EXPECT_FALSE(again->relative_begin);
+  const auto local = ResolveJob({kJob, "job.yaml", "/"}, {"begin=2027-01-15"});
+  ASSERT_TRUE(local.ok()) << local.status().ToString();
+  EXPECT_FALSE(local->relative_begin);
+  EXPECT_TRUE(ParseRfc3339(local->spec.begin)) << local->spec.begin;
 }
 
 TEST(JobFile, IsReadWithItsFolder) {

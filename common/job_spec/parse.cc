@@ -5,6 +5,7 @@
 #include "common/base/ids.h"
 #include "common/job_spec/environment_rules.h"
 #include "common/job_spec/http_url.h"
+#include "common/job_spec/job_times.h"
 #include "common/job_spec/resources_block.h"
 #include "common/job_spec/train_block.h"
 #include "common/job_spec/yaml_reader.h"
@@ -69,14 +70,29 @@ void ReadCommand(MapReader& file, JobSpec* out) {
     file.Error("rendezvous", "is only for command jobs; leave it out");
 }
 
+void ReadName(MapReader& file, const std::string& key, std::string* out) {
+  file.Text(key, out);
+  if (!out->empty() && !FollowsJobNameRule(*out))
+    file.Error(key, "expected " + std::string(kJobNameRule) + ", got '" + out->substr(0, 80) + "'");
+}
+
+// When the job is placed, and before which others.
+void ReadScheduling(MapReader& file, JobSpec* out) {
+  file.Integer("priority", {0, kMaxPriority}, &out->priority);
+  ReadName(file, "queue", &out->queue);
+  ReadName(file, "class", &out->priority_class);
+  file.Text("begin", &out->begin);
+  // Whether it is a time at all: which one, is resolved when the job is submitted.
+  if (const auto begin = ResolveBegin(out->begin, 0); !out->begin.empty() && !begin.ok())
+    file.Error("begin", begin.status().message());
+  file.Boolean("hold", &out->hold);
+}
+
 void ReadJob(MapReader& file, JobSpec* out, SpecErrors* errors) {
   file.Require("name", "give the job a name such as name: llama-chat");
-  file.Text("name", &out->name);
-  if (!out->name.empty() && (!FollowsNameRule(out->name) || out->name.front() == '-'))
-    file.Error("name", "expected 1 to 63 letters, digits, '-', '_' or '.', got '" +
-                           out->name.substr(0, 80) + "'");
+  ReadName(file, "name", &out->name);
   ReadResources(file, &out->resources);
-  file.Integer("priority", {0, 100}, &out->priority);
+  ReadScheduling(file, out);
   if (auto map = file.Map("restart")) {
     map->Integer("max_without_progress", {0, 1000}, &out->restart.max_without_progress);
     map->Boolean("in_place", &out->restart.in_place);
@@ -97,6 +113,10 @@ void ReadJob(MapReader& file, JobSpec* out, SpecErrors* errors) {
 }
 
 }  // namespace
+
+bool FollowsJobNameRule(std::string_view name) {
+  return FollowsNameRule(name) && name.front() != '-';
+}
 
 Result<JobSpec> ParseJobSpec(std::string_view yaml, std::string_view file) {
   const std::string name(file);

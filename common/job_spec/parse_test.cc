@@ -21,6 +21,10 @@ resources:
   exclude: [n7, "8"]
   time_limit: 1h30m
 priority: 70
+queue: team-a
+class: high
+begin: 2026-11-28T06:00:00Z
+hold: true
 restart: {max_without_progress: 5, in_place: false, standbys: 0}
 on_event: {kinds: [failed], webhook: "https://host:80/x"}
 env: {NCCL_DEBUG: WARN, COUNT: 3, EMPTY: ""}
@@ -132,6 +136,10 @@ TEST(ParseJobSpec, ReadsEveryKey) {
   EXPECT_EQ(spec->resources.exclude, (std::vector<std::string>{"n7", "8"}));
   EXPECT_EQ(spec->resources.time_limit_seconds, 5400);
   EXPECT_EQ(spec->priority, 70);
+  EXPECT_EQ(spec->queue, "team-a");
+  EXPECT_EQ(spec->priority_class, "high");
+  EXPECT_EQ(spec->begin, "2026-11-28T06:00:00Z");
+  EXPECT_TRUE(spec->hold);
   EXPECT_EQ(spec->restart.max_without_progress, 5);
   EXPECT_FALSE(spec->restart.in_place);
   EXPECT_EQ(spec->restart.standbys, 0);
@@ -299,6 +307,16 @@ const BadCase kRangeCases[] = {
      "job.yaml:6: train.optimizer.betas: expected two numbers such as [0.9, 0.95]"},
     {"Priority", COMMAND_HEAD "priority: 101\n",
      "job.yaml:3: priority: must be from 0 to 100, got 101"},
+    {"Queue", COMMAND_HEAD "queue: a b\n",
+     "job.yaml:3: queue: expected 1 to 63 letters, digits, '-', '_' or '.', got 'a b'"},
+    {"Class", COMMAND_HEAD "class: -high\n",
+     "job.yaml:3: class: expected 1 to 63 letters, digits, '-', '_' or '.', got '-high'"},
+    {"Begin", COMMAND_HEAD "begin: tomorrow\n",
+     "job.yaml:3: begin: expected a time such as 2026-11-28T06:00 (local), 2026-11-28T05:00:00Z, "
+     "2026-11-28 or now+2h, got 'tomorrow'"},
+    {"Hold", COMMAND_HEAD "hold: yes\n", "job.yaml:3: hold: expected true or false, got 'yes'"},
+    {"TimeLimit", COMMAND_HEAD "resources: {time_limit: 36501d}\n",
+     "job.yaml:3: resources.time_limit: expected a duration such as 12h, 90m or 30s, got '36501d'"},
     {"KeepZero", TRAIN_HEAD "  checkpoint: {keep: 0}\n",
      "job.yaml:6: train.checkpoint.keep: must be from 1 to 1000, got 0"},
     {"NegativeSeed", TRAIN_HEAD "  seed: -1\n",

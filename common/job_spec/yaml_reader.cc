@@ -7,6 +7,7 @@
 
 #include "common/base/byte_size.h"
 #include "common/base/strings.h"
+#include "common/job_spec/job_times.h"
 
 namespace muster {
 namespace {
@@ -44,29 +45,6 @@ std::string Got(const YAML::Node& node) {
     case ScalarKind::kText: return "'" + Shown(node.Scalar()) + "'";
     default: return Shown(node.Scalar());
   }
-}
-
-std::optional<std::int64_t> ParseSeconds(std::string_view text) {
-  std::int64_t total = 0;
-  if (text.empty()) return std::nullopt;
-  while (!text.empty()) {
-    std::int64_t amount = 0;
-    const auto result = std::from_chars(text.data(), text.data() + text.size(), amount);
-    if (result.ec != std::errc() || result.ptr == text.data() + text.size() || amount < 0)
-      return std::nullopt;
-    std::int64_t unit = 0;
-    switch (*result.ptr) {
-      case 's': unit = 1; break;
-      case 'm': unit = 60; break;
-      case 'h': unit = 3600; break;
-      case 'd': unit = 86400; break;
-      default: return std::nullopt;
-    }
-    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-    if (amount > kMost || (total += amount * unit) > kMost * 86400) return std::nullopt;
-    text.remove_prefix(static_cast<std::size_t>(result.ptr - text.data()) + 1);
-  }
-  return total;
 }
 
 std::string Joined(const std::vector<std::string>& words) {

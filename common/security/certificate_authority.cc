@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "common/base/cluster_paths.h"
+#include "common/base/wall_time.h"
 #include "common/security/certificate_builder.h"
 #include "common/security/certificate_request.h"
-#include "common/security/encoding.h"
 #include "common/security/issued_register.h"
 #include "common/security/pem.h"
 #include "common/security/private_files.h"

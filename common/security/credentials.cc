@@ -7,7 +7,7 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
-#include "common/security/encoding.h"
+#include "common/base/wall_time.h"
 
 namespace muster {
 namespace {

@@ -3,7 +3,8 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/rand.h>
-#include <time.h>
+
+#include <cstdint>
 
 #include "common/base/check.h"
 #include "common/security/openssl_handles.h"
@@ -83,16 +84,6 @@ Result<std::string> RandomBytes(std::size_t count) {
 
 bool EqualInConstantTime(std::string_view a, std::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
-}
-
-std::string UtcTime(std::int64_t unix_ms) {
-  const time_t seconds = unix_ms / 1000;
-  tm parts{};
-  char text[64];
-  if (::gmtime_r(&seconds, &parts) == nullptr ||
-      ::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts) == 0)
-    return std::to_string(seconds) + " s after 1970";
-  return text;
 }
 
 }  // namespace muster

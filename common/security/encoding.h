@@ -1,10 +1,9 @@
-// Bytes, secrets and times as text, and back.
+// Bytes and secrets as text, and back.
 //
 // Pure functions, but for RandomBytes; any thread.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -27,8 +26,5 @@ Result<std::string> RandomBytes(std::size_t count);
 
 // Takes the same time wherever the texts differ.
 bool EqualInConstantTime(std::string_view a, std::string_view b);
-
-// "2026-11-21 03:42:10 UTC"
-std::string UtcTime(std::int64_t unix_ms);
 
 }  // namespace muster

@@ -57,10 +57,5 @@ TEST(Encoding, ComparesWholeTexts) {
   EXPECT_TRUE(EqualInConstantTime("", ""));
 }
 
-TEST(Encoding, WritesTimes) {
-  EXPECT_EQ(UtcTime(0), "1970-01-01 00:00:00 UTC");
-  EXPECT_EQ(UtcTime(1'800'000'000'999), "2027-01-15 08:00:00 UTC");
-}
-
 }  // namespace
 }  // namespace muster

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "common/base/cluster_paths.h"
+#include "common/base/wall_time.h"
 #include "common/security/certificate_request.h"
-#include "common/security/encoding.h"
 #include "common/security/issued_register.h"
 
 namespace muster {

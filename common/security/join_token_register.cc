@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "common/base/json.h"
+#include "common/base/wall_time.h"
 #include "common/security/encoding.h"
 #include "common/security/private_files.h"
 

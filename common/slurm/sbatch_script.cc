@@ -330,9 +330,24 @@ JobPlaces PlacesOf(const JobSpec& spec, const std::string& key) {
   return {(workdir / own / submission).string(), (workdir / (own + "-slurm-")).string()};
 }
 
+Status CheckScheduling(const JobSpec& spec) {
+  const auto refused = [](const char* key, const char* option) {
+    return InvalidArgument(std::string(key) +
+                           ": under Slurm its scheduler decides when a job runs; "
+                           "leave the key out, and give sbatch " +
+                           option);
+  };
+  if (!spec.begin.empty()) return refused("begin", "--begin");
+  if (spec.hold) return refused("hold", "--hold");
+  if (QueueName(spec.queue) != kDefaultQueue) return refused("queue", "--partition or --account");
+  if (ClassName(spec.priority_class) != kDefaultClass) return refused("class", "--qos");
+  return OkStatus();
+}
+
 Result<std::string> RenderScript(const ScriptRequest& request) {
   const JobPlaces places = PlacesOf(request.spec, request.key);
   MUSTER_RETURN_IF_ERROR(CheckKey(request.key));
+  MUSTER_RETURN_IF_ERROR(CheckScheduling(request.spec));
   MUSTER_RETURN_IF_ERROR(CheckNodes(request));
   MUSTER_RETURN_IF_ERROR(CheckPath(places.submission));
   MUSTER_RETURN_IF_ERROR(CheckPath(request.spec.workdir));

@@ -38,6 +38,10 @@ struct ScriptRequest {
   int max_requeues = 100;
 };
 
+// The coordinator of an allocation has one job: kInvalidArgument for what places jobs among others,
+// which Slurm does, and names its option.
+Status CheckScheduling(const JobSpec& spec);
+
 // kInvalidArgument for texts that Slurm cannot take in a script, or that contradict each other.
 Result<std::string> RenderScript(const ScriptRequest& request);
 

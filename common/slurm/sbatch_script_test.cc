@@ -57,6 +57,27 @@ TEST(SbatchScript, RequestsWhatTheJobFileNeeds) {
       std::string::npos);
 }
 
+TEST(SbatchScript, LeavesToSlurmWhenAJobRuns) {
+  const auto refusal = [](void (*change)(JobSpec&)) {
+    ScriptRequest request = RequestIn("/shared/run");
+    change(request.spec);
+    const auto script = RenderScript(request);
+    EXPECT_EQ(script.status().code(), StatusCode::kInvalidArgument);
+    return script.status().message();
+  };
+  EXPECT_NE(refusal([](JobSpec& spec) { spec.begin = "2026-11-28T06:00:00Z"; }).find("--begin"),
+            std::string::npos);
+  EXPECT_NE(refusal([](JobSpec& spec) { spec.hold = true; }).find("--hold"), std::string::npos);
+  EXPECT_NE(refusal([](JobSpec& spec) { spec.queue = "a"; }).find("--partition"),
+            std::string::npos);
+  EXPECT_NE(refusal([](JobSpec& spec) { spec.priority_class = "high"; }).find("--qos"),
+            std::string::npos);
+  ScriptRequest defaults = RequestIn("/shared/run");
+  defaults.spec.queue = kDefaultQueue;
+  defaults.spec.priority_class = kDefaultClass;
+  EXPECT_TRUE(RenderScript(defaults).ok());
+}
+
 TEST(SbatchScript, GivesWayToTheUsersOptions) {
   ScriptRequest request = RequestIn("/shared/run");
   request.spec.resources.device = "cuda";

@@ -94,6 +94,7 @@ bool Names(const std::vector<std::string>& worker_arguments, const std::string& 
 Result<SupervisorOptions> PlanSupervisor(const slurm::Allocation& allocation,
                                          const AutoFlags& flags, const std::string& binary_dir) {
   MUSTER_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveOwnJob(allocation, flags));
+  MUSTER_RETURN_IF_ERROR(slurm::CheckScheduling(job.spec));
   MUSTER_RETURN_IF_ERROR(CheckFits(job.spec, allocation));
   MUSTER_ASSIGN_OR_RETURN(const int slots, SlotsOf(job.spec, allocation, flags.slots));
   SupervisorOptions options;
