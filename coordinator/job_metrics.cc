@@ -106,7 +106,7 @@ void AddTime(const MetricLabels& job, const JobView& view, std::int64_t now_unix
                "When a job that is being stopped must have ended, in Unix time; only if a time was "
                "given.")
         .Add(job, static_cast<double>(record.stop_by_unix_ms) / 1000);
-  const std::int64_t limit = view.spec == nullptr ? 0 : view.spec->resources.time_limit_seconds;
+  const std::int64_t limit = record.time_limit_seconds;
   if (limit > 0 && record.suspended_unix_ms == 0 && !IsTerminal(record.state))
     out->Gauge("muster_job_time_limit_timestamp_seconds",
                "When a job is out of time, in Unix time.")

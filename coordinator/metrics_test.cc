@@ -146,7 +146,8 @@ StoredState OneRecoveredJob() {
                kUnixMillis,
                {TimeState::kStep, true, 1}};
   Figure(state.nodes[0].unused.micros, TimeState::kIdle) = 7'000'000;
-  job.spec_yaml = R"({"name": "llama", "resources": {"nodes": 1, "time_limit": "1h"},
+  job.time_limit_seconds = 3600;
+  job.spec_yaml = R"({"name": "llama", "resources": {"nodes": 1, "time_limit": "2h"},
     "train": {"model": {"path": "/m"}, "data": {"train": "/d"}, "schedule": {"max_steps": 9},
               "checkpoint": {"every": 7}}})";
   for (Generation generation : {1, 2}) {

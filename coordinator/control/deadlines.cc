@@ -146,16 +146,16 @@ void ExpireJob(Transaction& tx, JobEntry& job) {
     job.not_before.reset();
     tx.state.reschedule = true;
   }
+  if (tx.Expired(job.begin_at)) {
+    job.begin_at.reset();
+    tx.state.reschedule = true;
+    tx.Changed(job);
+  }
   if (job.backoff.Expire(tx.now.mono)) {
     tx.state.reschedule = true;
     tx.Changed(job);
   }
-  if (!job.over() && tx.Expired(job.time_limit_at)) {
-    job.time_limit_at.reset();
-    StopJob(tx, job, StopKind::kTimeLimit,
-            "its time limit of " + SecondsText(double(job.spec.resources.time_limit_seconds)) +
-                " is reached");
-  }
+  StopIfOutOfTime(tx, job);
   if (tx.Expired(job.grow_at)) {
     job.grow_at.reset();
     tx.state.reschedule = true;
@@ -183,6 +183,7 @@ std::optional<TimePoint> DeadlineOf(const Gang& gang) {
 std::optional<TimePoint> DeadlineOf(const JobEntry& job) {
   if (job.over()) return std::nullopt;
   std::optional<TimePoint> next = job.not_before;
+  next = Earliest(next, job.begin_at);
   next = Earliest(next, job.time_limit_at);
   next = Earliest(next, job.backoff.NextExpiry());
   if (!job.gang) return next;

@@ -131,6 +131,20 @@ struct ResumeAccepted {
   JobState state = JobState::kQueued;
 };
 
+struct UpdateAccepted {
+  JobId id;
+  JobState state = JobState::kQueued;
+  std::string changed;  // "priority 50 -> 80, time limit none -> 2 h 0 min"; empty: nothing
+};
+struct HoldAccepted {
+  JobId id;
+  JobState state = JobState::kQueued;
+};
+struct ReleaseAccepted {
+  JobId id;
+  JobState state = JobState::kQueued;
+};
+
 struct DrainAccepted {
   NodeState state = NodeState::kDraining;
   std::vector<JobId> jobs;  // that will move
@@ -163,7 +177,8 @@ struct Reply {
   RequestId request = 0;
   Status status;
   std::variant<std::monostate, SubmitAccepted, CancelAccepted, SuspendAccepted, ResumeAccepted,
-               DrainAccepted, UndrainAccepted, FaultAccepted, CheckpointsVerified, QueuesAccepted>
+               UpdateAccepted, HoldAccepted, ReleaseAccepted, DrainAccepted, UndrainAccepted,
+               FaultAccepted, CheckpointsVerified, QueuesAccepted>
       body;
 };
 

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -58,6 +59,28 @@ struct SuspendRequested {
 
 // The job waits for a gang again, and continues from its newest checkpoint.
 struct ResumeRequested {
+  RequestId request = 0;
+  std::string job;  // id, unique prefix of one, or name
+};
+
+// Changes how a job is scheduled, also while it runs. What is not given stays.
+struct UpdateRequested {
+  RequestId request = 0;
+  std::string job;  // id, unique prefix of one, or name
+  std::optional<std::string> queue;
+  std::optional<std::string> priority_class;
+  std::optional<int> priority;
+  std::optional<std::int64_t> time_limit_seconds;  // 0: none
+  std::optional<std::int64_t> begin_unix_ms;       // 0: at once
+};
+
+// A job that waits is not placed until it is released.
+struct HoldRequested {
+  RequestId request = 0;
+  std::string job;     // id, unique prefix of one, or name
+  std::string reason;  // empty: none given
+};
+struct ReleaseRequested {
   RequestId request = 0;
   std::string job;  // id, unique prefix of one, or name
 };
@@ -157,7 +180,8 @@ struct ArchivedJobRead {
 struct Tick {};
 
 using Event = std::variant<SubmitRequested, CancelRequested, SuspendRequested, ResumeRequested,
-                           DrainRequested, UndrainRequested, InjectFaultRequested, VerifyRequested,
+                           UpdateRequested, HoldRequested, ReleaseRequested, DrainRequested,
+                           UndrainRequested, InjectFaultRequested, VerifyRequested,
                            QueuesApplyRequested, CallerGone, ClusterNote, PoolDeclared, WorkerHello,
                            WorkerMessageReceived, WorkerStreamClosed, ArchivedJobRead, Tick>;
 

@@ -56,6 +56,7 @@ void ReleaseFormerNodes(Transaction& tx, JobEntry& job) {
 void FinishJob(Transaction& tx, JobEntry& job, JobEvent event, std::string reason) {
   job.gang.reset();
   job.not_before.reset();
+  job.begin_at.reset();
   job.time_limit_at.reset();
   job.fault.reset();
   job.wait.reset();

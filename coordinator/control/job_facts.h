@@ -80,9 +80,27 @@ inline void UpdateCommittedStep(JobEntry& job) {
   job.record.committed_step = newest;
 }
 
+// It waits for its release or its begin, not for nodes. Both keep back what waits in the queue; a
+// job that recovers goes on.
+inline bool IsKeptBack(const JobEntry& job) {
+  return !job.gang && job.record.state == JobState::kQueued && (job.record.held || job.begin_at);
+}
+
+// It waits for a gang that may be placed now.
+inline bool MayBePlaced(const JobEntry& job) {
+  return job.pending() && !job.not_before && !IsKeptBack(job);
+}
+
+// When it may begin; empty: at once.
+inline std::optional<TimePoint> BeginAt(const JobEntry& job, const Now& now) {
+  const std::int64_t ahead_ms = job.record.begin_unix_ms - now.unix_ms;
+  if (job.record.begin_unix_ms == 0 || ahead_ms <= 0) return std::nullopt;
+  return now.mono + FromSeconds(static_cast<double>(ahead_ms) / 1000);
+}
+
 // When its time limit is reached; empty: never, or it has not been launched yet.
 inline std::optional<TimePoint> TimeLimitAt(const JobEntry& job, const Now& now) {
-  const std::int64_t limit = job.spec.resources.time_limit_seconds;
+  const std::int64_t limit = job.record.time_limit_seconds;
   if (limit <= 0 || job.record.started_unix_ms == 0) return std::nullopt;
   const std::int64_t used_ms = now.unix_ms - job.record.started_unix_ms - job.record.suspended_ms;
   return now.mono + std::chrono::milliseconds(std::max<std::int64_t>(0, limit * 1000 - used_ms));

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "common/base/text.h"
+#include "common/base/wall_time.h"
+#include "common/job_spec/job_times.h"
 #include "common/job_spec/parse.h"
 #include "coordinator/control/answer.h"
 #include "coordinator/control/checkpoints.h"
@@ -26,12 +28,13 @@ namespace {
 constexpr std::size_t kMaxLiveJobs = 10000;
 constexpr std::size_t kMaxSpecBytes = 1 << 20;
 constexpr std::size_t kMaxKeyBytes = 256;
+constexpr std::int64_t kMaxBeginUnixMs = 253'402'300'799'000;  // the end of 9999
 
 std::string NameOf(const JobEntry& job) {
   return "job " + job.record.id.value + " (" + job.record.name + ")";
 }
 
-// A job that is over, or about to end, is neither suspended nor resumed.
+// A job that is over, or about to end, is not changed any more.
 Status CheckGoesOn(const JobEntry& job, const std::string& what) {
   if (job.over()) {
     const std::string end = job.record.state == JobState::kCancelled
@@ -46,6 +49,12 @@ Status CheckGoesOn(const JobEntry& job, const std::string& what) {
                               "); it is too late to " + what + " it");
   }
   return OkStatus();
+}
+
+void RecordHeld(Transaction& tx, const JobEntry& job) {
+  const std::string& why = job.record.hold_reason;
+  tx.RecordEvent(
+      job, {"held", Severity::kInfo, why.empty() ? "held until it is released" : "held: " + why});
 }
 
 Status CheckOutputFree(const Transaction& tx, const std::string& output_dir) {
@@ -96,6 +105,15 @@ Status CheckSomeNodeCanHold(const State& state, const JobSpec& spec) {
                            "\n  next: muster nodes -o wide shows what each has; change resources");
 }
 
+// What only the CLI's begin may be: a time that a repeated submit means too.
+Result<std::int64_t> BeginOf(const JobSpec& spec) {
+  if (spec.begin.empty()) return 0;
+  if (const std::optional<std::int64_t> begin = ParseRfc3339(spec.begin)) return *begin;
+  return InvalidArgument("begin: '" + spec.begin +
+                         "' has no date or no zone; submit with the muster command, which resolves "
+                         "it");
+}
+
 Result<JobEntry*> AcceptJob(Transaction& tx, const SubmitRequested& request) {
   if (request.spec_yaml.size() > kMaxSpecBytes || request.key.size() > kMaxKeyBytes) {
     return InvalidArgument("the job file may have 1 MiB and the key 256 bytes; this is more");
@@ -108,6 +126,9 @@ Result<JobEntry*> AcceptJob(Transaction& tx, const SubmitRequested& request) {
     return InvalidArgument("workdir: '" + spec.workdir +
                            "' is not absolute; submit with the muster command, which makes it so");
   }
+  MUSTER_RETURN_IF_ERROR(CheckQueue(tx.state, spec.queue));
+  MUSTER_RETURN_IF_ERROR(CheckClass(tx.state, spec.priority_class));
+  MUSTER_ASSIGN_OR_RETURN(const std::int64_t begin_unix_ms, BeginOf(spec));
   MUSTER_RETURN_IF_ERROR(CheckOutputFree(tx, output_dir));
   MUSTER_RETURN_IF_ERROR(CheckSomeNodeCanHold(tx.state, spec));
   if (tx.state.live.size() >= kMaxLiveJobs) {
@@ -127,10 +148,16 @@ Result<JobEntry*> AcceptJob(Transaction& tx, const SubmitRequested& request) {
   job.record.spec_yaml = request.spec_yaml;
   job.record.output_dir = output_dir;
   job.record.priority = spec.priority;
+  job.record.queue = spec.queue;
+  job.record.priority_class = spec.priority_class;
+  job.record.held = spec.hold;
+  job.record.begin_unix_ms = begin_unix_ms;
+  job.record.time_limit_seconds = spec.resources.time_limit_seconds;
   job.record.submit_order = tx.state.next_order++;
   job.record.world_size = spec.world_size();
   job.record.max_steps = spec.train ? spec.train->schedule.max_steps : 0;
   job.record.submitted_unix_ms = tx.now.unix_ms;
+  job.begin_at = BeginAt(job, tx.now);
   job.spec = std::move(spec);
   tx.state.order[job.record.submit_order] = job.record.id;
   tx.state.live.insert(job.record.id);
@@ -142,6 +169,7 @@ Result<JobEntry*> AcceptJob(Transaction& tx, const SubmitRequested& request) {
       job, {"submitted", Severity::kInfo,
             "job " + job.record.name + " submitted: " + std::to_string(job.spec.resources.nodes) +
                 " x " + std::to_string(job.spec.resources.ranks_per_node) + " ranks"});
+  if (job.record.held) RecordHeld(tx, job);
   return &job;
 }
 
@@ -184,6 +212,7 @@ void Resume(Transaction& tx, JobEntry& job) {
   record.reason.clear();
   job.wait_recorded = false;
   job.time_limit_at = TimeLimitAt(job, tx.now);
+  job.begin_at = BeginAt(job, tx.now);
   tx.Move(job, JobEvent::kResume);
   tx.RecordEvent(job,
                  {"resuming", Severity::kInfo,
@@ -192,7 +221,98 @@ void Resume(Transaction& tx, JobEntry& job) {
   Schedule(tx);
 }
 
+Status CheckRange(const char* what, std::int64_t value, std::int64_t most) {
+  if (value >= 0 && value <= most) return OkStatus();
+  return InvalidArgument(std::string(what) + " is from 0 to " + std::to_string(most) + ", got " +
+                         std::to_string(value));
+}
+
+std::string LimitText(std::int64_t seconds) { return seconds == 0 ? "none" : SpanText(seconds); }
+
+std::string BeginText(std::int64_t unix_ms) { return unix_ms == 0 ? "none" : UtcTime(unix_ms); }
+
+// The record as it would be; it is not changed.
+Result<JobRecord> Updated(const Transaction& tx, const JobEntry& job,
+                          const UpdateRequested& request) {
+  JobRecord record = job.record;
+  record.queue = request.queue.value_or(record.queue);
+  record.priority_class = request.priority_class.value_or(record.priority_class);
+  record.priority = request.priority.value_or(record.priority);
+  record.time_limit_seconds = request.time_limit_seconds.value_or(record.time_limit_seconds);
+  record.begin_unix_ms = request.begin_unix_ms.value_or(record.begin_unix_ms);
+  if (request.queue) MUSTER_RETURN_IF_ERROR(CheckQueue(tx.state, record.queue));
+  if (request.priority_class) MUSTER_RETURN_IF_ERROR(CheckClass(tx.state, record.priority_class));
+  MUSTER_RETURN_IF_ERROR(CheckRange("priority", record.priority, kMaxPriority));
+  MUSTER_RETURN_IF_ERROR(
+      CheckRange("time_limit_seconds", record.time_limit_seconds, kMaxSpanSeconds));
+  MUSTER_RETURN_IF_ERROR(CheckRange("begin_unix_ms", record.begin_unix_ms, kMaxBeginUnixMs));
+  const bool waits = record.state == JobState::kQueued || record.state == JobState::kSuspended;
+  if (record.begin_unix_ms != job.record.begin_unix_ms && !waits) {
+    return FailedPrecondition(NameOf(job) + " is " + std::string(Name(record.state)) +
+                              " and has begun; only a job that is queued or suspended gets another "
+                              "begin; 'muster suspend " +
+                              record.id.value + "' saves and stops it");
+  }
+  return record;
+}
+
+// "priority 50 -> 80, queue default -> team"; empty: they are the same.
+std::string ChangeText(const JobRecord& from, const JobRecord& to) {
+  std::string text;
+  const auto add = [&text](const char* what, const auto& before, const auto& after, auto&& shown) {
+    if (before == after) return;
+    text += (text.empty() ? "" : ", ") + std::string(what) + " " + shown(before) + " -> " +
+            shown(after);
+  };
+  const auto as_it_is = [](const std::string& name) { return name; };
+  const auto number = [](int value) { return std::to_string(value); };
+  add("queue", QueueName(from.queue), QueueName(to.queue), as_it_is);
+  add("class", ClassName(from.priority_class), ClassName(to.priority_class), as_it_is);
+  add("priority", from.priority, to.priority, number);
+  add("time limit", from.time_limit_seconds, to.time_limit_seconds, LimitText);
+  add("begin", from.begin_unix_ms, to.begin_unix_ms, BeginText);
+  return text;
+}
+
+Result<UpdateAccepted> Update(Transaction& tx, JobEntry& job, const UpdateRequested& request) {
+  MUSTER_ASSIGN_OR_RETURN(JobRecord updated, Updated(tx, job, request));
+  const std::string changed = ChangeText(job.record, updated);
+  if (changed.empty()) return UpdateAccepted{job.record.id, job.record.state, ""};
+  job.record = std::move(updated);
+  tx.Mark(job);
+  tx.RecordEvent(job, {"updated", Severity::kInfo, "updated: " + changed});
+  tx.state.reschedule = true;
+  if (job.record.state == JobState::kQueued) job.begin_at = BeginAt(job, tx.now);
+  if (IsKeptBack(job)) job.wait.reset();
+  if (!job.at_rest() && job.record.stop == StopKind::kNone) {
+    job.time_limit_at = TimeLimitAt(job, tx.now);
+    StopIfOutOfTime(tx, job);
+  }
+  return UpdateAccepted{job.record.id, job.record.state, changed};
+}
+
+Status CheckMayBeHeld(const JobEntry& job) {
+  const JobState state = job.record.state;
+  if (state == JobState::kQueued || state == JobState::kSuspended) return OkStatus();
+  return FailedPrecondition(NameOf(job) + " is " + std::string(Name(state)) +
+                            ", and only a job that waits in the queue is held; 'muster suspend " +
+                            job.record.id.value + "' saves and stops it");
+}
+
 }  // namespace
+
+// One queue and one class, as long as there are no definitions of others.
+Status CheckQueue(const State&, const std::string& queue) {
+  if (QueueName(queue) == kDefaultQueue) return OkStatus();
+  return InvalidArgument("there is no queue '" + CutText(queue, kMaxNameBytes) +
+                         "'; the cluster has the queue " + kDefaultQueue);
+}
+
+Status CheckClass(const State&, const std::string& priority_class) {
+  if (ClassName(priority_class) == kDefaultClass) return OkStatus();
+  return InvalidArgument("there is no class '" + CutText(priority_class, kMaxNameBytes) +
+                         "'; the cluster has the class " + kDefaultClass);
+}
 
 void On(Transaction& tx, const SubmitRequested& request) {
   Answer(tx, request, [&]() -> Result<SubmitAccepted> {
@@ -260,6 +380,52 @@ void On(Transaction& tx, const ResumeRequested& request) {
     // One that is already running again was resumed before, by a call whose answer was lost.
     if (job.record.state == JobState::kSuspended) Resume(tx, job);
     return ResumeAccepted{job.record.id, job.record.state};
+  });
+}
+
+void On(Transaction& tx, const UpdateRequested& request) {
+  Answer(tx, request, [&]() -> Result<UpdateAccepted> {
+    MUSTER_ASSIGN_OR_RETURN(const JobView found, FindJob(tx.state, request.job));
+    JobEntry& job = tx.job(found.record->id);
+    MUSTER_RETURN_IF_ERROR(CheckGoesOn(job, "update"));
+    return Update(tx, job, request);
+  });
+}
+
+void On(Transaction& tx, const HoldRequested& request) {
+  Answer(tx, request, [&]() -> Result<HoldAccepted> {
+    MUSTER_ASSIGN_OR_RETURN(const JobView found, FindJob(tx.state, request.job));
+    JobEntry& job = tx.job(found.record->id);
+    MUSTER_RETURN_IF_ERROR(CheckGoesOn(job, "hold"));
+    MUSTER_RETURN_IF_ERROR(CheckMayBeHeld(job));
+    const std::string reason = CutText(request.reason, kMaxReasonBytes);
+    if (!job.record.held || job.record.hold_reason != reason) {
+      job.record.held = true;
+      job.record.hold_reason = reason;
+      job.wait.reset();
+      tx.Mark(job);
+      RecordHeld(tx, job);
+      tx.state.reschedule = true;  // what it waited for is others'
+    }
+    return HoldAccepted{job.record.id, job.record.state};
+  });
+}
+
+void On(Transaction& tx, const ReleaseRequested& request) {
+  Answer(tx, request, [&]() -> Result<ReleaseAccepted> {
+    MUSTER_ASSIGN_OR_RETURN(const JobView found, FindJob(tx.state, request.job));
+    JobEntry& job = tx.job(found.record->id);
+    MUSTER_RETURN_IF_ERROR(CheckGoesOn(job, "release"));
+    if (job.record.held) {
+      job.record.held = false;
+      job.record.hold_reason.clear();
+      job.wait_recorded = false;
+      tx.Mark(job);
+      tx.RecordEvent(job, {"released", Severity::kInfo, "released; it waits for a gang"});
+      // The placement is decided in the same step, so that one commit covers both.
+      Schedule(tx);
+    }
+    return ReleaseAccepted{job.record.id, job.record.state};
   });
 }
 

@@ -136,8 +136,7 @@ void Schedule(Transaction& tx) {
   SchedulerSnapshot snapshot;
   for (const JobId& id : tx.state.live) {
     const JobEntry& job = std::as_const(tx).job(id);
-    const bool waits = job.pending() && !job.not_before;
-    if (waits || WantsMoreNodes(job)) snapshot.requests.push_back(RequestOf(tx, job));
+    if (MayBePlaced(job) || WantsMoreNodes(job)) snapshot.requests.push_back(RequestOf(tx, job));
   }
   if (snapshot.requests.empty()) return;
   for (const auto& [name, node] : tx.state.nodes) {

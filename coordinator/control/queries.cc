@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "common/base/wall_time.h"
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/node_parts.h"
 #include "coordinator/control/words.h"
@@ -17,6 +18,7 @@ JobView ViewOf(const JobEntry& job) {
   view.record = &job.record;
   if (job.wait) view.wait = &*job.wait;
   view.backoff = &job.backoff;
+  view.kept_back = IsKeptBack(job);
   view.attempts = &job.attempts;
   view.checkpoints = &job.checkpoints;
   view.progress = &job.progress;
@@ -166,6 +168,9 @@ Goodput ClusterGoodput(const State& state, TimePoint now, bool stored) {
 namespace muster {
 
 std::string JobView::reason() const {
+  if (kept_back && record->held)
+    return record->hold_reason.empty() ? "held by a user" : "held: " + record->hold_reason;
+  if (kept_back) return "begins at " + UtcTime(record->begin_unix_ms);
   return wait == nullptr ? record->reason : WaitingText(*wait, *backoff);
 }
 

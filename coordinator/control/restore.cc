@@ -127,6 +127,8 @@ void RestoreJob(Transaction& tx, JobEntry& job) {
   RaiseLastStep(job);
   Result<JobSpec> spec = ParseJobSpec(job.record.spec_yaml);
   if (spec.ok()) job.spec = std::move(*spec);
+  if (job.record.time_limit_seconds == kTimeLimitOfJobFile)
+    job.record.time_limit_seconds = job.spec.resources.time_limit_seconds;
   job.ledger.Begin(job.record.usage, job.record.step, tx.now.mono, tx.now.unix_ms);
   if (job.over()) return PlanArchiving(tx, job);
   tx.state.live.insert(job.record.id);
@@ -140,6 +142,7 @@ void RestoreJob(Transaction& tx, JobEntry& job) {
   job.wait_recorded = !job.record.reason.empty();
   if (!job.at_rest() && job.record.stop == StopKind::kNone) {
     job.time_limit_at = TimeLimitAt(job, tx.now);
+    if (job.record.state == JobState::kQueued) job.begin_at = BeginAt(job, tx.now);
   }
   if (!job.attempts.empty() && job.attempt().state != AttemptState::kEnded) {
     RestoreGang(tx, job);

@@ -99,6 +99,7 @@ struct JobEntry {
   std::optional<TimePoint> regrouped;   // when it was ended last to go on with more nodes
   std::optional<TimePoint> grow_at;     // when nodes for it may have been ready for long enough
   std::optional<TimePoint> not_before;  // back-off
+  std::optional<TimePoint> begin_at;    // while it waits for its begin
   std::optional<TimePoint> time_limit_at;
   std::map<std::string, CommitOrder> commit_sent;  // by directory; without an answer
   std::set<std::string> manifest_failed;           // directories whose commit record is not to come

@@ -7,6 +7,7 @@
 #include "coordinator/control/gang_orders.h"
 #include "coordinator/control/job_end.h"
 #include "coordinator/control/job_facts.h"
+#include "coordinator/control/words.h"
 
 namespace muster::control {
 namespace {
@@ -98,6 +99,7 @@ void StopJob(Transaction& tx, JobEntry& job, StopKind kind, std::string reason) 
   job.record.stop = kind;
   job.record.reason = std::move(reason);
   job.not_before.reset();
+  job.begin_at.reset();
   job.wait.reset();
   job.time_limit_at.reset();
   tx.Move(job, JobEvent::kStop);
@@ -111,6 +113,14 @@ void StopJob(Transaction& tx, JobEntry& job, StopKind kind, std::string reason) 
   if (!saves || attempt != AttemptState::kRunning) return AbortStopped(tx, job);
   StopGang(tx, job, job.record.reason, StopDeadline(job, tx.now, tx.now.mono + kStopGrace));
   In<Running>(*job.gang)->stop->may_take_longer = job.record.stop_by_unix_ms == 0;
+}
+
+void StopIfOutOfTime(Transaction& tx, JobEntry& job) {
+  if (job.over() || !tx.Expired(job.time_limit_at)) return;
+  job.time_limit_at.reset();
+  StopJob(
+      tx, job, StopKind::kTimeLimit,
+      "its time limit of " + SecondsText(double(job.record.time_limit_seconds)) + " is reached");
 }
 
 }  // namespace muster::control

@@ -26,5 +26,7 @@ bool ExitedByStop(Transaction& tx, JobEntry& job, const ProcessExit& exit);
 void StopExpired(Transaction& tx, JobEntry& job);
 // A cancel outranks a suspension; otherwise the first request counts.
 void StopJob(Transaction& tx, JobEntry& job, StopKind kind, std::string reason);
+// Stops it if its time limit has passed.
+void StopIfOutOfTime(Transaction& tx, JobEntry& job);
 
 }  // namespace muster::control

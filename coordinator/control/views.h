@@ -36,6 +36,7 @@ struct JobView {
   const JobSpec* spec = nullptr;
   const WaitReason* wait = nullptr;  // null: it does not wait, or has not been considered yet
   const NodeBackoff* backoff = nullptr;
+  bool kept_back = false;              // it waits for its release or its begin, not for nodes
   std::uint64_t version = 0;           // rises with every change
   const TimeLedger* ledger = nullptr;  // null: its time is not kept
   bool archived = false;

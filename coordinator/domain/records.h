@@ -159,6 +159,9 @@ inline constexpr int kStopKindCount = 4;
 std::string_view Name(StopKind stop);  // none, cancel, time_limit, suspend
 CauseKind CauseOf(StopKind stop);      // of the attempt that it ends
 
+// Read from a record of a version before 0.3, which had it in the job file alone.
+inline constexpr std::int64_t kTimeLimitOfJobFile = -1;
+
 struct JobRecord {
   JobId id;
   std::string name;
@@ -191,6 +194,15 @@ struct JobRecord {
   std::int64_t suspended_unix_ms = 0;  // since when it is suspended; 0: it is not
   std::int64_t suspended_ms = 0;       // total since its first launch; not part of its time limit
   double checkpoint_seconds = 0;       // from an order to a committed checkpoint; 0: unknown
+  // How it is scheduled: from the job file, until an update. The job file is not read for it again.
+  std::string queue;               // empty: the default one (QueueName)
+  std::string priority_class;      // empty: the default one
+  bool held = false;               // not placed until it is released
+  std::string hold_reason;         // while it is held; may be empty
+  std::int64_t begin_unix_ms = 0;  // not placed before; 0: at once
+  // Wall time from its first launch, suspensions off; 0: no limit. kTimeLimitOfJobFile only between
+  // the store and Restore.
+  std::int64_t time_limit_seconds = 0;
   GoodputUsage usage;
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };

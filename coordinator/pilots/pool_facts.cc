@@ -50,7 +50,8 @@ int HeldBy(const JobView& job, const std::vector<PoolNodeFact>& nodes) {
 std::optional<PoolNeed> NeedOf(const JobView& job, const ResourceSpec& resources,
                                const std::vector<PoolNodeFact>& nodes) {
   const JobState state = job.record->state;
-  if (IsTerminal(state) || state == JobState::kSuspended || state == JobState::kStopping)
+  if (IsTerminal(state) || state == JobState::kSuspended || state == JobState::kStopping ||
+      job.kept_back)
     return std::nullopt;
   PoolNeed need;
   need.exclude = resources.exclude;

@@ -73,6 +73,18 @@ TEST(PoolFactsTest, NoPilotGetsANodeThatIsOutOfUseOrNotOfThePool) {
   EXPECT_EQ(FactOf(facts, "n1").pilot, "p1");
 }
 
+TEST(PoolFactsTest, AJobThatIsHeldOrBeginsLaterLacksNothing) {
+  ControlHarness h;
+  const JobId id = h.Submit(TrainYaml("held", "hold: true\nbegin: 2033-01-15T08:00:00Z\n"));
+  EXPECT_THAT(Read(h).needs, IsEmpty());
+  ASSERT_TRUE(h.ReleaseHeld(id).status.ok());
+  EXPECT_THAT(Read(h).needs, IsEmpty());
+  UpdateRequested at_once{.job = id.value};
+  at_once.begin_unix_ms = 0;
+  ASSERT_TRUE(h.Update(at_once).status.ok());
+  EXPECT_EQ(Read(h).needs.size(), 1u);
+}
+
 TEST(PoolFactsTest, AJobThatIsSetAsideLacksNothing) {
   ControlHarness h;
   const JobId id = h.Submit(TrainYaml());

@@ -115,7 +115,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
     reason, stop, generation, restarts, attempts_without_progress, step, best_step, committed_step,
     max_steps, loss, loss_at_start, tokens, submitted_unix_ms, started_unix_ms, ended_unix_ms,
     progress_unix_ms, pending_release, scrub_trouble, stop_by_unix_ms, suspended_unix_ms,
-    suspended_ms, checkpoint_seconds, usage)
+    suspended_ms, checkpoint_seconds, queue, priority_class, held, hold_reason, begin_unix_ms,
+    time_limit_seconds, usage)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LeakedSlot, job, pid, devices)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(BrokenDevice, id, reason)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Device, id, kind, memory_bytes, numa_node,
@@ -169,6 +170,14 @@ void EraseNulls(Json& json) {
   }
 }
 
+// Fields whose default is not what a record has that was written before them.
+template <typename T>
+void FillOlder(Json&) {}
+template <>
+void FillOlder<JobRecord>(Json& json) {
+  json.emplace("time_limit_seconds", kTimeLimitOfJobFile);
+}
+
 }  // namespace
 
 std::string Encode(const JobRecord& record) { return Dump(record); }
@@ -192,6 +201,7 @@ Result<T> Decode(std::string_view text) {
     Json json = Json::parse(text);
     if (!json.is_object()) return DataLoss("a record is not a JSON object");
     EraseNulls(json);
+    FillOlder<T>(json);
     return json.get<T>();
   } catch (const std::exception& error) {
     return DataLoss(std::string("a record cannot be read: ") + error.what());

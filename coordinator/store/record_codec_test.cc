@@ -43,6 +43,12 @@ JobRecord FullJob() {
   job.suspended_ms = 6;
   job.progress_unix_ms = 8;
   job.checkpoint_seconds = 7.5;
+  job.queue = "team-a";
+  job.priority_class = "high";
+  job.held = true;
+  job.hold_reason = "no data yet";
+  job.begin_unix_ms = 9;
+  job.time_limit_seconds = 10;
   job.usage = {{1, 2, 3, 4, 5, 6, 7}, 8, {TimeState::kStep, true, 4}};
   return job;
 }
@@ -166,6 +172,12 @@ TEST(RecordCodec, LetsMissingAndUnknownFieldsPass) {
   ASSERT_TRUE(job.ok()) << job.status().ToString();
   EXPECT_EQ(job->id.value, "0123456789");
   EXPECT_EQ(job->priority, JobRecord{}.priority);
+  EXPECT_EQ(job->queue, "");
+  EXPECT_FALSE(job->held);
+  EXPECT_EQ(job->begin_unix_ms, 0);
+  // It stood in the job file alone; a job without one says so.
+  EXPECT_EQ(job->time_limit_seconds, kTimeLimitOfJobFile);
+  EXPECT_EQ(Decode<JobRecord>(Encode(JobRecord{}))->time_limit_seconds, 0);
   // As versions before recovery in seconds wrote them.
   const auto attempt =
       Decode<AttemptRecord>(R"({"job":"0123456789","generation":2,"nodes":["n1"]})");

@@ -118,6 +118,22 @@ Reply ControlHarness::Resume(const JobId& id) {
   return replies_.back();
 }
 
+Reply ControlHarness::Update(UpdateRequested request) {
+  request.request = next_request_++;
+  Handle(request);
+  return replies_.back();
+}
+
+Reply ControlHarness::Hold(const JobId& id, const std::string& reason) {
+  Handle(HoldRequested{.request = next_request_++, .job = id.value, .reason = reason});
+  return replies_.back();
+}
+
+Reply ControlHarness::ReleaseHeld(const JobId& id) {
+  Handle(ReleaseRequested{next_request_++, id.value});
+  return replies_.back();
+}
+
 Reply ControlHarness::Drain(const std::string& node, double by_seconds) {
   Handle(DrainRequested{.request = next_request_++,
                         .node = NodeName{node},

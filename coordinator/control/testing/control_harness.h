@@ -43,6 +43,9 @@ class ControlHarness {
   Reply Cancel(const JobId& id);
   Reply Suspend(const JobId& id, double by_seconds = 0);
   Reply Resume(const JobId& id);
+  Reply Update(UpdateRequested request);
+  Reply Hold(const JobId& id, const std::string& reason = "");
+  Reply ReleaseHeld(const JobId& id);
   Reply Drain(const std::string& node, double by_seconds = 0);
   Reply Undrain(const std::string& node);
   Reply ApplyQueues(const std::string& yaml, std::uint64_t expected_version,
