@@ -62,6 +62,10 @@ using CertsVerbs = VerbList<
     struct CertsJoinToken,
     struct CertsList,
     struct CertsRevoke>;
+using QueuesVerbs = VerbList<
+    struct QueuesCheck,
+    struct QueuesApply,
+    struct QueuesShow>;
 using SlurmVerbs = VerbList<
     struct SlurmSubmit,
     struct SlurmRender,
@@ -103,6 +107,7 @@ void AddGlobals(Flags flags) {
 void AddVerbs(CLI::App& app, Parsed& parsed) {
   CommandLine line(app, parsed);
   verbs::TopVerbs::AddTo(line);
+  verbs::QueuesVerbs::AddTo(line.Group("queues", "Show and change the cluster's queues"));
   verbs::SlurmVerbs::AddTo(line.Group("slurm", "Run jobs under Slurm, without a Muster cluster"));
   verbs::CertsVerbs::AddTo(line.Group("certs", "Manage the cluster's certificates"));
 }

@@ -223,6 +223,15 @@ Result<v1::VerifyCheckpointsResponse> ClusterClient::VerifyCheckpoints(
       request, &v1::Client::Stub::VerifyCheckpoints, kVerifyTimeout);
 }
 
+Result<v1::ApplyQueuesResponse> ClusterClient::ApplyQueues(const v1::ApplyQueuesRequest& request) {
+  return Call<v1::ApplyQueuesRequest, v1::ApplyQueuesResponse>(request,
+                                                               &v1::Client::Stub::ApplyQueues);
+}
+
+Result<v1::ShowQueuesResponse> ClusterClient::ShowQueues() {
+  return Call<v1::ShowQueuesRequest, v1::ShowQueuesResponse>({}, &v1::Client::Stub::ShowQueues);
+}
+
 Result<v1::ReadLogResponse> ClusterClient::ReadLog(const v1::ReadLogRequest& request) {
   return Call<v1::ReadLogRequest, v1::ReadLogResponse>(request, &v1::Client::Stub::ReadLog);
 }

@@ -49,6 +49,8 @@ class ClusterClient {
   // Returns when every checkpoint is read, which can take hours.
   Result<v1::VerifyCheckpointsResponse> VerifyCheckpoints(
       const v1::VerifyCheckpointsRequest& request);
+  Result<v1::ApplyQueuesResponse> ApplyQueues(const v1::ApplyQueuesRequest& request);
+  Result<v1::ShowQueuesResponse> ShowQueues();
   Result<v1::ReadLogResponse> ReadLog(const v1::ReadLogRequest& request);
   Result<v1::VersionResponse> Version();
 

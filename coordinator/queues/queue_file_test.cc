@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <random>
 #include <string>
 #include <vector>
@@ -78,6 +79,27 @@ TEST(QueueFileTest, ReadsEveryKey) {
 TEST(QueueFileTest, TheFileOfAClusterWithoutOneIsTheDefaultTree) {
   EXPECT_EQ(Parsed(kDefaultQueueFile), DefaultTree());
   EXPECT_EQ(*ParseStoredQueues(0, ""), DefaultTree());
+}
+
+TEST(QueueFileTest, TheFilesOfTheDocumentationAreAccepted) {
+  std::ifstream page(MUSTER_SOURCE_DIR "/docs/queues.md");
+  std::string line;
+  std::string yaml;
+  bool inside = false;
+  int files = 0;
+  while (std::getline(page, line)) {
+    if (line == "```yaml") {
+      inside = true;
+    } else if (inside && line == "```") {
+      Parsed(yaml);
+      ++files;
+      yaml.clear();
+      inside = false;
+    } else if (inside) {
+      yaml += line + "\n";
+    }
+  }
+  EXPECT_EQ(files, 4);
 }
 
 TEST(QueueFileTest, AStoredFileHasItsVersionAndOneThatIsNotAcceptedNamesIt) {

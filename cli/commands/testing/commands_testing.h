@@ -186,8 +186,27 @@ class FakeCoordinator final : public v1::Client::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status ApplyQueues(grpc::ServerContext*, const v1::ApplyQueuesRequest* request,
+                           v1::ApplyQueuesResponse* response) override {
+    applied = *request;
+    if (!apply_status.ok()) return apply_status;
+    response->set_version(queues.version() + (request->check_only() ? 0 : 1));
+    response->add_changes("vision: guarantee 32 -> 48 GPUs");
+    response->add_warnings("the guarantees come to 80 GPUs");
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ShowQueues(grpc::ServerContext*, const v1::ShowQueuesRequest*,
+                          v1::ShowQueuesResponse* response) override {
+    *response = queues;
+    return grpc::Status::OK;
+  }
+
   // How calls of GetJob, ListNodes and ListEvents end, in their order; OK once there is none left.
   std::deque<grpc::Status> failures;
+  v1::ApplyQueuesRequest applied;
+  grpc::Status apply_status;
+  v1::ShowQueuesResponse queues;
   std::string verified;
   grpc::Status verify_status;
   std::mutex mutex;

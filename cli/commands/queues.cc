@@ -1,0 +1,235 @@
+// queues: the cluster's queues, as a file that is checked, applied and shown.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "cli/base/exit_code.h"
+#include "cli/commands/verb.h"
+#include "common/base/text.h"
+#include "common/job_spec/job_file.h"
+
+namespace muster::verbs {
+namespace {
+
+constexpr char kFileHelp[] = "Queue file; - reads standard input";
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  muster queues show -o yaml > queues.yaml\n"
+    "  muster queues check queues.yaml\n"
+    "  muster queues apply queues.yaml";
+
+Result<v1::ApplyQueuesRequest> RequestWith(const std::string& path) {
+  const auto file = ReadJobFile(path);
+  if (!file.ok()) return file.status().WithContext("cannot read the queue file");
+  // Messages carry nothing else, so that the coordinator could not say what is wrong.
+  if (ValidUtf8(file->text) != file->text) return InvalidArgument(file->name + ": is not UTF-8");
+  v1::ApplyQueuesRequest request;
+  request.set_yaml(file->text);
+  request.set_file(file->name);
+  return request;
+}
+
+// What the file changes, or would change, below `headline`.
+void PrintChanges(CommandContext& context, const v1::ApplyQueuesResponse& response,
+                  const std::string& headline) {
+  Terminal& terminal = context.terminal;
+  Json json = {
+      {"version", response.version()}, {"changes", Json::array()}, {"warnings", Json::array()}};
+  for (const std::string& change : response.changes()) json["changes"].push_back(change);
+  for (const std::string& warning : response.warnings()) json["warnings"].push_back(warning);
+  for (const std::string& warning : response.warnings())
+    terminal.err << "muster: warning: " << Printable(warning) << "\n";
+  if (PrintStructured(terminal.out, context.output, json, "version")) return;
+  terminal.out << headline << "\n";
+  for (const std::string& change : response.changes())
+    terminal.out << "  " << Printable(change) << "\n";
+}
+
+Json AmountsJson(const v1::Amounts& amounts) {
+  return {{"gpus", amounts.gpus()}, {"slots", amounts.slots()}};
+}
+
+Json CeilingJson(const v1::Ceiling& ceiling) {
+  Json json = {{"gpus", nullptr}, {"slots", nullptr}};
+  if (ceiling.has_gpus()) json["gpus"] = ceiling.gpus();
+  if (ceiling.has_slots()) json["slots"] = ceiling.slots();
+  return json;
+}
+
+Json QueuesJson(const v1::ShowQueuesResponse& queues) {
+  Json json = {{"version", queues.version()},
+               {"half_life_seconds", queues.half_life_seconds()},
+               {"classes", Json::object()},
+               {"queues", Json::array()},
+               {"file", queues.yaml()}};
+  for (const auto& each : queues.classes()) json["classes"][each.name()] = each.value();
+  for (const auto& queue : queues.queues())
+    json["queues"].push_back({{"name", queue.name()},
+                              {"parent", TextOrNull(queue.parent())},
+                              {"takes_jobs", queue.leaf()},
+                              {"guarantee", AmountsJson(queue.guarantee())},
+                              {"ceiling", CeilingJson(queue.ceiling())},
+                              {"weight", queue.weight()},
+                              {"priority", queue.priority()},
+                              {"time_limit_seconds", queue.time_limit_seconds()},
+                              {"used", AmountsJson(queue.used())},
+                              {"running", queue.running()},
+                              {"waiting", queue.waiting()},
+                              {"share", queue.share()},
+                              {"usage_share", queue.usage_share()}});
+  return json;
+}
+
+// "8 GPUs, 4 slots"; "-" for nothing.
+std::string AmountText(std::optional<int> gpus, std::optional<int> slots) {
+  std::string text;
+  if (gpus) text = std::to_string(*gpus) + (*gpus == 1 ? " GPU" : " GPUs");
+  if (slots)
+    text +=
+        (text.empty() ? "" : ", ") + std::to_string(*slots) + (*slots == 1 ? " slot" : " slots");
+  return OrDash(text);
+}
+
+std::string AmountText(const v1::Amounts& amounts) {
+  const auto unless_zero = [](int n) { return n == 0 ? std::nullopt : std::optional(n); };
+  return AmountText(unless_zero(amounts.gpus()), unless_zero(amounts.slots()));
+}
+
+std::string AmountText(const v1::Ceiling& ceiling) {
+  return AmountText(ceiling.has_gpus() ? std::optional(ceiling.gpus()) : std::nullopt,
+                    ceiling.has_slots() ? std::optional(ceiling.slots()) : std::nullopt);
+}
+
+std::string ShortNumber(double value) {
+  std::string text = Fixed(value, 3);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
+
+// A queue stands below its parent, two blanks to the right.
+void PrintTable(CommandContext& context, const v1::ShowQueuesResponse& queues) {
+  const bool wide = context.output == OutputFormat::kWide;
+  std::vector<std::string> headers = {"QUEUE", "GUARANTEE", "CEILING", "WEIGHT",
+                                      "SHARE", "USED",      "RUNNING", "WAITING"};
+  if (wide) headers.insert(headers.end(), {"PRIORITY", "TIME LIMIT"});
+  Table table(headers);
+  std::map<std::string, std::size_t> depths;
+  for (const auto& queue : queues.queues()) {
+    const std::size_t depth = queue.parent().empty() ? 0 : depths[queue.parent()] + 1;
+    depths[queue.name()] = depth;
+    std::vector<std::string> row = {std::string(2 * depth, ' ') + queue.name(),
+                                    AmountText(queue.guarantee()),
+                                    AmountText(queue.ceiling()),
+                                    ShortNumber(queue.weight()),
+                                    Fixed(100 * queue.share(), 0) + "%",
+                                    AmountText(queue.used()),
+                                    std::to_string(queue.running()),
+                                    std::to_string(queue.waiting())};
+    if (wide)
+      row.insert(row.end(), {std::to_string(queue.priority()),
+                             queue.time_limit_seconds() == 0
+                                 ? "-"
+                                 : HumanSeconds(static_cast<double>(queue.time_limit_seconds()))});
+    table.Add(std::move(row));
+  }
+  table.Print(context.terminal.out, context.terminal.color);
+  std::string classes;
+  for (const auto& each : queues.classes())
+    classes += (classes.empty() ? "" : ", ") + each.name() + " " + std::to_string(each.value());
+  if (wide)
+    context.terminal.out << "\nversion " << queues.version() << "; classes: " << classes
+                         << "; half-life of usage: "
+                         << HumanSeconds(static_cast<double>(queues.half_life_seconds())) << "\n";
+}
+
+}  // namespace
+
+struct QueuesCheck {
+  static constexpr char kName[] = "check";
+  static constexpr char kSummary[] = "Check a queue file, and show what it would change";
+
+  std::string file;
+
+  void AddFlags(Flags& flags) {
+    flags.Add("FILE", file, kFileHelp).Required();
+    flags.SetFooter(kExamples);
+  }
+
+  CommandResult Run(CommandContext& context) const {
+    MUSTER_ASSIGN_OR_RETURN(v1::ApplyQueuesRequest request, RequestWith(file));
+    request.set_check_only(true);
+    MUSTER_ASSIGN_OR_RETURN(const v1::ApplyQueuesResponse response,
+                            context.client.ApplyQueues(request));
+    const std::string version = "version " + std::to_string(response.version());
+    PrintChanges(context, response,
+                 response.changes().empty() ? "valid; would change nothing in " + version
+                                            : "valid; would change in " + version + ":");
+    return kExitSuccess;
+  }
+};
+
+struct QueuesApply {
+  static constexpr char kName[] = "apply";
+  static constexpr char kSummary[] =
+      "Apply a queue file: it takes effect at once, without a restart";
+
+  std::string file;
+  std::optional<int> version;
+
+  void AddFlags(Flags& flags) {
+    flags.Add("FILE", file, kFileHelp).Required();
+    flags
+        .Add("--version N", version,
+             "Version that the file replaces; if another one is in force, nothing is changed "
+             "[default: the one in force now]")
+        .AtLeast(0);
+    flags.SetFooter(kExamples);
+  }
+
+  CommandResult Run(CommandContext& context) const {
+    MUSTER_ASSIGN_OR_RETURN(v1::ApplyQueuesRequest request, RequestWith(file));
+    if (version) {
+      request.set_expected_version(static_cast<std::uint64_t>(*version));
+    } else {
+      MUSTER_ASSIGN_OR_RETURN(const v1::ShowQueuesResponse now, context.client.ShowQueues());
+      request.set_expected_version(now.version());
+    }
+    MUSTER_ASSIGN_OR_RETURN(const v1::ApplyQueuesResponse response,
+                            context.client.ApplyQueues(request));
+    PrintChanges(context, response,
+                 "version " + std::to_string(response.version()) + " is in force" +
+                     (response.changes().empty() ? "; nothing changed" : ":"));
+    return kExitSuccess;
+  }
+};
+
+struct QueuesShow {
+  static constexpr char kName[] = "show";
+  static constexpr char kSummary[] =
+      "Show the queues and what they have; -o yaml prints the file that was applied";
+
+  void AddFlags(Flags& flags) { flags.SetFooter(kExamples); }
+
+  CommandResult Run(CommandContext& context) const {
+    MUSTER_ASSIGN_OR_RETURN(const v1::ShowQueuesResponse queues, context.client.ShowQueues());
+    std::ostream& out = context.terminal.out;
+    if (context.output == OutputFormat::kYaml) {
+      out << queues.yaml();
+      return kExitSuccess;
+    }
+    const Json json = QueuesJson(queues);
+    const bool each =
+        context.output == OutputFormat::kJsonl || context.output == OutputFormat::kName;
+    if (!PrintStructured(out, context.output, each ? json["queues"] : json, "name"))
+      PrintTable(context, queues);
+    return kExitSuccess;
+  }
+};
+
+template void AddVerb<QueuesCheck>(CommandLine& line);
+template void AddVerb<QueuesApply>(CommandLine& line);
+template void AddVerb<QueuesShow>(CommandLine& line);
+
+}  // namespace muster::verbs
