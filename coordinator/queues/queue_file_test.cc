@@ -225,6 +225,14 @@ TEST(QueueFileTest, AliasesThatNestWithoutEndAreRefused) {
   EXPECT_THAT(ErrorOf(bomb), HasSubstr("there is a queue of this name in another place"));
 }
 
+TEST(QueueFileTest, NestingWithoutEndIsNoValidYaml) {
+  for (const std::string piece : {"[", "{", "- ", "? ", "{a: ", "&a ["}) {
+    std::string yaml = "queues: ";
+    while (yaml.size() < 200'000) yaml += piece;
+    EXPECT_THAT(ErrorOf(yaml), HasSubstr("q.yaml:1: is no valid YAML")) << piece;
+  }
+}
+
 TEST(QueueFileTest, AnAliasForFiguresIsFine) {
   const QueueTree tree = Parsed(
       "queues:\n  default: {}\n  a: &figures {weight: 3, guarantee: {gpus: 2}}\n  b: *figures\n");
