@@ -81,6 +81,54 @@ TEST_F(ServerTest, ASuspendedJobEndsAndGoesOnWhenItIsResumed) {
   EXPECT_TRUE(n1->WaitForLaunch(job, 2));
 }
 
+TEST_F(ServerTest, AHeldJobIsUpdatedAndReleased) {
+  StartServer();
+  const auto n1 = Worker({.node = "n1"});
+  const std::string job = SubmitId(Spec("single", 1) + "hold: true\n");
+  EXPECT_EQ(Get(job)->state(), v1::JOB_STATE_QUEUED);
+  EXPECT_TRUE(Get(job)->held());
+  v1::HoldJobRequest hold;
+  hold.set_job(job);
+  hold.set_reason("no data yet");
+  v1::HoldJobResponse held;
+  ASSERT_TRUE(Call(&v1::Client::Stub::HoldJob, hold, &held).ok());
+  EXPECT_EQ(held.id(), job);
+  EXPECT_EQ(Get(job)->reason(), "held: no data yet");
+
+  v1::UpdateJobRequest update;
+  update.set_job("single");
+  update.set_priority(101);
+  v1::UpdateJobResponse updated;
+  EXPECT_EQ(Call(&v1::Client::Stub::UpdateJob, update, &updated).code(),
+            StatusCode::kInvalidArgument);
+  update.set_priority(80);
+  update.set_queue("default");
+  update.set_priority_class("normal");
+  update.set_time_limit_seconds(7200);
+  update.set_begin_unix_ms(1000);
+  ASSERT_TRUE(Call(&v1::Client::Stub::UpdateJob, update, &updated).ok());
+  EXPECT_EQ(updated.changed(),
+            "priority 50 -> 80, time limit none -> 2h, begin none -> 1970-01-01 00:00:01 UTC");
+  EXPECT_EQ(updated.state(), v1::JOB_STATE_QUEUED);
+  const auto shown = Get(job);
+  EXPECT_EQ(shown->priority(), 80);
+  EXPECT_EQ(shown->time_limit_seconds(), 7200);
+  EXPECT_EQ(shown->begin_unix_ms(), 1000);
+  EXPECT_EQ(shown->queue(), "default");
+  EXPECT_EQ(shown->priority_class(), "normal");
+  update.set_queue("team");
+  EXPECT_EQ(Call(&v1::Client::Stub::UpdateJob, update, &updated).code(),
+            StatusCode::kInvalidArgument);
+
+  v1::ReleaseJobRequest release;
+  release.set_job(job);
+  v1::ReleaseJobResponse released;
+  ASSERT_TRUE(Call(&v1::Client::Stub::ReleaseJob, release, &released).ok());
+  EXPECT_EQ(released.state(), v1::JOB_STATE_STARTING);
+  WaitForState(job, v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(Call(&v1::Client::Stub::HoldJob, hold, &held).code(), StatusCode::kFailedPrecondition);
+}
+
 TEST_F(ServerTest, AFaultGoesToItsRankAndItsOutcomeToTheClient) {
   ServerOptions options = Options();
   options.allow_faults = true;

@@ -204,6 +204,19 @@ Result<v1::ResumeResponse> ClusterClient::Resume(const v1::ResumeRequest& reques
   return Call<v1::ResumeRequest, v1::ResumeResponse>(request, &v1::Client::Stub::Resume);
 }
 
+Result<v1::UpdateJobResponse> ClusterClient::UpdateJob(const v1::UpdateJobRequest& request) {
+  return Call<v1::UpdateJobRequest, v1::UpdateJobResponse>(request, &v1::Client::Stub::UpdateJob);
+}
+
+Result<v1::HoldJobResponse> ClusterClient::HoldJob(const v1::HoldJobRequest& request) {
+  return Call<v1::HoldJobRequest, v1::HoldJobResponse>(request, &v1::Client::Stub::HoldJob);
+}
+
+Result<v1::ReleaseJobResponse> ClusterClient::ReleaseJob(const v1::ReleaseJobRequest& request) {
+  return Call<v1::ReleaseJobRequest, v1::ReleaseJobResponse>(request,
+                                                             &v1::Client::Stub::ReleaseJob);
+}
+
 Result<v1::DrainResponse> ClusterClient::Drain(const v1::DrainRequest& request) {
   return Call<v1::DrainRequest, v1::DrainResponse>(request, &v1::Client::Stub::Drain);
 }

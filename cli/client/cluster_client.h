@@ -41,6 +41,9 @@ class ClusterClient {
   Result<v1::CancelResponse> Cancel(const v1::CancelRequest& request);
   Result<v1::SuspendResponse> Suspend(const v1::SuspendRequest& request);
   Result<v1::ResumeResponse> Resume(const v1::ResumeRequest& request);
+  Result<v1::UpdateJobResponse> UpdateJob(const v1::UpdateJobRequest& request);
+  Result<v1::HoldJobResponse> HoldJob(const v1::HoldJobRequest& request);
+  Result<v1::ReleaseJobResponse> ReleaseJob(const v1::ReleaseJobRequest& request);
   Result<v1::ListEventsResponse> ListEvents(const v1::ListEventsRequest& request);
   Result<v1::ListNodesResponse> ListNodes();  // by name, of all pages
   Result<v1::DrainResponse> Drain(const v1::DrainRequest& request);

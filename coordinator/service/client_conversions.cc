@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <string>
 
+#include "common/job_spec/job_spec.h"
 #include "common/wire/codec.h"
 #include "common/wire/inventory_codec.h"
 #include "coordinator/detect/straggler_detector.h"
@@ -181,6 +182,11 @@ v1::Job ToProto(const JobView& view, JobDetail detail, TimePoint now) {
   out.set_eta_seconds(view.eta_seconds);
   out.set_output_dir(record.output_dir);
   out.set_priority(record.priority);
+  out.set_queue(QueueName(record.queue));
+  out.set_priority_class(ClassName(record.priority_class));
+  out.set_held(record.held);
+  out.set_begin_unix_ms(record.begin_unix_ms);
+  out.set_time_limit_seconds(std::max<std::int64_t>(0, record.time_limit_seconds));
   out.set_submitted_unix_ms(record.submitted_unix_ms);
   out.set_started_unix_ms(record.started_unix_ms);
   out.set_ended_unix_ms(record.ended_unix_ms);

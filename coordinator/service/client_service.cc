@@ -191,6 +191,8 @@ void ClientService::AskOfJob(Request event, Response* response, const Call& call
               if (const auto* accepted = std::get_if<Accepted>(&reply.body)) {
                 response->set_id(accepted->id.value);
                 response->set_state(static_cast<v1::JobState>(static_cast<int>(accepted->state)));
+                if constexpr (requires { accepted->changed; })
+                  response->set_changed(accepted->changed);
               }
             });
           });
@@ -220,6 +222,38 @@ ClientService::Reactor* ClientService::Resume(Context* context, const v1::Resume
                                               v1::ResumeResponse* response) {
   return OnLoop(context, [this, request, response](const Call& call) {
     AskOfJob<ResumeAccepted>(ResumeRequested{.request = 0, .job = request->job()}, response, call);
+  });
+}
+
+ClientService::Reactor* ClientService::UpdateJob(Context* context,
+                                                 const v1::UpdateJobRequest* request,
+                                                 v1::UpdateJobResponse* response) {
+  return OnLoop(context, [this, request, response](const Call& call) {
+    UpdateRequested event{.request = 0, .job = request->job()};
+    if (request->has_queue()) event.queue = request->queue();
+    if (request->has_priority_class()) event.priority_class = request->priority_class();
+    if (request->has_priority()) event.priority = request->priority();
+    if (request->has_time_limit_seconds()) event.time_limit_seconds = request->time_limit_seconds();
+    if (request->has_begin_unix_ms()) event.begin_unix_ms = request->begin_unix_ms();
+    AskOfJob<UpdateAccepted>(std::move(event), response, call);
+  });
+}
+
+ClientService::Reactor* ClientService::HoldJob(Context* context, const v1::HoldJobRequest* request,
+                                               v1::HoldJobResponse* response) {
+  return OnLoop(context, [this, request, response](const Call& call) {
+    AskOfJob<HoldAccepted>(
+        HoldRequested{.request = 0, .job = request->job(), .reason = request->reason()}, response,
+        call);
+  });
+}
+
+ClientService::Reactor* ClientService::ReleaseJob(Context* context,
+                                                  const v1::ReleaseJobRequest* request,
+                                                  v1::ReleaseJobResponse* response) {
+  return OnLoop(context, [this, request, response](const Call& call) {
+    AskOfJob<ReleaseAccepted>(ReleaseRequested{.request = 0, .job = request->job()}, response,
+                              call);
   });
 }
 

@@ -55,6 +55,9 @@ class ClientService final : public v1::Client::CallbackService {
   Reactor* Cancel(Context*, const v1::CancelRequest*, v1::CancelResponse*) override;
   Reactor* Suspend(Context*, const v1::SuspendRequest*, v1::SuspendResponse*) override;
   Reactor* Resume(Context*, const v1::ResumeRequest*, v1::ResumeResponse*) override;
+  Reactor* UpdateJob(Context*, const v1::UpdateJobRequest*, v1::UpdateJobResponse*) override;
+  Reactor* HoldJob(Context*, const v1::HoldJobRequest*, v1::HoldJobResponse*) override;
+  Reactor* ReleaseJob(Context*, const v1::ReleaseJobRequest*, v1::ReleaseJobResponse*) override;
   Reactor* Drain(Context*, const v1::DrainRequest*, v1::DrainResponse*) override;
   Reactor* Undrain(Context*, const v1::UndrainRequest*, v1::UndrainResponse*) override;
   Reactor* InjectFault(Context*, const v1::InjectFaultRequest*, v1::InjectFaultResponse*) override;

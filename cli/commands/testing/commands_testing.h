@@ -149,6 +149,33 @@ class FakeCoordinator final : public v1::Client::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status UpdateJob(grpc::ServerContext*, const v1::UpdateJobRequest* request,
+                         v1::UpdateJobResponse* response) override {
+    updated = *request;
+    response->set_id("7f3a9c1e2b");
+    response->set_state(v1::JOB_STATE_RUNNING);
+    if (request->has_priority()) response->set_changed("priority 50 -> 80");
+    return grpc::Status::OK;
+  }
+
+  grpc::Status HoldJob(grpc::ServerContext*, const v1::HoldJobRequest* request,
+                       v1::HoldJobResponse* response) override {
+    if (request->job() == "running")
+      return {grpc::StatusCode::FAILED_PRECONDITION, "job running is running"};
+    held.push_back(*request);
+    response->set_id(request->job());
+    response->set_state(v1::JOB_STATE_QUEUED);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ReleaseJob(grpc::ServerContext*, const v1::ReleaseJobRequest* request,
+                          v1::ReleaseJobResponse* response) override {
+    released.push_back(request->job());
+    response->set_id(request->job());
+    response->set_state(v1::JOB_STATE_STARTING);
+    return grpc::Status::OK;
+  }
+
   grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest* request,
                      v1::DrainResponse* response) override {
     drained = *request;
@@ -214,6 +241,9 @@ class FakeCoordinator final : public v1::Client::Service {
   v1::Node node;
   std::deque<v1::NodeState> node_states;
   v1::SuspendRequest suspended;
+  std::optional<v1::UpdateJobRequest> updated;
+  std::vector<v1::HoldJobRequest> held;
+  std::vector<std::string> released;
   v1::DrainRequest drained;
   std::string undrained;
   std::optional<v1::InjectFaultRequest> fault;
