@@ -27,8 +27,10 @@ std::string SameCluster(const CommandContext& context) {
 }
 
 void PrintState(CommandContext& context, const std::string& job, v1::JobState state,
-                const std::string& more) {
-  Print(context, "job", {{"id", job}, {"state", StateWord(state)}}, "id", more);
+                const std::string& more, const Json& fields) {
+  Json json = {{"id", job}, {"state", StateWord(state)}};
+  json.update(fields);
+  Print(context, "job", std::move(json), "id", more);
 }
 
 void PrintState(CommandContext& context, const std::string& node, v1::NodeState state,
@@ -36,6 +38,29 @@ void PrintState(CommandContext& context, const std::string& node, v1::NodeState 
   Json json = {{"node", node}, {"state", StateWord(state)}};
   json.update(fields);
   Print(context, "node", std::move(json), "node", more);
+}
+
+CommandResult ChangeJobs(CommandContext& context, const std::vector<std::string>& jobs,
+                         const std::function<Result<ChangedJob>(const std::string&)>& change,
+                         const std::string& more) {
+  Terminal& terminal = context.terminal;
+  Json changed = Json::array();
+  int exit_code = kExitSuccess;
+  for (const std::string& job : jobs) {
+    const Result<ChangedJob> answer = change(job);
+    if (answer.ok()) {
+      changed.push_back({{"id", answer->id}, {"state", StateWord(answer->state)}});
+      continue;
+    }
+    terminal.err << "muster: " << answer.status().message() << "\n";
+    if (exit_code == kExitSuccess) exit_code = ExitCodeOf(answer.status());
+    if (context.interrupt().requested()) break;
+  }
+  if (PrintStructured(terminal.out, context.output, changed, "id")) return exit_code;
+  for (const Json& job : changed)
+    terminal.out << "job " << job["id"].get<std::string>() << " is "
+                 << job["state"].get<std::string>() << more << "\n";
+  return exit_code;
 }
 
 }  // namespace muster

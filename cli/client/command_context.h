@@ -3,6 +3,7 @@
 // One thread.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,20 @@ std::string SameCluster(const CommandContext& context);
 // The new state of a job or a node, for verbs that change one: "job 7f3a9c1e2b is stopping", with
 // `more` behind it, or what --output asks for, with `fields` besides.
 void PrintState(CommandContext& context, const std::string& job, v1::JobState state,
-                const std::string& more = "");
+                const std::string& more = "", const Json& fields = Json::object());
 void PrintState(CommandContext& context, const std::string& node, v1::NodeState state,
                 const std::string& more = "", const Json& fields = Json::object());
+
+// The answer to a request that changes a job.
+struct ChangedJob {
+  std::string id;
+  v1::JobState state;
+};
+// Has `change` done for each job and prints the new states, a list where --output asks for data.
+// One that fails keeps no other from its turn: its error goes to `err`, and the first one decides
+// the exit code.
+CommandResult ChangeJobs(CommandContext& context, const std::vector<std::string>& jobs,
+                         const std::function<Result<ChangedJob>(const std::string&)>& change,
+                         const std::string& more = "");
 
 }  // namespace muster

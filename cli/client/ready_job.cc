@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "common/base/hub_id.h"
-#include "common/base/json.h"
 #include "common/job_spec/foreign_config.h"
 
 namespace muster {
@@ -30,7 +29,13 @@ Result<ReadyJob> PrepareJob(const JobFileOptions& options, std::ostream& err) {
   auto file = ReadJobFile(options.file);
   if (!file.ok()) return file.status().WithContext("cannot read the job file");
   std::vector<std::string> overrides = options.overrides;
-  if (!options.name.empty()) overrides.push_back("name=" + nlohmann::json(options.name).dump());
+  const std::pair<const char*, const std::string&> texts[] = {{"name", options.name},
+                                                              {"queue", options.queue},
+                                                              {"class", options.priority_class},
+                                                              {"begin", options.begin}};
+  for (const auto& [key, text] : texts)
+    if (!text.empty()) overrides.push_back(OverrideText(key, text));
+  if (options.hold) overrides.push_back("hold=true");
   if (options.priority) overrides.push_back("priority=" + std::to_string(*options.priority));
   if (options.accelerate_config.empty()) return ResolveJob(*file, overrides);
   return ResolveJob(*file, overrides, [&](std::string yaml) {

@@ -16,7 +16,12 @@ namespace muster {
 struct JobFileOptions {
   std::string file;  // "-": standard input
   std::string name;  // empty: the file's
+  // As the file's keys; empty: the file's.
   std::optional<int> priority;
+  std::string queue;
+  std::string priority_class;
+  std::string begin;
+  bool hold = false;  // false: the file's
   std::vector<std::string> overrides;
   std::string accelerate_config;  // of accelerate or DeepSpeed; empty: none
 };

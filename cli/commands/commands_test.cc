@@ -6,6 +6,7 @@
 
 #include "cli/base/exit_code.h"
 #include "cli/commands/testing/commands_testing.h"
+#include "common/base/wall_time.h"
 #include "common/job_spec/parse.h"
 
 namespace muster {
@@ -61,6 +62,33 @@ TEST_F(CommandsTest, SubmitSendsTheWholeJobOnce) {
   EXPECT_EQ(spec->workdir, dir_ + "/sub/dir");
   EXPECT_EQ(spec->resources.nodes, 2);
   EXPECT_EQ(spec->priority, 7);
+}
+
+TEST_F(CommandsTest, SubmitSaysWhenTheJobIsPlaced) {
+  Serve();
+  ASSERT_TRUE(Run({"submit", WriteJob(kJob), "--queue", "team-a", "--class", "high", "--hold",
+                   "--begin", "2027-01-15T09:00:00+01:00", "--key", "k"})
+                  .ok());
+  const auto spec = ParseJobSpec(coordinator_.submitted.spec_yaml());
+  ASSERT_TRUE(spec.ok());
+  EXPECT_EQ(spec->queue, "team-a");
+  EXPECT_EQ(spec->priority_class, "high");
+  EXPECT_TRUE(spec->hold);
+  EXPECT_EQ(ParseRfc3339(spec->begin), 1'800'000'000'000);
+  EXPECT_EQ(ExitCodeOf(Run({"submit", WriteJob(kJob), "--queue", "a b"}).status()), kExitBadUsage);
+  EXPECT_EQ(ExitCodeOf(Run({"submit", WriteJob(kJob), "--begin", "soon"}).status()), kExitBadUsage);
+}
+
+TEST_F(CommandsTest, ABeginThatCountsFromNowIsAbsoluteOnceItIsSent) {
+  Serve();
+  ASSERT_TRUE(Run({"submit", WriteJob(kJob), "--begin", "now+2h"}).ok());
+  const auto spec = ParseJobSpec(coordinator_.submitted.spec_yaml());
+  ASSERT_TRUE(spec.ok());
+  EXPECT_GT(ParseRfc3339(spec->begin).value_or(0), SystemClock().UnixMillis() + 7'000'000);
+  coordinator_.submitted.Clear();
+  const CommandResult keyed = Run({"submit", WriteJob(kJob), "--begin", "now+2h", "--key", "k"});
+  EXPECT_EQ(ExitCodeOf(keyed.status()), kExitBadUsage);
+  EXPECT_EQ(coordinator_.submitted.spec_yaml(), "") << "a second one would be refused";
 }
 
 TEST_F(CommandsTest, SubmitTakesAnotherLaunchersConfiguration) {

@@ -3,18 +3,34 @@
 #include "cli/base/exit_code.h"
 #include "cli/commands/verb.h"
 #include "cli/jobs/job_json.h"
+#include "common/job_spec/job_spec.h"
 
 namespace muster::verbs {
 namespace {
 
-std::vector<std::string> JobHeaders(bool wide) {
+struct Columns {
+  bool wide = false;
+  // Only where a job has another one than the default.
+  bool queue = false;
+  bool priority_class = false;
+
+  void Fit(const v1::Job& job) {
+    queue = queue || QueueName(job.queue()) != kDefaultQueue;
+    priority_class = priority_class || ClassName(job.priority_class()) != kDefaultClass;
+  }
+};
+
+std::vector<std::string> JobHeaders(const Columns& columns) {
   std::vector<std::string> headers = {"ID",   "NAME",  "STATE", "GEN", "STEP",
                                       "LOSS", "TOK/S", "ETA",   "AGE"};
-  if (wide) headers.insert(headers.end(), {"PRIORITY", "RESTARTS", "OUTPUT", "REASON"});
+  if (columns.queue) headers.push_back("QUEUE");
+  if (columns.priority_class) headers.push_back("CLASS");
+  if (columns.wide) headers.insert(headers.end(), {"PRIORITY", "RESTARTS", "OUTPUT", "REASON"});
   return headers;
 }
 
-std::vector<std::string> JobRow(const v1::Job& job, bool wide, std::int64_t now_unix_ms) {
+std::vector<std::string> JobRow(const v1::Job& job, const Columns& columns,
+                                std::int64_t now_unix_ms) {
   std::string step = std::to_string(job.step());
   if (job.max_steps() > 0) step += "/" + std::to_string(job.max_steps());
   const bool live = !IsTerminal(job.state());
@@ -28,10 +44,21 @@ std::vector<std::string> JobRow(const v1::Job& job, bool wide, std::int64_t now_
       job.tokens_per_second() > 0 ? Fixed(job.tokens_per_second(), 0) : "-",
       live && job.eta_seconds() >= 0 ? HumanSeconds(job.eta_seconds()) : "-",
       HumanSeconds(static_cast<double>(now_unix_ms - job.submitted_unix_ms()) / 1000)};
-  if (wide)
+  if (columns.queue) row.push_back(QueueName(job.queue()));
+  if (columns.priority_class) row.push_back(ClassName(job.priority_class()));
+  if (columns.wide)
     row.insert(row.end(), {std::to_string(job.priority()), std::to_string(job.restarts()),
                            job.output_dir(), Printable(job.reason())});
   return row;
+}
+
+void PrintTable(Terminal& terminal, const std::vector<const v1::Job*>& jobs, bool wide) {
+  Columns columns{.wide = wide};
+  for (const v1::Job* job : jobs) columns.Fit(*job);
+  Table table(JobHeaders(columns));
+  const std::int64_t now = SystemClock().UnixMillis();
+  for (const v1::Job* job : jobs) table.Add(JobRow(*job, columns, now));
+  table.Print(terminal.out, terminal.color);
 }
 
 }  // namespace
@@ -53,20 +80,21 @@ struct Get {
   CommandResult Run(CommandContext& context) const {
     const bool wide = context.output == OutputFormat::kWide;
     Terminal& terminal = context.terminal;
-    Table table(JobHeaders(wide));
-    const std::int64_t now = SystemClock().UnixMillis();
+    std::vector<const v1::Job*> shown;
+    v1::Job found;
+    v1::ListJobsResponse jobs;
     if (!job.empty()) {
-      MUSTER_ASSIGN_OR_RETURN(const v1::Job found, context.client.GetJob(job));
+      MUSTER_ASSIGN_OR_RETURN(found, context.client.GetJob(job));
       if (PrintStructured(terminal.out, context.output, JobJson(found), "id")) return kExitSuccess;
-      table.Add(JobRow(found, wide, now));
+      shown.push_back(&found);
     } else {
-      MUSTER_ASSIGN_OR_RETURN(const v1::ListJobsResponse jobs, context.client.ListJobs(all, limit));
+      MUSTER_ASSIGN_OR_RETURN(jobs, context.client.ListJobs(all, limit));
       if (PrintStructured(terminal.out, context.output, JobListJson(jobs), "id"))
         return kExitSuccess;
       if (jobs.jobs().empty()) terminal.err << "no jobs; next: muster submit FILE\n";
-      for (const auto& each : jobs.jobs()) table.Add(JobRow(each, wide, now));
+      for (const auto& each : jobs.jobs()) shown.push_back(&each);
     }
-    table.Print(terminal.out, terminal.color);
+    PrintTable(terminal, shown, wide);
     return kExitSuccess;
   }
 };

@@ -151,6 +151,128 @@ TEST_F(CommandsTest, ResumePrintsTheState) {
   EXPECT_EQ(Run({"resume", "unknown"}).status().code(), StatusCode::kNotFound);
 }
 
+TEST_F(CommandsTest, UpdateSendsWhatIsGivenAndPrintsWhatChanged) {
+  Serve();
+  ASSERT_TRUE(Run({"update", "llama-chat", "--priority", "80"}).ok());
+  ASSERT_TRUE(coordinator_.updated);
+  EXPECT_EQ(coordinator_.updated->job(), "llama-chat");
+  EXPECT_EQ(coordinator_.updated->priority(), 80);
+  EXPECT_FALSE(coordinator_.updated->has_queue());
+  EXPECT_FALSE(coordinator_.updated->has_priority_class());
+  EXPECT_FALSE(coordinator_.updated->has_time_limit_seconds());
+  EXPECT_FALSE(coordinator_.updated->has_begin_unix_ms());
+  EXPECT_EQ(out_.str(), "job 7f3a9c1e2b is running; priority 50 -> 80\n");
+  out_.str("");
+  ASSERT_TRUE(Run({"update", "j", "--queue", "a", "--class", "high", "--time-limit", "1h30m",
+                   "--begin", "2027-01-15T08:00:00Z"})
+                  .ok());
+  EXPECT_EQ(coordinator_.updated->queue(), "a");
+  EXPECT_EQ(coordinator_.updated->priority_class(), "high");
+  EXPECT_EQ(coordinator_.updated->time_limit_seconds(), 5400);
+  EXPECT_EQ(coordinator_.updated->begin_unix_ms(), 1'800'000'000'000);
+  EXPECT_FALSE(coordinator_.updated->has_priority());
+  EXPECT_EQ(out_.str(), "job 7f3a9c1e2b is running; nothing changed\n");
+}
+
+TEST_F(CommandsTest, UpdateRemovesALimitAndABegin) {
+  Serve();
+  for (const char* begin : {"none", "now"}) {
+    coordinator_.updated.reset();
+    ASSERT_TRUE(Run({"update", "j", "--time-limit", "none", "--begin", begin}).ok());
+    ASSERT_TRUE(coordinator_.updated && coordinator_.updated->has_begin_unix_ms());
+    EXPECT_EQ(coordinator_.updated->begin_unix_ms(), 0);
+    EXPECT_TRUE(coordinator_.updated->has_time_limit_seconds());
+    EXPECT_EQ(coordinator_.updated->time_limit_seconds(), 0);
+  }
+}
+
+TEST_F(CommandsTest, UpdateIsJsonForPrograms) {
+  Serve();
+  context_->output = OutputFormat::kJson;
+  ASSERT_TRUE(Run({"update", "j", "--priority", "80"}).ok());
+  EXPECT_EQ(Json::parse(out_.str()),
+            (Json{{"id", "7f3a9c1e2b"}, {"state", "running"}, {"changed", "priority 50 -> 80"}}));
+}
+
+TEST_F(CommandsTest, AnUpdateThatIsNoneIsBadUsageAndNotSent) {
+  Serve();
+  const std::vector<std::string> cases[] = {{"j"},
+                                            {"--priority", "1"},
+                                            {"j", "--priority", "101"},
+                                            {"j", "--priority", "high"},
+                                            {"j", "--time-limit", "soon"},
+                                            {"j", "--time-limit", "0s"},
+                                            {"j", "--time-limit", "-1h"},
+                                            {"j", "--begin", "tomorrow"},
+                                            {"j", "k", "--priority", "1"}};
+  for (std::vector<std::string> words : cases) {
+    const std::string shown = ::testing::PrintToString(words);
+    words.insert(words.begin(), "update");
+    EXPECT_EQ(ExitCodeOf(Run(std::move(words)).status()), kExitBadUsage) << shown;
+  }
+  EXPECT_FALSE(coordinator_.updated);
+}
+
+TEST_F(CommandsTest, HoldAndReleaseTakeSeveralJobs) {
+  Serve();
+  ASSERT_EQ(Run({"hold", "a", "b", "--reason", "no data yet"}).value(), kExitSuccess);
+  ASSERT_EQ(coordinator_.held.size(), 2u);
+  EXPECT_EQ(coordinator_.held[1].job(), "b");
+  EXPECT_EQ(coordinator_.held[1].reason(), "no data yet");
+  EXPECT_EQ(out_.str(), "job a is queued and held\njob b is queued and held\n");
+  out_.str("");
+  ASSERT_EQ(Run({"release", "a", "b"}).value(), kExitSuccess);
+  EXPECT_EQ(coordinator_.released, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(out_.str(), "job a is starting\njob b is starting\n");
+  out_.str("");
+  context_->output = OutputFormat::kJson;
+  ASSERT_EQ(Run({"release", "a"}).value(), kExitSuccess);
+  EXPECT_EQ(Json::parse(out_.str()), (Json::array({{{"id", "a"}, {"state", "starting"}}})));
+}
+
+TEST_F(CommandsTest, AJobThatCannotBeHeldKeepsNoOtherFromItsTurn) {
+  Serve();
+  EXPECT_EQ(Run({"hold", "running", "b"}).value(), kExitConflict);
+  EXPECT_EQ(out_.str(), "job b is queued and held\n");
+  EXPECT_EQ(err_.str(), "muster: job running is running\n");
+}
+
+TEST_F(CommandsTest, QueueAndClassAreShownWhereTheyAreNotTheDefault) {
+  Serve();
+  ASSERT_TRUE(Run({"get"}).ok());
+  EXPECT_EQ(out_.str().find("QUEUE"), std::string::npos) << out_.str();
+  out_.str("");
+  coordinator_.job.set_queue("default");
+  coordinator_.job.set_priority_class("normal");
+  ASSERT_TRUE(Run({"get", "7f3a9c1e2b"}).ok());
+  ASSERT_TRUE(Run({"describe", "7f3a9c1e2b"}).ok());
+  EXPECT_EQ(out_.str().find("QUEUE"), std::string::npos) << out_.str();
+  EXPECT_EQ(out_.str().find("queue default"), std::string::npos) << out_.str();
+  out_.str("");
+  coordinator_.job.set_queue("team-a");
+  coordinator_.job.set_priority_class("high");
+  coordinator_.job.set_time_limit_seconds(5400);
+  ASSERT_TRUE(Run({"get"}).ok());
+  EXPECT_NE(out_.str().find("QUEUE"), std::string::npos) << out_.str();
+  EXPECT_NE(out_.str().find("team-a"), std::string::npos) << out_.str();
+  EXPECT_NE(out_.str().find("CLASS"), std::string::npos) << out_.str();
+  out_.str("");
+  ASSERT_TRUE(Run({"describe", "7f3a9c1e2b"}).ok());
+  EXPECT_NE(out_.str().find(", queue team-a, class high, time limit 1h30m\n"), std::string::npos)
+      << out_.str();
+  out_.str("");
+  context_->output = OutputFormat::kJson;
+  coordinator_.job.set_held(true);
+  coordinator_.job.set_begin_unix_ms(1'800'000'000'000);
+  ASSERT_TRUE(Run({"get", "7f3a9c1e2b"}).ok());
+  const Json job = Json::parse(out_.str());
+  EXPECT_EQ(job.at("queue"), "team-a");
+  EXPECT_EQ(job.at("class"), "high");
+  EXPECT_EQ(job.at("held"), true);
+  EXPECT_EQ(job.at("begin"), "2027-01-15T08:00:00.000Z");
+  EXPECT_EQ(job.at("time_limit_seconds"), 5400);
+}
+
 TEST_F(CommandsTest, AFaultOfARankIsSentWithItsArgument) {
   Serve();
   const CommandResult result = Run({"fault", "llama-chat", "--rank", "1", "--kind", "slow=30%"});

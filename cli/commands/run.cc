@@ -18,6 +18,8 @@
 #include "cli/jobs/job_json.h"
 #include "cli/local/local_cluster.h"
 #include "common/base/unique_fd.h"
+#include "common/job_spec/job_file.h"
+#include "common/job_spec/parse.h"
 #include "common/job_spec/torchrun_flags.h"
 #include "common/job_spec/torchrun_table.h"
 #include "common/slurm/allocation.h"
@@ -232,11 +234,15 @@ struct RunScript {
       "Run a script as torchrun does: run [--dir DIR] TORCHRUN-FLAGS SCRIPT ARGS";
 
   bool print_job = false;
+  std::string queue;
+  std::string priority_class;
 
   // Words that are no flag of this verb are torchrun's; those behind the script are the script's.
   void AddFlags(Flags& flags) {
     flags.PassOnRest();
     flags.Add("--dir DIR", flags.global().dir, "Cluster directory").Variable("");
+    flags.Add("--queue NAME", queue, "Queue").Variable("");
+    flags.Add("--class NAME", priority_class, "Priority class").Variable("");
     flags.Add("--print-job", print_job, "Print the job file and exit").Variable("");
     flags.SetFooter(TorchrunHelp());
   }
@@ -248,7 +254,13 @@ struct RunScript {
     if (!print_job && !flags.on("standalone")) {
       MUSTER_ASSIGN_OR_RETURN(with.nodes, CountNodes(context));
     }
-    MUSTER_ASSIGN_OR_RETURN(const TorchrunJob run, JobFromTorchrun(flags, with));
+    MUSTER_ASSIGN_OR_RETURN(TorchrunJob run, JobFromTorchrun(flags, with));
+    std::vector<std::string> overrides;
+    if (!queue.empty()) overrides.push_back(OverrideText("queue", queue));
+    if (!priority_class.empty()) overrides.push_back(OverrideText("class", priority_class));
+    if (!overrides.empty()) {
+      MUSTER_ASSIGN_OR_RETURN(run.yaml, ApplyOverrides(run.yaml, overrides));
+    }
     for (const std::string& note : run.notes) context.terminal.err << "muster: " << note << "\n";
     if (print_job) {
       context.terminal.out << run.yaml;

@@ -48,6 +48,12 @@ struct Submit {
     flags.Add("--name NAME", job.name, "Job name [default: the job file's]");
     flags.Add("--priority N", job.priority,
               "Priority, 0 to 100; higher runs first [default: the job file's]");
+    flags.Add("--queue NAME", job.queue, "Queue [default: the job file's]");
+    flags.Add("--class NAME", job.priority_class, "Priority class [default: the job file's]");
+    flags.Add("--begin TIME", job.begin,
+              "Do not place the job before: 2026-11-28T06:00 (local time), 2026-11-28T05:00:00Z, "
+              "2026-11-28, or now+2h [default: the job file's]");
+    flags.Add("--hold", job.hold, "Do not place the job before muster release");
     const Flag waits =
         flags.Add("--wait", wait, "Show progress until the job ends; exit with its result");
     flags.Add("--attach", attach, "Follow the job as muster attach does").Excludes(waits);
@@ -56,6 +62,11 @@ struct Submit {
   CommandResult Run(CommandContext& context) const {
     Terminal& terminal = context.terminal;
     MUSTER_ASSIGN_OR_RETURN(const ReadyJob ready, PrepareJob(job, terminal.err));
+    if (!key.empty() && ready.relative_begin)
+      return InvalidArgument(
+          "begin counts from now, so a repeated submit would send another job file, which its "
+          "--key "
+          "refuses\n  next: give a begin with a date, or leave --key out");
     WarnOfMissingFiles(ready.spec, terminal.err);
     v1::SubmitRequest request;
     request.set_spec_yaml(ready.yaml);

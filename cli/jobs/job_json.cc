@@ -6,6 +6,7 @@
 
 #include "cli/base/exit_code.h"
 #include "cli/jobs/goodput.h"
+#include "common/job_spec/job_spec.h"
 
 namespace muster {
 namespace {
@@ -124,7 +125,12 @@ Json SummaryJson(const v1::Job& job) {
           {"restarts", job.restarts()},
           {"goodput", GoodputJson(job.goodput())},
           {"slow_rank", job.has_slow_rank() ? SlowRankJson(job.slow_rank()) : Json(nullptr)},
+          {"queue", QueueName(job.queue())},
+          {"class", ClassName(job.priority_class())},
           {"priority", job.priority()},
+          {"held", job.held()},
+          {"begin", TimeOrNull(job.begin_unix_ms())},
+          {"time_limit_seconds", IfKnown(job.time_limit_seconds() > 0, job.time_limit_seconds())},
           {"world_size", IfKnown(job.world_size() > 0, job.world_size())},
           {"output_dir", TextOrNull(job.output_dir())},
           {"submitted", TimeOrNull(job.submitted_unix_ms())},

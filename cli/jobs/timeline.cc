@@ -6,6 +6,7 @@
 #include "cli/base/output.h"
 #include "cli/jobs/goodput.h"
 #include "cli/jobs/job_json.h"
+#include "common/job_spec/job_times.h"
 #include "common/job_spec/parse.h"
 
 namespace muster {
@@ -23,11 +24,22 @@ double RunSeconds(const v1::Job& job, std::int64_t now_unix_ms) {
   return static_cast<double>(end - job.started_unix_ms()) / 1000;
 }
 
+// What is not as it is without words of the user.
+std::string Scheduling(const v1::Job& job) {
+  std::string out;
+  const std::string queue = QueueName(job.queue());
+  const std::string priority_class = ClassName(job.priority_class());
+  if (queue != kDefaultQueue) out += ", queue " + queue;
+  if (priority_class != kDefaultClass) out += ", class " + priority_class;
+  if (job.time_limit_seconds() > 0) out += ", time limit " + SpanText(job.time_limit_seconds());
+  return out;
+}
+
 std::string Header(const v1::Job& job, std::int64_t now_unix_ms) {
   std::string out = "Job " + job.id() + "  " + job.name() + "  " + StateWord(job.state()) + "\n";
   if (!job.reason().empty()) out += "  " + Printable(job.reason()) + "\n";
   out += "  submitted  " + LocalTime(job.submitted_unix_ms()) + ", priority " +
-         std::to_string(job.priority()) + "\n";
+         std::to_string(job.priority()) + Scheduling(job) + "\n";
   if (job.started_unix_ms() != 0)
     out += "  " + std::string(job.ended_unix_ms() ? "ran        " : "running    ") +
            HumanSeconds(RunSeconds(job, now_unix_ms)) + ", " + std::to_string(job.restarts()) +
