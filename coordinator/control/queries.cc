@@ -150,8 +150,10 @@ Result<LogLocation> LocateLog(const State& state, const JobView& view, int rank,
 
 int PendingJobs(const State& state) {
   return static_cast<int>(
-      std::count_if(state.live.begin(), state.live.end(),
-                    [&state](const JobId& id) { return state.jobs.at(id).pending(); }));
+      std::count_if(state.live.begin(), state.live.end(), [&state](const JobId& id) {
+        const JobEntry& job = state.jobs.at(id);
+        return job.pending() && !IsKeptBack(job);
+      }));
 }
 
 Goodput ClusterGoodput(const State& state, TimePoint now, bool stored) {

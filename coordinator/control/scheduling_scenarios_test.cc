@@ -67,6 +67,7 @@ TEST(HoldTest, AHeldJobIsNotPlacedUntilItIsReleased) {
   const Reply held = h.Hold(id, "no data yet");
   ASSERT_TRUE(held.status.ok()) << held.status.ToString();
   EXPECT_EQ(std::get<HoldAccepted>(held.body).state, JobState::kQueued);
+  EXPECT_EQ(h.controller().PendingJobs(), 0) << "it waits for a user";
   h.Join("n1");
   h.Join("n2");
   h.Advance(seconds(30));
