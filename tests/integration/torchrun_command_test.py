@@ -125,6 +125,14 @@ class Alone(unittest.TestCase):
                           env=self.env, check=True)
         self.assertIn("train.py", done.stdout)
         self.assertIn(json.dumps(str(self.root)), done.stdout)
+        self.assertNotIn("queue", done.stdout)
+
+    def test_queue_and_class_are_those_of_the_job(self):
+        done = muster_run("--queue", "team-a", "--class=high", "--print-job", "--nnodes=2", "train.py", "--queue", "x",
+                          cwd=self.root, env=self.env, check=True)
+        self.assertIn('queue: "team-a"', done.stdout)
+        self.assertIn('class: "high"', done.stdout)
+        self.assertIn('"--queue", "x"', done.stdout)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-// Of World: users who submit jobs, cancel some, suspend others and resume them. They repeat what
-// got no answer, with the same key.
+// Of World: users who submit jobs, some of them held, cancel some, suspend others and resume them.
+// They repeat what got no answer, with the same key.
 #include <cstdio>
 
 #include "common/job_spec/parse.h"
@@ -41,6 +41,7 @@ void World::MakeJob(int number) {
   yaml += "}\npriority: " + std::to_string(random_.Between(0, 100)) + "\nworkdir: /jobs\n";
   yaml += "restart: {max_without_progress: " + std::to_string(kAttemptsWithoutProgress) +
           ", in_place: " + std::string(random_.Chance(0.8) ? "true" : "false") + "}\n";
+  if (IsHeld(number)) yaml += "hold: true\n";
   if (!train) {
     yaml += "command: [./program]\n";
     return;
@@ -66,6 +67,10 @@ void World::SubmitLater(int number) {
   const Duration span = options_.faulty * 3 / 4;
   queue_.After(seconds(3) + random_.Delay(milliseconds(0), span), [this, number] { Ask(number); });
   SuspendLater(number);
+  const std::uint64_t die = Mix(options_.seed, static_cast<std::uint64_t>(number));
+  if (IsHeld(number))
+    queue_.After(seconds(5 + static_cast<int>(die / 3 % 60)),
+                 [this, number] { AskRelease(number); });
 }
 
 void World::Ask(int number) {
@@ -152,6 +157,28 @@ void World::AskResume(int number) {
     });
   }
   queue_.After(kTimeout, [this, number] { AskResume(number); });
+}
+
+// In every fourth seed, with its own dice.
+bool World::IsHeld(int number) const {
+  return options_.seed % 4 == 3 && Mix(options_.seed, static_cast<std::uint64_t>(number)) % 3 == 0;
+}
+
+void World::AskRelease(int number) {
+  const Request& request = requests_[static_cast<std::size_t>(number)];
+  if (request.released) return;
+  if (request.id && coordinator_->up()) {
+    oracle_->ReleaseAsked(*request.id);
+    coordinator_->Ask(ReleaseRequested{.job = request.id->value},
+                      [this, number](const Reply& reply) {
+                        if (IsRefused(reply)) return;
+                        Request& asked = requests_[static_cast<std::size_t>(number)];
+                        // It may have been cancelled meanwhile, which is an answer too.
+                        asked.released = true;
+                        if (reply.status.ok()) oracle_->ReleaseAcknowledged(*asked.id);
+                      });
+  }
+  queue_.After(kTimeout, [this, number] { AskRelease(number); });
 }
 
 // No suspended job is left for good.

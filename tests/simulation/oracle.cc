@@ -55,6 +55,12 @@ void Oracle::ResumeAsked(const JobId& job) {
   jobs_[job].suspended_at.reset();
 }
 
+void Oracle::ReleaseAcknowledged(const JobId& job) {
+  const JobRecord* record = coordinator_.store().FindJob(job);
+  if (record == nullptr || record->held)
+    Violate("acknowledged is durable", "the release of job " + job.value);
+}
+
 void Oracle::AfterCrash() {
   // What was decided and not yet durable never was: no client has heard of it.
   for (auto& [id, facts] : jobs_) {
@@ -92,6 +98,9 @@ void Oracle::CheckJob(const JobView& job) {
   if (job.record->generation < facts.generation) Violate("generations rise", id);
   if (facts.cancelled_at && job.record->generation > *facts.cancelled_at) {
     Violate("a cancel wins", id + " got another generation");
+  }
+  if (job.spec->hold && !facts.release_asked && job.record->generation > 0) {
+    Violate("a held job waits for its release", id);
   }
   facts.generation = std::max(facts.generation, job.record->generation);
   if (facts.final_state && job.record->state != *facts.final_state) {

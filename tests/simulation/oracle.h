@@ -40,6 +40,8 @@ class Oracle {
   void CancelAcknowledged(const JobId& job);
   void SuspendAcknowledged(const JobId& job);
   void ResumeAsked(const JobId& job);
+  void ReleaseAsked(const JobId& job) { jobs_[job].release_asked = true; }
+  void ReleaseAcknowledged(const JobId& job);
   void ResumeAnswered(const JobId& job) { --jobs_[job].resumes_pending; }
   void Resumed(const SimGang& gang, Step step, const std::string& from);
   void FinishedStep(const SimGang& gang, Step step);
@@ -76,6 +78,7 @@ class Oracle {
     Step stopped_at = 0;
     std::map<int, int> stopped_on;
     bool resume_asked = false;               // ever
+    bool release_asked = false;              // ever
     int resumes_pending = 0;                 // asked and not answered
     std::optional<Generation> suspended_at;  // and not asked to go on since
     Step set_aside_at = 0;                   // its checkpoint's step when it was suspended last

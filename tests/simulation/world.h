@@ -105,6 +105,7 @@ class World {
     bool cancelled = false;  // acknowledged
     bool suspended = false;  // acknowledged
     bool resumed = false;    // acknowledged
+    bool released = false;   // acknowledged
   };
 
   // --- streams.cc ---
@@ -136,6 +137,8 @@ class World {
   void AskSuspend(int number, double by_seconds);
   void AskResume(int number);
   void ResumeAll();
+  bool IsHeld(int number) const;
+  void AskRelease(int number);
   void MakeJob(int number);
 
   // --- faults.cc ---
