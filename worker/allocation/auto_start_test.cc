@@ -112,6 +112,14 @@ TEST_F(AutoStartTest, AJobForMoreNodesThanThereAreIsRefusedAtOnce) {
   ExpectRefused("--nodes=4");
 }
 
+// It would wait in an allocation that is paid for.
+TEST_F(AutoStartTest, AJobThatIsHeldOrBeginsLaterIsRefused) {
+  WriteJob(std::string(kCommandJob) + "hold: true\n");
+  ExpectRefused("--hold");
+  WriteJob(std::string(kCommandJob) + "begin: now+2h\n");
+  ExpectRefused("--begin");
+}
+
 TEST_F(AutoStartTest, AFileThatIsNoJobNamesTheLine) {
   WriteJob("name: x\ncommand: [x]\nnonsense: 1\n");
   ExpectRefused("job.yaml:3");
