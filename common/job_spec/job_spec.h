@@ -24,16 +24,6 @@ inline constexpr int kMaxClusterNodes = 16384;
 
 inline constexpr int kMaxPriority = 100;
 
-// Where a job file names none.
-inline constexpr char kDefaultQueue[] = "default";
-inline constexpr char kDefaultClass[] = "normal";
-inline std::string QueueName(const std::string& given) {
-  return given.empty() ? kDefaultQueue : given;
-}
-inline std::string ClassName(const std::string& given) {
-  return given.empty() ? kDefaultClass : given;
-}
-
 // The rule for names of jobs, queues and priority classes.
 bool FollowsJobNameRule(std::string_view name);
 inline constexpr std::string_view kJobNameRule = "1 to 63 letters, digits, '-', '_' or '.'";
@@ -261,11 +251,11 @@ enum class RendezvousKind {
 struct JobSpec {
   std::string name;
   ResourceSpec resources;
-  int priority = 50;           // 0 to kMaxPriority; higher is placed first
-  std::string queue;           // empty: kDefaultQueue
-  std::string priority_class;  // empty: the default one
-  std::string begin;           // not placed before (job_times.h); RFC 3339 once the CLI has sent it
-  bool hold = false;           // not placed until it is released
+  std::optional<int> priority;  // 0 to kMaxPriority; higher is placed first; empty: the queue's
+  std::string queue;            // empty: kDefaultQueue
+  std::string priority_class;   // empty: the default one
+  std::string begin;  // not placed before (job_times.h); RFC 3339 once the CLI has sent it
+  bool hold = false;  // not placed until it is released
   RestartSpec restart;
   OnEventSpec on_event;
   std::map<std::string, std::string> env;

@@ -78,7 +78,9 @@ void ReadName(MapReader& file, const std::string& key, std::string* out) {
 
 // When the job is placed, and before which others.
 void ReadScheduling(MapReader& file, JobSpec* out) {
-  file.Integer("priority", {0, kMaxPriority}, &out->priority);
+  int priority = -1;
+  file.Integer("priority", {0, kMaxPriority}, &priority);
+  if (priority >= 0) out->priority = priority;
   ReadName(file, "queue", &out->queue);
   ReadName(file, "class", &out->priority_class);
   file.Text("begin", &out->begin);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/strings.h"
+#include "common/job_spec/job_times.h"
 
 namespace muster {
 namespace {
@@ -15,19 +16,7 @@ std::string Counted(int count, const char* one, const char* many) {
   return std::to_string(count) + (count == 1 ? one : many);
 }
 
-// "1d12h"; "none" for 0.
-std::string SpanText(std::int64_t seconds) {
-  if (seconds == 0) return "none";
-  std::string text;
-  constexpr std::pair<std::int64_t, char> kUnits[] = {
-      {86400, 'd'}, {3600, 'h'}, {60, 'm'}, {1, 's'}};
-  for (const auto& [unit, letter] : kUnits) {
-    if (seconds < unit) continue;
-    text += std::to_string(seconds / unit) + letter;
-    seconds %= unit;
-  }
-  return text;
-}
+std::string LimitText(std::int64_t seconds) { return seconds == 0 ? "none" : SpanText(seconds); }
 
 std::string NumberText(double value) {
   std::string text = std::to_string(value);
@@ -36,7 +25,9 @@ std::string NumberText(double value) {
   return text;
 }
 
-std::string LimitText(int amount) { return amount == kNoCeiling ? "none" : std::to_string(amount); }
+std::string CeilingText(int amount) {
+  return amount == kNoCeiling ? "none" : std::to_string(amount);
+}
 
 void AddChange(const std::string& what, const std::string& before, const std::string& after,
                const std::string& unit, std::vector<std::string>& out) {
@@ -45,8 +36,8 @@ void AddChange(const std::string& what, const std::string& before, const std::st
 
 void AddChange(const std::string& what, const Amounts& before, const Amounts& after,
                std::vector<std::string>& out) {
-  AddChange(what, LimitText(before.gpus), LimitText(after.gpus), " GPUs", out);
-  AddChange(what, LimitText(before.slots), LimitText(after.slots), " slots", out);
+  AddChange(what, CeilingText(before.gpus), CeilingText(after.gpus), " GPUs", out);
+  AddChange(what, CeilingText(before.slots), CeilingText(after.slots), " slots", out);
 }
 
 std::string ParentName(const QueueTree& tree, const QueueSpec& queue) {
@@ -61,7 +52,7 @@ std::vector<std::string> FigureChanges(const QueueSpec& before, const QueueSpec&
   AddChange("weight", NumberText(before.weight), NumberText(after.weight), "", out);
   AddChange("priority", std::to_string(before.default_priority),
             std::to_string(after.default_priority), "", out);
-  AddChange("time limit", SpanText(before.time_limit_seconds), SpanText(after.time_limit_seconds),
+  AddChange("time limit", LimitText(before.time_limit_seconds), LimitText(after.time_limit_seconds),
             "", out);
   return out;
 }

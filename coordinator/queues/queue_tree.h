@@ -14,13 +14,11 @@
 #include <string_view>
 #include <vector>
 
+#include "common/job_spec/queue_names.h"
+
 namespace muster {
 
 inline constexpr int kNoCeiling = INT_MAX;
-// Takes the jobs that name no queue; a leaf of every tree.
-inline constexpr std::string_view kDefaultQueue = "default";
-// The class of jobs that name none; in every tree, with the value 0.
-inline constexpr std::string_view kNormalClass = "normal";
 
 // What a job or a queue has at a time. GPUs and slots are counted apart.
 struct Amounts {

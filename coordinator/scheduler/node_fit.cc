@@ -32,6 +32,20 @@ bool Suits(const DeviceDemand& demand, const Device& device) {
 
 }  // namespace
 
+void Add(NodeParts& parts, const NodeParts& more) {
+  parts.slots += more.slots;
+  parts.devices |= more.devices;
+  parts.cpus += more.cpus;
+  parts.memory_bytes += more.memory_bytes;
+}
+
+NodeParts Both(const NodeParts& a, const NodeParts& b) {
+  return {.slots = std::min(a.slots, b.slots),
+          .devices = a.devices & b.devices,
+          .cpus = std::min(a.cpus, b.cpus),
+          .memory_bytes = std::min(a.memory_bytes, b.memory_bytes)};
+}
+
 std::string_view Name(Lack lack) {
   switch (lack) {
     case Lack::kNothing: return "nothing";

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/resources/node_demand.h"
 #include "common/resources/node_inventory.h"
@@ -25,13 +26,18 @@ struct NodeParts {
   std::uint64_t memory_bytes = 0;
 };
 
+void Add(NodeParts& parts, const NodeParts& more);
+// What is in both, such as what is free in two spans of time.
+NodeParts Both(const NodeParts& a, const NodeParts& b);
+
 struct NodeCapacity {
   NodeName name;
   // Outlives the snapshot.
   const NodeInventory* inventory = nullptr;
-  NodeParts all;       // that can be allocated, free or not
-  NodeParts free;      // slots may be negative if more is counted than exists
-  std::string domain;  // nodes of one domain are expected to fail together
+  NodeParts all;                             // that can be allocated, free or not
+  NodeParts free;                            // slots may be negative if more is counted than exists
+  std::string domain;                        // nodes of one domain are expected to fail together
+  TimePoint usable_from = TimePoint::min();  // before then nothing is placed there
 };
 
 // What a node lacks for a demand: the first that applies.

@@ -2,358 +2,72 @@
 
 #include <algorithm>
 #include <bit>
-#include <deque>
 #include <functional>
 #include <map>
-#include <optional>
-#include <queue>
 #include <set>
 #include <string_view>
 #include <tuple>
 #include <utility>
 
-#include "coordinator/scheduler/failure_domains.h"
+#include "coordinator/scheduler/first_time.h"
+#include "coordinator/scheduler/gang_choice.h"
+#include "coordinator/scheduler/queue_loads.h"
 
 namespace muster {
 namespace {
 
-struct Node {
-  NodeCapacity capacity;
-  std::optional<JobId> reserved_for = {};  // a job ahead in the queue waits for it
-
-  const NodeInventory& inventory() const { return *capacity.inventory; }
-};
-
-// "n2" before "n10", in numeric order.
-auto NameOrder(const NodeName& name) {
-  return std::tuple(name.value.size(), std::string_view(name.value));
+// When a gang ends for which that was planned. One that is late is expected in a minute, then in
+// two, in four: each guess may move promises.
+TimePoint ExpectedEnd(TimePoint planned, TimePoint now) {
+  Duration late = Duration::zero();
+  while (planned != kNever && planned + late <= now)
+    late = late == Duration::zero() ? std::chrono::minutes(1) : 2 * late;
+  return planned == kNever ? kNever : planned + late;
 }
 
-// The node of that name; nodes are in the order of their names. -1: there is none.
-std::ptrdiff_t FindNode(const std::vector<Node>& nodes, const NodeName& name) {
-  const auto order = [](const Node& node) { return NameOrder(node.capacity.name); };
-  const auto found = std::ranges::lower_bound(nodes, NameOrder(name), {}, order);
-  const bool is_it = found != nodes.end() && found->capacity.name == name;
-  return is_it ? found - nodes.begin() : -1;
-}
-
-// A request beside all nodes.
-class Fit {
- public:
-  // Both outlive it.
-  Fit(const GangRequest& request, const std::vector<NodeMatch>& matches,
-      const std::vector<Node>& nodes)
-      : demand_(request.demand), matches_(matches), first_(nodes.data()) {
-    for (const NodeName& name : request.exclude)
-      if (const auto at = FindNode(nodes, name); at >= 0) excluded_.push_back(at);
-    for (const HeldParts& held : request.held)
-      if (const auto at = FindNode(nodes, held.node); at >= 0) held_.emplace_back(at, held.parts);
-    std::ranges::sort(excluded_);
-    std::ranges::sort(held_, {}, &HeldAt::first);
-  }
-
-  bool Excludes(const Node& node) const { return std::ranges::binary_search(excluded_, At(node)); }
-  // What the job could have there.
-  NodeParts Room(const Node& node) const {
-    const NodeParts& free = node.capacity.free;
-    const NodeParts* held = Held(node);
-    if (held == nullptr) return free;
-    return {.slots = held->slots + free.slots,
-            .devices = held->devices | free.devices,
-            .cpus = held->cpus + free.cpus,
-            .memory_bytes = held->memory_bytes + free.memory_bytes};
-  }
-  Lack LacksNow(const Node& node) const {
-    return LackOf(demand_, node.inventory(), MatchOf(node), Room(node));
-  }
-  Lack LacksEver(const Node& node) const {
-    return LackOf(demand_, node.inventory(), MatchOf(node), node.capacity.all);
-  }
-  bool Fits(const Node& node) const {
-    return !node.reserved_for && LacksNow(node) == Lack::kNothing && !Excludes(node);
-  }
-  DeviceMask Devices(const Node& node) const {
-    if (demand_.device_count() == 0) return 0;
-    const NodeParts* held = Held(node);
-    return ChooseDevices(demand_.device_count(), node.inventory(),
-                         Room(node).devices & MatchOf(node).suitable,
-                         held == nullptr ? 0 : held->devices);
-  }
-
- private:
-  using HeldAt = std::pair<std::ptrdiff_t, NodeParts>;
-
-  std::ptrdiff_t At(const Node& node) const { return &node - first_; }
-  const NodeMatch& MatchOf(const Node& node) const {
-    return matches_[static_cast<std::size_t>(At(node))];
-  }
-  // nullptr: nothing.
-  const NodeParts* Held(const Node& node) const {
-    const auto held = std::ranges::lower_bound(held_, At(node), {}, &HeldAt::first);
-    return held == held_.end() || held->first != At(node) ? nullptr : &held->second;
-  }
-
-  const NodeDemand& demand_;
-  const std::vector<NodeMatch>& matches_;
-  const Node* first_;
-  std::vector<std::ptrdiff_t> excluded_;
-  std::vector<HeldAt> held_;
-};
-
-// What the nodes are to each demand. A queue of thousands of jobs has few different ones.
-class MatchTable {
- public:
-  explicit MatchTable(const std::vector<Node>& nodes) : nodes_(nodes) {}
-
-  // Valid until the next call.
-  const std::vector<NodeMatch>& Of(const NodeDemand& demand) {
-    constexpr std::size_t kKept = 64;
-    for (const auto& [known, matches] : table_)
-      if (known == demand) return matches;
-    if (table_.size() == kKept) table_.pop_front();
-    std::vector<NodeMatch>& matches = table_.emplace_back(demand, std::vector<NodeMatch>()).second;
-    for (const Node& node : nodes_) matches.push_back(Match(demand, node.inventory()));
-    return matches;
-  }
-
- private:
-  const std::vector<Node>& nodes_;
-  std::deque<std::pair<NodeDemand, std::vector<NodeMatch>>> table_;
-};
-
-// By name, with the nodes of one failure domain next to each other, because collectives go from
-// each node to the next. A domain's place is that of its first node.
-void SortForRanks(std::vector<Node*>& nodes) {
-  std::sort(nodes.begin(), nodes.end(), [](const Node* a, const Node* b) {
-    return NameOrder(a->capacity.name) < NameOrder(b->capacity.name);
-  });
-  std::map<std::string, std::size_t> place;
-  for (std::size_t i = 0; i < nodes.size(); ++i) place.emplace(nodes[i]->capacity.domain, i);
-  std::stable_sort(nodes.begin(), nodes.end(), [&place](const Node* a, const Node* b) {
-    return place.at(a->capacity.domain) < place.at(b->capacity.domain);
-  });
-}
-
-// Chooses up to `wanted` of them, the best first by `order`, and of equal ones the first. `order`
-// may depend on how many nodes of the node's domain have been taken so far, and on nothing else
-// that changes: `taken` receives each choice before the next one is made. In the order of
-// SortForRanks.
-template <typename Order, typename Taken>
-std::vector<Node*> Best(const std::vector<Node*>& fitting, std::size_t wanted, Order order,
-                        Taken taken) {
-  if (wanted == 0 || fitting.empty()) return {};
-  if (wanted == 1) {  // a recovery that lacks one node of thousands
-    Node* best = *std::ranges::min_element(fitting, {}, [&](Node* node) { return order(*node); });
-    taken(*best);
-    return {best};
-  }
-  const auto place = [&](std::size_t at) { return std::pair(order(*fitting[at]), at); };
-  std::map<std::string_view, std::vector<std::size_t>> domains;
-  for (std::size_t at = 0; at < fitting.size(); ++at)
-    domains[fitting[at]->capacity.domain].push_back(at);
-  // The best node of each domain; the order of the others changes only when it is taken.
-  using Front = std::pair<decltype(place(0)), std::vector<std::size_t>*>;
-  std::priority_queue<Front, std::vector<Front>, std::greater<>> fronts;
-  for (auto& [domain, nodes] : domains) {
-    std::ranges::sort(nodes, std::greater<>(), place);  // the best is the last
-    fronts.emplace(place(nodes.back()), &nodes);
-  }
-  std::vector<Node*> best;
-  while (best.size() < wanted && !fronts.empty()) {
-    std::vector<std::size_t>& nodes = *fronts.top().second;
-    fronts.pop();
-    best.push_back(fitting[nodes.back()]);
-    taken(*best.back());
-    nodes.pop_back();
-    if (!nodes.empty()) fronts.emplace(place(nodes.back()), &nodes);
-  }
-  SortForRanks(best);
-  return best;
-}
-
-// 0 for nodes that the job prefers.
-int Preference(const GangRequest& request, const Node& node) {
-  const auto& names = request.preferred;
-  return std::find(names.begin(), names.end(), node.capacity.name) == names.end() ? 1 : 0;
-}
-
-// The preferred nodes, then the fullest, so that large gaps stay whole for large gangs.
-std::vector<Node*> BestForGang(const GangRequest& request, const Fit& fit,
-                               const std::vector<Node*>& fitting, std::size_t wanted,
-                               DomainCount& gang) {
-  return Best(
-      fitting, wanted,
-      [&](const Node& node) {
-        const NodeParts room = fit.Room(node);
-        return std::tuple(Preference(request, node), std::popcount(room.devices), room.slots,
-                          gang.AlikeWith(node.capacity.domain, request.nodes));
-      },
-      [&](const Node& node) { gang.Add(node.capacity.domain); });
-}
-
-std::vector<Node*> BestSpares(const GangRequest& request, const Fit& fit,
-                              const std::vector<Node*>& fitting, const DomainCount& gang) {
-  return Best(
-      fitting, static_cast<std::size_t>(request.spares),
-      [&](const Node& node) {
-        const NodeParts room = fit.Room(node);
-        return std::tuple(Preference(request, node), gang.Of(node.capacity.domain),
-                          std::popcount(room.devices), room.slots);
-      },
-      [](const Node&) {});
-}
-
-void EraseAll(std::vector<Node*>& nodes, const std::vector<Node*>& which) {
-  const std::set<const Node*> gone(which.begin(), which.end());
-  std::erase_if(nodes, [&gone](const Node* node) { return gone.contains(node); });
-}
-
-struct Choice {
-  std::vector<Node*> nodes;
-  std::vector<Node*> spares;
-};
-
-// Beside a running gang: nodes in its own place, or any if it need not stay there and has none.
-std::vector<Node*> InPlaceOfGang(const GangRequest& request, const std::vector<Node*>& fitting) {
-  const TopologyDemand& topology = request.demand.topology;
-  std::vector<Node*> near;
-  for (Node* node : fitting) {
-    const std::string& place = PlaceOf(node->inventory(), topology.within);
-    if (!place.empty() && place == request.place) near.push_back(node);
-  }
-  return near.empty() && !topology.required ? fitting : near;
-}
-
-// Those of the nodes that a gang may have together, if it must be in one place or should be: the
-// place with the most of its former nodes, where it is whole, with the least room left over. All of
-// them if it need not be in one place, and cannot be as a whole.
-std::vector<Node*> InOnePlace(const GangRequest& request, std::vector<Node*> fitting) {
-  const TopologyDemand& topology = request.demand.topology;
-  if (topology.within == TopologyLevel::kNone) return fitting;
-  if (request.nodes == 0) return InPlaceOfGang(request, fitting);
-  struct Place {
-    std::vector<Node*> nodes;
-    int former = 0;
-  };
-  std::map<std::string_view, Place> places;
-  const std::set<NodeName> former(request.former_nodes.begin(), request.former_nodes.end());
-  for (Node* node : fitting) {
-    const std::string& name = PlaceOf(node->inventory(), topology.within);
-    if (name.empty()) continue;
-    Place& place = places[name];
-    place.nodes.push_back(node);
-    place.former += former.contains(node->capacity.name) ? 1 : 0;
-  }
-  const int least = topology.required ? request.least() : request.nodes;
-  std::erase_if(places, [&](const auto& place) {
-    return place.second.nodes.size() < static_cast<std::size_t>(least);
-  });
-  if (places.empty()) return topology.required ? std::vector<Node*>() : fitting;
-  const auto cost = [&](const auto& place) {
-    const auto size = static_cast<int>(place.second.nodes.size());
-    return std::tuple(-place.second.former, size < request.nodes,
-                      size < request.nodes ? -size : size);
-  };
-  return std::ranges::min_element(places, {}, cost)->second.nodes;
-}
-
-// Former nodes keep their node rank if the gang is whole, and their order if it is not.
-std::optional<Choice> Choose(const GangRequest& request, const Fit& fit, std::vector<Node>& nodes) {
-  std::vector<Node*> fitting;
-  for (Node& node : nodes) {
-    if (fit.Fits(node)) fitting.push_back(&node);
-  }
-  fitting = InOnePlace(request, std::move(fitting));
-  if (fitting.size() < static_cast<std::size_t>(request.least())) return std::nullopt;
-
-  DomainCount gang;
-  for (const std::string& domain : request.domains) gang.Add(domain);
-  std::vector<Node*> places(static_cast<std::size_t>(request.nodes), nullptr);
-  std::map<NodeName, Node*> by_name;
-  if (!request.former_nodes.empty()) {
-    for (Node* node : fitting) by_name.emplace(node->capacity.name, node);
-  }
-  for (std::size_t i = 0; i < std::min(places.size(), request.former_nodes.size()); ++i) {
-    const auto found = by_name.extract(request.former_nodes[i]);
-    if (found.empty()) continue;
-    places[i] = found.mapped();
-    gang.Add(places[i]->capacity.domain);
-  }
-  EraseAll(fitting, places);
-  const auto empty = static_cast<std::size_t>(std::count(places.begin(), places.end(), nullptr));
-  const std::vector<Node*> fresh = BestForGang(request, fit, fitting, empty, gang);
-  std::size_t next = 0;
-  for (Node*& place : places) {
-    if (place == nullptr && next < fresh.size()) place = fresh[next++];
-  }
-  std::erase(places, nullptr);
-  EraseAll(fitting, fresh);
-  return Choice{std::move(places), BestSpares(request, fit, fitting, gang)};
-}
-
-// Takes a node's parts for the job, and returns the devices among them.
-DeviceMask Take(const GangRequest& request, const Fit& fit, Node& node) {
-  const NodeDemand& demand = request.demand;
-  const DeviceMask devices = fit.Devices(node);
-  NodeParts& free = node.capacity.free;
-  free = fit.Room(node);
-  free.slots -= demand.ranks;
-  free.devices &= ~devices;
-  free.cpus -= demand.cpus();
-  free.memory_bytes -= std::min(free.memory_bytes, demand.memory_bytes());
-  return devices;
-}
-
-WaitReason ReasonOf(const GangRequest& request, const Fit& fit, const std::vector<Node>& nodes) {
+WaitReason ReasonOf(const GangRequest& request, const Fit& fit,
+                    const std::vector<PlannedNode>& nodes, TimePoint now) {
   WaitReason reason{.nodes = request.least(), .demand = request.demand};
-  reason.ready = static_cast<int>(nodes.size());
   std::map<std::string_view, int> places;
-  for (const Node& node : nodes) {
+  for (const PlannedNode& node : nodes) {
+    if (node.capacity.usable_from > now) continue;
+    ++reason.ready;
     if (fit.Excludes(node)) {
       ++reason.excluded;
     } else if (const Lack ever = fit.LacksEver(node); ever != Lack::kNothing) {
       ++Count(reason.unsuited, ever);
-    } else if (const Lack now = fit.LacksNow(node); now != Lack::kNothing) {
-      ++Count(reason.occupied, now);
+    } else if (fit.Fits(node)) {
+      ++reason.with_room;
+      const int together = ++places[PlaceOf(node.inventory(), request.demand.topology.within)];
+      reason.in_one_place = std::max(reason.in_one_place, together);
     } else if (node.reserved_for) {
       ++reason.reserved;
       reason.reserved_for = *node.reserved_for;
     } else {
-      ++reason.with_room;
-      const int together = ++places[PlaceOf(node.inventory(), request.demand.topology.within)];
-      reason.in_one_place = std::max(reason.in_one_place, together);
+      ++Count(reason.occupied, fit.LacksNow(node));
     }
   }
   return reason;
 }
 
-// The job can be placed once others end: jobs behind it may not take what it waits for. Returns
-// whether that keeps any node.
-bool KeepNodesFor(const GangRequest& request, const Fit& fit, std::vector<Node>& nodes) {
-  std::vector<Node*> usable;
-  for (Node& node : nodes) {
-    if (!fit.Excludes(node) && !node.reserved_for && fit.LacksEver(node) == Lack::kNothing)
-      usable.push_back(&node);
-  }
-  usable = InOnePlace(request, std::move(usable));
-  if (usable.size() < static_cast<std::size_t>(request.least())) return false;
-  for (Node* node : usable) node->reserved_for = request.job;
-  return !usable.empty();
-}
-
 // Why jobs of a kind wait, until the nodes change: most jobs of a long queue are like others.
 class KnownReasons {
  public:
-  // Nothing: it may be placed.
-  const WaitReason* Find(const GangRequest& request) const {
+  // Nothing: it may be placed. What a job of another queue that is over its ceiling found says
+  // nothing of the nodes' room, and is enough for one that is over a ceiling too.
+  const WaitReason* Find(const GangRequest& request, bool over_ceiling) const {
     if (!IsPlain(request)) return nullptr;
-    for (const WaitReason& reason : reasons_)
-      if (reason.nodes == request.least() && reason.demand == request.demand) return &reason;
+    for (const auto& [reason, length] : reasons_) {
+      // What has no room for an hour has none for two.
+      if (reason.nodes == request.least() && length <= request.length &&
+          (over_ceiling || reason.over_ceiling.empty()) && reason.demand == request.demand)
+        return &reason;
+    }
     return nullptr;
   }
   void Add(const GangRequest& request, const WaitReason& reason) {
     constexpr std::size_t kKept = 64;
-    if (IsPlain(request) && reasons_.size() < kKept) reasons_.push_back(reason);
+    if (IsPlain(request) && reasons_.size() < kKept) reasons_.emplace_back(reason, request.length);
   }
   void NodesChange() { reasons_.clear(); }
 
@@ -363,63 +77,484 @@ class KnownReasons {
     return request.held.empty() && request.exclude.empty() && request.place.empty();
   }
 
-  std::vector<WaitReason> reasons_;
+  std::vector<std::pair<WaitReason, Duration>> reasons_;
 };
 
-std::vector<Node> InOrder(const std::vector<NodeCapacity>& capacities) {
-  std::vector<Node> nodes;
-  for (const NodeCapacity& capacity : capacities) nodes.push_back({.capacity = capacity});
-  std::sort(nodes.begin(), nodes.end(), [](const Node& a, const Node& b) {
-    return NameOrder(a.capacity.name) < NameOrder(b.capacity.name);
+// The phases of a pass, in order: recoveries, then for each class what is within guarantees and
+// what borrows.
+struct Phase {
+  int number = 0;  // 0: recoveries
+  bool entitled() const { return number % 2 == 1; }
+  // Why a job of this phase had to give way to one of an earlier phase.
+  DelayCause CauseOf(int earlier) const {
+    if (earlier == 0) return DelayCause::kRecovery;
+    const bool same_class = (earlier + 1) / 2 == (number + 1) / 2;
+    return same_class ? DelayCause::kGuarantee : DelayCause::kClass;
+  }
+};
+
+const QueueTree& OneQueue() {
+  static const QueueTree tree = DefaultTree();
+  return tree;
+}
+
+// Nodes for which a job that recovers counts in its queue already.
+int HeldNodes(const GangRequest& request) {
+  if (!request.recovering) return 0;
+  return std::clamp(static_cast<int>(request.former_nodes.size()), request.least(), request.nodes);
+}
+
+// Jobs that look for an earlier start than they were promised: the next ones.
+constexpr int kImprovedJobs = 16;
+// A gang that ends later than planned moves the promises behind it by as much; by more, and they
+// are planned anew.
+constexpr Duration kSlip = std::chrono::minutes(10);
+
+class Pass {
+ public:
+  explicit Pass(const SchedulerSnapshot& snapshot)
+      : snapshot_(snapshot),
+        now_(snapshot.now),
+        nodes_(NodesInOrder(snapshot.nodes, snapshot.now)),
+        taken_in_(nodes_.size(), kNotTaken),
+        matches_(nodes_),
+        queues_(snapshot.queues == nullptr ? OneQueue() : *snapshot.queues),
+        loads_(queues_, snapshot.usage, snapshot.now) {}
+
+  SchedulePlan Run();
+
+ private:
+  using Requests = std::vector<const GangRequest*>;
+  static constexpr int kNotTaken = -1;
+
+  void AddRunning();
+  void RunRecoveries(Requests requests);
+  void RunClass(Requests requests);
+  void RunPhase(Requests& requests);
+  void RunPromised(const Requests& requests);
+  void RunQueues(Requests& requests);
+
+  void Consider(const GangRequest& request);
+  void ConsiderPromised(const GangRequest& request, const std::optional<Promise>& held);
+  bool Start(const GangRequest& request, const Fit& fit);
+  void Place(const GangRequest& request, const Fit& fit, const GangChoice& choice);
+  void Wait(const GangRequest& request, WaitingJob waiting);
+
+  int OverCeiling(const GangRequest& request, int nodes) const;
+  std::optional<TimePoint> EarliestStart(const GangRequest& request, const Fit& fit) const;
+  WaitReason ReasonFor(const GangRequest& request, const Fit& fit) const;
+  bool LimitsAllow(const GangRequest& request) const;
+  std::string NameOf(int queue) const;
+  Promise Reserve(const GangRequest& request, TimePoint start);
+  std::vector<NodeName> Collect(const GangRequest& request, const Fit& fit);
+  std::optional<Promise> ReserveAgain(const GangRequest& request);
+  bool Take(const GangRequest& request, const Promise& promise);
+  void GiveUp(const GangRequest& request, const Promise& promise);
+  DelayCause WhyDelayed(const GangRequest& request);
+  void BeginPhase(int number);
+  void MarkTaken(const PlannedNode& node) { taken_now_.push_back(IndexOf(node)); }
+  std::size_t IndexOf(const PlannedNode& node) const {
+    return static_cast<std::size_t>(&node - nodes_.data());
+  }
+
+  const SchedulerSnapshot& snapshot_;
+  const TimePoint now_;
+  std::vector<PlannedNode> nodes_;
+  // The last of the phases before this one that gave away or reserved parts of each node, or of
+  // any.
+  std::vector<int> taken_in_;
+  int any_taken_in_ = kNotTaken;
+  std::vector<std::size_t> taken_now_;  // nodes, in this phase
+  // Why the last promise of this phase was moved: what moves those behind it by as much.
+  DelayCause delay_ahead_ = DelayCause::kLimits;
+  MatchTable matches_;
+  const QueueTree& queues_;
+  QueueLoads loads_;
+  KnownReasons known_;
+  Phase phase_;
+  int planned_ = 0;  // jobs that wait with a start, or collect
+  bool collecting_ = false;
+  SchedulePlan plan_;
+};
+
+SchedulePlan Pass::Run() {
+  AddRunning();
+  Requests recovering;
+  std::map<int, Requests, std::greater<>> classes;
+  for (const GangRequest& request : snapshot_.requests)
+    (request.recovering ? recovering : classes[request.class_value]).push_back(&request);
+  RunRecoveries(std::move(recovering));
+  for (auto& [value, requests] : classes) RunClass(std::move(requests));
+  return std::move(plan_);
+}
+
+void Pass::AddRunning() {
+  for (const RunningGang& gang : snapshot_.running) {
+    const TimePoint ends = ExpectedEnd(gang.ends, now_);
+    loads_.Hold(gang.queue, gang.amounts, now_, ends);
+    if (ends == kNever) continue;
+    for (const HeldParts& held : gang.parts) {
+      PlannedNode* node = FindNode(nodes_, held.node);
+      if (node == nullptr) continue;
+      NodeParts parts = held.parts;
+      parts.devices &= node->capacity.all.devices;
+      node->free.Apply(ends, kNever, [&](NodeParts& free) { Add(free, parts); });
+    }
+  }
+}
+
+void Pass::RunRecoveries(Requests requests) {
+  // They have not given up what they had.
+  for (const GangRequest* request : requests) {
+    loads_.Hold(request->queue, request->AmountsOf(HeldNodes(*request)), now_,
+                EndOf(now_, request->length));
+  }
+  std::ranges::sort(requests, {}, [](const GangRequest* r) {
+    return std::tuple(-r->class_value, -r->priority, r->submit_order);
   });
-  return nodes;
+  for (const GangRequest* request : requests) Consider(*request);
+  // What they hold of their queues lasts longer than before, even if they have no nodes yet.
+  if (!requests.empty()) any_taken_in_ = phase_.number;
+}
+
+void Pass::RunClass(Requests requests) {
+  std::ranges::sort(requests, {}, [](const GangRequest* r) {
+    return std::tuple(r->queue, -r->priority, r->submit_order);
+  });
+  for (int n = 0; n < 2; ++n) {
+    BeginPhase(phase_.number + 1);
+    RunPhase(requests);
+  }
+}
+
+void Pass::BeginPhase(int number) {
+  for (const std::size_t node : taken_now_) taken_in_[node] = phase_.number;
+  if (!taken_now_.empty()) any_taken_in_ = phase_.number;
+  taken_now_.clear();
+  phase_.number = number;
+  delay_ahead_ = DelayCause::kLimits;
+}
+
+// Removes the requests that it has considered.
+void Pass::RunPhase(Requests& requests) {
+  const auto belongs = [&](const GangRequest& request) {
+    return !phase_.entitled() ||
+           loads_.IsEntitled(request.queue, request.AmountsOf(request.least()));
+  };
+  Requests promised;
+  std::erase_if(requests, [&](const GangRequest* request) {
+    const bool first = request->promise && request->nodes > 0 && belongs(*request);
+    if (first) promised.push_back(request);
+    return first;
+  });
+  std::ranges::sort(promised, {}, [](const GangRequest* r) {
+    return std::tuple(r->promise->start, r->submit_order);
+  });
+  RunPromised(promised);
+  RunQueues(requests);
+}
+
+// What is reserved for all of them is there before one of them is moved.
+void Pass::RunPromised(const Requests& requests) {
+  std::vector<std::optional<Promise>> held;
+  for (const GangRequest* request : requests) held.push_back(ReserveAgain(*request));
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const GangRequest& request = *requests[i];
+    ConsiderPromised(request, held[i]);
+    loads_.Charge(request.queue, request.AmountsOf(request.least()), request.length);
+  }
+}
+
+// The queues take turns by their shares; `requests` are in the order of queues.
+void Pass::RunQueues(Requests& requests) {
+  struct Turn {
+    int queue;
+    std::size_t next, end;
+  };
+  std::vector<Turn> turns;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (turns.empty() || turns.back().queue != requests[i]->queue)
+      turns.push_back({requests[i]->queue, i, i});
+    ++turns.back().end;
+  }
+  while (!turns.empty()) {
+    const auto turn = std::ranges::min_element(
+        turns, [&](const Turn& a, const Turn& b) { return loads_.IsBefore(a.queue, b.queue); });
+    const GangRequest*& request = requests[turn->next++];
+    const Amounts amounts = request->AmountsOf(std::max(request->least(), 1));
+    if (!phase_.entitled() || loads_.IsEntitled(request->queue, amounts)) {
+      const Duration length = request->length;
+      Consider(*std::exchange(request, nullptr));
+      loads_.Charge(turn->queue, amounts, length);
+    }
+    if (turn->next == turn->end) turns.erase(turn);
+  }
+  std::erase(requests, nullptr);
+}
+
+int Pass::OverCeiling(const GangRequest& request, int nodes) const {
+  nodes -= HeldNodes(request);
+  return nodes <= 0 ? -1
+                    : loads_.OverCeiling(request.queue, request.AmountsOf(nodes), now_,
+                                         EndOf(now_, request.length));
+}
+
+void Pass::Consider(const GangRequest& request) {
+  if (request.nodes == 0) {  // spares, as many as there are
+    Start(request, Fit(request, matches_.Of(request.demand), nodes_, now_));
+    return;
+  }
+  const int over = OverCeiling(request, request.least());
+  const WaitReason* known = known_.Find(request, over >= 0);
+  if (known != nullptr && (over < 0 || planned_ >= kPlannedJobs)) {
+    plan_.waiting.push_back({request.job, *known});
+    plan_.waiting.back().reason.over_ceiling = NameOf(over);
+    return;
+  }
+  const Fit fit(request, matches_.Of(request.demand), nodes_, now_);
+  if (over < 0 && Start(request, fit)) return;
+  WaitingJob waiting{request.job, ReasonFor(request, fit)};
+  Wait(request, std::move(waiting));
+}
+
+// Plans when it starts, if it is one of the first.
+void Pass::Wait(const GangRequest& request, WaitingJob waiting) {
+  const Fit fit(request, matches_.Of(request.demand), nodes_, now_);
+  const bool may_run = waiting.reason.over_ceiling.empty();
+  bool changes_nodes = false;
+  if (planned_ < kPlannedJobs) {
+    if (const std::optional<TimePoint> start = EarliestStart(request, fit)) {
+      waiting.promise = Reserve(request, *start);
+      changes_nodes = true;
+    } else if (may_run && !collecting_ && LimitsAllow(request)) {
+      waiting.collects = Collect(request, fit);
+      waiting.reason.collects = changes_nodes = collecting_ = !waiting.collects.empty();
+    }
+  }
+  if (request.recovering) waiting.promise.reset();
+  if (changes_nodes) {
+    ++planned_;
+    known_.NodesChange();
+  } else {
+    known_.Add(request, waiting.reason);
+  }
+  plan_.waiting.push_back(std::move(waiting));
+}
+
+// `held`: what is reserved for it, at the promised start or a little later; nothing: it cannot be.
+void Pass::ConsiderPromised(const GangRequest& request, const std::optional<Promise>& held) {
+  // Shorter waits are not worth another promise.
+  constexpr Duration kLeastGain = std::chrono::minutes(1);
+  const Promise& promise = *request.promise;
+  if (held) GiveUp(request, *held);
+  const Fit fit(request, matches_.Of(request.demand), nodes_, now_);
+  if (OverCeiling(request, request.least()) < 0 && Start(request, fit)) return;
+  WaitingJob waiting{request.job, ReasonFor(request, fit)};
+  if (held && held->start > now_) {
+    const Duration gain = std::max(kLeastGain, (held->start - now_) / 10);
+    const std::optional<TimePoint> start =
+        planned_ < kImprovedJobs ? EarliestStart(request, fit) : std::nullopt;
+    if (!start || *start > held->start - gain) {
+      Take(request, *held);
+      ++planned_;
+      waiting.promise = *held;
+      if (held->start > promise.start) waiting.delayed = WhyDelayed(request);
+      plan_.waiting.push_back(std::move(waiting));
+      return;
+    }
+  }
+  Wait(request, std::move(waiting));
+  WaitingJob& now = plan_.waiting.back();
+  if (!now.promise || now.promise->start > promise.start) now.delayed = WhyDelayed(request);
+}
+
+bool Pass::Start(const GangRequest& request, const Fit& fit) {
+  const auto most = [&](int least, int wanted, int beside) {
+    while (wanted > least && OverCeiling(request, beside + wanted) >= 0) --wanted;
+    return wanted;
+  };
+  GangRequest allowed = request;
+  allowed.nodes = most(request.least(), request.nodes, 0);
+  allowed.spares = most(0, request.spares, allowed.nodes);
+  const std::optional<GangChoice> choice = Choose(allowed, fit, nodes_);
+  if (!choice) return false;
+  Place(request, fit, *choice);
+  return true;
+}
+
+void Pass::Place(const GangRequest& request, const Fit& fit, const GangChoice& choice) {
+  if (choice.nodes.empty() && choice.spares.empty()) return;
+  GangPlacement placement{.job = request.job};
+  const auto take = [&](PlannedNode& node, std::vector<NodeName>& names,
+                        std::vector<DeviceMask>& devices) {
+    names.push_back(node.capacity.name);
+    devices.push_back(fit.Devices(node));
+    fit.Take(node, devices.back());
+    MarkTaken(node);
+  };
+  for (PlannedNode* node : choice.nodes) take(*node, placement.nodes, placement.node_devices);
+  for (PlannedNode* node : choice.spares) take(*node, placement.spares, placement.spare_devices);
+  const auto placed = static_cast<int>(placement.nodes.size() + placement.spares.size());
+  loads_.Hold(request.queue, request.AmountsOf(placed - HeldNodes(request)), now_,
+              EndOf(now_, request.length));
+  known_.NodesChange();
+  plan_.placements.push_back(std::move(placement));
+}
+
+std::optional<TimePoint> Pass::EarliestStart(const GangRequest& request, const Fit& fit) const {
+  FirstTime first;
+  if (!request.recovering) {
+    const Amounts amounts = request.AmountsOf(request.least());
+    for (const std::vector<TimeSpan>& spans : loads_.Starts(request.queue, amounts, request.length))
+      first.AddLimit(spans);
+  }
+  const TopologyDemand& topology = request.demand.topology;
+  const TopologyLevel within = topology.required ? topology.within : TopologyLevel::kNone;
+  std::map<std::string_view, std::size_t> groups;
+  for (const PlannedNode& node : nodes_) {
+    const std::string_view place = PlaceOf(node.inventory(), within);
+    first.AddNode(fit.Starts(node), groups.emplace(place, groups.size()).first->second);
+  }
+  return first.Find(request.least());
+}
+
+// Whether the ceilings leave room for it at some time.
+bool Pass::LimitsAllow(const GangRequest& request) const {
+  return request.recovering ||
+         std::ranges::none_of(
+             loads_.Starts(request.queue, request.AmountsOf(request.least()), request.length),
+             [](const std::vector<TimeSpan>& spans) { return spans.empty(); });
+}
+
+std::string Pass::NameOf(int queue) const {
+  return queue < 0 ? "" : queues_.queues[static_cast<std::size_t>(queue)].name;
+}
+
+WaitReason Pass::ReasonFor(const GangRequest& request, const Fit& fit) const {
+  WaitReason reason = ReasonOf(request, fit, nodes_, now_);
+  reason.over_ceiling = NameOf(OverCeiling(request, request.least()));
+  return reason;
+}
+
+Promise Pass::Reserve(const GangRequest& request, TimePoint start) {
+  GangRequest least = request;
+  least.nodes = request.least();
+  least.spares = 0;
+  const Fit fit(request, matches_.Of(request.demand), nodes_, start);
+  Promise promise{.start = start};
+  // As many have room: that is what the start was found by.
+  for (PlannedNode* node : Choose(least, fit, nodes_).value_or(GangChoice()).nodes) {
+    promise.nodes.push_back(node->capacity.name);
+    promise.devices.push_back(fit.Devices(*node));
+    fit.Take(*node, promise.devices.back());
+    node->reserved_for = request.job;
+    MarkTaken(*node);
+  }
+  if (!request.recovering) {
+    loads_.Hold(request.queue, request.AmountsOf(least.nodes), start, EndOf(start, request.length));
+  }
+  return promise;
+}
+
+// Returns where; empty: the nodes could not hold it if they were empty.
+std::vector<NodeName> Pass::Collect(const GangRequest& request, const Fit& fit) {
+  std::vector<NodeName> names;
+  for (PlannedNode* node : NodesToCollect(request, fit, nodes_)) {
+    fit.Collect(*node);
+    node->reserved_for = request.job;
+    MarkTaken(*node);
+    names.push_back(node->capacity.name);
+  }
+  return names;
+}
+
+// Takes what the promise names, at its start if all of it is there, or a little later.
+std::optional<Promise> Pass::ReserveAgain(const GangRequest& request) {
+  Promise promise = *request.promise;
+  promise.start = std::max(promise.start, now_);
+  if (promise.nodes.size() != static_cast<std::size_t>(request.least())) return std::nullopt;
+  const TimePoint last = EndOf(promise.start, kSlip);
+  std::set<TimePoint> starts = {promise.start};
+  for (const NodeName& name : promise.nodes) {
+    const PlannedNode* node = FindNode(nodes_, name);
+    if (node == nullptr) return std::nullopt;
+    for (const auto& step : node->free.steps())
+      if (step.from > promise.start && step.from <= last) starts.insert(step.from);
+  }
+  for (const TimePoint start : starts) {
+    promise.start = start;
+    if (Take(request, promise)) return promise;
+  }
+  return std::nullopt;
+}
+
+// Whether all of it is there; else it takes nothing.
+bool Pass::Take(const GangRequest& request, const Promise& promise) {
+  const TimePoint end = EndOf(promise.start, request.length);
+  const Amounts amounts = request.AmountsOf(request.least());
+  if (loads_.OverCeiling(request.queue, amounts, promise.start, end) >= 0) return false;
+  const Fit fit(request, matches_.Of(request.demand), nodes_, promise.start);
+  std::vector<PlannedNode*> nodes;
+  for (std::size_t i = 0; i < promise.nodes.size(); ++i) {
+    nodes.push_back(FindNode(nodes_, promise.nodes[i]));
+    if (nodes.back() == nullptr || !fit.Has(*nodes.back(), promise.devices[i])) return false;
+  }
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    fit.Take(*nodes[i], promise.devices[i]);
+    nodes[i]->reserved_for = request.job;
+    MarkTaken(*nodes[i]);
+  }
+  loads_.Hold(request.queue, amounts, promise.start, end);
+  known_.NodesChange();
+  return true;
+}
+
+void Pass::GiveUp(const GangRequest& request, const Promise& promise) {
+  const Fit fit(request, matches_.Of(request.demand), nodes_, promise.start);
+  for (std::size_t i = 0; i < promise.nodes.size(); ++i)
+    fit.GiveBack(*FindNode(nodes_, promise.nodes[i]), promise.devices[i]);
+  loads_.Release(request.queue, request.AmountsOf(request.least()), promise.start,
+                 EndOf(promise.start, request.length));
+  known_.NodesChange();
+}
+
+DelayCause Pass::WhyDelayed(const GangRequest& request) {
+  const Promise& promise = *request.promise;
+  const Fit fit(request, matches_.Of(request.demand), nodes_, now_);
+  int taken_in = kNotTaken;
+  for (std::size_t i = 0; i < promise.nodes.size(); ++i) {
+    const PlannedNode* node = FindNode(nodes_, promise.nodes[i]);
+    // Devices that their node does not report any more are not in the mask.
+    if (node == nullptr || node->capacity.usable_from > promise.start || fit.Excludes(*node) ||
+        fit.LacksEver(*node) != Lack::kNothing ||
+        (promise.devices[i] & ~node->capacity.all.devices) != 0 ||
+        std::popcount(promise.devices[i]) != request.demand.device_count())
+      return delay_ahead_ = DelayCause::kNodes;
+    taken_in = std::max(taken_in, taken_in_[IndexOf(*node)]);
+  }
+  const TimePoint end = EndOf(promise.start, request.length);
+  const bool over = loads_.OverCeiling(request.queue, request.AmountsOf(request.least()),
+                                       promise.start, end) >= 0;
+  if (taken_in == kNotTaken && over) taken_in = any_taken_in_;
+  if (taken_in != kNotTaken) delay_ahead_ = phase_.CauseOf(taken_in);
+  return delay_ahead_;
 }
 
 }  // namespace
 
-SchedulePlan Plan(const SchedulerSnapshot& snapshot) {
-  std::vector<const GangRequest*> queue;
-  for (const GangRequest& request : snapshot.requests) queue.push_back(&request);
-  std::sort(queue.begin(), queue.end(), [](const GangRequest* a, const GangRequest* b) {
-    auto order = [](const GangRequest& r) {
-      return std::tuple(!r.recovering, -r.priority, r.submit_order);
-    };
-    return order(*a) < order(*b);
-  });
-  std::vector<Node> nodes = InOrder(snapshot.nodes);
-  MatchTable matches(nodes);
-  KnownReasons known;
-  SchedulePlan plan;
-  for (const GangRequest* request : queue) {
-    if (const WaitReason* reason = known.Find(*request)) {
-      plan.waiting.push_back({request->job, *reason});
-      continue;
-    }
-    const Fit fit(*request, matches.Of(request->demand), nodes);
-    const std::optional<Choice> choice = Choose(*request, fit, nodes);
-    if (!choice) {
-      plan.waiting.push_back({request->job, ReasonOf(*request, fit, nodes)});
-      if (KeepNodesFor(*request, fit, nodes))
-        known.NodesChange();
-      else
-        known.Add(*request, plan.waiting.back().reason);
-      continue;
-    }
-    GangPlacement placement{.job = request->job};
-    for (Node* node : choice->nodes) {
-      placement.nodes.push_back(node->capacity.name);
-      placement.node_devices.push_back(Take(*request, fit, *node));
-    }
-    for (Node* node : choice->spares) {
-      placement.spares.push_back(node->capacity.name);
-      placement.spare_devices.push_back(Take(*request, fit, *node));
-    }
-    if (placement.nodes.empty() && placement.spares.empty()) continue;
-    known.NodesChange();
-    plan.placements.push_back(std::move(placement));
+std::string_view Name(DelayCause cause) {
+  switch (cause) {
+    case DelayCause::kNone: return "none";
+    case DelayCause::kNodes: return "nodes";
+    case DelayCause::kRecovery: return "recovery";
+    case DelayCause::kClass: return "class";
+    case DelayCause::kGuarantee: return "guarantee";
+    case DelayCause::kLimits: return "limits";
   }
-  return plan;
+  return "none";
 }
+
+SchedulePlan Plan(const SchedulerSnapshot& snapshot) { return Pass(snapshot).Run(); }
 
 std::optional<NearestMiss> MissOf(const GangRequest& request, const NodeCapacity& node) {
   const NodeMatch match = Match(request.demand, *node.inventory);

@@ -1,61 +1,60 @@
-// Plan: which waiting jobs get a gang of slots now, and why the others wait.
+// Plan: which waiting jobs get a gang of slots now, when the others start, and why they wait.
 //
-// Order: jobs that ran until a fault first, because a recovery is not queueing, then higher
-// priority, then order of submission. A gang is placed whole or not at all; a job keeps the nodes
-// it had before, in the same rank order, if they have room. A job that the cluster could hold once
-// others have ended reserves the nodes it could use, so that smaller jobs behind it cannot starve
-// it. A job that no waiting would place (too few nodes, too few slots) blocks no other. Spares are
-// given out in the same order: nodes held beside a gang, for it alone. Among equally good nodes, a
-// gang takes those that leave no failure domain with more than half of its nodes
-// (failure_domains.h); spares are taken from domains with as few of its nodes as possible.
+// Order: jobs that ran until a fault first, because a recovery is not queueing; then higher
+// classes; within a class first what stays within its queue's guarantee, then what borrows above
+// it. Queues take turns by their shares (queue_loads.h); within a queue a higher priority goes
+// first, then the earlier submission. A gang is placed whole or not at all, within the ceilings of
+// its queue.
 //
-// A gang gets devices by their ids, processors and memory beside its slots, and so does each of its
-// spares (node_fit.h). A job that stays on a node keeps the devices that it has there.
+// Backfill is conservative. Each of the first kPlannedJobs jobs that cannot start now gets the
+// earliest time at which its nodes are free by the time limits of what runs, and exactly these
+// devices are reserved from then on: a later job starts only if it leaves that alone. The first
+// such time is a promise, which is kept in later passes and broken only for the causes in
+// DelayCause. Where no end is known, the first job that waits collects devices as they become free,
+// as many as it needs.
 //
-// Pure: a snapshot in, a plan out. Any thread.
+// A job keeps the nodes it had before, in the same rank order, if they have room. Spares are given
+// out in the same order: nodes held beside a gang, for it alone. Among equally good nodes, a gang
+// takes those that leave no failure domain with more than half of its nodes (failure_domains.h);
+// spares are taken from domains with as few of its nodes as possible. Each node of a gang, and each
+// spare, comes with its devices by id (node_fit.h).
+//
+// Pure: a snapshot in, a plan out; the time is part of the snapshot. Any thread.
 #pragma once
 
-#include <cstdint>
 #include <optional>
-#include <string>
+#include <string_view>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/ids.h"
-#include "common/resources/node_demand.h"
+#include "coordinator/queues/queue_tree.h"
+#include "coordinator/scheduler/gang_request.h"
 #include "coordinator/scheduler/node_fit.h"
 #include "coordinator/scheduler/wait_reason.h"
 
 namespace muster {
 
-// What processes of a waiting job hold of a node, for that job alone; not among its free parts.
-struct HeldParts {
-  NodeName node;
-  NodeParts parts;
-};
+// Jobs with a start that is planned ahead.
+inline constexpr int kPlannedJobs = 128;
 
-// A job that waits for a gang.
-struct GangRequest {
-  JobId job;
-  int nodes = 1;      // 0: the job has its gang, and only spares are wanted
-  int min_nodes = 0;  // a gang of fewer than `nodes` is allowed, down to this; 0: it is not
-  int spares = 0;     // nodes beside the gang's, as many as there are
-  NodeDemand demand;  // of each node
-  int priority = 50;
-  std::uint64_t submit_order = 0;
-  std::vector<NodeName> exclude;
-  std::vector<NodeName> former_nodes;  // of its last attempt, by node rank
-  std::vector<NodeName> preferred;     // before others if former nodes have no room
-  std::vector<HeldParts> held;
-  std::vector<std::string> domains;  // of the nodes that it has, if it only wants spares
-  std::string place;                 // where those are, at the level of demand.topology
-  bool recovering = false;           // it ran until now: before all that did not
-
-  int least() const { return min_nodes > 0 && min_nodes < nodes ? min_nodes : nodes; }
+// A gang that runs, as far as others wait for its end.
+struct RunningGang {
+  int queue = 0;
+  Amounts amounts;               // spares included
+  TimePoint ends = kNever;       // by its time limit at the latest; kNever: it has none
+  std::vector<HeldParts> parts;  // that are free then; of no use without an end
 };
 
 struct SchedulerSnapshot {
+  TimePoint now;
   std::vector<GangRequest> requests;  // any order
   std::vector<NodeCapacity> nodes;    // that may be used; any order, names distinct
+  std::vector<RunningGang> running;
+  const QueueTree* queues = nullptr;  // outlives the snapshot; nullptr: one queue for all
+  // Of each queue itself: cost-seconds, those before the newest start or end of a gang counting
+  // less; missing ones are 0. Time that passes without an event changes no order.
+  std::vector<double> usage;
 };
 
 struct GangPlacement {
@@ -66,9 +65,23 @@ struct GangPlacement {
   std::vector<DeviceMask> spare_devices;
 };
 
+// Why a job starts later than it was promised.
+enum class DelayCause {
+  kNone,
+  kNodes,      // a node of it is lost, drained or broken
+  kRecovery,   // a gang that had a fault needs its nodes
+  kClass,      // a job of a higher class goes first
+  kGuarantee,  // a queue below its guarantee goes first
+  kLimits,     // a gang runs longer than planned, or a time limit, a ceiling or a queue was changed
+};
+std::string_view Name(DelayCause cause);  // none, nodes, recovery, class, guarantee, limits
+
 struct WaitingJob {
   JobId job;
   WaitReason reason;
+  std::optional<Promise> promise;  // the old one if it holds
+  DelayCause delayed = DelayCause::kNone;
+  std::vector<NodeName> collects;  // nodes where it collects devices; empty: it does not
 };
 
 struct SchedulePlan {

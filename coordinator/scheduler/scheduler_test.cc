@@ -108,7 +108,7 @@ TEST(SchedulerTest, TwoGpuJobsOnOneNodeGetDifferentGpus) {
   ASSERT_EQ(plan.waiting.size(), 2u);
   EXPECT_EQ(WaitText(plan.waiting[0].reason),
             "needs 1 node with 1 free slot and 1 GPU; no ready node has room, 1 has too few free "
-            "GPUs");
+            "GPUs; nodes are kept for it as they become free");
 }
 
 TEST(SchedulerTest, AJobKeepsTheGpusThatItHoldsAndNoOtherGetsThem) {
@@ -212,9 +212,12 @@ TEST(SchedulerTest, ProcessorsAndMemoryAreCountedBesideSlots) {
                     {.name = NodeName{"n2"}, .inventory = &inventory, .all = all, .free = all}};
   snapshot.nodes[1].free.cpus = 3;
   const SchedulePlan plan = Plan(snapshot);
-  EXPECT_THAT(Placed(plan), ElementsAre("a"));
-  EXPECT_EQ(WaitText(plan.waiting.at(0).reason),
-            "needs 1 node with 1 free slot; no ready node has room, 2 have too few free CPUs");
+  EXPECT_THAT(Placed(plan), ElementsAre("a", "c")) << "b waits for CPUs of one node only";
+  EXPECT_THAT(Names(plan.placements[1]), ElementsAre("n1"));
+  EXPECT_EQ(
+      WaitText(plan.waiting.at(0).reason),
+      "needs 1 node with 1 free slot; no ready node has room, 2 have too few free CPUs; nodes "
+      "are kept for it as they become free");
 }
 
 TEST(SchedulerTest, TheNearestMissIsTheNodeThatLacksLeast) {
@@ -256,7 +259,8 @@ TEST(SchedulerTest, GangIsPlacedWholeOrNotAtAllWithTheReason) {
   EXPECT_TRUE(plan.placements.empty());
   ASSERT_EQ(plan.waiting.size(), 1u);
   EXPECT_EQ(WaitText(plan.waiting[0].reason),
-            "needs 2 nodes with 1 free slot each; 1 ready node has room, 1 has too few free slots");
+            "needs 2 nodes with 1 free slot each; 1 ready node has room, 1 has too few free slots; "
+            "nodes are kept for it as they become free");
 }
 
 TEST(SchedulerTest, JobThatNoWaitingWouldPlaceIsReportedAndBlocksNoOther) {
@@ -424,7 +428,7 @@ TEST(SchedulerTest, HeldSlotsServeTheirJobAlone) {
   snapshot.requests = {Request("new", 1, 1, 1), Request("held", 2, 1, 1)};
   snapshot.requests[1].held = {{NodeName{"n1"}, {.slots = 1}}};
   snapshot.nodes = {MakeNode("n1", 1, 0)};
-  EXPECT_TRUE(Plan(snapshot).placements.empty()) << "the node is kept for the job ahead";
+  EXPECT_THAT(Placed(Plan(snapshot)), ElementsAre("held")) << "no other job can use what it holds";
   snapshot.requests[1].recovering = true;
   EXPECT_THAT(Placed(Plan(snapshot)), ElementsAre("held")) << "it ran until now";
   snapshot.requests[1].held.clear();
@@ -436,6 +440,118 @@ TEST(SchedulerTest, NoNodeIsReady) {
   snapshot.requests = {Request("a", 1, 1, 2)};
   EXPECT_EQ(WaitText(Plan(snapshot).waiting.at(0).reason),
             "needs 1 node with 2 free slots; no node is ready");
+}
+
+GangRequest Limited(const std::string& id, std::uint64_t order, int nodes, Duration length) {
+  GangRequest request = Request(id, order, nodes, 1);
+  request.length = length;
+  return request;
+}
+
+// A gang that runs on these nodes, one slot each.
+RunningGang RunningOn(const std::vector<std::string>& nodes, TimePoint ends) {
+  RunningGang gang{.amounts = {.slots = static_cast<int>(nodes.size())}, .ends = ends};
+  for (const std::string& node : nodes) gang.parts.push_back({NodeName{node}, {.slots = 1}});
+  return gang;
+}
+
+// Its clock has milliseconds and the other one has nanoseconds: a later promise went first.
+TEST(SchedulerTest, AnEndThatIsALittleLaterKeepsTheOrderOfPromises) {
+  constexpr std::chrono::hours kHour(1);
+  SchedulerSnapshot snapshot;
+  snapshot.nodes = {MakeNode("n1", 1, 0)};
+  snapshot.running = {RunningOn({"n1"}, snapshot.now + kHour)};
+  snapshot.requests = {Limited("a", 1, 1, kHour), Limited("b", 2, 1, kHour)};
+  SchedulePlan plan = Plan(snapshot);
+  ASSERT_EQ(plan.waiting[1].promise->start, snapshot.now + 2 * kHour);
+  for (int i = 0; i < 2; ++i) snapshot.requests[i].promise = plan.waiting[i].promise;
+  constexpr std::chrono::microseconds kLate(500);
+  snapshot.running[0].ends += kLate;
+  plan = Plan(snapshot);
+  EXPECT_EQ(plan.waiting[0].job.value, "a");
+  EXPECT_EQ(plan.waiting[0].promise->start, snapshot.now + kHour + kLate);
+  EXPECT_EQ(plan.waiting[1].promise->start, snapshot.now + 2 * kHour + kLate);
+  EXPECT_EQ(plan.waiting[0].delayed, DelayCause::kLimits);
+}
+
+// It was promised a node that the first job collects, once it became free.
+TEST(SchedulerTest, NoLaterJobIsPromisedWhatTheFirstOneCollects) {
+  SchedulerSnapshot snapshot;
+  snapshot.nodes = {MakeNode("n1", 1, 0), MakeNode("n2", 1, 0)};
+  snapshot.running = {RunningOn({"n1"}, kNever),
+                      RunningOn({"n2"}, snapshot.now + std::chrono::hours(1))};
+  snapshot.requests = {Request("wide", 1, 2, 1), Request("later", 2, 1, 1)};
+  const SchedulePlan plan = Plan(snapshot);
+  EXPECT_EQ(plan.waiting[0].collects.size(), 2u);
+  EXPECT_EQ(plan.waiting[1].promise, std::nullopt);
+}
+
+TEST(SchedulerTest, AGangThatRecoversGrowsWithinItsCeilingOnly) {
+  QueueTree tree = DefaultTree();
+  tree.queues[0].ceiling.slots = 4;
+  SchedulerSnapshot snapshot{.queues = &tree};
+  snapshot.nodes = {MakeNode("n1", 1, 1), MakeNode("n2", 1, 1), MakeNode("n3", 1, 1),
+                    MakeNode("n4", 1, 1)};
+  snapshot.running = {{.amounts = {.slots = 1}}};
+  snapshot.requests = {Request("a", 1, 4, 1)};
+  GangRequest& request = snapshot.requests[0];
+  request.min_nodes = 2;
+  request.recovering = true;
+  request.former_nodes = {NodeName{"n1"}, NodeName{"n2"}, NodeName{"n3"}};
+  EXPECT_EQ(Plan(snapshot).placements.at(0).nodes.size(), 3u);
+  tree.queues[0].ceiling.slots = 1;
+  EXPECT_EQ(Plan(snapshot).placements.at(0).nodes.size(), 3u) << "what it had is its own";
+  tree.queues[0].ceiling.slots = 5;
+  EXPECT_EQ(Plan(snapshot).placements.at(0).nodes.size(), 4u);
+}
+
+TEST(SchedulerTest, AJobOverItsCeilingSaysNothingOfTheRoomForOthers) {
+  QueueTree tree = DefaultTree();
+  tree.queues[0].ceiling.slots = 1;
+  tree.queues.push_back({.name = "b"});
+  SchedulerSnapshot snapshot{.queues = &tree};
+  snapshot.nodes = {MakeNode("n1", 1, 0), MakeNode("n2", 1, 1)};
+  snapshot.running = {{.amounts = {.slots = 1}}};
+  snapshot.requests = {Request("over", 1, 1, 1), Request("other", 2, 1, 1)};
+  snapshot.requests[1].queue = 1;
+  const SchedulePlan plan = Plan(snapshot);
+  EXPECT_THAT(Placed(plan), ElementsAre("other"));
+  EXPECT_EQ(plan.waiting.at(0).reason.over_ceiling, "default");
+}
+
+// The sum of their limits was before the time itself, and all got the same device.
+TEST(SchedulerTest, LimitsOfCenturiesDoNotOverflow) {
+  constexpr std::chrono::hours kCentury(24 * 36500);
+  SchedulerSnapshot snapshot;
+  snapshot.nodes = {MakeNode("n1", 1, 0)};
+  snapshot.running = {RunningOn({"n1"}, snapshot.now + kCentury)};
+  for (std::uint64_t i = 0; i < 6; ++i)
+    snapshot.requests.push_back(
+        Limited(std::string(1, static_cast<char>('a' + i)), i, 1, kCentury));
+  TimePoint before = snapshot.now;
+  for (const WaitingJob& waiting : Plan(snapshot).waiting) {
+    if (!waiting.promise) continue;
+    EXPECT_GE(waiting.promise->start, before + kCentury);
+    before = waiting.promise->start;
+  }
+  EXPECT_GT(before, snapshot.now + kCentury);
+}
+
+TEST(SchedulerTest, ANodeThatMayBeBackKeepsItsPromisesAndTakesNothingNew) {
+  constexpr std::chrono::hours kHour(1);
+  SchedulerSnapshot snapshot;
+  snapshot.nodes = {MakeNode("n1", 1, 0), MakeNode("n2", 1, 1)};
+  snapshot.running = {RunningOn({"n1"}, snapshot.now + kHour)};
+  snapshot.requests = {Limited("wide", 1, 2, kHour)};
+  const SchedulePlan plan = Plan(snapshot);
+  snapshot.requests[0].promise = plan.waiting.at(0).promise;
+  ASSERT_TRUE(snapshot.requests[0].promise);
+  snapshot.nodes[1].usable_from = snapshot.now + std::chrono::minutes(1);
+  snapshot.requests.push_back(Limited("short", 2, 1, std::chrono::minutes(5)));
+  const SchedulePlan silent = Plan(snapshot);
+  EXPECT_TRUE(silent.placements.empty());
+  EXPECT_EQ(silent.waiting.at(0).promise, snapshot.requests[0].promise);
+  EXPECT_EQ(silent.waiting.at(0).reason.ready, 1);
 }
 
 // Up to eight GPUs of two kinds.

@@ -84,6 +84,8 @@ std::string WaitText(const WaitReason& reason) {
                      CountText(demand.ranks, "free slot", "free slots");
   if (demand.device_count() > 0) text += " and " + GpuText(demand, demand.device_count());
   text += reason.nodes == 1 ? "; " : " each; ";
+  if (!reason.over_ceiling.empty())
+    return text + "queue " + reason.over_ceiling + " would exceed its ceiling";
   if (reason.ready == 0) return text + "no node is ready";
   text += reason.with_room == 0
               ? "no ready node has room"
@@ -101,6 +103,7 @@ std::string WaitText(const WaitReason& reason) {
     if (const int count = Count(reason.occupied, lack); count > 0)
       text += ", " + CountText(count, "has ", "have ") + std::string(TooFew(lack));
   }
+  if (reason.collects) text += "; nodes are kept for it as they become free";
   const int suited = reason.ready - reason.excluded - Sum(reason.unsuited);
   if (suited >= reason.nodes) return text;
   text += "; cannot be placed on the nodes that are ready now: " +

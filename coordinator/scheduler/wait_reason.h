@@ -18,13 +18,15 @@ struct WaitReason {
   NodeDemand demand;  // of each
   int ready = 0;      // nodes that are ready
   // Ready nodes, each counted once, in this order:
-  int excluded = 0;       // by the job file, or because they could not run the job
-  LackCounts unsuited{};  // by what they lack even if they are empty
-  int reserved = 0;       // have room, which a job ahead of it waits for
-  JobId reserved_for;     // the last of those jobs
-  LackCounts occupied{};  // by what they have too little of that is free
-  int with_room = 0;      // the others
-  int in_one_place = 0;   // of those, at most, where all must be in one block, rack or switch
+  int excluded = 0;          // by the job file, or because they could not run the job
+  LackCounts unsuited{};     // by what they lack even if they are empty
+  int reserved = 0;          // have room, which a job ahead of it waits for
+  JobId reserved_for;        // the last of those jobs
+  LackCounts occupied{};     // by what they have too little of that is free
+  int with_room = 0;         // the others
+  int in_one_place = 0;      // of those, at most, where all must be in one block, rack or switch
+  bool collects = false;     // what becomes free is kept for it, because no end of others is known
+  std::string over_ceiling;  // the queue whose ceiling it would exceed now; empty: none
   friend bool operator==(const WaitReason&, const WaitReason&) = default;
 };
 

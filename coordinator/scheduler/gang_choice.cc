@@ -1,0 +1,368 @@
+#include "coordinator/scheduler/gang_choice.h"
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <map>
+#include <queue>
+#include <set>
+#include <string_view>
+#include <tuple>
+
+#include "coordinator/scheduler/failure_domains.h"
+
+namespace muster {
+namespace {
+
+// "n2" before "n10", in numeric order.
+auto NameOrder(const NodeName& name) {
+  return std::tuple(name.value.size(), std::string_view(name.value));
+}
+
+// By name, with the nodes of one failure domain next to each other, because collectives go from
+// each node to the next. A domain's place is that of its first node.
+void SortForRanks(std::vector<PlannedNode*>& nodes) {
+  std::sort(nodes.begin(), nodes.end(), [](const PlannedNode* a, const PlannedNode* b) {
+    return NameOrder(a->capacity.name) < NameOrder(b->capacity.name);
+  });
+  std::map<std::string, std::size_t> place;
+  for (std::size_t i = 0; i < nodes.size(); ++i) place.emplace(nodes[i]->capacity.domain, i);
+  std::stable_sort(nodes.begin(), nodes.end(),
+                   [&place](const PlannedNode* a, const PlannedNode* b) {
+                     return place.at(a->capacity.domain) < place.at(b->capacity.domain);
+                   });
+}
+
+// Chooses up to `wanted` of them, the best first by `order`, and of equal ones the first. `order`
+// may depend on how many nodes of the node's domain have been taken so far, and on nothing else
+// that changes: `taken` receives each choice before the next one is made. In the order of
+// SortForRanks.
+template <typename Order, typename Taken>
+std::vector<PlannedNode*> Best(const std::vector<PlannedNode*>& fitting, std::size_t wanted,
+                               Order order, Taken taken) {
+  if (wanted == 0 || fitting.empty()) return {};
+  if (wanted == 1) {  // a recovery that lacks one node of thousands
+    PlannedNode* best =
+        *std::ranges::min_element(fitting, {}, [&](PlannedNode* node) { return order(*node); });
+    taken(*best);
+    return {best};
+  }
+  const auto place = [&](std::size_t at) { return std::pair(order(*fitting[at]), at); };
+  std::map<std::string_view, std::vector<std::size_t>> domains;
+  for (std::size_t at = 0; at < fitting.size(); ++at)
+    domains[fitting[at]->capacity.domain].push_back(at);
+  // The best node of each domain; the order of the others changes only when it is taken.
+  using Front = std::pair<decltype(place(0)), std::vector<std::size_t>*>;
+  std::priority_queue<Front, std::vector<Front>, std::greater<>> fronts;
+  for (auto& [domain, nodes] : domains) {
+    std::ranges::sort(nodes, std::greater<>(), place);  // the best is the last
+    fronts.emplace(place(nodes.back()), &nodes);
+  }
+  std::vector<PlannedNode*> best;
+  while (best.size() < wanted && !fronts.empty()) {
+    std::vector<std::size_t>& nodes = *fronts.top().second;
+    fronts.pop();
+    best.push_back(fitting[nodes.back()]);
+    taken(*best.back());
+    nodes.pop_back();
+    if (!nodes.empty()) fronts.emplace(place(nodes.back()), &nodes);
+  }
+  SortForRanks(best);
+  return best;
+}
+
+// 0 for nodes that the job prefers.
+int Preference(const GangRequest& request, const PlannedNode& node) {
+  const auto& names = request.preferred;
+  return std::find(names.begin(), names.end(), node.capacity.name) == names.end() ? 1 : 0;
+}
+
+// The preferred nodes, then the fullest, so that large gaps stay whole for large gangs.
+std::vector<PlannedNode*> BestForGang(const GangRequest& request, const Fit& fit,
+                                      const std::vector<PlannedNode*>& fitting, std::size_t wanted,
+                                      DomainCount& gang) {
+  return Best(
+      fitting, wanted,
+      [&](const PlannedNode& node) {
+        const NodeParts room = fit.Room(node);
+        return std::tuple(Preference(request, node), std::popcount(room.devices), room.slots,
+                          gang.AlikeWith(node.capacity.domain, request.nodes));
+      },
+      [&](const PlannedNode& node) { gang.Add(node.capacity.domain); });
+}
+
+std::vector<PlannedNode*> BestSpares(const GangRequest& request, const Fit& fit,
+                                     const std::vector<PlannedNode*>& fitting,
+                                     const DomainCount& gang) {
+  return Best(
+      fitting, static_cast<std::size_t>(request.spares),
+      [&](const PlannedNode& node) {
+        const NodeParts room = fit.Room(node);
+        return std::tuple(Preference(request, node), gang.Of(node.capacity.domain),
+                          std::popcount(room.devices), room.slots);
+      },
+      [](const PlannedNode&) {});
+}
+
+void EraseAll(std::vector<PlannedNode*>& nodes, const std::vector<PlannedNode*>& which) {
+  const std::set<const PlannedNode*> gone(which.begin(), which.end());
+  std::erase_if(nodes, [&gone](const PlannedNode* node) { return gone.contains(node); });
+}
+
+// Beside a running gang: nodes in its own place, or any if it need not stay there and has none.
+std::vector<PlannedNode*> InPlaceOfGang(const GangRequest& request,
+                                        const std::vector<PlannedNode*>& fitting) {
+  const TopologyDemand& topology = request.demand.topology;
+  std::vector<PlannedNode*> near;
+  for (PlannedNode* node : fitting) {
+    const std::string& place = PlaceOf(node->inventory(), topology.within);
+    if (!place.empty() && place == request.place) near.push_back(node);
+  }
+  return near.empty() && !topology.required ? fitting : near;
+}
+
+// Those of the nodes that a gang may have together, if it must be in one place or should be: the
+// place with the most of its former nodes, where it is whole, with the least room left over. All of
+// them if it need not be in one place, and cannot be as a whole.
+std::vector<PlannedNode*> InOnePlace(const GangRequest& request,
+                                     std::vector<PlannedNode*> fitting) {
+  const TopologyDemand& topology = request.demand.topology;
+  if (topology.within == TopologyLevel::kNone) return fitting;
+  if (request.nodes == 0) return InPlaceOfGang(request, fitting);
+  struct Place {
+    std::vector<PlannedNode*> nodes;
+    int former = 0;
+  };
+  std::map<std::string_view, Place> places;
+  const std::set<NodeName> former(request.former_nodes.begin(), request.former_nodes.end());
+  for (PlannedNode* node : fitting) {
+    const std::string& name = PlaceOf(node->inventory(), topology.within);
+    if (name.empty()) continue;
+    Place& place = places[name];
+    place.nodes.push_back(node);
+    place.former += former.contains(node->capacity.name) ? 1 : 0;
+  }
+  const int least = topology.required ? request.least() : request.nodes;
+  std::erase_if(places, [&](const auto& place) {
+    return place.second.nodes.size() < static_cast<std::size_t>(least);
+  });
+  if (places.empty()) return topology.required ? std::vector<PlannedNode*>() : fitting;
+  const auto cost = [&](const auto& place) {
+    const auto size = static_cast<int>(place.second.nodes.size());
+    return std::tuple(-place.second.former, size < request.nodes,
+                      size < request.nodes ? -size : size);
+  };
+  return std::ranges::min_element(places, {}, cost)->second.nodes;
+}
+
+}  // namespace
+
+std::vector<PlannedNode> NodesInOrder(const std::vector<NodeCapacity>& capacities, TimePoint now) {
+  std::vector<PlannedNode> nodes;
+  nodes.reserve(capacities.size());
+  for (const NodeCapacity& capacity : capacities) {
+    nodes.push_back({.capacity = capacity, .free = {now, capacity.free}});
+    nodes.back().free.Apply(now, capacity.usable_from, [](NodeParts& free) { free = {}; });
+  }
+  std::ranges::sort(nodes, {},
+                    [](const PlannedNode& node) { return NameOrder(node.capacity.name); });
+  return nodes;
+}
+
+PlannedNode* FindNode(std::vector<PlannedNode>& nodes, const NodeName& name) {
+  const auto order = [](const PlannedNode& node) { return NameOrder(node.capacity.name); };
+  const auto found = std::ranges::lower_bound(nodes, NameOrder(name), {}, order);
+  return found != nodes.end() && found->capacity.name == name ? &*found : nullptr;
+}
+
+const std::vector<NodeMatch>& MatchTable::Of(const NodeDemand& demand) {
+  constexpr std::size_t kKept = 64;
+  for (const auto& [known, matches] : table_)
+    if (known == demand) return matches;
+  if (table_.size() == kKept) table_.pop_front();
+  std::vector<NodeMatch>& matches = table_.emplace_back(demand, std::vector<NodeMatch>()).second;
+  for (const PlannedNode& node : nodes_) matches.push_back(Match(demand, node.inventory()));
+  return matches;
+}
+
+Fit::Fit(const GangRequest& request, const std::vector<NodeMatch>& matches,
+         std::vector<PlannedNode>& nodes, TimePoint start)
+    : request_(request),
+      matches_(matches),
+      first_(nodes.data()),
+      start_(start),
+      end_(EndOf(start, request.length)) {
+  for (const NodeName& name : request.exclude)
+    if (const PlannedNode* node = FindNode(nodes, name)) excluded_.push_back(At(*node));
+  for (const HeldParts& held : request.held)
+    if (const PlannedNode* node = FindNode(nodes, held.node))
+      held_.emplace_back(At(*node), held.parts);
+  std::ranges::sort(excluded_);
+  std::ranges::sort(held_, {}, &HeldAt::first);
+}
+
+bool Fit::Excludes(const PlannedNode& node) const {
+  return std::ranges::binary_search(excluded_, At(node));
+}
+
+const NodeMatch& Fit::MatchOf(const PlannedNode& node) const {
+  return matches_[static_cast<std::size_t>(At(node))];
+}
+
+const NodeParts* Fit::Held(const PlannedNode& node) const {
+  const auto held = std::ranges::lower_bound(held_, At(node), {}, &HeldAt::first);
+  return held == held_.end() || held->first != At(node) ? nullptr : &held->second;
+}
+
+NodeParts Fit::WithHeld(const PlannedNode& node, NodeParts parts) const {
+  if (const NodeParts* held = Held(node)) Add(parts, *held);
+  return parts;
+}
+
+Lack Fit::LackWith(const PlannedNode& node, const NodeParts& parts) const {
+  return LackOf(request_.demand, node.inventory(), MatchOf(node), parts);
+}
+
+NodeParts Fit::Room(const PlannedNode& node) const {
+  return WithHeld(node, node.free.Over(start_, end_, Both));
+}
+
+Lack Fit::LacksNow(const PlannedNode& node) const {
+  return LackWith(node, WithHeld(node, node.free.first()));
+}
+
+Lack Fit::LacksEver(const PlannedNode& node) const { return LackWith(node, node.capacity.all); }
+
+bool Fit::Fits(const PlannedNode& node) const {
+  return LackWith(node, Room(node)) == Lack::kNothing && !Excludes(node);
+}
+
+std::vector<TimeSpan> Fit::Starts(const PlannedNode& node) const {
+  if (Excludes(node) || LacksEver(node) != Lack::kNothing) return {};
+  return node.free.Starts(request_.length, Both, [&](const NodeParts& parts) {
+    return LackWith(node, WithHeld(node, parts)) == Lack::kNothing;
+  });
+}
+
+DeviceMask Fit::Devices(const PlannedNode& node) const {
+  const int count = request_.demand.device_count();
+  if (count == 0) return 0;
+  const NodeParts* held = Held(node);
+  return ChooseDevices(count, node.inventory(), Room(node).devices & MatchOf(node).suitable,
+                       held == nullptr ? 0 : held->devices);
+}
+
+// What of `free` the demand is, in part or whole.
+NodeParts Fit::Part(const PlannedNode& node, const NodeParts& free, DeviceMask preferred) const {
+  const NodeDemand& demand = request_.demand;
+  const DeviceMask suitable = free.devices & MatchOf(node).suitable;
+  return {.slots = std::clamp(free.slots, 0, demand.ranks),
+          .devices = ChooseDevices(std::min(demand.device_count(), std::popcount(suitable)),
+                                   node.inventory(), suitable, preferred),
+          .cpus = std::clamp(free.cpus, 0, demand.cpus()),
+          .memory_bytes = std::min(free.memory_bytes, demand.memory_bytes())};
+}
+
+NodeParts Fit::Collectable(const PlannedNode& node) const {
+  return Part(node, node.free.Over(start_, kNever, Both), 0);
+}
+
+void Fit::Collect(PlannedNode& node) const {
+  DeviceMask devices = Collectable(node).devices;
+  node.free.Apply(start_, kNever, [&](NodeParts& free) {
+    const NodeParts part = Part(node, free, devices);
+    devices |= part.devices;
+    free.slots -= part.slots;
+    free.devices &= ~part.devices;
+    free.cpus -= part.cpus;
+    free.memory_bytes -= part.memory_bytes;
+  });
+}
+
+bool Fit::Has(const PlannedNode& node, DeviceMask devices) const {
+  const NodeParts room = Room(node);
+  return LackWith(node, room) == Lack::kNothing && !Excludes(node) &&
+         (devices & ~(room.devices & MatchOf(node).suitable)) == 0 &&
+         std::popcount(devices) == request_.demand.device_count();
+}
+
+void Fit::Take(PlannedNode& node, DeviceMask devices) const {
+  const NodeDemand& demand = request_.demand;
+  if (const NodeParts* held = Held(node)) {
+    node.free.Apply(start_, kNever, [&](NodeParts& free) { Add(free, *held); });
+  }
+  // A node that reports no memory has none to take.
+  const bool counts_memory = node.inventory().memory_bytes > 0;
+  node.free.Apply(start_, end_, [&](NodeParts& free) {
+    free.slots -= demand.ranks;
+    free.devices &= ~devices;
+    free.cpus -= demand.cpus();
+    if (counts_memory) free.memory_bytes -= demand.memory_bytes();
+  });
+}
+
+void Fit::GiveBack(PlannedNode& node, DeviceMask devices) const {
+  const NodeDemand& demand = request_.demand;
+  const bool counts_memory = node.inventory().memory_bytes > 0;
+  const NodeParts parts{.slots = demand.ranks,
+                        .devices = devices,
+                        .cpus = demand.cpus(),
+                        .memory_bytes = counts_memory ? demand.memory_bytes() : 0};
+  node.free.Apply(start_, end_, [&](NodeParts& free) { Add(free, parts); });
+}
+
+std::optional<GangChoice> Choose(const GangRequest& request, const Fit& fit,
+                                 std::vector<PlannedNode>& nodes) {
+  std::vector<PlannedNode*> fitting;
+  for (PlannedNode& node : nodes) {
+    if (fit.Fits(node)) fitting.push_back(&node);
+  }
+  fitting = InOnePlace(request, std::move(fitting));
+  if (fitting.size() < static_cast<std::size_t>(request.least())) return std::nullopt;
+
+  DomainCount gang;
+  for (const std::string& domain : request.domains) gang.Add(domain);
+  std::vector<PlannedNode*> places(static_cast<std::size_t>(request.nodes), nullptr);
+  std::map<NodeName, PlannedNode*> by_name;
+  if (!request.former_nodes.empty()) {
+    for (PlannedNode* node : fitting) by_name.emplace(node->capacity.name, node);
+  }
+  for (std::size_t i = 0; i < std::min(places.size(), request.former_nodes.size()); ++i) {
+    const auto found = by_name.extract(request.former_nodes[i]);
+    if (found.empty()) continue;
+    places[i] = found.mapped();
+    gang.Add(places[i]->capacity.domain);
+  }
+  EraseAll(fitting, places);
+  const auto empty = static_cast<std::size_t>(std::count(places.begin(), places.end(), nullptr));
+  const std::vector<PlannedNode*> fresh = BestForGang(request, fit, fitting, empty, gang);
+  std::size_t next = 0;
+  for (PlannedNode*& place : places) {
+    if (place == nullptr && next < fresh.size()) place = fresh[next++];
+  }
+  std::erase(places, nullptr);
+  EraseAll(fitting, fresh);
+  return GangChoice{std::move(places), BestSpares(request, fit, fitting, gang)};
+}
+
+std::vector<PlannedNode*> NodesToCollect(const GangRequest& request, const Fit& fit,
+                                         std::vector<PlannedNode>& nodes) {
+  std::vector<PlannedNode*> usable;
+  for (PlannedNode& node : nodes)
+    if (!fit.Excludes(node) && fit.LacksEver(node) == Lack::kNothing) usable.push_back(&node);
+  usable = InOnePlace(request, std::move(usable));
+  const auto least = static_cast<std::size_t>(request.least());
+  if (usable.size() < least) return {};
+  // It stays where it has begun, or what it gives up there could be taken again and again.
+  const std::set<NodeName> begun(request.collecting.begin(), request.collecting.end());
+  const auto progress = [&](const PlannedNode* node) {
+    const NodeParts parts = fit.Collectable(*node);
+    return std::tuple(fit.Fits(*node), begun.contains(node->capacity.name),
+                      std::popcount(parts.devices), parts.slots, parts.cpus, parts.memory_bytes);
+  };
+  std::ranges::stable_sort(usable, std::greater<>(), progress);
+  usable.resize(least);
+  return usable;
+}
+
+}  // namespace muster

@@ -1,0 +1,67 @@
+// QueueLoads: what each queue has, now and later, beside its guarantee, its ceiling and its share.
+//
+// Of two queues that are siblings the one with less usage per weight goes first; usage is what its
+// gangs had, decayed to a fixed reference time, so that time passing changes no order. A gang is
+// charged in advance when a pass considers it.
+//
+// Values of one pass; one thread.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "coordinator/queues/queue_tree.h"
+#include "coordinator/scheduler/step_function.h"
+
+namespace muster {
+
+// What a gang of that size is charged for a second: a GPU counts 1, a slot without one 0.1.
+double CostOf(const Amounts& amounts);
+
+// For how long a gang is charged before it has had its nodes that long.
+inline constexpr std::chrono::seconds kChargedAhead = std::chrono::hours(1);
+
+class QueueLoads {
+ public:
+  // `usage` is that of each queue of the tree itself, without its children, in cost-seconds;
+  // missing ones are 0. The tree outlives it.
+  QueueLoads(const QueueTree& tree, const std::vector<double>& usage, TimePoint now);
+
+  // A gang of the queue has that much in [from, to).
+  void Hold(int queue, const Amounts& amounts, TimePoint from, TimePoint to);
+  void Release(int queue, const Amounts& amounts, TimePoint from, TimePoint to);
+  // A gang that runs for that long is considered.
+  void Charge(int queue, const Amounts& amounts, Duration length);
+
+  // Whether the queue, or one above it, stays within its guarantee with that much more now. For a
+  // gang of GPUs those alone count.
+  bool IsEntitled(int queue, const Amounts& more) const;
+  // The queue, or the one above it, whose ceiling that would exceed in [from, to); -1: none.
+  int OverCeiling(int queue, const Amounts& more, TimePoint from, TimePoint to) const;
+  // When a gang of that length could start as far as ceilings go: a list for each queue that has a
+  // ceiling.
+  std::vector<std::vector<TimeSpan>> Starts(int queue, const Amounts& more, Duration length) const;
+  // Whether jobs of `a` go before those of `b`.
+  bool IsBefore(int a, int b) const;
+
+  Amounts Used(int queue) const { return loads_[At(queue)].used.first(); }
+  double Share(int queue) const;  // usage per weight
+
+ private:
+  struct Load {
+    StepFunction<Amounts> used;
+    double usage = 0;
+    int depth = 0;
+  };
+
+  static std::size_t At(int queue) { return static_cast<std::size_t>(queue); }
+  const QueueSpec& Spec(int queue) const { return tree_.queues[At(queue)]; }
+  bool HasCeiling(int queue) const;
+
+  const QueueTree& tree_;
+  std::vector<Load> loads_;
+};
+
+}  // namespace muster

@@ -1,0 +1,604 @@
+// Random clusters over virtual time: what must hold of every schedule, whatever is submitted.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "coordinator/scheduler/queue_loads.h"
+#include "coordinator/scheduler/scheduler.h"
+
+namespace muster {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+NodeInventory Gpus(int count) {
+  NodeInventory inventory;
+  for (int i = 0; i < count; ++i) inventory.devices.push_back({.id = "GPU-" + std::to_string(i)});
+  return inventory;
+}
+
+// A cluster of equal nodes, in which gangs start when the scheduler says so and end by themselves.
+class World {
+ public:
+  World(int nodes, int gpus, QueueTree tree)
+      : inventory_(Gpus(gpus)), gpus_(gpus), tree_(std::move(tree)), usage_(tree_.queues.size()) {
+    for (int i = 0; i < nodes; ++i) up_.insert(NodeName{"n" + std::to_string(i)});
+  }
+
+  struct Job {
+    GangRequest request;
+    TimePoint submitted;
+    Duration runs = {};
+    std::optional<TimePoint> started;
+    GangPlacement placement;
+    WaitReason reason;
+    std::optional<TimePoint> ended;
+    bool was_delayed = false;
+  };
+
+  TimePoint now() const { return now_; }
+  const std::map<std::string, Job>& jobs() const { return jobs_; }
+  Job& job(const std::string& id) { return jobs_.at(id); }
+  const std::map<DelayCause, int>& delays() const { return delays_; }
+  void set_now(TimePoint now) { now_ = now; }
+  // Cost times seconds that each queue had.
+  double Used(int queue) const { return had_.contains(queue) ? had_.at(queue) : 0; }
+
+  Job& Submit(int nodes, int ranks, Duration limit, Duration runs, int queue = 0) {
+    const std::string id = "j" + std::to_string(next_++);
+    Job& job = jobs_[id];
+    job.request.job = JobId{id};
+    job.request.submit_order = static_cast<std::uint64_t>(next_);
+    job.request.nodes = nodes;
+    job.request.demand.ranks = ranks;
+    job.request.demand.devices.per_rank = gpus_ > 0 ? 1 : 0;
+    job.request.queue = queue;
+    job.request.length = limit;
+    job.submitted = now_;
+    job.runs = std::min(runs, limit);
+    return job;
+  }
+
+  void LoseNode(const NodeName& name) {
+    up_.erase(name);
+    ++lost_;
+    for (auto& [id, job] : jobs_)
+      if (IsRunning(job) && std::ranges::count(job.placement.nodes, name) > 0) Fault(job);
+  }
+  void BringBack(const NodeName& name) { up_.insert(name); }
+
+  // The gang is to form again: before all others.
+  void Fault(Job& job) {
+    End(job);
+    job.ended.reset();
+    job.request.former_nodes = job.placement.nodes;
+    if (job.request.length != kForever)
+      job.request.length =
+          std::max<Duration>(job.request.length - (now_ - *job.started), seconds(1));
+    job.runs = std::max<Duration>(job.runs - (now_ - *job.started), seconds(1));
+    job.started.reset();
+    job.request.recovering = true;
+    job.request.promise.reset();
+  }
+
+  // When the next gang ends, or a promise is due; kNever: neither.
+  TimePoint NextEvent() const {
+    TimePoint next = kNever;
+    for (const auto& [id, job] : jobs_) {
+      if (IsRunning(job)) next = std::min(next, *job.started + job.runs);
+      if (!job.started && job.request.promise) next = std::min(next, job.request.promise->start);
+    }
+    return next;
+  }
+  // Ends what is over at that time, which is now.
+  void EndUntil(TimePoint time) {
+    now_ = time;
+    for (auto& [id, job] : jobs_)
+      if (IsRunning(job) && *job.started + job.runs <= now_) End(job);
+  }
+
+  SchedulerSnapshot Snapshot() const {
+    SchedulerSnapshot snapshot;
+    snapshot.now = now_;
+    snapshot.queues = &tree_;
+    const std::map<NodeName, NodeParts> free = Free();
+    for (const NodeName& name : up_) {
+      NodeCapacity node{.name = name, .inventory = &inventory_, .all = Whole()};
+      node.free = free.at(name);
+      snapshot.nodes.push_back(node);
+    }
+    snapshot.usage = usage_;
+    for (const auto& [id, job] : jobs_) {
+      if (job.ended) continue;
+      if (!job.started) {
+        snapshot.requests.push_back(job.request);
+        continue;
+      }
+      const Duration ahead = std::min<Duration>(job.request.length, kChargedAhead);
+      snapshot.usage[Index(job)] += Charged(job, std::max(booked_at_, *job.started + ahead));
+      RunningGang gang{.queue = job.request.queue, .amounts = AmountsOf(job)};
+      gang.ends = EndOf(*job.started, job.request.length);
+      for (std::size_t i = 0; i < job.placement.nodes.size(); ++i)
+        gang.parts.push_back({job.placement.nodes[i], PartsOn(job, i)});
+      snapshot.running.push_back(gang);
+    }
+    for (double& usage : snapshot.usage) usage /= Weight(booked_at_);
+    return snapshot;
+  }
+
+  // What the newest pass decided.
+  const SchedulePlan& plan() const { return plan_; }
+  // What the queue has, with all below it.
+  Amounts Has(int queue) const {
+    Amounts has;
+    for (const auto& [id, job] : jobs_) {
+      int at = job.request.queue;
+      while (at >= 0 && at != queue) at = tree_.queues[static_cast<std::size_t>(at)].parent;
+      if (at == queue && IsRunning(job)) has += AmountsOf(job);
+    }
+    return has;
+  }
+
+  // One pass: checks it and does what it says.
+  void RunPass() {
+    plan_ = Plan(Snapshot());
+    const SchedulePlan& plan = plan_;
+    for (const GangPlacement& placement : plan.placements) Begin(placement);
+    for (const WaitingJob& waiting : plan.waiting) {
+      Job& job = jobs_.at(waiting.job.value);
+      job.reason = waiting.reason;
+      job.request.collecting = waiting.collects;
+      CheckPromise(job, waiting);
+      job.request.promise = waiting.promise;
+    }
+    CheckDevices();
+    CheckCeilings();
+  }
+
+  std::map<NodeName, NodeParts> Free() const {
+    std::map<NodeName, NodeParts> free;
+    for (const NodeName& name : up_) free[name] = Whole();
+    for (const auto& [id, job] : jobs_) {
+      if (!IsRunning(job)) continue;
+      for (std::size_t i = 0; i < job.placement.nodes.size(); ++i) {
+        NodeParts& node = free[job.placement.nodes[i]];
+        node.slots -= job.request.demand.ranks;
+        node.devices &= ~job.placement.node_devices[i];
+      }
+    }
+    return free;
+  }
+
+ private:
+  static bool IsRunning(const Job& job) { return job.started && !job.ended; }
+  static std::size_t Index(const Job& job) { return static_cast<std::size_t>(job.request.queue); }
+  NodeParts Whole() const {
+    return {.slots = std::max(gpus_, 4), .devices = (DeviceMask{1} << gpus_) - 1};
+  }
+  static NodeParts PartsOn(const Job& job, std::size_t i) {
+    return {.slots = job.request.demand.ranks, .devices = job.placement.node_devices[i]};
+  }
+  Amounts AmountsOf(const Job& job) const {
+    return job.request.AmountsOf(static_cast<int>(job.placement.nodes.size()));
+  }
+  // What a second counts at that time: half as much a week before.
+  double Weight(TimePoint time) const {
+    return std::exp2(ToSeconds(time - TimePoint()) / kHalfLife);
+  }
+  double Charged(const Job& job, TimePoint until) const {
+    return CostOf(AmountsOf(job)) * (Weight(until) - Weight(*job.started)) * kHalfLife /
+           std::log(2.0);
+  }
+
+  void End(Job& job) {
+    job.ended = booked_at_ = now_;
+    usage_[Index(job)] += Charged(job, now_);
+    had_[job.request.queue] += CostOf(AmountsOf(job)) * ToSeconds(now_ - *job.started);
+  }
+
+  void Begin(const GangPlacement& placement) {
+    Job& job = jobs_.at(placement.job.value);
+    ASSERT_FALSE(job.started);
+    ASSERT_EQ(placement.nodes.size(), static_cast<std::size_t>(job.request.nodes));
+    if (job.request.promise) {
+      ASSERT_LE(now_, job.request.promise->start) << placement.job.value << " was promised a start";
+    }
+    job.started = booked_at_ = now_;
+    job.placement = placement;
+    job.request.recovering = false;
+  }
+
+  void CheckPromise(Job& job, const WaitingJob& waiting) {
+    const std::optional<Promise>& before = job.request.promise;
+    if (!before) return;
+    const bool later = !waiting.promise || waiting.promise->start > before->start;
+    ASSERT_EQ(later, waiting.delayed != DelayCause::kNone) << waiting.job.value;
+    if (!later) return;
+    ++delays_[waiting.delayed];
+    job.was_delayed = true;
+  }
+
+  void CheckDevices() const {
+    std::map<NodeName, DeviceMask> used;
+    for (const auto& [id, job] : jobs_) {
+      if (!IsRunning(job)) continue;
+      for (std::size_t i = 0; i < job.placement.nodes.size(); ++i) {
+        ASSERT_EQ(used[job.placement.nodes[i]] & job.placement.node_devices[i], 0u)
+            << "a device in two allocations";
+        used[job.placement.nodes[i]] |= job.placement.node_devices[i];
+      }
+    }
+    for (const auto& [name, node] : Free()) ASSERT_GE(node.slots, 0);
+  }
+
+  void CheckCeilings() const {
+    std::vector<Amounts> used(tree_.queues.size());
+    for (const auto& [id, job] : jobs_) {
+      if (!IsRunning(job)) continue;
+      for (int queue = job.request.queue; queue >= 0;
+           queue = tree_.queues[static_cast<std::size_t>(queue)].parent) {
+        used[static_cast<std::size_t>(queue)].gpus += AmountsOf(job).gpus;
+        used[static_cast<std::size_t>(queue)].slots += AmountsOf(job).slots;
+      }
+    }
+    for (std::size_t i = 0; i < used.size(); ++i) {
+      ASSERT_LE(used[i].gpus, tree_.queues[i].ceiling.gpus) << tree_.queues[i].name;
+      ASSERT_LE(used[i].slots, tree_.queues[i].ceiling.slots) << tree_.queues[i].name;
+    }
+  }
+
+  static constexpr double kHalfLife = 7 * 86400;
+
+  NodeInventory inventory_;
+  int gpus_;
+  QueueTree tree_;
+  TimePoint now_;
+  TimePoint booked_at_;  // the newest start or end of a gang
+  std::set<NodeName> up_;
+  std::map<std::string, Job> jobs_;
+  std::vector<double> usage_;
+  std::map<int, double> had_;
+  std::map<DelayCause, int> delays_;
+  SchedulePlan plan_;
+  int next_ = 0;
+  int lost_ = 0;
+};
+
+class Random {
+ public:
+  explicit Random(unsigned seed) : engine_(seed) {}
+  int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(engine_); }
+  bool OneIn(int n) { return Pick(1, n) == 1; }
+  // Not whole ones.
+  Duration Minutes(int low, int high) { return seconds(Pick(60 * low, 60 * high)); }
+
+ private:
+  std::mt19937 engine_;
+};
+
+// MUSTER_SCHEDULES: how many random ones; as many as a change is tested with otherwise.
+int Schedules() {
+  const char* wanted = std::getenv("MUSTER_SCHEDULES");
+  return wanted == nullptr ? 3000 : std::atoi(wanted);
+}
+
+QueueTree RandomTree(Random& random, int gpus) {
+  QueueTree tree = DefaultTree();
+  for (int i = random.Pick(0, 3); i > 0; --i) {
+    QueueSpec spec{.name = "q" + std::to_string(i)};
+    if (!tree.queues.back().leaf || (tree.queues.size() > 1 && random.OneIn(3))) {
+      spec.parent = static_cast<int>(tree.queues.size()) - 1;
+      tree.queues.back().leaf = false;
+    }
+    if (random.OneIn(2)) spec.guarantee.gpus = random.Pick(1, gpus);
+    if (random.OneIn(2)) spec.ceiling.gpus = std::max(spec.guarantee.gpus, random.Pick(1, gpus));
+    spec.weight = random.Pick(1, 4);
+    tree.queues.push_back(spec);
+  }
+  return tree;
+}
+
+struct Mix {
+  bool limits = true, faults = false, classes = false, queues = false;
+  bool late = false;  // some gangs end some minutes after their limit
+};
+
+// Submits for some hours, and runs until nothing changes any more.
+void RunRandom(World& world, Random& random, const Mix& mix, int queues, int nodes, int gpus) {
+  const auto leaf = [&] { return mix.queues ? random.Pick(0, queues - 1) : 0; };
+  TimePoint next_submit;
+  int left = random.Pick(5, 25);
+  while (left > 0 || world.NextEvent() != kNever) {
+    const TimePoint end = world.NextEvent();
+    if (left > 0 && next_submit <= end) {
+      world.EndUntil(std::max(next_submit, world.now()));
+      for (int n = random.Pick(1, 3); n > 0 && left > 0; --n, --left) {
+        const Duration limit = mix.limits || random.OneIn(2) ? random.Minutes(5, 120) : kForever;
+        World::Job& job = world.Submit(random.Pick(1, nodes), random.Pick(1, gpus), limit,
+                                       random.Minutes(1, 120), leaf());
+        if (mix.classes && random.OneIn(4)) job.request.class_value = random.Pick(-1, 1);
+        job.request.priority = random.Pick(0, 2);
+        if (mix.late && limit != kForever && random.OneIn(3))
+          job.runs = limit + random.Minutes(0, 15);
+      }
+      next_submit = world.now() + random.Minutes(0, 20);
+    } else {
+      world.EndUntil(end);
+    }
+    if (mix.faults && random.OneIn(4)) {
+      const NodeName node{"n" + std::to_string(random.Pick(0, nodes - 1))};
+      random.OneIn(2) ? world.LoseNode(node) : world.BringBack(node);
+    }
+    ASSERT_NO_FATAL_FAILURE(world.RunPass());
+  }
+}
+
+class RandomSchedules : public testing::TestWithParam<int> {};
+
+TEST_P(RandomSchedules, NeverBreakAPromiseWithoutACauseNorACeilingNorGiveADeviceTwice) {
+  const Mix mix{.limits = (GetParam() & 1) == 0,
+                .faults = (GetParam() & 2) != 0,
+                .classes = (GetParam() & 4) != 0,
+                .queues = (GetParam() & 8) != 0,
+                .late = (GetParam() & 16) != 0};
+  std::map<DelayCause, int> delays;
+  for (int seed = 0; seed < Schedules() / 32 + 1; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(static_cast<unsigned>(seed * 32 + GetParam()));
+    const int nodes = random.Pick(1, 5);
+    const int gpus = random.Pick(1, 4);
+    const QueueTree tree = mix.queues ? RandomTree(random, nodes * gpus) : DefaultTree();
+    World world(nodes, gpus, tree);
+    ASSERT_NO_FATAL_FAILURE(
+        RunRandom(world, random, mix, static_cast<int>(tree.queues.size()), nodes, gpus));
+    for (const auto& [cause, count] : world.delays()) delays[cause] += count;
+  }
+  if (!mix.late) {
+    EXPECT_EQ(delays[DelayCause::kLimits], 0) << "nothing of that kind was changed";
+  }
+  if (!mix.faults) {
+    EXPECT_EQ(delays[DelayCause::kNodes] + delays[DelayCause::kRecovery], 0);
+  }
+  if (!mix.classes) {
+    EXPECT_EQ(delays[DelayCause::kClass], 0);
+  }
+  if (!mix.queues) {
+    EXPECT_EQ(delays[DelayCause::kGuarantee], 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Mixes, RandomSchedules, testing::Range(0, 32));
+
+// Small jobs arrive for ever, and each of them fits at once.
+TEST(ScheduleProperties, AGangThatFitsStartsWithinTwiceTheLongestLimitWhateverSmallerJobsArrive) {
+  for (int seed = 0; seed < Schedules() / 30 + 1; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(static_cast<unsigned>(seed));
+    const int nodes = random.Pick(2, 6);
+    const int gpus = random.Pick(2, 8);
+    World world(nodes, gpus, DefaultTree());
+    constexpr Duration kLongest = minutes(60);
+    std::string wide;
+    TimePoint submitted;
+    for (int minute = 0; minute < 400; ++minute) {
+      world.EndUntil(TimePoint() + minutes(minute));
+      if (minute == 90) {
+        wide =
+            world.Submit(nodes, gpus, minutes(random.Pick(1, 60)), minutes(60)).request.job.value;
+        submitted = world.now();
+      }
+      // Until it comes, no queue builds up: what waits before it is none of the smaller that
+      // arrive.
+      const bool waits = std::ranges::any_of(
+          world.jobs(), [](const auto& job) { return !job.second.started.has_value(); });
+      if (random.OneIn(2) && (!waits || minute >= 90))
+        world.Submit(1, random.Pick(1, gpus), minutes(random.Pick(1, 60)), minutes(60));
+      ASSERT_NO_FATAL_FAILURE(world.RunPass());
+      if (wide.empty() || !world.job(wide).started) continue;
+      EXPECT_LE(*world.job(wide).started, submitted + 2 * kLongest);
+      break;
+    }
+    ASSERT_TRUE(world.job(wide).started);
+  }
+}
+
+// Whether `a` goes before `b` by the rules, where no two jobs need different things.
+bool GoesBefore(const World& world, const QueueTree& tree, const World::Job& a,
+                const World::Job& b) {
+  const auto guaranteed = [&](const World::Job& job) {
+    return tree.queues[static_cast<std::size_t>(job.request.queue)].guarantee.gpus;
+  };
+  if (a.request.recovering != b.request.recovering) return a.request.recovering;
+  if (a.request.class_value != b.request.class_value)
+    return a.request.class_value > b.request.class_value;
+  if (a.request.queue != b.request.queue)
+    return guaranteed(b) == 0 && world.Has(a.request.queue).gpus < guaranteed(a);
+  return std::tuple(-a.request.priority, a.request.submit_order) <
+         std::tuple(-b.request.priority, b.request.submit_order);
+}
+
+TEST(ScheduleProperties, AmongEqualJobsNoneStartsBeforeOneThatGoesFirst) {
+  QueueTree tree = DefaultTree();
+  tree.queues.push_back({.name = "b", .guarantee = {.gpus = 3}});
+  tree.queues.push_back({.name = "c", .guarantee = {.gpus = 2}, .weight = 3});
+  int waited = 0;
+  for (int seed = 0; seed < Schedules() / 30 + 1; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(static_cast<unsigned>(seed));
+    World world(2, 4, tree);
+    for (int i = 0; i < 60; ++i) {
+      for (int n = random.Pick(0, 3); n > 0; --n) {
+        World::Job& job = world.Submit(1, 1, kForever, random.Minutes(1, 60), random.Pick(0, 2));
+        job.request.class_value = random.OneIn(5) ? 1 : 0;
+        job.request.priority = random.Pick(0, 2);
+      }
+      if (random.OneIn(5) && !world.plan().placements.empty()) {
+        World::Job& job = world.job(world.plan().placements[0].job.value);
+        if (job.started && !job.ended) world.Fault(job);
+      }
+      const std::map<std::string, World::Job> before = world.jobs();
+      ASSERT_NO_FATAL_FAILURE(world.RunPass());
+      for (const WaitingJob& waiting : world.plan().waiting) {
+        ++waited;
+        for (const GangPlacement& placed : world.plan().placements)
+          ASSERT_FALSE(
+              GoesBefore(world, tree, before.at(waiting.job.value), before.at(placed.job.value)))
+              << placed.job.value << " before " << waiting.job.value;
+      }
+      world.EndUntil(std::min(world.NextEvent(), world.now() + minutes(10)));
+    }
+  }
+  EXPECT_GT(waited, 100);
+}
+
+// Without limits no end is known: the first job that waits gets what becomes free.
+TEST(ScheduleProperties, WithoutLimitsTheFirstJobThatWaitsStartsWhenWhatRanBeforeItHasEnded) {
+  int beside = 0;
+  for (int seed = 0; seed < Schedules() / 30 + 1; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(static_cast<unsigned>(seed));
+    const int nodes = random.Pick(2, 6);
+    World world(nodes, 4, DefaultTree());
+    for (int i = 0; i < 8 * nodes; ++i) {
+      world.Submit(1, random.Pick(1, 3), kForever, random.Minutes(1, 60));
+      world.RunPass();
+    }
+    const auto waits = [](const auto& job) { return !job.second.started; };
+    ASSERT_TRUE(std::ranges::any_of(world.jobs(), waits));
+    World::Job& wide = world.Submit(random.Pick(1, nodes), 4, kForever, minutes(10));
+    wide.request.priority = 90;
+    TimePoint all_ended;
+    for (const auto& [id, job] : world.jobs())
+      if (job.started) all_ended = std::max(all_ended, *job.started + job.runs);
+    while (!wide.started) {
+      world.Submit(1, random.Pick(1, 4), kForever, random.Minutes(1, 60));
+      ASSERT_NO_FATAL_FAILURE(world.RunPass());
+      if (wide.started) break;
+      EXPECT_FALSE(wide.request.collecting.empty());
+      world.EndUntil(world.NextEvent());
+      ASSERT_LE(world.now(), all_ended);
+      ASSERT_NO_FATAL_FAILURE(world.RunPass());
+    }
+    for (const auto& [id, job] : world.jobs())
+      beside += job.started && *job.started > wide.submitted && *job.started < *wide.started;
+  }
+  EXPECT_GT(beside, 0) << "what it does not need is given to others meanwhile";
+}
+
+TEST(ScheduleProperties, SharesOfSaturatedQueuesConvergeToTheirWeights) {
+  for (unsigned seed = 0; seed < 1; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    QueueTree tree = DefaultTree();
+    tree.queues[0].weight = 1;
+    tree.queues.push_back({.name = "b", .weight = static_cast<double>(random.Pick(1, 5))});
+    tree.queues.push_back({.name = "c", .leaf = false, .weight = 3});
+    tree.queues.push_back({.name = "d", .parent = 2, .weight = 2});
+    tree.queues.push_back({.name = "e", .parent = 2, .weight = 1});
+    const double sum = 4 + tree.queues[1].weight;
+    const std::map<int, double> wanted = {
+        {0, 1 / sum}, {1, tree.queues[1].weight / sum}, {3, 2 / sum}, {4, 1 / sum}};
+    World world(8, 4, tree);  // 32 GPUs
+    while (world.now() < TimePoint() + hours(24)) {
+      std::map<int, int> waiting;
+      for (const auto& [id, job] : world.jobs()) waiting[job.request.queue] += !job.started;
+      for (const auto& [queue, share] : wanted) {
+        while (waiting[queue]++ < 300)  // more than have a promise
+          world.Submit(1, random.Pick(1, 4), hours(1), random.Minutes(5, 60), queue);
+      }
+      ASSERT_NO_FATAL_FAILURE(world.RunPass());
+      world.EndUntil(world.NextEvent());
+    }
+    double total = 0;
+    for (const auto& [queue, share] : wanted) total += world.Used(queue);
+    for (const auto& [queue, share] : wanted)
+      EXPECT_NEAR(world.Used(queue) / total, share, 0.05)
+          << tree.queues[static_cast<std::size_t>(queue)].name;
+    EXPECT_GT(total, 0.85 * 32 * 24 * 3600) << "and the cluster is full";
+  }
+}
+
+std::string Text(const SchedulePlan& plan) {
+  std::string text;
+  for (const GangPlacement& placement : plan.placements) {
+    text += placement.job.value + ":";
+    for (std::size_t i = 0; i < placement.nodes.size(); ++i)
+      text += " " + placement.nodes[i].value + "=" + std::to_string(placement.node_devices[i]);
+    text += "\n";
+  }
+  for (const WaitingJob& waiting : plan.waiting) {
+    text += waiting.job.value + " waits: " + WaitText(waiting.reason) + ";";
+    if (waiting.promise) text += std::to_string(waiting.promise->start.time_since_epoch().count());
+    text += "\n";
+  }
+  return text;
+}
+
+TEST(ScheduleProperties, ASnapshotGivesTheSamePlanInWhateverOrderItIs) {
+  for (int seed = 0; seed < 100; ++seed) {
+    Random random(static_cast<unsigned>(seed));
+    const QueueTree tree = RandomTree(random, 12);
+    World world(4, 3, tree);
+    std::mt19937 engine(static_cast<unsigned>(seed));
+    for (int i = 0; i < 20; ++i) {
+      world.Submit(random.Pick(1, 4), random.Pick(1, 3), random.Minutes(5, 60), minutes(50),
+                   random.Pick(0, static_cast<int>(tree.queues.size()) - 1));
+      SchedulerSnapshot snapshot = world.Snapshot();
+      const std::string plan = Text(Plan(snapshot));
+      std::ranges::shuffle(snapshot.requests, engine);
+      std::ranges::shuffle(snapshot.nodes, engine);
+      std::ranges::shuffle(snapshot.running, engine);
+      ASSERT_EQ(Text(Plan(snapshot)), plan);
+      ASSERT_NO_FATAL_FAILURE(world.RunPass());
+      if (random.OneIn(2)) world.EndUntil(std::min(world.NextEvent(), world.now() + hours(1)));
+    }
+  }
+}
+
+TEST(ScheduleProperties, TimeAloneReordersNothing) {
+  QueueTree tree = DefaultTree();
+  tree.queues.push_back({.name = "b", .weight = 2});
+  tree.queues.push_back({.name = "c"});
+  World world(4, 4, tree);
+  Random random(1);
+  for (int i = 0; i < 60; ++i) {
+    world.Submit(1, random.Pick(1, 4), hours(1), random.Minutes(5, 60), i % 3);
+    world.RunPass();
+    if (i % 4 == 0) world.EndUntil(world.NextEvent());
+  }
+  const auto order = [&] {
+    SchedulerSnapshot snapshot = world.Snapshot();
+    snapshot.running.clear();
+    snapshot.nodes.clear();
+    std::string jobs;
+    for (GangRequest& request : snapshot.requests) request.promise.reset();
+    for (const WaitingJob& waiting : Plan(snapshot).waiting) jobs += waiting.job.value + " ";
+    return jobs;
+  };
+  world.EndUntil(world.now() + hours(2));  // nothing runs: what it has had is booked
+  const std::string before = order();
+  EXPECT_THAT(before, testing::Not(testing::IsEmpty()));
+  for (const int later : {1, 10, 100}) {
+    SchedulerSnapshot snapshot = world.Snapshot();
+    world.set_now(world.now() + hours(later));
+    EXPECT_EQ(order(), before);
+  }
+}
+
+}  // namespace
+}  // namespace muster
