@@ -3,7 +3,7 @@
 #include "cli/base/exit_code.h"
 #include "cli/commands/verb.h"
 #include "cli/jobs/job_json.h"
-#include "common/job_spec/job_spec.h"
+#include "common/job_spec/queue_names.h"
 
 namespace muster::verbs {
 namespace {
@@ -16,7 +16,7 @@ struct Columns {
 
   void Fit(const v1::Job& job) {
     queue = queue || QueueName(job.queue()) != kDefaultQueue;
-    priority_class = priority_class || ClassName(job.priority_class()) != kDefaultClass;
+    priority_class = priority_class || ClassName(job.priority_class()) != kNormalClass;
   }
 };
 

@@ -111,8 +111,8 @@ std::string ShortNumber(double value) {
 // A queue stands below its parent, two blanks to the right.
 void PrintTable(CommandContext& context, const v1::ShowQueuesResponse& queues) {
   const bool wide = context.output == OutputFormat::kWide;
-  std::vector<std::string> headers = {"QUEUE", "GUARANTEE", "CEILING", "WEIGHT",
-                                      "SHARE", "USED",      "RUNNING", "WAITING"};
+  std::vector<std::string> headers = {"QUEUE", "GUARANTEE", "CEILING", "WEIGHT", "SHARE",
+                                      "HAD",   "USED",      "RUNNING", "WAITING"};
   if (wide) headers.insert(headers.end(), {"PRIORITY", "TIME LIMIT"});
   Table table(headers);
   std::map<std::string, std::size_t> depths;
@@ -124,6 +124,7 @@ void PrintTable(CommandContext& context, const v1::ShowQueuesResponse& queues) {
                                     AmountText(queue.ceiling()),
                                     ShortNumber(queue.weight()),
                                     Fixed(100 * queue.share(), 0) + "%",
+                                    Fixed(100 * queue.usage_share(), 0) + "%",
                                     AmountText(queue.used()),
                                     std::to_string(queue.running()),
                                     std::to_string(queue.waiting())};

@@ -90,11 +90,12 @@ TEST_F(QueuesVerbsTest, CheckChangesNothing) {
 TEST_F(QueuesVerbsTest, ShowPrintsTheTreeAsATable) {
   Serve();
   ASSERT_TRUE(Run({"queues", "show"}).ok());
-  EXPECT_EQ(out_.str(),
-            "QUEUE     GUARANTEE  CEILING              WEIGHT  SHARE  USED           RUNNING  "
-            "WAITING\n"
-            "research  64 GPUs    128 GPUs, 512 slots  2.5     71%    -              0        0\n"
-            "  vision  -          -                    1       0%     1 GPU, 1 slot  2        1\n");
+  EXPECT_EQ(
+      out_.str(),
+      "QUEUE     GUARANTEE  CEILING              WEIGHT  SHARE  HAD  USED           RUNNING  "
+      "WAITING\n"
+      "research  64 GPUs    128 GPUs, 512 slots  2.5     71%    0%   -              0        0\n"
+      "  vision  -          -                    1       0%     0%   1 GPU, 1 slot  2        1\n");
   out_.str("");
   context_->output = OutputFormat::kWide;
   ASSERT_TRUE(Run({"queues", "show"}).ok());

@@ -6,7 +6,7 @@
 
 #include "cli/base/exit_code.h"
 #include "cli/jobs/goodput.h"
-#include "common/job_spec/job_spec.h"
+#include "common/job_spec/queue_names.h"
 
 namespace muster {
 namespace {
@@ -130,6 +130,7 @@ Json SummaryJson(const v1::Job& job) {
           {"priority", job.priority()},
           {"held", job.held()},
           {"begin", TimeOrNull(job.begin_unix_ms())},
+          {"starts_by", TimeOrNull(job.promised_unix_ms())},
           {"time_limit_seconds", IfKnown(job.time_limit_seconds() > 0, job.time_limit_seconds())},
           {"world_size", IfKnown(job.world_size() > 0, job.world_size())},
           {"output_dir", TextOrNull(job.output_dir())},

@@ -8,6 +8,7 @@
 #include "cli/jobs/job_json.h"
 #include "common/job_spec/job_times.h"
 #include "common/job_spec/parse.h"
+#include "common/job_spec/queue_names.h"
 
 namespace muster {
 namespace {
@@ -30,7 +31,7 @@ std::string Scheduling(const v1::Job& job) {
   const std::string queue = QueueName(job.queue());
   const std::string priority_class = ClassName(job.priority_class());
   if (queue != kDefaultQueue) out += ", queue " + queue;
-  if (priority_class != kDefaultClass) out += ", class " + priority_class;
+  if (priority_class != kNormalClass) out += ", class " + priority_class;
   if (job.time_limit_seconds() > 0) out += ", time limit " + SpanText(job.time_limit_seconds());
   return out;
 }

@@ -1,4 +1,5 @@
 #include "common/slurm/sbatch_script.h"
+#include "common/job_spec/queue_names.h"
 
 #include <algorithm>
 #include <charconv>
@@ -340,7 +341,7 @@ Status CheckScheduling(const JobSpec& spec) {
   if (!spec.begin.empty()) return refused("begin", "--begin");
   if (spec.hold) return refused("hold", "--hold");
   if (QueueName(spec.queue) != kDefaultQueue) return refused("queue", "--partition or --account");
-  if (ClassName(spec.priority_class) != kDefaultClass) return refused("class", "--qos");
+  if (ClassName(spec.priority_class) != kNormalClass) return refused("class", "--qos");
   return OkStatus();
 }
 

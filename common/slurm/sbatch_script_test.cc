@@ -1,4 +1,5 @@
 #include "common/slurm/sbatch_script.h"
+#include "common/job_spec/queue_names.h"
 
 #include <gtest/gtest.h>
 
@@ -74,7 +75,7 @@ TEST(SbatchScript, LeavesToSlurmWhenAJobRuns) {
             std::string::npos);
   ScriptRequest defaults = RequestIn("/shared/run");
   defaults.spec.queue = kDefaultQueue;
-  defaults.spec.priority_class = kDefaultClass;
+  defaults.spec.priority_class = kNormalClass;
   EXPECT_TRUE(RenderScript(defaults).ok());
 }
 

@@ -9,6 +9,7 @@
 #include "coordinator/control/job_end.h"
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/node_parts.h"
+#include "coordinator/control/queue_usage.h"
 #include "coordinator/control/restart_policy.h"
 #include "coordinator/control/tier.h"
 #include "coordinator/control/words.h"
@@ -144,6 +145,7 @@ void RecoverOrFail(Transaction& tx, JobEntry& job) {
 void EndAttempt(Transaction& tx, JobEntry& job) {
   AttemptRecord& attempt = job.attempt();
   attempt.ended_unix_ms = tx.now.unix_ms;
+  BookUsage(tx, job);
   tx.Move(attempt, AttemptEvent::kQuiesced);
   DiscardUnfinished(tx, job);
   job.survivors = In<Aborting>(*job.gang)->survivors;

@@ -146,6 +146,7 @@ void ExpireJob(Transaction& tx, JobEntry& job) {
     job.not_before.reset();
     tx.state.reschedule = true;
   }
+  if (tx.Expired(job.promised_at)) tx.state.reschedule = true;
   if (tx.Expired(job.begin_at)) {
     job.begin_at.reset();
     tx.state.reschedule = true;
@@ -184,6 +185,7 @@ std::optional<TimePoint> DeadlineOf(const JobEntry& job) {
   if (job.over()) return std::nullopt;
   std::optional<TimePoint> next = job.not_before;
   next = Earliest(next, job.begin_at);
+  next = Earliest(next, job.promised_at);
   next = Earliest(next, job.time_limit_at);
   next = Earliest(next, job.backoff.NextExpiry());
   if (!job.gang) return next;

@@ -57,6 +57,7 @@ void FinishJob(Transaction& tx, JobEntry& job, JobEvent event, std::string reaso
   job.gang.reset();
   job.not_before.reset();
   job.begin_at.reset();
+  DropPromise(tx.state, job);
   job.time_limit_at.reset();
   job.fault.reset();
   job.wait.reset();

@@ -10,9 +10,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "common/job_spec/queue_names.h"
+#include "coordinator/control/options.h"
 #include "coordinator/control/state.h"
+#include "coordinator/scheduler/step_function.h"
 
 namespace muster::control {
 
@@ -80,6 +84,16 @@ inline void UpdateCommittedStep(JobEntry& job) {
   job.record.committed_step = newest;
 }
 
+// The names of the job's queue and class. A live job's are in the tree: none is removed while a job
+// that is not over has it.
+inline std::string_view QueueOf(const JobEntry& job) {
+  return job.record.queue.empty() ? kDefaultQueue : std::string_view(job.record.queue);
+}
+inline std::string_view ClassOf(const JobEntry& job) {
+  return job.record.priority_class.empty() ? kNormalClass
+                                           : std::string_view(job.record.priority_class);
+}
+
 // It waits for its release or its begin, not for nodes. Both keep back what waits in the queue; a
 // job that recovers goes on.
 inline bool IsKeptBack(const JobEntry& job) {
@@ -98,12 +112,50 @@ inline std::optional<TimePoint> BeginAt(const JobEntry& job, const Now& now) {
   return now.mono + FromSeconds(static_cast<double>(ahead_ms) / 1000);
 }
 
+// Nothing is owed to it any more, nor kept for it.
+inline void DropPromise(State& state, JobEntry& job) {
+  state.promised.erase(job.record.id);
+  job.promised_at.reset();
+  job.collecting.clear();
+  job.record.promise = {};
+}
+
 // When its time limit is reached; empty: never, or it has not been launched yet.
 inline std::optional<TimePoint> TimeLimitAt(const JobEntry& job, const Now& now) {
   const std::int64_t limit = job.record.time_limit_seconds;
   if (limit <= 0 || job.record.started_unix_ms == 0) return std::nullopt;
   const std::int64_t used_ms = now.unix_ms - job.record.started_unix_ms - job.record.suspended_ms;
   return now.mono + std::chrono::milliseconds(std::max<std::int64_t>(0, limit * 1000 - used_ms));
+}
+
+// To save and stop at its time limit.
+inline Duration StopAllowance(const JobEntry& job) {
+  return std::chrono::minutes(2) + 2 * FromSeconds(job.record.checkpoint_seconds);
+}
+
+// From the start of its gang until the job has none any more, at most; nothing: it has no limit.
+// Beside its time limit that is what it takes to prepare and launch, and to save and stop in the
+// end.
+inline std::optional<Duration> LengthFromStart(const JobEntry& job) {
+  if (job.record.time_limit_seconds <= 0) return std::nullopt;
+  return kPrepareDeadline + kLaunchDeadline + std::chrono::seconds(job.record.time_limit_seconds) +
+         StopAllowance(job);
+}
+
+// Plans its end: by its time limit, if it was launched; else its gang starts now.
+inline void PlanEnd(JobEntry& job, const Now& now) {
+  job.ends_at.reset();
+  if (job.time_limit_at)
+    job.ends_at = *job.time_limit_at + StopAllowance(job);
+  else if (const std::optional<Duration> length = LengthFromStart(job))
+    job.ends_at = now.mono + *length;
+}
+
+// How long a job that waits has its nodes at most; kForever: it has no limit.
+inline Duration LengthOf(const JobEntry& job, const Now& now) {
+  if (!job.time_limit_at) return LengthFromStart(job).value_or(kForever);
+  return std::max<Duration>(*job.time_limit_at + StopAllowance(job) - now.mono,
+                            std::chrono::seconds(1));
 }
 
 // By when a gang that saves its state must have stopped: the time that the request gave, else a

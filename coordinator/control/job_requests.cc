@@ -16,6 +16,7 @@
 #include "coordinator/control/node_parts.h"
 #include "coordinator/control/placement.h"
 #include "coordinator/control/queries.h"
+#include "coordinator/control/queues.h"
 #include "coordinator/control/stopping.h"
 #include "coordinator/control/time_booking.h"
 #include "coordinator/control/words.h"
@@ -114,6 +115,49 @@ Result<std::int64_t> BeginOf(const JobSpec& spec) {
                          "it");
 }
 
+Status CheckClass(const State& state, const std::string& priority_class) {
+  if (state.queues.FindClass(ClassName(priority_class)) != nullptr) return OkStatus();
+  return InvalidArgument("class: " + UnknownClass(state.queues, priority_class));
+}
+
+// A queue that takes jobs.
+Result<QueueSpec> FindQueue(const State& state, const std::string& name) {
+  const int found = state.queues.Find(QueueName(name));
+  if (found < 0)
+    return InvalidArgument("queue: " + UnknownQueue(state.queues, name) +
+                           "\n  next: muster queues show");
+  const QueueSpec& queue = state.queues.queues[static_cast<std::size_t>(found)];
+  if (queue.leaf) return queue;
+  return InvalidArgument("queue: " + name +
+                         " has queues of its own and takes no jobs\n  next: muster queues show");
+}
+
+Status CheckTimeLimit(const QueueSpec& queue, std::int64_t seconds) {
+  if (queue.time_limit_seconds == 0 || seconds <= queue.time_limit_seconds) return OkStatus();
+  return InvalidArgument("resources.time_limit: queue " + queue.name + " allows " +
+                         SpanText(queue.time_limit_seconds) + ", and this is " + SpanText(seconds));
+}
+
+// That of a job which names `seconds`; 0: none.
+std::int64_t TimeLimitIn(const QueueSpec& queue, std::int64_t seconds) {
+  return seconds == 0 ? queue.time_limit_seconds : seconds;
+}
+
+// What a ceiling could never hold would wait for ever.
+Status CheckCeilings(const QueueTree& tree, const QueueSpec& queue, const JobSpec& spec) {
+  const NodeDemand node = spec.resources.per_node();
+  const int nodes = spec.resources.nodes;
+  const Amounts gang{.gpus = nodes * node.device_count(), .slots = nodes * node.ranks};
+  for (const QueueSpec* at = &queue; at != nullptr;
+       at = at->parent < 0 ? nullptr : &tree.queues[static_cast<std::size_t>(at->parent)]) {
+    if (gang.gpus <= at->ceiling.gpus && gang.slots <= at->ceiling.slots) continue;
+    return ResourceExhausted("the job needs " + AmountsText(gang) + ", more than the ceiling of " +
+                             "queue " + at->name + " allows\n  next: muster queues show; name " +
+                             "another queue, or fewer nodes");
+  }
+  return OkStatus();
+}
+
 Result<JobEntry*> AcceptJob(Transaction& tx, const SubmitRequested& request) {
   if (request.spec_yaml.size() > kMaxSpecBytes || request.key.size() > kMaxKeyBytes) {
     return InvalidArgument("the job file may have 1 MiB and the key 256 bytes; this is more");
@@ -126,8 +170,10 @@ Result<JobEntry*> AcceptJob(Transaction& tx, const SubmitRequested& request) {
     return InvalidArgument("workdir: '" + spec.workdir +
                            "' is not absolute; submit with the muster command, which makes it so");
   }
-  MUSTER_RETURN_IF_ERROR(CheckQueue(tx.state, spec.queue));
   MUSTER_RETURN_IF_ERROR(CheckClass(tx.state, spec.priority_class));
+  MUSTER_ASSIGN_OR_RETURN(const QueueSpec queue, FindQueue(tx.state, spec.queue));
+  MUSTER_RETURN_IF_ERROR(CheckTimeLimit(queue, spec.resources.time_limit_seconds));
+  MUSTER_RETURN_IF_ERROR(CheckCeilings(tx.state.queues, queue, spec));
   MUSTER_ASSIGN_OR_RETURN(const std::int64_t begin_unix_ms, BeginOf(spec));
   MUSTER_RETURN_IF_ERROR(CheckOutputFree(tx, output_dir));
   MUSTER_RETURN_IF_ERROR(CheckSomeNodeCanHold(tx.state, spec));
@@ -147,12 +193,12 @@ Result<JobEntry*> AcceptJob(Transaction& tx, const SubmitRequested& request) {
   job.record.key = request.key;
   job.record.spec_yaml = request.spec_yaml;
   job.record.output_dir = output_dir;
-  job.record.priority = spec.priority;
+  job.record.priority = spec.priority.value_or(queue.default_priority);
   job.record.queue = spec.queue;
   job.record.priority_class = spec.priority_class;
   job.record.held = spec.hold;
   job.record.begin_unix_ms = begin_unix_ms;
-  job.record.time_limit_seconds = spec.resources.time_limit_seconds;
+  job.record.time_limit_seconds = TimeLimitIn(queue, spec.resources.time_limit_seconds);
   job.record.submit_order = tx.state.next_order++;
   job.record.world_size = spec.world_size();
   job.record.max_steps = spec.train ? spec.train->schedule.max_steps : 0;
@@ -240,7 +286,12 @@ Result<JobRecord> Updated(const Transaction& tx, const JobEntry& job,
   record.priority = request.priority.value_or(record.priority);
   record.time_limit_seconds = request.time_limit_seconds.value_or(record.time_limit_seconds);
   record.begin_unix_ms = request.begin_unix_ms.value_or(record.begin_unix_ms);
-  if (request.queue) MUSTER_RETURN_IF_ERROR(CheckQueue(tx.state, record.queue));
+  if (request.queue || request.time_limit_seconds) {
+    MUSTER_ASSIGN_OR_RETURN(const QueueSpec queue, FindQueue(tx.state, record.queue));
+    MUSTER_RETURN_IF_ERROR(CheckTimeLimit(queue, record.time_limit_seconds));
+    MUSTER_RETURN_IF_ERROR(CheckCeilings(tx.state.queues, queue, job.spec));
+    record.time_limit_seconds = TimeLimitIn(queue, record.time_limit_seconds);
+  }
   if (request.priority_class) MUSTER_RETURN_IF_ERROR(CheckClass(tx.state, record.priority_class));
   MUSTER_RETURN_IF_ERROR(CheckRange("priority", record.priority, kMaxPriority));
   MUSTER_RETURN_IF_ERROR(
@@ -286,6 +337,7 @@ Result<UpdateAccepted> Update(Transaction& tx, JobEntry& job, const UpdateReques
   if (IsKeptBack(job)) job.wait.reset();
   if (!job.at_rest() && job.record.stop == StopKind::kNone) {
     job.time_limit_at = TimeLimitAt(job, tx.now);
+    PlanEnd(job, tx.now);
     StopIfOutOfTime(tx, job);
   }
   return UpdateAccepted{job.record.id, job.record.state, changed};
@@ -300,19 +352,6 @@ Status CheckMayBeHeld(const JobEntry& job) {
 }
 
 }  // namespace
-
-// One queue and one class, as long as there are no definitions of others.
-Status CheckQueue(const State&, const std::string& queue) {
-  if (QueueName(queue) == kDefaultQueue) return OkStatus();
-  return InvalidArgument("there is no queue '" + CutText(queue, kMaxNameBytes) +
-                         "'; the cluster has the queue " + kDefaultQueue);
-}
-
-Status CheckClass(const State&, const std::string& priority_class) {
-  if (ClassName(priority_class) == kDefaultClass) return OkStatus();
-  return InvalidArgument("there is no class '" + CutText(priority_class, kMaxNameBytes) +
-                         "'; the cluster has the class " + kDefaultClass);
-}
 
 void On(Transaction& tx, const SubmitRequested& request) {
   Answer(tx, request, [&]() -> Result<SubmitAccepted> {

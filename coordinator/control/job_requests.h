@@ -5,9 +5,6 @@
 // thread.
 #pragma once
 
-#include <string>
-
-#include "common/base/status.h"
 #include "coordinator/control/transaction.h"
 
 namespace muster::control {
@@ -19,10 +16,5 @@ void On(Transaction& tx, const ResumeRequested& request);
 void On(Transaction& tx, const UpdateRequested& request);
 void On(Transaction& tx, const HoldRequested& request);
 void On(Transaction& tx, const ReleaseRequested& request);
-
-// Whether jobs may be in the queue, and of the priority class; empty: the default one.
-// kInvalidArgument names what there is.
-Status CheckQueue(const State& state, const std::string& queue);
-Status CheckClass(const State& state, const std::string& priority_class);
 
 }  // namespace muster::control

@@ -226,6 +226,13 @@ HeldResources HeldBy(const JobEntry& job, int slots, std::vector<std::string> de
           .memory_bytes = demand.memory_bytes()};
 }
 
+Amounts AmountsOf(const JobEntry& job) {
+  const AttemptRecord& attempt = job.attempts.back();
+  const auto nodes = static_cast<int>(attempt.nodes.size() + attempt.spares.size());
+  const NodeDemand node = job.spec.resources.per_node();
+  return {.gpus = nodes * node.device_count(), .slots = nodes * node.ranks};
+}
+
 HeldResources HeldOn(const JobEntry& job, const NodeName& node) {
   return HeldBy(job, job.spec.resources.ranks_per_node, DevicesOn(job.attempts.back(), node));
 }

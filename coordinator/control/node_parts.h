@@ -53,6 +53,8 @@ std::vector<std::string> DevicesOf(const JobEntry& job, const AttemptRecord& att
 
 // What the job holds of a node with these slots and devices.
 HeldResources HeldBy(const JobEntry& job, int slots, std::vector<std::string> devices);
+// What the nodes and spares of its newest attempt come to.
+Amounts AmountsOf(const JobEntry& job);
 // What a node of its newest attempt, or a spare, holds in full.
 HeldResources HeldOn(const JobEntry& job, const NodeName& node);
 HeldResources HeldAt(const JobEntry& job, std::size_t place);

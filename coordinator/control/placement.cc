@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/wall_time.h"
 #include "coordinator/control/attempt_end.h"
 #include "coordinator/control/gang_nodes.h"
 #include "coordinator/control/gang_orders.h"
@@ -13,6 +14,7 @@
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/node_parts.h"
 #include "coordinator/control/preparing.h"
+#include "coordinator/control/scheduler_snapshot.h"
 #include "coordinator/control/stopping.h"
 #include "coordinator/control/words.h"
 #include "coordinator/scheduler/scheduler.h"
@@ -22,16 +24,6 @@ namespace {
 
 constexpr Duration kReadyBeforeGrowth = std::chrono::seconds(3);
 constexpr Duration kBetweenRegroupings = std::chrono::seconds(60);
-
-// A running job that lacks nodes or spares: what it requests from the scheduler.
-bool WantsMoreNodes(const JobEntry& job) {
-  if (!job.gang || job.record.state != JobState::kRunning) return false;
-  const Running* running = In<Running>(*job.gang);
-  if (running == nullptr || running->stop) return false;
-  const AttemptRecord& attempt = job.attempts.back();
-  const int missing = job.spec.resources.nodes - static_cast<int>(attempt.nodes.size());
-  return missing > 0 || static_cast<int>(attempt.spares.size()) < job.spec.resources.spares;
-}
 
 // The nodes are not reserved yet: a gang takes them when it is formed again.
 void GiveMoreNodes(Transaction& tx, JobEntry& job, const GangPlacement& placement) {
@@ -58,63 +50,20 @@ void GiveMoreNodes(Transaction& tx, JobEntry& job, const GangPlacement& placemen
   EndOnPurpose(tx, job, CauseKind::kRegrouped, reason);
 }
 
-bool FormerNodeSuspect(const Transaction& tx, const JobEntry& job) {
-  if (job.attempts.empty()) return false;
-  const std::vector<NodeName>& nodes = job.attempts.back().nodes;
-  return std::any_of(nodes.begin(), nodes.end(), [&](const NodeName& name) {
-    const auto node = tx.state.nodes.find(name);
-    return node != tx.state.nodes.end() && node->second.record.state == NodeState::kSuspect &&
-           !job.excluded.contains(name);
-  });
+std::vector<std::vector<std::string>> DeviceIdsOf(const Transaction& tx, const Promise& promise) {
+  std::vector<std::vector<std::string>> devices;
+  for (std::size_t i = 0; i < promise.nodes.size(); ++i)
+    devices.push_back(DeviceIds(tx.node(promise.nodes[i]), promise.devices[i]));
+  return devices;
 }
 
-// What survived SIGKILL may use a device of the job's hold, which no process of it can have then.
-NodeParts PartsOf(const Transaction& tx, const NodeName& name, const HeldResources& held) {
-  NodeParts parts{.slots = held.slots, .cpus = held.cpus, .memory_bytes = held.memory_bytes};
-  const NodeEntry* node = tx.FindNode(name);
-  if (node == nullptr || held.devices.empty()) return parts;
-  parts.devices = MaskOf(*node, held.devices) & WholeOf(tx.state, *node).all.devices;
-  for (const LeakedSlot& leaked : node->record.leaked)
-    parts.devices &= ~MaskOf(*node, leaked.devices);
-  return parts;
-}
-
-GangRequest RequestOf(const Transaction& tx, const JobEntry& job) {
-  const ResourceSpec& resources = job.spec.resources;
-  GangRequest request;
-  request.job = job.record.id;
-  request.demand = resources.per_node();
-  request.priority = job.record.priority;
-  request.submit_order = job.record.submit_order;
-  request.exclude = job.backoff.Paused();
-  for (const std::string& name : resources.exclude) request.exclude.push_back({name});
-  if (!job.gang) {
-    request.nodes = resources.nodes;
-    request.spares = resources.spares;
-    // A job starts whole. One that had a gang takes fewer nodes, unless its own node may return.
-    const bool whole = job.attempts.empty() || FormerNodeSuspect(tx, job);
-    request.min_nodes = whole ? resources.nodes : job.spec.min_nodes();
-    request.recovering = !job.attempts.empty() && !job.waited;
-    for (const auto& [name, hold] : tx.state.holds.Parked(job.record.id)) {
-      request.held.push_back({name, PartsOf(tx, name, hold.resources)});
-    }
-    if (job.attempts.empty()) return request;
-    request.former_nodes = job.attempts.back().nodes;
-    request.preferred = job.attempts.back().spares;
-    return request;
-  }
-  const AttemptRecord& attempt = job.attempts.back();
-  const int missing = resources.nodes - static_cast<int>(attempt.nodes.size());
-  request.nodes = 0;
-  request.spares =
-      missing > 0 ? missing : resources.spares - static_cast<int>(attempt.spares.size());
-  for (const GangNode& member : job.gang->nodes) request.exclude.push_back(member.name);
-  request.domains = DomainsOf(attempt, tx.state.nodes);
-  const TopologyDemand& topology = request.demand.topology;
-  if (const NodeEntry* first = tx.FindNode(attempt.nodes.front());
-      topology.within != TopologyLevel::kNone && first)
-    request.place = PlaceOf(first->record.inventory, topology.within);
-  return request;
+void RecordPromise(Transaction& tx, JobEntry& job, const Promise& promise) {
+  tx.state.promised.insert(job.record.id);
+  job.promised_at = promise.start;
+  const auto ahead = std::chrono::ceil<std::chrono::milliseconds>(promise.start - tx.now.mono);
+  job.record.promise = {.start_unix_ms = tx.now.unix_ms + ahead.count(),
+                        .nodes = promise.nodes,
+                        .devices = DeviceIdsOf(tx, promise)};
 }
 
 // Nodes that come and go change the reasons of all jobs that wait at once. Once in the timeline and
@@ -129,23 +78,61 @@ void SetWaitReason(Transaction& tx, JobEntry& job, const WaitReason& reason) {
   tx.RecordEvent(job, {"queued", Severity::kInfo, "waiting: " + job.record.reason});
 }
 
+std::string_view Why(DelayCause cause) {
+  switch (cause) {
+    case DelayCause::kNone: break;
+    case DelayCause::kNodes: return "nodes that it was to have are lost, drained or broken";
+    case DelayCause::kRecovery: return "a gang that had a fault needs its nodes";
+    case DelayCause::kClass: return "a job of a higher class goes first";
+    case DelayCause::kGuarantee: return "a queue below its guarantee goes first";
+    case DelayCause::kLimits:
+      return "a gang runs longer than planned, or a limit or a queue was changed";
+  }
+  return "its nodes are not needed any more";
+}
+
+void SetPromise(Transaction& tx, JobEntry& job, const WaitingJob& waiting) {
+  const bool had = job.promised_at.has_value();
+  const std::optional<Promise>& promise = waiting.promise;
+  if (!had && !promise) return;
+  const PromiseRecord before = job.record.promise;
+  if (!promise) {
+    DropPromise(tx.state, job);
+  } else if (!had || *job.promised_at != promise->start || before.nodes != promise->nodes ||
+             DeviceIdsOf(tx, *promise) != before.devices) {
+    RecordPromise(tx, job, *promise);
+  } else {
+    return;
+  }
+  tx.Mark(job);
+  const std::string now = UtcTime(job.record.promise.start_unix_ms);
+  // An earlier start is shown with the job; an event for each would be many.
+  if (!had)
+    tx.RecordEvent(job, {"promised", Severity::kInfo, "starts at " + now + " at the latest"});
+  if (!had || waiting.delayed == DelayCause::kNone) return;
+  const std::string what = promise ? "starts at " + now + " at the latest, later than promised"
+                                   : "has no planned start any more";
+  tx.RecordEvent(job, {"delayed", Severity::kWarning,
+                       what + " (" + UtcTime(before.start_unix_ms) +
+                           "): " + std::string(Why(waiting.delayed))});
+}
+
 }  // namespace
 
 void Schedule(Transaction& tx) {
   tx.state.reschedule = false;
-  SchedulerSnapshot snapshot;
   for (const JobId& id : tx.state.live) {
     const JobEntry& job = std::as_const(tx).job(id);
-    if (MayBePlaced(job) || WantsMoreNodes(job)) snapshot.requests.push_back(RequestOf(tx, job));
+    if (MayBePlaced(job) || (!job.promised_at && job.collecting.empty())) continue;
+    DropPromise(tx.state, tx.job(id));
+    tx.Mark(tx.job(id));
   }
+  const SchedulerSnapshot snapshot = SnapshotOf(tx);
   if (snapshot.requests.empty()) return;
-  for (const auto& [name, node] : tx.state.nodes) {
-    if (node.record.state != NodeState::kReady || node.session == 0) continue;
-    snapshot.nodes.push_back(CapacityOf(tx.state, node));
-  }
   const SchedulePlan plan = Plan(snapshot);
   for (const GangPlacement& placement : plan.placements) {
     JobEntry& job = tx.job(placement.job);
+    DropPromise(tx.state, job);
     job.gang ? GiveMoreNodes(tx, job, placement) : StartAttempt(tx, job, placement);
   }
   for (const WaitingJob& waiting : plan.waiting) {
@@ -157,6 +144,8 @@ void Schedule(Transaction& tx) {
       EndParked(tx, job);
     }
     SetWaitReason(tx, job, waiting.reason);
+    SetPromise(tx, job, waiting);
+    job.collecting = waiting.collects;
   }
 }
 

@@ -16,6 +16,7 @@
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/master_address.h"
 #include "coordinator/control/node_parts.h"
+#include "coordinator/control/queue_usage.h"
 #include "coordinator/control/tier.h"
 #include "coordinator/control/words.h"
 
@@ -124,6 +125,7 @@ void LaunchGang(Transaction& tx, JobEntry& job) {
   if (job.record.started_unix_ms == 0) {
     job.record.started_unix_ms = tx.now.unix_ms;
     job.time_limit_at = TimeLimitAt(job, tx.now);
+    PlanEnd(job, tx.now);
   }
   WatchFromStart(tx, job);
   tx.RecordEvent(job, {"launched", Severity::kInfo,
@@ -208,6 +210,8 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
   gang.committed_before = job.record.committed_step;
   AttemptRecord attempt = MakeAttempt(tx.state, job, placement);
   attempt.started_unix_ms = tx.now.unix_ms;
+  NoteGangBegins(tx);
+  PlanEnd(job, tx.now);
   attempt.tier = ChooseTier({generation == 1, job.waited, job.survivors.has_value(),
                              job.attempts.empty() ? nodes : job.attempts.back().nodes, nodes});
   job.record.world_size = static_cast<int>(attempt.ranks.size());

@@ -173,7 +173,10 @@ std::string JobView::reason() const {
   if (kept_back && record->held)
     return record->hold_reason.empty() ? "held by a user" : "held: " + record->hold_reason;
   if (kept_back) return "begins at " + UtcTime(record->begin_unix_ms);
-  return wait == nullptr ? record->reason : WaitingText(*wait, *backoff);
+  if (wait == nullptr) return record->reason;
+  const std::int64_t start = record->promise.start_unix_ms;
+  return WaitingText(*wait, *backoff) +
+         (start == 0 ? "" : "; starts at " + UtcTime(start) + " at the latest");
 }
 
 ArchivedJobView::ArchivedJobView(const ArchivedRecords& records) {

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstddef>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -10,7 +11,9 @@
 
 #include "common/base/strings.h"
 #include "coordinator/control/answer.h"
+#include "coordinator/control/job_facts.h"
 #include "coordinator/control/node_parts.h"
+#include "coordinator/control/queue_usage.h"
 
 namespace muster::control {
 namespace {
@@ -82,7 +85,9 @@ Result<QueuesAccepted> Apply(Transaction& tx, const QueuesApplyRequested& reques
                           .warnings = QueueWarnings(tree, ClusterAmounts(state))};
   if (request.check_only || same) return accepted;
   tree.version = accepted.version = current + 1;
+  const std::int64_t half_life = state.queues.half_life_seconds;
   state.queues = std::move(tree);
+  RebookUsage(tx, half_life);
   state.queues_yaml = request.yaml;
   state.reschedule = true;
   tx.Put(QueuesRecord{accepted.version, request.yaml});
@@ -94,20 +99,6 @@ Result<QueuesAccepted> Apply(Transaction& tx, const QueuesApplyRequested& reques
 }
 
 }  // namespace
-
-// Job files name none yet.
-std::string_view QueueOf(const JobEntry&) { return kDefaultQueue; }
-std::string_view ClassOf(const JobEntry&) { return kNormalClass; }
-
-Amounts AmountsOf(const State& state, const JobEntry& job) {
-  Amounts sum;
-  for (const NodeName& node : state.holds.Nodes(job.record.id)) {
-    const HoldLedger::Hold* hold = state.holds.Find(node, job.record.id);
-    if (hold == nullptr) continue;
-    sum += {static_cast<int>(hold->resources.devices.size()), hold->resources.slots};
-  }
-  return sum;
-}
 
 QueuesView QueueViews(const State& state) {
   const std::vector<QueueSpec>& specs = state.queues.queues;
@@ -132,14 +123,20 @@ QueuesView QueueViews(const State& state) {
     const auto place = places.find(QueueOf(job));
     if (place == places.end()) continue;
     QueueView& queue = view.queues[place->second];
-    queue.used += AmountsOf(state, job);
-    if (job.gang) ++queue.running;
+    if (job.gang) {
+      queue.used += AmountsOf(job);
+      ++queue.running;
+    }
     if (job.pending()) ++queue.waiting;
   }
+  const std::vector<double> usage = UsageOfQueues(state);
+  const double all = std::accumulate(usage.begin(), usage.end(), 0.0);
   for (std::size_t i = specs.size(); i-- > 0;) {
+    if (all > 0) view.queues[i].usage_share += usage[i] / all;
     if (specs[i].parent < 0) continue;
     QueueView& parent = view.queues[above(specs[i])];
     parent.used += view.queues[i].used;
+    parent.usage_share += view.queues[i].usage_share;
     parent.running += view.queues[i].running;
     parent.waiting += view.queues[i].waiting;
   }

@@ -138,11 +138,17 @@ void RestoreJob(Transaction& tx, JobEntry& job) {
         tx, job, JobEvent::kFail,
         "this version does not accept its job file any more: " + spec.status().message());
   }
-  job.waited = job.at_rest();
+  // What waits in the queue goes on waiting there, also if it had a gang before.
+  job.waited = job.at_rest() || job.record.state == JobState::kQueued;
   job.wait_recorded = !job.record.reason.empty();
   if (!job.at_rest() && job.record.stop == StopKind::kNone) {
     job.time_limit_at = TimeLimitAt(job, tx.now);
+    PlanEnd(job, tx.now);
     if (job.record.state == JobState::kQueued) job.begin_at = BeginAt(job, tx.now);
+    if (const std::int64_t promised = job.record.promise.start_unix_ms; promised > 0) {
+      job.promised_at = tx.now.mono + std::chrono::milliseconds(promised - tx.now.unix_ms);
+      tx.state.promised.insert(job.record.id);
+    }
   }
   if (!job.attempts.empty() && job.attempt().state != AttemptState::kEnded) {
     RestoreGang(tx, job);
@@ -164,6 +170,13 @@ void RestoreArchive(Transaction& tx, StoredState& stored) {
   }
 }
 
+void RestoreQueues(Transaction& tx, StoredState& stored) {
+  auto queues = ParseStoredQueues(stored.queues.version, stored.queues.yaml);
+  tx.state.queues = std::move(queues).value();
+  tx.state.queues_yaml = std::move(stored.queues.yaml);
+  tx.state.queue_usage = std::move(stored.queue_usage);
+}
+
 }  // namespace
 
 void Restore(Transaction& tx, StoredState stored) {
@@ -177,10 +190,7 @@ void Restore(Transaction& tx, StoredState stored) {
                          stored.events.end());
   if (!tx.state.events.empty()) tx.state.next_seq = tx.state.events.back().seq + 1;
 
-  auto queues = ParseStoredQueues(stored.queues.version, stored.queues.yaml);
-  tx.state.queues = std::move(queues).value();
-  tx.state.queues_yaml = std::move(stored.queues.yaml);
-
+  RestoreQueues(tx, stored);
   for (NodeRecord& record : stored.nodes) {
     NodeEntry& node = tx.state.nodes[record.name];
     node.record = std::move(record);
@@ -211,7 +221,10 @@ void Restore(Transaction& tx, StoredState stored) {
   }
   for (AttemptRecord& attempt : stored.attempts) {
     const auto job = tx.state.jobs.find(attempt.job);
-    if (job != tx.state.jobs.end()) job->second.attempts.push_back(std::move(attempt));
+    if (job == tx.state.jobs.end()) continue;
+    tx.state.usage_at_unix_ms =
+        std::max({tx.state.usage_at_unix_ms, attempt.started_unix_ms, attempt.ended_unix_ms});
+    job->second.attempts.push_back(std::move(attempt));
   }
   for (CheckpointRecord& checkpoint : stored.checkpoints) {
     const auto job = tx.state.jobs.find(checkpoint.job);

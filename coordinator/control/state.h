@@ -96,11 +96,14 @@ struct JobEntry {
   bool waited = false;                 // no gang was found for it since its newest attempt ended
   std::set<NodeName> excluded;         // lost to this job, although they may come back
   NodeBackoff backoff;
-  std::optional<TimePoint> regrouped;   // when it was ended last to go on with more nodes
-  std::optional<TimePoint> grow_at;     // when nodes for it may have been ready for long enough
-  std::optional<TimePoint> not_before;  // back-off
-  std::optional<TimePoint> begin_at;    // while it waits for its begin
+  std::optional<TimePoint> regrouped;    // when it was ended last to go on with more nodes
+  std::optional<TimePoint> grow_at;      // when nodes for it may have been ready for long enough
+  std::optional<TimePoint> not_before;   // back-off
+  std::optional<TimePoint> begin_at;     // while it waits for its begin
+  std::optional<TimePoint> promised_at;  // its start, at the latest (record.promise)
+  std::vector<NodeName> collecting;      // where devices are kept for it as they become free
   std::optional<TimePoint> time_limit_at;
+  std::optional<TimePoint> ends_at;  // of its gang, as planned; empty: it has no limit
   std::map<std::string, CommitOrder> commit_sent;  // by directory; without an answer
   std::set<std::string> manifest_failed;           // directories whose commit record is not to come
   bool wait_recorded = false;                      // the timeline records that it waits for a gang
@@ -205,6 +208,7 @@ struct State {
   std::map<JobId, JobEntry> jobs;
   std::map<std::uint64_t, JobId> order;  // of submission
   std::set<JobId> live;                  // not terminal
+  std::set<JobId> promised;              // with a planned start
   std::map<std::string, JobId> keys;
   std::map<std::string, OutputOwner> output_owners;  // by output directory
   std::map<NodeName, NodeEntry> nodes;
@@ -215,7 +219,9 @@ struct State {
   JobIndex jobs_of;
   DeadlineQueue<JobId> job_deadlines;
   QueueTree queues = DefaultTree();
-  std::string queues_yaml;  // as it was applied; empty: none was
+  std::string queues_yaml;                    // as it was applied; empty: none was
+  std::map<std::string, double> queue_usage;  // by queue, of ended gangs; queue_usage.h
+  std::int64_t usage_at_unix_ms = 0;          // the newest start or end of a gang
   Archive archive;
   Recalls recalls;
   RankMicros archived_time = {};  // of archived jobs and forgotten nodes; durable

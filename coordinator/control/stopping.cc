@@ -100,6 +100,7 @@ void StopJob(Transaction& tx, JobEntry& job, StopKind kind, std::string reason) 
   job.record.reason = std::move(reason);
   job.not_before.reset();
   job.begin_at.reset();
+  DropPromise(tx.state, job);
   job.wait.reset();
   job.time_limit_at.reset();
   tx.Move(job, JobEvent::kStop);

@@ -185,10 +185,13 @@ bool MayChangePlacement(const State& state, const NodeEntry& node) {
       const int leaked = static_cast<int>(node.record.leaked.size());
       return state.holds.BusySlots(name) + leaked < node.record.slots;
     }
-    case NodeState::kLost: {  // a job may have waited for its former node
+    case NodeState::kLost: {  // a job may have waited for its former node, or be promised it
       const std::vector<JobId> jobs = state.jobs_of.Of(name);
-      return std::any_of(jobs.begin(), jobs.end(),
-                         [&](const JobId& id) { return state.jobs.at(id).pending(); });
+      return std::ranges::any_of(jobs,
+                                 [&](const JobId& id) { return state.jobs.at(id).pending(); }) ||
+             std::ranges::any_of(state.promised, [&](const JobId& id) {
+               return std::ranges::count(state.jobs.at(id).record.promise.nodes, name) > 0;
+             });
     }
     default: return true;
   }

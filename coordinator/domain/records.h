@@ -162,6 +162,15 @@ CauseKind CauseOf(StopKind stop);      // of the attempt that it ends
 // Read from a record of a version before 0.3, which had it in the job file alone.
 inline constexpr std::int64_t kTimeLimitOfJobFile = -1;
 
+// The start that the cluster owes a job that waits: then at the latest, with these devices if it
+// finds no others.
+struct PromiseRecord {
+  std::int64_t start_unix_ms = 0;  // 0: there is none
+  std::vector<NodeName> nodes;
+  std::vector<std::vector<std::string>> devices;  // of each of `nodes`, by id
+  friend bool operator==(const PromiseRecord&, const PromiseRecord&) = default;
+};
+
 struct JobRecord {
   JobId id;
   std::string name;
@@ -203,6 +212,7 @@ struct JobRecord {
   // Wall time from its first launch, suspensions off; 0: no limit. kTimeLimitOfJobFile only between
   // the store and Restore.
   std::int64_t time_limit_seconds = 0;
+  PromiseRecord promise;
   GoodputUsage usage;
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
@@ -300,7 +310,8 @@ struct QueuesRecord {
   friend bool operator==(const QueuesRecord&, const QueuesRecord&) = default;
 };
 
-// What the ended gangs of a queue's jobs had, decayed, in reference time. Key: queue.
+// What the ended gangs of a queue's jobs had: the binary logarithm of their cost-seconds, each
+// times 2^(seconds since the epoch / half-life). Key: queue.
 struct QueueUsageRecord {
   std::string queue;
   double usage = 0;

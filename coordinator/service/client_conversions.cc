@@ -186,6 +186,7 @@ v1::Job ToProto(const JobView& view, JobDetail detail, TimePoint now) {
   out.set_priority_class(ClassName(record.priority_class));
   out.set_held(record.held);
   out.set_begin_unix_ms(record.begin_unix_ms);
+  out.set_promised_unix_ms(record.promise.start_unix_ms);
   out.set_time_limit_seconds(std::max<std::int64_t>(0, record.time_limit_seconds));
   out.set_submitted_unix_ms(record.submitted_unix_ms);
   out.set_started_unix_ms(record.started_unix_ms);

@@ -1,0 +1,18 @@
+// The scheduler's view of the State: what waits, what is free, what runs until when.
+//
+// Free functions over the event under way (transaction.h); private to coordinator/control; one
+// thread.
+#pragma once
+
+#include "coordinator/control/transaction.h"
+#include "coordinator/scheduler/scheduler.h"
+
+namespace muster::control {
+
+// Points into the State: used before the next event.
+SchedulerSnapshot SnapshotOf(const Transaction& tx);
+
+// A node of its last gang is silent, and may be back.
+bool FormerNodeSuspect(const Transaction& tx, const JobEntry& job);
+
+}  // namespace muster::control
