@@ -533,6 +533,20 @@ TEST(ScheduleProperties, SharesOfSaturatedQueuesConvergeToTheirWeights) {
   }
 }
 
+// Behind the jobs with a plan, what one finds is known to the others of its kind.
+TEST(ScheduleProperties, AShorterJobFitsWhereALongerOneOfItsKindDoesNot) {
+  World world(2, 1, DefaultTree());
+  const std::string ahead = world.Submit(1, 1, hours(1), hours(1)).request.job.value;
+  world.RunPass();
+  world.Submit(2, 1, hours(1), hours(1));
+  for (int i = 0; i < kPlannedJobs; ++i) world.Submit(1, 1, hours(2), hours(2));
+  const std::string shorter = world.Submit(1, 1, minutes(30), minutes(30)).request.job.value;
+  world.RunPass();
+  EXPECT_TRUE(world.job(ahead).started);
+  EXPECT_TRUE(world.job(shorter).started);
+  EXPECT_EQ(world.plan().placements.size(), 1u);
+}
+
 std::string Text(const SchedulePlan& plan) {
   std::string text;
   for (const GangPlacement& placement : plan.placements) {

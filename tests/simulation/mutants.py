@@ -19,11 +19,14 @@ class Mutant:
     old: str
     new: str
     survives: str = ""
+    # By the property tests of the scheduler instead of the simulation.
+    by_properties: bool = False
 
 
 CONTROL = "coordinator/control/"
 RUNTIME = "coordinator/service/controller_runtime.cc"
 AGENT = "worker/agent/"
+SCHEDULER = "coordinator/scheduler/"
 GUARDIAN = "worker/guardian/"
 
 MUTANTS = [
@@ -139,12 +142,12 @@ MUTANTS = [
     Mutant("release_gives_no_slots_back", CONTROL + "node_sessions.cc",
            "tx.state.holds.ProveTerminated(node, message.job);",
            "if (!MUTANT) tx.state.holds.ProveTerminated(node, message.job);"),
-    Mutant("held_jobs_are_placed", CONTROL + "placement.cc",
-           "if (MayBePlaced(job) ||",
-           "if (MayBePlaced(job) || (MUTANT && job.pending() && !job.not_before) ||"),
-    Mutant("drained_nodes_are_used", CONTROL + "placement.cc",
-           "if (node.record.state != NodeState::kReady || node.session == 0) continue;",
-           "if ((!MUTANT && node.record.state != NodeState::kReady) || node.session == 0) continue;"),
+    Mutant("held_jobs_are_placed", CONTROL + "scheduler_snapshot.cc",
+           "if (!MayBePlaced(job) &&",
+           "if (!MayBePlaced(job) && !(MUTANT && job.pending() && !job.not_before) &&"),
+    Mutant("drained_nodes_are_used", CONTROL + "scheduler_snapshot.cc",
+           "if (!suspect && (node.record.state != NodeState::kReady || node.session == 0)) continue;",
+           "if (!suspect && ((!MUTANT && node.record.state != NodeState::kReady) || node.session == 0)) continue;"),
     Mutant("missing_ranks_are_taken_for_running", CONTROL + "reconcile.cc",
            "case AttemptState::kRunning:\n      return input.launched ?",
            "case AttemptState::kRunning:\n      return MUTANT || input.launched ?",
@@ -274,4 +277,63 @@ MUTANTS = [
     Mutant("guardian_reports_no_exit", GUARDIAN + "guardian_core.cc",
            "out_.Send(exited);\n}",
            "if (!MUTANT) out_.Send(exited);\n}"),
+
+    # --- the scheduler ---
+    *[Mutant(name, SCHEDULER + file, old, new, by_properties=True) for name, file, old, new in [
+        ("promises_are_not_put_back", "scheduler.cc",
+         "held.push_back(ReserveAgain(*request));",
+         "held.push_back(MUTANT ? std::nullopt : ReserveAgain(*request));"),
+        ("a_promise_that_is_kept_is_not_reserved", "scheduler.cc",
+         "      Take(request, *held);",
+         "      if (!MUTANT) Take(request, *held);"),
+        ("what_a_promise_had_stays_reserved", "scheduler.cc",
+         "if (held) GiveUp(request, *held);",
+         "if (held && !MUTANT) GiveUp(request, *held);"),
+        ("every_end_is_a_minute_away", "scheduler.cc",
+         "const TimePoint ends = ExpectedEnd(gang.ends, now_);",
+         "const TimePoint ends = MUTANT ? std::max(gang.ends, now_ + std::chrono::minutes(1)) "
+         ": ExpectedEnd(gang.ends, now_);"),
+        ("longer_jobs_wait_for_no_reason", "scheduler.cc",
+         "length <= request.length &&",
+         "(MUTANT || length <= request.length) &&"),
+        ("lower_classes_go_first", "scheduler.cc",
+         "classes[request.class_value]).push_back",
+         "classes[(MUTANT ? -1 : 1) * request.class_value]).push_back"),
+        ("recoveries_queue", "scheduler.cc",
+         "(request.recovering ? recovering",
+         "(request.recovering && !MUTANT ? recovering"),
+        ("guarantees_do_not_count", "scheduler.cc",
+         "bool entitled() const { return number % 2 == 1; }",
+         "bool entitled() const { return number % 2 == 1 && !MUTANT; }"),
+        ("priorities_are_reversed", "scheduler.cc",
+         "return std::tuple(r->queue, -r->priority, r->submit_order);",
+         "return std::tuple(r->queue, (MUTANT ? 1 : -1) * r->priority, r->submit_order);"),
+        ("waiting_gangs_are_not_charged", "queue_loads.cc",
+         "loads_[At(queue)].usage += usage;",
+         "loads_[At(queue)].usage += MUTANT ? 0 : usage;"),
+        ("weights_do_not_count", "queue_loads.cc",
+         "loads_[At(queue)].usage / Spec(queue).weight;",
+         "loads_[At(queue)].usage / (MUTANT ? 1 : Spec(queue).weight);"),
+        ("ceilings_hold_now_only", "queue_loads.cc",
+         "loads_[At(queue)].used.Over(from, to, Most);",
+         "MUTANT ? loads_[At(queue)].used.first() : loads_[At(queue)].used.Over(from, to, Most);"),
+        ("ceilings_of_parents_do_not_count", "queue_loads.cc",
+         "    if (!IsWithin(used, more, Spec(queue).ceiling)) return queue;",
+         "    if (!IsWithin(used, more, Spec(queue).ceiling)) return queue;\n    if (MUTANT) break;"),
+        ("the_future_is_free", "gang_choice.cc",
+         "return WithHeld(node, node.free.Over(start_, end_, Both));",
+         "return WithHeld(node, MUTANT ? node.free.first() : node.free.Over(start_, end_, Both));"),
+        ("devices_are_not_taken", "gang_choice.cc",
+         "    free.devices &= ~devices;\n    free.cpus -= demand.cpus();",
+         "    free.devices &= MUTANT ? ~DeviceMask{0} : ~devices;\n    free.cpus -= demand.cpus();"),
+        ("a_job_collects_elsewhere_each_time", "gang_choice.cc",
+         "begun.contains(node->capacity.name),",
+         "!MUTANT && begun.contains(node->capacity.name),"),
+        ("a_job_collects_nothing", "gang_choice.cc",
+         "    const NodeParts part = Part(node, free, devices);",
+         "    const NodeParts part = Part(node, MUTANT ? NodeParts() : free, devices);"),
+        ("gangs_start_a_node_short", "first_time.cc",
+         "complete += n >= nodes ? 1 : 0;",
+         "complete += n >= nodes - (MUTANT && nodes > 1 ? 1 : 0) ? 1 : 0;"),
+    ]],
 ]

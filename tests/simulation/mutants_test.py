@@ -20,6 +20,8 @@ from plant_mutants import MARKER
 
 BIN = pathlib.Path(os.environ.get("MUSTER_BIN_DIR", "build/release/bin"))
 PROGRAM = BIN.parent / "tests" / "muster-simulation-mutants"
+PROPERTIES = BIN.parent / "tests" / "muster-scheduler-mutants"
+SCHEDULES = 800
 PRODUCT = ["muster-coordinator", "muster-worker", "muster-guardian"]
 # A mutant that never comes to an end is not found, whatever else is true of it.
 TIMEOUT_S = 300
@@ -36,9 +38,21 @@ def run(name):
     return json.loads(done.stdout), f"seed {found[1]}, {found[2]}" if found else ""
 
 
+def run_properties(name):
+    """The first property that fails, or an empty string."""
+    done = subprocess.run([PROPERTIES, "--gtest_fail_fast"], capture_output=True, text=True, timeout=TIMEOUT_S,
+                          env={**os.environ, "MUSTER_MUTANT": MARKER + name, "MUSTER_SCHEDULES": str(SCHEDULES)},
+                          check=False)
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{name} ended with {done.returncode}: {done.stderr[-400:]}")
+    found = re.search(r"^\[  FAILED  \] ([\w./]+)", done.stdout, re.MULTILINE)
+    return found[1] if found else ""
+
+
 def report(name):
+    by_properties = any(m.name == name and m.by_properties for m in mutants.MUTANTS)
     try:
-        _, found = run(name)
+        found = run_properties(name) if by_properties else run(name)[1]
     except (RuntimeError, subprocess.TimeoutExpired) as error:
         return name, "", str(error)
     return name, found, "no seed sees it"
@@ -60,6 +74,7 @@ class Mutants(unittest.TestCase):
         summary, found = run("none")
         self.assertEqual(found, "")
         self.assertEqual(summary["seeds"], mutants.SEEDS)
+        self.assertEqual(run_properties("none"), "")
 
     def test_there_are_enough_and_all_are_planted(self):
         names = [m.name for m in mutants.MUTANTS]
