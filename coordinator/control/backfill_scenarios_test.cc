@@ -15,6 +15,7 @@ using std::chrono::hours;
 using std::chrono::minutes;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string Yaml(const std::string& name, int nodes, const std::string& limit,
                  const std::string& more = "") {
@@ -53,7 +54,9 @@ TEST(BackfillScenarios, AShorterJobGoesAheadOfAPromisedStartAndALongerOneDoesNot
   ASSERT_TRUE(c.Waits(wide));
   EXPECT_THAT(c.Reason(wide), HasSubstr("; starts at "));
   EXPECT_TRUE(c.HasEvent(wide, "promised", "at the latest")) << c.Timeline();
+  EXPECT_THAT(c.Reason(wide), Not(HasSubstr("kept for"))) << "by itself, it would be";
   const JobId longer = c.Submit(Yaml("longer", 1, "3h"));
+  EXPECT_THAT(c.Reason(wide), Not(HasSubstr("kept for"))) << "in a later pass too";
   const JobId forever = c.Submit(Yaml("forever", 1, ""));
   EXPECT_TRUE(c.Waits(longer)) << "it would still have n2 when the other starts";
   EXPECT_TRUE(c.Waits(forever));

@@ -60,6 +60,7 @@ std::vector<std::vector<std::string>> DeviceIdsOf(const Transaction& tx, const P
 void RecordPromise(Transaction& tx, JobEntry& job, const Promise& promise) {
   tx.state.promised.insert(job.record.id);
   job.promised_at = promise.start;
+  if (!job.turn) job.turn = promise.start;
   const auto ahead = std::chrono::ceil<std::chrono::milliseconds>(promise.start - tx.now.mono);
   job.record.promise = {.start_unix_ms = tx.now.unix_ms + ahead.count(),
                         .nodes = promise.nodes,
@@ -125,6 +126,7 @@ void Schedule(Transaction& tx) {
     const JobEntry& job = std::as_const(tx).job(id);
     if (MayBePlaced(job) || (!job.promised_at && job.collecting.empty())) continue;
     DropPromise(tx.state, tx.job(id));
+    tx.job(id).turn.reset();
     tx.Mark(tx.job(id));
   }
   const SchedulerSnapshot snapshot = SnapshotOf(tx);
@@ -133,6 +135,7 @@ void Schedule(Transaction& tx) {
   for (const GangPlacement& placement : plan.placements) {
     JobEntry& job = tx.job(placement.job);
     DropPromise(tx.state, job);
+    job.turn.reset();
     job.gang ? GiveMoreNodes(tx, job, placement) : StartAttempt(tx, job, placement);
   }
   for (const WaitingJob& waiting : plan.waiting) {

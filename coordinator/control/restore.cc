@@ -147,6 +147,7 @@ void RestoreJob(Transaction& tx, JobEntry& job) {
     if (job.record.state == JobState::kQueued) job.begin_at = BeginAt(job, tx.now);
     if (const std::int64_t promised = job.record.promise.start_unix_ms; promised > 0) {
       job.promised_at = tx.now.mono + std::chrono::milliseconds(promised - tx.now.unix_ms);
+      job.turn = job.promised_at;
       tx.state.promised.insert(job.record.id);
     }
   }

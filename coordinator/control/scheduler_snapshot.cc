@@ -70,6 +70,7 @@ GangRequest RequestOf(const Transaction& tx, const JobEntry& job) {
       request.held.push_back({name, PartsOf(tx, name, hold.resources)});
     }
     request.promise = PromiseOf(tx, job);
+    request.turn = job.turn.value_or(kNever);
     request.collecting = job.collecting;
     if (job.attempts.empty()) return request;
     request.former_nodes = job.attempts.back().nodes;

@@ -101,6 +101,7 @@ struct JobEntry {
   std::optional<TimePoint> not_before;   // back-off
   std::optional<TimePoint> begin_at;     // while it waits for its begin
   std::optional<TimePoint> promised_at;  // its start, at the latest (record.promise)
+  std::optional<TimePoint> turn;         // the first start that it was promised
   std::vector<NodeName> collecting;      // where devices are kept for it as they become free
   std::optional<TimePoint> time_limit_at;
   std::optional<TimePoint> ends_at;  // of its gang, as planned; empty: it has no limit

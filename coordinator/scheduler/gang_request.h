@@ -45,6 +45,9 @@ struct GangRequest {
   std::uint64_t submit_order = 0;
   Duration length = kForever;  // until its time limit ends it; kForever: it has none
   std::optional<Promise> promise;
+  // Its turn among the jobs that were promised a start: the first one that it was promised, also
+  // when nothing is planned for it any more; kNever: none yet.
+  TimePoint turn = kNever;
   std::vector<NodeName> collecting;  // where it has collected devices until now
   std::vector<NodeName> exclude;
   std::vector<NodeName> former_nodes;  // of its last attempt, by node rank

@@ -94,6 +94,7 @@ class World {
     job.started.reset();
     job.request.recovering = true;
     job.request.promise.reset();
+    job.request.turn = kNever;
   }
 
   // When the next gang ends, or a promise is due; kNever: neither.
@@ -165,6 +166,7 @@ class World {
       job.request.collecting = waiting.collects;
       CheckPromise(job, waiting);
       job.request.promise = waiting.promise;
+      if (waiting.promise) job.request.turn = std::min(job.request.turn, waiting.promise->start);
     }
     CheckDevices();
     CheckCeilings();
@@ -600,7 +602,10 @@ TEST(ScheduleProperties, TimeAloneReordersNothing) {
     snapshot.running.clear();
     snapshot.nodes.clear();
     std::string jobs;
-    for (GangRequest& request : snapshot.requests) request.promise.reset();
+    for (GangRequest& request : snapshot.requests) {
+      request.promise.reset();
+      request.turn = kNever;
+    }
     for (const WaitingJob& waiting : Plan(snapshot).waiting) jobs += waiting.job.value + " ";
     return jobs;
   };

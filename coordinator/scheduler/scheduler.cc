@@ -26,11 +26,11 @@ TimePoint ExpectedEnd(TimePoint planned, TimePoint now) {
 }
 
 WaitReason ReasonOf(const GangRequest& request, const Fit& fit,
-                    const std::vector<PlannedNode>& nodes, TimePoint now) {
+                    const std::vector<PlannedNode>& nodes, TimePoint at) {
   WaitReason reason{.nodes = request.least(), .demand = request.demand};
   std::map<std::string_view, int> places;
   for (const PlannedNode& node : nodes) {
-    if (node.capacity.usable_from > now) continue;
+    if (node.capacity.usable_from > at) continue;
     ++reason.ready;
     if (fit.Excludes(node)) {
       ++reason.excluded;
@@ -40,11 +40,12 @@ WaitReason ReasonOf(const GangRequest& request, const Fit& fit,
       ++reason.with_room;
       const int together = ++places[PlaceOf(node.inventory(), request.demand.topology.within)];
       reason.in_one_place = std::max(reason.in_one_place, together);
-    } else if (node.reserved_for) {
+    } else if (const Lack now = fit.LacksNow(node);
+               now == Lack::kNothing || node.reserved_for.value_or(request.job) != request.job) {
       ++reason.reserved;
-      reason.reserved_for = *node.reserved_for;
+      reason.reserved_for = node.reserved_for.value_or(JobId());
     } else {
-      ++Count(reason.occupied, fit.LacksNow(node));
+      ++Count(reason.occupied, now);
     }
   }
   return reason;
@@ -243,13 +244,12 @@ void Pass::RunPhase(Requests& requests) {
   };
   Requests promised;
   std::erase_if(requests, [&](const GangRequest* request) {
-    const bool first = request->promise && request->nodes > 0 && belongs(*request);
+    const bool first = request->turn != kNever && request->nodes > 0 && belongs(*request);
     if (first) promised.push_back(request);
     return first;
   });
-  std::ranges::sort(promised, {}, [](const GangRequest* r) {
-    return std::tuple(r->promise->start, r->submit_order);
-  });
+  std::ranges::sort(promised, {},
+                    [](const GangRequest* r) { return std::tuple(r->turn, r->submit_order); });
   RunPromised(promised);
   RunQueues(requests);
 }
@@ -257,10 +257,11 @@ void Pass::RunPhase(Requests& requests) {
 // What is reserved for all of them is there before one of them is moved.
 void Pass::RunPromised(const Requests& requests) {
   std::vector<std::optional<Promise>> held;
-  for (const GangRequest* request : requests) held.push_back(ReserveAgain(*request));
+  for (const GangRequest* request : requests)
+    held.push_back(request->promise ? ReserveAgain(*request) : std::nullopt);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const GangRequest& request = *requests[i];
-    ConsiderPromised(request, held[i]);
+    request.promise ? ConsiderPromised(request, held[i]) : Consider(request);
     loads_.Charge(request.queue, request.AmountsOf(request.least()), request.length);
   }
 }

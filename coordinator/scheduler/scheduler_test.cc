@@ -455,6 +455,31 @@ RunningGang RunningOn(const std::vector<std::string>& nodes, TimePoint ends) {
   return gang;
 }
 
+void Promised(GangRequest& request, const WaitingJob& waiting) {
+  request.promise = waiting.promise;
+  if (waiting.promise) request.turn = std::min(request.turn, waiting.promise->start);
+}
+
+// A job without a limit took its nodes for a while; a later one was promised them in the meantime,
+// and went first when they were free again.
+TEST(SchedulerTest, AJobWhosePlanIsGoneKeepsItsTurn) {
+  constexpr std::chrono::hours kHour(1);
+  SchedulerSnapshot snapshot;
+  snapshot.nodes = {MakeNode("n1", 1, 0), MakeNode("n2", 1, 0)};
+  const RunningGang until = RunningOn({"n1"}, snapshot.now + kHour);
+  snapshot.running = {until, RunningOn({"n2"}, snapshot.now + std::chrono::minutes(5))};
+  snapshot.requests = {Limited("wide", 1, 2, kHour), Limited("later", 2, 1, 3 * kHour)};
+  const SchedulePlan plan = Plan(snapshot);
+  for (int i = 0; i < 2; ++i) Promised(snapshot.requests[i], plan.waiting.at(i));
+  snapshot.requests[0].promise.reset();
+  snapshot.running = {until};
+  snapshot.nodes[1].free.slots = 1;
+  const SchedulePlan free = Plan(snapshot);
+  EXPECT_TRUE(free.placements.empty());
+  ASSERT_TRUE(free.waiting.at(0).promise);
+  EXPECT_EQ(free.waiting[0].promise->start, snapshot.now + kHour);
+}
+
 // Its clock has milliseconds and the other one has nanoseconds: a later promise went first.
 TEST(SchedulerTest, AnEndThatIsALittleLaterKeepsTheOrderOfPromises) {
   constexpr std::chrono::hours kHour(1);
@@ -464,7 +489,7 @@ TEST(SchedulerTest, AnEndThatIsALittleLaterKeepsTheOrderOfPromises) {
   snapshot.requests = {Limited("a", 1, 1, kHour), Limited("b", 2, 1, kHour)};
   SchedulePlan plan = Plan(snapshot);
   ASSERT_EQ(plan.waiting[1].promise->start, snapshot.now + 2 * kHour);
-  for (int i = 0; i < 2; ++i) snapshot.requests[i].promise = plan.waiting[i].promise;
+  for (int i = 0; i < 2; ++i) Promised(snapshot.requests[i], plan.waiting[i]);
   constexpr std::chrono::microseconds kLate(500);
   snapshot.running[0].ends += kLate;
   plan = Plan(snapshot);
@@ -544,7 +569,7 @@ TEST(SchedulerTest, ANodeThatMayBeBackKeepsItsPromisesAndTakesNothingNew) {
   snapshot.running = {RunningOn({"n1"}, snapshot.now + kHour)};
   snapshot.requests = {Limited("wide", 1, 2, kHour)};
   const SchedulePlan plan = Plan(snapshot);
-  snapshot.requests[0].promise = plan.waiting.at(0).promise;
+  Promised(snapshot.requests[0], plan.waiting.at(0));
   ASSERT_TRUE(snapshot.requests[0].promise);
   snapshot.nodes[1].usable_from = snapshot.now + std::chrono::minutes(1);
   snapshot.requests.push_back(Limited("short", 2, 1, std::chrono::minutes(5)));

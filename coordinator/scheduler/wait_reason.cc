@@ -95,8 +95,9 @@ std::string WaitText(const WaitReason& reason) {
             std::string(Name(demand.topology.within));
   }
   if (reason.reserved > 0) {
-    text += ", " + CountText(reason.reserved, "is", "are") + " kept for job " +
-            reason.reserved_for.value + " ahead of it";
+    const std::string& ahead = reason.reserved_for.value;
+    text += ", " + CountText(reason.reserved, "is", "are") + " kept for " +
+            (ahead.empty() ? "jobs" : "job " + ahead) + " ahead of it";
   }
   for (int i = 0; i < kLackCount; ++i) {
     const auto lack = static_cast<Lack>(i);

@@ -281,8 +281,8 @@ MUTANTS = [
     # --- the scheduler ---
     *[Mutant(name, SCHEDULER + file, old, new, by_properties=True) for name, file, old, new in [
         ("promises_are_not_put_back", "scheduler.cc",
-         "held.push_back(ReserveAgain(*request));",
-         "held.push_back(MUTANT ? std::nullopt : ReserveAgain(*request));"),
+         "held.push_back(request->promise ?",
+         "held.push_back(request->promise && !MUTANT ?"),
         ("a_promise_that_is_kept_is_not_reserved", "scheduler.cc",
          "      Take(request, *held);",
          "      if (!MUTANT) Take(request, *held);"),
