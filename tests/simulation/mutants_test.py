@@ -27,9 +27,9 @@ PRODUCT = ["muster-coordinator", "muster-worker", "muster-guardian"]
 TIMEOUT_S = 300
 
 
-def run(name):
+def run(name, seeds=mutants.SEEDS):
     """The summary, and the first violation or an empty string."""
-    command = [PROGRAM, "--seeds", str(mutants.SEEDS), "--threads", "1", "--first-violation", *mutants.WORLD]
+    command = [PROGRAM, "--seeds", str(seeds), "--threads", "1", "--first-violation", *mutants.WORLD]
     done = subprocess.run(command, env={**os.environ, "MUSTER_MUTANT": MARKER + name}, capture_output=True, text=True,
                           timeout=TIMEOUT_S, check=False)
     if done.returncode not in (0, 1):
@@ -50,9 +50,9 @@ def run_properties(name):
 
 
 def report(name):
-    by_properties = any(m.name == name and m.by_properties for m in mutants.MUTANTS)
+    mutant = next(m for m in mutants.MUTANTS if m.name == name)
     try:
-        found = run_properties(name) if by_properties else run(name)[1]
+        found = run_properties(name) if mutant.by_properties else run(name, mutant.seeds)[1]
     except (RuntimeError, subprocess.TimeoutExpired) as error:
         return name, "", str(error)
     return name, found, "no seed sees it"
