@@ -76,6 +76,8 @@ std::string SpanText(std::int64_t seconds) {
   return text;
 }
 
+std::string LimitText(std::int64_t seconds) { return seconds == 0 ? "none" : SpanText(seconds); }
+
 bool IsRelativeBegin(std::string_view begin) {
   return begin == kNow || (begin.starts_with(kNow) && begin.substr(kNow.size()).starts_with('+'));
 }

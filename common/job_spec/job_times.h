@@ -20,6 +20,8 @@ std::optional<std::int64_t> ParseSeconds(std::string_view text);
 
 // The same text for the same length: "2d", "1h30m", "90s" as "1m30s".
 std::string SpanText(std::int64_t seconds);
+// The same for a limit: "none" for 0.
+std::string LimitText(std::int64_t seconds);
 
 // "now", "now+2h": another time at each call.
 bool IsRelativeBegin(std::string_view begin);

@@ -245,8 +245,7 @@ TEST(BackfillScenarios, AQueueIsRemovedOnceItsJobsAreMoved) {
   EXPECT_EQ(c.controller().Queues().queues[1].running, 1);
 }
 
-// Of two queues with equal weights the one that has had less goes first, although its job came
-// later.
+// The weights are equal, and the job of the queue that has had less came later.
 TEST(BackfillScenarios, TheQueueThatHasHadLessGoesFirstAlsoAfterARestart) {
   for (const bool restart : {false, true}) {
     TwoNodes c;

@@ -145,9 +145,7 @@ std::int64_t TimeLimitIn(const QueueSpec& queue, std::int64_t seconds) {
 
 // What a ceiling could never hold would wait for ever.
 Status CheckCeilings(const QueueTree& tree, const QueueSpec& queue, const JobSpec& spec) {
-  const NodeDemand node = spec.resources.per_node();
-  const int nodes = spec.resources.nodes;
-  const Amounts gang{.gpus = nodes * node.device_count(), .slots = nodes * node.ranks};
+  const Amounts gang = AmountsOf(spec.resources.per_node(), spec.resources.nodes);
   for (const QueueSpec* at = &queue; at != nullptr;
        at = at->parent < 0 ? nullptr : &tree.queues[static_cast<std::size_t>(at->parent)]) {
     if (gang.gpus <= at->ceiling.gpus && gang.slots <= at->ceiling.slots) continue;
@@ -272,8 +270,6 @@ Status CheckRange(const char* what, std::int64_t value, std::int64_t most) {
   return InvalidArgument(std::string(what) + " is from 0 to " + std::to_string(most) + ", got " +
                          std::to_string(value));
 }
-
-std::string LimitText(std::int64_t seconds) { return seconds == 0 ? "none" : SpanText(seconds); }
 
 std::string BeginText(std::int64_t unix_ms) { return unix_ms == 0 ? "none" : UtcTime(unix_ms); }
 

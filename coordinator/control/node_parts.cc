@@ -229,8 +229,7 @@ HeldResources HeldBy(const JobEntry& job, int slots, std::vector<std::string> de
 Amounts AmountsOf(const JobEntry& job) {
   const AttemptRecord& attempt = job.attempts.back();
   const auto nodes = static_cast<int>(attempt.nodes.size() + attempt.spares.size());
-  const NodeDemand node = job.spec.resources.per_node();
-  return {.gpus = nodes * node.device_count(), .slots = nodes * node.ranks};
+  return muster::AmountsOf(job.spec.resources.per_node(), nodes);
 }
 
 HeldResources HeldOn(const JobEntry& job, const NodeName& node) {

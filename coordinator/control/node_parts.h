@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "coordinator/control/state.h"
+#include "coordinator/scheduler/gang_request.h"
 #include "coordinator/scheduler/node_fit.h"
 
 namespace muster::control {

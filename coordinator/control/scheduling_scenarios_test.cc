@@ -59,6 +59,17 @@ UpdateRequested Class(const JobId& id, const std::string& priority_class) {
   return request;
 }
 
+// It saves at step 13 and ends.
+void SuspendIt(RunningJob& h) {
+  ASSERT_TRUE(h.Suspend(h.id).status.ok());
+  h.Checkpoint(h.id, 13);
+  h.Manifest(h.id, h.Directory(h.id, 13));
+  h.Exited(h.id, 0, {0, 0});
+  h.Exited(h.id, 1, {0, 0});
+  h.QuiesceAll(h.id);
+  ASSERT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
+}
+
 // --- hold ---
 
 TEST(HoldTest, AHeldJobIsNotPlacedUntilItIsReleased) {
@@ -282,13 +293,7 @@ TEST(BeginTest, AJobThatHasBegunGetsNoOther) {
 
 TEST(BeginTest, AJobThatIsResumedWaitsForTheBeginThatItGotMeanwhile) {
   RunningJob h;
-  ASSERT_TRUE(h.Suspend(h.id).status.ok());
-  h.Checkpoint(h.id, 13);
-  h.Manifest(h.id, h.Directory(h.id, 13));
-  h.Exited(h.id, 0, {0, 0});
-  h.Exited(h.id, 1, {0, 0});
-  h.QuiesceAll(h.id);
-  ASSERT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
+  ASSERT_NO_FATAL_FAILURE(SuspendIt(h));
   ASSERT_TRUE(h.Update(Begin(h.id, h.now().unix_ms + 60'000)).status.ok());
   ASSERT_TRUE(h.Resume(h.id).status.ok());
   EXPECT_EQ(h.State(h.id), JobState::kQueued) << h.Timeline();
@@ -430,13 +435,7 @@ TEST(UpdateTest, ATimeLimitThatIsRemovedOrRaisedIsNotReached) {
 
 TEST(UpdateTest, ASuspendedJobGetsItsNewTimeLimitWhenItIsResumed) {
   RunningJob h;
-  ASSERT_TRUE(h.Suspend(h.id).status.ok());
-  h.Checkpoint(h.id, 13);
-  h.Manifest(h.id, h.Directory(h.id, 13));
-  h.Exited(h.id, 0, {0, 0});
-  h.Exited(h.id, 1, {0, 0});
-  h.QuiesceAll(h.id);
-  ASSERT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
+  ASSERT_NO_FATAL_FAILURE(SuspendIt(h));
   h.Advance(seconds(600));
   EXPECT_EQ(Answer(h.Update(TimeLimit(h.id, 30))).state, JobState::kSuspended) << h.Timeline();
   ASSERT_TRUE(h.Resume(h.id).status.ok());

@@ -16,8 +16,6 @@ std::string Counted(int count, const char* one, const char* many) {
   return std::to_string(count) + (count == 1 ? one : many);
 }
 
-std::string LimitText(std::int64_t seconds) { return seconds == 0 ? "none" : SpanText(seconds); }
-
 std::string NumberText(double value) {
   std::string text = std::to_string(value);
   text.erase(text.find_last_not_of('0') + 1);

@@ -32,6 +32,11 @@ struct Promise {
   friend bool operator==(const Promise&, const Promise&) = default;
 };
 
+// What so many nodes of a gang come to.
+inline Amounts AmountsOf(const NodeDemand& node, int nodes) {
+  return {.gpus = nodes * node.device_count(), .slots = nodes * node.ranks};
+}
+
 // A job that waits for a gang.
 struct GangRequest {
   JobId job;
@@ -58,9 +63,7 @@ struct GangRequest {
   bool recovering = false;           // it ran until now: before all that did not
 
   int least() const { return min_nodes > 0 && min_nodes < nodes ? min_nodes : nodes; }
-  Amounts AmountsOf(int count) const {
-    return {.gpus = count * demand.device_count(), .slots = count * demand.ranks};
-  }
+  Amounts AmountsOf(int count) const { return muster::AmountsOf(demand, count); }
 };
 
 }  // namespace muster

@@ -1,8 +1,8 @@
 // QueueLoads: what each queue has, now and later, beside its guarantee, its ceiling and its share.
 //
-// Of two queues that are siblings the one with less usage per weight goes first; usage is what its
-// gangs had, decayed to a fixed reference time, so that time passing changes no order. A gang is
-// charged in advance when a pass considers it.
+// The sibling with less usage per weight goes first. Usage is what a queue's gangs had, decayed to
+// a reference time, so that time passing changes no order. A gang is charged in advance when a pass
+// considers it.
 //
 // Values of one pass; one thread.
 #pragma once

@@ -139,7 +139,7 @@ class Pass {
   void ConsiderPromised(const GangRequest& request, const std::optional<Promise>& held);
   bool Start(const GangRequest& request, const Fit& fit);
   void Place(const GangRequest& request, const Fit& fit, const GangChoice& choice);
-  void Wait(const GangRequest& request, WaitingJob waiting);
+  void Wait(const GangRequest& request, const Fit& fit, WaitingJob waiting);
 
   int OverCeiling(const GangRequest& request, int nodes) const;
   std::optional<TimePoint> EarliestStart(const GangRequest& request, const Fit& fit) const;
@@ -314,13 +314,11 @@ void Pass::Consider(const GangRequest& request) {
   }
   const Fit fit(request, matches_.Of(request.demand), nodes_, now_);
   if (over < 0 && Start(request, fit)) return;
-  WaitingJob waiting{request.job, ReasonFor(request, fit)};
-  Wait(request, std::move(waiting));
+  Wait(request, fit, {request.job, ReasonFor(request, fit)});
 }
 
 // Plans when it starts, if it is one of the first.
-void Pass::Wait(const GangRequest& request, WaitingJob waiting) {
-  const Fit fit(request, matches_.Of(request.demand), nodes_, now_);
+void Pass::Wait(const GangRequest& request, const Fit& fit, WaitingJob waiting) {
   const bool may_run = waiting.reason.over_ceiling.empty();
   bool changes_nodes = false;
   if (planned_ < kPlannedJobs) {
@@ -364,7 +362,7 @@ void Pass::ConsiderPromised(const GangRequest& request, const std::optional<Prom
       return;
     }
   }
-  Wait(request, std::move(waiting));
+  Wait(request, fit, std::move(waiting));
   WaitingJob& now = plan_.waiting.back();
   if (!now.promise || now.promise->start > promise.start) now.delayed = WhyDelayed(request);
 }
@@ -406,8 +404,11 @@ std::optional<TimePoint> Pass::EarliestStart(const GangRequest& request, const F
   FirstTime first;
   if (!request.recovering) {
     const Amounts amounts = request.AmountsOf(request.least());
-    for (const std::vector<TimeSpan>& spans : loads_.Starts(request.queue, amounts, request.length))
+    for (const std::vector<TimeSpan>& spans :
+         loads_.Starts(request.queue, amounts, request.length)) {
+      if (spans.empty()) return std::nullopt;  // without a look at the nodes
       first.AddLimit(spans);
+    }
   }
   const TopologyDemand& topology = request.demand.topology;
   const TopologyLevel within = topology.required ? topology.within : TopologyLevel::kNone;

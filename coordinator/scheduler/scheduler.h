@@ -52,8 +52,8 @@ struct SchedulerSnapshot {
   std::vector<NodeCapacity> nodes;    // that may be used; any order, names distinct
   std::vector<RunningGang> running;
   const QueueTree* queues = nullptr;  // outlives the snapshot; nullptr: one queue for all
-  // Of each queue itself: cost-seconds, those before the newest start or end of a gang counting
-  // less; missing ones are 0. Time that passes without an event changes no order.
+  // Cost-seconds of each queue itself; those before the newest start or end of a gang count less,
+  // missing ones are 0. Time that passes without an event changes no order.
   std::vector<double> usage;
 };
 

@@ -290,8 +290,8 @@ class Lab:
 
     def start_again_now(self, job, without="", options=()):
         """Runs a requeued job again in two seconds instead of after cred_expire. In the second of the requeue its
-        nodes would take the new credential for the old one, which is revoked. `without`: the nodes that whoever
-        requeues it is going to exclude. `options`: what else `scontrol update` changes of the job."""
+        nodes would take the new credential for the old one, which is revoked. `without`: the nodes that the
+        requeue excludes. `options`: what else `scontrol update` changes of the job."""
         def settled():
             said = self.scontrol("show", "job", job)
             if "JobState=PENDING Reason=BeginTime" in said:
