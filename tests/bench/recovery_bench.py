@@ -8,7 +8,8 @@ Faults of one kind hit few long-lived jobs, each once the generation before has 
 its standbys wait. The next step is finished when its line is in metrics.jsonl; the decision is the
 coordinator's event `aborting`; the other stages are the coordinator's own. Faults of nodes need root
 (network namespaces). --peer-runs does the same to torchrun with FSDP2 and a sharded checkpoint every 5
-steps (at most 60 s each). --adapter-runs kills ranks of a QLoRA job beside a larger model. --stall-runs compares steps with and without snapshots. --overload-minutes
+steps (at most 60 s each). --adapter-runs kills ranks of a QLoRA job beside a larger model, --gpu-runs
+those of a job whose two ranks share a GPU. --stall-runs compares steps with and without snapshots. --overload-minutes
 trains beside busy processes, --busy-per-core of them, and counts verdicts, all of which are false.
 Prints one JSON object.
 """
@@ -38,18 +39,23 @@ QLORA_SHAPE = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layer
 
 def rank_killed(runs, **restart):
     cluster = Cluster(None, nodes=2)
-    measured = []
     try:
-        while len(measured) < runs:
-            job = LongJob(cluster, nodes=2, restart=restart)
-            for i in range(min(FAULTS_PER_JOB, runs - len(measured))):
-                if i:
-                    job.calm()
-                pid = job.ranks()[i % 2]
-                job.fault(lambda pid=pid: kill_at(pid))
-            measured += job.end()
+        return ranks_killed(cluster, runs, nodes=2, restart=restart)
     finally:
         cluster.close()
+
+
+def ranks_killed(cluster, runs, **job_options):
+    """Ranks of jobs of two, in turn."""
+    measured = []
+    while len(measured) < runs:
+        job = LongJob(cluster, **job_options)
+        for i in range(min(FAULTS_PER_JOB, runs - len(measured))):
+            if i:
+                job.calm()
+            pid = job.ranks()[i % 2]
+            job.fault(lambda pid=pid: kill_at(pid))
+        measured += job.end()
     return measured
 
 
@@ -57,6 +63,18 @@ def kill_at(pid):
     at = time.time()
     kill(pid)
     return at
+
+
+def gpu_rank_killed(runs):
+    """Both ranks of the job compute on the one GPU of the node, and meet by NCCL."""
+    cluster = Cluster(None, nodes=1)
+    try:
+        cluster.wait_until_ready()
+        cluster.restart_worker("n1", "--oversubscribe-gpus", 2)
+        return summarise(ranks_killed(cluster, runs, nodes=1,
+                                      resources={"device": "cuda", "ranks_per_node": 2}))
+    finally:
+        cluster.close()
 
 
 def rank_hangs(runs, how):
@@ -253,6 +271,7 @@ def parse_options():
     parser.add_argument("--stall-runs", type=int, default=0)
     parser.add_argument("--coordinator-runs", type=int, default=0)
     parser.add_argument("--adapter-runs", type=int, default=0, help="ranks of a QLoRA job killed")
+    parser.add_argument("--gpu-runs", type=int, default=0, help="ranks killed that share a GPU")
     parser.add_argument("--overload-minutes", type=float, default=0)
     parser.add_argument("--busy-per-core", type=int, default=2, help="processes beside it [2]")
     options = parser.parse_args()
@@ -278,6 +297,8 @@ def main():
             coordinator_killed(options.coordinator_runs))
     if options.adapter_runs:
         result["adapters_killed_in_place"] = adapters_killed(options.adapter_runs)
+    if options.gpu_runs:
+        result["gpu_rank_killed_in_place"] = gpu_rank_killed(options.gpu_runs)
     if options.peer_runs:
         result["torchrun"] = {kind: elastic_peer.measure(kind, options.peer_runs)
                               for kind in options.peer_kinds}

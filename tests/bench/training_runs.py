@@ -1,4 +1,5 @@
-"""Runs of the trainer and of its Python peer on the same weights and rows, for fsdp_bench.py.
+"""Runs of the trainer and of its Python peer on the same weights and rows, for fsdp_bench.py and
+gpu_bench.py.
 
   workspace = Workspace(folder, env={})
   ours = workspace.run_ours(Case(tokens=512, precision="bf16"), steps=20)
@@ -31,7 +32,7 @@ from token_rows import write_npy  # noqa: E402
 PEER_PROGRAM = pathlib.Path(__file__).resolve().parent / "peers" / "fsdp2_train.py"
 LEARNING_RATE = 5e-5
 ROWS = 128
-STEP_LIMIT_S = 60
+STEP_LIMIT_S = 120
 SPARE_STEPS = 50  # beyond the last one that counts: ours is killed before it comes to its end
 SAMPLE_EVERY_S = 0.02
 NO_CHECKPOINT = 10**9
@@ -65,6 +66,7 @@ class Run:
     losses: list
     saves: list = dataclasses.field(default_factory=list)
     memory: list = dataclasses.field(default_factory=list)  # per rank: bytes bare, peak, end
+    device_bytes: int = 0                      # of the GPU of rank 0, at most
 
     def tokens_per_second(self, tokens_per_step, warmup):
         return tokens_per_step / statistics.median(self.seconds[warmup:])
@@ -165,11 +167,12 @@ def follow(gangs, watches, steps, sampler=None):
 class Workspace:
     """A folder with the model and the rows; `env` goes to all processes of both sides."""
 
-    def __init__(self, folder, env):
+    def __init__(self, folder, env, model=None, device="cpu"):
         self.folder = pathlib.Path(folder)
         self.env = env
+        self.device = device
         self.runs = 0
-        self.model = init_model(self.folder / "model", "small")
+        self.model = model or init_model(self.folder / "model", "small")
         self.config = json.loads((self.model / "config.json").read_text(encoding="utf-8"))
 
     def rows(self, tokens):
@@ -185,7 +188,8 @@ class Workspace:
         return folder
 
     def write_job(self, folder, case, *, steps, ranks, checkpoint_every, fsdp, train):
-        job = {"name": "bench", "resources": {"nodes": 1, "ranks_per_node": ranks, "device": "cpu"},
+        job = {"name": "bench", "resources": {"nodes": 1, "ranks_per_node": ranks,
+                                               "device": self.device},
                "train": {"model": {"path": str(self.model)},
                          "data": {"train": str(self.rows(case.tokens)), "max_seq_len": case.tokens,
                                   "shuffle": False},
@@ -249,7 +253,7 @@ class Workspace:
         folders = [self.new_folder("peer") for _ in range(copies)]
         command = [peer.PYTHON, PEER_PROGRAM, "--model", self.model,
                    "--rows", self.rows(case.tokens), "--precision", case.precision,
-                   "--steps", steps, "--lr", LEARNING_RATE, *arguments]
+                   "--steps", steps, "--lr", LEARNING_RATE, "--device", self.device, *arguments]
         gangs = []
         try:
             gangs = [Gang([*command, "--out", folder], world=world, logs=folder, env=self.env)
@@ -274,7 +278,8 @@ class Workspace:
 
 def _ours(gang, entries, folder):
     ends, seconds = [e["seen"] for e in entries], [e["step_seconds"] for e in entries]
-    run = Run(started=gang.started, ends=ends, seconds=seconds, losses=[e["loss"] for e in entries])
+    run = Run(started=gang.started, ends=ends, seconds=seconds, losses=[e["loss"] for e in entries],
+              device_bytes=max(e["device_bytes"] or 0 for e in entries))
     by_step = {e["step"]: i for i, e in enumerate(entries)}
     for manifest in sorted(folder.glob("checkpoints/step-*/manifest.json")):
         last = by_step.get(json.loads(manifest.read_text(encoding="utf-8"))["step"])
@@ -295,4 +300,5 @@ def _peer(gang, folder):
              for of_ranks in zip(*(rank["saves"] for rank in ranks))]
     return Run(started=gang.started, ends=[s["end"] for s in steps],
                seconds=[s["end"] - s["begin"] for s in steps], losses=ranks[0]["losses"],
-               saves=saves, memory=[{"bare": rank["bare_memory"]["pss"]} for rank in ranks])
+               saves=saves, memory=[{"bare": rank["bare_memory"]["pss"]} for rank in ranks],
+               device_bytes=ranks[0]["memory"]["device"] or 0)

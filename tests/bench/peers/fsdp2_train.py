@@ -1,5 +1,6 @@
-"""One rank of the Python peer: transformers' LlamaForCausalLM under PyTorch FSDP2 on Gloo, whole or
-with adapters of PEFT over frozen weights, as they are or in NF4 of bitsandbytes.
+"""One rank of the Python peer: transformers' LlamaForCausalLM under PyTorch FSDP2, on CPUs with Gloo or
+on a GPU with NCCL, whole or with adapters of PEFT over frozen weights, as they are or in NF4 of
+bitsandbytes.
 
   RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=... OMP_NUM_THREADS=1 \\
     python fsdp2_train.py --model DIR --rows rows.npy --out DIR --precision bf16 --steps 20
@@ -10,7 +11,7 @@ cost. Step s of rank r trains on row s * WORLD_SIZE + r, labels shifted by one, 
 does with `shuffle: false` and one row per rank.
 
 Every block and the root are units of their own. bf16 is MixedPrecisionPolicy(bf16, reduce fp32);
-without FSDP (--plain) it is autocast. Gradients are summed and then
+without FSDP (--plain) it is autocast, and frozen weights are in bf16. Gradients are summed and then
 divided: Gloo takes the default average for a sum (pytorch issue 162338), which would train with
 gradients WORLD_SIZE times too large.
 """
@@ -40,6 +41,8 @@ def parse_options():
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--lr", type=float, default=5e-5)
     parser.add_argument("--grad-clip", type=float, default=0, help="global L2 norm; 0: no clipping")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--compile", action="store_true", help="each block by torch.compile")
     parser.add_argument("--plain", action="store_true", help="the module itself, without FSDP")
     parser.add_argument("--keep-gathered", action="store_true", help="reshard_after_forward=False")
     parser.add_argument("--lora", type=int, default=0, help="rank of adapters on all linear layers")
@@ -56,17 +59,23 @@ def memory_bytes():
             key, _, rest = line.partition(":")
             if key in ("Pss", "VmHWM"):
                 values[key] = int(rest.split()[0]) * 1024
-    return {"pss": values["Pss"], "peak_rss": values["VmHWM"]}
+    device = torch.cuda.max_memory_reserved() if torch.cuda.is_initialized() else None
+    return {"pss": values["Pss"], "peak_rss": values["VmHWM"], "device": device}
 
 
 def load_model(options):
-    kind = torch.bfloat16 if options.nf4 else torch.float32
+    frozen_in_16_bits = options.nf4 or (options.plain and options.lora)
+    kind = torch.bfloat16 if frozen_in_16_bits else torch.float32
     model = LlamaForCausalLM.from_pretrained(options.model, dtype=kind,
-                                             attn_implementation="sdpa", **quantization(options))
+                                             device_map=options.device, attn_implementation="sdpa",
+                                             **quantization(options))
     model.config.use_cache = False
     if options.lora:
         model = add_adapters(model, options)
     model.train()
+    if options.compile:
+        for block in blocks_of(model):
+            block.compile()
     return model if options.plain else shard(model, options)
 
 
@@ -132,13 +141,14 @@ def train(options, model, rank, world):
     rows = numpy.load(options.rows)
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=options.lr, betas=(0.9, 0.95), fused=True)
-    precision = (torch.autocast("cpu", dtype=torch.bfloat16)
+    precision = (torch.autocast(options.device, dtype=torch.bfloat16)
                  if options.plain and options.precision == "bf16" else contextlib.nullcontext())
     saver = Saver(options.out / "checkpoints") if options.checkpoint_every else None
     steps, losses = [], []
     for step in range(options.steps):
         begin = time.time()
-        ids = torch.from_numpy(rows[(step * world + rank) % len(rows)].astype("int64"))[None]
+        row = rows[(step * world + rank) % len(rows)].astype("int64")
+        ids = torch.from_numpy(row)[None].to(options.device)
         with precision:
             loss = model(input_ids=ids, labels=ids).loss
         loss.backward()
@@ -147,6 +157,8 @@ def train(options, model, rank, world):
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.detach().double())
+        if options.device == "cuda":
+            torch.cuda.synchronize()
         steps.append({"begin": begin, "end": time.time()})
         if saver and (step + 1) % options.checkpoint_every == 0 and step + 1 < options.steps:
             saver.save(step + 1, model, optimizer)
@@ -164,7 +176,7 @@ def main():
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
     options.out.mkdir(parents=True, exist_ok=True)
     if world > 1 or not options.plain:
-        dist.init_process_group("gloo")
+        dist.init_process_group("gloo" if options.device == "cpu" else "nccl")
         dist.barrier()
     result = {"rank": rank, "world_size": world, "precision": options.precision,
               "bare_memory": memory_bytes()}

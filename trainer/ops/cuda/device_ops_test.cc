@@ -48,6 +48,18 @@ class EmulatedOps final : public ForwardingOps {
 
 enum class Where { kCpu, kEmulated, kGpu };
 
+// LibTorch decides once in a process whether it has CUDA, when it is asked first; a seed does that.
+class PluginIsOpenBeforeLibTorchIsAsked : public testing::Environment {
+ public:
+  static const Result<const CudaPlugin*>& Plugin() {
+    static const Result<const CudaPlugin*> plugin = OpenCudaPlugin(MUSTER_TEST_CUDA_PLUGIN);
+    return plugin;
+  }
+  void SetUp() override { (void)Plugin(); }
+};
+[[maybe_unused]] testing::Environment* const environment =
+    testing::AddGlobalTestEnvironment(new PluginIsOpenBeforeLibTorchIsAsked);
+
 double Tolerance(at::ScalarType type) {
   switch (type) {
     case at::kDouble: return 1e-13;
@@ -71,7 +83,7 @@ class DeviceOpsOracle : public testing::TestWithParam<Where> {
       case Where::kEmulated: ops_ = std::make_unique<EmulatedOps>(*cpu_); return;
       case Where::kGpu: break;
     }
-    static const Result<const CudaPlugin*> plugin = OpenCudaPlugin(MUSTER_TEST_CUDA_PLUGIN);
+    const Result<const CudaPlugin*>& plugin = PluginIsOpenBeforeLibTorchIsAsked::Plugin();
     if (!plugin.ok()) GTEST_SKIP() << "no GPU: " << plugin.status().message();
     const Result<int> gpus = (*plugin)->device_count();
     if (!gpus.ok()) GTEST_SKIP() << gpus.status().message();
