@@ -168,6 +168,7 @@ void EndAttempt(Transaction& tx, JobEntry& job) {
     }
     return FinishJob(tx, job, JobEvent::kSucceed, std::move(reason));
   }
+  tx.state.pass_is_urgent = true;
   RecoverOrFail(tx, job);
 }
 

@@ -114,7 +114,7 @@ inline std::optional<TimePoint> BeginAt(const JobEntry& job, const Now& now) {
 
 // Nothing is owed to it any more, nor kept for it.
 inline void DropPromise(State& state, JobEntry& job) {
-  state.promised.erase(job.record.id);
+  state.planned.erase(job.record.id);
   job.promised_at.reset();
   job.collecting.clear();
   job.record.promise = {};

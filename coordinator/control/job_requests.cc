@@ -261,8 +261,8 @@ void Resume(Transaction& tx, JobEntry& job) {
   tx.RecordEvent(job,
                  {"resuming", Severity::kInfo,
                   "to go on, after it was suspended for " + SecondsText(double(aside) / 1000)});
-  // The placement is decided in the same step, so that one commit covers both.
-  Schedule(tx);
+  // Where passes are cheap the placement is decided in the same step: one commit covers both.
+  ScheduleSoon(tx);
 }
 
 Status CheckRange(const char* what, std::int64_t value, std::int64_t most) {
@@ -365,8 +365,8 @@ void On(Transaction& tx, const SubmitRequested& request) {
       return SubmitAccepted{id, request.spec.ok() ? request.spec->name : "", job.state, true};
     }
     MUSTER_ASSIGN_OR_RETURN(JobEntry * job, AcceptJob(tx, request));
-    // The placement is decided in the same step, so that one commit covers both.
-    Schedule(tx);
+    // Where passes are cheap the placement is decided in the same step: one commit covers both.
+    ScheduleSoon(tx);
     return SubmitAccepted{job->record.id, job->record.name, job->record.state, false};
   });
 }
@@ -457,8 +457,8 @@ void On(Transaction& tx, const ReleaseRequested& request) {
       job.wait_recorded = false;
       tx.Mark(job);
       tx.RecordEvent(job, {"released", Severity::kInfo, "released; it waits for a gang"});
-      // The placement is decided in the same step, so that one commit covers both.
-      Schedule(tx);
+      // Where passes are cheap the placement is decided in the same step: one commit covers both.
+      ScheduleSoon(tx);
     }
     return ReleaseAccepted{job.record.id, job.record.state};
   });

@@ -58,7 +58,7 @@ std::vector<std::vector<std::string>> DeviceIdsOf(const Transaction& tx, const P
 }
 
 void RecordPromise(Transaction& tx, JobEntry& job, const Promise& promise) {
-  tx.state.promised.insert(job.record.id);
+  tx.state.planned.insert(job.record.id);
   job.promised_at = promise.start;
   if (!job.turn) job.turn = promise.start;
   const auto ahead = std::chrono::ceil<std::chrono::milliseconds>(promise.start - tx.now.mono);
@@ -118,19 +118,51 @@ void SetPromise(Transaction& tx, JobEntry& job, const WaitingJob& waiting) {
                            "): " + std::string(Why(waiting.delayed))});
 }
 
+// Nothing changes for it. One that had a gang may still have processes to give up.
+bool WaitsAsBefore(const JobEntry& job, const WaitingJob& waiting) {
+  return job.attempts.empty() && job.wait == waiting.reason && !job.promised_at &&
+         !waiting.promise && job.collecting == waiting.collects;
+}
+
+// How long a pass takes, about (schedule_bench).
+Duration CostOf(const SchedulerSnapshot& snapshot) {
+  using std::chrono::nanoseconds;
+  const auto nodes = static_cast<std::int64_t>(snapshot.nodes.size());
+  const auto requests = static_cast<std::int64_t>(snapshot.requests.size());
+  const auto running = static_cast<std::int64_t>(snapshot.running.size());
+  const std::int64_t planned = std::min<std::int64_t>(requests, kPlannedJobs);
+  return nanoseconds(5000) * requests + nanoseconds(2000) * nodes + nanoseconds(1000) * running +
+         nanoseconds(50) * planned * nodes;
+}
+
+Duration DistanceAfter(Duration cost) {
+  constexpr Duration kCheap = std::chrono::milliseconds(1);
+  return cost <= kCheap ? Duration::zero() : 4 * cost;
+}
+
 }  // namespace
 
+bool PassIsDue(const Transaction& tx) {
+  const State& state = tx.state;
+  return state.reschedule && (state.pass_is_urgent || tx.now.mono >= state.next_pass_at);
+}
+
+void ScheduleSoon(Transaction& tx) {
+  tx.state.reschedule = true;
+  if (PassIsDue(tx)) Schedule(tx);
+}
+
 void Schedule(Transaction& tx) {
-  tx.state.reschedule = false;
-  for (const JobId& id : tx.state.live) {
-    const JobEntry& job = std::as_const(tx).job(id);
-    if (MayBePlaced(job) || (!job.promised_at && job.collecting.empty())) continue;
+  tx.state.reschedule = tx.state.pass_is_urgent = false;
+  for (const JobId& id : std::set<JobId>(tx.state.planned)) {
+    if (MayBePlaced(std::as_const(tx).job(id))) continue;
     DropPromise(tx.state, tx.job(id));
     tx.job(id).turn.reset();
     tx.Mark(tx.job(id));
   }
   const SchedulerSnapshot snapshot = SnapshotOf(tx);
   if (snapshot.requests.empty()) return;
+  tx.state.next_pass_at = tx.now.mono + DistanceAfter(CostOf(snapshot));
   const SchedulePlan plan = Plan(snapshot);
   for (const GangPlacement& placement : plan.placements) {
     JobEntry& job = tx.job(placement.job);
@@ -139,6 +171,7 @@ void Schedule(Transaction& tx) {
     job.gang ? GiveMoreNodes(tx, job, placement) : StartAttempt(tx, job, placement);
   }
   for (const WaitingJob& waiting : plan.waiting) {
+    if (WaitsAsBefore(std::as_const(tx).job(waiting.job), waiting)) continue;
     JobEntry& job = tx.job(waiting.job);
     // Waits for one of its nodes that may still return after a restart of the coordinator.
     if (!FormerNodeSuspect(tx, job)) {
@@ -149,6 +182,10 @@ void Schedule(Transaction& tx) {
     SetWaitReason(tx, job, waiting.reason);
     SetPromise(tx, job, waiting);
     job.collecting = waiting.collects;
+    if (!job.collecting.empty())
+      tx.state.planned.insert(waiting.job);
+    else if (!job.promised_at)
+      tx.state.planned.erase(waiting.job);
   }
 }
 

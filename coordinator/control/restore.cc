@@ -148,7 +148,7 @@ void RestoreJob(Transaction& tx, JobEntry& job) {
     if (const std::int64_t promised = job.record.promise.start_unix_ms; promised > 0) {
       job.promised_at = tx.now.mono + std::chrono::milliseconds(promised - tx.now.unix_ms);
       job.turn = job.promised_at;
-      tx.state.promised.insert(job.record.id);
+      tx.state.planned.insert(job.record.id);
     }
   }
   if (!job.attempts.empty() && job.attempt().state != AttemptState::kEnded) {

@@ -124,6 +124,7 @@ SchedulerSnapshot SnapshotOf(const Transaction& tx) {
     const auto queue = queues.find(QueueOf(job));
     return queue == queues.end() ? 0 : queue->second;
   };
+  snapshot.requests.reserve(state.live.size());
   for (const JobId& id : state.live) {
     const JobEntry& job = tx.job(id);
     if (job.gang) {

@@ -70,6 +70,39 @@ void SuspendIt(RunningJob& h) {
   ASSERT_EQ(h.State(h.id), JobState::kSuspended) << h.Timeline();
 }
 
+// --- the distance between passes ---
+
+// So many jobs wait that a pass takes milliseconds.
+struct LongQueue : ControlHarness {
+  LongQueue() {
+    Join("n1");
+    Join("n2");
+    running = Submit(CommandYaml("first"));
+    RunTo(running, 1);
+    for (int i = 0; i < 400; ++i) Submit(TrainYaml("waits-" + std::to_string(i)));
+    Advance(seconds(1));  // the newest pass is old
+    Submit(TrainYaml("last"));
+  }
+  JobId running;
+};
+
+TEST(PassTest, JobsThatComeSoonAfterADearPassWaitForTheNext) {
+  LongQueue h;
+  h.Cancel(h.running);
+  h.QuiesceAll(h.running);
+  const JobId id = h.Submit(CommandYaml("small", "priority: 99\n"));
+  EXPECT_EQ(h.State(id), JobState::kQueued);
+  h.Advance(std::chrono::milliseconds(50));
+  EXPECT_NE(h.State(id), JobState::kQueued) << h.Timeline();
+}
+
+TEST(PassTest, ARecoveryDoesNotWaitForADistance) {
+  LongQueue h;
+  h.Exited(h.running, 0, {.exit_code = 1});
+  h.QuiesceAll(h.running);
+  EXPECT_EQ(h.Attempt(h.running).generation, 2) << h.Timeline();
+}
+
 // --- hold ---
 
 TEST(HoldTest, AHeldJobIsNotPlacedUntilItIsReleased) {

@@ -209,7 +209,7 @@ struct State {
   std::map<JobId, JobEntry> jobs;
   std::map<std::uint64_t, JobId> order;  // of submission
   std::set<JobId> live;                  // not terminal
-  std::set<JobId> promised;              // with a planned start
+  std::set<JobId> planned;               // with a planned start, or nodes that are kept for it
   std::map<std::string, JobId> keys;
   std::map<std::string, OutputOwner> output_owners;  // by output directory
   std::map<NodeName, NodeEntry> nodes;
@@ -238,8 +238,10 @@ struct State {
   std::uint64_t next_seq = 1, next_order = 1, next_fault = 0, next_probe = 0;
   std::map<std::uint64_t, OrderedFault> faults;  // by their number
   Readings readings;
-  TimePoint handled_at;  // the newest event
-  bool reschedule = false;
+  TimePoint handled_at;                  // the newest event
+  bool reschedule = false;               // a pass of the scheduler may place or plan something else
+  bool pass_is_urgent = false;           // a gang may go on after a fault
+  TimePoint next_pass_at;                // before then only an urgent one is made
   std::optional<PoolDeclared> pool;      // empty: there is none
   std::set<NodeName> unused_may_differ;  // nodes whose slots without a rank are to be booked
 };

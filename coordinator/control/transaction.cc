@@ -189,7 +189,7 @@ bool MayChangePlacement(const State& state, const NodeEntry& node) {
       const std::vector<JobId> jobs = state.jobs_of.Of(name);
       return std::ranges::any_of(jobs,
                                  [&](const JobId& id) { return state.jobs.at(id).pending(); }) ||
-             std::ranges::any_of(state.promised, [&](const JobId& id) {
+             std::ranges::any_of(state.planned, [&](const JobId& id) {
                return std::ranges::count(state.jobs.at(id).record.promise.nodes, name) > 0;
              });
     }
@@ -209,7 +209,7 @@ void Transaction::Move(NodeEntry& node, NodeEvent event) {
   node.forget_at.reset();
   if (node.record.state == NodeState::kLost && options.lost_node_retain > Duration::zero())
     node.forget_at = now.mono + options.lost_node_retain;
-  state.reschedule |= MayChangePlacement(state, node);
+  if (MayChangePlacement(state, node)) state.reschedule = state.pass_is_urgent = true;
   Mark(node);
 }
 

@@ -158,14 +158,18 @@ std::vector<PlannedNode*> InOnePlace(const GangRequest& request,
 }  // namespace
 
 std::vector<PlannedNode> NodesInOrder(const std::vector<NodeCapacity>& capacities, TimePoint now) {
+  std::vector<const NodeCapacity*> order;
+  order.reserve(capacities.size());
+  for (const NodeCapacity& capacity : capacities) order.push_back(&capacity);
+  std::ranges::sort(order, {},
+                    [](const NodeCapacity* capacity) { return NameOrder(capacity->name); });
   std::vector<PlannedNode> nodes;
-  nodes.reserve(capacities.size());
-  for (const NodeCapacity& capacity : capacities) {
-    nodes.push_back({.capacity = capacity, .free = {now, capacity.free}});
-    nodes.back().free.Apply(now, capacity.usable_from, [](NodeParts& free) { free = {}; });
+  nodes.reserve(order.size());
+  for (const NodeCapacity* capacity : order) {
+    nodes.push_back({.capacity = *capacity, .free = {now, capacity->free}});
+    if (capacity->usable_from > now)
+      nodes.back().free.Apply(now, capacity->usable_from, [](NodeParts& free) { free = {}; });
   }
-  std::ranges::sort(nodes, {},
-                    [](const PlannedNode& node) { return NameOrder(node.capacity.name); });
   return nodes;
 }
 

@@ -22,14 +22,15 @@
 namespace muster {
 
 struct PlannedNode {
-  NodeCapacity capacity;
+  const NodeCapacity& capacity;
   StepFunction<NodeParts> free;
   std::optional<JobId> reserved_for = {};  // the last job that waits for parts of it
 
   const NodeInventory& inventory() const { return *capacity.inventory; }
 };
 
-// In the order of their names, "n2" before "n10"; what is free now stays free.
+// In the order of their names, "n2" before "n10"; what is free now stays free. The capacities
+// outlive them.
 std::vector<PlannedNode> NodesInOrder(const std::vector<NodeCapacity>& capacities, TimePoint now);
 // The node of that name; nodes are in the order of their names. nullptr: there is none.
 PlannedNode* FindNode(std::vector<PlannedNode>& nodes, const NodeName& name);

@@ -23,12 +23,7 @@ double CostOf(const Amounts& amounts) {
 }
 
 QueueLoads::QueueLoads(const QueueTree& tree, const std::vector<double>& usage, TimePoint now)
-    : tree_(tree) {
-  loads_.reserve(tree.queues.size());
-  for (const QueueSpec& spec : tree.queues) {
-    const int depth = spec.parent < 0 ? 0 : loads_[At(spec.parent)].depth + 1;
-    loads_.push_back({.used = {now, Amounts{}}, .usage = 0, .depth = depth});
-  }
+    : tree_(tree), now_(now), loads_(tree.queues.size(), {.used = {now, Amounts{}}}) {
   for (std::size_t i = 0; i < std::min(usage.size(), loads_.size()); ++i) {
     for (int queue = static_cast<int>(i); queue >= 0; queue = Spec(queue).parent)
       loads_[At(queue)].usage += usage[i];
@@ -40,12 +35,29 @@ bool QueueLoads::HasCeiling(int queue) const {
   return ceiling.gpus != kNoCeiling || ceiling.slots != kNoCeiling;
 }
 
+// Sorted, so that each step of a queue is made once.
+void QueueLoads::HoldRunning(const std::vector<RunningLoad>& gangs) {
+  std::vector<std::vector<std::pair<TimePoint, Amounts>>> ends(loads_.size());
+  for (const RunningLoad& gang : gangs)
+    for (int queue = gang.queue; queue >= 0; queue = Spec(queue).parent)
+      ends[At(queue)].emplace_back(gang.ends, gang.amounts);
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    Amounts used;
+    for (const auto& [end, amounts] : ends[i]) used += amounts;
+    loads_[i].used = {now_, used};
+    if (!HasCeiling(static_cast<int>(i))) continue;
+    std::ranges::sort(ends[i], {}, [](const auto& end) { return end.first; });
+    for (const auto& [end, amounts] : ends[i])
+      if (end != kNever) loads_[i].used.Append(end, used -= amounts);
+  }
+}
+
 void QueueLoads::Hold(int queue, const Amounts& amounts, TimePoint from, TimePoint to) {
   for (; queue >= 0; queue = Spec(queue).parent) {
-    loads_[At(queue)].used.Apply(from, to, [&](Amounts& used) {
-      used.gpus += amounts.gpus;
-      used.slots += amounts.slots;
-    });
+    const bool later_counts = HasCeiling(queue);
+    if (!later_counts && from > now_) continue;
+    loads_[At(queue)].used.Apply(from, later_counts ? to : kNever,
+                                 [&](Amounts& used) { used += amounts; });
   }
 }
 
@@ -87,17 +99,5 @@ std::vector<std::vector<TimeSpan>> QueueLoads::Starts(int queue, const Amounts& 
 }
 
 double QueueLoads::Share(int queue) const { return loads_[At(queue)].usage / Spec(queue).weight; }
-
-bool QueueLoads::IsBefore(int a, int b) const {
-  // Up to the siblings that have them.
-  while (loads_[At(a)].depth > loads_[At(b)].depth) a = Spec(a).parent;
-  while (loads_[At(b)].depth > loads_[At(a)].depth) b = Spec(b).parent;
-  while (a != b && Spec(a).parent != Spec(b).parent) {
-    a = Spec(a).parent;
-    b = Spec(b).parent;
-  }
-  if (Share(a) != Share(b)) return Share(a) < Share(b);
-  return a < b;
-}
 
 }  // namespace muster

@@ -1,8 +1,7 @@
 // QueueLoads: what each queue has, now and later, beside its guarantee, its ceiling and its share.
 //
-// The sibling with less usage per weight goes first. Usage is what a queue's gangs had, decayed to
-// a reference time, so that time passing changes no order. A gang is charged in advance when a pass
-// considers it.
+// A queue's share is its usage per weight: what its gangs had, decayed to a reference time, so that
+// time passing changes no order. A gang is charged in advance when a pass considers it.
 //
 // Values of one pass; one thread.
 #pragma once
@@ -20,6 +19,13 @@ namespace muster {
 // What a gang of that size is charged for a second: a GPU counts 1, a slot without one 0.1.
 double CostOf(const Amounts& amounts);
 
+// What a gang of the queue has from now on.
+struct RunningLoad {
+  int queue = 0;
+  Amounts amounts;
+  TimePoint ends = kNever;
+};
+
 // For how long a gang is charged before it has had its nodes that long.
 inline constexpr std::chrono::seconds kChargedAhead = std::chrono::hours(1);
 
@@ -29,6 +35,8 @@ class QueueLoads {
   // missing ones are 0. The tree outlives it.
   QueueLoads(const QueueTree& tree, const std::vector<double>& usage, TimePoint now);
 
+  // At first, for all gangs that run.
+  void HoldRunning(const std::vector<RunningLoad>& gangs);
   // A gang of the queue has that much in [from, to).
   void Hold(int queue, const Amounts& amounts, TimePoint from, TimePoint to);
   void Release(int queue, const Amounts& amounts, TimePoint from, TimePoint to);
@@ -43,17 +51,13 @@ class QueueLoads {
   // When a gang of that length could start as far as ceilings go: a list for each queue that has a
   // ceiling.
   std::vector<std::vector<TimeSpan>> Starts(int queue, const Amounts& more, Duration length) const;
-  // Whether jobs of `a` go before those of `b`.
-  bool IsBefore(int a, int b) const;
-
   Amounts Used(int queue) const { return loads_[At(queue)].used.first(); }
   double Share(int queue) const;  // usage per weight
 
  private:
   struct Load {
-    StepFunction<Amounts> used;
+    StepFunction<Amounts> used;  // later ones only of a queue with a ceiling
     double usage = 0;
-    int depth = 0;
   };
 
   static std::size_t At(int queue) { return static_cast<std::size_t>(queue); }
@@ -61,6 +65,7 @@ class QueueLoads {
   bool HasCeiling(int queue) const;
 
   const QueueTree& tree_;
+  TimePoint now_;
   std::vector<Load> loads_;
 };
 

@@ -12,6 +12,7 @@
 #include "coordinator/scheduler/first_time.h"
 #include "coordinator/scheduler/gang_choice.h"
 #include "coordinator/scheduler/queue_loads.h"
+#include "coordinator/scheduler/queue_turns.h"
 
 namespace muster {
 namespace {
@@ -190,9 +191,11 @@ SchedulePlan Pass::Run() {
 }
 
 void Pass::AddRunning() {
+  std::vector<RunningLoad> loads;
+  loads.reserve(snapshot_.running.size());
   for (const RunningGang& gang : snapshot_.running) {
     const TimePoint ends = ExpectedEnd(gang.ends, now_);
-    loads_.Hold(gang.queue, gang.amounts, now_, ends);
+    loads.push_back({gang.queue, gang.amounts, ends});
     if (ends == kNever) continue;
     for (const HeldParts& held : gang.parts) {
       PlannedNode* node = FindNode(nodes_, held.node);
@@ -202,6 +205,7 @@ void Pass::AddRunning() {
       node->free.Apply(ends, kNever, [&](NodeParts& free) { Add(free, parts); });
     }
   }
+  loads_.HoldRunning(loads);
 }
 
 void Pass::RunRecoveries(Requests requests) {
@@ -268,27 +272,31 @@ void Pass::RunPromised(const Requests& requests) {
 
 // The queues take turns by their shares; `requests` are in the order of queues.
 void Pass::RunQueues(Requests& requests) {
-  struct Turn {
-    int queue;
-    std::size_t next, end;
+  struct Waiting {
+    std::size_t next = 0, end = 0;
   };
-  std::vector<Turn> turns;
+  std::vector<Waiting> waiting(queues_.queues.size());
+  QueueTurns turns(queues_, loads_);
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    if (turns.empty() || turns.back().queue != requests[i]->queue)
-      turns.push_back({requests[i]->queue, i, i});
-    ++turns.back().end;
+    Waiting& of_queue = waiting[static_cast<std::size_t>(requests[i]->queue)];
+    if (of_queue.end == 0) {
+      of_queue.next = i;
+      turns.Add(requests[i]->queue);
+    }
+    of_queue.end = i + 1;
   }
   while (!turns.empty()) {
-    const auto turn = std::ranges::min_element(
-        turns, [&](const Turn& a, const Turn& b) { return loads_.IsBefore(a.queue, b.queue); });
-    const GangRequest*& request = requests[turn->next++];
+    const int queue = turns.Next();
+    Waiting& of_queue = waiting[static_cast<std::size_t>(queue)];
+    const GangRequest*& request = requests[of_queue.next++];
     const Amounts amounts = request->AmountsOf(std::max(request->least(), 1));
     if (!phase_.entitled() || loads_.IsEntitled(request->queue, amounts)) {
       const Duration length = request->length;
       Consider(*std::exchange(request, nullptr));
-      loads_.Charge(turn->queue, amounts, length);
+      loads_.Charge(queue, amounts, length);
+      turns.Update(queue);
     }
-    if (turn->next == turn->end) turns.erase(turn);
+    if (of_queue.next == of_queue.end) turns.Remove(queue);
   }
   std::erase(requests, nullptr);
 }

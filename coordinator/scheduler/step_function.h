@@ -46,6 +46,14 @@ class StepFunction {
     for (std::size_t i = begin; i < end; ++i) change(steps_[i].value);
   }
 
+  // A step after all others, or the last one's value if they begin at the same time.
+  void Append(TimePoint from, Value value) {
+    if (from > steps_.back().from)
+      steps_.push_back({from, std::move(value)});
+    else
+      steps_.back().value = std::move(value);
+  }
+
   // The values in [from, to), merged by `merge(a, b)`.
   template <typename Merge>
   Value Over(TimePoint from, TimePoint to, Merge merge) const {

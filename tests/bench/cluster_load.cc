@@ -15,33 +15,27 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "common/base/clock.h"
 #include "common/base/cluster_paths.h"
 #include "common/base/json.h"
 #include "common/base/open_files.h"
 #include "common/control_pipe/progress_page.h"
 #include "common/rpc/tls.h"
-#include "common/security/certificate_authority.h"
-#include "common/security/certificate_request.h"
-#include "common/security/credentials.h"
 #include "muster/v1/client_api.grpc.pb.h"
+#include "tests/bench/load_parts.h"
 #include "tests/support/fake_worker.h"
 
 namespace muster {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using testing::FakeWorker;
 
 constexpr std::size_t kConnectAtOnce = 50;
@@ -62,59 +56,6 @@ struct Options {
 
   int jobs() const { return nodes / nodes_per_job; }
 };
-
-[[noreturn]] void Fail(const std::string& why) {
-  std::fprintf(stderr, "cluster_load: %s\n", why.c_str());
-  std::exit(EXIT_FAILURE);
-}
-
-// That a thread is to end.
-class Ending {
- public:
-  void Begin() {
-    std::lock_guard lock(mutex_);
-    begun_ = true;
-    changed_.notify_all();
-  }
-  // Waits until then, or until it has begun; whether it has.
-  bool BegunBy(Clock::time_point when) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_until(lock, when, [this] { return begun_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool begun_ = false;
-};
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-std::string NodeText(int n) { return "node-" + std::to_string(n); }
-
-// As nodes get them that join, but all of them with one entry in the register.
-void IssueCertificates(const Options& options) {
-  const auto authority = CertificateAuthority::Open(ClusterPaths{options.dir}.Security().dir);
-  if (!authority.ok()) Fail(authority.status().message());
-  const std::int64_t now_ms = SystemClock().UnixMillis();
-  std::vector<std::string> certificates;
-  for (int n = 0; n < options.nodes; ++n) {
-    const Identity identity{Role::kNode, NodeText(n), authority->cluster()};
-    const auto request = MakeCertificateRequest(identity);
-    if (!request.ok()) Fail(request.status().message());
-    const auto certificate =
-        authority->SignUnrecorded(request->csr_pem, identity, DefaultLifetime(Role::kNode), now_ms);
-    if (!certificate.ok()) Fail(certificate.status().message());
-    certificates.push_back(*certificate);
-    const CredentialFiles files{authority->certificate_pem(), *certificate, request->key_pem};
-    const Status written = WriteCredentials(options.credentials + "/" + NodeText(n), files);
-    if (!written.ok()) Fail(written.message());
-  }
-  if (const Status status = authority->Record(certificates, now_ms); !status.ok())
-    Fail(status.message());
-}
 
 class Clients {
  public:
@@ -168,7 +109,7 @@ class Clients {
                 const Request& request) {
     // While its disk is behind, a coordinator refuses requests.
     Ending never;
-    for (const Clock::time_point limit = Clock::now() + kCallLimit;;) {
+    for (const TimePoint limit = std::chrono::steady_clock::now() + kCallLimit;;) {
       grpc::ClientContext context;
       context.set_deadline(std::chrono::system_clock::now() + kCallLimit);
       Response response;
@@ -176,8 +117,8 @@ class Clients {
       if (status.ok()) return response;
       const bool busy = status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED ||
                         status.error_code() == grpc::StatusCode::UNAVAILABLE;
-      if (!busy || Clock::now() > limit) Fail(status.error_message());
-      never.BegunBy(Clock::now() + kAskEvery);
+      if (!busy || std::chrono::steady_clock::now() > limit) Fail(status.error_message());
+      never.BegunBy(std::chrono::steady_clock::now() + kAskEvery);
     }
   }
 
@@ -259,7 +200,7 @@ class Nodes {
 
  private:
   void Report() {
-    const Clock::time_point start = Clock::now();
+    const TimePoint start = std::chrono::steady_clock::now();
     for (std::int64_t second = 2;; ++second) {
       const v1::RankProgress sample = SampleAt(second);
       for (std::size_t n = 0; n < workers_.size(); ++n) {
@@ -283,8 +224,9 @@ class Asker {
  public:
   explicit Asker(const Options& options)
       : thread_([this, &options] {
-          for (Clients clients(options); !ending_.BegunBy(Clock::now() + kAskEvery);) {
-            const Clock::time_point asked = Clock::now();
+          for (Clients clients(options);
+               !ending_.BegunBy(std::chrono::steady_clock::now() + kAskEvery);) {
+            const TimePoint asked = std::chrono::steady_clock::now();
             clients.AskForAJob();
             seconds_.push_back(SecondsSince(asked));
           }
@@ -316,24 +258,25 @@ void StartJobs(const Options& options, Clients& clients) {
   Ending never;
   for (int job = 0; job < options.jobs(); ++job) {
     clients.Submit(job);
-    never.BegunBy(Clock::now() + kSubmitEvery);
+    never.BegunBy(std::chrono::steady_clock::now() + kSubmitEvery);
   }
-  const Clock::time_point limit = Clock::now() + kJobsStartWithin;
+  const TimePoint limit = std::chrono::steady_clock::now() + kJobsStartWithin;
   for (int running = 0; running < options.jobs(); running = clients.RunningJobs())
-    if (never.BegunBy(Clock::now() + kLookEvery) || Clock::now() > limit)
+    if (never.BegunBy(std::chrono::steady_clock::now() + kLookEvery) ||
+        std::chrono::steady_clock::now() > limit)
       Fail("only " + std::to_string(running) + " jobs run");
 }
 
 int Run(const Options& options) {
   RaiseOpenFilesLimit();
-  IssueCertificates(options);
+  IssueCertificates(options.dir, options.credentials, options.nodes);
   Nodes nodes(options);
   Clients clients(options);
-  Clock::time_point start = Clock::now();
+  TimePoint start = std::chrono::steady_clock::now();
   nodes.Connect();
   Print({{"registered_s", SecondsSince(start)}});
   WaitForLine();
-  start = Clock::now();
+  start = std::chrono::steady_clock::now();
   StartJobs(options, clients);
   Print({{"started_s", SecondsSince(start)}});
   static_cast<void>(nodes.TakeLateness());

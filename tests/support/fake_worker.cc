@@ -183,7 +183,7 @@ void FakeWorker::OnMessageLocked(Stream& stream, const Coordinator& message) {
     stream.heartbeat = std::chrono::milliseconds(message.welcome().heartbeat_ms());
     stream.BeatLocked();
   }
-  received_.push_back(message);
+  options_.observer ? options_.observer(message) : received_.push_back(message);
   HandleLocked(message);
   changed_.notify_all();
 }
@@ -251,6 +251,7 @@ void FakeWorker::OnLaunchLocked(const v1::Launch& launch) {
   Hosted& hosted = found->second;
   if (hosted.state.launched()) return;
   hosted.state.set_launched(true);
+  const bool ends = options_.ends_on_launch && options_.ends_on_launch(launch.job_id());
   const std::int64_t resumed = launch.resume().empty() ? 0 : launch.resume(0).step();
   for (const int rank : hosted.ranks) {
     v1::RankStarted started;
@@ -262,8 +263,10 @@ void FakeWorker::OnLaunchLocked(const v1::Launch& launch) {
     v1::WorkerMessage message;
     *message.mutable_rank_started() = started;
     SendLocked(message);
+    if (ends) ExitRankLocked(hosted, rank, {});
     if (options_.train_on_launch) TrainLocked(hosted, rank, resumed);
   }
+  if (ends) QuiesceLocked(hosted);
 }
 
 void FakeWorker::TrainLocked(Hosted& hosted, int rank, std::int64_t step) {

@@ -33,6 +33,10 @@ struct FakeWorkerOptions {
   std::string prepare_error;  // not empty: Prepared{ok: false}
   bool prepare_retryable = true;
   bool train_on_launch = true;  // started, formed, resumed, first step; else only started
+  // Whether the job's ranks end with code 0 as soon as they have started.
+  std::function<bool(const std::string& job)> ends_on_launch = {};
+  // Called with each message, by gRPC's threads one at a time, instead of keeping it for WaitFor.
+  std::function<void(const muster::v1::CoordinatorMessage&)> observer;
   std::string log_text = "line one\nline two\n";
   bool allow_faults = false;
   // UNSPECIFIED: it never answers.
