@@ -131,6 +131,7 @@ void RecoverOrFail(Transaction& tx, JobEntry& job) {
     return FinishJob(tx, job, JobEvent::kFail, reason + attempt.cause);
   }
   job.gang.reset();
+  tx.state.with_gang.erase(record.id);
   record.reason = attempt.cause;
   tx.Move(job, JobEvent::kFault);
   if (decision.delay > Duration::zero()) {

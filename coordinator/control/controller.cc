@@ -51,12 +51,12 @@ void Dispatch(Transaction& tx, const Event& event) {
 
 // Processes what handlers left for the layers above them, until nothing is left.
 void Settle(Transaction& tx) {
-  while (PassIsDue(tx) || !tx.to_decide.empty() || !tx.may_end.empty()) {
+  while (tx.Expired(tx.state.NextPass()) || !tx.to_decide.empty() || !tx.may_end.empty()) {
     for (const NodeName& name : std::exchange(tx.to_decide, {})) DetectLostNode(tx, tx.node(name));
     for (const JobId& id : std::exchange(tx.may_end, {})) {
       if (tx.job(id).gang) MaybeEndAttempt(tx, tx.job(id));
     }
-    if (!PassIsDue(tx)) continue;
+    if (!tx.Expired(tx.state.NextPass())) continue;
     Schedule(tx);
     CompleteDrains(tx);
   }

@@ -218,7 +218,7 @@ std::optional<TimePoint> NextDeadline(const State& state) {
   next = Earliest(next, NextReadingDeadline(state));
   next = Earliest(next, NextArchiving(state));
   next = Earliest(next, NextRecall(state));
-  if (state.reschedule) next = Earliest(next, state.next_pass_at);
+  next = Earliest(next, state.NextPass());
   return next;
 }
 

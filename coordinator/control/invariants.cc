@@ -37,6 +37,8 @@ std::string BrokenGang(const State& state, const JobEntry& job) {
 
 std::string BrokenJob(const State& state, const JobEntry& job) {
   if (state.live.contains(job.record.id) == job.over()) return "is over and live, or neither";
+  if (state.with_gang.contains(job.record.id) != (job.gang != nullptr))
+    return "has a gang that the scheduler does not count, or none that it does";
   if (state.archive.contains(job.record.id)) return "is archived and in memory";
   if (state.archive_times.Find(job.record.id) && !job.over()) return "is to be archived and live";
   if (std::string broken = BrokenGang(state, job); !broken.empty()) return broken;
@@ -125,6 +127,8 @@ std::string BrokenReference(const State& state) {
   const auto known = [&state](const JobId& id) { return state.jobs.contains(id); };
   for (const JobId& id : state.live)
     if (!known(id)) return "live job " + id.value + " is not in memory";
+  for (const JobId& id : state.with_gang)
+    if (!known(id)) return "job " + id.value + " with a gang is not in memory";
   for (const auto& [key, id] : state.keys)
     if (!known(id)) return "key " + key + " leads to job " + id.value + ", which is not in memory";
   for (const auto& [directory, owner] : state.output_owners)

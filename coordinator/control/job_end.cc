@@ -55,6 +55,7 @@ void ReleaseFormerNodes(Transaction& tx, JobEntry& job) {
 
 void FinishJob(Transaction& tx, JobEntry& job, JobEvent event, std::string reason) {
   job.gang.reset();
+  tx.state.with_gang.erase(job.record.id);
   job.not_before.reset();
   job.begin_at.reset();
   DropPromise(tx.state, job);

@@ -26,7 +26,7 @@ namespace muster::control {
 namespace {
 
 // Limit of jobs that are not over. A client that submits in a loop must not fill the disk.
-constexpr std::size_t kMaxLiveJobs = 10000;
+constexpr std::size_t kMaxLiveJobs = 100'000;
 constexpr std::size_t kMaxSpecBytes = 1 << 20;
 constexpr std::size_t kMaxKeyBytes = 256;
 constexpr std::int64_t kMaxBeginUnixMs = 253'402'300'799'000;  // the end of 9999
@@ -262,7 +262,7 @@ void Resume(Transaction& tx, JobEntry& job) {
                  {"resuming", Severity::kInfo,
                   "to go on, after it was suspended for " + SecondsText(double(aside) / 1000)});
   // Where passes are cheap the placement is decided in the same step: one commit covers both.
-  ScheduleSoon(tx);
+  ScheduleSoon(tx, record.id);
 }
 
 Status CheckRange(const char* what, std::int64_t value, std::int64_t most) {
@@ -366,7 +366,7 @@ void On(Transaction& tx, const SubmitRequested& request) {
     }
     MUSTER_ASSIGN_OR_RETURN(JobEntry * job, AcceptJob(tx, request));
     // Where passes are cheap the placement is decided in the same step: one commit covers both.
-    ScheduleSoon(tx);
+    ScheduleSoon(tx, job->record.id);
     return SubmitAccepted{job->record.id, job->record.name, job->record.state, false};
   });
 }
@@ -458,7 +458,7 @@ void On(Transaction& tx, const ReleaseRequested& request) {
       tx.Mark(job);
       tx.RecordEvent(job, {"released", Severity::kInfo, "released; it waits for a gang"});
       // Where passes are cheap the placement is decided in the same step: one commit covers both.
-      ScheduleSoon(tx);
+      ScheduleSoon(tx, job.record.id);
     }
     return ReleaseAccepted{job.record.id, job.record.state};
   });

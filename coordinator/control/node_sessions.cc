@@ -392,7 +392,7 @@ void On(Transaction& tx, const WorkerHello& event) {
                               .progress_ms = kProgressMillis,
                               .epoch = tx.options.epoch});
   ReconcileNode(tx, node, hello);
-  if (MayChangePlacement(tx.state, node)) tx.state.reschedule = tx.state.pass_is_urgent = true;
+  if (MayChangePlacement(tx.state, node)) tx.RescheduleForNode();
 }
 
 void On(Transaction& tx, const WorkerStreamClosed& event) {

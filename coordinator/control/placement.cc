@@ -130,9 +130,10 @@ Duration CostOf(const SchedulerSnapshot& snapshot) {
   const auto nodes = static_cast<std::int64_t>(snapshot.nodes.size());
   const auto requests = static_cast<std::int64_t>(snapshot.requests.size());
   const auto running = static_cast<std::int64_t>(snapshot.running.size());
+  const auto queues = static_cast<std::int64_t>(snapshot.queues->queues.size());
   const std::int64_t planned = std::min<std::int64_t>(requests, kPlannedJobs);
-  return nanoseconds(5000) * requests + nanoseconds(2000) * nodes + nanoseconds(1000) * running +
-         nanoseconds(50) * planned * nodes;
+  return nanoseconds(5000) * requests + nanoseconds(2000) * nodes + nanoseconds(3000) * running +
+         nanoseconds(1000) * queues + nanoseconds(50) * planned * nodes;
 }
 
 Duration DistanceAfter(Duration cost) {
@@ -140,29 +141,36 @@ Duration DistanceAfter(Duration cost) {
   return cost <= kCheap ? Duration::zero() : 4 * cost;
 }
 
-}  // namespace
-
-bool PassIsDue(const Transaction& tx) {
-  const State& state = tx.state;
-  return state.reschedule && (state.pass_is_urgent || tx.now.mono >= state.next_pass_at);
+// Jobs that may not be placed any more lose their plan.
+void ForgetPlans(Transaction& tx) {
+  for (const JobId& id : std::set<JobId>(tx.state.planned)) {
+    if (MayBePlaced(std::as_const(tx).job(id))) continue;
+    JobEntry& job = tx.job(id);
+    if (job.promised_at || !job.collecting.empty()) {
+      job.turn.reset();
+      tx.Mark(job);
+    }
+    DropPromise(tx.state, job);
+  }
 }
 
-void ScheduleSoon(Transaction& tx) {
-  tx.state.reschedule = true;
-  if (PassIsDue(tx)) Schedule(tx);
+}  // namespace
+
+void ScheduleSoon(Transaction& tx, const JobId& job) {
+  tx.state.arrived.insert(job);
+  if (tx.Expired(tx.state.NextPass())) Schedule(tx);
 }
 
 void Schedule(Transaction& tx) {
-  tx.state.reschedule = tx.state.pass_is_urgent = false;
-  for (const JobId& id : std::set<JobId>(tx.state.planned)) {
-    if (MayBePlaced(std::as_const(tx).job(id))) continue;
-    DropPromise(tx.state, tx.job(id));
-    tx.job(id).turn.reset();
-    tx.Mark(tx.job(id));
-  }
-  const SchedulerSnapshot snapshot = SnapshotOf(tx);
+  ForgetPlans(tx);
+  State& state = tx.state;
+  const bool whole = std::exchange(state.reschedule, false);
+  const SchedulerSnapshot snapshot = whole ? SnapshotOf(tx) : SnapshotOfArrived(tx);
+  state.arrived.clear();
+  state.pass_is_urgent = false;
+  (whole ? state.next_whole_pass : state.next_small_pass) =
+      tx.now.mono + DistanceAfter(CostOf(snapshot));
   if (snapshot.requests.empty()) return;
-  tx.state.next_pass_at = tx.now.mono + DistanceAfter(CostOf(snapshot));
   const SchedulePlan plan = Plan(snapshot);
   for (const GangPlacement& placement : plan.placements) {
     JobEntry& job = tx.job(placement.job);
@@ -182,10 +190,10 @@ void Schedule(Transaction& tx) {
     SetWaitReason(tx, job, waiting.reason);
     SetPromise(tx, job, waiting);
     job.collecting = waiting.collects;
-    if (!job.collecting.empty())
-      tx.state.planned.insert(waiting.job);
-    else if (!job.promised_at)
-      tx.state.planned.erase(waiting.job);
+    if (job.promised_at || !job.collecting.empty() || !job.attempts.empty())
+      state.planned.insert(waiting.job);
+    else
+      state.planned.erase(waiting.job);
   }
 }
 

@@ -235,6 +235,7 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
   job.attempts.push_back(std::move(attempt));
   CondenseOld(job.attempts);
   job.gang = std::make_unique<Gang>(std::move(gang));
+  tx.state.with_gang.insert(job.record.id);
   const std::optional<Survivors> survivors = std::exchange(job.survivors, std::nullopt);
   job.waited = false;
   job.progress.clear();

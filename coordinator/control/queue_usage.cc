@@ -79,10 +79,10 @@ std::vector<double> UsageOfQueues(const State& state) {
     places.emplace(queue.name, usage.size());
     usage.push_back(StoredSeconds(state, queue.name, at));
   }
-  for (const JobId& id : state.live) {
+  for (const JobId& id : state.with_gang) {
     const JobEntry& job = state.jobs.at(id);
     const auto place = places.find(QueueOf(job));
-    if (!job.gang || place == places.end()) continue;
+    if (place == places.end()) continue;
     const std::int64_t start = job.attempts.back().started_unix_ms;
     std::int64_t ahead = kChargedAhead.count();
     if (const std::int64_t limit = job.record.time_limit_seconds; limit > 0)

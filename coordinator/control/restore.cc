@@ -103,6 +103,7 @@ void RestoreGang(Transaction& tx, JobEntry& job) {
     case AttemptState::kEnded: break;
   }
   job.gang = std::make_unique<Gang>(std::move(gang));
+  tx.state.with_gang.insert(job.record.id);
   job.regrouped = tx.now.mono;  // if it was, the time is unknown
   WatchFromStart(tx, job);
   if (Aborting* aborting = In<Aborting>(*job.gang)) {

@@ -102,6 +102,63 @@ RunningGang GangOf(const Transaction& tx, const JobEntry& job) {
   return gang;
 }
 
+// Adds jobs to a snapshot.
+class Collector {
+ public:
+  explicit Collector(const Transaction& tx)
+      : tx_(tx), snapshot_{.now = tx.now.mono, .queues = &tx.state.queues} {
+    const std::vector<QueueSpec>& queues = tx.state.queues.queues;
+    for (std::size_t i = 0; i < queues.size(); ++i)
+      places_.emplace(queues[i].name, static_cast<int>(i));
+  }
+
+  void AddGangs() {
+    for (const JobId& id : tx_.state.with_gang) {
+      const JobEntry& job = tx_.job(id);
+      snapshot_.running.push_back(GangOf(tx_, job));
+      snapshot_.running.back().queue = QueueIndexOf(job);
+      if (WantsMoreNodes(job)) AddRequest(job);
+    }
+  }
+  void AddWaiting(const std::set<JobId>& jobs) {
+    snapshot_.requests.reserve(snapshot_.requests.size() + jobs.size());
+    for (const JobId& id : jobs)
+      if (const JobEntry& job = tx_.job(id); MayBePlaced(job)) AddRequest(job);
+  }
+  SchedulerSnapshot Take() {
+    if (!snapshot_.requests.empty()) AddCluster();
+    return std::move(snapshot_);
+  }
+
+ private:
+  int QueueIndexOf(const JobEntry& job) const {
+    const auto place = places_.find(QueueOf(job));
+    return place == places_.end() ? 0 : place->second;
+  }
+  void AddRequest(const JobEntry& job) {
+    snapshot_.requests.push_back(RequestOf(tx_, job));
+    GangRequest& request = snapshot_.requests.back();
+    request.queue = QueueIndexOf(job);
+    if (const PriorityClass* known = tx_.state.queues.FindClass(ClassOf(job)))
+      request.class_value = known->value;
+  }
+  void AddCluster() {
+    const State& state = tx_.state;
+    if (state.queues.queues.size() > 1) snapshot_.usage = UsageOfQueues(state);
+    for (const auto& [name, node] : state.nodes) {
+      const bool suspect = node.record.state == NodeState::kSuspect;
+      if (!suspect && (node.record.state != NodeState::kReady || node.session == 0)) continue;
+      snapshot_.nodes.push_back(CapacityOf(state, node));
+      // Until then it is back, or lost.
+      if (suspect) snapshot_.nodes.back().usable_from = tx_.now.mono + kSuspectUntil;
+    }
+  }
+
+  const Transaction& tx_;
+  SchedulerSnapshot snapshot_;
+  std::map<std::string_view, int> places_;  // of queues in the tree
+};
+
 }  // namespace
 
 bool FormerNodeSuspect(const Transaction& tx, const JobEntry& job) {
@@ -115,39 +172,19 @@ bool FormerNodeSuspect(const Transaction& tx, const JobEntry& job) {
 }
 
 SchedulerSnapshot SnapshotOf(const Transaction& tx) {
-  const State& state = tx.state;
-  SchedulerSnapshot snapshot{.now = tx.now.mono, .queues = &state.queues};
-  std::map<std::string_view, int> queues;
-  for (const QueueSpec& queue : state.queues.queues)
-    queues.emplace(queue.name, static_cast<int>(queues.size()));
-  const auto queue_of = [&](const JobEntry& job) {
-    const auto queue = queues.find(QueueOf(job));
-    return queue == queues.end() ? 0 : queue->second;
-  };
-  snapshot.requests.reserve(state.live.size());
-  for (const JobId& id : state.live) {
-    const JobEntry& job = tx.job(id);
-    if (job.gang) {
-      snapshot.running.push_back(GangOf(tx, job));
-      snapshot.running.back().queue = queue_of(job);
-    }
-    if (!MayBePlaced(job) && !WantsMoreNodes(job)) continue;
-    snapshot.requests.push_back(RequestOf(tx, job));
-    GangRequest& request = snapshot.requests.back();
-    request.queue = queue_of(job);
-    if (const PriorityClass* known = state.queues.FindClass(ClassOf(job)))
-      request.class_value = known->value;
-  }
-  if (snapshot.requests.empty()) return snapshot;
-  if (state.queues.queues.size() > 1) snapshot.usage = UsageOfQueues(state);
-  for (const auto& [name, node] : state.nodes) {
-    const bool suspect = node.record.state == NodeState::kSuspect;
-    if (!suspect && (node.record.state != NodeState::kReady || node.session == 0)) continue;
-    snapshot.nodes.push_back(CapacityOf(state, node));
-    // Until then it is back, or lost.
-    if (suspect) snapshot.nodes.back().usable_from = tx.now.mono + kSuspectUntil;
-  }
-  return snapshot;
+  Collector collector(tx);
+  collector.AddGangs();
+  collector.AddWaiting(tx.state.live);
+  return collector.Take();
+}
+
+SchedulerSnapshot SnapshotOfArrived(const Transaction& tx) {
+  Collector collector(tx);
+  collector.AddGangs();
+  std::set<JobId> jobs = tx.state.planned;
+  jobs.insert(tx.state.arrived.begin(), tx.state.arrived.end());
+  collector.AddWaiting(jobs);
+  return collector.Take();
 }
 
 }  // namespace muster::control

@@ -9,8 +9,10 @@
 
 namespace muster::control {
 
-// Points into the State: used before the next event.
+// Both point into the State: used before the next event.
 SchedulerSnapshot SnapshotOf(const Transaction& tx);
+// Without waiting jobs that have neither arrived since the last pass nor a plan.
+SchedulerSnapshot SnapshotOfArrived(const Transaction& tx);
 
 // A node of its last gang is silent, and may be back.
 bool FormerNodeSuspect(const Transaction& tx, const JobEntry& job);

@@ -72,28 +72,48 @@ void SuspendIt(RunningJob& h) {
 
 // --- the distance between passes ---
 
-// So many jobs wait that a pass takes milliseconds.
+std::string CommandOf(const std::string& name, int nodes, const std::string& limit) {
+  return "name: " + name +
+         "\nworkdir: /jobs\ncommand: [./hello]\nresources: {nodes: " + std::to_string(nodes) +
+         ", ranks_per_node: 1, time_limit: " + limit + "}\n";
+}
+
+// So many jobs wait that a pass takes milliseconds; one of three nodes is free.
 struct LongQueue : ControlHarness {
   LongQueue() {
-    Join("n1");
-    Join("n2");
-    running = Submit(CommandYaml("first"));
+    for (const char* node : {"n1", "n2", "n3"}) Join(node);
+    running = Submit(CommandOf("first", 2, "1h"));
     RunTo(running, 1);
-    for (int i = 0; i < 400; ++i) Submit(TrainYaml("waits-" + std::to_string(i)));
-    Advance(seconds(1));  // the newest pass is old
-    Submit(TrainYaml("last"));
+    next = Submit(CommandOf("next", 3, "1h"));
+    for (int i = 0; i < 400; ++i) Submit(CommandOf("waits-" + std::to_string(i), 3, "1h"));
+    Advance(seconds(1));
+    Update(Priority(running, 51));  // a pass over all
   }
-  JobId running;
+  JobId running, next;
 };
 
-TEST(PassTest, JobsThatComeSoonAfterADearPassWaitForTheNext) {
+TEST(PassTest, WhatBecomesFreeSoonAfterADearPassWaitsForTheNext) {
   LongQueue h;
   h.Cancel(h.running);
   h.QuiesceAll(h.running);
-  const JobId id = h.Submit(CommandYaml("small", "priority: 99\n"));
-  EXPECT_EQ(h.State(id), JobState::kQueued);
+  // Nor does what comes then go before it.
+  const JobId small = h.Submit(CommandOf("small", 1, "10m"));
+  EXPECT_EQ(h.State(h.next), JobState::kQueued);
+  EXPECT_EQ(h.State(small), JobState::kQueued);
   h.Advance(std::chrono::milliseconds(50));
-  EXPECT_NE(h.State(id), JobState::kQueued) << h.Timeline();
+  EXPECT_NE(h.State(h.next), JobState::kQueued) << h.Timeline();
+}
+
+TEST(PassTest, AJobThatComesIsPlacedAtOnceWhileALongQueueWaits) {
+  LongQueue h;
+  const JobId id = h.Submit(CommandOf("small", 1, "10m"));
+  EXPECT_NE(h.State(id), JobState::kQueued);
+}
+
+TEST(PassTest, AJobThatComesLeavesWhatWasPromisedAlone) {
+  LongQueue h;
+  const JobId id = h.Submit(CommandOf("long", 1, "3h"));
+  EXPECT_EQ(h.State(id), JobState::kQueued);
 }
 
 TEST(PassTest, ARecoveryDoesNotWaitForADistance) {

@@ -209,7 +209,11 @@ struct State {
   std::map<JobId, JobEntry> jobs;
   std::map<std::uint64_t, JobId> order;  // of submission
   std::set<JobId> live;                  // not terminal
-  std::set<JobId> planned;               // with a planned start, or nodes that are kept for it
+  std::set<JobId> with_gang;             // JobEntry::gang
+  // Waiting jobs that every pass considers: with a planned start, with nodes that are kept for
+  // them, or with an attempt before.
+  std::set<JobId> planned;
+  std::set<JobId> arrived;  // since the last pass
   std::map<std::string, JobId> keys;
   std::map<std::string, OutputOwner> output_owners;  // by output directory
   std::map<NodeName, NodeEntry> nodes;
@@ -238,12 +242,20 @@ struct State {
   std::uint64_t next_seq = 1, next_order = 1, next_fault = 0, next_probe = 0;
   std::map<std::uint64_t, OrderedFault> faults;  // by their number
   Readings readings;
-  TimePoint handled_at;                  // the newest event
-  bool reschedule = false;               // a pass of the scheduler may place or plan something else
-  bool pass_is_urgent = false;           // a gang may go on after a fault
-  TimePoint next_pass_at;                // before then only an urgent one is made
+  TimePoint handled_at;         // the newest event
+  bool reschedule = false;      // a pass over all that waits may place or plan something else
+  bool pass_is_urgent = false;  // such a one, because a gang may go on after a fault
+  // Before then no pass over all that waits is made unless it is urgent, and none over what has
+  // arrived.
+  TimePoint next_whole_pass, next_small_pass;
   std::optional<PoolDeclared> pool;      // empty: there is none
   std::set<NodeName> unused_may_differ;  // nodes whose slots without a rank are to be booked
+
+  // When the pass that is wanted may be made; empty: none is wanted.
+  std::optional<TimePoint> NextPass() const {
+    if (reschedule) return pass_is_urgent ? TimePoint::min() : next_whole_pass;
+    return arrived.empty() ? std::nullopt : std::optional(next_small_pass);
+  }
 };
 
 // A job that recovers for months keeps all attempts in memory and shows them, the old ones without

@@ -27,6 +27,7 @@ void RemoveArchived(Transaction& tx, const JobId& id, TimePoint delete_at) {
   state.archive.Add(archived, delete_at);
   tx.out.store.push_back(ArchiveJob{archived});
   state.jobs_of.Set(id, {});
+  state.arrived.erase(id);
   state.order.erase(archived.submit_order);
   state.keys.erase(job.record.key);
   const auto owner = state.output_owners.find(job.record.output_dir);
@@ -197,6 +198,12 @@ bool MayChangePlacement(const State& state, const NodeEntry& node) {
   }
 }
 
+void Transaction::RescheduleForNode() {
+  state.reschedule = true;
+  state.pass_is_urgent |= std::ranges::any_of(
+      state.planned, [this](const JobId& id) { return !state.jobs.at(id).attempts.empty(); });
+}
+
 void Transaction::Move(NodeEntry& node, NodeEvent event) {
   const bool usable = IsUsable(node.record);
   node.record.state = ApplyOrDie(node.record.state, event, "node " + node.record.name.value);
@@ -209,7 +216,7 @@ void Transaction::Move(NodeEntry& node, NodeEvent event) {
   node.forget_at.reset();
   if (node.record.state == NodeState::kLost && options.lost_node_retain > Duration::zero())
     node.forget_at = now.mono + options.lost_node_retain;
-  if (MayChangePlacement(state, node)) state.reschedule = state.pass_is_urgent = true;
+  if (MayChangePlacement(state, node)) RescheduleForNode();
   Mark(node);
 }
 

@@ -88,6 +88,9 @@ class Transaction {
   // To the job's newest attempt; false: it is noted there already.
   bool Note(JobEntry& job, std::string note);
 
+  // Has a pass made over all that waits; at once if a gang waits for a node to go on.
+  void RescheduleForNode();
+
   // To the node's stream; dropped where there is none, and sent again after its next Hello.
   void Send(const NodeName& node, CoordinatorMessage message, bool eager = false);
 

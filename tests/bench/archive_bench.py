@@ -147,7 +147,7 @@ def main():
         queued, over = templates(folder)
         empty, none_bytes = measure(folder, "first")
         with sqlite3.connect(folder / "coordinator" / "state.db") as store:
-            # A cluster takes 10,000 jobs that are not over; three are submitted here.
+            # Three of its jobs are submitted here.
             add_queued(store, queued, options.queued - 3)
         store.close()
         live, live_bytes = measure(folder, "second")
