@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "coordinator/control/gang_nodes.h"
+#include "coordinator/control/gang_orders.h"
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/node_parts.h"
 #include "coordinator/control/queue_usage.h"
