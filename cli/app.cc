@@ -69,6 +69,9 @@ using QueuesVerbs = VerbList<
     struct QueuesCheck,
     struct QueuesApply,
     struct QueuesShow>;
+using ScheduleVerbs = VerbList<
+    struct ScheduleExport,
+    struct ScheduleReplay>;
 using SlurmVerbs = VerbList<
     struct SlurmSubmit,
     struct SlurmRender,
@@ -111,6 +114,8 @@ void AddVerbs(CLI::App& app, Parsed& parsed) {
   CommandLine line(app, parsed);
   verbs::TopVerbs::AddTo(line);
   verbs::QueuesVerbs::AddTo(line.Group("queues", "Show and change the cluster's queues"));
+  verbs::ScheduleVerbs::AddTo(
+      line.Group("schedule", "Export what the scheduler is given, and replay what it planned"));
   verbs::SlurmVerbs::AddTo(line.Group("slurm", "Run jobs under Slurm, without a Muster cluster"));
   verbs::CertsVerbs::AddTo(line.Group("certs", "Manage the cluster's certificates"));
 }

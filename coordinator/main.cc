@@ -160,6 +160,9 @@ int main(int argc, char** argv) {
                "Post webhooks through https_proxy and no_proxy of the environment; addresses "
                "are not checked then")
       ->envname("MUSTER_WEBHOOK_PROXY");
+  app.add_option("--record-schedules", options.record_schedules,
+                 "File to which each pass of the scheduler is added, for muster schedule replay")
+      ->envname("MUSTER_RECORD_SCHEDULES");
   app.add_flag("--allow-faults", options.allow_faults, "Allow muster fault to inject faults")
       ->envname("MUSTER_ALLOW_FAULTS");
   app.add_option("--log-level", log_level, "Log level: trace, debug, info, warn, or error")
@@ -185,6 +188,8 @@ int main(int argc, char** argv) {
     options.file_sd = std::filesystem::absolute(options.file_sd).lexically_normal().string();
   if (certificate_seconds > 0)
     options.node_certificate_lifetime = muster::FromSeconds(certificate_seconds);
+  if (!options.record_schedules.empty())
+    options.record_schedules = std::filesystem::absolute(options.record_schedules).string();
   if (!options.journal.empty()) {
     options.journal = std::filesystem::absolute(options.journal).lexically_normal().string();
   }

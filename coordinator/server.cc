@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -35,6 +36,8 @@
 #include "coordinator/pid_file.h"
 #include "coordinator/pilots/pilot_runner.h"
 #include "coordinator/pilots/pool_facts.h"
+#include "coordinator/replay/recording.h"
+#include "coordinator/schedule_recorder.h"
 #include "coordinator/service/authenticator.h"
 #include "coordinator/service/authorization.h"
 #include "coordinator/service/certificate_rotator.h"
@@ -175,7 +178,7 @@ Result<OpenedStore> OpenStore(const ServerOptions& options) {
 }
 
 ControllerOptions OptionsOf(const ServerOptions& options, std::uint64_t epoch,
-                            const OnEventRunner& on_event) {
+                            const OnEventRunner& on_event, ScheduleRecorder* recorder) {
   ControllerOptions controller;
   controller.cluster = options.dir;
   controller.epoch = epoch;
@@ -187,6 +190,8 @@ ControllerOptions OptionsOf(const ServerOptions& options, std::uint64_t epoch,
   controller.lost_node_retain = options.lost_node_retain;
   controller.new_token = [] { return ToHex(*RandomBytes(kTokenBytes)); };
   controller.check_job = [&on_event](const JobSpec& spec) { return on_event.Check(spec); };
+  if (recorder != nullptr)
+    controller.on_pass = std::bind_front(&ScheduleRecorder::Record, recorder);
   // Silence for a lease loses a node, so several heartbeats must fit into one.
   const auto quarter = std::chrono::duration_cast<std::chrono::milliseconds>(options.lease / 4);
   controller.heartbeat_ms =
@@ -211,7 +216,7 @@ void LogEvent(const EventRecord& event) {
 struct Server::Impl : EffectSink {
   Impl(ServerOptions options, std::shared_ptr<Authenticator> authenticator,
        std::optional<Enrolment> enrolment, LockedRecord pid_file, OpenedStore store,
-       WebhookRules webhook_rules);
+       WebhookRules webhook_rules, std::unique_ptr<ScheduleRecorder> recorder);
 
   Status Start();
   Status ListenGrpc();
@@ -244,6 +249,7 @@ struct Server::Impl : EffectSink {
   Metrics metrics;
   const DiscoveryLabels discovery_labels;
   OnEventRunner on_event;
+  const std::unique_ptr<ScheduleRecorder> recorder;  // empty: schedules are not recorded
   ControllerRuntime runtime;
   JobLookup jobs;
   WorkerService workers;
@@ -267,7 +273,8 @@ struct Server::Impl : EffectSink {
 
 Server::Impl::Impl(ServerOptions options_in, std::shared_ptr<Authenticator> authenticator_in,
                    std::optional<Enrolment> enrolment_in, LockedRecord pid_file_in,
-                   OpenedStore store_in, WebhookRules webhook_rules)
+                   OpenedStore store_in, WebhookRules webhook_rules,
+                   std::unique_ptr<ScheduleRecorder> recorder_in)
     : options(std::move(options_in)),
       paths{options.dir},
       authenticator(std::move(authenticator_in)),
@@ -276,8 +283,9 @@ Server::Impl::Impl(ServerOptions options_in, std::shared_ptr<Authenticator> auth
       metrics(3 * options.scrape_interval),
       discovery_labels(LabelsOfEnvironment(options.cluster_name)),
       on_event(loop, {.rules = std::move(webhook_rules), .may_use_proxy = options.webhook_proxy}),
+      recorder(std::move(recorder_in)),
       runtime(MakeLoopHandle(loop), store.store(), *this,
-              OptionsOf(options, store.epoch(), on_event), SystemClock()),
+              OptionsOf(options, store.epoch(), on_event, recorder.get()), SystemClock()),
       jobs(loop, runtime.controller(), store.store()),
       workers(loop, *authenticator, runtime),
       watches(loop, runtime),
@@ -559,9 +567,15 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   if (options.cluster_name.empty())
     options.cluster_name = std::filesystem::path(options.dir).filename().string();
   MUSTER_ASSIGN_OR_RETURN(OpenedStore store, OpenStore(options));
-  auto impl = std::make_unique<Impl>(std::move(options), std::move(security.authenticator),
-                                     std::move(security.enrolment), std::move(pid_file),
-                                     std::move(store), std::move(webhook_rules));
+  std::unique_ptr<ScheduleRecorder> recorder;
+  if (const std::string& file = options.record_schedules; !file.empty()) {
+    auto opened = ScheduleRecorder::Open(file, kMaxRecordingBytes);
+    if (!opened.ok()) return opened.status().WithContext("--record-schedules");
+    recorder = *std::move(opened);
+  }
+  auto impl = std::make_unique<Impl>(
+      std::move(options), std::move(security.authenticator), std::move(security.enrolment),
+      std::move(pid_file), std::move(store), std::move(webhook_rules), std::move(recorder));
   std::unique_ptr<Server> server(new Server(std::move(impl)));
   MUSTER_RETURN_IF_ERROR(server->impl_->Start());
   Log().info("muster-coordinator {} listens on {}, http://{}", kVersion, server->endpoint().grpc,

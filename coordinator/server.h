@@ -42,7 +42,8 @@ struct ServerOptions {
   Duration retain = std::chrono::days(7);
   Duration archive_retain = std::chrono::days(365);
   Duration lost_node_retain = std::chrono::days(7);
-  bool allow_faults = false;  // clients may cause faults, to rehearse them
+  bool allow_faults = false;     // clients may cause faults, to rehearse them
+  std::string record_schedules;  // file to which each pass of the scheduler is added; empty: none
   // Configuration of the pool of pilot jobs; empty: DIR/pilots.yaml. No pool while the file is
   // missing.
   std::string pilots;

@@ -245,6 +245,11 @@ Result<v1::ShowQueuesResponse> ClusterClient::ShowQueues() {
   return Call<v1::ShowQueuesRequest, v1::ShowQueuesResponse>({}, &v1::Client::Stub::ShowQueues);
 }
 
+Result<v1::ExportScheduleResponse> ClusterClient::ExportSchedule() {
+  return Call<v1::ExportScheduleRequest, v1::ExportScheduleResponse>(
+      {}, &v1::Client::Stub::ExportSchedule);
+}
+
 Result<v1::ReadLogResponse> ClusterClient::ReadLog(const v1::ReadLogRequest& request) {
   return Call<v1::ReadLogRequest, v1::ReadLogResponse>(request, &v1::Client::Stub::ReadLog);
 }

@@ -17,6 +17,7 @@
 #include "coordinator/control/recalls.h"
 #include "coordinator/control/restore.h"
 #include "coordinator/control/running.h"
+#include "coordinator/control/scheduler_snapshot.h"
 #include "coordinator/control/silence.h"
 #include "coordinator/control/time_booking.h"
 #include "coordinator/control/transaction.h"
@@ -118,6 +119,11 @@ std::size_t Controller::archived_jobs() const { return core_->state.archive.jobs
 std::vector<JobView> Controller::Jobs() const { return control::Jobs(core_->state); }
 std::vector<NodeView> Controller::Nodes() const { return control::Nodes(core_->state); }
 QueuesView Controller::Queues() const { return control::QueueViews(core_->state); }
+void Controller::ReadSchedule(Now now, const ScheduleObserver& read) const {
+  const control::Transaction tx(core_->options, core_->state, now);  // changes nothing
+  const SchedulerSnapshot snapshot = control::SnapshotOf(tx);
+  read(snapshot, Plan(snapshot), now.unix_ms);
+}
 const std::deque<EventRecord>& Controller::Events() const { return core_->state.events; }
 Result<LogLocation> Controller::LocateLog(const JobView& job, int rank,
                                           Generation generation) const {

@@ -61,6 +61,8 @@ class Controller {
   // By name.
   std::vector<NodeView> Nodes() const;
   QueuesView Queues() const;
+  // What a pass of the scheduler would be given now, and what it would plan.
+  void ReadSchedule(Now now, const ScheduleObserver& read) const;
   // Newest events of the cluster that are kept in memory, by seq. Older ones are in the store.
   const std::deque<EventRecord>& Events() const;
   // The job is in memory or in the archive. `generation` 0: the newest. kNotFound, or kUnavailable

@@ -14,6 +14,13 @@
 
 namespace muster {
 
+struct SchedulerSnapshot;
+struct SchedulePlan;
+
+// What a pass of the scheduler was given, and what it planned; both only during the call.
+using ScheduleObserver = std::function<void(const SchedulerSnapshot& snapshot,
+                                            const SchedulePlan& plan, std::int64_t unix_ms)>;
+
 // Waits that are the same in every cluster.
 inline constexpr Duration kSuspectAfter = std::chrono::milliseconds(1500);  // of silence
 inline constexpr Duration kPrepareDeadline = std::chrono::seconds(30);
@@ -40,6 +47,7 @@ struct ControllerOptions {
   std::function<std::string()> new_token;
   // Further requirements for a submitted job; none: no requirement. Pure.
   std::function<Status(const JobSpec&)> check_job;
+  ScheduleObserver on_pass;        // of each pass that plans something; none: not called
   std::size_t max_events = 10000;  // kept in memory, of the whole cluster
   // A job that has been over for so long leaves memory for the store's archive; zero: never.
   Duration retain = std::chrono::days(7);

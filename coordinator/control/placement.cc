@@ -172,6 +172,7 @@ void Schedule(Transaction& tx) {
       tx.now.mono + DistanceAfter(CostOf(snapshot));
   if (snapshot.requests.empty()) return;
   const SchedulePlan plan = Plan(snapshot);
+  if (tx.options.on_pass) tx.options.on_pass(snapshot, plan, tx.now.unix_ms);
   for (const GangPlacement& placement : plan.placements) {
     JobEntry& job = tx.job(placement.job);
     DropPromise(tx.state, job);

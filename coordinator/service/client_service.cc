@@ -16,6 +16,8 @@
 #include "common/rpc/peer_certificate.h"
 #include "common/telemetry/log.h"
 #include "coordinator/queues/queue_file.h"
+#include "coordinator/replay/recording.h"
+#include "coordinator/replay/schedule_record.h"
 #include "coordinator/service/conversions.h"
 #include "coordinator/store/commit_queue.h"
 
@@ -350,6 +352,20 @@ ClientService::Reactor* ClientService::ShowQueues(Context* context, const v1::Sh
                                                   v1::ShowQueuesResponse* response) {
   return OnLoop(context, [this, response](const Call& call) {
     *response = ToProto(parts_.runtime.controller().Queues());
+    EndOnceDurable(call);
+  });
+}
+
+ClientService::Reactor* ClientService::ExportSchedule(Context* context,
+                                                      const v1::ExportScheduleRequest*,
+                                                      v1::ExportScheduleResponse* response) {
+  return OnLoop(context, [this, response](const Call& call) {
+    parts_.runtime.controller().ReadSchedule(
+        {SystemClock().Now(), SystemClock().UnixMillis()}, [&](const SchedulerSnapshot& snapshot,
+                                               const SchedulePlan& plan, std::int64_t unix_ms) {
+          response->set_recording(RecordingHeader() +
+                                  RecordingFrame(ToProto(snapshot, plan, unix_ms)));
+        });
     EndOnceDurable(call);
   });
 }

@@ -65,6 +65,8 @@ class ClientService final : public v1::Client::CallbackService {
                              v1::VerifyCheckpointsResponse*) override;
   Reactor* ApplyQueues(Context*, const v1::ApplyQueuesRequest*, v1::ApplyQueuesResponse*) override;
   Reactor* ShowQueues(Context*, const v1::ShowQueuesRequest*, v1::ShowQueuesResponse*) override;
+  Reactor* ExportSchedule(Context*, const v1::ExportScheduleRequest*,
+                          v1::ExportScheduleResponse*) override;
   Reactor* ListEvents(Context*, const v1::ListEventsRequest*, v1::ListEventsResponse*) override;
   Reactor* ListNodes(Context*, const v1::ListNodesRequest*, v1::ListNodesResponse*) override;
   Reactor* ReadLog(Context*, const v1::ReadLogRequest*, v1::ReadLogResponse*) override;

@@ -223,6 +223,12 @@ class FakeCoordinator final : public v1::Client::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status ExportSchedule(grpc::ServerContext*, const v1::ExportScheduleRequest*,
+                              v1::ExportScheduleResponse* response) override {
+    response->set_recording(recording);
+    return grpc::Status::OK;
+  }
+
   grpc::Status ShowQueues(grpc::ServerContext*, const v1::ShowQueuesRequest*,
                           v1::ShowQueuesResponse* response) override {
     *response = queues;
@@ -234,6 +240,7 @@ class FakeCoordinator final : public v1::Client::Service {
   v1::ApplyQueuesRequest applied;
   grpc::Status apply_status;
   v1::ShowQueuesResponse queues;
+  std::string recording;  // of ExportSchedule
   std::string verified;
   grpc::Status verify_status;
   std::mutex mutex;

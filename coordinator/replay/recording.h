@@ -1,0 +1,45 @@
+// A recording of schedules: the file that holds passes of the scheduler, one after the other. An
+// export has one.
+//
+//   "MUSTERSP", version (4 bytes), then for each pass: length (4), XXH3-64 (8), SchedulePass
+//
+// Numbers are little-endian. Pure; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "common/base/result.h"
+#include "muster/v1/schedule.pb.h"
+
+namespace muster {
+
+inline constexpr std::int64_t kMaxRecordingBytes = 256 << 20;
+
+// The file's first bytes; what follows them for a pass.
+std::string RecordingHeader();
+std::string RecordingFrame(const v1::SchedulePass& pass);
+
+class RecordingReader {
+ public:
+  // `bytes` outlives it; `name`: how errors call the file.
+  RecordingReader(std::string_view bytes, std::string name);
+
+  // The next pass; false: there is none. kInvalidArgument: it is no recording, or one of a version
+  // that this program does not know. kDataLoss: it ends within a pass, or is damaged there.
+  Result<bool> Next(v1::SchedulePass* pass);
+  int passes() const { return passes_; }      // that were read
+  std::size_t offset() const { return at_; }  // behind them
+
+ private:
+  Status ReadHeader();
+
+  std::string_view bytes_;
+  std::string name_;
+  std::size_t at_ = 0;
+  int passes_ = 0;
+};
+
+}  // namespace muster

@@ -1,0 +1,388 @@
+#include "coordinator/replay/schedule_record.h"
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include "common/base/version.h"
+#include "common/wire/inventory_codec.h"
+
+namespace muster {
+namespace {
+
+// The bindings below name every field of the scheduler's input, so that a new one is not forgotten.
+
+std::int64_t ToCount(TimePoint time) { return time.time_since_epoch().count(); }
+TimePoint ToTime(std::int64_t count) { return TimePoint(Duration(count)); }
+
+template <typename Tag, typename List>
+void Add(const std::vector<StringId<Tag>>& from, List* to) {
+  for (const StringId<Tag>& id : from) to->Add(std::string(id.value));
+}
+
+template <typename List>
+std::vector<NodeName> NodesOf(const List& from) {
+  std::vector<NodeName> names;
+  for (const std::string& name : from) names.push_back(NodeName{name});
+  return names;
+}
+
+template <typename List>
+std::vector<std::string> TextsOf(const List& from) {
+  return {from.begin(), from.end()};
+}
+
+// --- to messages ---
+
+void Fill(const Amounts& from, v1::ScheduleAmounts* to) {
+  to->set_gpus(from.gpus);
+  to->set_slots(from.slots);
+}
+
+void Fill(const NodeParts& from, v1::ScheduleParts* to) {
+  const auto& [slots, devices, cpus, memory_bytes] = from;
+  to->set_slots(slots);
+  to->set_devices(devices);
+  to->set_cpus(cpus);
+  to->set_memory_bytes(memory_bytes);
+}
+
+void Fill(const HeldParts& from, v1::ScheduleHeldParts* to) {
+  to->set_node(from.node.value);
+  Fill(from.parts, to->mutable_parts());
+}
+
+void Fill(const NodeDemand& from, v1::ScheduleDemand* to) {
+  const auto& [ranks, devices, cpus_per_rank, memory_per_rank, labels, topology] = from;
+  to->set_ranks(ranks);
+  to->set_devices_per_rank(devices.per_rank);
+  to->mutable_device_kinds()->Add(devices.kinds.begin(), devices.kinds.end());
+  to->set_device_memory_bytes(devices.min_memory_bytes);
+  to->set_cpus_per_rank(cpus_per_rank);
+  to->set_memory_per_rank(memory_per_rank);
+  for (const LabelRule& rule : labels) {
+    v1::ScheduleLabelRule& label = *to->add_labels();
+    label.set_key(rule.key);
+    label.set_kind(static_cast<int>(rule.kind));
+    label.mutable_values()->Add(rule.values.begin(), rule.values.end());
+  }
+  to->set_within(static_cast<int>(topology.within));
+  to->set_within_required(topology.required);
+}
+
+void Fill(const Promise& from, v1::SchedulePromise* to) {
+  const auto& [start, nodes, devices] = from;
+  to->set_start(ToCount(start));
+  Add(nodes, to->mutable_nodes());
+  to->mutable_devices()->Add(devices.begin(), devices.end());
+}
+
+void Fill(const GangRequest& from, v1::ScheduleRequest* to) {
+  const auto& [job, nodes, min_nodes, spares, demand, queue, class_value, priority, submit_order,
+               length, promise, turn, collecting, exclude, former_nodes, preferred, held, domains,
+               place, recovering] = from;
+  to->set_job(job.value);
+  to->set_nodes(nodes);
+  to->set_min_nodes(min_nodes);
+  to->set_spares(spares);
+  Fill(demand, to->mutable_demand());
+  to->set_queue(queue);
+  to->set_class_value(class_value);
+  to->set_priority(priority);
+  to->set_submit_order(submit_order);
+  to->set_length(length.count());
+  if (promise) Fill(*promise, to->mutable_promise());
+  to->set_turn(ToCount(turn));
+  Add(collecting, to->mutable_collecting());
+  Add(exclude, to->mutable_exclude());
+  Add(former_nodes, to->mutable_former_nodes());
+  Add(preferred, to->mutable_preferred());
+  for (const HeldParts& each : held) Fill(each, to->add_held());
+  to->mutable_domains()->Add(domains.begin(), domains.end());
+  to->set_place(place);
+  to->set_recovering(recovering);
+}
+
+void Fill(const RunningGang& from, v1::ScheduleGang* to) {
+  const auto& [queue, amounts, ends, parts] = from;
+  to->set_queue(queue);
+  Fill(amounts, to->mutable_amounts());
+  to->set_ends(ToCount(ends));
+  for (const HeldParts& each : parts) Fill(each, to->add_parts());
+}
+
+void Fill(const QueueTree& from, v1::ScheduleSnapshot* to) {
+  to->set_has_queues(true);
+  for (const QueueSpec& spec : from.queues) {
+    v1::ScheduleQueue& queue = *to->add_queues();
+    queue.set_name(spec.name);
+    queue.set_parent(spec.parent);
+    queue.set_leaf(spec.leaf);
+    Fill(spec.guarantee, queue.mutable_guarantee());
+    Fill(spec.ceiling, queue.mutable_ceiling());
+    queue.set_weight(spec.weight);
+  }
+}
+
+// Nodes of a kind share an inventory. What a device is called and why it is broken decides nothing.
+class Inventories {
+ public:
+  explicit Inventories(v1::ScheduleSnapshot* to) : to_(to) {}
+
+  int PlaceOf(const NodeInventory& inventory) {
+    v1::NodeInventory message = ToProto(inventory);
+    for (v1::Device& device : *message.mutable_devices()) {
+      device.clear_id();
+      device.clear_fault();
+    }
+    const auto [place, is_new] =
+        places_.emplace(message.SerializeAsString(), to_->inventories_size());
+    if (is_new) *to_->add_inventories() = std::move(message);
+    return place->second;
+  }
+
+ private:
+  v1::ScheduleSnapshot* to_;
+  std::map<std::string, int> places_;
+};
+
+void Fill(const SchedulerSnapshot& from, v1::ScheduleSnapshot* to) {
+  const auto& [now, requests, nodes, running, queues, usage] = from;
+  to->set_now(ToCount(now));
+  if (queues != nullptr) Fill(*queues, to);
+  to->mutable_usage()->Add(usage.begin(), usage.end());
+  Inventories inventories(to);
+  for (const NodeCapacity& node : nodes) {
+    const auto& [name, inventory, all, free, domain, usable_from] = node;
+    v1::ScheduleNode& message = *to->add_nodes();
+    message.set_name(name.value);
+    message.set_inventory(inventories.PlaceOf(*inventory));
+    Fill(all, message.mutable_all());
+    Fill(free, message.mutable_free());
+    message.set_domain(domain);
+    message.set_usable_from(ToCount(usable_from));
+  }
+  for (const GangRequest& request : requests) Fill(request, to->add_requests());
+  for (const RunningGang& gang : running) Fill(gang, to->add_running());
+}
+
+// --- from messages ---
+
+Amounts Read(const v1::ScheduleAmounts& from) { return {from.gpus(), from.slots()}; }
+
+NodeParts Read(const v1::ScheduleParts& from) {
+  return {from.slots(), from.devices(), from.cpus(), from.memory_bytes()};
+}
+
+HeldParts Read(const v1::ScheduleHeldParts& from) {
+  return {NodeName{from.node()}, Read(from.parts())};
+}
+
+NodeDemand Read(const v1::ScheduleDemand& from) {
+  NodeDemand to{.ranks = from.ranks(),
+                .devices = {from.devices_per_rank(), TextsOf(from.device_kinds()),
+                            from.device_memory_bytes()},
+                .cpus_per_rank = from.cpus_per_rank(),
+                .memory_per_rank = from.memory_per_rank(),
+                .topology = {static_cast<TopologyLevel>(from.within()), from.within_required()}};
+  for (const v1::ScheduleLabelRule& rule : from.labels())
+    to.labels.push_back(
+        {rule.key(), static_cast<LabelRule::Kind>(rule.kind()), TextsOf(rule.values())});
+  return to;
+}
+
+Promise Read(const v1::SchedulePromise& from) {
+  return {
+      ToTime(from.start()), NodesOf(from.nodes()), {from.devices().begin(), from.devices().end()}};
+}
+
+GangRequest Read(const v1::ScheduleRequest& from) {
+  GangRequest to{.job = JobId{from.job()},
+                 .nodes = from.nodes(),
+                 .min_nodes = from.min_nodes(),
+                 .spares = from.spares(),
+                 .demand = Read(from.demand()),
+                 .queue = from.queue(),
+                 .class_value = from.class_value(),
+                 .priority = from.priority(),
+                 .submit_order = from.submit_order(),
+                 .length = Duration(from.length()),
+                 .turn = ToTime(from.turn()),
+                 .collecting = NodesOf(from.collecting()),
+                 .exclude = NodesOf(from.exclude()),
+                 .former_nodes = NodesOf(from.former_nodes()),
+                 .preferred = NodesOf(from.preferred()),
+                 .domains = TextsOf(from.domains()),
+                 .place = from.place(),
+                 .recovering = from.recovering()};
+  if (from.has_promise()) to.promise = Read(from.promise());
+  for (const v1::ScheduleHeldParts& each : from.held()) to.held.push_back(Read(each));
+  return to;
+}
+
+RunningGang Read(const v1::ScheduleGang& from) {
+  RunningGang to{
+      .queue = from.queue(), .amounts = Read(from.amounts()), .ends = ToTime(from.ends())};
+  for (const v1::ScheduleHeldParts& each : from.parts()) to.parts.push_back(Read(each));
+  return to;
+}
+
+// --- what the scheduler takes for granted ---
+
+bool IsSound(const v1::ScheduleDemand& demand) {
+  return demand.ranks() > 0 && demand.devices_per_rank() >= 0 &&
+         demand.devices_per_rank() <= kMaxDevicesPerNode && demand.cpus_per_rank() >= 0 &&
+         demand.within() >= 0 && demand.within() <= static_cast<int>(TopologyLevel::kSwitch);
+}
+
+Status Check(const v1::ScheduleSnapshot& snapshot) {
+  const auto broken = [](const std::string& what) { return DataLoss("a pass has " + what); };
+  const int queues = snapshot.has_queues() ? snapshot.queues_size() : 1;
+  if (queues == 0) return broken("no queue");
+  for (int i = 0; i < snapshot.queues_size(); ++i) {
+    const v1::ScheduleQueue& queue = snapshot.queues(i);
+    if (queue.parent() < -1 || queue.parent() >= i || !(queue.weight() > 0))
+      return broken("a queue without a place: " + queue.name());
+  }
+  for (const v1::NodeInventory& inventory : snapshot.inventories())
+    if (inventory.devices_size() > kMaxDevicesPerNode) return broken("a node with too many GPUs");
+  std::set<std::string_view> names;
+  for (const v1::ScheduleNode& node : snapshot.nodes()) {
+    if (node.inventory() < 0 || node.inventory() >= snapshot.inventories_size())
+      return broken("no inventory of node " + node.name());
+    if (!names.insert(node.name()).second) return broken("two nodes " + node.name());
+  }
+  const auto is_queue = [&](int queue) { return queue >= 0 && queue < queues; };
+  for (const v1::ScheduleRequest& request : snapshot.requests()) {
+    if (!is_queue(request.queue())) return broken("no queue of job " + request.job());
+    if (!IsSound(request.demand()) || request.nodes() < 0 || request.spares() < 0 ||
+        request.promise().devices_size() != request.promise().nodes_size())
+      return broken("an impossible request of job " + request.job());
+  }
+  for (const v1::ScheduleGang& gang : snapshot.running())
+    if (!is_queue(gang.queue())) return broken("a gang without a queue");
+  return OkStatus();
+}
+
+// --- texts ---
+
+std::string SpanText(std::int64_t nanoseconds) {
+  const std::int64_t seconds = nanoseconds / 1'000'000'000;
+  return std::to_string(seconds / 3600) + "h " + std::to_string(seconds / 60 % 60) + "m " +
+         std::to_string(seconds % 60) + "s";
+}
+
+// "n1 [0 1], n2 [4 5]".
+template <typename Names, typename Masks>
+std::string NodesText(const Names& nodes, const Masks& devices) {
+  std::string text;
+  for (int n = 0; n < nodes.size(); ++n) {
+    text += (n > 0 ? ", " : "") + nodes.Get(n);
+    std::string ids;
+    for (int i = 0; n < devices.size() && i < kMaxDevicesPerNode; ++i)
+      if ((devices.Get(n) >> i & 1) != 0) ids += (ids.empty() ? "" : " ") + std::to_string(i);
+    if (!ids.empty()) text += " [" + ids + "]";
+  }
+  return text;
+}
+
+std::string Text(const v1::SchedulePlacement& placement) {
+  std::string text = placement.job();
+  if (placement.nodes_size() > 0)
+    text += " starts on " + NodesText(placement.nodes(), placement.devices());
+  if (placement.spares_size() > 0)
+    text += (placement.nodes_size() > 0 ? ", with spares " : " gets spares ") +
+            NodesText(placement.spares(), placement.spare_devices());
+  return text;
+}
+
+std::string Text(const v1::ScheduleWaiting& waiting, std::int64_t now) {
+  std::string text = waiting.job() + " waits: " + waiting.reason();
+  if (waiting.has_promise())
+    text += "; starts in " + SpanText(waiting.promise().start() - now) + " at the latest on " +
+            NodesText(waiting.promise().nodes(), waiting.promise().devices());
+  if (waiting.delayed() != Name(DelayCause::kNone)) text += "; delayed by " + waiting.delayed();
+  if (waiting.collects_size() > 0)
+    text += "; collects on " + NodesText(waiting.collects(), waiting.promise().devices());
+  return text;
+}
+
+}  // namespace
+
+v1::SchedulePlan ToProto(const SchedulePlan& plan) {
+  v1::SchedulePlan to;
+  for (const GangPlacement& placement : plan.placements) {
+    const auto& [job, nodes, spares, node_devices, spare_devices] = placement;
+    v1::SchedulePlacement& message = *to.add_placements();
+    message.set_job(job.value);
+    Add(nodes, message.mutable_nodes());
+    message.mutable_devices()->Add(node_devices.begin(), node_devices.end());
+    Add(spares, message.mutable_spares());
+    message.mutable_spare_devices()->Add(spare_devices.begin(), spare_devices.end());
+  }
+  for (const WaitingJob& waiting : plan.waiting) {
+    const auto& [job, reason, promise, delayed, collects] = waiting;
+    v1::ScheduleWaiting& message = *to.add_waiting();
+    message.set_job(job.value);
+    message.set_reason(WaitText(reason));
+    if (promise) Fill(*promise, message.mutable_promise());
+    message.set_delayed(std::string(Name(delayed)));
+    Add(collects, message.mutable_collects());
+  }
+  return to;
+}
+
+v1::SchedulePass ToProto(const SchedulerSnapshot& snapshot, const SchedulePlan& plan,
+                         std::int64_t unix_ms) {
+  v1::SchedulePass pass;
+  pass.set_unix_ms(unix_ms);
+  pass.set_version(kVersion);
+  Fill(snapshot, pass.mutable_snapshot());
+  *pass.mutable_plan() = ToProto(plan);
+  return pass;
+}
+
+Result<OwnedSnapshot> FromProto(const v1::ScheduleSnapshot& from) {
+  MUSTER_RETURN_IF_ERROR(Check(from));
+  OwnedSnapshot owned;
+  for (const v1::NodeInventory& inventory : from.inventories())
+    owned.inventories.push_back(FromProto(inventory));
+  SchedulerSnapshot& to = owned.snapshot;
+  to.now = ToTime(from.now());
+  if (from.has_queues()) {
+    owned.queues = std::make_unique<QueueTree>();
+    for (const v1::ScheduleQueue& queue : from.queues())
+      owned.queues->queues.push_back({.name = queue.name(),
+                                      .parent = queue.parent(),
+                                      .leaf = queue.leaf(),
+                                      .guarantee = Read(queue.guarantee()),
+                                      .ceiling = Read(queue.ceiling()),
+                                      .weight = queue.weight()});
+    to.queues = owned.queues.get();
+  }
+  to.usage.assign(from.usage().begin(), from.usage().end());
+  for (const v1::ScheduleNode& node : from.nodes())
+    to.nodes.push_back({.name = NodeName{node.name()},
+                        .inventory = &owned.inventories[static_cast<std::size_t>(node.inventory())],
+                        .all = Read(node.all()),
+                        .free = Read(node.free()),
+                        .domain = node.domain(),
+                        .usable_from = ToTime(node.usable_from())});
+  for (const v1::ScheduleRequest& request : from.requests()) to.requests.push_back(Read(request));
+  for (const v1::ScheduleGang& gang : from.running()) to.running.push_back(Read(gang));
+  return owned;
+}
+
+Result<v1::SchedulePlan> Replan(const v1::SchedulePass& pass) {
+  MUSTER_ASSIGN_OR_RETURN(const OwnedSnapshot owned, FromProto(pass.snapshot()));
+  return ToProto(Plan(owned.snapshot));
+}
+
+std::vector<std::string> DecisionTexts(const v1::SchedulePlan& plan, std::int64_t now) {
+  std::vector<std::string> texts;
+  for (const v1::SchedulePlacement& placement : plan.placements()) texts.push_back(Text(placement));
+  for (const v1::ScheduleWaiting& waiting : plan.waiting()) texts.push_back(Text(waiting, now));
+  return texts;
+}
+
+}  // namespace muster
