@@ -42,6 +42,7 @@ using TopVerbs = VerbList<
     struct Get,
     struct Describe,
     struct Goodput,
+    struct Usage,
     struct Checkpoints,
     struct Cancel,
     struct Suspend,

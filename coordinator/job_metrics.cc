@@ -24,6 +24,11 @@ void AddState(const JobView& view, MetricFamilies* out) {
   out->Gauge("muster_job_info", "Always 1; the labels say what a job is, for joins.").Add(info, 1);
   out->Counter("muster_job_restarts_total", "Attempts of a job after its first.")
       .Add({{"job_id", record.id.value}}, record.restarts);
+  if (record.promise.start_unix_ms > 0)
+    out->Gauge("muster_job_planned_start_timestamp_seconds",
+               "When a job that waits starts at the latest, in Unix time; only if that is planned.")
+        .Add({{"job_id", record.id.value}},
+             static_cast<double>(record.promise.start_unix_ms) / 1000);
 }
 
 void AddTraining(const MetricLabels& job, const JobView& view, MetricFamilies* out) {

@@ -10,6 +10,7 @@
 #include "common/control_pipe/progress_page.h"
 #include "common/telemetry/metrics.h"
 #include "coordinator/job_metrics.h"
+#include "coordinator/queue_metrics.h"
 
 namespace muster {
 namespace {
@@ -171,14 +172,10 @@ namespace {
 
 void AddGpus(const NodeView& view, MetricFamilies& out) {
   const std::string& name = view.record->name.value;
-  std::size_t allocated = 0;
-  for (const auto& [job, hold] : *view.holds)
-    allocated += hold.resources.devices.size() + hold.leaving.size();
-  for (const LeakedSlot& leaked : view.record->leaked) allocated += leaked.devices.size();
   out.Gauge("muster_node_gpus", "GPUs that jobs can get; shares of one count as one each.")
       .Add({{"node", name}}, std::popcount(view.allocatable));
   out.Gauge("muster_node_gpus_allocated", "GPUs that a job has, or that its processes may use.")
-      .Add({{"node", name}}, static_cast<double>(allocated));
+      .Add({{"node", name}}, static_cast<double>(AllocatedDevices(view)));
   const std::size_t reported = view.record->inventory.devices.size();
   out.Gauge("muster_node_gpus_unusable", "GPUs that no job gets, because they are broken.")
       .Add({{"node", name}}, static_cast<double>(reported) - std::popcount(view.allocatable));
@@ -251,6 +248,8 @@ std::string Metrics::Render(const Controller& controller, const EdgeFigures& edg
   out.Gauge("muster_build_info", "Constant 1; the version is a label.")
       .Add({{"version", kVersion}, {"component", "coordinator"}}, 1);
   AddJobs(controller, now, out);
+  AddQueueMetrics(controller.Queues(), &out);
+  AddQueueUsage(controller.UsageByDay(now), &out);
   AddNodes(controller, now.mono, out);
   out.Gauge("muster_jobs_pending", "Runs that wait for a gang.").Add({}, controller.PendingJobs());
   out.Append(counted_);

@@ -300,5 +300,57 @@ TEST(Metrics, AWorkersHeartbeatAgesUntilItIsLost) {
   EXPECT_THAT(text, Not(HasSubstr("muster_worker_heartbeat_age_seconds")));
 }
 
+TEST(Metrics, ShowQueuesAndWhatTheirJobsHad) {
+  StoredState state = OneRunningJob();
+  state.queues = {.version = 1,
+                  .yaml =
+                      "queues: {default: {}, a: {guarantee: {gpus: 2}, ceiling: {gpus: 8}, "
+                      "weight: 3}}\n"};
+  for (const std::int64_t day : {kOlderDays, std::int64_t{19'000}})
+    state.queue_days.push_back({.queue = "a",
+                                .day = day,
+                                .gpus = {.productive = 3'000'000, .lost = 1'000'000},
+                                .slots = {.lost = 500'000}});
+  Controller controller{ControllerOptions{}};
+  controller.Restore(std::move(state), Now{SystemClock().Now(), kNoTime});
+  const std::string text = Metrics().Render(controller, {}, At());
+  for (const char* sample :
+       {R"(muster_queue_gpus{queue="a",kind="used"} 0)",
+        R"(muster_queue_gpus{queue="a",kind="guarantee"} 2)",
+        R"(muster_queue_gpus{queue="a",kind="ceiling"} 8)",
+        R"(muster_queue_slots{queue="a",kind="used"} 0)",
+        R"(muster_queue_jobs{queue="a",state="waiting"} 0)",
+        R"(muster_queue_share{queue="a"} 0.75)", R"(muster_queue_usage_share{queue="default"} 0)",
+        R"(muster_queue_gpu_seconds_total{queue="a",kind="allocated"} 8)",
+        R"(muster_queue_gpu_seconds_total{queue="a",kind="productive"} 6)",
+        R"(muster_queue_gpu_seconds_total{queue="a",kind="lost"} 2)",
+        R"(muster_queue_slot_seconds_total{queue="a",kind="lost"} 1)"})
+    EXPECT_THAT(text, HasSubstr(sample));
+  EXPECT_THAT(text, Not(HasSubstr(R"(muster_queue_slots{queue="a",kind="ceiling"})")));
+}
+
+TEST(Metrics, SayWhenAJobThatWaitsStartsAtTheLatest) {
+  StoredState state = OneRunningJob();
+  JobRecord& job = state.jobs[0];
+  Controller controller{ControllerOptions{}};
+  JobView view;
+  std::vector<AttemptRecord> attempts;
+  std::vector<CheckpointRecord> checkpoints;
+  view.record = &job;
+  view.attempts = &attempts;
+  view.checkpoints = &checkpoints;
+  double elapsed = 0;
+  const auto shown = [&] {
+    MetricFamilies out;
+    AddJobMetrics(view, At(), &elapsed, &out);
+    return out.Render();
+  };
+  EXPECT_THAT(shown(), Not(HasSubstr("muster_job_planned_start_timestamp_seconds")));
+  job.promise.start_unix_ms = kUnixMillis + 500;
+  EXPECT_THAT(shown(),
+              HasSubstr("muster_job_planned_start_timestamp_seconds{job_id=\"0123456789\"} "
+                        "1700000000.5"));
+}
+
 }  // namespace
 }  // namespace muster

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "coordinator/replay/recording.h"
+#include "coordinator/replay/schedule_record.h"
 #include "tests/support/coordinator_harness.h"
 #include "tests/support/eventually.h"
 
@@ -312,6 +314,29 @@ TEST_F(ServerTest, QueuesAreAppliedUnderTheirVersionAndOutliveARestart) {
   const Status status = Call(&v1::Client::Stub::ApplyQueues, request, &response);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("ours.yaml:1: queues: there is no queue 'default'"));
+}
+
+TEST_F(ServerTest, AScheduleIsExportedAndReplaysToItsPlan) {
+  StartServer();
+  const auto n1 = Worker({.node = "n1"});
+  WaitForState(SubmitId(Spec("runs", 1)), v1::JOB_STATE_RUNNING);
+  const std::string waits = SubmitId(Spec("waits", 1));
+  v1::ExportScheduleResponse response;
+  ASSERT_TRUE(Call(&v1::Client::Stub::ExportSchedule, v1::ExportScheduleRequest(), &response).ok());
+  RecordingReader reader(response.recording(), "export");
+  v1::SchedulePass pass;
+  ASSERT_TRUE(*reader.Next(&pass));
+  EXPECT_EQ(pass.plan().waiting(0).job(), waits);
+  EXPECT_EQ(Replan(pass)->SerializeAsString(), pass.plan().SerializeAsString());
+  EXPECT_FALSE(*reader.Next(&pass));
+  v1::ShowUsageRequest usage;
+  usage.set_queue("defalt");
+  v1::ShowUsageResponse rows;
+  const Status status = Call(&v1::Client::Stub::ShowUsage, usage, &rows);
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr("did you mean 'default'?"));
+  usage.clear_queue();
+  EXPECT_TRUE(Call(&v1::Client::Stub::ShowUsage, usage, &rows).ok());
 }
 
 TEST_F(ServerTest, ARankThatEndedWhileTheCoordinatorWasAwayIsRecovered) {

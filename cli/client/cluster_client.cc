@@ -245,6 +245,10 @@ Result<v1::ShowQueuesResponse> ClusterClient::ShowQueues() {
   return Call<v1::ShowQueuesRequest, v1::ShowQueuesResponse>({}, &v1::Client::Stub::ShowQueues);
 }
 
+Result<v1::ShowUsageResponse> ClusterClient::ShowUsage(const v1::ShowUsageRequest& request) {
+  return Call<v1::ShowUsageRequest, v1::ShowUsageResponse>(request, &v1::Client::Stub::ShowUsage);
+}
+
 Result<v1::ExportScheduleResponse> ClusterClient::ExportSchedule() {
   return Call<v1::ExportScheduleRequest, v1::ExportScheduleResponse>(
       {}, &v1::Client::Stub::ExportSchedule);

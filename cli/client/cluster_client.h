@@ -54,6 +54,7 @@ class ClusterClient {
       const v1::VerifyCheckpointsRequest& request);
   Result<v1::ApplyQueuesResponse> ApplyQueues(const v1::ApplyQueuesRequest& request);
   Result<v1::ShowQueuesResponse> ShowQueues();
+  Result<v1::ShowUsageResponse> ShowUsage(const v1::ShowUsageRequest& request);
   Result<v1::ExportScheduleResponse> ExportSchedule();
   Result<v1::ReadLogResponse> ReadLog(const v1::ReadLogRequest& request);
   Result<v1::VersionResponse> Version();

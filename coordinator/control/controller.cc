@@ -12,6 +12,7 @@
 #include "coordinator/control/placement.h"
 #include "coordinator/control/preparing.h"
 #include "coordinator/control/queries.h"
+#include "coordinator/control/queue_days.h"
 #include "coordinator/control/queues.h"
 #include "coordinator/control/readings.h"
 #include "coordinator/control/recalls.h"
@@ -119,6 +120,7 @@ std::size_t Controller::archived_jobs() const { return core_->state.archive.jobs
 std::vector<JobView> Controller::Jobs() const { return control::Jobs(core_->state); }
 std::vector<NodeView> Controller::Nodes() const { return control::Nodes(core_->state); }
 QueuesView Controller::Queues() const { return control::QueueViews(core_->state); }
+QueueDays Controller::UsageByDay(Now now) const { return control::QueueDaysNow(core_->state, now); }
 void Controller::ReadSchedule(Now now, const ScheduleObserver& read) const {
   const control::Transaction tx(core_->options, core_->state, now);  // changes nothing
   const SchedulerSnapshot snapshot = control::SnapshotOf(tx);

@@ -61,6 +61,9 @@ class Controller {
   // By name.
   std::vector<NodeView> Nodes() const;
   QueuesView Queues() const;
+  // What the ranks of queues had by day, up to now; also of jobs and queues that are gone. Like
+  // JobView::stored_goodput it never decreases.
+  QueueDays UsageByDay(Now now) const;
   // What a pass of the scheduler would be given now, and what it would plan.
   void ReadSchedule(Now now, const ScheduleObserver& read) const;
   // Newest events of the cluster that are kept in memory, by seq. Older ones are in the store.

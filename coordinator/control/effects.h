@@ -74,10 +74,18 @@ struct PutQueueUsage {
 struct DeleteQueueUsage {
   std::string queue;
 };
+struct PutQueueDay {
+  QueueDayRecord record;  // replaces the one of this (queue, day)
+};
+struct DeleteQueueDay {
+  std::string queue;
+  std::int64_t day = 0;
+};
 using StoreOperation =
     std::variant<PutJob, PutAttempt, PutCheckpoint, DeleteCheckpoint, PutNode, AppendEvent,
                  DeleteNode, ArchiveJob, DeleteArchivedJob, PutArchivedJob, PutArchivedCheckpoint,
-                 PutArchivedTime, PutQueues, PutQueueUsage, DeleteQueueUsage>;
+                 PutArchivedTime, PutQueues, PutQueueUsage, DeleteQueueUsage, PutQueueDay,
+                 DeleteQueueDay>;
 
 // What the store returns at start-up. Any order; at least the newest 10,000 events.
 struct StoredState {
@@ -90,6 +98,7 @@ struct StoredState {
   RankMicros archived_time = {};
   QueuesRecord queues;
   std::map<std::string, double> queue_usage;  // by queue
+  std::vector<QueueDayRecord> queue_days;
 };
 
 // --- messages ---

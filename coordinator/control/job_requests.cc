@@ -325,8 +325,12 @@ Result<UpdateAccepted> Update(Transaction& tx, JobEntry& job, const UpdateReques
   MUSTER_ASSIGN_OR_RETURN(JobRecord updated, Updated(tx, job, request));
   const std::string changed = ChangeText(job.record, updated);
   if (changed.empty()) return UpdateAccepted{job.record.id, job.record.state, ""};
-  job.record = std::move(updated);
   tx.Mark(job);
+  if (updated.queue != job.record.queue) {
+    AccrueTime(tx, job);  // to the queue that it leaves
+    updated.usage = job.record.usage;
+  }
+  job.record = std::move(updated);
   tx.RecordEvent(job, {"updated", Severity::kInfo, "updated: " + changed});
   tx.state.reschedule = true;
   if (job.record.state == JobState::kQueued) job.begin_at = BeginAt(job, tx.now);

@@ -179,6 +179,15 @@ std::string JobView::reason() const {
          (start == 0 ? "" : "; starts at " + UtcTime(start) + " at the latest");
 }
 
+std::size_t AllocatedDevices(const NodeView& node) {
+  std::size_t allocated = 0;
+  if (node.holds != nullptr)
+    for (const auto& [job, hold] : *node.holds)
+      allocated += hold.resources.devices.size() + hold.leaving.size();
+  for (const LeakedSlot& leaked : node.record->leaked) allocated += leaked.devices.size();
+  return allocated;
+}
+
 ArchivedJobView::ArchivedJobView(const ArchivedRecords& records) {
   const JobRecord& job = records.job;
   ledger_.Begin(job.usage, job.step, {}, job.usage.until_unix_ms);

@@ -177,6 +177,8 @@ void RestoreQueues(Transaction& tx, StoredState& stored) {
   tx.state.queues = std::move(queues).value();
   tx.state.queues_yaml = std::move(stored.queues.yaml);
   tx.state.queue_usage = std::move(stored.queue_usage);
+  for (QueueDayRecord& record : stored.queue_days)
+    tx.state.queue_days[record.day][record.queue] = std::move(record);
 }
 
 }  // namespace

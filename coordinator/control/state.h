@@ -28,6 +28,7 @@
 #include "coordinator/control/hold_ledger.h"
 #include "coordinator/control/job_index.h"
 #include "coordinator/control/node_backoff.h"
+#include "coordinator/control/views.h"
 #include "coordinator/detect/hang_detector.h"
 #include "coordinator/detect/straggler_detector.h"
 #include "coordinator/domain/records.h"
@@ -226,6 +227,7 @@ struct State {
   QueueTree queues = DefaultTree();
   std::string queues_yaml;                    // as it was applied; empty: none was
   std::map<std::string, double> queue_usage;  // by queue, of ended gangs; queue_usage.h
+  QueueDays queue_days;                       // durable; queue_days.h
   std::int64_t usage_at_unix_ms = 0;          // the newest start or end of a gang
   Archive archive;
   Recalls recalls;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "coordinator/control/job_facts.h"
+#include "coordinator/control/queue_days.h"
 
 namespace muster::control {
 namespace {
@@ -82,7 +83,9 @@ void AccrueTime(Transaction& tx, JobEntry& job) {
       job.ledger.doing().training && tx.now.mono - job.usage_stored_at >= kStoreUsageEvery;
   if (turned || due) tx.Mark(job);
   if (!tx.IsMarked(job)) return;
-  job.record.usage = job.ledger.Usage(tx.now.mono, tx.now.unix_ms);
+  const GoodputUsage before =
+      std::exchange(job.record.usage, job.ledger.Usage(tx.now.mono, tx.now.unix_ms));
+  BookDays(tx, job, before);
   job.usage_stored_at = tx.now.mono;
 }
 

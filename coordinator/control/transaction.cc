@@ -130,6 +130,10 @@ void Transaction::Mark(NodeEntry& node) {
   touched_nodes_.insert(node.record.name);
 }
 
+void Transaction::Mark(const QueueDayRecord& record) {
+  marked_days_.emplace(record.day, record.queue);
+}
+
 void Transaction::Changed(JobEntry& job) {
   if (job.archived) return;
   changed_.insert(job.record.id);
@@ -293,6 +297,11 @@ Effects Transaction::Finish() {
   }
   for (const NodeName& name : marked_nodes_)
     out.store.push_back(PutNode{state.nodes.at(name).record});
+  for (const auto& [day, queue] : marked_days_) {
+    const auto* records = FindIn(state.queue_days, day);
+    const auto* record = records == nullptr ? nullptr : FindIn(*records, queue);
+    if (record != nullptr) out.store.push_back(PutQueueDay{*record});  // else it is not kept
+  }
   for (StoreOperation& operation : other_operations_) out.store.push_back(std::move(operation));
   for (const JobId& id : changed_) {
     ++state.jobs.at(id).version;

@@ -59,7 +59,8 @@ class Transaction {
   void MarkAttempt(JobEntry& job);  // its newest attempt and its record
   void Mark(const AttemptRecord& attempt);
   void Mark(NodeEntry& node);
-  void Changed(JobEntry& job);  // its view only
+  void Mark(const QueueDayRecord& record);  // in State::queue_days
+  void Changed(JobEntry& job);              // its view only
   bool IsMarked(const JobEntry& job) const { return marked_jobs_.contains(job.record.id); }
   const std::set<JobId>& changed() const { return changed_; }
   const std::set<JobId>& touched_jobs() const { return touched_jobs_; }
@@ -104,6 +105,7 @@ class Transaction {
   std::set<JobId> marked_jobs_;
   std::set<std::pair<JobId, Generation>> marked_attempts_;
   std::set<NodeName> marked_nodes_;
+  std::set<std::pair<std::int64_t, std::string>> marked_days_;
   std::set<JobId> changed_;
   std::set<JobId> touched_jobs_;
   std::set<NodeName> touched_nodes_;

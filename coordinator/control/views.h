@@ -2,6 +2,7 @@
 // handles the next event; the controller's thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -81,6 +82,9 @@ struct NodeView {
   DeviceMask allocatable = 0;  // of the inventory: without a fault, and no other node's
 };
 
+// Devices that a job has, or that its processes may use.
+std::size_t AllocatedDevices(const NodeView& node);
+
 // A queue, with all queues below it.
 struct QueueView {
   Amounts used;
@@ -95,6 +99,9 @@ struct QueuesView {
   const std::string* yaml = nullptr;   // as it was applied; empty: none was
   std::vector<QueueView> queues = {};  // of the tree's, in the same places
 };
+
+// What the ranks of queues had: by day, and by queue.
+using QueueDays = std::map<std::int64_t, std::map<std::string, QueueDayRecord>>;
 
 // Where the log of a rank lies and through which stream it can be read.
 struct LogLocation {

@@ -95,4 +95,10 @@ CheckpointInfo InfoOf(const CheckpointRecord& checkpoint) {
   return info;
 }
 
+UsedMicros& UsedMicros::operator+=(const UsedMicros& other) {
+  productive += other.productive;
+  lost += other.lost;
+  return *this;
+}
+
 }  // namespace muster

@@ -318,4 +318,24 @@ struct QueueUsageRecord {
   friend bool operator==(const QueueUsageRecord&, const QueueUsageRecord&) = default;
 };
 
+// Of slots or of GPUs that jobs had.
+struct UsedMicros {
+  std::int64_t productive = 0;  // for steps that count
+  std::int64_t lost = 0;        // for all else
+
+  UsedMicros& operator+=(const UsedMicros& other);
+  friend bool operator==(const UsedMicros&, const UsedMicros&) = default;
+};
+
+// What the ranks of a queue's jobs had on a day, UTC. Key: (queue, day).
+struct QueueDayRecord {
+  std::string queue;
+  std::int64_t day = 0;  // since 1970-01-01, or kOlderDays
+  UsedMicros gpus;
+  UsedMicros slots;
+  friend bool operator==(const QueueDayRecord&, const QueueDayRecord&) = default;
+};
+// In the place of a day: the sum of those that are not kept any more.
+inline constexpr std::int64_t kOlderDays = 0;
+
 }  // namespace muster

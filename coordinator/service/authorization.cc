@@ -38,6 +38,7 @@ constexpr Rule kCalls[] = {
     {"/muster.v1.Client/VerifyCheckpoints", kClients},
     {"/muster.v1.Client/ApplyQueues", kClients},
     {"/muster.v1.Client/ShowQueues", kClients},
+    {"/muster.v1.Client/ShowUsage", kClients},
     {"/muster.v1.Client/ExportSchedule", kClients},
     // Which node the stream represents follows from its certificate and its Hello.
     {"/muster.v1.Worker/Session", kWorkers},

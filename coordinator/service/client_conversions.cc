@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 #include <string>
 
 #include "common/job_spec/job_spec.h"
@@ -280,6 +281,54 @@ v1::ShowQueuesResponse ToProto(const QueuesView& view) {
     to.set_value(each.value);
   }
   return out;
+}
+
+namespace {
+
+// Of about 60 bytes each: a message has room for more.
+constexpr int kMaxUsageRows = 200'000;
+
+v1::UsedSeconds SecondsOf(const UsedMicros& used) {
+  v1::UsedSeconds seconds;
+  seconds.set_productive(static_cast<double>(used.productive) / 1e6);
+  seconds.set_lost(static_cast<double>(used.lost) / 1e6);
+  return seconds;
+}
+
+// The queue and all below it.
+std::set<std::string> WithQueuesBelow(const QueueTree& tree, const std::string& name) {
+  std::set<std::string> names = {name};
+  for (const QueueSpec& spec : tree.queues)  // parents come first
+    if (spec.parent >= 0 && names.contains(tree.queues[static_cast<std::size_t>(spec.parent)].name))
+      names.insert(spec.name);
+  return names;
+}
+
+}  // namespace
+
+Status FillUsage(const QueueDays& days, const QueueTree& tree, const v1::ShowUsageRequest& request,
+                 v1::ShowUsageResponse* response) {
+  const std::string& wanted = request.queue();
+  const std::set<std::string> names = WithQueuesBelow(tree, wanted);
+  bool known = wanted.empty() || tree.Find(wanted) >= 0;
+  for (const auto& [day, records] : days) {
+    known = known || records.contains(wanted);
+    const bool within = day >= std::max(request.since_day(), kOlderDays + 1) &&
+                        (request.until_day() == 0 || day <= request.until_day());
+    if (!within) continue;
+    for (const auto& [queue, record] : records) {
+      if (!wanted.empty() && !names.contains(queue)) continue;
+      if (response->days_size() == kMaxUsageRows)
+        return InvalidArgument("that is more than " + std::to_string(kMaxUsageRows) +
+                               " rows; name a queue, or fewer days");
+      v1::QueueDay& row = *response->add_days();
+      row.set_day(day);
+      row.set_queue(queue);
+      *row.mutable_gpus() = SecondsOf(record.gpus);
+      *row.mutable_slots() = SecondsOf(record.slots);
+    }
+  }
+  return known ? OkStatus() : NotFound(UnknownQueue(tree, wanted));
 }
 
 }  // namespace muster

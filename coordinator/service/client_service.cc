@@ -356,13 +356,26 @@ ClientService::Reactor* ClientService::ShowQueues(Context* context, const v1::Sh
   });
 }
 
+ClientService::Reactor* ClientService::ShowUsage(Context* context,
+                                                 const v1::ShowUsageRequest* request,
+                                                 v1::ShowUsageResponse* response) {
+  return OnLoop(context, [this, request, response](const Call& call) {
+    const Controller& controller = parts_.runtime.controller();
+    const QueueDays days = controller.UsageByDay({SystemClock().Now(), SystemClock().UnixMillis()});
+    if (Status status = FillUsage(days, *controller.Queues().tree, *request, response);
+        !status.ok())
+      return call->End(std::move(status));
+    EndOnceDurable(call);
+  });
+}
+
 ClientService::Reactor* ClientService::ExportSchedule(Context* context,
                                                       const v1::ExportScheduleRequest*,
                                                       v1::ExportScheduleResponse* response) {
   return OnLoop(context, [this, response](const Call& call) {
     parts_.runtime.controller().ReadSchedule(
-        {SystemClock().Now(), SystemClock().UnixMillis()}, [&](const SchedulerSnapshot& snapshot,
-                                               const SchedulePlan& plan, std::int64_t unix_ms) {
+        {SystemClock().Now(), SystemClock().UnixMillis()},
+        [&](const SchedulerSnapshot& snapshot, const SchedulePlan& plan, std::int64_t unix_ms) {
           response->set_recording(RecordingHeader() +
                                   RecordingFrame(ToProto(snapshot, plan, unix_ms)));
         });

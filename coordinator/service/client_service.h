@@ -65,6 +65,7 @@ class ClientService final : public v1::Client::CallbackService {
                              v1::VerifyCheckpointsResponse*) override;
   Reactor* ApplyQueues(Context*, const v1::ApplyQueuesRequest*, v1::ApplyQueuesResponse*) override;
   Reactor* ShowQueues(Context*, const v1::ShowQueuesRequest*, v1::ShowQueuesResponse*) override;
+  Reactor* ShowUsage(Context*, const v1::ShowUsageRequest*, v1::ShowUsageResponse*) override;
   Reactor* ExportSchedule(Context*, const v1::ExportScheduleRequest*,
                           v1::ExportScheduleResponse*) override;
   Reactor* ListEvents(Context*, const v1::ListEventsRequest*, v1::ListEventsResponse*) override;

@@ -21,6 +21,9 @@ v1::Goodput ToProto(const Goodput& goodput);
 v1::Event ToProto(const EventRecord& event);
 v1::Node ToProto(const NodeView& view);
 v1::ShowQueuesResponse ToProto(const QueuesView& view);
+// Fails as ShowUsage does.
+Status FillUsage(const QueueDays& days, const QueueTree& tree, const v1::ShowUsageRequest& request,
+                 v1::ShowUsageResponse* response);
 v1::CheckpointInfo ToProto(const CheckpointRecord& checkpoint);
 
 }  // namespace muster

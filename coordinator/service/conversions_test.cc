@@ -185,5 +185,59 @@ TEST(ClientConversions, AJobOfManyAttemptsFitsIntoOneMessage) {
   EXPECT_EQ(full.attempts(1999).notes(0), "the newest");
 }
 
+class UsageOfQueues : public ::testing::Test {
+ protected:
+  UsageOfQueues() {
+    tree.queues = {
+        {.name = "research", .leaf = false}, {.name = "vision", .parent = 0}, {.name = "default"}};
+    for (const char* queue : {"vision", "default", "gone"})
+      for (const std::int64_t day : {kOlderDays, std::int64_t{100}, std::int64_t{101}})
+        days[day][queue] = {.queue = queue,
+                            .day = day,
+                            .gpus = {.productive = 2'000'000, .lost = 500'000},
+                            .slots = {.productive = 4'000'000}};
+  }
+  // "100 vision", ...
+  std::vector<std::string> Rows(const v1::ShowUsageRequest& request) {
+    v1::ShowUsageResponse response;
+    const Status status = FillUsage(days, tree, request, &response);
+    EXPECT_TRUE(status.ok()) << status.message();
+    std::vector<std::string> rows;
+    for (const v1::QueueDay& row : response.days()) {
+      rows.push_back(std::to_string(row.day()) + " " + row.queue());
+      EXPECT_EQ(row.gpus().productive(), 2);
+      EXPECT_EQ(row.gpus().lost(), 0.5);
+      EXPECT_EQ(row.slots().productive(), 4);
+    }
+    return rows;
+  }
+
+  QueueTree tree;
+  QueueDays days;
+};
+
+TEST_F(UsageOfQueues, AreByDayAndThenByQueueAndOlderDaysAreNone) {
+  v1::ShowUsageRequest request;
+  EXPECT_THAT(Rows(request), ElementsAre("100 default", "100 gone", "100 vision", "101 default",
+                                         "101 gone", "101 vision"));
+  request.set_since_day(101);
+  EXPECT_EQ(Rows(request).size(), 3u);
+  request.set_until_day(100);
+  EXPECT_EQ(Rows(request).size(), 0u);
+}
+
+TEST_F(UsageOfQueues, AQueueTakesThoseBelowItAlongAndOneThatIsGoneHasItsDays) {
+  v1::ShowUsageRequest request;
+  request.set_queue("research");
+  EXPECT_THAT(Rows(request), ElementsAre("100 vision", "101 vision"));
+  request.set_queue("gone");
+  EXPECT_THAT(Rows(request), ElementsAre("100 gone", "101 gone"));
+  request.set_queue("visoin");
+  v1::ShowUsageResponse response;
+  const Status status = FillUsage(days, tree, request, &response);
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr("unknown queue 'visoin'; did you mean 'vision'?"));
+}
+
 }  // namespace
 }  // namespace muster

@@ -18,8 +18,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "journals are little-endian");
 
 constexpr std::string_view kMagic = "MUSTERJL";
-constexpr std::uint32_t kVersion = 4;
-// Has fewer kinds of operations.
+constexpr std::uint32_t kVersion = 5;
+// From this one on versions have fewer kinds of operations.
 constexpr std::uint32_t kOldestVersion = 3;
 constexpr std::size_t kPayloadHashAt = 40;
 constexpr std::size_t kHeaderHashAt = 48;
@@ -51,7 +51,7 @@ JournalOperation::Kind KindOf(std::uint8_t value) {
 
 bool IsKnown(std::uint8_t kind) {
   return kind >= static_cast<std::uint8_t>(JournalOperation::Kind::kPutJob) &&
-         kind <= static_cast<std::uint8_t>(JournalOperation::Kind::kDeleteQueueUsage);
+         kind <= static_cast<std::uint8_t>(JournalOperation::Kind::kDeleteQueueDay);
 }
 
 }  // namespace
@@ -158,6 +158,15 @@ void AppendOperation(const StoreOperation& operation, std::string* payload) {
           out = {Kind::kPutQueueUsage, 0, op.queue, {}, text};
         } else if constexpr (std::is_same_v<T, DeleteQueueUsage>) {
           out = {Kind::kDeleteQueueUsage, 0, op.queue, {}, {}};
+        } else if constexpr (std::is_same_v<T, PutQueueDay>) {
+          text = Encode(op.record);
+          out = {Kind::kPutQueueDay,
+                 static_cast<std::uint64_t>(op.record.day),
+                 op.record.queue,
+                 {},
+                 text};
+        } else if constexpr (std::is_same_v<T, DeleteQueueDay>) {
+          out = {Kind::kDeleteQueueDay, static_cast<std::uint64_t>(op.day), op.queue, {}, {}};
         } else {
           static_assert(std::is_same_v<T, AppendEvent>);
           text = Encode(op.event);

@@ -48,6 +48,8 @@ struct JournalOperation {
     kPutQueues = 14,
     kPutQueueUsage = 15,     // key: queue
     kDeleteQueueUsage = 16,  // key: queue, no text
+    kPutQueueDay = 17,       // key: queue, number: day
+    kDeleteQueueDay = 18,    // key: queue, number: day, no text
   };
   Kind kind = Kind::kPutJob;
   std::uint64_t number = 0;

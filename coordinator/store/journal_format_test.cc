@@ -37,11 +37,11 @@ TEST(JournalFormatTest, EveryBitAndEveryLengthThatIsWrongIsNoticed) {
   EXPECT_THAT(DecodeFrame(bytes + "x", "f").status().message(), HasSubstr("8 bytes instead of 7"));
 }
 
-// Read by later versions: the bytes of version 4.
-TEST(JournalFormatTest, VersionFourStaysAsItIs) {
+// Read by later versions: the bytes of version 5.
+TEST(JournalFormatTest, VersionFiveStaysAsItIs) {
   const std::string bytes = EncodeFrame({FrameKind::kCommit, 0x0102, 0x0304, "ab"});
   EXPECT_EQ(bytes.substr(0, 40), std::string("MUSTERJL"
-                                             "\x04\0\0\0"
+                                             "\x05\0\0\0"
                                              "\x01\0\0\0"
                                              "\x02\x01\0\0\0\0\0\0"
                                              "\x04\x03\0\0\0\0\0\0"
@@ -118,8 +118,12 @@ TEST(JournalFormatTest, VersionThreeIsRead) {
 TEST(JournalFormatTest, ASnapshotKeepsTheQueues) {
   std::string payload;
   const std::vector<StoreOperation> operations = {PutQueues{{3, "queues: {default: {}}\n"}},
-                                                  PutQueueUsage{"a", 1.5}, PutQueueUsage{"b", 2},
-                                                  DeleteQueueUsage{"b"}};
+                                                  PutQueueUsage{"a", 1.5},
+                                                  PutQueueUsage{"b", 2},
+                                                  DeleteQueueUsage{"b"},
+                                                  PutQueueDay{{"a", 20'000, {1, 2}, {3, 4}}},
+                                                  PutQueueDay{{"b", 20'000, {}, {}}},
+                                                  DeleteQueueDay{"b", 20'000}};
   for (const StoreOperation& operation : operations) AppendOperation(operation, &payload);
   JournalImage image(10);
   ASSERT_TRUE(image.Apply(payload).ok());
@@ -129,6 +133,7 @@ TEST(JournalFormatTest, ASnapshotKeepsTheQueues) {
   ASSERT_TRUE(state.ok()) << state.status().ToString();
   EXPECT_EQ(state->queues, (QueuesRecord{3, "queues: {default: {}}\n"}));
   EXPECT_EQ(state->queue_usage, (std::map<std::string, double>{{"a", 1.5}}));
+  EXPECT_EQ(state->queue_days, (std::vector<QueueDayRecord>{{"a", 20'000, {1, 2}, {3, 4}}}));
 }
 
 TEST(JournalFormatTest, ASnapshotKeepsWhatIsArchived) {

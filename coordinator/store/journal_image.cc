@@ -47,6 +47,8 @@ void JournalImage::Apply(const JournalOperation& op) {
     case Kind::kPutQueues: queues_ = std::move(text); break;
     case Kind::kPutQueueUsage: queue_usage_[key] = std::move(text); break;
     case Kind::kDeleteQueueUsage: queue_usage_.erase(key); break;
+    case Kind::kPutQueueDay: queue_days_[{key, op.number}] = std::move(text); break;
+    case Kind::kDeleteQueueDay: queue_days_.erase({key, op.number}); break;
     case Kind::kPutArchivedJob:
     case Kind::kPutArchivedCheckpoint:
       if (std::string* old = FindArchived(op)) *old = std::move(text);
@@ -112,6 +114,9 @@ std::string JournalImage::Snapshot() const {
   for (const auto& [queue, text] : queue_usage_) {
     AppendOperation({Kind::kPutQueueUsage, 0, queue, {}, text}, &payload);
   }
+  for (const auto& [key, text] : queue_days_) {
+    AppendOperation({Kind::kPutQueueDay, key.second, key.first, {}, text}, &payload);
+  }
   for (const auto& [seq, event] : events_) {
     AppendOperation({Kind::kAppendEvent, seq, event.job, {}, event.text}, &payload);
   }
@@ -162,6 +167,8 @@ Status JournalImage::LoadQueues(StoredState* state) const {
   for (const auto& [queue, text] : queue_usage_)
     MUSTER_RETURN_IF_ERROR(DecodeInto(text, "the usage of queue " + queue, &usage));
   for (const QueueUsageRecord& each : usage) state->queue_usage[each.queue] = each.usage;
+  for (const auto& [key, text] : queue_days_)
+    MUSTER_RETURN_IF_ERROR(DecodeInto(text, "a day of queue " + key.first, &state->queue_days));
   return OkStatus();
 }
 

@@ -70,6 +70,7 @@ class JournalImage {
   std::string archived_time_;  // empty: none
   std::string queues_;         // empty: none
   std::map<std::string, std::string> queue_usage_;
+  std::map<std::pair<std::string, std::uint64_t>, std::string> queue_days_;
   std::map<std::uint64_t, Event> events_;        // by seq
   std::map<std::uint64_t, std::string> begins_;  // claims by number of commit
 };

@@ -153,6 +153,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ArchivedJob, id, state, submit_o
                                                 key_print, spec_print)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(QueuesRecord, version, yaml)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(QueueUsageRecord, queue, usage)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(UsedMicros, productive, lost)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(QueueDayRecord, queue, day, gpus, slots)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(EventRecord, seq, unix_ms, job, generation, kind,
                                                 severity, message)
 
@@ -190,6 +192,7 @@ std::string Encode(const ArchivedJob& job) { return Dump(job); }
 std::string Encode(const GoodputUsage& usage) { return Dump(usage); }
 std::string Encode(const QueuesRecord& queues) { return Dump(queues); }
 std::string Encode(const QueueUsageRecord& usage) { return Dump(usage); }
+std::string Encode(const QueueDayRecord& record) { return Dump(record); }
 
 std::string EncodeField(std::string_view name, std::string_view value) {
   const std::string object = Dump(Json{{std::string(name), std::string(value)}});
@@ -218,5 +221,6 @@ template Result<ArchivedJob> Decode<ArchivedJob>(std::string_view);
 template Result<GoodputUsage> Decode<GoodputUsage>(std::string_view);
 template Result<QueuesRecord> Decode<QueuesRecord>(std::string_view);
 template Result<QueueUsageRecord> Decode<QueueUsageRecord>(std::string_view);
+template Result<QueueDayRecord> Decode<QueueDayRecord>(std::string_view);
 
 }  // namespace muster

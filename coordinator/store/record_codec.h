@@ -27,6 +27,7 @@ std::string Encode(const ArchivedJob& job);
 std::string Encode(const GoodputUsage& usage);
 std::string Encode(const QueuesRecord& queues);
 std::string Encode(const QueueUsageRecord& usage);
+std::string Encode(const QueueDayRecord& record);
 
 // "name":"value", as the functions above write a field that is a text.
 std::string EncodeField(std::string_view name, std::string_view value);

@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-constexpr std::int64_t kSchemaVersion = 4;
+constexpr std::int64_t kSchemaVersion = 5;
 // Old events are removed in batches of this size, or of twice the number of new ones if that is
 // more.
 constexpr std::int64_t kPrunedAtOnce = 256;
@@ -46,6 +46,12 @@ CREATE TABLE queues(one INTEGER PRIMARY KEY, record TEXT NOT NULL);
 CREATE TABLE queue_usage(queue TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
 )sql";
 
+// And version 4 has all but these.
+constexpr char kQueueDaysSchema[] = R"sql(
+CREATE TABLE queue_days(queue TEXT NOT NULL, day INTEGER NOT NULL, record TEXT NOT NULL,
+                        PRIMARY KEY(queue, day)) WITHOUT ROWID;
+)sql";
+
 // Exclusive locking: the lock taken by the first read stays until the file is closed, and the
 // index of the log needs no shared memory.
 constexpr char kPragmas[] =
@@ -60,18 +66,19 @@ Status CreateOrCheckSchema(SqliteDatabase& database, const std::string& path) {
   MUSTER_RETURN_IF_ERROR(tables.Next().status());
   if (fresh) {
     return database.Execute(std::string("BEGIN IMMEDIATE;") + kSchema + kQueuesSchema +
-                            "INSERT INTO meta VALUES('schema'," + std::to_string(kSchemaVersion) +
-                            "); COMMIT;");
+                            kQueueDaysSchema + "INSERT INTO meta VALUES('schema'," +
+                            std::to_string(kSchemaVersion) + "); COMMIT;");
   }
   MUSTER_ASSIGN_OR_RETURN(SqliteStatement version,
                           database.Prepare("SELECT value FROM meta WHERE key='schema'"));
   MUSTER_ASSIGN_OR_RETURN(const bool found, version.Next());
   const std::int64_t schema = found ? version.Int(0) : 0;
   if (schema == kSchemaVersion) return OkStatus();
-  if (schema == 3) {
+  if (schema == 3 || schema == 4) {
     MUSTER_RETURN_IF_ERROR(version.Next().status());  // there is no other; ends the query
-    return database.Execute(std::string("BEGIN IMMEDIATE;") + kQueuesSchema +
-                            "UPDATE meta SET value=4 WHERE key='schema'; COMMIT;");
+    return database.Execute(std::string("BEGIN IMMEDIATE;") + (schema == 3 ? kQueuesSchema : "") +
+                            kQueueDaysSchema +
+                            "UPDATE meta SET value=5 WHERE key='schema'; COMMIT;");
   }
   return FailedPrecondition(path + " has schema " + std::to_string(schema) +
                             ", this version of Muster knows " + std::to_string(kSchemaVersion) +
@@ -144,7 +151,7 @@ Status LoadQueues(SqliteDatabase& database, StoredState* state) {
   std::vector<QueueUsageRecord> usage;
   MUSTER_RETURN_IF_ERROR(LoadTable(database, "queue_usage", usage));
   for (const QueueUsageRecord& each : usage) state->queue_usage[each.queue] = each.usage;
-  return OkStatus();
+  return LoadTable(database, "queue_days", state->queue_days);
 }
 
 }  // namespace
@@ -194,6 +201,10 @@ Status SqliteStore::PrepareStatements() {
   MUSTER_RETURN_IF_ERROR(
       prepare(s.put_queue_usage, "INSERT OR REPLACE INTO queue_usage VALUES(?,?)"));
   MUSTER_RETURN_IF_ERROR(prepare(s.delete_queue_usage, "DELETE FROM queue_usage WHERE queue=?"));
+  MUSTER_RETURN_IF_ERROR(
+      prepare(s.put_queue_day, "INSERT OR REPLACE INTO queue_days VALUES(?,?,?)"));
+  MUSTER_RETURN_IF_ERROR(
+      prepare(s.delete_queue_day, "DELETE FROM queue_days WHERE queue=? AND day=?"));
   return PrepareArchiveStatements();
 }
 
@@ -347,6 +358,13 @@ Status SqliteStore::Write(const StoreOperation& operation) {
               .Run();
         } else if constexpr (std::is_same_v<T, DeleteQueueUsage>) {
           return s.delete_queue_usage.Bind(1, op.queue).Run();
+        } else if constexpr (std::is_same_v<T, PutQueueDay>) {
+          return s.put_queue_day.Bind(1, op.record.queue)
+              .Bind(2, op.record.day)
+              .Bind(3, Encode(op.record))
+              .Run();
+        } else if constexpr (std::is_same_v<T, DeleteQueueDay>) {
+          return s.delete_queue_day.Bind(1, op.queue).Bind(2, op.day).Run();
         } else {
           static_assert(std::is_same_v<T, AppendEvent>);
           newest_event_ = std::max(newest_event_, static_cast<std::int64_t>(op.event.seq));

@@ -44,6 +44,7 @@ class SqliteStore final : public Store, private CommitBackend {
     SqliteStatement put_job, put_attempt, put_checkpoint, delete_checkpoint, put_node, put_event;
     SqliteStatement delete_events, delete_node, put_archived_time;
     SqliteStatement put_queues, put_queue_usage, delete_queue_usage;
+    SqliteStatement put_queue_day, delete_queue_day;
     // Each moves or deletes the rows of one job in one table.
     SqliteStatement archive_job;
     std::vector<SqliteStatement> archive_rest, delete_archived;

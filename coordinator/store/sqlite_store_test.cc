@@ -54,7 +54,7 @@ TEST_F(SqliteStoreTest, ASchemaWithoutQueuesGetsThem) {
     auto database = SqliteDatabase::Open(Path());
     ASSERT_TRUE(database.ok());
     ASSERT_TRUE(database
-                    ->Execute("DROP TABLE queues; DROP TABLE queue_usage; "
+                    ->Execute("DROP TABLE queues; DROP TABLE queue_usage; DROP TABLE queue_days; "
                               "UPDATE meta SET value=3 WHERE key='schema'")
                     .ok());
   }
@@ -65,6 +65,24 @@ TEST_F(SqliteStoreTest, ASchemaWithoutQueuesGetsThem) {
     ASSERT_TRUE(state.ok()) << state.status().ToString();
     EXPECT_EQ(state->queues, QueuesRecord{});
     EXPECT_TRUE(state->queue_usage.empty());
+  }
+}
+
+TEST_F(SqliteStoreTest, ASchemaWithoutDaysOfQueuesGetsThem) {
+  ASSERT_TRUE(SqliteStore::Open(Options()).ok());
+  {
+    auto database = SqliteDatabase::Open(Path());
+    ASSERT_TRUE(database.ok());
+    ASSERT_TRUE(
+        database->Execute("DROP TABLE queue_days; UPDATE meta SET value=4 WHERE key='schema'")
+            .ok());
+  }
+  for (int start = 0; start < 2; ++start) {
+    const auto opened = SqliteStore::Open(Options());
+    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    const auto state = (*opened)->Load();
+    ASSERT_TRUE(state.ok()) << state.status().ToString();
+    EXPECT_TRUE(state->queue_days.empty());
   }
 }
 

@@ -305,6 +305,23 @@ TEST_P(StoreTest, KeepsTheQueuesAndTheirUsage) {
   }
 }
 
+TEST_P(StoreTest, KeepsTheDaysOfQueues) {
+  const QueueDayRecord day{.queue = "a",
+                           .day = 20'000,
+                           .gpus = {.productive = 1'000'000, .lost = 2},
+                           .slots = {.productive = 3}};
+  QueueDayRecord older = day;
+  older.day = kOlderDays;
+  ASSERT_TRUE(Commit({PutQueueDay{{"a", 20'000, {}, {.lost = 9}}},
+                      PutQueueDay{{"b", 20'000, {}, {}}}, PutQueueDay{{"a", 19'999, {}, {}}}})
+                  .ok());
+  ASSERT_TRUE(Commit({PutQueueDay{day}, PutQueueDay{older}, DeleteQueueDay{"b", 20'000},
+                      DeleteQueueDay{"a", 19'999}, DeleteQueueDay{"never", 1}})
+                  .ok());
+  for (int start = 0; start < 2; ++start)
+    EXPECT_THAT(Load().queue_days, ::testing::UnorderedElementsAre(older, day));
+}
+
 TEST_P(StoreTest, AnArchivedJobIsNotLoadedAndCanBeReadWhole) {
   CommitArchived("a", 1);
   ASSERT_TRUE(

@@ -1,5 +1,7 @@
-"""Schedules as files: real daemons export and record; the replay agrees with them."""
+"""Schedules as files, and what queues had: real daemons export, record and book; the replay agrees with them."""
 
+import csv
+import io
 import os
 import pathlib
 import sys
@@ -69,6 +71,31 @@ class Schedules(unittest.TestCase):
         self.assertIn("ends within pass", refused.stderr)
         cut.write_text(QUEUES)
         self.assertIn("is no recording of schedules", self.replay(cut, check=False).stderr)
+
+    def usage(self, *flags):
+        text = self.cluster.muster("usage", "--csv", *flags).stdout
+        return list(csv.DictReader(io.StringIO(text)))
+
+    def test_usage_is_kept_over_a_restart_and_agrees_with_the_goodput(self):
+        job = self.command_job("job", "sleep", "3")
+        self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
+        rows = self.usage()
+        self.assertEqual({row["queue"] for row in rows}, {"team"})
+        states = self.cluster.get(job)["goodput"]["states"]
+        in_slots = sum(seconds for state, seconds in states.items() if state != "queue")
+
+        def hours(rows, column):
+            return sum(float(row[column]) for row in rows)
+        self.assertAlmostEqual(3600 * hours(rows, "slot_hours_allocated"), in_slots, delta=0.05)
+        self.assertAlmostEqual(3600 * hours(rows, "slot_hours_productive"), states["step"], delta=0.05)
+        self.assertEqual(hours(rows, "gpu_hours_allocated"), 0)
+        self.cluster.muster("down")
+        self.cluster.up()
+        self.assertEqual(self.usage("--queue", "team"), rows)
+        self.assertEqual(self.usage("--queue", "default"), [])
+        unknown = self.cluster.muster("usage", "--queue", "tem", check=False)
+        self.assertEqual(unknown.returncode, 3)
+        self.assertIn("did you mean 'team'?", unknown.stderr)
 
 
 if __name__ == "__main__":

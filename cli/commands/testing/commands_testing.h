@@ -223,6 +223,13 @@ class FakeCoordinator final : public v1::Client::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status ShowUsage(grpc::ServerContext*, const v1::ShowUsageRequest* request,
+                         v1::ShowUsageResponse* response) override {
+    usage_asked = *request;
+    *response = usage;
+    return usage_status;
+  }
+
   grpc::Status ExportSchedule(grpc::ServerContext*, const v1::ExportScheduleRequest*,
                               v1::ExportScheduleResponse* response) override {
     response->set_recording(recording);
@@ -240,6 +247,9 @@ class FakeCoordinator final : public v1::Client::Service {
   v1::ApplyQueuesRequest applied;
   grpc::Status apply_status;
   v1::ShowQueuesResponse queues;
+  v1::ShowUsageRequest usage_asked;
+  v1::ShowUsageResponse usage;
+  grpc::Status usage_status;
   std::string recording;  // of ExportSchedule
   std::string verified;
   grpc::Status verify_status;

@@ -19,6 +19,7 @@ Result<StoredState> MemoryStore::Load() {
   state.archived_time = archived_time_;
   state.queues = queues_;
   state.queue_usage = queue_usage_;
+  for (const auto& [key, record] : queue_days_) state.queue_days.push_back(record);
   return state;
 }
 
@@ -77,6 +78,10 @@ void MemoryStore::Apply(StoreOperation operation) {
           queue_usage_[op.queue] = op.usage;
         } else if constexpr (std::is_same_v<T, DeleteQueueUsage>) {
           queue_usage_.erase(op.queue);
+        } else if constexpr (std::is_same_v<T, PutQueueDay>) {
+          queue_days_[{op.record.queue, op.record.day}] = op.record;
+        } else if constexpr (std::is_same_v<T, DeleteQueueDay>) {
+          queue_days_.erase({op.queue, op.day});
         } else {
           static_assert(std::is_same_v<T, AppendEvent>);
           events_[op.event.seq] = std::move(op.event);

@@ -54,6 +54,7 @@ class MemoryStore : public Store {
   RankMicros archived_time_ = {};
   QueuesRecord queues_;
   std::map<std::string, double> queue_usage_;
+  std::map<std::pair<std::string, std::int64_t>, QueueDayRecord> queue_days_;
 };
 
 }  // namespace muster

@@ -1,0 +1,115 @@
+#include "coordinator/control/queue_days.h"
+
+#include <algorithm>
+#include <string>
+
+#include "coordinator/control/job_facts.h"
+
+namespace muster::control {
+namespace {
+
+constexpr std::int64_t kDayMillis = 86'400'000;
+
+std::int64_t DayOf(std::int64_t unix_ms) {
+  return std::max<std::int64_t>(kOlderDays + 1, unix_ms / kDayMillis);
+}
+
+// Of ranks: all time in slots.
+UsedMicros Spent(const RankMicros& before, const RankMicros& after) {
+  UsedMicros spent;
+  for (int i = 0; i < kTimeStateCount; ++i) {
+    const auto state = static_cast<TimeState>(i);
+    const std::int64_t micros = Figure(after, state) - Figure(before, state);
+    if (state == TimeState::kStep) spent.productive += micros;
+    if (state != TimeState::kStep && state != TimeState::kQueue) spent.lost += micros;
+  }
+  return spent;
+}
+
+UsedMicros Times(const UsedMicros& used, double factor) {
+  const auto times = [factor](std::int64_t micros) {
+    return static_cast<std::int64_t>(static_cast<double>(micros) * factor);
+  };
+  return {times(used.productive), times(used.lost)};
+}
+
+// Calls `add(day, part)` for each day of [from, to); the parts sum to the whole. A clock that was
+// set back in between leaves one day, that of the end.
+template <typename Add>
+void Divide(UsedMicros spent, std::int64_t from, std::int64_t to, Add add) {
+  constexpr std::int64_t kMost = static_cast<std::int64_t>(kKeptDays) * kDayMillis;
+  for (from = std::clamp(from, to - kMost, to); DayOf(from) < DayOf(to);) {
+    const std::int64_t midnight = (DayOf(from) + 1) * kDayMillis;
+    const UsedMicros part =
+        Times(spent, static_cast<double>(midnight - from) / static_cast<double>(to - from));
+    add(DayOf(from), part);
+    spent += {-part.productive, -part.lost};
+    from = midnight;
+  }
+  add(DayOf(to), spent);
+}
+
+QueueDayRecord& AddTo(QueueDays& days, const JobEntry& job, std::int64_t day,
+                      const UsedMicros& used) {
+  const std::string queue(QueueOf(job));
+  QueueDayRecord& record = days[day][queue];
+  record.queue = queue;
+  record.day = day;
+  record.slots += used;
+  const int gpus = job.spec.resources.per_node().devices.per_rank;
+  record.gpus += {used.productive * gpus, used.lost * gpus};
+  return record;
+}
+
+// What a queue that is not there any more had is kept as long as its days are.
+void SumOldest(Transaction& tx) {
+  QueueDays& days = tx.state.queue_days;
+  auto& older = days[kOlderDays];
+  const auto drop = [&tx](const QueueDayRecord& record) {
+    tx.out.store.push_back(DeleteQueueDay{record.queue, record.day});
+  };
+  const auto oldest = std::next(days.begin());
+  for (const auto& [queue, record] : oldest->second) {
+    drop(record);
+    QueueDayRecord& sum = older[queue];
+    sum.queue = queue;
+    sum.gpus += record.gpus;
+    sum.slots += record.slots;
+    tx.Mark(sum);
+  }
+  days.erase(oldest);
+  std::erase_if(older, [&](const auto& each) {
+    const bool gone = tx.state.queues.Find(each.first) < 0;
+    if (gone) drop(each.second);
+    return gone;
+  });
+}
+
+}  // namespace
+
+void BookDays(Transaction& tx, const JobEntry& job, const GoodputUsage& before) {
+  const GoodputUsage& after = job.record.usage;
+  const UsedMicros spent = Spent(before.micros, after.micros);
+  if (spent == UsedMicros{}) return;
+  QueueDays& days = tx.state.queue_days;
+  Divide(spent, before.until_unix_ms, after.until_unix_ms,
+         [&](std::int64_t day, const UsedMicros& part) {
+           if (part != UsedMicros{}) tx.Mark(AddTo(days, job, day, part));
+         });
+  while (days.size() - days.count(kOlderDays) > kKeptDays) SumOldest(tx);
+}
+
+QueueDays QueueDaysNow(const State& state, Now now) {
+  QueueDays days = state.queue_days;
+  for (const JobId& id : state.live) {
+    const JobEntry& job = state.jobs.at(id);
+    const GoodputUsage& stored = job.record.usage;
+    const UsedMicros since = Spent(stored.micros, job.ledger.StoredAt(stored, now.mono).micros);
+    if (since == UsedMicros{}) continue;
+    Divide(since, stored.until_unix_ms, now.unix_ms,
+           [&](std::int64_t day, const UsedMicros& part) { AddTo(days, job, day, part); });
+  }
+  return days;
+}
+
+}  // namespace muster::control

@@ -1,0 +1,70 @@
+#include "coordinator/queue_metrics.h"
+
+#include <map>
+#include <string>
+
+namespace muster {
+namespace {
+
+void AddAmounts(const MetricLabels& queue, const char* kind, const Amounts& amounts,
+                MetricFamilies* out) {
+  const MetricLabels labels = queue.With("kind", kind);
+  if (amounts.gpus != kNoCeiling)
+    out->Gauge("muster_queue_gpus", "GPUs that a queue has now, at least and at most.")
+        .Add(labels, amounts.gpus);
+  if (amounts.slots != kNoCeiling)
+    out->Gauge("muster_queue_slots", "Slots that a queue has now, at least and at most.")
+        .Add(labels, amounts.slots);
+}
+
+}  // namespace
+
+void AddQueueMetrics(const QueuesView& queues, MetricFamilies* out) {
+  auto& jobs =
+      out->Gauge("muster_queue_jobs", "Jobs of a queue that have a gang, or wait for one.");
+  auto& share =
+      out->Gauge("muster_queue_share", "Part of the cluster that is a queue's by weights.");
+  auto& had = out->Gauge("muster_queue_usage_share",
+                         "Part of what the cluster's jobs have had, decayed, that a queue's had.");
+  for (std::size_t i = 0; i < queues.queues.size(); ++i) {
+    const QueueSpec& spec = queues.tree->queues[i];
+    const QueueView& has = queues.queues[i];
+    const MetricLabels queue = {{"queue", spec.name}};
+    AddAmounts(queue, "used", has.used, out);
+    AddAmounts(queue, "guarantee", spec.guarantee, out);
+    AddAmounts(queue, "ceiling", spec.ceiling, out);
+    jobs.Add(queue.With("state", "running"), has.running);
+    jobs.Add(queue.With("state", "waiting"), has.waiting);
+    share.Add(queue, has.share);
+    had.Add(queue, has.usage_share);
+  }
+}
+
+void AddQueueUsage(const QueueDays& days, MetricFamilies* out) {
+  std::map<std::string, QueueDayRecord> sums;
+  for (const auto& [day, records] : days) {
+    for (const auto& [queue, record] : records) {
+      sums[queue].gpus += record.gpus;
+      sums[queue].slots += record.slots;
+    }
+  }
+  auto& gpus = out->Counter("muster_queue_gpu_seconds_total",
+                            "Seconds of GPUs that the ranks of a queue's jobs had, and for what.");
+  auto& slots =
+      out->Counter("muster_queue_slot_seconds_total",
+                   "Seconds of slots that the ranks of a queue's jobs had, and for what.");
+  const auto add = [](auto& family, const MetricLabels& queue, const UsedMicros& used) {
+    const double productive = static_cast<double>(used.productive) / 1e6;
+    const double lost = static_cast<double>(used.lost) / 1e6;
+    family.Add(queue.With("kind", "allocated"), productive + lost);
+    family.Add(queue.With("kind", "productive"), productive);
+    family.Add(queue.With("kind", "lost"), lost);
+  };
+  for (const auto& [queue, sum] : sums) {
+    const MetricLabels labels = {{"queue", queue}};
+    add(gpus, labels, sum.gpus);
+    add(slots, labels, sum.slots);
+  }
+}
+
+}  // namespace muster
