@@ -6,6 +6,7 @@
 
 #include "cli/base/exit_code.h"
 #include "cli/commands/verb.h"
+#include "cli/jobs/queue_texts.h"
 #include "common/base/text.h"
 #include "common/job_spec/job_file.h"
 
@@ -46,59 +47,14 @@ void PrintChanges(CommandContext& context, const v1::ApplyQueuesResponse& respon
     terminal.out << "  " << Printable(change) << "\n";
 }
 
-Json AmountsJson(const v1::Amounts& amounts) {
-  return {{"gpus", amounts.gpus()}, {"slots", amounts.slots()}};
-}
-
-Json CeilingJson(const v1::Ceiling& ceiling) {
-  Json json = {{"gpus", nullptr}, {"slots", nullptr}};
-  if (ceiling.has_gpus()) json["gpus"] = ceiling.gpus();
-  if (ceiling.has_slots()) json["slots"] = ceiling.slots();
-  return json;
-}
-
 Json QueuesJson(const v1::ShowQueuesResponse& queues) {
   Json json = {{"version", queues.version()},
                {"half_life_seconds", queues.half_life_seconds()},
                {"classes", Json::object()},
-               {"queues", Json::array()},
+               {"queues", QueueListJson(queues)},
                {"file", queues.yaml()}};
   for (const auto& each : queues.classes()) json["classes"][each.name()] = each.value();
-  for (const auto& queue : queues.queues())
-    json["queues"].push_back({{"name", queue.name()},
-                              {"parent", TextOrNull(queue.parent())},
-                              {"takes_jobs", queue.leaf()},
-                              {"guarantee", AmountsJson(queue.guarantee())},
-                              {"ceiling", CeilingJson(queue.ceiling())},
-                              {"weight", queue.weight()},
-                              {"priority", queue.priority()},
-                              {"time_limit_seconds", queue.time_limit_seconds()},
-                              {"used", AmountsJson(queue.used())},
-                              {"running", queue.running()},
-                              {"waiting", queue.waiting()},
-                              {"share", queue.share()},
-                              {"usage_share", queue.usage_share()}});
   return json;
-}
-
-// "8 GPUs, 4 slots"; "-" for nothing.
-std::string AmountText(std::optional<int> gpus, std::optional<int> slots) {
-  std::string text;
-  if (gpus) text = std::to_string(*gpus) + (*gpus == 1 ? " GPU" : " GPUs");
-  if (slots)
-    text +=
-        (text.empty() ? "" : ", ") + std::to_string(*slots) + (*slots == 1 ? " slot" : " slots");
-  return OrDash(text);
-}
-
-std::string AmountText(const v1::Amounts& amounts) {
-  const auto unless_zero = [](int n) { return n == 0 ? std::nullopt : std::optional(n); };
-  return AmountText(unless_zero(amounts.gpus()), unless_zero(amounts.slots()));
-}
-
-std::string AmountText(const v1::Ceiling& ceiling) {
-  return AmountText(ceiling.has_gpus() ? std::optional(ceiling.gpus()) : std::nullopt,
-                    ceiling.has_slots() ? std::optional(ceiling.slots()) : std::nullopt);
 }
 
 std::string ShortNumber(double value) {

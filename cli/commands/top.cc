@@ -12,6 +12,7 @@
 #include "cli/base/exit_code.h"
 #include "cli/commands/verb.h"
 #include "cli/jobs/job_json.h"
+#include "cli/jobs/queue_texts.h"
 #include "cli/top/terminal_screen.h"
 #include "cli/top/top_model.h"
 #include "cli/top/top_view.h"
@@ -118,6 +119,7 @@ class Screen {
     }
     MUSTER_ASSIGN_OR_RETURN(v1::ListJobsResponse jobs, client.ListJobs(/*all=*/false));
     MUSTER_ASSIGN_OR_RETURN(model_.nodes, client.ListNodes());
+    MUSTER_ASSIGN_OR_RETURN(model_.queues, client.ShowQueues());
     const std::int64_t now = SystemClock().UnixMillis();
     for (const v1::Job& job : jobs.jobs())
       if (!IsTerminal(job.state()) && model_.histories.count(job.id()) == 0)
@@ -180,6 +182,7 @@ Json TopJson(const TopModel& model) {
   Json json = {{"cluster", model.cluster},
                {"problems", problems},
                {"jobs", JobListJson(model.jobs)},
+               {"queues", QueueListJson(model.queues)},
                {"nodes", NodeListJson(model.nodes)}};
   json["job"] = model.open ? JobJson(*model.open) : Json(nullptr);
   return json;

@@ -38,6 +38,7 @@ struct TopModel {
   std::int64_t now_unix_ms = 0;
   v1::ListJobsResponse jobs;
   v1::ListNodesResponse nodes;
+  v1::ShowQueuesResponse queues;
   std::optional<v1::Job> open;                  // whose page is shown, or the only one that runs
   std::vector<v1::Event> events;                // of it, newest last
   std::map<std::string, JobHistory> histories;  // by job id

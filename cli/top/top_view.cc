@@ -12,6 +12,7 @@
 #include "cli/jobs/goodput.h"
 #include "cli/jobs/job_json.h"
 #include "cli/jobs/progress_line.h"
+#include "cli/jobs/queue_texts.h"
 #include "cli/jobs/timeline.h"
 
 namespace muster {
@@ -79,16 +80,20 @@ std::string CountStates(const Items& items) {
 }
 
 void AddHead(const TopModel& model, TextPage* page) {
-  int slots = 0, used = 0;
+  int slots = 0, used = 0, gpus = 0, gpus_used = 0;
   for (const v1::Node& node : model.nodes.nodes()) {
     slots += node.slots();
     used += node.slots_used();
+    gpus += node.inventory().devices_size();
+    gpus_used += node.allocated_size();
   }
   const std::string title = "muster " + Printable(model.cluster);
   const std::string clock = "  " + LocalClock(model.now_unix_ms);
   const std::string jobs = "jobs: " + CountStates(model.jobs.jobs());
-  const std::string nodes = "nodes: " + CountStates(model.nodes.nodes()) +
-                            "  slots: " + std::to_string(used) + "/" + std::to_string(slots);
+  const std::string nodes =
+      "nodes: " + CountStates(model.nodes.nodes()) + "  slots: " + std::to_string(used) + "/" +
+      std::to_string(slots) +
+      (gpus == 0 ? "" : "  GPUs: " + std::to_string(gpus_used) + "/" + std::to_string(gpus));
   const std::size_t room = page->columns();
   const bool one_line = TextWidth(title + clock + jobs + nodes) + 4 <= room;
   const bool two_lines = one_line || TextWidth(title + clock + nodes) + 2 <= room;
@@ -168,6 +173,48 @@ void AddJobs(const TopModel& model, std::size_t room, TextPage* page) {
   for (std::size_t i = first; i < first + shown; ++i)
     AddJob(model, *jobs[i], page->options().keys && i == selected, page);
   if (cut) page->NewLine().Add("and " + std::to_string(jobs.size() - shown) + " more", Style::kDim);
+}
+
+std::string PercentText(double part) { return Fixed(100 * part, 0) + "%"; }
+
+void AddQueueRow(const std::vector<std::string>& cells, Style style, TextPage* page) {
+  constexpr std::size_t kWidths[] = {14, 15, 11, 11, 5, 5, 4, 4};
+  std::string text;
+  for (std::size_t i = 0; i < cells.size(); ++i)
+    text += i < 4 ? Padded(cells[i], kWidths[i]) + " " : RightAligned(cells[i], kWidths[i]) + " ";
+  page->NewLine().Add(text, style);
+}
+
+// A queue stands below its parent, two blanks to the right; where there is no room for all, those
+// with jobs come first.
+void AddQueues(const TopModel& model, std::size_t room, TextPage* page) {
+  if (room < 2) return;
+  std::vector<const v1::Queue*> queues;
+  std::map<std::string, std::size_t> depths;
+  for (const v1::Queue& queue : model.queues.queues()) {
+    queues.push_back(&queue);
+    depths[queue.name()] = queue.parent().empty() ? 0 : depths[queue.parent()] + 1;
+  }
+  const bool cut = queues.size() > room;
+  const std::size_t shown = cut ? room - 1 : queues.size();
+  if (cut)
+    std::stable_partition(queues.begin(), queues.end(), [](const v1::Queue* queue) {
+      return queue->running() + queue->waiting() > 0;
+    });
+  AddQueueRow({"QUEUE", "USED", "GUARANTEE", "CEILING", "SHARE", "HAD", "RUN", "WAIT"}, Style::kDim,
+              page);
+  for (std::size_t i = 0; i < shown; ++i) {
+    const v1::Queue& queue = *queues[i];
+    AddQueueRow(
+        {std::string(2 * depths[queue.name()], ' ') + queue.name(), AmountText(queue.used()),
+         AmountText(queue.guarantee()), AmountText(queue.ceiling()), PercentText(queue.share()),
+         PercentText(queue.usage_share()), std::to_string(queue.running()),
+         std::to_string(queue.waiting())},
+        Style::kPlain, page);
+  }
+  if (cut)
+    page->NewLine().Add("and " + std::to_string(queues.size() - shown) + " more", Style::kDim);
+  page->Empty();
 }
 
 // As many to a line as fit; those that are not ready first.
@@ -364,11 +411,16 @@ std::vector<std::string> OverviewLines(const TopModel& model, const TopViewOptio
   AddHead(model, &page);
   AddProblems(model, &page);
   page.Empty();
-  // A third of what is left, at most, is the nodes'.
+  // A third of what is left, at most, is the nodes', and a sixth the queues'. A single queue says
+  // nothing.
   const std::size_t left = page.Room(0);
-  const std::size_t room = left == SIZE_MAX ? left : left - std::min(left, left / 3 + 3);
+  const auto queues = static_cast<std::size_t>(model.queues.queues_size());
+  const std::size_t queue_rows = queues < 2 ? 0 : std::min(queues, left / 6);
+  const std::size_t reserved = left / 3 + 3 + (queue_rows < 2 ? 0 : queue_rows + 2);
+  const std::size_t room = left == SIZE_MAX ? left : left - std::min(left, reserved);
   AddJobs(model, room, &page);
   page.Empty();
+  AddQueues(model, queue_rows, &page);
   AddNodes(model, &page);
   AddKeys("q quit  up/down select  enter open", &page);
   return page.Take();

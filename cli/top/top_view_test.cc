@@ -278,6 +278,35 @@ TEST(TopView, FitsTheScreenWhateverItShows) {
   }
 }
 
+TEST(TopView, QueuesAreShownIfThereAreSeveralAndGpusIfThereAreSome) {
+  TopModel model = Healthy();
+  v1::Queue& first = *model.queues.add_queues();
+  first.set_name("default");
+  EXPECT_FALSE(Has(Text(OverviewLines(model, {.columns = 100})), "QUEUE"));
+  for (int i = 0; i < 20; ++i) model.queues.add_queues()->set_name("q" + std::to_string(i));
+  v1::Queue& used = *model.queues.mutable_queues(20);
+  used.mutable_used()->set_gpus(3);
+  used.mutable_guarantee()->set_gpus(8);
+  used.mutable_ceiling()->set_gpus(16);
+  used.set_parent("q0");
+  used.set_share(0.25);
+  used.set_usage_share(0.5);
+  used.set_running(2);
+  used.set_waiting(7);
+  model.nodes.mutable_nodes(0)->mutable_inventory()->add_devices();
+  model.nodes.mutable_nodes(0)->add_allocated();
+  const std::string all = Text(OverviewLines(model, {.columns = 140, .rows = 0}));
+  EXPECT_TRUE(
+      Has(all, "  q19          3 GPUs          8 GPUs      16 GPUs       25%   50%    2    7"))
+      << all;
+  EXPECT_TRUE(Has(all, "q0 ")) << "nothing is cut";
+  EXPECT_TRUE(Has(all, "GPUs: 1/1"));
+  const std::string small = Text(OverviewLines(model, {.columns = 140, .rows = 24}));
+  EXPECT_TRUE(Has(small, "q19 ")) << "those with jobs come first\n" << small;
+  EXPECT_FALSE(Has(small, "q18 "));
+  EXPECT_TRUE(Has(small, "NODES"));
+}
+
 TEST(TopView, TheSelectedJobIsInView) {
   TopModel model;
   v1::ListJobsResponse jobs;

@@ -75,6 +75,42 @@ TEST(Overview, HasJobsNodesSumsAndEvents) {
   EXPECT_EQ(page.parts["event/1"]["kind"], "node_joined");
 }
 
+TEST(Overview, HasQueuesIfThereAreSeveralAndGpusOfNodes) {
+  ControlHarness cluster;
+  cluster.Join("n1", {.slots = 2, .gpus = 2});
+  OverviewPage page(std::string("lab"));
+  page.Look(cluster);
+  EXPECT_EQ(page.parts["queues"], nullptr);
+  ASSERT_TRUE(cluster
+                  .ApplyQueues("queues: {default: {}, a: {queues: {b: {ceiling: {gpus: 1}}}, "
+                               "guarantee: {gpus: 1}, weight: 3}}\n",
+                               0)
+                  .status.ok());
+  const auto yaml = [](const std::string& name) {
+    return "name: " + name + "\nworkdir: /jobs\ncommand: [x]\nqueue: b\n" +
+           "resources: {nodes: 1, device: cuda, time_limit: 1h}\n";
+  };
+  cluster.Submit(yaml("first"));
+  const JobId waits = cluster.Submit(yaml("second"));
+  page.Look(cluster);
+  const Json& queues = page.parts["queues"];
+  ASSERT_EQ(queues.size(), 3u);
+  EXPECT_EQ(queues[1]["name"], "a");
+  EXPECT_EQ(queues[1]["share"], 0.75);
+  EXPECT_EQ(queues[1]["guarantee"]["gpus"], 1);
+  EXPECT_EQ(queues[2]["depth"], 1);
+  EXPECT_EQ(queues[2]["used"]["gpus"], 1);
+  EXPECT_EQ(queues[2]["ceiling"], (Json{{"gpus", 1}, {"slots", nullptr}}));
+  EXPECT_EQ(queues[2]["running"], 1);
+  EXPECT_EQ(queues[2]["waiting"], 1);
+  const Json& job = page.parts["job/" + waits.value];
+  EXPECT_EQ(job["queue"], "b");
+  EXPECT_GT(job["planned_start"], cluster.now().unix_ms);
+  EXPECT_EQ(page.parts["node/n1"]["gpus"], 2);
+  EXPECT_EQ(page.parts["node/n1"]["gpus_used"], 1);
+  EXPECT_EQ(page.parts["cluster"]["gpus_used"], 1);
+}
+
 TEST(Overview, SendsAgainOnlyWhatHasChanged) {
   RunningJob cluster;
   const JobId other = cluster.Submit(TrainYaml("other"));

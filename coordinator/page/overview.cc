@@ -1,6 +1,7 @@
 #include "coordinator/page/overview.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <set>
 
@@ -50,11 +51,15 @@ std::string ClusterPart(const std::string& cluster, const std::vector<JobView>& 
   std::map<std::string_view, int> node_states;
   int slots = 0;
   int used = 0;
+  int gpus = 0;
+  std::size_t gpus_used = 0;
   for (const NodeView& view : nodes) {
     ++node_states[Name(view.record->state)];
     if (view.record->state == NodeState::kLost) continue;
     slots += view.record->slots;
     used += view.slots_used;
+    gpus += std::popcount(view.allocatable);
+    gpus_used += AllocatedDevices(view);
   }
   return nlohmann::json({{"name", cluster},
                          {"version", kVersion},
@@ -63,6 +68,8 @@ std::string ClusterPart(const std::string& cluster, const std::vector<JobView>& 
                          {"nodes", node_states},
                          {"slots", slots},
                          {"used", used},
+                         {"gpus", gpus},
+                         {"gpus_used", gpus_used},
                          {"goodput", RatioText(goodput.ratio())}})
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -78,6 +85,7 @@ void Overview::Update(const Controller& controller, const Histories& histories, 
   events_.Update(controller.Events(), parts_);
   parts_.Set("cluster", ClusterPart(cluster_, shown, jobs.size() - shown.size(), nodes,
                                     controller.ClusterGoodput(now.mono)));
+  parts_.Set("queues", QueuesPart(controller.Queues()));
   parts_.Set("problems", ProblemsPart(FindProblems(shown, nodes, histories, now)));
 }
 
@@ -103,7 +111,7 @@ void Overview::UpdateNodes(const std::vector<NodeView>& nodes) {
   for (const NodeView& view : nodes) {
     const NodeName& name = view.record->name;
     there.insert(name);
-    ShownNode shown{*view.record, view.slots_used, view.connected};
+    ShownNode shown{*view.record, view.slots_used, AllocatedDevices(view), view.connected};
     shown.record.last_seen_unix_ms = 0;  // is not shown, and changes all the time
     const auto [known, fresh] = nodes_.try_emplace(name, shown);
     if (!fresh && known->second == shown) continue;

@@ -4,7 +4,7 @@
 // those that have changed. The newest kMaxEnded jobs that ended in the last day are shown, as
 // `muster get` does, with the number of the others.
 //
-// Parts: "problems", "cluster", "job/ID", "node/NAME", "event/SEQ".
+// Parts: "problems", "cluster", "queues", "job/ID", "node/NAME", "event/SEQ".
 #pragma once
 
 #include <cstddef>
@@ -33,6 +33,7 @@ class Overview final : public PageDocument {
   struct ShownNode {
     NodeRecord record;
     int used = 0;
+    std::size_t gpus_used = 0;
     bool connected = false;
     friend bool operator==(const ShownNode&, const ShownNode&) = default;
   };

@@ -1,6 +1,7 @@
 #include "coordinator/page/page_json.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -104,6 +105,8 @@ std::string JobPart(const JobView& view) {
                {"kind", view.spec != nullptr && !view.spec->train ? "command" : "train"},
                {"order", record.submit_order},
                {"priority", record.priority},
+               {"queue", QueueName(record.queue)},
+               {"planned_start", record.promise.start_unix_ms},
                {"generation", record.generation},
                {"restarts", record.restarts},
                {"ranks", view.world_size()},
@@ -136,10 +139,38 @@ std::string NodePart(const NodeView& view) {
                {"domain", record.domain()},
                {"slots", record.slots},
                {"used", view.slots_used},
+               {"gpus", std::popcount(view.allocatable)},
+               {"gpus_used", AllocatedDevices(view)},
                {"connected", view.connected},
                {"version", record.version},
                {"pilot", record.pilot},
                {"notices", FirstOf(notices, kMaxLines)}});
+}
+
+std::string QueuesPart(const QueuesView& queues) {
+  if (queues.queues.size() < 2) return "null";
+  Json list = Json::array();
+  const auto amounts = [](const Amounts& has) {
+    return Json{{"gpus", has.gpus}, {"slots", has.slots}};
+  };
+  const auto limit = [](int most) { return most == kNoCeiling ? Json(nullptr) : Json(most); };
+  std::vector<int> depths;
+  for (std::size_t i = 0; i < queues.queues.size(); ++i) {
+    const QueueSpec& spec = queues.tree->queues[i];
+    const QueueView& has = queues.queues[i];
+    depths.push_back(spec.parent < 0 ? 0 : depths[static_cast<std::size_t>(spec.parent)] + 1);
+    list.push_back(
+        {{"name", spec.name},
+         {"depth", depths.back()},
+         {"guarantee", amounts(spec.guarantee)},
+         {"ceiling", {{"gpus", limit(spec.ceiling.gpus)}, {"slots", limit(spec.ceiling.slots)}}},
+         {"used", amounts(has.used)},
+         {"running", has.running},
+         {"waiting", has.waiting},
+         {"share", Number(has.share)},
+         {"had", std::round(1000 * has.usage_share) / 1000}});  // does not change all the time
+  }
+  return Text(list);
 }
 
 std::string EventPart(const EventRecord& event) {

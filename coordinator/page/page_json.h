@@ -22,6 +22,8 @@ std::string JsonText(std::string_view text);
 // A job as a row of the overview and as the heading of its own page.
 std::string JobPart(const JobView& view);
 std::string NodePart(const NodeView& view);
+// In the order of the tree; null: there is one queue only.
+std::string QueuesPart(const QueuesView& queues);
 std::string EventPart(const EventRecord& event);
 
 std::string AttemptPart(const AttemptRecord& attempt);

@@ -75,8 +75,9 @@ function showSums(cluster) {
   const ready = cluster.nodes.ready ?? 0;
   const lost = cluster.nodes.lost ? `, ${cluster.nodes.lost} lost` : '';
   nodesTile.show(count(ready), `of ${count(all)}${lost}`, ready < all ? 'warn' : '');
+  const gpus = cluster.gpus ? `, ${count(cluster.gpus_used)} of ${count(cluster.gpus)} GPUs` : '';
   slots.show(cluster.slots ? `${Math.round(100 * cluster.used / cluster.slots)} %` : '–',
-             `${count(cluster.used)} of ${count(cluster.slots)}`);
+             `${count(cluster.used)} of ${count(cluster.slots)}${gpus}`);
   goodputTile.show(cluster.goodput || '–', 'of the slots brought steps');
 }
 
@@ -95,6 +96,12 @@ function fillProgress(cell, job) {
   setText(text, known ? `${whole(job.step)} of ${whole(job.max_steps)}` : train);
 }
 
+// A planned start is the latest one.
+function untilStart(job) {
+  if (groupOf(job) !== 2 || !job.planned_start) return '–';
+  return `starts in ${duration(Math.max(0, (job.planned_start - now) / 1000))}`;
+}
+
 const jobs = new Table(byId('jobs'), [
   {title: 'Job', name: 'main', fill: (cell, job) => {
     const link = inner(cell, () => el('a', {className: 'user'}));
@@ -111,7 +118,7 @@ const jobs = new Table(byId('jobs'), [
   {title: 'Tokens/s', name: 'number hide-s', fill: (cell, job) =>
       setText(cell, count(job.tokens_per_second))},
   {title: 'To go', name: 'number', fill: (cell, job) =>
-      setText(cell, groupOf(job) <= 1 ? duration(job.eta_seconds) : '–')},
+      setText(cell, groupOf(job) <= 1 ? duration(job.eta_seconds) : untilStart(job))},
   {title: 'Ranks', name: 'number hide-s', fill: (cell, job) => setText(cell, count(job.ranks))},
   {title: 'Restarts', name: 'number hide-s', fill: (cell, job) =>
       setText(cell, job.restarts || '–')},
@@ -137,6 +144,36 @@ function showJobs(all) {
   jobs.show(list.filter(FILTERS[filter])
                 .filter((job) => job.name.toLowerCase().includes(words) || job.id.startsWith(words))
                 .sort(inOrder));
+}
+
+// --- queues ---
+
+// A ceiling of 0 is one, and null is none.
+const amountText = ({gpus, slots}, shown = (n) => n > 0) =>
+  [[gpus, 'GPU'], [slots, 'slot']].filter(([n]) => shown(n))
+      .map(([n, one]) => plural(n, one)).join(', ') || '–';
+const percent = (part) => `${Math.round(100 * part)} %`;
+
+const queuesTable = new Table(byId('queues'), [
+  {title: 'Queue', name: 'main user', fill: (cell, queue) => {
+    setText(cell, queue.name);
+    cell.style.paddingLeft = `${queue.depth}em`;
+  }},
+  {title: 'Used', name: 'number', fill: (cell, queue) => setText(cell, amountText(queue.used))},
+  {title: 'Guarantee', name: 'number hide-s', fill: (cell, queue) =>
+      setText(cell, amountText(queue.guarantee))},
+  {title: 'Ceiling', name: 'number hide-s', fill: (cell, queue) =>
+      setText(cell, amountText(queue.ceiling, (n) => n !== null))},
+  {title: 'Share', name: 'number hide-s', fill: (cell, queue) =>
+      setText(cell, percent(queue.share))},
+  {title: 'Had', name: 'number hide-s', fill: (cell, queue) => setText(cell, percent(queue.had))},
+  {title: 'Running', name: 'number', fill: (cell, queue) => setText(cell, count(queue.running))},
+  {title: 'Waiting', name: 'number', fill: (cell, queue) => setText(cell, count(queue.waiting))},
+], {size: 10, empty: ''});
+
+function showQueues(queues) {
+  byId('queues-card').hidden = !queues;
+  if (queues) queuesTable.show(queues);
 }
 
 // --- nodes ---
@@ -174,7 +211,8 @@ function showFleet(nodes, changed) {
       added = true;
     }
     setClass(square, `${toneOf(node.state)} ${useOf(node)}`);
-    square.title = `${name}: ${node.state}, ${node.used} of ${node.slots} slots`;
+    const gpus = node.gpus ? `, ${node.gpus_used} of ${node.gpus} GPUs` : '';
+    square.title = `${name}: ${node.state}, ${node.used} of ${node.slots} slots${gpus}`;
   }
   setClass(root, nodes.size > 300 ? 'fleet many' : 'fleet');
   if (added) root.replaceChildren(...[...squares.keys()].sort(byName).map((n) => squares.get(n)));
@@ -190,6 +228,8 @@ const nodesTable = new Table(byId('nodes'), [
       setState(inner(cell, () => el('span')), node.state)},
   {title: 'Slots', name: 'number', fill: (cell, node) =>
       setText(cell, `${node.used}/${node.slots}`)},
+  {title: 'GPUs', name: 'number hide-s', fill: (cell, node) =>
+      setText(cell, node.gpus ? `${node.gpus_used}/${node.gpus}` : '–')},
   {title: 'What it says', name: 'text user full-s', fill: (cell, node) =>
       setText(cell, [node.reason, ...node.notices].filter(Boolean).join('; '))},
 ], {size: 10, empty: 'No node is here. `muster nodes` says more.'});
@@ -208,6 +248,7 @@ const feed = new Feed('/api/v1/events', (parts, changed, time) => {
   now = time;
   if (changed.has('problems')) showProblems(parts.one('problems'));
   if (changed.has('cluster')) showSums(parts.one('cluster'));
+  if (changed.has('queues')) showQueues(parts.one('queues'));
   if (changed.has('job')) showJobs(parts.of('job'));
   if (changed.has('node')) {
     showFleet(parts.of('node'), changed.get('node'));

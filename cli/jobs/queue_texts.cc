@@ -1,0 +1,59 @@
+#include "cli/jobs/queue_texts.h"
+
+#include <optional>
+
+namespace muster {
+namespace {
+
+Json AmountsJson(const v1::Amounts& amounts) {
+  return {{"gpus", amounts.gpus()}, {"slots", amounts.slots()}};
+}
+
+Json CeilingJson(const v1::Ceiling& ceiling) {
+  Json json = {{"gpus", nullptr}, {"slots", nullptr}};
+  if (ceiling.has_gpus()) json["gpus"] = ceiling.gpus();
+  if (ceiling.has_slots()) json["slots"] = ceiling.slots();
+  return json;
+}
+
+std::string AmountText(std::optional<int> gpus, std::optional<int> slots) {
+  std::string text;
+  if (gpus) text = std::to_string(*gpus) + (*gpus == 1 ? " GPU" : " GPUs");
+  if (slots)
+    text +=
+        (text.empty() ? "" : ", ") + std::to_string(*slots) + (*slots == 1 ? " slot" : " slots");
+  return OrDash(text);
+}
+
+}  // namespace
+
+Json QueueListJson(const v1::ShowQueuesResponse& queues) {
+  Json list = Json::array();
+  for (const v1::Queue& queue : queues.queues())
+    list.push_back({{"name", queue.name()},
+                    {"parent", TextOrNull(queue.parent())},
+                    {"takes_jobs", queue.leaf()},
+                    {"guarantee", AmountsJson(queue.guarantee())},
+                    {"ceiling", CeilingJson(queue.ceiling())},
+                    {"weight", queue.weight()},
+                    {"priority", queue.priority()},
+                    {"time_limit_seconds", queue.time_limit_seconds()},
+                    {"used", AmountsJson(queue.used())},
+                    {"running", queue.running()},
+                    {"waiting", queue.waiting()},
+                    {"share", queue.share()},
+                    {"usage_share", queue.usage_share()}});
+  return list;
+}
+
+std::string AmountText(const v1::Amounts& amounts) {
+  const auto unless_zero = [](int n) { return n == 0 ? std::nullopt : std::optional(n); };
+  return AmountText(unless_zero(amounts.gpus()), unless_zero(amounts.slots()));
+}
+
+std::string AmountText(const v1::Ceiling& ceiling) {
+  return AmountText(ceiling.has_gpus() ? std::optional(ceiling.gpus()) : std::nullopt,
+                    ceiling.has_slots() ? std::optional(ceiling.slots()) : std::nullopt);
+}
+
+}  // namespace muster
