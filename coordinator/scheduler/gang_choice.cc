@@ -241,6 +241,16 @@ bool Fit::Fits(const PlannedNode& node) const {
   return LackWith(node, Room(node)) == Lack::kNothing && !Excludes(node);
 }
 
+TimePoint Fit::FitsUntil(const PlannedNode& node) const {
+  if (Excludes(node)) return start_;
+  NodeParts room = node.free.first();
+  for (const auto& step : node.free.steps()) {
+    room = Both(room, step.value);
+    if (LackWith(node, WithHeld(node, room)) != Lack::kNothing) return step.from;
+  }
+  return kNever;
+}
+
 std::vector<TimeSpan> Fit::Starts(const PlannedNode& node) const {
   if (Excludes(node) || LacksEver(node) != Lack::kNothing) return {};
   return node.free.Starts(request_.length, Both, [&](const NodeParts& parts) {

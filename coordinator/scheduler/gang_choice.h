@@ -62,6 +62,8 @@ class Fit {
   Lack LacksNow(const PlannedNode& node) const;
   Lack LacksEver(const PlannedNode& node) const;
   bool Fits(const PlannedNode& node) const;
+  // Until when the node has room for a job that starts now; now: it has none.
+  TimePoint FitsUntil(const PlannedNode& node) const;
   // When the job could start there.
   std::vector<TimeSpan> Starts(const PlannedNode& node) const;
   DeviceMask Devices(const PlannedNode& node) const;

@@ -80,10 +80,21 @@ bool QueueLoads::IsEntitled(int queue, const Amounts& more) const {
 int QueueLoads::OverCeiling(int queue, const Amounts& more, TimePoint from, TimePoint to) const {
   for (; queue >= 0; queue = Spec(queue).parent) {
     if (!HasCeiling(queue)) continue;
-    const Amounts used = loads_[At(queue)].used.Over(from, to, Most);
-    if (!IsWithin(used, more, Spec(queue).ceiling)) return queue;
+    if (!IsWithin(Peak(queue, from, to), more, Spec(queue).ceiling)) return queue;
   }
   return -1;
+}
+
+Amounts QueueLoads::Peak(int queue, TimePoint from, TimePoint to) const {
+  return loads_[At(queue)].used.Over(from, to, Most);
+}
+
+TimePoint QueueLoads::OverFrom(int queue, const Amounts& more) const {
+  TimePoint first = kNever;
+  for (; queue >= 0; queue = Spec(queue).parent)
+    for (const auto& step : loads_[At(queue)].used.steps())
+      if (!IsWithin(step.value, more, Spec(queue).ceiling)) first = std::min(first, step.from);
+  return first;
 }
 
 std::vector<std::vector<TimeSpan>> QueueLoads::Starts(int queue, const Amounts& more,

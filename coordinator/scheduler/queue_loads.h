@@ -48,6 +48,10 @@ class QueueLoads {
   bool IsEntitled(int queue, const Amounts& more) const;
   // The queue, or the one above it, whose ceiling that would exceed in [from, to); -1: none.
   int OverCeiling(int queue, const Amounts& more, TimePoint from, TimePoint to) const;
+  // From when on, after now, a gang that starts now would exceed a ceiling; now: at once.
+  TimePoint OverFrom(int queue, const Amounts& more) const;
+  // The most that the queue has at a time of [from, to).
+  Amounts Peak(int queue, TimePoint from, TimePoint to) const;
   // When a gang of that length could start as far as ceilings go: a list for each queue that has a
   // ceiling.
   std::vector<std::vector<TimeSpan>> Starts(int queue, const Amounts& more, Duration length) const;

@@ -60,8 +60,8 @@ class KnownReasons {
   const WaitReason* Find(const GangRequest& request, bool over_ceiling) const {
     if (!IsPlain(request)) return nullptr;
     for (const auto& [reason, length] : reasons_) {
-      // What has no room for an hour has none for two.
-      if (reason.nodes == request.least() && length <= request.length &&
+      // What has no room for an hour has none for two, and more nodes have less.
+      if (reason.nodes <= request.least() && length <= request.length &&
           (over_ceiling || reason.over_ceiling.empty()) && reason.demand == request.demand)
         return &reason;
     }
@@ -69,7 +69,12 @@ class KnownReasons {
   }
   void Add(const GangRequest& request, const WaitReason& reason) {
     constexpr std::size_t kKept = 64;
-    if (IsPlain(request) && reasons_.size() < kKept) reasons_.emplace_back(reason, request.length);
+    if (!IsPlain(request)) return;
+    std::erase_if(reasons_, [&](const auto& known) {  // what the new one says too
+      return reason.nodes <= known.first.nodes && request.length <= known.second &&
+             reason.over_ceiling.empty() && reason.demand == known.first.demand;
+    });
+    if (reasons_.size() < kKept) reasons_.emplace_back(reason, request.length);
   }
   void NodesChange() { reasons_.clear(); }
 
@@ -123,6 +128,20 @@ class Pass {
         queues_(snapshot.queues == nullptr ? OneQueue() : *snapshot.queues),
         loads_(queues_, snapshot.usage, snapshot.now) {}
 
+  // With probes that are asked about and take nothing; both outlive it.
+  Pass(const SchedulerSnapshot& snapshot, const std::vector<GangRequest>& probes,
+       const AtTurn& at_turn)
+      : Pass(snapshot) {
+    probes_ = &probes;
+    at_turn_ = &at_turn;
+    for (const GangRequest& request : snapshot.requests) promises_left_ += HasPromise(request);
+  }
+
+  // With the reason of that job alone, which outlives it.
+  Pass(const SchedulerSnapshot& snapshot, const JobId& reason_of) : Pass(snapshot) {
+    reason_of_ = &reason_of;
+  }
+
   SchedulePlan Run();
 
  private:
@@ -154,6 +173,19 @@ class Pass {
   void GiveUp(const GangRequest& request, const Promise& promise);
   DelayCause WhyDelayed(const GangRequest& request);
   void BeginPhase(int number);
+
+  static bool HasPromise(const GangRequest& request) {
+    return request.promise && !request.recovering;
+  }
+  bool IsProbe(const GangRequest& request) const {
+    return probes_ != nullptr && !std::less<>()(&request, probes_->data()) &&
+           std::less<>()(&request, probes_->data() + probes_->size());
+  }
+  bool HasReader(const GangRequest& request) const {
+    return reason_of_ == nullptr ? probes_ == nullptr : request.job == *reason_of_;
+  }
+  bool IsOver() const { return probes_ != nullptr && answered_.size() == probes_->size(); }
+  bool Ask(const GangRequest& probe, const QueueLoads& guaranteed);
   void MarkTaken(const PlannedNode& node) { taken_now_.push_back(IndexOf(node)); }
   std::size_t IndexOf(const PlannedNode& node) const {
     return static_cast<std::size_t>(&node - nodes_.data());
@@ -177,6 +209,13 @@ class Pass {
   int planned_ = 0;  // jobs that wait with a start, or collect
   bool collecting_ = false;
   SchedulePlan plan_;
+
+  const JobId* reason_of_ = nullptr;                  // nullptr: of all, but with probes of none
+  const std::vector<GangRequest>* probes_ = nullptr;  // nullptr: there are none
+  const AtTurn* at_turn_ = nullptr;
+  std::set<const GangRequest*> answered_;  // of the probes
+  int promises_left_ = 0;                  // of jobs that are considered in later phases
+  bool promise_moved_ = false;
 };
 
 SchedulePlan Pass::Run() {
@@ -185,8 +224,13 @@ SchedulePlan Pass::Run() {
   std::map<int, Requests, std::greater<>> classes;
   for (const GangRequest& request : snapshot_.requests)
     (request.recovering ? recovering : classes[request.class_value]).push_back(&request);
+  if (probes_ != nullptr)
+    for (const GangRequest& probe : *probes_) classes[probe.class_value].push_back(&probe);
   RunRecoveries(std::move(recovering));
-  for (auto& [value, requests] : classes) RunClass(std::move(requests));
+  for (auto& [value, requests] : classes) {
+    if (IsOver()) break;
+    RunClass(std::move(requests));
+  }
   return std::move(plan_);
 }
 
@@ -248,7 +292,8 @@ void Pass::RunPhase(Requests& requests) {
   };
   Requests promised;
   std::erase_if(requests, [&](const GangRequest* request) {
-    const bool first = request->turn != kNever && request->nodes > 0 && belongs(*request);
+    const bool first =
+        request->turn != kNever && request->nodes > 0 && (IsProbe(*request) || belongs(*request));
     if (first) promised.push_back(request);
     return first;
   });
@@ -256,15 +301,28 @@ void Pass::RunPhase(Requests& requests) {
                     [](const GangRequest* r) { return std::tuple(r->turn, r->submit_order); });
   RunPromised(promised);
   RunQueues(requests);
+  for (const GangRequest* request : promised)
+    if (IsProbe(*request) && !answered_.contains(request)) requests.push_back(request);
 }
 
 // What is reserved for all of them is there before one of them is moved.
 void Pass::RunPromised(const Requests& requests) {
   std::vector<std::optional<Promise>> held;
-  for (const GangRequest* request : requests)
+  // By what they belong to this phase.
+  const std::optional<QueueLoads> before =
+      probes_ == nullptr ? std::nullopt : std::optional(loads_);
+  for (const GangRequest* request : requests) {
     held.push_back(request->promise ? ReserveAgain(*request) : std::nullopt);
-  for (std::size_t i = 0; i < requests.size(); ++i) {
+    promises_left_ -= request->promise ? 1 : 0;
+    if (request->promise && (!held.back() || held.back()->start > request->promise->start))
+      promise_moved_ = true;
+  }
+  for (std::size_t i = 0; i < requests.size() && !IsOver(); ++i) {
     const GangRequest& request = *requests[i];
+    if (IsProbe(request)) {
+      Ask(request, *before);
+      continue;
+    }
     request.promise ? ConsiderPromised(request, held[i]) : Consider(request);
     loads_.Charge(request.queue, request.AmountsOf(request.least()), request.length);
   }
@@ -285,12 +343,14 @@ void Pass::RunQueues(Requests& requests) {
     }
     of_queue.end = i + 1;
   }
-  while (!turns.empty()) {
+  while (!turns.empty() && !IsOver()) {
     const int queue = turns.Next();
     Waiting& of_queue = waiting[static_cast<std::size_t>(queue)];
     const GangRequest*& request = requests[of_queue.next++];
     const Amounts amounts = request->AmountsOf(std::max(request->least(), 1));
-    if (!phase_.entitled() || loads_.IsEntitled(request->queue, amounts)) {
+    if (IsProbe(*request)) {
+      if (Ask(*request, loads_)) request = nullptr;
+    } else if (!phase_.entitled() || loads_.IsEntitled(request->queue, amounts)) {
       const Duration length = request->length;
       Consider(*std::exchange(request, nullptr));
       loads_.Charge(queue, amounts, length);
@@ -299,6 +359,19 @@ void Pass::RunQueues(Requests& requests) {
     if (of_queue.next == of_queue.end) turns.Remove(queue);
   }
   std::erase(requests, nullptr);
+}
+
+// Whether it needs no other turn.
+bool Pass::Ask(const GangRequest& probe, const QueueLoads& guaranteed) {
+  const bool answered = (*at_turn_)({.probe = probe,
+                                     .entitled = phase_.entitled(),
+                                     .guaranteed = guaranteed,
+                                     .loads = loads_,
+                                     .nodes = nodes_,
+                                     .matches = matches_,
+                                     .endangers_promises = promises_left_ > 0 || promise_moved_});
+  if (answered) answered_.insert(&probe);
+  return answered;
 }
 
 int Pass::OverCeiling(const GangRequest& request, int nodes) const {
@@ -315,8 +388,10 @@ void Pass::Consider(const GangRequest& request) {
   }
   const int over = OverCeiling(request, request.least());
   const WaitReason* known = known_.Find(request, over >= 0);
-  if (known != nullptr && (over < 0 || planned_ >= kPlannedJobs)) {
+  const bool is_asked_about = reason_of_ != nullptr && HasReader(request);
+  if (known != nullptr && !is_asked_about && (over < 0 || planned_ >= kPlannedJobs)) {
     plan_.waiting.push_back({request.job, *known});
+    plan_.waiting.back().reason.nodes = request.least();
     plan_.waiting.back().reason.over_ceiling = NameOf(over);
     return;
   }
@@ -441,7 +516,9 @@ std::string Pass::NameOf(int queue) const {
 }
 
 WaitReason Pass::ReasonFor(const GangRequest& request, const Fit& fit) const {
-  WaitReason reason = ReasonOf(request, fit, nodes_, now_);
+  WaitReason reason = HasReader(request)
+                          ? ReasonOf(request, fit, nodes_, now_)
+                          : WaitReason{.nodes = request.least(), .demand = request.demand};
   reason.over_ceiling = NameOf(OverCeiling(request, request.least()));
   return reason;
 }
@@ -565,6 +642,15 @@ std::string_view Name(DelayCause cause) {
 }
 
 SchedulePlan Plan(const SchedulerSnapshot& snapshot) { return Pass(snapshot).Run(); }
+
+SchedulePlan PlanOf(const SchedulerSnapshot& snapshot, const JobId& job) {
+  return Pass(snapshot, job).Run();
+}
+
+void AskAtTurns(const SchedulerSnapshot& snapshot, const std::vector<GangRequest>& probes,
+                const AtTurn& at_turn) {
+  if (!probes.empty()) Pass(snapshot, probes, at_turn).Run();
+}
 
 std::optional<NearestMiss> MissOf(const GangRequest& request, const NodeCapacity& node) {
   const NodeMatch match = Match(request.demand, *node.inventory);

@@ -22,6 +22,7 @@
 // Pure: a snapshot in, a plan out; the time is part of the snapshot. Any thread.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -90,6 +91,36 @@ struct SchedulePlan {
 };
 
 SchedulePlan Plan(const SchedulerSnapshot& snapshot);
+// The same with the reason of that job alone: most of a long pass is reasons.
+SchedulePlan PlanOf(const SchedulerSnapshot& snapshot, const JobId& job);
+
+// --- probes: jobs that a pass is asked about. What Plan would decide for each follows from what
+// the pass has left at its turn, for many variants of it at once, since nothing before its turn
+// depends on what it asks for. ---
+
+class MatchTable;
+class QueueLoads;
+struct PlannedNode;
+
+// A probe's turn. Valid during the call.
+struct Turn {
+  const GangRequest& probe;
+  // The phase takes only what stays within a guarantee, by these loads.
+  bool entitled = false;
+  const QueueLoads& guaranteed;
+  const QueueLoads& loads;
+  std::vector<PlannedNode>& nodes;  // not to be changed
+  MatchTable& matches;
+  // A gang that starts now may delay promises: later phases have some, or some do not hold anyway.
+  bool endangers_promises = false;
+};
+// Whether the probe needs no turn in a later phase of its class.
+using AtTurn = std::function<bool(const Turn&)>;
+
+// Makes a pass in which the probes take nothing, and calls `at_turn` at their turns until each is
+// answered. Probes do not recover and have no promise; no request of the snapshot is the same job.
+void AskAtTurns(const SchedulerSnapshot& snapshot, const std::vector<GangRequest>& probes,
+                const AtTurn& at_turn);
 
 // Why the node could never hold a part of such a gang, even if it were empty; nothing if it could.
 std::optional<NearestMiss> MissOf(const GangRequest& request, const NodeCapacity& node);

@@ -1,0 +1,607 @@
+#include "coordinator/scheduler/explanation.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <functional>
+#include <limits>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "coordinator/scheduler/gang_choice.h"
+#include "coordinator/scheduler/queue_loads.h"
+
+namespace muster {
+namespace {
+
+constexpr std::uint64_t kMebibyte = 1 << 20;
+constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
+
+TopologyLevel RequiredPlace(const GangRequest& request) {
+  const TopologyDemand& topology = request.demand.topology;
+  return topology.required ? topology.within : TopologyLevel::kNone;
+}
+
+// The largest value that as many nodes of one place allow as the gang has at least; 0: none.
+std::int64_t LargestFor(const GangRequest& request, TopologyLevel within,
+                        const std::vector<std::pair<const PlannedNode*, std::int64_t>>& values) {
+  std::map<std::string_view, std::vector<std::int64_t>> places;
+  for (const auto& [node, value] : values)
+    places[PlaceOf(node->inventory(), within)].push_back(value);
+  std::int64_t largest = 0;
+  const auto least = static_cast<std::size_t>(request.least());
+  for (auto& [place, all] : places) {
+    if (all.size() < least) continue;
+    const auto last = all.begin() + static_cast<std::ptrdiff_t>(least) - 1;
+    std::ranges::nth_element(all, last, std::greater<>());
+    largest = std::max(largest, *last);
+  }
+  return largest;
+}
+
+// One job at its turns: which variants of it would start.
+class Variants {
+ public:
+  Variants(const GangRequest& job, const ExplainQuestion& question, TimePoint now)
+      : job_(job), question_(question), now_(now) {}
+
+  // Whether it needs no other turn. Takes the job's own turn.
+  bool AtOwnTurn(const Turn& turn);
+  // The same for the turn of a variant in another class or queue.
+  bool AtTurnOf(ChangeKey key, const Turn& turn);
+
+  struct Found {
+    GangRequest request;
+    bool endangers_promises = false;
+  };
+  std::map<ChangeKey, Found>& found() { return found_; }
+
+ private:
+  using Resize = void (*)(GangRequest&, std::int64_t);
+
+  bool Belongs(const Turn& turn, const GangRequest& request) const {
+    return !turn.entitled ||
+           turn.guaranteed.IsEntitled(request.queue, request.AmountsOf(request.least()));
+  }
+  bool Starts(const Turn& turn, const GangRequest& request) const {
+    return !IsOver(turn, request) && NodesWithRoom(turn, request) >= request.least();
+  }
+  bool IsOver(const Turn& turn, const GangRequest& request) const {
+    return turn.loads.OverCeiling(request.queue, request.AmountsOf(request.least()), now_,
+                                  EndOf(now_, request.length)) >= 0;
+  }
+  int NodesWithRoom(const Turn& turn, const GangRequest& request) const;
+  template <typename ValueOf>
+  std::int64_t Largest(const Turn& turn, const GangRequest& loosest, ValueOf value_of) const;
+
+  void TryAmounts(const Turn& turn);
+  void TryAmount(const Turn& turn, ChangeKey key, std::int64_t now, Resize resize,
+                 std::int64_t most);
+  void TrySizes(const Turn& turn);
+  void TryTimeLimit(const Turn& turn);
+  void TryWithout(const Turn& turn);
+  bool Try(const Turn& turn, ChangeKey key, GangRequest request);
+  void Add(const Turn& turn, ChangeKey key, GangRequest request) {
+    found_.insert_or_assign(key, Found{std::move(request), turn.endangers_promises});
+  }
+
+  const GangRequest& job_;
+  const ExplainQuestion& question_;
+  const TimePoint now_;
+  std::map<ChangeKey, Found> found_;
+  std::map<ChangeKey, std::int64_t> decided_;  // up to this value, in an earlier phase
+};
+
+int Variants::NodesWithRoom(const Turn& turn, const GangRequest& request) const {
+  const Fit fit(request, turn.matches.Of(request.demand), turn.nodes, now_);
+  const TopologyLevel within = RequiredPlace(request);
+  std::map<std::string_view, int> places;
+  int most = 0;
+  for (const PlannedNode& node : turn.nodes)
+    if (fit.Fits(node)) most = std::max(most, ++places[PlaceOf(node.inventory(), within)]);
+  return most;
+}
+
+// `value_of(node, room, suitable devices)`: the most that the node allows where the job with the
+// least value has room; `loosest` is that job.
+template <typename ValueOf>
+std::int64_t Variants::Largest(const Turn& turn, const GangRequest& loosest,
+                               ValueOf value_of) const {
+  const std::vector<NodeMatch>& matches = turn.matches.Of(loosest.demand);
+  const Fit fit(loosest, matches, turn.nodes, now_);
+  std::vector<std::pair<const PlannedNode*, std::int64_t>> values;
+  for (std::size_t i = 0; i < turn.nodes.size(); ++i) {
+    const PlannedNode& node = turn.nodes[i];
+    if (!fit.Fits(node)) continue;
+    const NodeParts room = fit.Room(node);
+    values.emplace_back(&node,
+                        value_of(node, room, std::popcount(room.devices & matches[i].suitable)));
+  }
+  return LargestFor(loosest, RequiredPlace(loosest), values);
+}
+
+bool Variants::AtOwnTurn(const Turn& turn) {
+  TryAmounts(turn);
+  if (!Belongs(turn, job_)) return false;
+  TrySizes(turn);
+  TryTimeLimit(turn);
+  TryWithout(turn);
+  return true;
+}
+
+bool Variants::AtTurnOf(ChangeKey key, const Turn& turn) {
+  if (!Belongs(turn, turn.probe)) return false;
+  // Classes have their turns from the highest on, queues in any order.
+  const auto old = found_.find(key);
+  if (old == found_.end() || key == ChangeKey::kClass ||
+      turn.probe.queue < old->second.request.queue)
+    Try(turn, key, turn.probe);
+  return true;
+}
+
+bool Variants::Try(const Turn& turn, ChangeKey key, GangRequest request) {
+  if (!Starts(turn, request)) return false;
+  Add(turn, key, std::move(request));
+  return true;
+}
+
+// Tries values from `most` down, as far as they are smaller than the job's. Those within a
+// guarantee were decided in the phase of that.
+void Variants::TryAmount(const Turn& turn, ChangeKey key, std::int64_t now, Resize resize,
+                         std::int64_t most) {
+  GangRequest request = job_;
+  const std::int64_t decided = decided_[key];
+  for (std::int64_t value = now - 1; value > decided; --value) {
+    resize(request, value);
+    if (!Belongs(turn, request)) continue;
+    decided_[key] = std::max(decided_[key], value);
+    if (value > most || IsOver(turn, request)) continue;
+    Add(turn, key, request);
+    return;
+  }
+}
+
+// Keys on which it depends how much of its queue's the gang has.
+void Variants::TryAmounts(const Turn& turn) {
+  TryAmount(
+      turn, ChangeKey::kNodes, job_.least(),
+      [](GangRequest& request, std::int64_t value) {
+        request.nodes = static_cast<int>(value);
+        request.min_nodes = 0;
+      },
+      NodesWithRoom(turn, job_));
+  const NodeDemand& demand = job_.demand;
+  GangRequest one_rank = job_;
+  one_rank.demand.ranks = 1;
+  TryAmount(
+      turn, ChangeKey::kRanksPerNode, demand.ranks,
+      [](GangRequest& request, std::int64_t value) {
+        request.demand.ranks = static_cast<int>(value);
+      },
+      Largest(turn, one_rank, [&](const PlannedNode& node, const NodeParts& room, int devices) {
+        const NodeInventory& inventory = node.inventory();
+        std::int64_t ranks = room.slots;
+        if (demand.devices.per_rank > 0)
+          ranks = std::min<std::int64_t>(ranks, devices / demand.devices.per_rank);
+        if (inventory.cpus > 0 && demand.cpus_per_rank > 0)
+          ranks = std::min<std::int64_t>(ranks, room.cpus / demand.cpus_per_rank);
+        if (inventory.memory_bytes > 0 && demand.memory_per_rank > 0)
+          ranks = std::min(ranks,
+                           static_cast<std::int64_t>(room.memory_bytes / demand.memory_per_rank));
+        return ranks;
+      }));
+  // A single GPU may be a share of one, several may not.
+  GangRequest fewer = job_;
+  std::int64_t most = demand.devices.per_rank - 1;
+  for (; most > 0; --most) {
+    fewer.demand.devices.per_rank = static_cast<int>(most);
+    if (NodesWithRoom(turn, fewer) >= fewer.least()) break;
+  }
+  TryAmount(
+      turn, ChangeKey::kGpusPerRank, demand.devices.per_rank,
+      [](GangRequest& request, std::int64_t value) {
+        request.demand.devices.per_rank = static_cast<int>(value);
+      },
+      most);
+}
+
+void Variants::TrySizes(const Turn& turn) {
+  if (IsOver(turn, job_)) return;
+  const NodeDemand& demand = job_.demand;
+  GangRequest request = job_;
+  request.demand.cpus_per_rank = 1;
+  const std::int64_t cpus =
+      Largest(turn, request, [&](const PlannedNode& node, const NodeParts& room, int) {
+        return node.inventory().cpus > 0 ? std::int64_t{room.cpus / demand.ranks} : kNoLimit;
+      });
+  if (cpus > 0 && cpus < demand.cpus_per_rank) {
+    request.demand.cpus_per_rank = static_cast<int>(cpus);
+    Add(turn, ChangeKey::kCpusPerRank, request);
+  }
+  request = job_;
+  request.demand.memory_per_rank = kMebibyte;
+  const std::int64_t mebibytes =
+      Largest(turn, request, [&](const PlannedNode& node, const NodeParts& room, int) {
+        const auto ranks = static_cast<std::uint64_t>(demand.ranks);
+        return node.inventory().memory_bytes > 0
+                   ? static_cast<std::int64_t>(room.memory_bytes / ranks / kMebibyte)
+                   : kNoLimit;
+      });
+  const auto needs = static_cast<std::int64_t>((demand.memory_per_rank - 1) / kMebibyte);
+  if (demand.memory_per_rank > kMebibyte && mebibytes > 0 && mebibytes <= needs) {
+    request.demand.memory_per_rank = static_cast<std::uint64_t>(mebibytes) * kMebibyte;
+    Add(turn, ChangeKey::kMemoryPerRank, request);
+  }
+}
+
+void Variants::TryTimeLimit(const Turn& turn) {
+  GangRequest request = job_;
+  request.length = question_.least_length;
+  const Fit fit(request, turn.matches.Of(request.demand), turn.nodes, now_);
+  std::vector<std::pair<const PlannedNode*, std::int64_t>> values;
+  for (const PlannedNode& node : turn.nodes) {
+    const TimePoint until = fit.FitsUntil(node);
+    if (until > now_)
+      values.emplace_back(&node, until == kNever ? kNoLimit : (until - now_).count());
+  }
+  std::int64_t most = LargestFor(request, RequiredPlace(request), values);
+  const TimePoint over = turn.loads.OverFrom(job_.queue, job_.AmountsOf(job_.least()));
+  if (over != kNever) most = std::min<std::int64_t>(most, (over - now_).count());
+  if (most == kNoLimit) return;
+  request.length = std::chrono::floor<std::chrono::seconds>(Duration(most));
+  const Duration least = std::max<Duration>(question_.least_length, std::chrono::seconds(1));
+  if (request.length >= least && request.length < job_.length)
+    Add(turn, ChangeKey::kTimeLimit, request);
+}
+
+void Variants::TryWithout(const Turn& turn) {
+  if (IsOver(turn, job_)) return;
+  const NodeDemand& demand = job_.demand;
+  GangRequest request = job_;
+  if (!demand.devices.kinds.empty()) {
+    request.demand.devices.kinds.clear();
+    Try(turn, ChangeKey::kGpuKind, request);
+    request = job_;
+  }
+  if (demand.devices.min_memory_bytes > 0) {
+    request.demand.devices.min_memory_bytes = 0;
+    Try(turn, ChangeKey::kGpuMemory, request);
+    request = job_;
+  }
+  bool starts = false;
+  for (std::size_t i = 0; i < demand.labels.size() && !starts; ++i) {
+    std::vector<LabelRule>& labels = request.demand.labels;
+    labels = demand.labels;
+    labels.erase(labels.begin() + static_cast<std::ptrdiff_t>(i));
+    starts = Try(turn, ChangeKey::kLabels, request);
+  }
+  if (!starts && demand.labels.size() > 1) {
+    request.demand.labels.clear();
+    Try(turn, ChangeKey::kLabels, request);
+  }
+  request = job_;
+  if (RequiredPlace(job_) != TopologyLevel::kNone) {
+    request.demand.topology.required = false;
+    Try(turn, ChangeKey::kTopology, request);
+    request = job_;
+  }
+  if (job_.exclude.size() > question_.kept_away.size()) {
+    request.exclude = question_.kept_away;
+    Try(turn, ChangeKey::kExclude, request);
+  }
+}
+
+// --- what keeps it from starting ---
+
+class Causes {
+ public:
+  Causes(const SchedulerSnapshot& snapshot, const GangRequest& job, const ExplainQuestion& question)
+      : snapshot_(snapshot), job_(job), question_(question) {}
+
+  // At the turn that decides about the job as it is.
+  void AtOwnTurn(const Turn& turn);
+  void AddTo(Explanation& explanation, const SchedulePlan& plan) const;
+
+ private:
+  struct Kept {
+    int reserved = 0, too_long = 0;
+  };
+  void AddQuota(const Turn& turn);
+  bool IsInFullQueue(int queue) const;
+  std::vector<Blocker> Blockers(const std::map<JobId, TimePoint>& starts) const;
+
+  const SchedulerSnapshot& snapshot_;
+  const GangRequest& job_;
+  const ExplainQuestion& question_;
+  std::vector<WaitCause> causes_;
+  int full_queue_ = -1;  // that would exceed its ceiling; -1: none
+  int ready_ = 0, excluded_ = 0, with_room_ = 0, in_one_place_ = 0;
+  LackCounts unsuited_{}, occupied_{};
+  std::map<JobId, Kept> kept_;  // by the job that nodes are kept for
+  std::set<NodeName> lacking_;  // nodes that it could have if jobs there ended
+};
+
+void Causes::AddQuota(const Turn& turn) {
+  const Amounts wanted = job_.AmountsOf(job_.least());
+  const TimePoint end = EndOf(snapshot_.now, job_.length);
+  const int queue = turn.loads.OverCeiling(job_.queue, wanted, snapshot_.now, end);
+  if (queue < 0 || snapshot_.queues == nullptr) return;
+  full_queue_ = queue;
+  const QueueSpec& spec = snapshot_.queues->queues[static_cast<std::size_t>(queue)];
+  causes_.push_back({.code = WaitCode::kQuota,
+                     .queue = spec.name,
+                     .used = turn.loads.Peak(queue, snapshot_.now, end),
+                     .wanted = wanted,
+                     .ceiling = spec.ceiling});
+}
+
+// Or in one below it.
+bool Causes::IsInFullQueue(int queue) const {
+  if (full_queue_ < 0) return false;
+  while (queue > full_queue_)
+    queue = snapshot_.queues->queues[static_cast<std::size_t>(queue)].parent;
+  return queue == full_queue_;
+}
+
+void Causes::AtOwnTurn(const Turn& turn) {
+  AddQuota(turn);
+  const Fit fit(job_, turn.matches.Of(job_.demand), turn.nodes, snapshot_.now);
+  std::map<std::string_view, int> places;
+  for (const PlannedNode& node : turn.nodes) {
+    if (node.capacity.usable_from > snapshot_.now) continue;
+    ++ready_;
+    if (fit.Excludes(node)) {
+      ++excluded_;
+      continue;
+    }
+    if (const Lack ever = fit.LacksEver(node); ever != Lack::kNothing) {
+      ++Count(unsuited_, ever);
+      continue;
+    }
+    if (fit.Fits(node)) {
+      ++with_room_;
+      in_one_place_ =
+          std::max(in_one_place_, ++places[PlaceOf(node.inventory(), job_.demand.topology.within)]);
+      continue;
+    }
+    const Lack now = fit.LacksNow(node);
+    if (now != Lack::kNothing) lacking_.insert(node.capacity.name);
+    if (now == Lack::kNothing)
+      ++kept_[node.reserved_for.value_or(JobId())].too_long;
+    else if (node.reserved_for)
+      ++kept_[*node.reserved_for].reserved;
+    else
+      ++Count(occupied_, now);
+  }
+}
+
+std::vector<Blocker> Causes::Blockers(const std::map<JobId, TimePoint>& starts) const {
+  std::vector<Blocker> blockers;
+  for (const Holder& holder : question_.holders) {
+    const auto nodes = std::ranges::count_if(
+        holder.nodes, [&](const NodeName& node) { return lacking_.contains(node); });
+    const bool in_queue = IsInFullQueue(holder.queue);
+    if ((nodes == 0 && !in_queue) || holder.job == job_.job) continue;
+    blockers.push_back({.job = holder.job,
+                        .nodes = static_cast<int>(nodes),
+                        .in_queue = in_queue,
+                        .at = holder.ends,
+                        .predicted = holder.predicted});
+  }
+  for (const auto& [job, kept] : kept_) {
+    if (job.empty()) continue;
+    blockers.push_back({.job = job,
+                        .nodes = kept.reserved + kept.too_long,
+                        .waits = true,
+                        .at = starts.contains(job) ? starts.at(job) : kNever});
+  }
+  std::ranges::stable_sort(blockers, {}, [](const Blocker& blocker) {
+    return std::tuple(blocker.at, -blocker.nodes, blocker.job);
+  });
+  return blockers;
+}
+
+void Causes::AddTo(Explanation& explanation, const SchedulePlan& plan) const {
+  std::map<JobId, TimePoint> starts;
+  for (const WaitingJob& waiting : plan.waiting)
+    if (waiting.promise) starts.emplace(waiting.job, waiting.promise->start);
+  std::vector<WaitCause>& causes = explanation.causes;
+  causes = causes_;
+  if (ready_ == 0) causes.push_back({.code = WaitCode::kNoNodes});
+  const int least = job_.least();
+  if (with_room_ >= least && in_one_place_ < least && RequiredPlace(job_) != TopologyLevel::kNone)
+    causes.push_back({.code = WaitCode::kTopology, .nodes = in_one_place_});
+  for (const auto& [job, kept] : kept_) {
+    const TimePoint at = starts.contains(job) ? starts.at(job) : kNever;
+    if (kept.too_long > 0)
+      causes.push_back(
+          {.code = WaitCode::kTimeLimit, .nodes = kept.too_long, .job = job, .at = at});
+    if (kept.reserved > 0)
+      causes.push_back({.code = WaitCode::kReserved, .nodes = kept.reserved, .job = job, .at = at});
+  }
+  for (int i = 0; i < kLackCount; ++i) {
+    const auto lack = static_cast<Lack>(i);
+    if (const int nodes = Count(occupied_, lack); nodes > 0)
+      causes.push_back({.code = WaitCode::kOccupied, .nodes = nodes, .lack = lack});
+  }
+  for (int i = 0; i < kLackCount; ++i) {
+    const auto lack = static_cast<Lack>(i);
+    if (const int nodes = Count(unsuited_, lack); nodes > 0)
+      causes.push_back({.code = WaitCode::kUnsuited, .nodes = nodes, .lack = lack});
+  }
+  if (excluded_ > 0) causes.push_back({.code = WaitCode::kExcluded, .nodes = excluded_});
+  explanation.blockers = Blockers(starts);
+}
+
+// --- what it displaces ---
+
+struct Start {
+  TimePoint at = kNever;
+  DelayCause delayed = DelayCause::kNone;
+};
+std::map<JobId, Start> StartsOf(const SchedulerSnapshot& snapshot, const SchedulePlan& plan) {
+  std::map<JobId, Start> starts;
+  for (const GangPlacement& placement : plan.placements)
+    starts[placement.job] = {snapshot.now, DelayCause::kNone};
+  for (const WaitingJob& waiting : plan.waiting)
+    starts[waiting.job] = {waiting.promise ? waiting.promise->start : kNever, waiting.delayed};
+  return starts;
+}
+
+// Promises that do not hold in the second plan, and would in the first or sooner.
+std::vector<Delay> DelaysOf(const SchedulerSnapshot& snapshot, const SchedulePlan& before,
+                            const SchedulePlan& after, const JobId& but) {
+  const std::map<JobId, Start> then = StartsOf(snapshot, before);
+  const std::map<JobId, Start> now = StartsOf(snapshot, after);
+  std::vector<Delay> delays;
+  for (const GangRequest& request : snapshot.requests) {
+    const auto old = then.find(request.job);
+    const auto later = now.find(request.job);
+    if (!request.promise || request.job == but || old == then.end() || later == now.end()) continue;
+    const TimePoint promised = request.promise->start;
+    if (later->second.at > std::max(promised, old->second.at))
+      delays.push_back({request.job, promised, later->second.at, later->second.delayed});
+  }
+  std::ranges::sort(delays, {},
+                    [](const Delay& delay) { return std::tuple(delay.promised, delay.job); });
+  return delays;
+}
+
+class Explainer {
+ public:
+  Explainer(const SchedulerSnapshot& snapshot, const ExplainQuestion& question)
+      : snapshot_(snapshot), question_(question), without_(snapshot) {
+    std::erase_if(without_.requests, [&](const GangRequest& request) {
+      if (request.job != question.job) return false;
+      job_ = request;
+      return true;
+    });
+  }
+
+  Explanation Run();
+
+ private:
+  // Those of the job and its variants, each with its key; the job's own has none.
+  using Probe = std::pair<std::optional<ChangeKey>, GangRequest>;
+  std::vector<Probe> Probes() const;
+  void FindChanges(Explanation& explanation, const SchedulePlan& plan);
+  SchedulePlan PlanWith(const GangRequest& request) const {
+    SchedulerSnapshot snapshot = without_;
+    snapshot.requests.push_back(request);
+    return PlanOf(snapshot, request.job);
+  }
+
+  const SchedulerSnapshot& snapshot_;
+  const ExplainQuestion& question_;
+  SchedulerSnapshot without_;
+  GangRequest job_;
+};
+
+std::vector<Explainer::Probe> Explainer::Probes() const {
+  GangRequest probe = job_;
+  probe.promise.reset();
+  std::vector<Probe> probes = {{std::nullopt, probe}};
+  if (snapshot_.queues == nullptr) return probes;
+  for (const PriorityClass& each : snapshot_.queues->classes) {
+    if (each.value <= job_.class_value) continue;
+    probe.class_value = each.value;
+    probes.emplace_back(ChangeKey::kClass, probe);
+  }
+  probe.class_value = job_.class_value;
+  for (const int queue : question_.queues) {
+    probe.queue = queue;
+    probes.emplace_back(ChangeKey::kQueue, probe);
+  }
+  return probes;
+}
+
+Explanation Explainer::Run() {
+  const SchedulePlan plan = PlanOf(snapshot_, question_.job);
+  Explanation explanation;
+  const auto is_it = [&](const auto& each) { return each.job == question_.job; };
+  const auto placed = std::ranges::find_if(plan.placements, is_it);
+  if (placed != plan.placements.end()) explanation.placement = *placed;
+  const auto waits = std::ranges::find_if(plan.waiting, is_it);
+  if (waits != plan.waiting.end()) explanation.waiting = *waits;
+  int ahead = 0;
+  for (const WaitingJob& waiting : plan.waiting)
+    ahead += waiting.promise || !waiting.collects.empty() ? 1 : 0;
+  explanation.is_planned_ahead = ahead < kPlannedJobs;
+  if (question_.is_new)
+    explanation.delays = DelaysOf(snapshot_, PlanOf(without_, question_.job), plan, question_.job);
+  if (!explanation.placement && !job_.recovering && job_.nodes > 0) FindChanges(explanation, plan);
+  return explanation;
+}
+
+void Explainer::FindChanges(Explanation& explanation, const SchedulePlan& plan) {
+  const std::vector<Probe> all = Probes();
+  std::vector<GangRequest> probes;
+  for (const auto& [key, probe] : all) probes.push_back(probe);
+  const GangRequest& own = probes.front();
+  Variants variants(own, question_, snapshot_.now);
+  Causes causes(snapshot_, own, question_);
+  AskAtTurns(without_, probes, [&](const Turn& turn) {
+    if (&turn.probe == &own) {
+      if (!variants.AtOwnTurn(turn)) return false;
+      causes.AtOwnTurn(turn);
+      return true;
+    }
+    return variants.AtTurnOf(*all[static_cast<std::size_t>(&turn.probe - probes.data())].first,
+                             turn);
+  });
+  causes.AddTo(explanation, plan);
+  for (auto& [key, each] : variants.found()) {
+    Change change{.key = key, .request = std::move(each.request)};
+    if (each.endangers_promises)
+      change.delays = DelaysOf(snapshot_, plan, PlanWith(change.request), question_.job);
+    explanation.changes.push_back(std::move(change));
+  }
+}
+
+}  // namespace
+
+std::string_view Name(WaitCode code) {
+  switch (code) {
+    case WaitCode::kQuota: return "quota";
+    case WaitCode::kUnsuited: return "unsuited";
+    case WaitCode::kExcluded: return "excluded";
+    case WaitCode::kOccupied: return "occupied";
+    case WaitCode::kReserved: return "reserved";
+    case WaitCode::kTimeLimit: return "time_limit";
+    case WaitCode::kTopology: return "topology";
+    case WaitCode::kNoNodes: return "no_nodes";
+    case WaitCode::kHealth: return "health";
+    case WaitCode::kHeld: return "held";
+    case WaitCode::kBegin: return "begin";
+    case WaitCode::kSuspended: return "suspended";
+    case WaitCode::kBackoff: return "backoff";
+  }
+  return "occupied";
+}
+
+std::string_view Name(ChangeKey key) {
+  switch (key) {
+    case ChangeKey::kNodes: return "nodes";
+    case ChangeKey::kRanksPerNode: return "ranks_per_node";
+    case ChangeKey::kGpusPerRank: return "gpus_per_rank";
+    case ChangeKey::kCpusPerRank: return "cpus_per_rank";
+    case ChangeKey::kMemoryPerRank: return "memory_per_rank";
+    case ChangeKey::kTimeLimit: return "time_limit";
+    case ChangeKey::kGpuKind: return "gpu_kind";
+    case ChangeKey::kGpuMemory: return "gpu_memory";
+    case ChangeKey::kLabels: return "labels";
+    case ChangeKey::kTopology: return "topology";
+    case ChangeKey::kExclude: return "exclude";
+    case ChangeKey::kClass: return "class";
+    case ChangeKey::kQueue: return "queue";
+  }
+  return "nodes";
+}
+
+Explanation Explain(const SchedulerSnapshot& snapshot, const ExplainQuestion& question) {
+  return Explainer(snapshot, question).Run();
+}
+
+}  // namespace muster

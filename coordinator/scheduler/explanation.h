@@ -1,0 +1,128 @@
+// Explain: everything that keeps a waiting job from starting now, with numbers; which jobs have
+// what it needs; and, for each key of a job file, the smallest change that would let it start.
+//
+// Changes are what Plan would decide: the job's request with the change in the place of the job's,
+// everything else as it is, gets a gang, and with a smaller change of that key it gets none. The
+// job keeps its turn, but not its promise. Sizes change in steps: nodes, ranks, GPUs and CPUs by
+// one, memory by a MiB, a time limit by a second.
+//
+// Pure. It takes about two passes of the scheduler, and two more where the job goes ahead of
+// promised starts. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "coordinator/scheduler/scheduler.h"
+
+namespace muster {
+
+// What keeps a job from starting. The last ones are not the scheduler's to say.
+enum class WaitCode {
+  kQuota,      // its queue, or one above it, would exceed its ceiling
+  kUnsuited,   // nodes that lack something even if they are empty
+  kExcluded,   // nodes that it may not have
+  kOccupied,   // nodes that have too little free
+  kReserved,   // nodes that are kept for a job ahead of it
+  kTimeLimit,  // nodes with room now, which a job ahead of it was promised before this one ends
+  kTopology,   // enough nodes have room, too few of them in one place
+  kNoNodes,    // none is ready
+  kHealth,     // nodes that could hold a part of it, and are lost, drained, ...
+  kHeld,       // until it is released
+  kBegin,      // until its begin
+  kSuspended,  // until it is resumed
+  kBackoff,    // a failed attempt is over for too short a time
+};
+std::string_view Name(WaitCode code);  // quota, unsuited, excluded, occupied, reserved, ...
+
+struct WaitCause {
+  WaitCode code = WaitCode::kOccupied;
+  int nodes = 0;                     // that it concerns
+  Lack lack = Lack::kNothing;        // of kUnsuited and kOccupied
+  std::string state;                 // of kHealth: of the nodes
+  std::vector<NodeName> names = {};  // of kHealth: the first of the nodes
+  JobId job = {};                    // that kReserved and kTimeLimit are for; empty: several
+  TimePoint at = kNever;             // its start, or the time that is waited for; kNever: not known
+  std::string queue = {};            // of kQuota
+  Amounts used = {}, wanted = {}, ceiling = {};
+  std::string text = {};  // why it is held
+};
+
+// A job that has what this one needs, or is ahead of it.
+struct Blocker {
+  JobId job;
+  int nodes = 0;           // that this one could use without it
+  bool in_queue = false;   // it has a part of the queue that would exceed its ceiling
+  bool waits = false;      // they are kept for it
+  TimePoint at = kNever;   // when it ends, or starts if it waits; kNever: not known
+  bool predicted = false;  // `at` is no limit, but a guess by its progress
+};
+
+// A promised start that would be later.
+struct Delay {
+  JobId job;
+  TimePoint promised;
+  TimePoint later = kNever;  // kNever: none would be planned any more
+  DelayCause cause = DelayCause::kNone;
+};
+
+// In the order in which changes are listed.
+enum class ChangeKey {
+  kNodes,
+  kRanksPerNode,
+  kGpusPerRank,
+  kCpusPerRank,
+  kMemoryPerRank,
+  kTimeLimit,
+  kGpuKind,    // any
+  kGpuMemory,  // any
+  kLabels,     // without one of the rules, or without all
+  kTopology,   // preferred
+  kExclude,    // none
+  kClass,      // the next higher one that helps
+  kQueue,      // the first other one that helps
+};
+std::string_view Name(ChangeKey key);  // nodes, ranks_per_node, gpus_per_rank, ...
+
+struct Change {
+  ChangeKey key = ChangeKey::kNodes;
+  GangRequest request;  // with it
+  std::vector<Delay> delays = {};
+};
+
+// A gang that runs.
+struct Holder {
+  JobId job;
+  std::vector<NodeName> nodes;  // with its spares
+  int queue = 0;
+  TimePoint ends = kNever;
+  bool predicted = false;
+};
+
+struct ExplainQuestion {
+  JobId job;  // of the snapshot's requests
+  std::vector<Holder> holders = {};
+  std::vector<int> queues = {};  // others that would take the job, by their place in the tree
+  std::vector<NodeName> kept_away = {};  // of its `exclude`: not by the job file
+  Duration least_length = {};            // with the shortest time limit
+  bool is_new = false;                   // it is not submitted: what it delays is of interest
+};
+
+struct Explanation {
+  std::optional<GangPlacement> placement;  // it starts now
+  WaitingJob waiting;                      // it does not
+  bool is_planned_ahead = true;            // it is one of those that get a planned start
+  std::vector<WaitCause> causes;
+  std::vector<Blocker> blockers;  // the first that end or start first
+  std::vector<Change> changes;    // of a job that does not recover; by key
+  std::vector<Delay> delays;      // by a new job as it is
+};
+
+Explanation Explain(const SchedulerSnapshot& snapshot, const ExplainQuestion& question);
+
+}  // namespace muster
