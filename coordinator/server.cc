@@ -289,7 +289,9 @@ Server::Impl::Impl(ServerOptions options_in, std::shared_ptr<Authenticator> auth
       jobs(loop, runtime.controller(), store.store()),
       workers(loop, *authenticator, runtime),
       watches(loop, runtime),
-      clients({loop, runtime, store.store(), jobs, watches, workers, *authenticator}, options.dir),
+      clients({loop, runtime, store.store(), jobs, watches, workers, *authenticator,
+               [this](const JobId& job) { return pilots->PendingFor(job); }},
+              options.dir),
       enrolment(std::move(enrolment_in)),
       page(loop, SourcesOfPage()) {
   endpoint.page_key = ToHex(*RandomBytes(kTokenBytes));

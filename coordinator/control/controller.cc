@@ -132,6 +132,12 @@ Result<LogLocation> Controller::LocateLog(const JobView& job, int rank,
   return control::LocateLog(core_->state, job, rank, generation);
 }
 int Controller::PendingJobs() const { return control::PendingJobs(core_->state); }
+std::shared_ptr<const WhyQuestion> Controller::AskWhy(const JobId& job, Now now) const {
+  return control::AskWhy(core_->state, job, now);
+}
+Result<std::shared_ptr<const WhyQuestion>> Controller::AskWhy(const JobSpec& spec, Now now) const {
+  return control::AskWhy(core_->state, core_->options, spec, now);
+}
 Goodput Controller::ClusterGoodput(TimePoint now, bool stored) const {
   return control::ClusterGoodput(core_->state, now, stored);
 }

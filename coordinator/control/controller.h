@@ -24,6 +24,7 @@
 #include "common/base/result.h"
 #include "coordinator/control/effects.h"
 #include "coordinator/control/events.h"
+#include "coordinator/control/explaining.h"
 #include "coordinator/control/options.h"
 #include "coordinator/control/views.h"
 #include "coordinator/domain/records.h"
@@ -73,6 +74,10 @@ class Controller {
   Result<LogLocation> LocateLog(const JobView& job, int rank, Generation generation) const;
   // Jobs that wait for a gang.
   int PendingJobs() const;
+  // Why the job, which is in memory, waits.
+  std::shared_ptr<const WhyQuestion> AskWhy(const JobId& job, Now now) const;
+  // What would become of a job that is not submitted; fails as its submit would.
+  Result<std::shared_ptr<const WhyQuestion>> AskWhy(const JobSpec& spec, Now now) const;
   // All jobs that were ever submitted, and the slots that no job has. `stored` as in JobView.
   Goodput ClusterGoodput(TimePoint now, bool stored = false) const;
 

@@ -41,6 +41,9 @@ struct SubmitRequested {
   JobId new_id;     // ten random hexadecimal digits; becomes the id if the job is new
   // The result of ParseJobSpec on spec_yaml; not parsed on the loop, because that may take long.
   Result<JobSpec> spec = InvalidArgument("the job file was not parsed");
+  // Refused when placements depend on anything that is not as it was then; nothing: it is not
+  // asked.
+  std::optional<std::uint64_t> check_index = {};
 };
 
 struct CancelRequested {

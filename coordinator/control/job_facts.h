@@ -133,13 +133,16 @@ inline Duration StopAllowance(const JobEntry& job) {
   return std::chrono::minutes(2) + 2 * FromSeconds(job.record.checkpoint_seconds);
 }
 
+// How long a job has its nodes beside its time limit, at most: what it takes to prepare and launch,
+// and to save and stop in the end.
+inline Duration BeyondLimit(const JobEntry& job) {
+  return kPrepareDeadline + kLaunchDeadline + StopAllowance(job);
+}
+
 // From the start of its gang until the job has none any more, at most; nothing: it has no limit.
-// Beside its time limit that is what it takes to prepare and launch, and to save and stop in the
-// end.
 inline std::optional<Duration> LengthFromStart(const JobEntry& job) {
   if (job.record.time_limit_seconds <= 0) return std::nullopt;
-  return kPrepareDeadline + kLaunchDeadline + std::chrono::seconds(job.record.time_limit_seconds) +
-         StopAllowance(job);
+  return BeyondLimit(job) + std::chrono::seconds(job.record.time_limit_seconds);
 }
 
 // Plans its end: by its time limit, if it was launched; else its gang starts now.

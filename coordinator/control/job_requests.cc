@@ -17,6 +17,7 @@
 #include "coordinator/control/placement.h"
 #include "coordinator/control/queries.h"
 #include "coordinator/control/queues.h"
+#include "coordinator/control/scheduler_snapshot.h"
 #include "coordinator/control/stopping.h"
 #include "coordinator/control/time_booking.h"
 #include "coordinator/control/words.h"
@@ -58,10 +59,10 @@ void RecordHeld(Transaction& tx, const JobEntry& job) {
       job, {"held", Severity::kInfo, why.empty() ? "held until it is released" : "held: " + why});
 }
 
-Status CheckOutputFree(const Transaction& tx, const std::string& output_dir) {
-  const auto owner = tx.state.output_owners.find(output_dir);
-  if (owner == tx.state.output_owners.end()) return OkStatus();
-  const JobEntry& other = tx.job(owner->second.job);
+Status CheckOutputFree(const State& state, const std::string& output_dir) {
+  const auto owner = state.output_owners.find(output_dir);
+  if (owner == state.output_owners.end()) return OkStatus();
+  const JobEntry& other = state.jobs.at(owner->second.job);
   if (other.over()) return OkStatus();
   const JobRecord& job = other.record;
   return AlreadyExists("job " + job.id.value + " (" + job.name + ", " +
@@ -160,49 +161,24 @@ Result<JobEntry*> AcceptJob(Transaction& tx, const SubmitRequested& request) {
   if (request.spec_yaml.size() > kMaxSpecBytes || request.key.size() > kMaxKeyBytes) {
     return InvalidArgument("the job file may have 1 MiB and the key 256 bytes; this is more");
   }
-  MUSTER_ASSIGN_OR_RETURN(JobSpec spec, request.spec);
-  if (tx.options.check_job) MUSTER_RETURN_IF_ERROR(tx.options.check_job(spec));
-  const std::string output_dir =
-      std::filesystem::path(OutputDirectory(spec, request.new_id)).lexically_normal().string();
-  if (!output_dir.starts_with('/')) {
-    return InvalidArgument("workdir: '" + spec.workdir +
-                           "' is not absolute; submit with the muster command, which makes it so");
-  }
-  MUSTER_RETURN_IF_ERROR(CheckClass(tx.state, spec.priority_class));
-  MUSTER_ASSIGN_OR_RETURN(const QueueSpec queue, FindQueue(tx.state, spec.queue));
-  MUSTER_RETURN_IF_ERROR(CheckTimeLimit(queue, spec.resources.time_limit_seconds));
-  MUSTER_RETURN_IF_ERROR(CheckCeilings(tx.state.queues, queue, spec));
-  MUSTER_ASSIGN_OR_RETURN(const std::int64_t begin_unix_ms, BeginOf(spec));
-  MUSTER_RETURN_IF_ERROR(CheckOutputFree(tx, output_dir));
-  MUSTER_RETURN_IF_ERROR(CheckSomeNodeCanHold(tx.state, spec));
-  if (tx.state.live.size() >= kMaxLiveJobs) {
-    return ResourceExhausted(std::to_string(kMaxLiveJobs) +
-                             " jobs wait or run already, the most that a coordinator takes; cancel "
-                             "some, or submit again when one has ended");
+  MUSTER_ASSIGN_OR_RETURN(const JobSpec spec, request.spec);
+  MUSTER_ASSIGN_OR_RETURN(JobEntry entry,
+                          NewJob(tx.state, tx.options, tx.now, spec, request.new_id));
+  if (request.check_index && *request.check_index != IndexOf(tx.state)) {
+    return FailedPrecondition(
+        "nodes, queues or jobs have changed since the plan with index " +
+        std::to_string(*request.check_index) +
+        ": nothing was submitted\n  next: muster plan, and submit with the index that it prints");
   }
   if (request.new_id.empty() || tx.state.jobs.contains(request.new_id) ||
       tx.state.archive.contains(request.new_id)) {
     return Unavailable("the id drawn for the job is taken; submit again");
   }
 
-  JobEntry& job = tx.state.jobs[request.new_id];
-  job.record.id = request.new_id;
-  job.record.name = spec.name;
+  JobEntry& job = tx.state.jobs[request.new_id] = std::move(entry);
   job.record.key = request.key;
   job.record.spec_yaml = request.spec_yaml;
-  job.record.output_dir = output_dir;
-  job.record.priority = spec.priority.value_or(queue.default_priority);
-  job.record.queue = spec.queue;
-  job.record.priority_class = spec.priority_class;
-  job.record.held = spec.hold;
-  job.record.begin_unix_ms = begin_unix_ms;
-  job.record.time_limit_seconds = TimeLimitIn(queue, spec.resources.time_limit_seconds);
-  job.record.submit_order = tx.state.next_order++;
-  job.record.world_size = spec.world_size();
-  job.record.max_steps = spec.train ? spec.train->schedule.max_steps : 0;
-  job.record.submitted_unix_ms = tx.now.unix_ms;
-  job.begin_at = BeginAt(job, tx.now);
-  job.spec = std::move(spec);
+  tx.state.next_order++;
   tx.state.order[job.record.submit_order] = job.record.id;
   tx.state.live.insert(job.record.id);
   RegisterOutput(tx, job.record);
@@ -352,6 +328,46 @@ Status CheckMayBeHeld(const JobEntry& job) {
 }
 
 }  // namespace
+
+Result<JobEntry> NewJob(const State& state, const ControllerOptions& options, const Now& now,
+                        const JobSpec& spec, const JobId& id) {
+  if (options.check_job) MUSTER_RETURN_IF_ERROR(options.check_job(spec));
+  const std::string output_dir =
+      std::filesystem::path(OutputDirectory(spec, id)).lexically_normal().string();
+  if (!output_dir.starts_with('/')) {
+    return InvalidArgument("workdir: '" + spec.workdir +
+                           "' is not absolute; submit with the muster command, which makes it so");
+  }
+  MUSTER_RETURN_IF_ERROR(CheckClass(state, spec.priority_class));
+  MUSTER_ASSIGN_OR_RETURN(const QueueSpec queue, FindQueue(state, spec.queue));
+  MUSTER_RETURN_IF_ERROR(CheckTimeLimit(queue, spec.resources.time_limit_seconds));
+  MUSTER_RETURN_IF_ERROR(CheckCeilings(state.queues, queue, spec));
+  MUSTER_ASSIGN_OR_RETURN(const std::int64_t begin_unix_ms, BeginOf(spec));
+  MUSTER_RETURN_IF_ERROR(CheckOutputFree(state, output_dir));
+  MUSTER_RETURN_IF_ERROR(CheckSomeNodeCanHold(state, spec));
+  if (state.live.size() >= kMaxLiveJobs) {
+    return ResourceExhausted(std::to_string(kMaxLiveJobs) +
+                             " jobs wait or run already, the most that a coordinator takes; cancel "
+                             "some, or submit again when one has ended");
+  }
+  JobEntry job;
+  job.record.id = id;
+  job.record.name = spec.name;
+  job.record.output_dir = output_dir;
+  job.record.priority = spec.priority.value_or(queue.default_priority);
+  job.record.queue = spec.queue;
+  job.record.priority_class = spec.priority_class;
+  job.record.held = spec.hold;
+  job.record.begin_unix_ms = begin_unix_ms;
+  job.record.time_limit_seconds = TimeLimitIn(queue, spec.resources.time_limit_seconds);
+  job.record.submit_order = state.next_order;
+  job.record.world_size = spec.world_size();
+  job.record.max_steps = spec.train ? spec.train->schedule.max_steps : 0;
+  job.record.submitted_unix_ms = now.unix_ms;
+  job.begin_at = BeginAt(job, now);
+  job.spec = spec;
+  return job;
+}
 
 void On(Transaction& tx, const SubmitRequested& request) {
   Answer(tx, request, [&]() -> Result<SubmitAccepted> {

@@ -9,6 +9,10 @@
 
 namespace muster::control {
 
+// A job as its submit would add it; fails where that would be refused.
+Result<JobEntry> NewJob(const State& state, const ControllerOptions& options, const Now& now,
+                        const JobSpec& spec, const JobId& id);
+
 void On(Transaction& tx, const SubmitRequested& request);
 void On(Transaction& tx, const CancelRequested& request);
 void On(Transaction& tx, const SuspendRequested& request);

@@ -165,7 +165,7 @@ void Schedule(Transaction& tx) {
   ForgetPlans(tx);
   State& state = tx.state;
   const bool whole = std::exchange(state.reschedule, false);
-  const SchedulerSnapshot snapshot = whole ? SnapshotOf(tx) : SnapshotOfArrived(tx);
+  const SchedulerSnapshot snapshot = whole ? SnapshotOf(tx.state, tx.now) : SnapshotOfArrived(tx.state, tx.now);
   state.arrived.clear();
   state.pass_is_urgent = false;
   (whole ? state.next_whole_pass : state.next_small_pass) =
@@ -183,7 +183,7 @@ void Schedule(Transaction& tx) {
     if (WaitsAsBefore(std::as_const(tx).job(waiting.job), waiting)) continue;
     JobEntry& job = tx.job(waiting.job);
     // Waits for one of its nodes that may still return after a restart of the coordinator.
-    if (!FormerNodeSuspect(tx, job)) {
+    if (!FormerNodeSuspect(tx.state, job)) {
       const bool waits_again = !job.attempts.empty();
       if (waits_again != std::exchange(job.waited, waits_again)) tx.Changed(job);
       EndParked(tx, job);

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "coordinator/control/gang_nodes.h"
 #include "coordinator/control/gang_orders.h"
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/node_parts.h"
@@ -16,6 +16,34 @@ namespace muster::control {
 namespace {
 
 constexpr Duration kSuspectUntil = std::chrono::minutes(1);
+
+// FNV-1a over numbers and texts.
+class Digest {
+ public:
+  void Add(std::uint64_t number) {
+    for (int i = 0; i < 8; ++i) AddByte(static_cast<unsigned char>(number >> (8 * i)));
+  }
+  void Add(std::string_view text) {
+    for (const char c : text) AddByte(static_cast<unsigned char>(c));
+    AddByte(0);
+  }
+  void Add(const NodeParts& parts) {
+    Add(static_cast<std::uint64_t>(parts.slots));
+    Add(parts.devices);
+    Add(static_cast<std::uint64_t>(parts.cpus));
+    Add(parts.memory_bytes);
+  }
+  std::uint64_t value() const { return value_ >> 11; }
+
+ private:
+  void AddByte(unsigned char byte) { value_ = (value_ ^ byte) * 0x100000001b3; }
+  std::uint64_t value_ = 0xcbf29ce484222325;
+};
+
+const NodeEntry* FindNode(const State& state, const NodeName& name) {
+  const auto found = state.nodes.find(name);
+  return found == state.nodes.end() ? nullptr : &found->second;
+}
 
 // A running job that lacks nodes or spares: what it requests from the scheduler.
 bool WantsMoreNodes(const JobEntry& job) {
@@ -28,35 +56,58 @@ bool WantsMoreNodes(const JobEntry& job) {
 }
 
 // What survived SIGKILL may use a device of the job's hold, which no process of it can have then.
-NodeParts PartsOf(const Transaction& tx, const NodeName& name, const HeldResources& held) {
+NodeParts PartsOf(const State& state, const NodeName& name, const HeldResources& held) {
   NodeParts parts{.slots = held.slots, .cpus = held.cpus, .memory_bytes = held.memory_bytes};
-  const NodeEntry* node = tx.FindNode(name);
+  const NodeEntry* node = FindNode(state, name);
   if (node == nullptr || held.devices.empty()) return parts;
-  parts.devices = MaskOf(*node, held.devices) & WholeOf(tx.state, *node).all.devices;
+  parts.devices = MaskOf(*node, held.devices) & WholeOf(state, *node).all.devices;
   for (const LeakedSlot& leaked : node->record.leaked)
     parts.devices &= ~MaskOf(*node, leaked.devices);
   return parts;
 }
 
-std::optional<Promise> PromiseOf(const Transaction& tx, const JobEntry& job) {
+std::optional<Promise> PromiseOf(const State& state, const JobEntry& job) {
   if (!job.promised_at) return std::nullopt;
   const PromiseRecord& record = job.record.promise;
   Promise promise{.start = *job.promised_at, .nodes = record.nodes, .devices = {}};
   for (std::size_t i = 0; i < record.nodes.size(); ++i) {
-    const NodeEntry* node = tx.FindNode(record.nodes[i]);
+    const NodeEntry* node = FindNode(state, record.nodes[i]);
     const bool known = node != nullptr && i < record.devices.size();
     promise.devices.push_back(known ? MaskOf(*node, record.devices[i]) : 0);
   }
   return promise;
 }
 
-GangRequest RequestOf(const Transaction& tx, const JobEntry& job) {
+RunningGang GangOf(const State& state, const JobEntry& job) {
+  RunningGang gang{.amounts = AmountsOf(job)};
+  gang.ends = job.ends_at.value_or(kNever);
+  if (gang.ends == kNever) return gang;
+  for (const NodeName& name : state.holds.Nodes(job.record.id)) {
+    const HoldLedger::Hold* hold = state.holds.Find(name, job.record.id);
+    gang.parts.push_back({name, PartsOf(state, name, hold->resources)});
+  }
+  return gang;
+}
+
+}  // namespace
+
+bool FormerNodeSuspect(const State& state, const JobEntry& job) {
+  if (job.attempts.empty()) return false;
+  const std::vector<NodeName>& nodes = job.attempts.back().nodes;
+  return std::any_of(nodes.begin(), nodes.end(), [&](const NodeName& name) {
+    const auto node = state.nodes.find(name);
+    return node != state.nodes.end() && node->second.record.state == NodeState::kSuspect &&
+           !job.excluded.contains(name);
+  });
+}
+
+GangRequest RequestOf(const State& state, const Now& now, const JobEntry& job) {
   const ResourceSpec& resources = job.spec.resources;
   GangRequest request;
   request.job = job.record.id;
   request.demand = resources.per_node();
   request.priority = job.record.priority;
-  request.length = LengthOf(job, tx.now);
+  request.length = LengthOf(job, now);
   request.submit_order = job.record.submit_order;
   request.exclude = job.backoff.Paused();
   for (const std::string& name : resources.exclude) request.exclude.push_back({name});
@@ -64,13 +115,13 @@ GangRequest RequestOf(const Transaction& tx, const JobEntry& job) {
     request.nodes = resources.nodes;
     request.spares = resources.spares;
     // A job starts whole. One that had a gang takes fewer nodes, unless its own node may return.
-    const bool whole = job.attempts.empty() || FormerNodeSuspect(tx, job);
+    const bool whole = job.attempts.empty() || FormerNodeSuspect(state, job);
     request.min_nodes = whole ? resources.nodes : job.spec.min_nodes();
     request.recovering = !job.attempts.empty() && !job.waited;
-    for (const auto& [name, hold] : tx.state.holds.Parked(job.record.id)) {
-      request.held.push_back({name, PartsOf(tx, name, hold.resources)});
+    for (const auto& [name, hold] : state.holds.Parked(job.record.id)) {
+      request.held.push_back({name, PartsOf(state, name, hold.resources)});
     }
-    request.promise = PromiseOf(tx, job);
+    request.promise = PromiseOf(state, job);
     request.turn = job.turn.value_or(kNever);
     request.collecting = job.collecting;
     if (job.attempts.empty()) return request;
@@ -84,39 +135,30 @@ GangRequest RequestOf(const Transaction& tx, const JobEntry& job) {
   request.spares =
       missing > 0 ? missing : resources.spares - static_cast<int>(attempt.spares.size());
   for (const GangNode& member : job.gang->nodes) request.exclude.push_back(member.name);
-  request.domains = DomainsOf(attempt, tx.state.nodes);
+  request.domains = DomainsOf(attempt, state.nodes);
   const TopologyDemand& topology = request.demand.topology;
-  if (const NodeEntry* first = tx.FindNode(attempt.nodes.front());
+  if (const NodeEntry* first = FindNode(state, attempt.nodes.front());
       topology.within != TopologyLevel::kNone && first)
     request.place = PlaceOf(first->record.inventory, topology.within);
   return request;
 }
 
-RunningGang GangOf(const Transaction& tx, const JobEntry& job) {
-  RunningGang gang{.amounts = AmountsOf(job)};
-  gang.ends = job.ends_at.value_or(kNever);
-  if (gang.ends == kNever) return gang;
-  for (const NodeName& name : tx.state.holds.Nodes(job.record.id)) {
-    const HoldLedger::Hold* hold = tx.state.holds.Find(name, job.record.id);
-    gang.parts.push_back({name, PartsOf(tx, name, hold->resources)});
-  }
-  return gang;
-}
+namespace {
 
 // Adds jobs to a snapshot.
 class Collector {
  public:
-  explicit Collector(const Transaction& tx)
-      : tx_(tx), snapshot_{.now = tx.now.mono, .queues = &tx.state.queues} {
-    const std::vector<QueueSpec>& queues = tx.state.queues.queues;
+  Collector(const State& state, const Now& now)
+      : state_(state), now_(now), snapshot_{.now = now.mono, .queues = &state.queues} {
+    const std::vector<QueueSpec>& queues = state.queues.queues;
     for (std::size_t i = 0; i < queues.size(); ++i)
       places_.emplace(queues[i].name, static_cast<int>(i));
   }
 
   void AddGangs() {
-    for (const JobId& id : tx_.state.with_gang) {
-      const JobEntry& job = tx_.job(id);
-      snapshot_.running.push_back(GangOf(tx_, job));
+    for (const JobId& id : state_.with_gang) {
+      const JobEntry& job = state_.jobs.at(id);
+      snapshot_.running.push_back(GangOf(state_, job));
       snapshot_.running.back().queue = QueueIndexOf(job);
       if (WantsMoreNodes(job)) AddRequest(job);
     }
@@ -124,7 +166,14 @@ class Collector {
   void AddWaiting(const std::set<JobId>& jobs) {
     snapshot_.requests.reserve(snapshot_.requests.size() + jobs.size());
     for (const JobId& id : jobs)
-      if (const JobEntry& job = tx_.job(id); MayBePlaced(job)) AddRequest(job);
+      if (const JobEntry& job = state_.jobs.at(id); MayBePlaced(job)) AddRequest(job);
+  }
+  void AddRequest(const JobEntry& job) {
+    snapshot_.requests.push_back(RequestOf(state_, now_, job));
+    GangRequest& request = snapshot_.requests.back();
+    request.queue = QueueIndexOf(job);
+    if (const PriorityClass* known = state_.queues.FindClass(ClassOf(job)))
+      request.class_value = known->value;
   }
   SchedulerSnapshot Take() {
     if (!snapshot_.requests.empty()) AddCluster();
@@ -136,56 +185,69 @@ class Collector {
     const auto place = places_.find(QueueOf(job));
     return place == places_.end() ? 0 : place->second;
   }
-  void AddRequest(const JobEntry& job) {
-    snapshot_.requests.push_back(RequestOf(tx_, job));
-    GangRequest& request = snapshot_.requests.back();
-    request.queue = QueueIndexOf(job);
-    if (const PriorityClass* known = tx_.state.queues.FindClass(ClassOf(job)))
-      request.class_value = known->value;
-  }
   void AddCluster() {
-    const State& state = tx_.state;
-    if (state.queues.queues.size() > 1) snapshot_.usage = UsageOfQueues(state);
-    for (const auto& [name, node] : state.nodes) {
+    if (state_.queues.queues.size() > 1) snapshot_.usage = UsageOfQueues(state_);
+    for (const auto& [name, node] : state_.nodes) {
       const bool suspect = node.record.state == NodeState::kSuspect;
-      if (!suspect && (node.record.state != NodeState::kReady || node.session == 0)) continue;
-      snapshot_.nodes.push_back(CapacityOf(state, node));
+      if (!suspect && !IsReady(node)) continue;
+      snapshot_.nodes.push_back(CapacityOf(state_, node));
       // Until then it is back, or lost.
-      if (suspect) snapshot_.nodes.back().usable_from = tx_.now.mono + kSuspectUntil;
+      if (suspect) snapshot_.nodes.back().usable_from = now_.mono + kSuspectUntil;
     }
   }
 
-  const Transaction& tx_;
+  const State& state_;
+  const Now& now_;
   SchedulerSnapshot snapshot_;
   std::map<std::string_view, int> places_;  // of queues in the tree
 };
 
 }  // namespace
 
-bool FormerNodeSuspect(const Transaction& tx, const JobEntry& job) {
-  if (job.attempts.empty()) return false;
-  const std::vector<NodeName>& nodes = job.attempts.back().nodes;
-  return std::any_of(nodes.begin(), nodes.end(), [&](const NodeName& name) {
-    const auto node = tx.state.nodes.find(name);
-    return node != tx.state.nodes.end() && node->second.record.state == NodeState::kSuspect &&
-           !job.excluded.contains(name);
-  });
-}
-
-SchedulerSnapshot SnapshotOf(const Transaction& tx) {
-  Collector collector(tx);
+SchedulerSnapshot SnapshotOf(const State& state, const Now& now, const JobEntry* beside) {
+  Collector collector(state, now);
   collector.AddGangs();
-  collector.AddWaiting(tx.state.live);
+  collector.AddWaiting(state.live);
+  if (beside != nullptr) collector.AddRequest(*beside);
   return collector.Take();
 }
 
-SchedulerSnapshot SnapshotOfArrived(const Transaction& tx) {
-  Collector collector(tx);
+SchedulerSnapshot SnapshotOfArrived(const State& state, const Now& now) {
+  Collector collector(state, now);
   collector.AddGangs();
-  std::set<JobId> jobs = tx.state.planned;
-  jobs.insert(tx.state.arrived.begin(), tx.state.arrived.end());
+  std::set<JobId> jobs = state.planned;
+  jobs.insert(state.arrived.begin(), state.arrived.end());
   collector.AddWaiting(jobs);
   return collector.Take();
+}
+
+bool IsReady(const NodeEntry& node) {
+  return node.record.state == NodeState::kReady && node.session != 0;
+}
+
+std::uint64_t IndexOf(const State& state) {
+  Digest digest;
+  digest.Add(state.queues_yaml);
+  for (const auto& [name, node] : state.nodes) {
+    digest.Add(name.value);
+    digest.Add(IsReady(node) ? 0 : static_cast<std::uint64_t>(node.record.state) + 1);
+    const NodeCapacity capacity = CapacityOf(state, node);
+    digest.Add(capacity.all);
+    digest.Add(capacity.free);
+  }
+  for (const JobId& id : state.live) {
+    const JobEntry& job = state.jobs.at(id);
+    const JobRecord& record = job.record;
+    digest.Add(id.value);
+    digest.Add(record.queue);
+    digest.Add(record.priority_class);
+    for (const std::int64_t number :
+         {static_cast<std::int64_t>(record.priority), record.time_limit_seconds, record.generation,
+          record.promise.start_unix_ms, static_cast<std::int64_t>(MayBePlaced(job)),
+          static_cast<std::int64_t>(job.gang != nullptr)})
+      digest.Add(static_cast<std::uint64_t>(number));
+  }
+  return digest.value();
 }
 
 }  // namespace muster::control

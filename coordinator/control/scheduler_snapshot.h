@@ -1,20 +1,33 @@
 // The scheduler's view of the State: what waits, what is free, what runs until when.
 //
-// Free functions over the event under way (transaction.h); private to coordinator/control; one
-// thread.
+// Pure functions of the State; private to coordinator/control; one thread.
 #pragma once
 
-#include "coordinator/control/transaction.h"
+#include <cstdint>
+
+#include "coordinator/control/state.h"
 #include "coordinator/scheduler/scheduler.h"
 
 namespace muster::control {
 
-// Both point into the State: used before the next event.
-SchedulerSnapshot SnapshotOf(const Transaction& tx);
+// Both point into the State: used before the next event. `beside`: a job that is not submitted, and
+// waits behind all that are.
+SchedulerSnapshot SnapshotOf(const State& state, const Now& now, const JobEntry* beside = nullptr);
+
 // Without waiting jobs that have neither arrived since the last pass nor a plan.
-SchedulerSnapshot SnapshotOfArrived(const Transaction& tx);
+SchedulerSnapshot SnapshotOfArrived(const State& state, const Now& now);
+
+// What the job asks for; its queue and class are the snapshot's to fill in.
+GangRequest RequestOf(const State& state, const Now& now, const JobEntry& job);
+
+// A number that stands for nodes, queues and jobs as far as placements depend on them: while it is
+// the same, so is the plan of the same job file. At most 2^53.
+std::uint64_t IndexOf(const State& state);
+
+// The node takes jobs.
+bool IsReady(const NodeEntry& node);
 
 // A node of its last gang is silent, and may be back.
-bool FormerNodeSuspect(const Transaction& tx, const JobEntry& job);
+bool FormerNodeSuspect(const State& state, const JobEntry& job);
 
 }  // namespace muster::control

@@ -428,6 +428,16 @@ std::string PilotPool::StateOf(const Pilot& pilot) const {
   return pilot.record.cancelled.empty() ? AsciiLower(pilot.state) : "ending";
 }
 
+std::vector<std::string> PilotPool::PendingFor(const JobId& job) const {
+  std::vector<std::string> keys;
+  for (const auto& [key, pilot] : pilots_) {
+    const bool pending =
+        pilot.phase != PilotPhase::kEnding && !pilot.connected && pilot.record.cancelled.empty();
+    if (pending && pilot.record.why.starts_with(WhatLacks(job))) keys.push_back(key);
+  }
+  return keys;
+}
+
 std::map<std::string, int> PilotPool::Counts() const {
   std::map<std::string, int> counts;
   for (const auto& [key, pilot] : pilots_) ++counts[StateOf(pilot)];

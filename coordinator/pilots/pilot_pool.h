@@ -149,6 +149,8 @@ class PilotPool {
 
   // By their Slurm state in lower case, of those that have not ended.
   std::map<std::string, int> Counts() const;
+  // Keys of those that were requested for the job and have no node yet.
+  std::vector<std::string> PendingFor(const JobId& job) const;
 
  private:
   struct Pilot {

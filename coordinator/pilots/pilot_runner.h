@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/runtime/event_loop.h"
 #include "common/runtime/worker_pool.h"
@@ -51,6 +52,8 @@ class PilotRunner {
 
   // By their Slurm state in lower case, of those that have not ended.
   std::map<std::string, int> counts() const { return decider_.Counts(); }
+  // Keys of those that were requested for the job and that have no node yet.
+  std::vector<std::string> PendingFor(const JobId& job) const { return decider_.PendingFor(job); }
 
  private:
   void Handle(const PoolEvent& event);

@@ -66,7 +66,7 @@ std::optional<PoolNeed> NeedOf(const JobView& job, const ResourceSpec& resources
     need.partly = !job.attempts->empty() && resources.min_nodes < resources.nodes;
   }
   if (need.nodes <= 0) return std::nullopt;
-  need.why = "job " + job.record->id.value + " lacks " + std::to_string(need.nodes) +
+  need.why = WhatLacks(job.record->id) + std::to_string(need.nodes) +
              (need.nodes == 1 ? " node" : " nodes");
   return need;
 }

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/ids.h"
 #include "coordinator/pilots/pool_config.h"
 
 namespace muster {
@@ -53,9 +54,12 @@ struct PoolNodeFact {
   std::string pilot;  // that its worker runs in; empty: none
 };
 
+// How the reason of a job's need begins, by which its pilots are found again.
+inline std::string WhatLacks(const JobId& job) { return "job " + job.value + " lacks "; }
+
 // Nodes that a job lacks.
 struct PoolNeed {
-  std::string why;  // "job 3f9a waits for 2 nodes"
+  std::string why;  // "job 3f9a lacks 2 nodes"
   int nodes = 0;
   bool partly = false;  // a part of them helps too
   std::vector<std::string> exclude;

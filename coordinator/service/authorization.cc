@@ -27,6 +27,7 @@ constexpr Rule kCalls[] = {
     {"/muster.v1.Client/UpdateJob", kClients},
     {"/muster.v1.Client/HoldJob", kClients},
     {"/muster.v1.Client/ReleaseJob", kClients},
+    {"/muster.v1.Client/ExplainJob", kClients},
     {"/muster.v1.Client/Watch", kClients},
     {"/muster.v1.Client/ListEvents", kClients},
     {"/muster.v1.Client/ListNodes", kClients},

@@ -121,26 +121,19 @@ void FillDetail(const JobView& view, v1::Job& out) {
   out.set_spec_yaml(view.record->spec_yaml);
 }
 
-void FillAmounts(const Amounts& amounts, v1::Amounts& out) {
-  out.set_gpus(amounts.gpus);
-  out.set_slots(amounts.slots);
-}
-
 void FillQueue(const QueuesView& view, std::size_t place, v1::Queue& out) {
   const QueueSpec& spec = view.tree->queues[place];
   out.set_name(spec.name);
   if (spec.parent >= 0)
     out.set_parent(view.tree->queues[static_cast<std::size_t>(spec.parent)].name);
   out.set_leaf(spec.leaf);
-  FillAmounts(spec.guarantee, *out.mutable_guarantee());
-  v1::Ceiling& ceiling = *out.mutable_ceiling();
-  if (spec.ceiling.gpus != kNoCeiling) ceiling.set_gpus(spec.ceiling.gpus);
-  if (spec.ceiling.slots != kNoCeiling) ceiling.set_slots(spec.ceiling.slots);
+  *out.mutable_guarantee() = ToProto(spec.guarantee);
+  *out.mutable_ceiling() = CeilingToProto(spec.ceiling);
   out.set_weight(spec.weight);
   out.set_priority(spec.default_priority);
   out.set_time_limit_seconds(spec.time_limit_seconds);
   const QueueView& has = view.queues[place];
-  FillAmounts(has.used, *out.mutable_used());
+  *out.mutable_used() = ToProto(has.used);
   out.set_running(has.running);
   out.set_waiting(has.waiting);
   out.set_share(has.share);
@@ -148,6 +141,20 @@ void FillQueue(const QueuesView& view, std::size_t place, v1::Queue& out) {
 }
 
 }  // namespace
+
+v1::Amounts ToProto(const Amounts& amounts) {
+  v1::Amounts out;
+  out.set_gpus(amounts.gpus);
+  out.set_slots(amounts.slots);
+  return out;
+}
+
+v1::Ceiling CeilingToProto(const Amounts& amounts) {
+  v1::Ceiling out;
+  if (amounts.gpus != kNoCeiling) out.set_gpus(amounts.gpus);
+  if (amounts.slots != kNoCeiling) out.set_slots(amounts.slots);
+  return out;
+}
 
 v1::CheckpointInfo ToProto(const CheckpointRecord& checkpoint) {
   v1::CheckpointInfo out = ToProto(InfoOf(checkpoint));

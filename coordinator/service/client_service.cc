@@ -169,17 +169,21 @@ void ClientService::BesideLoop(const Call& call, std::function<void()> work) {
 ClientService::Reactor* ClientService::Submit(Context* context, const v1::SubmitRequest* request,
                                               v1::SubmitResponse* response) {
   return Begin(context, [this, request, response](const Call& call) {
-    BesideLoop(call, [this, call, response, yaml = request->spec_yaml(), key = request->key()] {
-      SubmitRequested event{.request = 0,
-                            .spec_yaml = yaml,
-                            .key = key,
-                            .new_id = RandomJobId(),
-                            .spec = ParseJobSpec(yaml)};
-      parts_.loop.Post([this, call, response, event = std::move(event)] {
-        if (!call->open()) return;
-        Ask(event, call, [response](const Reply& reply) { FillSubmitted(reply, response); });
-      });
-    });
+    std::optional<std::uint64_t> index;
+    if (request->has_check_index()) index = request->check_index();
+    BesideLoop(
+        call, [this, call, response, yaml = request->spec_yaml(), key = request->key(), index] {
+          SubmitRequested event{.request = 0,
+                                .spec_yaml = yaml,
+                                .key = key,
+                                .new_id = RandomJobId(),
+                                .spec = ParseJobSpec(yaml),
+                                .check_index = index};
+          parts_.loop.Post([this, call, response, event = std::move(event)] {
+            if (!call->open()) return;
+            Ask(event, call, [response](const Reply& reply) { FillSubmitted(reply, response); });
+          });
+        });
   });
 }
 
@@ -256,6 +260,50 @@ ClientService::Reactor* ClientService::ReleaseJob(Context* context,
   return OnLoop(context, [this, request, response](const Call& call) {
     AskOfJob<ReleaseAccepted>(ReleaseRequested{.request = 0, .job = request->job()}, response,
                               call);
+  });
+}
+
+// The question is taken on the loop, and answered beside it.
+ClientService::Reactor* ClientService::ExplainJob(Context* context,
+                                                  const v1::ExplainJobRequest* request,
+                                                  v1::ExplainJobResponse* response) {
+  if (request->spec_yaml().empty()) {
+    return OnLoop(context, [this, request, response](const Call& call) {
+      WithJob(request->job(), call, [this, response, call](const JobView& view) {
+        const TimePoint now = SystemClock().Now();
+        *response->mutable_job() = ToProto(view, JobDetail::kSummary, now);
+        if (view.archived) return EndOnceDurable(call);
+        for (std::string& pilot : parts_.pilots_for(view.record->id))
+          response->add_pilots(std::move(pilot));
+        AnswerWhy(
+            parts_.runtime.controller().AskWhy(view.record->id, {now, SystemClock().UnixMillis()}),
+            response, call);
+      });
+    });
+  }
+  return Begin(context, [this, request, response](const Call& call) {
+    BesideLoop(call, [this, call, response, yaml = request->spec_yaml()] {
+      auto spec = std::make_shared<Result<JobSpec>>(ParseJobSpec(yaml));
+      parts_.loop.Post([this, call, response, spec] {
+        if (!call->open()) return;
+        if (!spec->ok()) return call->End(spec->status());
+        const auto question = parts_.runtime.controller().AskWhy(
+            **spec, {SystemClock().Now(), SystemClock().UnixMillis()});
+        if (!question.ok()) return call->End(question.status());
+        AnswerWhy(*question, response, call);
+      });
+    });
+  });
+}
+
+void ClientService::AnswerWhy(std::shared_ptr<const WhyQuestion> question,
+                              v1::ExplainJobResponse* response, const Call& call) {
+  BesideLoop(call, [this, question = std::move(question), response, call] {
+    auto answer = std::make_shared<v1::ExplainJobResponse>(ToProto(*question, Answer(*question)));
+    parts_.loop.Post([this, answer, response, call] {
+      if (call->open()) response->MergeFrom(*answer);
+      EndOnceDurable(call);
+    });
   });
 }
 

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "common/runtime/event_loop.h"
@@ -44,6 +45,8 @@ class ClientService final : public v1::Client::CallbackService {
     WatchHub& watches;
     WorkerService& workers;
     const Authenticator& authenticator;
+    // Of pilots that were requested for the job and have not started: their names.
+    std::function<std::vector<std::string>(const JobId&)> pilots_for;
   };
   ClientService(Parts parts, std::string cluster);
 
@@ -58,6 +61,7 @@ class ClientService final : public v1::Client::CallbackService {
   Reactor* UpdateJob(Context*, const v1::UpdateJobRequest*, v1::UpdateJobResponse*) override;
   Reactor* HoldJob(Context*, const v1::HoldJobRequest*, v1::HoldJobResponse*) override;
   Reactor* ReleaseJob(Context*, const v1::ReleaseJobRequest*, v1::ReleaseJobResponse*) override;
+  Reactor* ExplainJob(Context*, const v1::ExplainJobRequest*, v1::ExplainJobResponse*) override;
   Reactor* Drain(Context*, const v1::DrainRequest*, v1::DrainResponse*) override;
   Reactor* Undrain(Context*, const v1::UndrainRequest*, v1::UndrainResponse*) override;
   Reactor* InjectFault(Context*, const v1::InjectFaultRequest*, v1::InjectFaultResponse*) override;
@@ -94,6 +98,8 @@ class ClientService final : public v1::Client::CallbackService {
   void ListStoredEvents(EventQuery query, v1::ListEventsResponse* response, const Call& call);
   // `found` is called on the loop with the job, now or later, unless the call ends before.
   void WithJob(const std::string& job, const Call& call, std::function<void(const JobView&)> found);
+  void AnswerWhy(std::shared_ptr<const WhyQuestion> question, v1::ExplainJobResponse* response,
+                 const Call& call);
   // A request about the job that it names as WithJob takes it; the answer names id and state.
   template <typename Accepted, typename Request, typename Response>
   void AskOfJob(Request event, Response* response, const Call& call);

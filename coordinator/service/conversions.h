@@ -24,6 +24,9 @@ v1::ShowQueuesResponse ToProto(const QueuesView& view);
 // Fails as ShowUsage does.
 Status FillUsage(const QueueDays& days, const QueueTree& tree, const v1::ShowUsageRequest& request,
                  v1::ShowUsageResponse* response);
+v1::Amounts ToProto(const Amounts& amounts);
+v1::Ceiling CeilingToProto(const Amounts& amounts);
 v1::CheckpointInfo ToProto(const CheckpointRecord& checkpoint);
+v1::ExplainJobResponse ToProto(const WhyQuestion& question, const Explanation& explanation);
 
 }  // namespace muster

@@ -1,0 +1,146 @@
+#include "coordinator/control/explaining.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "coordinator/control/job_facts.h"
+#include "coordinator/control/job_requests.h"
+#include "coordinator/control/node_parts.h"
+#include "coordinator/control/scheduler_snapshot.h"
+#include "coordinator/scheduler/step_function.h"
+
+namespace muster {
+
+Explanation Answer(const WhyQuestion& question) {
+  Explanation explanation;
+  if (question.waits) explanation = Explain(question.snapshot, question.asked);
+  if (!explanation.placement)
+    explanation.causes.insert(explanation.causes.end(), question.causes.begin(),
+                              question.causes.end());
+  return explanation;
+}
+
+namespace control {
+namespace {
+
+// When its gang ends: by its time limit, else by its steps, with a fifth more for evaluations, a
+// slow hour and the export.
+Holder HolderOf(const State& state, const JobEntry& job, const Now& now) {
+  constexpr double kPrudence = 1.2;
+  Holder holder{.job = job.record.id,
+                .nodes = {},
+                .queue = state.queues.Find(QueueOf(job)),
+                .ends = job.ends_at.value_or(kNever)};
+  for (const NodeName& name : state.holds.Nodes(job.record.id)) holder.nodes.push_back(name);
+  const Step left = job.record.max_steps - job.record.step;
+  if (holder.ends == kNever && job.spec.train && job.step_seconds > 0 && left >= 0 &&
+      job.record.max_steps > 0) {
+    holder.ends = now.mono + FromSeconds(kPrudence * static_cast<double>(left) * job.step_seconds);
+    holder.predicted = true;
+  }
+  return holder;
+}
+
+// Nodes that could hold a part of its gang, and are not ready, by their state.
+std::vector<WaitCause> HealthCauses(const State& state, const GangRequest& request) {
+  constexpr std::size_t kNamed = 16;
+  std::map<std::string, WaitCause> causes;
+  for (const auto& [name, node] : state.nodes) {
+    if (IsReady(node) || MissOf(request, IntactOf(node))) continue;
+    const bool away = node.record.state == NodeState::kReady;
+    const std::string is = away ? "disconnected" : std::string(Name(node.record.state));
+    WaitCause& cause = causes[is];
+    cause.code = WaitCode::kHealth;
+    cause.state = is;
+    ++cause.nodes;
+    if (cause.names.size() < kNamed) cause.names.push_back(name);
+  }
+  std::vector<WaitCause> all;
+  for (auto& [is, cause] : causes) all.push_back(std::move(cause));
+  return all;
+}
+
+// What keeps it back, whatever the nodes have.
+std::vector<WaitCause> OwnCauses(const JobEntry& job) {
+  std::vector<WaitCause> causes;
+  if (job.record.state == JobState::kSuspended) causes.push_back({.code = WaitCode::kSuspended});
+  const bool queued = job.record.state == JobState::kQueued;
+  if (job.record.held && (queued || job.record.state == JobState::kSuspended))
+    causes.push_back({.code = WaitCode::kHeld, .text = job.record.hold_reason});
+  if (job.begin_at && queued) causes.push_back({.code = WaitCode::kBegin, .at = *job.begin_at});
+  if (job.not_before && job.pending())
+    causes.push_back({.code = WaitCode::kBackoff, .at = *job.not_before});
+  return causes;
+}
+
+// Other queues that take jobs and allow its time limit.
+std::vector<int> QueuesFor(const QueueTree& tree, const JobEntry& job) {
+  std::vector<int> queues;
+  for (std::size_t i = 0; i < tree.queues.size(); ++i) {
+    const QueueSpec& queue = tree.queues[i];
+    const bool allows = queue.time_limit_seconds == 0 ||
+                        (job.record.time_limit_seconds > 0 &&
+                         job.record.time_limit_seconds <= queue.time_limit_seconds);
+    if (queue.leaf && allows && queue.name != QueueOf(job)) queues.push_back(static_cast<int>(i));
+  }
+  return queues;
+}
+
+// How much longer than its time limit it may have nodes from now on.
+Duration BeyondLimitFromNow(const JobEntry& job, const Now& now) {
+  const JobRecord& record = job.record;
+  if (record.started_unix_ms == 0) return BeyondLimit(job);
+  return StopAllowance(job) -
+         std::chrono::milliseconds(now.unix_ms - record.started_unix_ms - record.suspended_ms);
+}
+
+void AskScheduler(const State& state, const JobEntry& job, WhyQuestion& question) {
+  question.waits = true;
+  question.asked.job = job.record.id;
+  question.asked.queues = QueuesFor(state.queues, job);
+  question.asked.kept_away = job.backoff.Paused();
+  for (const JobId& id : state.live) {
+    const JobEntry& other = state.jobs.at(id);
+    question.names.emplace(id, other.record.name);
+    if (other.gang) question.asked.holders.push_back(HolderOf(state, other, question.now));
+  }
+  for (WaitCause& cause : HealthCauses(state, RequestOf(state, question.now, job)))
+    question.causes.push_back(std::move(cause));
+  question.beyond_limit = BeyondLimitFromNow(job, question.now);
+  question.asked.least_length = question.beyond_limit + std::chrono::seconds(1);
+  question.queues = state.queues;
+  question.snapshot.queues = &question.queues;
+  for (NodeCapacity& node : question.snapshot.nodes)
+    node.inventory = &question.inventories.emplace_back(*node.inventory);
+}
+
+using Question = std::shared_ptr<const WhyQuestion>;
+
+// `beside`: it is not submitted, and waits behind all others; nullptr: it is in the State.
+Question AskAbout(const State& state, const JobEntry& job, const JobEntry* beside, const Now& now) {
+  auto question = std::make_shared<WhyQuestion>();
+  question->job = job.record.id;
+  question->now = now;
+  question->index = IndexOf(state);
+  question->causes = OwnCauses(job);
+  if (!MayBePlaced(job)) return question;
+  question->snapshot = SnapshotOf(state, now, beside);
+  question->asked.is_new = beside != nullptr;
+  AskScheduler(state, job, *question);
+  return question;
+}
+
+}  // namespace
+
+Question AskWhy(const State& state, const JobId& job, const Now& now) {
+  return AskAbout(state, state.jobs.at(job), nullptr, now);
+}
+
+Result<Question> AskWhy(const State& state, const ControllerOptions& options, const JobSpec& spec,
+                        const Now& now) {
+  MUSTER_ASSIGN_OR_RETURN(const JobEntry job, NewJob(state, options, now, spec, JobId{"new"}));
+  return AskAbout(state, job, &job, now);
+}
+
+}  // namespace control
+}  // namespace muster
