@@ -34,6 +34,7 @@ struct VerbList {
 // clang-format off
 using TopVerbs = VerbList<
     struct Config,
+    struct Plan,
     struct Submit,
     struct Attach,
     struct Wait,
@@ -41,6 +42,7 @@ using TopVerbs = VerbList<
     struct Events,
     struct Get,
     struct Describe,
+    struct Explain,
     struct Goodput,
     struct Usage,
     struct Checkpoints,

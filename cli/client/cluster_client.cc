@@ -212,6 +212,10 @@ Result<v1::HoldJobResponse> ClusterClient::HoldJob(const v1::HoldJobRequest& req
   return Call<v1::HoldJobRequest, v1::HoldJobResponse>(request, &v1::Client::Stub::HoldJob);
 }
 
+Result<v1::ExplainJobResponse> ClusterClient::ExplainJob(const v1::ExplainJobRequest& request) {
+  return Call<v1::ExplainJobRequest, v1::ExplainJobResponse>(request,
+                                                             &v1::Client::Stub::ExplainJob);
+}
 Result<v1::ReleaseJobResponse> ClusterClient::ReleaseJob(const v1::ReleaseJobRequest& request) {
   return Call<v1::ReleaseJobRequest, v1::ReleaseJobResponse>(request,
                                                              &v1::Client::Stub::ReleaseJob);

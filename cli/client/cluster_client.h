@@ -44,6 +44,7 @@ class ClusterClient {
   Result<v1::UpdateJobResponse> UpdateJob(const v1::UpdateJobRequest& request);
   Result<v1::HoldJobResponse> HoldJob(const v1::HoldJobRequest& request);
   Result<v1::ReleaseJobResponse> ReleaseJob(const v1::ReleaseJobRequest& request);
+  Result<v1::ExplainJobResponse> ExplainJob(const v1::ExplainJobRequest& request);
   Result<v1::ListEventsResponse> ListEvents(const v1::ListEventsRequest& request);
   Result<v1::ListNodesResponse> ListNodes();  // by name, of all pages
   Result<v1::DrainResponse> Drain(const v1::DrainRequest& request);

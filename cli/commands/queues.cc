@@ -6,6 +6,7 @@
 
 #include "cli/base/exit_code.h"
 #include "cli/commands/verb.h"
+#include "cli/jobs/job_json.h"
 #include "cli/jobs/queue_texts.h"
 #include "common/base/text.h"
 #include "common/job_spec/job_file.h"

@@ -2,6 +2,7 @@
 
 #include "cli/base/exit_code.h"
 #include "cli/client/ready_job.h"
+#include "cli/commands/job_file_flags.h"
 #include "cli/commands/verb.h"
 #include "cli/follow/follow_job.h"
 #include "cli/jobs/job_json.h"
@@ -34,26 +35,16 @@ struct Submit {
 
   JobFileOptions job;
   std::string key;
+  std::int64_t check_index = 0;  // 0: none
   bool wait = false;
   bool attach = false;
 
   void AddFlags(Flags& flags) {
-    flags.Add("FILE", job.file, "Job file; - reads standard input").Required();
+    AddJobFileFlags(flags, job);
     flags.Add("--key KEY", key,
               "Idempotency key: the same key and job file return the same job [default: random]");
-    flags.Add("--set KEY=VALUE", job.overrides,
-              "Override a key of the job file, such as train.optimizer.lr=1e-4");
-    flags.Add("--accelerate-config FILE", job.accelerate_config,
-              "Configuration of Accelerate or DeepSpeed, for keys that the job file leaves out");
-    flags.Add("--name NAME", job.name, "Job name [default: the job file's]");
-    flags.Add("--priority N", job.priority,
-              "Priority, 0 to 100; higher runs first [default: the job file's]");
-    flags.Add("--queue NAME", job.queue, "Queue [default: the job file's]");
-    flags.Add("--class NAME", job.priority_class, "Priority class [default: the job file's]");
-    flags.Add("--begin TIME", job.begin,
-              "Do not place the job before: 2026-11-28T06:00 (local time), 2026-11-28T05:00:00Z, "
-              "2026-11-28, or now+2h [default: the job file's]");
-    flags.Add("--hold", job.hold, "Do not place the job before muster release");
+    flags.Add("--check-index N", check_index,
+              "Submit only if nothing that matters has changed since muster plan printed N");
     const Flag waits =
         flags.Add("--wait", wait, "Show progress until the job ends; exit with its result");
     flags.Add("--attach", attach, "Follow the job as muster attach does").Excludes(waits);
@@ -71,6 +62,7 @@ struct Submit {
     v1::SubmitRequest request;
     request.set_spec_yaml(ready.yaml);
     request.set_key(key);
+    if (check_index != 0) request.set_check_index(static_cast<std::uint64_t>(check_index));
     if (key.empty()) {
       MUSTER_ASSIGN_OR_RETURN(*request.mutable_key(), RandomKey());
     }

@@ -263,4 +263,15 @@ Json NodeListJson(const v1::ListNodesResponse& nodes) {
   return list;
 }
 
+Json AmountsJson(const v1::Amounts& amounts) {
+  return {{"gpus", amounts.gpus()}, {"slots", amounts.slots()}};
+}
+
+Json CeilingJson(const v1::Ceiling& ceiling) {
+  Json json = {{"gpus", nullptr}, {"slots", nullptr}};
+  if (ceiling.has_gpus()) json["gpus"] = ceiling.gpus();
+  if (ceiling.has_slots()) json["slots"] = ceiling.slots();
+  return json;
+}
+
 }  // namespace muster

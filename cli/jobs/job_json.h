@@ -33,5 +33,7 @@ Json JobListJson(const v1::ListJobsResponse& jobs);
 Json CheckpointJson(const v1::CheckpointInfo& checkpoint);
 Json NodeJson(const v1::Node& node);
 Json NodeListJson(const v1::ListNodesResponse& nodes);
+Json AmountsJson(const v1::Amounts& amounts);
+Json CeilingJson(const v1::Ceiling& ceiling);
 
 }  // namespace muster

@@ -176,6 +176,14 @@ class FakeCoordinator final : public v1::Client::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status ExplainJob(grpc::ServerContext*, const v1::ExplainJobRequest* request,
+                          v1::ExplainJobResponse* response) override {
+    explained = *request;
+    if (!explain_status.ok()) return explain_status;
+    *response = explanation;
+    return grpc::Status::OK;
+  }
+
   grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest* request,
                      v1::DrainResponse* response) override {
     drained = *request;
@@ -247,6 +255,9 @@ class FakeCoordinator final : public v1::Client::Service {
   v1::ApplyQueuesRequest applied;
   grpc::Status apply_status;
   v1::ShowQueuesResponse queues;
+  v1::ExplainJobRequest explained;
+  v1::ExplainJobResponse explanation;
+  grpc::Status explain_status;
   v1::ShowUsageRequest usage_asked;
   v1::ShowUsageResponse usage;
   grpc::Status usage_status;

@@ -1,0 +1,14 @@
+// The flags of verbs that hand a job file to the coordinator.
+//
+// Used while the program starts; one thread.
+#pragma once
+
+#include "cli/client/ready_job.h"
+#include "cli/commands/command_line.h"
+
+namespace muster::verbs {
+
+// FILE, and what is set instead of the file's keys. `job` outlives the parsing.
+void AddJobFileFlags(Flags& flags, JobFileOptions& job);
+
+}  // namespace muster::verbs
