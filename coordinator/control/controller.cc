@@ -122,8 +122,7 @@ std::vector<NodeView> Controller::Nodes() const { return control::Nodes(core_->s
 QueuesView Controller::Queues() const { return control::QueueViews(core_->state); }
 QueueDays Controller::UsageByDay(Now now) const { return control::QueueDaysNow(core_->state, now); }
 void Controller::ReadSchedule(Now now, const ScheduleObserver& read) const {
-  const control::Transaction tx(core_->options, core_->state, now);  // changes nothing
-  const SchedulerSnapshot snapshot = control::SnapshotOf(tx);
+  const SchedulerSnapshot snapshot = control::SnapshotOf(core_->state, now);
   read(snapshot, Plan(snapshot), now.unix_ms);
 }
 const std::deque<EventRecord>& Controller::Events() const { return core_->state.events; }

@@ -165,7 +165,8 @@ void Schedule(Transaction& tx) {
   ForgetPlans(tx);
   State& state = tx.state;
   const bool whole = std::exchange(state.reschedule, false);
-  const SchedulerSnapshot snapshot = whole ? SnapshotOf(tx.state, tx.now) : SnapshotOfArrived(tx.state, tx.now);
+  const SchedulerSnapshot snapshot =
+      whole ? SnapshotOf(tx.state, tx.now) : SnapshotOfArrived(tx.state, tx.now);
   state.arrived.clear();
   state.pass_is_urgent = false;
   (whole ? state.next_whole_pass : state.next_small_pass) =
