@@ -339,8 +339,8 @@ void AbortStopped(Transaction& tx, JobEntry& job) {
   attempt.cause_kind = CauseOf(job.record.stop);
   attempt.cause = job.record.reason;
   // A gang that was saving its state gets no more time; the machine may disappear at any moment.
-  const bool suspends = job.record.stop == StopKind::kSuspend;
-  BeginAbort(tx, job, {job.record.reason, suspends ? Duration::zero() : kCancelGrace});
+  const Duration grace = SetsAside(job.record.stop) ? Duration::zero() : kCancelGrace;
+  BeginAbort(tx, job, {job.record.reason, grace});
 }
 
 void EndOnPurpose(Transaction& tx, JobEntry& job, CauseKind kind, const std::string& reason) {
@@ -363,8 +363,7 @@ void BeginAbort(Transaction& tx, JobEntry& job, AbortOptions options) {
   aborting.deadline = tx.now.mono + kAbortDeadline + options.grace;
   if (options.keep) aborting.survivors.emplace();
   const GangStop* stop = StopOf(gang);
-  if (stop != nullptr && job.record.stop == StopKind::kSuspend)
-    aborting.save_deadline = stop->deadline;
+  if (stop != nullptr && SetsAside(job.record.stop)) aborting.save_deadline = stop->deadline;
   gang.fault_deadline.reset();
   job.grow_at.reset();
   tx.Enter(job, std::move(aborting));
@@ -434,11 +433,11 @@ void MaybeEndAttempt(Transaction& tx, JobEntry& job) {
     if (!member.quiesced) return;
   }
   // A client that reads a finished job must find its last checkpoint with its commit record, and
-  // verified if that does not take long. For a suspended job, the node that writes the record may
-  // be taken away.
+  // verified if that does not take long. For a job that is set aside, the node that writes the
+  // record may be taken away.
   const bool finished = job.attempt().cause_kind == CauseKind::kFinished;
   const Aborting& aborting = *In<Aborting>(*job.gang);
-  const bool has_time = job.record.stop == StopKind::kSuspend && aborting.save_deadline;
+  const bool has_time = SetsAside(job.record.stop) && aborting.save_deadline;
   const bool waits = (finished || has_time) && job.record.stop != StopKind::kCancel &&
                      aborting.deadline.has_value();
   const bool verifies = finished && !job.verification->directory.empty();

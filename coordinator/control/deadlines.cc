@@ -219,7 +219,7 @@ std::optional<TimePoint> NextDeadline(const State& state) {
   next = Earliest(next, NextArchiving(state));
   next = Earliest(next, NextRecall(state));
   next = Earliest(next, state.NextPass());
-  return next;
+  return Earliest(next, state.reschedule_at);
 }
 
 void On(Transaction& tx, const Tick&) {
@@ -232,6 +232,7 @@ void On(Transaction& tx, const Tick&) {
   while (const std::optional<JobId> id = tx.state.job_deadlines.PopDue(tx.now.mono))
     ExpireJob(tx, tx.job(*id));
   ArchiveDue(tx);
+  if (tx.Expired(tx.state.reschedule_at)) tx.state.reschedule = true;
 }
 
 }  // namespace muster::control

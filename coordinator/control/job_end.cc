@@ -62,6 +62,7 @@ void FinishJob(Transaction& tx, JobEntry& job, JobEvent event, std::string reaso
   job.time_limit_at.reset();
   job.fault.reset();
   job.wait.reset();
+  job.record.reclaim = {};
   job.record.reason = std::move(reason);
   tx.Move(job, event);
   if (job.over()) {
@@ -72,11 +73,12 @@ void FinishJob(Transaction& tx, JobEntry& job, JobEvent event, std::string reaso
         job.record.state,
         job.record.state == JobState::kFailed && job.record.stop == StopKind::kTimeLimit});
   } else {
-    job.record.suspended_unix_ms = tx.now.unix_ms;
+    if (job.record.suspended_unix_ms == 0) job.record.suspended_unix_ms = tx.now.unix_ms;
     job.record.stop = StopKind::kNone;
     job.record.stop_by_unix_ms = 0;
     job.survivors.reset();
     job.waited = true;
+    job.wait_recorded = false;
   }
   tx.state.reschedule = true;
   // Its release ends what is parked; until then the slots are taken.
@@ -97,6 +99,8 @@ void EndStopped(Transaction& tx, JobEntry& job) {
     case StopKind::kTimeLimit: return FinishJob(tx, job, JobEvent::kFail, job.record.reason);
     case StopKind::kSuspend:
       return FinishJob(tx, job, JobEvent::kSuspend, job.record.reason + "; " + WhereSuspended(job));
+    case StopKind::kPreempt:
+      return FinishJob(tx, job, JobEvent::kRequeue, job.record.reason + "; " + WhereSuspended(job));
   }
 }
 

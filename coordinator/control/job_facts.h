@@ -94,6 +94,10 @@ inline std::string_view ClassOf(const JobEntry& job) {
                                            : std::string_view(job.record.priority_class);
 }
 
+inline std::string NameOf(const JobEntry& job) {
+  return "job " + job.record.id.value + " (" + job.record.name + ")";
+}
+
 // It waits for its release or its begin, not for nodes. Both keep back what waits in the queue; a
 // job that recovers goes on.
 inline bool IsKeptBack(const JobEntry& job) {
@@ -120,12 +124,32 @@ inline void DropPromise(State& state, JobEntry& job) {
   job.record.promise = {};
 }
 
-// When its time limit is reached; empty: never, or it has not been launched yet.
+// What is left of its time limit, which stands still while the job is set aside.
+inline std::chrono::milliseconds TimeLeft(const JobEntry& job, const Now& now) {
+  const JobRecord& record = job.record;
+  const std::int64_t until = record.suspended_unix_ms > 0 ? record.suspended_unix_ms : now.unix_ms;
+  const std::int64_t used =
+      record.started_unix_ms == 0 ? 0 : until - record.started_unix_ms - record.suspended_ms;
+  return std::chrono::milliseconds(
+      std::max<std::int64_t>(0, record.time_limit_seconds * 1000 - used));
+}
+
+// When its time limit is reached; empty: never, or it has not been launched yet, or is set aside.
 inline std::optional<TimePoint> TimeLimitAt(const JobEntry& job, const Now& now) {
-  const std::int64_t limit = job.record.time_limit_seconds;
-  if (limit <= 0 || job.record.started_unix_ms == 0) return std::nullopt;
-  const std::int64_t used_ms = now.unix_ms - job.record.started_unix_ms - job.record.suspended_ms;
-  return now.mono + std::chrono::milliseconds(std::max<std::int64_t>(0, limit * 1000 - used_ms));
+  const JobRecord& record = job.record;
+  const bool runs = record.started_unix_ms > 0 && record.suspended_unix_ms == 0;
+  if (record.time_limit_seconds <= 0 || !runs) return std::nullopt;
+  return now.mono + TimeLeft(job, now);
+}
+
+// It is set aside no more. Returns for how long it was.
+inline std::int64_t EndSetAside(JobEntry& job, const Now& now) {
+  JobRecord& record = job.record;
+  const std::int64_t aside = std::max<std::int64_t>(0, now.unix_ms - record.suspended_unix_ms);
+  if (record.started_unix_ms > 0) record.suspended_ms += aside;
+  record.suspended_unix_ms = 0;
+  job.time_limit_at = TimeLimitAt(job, now);
+  return aside;
 }
 
 // To save and stop at its time limit.
@@ -140,9 +164,9 @@ inline Duration BeyondLimit(const JobEntry& job) {
 }
 
 // From the start of its gang until the job has none any more, at most; nothing: it has no limit.
-inline std::optional<Duration> LengthFromStart(const JobEntry& job) {
+inline std::optional<Duration> LengthFromStart(const JobEntry& job, const Now& now) {
   if (job.record.time_limit_seconds <= 0) return std::nullopt;
-  return BeyondLimit(job) + std::chrono::seconds(job.record.time_limit_seconds);
+  return BeyondLimit(job) + TimeLeft(job, now);
 }
 
 // Plans its end: by its time limit, if it was launched; else its gang starts now.
@@ -150,13 +174,13 @@ inline void PlanEnd(JobEntry& job, const Now& now) {
   job.ends_at.reset();
   if (job.time_limit_at)
     job.ends_at = *job.time_limit_at + StopAllowance(job);
-  else if (const std::optional<Duration> length = LengthFromStart(job))
+  else if (const std::optional<Duration> length = LengthFromStart(job, now))
     job.ends_at = now.mono + *length;
 }
 
 // How long a job that waits has its nodes at most; kForever: it has no limit.
 inline Duration LengthOf(const JobEntry& job, const Now& now) {
-  if (!job.time_limit_at) return LengthFromStart(job).value_or(kForever);
+  if (!job.time_limit_at) return LengthFromStart(job, now).value_or(kForever);
   return std::max<Duration>(*job.time_limit_at + StopAllowance(job) - now.mono,
                             std::chrono::seconds(1));
 }

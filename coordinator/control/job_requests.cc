@@ -32,10 +32,6 @@ constexpr std::size_t kMaxSpecBytes = 1 << 20;
 constexpr std::size_t kMaxKeyBytes = 256;
 constexpr std::int64_t kMaxBeginUnixMs = 253'402'300'799'000;  // the end of 9999
 
-std::string NameOf(const JobEntry& job) {
-  return "job " + job.record.id.value + " (" + job.record.name + ")";
-}
-
 // A job that is over, or about to end, is not changed any more.
 Status CheckGoesOn(const JobEntry& job, const std::string& what) {
   if (job.over()) {
@@ -210,7 +206,7 @@ void Suspend(Transaction& tx, JobEntry& job, const SuspendRequested& request) {
     record.stop_by_unix_ms = by;
     tx.Mark(job);
   }
-  if (record.stop == StopKind::kNone) {
+  if (record.stop != StopKind::kSuspend) {
     const std::string why = request.reason.empty() ? "requested by a user" : request.reason;
     return StopJob(tx, job, StopKind::kSuspend, "suspended: " + CutText(why, kMaxReasonBytes));
   }
@@ -226,12 +222,9 @@ void Suspend(Transaction& tx, JobEntry& job, const SuspendRequested& request) {
 
 void Resume(Transaction& tx, JobEntry& job) {
   JobRecord& record = job.record;
-  const std::int64_t aside = std::max<std::int64_t>(0, tx.now.unix_ms - record.suspended_unix_ms);
-  if (record.started_unix_ms > 0) record.suspended_ms += aside;
-  record.suspended_unix_ms = 0;
+  const std::int64_t aside = EndSetAside(job, tx.now);
   record.reason.clear();
   job.wait_recorded = false;
-  job.time_limit_at = TimeLimitAt(job, tx.now);
   job.begin_at = BeginAt(job, tx.now);
   tx.Move(job, JobEvent::kResume);
   tx.RecordEvent(job,
@@ -428,7 +421,7 @@ void On(Transaction& tx, const ResumeRequested& request) {
     MUSTER_ASSIGN_OR_RETURN(const JobView found, FindJob(tx.state, request.job));
     JobEntry& job = tx.job(found.record->id);
     MUSTER_RETURN_IF_ERROR(CheckGoesOn(job, "resume"));
-    if (job.record.state == JobState::kStopping) {
+    if (job.record.stop == StopKind::kSuspend) {
       return FailedPrecondition(NameOf(job) + " is still being suspended; 'muster suspend " +
                                 job.record.id.value + " --wait' returns when it is");
     }

@@ -10,6 +10,7 @@
 #include "coordinator/control/attempt_end.h"
 #include "coordinator/control/gang_nodes.h"
 #include "coordinator/control/gang_orders.h"
+#include "coordinator/control/giving_way.h"
 #include "coordinator/control/job_end.h"
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/node_parts.h"
@@ -163,10 +164,12 @@ void ScheduleSoon(Transaction& tx, const JobId& job) {
 
 void Schedule(Transaction& tx) {
   ForgetPlans(tx);
+  DropOldClaims(tx);
   State& state = tx.state;
   const bool whole = std::exchange(state.reschedule, false);
   const SchedulerSnapshot snapshot =
       whole ? SnapshotOf(tx.state, tx.now) : SnapshotOfArrived(tx.state, tx.now);
+  if (whole) state.reschedule_at.reset();
   state.arrived.clear();
   state.pass_is_urgent = false;
   (whole ? state.next_whole_pass : state.next_small_pass) =
@@ -197,6 +200,8 @@ void Schedule(Transaction& tx) {
     else
       state.planned.erase(waiting.job);
   }
+  GiveWay(tx, plan.reclaims);
+  if (plan.again_at != kNever) state.reschedule_at = Earliest(state.reschedule_at, plan.again_at);
 }
 
 }  // namespace muster::control

@@ -211,6 +211,7 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
   AttemptRecord attempt = MakeAttempt(tx.state, job, placement);
   attempt.started_unix_ms = tx.now.unix_ms;
   NoteGangBegins(tx);
+  if (job.record.suspended_unix_ms > 0) EndSetAside(job, tx.now);
   PlanEnd(job, tx.now);
   attempt.tier = ChooseTier({generation == 1, job.waited, job.survivors.has_value(),
                              job.attempts.empty() ? nodes : job.attempts.back().nodes, nodes});

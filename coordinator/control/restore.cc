@@ -10,6 +10,7 @@
 #include "coordinator/control/checkpoints.h"
 #include "coordinator/control/drain.h"
 #include "coordinator/control/gang_nodes.h"
+#include "coordinator/control/giving_way.h"
 #include "coordinator/control/job_end.h"
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/node_parts.h"
@@ -43,7 +44,7 @@ Running RestoredRunning(const Transaction& tx, const JobEntry& job, TimePoint he
 
 Aborting RestoredAborting(const Transaction& tx, const JobEntry& job, TimePoint heard) {
   Aborting aborting{.reason = job.attempts.back().cause};
-  if (job.record.stop == StopKind::kSuspend) {
+  if (SetsAside(job.record.stop)) {
     aborting.save_deadline = StopDeadline(job, tx.now, heard + kStopGrace);
   } else if (job.record.stop != StopKind::kNone) {
     aborting.grace = kCancelGrace;
@@ -242,6 +243,7 @@ void Restore(Transaction& tx, StoredState stored) {
   for (auto& [name, node] : tx.state.nodes) {
     if (node.record.state == NodeState::kDraining) DrainJobs(tx, node);
   }
+  for (const JobId& id : std::set<JobId>(tx.state.live)) GiveWayAgain(tx, tx.job(id));
   if (!tx.state.jobs.empty() || !tx.state.nodes.empty()) {
     tx.RecordClusterEvent({"coordinator_restarted", Severity::kInfo,
                            "coordinator restarted: " + std::to_string(tx.state.jobs.size()) +

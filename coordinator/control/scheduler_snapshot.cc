@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "coordinator/control/gang_orders.h"
+#include "coordinator/control/giving_way.h"
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/node_parts.h"
 #include "coordinator/control/queue_usage.h"
@@ -46,10 +47,10 @@ const NodeEntry* FindNode(const State& state, const NodeName& name) {
 }
 
 // A running job that lacks nodes or spares: what it requests from the scheduler.
-bool WantsMoreNodes(const JobEntry& job) {
+bool WantsMoreNodes(const State& state, const JobEntry& job) {
   if (!job.gang || job.record.state != JobState::kRunning) return false;
   const Running* running = In<Running>(*job.gang);
-  if (running == nullptr || running->stop) return false;
+  if (running == nullptr || running->stop || KeepsNodesAway(state, job)) return false;
   const AttemptRecord& attempt = job.attempts.back();
   const int missing = job.spec.resources.nodes - static_cast<int>(attempt.nodes.size());
   return missing > 0 || static_cast<int>(attempt.spares.size()) < job.spec.resources.spares;
@@ -78,15 +79,15 @@ std::optional<Promise> PromiseOf(const State& state, const JobEntry& job) {
   return promise;
 }
 
-RunningGang GangOf(const State& state, const JobEntry& job) {
-  RunningGang gang{.amounts = AmountsOf(job)};
-  gang.ends = job.ends_at.value_or(kNever);
-  if (gang.ends == kNever) return gang;
-  for (const NodeName& name : state.holds.Nodes(job.record.id)) {
-    const HoldLedger::Hold* hold = state.holds.Find(name, job.record.id);
-    gang.parts.push_back({name, PartsOf(state, name, hold->resources)});
-  }
-  return gang;
+// It goes on with the nodes that it has not given up.
+void LeaveToClaimant(const JobEntry& job, GangRequest& request) {
+  const std::vector<NodeName>& given = job.record.reclaim.gives_up;
+  const auto kept = std::ranges::count_if(job.attempts.back().nodes, [&](const NodeName& name) {
+    return std::ranges::find(given, name) == given.end();
+  });
+  request.nodes = std::max(static_cast<int>(kept), job.spec.min_nodes());
+  request.min_nodes = std::min(request.min_nodes, request.nodes);
+  request.exclude.insert(request.exclude.end(), given.begin(), given.end());
 }
 
 }  // namespace
@@ -117,6 +118,7 @@ GangRequest RequestOf(const State& state, const Now& now, const JobEntry& job) {
     // A job starts whole. One that had a gang takes fewer nodes, unless its own node may return.
     const bool whole = job.attempts.empty() || FormerNodeSuspect(state, job);
     request.min_nodes = whole ? resources.nodes : job.spec.min_nodes();
+    if (KeepsNodesAway(state, job)) LeaveToClaimant(job, request);
     request.recovering = !job.attempts.empty() && !job.waited;
     for (const auto& [name, hold] : state.holds.Parked(job.record.id)) {
       request.held.push_back({name, PartsOf(state, name, hold.resources)});
@@ -145,6 +147,56 @@ GangRequest RequestOf(const State& state, const Now& now, const JobEntry& job) {
 
 namespace {
 
+// Where the job stands in the tree.
+struct JobPlace {
+  int queue = 0;
+  int class_value = 0;
+};
+
+// The nodes of its gang, its spares, and nodes where processes of older generations may be left.
+std::vector<NodeName> NodesWithProcesses(const State& state, const JobEntry& job) {
+  std::vector<NodeName> names = job.attempts.back().nodes;
+  std::set<NodeName> held = state.holds.Nodes(job.record.id);
+  std::erase_if(names, [&](const NodeName& name) { return held.erase(name) == 0; });
+  names.insert(names.end(), held.begin(), held.end());
+  return names;
+}
+
+// What the job gives up for a claimant ends before the rest of its gang, and is one of its own.
+void AddGangsOf(const State& state, const Now& now, const JobEntry& job, JobPlace place,
+                std::vector<RunningGang>& gangs) {
+  RunningGang gang{.job = job.record.id,
+                   .queue = place.queue,
+                   .class_value = place.class_value,
+                   .amounts = AmountsOf(job),
+                   .ends = job.ends_at.value_or(kNever)};
+  const ReclaimRecord& reclaim = job.record.reclaim;
+  const bool may_reclaim = state.queues.MayReclaim();
+  if (may_reclaim) DescribeVictim(state, now, job, gang);
+  RunningGang given{.job = gang.job, .queue = place.queue, .class_value = place.class_value};
+  given.gives_way_to = reclaim.claimant;
+  given.ends = now.mono + std::chrono::milliseconds(reclaim.by_unix_ms - now.unix_ms);
+  if (gang.ends == kNever && !may_reclaim && reclaim.claimant.empty()) {
+    gangs.push_back(std::move(gang));
+    return;
+  }
+  for (const NodeName& name : NodesWithProcesses(state, job)) {
+    const HoldLedger::Hold* hold = state.holds.Find(name, job.record.id);
+    const bool gives = !reclaim.claimant.empty() &&
+                       (reclaim.gives_up.empty() ||
+                        std::ranges::find(reclaim.gives_up, name) != reclaim.gives_up.end());
+    (gives ? given : gang).parts.push_back({name, PartsOf(state, name, hold->resources)});
+  }
+  if (IsGivingWay(job)) {
+    given.amounts = reclaim.gives_up.empty() ? gang.amounts
+                                             : AmountsOf(job.spec.resources.per_node(),
+                                                         static_cast<int>(reclaim.gives_up.size()));
+    gang.amounts -= given.amounts;
+  }
+  if (!given.parts.empty()) gangs.push_back(std::move(given));
+  gangs.push_back(std::move(gang));
+}
+
 // Adds jobs to a snapshot.
 class Collector {
  public:
@@ -158,9 +210,8 @@ class Collector {
   void AddGangs() {
     for (const JobId& id : state_.with_gang) {
       const JobEntry& job = state_.jobs.at(id);
-      snapshot_.running.push_back(GangOf(state_, job));
-      snapshot_.running.back().queue = QueueIndexOf(job);
-      if (WantsMoreNodes(job)) AddRequest(job);
+      AddGangsOf(state_, now_, job, PlaceOfJob(job), snapshot_.running);
+      if (WantsMoreNodes(state_, job)) AddRequest(job);
     }
   }
   void AddWaiting(const std::set<JobId>& jobs) {
@@ -170,10 +221,9 @@ class Collector {
   }
   void AddRequest(const JobEntry& job) {
     snapshot_.requests.push_back(RequestOf(state_, now_, job));
-    GangRequest& request = snapshot_.requests.back();
-    request.queue = QueueIndexOf(job);
-    if (const PriorityClass* known = state_.queues.FindClass(ClassOf(job)))
-      request.class_value = known->value;
+    const JobPlace place = PlaceOfJob(job);
+    snapshot_.requests.back().queue = place.queue;
+    snapshot_.requests.back().class_value = place.class_value;
   }
   SchedulerSnapshot Take() {
     if (!snapshot_.requests.empty()) AddCluster();
@@ -181,9 +231,11 @@ class Collector {
   }
 
  private:
-  int QueueIndexOf(const JobEntry& job) const {
-    const auto place = places_.find(QueueOf(job));
-    return place == places_.end() ? 0 : place->second;
+  JobPlace PlaceOfJob(const JobEntry& job) const {
+    const auto queue = places_.find(QueueOf(job));
+    const PriorityClass* known = state_.queues.FindClass(ClassOf(job));
+    return {.queue = queue == places_.end() ? 0 : queue->second,
+            .class_value = known == nullptr ? 0 : known->value};
   }
   void AddCluster() {
     if (state_.queues.queues.size() > 1) snapshot_.usage = UsageOfQueues(state_);

@@ -250,8 +250,9 @@ struct State {
   // Before then no pass over all that waits is made unless it is urgent, and none over what has
   // arrived.
   TimePoint next_whole_pass, next_small_pass;
-  std::optional<PoolDeclared> pool;      // empty: there is none
-  std::set<NodeName> unused_may_differ;  // nodes whose slots without a rank are to be booked
+  std::optional<TimePoint> reschedule_at;  // a gang may give way then; empty: none is waited for
+  std::optional<PoolDeclared> pool;        // empty: there is none
+  std::set<NodeName> unused_may_differ;    // nodes whose slots without a rank are to be booked
 
   // When the pass that is wanted may be made; empty: none is wanted.
   std::optional<TimePoint> NextPass() const {

@@ -81,7 +81,7 @@ void StopExpired(Transaction& tx, JobEntry& job) {
     stop.deadline = tx.now.mono + kStopGrace;
     return;
   }
-  if (job.record.stop == StopKind::kSuspend) {
+  if (SetsAside(job.record.stop)) {
     job.record.reason += "; it had not stopped in time";
     tx.Mark(job);
   }
@@ -89,7 +89,8 @@ void StopExpired(Transaction& tx, JobEntry& job) {
 }
 
 void StopJob(Transaction& tx, JobEntry& job, StopKind kind, std::string reason) {
-  const bool outranked = job.record.stop == StopKind::kSuspend && kind == StopKind::kCancel;
+  const bool outranked = (job.record.stop == StopKind::kSuspend && kind == StopKind::kCancel) ||
+                         job.record.stop == StopKind::kPreempt;
   if (job.record.stop != StopKind::kNone && !outranked) {  // the first request counts
     // But a user need not wait for the state of a job that is over its limit.
     const bool saving = job.gang && job.attempt().state != AttemptState::kAborting;
@@ -110,7 +111,7 @@ void StopJob(Transaction& tx, JobEntry& job, StopKind kind, std::string reason) 
   // The gang's end will be the job's end, which may have waited only for what a cancel does not
   // wait for.
   if (attempt == AttemptState::kAborting) return MaybeEndAttempt(tx, job);
-  const bool saves = kind == StopKind::kSuspend || (kind == StopKind::kTimeLimit && job.spec.train);
+  const bool saves = SetsAside(kind) || (kind == StopKind::kTimeLimit && job.spec.train);
   if (!saves || attempt != AttemptState::kRunning) return AbortStopped(tx, job);
   StopGang(tx, job, job.record.reason, StopDeadline(job, tx.now, tx.now.mono + kStopGrace));
   In<Running>(*job.gang)->stop->may_take_longer = job.record.stop_by_unix_ms == 0;

@@ -25,16 +25,16 @@ constexpr auto X = std::nullopt;
 constexpr Table<JobState, kJobStateCount, kJobEventCount> JobTable() {
   using enum JobState;
   return {{
-    //                 placed       running   fault         stop       suspend     resume    succeed     fail      cancel
-    /* queued      */ {{kStarting,   X,        X,           kStopping, kSuspended, X,        X,          kFailed,  X}},
-    /* starting    */ {{X,           kRunning, kRecovering, kStopping, X,          X,        kSucceeded, kFailed,  X}},
-    /* running     */ {{X,           kRunning, kRecovering, kStopping, X,          X,        kSucceeded, kFailed,  X}},
-    /* recovering  */ {{kRecovering, kRunning, kRecovering, kStopping, X,          X,        kSucceeded, kFailed,  X}},
-    /* stopping    */ {{X,           X,        X,           kStopping, kSuspended, X,        kSucceeded, kFailed,  kCancelled}},
-    /* suspended   */ {{X,           X,        X,           kStopping, X,          kQueued,  X,          kFailed,  X}},
-    /* succeeded   */ {{X,           X,        X,           X,         X,          X,        X,          X,        X}},
-    /* failed      */ {{X,           X,        X,           X,         X,          X,        X,          X,        X}},
-    /* cancelled   */ {{X,           X,        X,           X,         X,          X,        X,          X,        X}},
+    //                 placed       running   fault         stop       suspend     resume    requeue   succeed     fail      cancel
+    /* queued      */ {{kStarting,   X,        X,           kStopping, kSuspended, X,        X,        X,          kFailed,  X}},
+    /* starting    */ {{X,           kRunning, kRecovering, kStopping, X,          X,        X,        kSucceeded, kFailed,  X}},
+    /* running     */ {{X,           kRunning, kRecovering, kStopping, X,          X,        X,        kSucceeded, kFailed,  X}},
+    /* recovering  */ {{kRecovering, kRunning, kRecovering, kStopping, X,          X,        X,        kSucceeded, kFailed,  X}},
+    /* stopping    */ {{X,           X,        X,           kStopping, kSuspended, X,        kQueued,  kSucceeded, kFailed,  kCancelled}},
+    /* suspended   */ {{X,           X,        X,           kStopping, X,          kQueued,  X,        X,          kFailed,  X}},
+    /* succeeded   */ {{X,           X,        X,           X,         X,          X,        X,        X,          X,        X}},
+    /* failed      */ {{X,           X,        X,           X,         X,          X,        X,        X,          X,        X}},
+    /* cancelled   */ {{X,           X,        X,           X,         X,          X,        X,        X,          X,        X}},
   }};
 }
 
@@ -192,6 +192,7 @@ std::string_view Name(JobEvent event) {
     case JobEvent::kStop: return "stop";
     case JobEvent::kSuspend: return "suspend";
     case JobEvent::kResume: return "resume";
+    case JobEvent::kRequeue: return "requeue";
     case JobEvent::kSucceed: return "succeed";
     case JobEvent::kFail: return "fail";
     case JobEvent::kCancel: return "cancel";

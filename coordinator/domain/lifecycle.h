@@ -22,7 +22,7 @@ enum class JobState {
   kStarting,    // its first gang is placed, prepared or launched
   kRunning,     // train: a step is finished; command: every rank is up
   kRecovering,  // an attempt failed; from the fault until the next one runs
-  kStopping,    // cancelled, out of time or to be suspended; its processes are being ended
+  kStopping,    // cancelled, out of time or to be set aside; its processes are being ended
   kSuspended,   // set aside: nothing of it runs until it is resumed
   kSucceeded,
   kFailed,
@@ -37,11 +37,12 @@ enum class JobEvent {
   kStop,     // by a user or by its time limit
   kSuspend,  // nothing of it runs any more; it may be resumed
   kResume,   // by a user
+  kRequeue,  // nothing of it runs any more; it waits again
   kSucceed,
   kFail,
   kCancel,  // stopped for good
 };
-inline constexpr int kJobEventCount = 9;
+inline constexpr int kJobEventCount = 10;
 
 enum class AttemptState { kReserving = 1, kPreparing, kLaunching, kRunning, kAborting, kEnded };
 inline constexpr int kAttemptStateCount = 6;

@@ -56,6 +56,7 @@ TEST(LifecycleTest, EveryJobStateAndEvent) {
       {S::kQueued, S::kStarting, S::kRunning, S::kRecovering, S::kStopping, S::kSuspended});
   Add(allowed, E::kSuspend, S::kSuspended, {S::kQueued, S::kStopping});
   Add(allowed, E::kResume, S::kQueued, {S::kSuspended});
+  Add(allowed, E::kRequeue, S::kQueued, {S::kStopping});
   Add(allowed, E::kSucceed, S::kSucceeded,
       {S::kStarting, S::kRunning, S::kRecovering, S::kStopping});
   Add(allowed, E::kFail, S::kFailed,

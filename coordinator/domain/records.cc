@@ -11,7 +11,8 @@ std::string_view Name(CauseKind kind) {
       "rank_killed",    "rank_exited",     "peer_lost",      "bad_input",
       "non_finite",     "out_of_memory",   "guardian_lost",  "node_lost",
       "bad_address",    "node_stopped",    "hung",           "device_fault",
-      "drained",        "regrouped",       "slow_tier",      "suspended"};
+      "drained",        "regrouped",       "slow_tier",      "suspended",
+      "preempted"};
   const auto index = static_cast<std::size_t>(kind);
   return index < kNames.size() ? kNames[index] : "unknown";
 }
@@ -20,7 +21,7 @@ bool IsFailure(CauseKind kind) {
   return kind != CauseKind::kNone && kind != CauseKind::kFinished &&
          kind != CauseKind::kCancelled && kind != CauseKind::kTimeLimit &&
          kind != CauseKind::kDrained && kind != CauseKind::kRegrouped &&
-         kind != CauseKind::kSuspended;
+         kind != CauseKind::kSuspended && kind != CauseKind::kPreempted;
 }
 
 CauseKind CauseOf(StopKind stop) {
@@ -29,6 +30,7 @@ CauseKind CauseOf(StopKind stop) {
     case StopKind::kCancel: return CauseKind::kCancelled;
     case StopKind::kTimeLimit: return CauseKind::kTimeLimit;
     case StopKind::kSuspend: return CauseKind::kSuspended;
+    case StopKind::kPreempt: return CauseKind::kPreempted;
   }
   return CauseKind::kNone;
 }
@@ -39,6 +41,7 @@ std::string_view Name(StopKind stop) {
     case StopKind::kCancel: return "cancel";
     case StopKind::kTimeLimit: return "time_limit";
     case StopKind::kSuspend: return "suspend";
+    case StopKind::kPreempt: return "preempt";
   }
   return "unknown";
 }

@@ -94,8 +94,9 @@ enum class CauseKind {
   kRegrouped,    // ended on purpose to continue with more nodes
   kSlowTier,     // came up and did not reach its first step within the tier's budget
   kSuspended,    // set aside by a user, or by a process that takes the nodes away
+  kPreempted,    // gave way to another job
 };
-inline constexpr int kCauseKindCount = 24;
+inline constexpr int kCauseKindCount = 25;
 std::string_view Name(CauseKind kind);  // "rank_killed", ...
 // An attempt that ended otherwise has finished, or was stopped on purpose.
 bool IsFailure(CauseKind kind);
@@ -154,10 +155,14 @@ struct AttemptRecord {
 };
 
 // What happens when a stopping job's processes are gone.
-enum class StopKind { kNone = 0, kCancel, kTimeLimit, kSuspend };
-inline constexpr int kStopKindCount = 4;
-std::string_view Name(StopKind stop);  // none, cancel, time_limit, suspend
+enum class StopKind { kNone = 0, kCancel, kTimeLimit, kSuspend, kPreempt };
+inline constexpr int kStopKindCount = 5;
+std::string_view Name(StopKind stop);  // none, cancel, time_limit, suspend, preempt
 CauseKind CauseOf(StopKind stop);      // of the attempt that it ends
+// The job is not over then: its state is saved.
+inline bool SetsAside(StopKind stop) {
+  return stop == StopKind::kSuspend || stop == StopKind::kPreempt;
+}
 
 // Read from a record of a version before 0.3, which had it in the job file alone.
 inline constexpr std::int64_t kTimeLimitOfJobFile = -1;
@@ -169,6 +174,17 @@ struct PromiseRecord {
   std::vector<NodeName> nodes;
   std::vector<std::vector<std::string>> devices;  // of each of `nodes`, by id
   friend bool operator==(const PromiseRecord&, const PromiseRecord&) = default;
+};
+
+// That a gang gives way to a job that waits.
+struct ReclaimRecord {
+  JobId claimant;             // empty: it does not
+  Generation generation = 0;  // that saves its state and stops
+  // If the job goes on with fewer nodes: those that it leaves to the claimant; else it goes back to
+  // the queue.
+  std::vector<NodeName> gives_up;
+  std::int64_t by_unix_ms = 0;  // when its processes are gone, at the latest
+  friend bool operator==(const ReclaimRecord&, const ReclaimRecord&) = default;
 };
 
 struct JobRecord {
@@ -199,8 +215,8 @@ struct JobRecord {
   std::int64_t progress_unix_ms = 0;      // newest step, or placed from the queue after; 0: neither
   std::vector<NodeName> pending_release;  // nodes that may still have a guardian of this job
   std::string scrub_trouble;           // why a checkpoint could not be read again; empty: all can
-  std::int64_t stop_by_unix_ms = 0;    // while it stops to be suspended: its deadline; 0: none
-  std::int64_t suspended_unix_ms = 0;  // since when it is suspended; 0: it is not
+  std::int64_t stop_by_unix_ms = 0;    // while it stops to be set aside: its deadline; 0: none
+  std::int64_t suspended_unix_ms = 0;  // since when it is suspended or preempted; 0: it is neither
   std::int64_t suspended_ms = 0;       // total since its first launch; not part of its time limit
   double checkpoint_seconds = 0;       // from an order to a committed checkpoint; 0: unknown
   // How it is scheduled: from the job file, until an update. The job file is not read for it again.
@@ -213,6 +229,8 @@ struct JobRecord {
   // the store and Restore.
   std::int64_t time_limit_seconds = 0;
   PromiseRecord promise;
+  ReclaimRecord reclaim;
+  std::int64_t victim_unix_ms = 0;  // when it was made to give way last; 0: never
   GoodputUsage usage;
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };

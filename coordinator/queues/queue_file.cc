@@ -158,6 +158,11 @@ void ReadFile(SpecErrors& errors, const YAML::Node& root, QueueTree& tree) {
   if (!errors.ok()) return;
   ReadSpan(file, "half_life", &tree.half_life_seconds);
   ReadClasses(file, tree);
+  if (auto preemption = file.Map("preemption")) {
+    ReadSpan(*preemption, "after", &tree.preempt_after_seconds);
+    ReadSpan(*preemption, "every", &tree.preempt_every_seconds);
+    preemption->Finish();
+  }
   file.Require("queues", "name at least the queue that takes jobs which name none, default: {}");
   if (errors.ok()) QueuesReader(errors, tree).Read(file, -1, 1);
   file.Finish();

@@ -15,6 +15,7 @@ using ::testing::HasSubstr;
 
 constexpr char kWhole[] = R"(half_life: 3d
 classes: {urgent: 100, scavenger: -100, normal: 0}
+preemption: {after: 5m, every: 2h}
 queues:
   research:
     guarantee: {gpus: 64}
@@ -52,6 +53,8 @@ std::string With(const std::string& queues) { return "queues:\n  default: {}\n" 
 TEST(QueueFileTest, ReadsEveryKey) {
   const QueueTree tree = Parsed(kWhole);
   EXPECT_EQ(tree.half_life_seconds, 3 * 86400);
+  EXPECT_EQ(tree.preempt_after_seconds, 300);
+  EXPECT_EQ(tree.preempt_every_seconds, 7200);
   EXPECT_EQ(tree.classes,
             (std::vector<PriorityClass>{{"normal", 0}, {"urgent", 100}, {"scavenger", -100}}));
   const std::vector<QueueSpec> queues = {
@@ -148,6 +151,8 @@ TEST(QueueFileTest, NamesFileLineAndKeyOfWhatIsWrong) {
       {With("  a: {time_limit: 2147483647d2147483647d}\n"), "time_limit: expected a duration"},
       {With("half_life: 0\n"), "q.yaml:3: half_life: expected a duration"},
       {With("half_life: 0d\n"), "half_life: must be longer than 0s"},
+      {With("preemption: {after: 0s}\n"), "preemption.after: must be longer than 0s"},
+      {With("preemption: {often: 1h}\n"), "often"},
       {With("  a: {queues: {}}\n"), "queues.a.queues: is empty; leave it out"},
       {With("  a: {queues: {b: {}}}\n  b: {}\n"),
        "q.yaml:4: queues.b: there is a queue of this name in another place"},

@@ -139,6 +139,12 @@ const PriorityClass* QueueTree::FindClass(std::string_view name) const {
   return it == classes.end() ? nullptr : &*it;
 }
 
+bool QueueTree::MayReclaim() const {
+  return classes.size() > 1 || std::ranges::any_of(queues, [](const QueueSpec& queue) {
+           return queue.guarantee != Amounts();
+         });
+}
+
 QueueTree DefaultTree() {
   QueueTree tree;
   tree.queues.push_back({.name = std::string(kDefaultQueue)});
@@ -171,8 +177,12 @@ std::vector<std::string> QueueChanges(const QueueTree& before, const QueueTree& 
   std::vector<std::string> out;
   AddQueueChanges(before, after, out);
   AddClassChanges(before, after, out);
-  AddChange("half_life", SpanText(before.half_life_seconds), SpanText(after.half_life_seconds), "",
-            out);
+  const auto add_span = [&](const char* what, std::int64_t was, std::int64_t is) {
+    AddChange(what, SpanText(was), SpanText(is), "", out);
+  };
+  add_span("half_life", before.half_life_seconds, after.half_life_seconds);
+  add_span("preemption after", before.preempt_after_seconds, after.preempt_after_seconds);
+  add_span("preemption every", before.preempt_every_seconds, after.preempt_every_seconds);
   return out;
 }
 

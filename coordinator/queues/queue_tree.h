@@ -60,10 +60,16 @@ struct QueueTree {
   std::vector<QueueSpec> queues;               // parents before their children
   std::vector<PriorityClass> classes;          // `normal` first
   std::int64_t half_life_seconds = 7 * 86400;  // of usage, for fair shares
+  // A job gives way to others at the earliest so long after it came from the queue, and after it
+  // gave way before.
+  std::int64_t preempt_after_seconds = 600;
+  std::int64_t preempt_every_seconds = 3600;
 
   // Index in `queues`, -1: there is none. Compares with each: a loop over jobs keeps what it found.
   int Find(std::string_view name) const;
   const PriorityClass* FindClass(std::string_view name) const;  // nullptr: there is none
+  // Whether a job may make another one give way: there are classes, or guarantees.
+  bool MayReclaim() const;
 
   friend bool operator==(const QueueTree&, const QueueTree&) = default;
 };

@@ -65,13 +65,14 @@ TEST(QueueTreeTest, ChangesAreALineForEachQueueAndClass) {
   after.classes[1].value = 50;
   after.classes.push_back({"idle", -5});
   after.half_life_seconds = 86400;
-  EXPECT_THAT(
-      QueueChanges(before, after),
-      ElementsAre("research: guarantee 8 -> 48 GPUs, time limit none -> 2d1h",
-                  "vision: guarantee 8 -> 16 GPUs, guarantee 0 -> 2 slots, ceiling none -> "
-                  "64 GPUs, weight 1 -> 2.5",
-                  "speech: new, in research", "batch: new, priority 50 -> 10", "language: removed",
-                  "class urgent: 100 -> 50", "class idle: new, -5", "half_life 7d -> 1d"));
+  after.preempt_every_seconds = 60;
+  EXPECT_THAT(QueueChanges(before, after),
+              ElementsAre("research: guarantee 8 -> 48 GPUs, time limit none -> 2d1h",
+                          "vision: guarantee 8 -> 16 GPUs, guarantee 0 -> 2 slots, ceiling none -> "
+                          "64 GPUs, weight 1 -> 2.5",
+                          "speech: new, in research", "batch: new, priority 50 -> 10",
+                          "language: removed", "class urgent: 100 -> 50", "class idle: new, -5",
+                          "half_life 7d -> 1d", "preemption every 1h -> 1m"));
   EXPECT_THAT(QueueChanges(after, before),
               ::testing::Contains(::testing::HasSubstr("class idle: removed")));
 }

@@ -104,11 +104,22 @@ void Fill(const GangRequest& from, v1::ScheduleRequest* to) {
 }
 
 void Fill(const RunningGang& from, v1::ScheduleGang* to) {
-  const auto& [queue, amounts, ends, parts] = from;
+  const auto& [job, queue, class_value, amounts, ends, parts, gives_way_to, victim_from, placed,
+               nodes, least_nodes, node_amounts, leaves_in, cost] = from;
+  to->set_job(job.value);
   to->set_queue(queue);
+  to->set_class_value(class_value);
   Fill(amounts, to->mutable_amounts());
   to->set_ends(ToCount(ends));
   for (const HeldParts& each : parts) Fill(each, to->add_parts());
+  to->set_gives_way_to(gives_way_to.value);
+  to->set_victim_from(ToCount(victim_from));
+  to->set_placed(ToCount(placed));
+  to->set_nodes(nodes);
+  to->set_least_nodes(least_nodes);
+  Fill(node_amounts, to->mutable_node_amounts());
+  to->set_leaves_in(leaves_in.count());
+  to->set_cost(cost);
 }
 
 void Fill(const QueueTree& from, v1::ScheduleSnapshot* to) {
@@ -221,8 +232,19 @@ GangRequest Read(const v1::ScheduleRequest& from) {
 }
 
 RunningGang Read(const v1::ScheduleGang& from) {
-  RunningGang to{
-      .queue = from.queue(), .amounts = Read(from.amounts()), .ends = ToTime(from.ends())};
+  RunningGang to{.job = JobId{from.job()},
+                 .queue = from.queue(),
+                 .class_value = from.class_value(),
+                 .amounts = Read(from.amounts()),
+                 .ends = ToTime(from.ends()),
+                 .gives_way_to = JobId{from.gives_way_to()},
+                 .victim_from = ToTime(from.victim_from()),
+                 .placed = ToTime(from.placed()),
+                 .nodes = from.nodes(),
+                 .least_nodes = from.least_nodes(),
+                 .node_amounts = Read(from.node_amounts()),
+                 .leaves_in = Duration(from.leaves_in()),
+                 .cost = from.cost()};
   for (const v1::ScheduleHeldParts& each : from.parts()) to.parts.push_back(Read(each));
   return to;
 }
@@ -260,7 +282,8 @@ Status Check(const v1::ScheduleSnapshot& snapshot) {
       return broken("an impossible request of job " + request.job());
   }
   for (const v1::ScheduleGang& gang : snapshot.running())
-    if (!is_queue(gang.queue())) return broken("a gang without a queue");
+    if (!is_queue(gang.queue()) || gang.least_nodes() < 0 || gang.least_nodes() > gang.nodes())
+      return broken("an impossible gang of job " + gang.job());
   return OkStatus();
 }
 
@@ -296,6 +319,13 @@ std::string Text(const v1::SchedulePlacement& placement) {
   return text;
 }
 
+std::string Text(const v1::ScheduleReclaim& reclaim) {
+  const std::string how =
+      reclaim.to_nodes() == 0 ? "" : " and goes on with " + CountText(reclaim.to_nodes(), "node");
+  return reclaim.victim() + " gives way to " + reclaim.claimant() + " (" + reclaim.cause() + ")" +
+         how;
+}
+
 std::string Text(const v1::ScheduleWaiting& waiting, std::int64_t now) {
   std::string text = waiting.job() + " waits: " + waiting.reason();
   if (waiting.has_promise())
@@ -329,6 +359,17 @@ v1::SchedulePlan ToProto(const SchedulePlan& plan) {
     message.set_delayed(std::string(Name(delayed)));
     Add(collects, message.mutable_collects());
   }
+  for (const Reclaim& reclaim : plan.reclaims) {
+    const auto& [victim, to_nodes, gives_up, claimant, cause, cost] = reclaim;
+    v1::ScheduleReclaim& message = *to.add_reclaims();
+    message.set_victim(victim.value);
+    message.set_to_nodes(to_nodes);
+    Add(gives_up, message.mutable_gives_up());
+    message.set_claimant(claimant.value);
+    message.set_cause(std::string(Name(cause)));
+    message.set_cost(cost);
+  }
+  to.set_again_at(ToCount(plan.again_at));
   return to;
 }
 
@@ -382,6 +423,7 @@ std::vector<std::string> DecisionTexts(const v1::SchedulePlan& plan, std::int64_
   std::vector<std::string> texts;
   for (const v1::SchedulePlacement& placement : plan.placements()) texts.push_back(Text(placement));
   for (const v1::ScheduleWaiting& waiting : plan.waiting()) texts.push_back(Text(waiting, now));
+  for (const v1::ScheduleReclaim& reclaim : plan.reclaims()) texts.push_back(Text(reclaim));
   return texts;
 }
 

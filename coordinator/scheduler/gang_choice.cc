@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <limits>
 #include <map>
 #include <queue>
 #include <set>
@@ -249,6 +250,22 @@ TimePoint Fit::FitsUntil(const PlannedNode& node) const {
     if (LackWith(node, WithHeld(node, room)) != Lack::kNothing) return step.from;
   }
   return kNever;
+}
+
+double Fit::Missing(const PlannedNode& node) const {
+  if (Excludes(node) || LacksEver(node) != Lack::kNothing)
+    return std::numeric_limits<double>::infinity();
+  const NodeParts room = Room(node);
+  if (LackWith(node, room) == Lack::kNothing) return 0;
+  const NodeDemand& demand = request_.demand;
+  const auto lack = [](double has, double needs) { return has < needs ? 1 - has / needs : 0; };
+  double sum = lack(room.slots, demand.ranks) +
+               lack(std::popcount(room.devices & MatchOf(node).suitable), demand.device_count());
+  if (node.inventory().cpus > 0) sum += lack(room.cpus, demand.cpus());
+  if (node.inventory().memory_bytes > 0)
+    sum += lack(static_cast<double>(room.memory_bytes), static_cast<double>(demand.memory_bytes()));
+  constexpr double kLeast = 1e-6;  // what it lacks is no amount
+  return std::max(sum, kLeast);
 }
 
 std::vector<TimeSpan> Fit::Starts(const PlannedNode& node) const {

@@ -64,6 +64,9 @@ class Fit {
   bool Fits(const PlannedNode& node) const;
   // Until when the node has room for a job that starts now; now: it has none.
   TimePoint FitsUntil(const PlannedNode& node) const;
+  // How much of its demand the node lacks for as long as it runs: 0 if it fits, up to 1 for each of
+  // slots, devices, processors and memory; infinite if the node could never hold it.
+  double Missing(const PlannedNode& node) const;
   // When the job could start there.
   std::vector<TimeSpan> Starts(const PlannedNode& node) const;
   DeviceMask Devices(const PlannedNode& node) const;

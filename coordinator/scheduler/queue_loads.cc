@@ -15,6 +15,17 @@ bool IsWithin(const Amounts& used, const Amounts& more, const Amounts& limit) {
          (more.slots == 0 || limit.slots - more.slots >= used.slots);
 }
 
+// For a gang of GPUs those alone count.
+Amounts CountedOf(const Amounts& amounts) {
+  return {.gpus = amounts.gpus, .slots = amounts.gpus > 0 ? 0 : amounts.slots};
+}
+
+// How much of `more` is above the limit.
+double PartOver(int used, int more, int limit) {
+  if (more <= 0 || limit - more >= used) return 0;
+  return static_cast<double>(used - (limit - more)) / more;
+}
+
 }  // namespace
 
 double CostOf(const Amounts& amounts) {
@@ -71,7 +82,7 @@ void QueueLoads::Charge(int queue, const Amounts& amounts, Duration length) {
 }
 
 bool QueueLoads::IsEntitled(int queue, const Amounts& more) const {
-  const Amounts counted = {.gpus = more.gpus, .slots = more.gpus > 0 ? 0 : more.slots};
+  const Amounts counted = CountedOf(more);
   for (; queue >= 0; queue = Spec(queue).parent)
     if (IsWithin(Used(queue), counted, Spec(queue).guarantee)) return true;
   return false;
@@ -95,6 +106,50 @@ TimePoint QueueLoads::OverFrom(int queue, const Amounts& more) const {
     for (const auto& step : loads_[At(queue)].used.steps())
       if (!IsWithin(step.value, more, Spec(queue).ceiling)) first = std::min(first, step.from);
   return first;
+}
+
+double QueueLoads::Excess(int queue, const Amounts& more, TimePoint from, TimePoint to) const {
+  double excess = 0;
+  for (; queue >= 0; queue = Spec(queue).parent) {
+    if (!HasCeiling(queue)) continue;
+    const Amounts used = loads_[At(queue)].used.Over(from, to, Most);
+    const Amounts& ceiling = Spec(queue).ceiling;
+    excess += PartOver(used.gpus, more.gpus, ceiling.gpus) +
+              PartOver(used.slots, more.slots, ceiling.slots);
+  }
+  return excess;
+}
+
+void QueueLoads::Expect(int queue, const Amounts& amounts) {
+  for (; queue >= 0; queue = Spec(queue).parent) loads_[At(queue)].expected += amounts;
+}
+
+bool QueueLoads::IsAbove(int queue, int other) const {
+  while (other >= 0 && other != queue) other = Spec(other).parent;
+  return other == queue;
+}
+
+Amounts QueueLoads::Expected(int queue) const {
+  Amounts amounts = Used(queue);
+  amounts += loads_[At(queue)].expected;
+  return amounts;
+}
+
+bool QueueLoads::MayClaim(int queue, int from, const Amounts& more) const {
+  for (; queue >= 0 && !IsAbove(queue, from); queue = Spec(queue).parent)
+    if (IsWithin(Expected(queue), CountedOf(more), Spec(queue).guarantee)) return true;
+  return false;
+}
+
+bool QueueLoads::MayGive(int from, int queue, const Amounts& less) const {
+  const Amounts counted = CountedOf(less);
+  for (; from >= 0 && !IsAbove(from, queue); from = Spec(from).parent) {
+    const Amounts left = Expected(from);
+    const Amounts& guarantee = Spec(from).guarantee;
+    if (counted.gpus > 0 && left.gpus - counted.gpus < guarantee.gpus) return false;
+    if (counted.slots > 0 && left.slots - counted.slots < guarantee.slots) return false;
+  }
+  return true;
 }
 
 std::vector<std::vector<TimeSpan>> QueueLoads::Starts(int queue, const Amounts& more,

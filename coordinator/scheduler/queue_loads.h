@@ -55,18 +55,34 @@ class QueueLoads {
   // When a gang of that length could start as far as ceilings go: a list for each queue that has a
   // ceiling.
   std::vector<std::vector<TimeSpan>> Starts(int queue, const Amounts& more, Duration length) const;
+  // How far that is over the ceilings of the queue and those above it in [from, to), each as a part
+  // of `more`, summed; 0: it is within them.
+  double Excess(int queue, const Amounts& more, TimePoint from, TimePoint to) const;
+  // The queue will have that much more, or less, when gangs that give way have gone and the jobs
+  // they give way to have started.
+  void Expect(int queue, const Amounts& amounts);
+  // Whether the queue, or one above it that is not above `from`, stays within its guarantee then
+  // with that much more.
+  bool MayClaim(int queue, int from, const Amounts& more) const;
+  // Whether the queue `from`, and those above it that are not above `queue`, keep their guarantees
+  // then with that much less.
+  bool MayGive(int from, int queue, const Amounts& less) const;
+
   Amounts Used(int queue) const { return loads_[At(queue)].used.first(); }
   double Share(int queue) const;  // usage per weight
 
  private:
   struct Load {
     StepFunction<Amounts> used;  // later ones only of a queue with a ceiling
+    Amounts expected;            // beside what is used now
     double usage = 0;
   };
 
   static std::size_t At(int queue) { return static_cast<std::size_t>(queue); }
   const QueueSpec& Spec(int queue) const { return tree_.queues[At(queue)]; }
   bool HasCeiling(int queue) const;
+  bool IsAbove(int queue, int other) const;  // or the same
+  Amounts Expected(int queue) const;
 
   const QueueTree& tree_;
   TimePoint now_;

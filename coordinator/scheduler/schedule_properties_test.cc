@@ -14,6 +14,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "coordinator/scheduler/queue_loads.h"
@@ -49,6 +50,9 @@ class World {
     WaitReason reason;
     std::optional<TimePoint> ended;
     bool was_delayed = false;
+    std::optional<TimePoint> victim_at;  // the newest time
+    std::optional<Reclaim> gives_way;    // it saves its state and stops
+    TimePoint leaves;
   };
 
   TimePoint now() const { return now_; }
@@ -56,6 +60,13 @@ class World {
   Job& job(const std::string& id) { return jobs_.at(id); }
   const std::map<DelayCause, int>& delays() const { return delays_; }
   void set_now(TimePoint now) { now_ = now; }
+  // `late`: some victims take longer to save and stop than they may.
+  void set_reclaims(bool reclaims, bool late = false) {
+    reclaims_ = reclaims;
+    longest_save_ = late ? 500 : 170;
+  }
+  int shrunk() const { return shrunk_; }
+  int preempted() const { return preempted_; }
   // Cost times seconds that each queue had.
   double Used(int queue) const { return had_.contains(queue) ? had_.at(queue) : 0; }
 
@@ -97,11 +108,12 @@ class World {
     job.request.turn = kNever;
   }
 
-  // When the next gang ends, or a promise is due; kNever: neither.
+  // When the next gang ends or gives way, or may, or a promise is due; kNever: nothing of that.
   TimePoint NextEvent() const {
-    TimePoint next = kNever;
+    TimePoint next = plan_.again_at;
     for (const auto& [id, job] : jobs_) {
       if (IsRunning(job)) next = std::min(next, *job.started + job.runs);
+      if (job.gives_way) next = std::min(next, job.leaves);
       if (!job.started && job.request.promise) next = std::min(next, job.request.promise->start);
     }
     return next;
@@ -109,8 +121,10 @@ class World {
   // Ends what is over at that time, which is now.
   void EndUntil(TimePoint time) {
     now_ = time;
-    for (auto& [id, job] : jobs_)
+    for (auto& [id, job] : jobs_) {
       if (IsRunning(job) && *job.started + job.runs <= now_) End(job);
+      if (job.gives_way && (job.ended || job.leaves <= now_)) Leave(job);
+    }
   }
 
   SchedulerSnapshot Snapshot() const {
@@ -132,11 +146,7 @@ class World {
       }
       const Duration ahead = std::min<Duration>(job.request.length, kChargedAhead);
       snapshot.usage[Index(job)] += Charged(job, std::max(booked_at_, *job.started + ahead));
-      RunningGang gang{.queue = job.request.queue, .amounts = AmountsOf(job)};
-      gang.ends = EndOf(*job.started, job.request.length);
-      for (std::size_t i = 0; i < job.placement.nodes.size(); ++i)
-        gang.parts.push_back({job.placement.nodes[i], PartsOn(job, i)});
-      snapshot.running.push_back(gang);
+      for (RunningGang& gang : GangsOf(job)) snapshot.running.push_back(std::move(gang));
     }
     for (double& usage : snapshot.usage) usage /= Weight(booked_at_);
     return snapshot;
@@ -157,8 +167,10 @@ class World {
 
   // One pass: checks it and does what it says.
   void RunPass() {
-    plan_ = Plan(Snapshot());
+    const SchedulerSnapshot snapshot = Snapshot();
+    plan_ = Plan(snapshot);
     const SchedulePlan& plan = plan_;
+    CheckReclaims(snapshot);
     for (const GangPlacement& placement : plan.placements) Begin(placement);
     for (const WaitingJob& waiting : plan.waiting) {
       Job& job = jobs_.at(waiting.job.value);
@@ -168,6 +180,7 @@ class World {
       job.request.promise = waiting.promise;
       if (waiting.promise) job.request.turn = std::min(job.request.turn, waiting.promise->start);
     }
+    for (const Reclaim& reclaim : plan.reclaims) GiveWay(reclaim);
     CheckDevices();
     CheckCeilings();
   }
@@ -192,6 +205,200 @@ class World {
   NodeParts Whole() const {
     return {.slots = std::max(gpus_, 4), .devices = (DeviceMask{1} << gpus_) - 1};
   }
+  // A gang that shrinks is two: what it gives up ends before the rest.
+  std::vector<RunningGang> GangsOf(const Job& job) const {
+    RunningGang gang{.job = job.request.job,
+                     .queue = job.request.queue,
+                     .class_value = job.request.class_value,
+                     .ends = EndOf(*job.started, job.request.length),
+                     .placed = *job.started};
+    if (reclaims_ && !job.gives_way) {
+      gang.victim_from = *job.started + kVictimAfter;
+      if (job.victim_at)
+        gang.victim_from = std::max(gang.victim_from, *job.victim_at + kVictimEvery);
+    }
+    gang.node_amounts = job.request.AmountsOf(1);
+    gang.leaves_in = kLeavesIn;
+    gang.cost = CostOf(AmountsOf(job)) * static_cast<double>(job.request.submit_order % 7 + 1);
+    RunningGang given = gang;
+    for (std::size_t i = 0; i < job.placement.nodes.size(); ++i) {
+      const bool gives = job.gives_way &&
+                         (job.gives_way->to_nodes == 0 ||
+                          std::ranges::count(job.gives_way->gives_up, job.placement.nodes[i]) > 0);
+      (gives ? given : gang).parts.push_back({job.placement.nodes[i], PartsOn(job, i)});
+    }
+    std::vector<RunningGang> gangs;
+    for (RunningGang* each : {&gang, &given}) {
+      if (each->parts.empty()) continue;
+      each->nodes = static_cast<int>(each->parts.size());
+      each->least_nodes = std::min(each->nodes, job.request.least());
+      each->amounts = job.request.AmountsOf(each->nodes);
+      if (each == &given) {
+        each->gives_way_to = job.gives_way->claimant;
+        each->ends = *job.victim_at + kLeavesIn;
+      }
+      gangs.push_back(*each);
+    }
+    return gangs;
+  }
+
+  void GiveWay(const Reclaim& reclaim) {
+    Job& job = jobs_.at(reclaim.victim.value);
+    ++(reclaim.to_nodes > 0 ? shrunk_ : preempted_);
+    job.gives_way = reclaim;
+    job.victim_at = now_;
+    job.leaves = now_ + seconds(1 + job.request.submit_order * 37 % longest_save_);
+  }
+
+  void Leave(Job& job) {
+    const Reclaim reclaim = *std::exchange(job.gives_way, std::nullopt);
+    if (job.ended || !job.started) return;
+    Fault(job);
+    job.request.recovering = reclaim.to_nodes > 0;
+    if (reclaim.to_nodes == 0) return;
+    job.request.nodes = reclaim.to_nodes;
+    job.request.exclude = reclaim.gives_up;
+  }
+
+  const QueueSpec& Queue(int queue) const { return tree_.queues[static_cast<std::size_t>(queue)]; }
+  bool IsAbove(int queue, int other) const {
+    while (other >= 0 && other != queue) other = Queue(other).parent;
+    return other == queue;
+  }
+
+  // That a job which recovers has not given up.
+  static int HeldNodes(const GangRequest& request) {
+    const int had = static_cast<int>(request.former_nodes.size());
+    return request.recovering ? std::clamp(had, request.least(), request.nodes) : 0;
+  }
+
+  // What the queue will have when the gangs that give way are gone.
+  int Left(const SchedulerSnapshot& snapshot, int queue) const {
+    int left = 0;
+    for (const RunningGang& gang : snapshot.running)
+      if (IsAbove(queue, gang.queue) && gang.gives_way_to.empty()) left += gang.amounts.gpus;
+    for (const GangRequest& request : snapshot.requests) {
+      if (IsAbove(queue, request.queue)) left += request.AmountsOf(HeldNodes(request)).gpus;
+    }
+    return left;
+  }
+
+  // The snapshot as it is once the victims give way, without one of them or without one node that a
+  // gang would give up; nothing else may give way.
+  SchedulerSnapshot Without(const SchedulerSnapshot& before, std::size_t victim,
+                            std::size_t node) const {
+    SchedulerSnapshot snapshot = before;
+    for (RunningGang& gang : snapshot.running) gang.victim_from = kNever;
+    for (std::size_t v = 0; v < plan_.reclaims.size(); ++v) {
+      const Reclaim& reclaim = plan_.reclaims[v];
+      const auto gang = std::ranges::find_if(snapshot.running, [&](const RunningGang& each) {
+        return each.job == reclaim.victim && each.gives_way_to.empty();
+      });
+      RunningGang given = *gang;
+      std::erase_if(given.parts, [&](const HeldParts& parts) {
+        const auto at = std::ranges::find(reclaim.gives_up, parts.node) - reclaim.gives_up.begin();
+        if (reclaim.to_nodes == 0) return v == victim;
+        return at == std::ssize(reclaim.gives_up) ||
+               (v == victim && at == static_cast<std::ptrdiff_t>(node));
+      });
+      given.gives_way_to = reclaim.claimant;
+      given.ends = now_ + kLeavesIn;
+      given.amounts = {};
+      for (std::size_t i = 0; i < given.parts.size(); ++i) given.amounts += gang->node_amounts;
+      gang->amounts -= given.amounts;
+      std::erase_if(gang->parts, [&](const HeldParts& parts) {
+        return std::ranges::count(given.parts, parts.node, &HeldParts::node) > 0;
+      });
+      snapshot.running.push_back(given);
+    }
+    return snapshot;
+  }
+
+  TimePoint StartIn(const SchedulePlan& plan, const JobId& job) const {
+    for (const WaitingJob& waiting : plan.waiting)
+      if (waiting.job == job) return waiting.promise ? waiting.promise->start : kNever;
+    return now_;
+  }
+
+  void CheckReclaims(const SchedulerSnapshot& snapshot) const {
+    std::set<JobId> claimants, victims;
+    std::map<int, int> left;
+    for (std::size_t q = 0; q < tree_.queues.size(); ++q)
+      left[static_cast<int>(q)] = Left(snapshot, static_cast<int>(q));
+    std::map<int, int> had = left;  // without what is placed now, perhaps later in the pass
+    for (const GangPlacement& placement : plan_.placements) {
+      const GangRequest& request = jobs_.at(placement.job.value).request;
+      const int nodes = static_cast<int>(placement.nodes.size()) - HeldNodes(request);
+      for (int q = request.queue; q >= 0; q = Queue(q).parent) {
+        left[q] += request.AmountsOf(nodes).gpus;
+        if (request.recovering) had[q] += request.AmountsOf(nodes).gpus;  // before all others
+      }
+    }
+    const auto claims = [&](const GangRequest& request) {
+      for (int q = request.queue; q >= 0; q = Queue(q).parent) {
+        left[q] += request.AmountsOf(request.least()).gpus;
+        had[q] += request.AmountsOf(request.least()).gpus;
+      }
+    };
+    std::set<JobId> given_way_to;
+    for (const RunningGang& gang : snapshot.running) given_way_to.insert(gang.gives_way_to);
+    for (const WaitingJob& waiting : plan_.waiting)
+      if (given_way_to.contains(waiting.job)) claims(jobs_.at(waiting.job.value).request);
+    std::map<int, int> before = had;  // the victims of the claimant
+    for (const Reclaim& reclaim : plan_.reclaims) {
+      if (claimants.insert(reclaim.claimant).second) {
+        before = had;
+        claims(jobs_.at(reclaim.claimant.value).request);
+      }
+      ASSERT_TRUE(victims.insert(reclaim.victim).second);
+      const Job& victim = jobs_.at(reclaim.victim.value);
+      const GangRequest& claimant = jobs_.at(reclaim.claimant.value).request;
+      ASSERT_TRUE(IsRunning(victim) && !victim.gives_way);
+      ASSERT_GE(now_ - *victim.started, kVictimAfter);
+      ASSERT_TRUE(!victim.victim_at || now_ - *victim.victim_at >= kVictimEvery);
+      ASSERT_FALSE(claimant.recovering);
+      for (const auto& [id, job] : jobs_)
+        ASSERT_FALSE(IsRunning(job) && job.gives_way &&
+                     job.gives_way->claimant == reclaim.claimant);
+      const int nodes = static_cast<int>(victim.placement.nodes.size());
+      ASSERT_EQ(reclaim.to_nodes == 0 ? 0 : nodes - std::ssize(reclaim.gives_up), reclaim.to_nodes);
+      ASSERT_TRUE(reclaim.to_nodes == 0 || reclaim.to_nodes >= victim.request.least());
+      const int given = victim.request.AmountsOf(nodes - reclaim.to_nodes).gpus;
+      for (int q = victim.request.queue; q >= 0; q = Queue(q).parent) {
+        left[q] -= given;
+        had[q] -= given;
+        if (reclaim.cause == ReclaimCause::kGuarantee && !IsAbove(q, claimant.queue)) {
+          ASSERT_GE(left[q], Queue(q).guarantee.gpus) << "a guarantee is broken";
+        }
+      }
+      if (reclaim.cause == ReclaimCause::kClass) {
+        ASSERT_LT(victim.request.class_value, claimant.class_value);
+        continue;
+      }
+      ASSERT_LE(victim.request.class_value, claimant.class_value);
+      bool entitled = false;
+      for (int q = claimant.queue; q >= 0 && !IsAbove(q, victim.request.queue); q = Queue(q).parent)
+        entitled |=
+            before[q] + claimant.AmountsOf(claimant.least()).gpus <= Queue(q).guarantee.gpus;
+      ASSERT_TRUE(entitled) << "it would borrow";
+    }
+    // Who waits ahead of it would have what leaves.
+    const bool first = !claimants.empty() && *claimants.begin() == plan_.waiting.front().job;
+    if (first && claimants.size() == 1) CheckNeeded(snapshot, *claimants.begin());
+  }
+
+  // With all of the victims it fits once they have stopped, without any one it does not.
+  void CheckNeeded(const SchedulerSnapshot& snapshot, const JobId& claimant) const {
+    constexpr std::size_t kNone = 1000;
+    ASSERT_LE(StartIn(plan_, claimant), now_ + kLeavesIn);
+    ASSERT_LE(StartIn(Plan(Without(snapshot, kNone, 0)), claimant), now_ + kLeavesIn);
+    for (std::size_t v = 0; v < plan_.reclaims.size(); ++v) {
+      for (std::size_t n = 0; n < std::max<std::size_t>(plan_.reclaims[v].gives_up.size(), 1); ++n)
+        ASSERT_GT(StartIn(Plan(Without(snapshot, v, n)), claimant), now_ + kLeavesIn)
+            << plan_.reclaims[v].victim.value << " is a needless victim";
+    }
+  }
+
   static NodeParts PartsOn(const Job& job, std::size_t i) {
     return {.slots = job.request.demand.ranks, .devices = job.placement.node_devices[i]};
   }
@@ -216,7 +423,8 @@ class World {
   void Begin(const GangPlacement& placement) {
     Job& job = jobs_.at(placement.job.value);
     ASSERT_FALSE(job.started);
-    ASSERT_EQ(placement.nodes.size(), static_cast<std::size_t>(job.request.nodes));
+    ASSERT_GE(static_cast<int>(placement.nodes.size()), job.request.least());
+    ASSERT_LE(static_cast<int>(placement.nodes.size()), job.request.nodes);
     if (job.request.promise) {
       ASSERT_LE(now_, job.request.promise->start) << placement.job.value << " was promised a start";
     }
@@ -265,6 +473,8 @@ class World {
   }
 
   static constexpr double kHalfLife = 7 * 86400;
+  static constexpr Duration kVictimAfter = minutes(10), kVictimEvery = hours(1);
+  static constexpr Duration kLeavesIn = minutes(3);
 
   NodeInventory inventory_;
   int gpus_;
@@ -279,6 +489,9 @@ class World {
   SchedulePlan plan_;
   int next_ = 0;
   int lost_ = 0;
+  bool reclaims_ = false;
+  std::uint64_t longest_save_ = 170;  // seconds
+  int shrunk_ = 0, preempted_ = 0;
 };
 
 class Random {
@@ -318,6 +531,7 @@ QueueTree RandomTree(Random& random, int gpus) {
 struct Mix {
   bool limits = true, faults = false, classes = false, queues = false;
   bool late = false;  // some gangs end some minutes after their limit
+  bool reclaims = false;
 };
 
 // Submits for some hours, and runs until nothing changes any more.
@@ -335,6 +549,8 @@ void RunRandom(World& world, Random& random, const Mix& mix, int queues, int nod
                                        random.Minutes(1, 120), leaf());
         if (mix.classes && random.OneIn(4)) job.request.class_value = random.Pick(-1, 1);
         job.request.priority = random.Pick(0, 2);
+        if (mix.reclaims && random.OneIn(3))
+          job.request.min_nodes = random.Pick(1, job.request.nodes);
         if (mix.late && limit != kForever && random.OneIn(3))
           job.runs = limit + random.Minutes(0, 15);
       }
@@ -357,15 +573,17 @@ TEST_P(RandomSchedules, NeverBreakAPromiseWithoutACauseNorACeilingNorGiveADevice
                 .faults = (GetParam() & 2) != 0,
                 .classes = (GetParam() & 4) != 0,
                 .queues = (GetParam() & 8) != 0,
-                .late = (GetParam() & 16) != 0};
+                .late = (GetParam() & 16) != 0,
+                .reclaims = (GetParam() & 32) != 0};
   std::map<DelayCause, int> delays;
-  for (int seed = 0; seed < Schedules() / 32 + 1; ++seed) {
+  for (int seed = 0; seed < Schedules() / 64 + 1; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Random random(static_cast<unsigned>(seed * 32 + GetParam()));
+    Random random(static_cast<unsigned>(seed * 64 + GetParam()));
     const int nodes = random.Pick(1, 5);
     const int gpus = random.Pick(1, 4);
     const QueueTree tree = mix.queues ? RandomTree(random, nodes * gpus) : DefaultTree();
     World world(nodes, gpus, tree);
+    world.set_reclaims(mix.reclaims, mix.late);
     ASSERT_NO_FATAL_FAILURE(
         RunRandom(world, random, mix, static_cast<int>(tree.queues.size()), nodes, gpus));
     for (const auto& [cause, count] : world.delays()) delays[cause] += count;
@@ -374,7 +592,10 @@ TEST_P(RandomSchedules, NeverBreakAPromiseWithoutACauseNorACeilingNorGiveADevice
     EXPECT_EQ(delays[DelayCause::kLimits], 0) << "nothing of that kind was changed";
   }
   if (!mix.faults) {
-    EXPECT_EQ(delays[DelayCause::kNodes] + delays[DelayCause::kRecovery], 0);
+    EXPECT_EQ(delays[DelayCause::kNodes], 0);
+  }
+  if (!mix.faults && !mix.reclaims) {
+    EXPECT_EQ(delays[DelayCause::kRecovery], 0);
   }
   if (!mix.classes) {
     EXPECT_EQ(delays[DelayCause::kClass], 0);
@@ -384,7 +605,7 @@ TEST_P(RandomSchedules, NeverBreakAPromiseWithoutACauseNorACeilingNorGiveADevice
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Mixes, RandomSchedules, testing::Range(0, 32));
+INSTANTIATE_TEST_SUITE_P(Mixes, RandomSchedules, testing::Range(0, 64));
 
 // Small jobs arrive for ever, and each of them fits at once.
 TEST(ScheduleProperties, AGangThatFitsStartsWithinTwiceTheLongestLimitWhateverSmallerJobsArrive) {
@@ -535,6 +756,49 @@ TEST(ScheduleProperties, SharesOfSaturatedQueuesConvergeToTheirWeights) {
   }
 }
 
+// Nodes of one GPU each, so that all that counts is how many a queue gets.
+TEST(ScheduleProperties, AQueueWithinItsGuaranteeGetsItsNodesWithinTheStopAllowance) {
+  int shrunk = 0, preempted = 0;
+  for (int seed = 0; seed < Schedules() / 30 + 1; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(static_cast<unsigned>(seed));
+    const int nodes = random.Pick(4, 16);
+    QueueTree tree = DefaultTree();
+    tree.queues.push_back({.name = "a", .guarantee = {.gpus = random.Pick(1, nodes)}});
+    tree.queues.push_back({.name = "b"});
+    World world(nodes, 1, tree);
+    world.set_reclaims(true);
+    for (int i = 0; i < nodes; ++i) {
+      World::Job& job =
+          world.Submit(random.Pick(1, 3), 1, kForever, hours(100), random.OneIn(2) ? 2 : 0);
+      if (random.OneIn(2)) job.request.min_nodes = 1;
+    }
+    ASSERT_NO_FATAL_FAILURE(world.RunPass());
+    world.EndUntil(world.now() + minutes(20));
+    const std::map<std::string, World::Job> before = world.jobs();
+    const std::string own =
+        world.Submit(random.Pick(1, tree.queues[1].guarantee.gpus), 1, kForever, hours(1), 1)
+            .request.job.value;
+    const TimePoint submitted = world.now();
+    ASSERT_NO_FATAL_FAILURE(world.RunPass());
+    if (world.preempted() > 0) {
+      int enough = nodes;
+      for (const auto& [id, job] : before)
+        if (job.started) enough -= job.request.least();
+      EXPECT_LT(enough, world.job(own).request.nodes) << "it would be enough to shrink";
+    }
+    while (!world.job(own).started && world.NextEvent() <= submitted + minutes(3)) {
+      world.EndUntil(world.NextEvent());
+      ASSERT_NO_FATAL_FAILURE(world.RunPass());
+    }
+    EXPECT_TRUE(world.job(own).started);
+    shrunk += world.shrunk();
+    preempted += world.preempted();
+  }
+  EXPECT_GT(shrunk, 5);
+  EXPECT_GT(preempted, 5);
+}
+
 // Behind the jobs with a plan, what one finds is known to the others of its kind.
 TEST(ScheduleProperties, AShorterJobFitsWhereALongerOneOfItsKindDoesNot) {
   World world(2, 1, DefaultTree());
@@ -562,6 +826,11 @@ std::string Text(const SchedulePlan& plan) {
     if (waiting.promise) text += std::to_string(waiting.promise->start.time_since_epoch().count());
     text += "\n";
   }
+  for (const Reclaim& reclaim : plan.reclaims) {
+    text += reclaim.victim.value + " for " + reclaim.claimant.value + ", gives up";
+    for (const NodeName& node : reclaim.gives_up) text += " " + node.value;
+    text += "\n";
+  }
   return text;
 }
 
@@ -570,6 +839,7 @@ TEST(ScheduleProperties, ASnapshotGivesTheSamePlanInWhateverOrderItIs) {
     Random random(static_cast<unsigned>(seed));
     const QueueTree tree = RandomTree(random, 12);
     World world(4, 3, tree);
+    world.set_reclaims(true);
     std::mt19937 engine(static_cast<unsigned>(seed));
     for (int i = 0; i < 20; ++i) {
       world.Submit(random.Pick(1, 4), random.Pick(1, 3), random.Minutes(5, 60), minutes(50),

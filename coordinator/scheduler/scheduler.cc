@@ -13,6 +13,7 @@
 #include "coordinator/scheduler/gang_choice.h"
 #include "coordinator/scheduler/queue_loads.h"
 #include "coordinator/scheduler/queue_turns.h"
+#include "coordinator/scheduler/victims.h"
 
 namespace muster {
 namespace {
@@ -52,6 +53,11 @@ WaitReason ReasonOf(const GangRequest& request, const Fit& fit,
   return reason;
 }
 
+// The nodes are to it what they are to every job with its demand.
+bool IsPlain(const GangRequest& request) {
+  return request.held.empty() && request.exclude.empty() && request.place.empty();
+}
+
 // Why jobs of a kind wait, until the nodes change: most jobs of a long queue are like others.
 class KnownReasons {
  public:
@@ -79,12 +85,27 @@ class KnownReasons {
   void NodesChange() { reasons_.clear(); }
 
  private:
-  // The nodes are to it what they are to every job with its demand.
-  static bool IsPlain(const GangRequest& request) {
-    return request.held.empty() && request.exclude.empty() && request.place.empty();
+  std::vector<std::pair<WaitReason, Duration>> reasons_;
+};
+
+// Kinds of jobs for which no set of victims was enough. What runs gives way less and less during a
+// pass, and a longer job fits nowhere that a shorter one does not.
+class FruitlessKinds {
+ public:
+  bool Contains(const GangRequest& request) const {
+    return kinds_.size() >= kKept || std::ranges::any_of(kinds_, [&](const GangRequest* kind) {
+             return IsPlain(request) && kind->queue == request.queue &&
+                    kind->class_value == request.class_value && kind->least() <= request.least() &&
+                    kind->length <= request.length && kind->demand == request.demand;
+           });
+  }
+  void Add(const GangRequest& request) {
+    if (IsPlain(request)) kinds_.push_back(&request);
   }
 
-  std::vector<std::pair<WaitReason, Duration>> reasons_;
+ private:
+  static constexpr std::size_t kKept = 64;
+  std::vector<const GangRequest*> kinds_;
 };
 
 // The phases of a pass, in order: recoveries, then for each class what is within guarantees and
@@ -116,6 +137,12 @@ constexpr int kImprovedJobs = 16;
 // A gang that ends later than planned moves the promises behind it by as much; by more, and they
 // are planned anew.
 constexpr Duration kSlip = std::chrono::minutes(10);
+
+// The latest start that is worth another promise, or victims.
+TimePoint WorthMovingTo(TimePoint planned, TimePoint now) {
+  constexpr Duration kLeastGain = std::chrono::minutes(1);
+  return planned - std::max(kLeastGain, (planned - now) / 10);
+}
 
 class Pass {
  public:
@@ -162,6 +189,8 @@ class Pass {
   void Wait(const GangRequest& request, const Fit& fit, WaitingJob waiting);
 
   int OverCeiling(const GangRequest& request, int nodes) const;
+  bool MayReclaim(const GangRequest& request) const;
+  bool ReclaimFor(const GangRequest& request, std::optional<TimePoint> otherwise);
   std::optional<TimePoint> EarliestStart(const GangRequest& request, const Fit& fit) const;
   WaitReason ReasonFor(const GangRequest& request, const Fit& fit) const;
   bool LimitsAllow(const GangRequest& request) const;
@@ -205,6 +234,9 @@ class Pass {
   const QueueTree& queues_;
   QueueLoads loads_;
   KnownReasons known_;
+  std::vector<const RunningGang*> gangs_;  // that may be victims
+  std::map<JobId, Amounts> claimants_;     // that gangs give way to, and what they will have
+  FruitlessKinds fruitless_;
   Phase phase_;
   int planned_ = 0;  // jobs that wait with a start, or collect
   bool collecting_ = false;
@@ -223,6 +255,9 @@ SchedulePlan Pass::Run() {
   Requests recovering;
   std::map<int, Requests, std::greater<>> classes;
   for (const GangRequest& request : snapshot_.requests)
+    if (const auto claimant = claimants_.find(request.job); claimant != claimants_.end())
+      loads_.Expect(request.queue, claimant->second = request.AmountsOf(request.least()));
+  for (const GangRequest& request : snapshot_.requests)
     (request.recovering ? recovering : classes[request.class_value]).push_back(&request);
   if (probes_ != nullptr)
     for (const GangRequest& probe : *probes_) classes[probe.class_value].push_back(&probe);
@@ -240,6 +275,12 @@ void Pass::AddRunning() {
   for (const RunningGang& gang : snapshot_.running) {
     const TimePoint ends = ExpectedEnd(gang.ends, now_);
     loads.push_back({gang.queue, gang.amounts, ends});
+    if (!gang.gives_way_to.empty()) {
+      loads_.Expect(gang.queue, {.gpus = -gang.amounts.gpus, .slots = -gang.amounts.slots});
+      claimants_[gang.gives_way_to] = {};
+    } else if (gang.victim_from != kNever) {
+      gangs_.push_back(&gang);
+    }
     if (ends == kNever) continue;
     for (const HeldParts& held : gang.parts) {
       PlannedNode* node = FindNode(nodes_, held.node);
@@ -383,13 +424,16 @@ int Pass::OverCeiling(const GangRequest& request, int nodes) const {
 
 void Pass::Consider(const GangRequest& request) {
   if (request.nodes == 0) {  // spares, as many as there are
+    if (std::ranges::find(plan_.reclaims, request.job, &Reclaim::victim) != plan_.reclaims.end())
+      return;
     Start(request, Fit(request, matches_.Of(request.demand), nodes_, now_));
     return;
   }
   const int over = OverCeiling(request, request.least());
   const WaitReason* known = known_.Find(request, over >= 0);
   const bool is_asked_about = reason_of_ != nullptr && HasReader(request);
-  if (known != nullptr && !is_asked_about && (over < 0 || planned_ >= kPlannedJobs)) {
+  const bool final = !MayReclaim(request) && (over < 0 || planned_ >= kPlannedJobs);
+  if (known != nullptr && !is_asked_about && final) {
     plan_.waiting.push_back({request.job, *known});
     plan_.waiting.back().reason.nodes = request.least();
     plan_.waiting.back().reason.over_ceiling = NameOf(over);
@@ -405,7 +449,9 @@ void Pass::Wait(const GangRequest& request, const Fit& fit, WaitingJob waiting) 
   const bool may_run = waiting.reason.over_ceiling.empty();
   bool changes_nodes = false;
   if (planned_ < kPlannedJobs) {
-    if (const std::optional<TimePoint> start = EarliestStart(request, fit)) {
+    std::optional<TimePoint> start = EarliestStart(request, fit);
+    if (ReclaimFor(request, start)) start = EarliestStart(request, fit);
+    if (start) {
       waiting.promise = Reserve(request, *start);
       changes_nodes = true;
     } else if (may_run && !collecting_ && LimitsAllow(request)) {
@@ -425,18 +471,15 @@ void Pass::Wait(const GangRequest& request, const Fit& fit, WaitingJob waiting) 
 
 // `held`: what is reserved for it, at the promised start or a little later; nothing: it cannot be.
 void Pass::ConsiderPromised(const GangRequest& request, const std::optional<Promise>& held) {
-  // Shorter waits are not worth another promise.
-  constexpr Duration kLeastGain = std::chrono::minutes(1);
   const Promise& promise = *request.promise;
   if (held) GiveUp(request, *held);
   const Fit fit(request, matches_.Of(request.demand), nodes_, now_);
   if (OverCeiling(request, request.least()) < 0 && Start(request, fit)) return;
   WaitingJob waiting{request.job, ReasonFor(request, fit)};
-  if (held && held->start > now_) {
-    const Duration gain = std::max(kLeastGain, (held->start - now_) / 10);
+  if (held && held->start > now_ && !ReclaimFor(request, held->start)) {
     const std::optional<TimePoint> start =
         planned_ < kImprovedJobs ? EarliestStart(request, fit) : std::nullopt;
-    if (!start || *start > held->start - gain) {
+    if (!start || *start > WorthMovingTo(held->start, now_)) {
       Take(request, *held);
       ++planned_;
       waiting.promise = *held;
@@ -480,7 +523,37 @@ void Pass::Place(const GangRequest& request, const Fit& fit, const GangChoice& c
   loads_.Hold(request.queue, request.AmountsOf(placed - HeldNodes(request)), now_,
               EndOf(now_, request.length));
   known_.NodesChange();
+  if (const auto claim = claimants_.extract(request.job))
+    loads_.Expect(request.queue, {.gpus = -claim.mapped().gpus, .slots = -claim.mapped().slots});
   plan_.placements.push_back(std::move(placement));
+}
+
+bool Pass::MayReclaim(const GangRequest& request) const {
+  return !gangs_.empty() && planned_ < kPlannedJobs && request.nodes > 0 && !request.recovering &&
+         !claimants_.contains(request.job) && !fruitless_.Contains(request);
+}
+
+// Whether gangs give way to it now, so that it starts sooner than it would otherwise.
+bool Pass::ReclaimFor(const GangRequest& request, std::optional<TimePoint> otherwise) {
+  if (!MayReclaim(request)) return false;
+  VictimSearch search(request, phase_.entitled(), now_, nodes_, loads_);
+  for (const RunningGang* gang : gangs_) search.Consider(*gang, ExpectedEnd(gang->ends, now_));
+  if (otherwise && search.leave_at() > WorthMovingTo(*otherwise, now_)) return false;
+  if (!search.Run(matches_.Of(request.demand))) {
+    fruitless_.Add(request);
+    plan_.again_at = std::min(plan_.again_at, search.next());
+    return false;
+  }
+  const Amounts amounts = request.AmountsOf(request.least());
+  claimants_[request.job] = amounts;
+  loads_.Expect(request.queue, amounts);
+  std::set<JobId> victims;
+  for (Reclaim& reclaim : search.Chosen()) {
+    victims.insert(reclaim.victim);
+    plan_.reclaims.push_back(std::move(reclaim));
+  }
+  std::erase_if(gangs_, [&](const RunningGang* gang) { return victims.contains(gang->job); });
+  return true;
 }
 
 std::optional<TimePoint> Pass::EarliestStart(const GangRequest& request, const Fit& fit) const {

@@ -13,6 +13,11 @@
 // DelayCause. Where no end is known, the first job that waits collects devices as they become free,
 // as many as it needs.
 //
+// Reclaim. A job that could start sooner if gangs gave way that may be its victims (victims.h) is
+// promised the time by which they have stopped. What they leave is reserved for it as any promise
+// is, so that only what goes before it anyway starts there. A job has no further victims while
+// gangs give way to it; recoveries and jobs that only want spares have none.
+//
 // A job keeps the nodes it had before, in the same rank order, if they have room. Spares are given
 // out in the same order: nodes held beside a gang, for it alone. Among equally good nodes, a gang
 // takes those that leave no failure domain with more than half of its nodes (failure_domains.h);
@@ -32,20 +37,13 @@
 #include "coordinator/queues/queue_tree.h"
 #include "coordinator/scheduler/gang_request.h"
 #include "coordinator/scheduler/node_fit.h"
+#include "coordinator/scheduler/running_gang.h"
 #include "coordinator/scheduler/wait_reason.h"
 
 namespace muster {
 
 // Jobs with a start that is planned ahead.
 inline constexpr int kPlannedJobs = 128;
-
-// A gang that runs, as far as others wait for its end.
-struct RunningGang {
-  int queue = 0;
-  Amounts amounts;               // spares included
-  TimePoint ends = kNever;       // by its time limit at the latest; kNever: it has none
-  std::vector<HeldParts> parts;  // that are free then; of no use without an end
-};
 
 struct SchedulerSnapshot {
   TimePoint now;
@@ -88,6 +86,9 @@ struct WaitingJob {
 struct SchedulePlan {
   std::vector<GangPlacement> placements;  // in the order they were decided
   std::vector<WaitingJob> waiting;        // next to be placed first
+  std::vector<Reclaim> reclaims;          // in the order they were decided
+  // A job waits for gangs that may give way from then on; kNever: none does.
+  TimePoint again_at = kNever;
 };
 
 SchedulePlan Plan(const SchedulerSnapshot& snapshot);

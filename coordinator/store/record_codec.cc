@@ -111,13 +111,15 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(AttemptRecord, job, generation, 
                                                 failed_node, card, resumed_step, resumed_from,
                                                 last_step, lost_steps, seconds, notes, log_tail)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(PromiseRecord, start_unix_ms, nodes, devices)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ReclaimRecord, claimant, generation, gives_up,
+                                                by_unix_ms)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(
     JobRecord, id, name, key, spec_yaml, output_dir, priority, submit_order, world_size, state,
     reason, stop, generation, restarts, attempts_without_progress, step, best_step, committed_step,
     max_steps, loss, loss_at_start, tokens, submitted_unix_ms, started_unix_ms, ended_unix_ms,
     progress_unix_ms, pending_release, scrub_trouble, stop_by_unix_ms, suspended_unix_ms,
     suspended_ms, checkpoint_seconds, queue, priority_class, held, hold_reason, begin_unix_ms,
-    time_limit_seconds, promise, usage)
+    time_limit_seconds, promise, reclaim, victim_unix_ms, usage)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LeakedSlot, job, pid, devices)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(BrokenDevice, id, reason)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Device, id, kind, memory_bytes, numa_node,

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "common/job_spec/parse.h"
+#include "coordinator/queues/queue_file.h"
 #include "tests/simulation/world.h"
 
 namespace muster::sim {
@@ -42,6 +43,8 @@ void World::MakeJob(int number) {
   yaml += "restart: {max_without_progress: " + std::to_string(kAttemptsWithoutProgress) +
           ", in_place: " + std::string(random_.Chance(0.8) ? "true" : "false") + "}\n";
   if (IsHeld(number)) yaml += "hold: true\n";
+  if (HasQueues() && die / 11 % 4 == 0) yaml += "class: urgent\n";
+  if (HasQueues() && die / 13 % 3 == 0) yaml += "queue: team\n";
   if (!train) {
     yaml += "command: [./program]\n";
     return;
@@ -60,6 +63,21 @@ void World::MakeJob(int number) {
       ", keep: 2}\n  output: {dir: out-" + std::to_string(number) + "}\n";
 }
 
+// Jobs give way to others soon, and often.
+void World::ApplyQueues() {
+  if (queues_applied_) return;
+  QueuesApplyRequested apply;
+  apply.yaml =
+      "classes: {urgent: 1}\npreemption: {after: 3s, every: 10s}\n"
+      "queues:\n  default: {}\n  team: {guarantee: {gpus: " +
+      std::to_string(node_count()) + ", slots: " + std::to_string(node_count()) + "}}\n";
+  apply.tree = ParseQueueFile(apply.yaml, "queues");
+  coordinator_->Ask(apply, [this](const Reply& reply) {
+    queues_applied_ = queues_applied_ || reply.status.ok();
+  });
+  queue_.After(kTimeout, [this] { ApplyQueues(); });
+}
+
 void World::SubmitLater(int number) {
   Request& request = requests_[static_cast<std::size_t>(number)];
   MakeJob(number);
@@ -76,6 +94,10 @@ void World::SubmitLater(int number) {
 void World::Ask(int number) {
   Request& request = requests_[static_cast<std::size_t>(number)];
   if (request.id) return;
+  if (HasQueues() && !queues_applied_) {
+    queue_.After(kTimeout, [this, number] { Ask(number); });
+    return;
+  }
   SubmitRequested submit;
   submit.spec_yaml = request.yaml;
   submit.spec = ParseJobSpec(request.yaml);

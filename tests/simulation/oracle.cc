@@ -171,6 +171,14 @@ void Oracle::CheckSuspended(const JobView& job, JobFacts& facts, int live) {
   if (facts.suspended_at && record.generation > *facts.suspended_at) {
     Violate("a suspended job waits for its resume", id + " got another generation");
   }
+  // It may have been placed again in the same event.
+  const auto ended = std::ranges::find(job.attempts->rbegin(), job.attempts->rend(),
+                                       AttemptState::kEnded, &AttemptRecord::state);
+  if (ended != job.attempts->rend() && ended->cause_kind == CauseKind::kPreempted &&
+      std::exchange(facts.preempted, ended->generation) != ended->generation) {
+    facts.set_aside_at = record.committed_step;
+    facts.finished = std::min(facts.finished, record.committed_step);
+  }
   if (record.state != JobState::kSuspended) return;
   if (live > 0) Violate("a suspended job is at rest", id);
   if (!facts.suspended_at) {

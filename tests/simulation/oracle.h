@@ -81,6 +81,7 @@ class Oracle {
     bool release_asked = false;              // ever
     int resumes_pending = 0;                 // asked and not answered
     std::optional<Generation> suspended_at;  // and not asked to go on since
+    Generation preempted = 0;                // the newest attempt that was
     Step set_aside_at = 0;                   // its checkpoint's step when it was suspended last
   };
   std::map<int, int> FaultsOf(const SimGang& gang) const;

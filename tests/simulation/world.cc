@@ -172,6 +172,7 @@ void World::Begin() {
     queue_.After(random_.Delay(seconds(2), seconds(3)), [this, node] { Sample(node); });
   }
   requests_.resize(static_cast<std::size_t>(options_.jobs));
+  if (HasQueues()) queue_.After(seconds(1), [this] { ApplyQueues(); });
   for (int i = 0; i < options_.jobs; ++i) SubmitLater(i);
   for (int kind = 0; kind < kFaultKindCount; ++kind) {
     if (random_.Chance(0.5)) enabled_.push_back(static_cast<FaultKind>(kind));

@@ -130,6 +130,9 @@ class World {
   void AnswerProbe(int node, const Probe& probe);
 
   // --- clients.cc ---
+  // In every fifth seed there are two queues, one with a guarantee, and a class.
+  bool HasQueues() const { return options_.seed % 5 == 3; }
+  void ApplyQueues();
   void SubmitLater(int number);
   void Ask(int number);
   void AskCancel(int number);
@@ -197,6 +200,7 @@ class World {
   std::unique_ptr<SimCoordinator> coordinator_;
   std::unique_ptr<Oracle> oracle_;
   std::vector<Request> requests_;
+  bool queues_applied_ = false;
   std::vector<FaultKind> enabled_;
   Duration fault_pause_{};
   bool calm_ = false;

@@ -1,0 +1,165 @@
+#include "coordinator/control/giving_way.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+
+#include "common/base/strings.h"
+#include "coordinator/control/job_facts.h"
+#include "coordinator/control/stopping.h"
+
+namespace muster::control {
+namespace {
+
+// Where nothing was measured yet.
+constexpr double kUsualSave = 30;
+constexpr double kUsualReload = 30;
+
+TimePoint MonotonicOf(const Now& now, std::int64_t unix_ms) {
+  return now.mono + std::chrono::milliseconds(unix_ms - now.unix_ms);
+}
+
+std::int64_t PlacedFromQueue(const JobEntry& job) {
+  const auto placed =
+      std::find_if(job.attempts.rbegin(), job.attempts.rend(), [](const AttemptRecord& attempt) {
+        return attempt.tier == Tier::kLaunch || attempt.tier == Tier::kRequeue;
+      });
+  return placed == job.attempts.rend() ? job.attempts.front().started_unix_ms
+                                       : placed->started_unix_ms;
+}
+
+// From its gang's end to its next step, as it took the last time.
+double ReloadSeconds(const JobEntry& job) {
+  const StageSeconds& seconds = job.attempts.back().seconds;
+  const double sum = std::max(seconds.reform, 0.0) + std::max(seconds.load, 0.0) +
+                     std::max(seconds.first_step, 0.0);
+  return sum > 0 ? sum : kUsualReload;
+}
+
+// What the job would lose if it cannot save its state, and what it takes to save and load it.
+double CostOf(const JobEntry& job, const Now& now) {
+  std::int64_t durable = job.attempts.back().started_unix_ms;
+  for (const CheckpointRecord& checkpoint : job.checkpoints)
+    if (Usable(checkpoint)) durable = std::max(durable, checkpoint.committed_unix_ms);
+  const double work = static_cast<double>(now.unix_ms - durable) / 1000;
+  const double save =
+      job.record.checkpoint_seconds > 0 ? job.record.checkpoint_seconds : kUsualSave;
+  return WorldSize(job) * (std::max(work, 0.0) + save + ReloadSeconds(job));
+}
+
+bool MayBeVictim(const JobEntry& job) {
+  const Running* running = job.gang ? In<Running>(*job.gang) : nullptr;
+  return running != nullptr && !running->stop && !job.gang->finished &&
+         job.record.state == JobState::kRunning;
+}
+
+std::string CostText(double cost) { return std::to_string(std::llround(cost)) + " rank-seconds"; }
+
+std::string_view Why(ReclaimCause cause) {
+  return cause == ReclaimCause::kClass ? "class: its class is higher"
+                                       : "guarantee: its queue is within its guarantee";
+}
+
+TimePoint StopBy(const Transaction& tx, const JobEntry& job) {
+  return MonotonicOf(tx.now, job.record.reclaim.by_unix_ms) - kAbortDeadline;
+}
+
+std::string ShrinkReason(const JobEntry& job) {
+  std::vector<std::string> names;
+  for (const NodeName& name : job.record.reclaim.gives_up) names.push_back(name.value);
+  return "gives up " + Join(names) + " for job " + job.record.reclaim.claimant.value;
+}
+
+void GiveWay(Transaction& tx, const Reclaim& reclaim) {
+  JobEntry& job = tx.job(reclaim.victim);
+  if (!MayBeVictim(job)) return;
+  JobRecord& record = job.record;
+  const std::string claimant = NameOf(tx.job(reclaim.claimant));
+  const auto allowance = std::chrono::ceil<std::chrono::milliseconds>(StopAllowance(job));
+  record.victim_unix_ms = tx.now.unix_ms;
+  record.reclaim = {.claimant = reclaim.claimant,
+                    .generation = job.attempt().generation,
+                    .gives_up = reclaim.gives_up,
+                    .by_unix_ms = tx.now.unix_ms + allowance.count()};
+  tx.Mark(job);
+  const std::string why =
+      " (" + std::string(Why(reclaim.cause)) + "), at a cost of " + CostText(reclaim.cost);
+  if (reclaim.to_nodes > 0) {
+    const std::string nodes =
+        std::to_string(reclaim.to_nodes) + (reclaim.to_nodes == 1 ? " node" : " nodes");
+    tx.RecordEvent(
+        job, {"shrinking", Severity::kInfo, "goes on with " + nodes + " for " + claimant + why});
+    return StopGang(tx, job, ShrinkReason(job), StopBy(tx, job));
+  }
+  tx.RecordEvent(job, {"preempted", Severity::kWarning, "preempted for " + claimant + why});
+  const auto abort = std::chrono::duration_cast<std::chrono::milliseconds>(kAbortDeadline);
+  record.stop_by_unix_ms = record.reclaim.by_unix_ms - abort.count();
+  StopJob(tx, job, StopKind::kPreempt, "preempted for " + claimant);
+}
+
+}  // namespace
+
+bool IsGivingWay(const JobEntry& job) {
+  return !job.record.reclaim.claimant.empty() && job.gang &&
+         job.attempts.back().generation == job.record.reclaim.generation;
+}
+
+bool KeepsNodesAway(const State& state, const JobEntry& job) {
+  const auto claimant = state.jobs.find(job.record.reclaim.claimant);
+  return claimant != state.jobs.end() && claimant->second.promised_at.has_value();
+}
+
+void DropOldClaims(Transaction& tx) {
+  for (const JobId& id : tx.state.live) {
+    const JobEntry& job = std::as_const(tx).job(id);
+    if (job.record.reclaim.claimant.empty() || IsGivingWay(job) || KeepsNodesAway(tx.state, job))
+      continue;
+    tx.job(id).record.reclaim = {};
+    tx.Mark(tx.job(id));
+  }
+}
+
+void DescribeVictim(const State& state, const Now& now, const JobEntry& job, RunningGang& gang) {
+  gang.nodes = static_cast<int>(job.attempts.back().nodes.size());
+  gang.least_nodes = std::min(gang.nodes, job.spec.min_nodes());
+  gang.node_amounts = AmountsOf(job.spec.resources.per_node(), 1);
+  if (!MayBeVictim(job)) return;
+  const std::int64_t placed = PlacedFromQueue(job);
+  std::int64_t from = placed + state.queues.preempt_after_seconds * 1000;
+  if (const std::int64_t victim = job.record.victim_unix_ms; victim > 0)
+    from = std::max(from, victim + state.queues.preempt_every_seconds * 1000);
+  gang.victim_from = MonotonicOf(now, from);
+  gang.placed = MonotonicOf(now, placed);
+  gang.leaves_in = StopAllowance(job);
+  gang.cost = CostOf(job, now);
+}
+
+void GiveWay(Transaction& tx, const std::vector<Reclaim>& reclaims) {
+  std::map<JobId, std::vector<std::string>> victims;  // by claimant
+  for (const Reclaim& reclaim : reclaims) {
+    GiveWay(tx, reclaim);
+    const std::size_t nodes = reclaim.gives_up.size();
+    const std::string what =
+        reclaim.to_nodes == 0 ? "" : std::to_string(nodes) + " of the nodes of ";
+    victims[reclaim.claimant].push_back(what + NameOf(tx.job(reclaim.victim)) + " (" +
+                                        CostText(reclaim.cost) + ")");
+  }
+  for (auto& [id, names] : victims) {
+    constexpr std::size_t kNamed = 5;
+    std::string more;
+    if (names.size() > kNamed) more = " and " + std::to_string(names.size() - kNamed) + " others";
+    names.resize(std::min(names.size(), kNamed));
+    tx.RecordEvent(tx.job(id),
+                   {"reclaims", Severity::kInfo,
+                    "these give way to it and save their state first: " + Join(names) + more});
+  }
+}
+
+void GiveWayAgain(Transaction& tx, JobEntry& job) {
+  const bool shrinks = IsGivingWay(job) && !job.record.reclaim.gives_up.empty();
+  if (!shrinks || job.record.stop != StopKind::kNone || In<Running>(*job.gang) == nullptr) return;
+  StopGang(tx, job, ShrinkReason(job), StopBy(tx, job));
+}
+
+}  // namespace muster::control
