@@ -2,19 +2,10 @@
 
 #include <optional>
 
+#include "cli/jobs/job_json.h"
+
 namespace muster {
 namespace {
-
-Json AmountsJson(const v1::Amounts& amounts) {
-  return {{"gpus", amounts.gpus()}, {"slots", amounts.slots()}};
-}
-
-Json CeilingJson(const v1::Ceiling& ceiling) {
-  Json json = {{"gpus", nullptr}, {"slots", nullptr}};
-  if (ceiling.has_gpus()) json["gpus"] = ceiling.gpus();
-  if (ceiling.has_slots()) json["slots"] = ceiling.slots();
-  return json;
-}
 
 std::string AmountText(std::optional<int> gpus, std::optional<int> slots) {
   std::string text;

@@ -392,7 +392,7 @@ void On(Transaction& tx, const WorkerHello& event) {
                               .progress_ms = kProgressMillis,
                               .epoch = tx.options.epoch});
   ReconcileNode(tx, node, hello);
-  if (MayChangePlacement(tx.state, node)) tx.RescheduleForNode();
+  RescheduleFor(tx.state, node);
 }
 
 void On(Transaction& tx, const WorkerStreamClosed& event) {

@@ -180,34 +180,6 @@ void Transaction::Move(AttemptRecord& attempt, AttemptEvent event) {
   MarkAttempt(job(attempt.job));
 }
 
-// Thousands of nodes change their state at once when a switch fails or a coordinator starts, and a
-// scheduler pass reads each.
-bool MayChangePlacement(const State& state, const NodeEntry& node) {
-  const NodeName& name = node.record.name;
-  switch (node.record.state) {
-    case NodeState::kSuspect: return false;
-    case NodeState::kReady: {
-      const int leaked = static_cast<int>(node.record.leaked.size());
-      return state.holds.BusySlots(name) + leaked < node.record.slots;
-    }
-    case NodeState::kLost: {  // a job may have waited for its former node, or be promised it
-      const std::vector<JobId> jobs = state.jobs_of.Of(name);
-      return std::ranges::any_of(jobs,
-                                 [&](const JobId& id) { return state.jobs.at(id).pending(); }) ||
-             std::ranges::any_of(state.planned, [&](const JobId& id) {
-               return std::ranges::count(state.jobs.at(id).record.promise.nodes, name) > 0;
-             });
-    }
-    default: return true;
-  }
-}
-
-void Transaction::RescheduleForNode() {
-  state.reschedule = true;
-  state.pass_is_urgent |= std::ranges::any_of(
-      state.planned, [this](const JobId& id) { return !state.jobs.at(id).attempts.empty(); });
-}
-
 void Transaction::Move(NodeEntry& node, NodeEvent event) {
   const bool usable = IsUsable(node.record);
   node.record.state = ApplyOrDie(node.record.state, event, "node " + node.record.name.value);
@@ -220,7 +192,7 @@ void Transaction::Move(NodeEntry& node, NodeEvent event) {
   node.forget_at.reset();
   if (node.record.state == NodeState::kLost && options.lost_node_retain > Duration::zero())
     node.forget_at = now.mono + options.lost_node_retain;
-  if (MayChangePlacement(state, node)) RescheduleForNode();
+  RescheduleFor(state, node);
   Mark(node);
 }
 
@@ -309,6 +281,40 @@ Effects Transaction::Finish() {
   }
   RemoveWhatIsOver();
   return std::move(out);
+}
+
+namespace {
+
+// Whether the node, in its current state, may let the scheduler place a waiting job. Thousands of
+// nodes change their state at once when a switch fails or a coordinator starts, and a scheduler
+// pass reads each.
+bool MayChangePlacement(const State& state, const NodeEntry& node) {
+  const NodeName& name = node.record.name;
+  switch (node.record.state) {
+    case NodeState::kSuspect: return false;
+    case NodeState::kReady: {
+      const int leaked = static_cast<int>(node.record.leaked.size());
+      return state.holds.BusySlots(name) + leaked < node.record.slots;
+    }
+    case NodeState::kLost: {  // a job may have waited for its former node, or be promised it
+      const std::vector<JobId> jobs = state.jobs_of.Of(name);
+      return std::ranges::any_of(jobs,
+                                 [&](const JobId& id) { return state.jobs.at(id).pending(); }) ||
+             std::ranges::any_of(state.planned, [&](const JobId& id) {
+               return std::ranges::count(state.jobs.at(id).record.promise.nodes, name) > 0;
+             });
+    }
+    default: return true;
+  }
+}
+
+}  // namespace
+
+void RescheduleFor(State& state, const NodeEntry& node) {
+  if (!MayChangePlacement(state, node)) return;
+  state.reschedule = true;
+  state.pass_is_urgent |= std::ranges::any_of(
+      state.planned, [&](const JobId& id) { return !state.jobs.at(id).attempts.empty(); });
 }
 
 }  // namespace muster::control

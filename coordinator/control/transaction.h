@@ -89,9 +89,6 @@ class Transaction {
   // To the job's newest attempt; false: it is noted there already.
   bool Note(JobEntry& job, std::string note);
 
-  // Has a pass made over all that waits; at once if a gang waits for a node to go on.
-  void RescheduleForNode();
-
   // To the node's stream; dropped where there is none, and sent again after its next Hello.
   void Send(const NodeName& node, CoordinatorMessage message, bool eager = false);
 
@@ -115,7 +112,8 @@ class Transaction {
   std::vector<StoreOperation> other_operations_;  // in order
 };
 
-// Whether the node, in its current state, may let the scheduler place a waiting job.
-bool MayChangePlacement(const State& state, const NodeEntry& node);
+// If the node, in its current state, may let the scheduler place a waiting job, a pass is made over
+// all that waits; at once if a gang waits for a node to go on.
+void RescheduleFor(State& state, const NodeEntry& node);
 
 }  // namespace muster::control

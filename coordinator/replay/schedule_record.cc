@@ -321,7 +321,10 @@ std::string Text(const v1::SchedulePlacement& placement) {
 
 std::string Text(const v1::ScheduleReclaim& reclaim) {
   const std::string how =
-      reclaim.to_nodes() == 0 ? "" : " and goes on with " + CountText(reclaim.to_nodes(), "node");
+      reclaim.to_nodes() == 0
+          ? ""
+          : " and goes on without " +
+                NodesText(reclaim.gives_up(), google::protobuf::RepeatedField<std::uint64_t>());
   return reclaim.victim() + " gives way to " + reclaim.claimant() + " (" + reclaim.cause() + ")" +
          how;
 }

@@ -23,7 +23,7 @@ Amounts Times(const Amounts& amounts, std::size_t n) {
 }
 
 // What becomes free of the node, or is not free after all.
-void Change(NodeParts& free, const NodeParts& parts, bool more) {
+void SetFree(NodeParts& free, const NodeParts& parts, bool more) {
   if (more) return Add(free, parts);
   free.slots -= parts.slots;
   free.devices &= ~parts.devices;
@@ -335,7 +335,7 @@ void VictimSearch::Free(const Offer& offer, const Offer::Part& part, bool free) 
   NodeParts parts = offer.gang->parts[part.at].parts;
   parts.devices &= part.node->capacity.all.devices;
   part.node->free.Apply(offer.leaves, offer.ends,
-                        [&](NodeParts& node) { Change(node, parts, free); });
+                        [&](NodeParts& node) { SetFree(node, parts, free); });
 }
 
 void VictimSearch::Yield(const Offer& offer, const Amounts& amounts) {
