@@ -132,6 +132,7 @@ void RecoverOrFail(Transaction& tx, JobEntry& job) {
   }
   job.gang.reset();
   tx.state.with_gang.erase(record.id);
+  tx.state.planned.insert(record.id);
   record.reason = attempt.cause;
   tx.Move(job, JobEvent::kFault);
   if (decision.delay > Duration::zero()) {

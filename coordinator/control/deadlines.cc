@@ -144,9 +144,12 @@ void ExpireGang(Transaction& tx, JobEntry& job) {
 void ExpireJob(Transaction& tx, JobEntry& job) {
   if (tx.Expired(job.not_before)) {
     job.not_before.reset();
+    tx.state.reschedule = tx.state.pass_is_urgent = true;
+  }
+  if (tx.Expired(job.promised_at) && !job.promise_is_due) {
+    job.promise_is_due = true;
     tx.state.reschedule = true;
   }
-  if (tx.Expired(job.promised_at)) tx.state.reschedule = true;
   if (tx.Expired(job.begin_at)) {
     job.begin_at.reset();
     tx.state.reschedule = true;
@@ -185,7 +188,7 @@ std::optional<TimePoint> DeadlineOf(const JobEntry& job) {
   if (job.over()) return std::nullopt;
   std::optional<TimePoint> next = job.not_before;
   next = Earliest(next, job.begin_at);
-  next = Earliest(next, job.promised_at);
+  if (!job.promise_is_due) next = Earliest(next, job.promised_at);
   next = Earliest(next, job.time_limit_at);
   next = Earliest(next, job.backoff.NextExpiry());
   if (!job.gang) return next;
@@ -232,7 +235,10 @@ void On(Transaction& tx, const Tick&) {
   while (const std::optional<JobId> id = tx.state.job_deadlines.PopDue(tx.now.mono))
     ExpireJob(tx, tx.job(*id));
   ArchiveDue(tx);
-  if (tx.Expired(tx.state.reschedule_at)) tx.state.reschedule = true;
+  if (tx.Expired(tx.state.reschedule_at)) {
+    tx.state.reschedule = true;
+    tx.state.reschedule_at.reset();
+  }
 }
 
 }  // namespace muster::control

@@ -90,8 +90,11 @@ std::vector<int> QueuesFor(const QueueTree& tree, const JobEntry& job) {
 Duration BeyondLimitFromNow(const JobEntry& job, const Now& now) {
   const JobRecord& record = job.record;
   if (record.started_unix_ms == 0) return BeyondLimit(job);
-  return StopAllowance(job) -
-         std::chrono::milliseconds(now.unix_ms - record.started_unix_ms - record.suspended_ms);
+  // Its limit stands still while it is set aside.
+  const bool aside = record.suspended_unix_ms > 0;
+  const std::int64_t until = aside ? record.suspended_unix_ms : now.unix_ms;
+  return (aside ? BeyondLimit(job) : StopAllowance(job)) -
+         std::chrono::milliseconds(until - record.started_unix_ms - record.suspended_ms);
 }
 
 void AskScheduler(const State& state, const JobEntry& job, WhyQuestion& question) {

@@ -111,7 +111,9 @@ bool KeepsNodesAway(const State& state, const JobEntry& job) {
 }
 
 void DropOldClaims(Transaction& tx) {
-  for (const JobId& id : tx.state.live) {
+  std::set<JobId> jobs = tx.state.with_gang;
+  jobs.insert(tx.state.planned.begin(), tx.state.planned.end());
+  for (const JobId& id : jobs) {
     const JobEntry& job = std::as_const(tx).job(id);
     if (job.record.reclaim.claimant.empty() || IsGivingWay(job) || KeepsNodesAway(tx.state, job))
       continue;
@@ -131,7 +133,9 @@ void DescribeVictim(const State& state, const Now& now, const JobEntry& job, Run
     from = std::max(from, victim + state.queues.preempt_every_seconds * 1000);
   gang.victim_from = MonotonicOf(now, from);
   gang.placed = MonotonicOf(now, placed);
-  gang.leaves_in = StopAllowance(job);
+  // What is stored has milliseconds of another clock: the claimant's start is a little later.
+  gang.leaves_in =
+      std::chrono::ceil<std::chrono::seconds>(StopAllowance(job)) + std::chrono::seconds(1);
   gang.cost = CostOf(job, now);
 }
 

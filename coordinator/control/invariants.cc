@@ -129,6 +129,9 @@ std::string BrokenReference(const State& state) {
     if (!known(id)) return "live job " + id.value + " is not in memory";
   for (const JobId& id : state.with_gang)
     if (!known(id)) return "job " + id.value + " with a gang is not in memory";
+  for (const std::set<JobId>* jobs : {&state.planned, &state.arrived})
+    if (const auto left = std::ranges::find_if_not(*jobs, known); left != jobs->end())
+      return "job " + left->value + ", which the scheduler considers, is not in memory";
   for (const auto& [key, id] : state.keys)
     if (!known(id)) return "key " + key + " leads to job " + id.value + ", which is not in memory";
   for (const auto& [directory, owner] : state.output_owners)

@@ -90,6 +90,7 @@ void FinishJob(Transaction& tx, JobEntry& job, JobEvent event, std::string reaso
   tx.RecordEvent(job,
                  {kind.data(), failed ? Severity::kError : Severity::kInfo, job.record.reason});
   ReleaseNodes(tx, job);
+  if (job.pending()) tx.state.planned.insert(job.record.id);
 }
 
 void EndStopped(Transaction& tx, JobEntry& job) {

@@ -120,6 +120,7 @@ inline std::optional<TimePoint> BeginAt(const JobEntry& job, const Now& now) {
 inline void DropPromise(State& state, JobEntry& job) {
   state.planned.erase(job.record.id);
   job.promised_at.reset();
+  job.promise_is_due = false;
   job.collecting.clear();
   job.record.promise = {};
 }

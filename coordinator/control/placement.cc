@@ -61,6 +61,7 @@ std::vector<std::vector<std::string>> DeviceIdsOf(const Transaction& tx, const P
 void RecordPromise(Transaction& tx, JobEntry& job, const Promise& promise) {
   tx.state.planned.insert(job.record.id);
   job.promised_at = promise.start;
+  job.promise_is_due = false;
   if (!job.turn) job.turn = promise.start;
   const auto ahead = std::chrono::ceil<std::chrono::milliseconds>(promise.start - tx.now.mono);
   job.record.promise = {.start_unix_ms = tx.now.unix_ms + ahead.count(),
@@ -125,6 +126,14 @@ bool WaitsAsBefore(const JobEntry& job, const WaitingJob& waiting) {
          !waiting.promise && job.collecting == waiting.collects;
 }
 
+// Something that was kept for it is not any more.
+bool PlanMoves(const JobEntry& job, const WaitingJob& waiting) {
+  const bool promise_moves =
+      job.promised_at && (!waiting.promise || waiting.promise->start != *job.promised_at ||
+                          waiting.promise->nodes != job.record.promise.nodes);
+  return promise_moves || (!job.collecting.empty() && job.collecting != waiting.collects);
+}
+
 // How long a pass takes, about (schedule_bench).
 Duration CostOf(const SchedulerSnapshot& snapshot) {
   using std::chrono::nanoseconds;
@@ -159,6 +168,11 @@ void ForgetPlans(Transaction& tx) {
 
 void ScheduleSoon(Transaction& tx, const JobId& job) {
   tx.state.arrived.insert(job);
+  // Parts of a gang that ends may be free already, and others wait for them.
+  tx.state.reschedule |= tx.Expired(tx.state.reschedule_at) ||
+                         std::ranges::any_of(tx.state.with_gang, [&](const JobId& id) {
+                           return In<Aborting>(*std::as_const(tx).job(id).gang) != nullptr;
+                         });
   if (tx.Expired(tx.state.NextPass())) Schedule(tx);
 }
 
@@ -176,9 +190,11 @@ void Schedule(Transaction& tx) {
       tx.now.mono + DistanceAfter(CostOf(snapshot));
   if (snapshot.requests.empty()) return;
   const SchedulePlan plan = Plan(snapshot);
+  bool plans_move = false;
   if (tx.options.on_pass) tx.options.on_pass(snapshot, plan, tx.now.unix_ms);
   for (const GangPlacement& placement : plan.placements) {
     JobEntry& job = tx.job(placement.job);
+    plans_move |= job.promised_at && job.record.promise.nodes != placement.nodes;
     DropPromise(tx.state, job);
     job.turn.reset();
     job.gang ? GiveMoreNodes(tx, job, placement) : StartAttempt(tx, job, placement);
@@ -193,6 +209,7 @@ void Schedule(Transaction& tx) {
       EndParked(tx, job);
     }
     SetWaitReason(tx, job, waiting.reason);
+    plans_move |= PlanMoves(job, waiting);
     SetPromise(tx, job, waiting);
     job.collecting = waiting.collects;
     if (job.promised_at || !job.collecting.empty() || !job.attempts.empty())
@@ -202,6 +219,8 @@ void Schedule(Transaction& tx) {
   }
   GiveWay(tx, plan.reclaims);
   if (plan.again_at != kNever) state.reschedule_at = Earliest(state.reschedule_at, plan.again_at);
+  // What a small pass moved may leave room for jobs that it did not look at.
+  state.reschedule |= !whole && plans_move;
 }
 
 }  // namespace muster::control

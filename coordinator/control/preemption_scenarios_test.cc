@@ -88,6 +88,17 @@ TEST(Preemption, AHigherClassPreemptsAndTheVictimGoesOnWhereItWas) {
   EXPECT_EQ(c.Take<Launch>("n1").back().resume.at(0).step, 14);
 }
 
+// The order to the victim is stored by the wall clock, the promise of the claimant is monotonic.
+TEST(Preemption, AClaimantIsNotDelayedByPartsOfAMillisecond) {
+  Preemption c;
+  const JobId high = c.Submit(Train("high", "nodes: 1", kUrgent));
+  for (int i = 0; i < 4; ++i) {
+    c.SetWallClock(std::chrono::microseconds(i % 2 == 0 ? -700 : 700));
+    c.Submit(Train("low-" + std::to_string(i), "nodes: 1"));
+    EXPECT_EQ(c.CountEvents(high, "delayed"), 0) << c.Timeline();
+  }
+}
+
 TEST(Preemption, AGuaranteeIsTakenBackFromAQueueThatBorrows) {
   Preemption c;
   const JobId own = c.Submit(Train("own", "nodes: 1", "queue: a\n"));

@@ -116,6 +116,29 @@ TEST(PassTest, AJobThatComesLeavesWhatWasPromisedAlone) {
   EXPECT_EQ(h.State(id), JobState::kQueued);
 }
 
+TEST(PassTest, ATickAfterAPromisedStartIsTheLastForIt) {
+  LongQueue h;
+  h.Oversleep(hours(2));  // nothing has ended: the plan is late
+  EXPECT_GT(h.controller().NextDeadline(), h.now().mono);
+}
+
+// A node of it is free before the other one, and an older job waits for that.
+TEST(PassTest, WhatAnEndingGangLeavesIsNotForAJobThatComes) {
+  ControlHarness h;
+  for (const char* node : {"n1", "n2", "n3"}) h.Join(node);
+  const JobId ends = h.Submit(CommandOf("ends", 2, "1h"));
+  h.RunTo(ends, 1);
+  const JobId other = h.Submit(CommandOf("other", 1, "1h"));
+  h.RunTo(other, 1);
+  const JobId older = h.Submit(CommandOf("older", 1, "1h"));
+  h.Cancel(ends);
+  h.Ended(ends, 0);
+  h.QuiescedOn("n1", ends);
+  const JobId comes = h.Submit(CommandOf("comes", 1, "1m"));
+  EXPECT_NE(h.State(older), JobState::kQueued) << h.Timeline();
+  EXPECT_EQ(h.State(comes), JobState::kQueued) << h.Timeline();
+}
+
 TEST(PassTest, ARecoveryDoesNotWaitForADistance) {
   LongQueue h;
   h.Exited(h.running, 0, {.exit_code = 1});

@@ -102,6 +102,7 @@ struct JobEntry {
   std::optional<TimePoint> not_before;   // back-off
   std::optional<TimePoint> begin_at;     // while it waits for its begin
   std::optional<TimePoint> promised_at;  // its start, at the latest (record.promise)
+  bool promise_is_due = false;           // a pass was asked for because that has come
   std::optional<TimePoint> turn;         // the first start that it was promised
   std::vector<NodeName> collecting;      // where devices are kept for it as they become free
   std::optional<TimePoint> time_limit_at;
@@ -256,7 +257,7 @@ struct State {
 
   // When the pass that is wanted may be made; empty: none is wanted.
   std::optional<TimePoint> NextPass() const {
-    if (reschedule) return pass_is_urgent ? TimePoint::min() : next_whole_pass;
+    if (reschedule) return pass_is_urgent ? TimePoint() : next_whole_pass;
     return arrived.empty() ? std::nullopt : std::optional(next_small_pass);
   }
 };

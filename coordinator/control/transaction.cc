@@ -313,8 +313,9 @@ bool MayChangePlacement(const State& state, const NodeEntry& node) {
 void RescheduleFor(State& state, const NodeEntry& node) {
   if (!MayChangePlacement(state, node)) return;
   state.reschedule = true;
-  state.pass_is_urgent |= std::ranges::any_of(
-      state.planned, [&](const JobId& id) { return !state.jobs.at(id).attempts.empty(); });
+  state.pass_is_urgent |= std::ranges::any_of(state.planned, [&](const JobId& id) {
+    return state.jobs.at(id).record.state == JobState::kRecovering;
+  });
 }
 
 }  // namespace muster::control

@@ -523,6 +523,8 @@ void Pass::Place(const GangRequest& request, const Fit& fit, const GangChoice& c
   loads_.Hold(request.queue, request.AmountsOf(placed - HeldNodes(request)), now_,
               EndOf(now_, request.length));
   known_.NodesChange();
+  // A gang that grows gives no way meanwhile.
+  std::erase_if(gangs_, [&](const RunningGang* gang) { return gang->job == request.job; });
   if (const auto claim = claimants_.extract(request.job))
     loads_.Expect(request.queue, {.gpus = -claim.mapped().gpus, .slots = -claim.mapped().slots});
   plan_.placements.push_back(std::move(placement));
@@ -537,8 +539,9 @@ bool Pass::MayReclaim(const GangRequest& request) const {
 bool Pass::ReclaimFor(const GangRequest& request, std::optional<TimePoint> otherwise) {
   if (!MayReclaim(request)) return false;
   VictimSearch search(request, phase_.entitled(), now_, nodes_, loads_);
-  for (const RunningGang* gang : gangs_) search.Consider(*gang, ExpectedEnd(gang->ends, now_));
-  if (otherwise && search.leave_at() > WorthMovingTo(*otherwise, now_)) return false;
+  const TimePoint latest = otherwise ? WorthMovingTo(*otherwise, now_) : kNever;
+  for (const RunningGang* gang : gangs_)
+    if (now_ + gang->leaves_in <= latest) search.Consider(*gang, ExpectedEnd(gang->ends, now_));
   if (!search.Run(matches_.Of(request.demand))) {
     fruitless_.Add(request);
     plan_.again_at = std::min(plan_.again_at, search.next());

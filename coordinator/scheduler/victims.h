@@ -51,8 +51,6 @@ class VictimSearch {
 
   // A gang that ends by itself at `ends`.
   void Consider(const RunningGang& gang, TimePoint ends);
-  // When all that were considered, and may give way, would have stopped; now: there are none.
-  TimePoint leave_at() const { return leave_at_; }
   // When a gang may be a victim that may not yet; kNever: there is none.
   TimePoint next() const { return next_; }
 
