@@ -116,12 +116,6 @@ TEST(PassTest, AJobThatComesLeavesWhatWasPromisedAlone) {
   EXPECT_EQ(h.State(id), JobState::kQueued);
 }
 
-TEST(PassTest, ATickAfterAPromisedStartIsTheLastForIt) {
-  LongQueue h;
-  h.Oversleep(hours(2));  // nothing has ended: the plan is late
-  EXPECT_GT(h.controller().NextDeadline(), h.now().mono);
-}
-
 // A node of it is free before the other one, and an older job waits for that.
 TEST(PassTest, WhatAnEndingGangLeavesIsNotForAJobThatComes) {
   ControlHarness h;
