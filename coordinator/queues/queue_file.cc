@@ -16,12 +16,9 @@ namespace muster {
 namespace {
 
 constexpr int kMaxKeys = 65536;
-constexpr std::size_t kMaxQueues = 4096;
 constexpr std::size_t kMaxClasses = 256;
-constexpr int kMaxDepth = 8;
 // So that the sum over all queues is an int.
 constexpr int kMaxAmount = 250'000;
-constexpr int kMaxClassValue = 1'000'000;
 constexpr std::int64_t kMaxSpanSeconds = 3650LL * 86400;
 
 void ReadAmounts(MapReader& queue, const std::string& key, Amounts* out) {
@@ -47,10 +44,10 @@ class QueuesReader {
   void Read(MapReader& owner, int parent, int depth) {
     auto map = owner.Map("queues");
     if (!map) return;
-    if (depth > kMaxDepth)
-      return owner.Error("queues", "queues may be " + std::to_string(kMaxDepth) + " deep");
+    if (depth > kMaxQueueDepth)
+      return owner.Error("queues", "queues may be " + std::to_string(kMaxQueueDepth) + " deep");
     const std::vector<std::string> names = map->Names();
-    if (names.size() + tree_.queues.size() > kMaxQueues)
+    if (names.size() + tree_.queues.size() > std::size_t{kMaxQueues})
       return owner.Error("queues", "there may be " + std::to_string(kMaxQueues) + " queues");
     for (const std::string& name : names) {
       if (!errors_.ok()) return;

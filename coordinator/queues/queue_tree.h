@@ -20,6 +20,11 @@ namespace muster {
 
 inline constexpr int kNoCeiling = INT_MAX;
 
+// What a file may have.
+inline constexpr int kMaxQueues = 4096;
+inline constexpr int kMaxQueueDepth = 8;
+inline constexpr int kMaxClassValue = 1'000'000;  // and down to -kMaxClassValue
+
 // What a job or a queue has at a time. GPUs and slots are counted apart.
 struct Amounts {
   int gpus = 0;

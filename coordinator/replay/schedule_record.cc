@@ -1,10 +1,21 @@
 #include "coordinator/replay/schedule_record.h"
 
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <initializer_list>
+#include <iterator>
 #include <map>
 #include <set>
+#include <string_view>
 #include <utility>
 
+#include "common/base/ids.h"
 #include "common/base/version.h"
+#include "common/job_spec/job_spec.h"
+#include "common/job_spec/job_times.h"
 #include "common/wire/inventory_codec.h"
 
 namespace muster {
@@ -251,48 +262,185 @@ RunningGang Read(const v1::ScheduleGang& from) {
 
 // --- what the scheduler takes for granted ---
 
-bool IsSound(const v1::ScheduleDemand& demand) {
-  return demand.ranks() > 0 && demand.devices_per_rank() >= 0 &&
-         demand.devices_per_rank() <= kMaxDevicesPerNode && demand.cpus_per_rank() >= 0 &&
-         demand.within() >= 0 && demand.within() <= static_cast<int>(TopologyLevel::kSwitch);
+// Within these, which are far from those of a cluster, no sum and no difference that the scheduler
+// makes of counts or of times overflows.
+constexpr std::int64_t kMaxSum = 1 << 29;  // of slots, GPUs or CPUs, over all nodes
+constexpr std::int64_t kMaxCpus = 1 << 20;
+constexpr std::int64_t kMaxCpusPerRank = 1024;
+constexpr std::uint64_t kMaxMemoryPerRank = std::uint64_t{1} << 50;
+constexpr Duration kMaxSpan = std::chrono::seconds(kMaxSpanSeconds);
+constexpr Duration kMaxUptime = kMaxSpan / 6;
+constexpr Duration kMaxAgo = kMaxSpan / 5 * 3;
+
+bool IsIn(std::int64_t value, std::int64_t least, std::int64_t most) {
+  return value >= least && value <= most;
+}
+bool IsFigure(double value) { return std::isfinite(value) && value >= 0; }
+bool IsSpan(std::int64_t count) { return IsIn(count, 0, 2 * kMaxSpan.count()); }
+
+bool AreAmounts(const v1::ScheduleAmounts& amounts) {
+  return amounts.gpus() >= 0 && amounts.slots() >= 0;
 }
 
-Status Check(const v1::ScheduleSnapshot& snapshot) {
-  const auto broken = [](const std::string& what) { return DataLoss("a pass has " + what); };
-  const int queues = snapshot.has_queues() ? snapshot.queues_size() : 1;
-  if (queues == 0) return broken("no queue");
-  for (int i = 0; i < snapshot.queues_size(); ++i) {
-    const v1::ScheduleQueue& queue = snapshot.queues(i);
-    if (queue.parent() < -1 || queue.parent() >= i || !(queue.weight() > 0))
-      return broken("a queue without a place: " + queue.name());
-  }
-  for (const v1::NodeInventory& inventory : snapshot.inventories())
-    if (inventory.devices_size() > kMaxDevicesPerNode) return broken("a node with too many GPUs");
-  std::set<std::string_view> names;
-  for (const v1::ScheduleNode& node : snapshot.nodes()) {
-    if (node.inventory() < 0 || node.inventory() >= snapshot.inventories_size())
-      return broken("no inventory of node " + node.name());
-    if (!names.insert(node.name()).second) return broken("two nodes " + node.name());
-  }
-  const auto is_queue = [&](int queue) { return queue >= 0 && queue < queues; };
-  for (const v1::ScheduleRequest& request : snapshot.requests()) {
-    if (!is_queue(request.queue())) return broken("no queue of job " + request.job());
-    if (!IsSound(request.demand()) || request.nodes() < 0 || request.spares() < 0 ||
-        request.promise().devices_size() != request.promise().nodes_size())
-      return broken("an impossible request of job " + request.job());
-  }
-  for (const v1::ScheduleGang& gang : snapshot.running())
-    if (!is_queue(gang.queue()) || gang.least_nodes() < 0 || gang.least_nodes() > gang.nodes())
-      return broken("an impossible gang of job " + gang.job());
-  return OkStatus();
+bool IsDemand(const v1::ScheduleDemand& demand) {
+  if (!IsIn(demand.ranks(), 1, kMaxSlots) ||
+      !IsIn(demand.devices_per_rank(), 0, kMaxDevicesPerNode / demand.ranks()) ||
+      !IsIn(demand.cpus_per_rank(), 0, kMaxCpusPerRank) ||
+      demand.memory_per_rank() > kMaxMemoryPerRank ||
+      !IsIn(demand.within(), 0, static_cast<int>(TopologyLevel::kSwitch)))
+    return false;
+  return std::ranges::all_of(demand.labels(), [](const v1::ScheduleLabelRule& rule) {
+    return IsIn(rule.kind(), 0, static_cast<int>(LabelRule::Kind::kAbsent));
+  });
 }
+
+class SnapshotCheck {
+ public:
+  explicit SnapshotCheck(const v1::ScheduleSnapshot& snapshot) : snapshot_(snapshot) {}
+
+  Status Run() {
+    if (!IsIn(snapshot_.now(), 0, kMaxUptime.count())) return Broken("an impossible time");
+    MUSTER_RETURN_IF_ERROR(CheckQueues());
+    MUSTER_RETURN_IF_ERROR(CheckNodes());
+    for (const v1::ScheduleGang& gang : snapshot_.running())
+      if (!IsSound(gang)) return Broken("an impossible gang of job " + gang.job());
+    std::set<std::string_view> jobs;
+    for (const v1::ScheduleRequest& request : snapshot_.requests()) {
+      if (!jobs.insert(request.job()).second) return Broken("two requests of " + request.job());
+      if (!IsSound(request)) return Broken("an impossible request of job " + request.job());
+    }
+    return OkStatus();
+  }
+
+ private:
+  // What a cluster has, summed.
+  struct Sums {
+    std::int64_t gpus = 0, slots = 0, cpus = 0;
+
+    bool Add(std::int64_t more_gpus, std::int64_t more_slots, std::int64_t more_cpus) {
+      gpus += more_gpus;
+      slots += more_slots;
+      cpus += more_cpus;
+      return std::max({gpus, slots, cpus}) <= kMaxSum;
+    }
+  };
+
+  static Status Broken(const std::string& what) { return DataLoss("it has " + what); }
+
+  Status CheckQueues() const {
+    if (snapshot_.has_queues() && snapshot_.queues().empty()) return Broken("no queue");
+    if (snapshot_.queues_size() > kMaxQueues) return Broken("too many queues");
+    std::vector<int> depths;
+    for (const v1::ScheduleQueue& queue : snapshot_.queues()) {
+      const int parent = queue.parent();
+      if (!IsIn(parent, -1, std::ssize(depths) - 1) || !std::isfinite(queue.weight()) ||
+          !(queue.weight() > 0) || !AreAmounts(queue.guarantee()) || !AreAmounts(queue.ceiling()))
+        return Broken("an impossible queue " + queue.name());
+      depths.push_back(parent < 0 ? 1 : depths[static_cast<std::size_t>(parent)] + 1);
+      if (depths.back() > kMaxQueueDepth) return Broken("too deep a queue " + queue.name());
+    }
+    return std::ranges::all_of(snapshot_.usage(), IsFigure) ? OkStatus()
+                                                            : Broken("an impossible usage");
+  }
+
+  Status CheckNodes() const {
+    if (snapshot_.nodes_size() > kMaxClusterNodes) return Broken("too many nodes");
+    for (const v1::NodeInventory& inventory : snapshot_.inventories())
+      if (inventory.devices_size() > kMaxDevicesPerNode || inventory.cpus() < 0)
+        return Broken("an impossible inventory of a node");
+    std::set<std::string_view> names;
+    for (const v1::ScheduleNode& node : snapshot_.nodes()) {
+      if (!IsIn(node.inventory(), 0, snapshot_.inventories_size() - 1))
+        return Broken("no inventory of node " + node.name());
+      if (!names.insert(node.name()).second) return Broken("two nodes " + node.name());
+      const int devices = snapshot_.inventories(node.inventory()).devices_size();
+      const bool sound = std::ranges::all_of(
+          std::initializer_list<const v1::ScheduleParts*>{&node.all(), &node.free()},
+          [devices](const v1::ScheduleParts* parts) {
+            return static_cast<int>(std::bit_width(parts->devices())) <= devices &&
+                   IsIn(parts->slots(), -kMaxSlots, kMaxSlots) &&
+                   IsIn(parts->cpus(), -kMaxCpus, kMaxCpus);
+          });
+      if (!sound || !(ToTime(node.usable_from()) == TimePoint::min() || IsTime(node.usable_from())))
+        return Broken("impossible parts of node " + node.name());
+    }
+    return OkStatus();
+  }
+
+  bool IsSound(const v1::ScheduleGang& gang) {
+    if (!gang.gives_way_to().empty()) claimants_.insert(gang.gives_way_to());
+    return IsQueue(gang.queue()) && AreSound(gang.amounts(), &amounts_) && IsTime(gang.ends()) &&
+           AreSound(gang.parts()) && IsTime(gang.victim_from()) && IsTime(gang.placed()) &&
+           IsIn(gang.nodes(), 0, kMaxClusterNodes) && IsIn(gang.least_nodes(), 0, gang.nodes()) &&
+           IsIn(gang.node_amounts().gpus(), 0, kMaxDevicesPerNode) &&
+           IsIn(gang.node_amounts().slots(), 0, kMaxSlots) && IsSpan(gang.leaves_in()) &&
+           IsFigure(gang.cost());
+  }
+
+  bool IsSound(const v1::ScheduleRequest& request) {
+    const v1::SchedulePromise& promise = request.promise();
+    if (!IsQueue(request.queue()) || !IsDemand(request.demand()) ||
+        !IsIn(request.nodes(), 0, kMaxClusterNodes) ||
+        !IsIn(request.min_nodes(), 0, kMaxClusterNodes) ||
+        !IsIn(request.spares(), 0, kMaxClusterNodes) ||
+        !IsIn(request.priority(), 0, kMaxPriority) ||
+        !IsIn(request.class_value(), -kMaxClassValue, kMaxClassValue) ||
+        !(request.length() == kForever.count() || IsSpan(request.length())) ||
+        !IsTime(request.turn()) || !AreSound(request.held()))
+      return false;
+    if (request.has_promise() &&
+        (!IsTime(promise.start()) || promise.devices_size() != promise.nodes_size() ||
+         std::set<std::string_view>(promise.nodes().begin(), promise.nodes().end()).size() !=
+             static_cast<std::size_t>(promise.nodes_size())))
+      return false;
+    // What such a job will have counts from the start of the pass.
+    if (!request.recovering() && !claimants_.contains(request.job())) return true;
+    const std::int64_t ranks = std::int64_t{request.nodes()} * request.demand().ranks();
+    return expected_.Add(ranks * request.demand().devices_per_rank(), ranks, 0);
+  }
+
+  static bool AreSound(const v1::ScheduleAmounts& amounts, Sums* sums) {
+    return AreAmounts(amounts) && sums->Add(amounts.gpus(), amounts.slots(), 0);
+  }
+  template <typename List>
+  bool AreSound(const List& held) {
+    return std::ranges::all_of(held, [this](const v1::ScheduleHeldParts& each) {
+      const v1::ScheduleParts& parts = each.parts();
+      return IsIn(parts.slots(), 0, kMaxSlots) && IsIn(parts.cpus(), 0, kMaxCpus) &&
+             parts_.Add(0, parts.slots(), parts.cpus());
+    });
+  }
+  bool IsQueue(int queue) const {
+    return IsIn(queue, 0, snapshot_.has_queues() ? snapshot_.queues_size() - 1 : 0);
+  }
+  bool IsTime(std::int64_t count) const {
+    return ToTime(count) == kNever ||
+           IsIn(count, snapshot_.now() - kMaxAgo.count(), snapshot_.now() + 2 * kMaxSpan.count());
+  }
+
+  const v1::ScheduleSnapshot& snapshot_;
+  std::set<std::string_view> claimants_;
+  Sums amounts_, parts_, expected_;
+};
 
 // --- texts ---
 
-std::string SpanText(std::int64_t nanoseconds) {
+// From `now` until then. A plan is read as it is in the file, so that both may be any numbers.
+std::string SpanText(std::int64_t then, std::int64_t now, Times times) {
+  const auto nanoseconds =
+      static_cast<std::int64_t>(static_cast<std::uint64_t>(then) - static_cast<std::uint64_t>(now));
   const std::int64_t seconds = nanoseconds / 1'000'000'000;
-  return std::to_string(seconds / 3600) + "h " + std::to_string(seconds / 60 % 60) + "m " +
-         std::to_string(seconds % 60) + "s";
+  std::string text = std::to_string(seconds / 3600) + "h " + std::to_string(seconds / 60 % 60) +
+                     "m " + std::to_string(seconds % 60) + "s";
+  if (times == Times::kNanoseconds)
+    text += " " + std::to_string(nanoseconds % 1'000'000'000) + "ns";
+  return text;
+}
+
+// As many digits as tell it from all others.
+std::string FigureText(double figure) {
+  std::array<char, 32> text;
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), figure).ptr};
 }
 
 // "n1 [0 1], n2 [4 5]".
@@ -320,19 +468,19 @@ std::string Text(const v1::SchedulePlacement& placement) {
 }
 
 std::string Text(const v1::ScheduleReclaim& reclaim) {
-  const std::string how =
-      reclaim.to_nodes() == 0
-          ? ""
-          : " and goes on without " +
-                NodesText(reclaim.gives_up(), google::protobuf::RepeatedField<std::uint64_t>());
-  return reclaim.victim() + " gives way to " + reclaim.claimant() + " (" + reclaim.cause() + ")" +
-         how;
+  std::string how;
+  if (reclaim.to_nodes() > 0)
+    how = ", and goes on with " + std::to_string(reclaim.to_nodes()) + " nodes, without " +
+          NodesText(reclaim.gives_up(), google::protobuf::RepeatedField<std::uint64_t>());
+  return reclaim.victim() + " gives way to " + reclaim.claimant() + " (" + reclaim.cause() +
+         "), at a cost of " + FigureText(reclaim.cost()) + " rank-seconds" + how;
 }
 
-std::string Text(const v1::ScheduleWaiting& waiting, std::int64_t now) {
+std::string Text(const v1::ScheduleWaiting& waiting, std::int64_t now, Times times) {
   std::string text = waiting.job() + " waits: " + waiting.reason();
   if (waiting.has_promise())
-    text += "; starts in " + SpanText(waiting.promise().start() - now) + " at the latest on " +
+    text += "; starts in " + SpanText(waiting.promise().start(), now, times) +
+            " at the latest on " +
             NodesText(waiting.promise().nodes(), waiting.promise().devices());
   if (waiting.delayed() != Name(DelayCause::kNone)) text += "; delayed by " + waiting.delayed();
   if (waiting.collects_size() > 0)
@@ -387,7 +535,7 @@ v1::SchedulePass ToProto(const SchedulerSnapshot& snapshot, const SchedulePlan& 
 }
 
 Result<OwnedSnapshot> FromProto(const v1::ScheduleSnapshot& from) {
-  MUSTER_RETURN_IF_ERROR(Check(from));
+  MUSTER_RETURN_IF_ERROR(SnapshotCheck(from).Run());
   OwnedSnapshot owned;
   for (const v1::NodeInventory& inventory : from.inventories())
     owned.inventories.push_back(FromProto(inventory));
@@ -422,11 +570,15 @@ Result<v1::SchedulePlan> Replan(const v1::SchedulePass& pass) {
   return ToProto(Plan(owned.snapshot));
 }
 
-std::vector<std::string> DecisionTexts(const v1::SchedulePlan& plan, std::int64_t now) {
+std::vector<std::string> DecisionTexts(const v1::SchedulePlan& plan, std::int64_t now,
+                                       Times times) {
   std::vector<std::string> texts;
   for (const v1::SchedulePlacement& placement : plan.placements()) texts.push_back(Text(placement));
-  for (const v1::ScheduleWaiting& waiting : plan.waiting()) texts.push_back(Text(waiting, now));
+  for (const v1::ScheduleWaiting& waiting : plan.waiting())
+    texts.push_back(Text(waiting, now, times));
   for (const v1::ScheduleReclaim& reclaim : plan.reclaims()) texts.push_back(Text(reclaim));
+  if (ToTime(plan.again_at()) != kNever)
+    texts.push_back("a gang may give way in " + SpanText(plan.again_at(), now, times));
   return texts;
 }
 

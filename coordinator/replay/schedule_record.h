@@ -26,14 +26,19 @@ struct OwnedSnapshot {
   SchedulerSnapshot snapshot;
 };
 
-// kDataLoss: it is none that a scheduler could have been given.
+// kDataLoss: it is none that a scheduler could have been given; nothing that passes is more than
+// the scheduler can take.
 Result<OwnedSnapshot> FromProto(const v1::ScheduleSnapshot& snapshot);
 
 // What this program plans for the snapshot of a pass.
 Result<v1::SchedulePlan> Replan(const v1::SchedulePass& pass);
 
+enum class Times { kSeconds, kNanoseconds };
+
 // A decision a line, in the order of the plan, times from `now` on: "7f3a9c1e2b starts on n1 [0 1],
-// n2 [0 1]", "9c0d waits: needs 1 node ...; starts in 1h 05m at the latest on n1 [0]".
-std::vector<std::string> DecisionTexts(const v1::SchedulePlan& plan, std::int64_t now);
+// n2 [0 1]", "9c0d waits: needs 1 node ...; starts in 1h 5m 0s at the latest on n1 [0]". With
+// nanoseconds, the lines of different plans differ.
+std::vector<std::string> DecisionTexts(const v1::SchedulePlan& plan, std::int64_t now,
+                                       Times times = Times::kSeconds);
 
 }  // namespace muster

@@ -6,7 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <climits>
 #include <functional>
+#include <limits>
 
 namespace muster {
 namespace {
@@ -45,10 +47,21 @@ struct Full {
                        .domain = "d",
                        .usable_from = TimePoint(hours(6))},
                       {.name = NodeName{"n2"}, .inventory = &inventory}};
-    snapshot.running = {{.queue = 1,
-                         .amounts = {1, 2},
-                         .ends = TimePoint(hours(7)),
-                         .parts = {{NodeName{"n1"}, {.slots = 1, .devices = 1}}}}};
+    snapshot.running = {
+        {.job = JobId{"6e"},
+         .queue = 1,
+         .class_value = -7,
+         .amounts = {1, 2},
+         .ends = TimePoint(hours(7)),
+         .parts = {{NodeName{"n1"}, {.slots = 1, .devices = 1, .cpus = 2, .memory_bytes = 3}}},
+         .gives_way_to = JobId{"7f"},
+         .victim_from = TimePoint(hours(2)),
+         .placed = TimePoint(hours(1)),
+         .nodes = 4,
+         .least_nodes = 3,
+         .node_amounts = {5, 6},
+         .leaves_in = minutes(8),
+         .cost = 9.5}};
     NodeDemand demand{.ranks = 2,
                       .devices = {.per_rank = 1, .kinds = {"H100"}, .min_memory_bytes = 40},
                       .cpus_per_rank = 3,
@@ -71,7 +84,7 @@ struct Full {
                           .exclude = {NodeName{"n3"}},
                           .former_nodes = {NodeName{"n1"}},
                           .preferred = {NodeName{"n4"}},
-                          .held = {{NodeName{"n1"}, {.slots = 1}}},
+                          .held = {{NodeName{"n1"}, {.slots = 1, .devices = 2, .cpus = 3}}},
                           .domains = {"d"},
                           .place = "r",
                           .recovering = true},
@@ -93,6 +106,17 @@ TEST(ScheduleRecord, EveryFieldComesBack) {
   EXPECT_EQ(request.demand, full.snapshot.requests[0].demand);
   EXPECT_EQ(request.promise, full.snapshot.requests[0].promise);
   EXPECT_EQ(request.length, minutes(90));
+  const RunningGang& gang = owned->snapshot.running[0];
+  EXPECT_EQ(gang.job, JobId{"6e"});
+  EXPECT_EQ(gang.class_value, -7);
+  EXPECT_EQ(gang.gives_way_to, JobId{"7f"});
+  EXPECT_EQ(gang.victim_from, TimePoint(hours(2)));
+  EXPECT_EQ(gang.placed, TimePoint(hours(1)));
+  EXPECT_EQ(gang.nodes, 4);
+  EXPECT_EQ(gang.least_nodes, 3);
+  EXPECT_EQ(gang.node_amounts, (Amounts{5, 6}));
+  EXPECT_EQ(gang.leaves_in, minutes(8));
+  EXPECT_EQ(gang.cost, 9.5);
   EXPECT_EQ(owned->snapshot.requests[1].turn, kNever);
   EXPECT_EQ(owned->snapshot.requests[1].length, kForever);
   EXPECT_EQ(owned->snapshot.nodes[1].usable_from, TimePoint::min());
@@ -103,29 +127,130 @@ TEST(ScheduleRecord, EveryFieldComesBack) {
   EXPECT_EQ(pass.SerializeAsString().find("CANARY"), std::string::npos);
 }
 
+// A row for each field that may be wrong.
+using Wrongs = std::vector<std::function<void(v1::ScheduleSnapshot&)>>;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr std::int64_t kLast = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kFirst = std::numeric_limits<std::int64_t>::min();
+constexpr int kTooManyNodes = 16385;
+
+const Wrongs kWrongQueuesAndNodes = {
+    [](auto& s) { s.set_now(-1); },
+    [](auto& s) { s.set_now(kLast); },
+    [](auto& s) { s.mutable_queues(1)->set_parent(1); },
+    [](auto& s) { s.mutable_queues(1)->set_parent(-2); },
+    [](auto& s) { s.mutable_queues(1)->set_weight(0); },
+    [](auto& s) { s.mutable_queues(1)->set_weight(kNan); },
+    [](auto& s) { s.mutable_queues(1)->set_weight(kInfinity); },
+    [](auto& s) { s.mutable_queues(1)->mutable_guarantee()->set_gpus(-1); },
+    [](auto& s) { s.mutable_queues(1)->mutable_ceiling()->set_slots(-1); },
+    [](auto& s) { s.clear_queues(); },
+    [](auto& s) {
+      while (s.queues_size() <= 4096) s.add_queues()->CopyFrom(s.queues(1));
+    },
+    [](auto& s) {
+      for (int parent = 0; parent < 8; ++parent) {
+        s.add_queues()->CopyFrom(s.queues(1));
+        s.mutable_queues(s.queues_size() - 1)->set_parent(parent + 1);
+      }
+    },
+    [](auto& s) { s.set_usage(0, kNan); },
+    [](auto& s) { s.set_usage(1, -1); },
+    [](auto& s) { s.mutable_inventories(0)->set_cpus(-1); },
+    [](auto& s) { s.mutable_nodes(0)->set_inventory(1); },
+    [](auto& s) { s.mutable_nodes(0)->set_inventory(-1); },
+    [](auto& s) { s.mutable_nodes(0)->set_name("n2"); },
+    [](auto& s) { s.mutable_nodes(0)->mutable_all()->set_slots(4097); },
+    [](auto& s) { s.mutable_nodes(0)->mutable_all()->set_cpus(INT_MAX); },
+    [](auto& s) { s.mutable_nodes(0)->mutable_all()->set_devices(4); },
+    [](auto& s) { s.mutable_nodes(0)->mutable_free()->set_slots(INT_MIN); },
+    [](auto& s) { s.mutable_nodes(0)->mutable_free()->set_devices(4); },
+    [](auto& s) { s.mutable_nodes(0)->set_usable_from(kFirst + 1); },
+    [](auto& s) {
+      for (int i = 0; i < kTooManyNodes; ++i) s.add_nodes()->set_name(std::to_string(i));
+    },
+    [](auto& s) {
+      while (s.inventories(0).devices_size() <= 64) s.mutable_inventories(0)->add_devices();
+    },
+};
+const Wrongs kWrongRequests = {
+    [](auto& s) { s.mutable_requests(0)->set_job("8c"); },
+    [](auto& s) { s.mutable_requests(0)->set_queue(2); },
+    [](auto& s) { s.mutable_requests(0)->set_nodes(-1); },
+    [](auto& s) { s.mutable_requests(0)->set_nodes(kTooManyNodes); },
+    [](auto& s) { s.mutable_requests(0)->set_min_nodes(-1); },
+    [](auto& s) { s.mutable_requests(0)->set_min_nodes(kTooManyNodes); },
+    [](auto& s) { s.mutable_requests(0)->set_spares(-1); },
+    [](auto& s) { s.mutable_requests(0)->set_spares(kTooManyNodes); },
+    [](auto& s) { s.mutable_requests(0)->set_class_value(INT_MIN); },
+    [](auto& s) { s.mutable_requests(0)->set_priority(101); },
+    [](auto& s) { s.mutable_requests(0)->set_length(-1); },
+    [](auto& s) { s.mutable_requests(0)->set_length(kLast - 1); },
+    [](auto& s) { s.mutable_requests(0)->set_turn(kFirst); },
+    [](auto& s) { s.mutable_requests(0)->mutable_demand()->set_ranks(0); },
+    [](auto& s) { s.mutable_requests(0)->mutable_demand()->set_ranks(4097); },
+    [](auto& s) { s.mutable_requests(0)->mutable_demand()->set_devices_per_rank(-1); },
+    [](auto& s) { s.mutable_requests(0)->mutable_demand()->set_devices_per_rank(33); },
+    [](auto& s) { s.mutable_requests(0)->mutable_demand()->set_cpus_per_rank(-1); },
+    [](auto& s) { s.mutable_requests(0)->mutable_demand()->set_cpus_per_rank(1025); },
+    [](auto& s) {
+      s.mutable_requests(0)->mutable_demand()->set_memory_per_rank(std::uint64_t{1} << 51);
+    },
+    [](auto& s) { s.mutable_requests(0)->mutable_demand()->set_within(4); },
+    [](auto& s) { s.mutable_requests(0)->mutable_demand()->mutable_labels(0)->set_kind(4); },
+    [](auto& s) { s.mutable_requests(0)->mutable_demand()->mutable_labels(0)->set_kind(-1); },
+    [](auto& s) { s.mutable_requests(0)->mutable_promise()->clear_devices(); },
+    [](auto& s) { s.mutable_requests(0)->mutable_promise()->set_start(kFirst); },
+    [](auto& s) {
+      v1::SchedulePromise& promise = *s.mutable_requests(0)->mutable_promise();
+      promise.add_nodes("n1");
+      promise.add_devices(3);
+    },
+    [](auto& s) { s.mutable_requests(0)->mutable_held(0)->mutable_parts()->set_slots(-1); },
+    [](auto& s) { s.mutable_requests(0)->mutable_held(0)->mutable_parts()->set_cpus(INT_MAX); },
+    [](auto& s) {
+      for (int i = 0; i < 1000; ++i) {
+        v1::ScheduleRequest& more = *s.add_requests();
+        more.CopyFrom(s.requests(0));
+        more.set_job(std::to_string(i));
+        more.set_nodes(16384);
+        more.mutable_demand()->set_ranks(64);
+      }
+    },
+};
+const Wrongs kWrongGangs = {
+    [](auto& s) { s.mutable_running(0)->set_queue(-1); },
+    [](auto& s) { s.mutable_running(0)->mutable_amounts()->set_gpus(-1); },
+    [](auto& s) {
+      s.mutable_running(0)->mutable_amounts()->set_slots(400'000'000);
+      s.add_running()->CopyFrom(s.running(0));
+    },
+    [](auto& s) { s.mutable_running(0)->set_ends(kFirst); },
+    [](auto& s) { s.mutable_running(0)->set_victim_from(kFirst); },
+    [](auto& s) { s.mutable_running(0)->set_placed(kFirst); },
+    [](auto& s) { s.mutable_running(0)->set_nodes(kTooManyNodes); },
+    [](auto& s) { s.mutable_running(0)->set_least_nodes(-1); },
+    [](auto& s) { s.mutable_running(0)->set_least_nodes(5); },
+    [](auto& s) { s.mutable_running(0)->mutable_node_amounts()->set_gpus(65); },
+    [](auto& s) { s.mutable_running(0)->mutable_node_amounts()->set_slots(-1); },
+    [](auto& s) { s.mutable_running(0)->set_leaves_in(-1); },
+    [](auto& s) { s.mutable_running(0)->set_leaves_in(kLast); },
+    [](auto& s) { s.mutable_running(0)->set_cost(kNan); },
+    [](auto& s) { s.mutable_running(0)->mutable_parts(0)->mutable_parts()->set_slots(-1); },
+};
+
 TEST(ScheduleRecord, WhatNoSchedulerCouldBeGivenIsRefused) {
   const Full full;
   const v1::ScheduleSnapshot sound = ToProto(full.snapshot, {}, 0).snapshot();
-  const std::vector<std::function<void(v1::ScheduleSnapshot&)>> wrongs = {
-      [](auto& s) { s.mutable_queues(1)->set_parent(1); },
-      [](auto& s) { s.mutable_queues(1)->set_weight(0); },
-      [](auto& s) { s.clear_queues(); },
-      [](auto& s) { s.mutable_nodes(0)->set_inventory(1); },
-      [](auto& s) { s.mutable_nodes(0)->set_name("n2"); },
-      [](auto& s) { s.mutable_requests(0)->set_queue(2); },
-      [](auto& s) { s.mutable_requests(0)->mutable_demand()->set_ranks(0); },
-      [](auto& s) { s.mutable_requests(0)->mutable_promise()->clear_devices(); },
-      [](auto& s) { s.mutable_running(0)->set_queue(-1); },
-      [](auto& s) {
-        while (s.inventories(0).devices_size() <= 64) s.mutable_inventories(0)->add_devices();
-      },
-  };
-  for (const auto& wrong : wrongs) {
-    v1::ScheduleSnapshot snapshot = sound;
-    wrong(snapshot);
-    const auto read = FromProto(snapshot);
-    ASSERT_FALSE(read.ok()) << &wrong - wrongs.data();
-    EXPECT_EQ(read.status().code(), StatusCode::kDataLoss);
+  for (const Wrongs* wrongs : {&kWrongQueuesAndNodes, &kWrongRequests, &kWrongGangs}) {
+    for (const auto& wrong : *wrongs) {
+      v1::ScheduleSnapshot snapshot = sound;
+      wrong(snapshot);
+      const auto read = FromProto(snapshot);
+      ASSERT_FALSE(read.ok()) << "row " << &wrong - wrongs->data() << " of " << wrongs->size();
+      EXPECT_EQ(read.status().code(), StatusCode::kDataLoss);
+    }
   }
 }
 
@@ -139,11 +264,36 @@ TEST(ScheduleRecord, DecisionsAreReadAsSentences) {
   plan.waiting = {{.job = JobId{"8c"},
                    .promise = Promise{TimePoint(minutes(125)), {NodeName{"n1"}}, {1}},
                    .delayed = DelayCause::kClass}};
+  plan.reclaims = {{.victim = JobId{"5d"},
+                    .to_nodes = 2,
+                    .gives_up = {NodeName{"n4"}, NodeName{"n5"}},
+                    .claimant = JobId{"8c"},
+                    .cause = ReclaimCause::kGuarantee,
+                    .cost = 12.5},
+                   {.victim = JobId{"4c"}, .claimant = JobId{"8c"}, .cost = 3}};
+  plan.again_at = TimePoint(minutes(70));
   const std::int64_t now = TimePoint(minutes(60)).time_since_epoch().count();
-  EXPECT_THAT(DecisionTexts(ToProto(plan), now),
-              ElementsAre("7f starts on n1 [0 1], n2 [2], with spares n3 [0]",
-                          "8c waits: needs 1 node with 1 free slot; no node is ready; starts in "
-                          "1h 5m 0s at the latest on n1 [0]; delayed by class"));
+  EXPECT_THAT(
+      DecisionTexts(ToProto(plan), now),
+      ElementsAre("7f starts on n1 [0 1], n2 [2], with spares n3 [0]",
+                  "8c waits: needs 1 node with 1 free slot; no node is ready; starts in "
+                  "1h 5m 0s at the latest on n1 [0]; delayed by class",
+                  "5d gives way to 8c (guarantee), at a cost of 12.5 rank-seconds, and goes "
+                  "on with 2 nodes, without n4, n5",
+                  "4c gives way to 8c (class), at a cost of 3 rank-seconds",
+                  "a gang may give way in 0h 10m 0s"));
+}
+
+TEST(ScheduleRecord, DecisionsToTheNanosecondTellPlansApart) {
+  SchedulePlan plan;
+  plan.waiting = {{.job = JobId{"8c"}, .promise = Promise{TimePoint(minutes(2)), {}, {}}}};
+  SchedulePlan later = plan;
+  later.waiting[0].promise->start += std::chrono::nanoseconds(1);
+  EXPECT_EQ(DecisionTexts(ToProto(plan), 0), DecisionTexts(ToProto(later), 0));
+  EXPECT_THAT(DecisionTexts(ToProto(later), 0, Times::kNanoseconds),
+              ElementsAre(HasSubstr("starts in 0h 2m 0s 1ns at the latest")));
+  EXPECT_NE(DecisionTexts(ToProto(plan), 0, Times::kNanoseconds),
+            DecisionTexts(ToProto(later), 0, Times::kNanoseconds));
 }
 
 }  // namespace

@@ -15,8 +15,10 @@ namespace muster {
 inline constexpr TimePoint kNever = TimePoint::max();
 inline constexpr Duration kForever = Duration::max();
 
+// A start may be from before the clock began.
 inline TimePoint EndOf(TimePoint start, Duration length) {
-  return length >= kNever - start ? kNever : start + length;
+  const bool is_never = length == kForever || length >= kNever - std::max(start, TimePoint());
+  return is_never ? kNever : start + length;
 }
 
 // Points of time in [from, to).
