@@ -16,9 +16,8 @@ constexpr char kScheduleExamples[] =
     "  muster schedule export plan.schedule\n"
     "  muster schedule replay plan.schedule";
 
-// "-" where a pass has no decision of that number.
 std::string At(const std::vector<std::string>& texts, std::size_t place) {
-  return place < texts.size() ? texts[place] : "-";
+  return place < texts.size() ? texts[place] : "no such decision";
 }
 
 // The first decision of a pass that this program makes otherwise.
@@ -37,7 +36,8 @@ struct Difference {
   }
   std::string Text() const {
     return "pass " + std::to_string(pass) + " differs in decision " + std::to_string(decision) +
-           ":\n  recorded, by " + by + ": " + recorded + "\n  replayed: " + replayed + "\n";
+           ":\n  recorded, by " + Printable(by) + ": " + Printable(recorded) +
+           "\n  replayed: " + Printable(replayed) + "\n";
   }
 };
 
@@ -45,12 +45,18 @@ std::optional<Difference> Compare(int number, const v1::SchedulePass& pass,
                                   const v1::SchedulePlan& replayed) {
   if (pass.plan().SerializeAsString() == replayed.SerializeAsString()) return std::nullopt;
   const std::int64_t now = pass.snapshot().now();
-  const std::vector<std::string> before = DecisionTexts(pass.plan(), now);
-  const std::vector<std::string> after = DecisionTexts(replayed, now);
-  std::size_t place = 0;
-  while (place < before.size() && place < after.size() && before[place] == after[place]) ++place;
-  return Difference{number, static_cast<int>(place) + 1, pass.version(), At(before, place),
-                    At(after, place)};
+  Difference difference{.pass = number, .by = pass.version()};
+  for (const Times times : {Times::kSeconds, Times::kNanoseconds}) {
+    const std::vector<std::string> before = DecisionTexts(pass.plan(), now, times);
+    const std::vector<std::string> after = DecisionTexts(replayed, now, times);
+    std::size_t place = 0;
+    while (place < before.size() && place < after.size() && before[place] == after[place]) ++place;
+    difference.decision = static_cast<int>(place) + 1;
+    difference.recorded = At(before, place);
+    difference.replayed = At(after, place);
+    if (before != after) break;
+  }
+  return difference;
 }
 
 template <typename Names, typename Masks>
@@ -66,7 +72,10 @@ Json NodesJson(const Names& nodes, const Masks& devices) {
 }
 
 Json PlanJson(const v1::SchedulePlan& plan, std::int64_t now) {
-  Json json = {{"placements", Json::array()}, {"waiting", Json::array()}};
+  Json json = {{"placements", Json::array()},
+               {"waiting", Json::array()},
+               {"reclaims", Json::array()},
+               {"again_at", nullptr}};
   for (const v1::SchedulePlacement& placed : plan.placements())
     json["placements"].push_back({{"job", placed.job()},
                                   {"nodes", NodesJson(placed.nodes(), placed.devices())},
@@ -84,6 +93,18 @@ Json PlanJson(const v1::SchedulePlan& plan, std::int64_t now) {
                                {"delayed", waiting.delayed()},
                                {"collects", std::move(collects)}});
   }
+  for (const v1::ScheduleReclaim& reclaim : plan.reclaims()) {
+    Json gives_up = Json::array();
+    for (const std::string& node : reclaim.gives_up()) gives_up.push_back(node);
+    json["reclaims"].push_back({{"victim", reclaim.victim()},
+                                {"claimant", reclaim.claimant()},
+                                {"cause", reclaim.cause()},
+                                {"cost", reclaim.cost()},
+                                {"to_nodes", reclaim.to_nodes()},
+                                {"gives_up", std::move(gives_up)}});
+  }
+  if (plan.again_at() != kNever.time_since_epoch().count())
+    json["again_at"] = {{"in_seconds", static_cast<double>(plan.again_at() - now) / 1e9}};
   return json;
 }
 
@@ -139,27 +160,41 @@ struct ScheduleReplay {
   CommandResult Run(CommandContext& context) const {
     MUSTER_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(file, 2 * kMaxRecordingBytes));
     RecordingReader reader(bytes, file);
-    std::optional<Difference> difference;
-    v1::SchedulePass read, shown;
-    for (;;) {
-      MUSTER_ASSIGN_OR_RETURN(const bool more, reader.Next(&read));
-      if (!more) break;
-      MUSTER_ASSIGN_OR_RETURN(v1::SchedulePlan replayed, Replan(read));
-      if (!difference) difference = Compare(reader.passes(), read, replayed);
-      if (reader.passes() != pass.value_or(1)) continue;
-      *read.mutable_plan() = std::move(replayed);
-      shown.Swap(&read);
-    }
-    if (pass && *pass > reader.passes())
-      return NotFound(file + " has " + PassesText(reader.passes()));
-    if (!pass && reader.passes() != 1) shown.Clear();  // a recording is summed up
-    Print(context, reader.passes(), difference, shown);
-    return difference ? kExitError : kExitSuccess;
+    Summary summary;
+    const Status status = Replay(reader, &summary);
+    if (summary.passes == 0 && !status.ok()) return status;
+    if (status.ok() && pass && *pass > summary.passes)
+      return NotFound(file + " has " + PassesText(summary.passes));
+    if (!pass && summary.passes != 1) summary.shown.Clear();  // a recording is summed up
+    Print(context, summary);
+    MUSTER_RETURN_IF_ERROR(status);
+    return summary.difference ? kExitError : kExitSuccess;
   }
 
  private:
-  static void Print(CommandContext& context, int passes,
-                    const std::optional<Difference>& difference, const v1::SchedulePass& shown) {
+  // What the passes before the first one that cannot be planned came to.
+  struct Summary {
+    int passes = 0;
+    std::optional<Difference> difference;
+    v1::SchedulePass shown;
+  };
+
+  Status Replay(RecordingReader& reader, Summary* summary) const {
+    for (v1::SchedulePass read;;) {
+      MUSTER_ASSIGN_OR_RETURN(const bool more, reader.Next(&read));
+      if (!more) return OkStatus();
+      Result<v1::SchedulePlan> replayed = Replan(read);
+      if (!replayed.ok()) return replayed.status().WithContext(reader.Place());
+      summary->passes = reader.passes();
+      if (!summary->difference) summary->difference = Compare(summary->passes, read, *replayed);
+      if (summary->passes != pass.value_or(1)) continue;
+      *read.mutable_plan() = *std::move(replayed);
+      summary->shown.Swap(&read);
+    }
+  }
+
+  static void Print(CommandContext& context, const Summary& summary) {
+    const auto& [passes, difference, shown] = summary;
     std::ostream& out = context.terminal.out;
     const std::int64_t now = shown.snapshot().now();
     Json json = {{"passes", passes},
@@ -167,9 +202,10 @@ struct ScheduleReplay {
                  {"difference", difference ? difference->ToJson() : Json()},
                  {"plan", shown.has_plan() ? PlanJson(shown.plan(), now) : Json()}};
     if (PrintStructured(out, context.output, json, "passes")) return;
-    for (const std::string& decision : DecisionTexts(shown.plan(), now))
-      out << Printable(decision) << "\n";
-    out << (difference ? Printable(PassesText(passes)) + "; " + difference->Text()
+    if (shown.has_plan())
+      for (const std::string& decision : DecisionTexts(shown.plan(), now))
+        out << Printable(decision) << "\n";
+    out << (difference ? PassesText(passes) + "; " + difference->Text()
                        : PassesText(passes) + (passes == 1 ? ", equal\n" : ", all equal\n"));
   }
 };

@@ -96,6 +96,86 @@ TEST_F(ScheduleVerbsTest, APlanForProgramsHasNodesAndDevicesByIndex) {
   EXPECT_EQ(plan["placements"][0]["nodes"][0]["devices"], Json::array());
   EXPECT_EQ(plan["waiting"][0]["promise"]["in_seconds"], 600);
   EXPECT_EQ(plan["waiting"][0]["delayed"], "none");
+  EXPECT_EQ(plan["reclaims"], Json::array());
+  EXPECT_EQ(plan["again_at"], nullptr);
+}
+
+// A job of a higher class waits for a gang that gives way at once, or in a minute.
+v1::SchedulePass PassWithAVictim(std::chrono::minutes from_now) {
+  const NodeInventory inventory;
+  const TimePoint now(std::chrono::hours(1));
+  SchedulerSnapshot snapshot{.now = now};
+  snapshot.nodes = {{.name = NodeName{"n1"}, .inventory = &inventory, .all = {.slots = 1}}};
+  snapshot.requests = {{.job = JobId{"8c"}, .class_value = 1}};
+  snapshot.running = {{.job = JobId{"7f"},
+                       .amounts = {.slots = 1},
+                       .parts = {{NodeName{"n1"}, {.slots = 1}}},
+                       .victim_from = now + from_now,
+                       .nodes = 1,
+                       .least_nodes = 1,
+                       .node_amounts = {.slots = 1},
+                       .cost = 12.5}};
+  return ToProto(snapshot, Plan(snapshot), 0);
+}
+
+TEST_F(ScheduleVerbsTest, APlanForProgramsHasReclaimsAndWhenToLookAgain) {
+  context_->output = OutputFormat::kJson;
+  const auto plan = [this](std::chrono::minutes from_now) {
+    out_.str("");
+    const std::string file = Write(RecordingHeader() + RecordingFrame(PassWithAVictim(from_now)));
+    EXPECT_EQ(*Run({"schedule", "replay", file}), kExitSuccess);
+    return Json::parse(out_.str())["plan"];
+  };
+  const Json now = plan(std::chrono::minutes(0));
+  EXPECT_EQ(now["reclaims"], Json::array({{{"victim", "7f"},
+                                           {"claimant", "8c"},
+                                           {"cause", "class"},
+                                           {"cost", 12.5},
+                                           {"to_nodes", 0},
+                                           {"gives_up", Json::array()}}}));
+  const Json later = plan(std::chrono::minutes(1));
+  EXPECT_EQ(later["reclaims"], Json::array());
+  EXPECT_EQ(later["again_at"]["in_seconds"], 60);
+}
+
+TEST_F(ScheduleVerbsTest, ADifferenceOfLessThanASecondIsShown) {
+  v1::SchedulePass other = Pass();
+  v1::SchedulePromise& promise = *other.mutable_plan()->mutable_waiting(0)->mutable_promise();
+  promise.set_start(promise.start() + 1);
+  EXPECT_EQ(*Run({"schedule", "replay", Write(RecordingHeader() + RecordingFrame(other))}),
+            kExitError);
+  EXPECT_NE(out_.str().find("starts in 0h 10m 0s 1ns at the latest"), std::string::npos)
+      << out_.str();
+  EXPECT_NE(out_.str().find("starts in 0h 10m 0s 0ns at the latest"), std::string::npos);
+}
+
+TEST_F(ScheduleVerbsTest, WhatAFileSaysCommandsNoTerminal) {
+  v1::SchedulePass other = Pass();
+  other.set_version("\x1b[2J");
+  other.mutable_plan()->mutable_placements(0)->set_job("\x1b]0;x");
+  EXPECT_EQ(*Run({"schedule", "replay", Write(RecordingHeader() + RecordingFrame(other))}),
+            kExitError);
+  EXPECT_EQ(out_.str().find('\x1b'), std::string::npos) << out_.str();
+}
+
+TEST_F(ScheduleVerbsTest, WhatIsBeforeAPassThatCannotBePlannedIsSummedUp) {
+  const std::string two = RecordingHeader() + RecordingFrame(Pass()) + RecordingFrame(Pass());
+  const CommandResult torn =
+      Run({"schedule", "replay", Write(two + RecordingFrame(Pass()).substr(0, 40))});
+  EXPECT_EQ(out_.str(), "2 passes, all equal\n");
+  EXPECT_EQ(torn.status().code(), StatusCode::kDataLoss);
+  const std::string at = ", at byte " + std::to_string(two.size());
+  EXPECT_NE(torn.status().message().find("a.schedule ends within pass 3" + at), std::string::npos)
+      << torn.status().message();
+  out_.str("");
+  v1::SchedulePass impossible = Pass();
+  impossible.mutable_snapshot()->set_now(-1);
+  const CommandResult refused =
+      Run({"schedule", "replay", Write(two + RecordingFrame(impossible))});
+  EXPECT_EQ(out_.str(), "2 passes, all equal\n");
+  EXPECT_NE(refused.status().message().find("a.schedule, pass 3" + at + ": it has"),
+            std::string::npos)
+      << refused.status().message();
 }
 
 TEST_F(ScheduleVerbsTest, WhatIsNoWholeRecordingIsAnError) {

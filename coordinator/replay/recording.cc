@@ -47,6 +47,10 @@ std::string RecordingFrame(const v1::SchedulePass& pass) {
   return bytes += payload;
 }
 
+std::int64_t RecordingFrameBytes(const v1::SchedulePass& pass) {
+  return static_cast<std::int64_t>(kFrameBytes + pass.ByteSizeLong());
+}
+
 RecordingReader::RecordingReader(std::string_view bytes, std::string name)
     : bytes_(bytes), name_(std::move(name)) {}
 
@@ -72,15 +76,20 @@ Result<bool> RecordingReader::Next(v1::SchedulePass* pass) {
                     std::to_string(at_));
   };
   const std::size_t length = rest.size() < kFrameBytes ? 0 : Take<std::uint32_t>(rest, 0);
-  if (rest.size() < kFrameBytes + length || rest.size() < kFrameBytes)
-    return damaged("ends within");
+  torn_ = rest.size() < kFrameBytes || rest.size() < kFrameBytes + length;
+  if (torn_) return damaged("ends within");
   const std::string_view payload = rest.substr(kFrameBytes, length);
   if (Hash(payload) != Take<std::uint64_t>(rest, sizeof(std::uint32_t)) ||
       !pass->ParseFromArray(payload.data(), static_cast<int>(payload.size())))
     return damaged("is damaged in");
+  last_ = at_;
   at_ += kFrameBytes + length;
   ++passes_;
   return true;
+}
+
+std::string RecordingReader::Place() const {
+  return name_ + ", pass " + std::to_string(passes_) + ", at byte " + std::to_string(last_);
 }
 
 }  // namespace muster

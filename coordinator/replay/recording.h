@@ -21,6 +21,7 @@ inline constexpr std::int64_t kMaxRecordingBytes = 256 << 20;
 // The file's first bytes; what follows them for a pass.
 std::string RecordingHeader();
 std::string RecordingFrame(const v1::SchedulePass& pass);
+std::int64_t RecordingFrameBytes(const v1::SchedulePass& pass);
 
 class RecordingReader {
  public:
@@ -32,13 +33,18 @@ class RecordingReader {
   Result<bool> Next(v1::SchedulePass* pass);
   int passes() const { return passes_; }      // that were read
   std::size_t offset() const { return at_; }  // behind them
+  // The file ended within the pass that Next failed at, as after a crash of its writer.
+  bool is_torn() const { return torn_; }
+  // Where the last pass that was read is: "a.schedule, pass 2, at byte 1234".
+  std::string Place() const;
 
  private:
   Status ReadHeader();
 
   std::string_view bytes_;
   std::string name_;
-  std::size_t at_ = 0;
+  std::size_t last_ = 0, at_ = 0;  // where the last pass begins, and what is behind it
+  bool torn_ = false;
   int passes_ = 0;
 };
 
