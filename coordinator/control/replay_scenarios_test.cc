@@ -134,7 +134,7 @@ TEST(ReplayScenarios, AnExportHasWhatTheNextPassIsGiven) {
 TEST(ReplayScenarios, NothingThatAJobFileKeepsToItselfIsRecorded) {
   RecordedCluster cluster;
   ControlHarness& c = cluster.c;
-  c.Join("n1", {.slots = 1, .address = "10.9.8.7", .host_id = "host", .gpus = 1});
+  c.Join("n1", {.slots = 1, .address = "10.9.8.7", .host_id = "CANARY", .gpus = 1});
   c.Submit(
       "name: CANARY\nworkdir: /CANARY\ncommand: [CANARY, --token, CANARY]\n"
       "env: {CANARY: CANARY}\n",

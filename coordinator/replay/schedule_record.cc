@@ -88,7 +88,20 @@ void Fill(const Promise& from, v1::SchedulePromise* to) {
   to->mutable_devices()->Add(devices.begin(), devices.end());
 }
 
-void Fill(const GangRequest& from, v1::ScheduleRequest* to) {
+// Failure domains by number, in the order of their first nodes: what they are called decides
+// nothing, and may be the id of a host's boot.
+class Domains {
+ public:
+  std::string NumberOf(const std::string& domain) {
+    if (domain.empty()) return "";
+    return std::to_string(numbers_.emplace(domain, numbers_.size()).first->second);
+  }
+
+ private:
+  std::map<std::string, std::size_t> numbers_;
+};
+
+void Fill(const GangRequest& from, Domains& numbers, v1::ScheduleRequest* to) {
   const auto& [job, nodes, min_nodes, spares, demand, queue, class_value, priority, submit_order,
                length, promise, turn, collecting, exclude, former_nodes, preferred, held, domains,
                place, recovering] = from;
@@ -109,7 +122,7 @@ void Fill(const GangRequest& from, v1::ScheduleRequest* to) {
   Add(former_nodes, to->mutable_former_nodes());
   Add(preferred, to->mutable_preferred());
   for (const HeldParts& each : held) Fill(each, to->add_held());
-  to->mutable_domains()->Add(domains.begin(), domains.end());
+  for (const std::string& domain : domains) to->add_domains(numbers.NumberOf(domain));
   to->set_place(place);
   to->set_recovering(recovering);
 }
@@ -174,6 +187,7 @@ void Fill(const SchedulerSnapshot& from, v1::ScheduleSnapshot* to) {
   if (queues != nullptr) Fill(*queues, to);
   to->mutable_usage()->Add(usage.begin(), usage.end());
   Inventories inventories(to);
+  Domains domains;
   for (const NodeCapacity& node : nodes) {
     const auto& [name, inventory, all, free, domain, usable_from] = node;
     v1::ScheduleNode& message = *to->add_nodes();
@@ -181,10 +195,10 @@ void Fill(const SchedulerSnapshot& from, v1::ScheduleSnapshot* to) {
     message.set_inventory(inventories.PlaceOf(*inventory));
     Fill(all, message.mutable_all());
     Fill(free, message.mutable_free());
-    message.set_domain(domain);
+    message.set_domain(domains.NumberOf(domain));
     message.set_usable_from(ToCount(usable_from));
   }
-  for (const GangRequest& request : requests) Fill(request, to->add_requests());
+  for (const GangRequest& request : requests) Fill(request, domains, to->add_requests());
   for (const RunningGang& gang : running) Fill(gang, to->add_running());
 }
 

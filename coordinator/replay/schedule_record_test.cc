@@ -44,7 +44,7 @@ struct Full {
                        .inventory = &inventory,
                        .all = {.slots = 2, .devices = 3, .cpus = 64, .memory_bytes = 1 << 30},
                        .free = {.slots = -1, .devices = 2, .cpus = 1, .memory_bytes = 7},
-                       .domain = "d",
+                       .domain = "CANARY",
                        .usable_from = TimePoint(hours(6))},
                       {.name = NodeName{"n2"}, .inventory = &inventory}};
     snapshot.running = {
@@ -85,7 +85,7 @@ struct Full {
                           .former_nodes = {NodeName{"n1"}},
                           .preferred = {NodeName{"n4"}},
                           .held = {{NodeName{"n1"}, {.slots = 1, .devices = 2, .cpus = 3}}},
-                          .domains = {"d"},
+                          .domains = {"CANARY", "another", ""},
                           .place = "r",
                           .recovering = true},
                          {.job = JobId{"8c"}, .queue = 1}};
@@ -106,6 +106,9 @@ TEST(ScheduleRecord, EveryFieldComesBack) {
   EXPECT_EQ(request.demand, full.snapshot.requests[0].demand);
   EXPECT_EQ(request.promise, full.snapshot.requests[0].promise);
   EXPECT_EQ(request.length, minutes(90));
+  EXPECT_EQ(owned->snapshot.nodes[0].domain, "0");
+  EXPECT_EQ(owned->snapshot.nodes[1].domain, "");
+  EXPECT_EQ(request.domains, (std::vector<std::string>{"0", "1", ""}));
   const RunningGang& gang = owned->snapshot.running[0];
   EXPECT_EQ(gang.job, JobId{"6e"});
   EXPECT_EQ(gang.class_value, -7);
