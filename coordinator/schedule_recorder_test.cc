@@ -4,6 +4,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <csignal>
 
 #include "common/base/files.h"
 #include "common/base/testing/temp_dir.h"
@@ -62,6 +66,56 @@ TEST_F(ScheduleRecorderTest, AFullOneEndsAndStaysReadable) {
   const int passes = Passes();
   ASSERT_TRUE(Record(1, 500).ok()) << "a coordinator starts with a full one";
   EXPECT_EQ(Passes(), passes);
+}
+
+// The kernel writes what fits of a pass.
+TEST_F(ScheduleRecorderTest, AFailedWriteLeavesWholePasses) {
+  ASSERT_TRUE(Record(3).ok());
+  const auto pass = (Bytes().size() - RecordingHeader().size()) / 3;
+  struct rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto ignored = std::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit small = {Bytes().size() + pass + pass / 2, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const Status status = Record(5);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, ignored);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(Passes(), 4);
+  ASSERT_TRUE(Record(1).ok());
+  EXPECT_EQ(Passes(), 5);
+}
+
+TEST_F(ScheduleRecorderTest, OneWithADamagedPassInTheMiddleIsLeftAlone) {
+  ASSERT_TRUE(Record(3).ok());
+  std::string bytes = Bytes();
+  bytes[RecordingHeader().size() + 20] ^= 1;
+  ASSERT_TRUE(WriteFileAtomically(path_, bytes).ok());
+  const Status status = Record(1);
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(),
+              HasSubstr(path_ + " is damaged in pass 1, at byte 12; move the file away"));
+  EXPECT_EQ(Bytes(), bytes);
+}
+
+TEST_F(ScheduleRecorderTest, AHeaderThatIsCutOffIsWrittenAnew) {
+  for (std::size_t size = 0; size < RecordingHeader().size(); ++size) {
+    ASSERT_TRUE(WriteFileAtomically(path_, RecordingHeader().substr(0, size)).ok());
+    ASSERT_TRUE(Record(1).ok());
+    EXPECT_EQ(Passes(), 1);
+  }
+}
+
+TEST_F(ScheduleRecorderTest, OnlyItsOwnerReadsItAndOneCoordinatorWritesIt) {
+  ASSERT_TRUE(WriteFileAtomically(path_, RecordingHeader(), 0644).ok());
+  const auto recorder = ScheduleRecorder::Open(path_, kMaxRecordingBytes);
+  ASSERT_TRUE(recorder.ok());
+  struct stat file = {};
+  ASSERT_EQ(::stat(path_.c_str(), &file), 0);
+  EXPECT_EQ(file.st_mode & 0777, 0600u);
+  const Status second = Record(1);
+  EXPECT_EQ(second.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(second.message(), HasSubstr("another coordinator records to " + path_));
 }
 
 TEST_F(ScheduleRecorderTest, AForeignFileIsLeftAlone) {

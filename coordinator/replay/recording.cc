@@ -1,5 +1,7 @@
 #include "coordinator/replay/recording.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
 #include <xxhash.h>
 
 #include <bit>
@@ -29,6 +31,23 @@ T Take(std::string_view bytes, std::size_t offset) {
 }
 
 std::uint64_t Hash(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+
+// Whether a whole pass begins there, so that its length alone is damaged.
+bool HasWholePass(std::string_view frame) {
+  if (frame.size() < kFrameBytes) return false;
+  const std::string_view payload = frame.substr(kFrameBytes);
+  google::protobuf::io::CodedInputStream fields(
+      reinterpret_cast<const std::uint8_t*>(payload.data()), static_cast<int>(payload.size()));
+  for (int i = 0; i < v1::SchedulePass::descriptor()->field_count(); ++i) {
+    const std::uint32_t tag = fields.ReadTag();
+    if (tag == 0 || !google::protobuf::internal::WireFormatLite::SkipField(&fields, tag))
+      return false;
+    const auto end = static_cast<std::size_t>(fields.CurrentPosition());
+    if (Hash(payload.substr(0, end)) == Take<std::uint64_t>(frame, sizeof(std::uint32_t)))
+      return true;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -76,10 +95,11 @@ Result<bool> RecordingReader::Next(v1::SchedulePass* pass) {
                     std::to_string(at_));
   };
   const std::size_t length = rest.size() < kFrameBytes ? 0 : Take<std::uint32_t>(rest, 0);
-  torn_ = rest.size() < kFrameBytes || rest.size() < kFrameBytes + length;
+  const bool is_cut = rest.size() < kFrameBytes || rest.size() < kFrameBytes + length;
+  torn_ = is_cut && !HasWholePass(rest);
   if (torn_) return damaged("ends within");
   const std::string_view payload = rest.substr(kFrameBytes, length);
-  if (Hash(payload) != Take<std::uint64_t>(rest, sizeof(std::uint32_t)) ||
+  if (is_cut || Hash(payload) != Take<std::uint64_t>(rest, sizeof(std::uint32_t)) ||
       !pass->ParseFromArray(payload.data(), static_cast<int>(payload.size())))
     return damaged("is damaged in");
   last_ = at_;

@@ -64,6 +64,17 @@ TEST(Recording, ADamagedByteIsNoticed) {
   EXPECT_NE(status.message().find("is damaged in pass 1"), std::string::npos) << status.message();
 }
 
+// Else a coordinator that goes on with the recording would remove all that follows.
+TEST(Recording, ADamagedLengthIsNoEndOfTheFile) {
+  std::string bytes = RecordingHeader() + RecordingFrame(Pass(1)) + RecordingFrame(Pass(2));
+  bytes[RecordingHeader().size() + 1] ^= 1;
+  RecordingReader reader(bytes, "a.schedule");
+  v1::SchedulePass pass;
+  const Status status = reader.Next(&pass).status();
+  EXPECT_NE(status.message().find("is damaged in pass 1"), std::string::npos) << status.message();
+  EXPECT_FALSE(reader.is_torn());
+}
+
 TEST(Recording, AForeignFileAndAnotherVersionAreRefused) {
   for (const std::string& foreign :
        {std::string(), std::string("MUSTERSP"), std::string(100, '{')}) {
