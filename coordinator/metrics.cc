@@ -249,7 +249,7 @@ std::string Metrics::Render(const Controller& controller, const EdgeFigures& edg
       .Add({{"version", kVersion}, {"component", "coordinator"}}, 1);
   AddJobs(controller, now, out);
   AddQueueMetrics(controller.Queues(), &out);
-  AddQueueUsage(controller.UsageByDay(now), &out);
+  AddQueueUsage(controller.UsageTotals(now), &out);
   AddNodes(controller, now.mono, out);
   out.Gauge("muster_jobs_pending", "Runs that wait for a gang.").Add({}, controller.PendingJobs());
   out.Append(counted_);

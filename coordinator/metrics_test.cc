@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "coordinator/detect/straggler_detector.h"
@@ -327,6 +328,32 @@ TEST(Metrics, ShowQueuesAndWhatTheirJobsHad) {
         R"(muster_queue_slot_seconds_total{queue="a",kind="lost"} 1)"})
     EXPECT_THAT(text, HasSubstr(sample));
   EXPECT_THAT(text, Not(HasSubstr(R"(muster_queue_slots{queue="a",kind="ceiling"})")));
+}
+
+// A copy of the days takes some hundred times as long.
+TEST(Metrics, TheUsageOfQueuesIsReadWithoutALookAtEachDay) {
+  StoredState state;
+  for (std::int64_t day = 19'000; day < 19'400; ++day)
+    for (int queue = 0; queue < 100; ++queue)
+      state.queue_days.push_back(
+          {.queue = std::to_string(queue), .day = day, .slots = {.productive = 1, .lost = 2}});
+  Controller controller{ControllerOptions{}};
+  controller.Restore(std::move(state), Now{SystemClock().Now(), kNoTime});
+  const auto best_of = [](const auto& read) {
+    Duration best = Duration::max();
+    for (int i = 0; i < 5; ++i) {
+      const TimePoint begin = SystemClock().Now();
+      read();
+      best = std::min(best, SystemClock().Now() - begin);
+    }
+    return best;
+  };
+  QueueTotals totals;
+  const Duration of_totals = best_of([&] { totals = controller.UsageTotals(At()); });
+  const Duration of_days = best_of([&] { EXPECT_EQ(controller.UsageByDay(At()).size(), 400u); });
+  EXPECT_LT(of_totals * 10, of_days);
+  ASSERT_EQ(totals.size(), 100u);
+  EXPECT_EQ(totals["7"].slots, (UsedMicros{.productive = 400, .lost = 800}));
 }
 
 TEST(Metrics, SayWhenAJobThatWaitsStartsAtTheLatest) {

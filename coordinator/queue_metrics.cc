@@ -1,6 +1,5 @@
 #include "coordinator/queue_metrics.h"
 
-#include <map>
 #include <string>
 
 namespace muster {
@@ -40,14 +39,7 @@ void AddQueueMetrics(const QueuesView& queues, MetricFamilies* out) {
   }
 }
 
-void AddQueueUsage(const QueueDays& days, MetricFamilies* out) {
-  std::map<std::string, QueueDayRecord> sums;
-  for (const auto& [day, records] : days) {
-    for (const auto& [queue, record] : records) {
-      sums[queue].gpus += record.gpus;
-      sums[queue].slots += record.slots;
-    }
-  }
+void AddQueueUsage(const QueueTotals& totals, MetricFamilies* out) {
   auto& gpus = out->Counter("muster_queue_gpu_seconds_total",
                             "Seconds of GPUs that the ranks of a queue's jobs had, and for what.");
   auto& slots =
@@ -60,7 +52,7 @@ void AddQueueUsage(const QueueDays& days, MetricFamilies* out) {
     family.Add(queue.With("kind", "productive"), productive);
     family.Add(queue.With("kind", "lost"), lost);
   };
-  for (const auto& [queue, sum] : sums) {
+  for (const auto& [queue, sum] : totals) {
     const MetricLabels labels = {{"queue", queue}};
     add(gpus, labels, sum.gpus);
     add(slots, labels, sum.slots);

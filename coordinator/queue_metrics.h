@@ -10,6 +10,6 @@ namespace muster {
 // What each queue has, with all below it.
 void AddQueueMetrics(const QueuesView& queues, MetricFamilies* out);
 // What the jobs of each queue had so far, without those below it.
-void AddQueueUsage(const QueueDays& days, MetricFamilies* out);
+void AddQueueUsage(const QueueTotals& totals, MetricFamilies* out);
 
 }  // namespace muster

@@ -121,6 +121,9 @@ std::vector<JobView> Controller::Jobs() const { return control::Jobs(core_->stat
 std::vector<NodeView> Controller::Nodes() const { return control::Nodes(core_->state); }
 QueuesView Controller::Queues() const { return control::QueueViews(core_->state); }
 QueueDays Controller::UsageByDay(Now now) const { return control::QueueDaysNow(core_->state, now); }
+QueueTotals Controller::UsageTotals(Now now) const {
+  return control::QueueTotalsNow(core_->state, now);
+}
 void Controller::ReadSchedule(Now now, const ScheduleObserver& read) const {
   const SchedulerSnapshot snapshot = control::SnapshotOf(core_->state, now);
   read(snapshot, Plan(snapshot), now.unix_ms);

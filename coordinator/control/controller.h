@@ -65,6 +65,8 @@ class Controller {
   // What the ranks of queues had by day, up to now; also of jobs and queues that are gone. Like
   // JobView::stored_goodput it never decreases.
   QueueDays UsageByDay(Now now) const;
+  // The same over all days, without a look at each.
+  QueueTotals UsageTotals(Now now) const;
   // What a pass of the scheduler would be given now, and what it would plan.
   void ReadSchedule(Now now, const ScheduleObserver& read) const;
   // Newest events of the cluster that are kept in memory, by seq. Older ones are in the store.

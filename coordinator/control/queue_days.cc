@@ -1,7 +1,9 @@
 #include "coordinator/control/queue_days.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
+#include <utility>
 
 #include "coordinator/control/job_facts.h"
 
@@ -49,19 +51,35 @@ void Divide(UsedMicros spent, std::int64_t from, std::int64_t to, Add add) {
   add(DayOf(to), spent);
 }
 
+// To a QueueDayRecord or a QueueTotal.
+template <typename Used>
+void AddTo(Used& to, const JobEntry& job, const UsedMicros& used) {
+  to.slots += used;
+  const int gpus = job.spec.resources.per_node().devices.per_rank;
+  to.gpus += {used.productive * gpus, used.lost * gpus};
+}
+
 QueueDayRecord& AddTo(QueueDays& days, const JobEntry& job, std::int64_t day,
                       const UsedMicros& used) {
   const std::string queue(QueueOf(job));
   QueueDayRecord& record = days[day][queue];
   record.queue = queue;
   record.day = day;
-  record.slots += used;
-  const int gpus = job.spec.resources.per_node().devices.per_rank;
-  record.gpus += {used.productive * gpus, used.lost * gpus};
+  AddTo(record, job, used);
   return record;
 }
 
-// What a queue that is not there any more had is kept as long as its days are.
+// Calls `add(job, spent)` for each job that has had something since it was booked.
+template <typename Add>
+void ForUnbooked(const State& state, Now now, Add add) {
+  for (const JobId& id : state.live) {
+    const JobEntry& job = state.jobs.at(id);
+    const GoodputUsage& stored = job.record.usage;
+    const UsedMicros since = Spent(stored.micros, job.ledger.StoredAt(stored, now.mono).micros);
+    if (since != UsedMicros{}) add(job, since);
+  }
+}
+
 void SumOldest(Transaction& tx) {
   QueueDays& days = tx.state.queue_days;
   auto& older = days[kOlderDays];
@@ -79,9 +97,13 @@ void SumOldest(Transaction& tx) {
   }
   days.erase(oldest);
   std::erase_if(older, [&](const auto& each) {
-    const bool gone = tx.state.queues.Find(each.first) < 0;
-    if (gone) drop(each.second);
-    return gone;
+    const auto has_it = [&each](const auto& day) { return day.second.contains(each.first); };
+    if (tx.state.queues.Find(each.first) >= 0 ||
+        std::any_of(std::next(days.begin()), days.end(), has_it))
+      return false;
+    drop(each.second);
+    tx.state.queue_totals.erase(each.first);
+    return true;
   });
 }
 
@@ -92,6 +114,7 @@ void BookDays(Transaction& tx, const JobEntry& job, const GoodputUsage& before) 
   const UsedMicros spent = Spent(before.micros, after.micros);
   if (spent == UsedMicros{}) return;
   QueueDays& days = tx.state.queue_days;
+  AddTo(tx.state.queue_totals[std::string(QueueOf(job))], job, spent);
   Divide(spent, before.until_unix_ms, after.until_unix_ms,
          [&](std::int64_t day, const UsedMicros& part) {
            if (part != UsedMicros{}) tx.Mark(AddTo(days, job, day, part));
@@ -101,15 +124,28 @@ void BookDays(Transaction& tx, const JobEntry& job, const GoodputUsage& before) 
 
 QueueDays QueueDaysNow(const State& state, Now now) {
   QueueDays days = state.queue_days;
-  for (const JobId& id : state.live) {
-    const JobEntry& job = state.jobs.at(id);
-    const GoodputUsage& stored = job.record.usage;
-    const UsedMicros since = Spent(stored.micros, job.ledger.StoredAt(stored, now.mono).micros);
-    if (since == UsedMicros{}) continue;
-    Divide(since, stored.until_unix_ms, now.unix_ms,
+  ForUnbooked(state, now, [&](const JobEntry& job, const UsedMicros& since) {
+    Divide(since, job.record.usage.until_unix_ms, now.unix_ms,
            [&](std::int64_t day, const UsedMicros& part) { AddTo(days, job, day, part); });
-  }
+  });
   return days;
+}
+
+QueueTotals QueueTotalsNow(const State& state, Now now) {
+  QueueTotals totals = state.queue_totals;
+  ForUnbooked(state, now, [&](const JobEntry& job, const UsedMicros& since) {
+    AddTo(totals[std::string(QueueOf(job))], job, since);
+  });
+  return totals;
+}
+
+void RestoreDays(State& state, std::vector<QueueDayRecord> records) {
+  for (QueueDayRecord& record : records) {
+    QueueTotal& total = state.queue_totals[record.queue];
+    total.gpus += record.gpus;
+    total.slots += record.slots;
+    state.queue_days[record.day][record.queue] = std::move(record);
+  }
 }
 
 }  // namespace muster::control

@@ -3,13 +3,14 @@
 // counts it twice or loses it.
 //
 // The newest kKeptDays days with use are kept apart, of all queues; older ones are summed, since
-// totals never fall. Days are UTC.
+// totals never fall. A queue that is gone is forgotten with the last of its days. Days are UTC.
 //
 // Free functions over the event under way (transaction.h); private to coordinator/control; one
 // thread.
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "coordinator/control/transaction.h"
 
@@ -23,5 +24,9 @@ void BookDays(Transaction& tx, const JobEntry& job, const GoodputUsage& before);
 
 // What is booked, and what has passed since then as far as a restart would know it.
 QueueDays QueueDaysNow(const State& state, Now now);
+QueueTotals QueueTotalsNow(const State& state, Now now);
+
+// What the store had.
+void RestoreDays(State& state, std::vector<QueueDayRecord> records);
 
 }  // namespace muster::control

@@ -15,6 +15,7 @@
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/node_parts.h"
 #include "coordinator/control/preparing.h"
+#include "coordinator/control/queue_days.h"
 #include "coordinator/control/readings.h"
 #include "coordinator/control/recalls.h"
 #include "coordinator/control/silence.h"
@@ -178,8 +179,7 @@ void RestoreQueues(Transaction& tx, StoredState& stored) {
   tx.state.queues = std::move(queues).value();
   tx.state.queues_yaml = std::move(stored.queues.yaml);
   tx.state.queue_usage = std::move(stored.queue_usage);
-  for (QueueDayRecord& record : stored.queue_days)
-    tx.state.queue_days[record.day][record.queue] = std::move(record);
+  RestoreDays(tx.state, std::move(stored.queue_days));
 }
 
 }  // namespace

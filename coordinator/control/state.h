@@ -229,6 +229,7 @@ struct State {
   std::string queues_yaml;                    // as it was applied; empty: none was
   std::map<std::string, double> queue_usage;  // by queue, of ended gangs; queue_usage.h
   QueueDays queue_days;                       // durable; queue_days.h
+  QueueTotals queue_totals;                   // of queue_days
   std::int64_t usage_at_unix_ms = 0;          // the newest start or end of a gang
   Archive archive;
   Recalls recalls;

@@ -66,6 +66,17 @@ struct UsageScenarios : public ::testing::Test {
       }
     }
     EXPECT_EQ(Slots(), sum);
+    EXPECT_EQ(c.controller().UsageTotals(c.now()), SumOfDays());
+  }
+  QueueTotals SumOfDays() const {
+    QueueTotals totals;
+    for (const auto& [day, records] : c.controller().UsageByDay(c.now())) {
+      for (const auto& [queue, record] : records) {
+        totals[queue].gpus += record.gpus;
+        totals[queue].slots += record.slots;
+      }
+    }
+    return totals;
   }
 
   ControlHarness c{{.retain = minutes(2)}};
@@ -192,6 +203,30 @@ TEST_F(UsageScenarios, TheNewestFourHundredDaysAreKeptApartAndTheTotalNeverFalls
     EXPECT_EQ(Slots().productive, productive);
     c.Restart();
   }
+}
+
+// Which a scrape must not show as a fall.
+TEST_F(UsageScenarios, OlderDaysOfAQueueThatIsGoneStayAsLongAsItHasLaterOnes) {
+  JobId id = Begin(InQueue("a"));
+  std::int64_t of_a = 0;
+  const auto pass_a_day = [&](int day) {
+    c.SetWallClock(hours(24));
+    c.Advance(seconds(1));
+    ASSERT_TRUE(c.Update({.job = id.value, .priority = day % 2}).status.ok());
+    const QueueTotals totals = c.controller().UsageTotals(c.now());
+    EXPECT_EQ(totals, SumOfDays()) << day;
+    const auto a = totals.find("a");
+    ASSERT_EQ(a != totals.end(), day < 504) << day;
+    if (a == totals.end()) return;
+    EXPECT_GE(a->second.slots.productive, of_a) << day;
+    of_a = a->second.slots.productive;
+  };
+  for (int day = 0; day < 105; ++day) pass_a_day(day);
+  ASSERT_TRUE(c.Update({.job = id.value, .queue = "b"}).status.ok());
+  ASSERT_TRUE(c.ApplyQueues("queues: {default: {}, b: {}}\n", 1).status.ok());
+  for (int day = 105; day < 510; ++day) pass_a_day(day);
+  c.Restart();
+  EXPECT_EQ(c.controller().UsageTotals(c.now()), SumOfDays());
 }
 
 }  // namespace

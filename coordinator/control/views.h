@@ -103,6 +103,14 @@ struct QueuesView {
 // What the ranks of queues had: by day, and by queue.
 using QueueDays = std::map<std::int64_t, std::map<std::string, QueueDayRecord>>;
 
+// Over all days.
+struct QueueTotal {
+  UsedMicros gpus;
+  UsedMicros slots;
+  friend bool operator==(const QueueTotal&, const QueueTotal&) = default;
+};
+using QueueTotals = std::map<std::string, QueueTotal>;
+
 // Where the log of a rank lies and through which stream it can be read.
 struct LogLocation {
   JobId job;
