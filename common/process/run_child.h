@@ -18,6 +18,7 @@ struct RunChildOptions {
   SpawnOptions spawn;
   std::string input;              // what the child reads
   std::size_t max_output = 4096;  // the last bytes that it printed are kept
+  bool errors_apart = false;      // standard error goes to `errors`, not to `output`
   Duration limit = std::chrono::seconds(30);
   int cancel_fd = -1;  // ends the child once it is readable; -1: none
 };
@@ -25,6 +26,7 @@ struct RunChildOptions {
 struct ChildOutcome {
   ProcessExit exit;
   std::string output;      // standard output and error, as they came
+  std::string errors;      // standard error, if it is taken apart
   bool timed_out = false;  // ended at the limit
   bool cancelled = false;  // ended by cancel_fd
 

@@ -34,6 +34,16 @@ TEST(RunChild, GivesTheInputAndTakesTheOutput) {
   EXPECT_EQ(outcome->output, "hello\nproblem\n");
 }
 
+TEST(RunChild, TakesStandardErrorApartWhereThatIsAskedFor) {
+  RunChildOptions options = Shell("echo {}; echo problem >&2; exit 1");
+  options.errors_apart = true;
+  const auto outcome = RunChild(options);
+  ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
+  EXPECT_EQ(outcome->output, "{}\n");
+  EXPECT_EQ(outcome->errors, "problem\n");
+  EXPECT_EQ(outcome->Describe(), "exit code 1: problem");
+}
+
 TEST(RunChild, AChildThatDoesNotReadItsInputEndsAllTheSame) {
   RunChildOptions options = Shell("exit 3");
   options.input = std::string(1 << 20, 'x');

@@ -92,12 +92,14 @@ int ArrangeDescriptors(Plan& plan) {
     plan.staged[i] = ::fcntl(options.inherited[i].from, F_DUPFD, floor);
     if (plan.staged[i] < 0) Fail(error_fd, Stage::kDescriptors);
   }
+  const int errors = options.errors_fd >= 0 ? options.errors_fd : output;
+  const int errors_copy = ::fcntl(errors, F_DUPFD, floor);
   const int output_copy = ::fcntl(output, F_DUPFD, floor);
   const int input_copy = ::fcntl(input, F_DUPFD, floor);
-  if (output_copy < 0 || input_copy < 0) Fail(error_fd, Stage::kDescriptors);
+  if (errors_copy < 0 || output_copy < 0 || input_copy < 0) Fail(error_fd, Stage::kDescriptors);
   ::dup2(input_copy, 0);
   ::dup2(output_copy, 1);
-  ::dup2(output_copy, 2);
+  ::dup2(errors_copy, 2);
   for (int fd = 3; fd <= plan.highest_target; ++fd) ::close(fd);
   for (std::size_t i = 0; i < options.inherited.size(); ++i)
     if (::dup2(plan.staged[i], options.inherited[i].to) < 0) Fail(error_fd, Stage::kDescriptors);

@@ -29,6 +29,7 @@ struct SpawnOptions {
   std::string working_directory;         // empty: the caller's
   int input_fd = -1;                     // standard input; -1: /dev/null
   int output_fd = -1;                    // standard output and error; -1: /dev/null
+  int errors_fd = -1;                    // standard error if it is another; -1: as the output
   std::vector<InheritedFd> inherited;
   // An open cgroup.procs file that the child joins before exec; -1: none.
   int cgroup_procs_fd = -1;
