@@ -115,6 +115,11 @@ Flag Flags::Add(const std::string& spec, std::optional<int>& value, const std::s
   return Finish(app_.add_option(Split(spec).names, value, help), spec);
 }
 
+Flag Flags::Add(const std::string& spec, std::optional<std::int64_t>& value,
+                const std::string& help) {
+  return Finish(app_.add_option(Split(spec).names, value, help), spec);
+}
+
 Flag Flags::Add(const std::string& spec, std::optional<double>& value, const std::string& help) {
   return Finish(app_.add_option(Split(spec).names, value, help), spec);
 }

@@ -78,6 +78,7 @@ class Flags {
   Flag Add(const std::string& spec, std::int64_t& value, const std::string& help);
   Flag Add(const std::string& spec, Duration& value, const std::string& help);
   Flag Add(const std::string& spec, std::optional<int>& value, const std::string& help);
+  Flag Add(const std::string& spec, std::optional<std::int64_t>& value, const std::string& help);
   Flag Add(const std::string& spec, std::optional<double>& value, const std::string& help);
   Flag Add(const std::string& spec, std::optional<Duration>& value, const std::string& help);
   Flag Add(const std::string& spec, std::vector<std::string>& value, const std::string& help);

@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include "cli/base/exit_code.h"
+#include "cli/commands/memory_plan.h"
 #include "cli/commands/testing/commands_testing.h"
+#include "common/process/run_child.h"
 
 namespace muster {
 namespace {
@@ -12,6 +16,21 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr char kJob[] = "name: two\nresources: {nodes: 2}\ncommand: [x]\n";
+constexpr char kTrainJob[] =
+    "name: t\ntrain:\n  model: {path: m}\n  data: {train: d.jsonl}\n"
+    "  schedule: {max_steps: 1}\n";
+
+// As a shell reads them.
+std::vector<std::string> WordsOf(const std::string& line) {
+  RunChildOptions shell;
+  shell.spawn.argv = {"/bin/sh", "-c", "printf '%s\\0' " + line};
+  const auto outcome = RunChild(shell);
+  EXPECT_TRUE(outcome.ok() && outcome->ok());
+  std::vector<std::string> words;
+  for (std::size_t at = 0; at < outcome->output.size(); at += words.back().size() + 1)
+    words.emplace_back(outcome->output.c_str() + at);
+  return words;
+}
 
 TEST_F(CommandsTest, ExplainPrintsTheAnswer) {
   Serve();
@@ -53,6 +72,25 @@ TEST_F(CommandsTest, PlanSendsTheJobFileWithItsOverridesAndNamesTheIndex) {
   EXPECT_TRUE(json["memory"].is_null());
 }
 
+TEST_F(CommandsTest, TheLineBelowAPlanSubmitsTheJobThatWasPlanned) {
+  Serve();
+  coordinator_.explanation.set_index(1234);
+  const std::string file = WriteJob(kJob);
+  ASSERT_TRUE(Run({"plan", file, "--set", "command=[echo, \"it's $HOME\"]", "--set",
+                   "resources.nodes=3", "--name", "other", "--queue", "vision", "--class", "urgent",
+                   "--priority", "70", "--begin", "2030-01-01", "--hold"})
+                  .ok());
+  const std::string line = err_.str();
+  constexpr std::string_view kNext = "next: muster ";
+  ASSERT_NE(line.find(kNext), std::string::npos);
+  std::vector<std::string> words = WordsOf(line.substr(line.find(kNext) + kNext.size()));
+  ASSERT_EQ(words[0], "submit");
+  ASSERT_TRUE(Run(words).ok());
+  EXPECT_EQ(coordinator_.submitted.spec_yaml(), coordinator_.explained.spec_yaml());
+  EXPECT_EQ(coordinator_.submitted.check_index(), 1234u);
+  EXPECT_THAT(coordinator_.submitted.spec_yaml(), HasSubstr("it's $HOME"));
+}
+
 TEST_F(CommandsTest, PlanOfAJobThatSubmitRefusesFailsAsSubmitDoes) {
   Serve();
   coordinator_.explain_status = {grpc::StatusCode::RESOURCE_EXHAUSTED, "no node can hold it"};
@@ -64,11 +102,45 @@ TEST_F(CommandsTest, PlanOfAJobThatSubmitRefusesFailsAsSubmitDoes) {
 // The trainer is not beside the program of this test.
 TEST_F(CommandsTest, PlanOfATrainJobGoesOnWithoutATrainer) {
   Serve();
-  const std::string file = WriteJob(
-      "name: t\ntrain:\n  model: {path: m}\n  data: {train: d.jsonl}\n"
-      "  schedule: {max_steps: 1}\n");
-  ASSERT_TRUE(Run({"plan", file}).ok());
+  ASSERT_TRUE(Run({"plan", WriteJob(kTrainJob)}).ok());
   EXPECT_THAT(err_.str(), HasSubstr("no plan of its memory: "));
+}
+
+TEST_F(CommandsTest, PlanOfATrainJobOnAGpuAsksForTheDevice) {
+  Serve();
+  const std::string file = WriteJob(kTrainJob);
+  ASSERT_TRUE(Run({"plan", file, "--set", "resources.device=cuda"}).ok());
+  EXPECT_THAT(err_.str(), HasSubstr("  next: muster plan " + file +
+                                    " --set resources.device=cuda --device NAME"));
+}
+
+TEST_F(CommandsTest, PlanOfACommandTakesNoDevice) {
+  Serve();
+  const CommandResult result = Run({"plan", WriteJob(kJob), "--device", "cpu"});
+  EXPECT_EQ(result.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(coordinator_.explained.spec_yaml(), "") << "no question was asked";
+}
+
+struct MemoryPlanTest : testing::Test {
+  Result<std::string> Plan(const std::string& script, bool json) const {
+    const std::string trainer = dir_ / "muster-trainer";
+    EXPECT_TRUE(WriteFileAtomically(trainer, "#!/bin/sh\n" + script).ok());
+    EXPECT_EQ(::chmod(trainer.c_str(), 0755), 0);
+    return verbs::MemoryPlan(trainer, {.file = "job.yaml"}, "", json);
+  }
+  const TempDirForTest dir_;
+};
+
+TEST_F(MemoryPlanTest, IsWhatTheTrainerPrintsAndNotItsWarnings) {
+  EXPECT_EQ(*Plan("echo key taken >&2; echo '{\"fits\": true}'", true), "{\"fits\": true}\n");
+  EXPECT_EQ(*Plan("echo plan; echo warning >&2; exit 1", false), "plan\n") << "it does not fit";
+}
+
+TEST_F(MemoryPlanTest, IsAnErrorWhereTheTrainerPrintsNone) {
+  const auto failed = Plan("echo no such library >&2; exit 1", false);
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.status().message(), "exit code 1: no such library");
+  EXPECT_FALSE(Plan("echo plan", true).ok()) << "it is no JSON";
 }
 
 TEST_F(CommandsTest, SubmitPassesTheIndexOnAndAChangeIsAConflict) {
@@ -80,6 +152,8 @@ TEST_F(CommandsTest, SubmitPassesTheIndexOnAndAChangeIsAConflict) {
   EXPECT_EQ(coordinator_.submitted.check_index(), 1234u);
   coordinator_.submit_status = {grpc::StatusCode::FAILED_PRECONDITION, "nodes have changed"};
   EXPECT_EQ(ExitCodeOf(Run({"submit", file, "--check-index", "1234"}).status()), kExitConflict);
+  for (const char* wrong : {"0", "-1"})
+    EXPECT_EQ(ExitCodeOf(Run({"submit", file, "--check-index", wrong}).status()), kExitBadUsage);
 }
 
 }  // namespace

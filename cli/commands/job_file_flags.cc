@@ -1,5 +1,7 @@
 #include "cli/commands/job_file_flags.h"
 
+#include "cli/base/exit_code.h"
+
 namespace muster::verbs {
 
 void AddJobFileFlags(Flags& flags, JobFileOptions& job) {
@@ -17,6 +19,22 @@ void AddJobFileFlags(Flags& flags, JobFileOptions& job) {
             "Do not place the job before: 2026-11-28T06:00 (local time), 2026-11-28T05:00:00Z, "
             "2026-11-28, or now+2h [default: the job file's]");
   flags.Add("--hold", job.hold, "Do not place the job before muster release");
+}
+
+std::string JobFileWords(const JobFileOptions& job) {
+  std::string words = ShellWord(job.file);
+  const auto add = [&words](const char* flag, const std::string& value) {
+    if (!value.empty()) words += std::string(" ") + flag + " " + ShellWord(value);
+  };
+  for (const std::string& override : job.overrides) add("--set", override);
+  add("--accelerate-config", job.accelerate_config);
+  add("--name", job.name);
+  if (job.priority) add("--priority", std::to_string(*job.priority));
+  add("--queue", job.queue);
+  add("--class", job.priority_class);
+  add("--begin", job.begin);
+  if (job.hold) words += " --hold";
+  return words;
 }
 
 }  // namespace muster::verbs

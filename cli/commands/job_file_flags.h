@@ -3,6 +3,8 @@
 // Used while the program starts; one thread.
 #pragma once
 
+#include <string>
+
 #include "cli/client/ready_job.h"
 #include "cli/commands/command_line.h"
 
@@ -10,5 +12,8 @@ namespace muster::verbs {
 
 // FILE, and what is set instead of the file's keys. `job` outlives the parsing.
 void AddJobFileFlags(Flags& flags, JobFileOptions& job);
+
+// The same FILE and flags as words of a command that can be pasted into a shell.
+std::string JobFileWords(const JobFileOptions& job);
 
 }  // namespace muster::verbs

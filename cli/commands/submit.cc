@@ -1,5 +1,7 @@
 // submit: hands a job to the coordinator.
 
+#include <optional>
+
 #include "cli/base/exit_code.h"
 #include "cli/client/ready_job.h"
 #include "cli/commands/job_file_flags.h"
@@ -35,7 +37,7 @@ struct Submit {
 
   JobFileOptions job;
   std::string key;
-  std::int64_t check_index = 0;  // 0: none
+  std::optional<std::int64_t> check_index;
   bool wait = false;
   bool attach = false;
 
@@ -43,8 +45,10 @@ struct Submit {
     AddJobFileFlags(flags, job);
     flags.Add("--key KEY", key,
               "Idempotency key: the same key and job file return the same job [default: random]");
-    flags.Add("--check-index N", check_index,
-              "Submit only if nothing that matters has changed since muster plan printed N");
+    flags
+        .Add("--check-index N", check_index,
+             "Submit only if nothing that matters has changed since muster plan printed N")
+        .AtLeast(1);
     const Flag waits =
         flags.Add("--wait", wait, "Show progress until the job ends; exit with its result");
     flags.Add("--attach", attach, "Follow the job as muster attach does").Excludes(waits);
@@ -62,7 +66,7 @@ struct Submit {
     v1::SubmitRequest request;
     request.set_spec_yaml(ready.yaml);
     request.set_key(key);
-    if (check_index != 0) request.set_check_index(static_cast<std::uint64_t>(check_index));
+    if (check_index) request.set_check_index(static_cast<std::uint64_t>(*check_index));
     if (key.empty()) {
       MUSTER_ASSIGN_OR_RETURN(*request.mutable_key(), RandomKey());
     }
