@@ -208,5 +208,34 @@ TEST(ExplainingScenarios, AnIndexHoldsUntilSomethingThatMattersHasChanged) {
   EXPECT_NE(c.Index(), before);
 }
 
+TEST(ExplainingScenarios, AWorkerThatJoinsAgainWithOtherLabelsChangesTheIndex) {
+  Explained c;
+  ControlHarness::NodeOptions options;
+  options.inventory.labels = {{"site", "a"}};
+  c.Join("n3", options);
+  const std::uint64_t before = c.Index();
+  c.Join("n3", options);
+  EXPECT_EQ(c.Index(), before) << "it is the same node";
+  options.inventory.labels = {{"site", "b"}};
+  c.Join("n3", options);
+  const std::uint64_t relabelled = c.Index();
+  EXPECT_NE(relabelled, before);
+  options.inventory.topology.rack = "r1";
+  c.Join("n3", options);
+  EXPECT_NE(c.Index(), relabelled);
+}
+
+TEST(ExplainingScenarios, ABeginThatPassesChangesTheIndex) {
+  Explained c;
+  const JobId later = c.Submit(Yaml("later", 2, "", "hold: true\n"));
+  UpdateRequested update{.job = later.value};
+  update.begin_unix_ms = c.now().unix_ms + 60'000;
+  ASSERT_TRUE(c.Update(update).status.ok());
+  ASSERT_TRUE(c.ReleaseHeld(later).status.ok());
+  const std::uint64_t before = c.Index();
+  c.Advance(minutes(2));
+  EXPECT_NE(c.Index(), before);
+}
+
 }  // namespace
 }  // namespace muster

@@ -34,6 +34,24 @@ class Digest {
     Add(static_cast<std::uint64_t>(parts.cpus));
     Add(parts.memory_bytes);
   }
+  // What decides whether a job may have the node, and which devices of it.
+  void Add(const NodeInventory& inventory) {
+    for (const Device& device : inventory.devices) {
+      Add(device.kind);
+      Add(device.memory_bytes);
+      Add(static_cast<std::uint64_t>(device.shared));
+      Add(device.link_domain);
+    }
+    Add(inventory.devices.size());
+    for (const auto& [key, value] : inventory.labels) {
+      Add(key);
+      Add(value);
+    }
+    Add(inventory.labels.size());
+    Add(inventory.topology.block);
+    Add(inventory.topology.rack);
+    Add(inventory.topology.switch_name);
+  }
   std::uint64_t value() const { return value_ >> 11; }
 
  private:
@@ -286,7 +304,10 @@ std::uint64_t IndexOf(const State& state) {
     const NodeCapacity capacity = CapacityOf(state, node);
     digest.Add(capacity.all);
     digest.Add(capacity.free);
+    digest.Add(node.record.inventory);
+    digest.Add(node.record.domain());
   }
+  // What else a job asks for never changes under its id.
   for (const JobId& id : state.live) {
     const JobEntry& job = state.jobs.at(id);
     const JobRecord& record = job.record;
