@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <mutex>
+#include <vector>
+
 #include "coordinator/replay/recording.h"
 #include "coordinator/replay/schedule_record.h"
 #include "tests/support/coordinator_harness.h"
@@ -123,6 +127,44 @@ TEST_F(ServerTest, ABadSpecificationAndAnUnknownJobAreNamed) {
   EXPECT_EQ(bad.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(bad.message(), HasSubstr("frobnicate"));
   EXPECT_EQ(Get("nobody").status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(ServerTest, QuestionsBeyondAFewAreRefusedAndLaterOnesAnswered) {
+  StartServer();
+  v1::ExplainJobRequest request;
+  request.set_job(SubmitId(Spec("waits", 1)));
+  struct Asked {
+    std::unique_ptr<grpc::ClientContext> context;
+    v1::ExplainJobResponse response;
+  };
+  Status refusal;
+  const auto ask_many = [&] {
+    std::vector<Asked> all(200);
+    std::mutex mutex;
+    std::size_t ended = 0;
+    for (Asked& each : all) {
+      each.context = Context();
+      client_->async()->ExplainJob(each.context.get(), &request, &each.response,
+                                   [&](const grpc::Status& status) {
+                                     const std::lock_guard lock(mutex);
+                                     if (!status.ok()) refusal = FromGrpcStatus(status);
+                                     ++ended;
+                                   });
+    }
+    EXPECT_TRUE(Eventually([&] {
+      const std::lock_guard lock(mutex);
+      return ended == all.size();
+    }));
+    return !refusal.ok();
+  };
+  ASSERT_TRUE(Eventually(ask_many));
+  EXPECT_EQ(refusal.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(refusal.message(), "the coordinator answers other such questions; try again");
+  for (int i = 0; i < 10; ++i) {
+    v1::ExplainJobResponse response;
+    EXPECT_TRUE(Call(&v1::Client::Stub::ExplainJob, request, &response).ok());
+    EXPECT_TRUE(response.waits());
+  }
 }
 
 TEST_F(ServerTest, AJobOfTwoNodesSucceedsAndItsWatchEnds) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <variant>
 
+#include "common/base/check.h"
 #include "common/base/text.h"
 #include "common/base/version.h"
 #include "common/job_spec/parse.h"
@@ -270,13 +271,12 @@ ClientService::Reactor* ClientService::ExplainJob(Context* context,
   if (request->spec_yaml().empty()) {
     return OnLoop(context, [this, request, response](const Call& call) {
       WithJob(request->job(), call, [this, response, call](const JobView& view) {
-        const TimePoint now = SystemClock().Now();
-        *response->mutable_job() = ToProto(view, JobDetail::kSummary, now);
+        const JobId id = view.record->id;
+        *response->mutable_job() = ToProto(view, JobDetail::kSummary, SystemClock().Now());
         if (view.archived) return EndOnceDurable(call);
-        for (std::string& pilot : parts_.pilots_for(view.record->id))
-          response->add_pilots(std::move(pilot));
+        for (std::string& pilot : parts_.pilots_for(id)) response->add_pilots(std::move(pilot));
         AnswerWhy(
-            parts_.runtime.controller().AskWhy(view.record->id, {now, SystemClock().UnixMillis()}),
+            [this, &id](const Now& now) { return parts_.runtime.controller().AskWhy(id, now); },
             response, call);
       });
     });
@@ -287,24 +287,31 @@ ClientService::Reactor* ClientService::ExplainJob(Context* context,
       parts_.loop.Post([this, call, response, spec] {
         if (!call->open()) return;
         if (!spec->ok()) return call->End(spec->status());
-        const auto question = parts_.runtime.controller().AskWhy(
-            **spec, {SystemClock().Now(), SystemClock().UnixMillis()});
-        if (!question.ok()) return call->End(question.status());
-        AnswerWhy(*question, response, call);
+        AnswerWhy([&](const Now& now) { return parts_.runtime.controller().AskWhy(**spec, now); },
+                  response, call);
       });
     });
   });
 }
 
-void ClientService::AnswerWhy(std::shared_ptr<const WhyQuestion> question,
+void ClientService::AnswerWhy(const std::function<Question(const Now&)>& ask,
                               v1::ExplainJobResponse* response, const Call& call) {
-  BesideLoop(call, [this, question = std::move(question), response, call] {
+  if (questions_ == kMaxQuestions) {
+    ++refused_;
+    return call->End(ResourceExhausted("the coordinator answers other such questions; try again"));
+  }
+  Question question = ask({SystemClock().Now(), SystemClock().UnixMillis()});
+  if (!question.ok()) return call->End(question.status());
+  ++questions_;
+  const bool taken = answers_.TrySubmit([this, question = *std::move(question), response, call] {
     auto answer = std::make_shared<v1::ExplainJobResponse>(ToProto(*question, Answer(*question)));
     parts_.loop.Post([this, answer, response, call] {
+      --questions_;
       if (call->open()) response->MergeFrom(*answer);
       EndOnceDurable(call);
     });
   });
+  MUSTER_CHECK(taken, "the queue of questions holds all that are counted");
 }
 
 ClientService::Reactor* ClientService::Drain(Context* context, const v1::DrainRequest* request,

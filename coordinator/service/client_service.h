@@ -3,8 +3,9 @@
 //
 // Owned by the server. gRPC's threads call the RPC functions, which only authorize and post; the
 // rest runs on the loop's thread, except the slow parts of a call: parsing a job file, the message
-// of thousands of events. Only durable state is sent. Waiting calls are bounded by kMaxCalls and
-// end with their caller; more are refused with RESOURCE_EXHAUSTED and counted.
+// of thousands of events; and, on a thread of their own, explanations. Only durable state is sent.
+// Waiting calls are bounded by kMaxCalls and end with their caller; more are refused with
+// RESOURCE_EXHAUSTED and counted.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -36,6 +37,7 @@ class ClientService final : public v1::Client::CallbackService {
   static constexpr int kMaxEvents = 10000;            // of one ListEvents
   static constexpr int kMaxPage = 1000;               // jobs or nodes of one page
   static constexpr std::size_t kMaxBesideLoop = 256;  // calls that wait for the pool
+  static constexpr std::size_t kMaxQuestions = 3;     // explanations that are under way
 
   struct Parts {
     EventLoop& loop;
@@ -98,7 +100,9 @@ class ClientService final : public v1::Client::CallbackService {
   void ListStoredEvents(EventQuery query, v1::ListEventsResponse* response, const Call& call);
   // `found` is called on the loop with the job, now or later, unless the call ends before.
   void WithJob(const std::string& job, const Call& call, std::function<void(const JobView&)> found);
-  void AnswerWhy(std::shared_ptr<const WhyQuestion> question, v1::ExplainJobResponse* response,
+  // Takes the question if there is room for it, and answers it beside the loop.
+  using Question = Result<std::shared_ptr<const WhyQuestion>>;
+  void AnswerWhy(const std::function<Question(const Now&)>& ask, v1::ExplainJobResponse* response,
                  const Call& call);
   // A request about the job that it names as WithJob takes it; the answer names id and state.
   template <typename Accepted, typename Request, typename Response>
@@ -114,7 +118,9 @@ class ClientService final : public v1::Client::CallbackService {
   const std::string cluster_;
   std::atomic<int> calls_ = 0;
   std::atomic<std::uint64_t> refused_ = 0;
+  std::size_t questions_ = 0;  // taken and not answered; on the loop
   WorkerPool pool_{"calls", /*threads=*/1, kMaxBesideLoop};
+  WorkerPool answers_{"answers", /*threads=*/1, kMaxQuestions};
 };
 
 }  // namespace muster
