@@ -45,12 +45,12 @@ v1::ExplainJobResponse WideJob() {
   health.set_state("drained");
   health.add_names("n3");
   health.add_names("n4");
-  v1::Blocker& holder = *answer.add_blockers();
-  holder.set_job("2");
-  holder.set_name("second");
-  holder.set_nodes(1);
-  holder.set_at_unix_ms(kNoon);
-  holder.set_predicted(true);
+  v1::Blocker& first = *answer.add_blockers();
+  first.set_job("2");
+  first.set_name("second");
+  first.set_nodes(1);
+  first.set_at_unix_ms(kNoon);
+  first.set_predicted(true);
   v1::AdmittingChange& shorter = *answer.add_changes();
   shorter.set_key("time_limit");
   shorter.set_from(3 * 3600);

@@ -25,20 +25,20 @@ namespace {
 
 // When its gang ends: by its time limit, else by its steps, with a fifth more for evaluations, a
 // slow hour and the export.
-Holder HolderOf(const State& state, const JobEntry& job, const Now& now) {
+GangWithNodes GangOf(const State& state, const JobEntry& job, const Now& now) {
   constexpr double kPrudence = 1.2;
-  Holder holder{.job = job.record.id,
+  GangWithNodes gang{.job = job.record.id,
                 .nodes = {},
                 .queue = state.queues.Find(QueueOf(job)),
                 .ends = job.ends_at.value_or(kNever)};
-  for (const NodeName& name : state.holds.Nodes(job.record.id)) holder.nodes.push_back(name);
+  for (const NodeName& name : state.holds.Nodes(job.record.id)) gang.nodes.push_back(name);
   const Step left = job.record.max_steps - job.record.step;
-  if (holder.ends == kNever && job.spec.train && job.step_seconds > 0 && left >= 0 &&
+  if (gang.ends == kNever && job.spec.train && job.step_seconds > 0 && left >= 0 &&
       job.record.max_steps > 0) {
-    holder.ends = now.mono + FromSeconds(kPrudence * static_cast<double>(left) * job.step_seconds);
-    holder.predicted = true;
+    gang.ends = now.mono + FromSeconds(kPrudence * static_cast<double>(left) * job.step_seconds);
+    gang.predicted = true;
   }
-  return holder;
+  return gang;
 }
 
 // Nodes that could hold a part of its gang, and are not ready, by their state.
@@ -105,7 +105,7 @@ void AskScheduler(const State& state, const JobEntry& job, WhyQuestion& question
   for (const JobId& id : state.live) {
     const JobEntry& other = state.jobs.at(id);
     question.names.emplace(id, other.record.name);
-    if (other.gang) question.asked.holders.push_back(HolderOf(state, other, question.now));
+    if (other.gang) question.asked.gangs.push_back(GangOf(state, other, question.now));
   }
   for (WaitCause& cause : HealthCauses(state, RequestOf(state, question.now, job)))
     question.causes.push_back(std::move(cause));

@@ -61,7 +61,7 @@ const Change* ChangeOf(const Explanation& explanation, ChangeKey key) {
   return change == explanation.changes.end() ? nullptr : &*change;
 }
 
-TEST(ExplainingScenarios, AWideJobNamesTheHolderItsEndAndTheChangeThatStartsIt) {
+TEST(ExplainingScenarios, AWideJobNamesTheBlockerItsEndAndTheChangeThatStartsIt) {
   Explained c;
   const JobId first = c.Submit(Yaml("first", 1, "1h"));
   c.StartAll(first);

@@ -379,16 +379,16 @@ void Causes::AtOwnTurn(const Turn& turn) {
 
 std::vector<Blocker> Causes::Blockers(const std::map<JobId, TimePoint>& starts) const {
   std::vector<Blocker> blockers;
-  for (const Holder& holder : question_.holders) {
+  for (const GangWithNodes& gang : question_.gangs) {
     const auto nodes = std::ranges::count_if(
-        holder.nodes, [&](const NodeName& node) { return lacking_.contains(node); });
-    const bool in_queue = IsInFullQueue(holder.queue);
-    if ((nodes == 0 && !in_queue) || holder.job == job_.job) continue;
-    blockers.push_back({.job = holder.job,
+        gang.nodes, [&](const NodeName& node) { return lacking_.contains(node); });
+    const bool in_queue = IsInFullQueue(gang.queue);
+    if ((nodes == 0 && !in_queue) || gang.job == job_.job) continue;
+    blockers.push_back({.job = gang.job,
                         .nodes = static_cast<int>(nodes),
                         .in_queue = in_queue,
-                        .at = holder.ends,
-                        .predicted = holder.predicted});
+                        .at = gang.ends,
+                        .predicted = gang.predicted});
   }
   for (const auto& [job, kept] : kept_) {
     if (job.empty()) continue;

@@ -96,7 +96,7 @@ struct Change {
 };
 
 // A gang that runs.
-struct Holder {
+struct GangWithNodes {
   JobId job;
   std::vector<NodeName> nodes;  // with its spares
   int queue = 0;
@@ -106,7 +106,7 @@ struct Holder {
 
 struct ExplainQuestion {
   JobId job;  // of the snapshot's requests
-  std::vector<Holder> holders = {};
+  std::vector<GangWithNodes> gangs = {};
   std::vector<int> queues = {};  // others that would take the job, by their place in the tree
   std::vector<NodeName> kept_away = {};  // of its `exclude`: not by the job file
   Duration least_length = {};            // with the shortest time limit

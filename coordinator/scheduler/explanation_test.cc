@@ -118,14 +118,14 @@ class Cluster {
   Job& Find(const JobId& id) {
     return *std::ranges::find_if(jobs, [&](const Job& job) { return job.request.job == id; });
   }
-  std::vector<Holder> Holders() const {
-    std::vector<Holder> holders;
+  std::vector<GangWithNodes> Gangs() const {
+    std::vector<GangWithNodes> gangs;
     for (const Job& job : jobs)
       if (job.placement)
-        holders.push_back({.job = job.request.job,
+        gangs.push_back({.job = job.request.job,
                            .nodes = job.placement->nodes,
                            .ends = EndOf(job.started, job.request.length)});
-    return holders;
+    return gangs;
   }
 
  private:
@@ -315,7 +315,7 @@ void CheckTimeLimit(const SchedulerSnapshot& snapshot, const GangRequest& job,
 void CheckExplanation(const Cluster& cluster, const GangRequest& job, Random& random,
                       Counts& counts) {
   const SchedulerSnapshot snapshot = cluster.Snapshot();
-  ExplainQuestion question{.job = job.job, .holders = cluster.Holders()};
+  ExplainQuestion question{.job = job.job, .gangs = cluster.Gangs()};
   question.least_length = seconds(60);
   for (int i = 0; i < static_cast<int>(cluster.tree.queues.size()); ++i)
     if (i != job.queue && cluster.tree.queues[static_cast<std::size_t>(i)].leaf)
@@ -420,7 +420,7 @@ struct ThreeNodes : Cluster {
   Explanation Why(const GangRequest& job) {
     const JobId id = Submit(job).request.job;
     RunPass();
-    return Explain(Snapshot(), {.job = id, .holders = Holders(), .least_length = seconds(60)});
+    return Explain(Snapshot(), {.job = id, .gangs = Gangs(), .least_length = seconds(60)});
   }
 };
 

@@ -28,7 +28,7 @@ double Millis(std::clock_t since) {
 struct Cluster {
   std::vector<NodeInventory> inventories;
   SchedulerSnapshot snapshot;
-  std::vector<Holder> holders;
+  std::vector<GangWithNodes> gangs;
 };
 
 GangRequest RandomJob(std::mt19937& engine, int number) {
@@ -61,7 +61,7 @@ void Begin(Cluster& cluster, const GangRequest& job, const GangPlacement& placem
     gang.parts.push_back({placement.nodes[i], parts});
   }
   snapshot.running.push_back(gang);
-  cluster.holders.push_back({.job = job.job, .nodes = placement.nodes, .ends = gang.ends});
+  cluster.gangs.push_back({.job = job.job, .nodes = placement.nodes, .ends = gang.ends});
 }
 
 // What a pass decides is done.
@@ -133,7 +133,7 @@ void Measure(int nodes, int jobs, int explained) {
     const auto at = snapshot.requests.size() * static_cast<std::size_t>(i) /
                     static_cast<std::size_t>(explained);
     const ExplainQuestion question{.job = snapshot.requests[at].job,
-                                   .holders = cluster.holders,
+                                   .gangs = cluster.gangs,
                                    .queues = {1},
                                    .least_length = std::chrono::minutes(4)};
     const std::clock_t began = std::clock();
