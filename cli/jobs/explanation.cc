@@ -137,6 +137,12 @@ std::string CauseText(const v1::WaitCause& cause) {
   if (code == "time_limit")
     return nodes + (one ? " has" : " have") + " room until " + KeptFor(cause) + " starts" +
            (at.empty() ? "" : " at " + at) + ", which the time limit reaches beyond";
+  if (code == "reclaim")
+    return JobText(cause.job(), cause.job_name()) +
+           (at.empty() ? " would give way" : " gives way") + " to it" +
+           (cause.nodes() > 0 ? " with " + nodes : "") +
+           (at.empty() ? ", at a cost of " + cause.text()
+                       : ", and has stopped at " + at + " at the latest");
   if (code == "health")
     return nodes + " that could hold a part of it " + (one ? "is " : "are ") + cause.state() +
            ": " + Join(std::vector<std::string>(cause.names().begin(), cause.names().end())) +

@@ -45,12 +45,12 @@ v1::ExplainJobResponse WideJob() {
   health.set_state("drained");
   health.add_names("n3");
   health.add_names("n4");
-  v1::Blocker& first = *answer.add_blockers();
-  first.set_job("2");
-  first.set_name("second");
-  first.set_nodes(1);
-  first.set_at_unix_ms(kNoon);
-  first.set_predicted(true);
+  v1::Blocker& blocker = *answer.add_blockers();
+  blocker.set_job("2");
+  blocker.set_name("second");
+  blocker.set_nodes(1);
+  blocker.set_at_unix_ms(kNoon);
+  blocker.set_predicted(true);
   v1::AdmittingChange& shorter = *answer.add_changes();
   shorter.set_key("time_limit");
   shorter.set_from(3 * 3600);
@@ -98,6 +98,23 @@ TEST(ExplanationText, SaysReasonsJobsBeforeItAndChangesWithTheirCost) {
       "  class: urgent\n"
       "    delays job 1 (first): from 2026-11-27 12:00:00 UTC to 2026-11-27 13:00:00 UTC\n"
       "  resources.labels: without pool in (a)\n");
+}
+
+TEST(ExplanationText, NamesGangsThatGiveWayOrWould) {
+  v1::ExplainJobResponse answer = WideJob();
+  v1::WaitCause& reclaim = *answer.add_causes();
+  reclaim.set_code("reclaim");
+  reclaim.set_job("3");
+  reclaim.set_job_name("base");
+  reclaim.set_text("114 rank-seconds");
+  EXPECT_THAT(ExplanationText(answer),
+              HasSubstr("\n  job 3 (base) would give way to it, at a cost of 114 rank-seconds\n"));
+  reclaim.set_nodes(1);
+  reclaim.clear_text();
+  reclaim.set_at_unix_ms(kNoon);
+  EXPECT_THAT(ExplanationText(answer),
+              HasSubstr("\n  job 3 (base) gives way to it with 1 node, and has stopped at "
+                        "2026-11-27 12:00:00 UTC at the latest\n"));
 }
 
 TEST(ExplanationText, SaysWhatIsKnownOfTheStart) {

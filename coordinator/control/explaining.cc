@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "coordinator/control/giving_way.h"
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/job_requests.h"
 #include "coordinator/control/node_parts.h"
@@ -28,9 +29,9 @@ namespace {
 GangWithNodes GangOf(const State& state, const JobEntry& job, const Now& now) {
   constexpr double kPrudence = 1.2;
   GangWithNodes gang{.job = job.record.id,
-                .nodes = {},
-                .queue = state.queues.Find(QueueOf(job)),
-                .ends = job.ends_at.value_or(kNever)};
+                     .nodes = {},
+                     .queue = state.queues.Find(QueueOf(job)),
+                     .ends = job.ends_at.value_or(kNever)};
   for (const NodeName& name : state.holds.Nodes(job.record.id)) gang.nodes.push_back(name);
   const Step left = job.record.max_steps - job.record.step;
   if (gang.ends == kNever && job.spec.train && job.step_seconds > 0 && left >= 0 &&
@@ -106,6 +107,13 @@ void AskScheduler(const State& state, const JobEntry& job, WhyQuestion& question
     const JobEntry& other = state.jobs.at(id);
     question.names.emplace(id, other.record.name);
     if (other.gang) question.asked.gangs.push_back(GangOf(state, other, question.now));
+    const ReclaimRecord& reclaim = other.record.reclaim;
+    if (!IsGivingWay(other) || reclaim.claimant != job.record.id) continue;
+    const std::chrono::milliseconds left(reclaim.by_unix_ms - question.now.unix_ms);
+    question.causes.push_back({.code = WaitCode::kReclaim,
+                               .nodes = static_cast<int>(reclaim.gives_up.size()),
+                               .job = id,
+                               .at = question.now.mono + left});
   }
   for (WaitCause& cause : HealthCauses(state, RequestOf(state, question.now, job)))
     question.causes.push_back(std::move(cause));

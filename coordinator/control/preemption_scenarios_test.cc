@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "common/job_spec/parse.h"
+#include "coordinator/control/explaining.h"
 #include "coordinator/control/testing/control_harness.h"
 
 namespace muster {
@@ -97,6 +99,27 @@ TEST(Preemption, AClaimantIsNotDelayedByPartsOfAMillisecond) {
     c.Submit(Train("low-" + std::to_string(i), "nodes: 1"));
     EXPECT_EQ(c.CountEvents(high, "delayed"), 0) << c.Timeline();
   }
+}
+
+TEST(Preemption, AnExplanationNamesTheGangsThatGiveWay) {
+  Preemption c;
+  const std::string yaml = Train("high", "nodes: 1", kUrgent);
+  const auto reclaims = [](const Explanation& explanation) {
+    std::vector<WaitCause> causes = explanation.causes;
+    std::erase_if(causes, [](const WaitCause& each) { return each.code != WaitCode::kReclaim; });
+    return causes;
+  };
+  const auto would = reclaims(Answer(**c.controller().AskWhy(*ParseJobSpec(yaml), c.now())));
+  ASSERT_EQ(would.size(), 1u);
+  EXPECT_EQ(would[0].job, c.low);
+  EXPECT_THAT(would[0].text, testing::EndsWith(" rank-seconds"));
+  EXPECT_EQ(would[0].at, kNever);
+  const JobId high = c.Submit(yaml);
+  const auto does = reclaims(Answer(*c.controller().AskWhy(high, c.now())));
+  ASSERT_EQ(does.size(), 1u);
+  EXPECT_EQ(does[0].job, c.low);
+  EXPECT_GT(does[0].at, c.now().mono);
+  EXPECT_LT(does[0].at, c.now().mono + minutes(30));
 }
 
 TEST(Preemption, AGuaranteeIsTakenBackFromAQueueThatBorrows) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <map>
@@ -532,6 +533,13 @@ Explanation Explainer::Run() {
   if (question_.is_new)
     explanation.delays = DelaysOf(snapshot_, PlanOf(without_, question_.job), plan, question_.job);
   if (!explanation.placement && !job_.recovering && job_.nodes > 0) FindChanges(explanation, plan);
+  for (const Reclaim& reclaim : plan.reclaims)
+    if (reclaim.claimant == question_.job)
+      explanation.causes.push_back(
+          {.code = WaitCode::kReclaim,
+           .nodes = static_cast<int>(reclaim.gives_up.size()),
+           .job = reclaim.victim,
+           .text = std::to_string(std::llround(reclaim.cost)) + " rank-seconds"});
   return explanation;
 }
 
@@ -577,6 +585,7 @@ std::string_view Name(WaitCode code) {
     case WaitCode::kBegin: return "begin";
     case WaitCode::kSuspended: return "suspended";
     case WaitCode::kBackoff: return "backoff";
+    case WaitCode::kReclaim: return "reclaim";
   }
   return "occupied";
 }

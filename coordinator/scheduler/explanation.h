@@ -37,20 +37,21 @@ enum class WaitCode {
   kBegin,      // until its begin
   kSuspended,  // until it is resumed
   kBackoff,    // a failed attempt is over for too short a time
+  kReclaim,    // a gang gives way to it, or would
 };
 std::string_view Name(WaitCode code);  // quota, unsuited, excluded, occupied, reserved, ...
 
 struct WaitCause {
   WaitCode code = WaitCode::kOccupied;
-  int nodes = 0;                     // that it concerns
+  int nodes = 0;                     // that it concerns; of kReclaim: 0 is the whole gang
   Lack lack = Lack::kNothing;        // of kUnsuited and kOccupied
   std::string state;                 // of kHealth: of the nodes
   std::vector<NodeName> names = {};  // of kHealth: the first of the nodes
-  JobId job = {};                    // that kReserved and kTimeLimit are for; empty: several
+  JobId job = {};                    // of kReclaim: whose gang; else that nodes are kept for
   TimePoint at = kNever;             // its start, or the time that is waited for; kNever: not known
   std::string queue = {};            // of kQuota
   Amounts used = {}, wanted = {}, ceiling = {};
-  std::string text = {};  // why it is held
+  std::string text = {};  // why it is held; what a reclaim costs
 };
 
 // A job that has what this one needs, or is ahead of it.

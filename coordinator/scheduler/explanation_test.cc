@@ -123,8 +123,8 @@ class Cluster {
     for (const Job& job : jobs)
       if (job.placement)
         gangs.push_back({.job = job.request.job,
-                           .nodes = job.placement->nodes,
-                           .ends = EndOf(job.started, job.request.length)});
+                         .nodes = job.placement->nodes,
+                         .ends = EndOf(job.started, job.request.length)});
     return gangs;
   }
 
