@@ -148,6 +148,8 @@ TEST_F(CommandsTest, SubmitPassesTheIndexOnAndAChangeIsAConflict) {
   const std::string file = WriteJob(kJob);
   ASSERT_TRUE(Run({"submit", file}).ok());
   EXPECT_FALSE(coordinator_.submitted.has_check_index());
+  ASSERT_TRUE(Run({"submit", file, "--check-index", "562949953421311"}).ok());  // 2^49 - 1
+  EXPECT_EQ(coordinator_.submitted.check_index(), 562949953421311u);
   ASSERT_TRUE(Run({"submit", file, "--check-index", "1234"}).ok());
   EXPECT_EQ(coordinator_.submitted.check_index(), 1234u);
   coordinator_.submit_status = {grpc::StatusCode::FAILED_PRECONDITION, "nodes have changed"};

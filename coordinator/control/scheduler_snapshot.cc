@@ -52,7 +52,8 @@ class Digest {
     Add(inventory.topology.rack);
     Add(inventory.topology.switch_name);
   }
-  std::uint64_t value() const { return value_ >> 11; }
+  // A number that programs take and people can copy: 15 digits.
+  std::uint64_t value() const { return value_ >> 15; }
 
  private:
   void AddByte(unsigned char byte) { value_ = (value_ ^ byte) * 0x100000001b3; }

@@ -21,7 +21,7 @@ SchedulerSnapshot SnapshotOfArrived(const State& state, const Now& now);
 GangRequest RequestOf(const State& state, const Now& now, const JobEntry& job);
 
 // A number that stands for nodes, queues and jobs as far as placements depend on them: while it is
-// the same, so is the plan of the same job file. At most 2^53.
+// the same, so is the plan of the same job file. Below 2^49.
 std::uint64_t IndexOf(const State& state);
 
 // The node takes jobs.
