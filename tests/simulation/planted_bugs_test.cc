@@ -19,7 +19,7 @@ namespace {
 using Up = std::vector<WorkerMessage>;
 using Down = std::vector<CoordinatorMessage>;
 
-constexpr int kMaxSeeds = 150;
+constexpr int kMaxSeeds = 300;
 
 struct PlantedBug {
   const char* name;
