@@ -16,7 +16,7 @@ std::int64_t DayOf(std::int64_t unix_ms) {
   return std::max<std::int64_t>(kOlderDays + 1, unix_ms / kDayMillis);
 }
 
-// Of ranks: all time in slots.
+// What ranks spent in slots.
 UsedMicros Spent(const RankMicros& before, const RankMicros& after) {
   UsedMicros spent;
   for (int i = 0; i < kTimeStateCount; ++i) {

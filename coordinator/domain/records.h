@@ -336,7 +336,7 @@ struct QueueUsageRecord {
   friend bool operator==(const QueueUsageRecord&, const QueueUsageRecord&) = default;
 };
 
-// Of slots or of GPUs that jobs had.
+// The time that jobs had slots, or GPUs.
 struct UsedMicros {
   std::int64_t productive = 0;  // for steps that count
   std::int64_t lost = 0;        // for all else

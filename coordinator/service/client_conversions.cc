@@ -292,7 +292,7 @@ v1::ShowQueuesResponse ToProto(const QueuesView& view) {
 
 namespace {
 
-// Of about 60 bytes each: a message has room for more.
+// A message has room for more: a row has about 60 bytes, 110 with the longest name.
 constexpr int kMaxUsageRows = 200'000;
 
 v1::UsedSeconds SecondsOf(const UsedMicros& used) {

@@ -47,7 +47,7 @@ class ClientService final : public v1::Client::CallbackService {
     WatchHub& watches;
     WorkerService& workers;
     const Authenticator& authenticator;
-    // Of pilots that were requested for the job and have not started: their names.
+    // Names of the pilots that were requested for the job and have not started.
     std::function<std::vector<std::string>(const JobId&)> pilots_for;
   };
   ClientService(Parts parts, std::string cluster);

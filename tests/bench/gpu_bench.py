@@ -36,7 +36,7 @@ PEAK_FLOPS = 989e12
 RANDOM_MODEL = pathlib.Path(__file__).resolve().parent / "peers" / "random_model.py"
 ADAPTERS = {"lora": {"r": 16}}
 SHORT_MOMENTS = {"optimizer": {"lr": LEARNING_RATE, "grad_clip": 0, "moments": "bf16"}}
-# Of each case: the shape, what ours trains, and the peers by name.
+# For each case the shape, what ours trains, and the peers by name.
 CASES = {
     "1b-full": ("1b", {}, {"fsdp2": [], "fsdp2_compiled": ["--compile"]}),
     "3b-full": ("3b", {}, {"fsdp2": [], "fsdp2_compiled": ["--compile"]}),

@@ -103,7 +103,7 @@ class Ledger {
   std::vector<double> SubmitSeconds() {
     return Seconds([](const Times& t) { return t.durable - t.sent; });
   }
-  // Of those that were placed; less than nothing where Prepare overtook the answer.
+  // How long jobs that were placed waited; negative where Prepare overtook the answer.
   std::vector<double> WaitSeconds() {
     return Seconds([](const Times& t) {
       return t.placed == TimePoint() ? Duration::min() : t.placed - t.durable;

@@ -39,7 +39,7 @@ PARENTS, CHILDREN, GUARANTEE, CEILING = 40, 50, 16, 20
 
 
 def many_queues():
-    """Of 30 jobs each, every second queue may have 20, and each is guaranteed 16."""
+    """Each queue gets 30 jobs and is guaranteed 16; every second one may have 20 at most."""
     parents = {f"p{p}": {"queues": {}} for p in range(PARENTS)}
     for i in range(PARENTS * CHILDREN):
         queue = {"guarantee": {"slots": GUARANTEE}}

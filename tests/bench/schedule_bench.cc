@@ -85,7 +85,7 @@ double ProcessorMs() {
   return 1e3 * static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_nsec);
 }
 
-// Of `plans` passes.
+// What `plans` passes took.
 Json Timed(const SchedulerSnapshot& snapshot, int plans) {
   std::vector<double> ms;
   SchedulePlan plan;
