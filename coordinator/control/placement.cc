@@ -151,6 +151,14 @@ Duration DistanceAfter(Duration cost) {
   return cost <= kCheap ? Duration::zero() : 4 * cost;
 }
 
+// Others wait for what is free by now: parts of a gang that ends may be, and a gang may give way.
+bool IsMoreThanArrivals(const Transaction& tx) {
+  return tx.Expired(tx.state.reschedule_at) ||
+         std::ranges::any_of(tx.state.with_gang, [&](const JobId& id) {
+           return In<Aborting>(*tx.job(id).gang) != nullptr;
+         });
+}
+
 // Jobs that may not be placed any more lose their plan.
 void ForgetPlans(Transaction& tx) {
   for (const JobId& id : std::set<JobId>(tx.state.planned)) {
@@ -168,18 +176,17 @@ void ForgetPlans(Transaction& tx) {
 
 void ScheduleSoon(Transaction& tx, const JobId& job) {
   tx.state.arrived.insert(job);
-  // Parts of a gang that ends may be free already, and others wait for them.
-  tx.state.reschedule |= tx.Expired(tx.state.reschedule_at) ||
-                         std::ranges::any_of(tx.state.with_gang, [&](const JobId& id) {
-                           return In<Aborting>(*std::as_const(tx).job(id).gang) != nullptr;
-                         });
   if (tx.Expired(tx.state.NextPass())) Schedule(tx);
 }
 
 void Schedule(Transaction& tx) {
+  State& state = tx.state;
+  if (!state.reschedule && IsMoreThanArrivals(tx)) {
+    state.reschedule = true;
+    if (!tx.Expired(state.NextPass())) return;
+  }
   ForgetPlans(tx);
   DropOldClaims(tx);
-  State& state = tx.state;
   const bool whole = std::exchange(state.reschedule, false);
   const SchedulerSnapshot snapshot =
       whole ? SnapshotOf(tx.state, tx.now) : SnapshotOfArrived(tx.state, tx.now);

@@ -14,7 +14,7 @@
 
 namespace muster::control {
 
-// Makes a pass now.
+// Makes a pass now; where more than arrivals calls for one, when that may be.
 void Schedule(Transaction& tx);
 // The job has come to wait: makes a pass now if that may be, or asks for one.
 void ScheduleSoon(Transaction& tx, const JobId& job);
