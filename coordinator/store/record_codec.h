@@ -1,10 +1,10 @@
 // Records to text and back: the JSON that the store keeps beside its indexed columns.
 //
 // The only place that knows this form; docs/store-format.md shows it. Fields are named as in
-// coordinator/domain/records.h and enums are words, so people can read a row. Decoding accepts
-// missing and unknown fields (an older or newer version wrote them) and fails with kDataLoss, which
-// names the field, on anything else. Numbers that are not finite decode as the default, text that
-// is not UTF-8 with replacement characters.
+// coordinator/domain/records.h and enums are words, so people can read a row. A field that has its
+// default is not written. Decoding accepts missing and unknown fields (an older or newer version
+// wrote them) and fails with kDataLoss, which says what is wrong, on anything else. Numbers that
+// are not finite decode as the default, text that is not UTF-8 with replacement characters.
 //
 // Pure functions; any thread.
 #pragma once

@@ -167,6 +167,37 @@ TEST(RecordCodec, WritesStatesAsNames) {
   EXPECT_THAT(Encode(FullJob()), HasSubstr("\"recompute\":2"));
 }
 
+TEST(RecordCodec, WritesNoFieldThatIsAtItsDefault) {
+  JobRecord job;
+  job.id = JobId{"0123456789"};
+  job.queue = "a";
+  EXPECT_EQ(Encode(job), R"({"id":"0123456789","queue":"a","time_limit_seconds":0})")
+      << "a missing time limit is that of the job file";
+  AttemptRecord attempt;
+  attempt.ranks = {{.rank = 1, .end = {.exit = {.signal = 9}}}};
+  EXPECT_EQ(Encode(attempt), R"({"ranks":[{"rank":1,"exit":{"signal":9}}]})");
+}
+
+TEST(RecordCodec, EscapesText) {
+  const std::string text = "\"\\/\n\r\t\x01\x7f caf\u00e9 \U0001F600";
+  EXPECT_EQ(EncodeField("a", text),
+            "\"a\":\"\\\"\\\\/\\n\\u000d\\u0009\\u0001\x7f caf\u00e9 \U0001F600\"");
+  EventRecord event{.message = text};
+  EXPECT_EQ(Decode<EventRecord>(Encode(event))->message, text);
+}
+
+TEST(RecordCodec, KeepsNumbersToTheLastBit) {
+  for (const double value : {0.1, 1e-320, 1.7976931348623157e308, -3.0, 1e22}) {
+    JobRecord job;
+    job.loss = value;
+    EXPECT_EQ(Decode<JobRecord>(Encode(job))->loss, value);
+  }
+  JobRecord job;
+  job.submit_order = std::numeric_limits<std::uint64_t>::max();
+  job.tokens = std::numeric_limits<std::int64_t>::min();
+  EXPECT_EQ(*Decode<JobRecord>(Encode(job)), job);
+}
+
 TEST(RecordCodec, LetsMissingAndUnknownFieldsPass) {
   const auto job = Decode<JobRecord>(R"({"id":"0123456789","from_the_future":[1]})");
   ASSERT_TRUE(job.ok()) << job.status().ToString();
