@@ -22,12 +22,14 @@ bool IsTls(const grpc::AuthContext& context) {
          GRPC_TLS_TRANSPORT_SECURITY_TYPE;
 }
 
-bool HasCertificate(const grpc::AuthContext& context) {
-  return !FirstProperty(context, GRPC_X509_PEM_CERT_PROPERTY_NAME).empty();
+bool HasCertificate(const grpc::AuthContext& context) { return !CertificateText(context).empty(); }
+
+std::string_view CertificateText(const grpc::AuthContext& context) {
+  return FirstProperty(context, GRPC_X509_PEM_CERT_PROPERTY_NAME);
 }
 
 std::optional<CertificateInfo> PeerCertificate(const grpc::AuthContext& context) {
-  const std::string_view pem = FirstProperty(context, GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  const std::string_view pem = CertificateText(context);
   if (pem.empty()) return std::nullopt;
   const Result<CertificateInfo> info = ReadCertificate(std::string(pem));
   if (!info.ok()) return std::nullopt;

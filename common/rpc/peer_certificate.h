@@ -6,6 +6,7 @@
 #include <grpcpp/security/auth_context.h>
 
 #include <optional>
+#include <string_view>
 
 #include "common/security/certificate.h"
 
@@ -15,6 +16,8 @@ bool IsTls(const grpc::AuthContext& context);
 
 // Whether the caller has shown a certificate at all, of whatever content.
 bool HasCertificate(const grpc::AuthContext& context);
+// That certificate as PEM; empty: there is none. Valid as long as the context.
+std::string_view CertificateText(const grpc::AuthContext& context);
 
 // What the caller's certificate says; nothing where there is none, or where it is not one of a
 // Muster authority.

@@ -111,9 +111,7 @@ bool KeepsNodesAway(const State& state, const JobEntry& job) {
 }
 
 void DropOldClaims(Transaction& tx) {
-  std::set<JobId> jobs = tx.state.with_gang;
-  jobs.insert(tx.state.planned.begin(), tx.state.planned.end());
-  for (const JobId& id : jobs) {
+  for (const JobId& id : tx.state.claimed) {
     const JobEntry& job = std::as_const(tx).job(id);
     if (job.record.reclaim.claimant.empty() || IsGivingWay(job) || KeepsNodesAway(tx.state, job))
       continue;

@@ -39,6 +39,10 @@ std::string BrokenJob(const State& state, const JobEntry& job) {
   if (state.live.contains(job.record.id) == job.over()) return "is over and live, or neither";
   if (state.with_gang.contains(job.record.id) != (job.gang != nullptr))
     return "has a gang that the scheduler does not count, or none that it does";
+  if (state.aborting.contains(job.record.id) != (job.gang && In<Aborting>(*job.gang)))
+    return "has a gang that ends, and is not known for it, or none";
+  if (state.claimed.contains(job.record.id) == job.record.reclaim.claimant.empty())
+    return "gives way, and is not known for it, or does not";
   if (state.archive.contains(job.record.id)) return "is archived and in memory";
   if (state.archive_times.Find(job.record.id) && !job.over()) return "is to be archived and live";
   if (std::string broken = BrokenGang(state, job); !broken.empty()) return broken;

@@ -153,10 +153,7 @@ Duration DistanceAfter(Duration cost) {
 
 // Others wait for what is free by now: parts of a gang that ends may be, and a gang may give way.
 bool IsMoreThanArrivals(const Transaction& tx) {
-  return tx.Expired(tx.state.reschedule_at) ||
-         std::ranges::any_of(tx.state.with_gang, [&](const JobId& id) {
-           return In<Aborting>(*tx.job(id).gang) != nullptr;
-         });
+  return tx.Expired(tx.state.reschedule_at) || !tx.state.aborting.empty();
 }
 
 // Jobs that may not be placed any more lose their plan.

@@ -212,6 +212,8 @@ struct State {
   std::map<std::uint64_t, JobId> order;  // of submission
   std::set<JobId> live;                  // not terminal
   std::set<JobId> with_gang;             // JobEntry::gang
+  std::set<JobId> aborting;              // those whose gang ends
+  std::set<JobId> claimed;               // JobRecord::reclaim
   // Waiting jobs that every pass considers: with a planned start, with nodes that are kept for
   // them, or with an attempt before.
   std::set<JobId> planned;

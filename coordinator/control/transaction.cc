@@ -248,7 +248,13 @@ void Transaction::Index(JobEntry& job) {
         return checkpoint.state == CheckpointState::kPruning || !checkpoint.manifest_written;
       });
   if (commits && !job.attempts.empty()) nodes.push_back(job.attempt().nodes.front());
-  state.jobs_of.Set(job.record.id, std::move(nodes));
+  const JobId& id = job.record.id;
+  state.jobs_of.Set(id, std::move(nodes));
+  const auto set = [&id](std::set<JobId>& jobs, bool in) {
+    in ? void(jobs.insert(id)) : void(jobs.erase(id));
+  };
+  set(state.aborting, job.gang && In<Aborting>(*job.gang) != nullptr);
+  set(state.claimed, !job.record.reclaim.claimant.empty());
 }
 
 void Transaction::RemoveWhatIsOver() {

@@ -56,7 +56,7 @@ Status Authenticator::Admit(std::string_view method, const grpc::AuthContext& co
       return ResourceExhausted("too many want to join at once; try again in a second");
     return OkStatus();
   }
-  const std::optional<CertificateInfo> peer = PeerCertificate(context);
+  const std::optional<CertificateInfo> peer = ReadOnce(context);
   if (!peer) return Unauthenticated("the certificate is not one of a Muster authority");
   if (peer->identity.cluster != cluster_)
     return Unauthenticated("the certificate is one of the cluster '" + peer->identity.cluster +
@@ -67,6 +67,20 @@ Status Authenticator::Admit(std::string_view method, const grpc::AuthContext& co
                            " has expired; connect with a renewed one");
   MUSTER_RETURN_IF_ERROR(CheckRevoked(*peer));
   return Authorize(method, CallerOf(peer->identity.role));
+}
+
+std::optional<CertificateInfo> Authenticator::ReadOnce(const grpc::AuthContext& context) {
+  std::string text(CertificateText(context));
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto known = read_.find(text); known != read_.end()) return known->second;
+  }
+  std::optional<CertificateInfo> info = PeerCertificate(context);
+  if (!info) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  if (read_.size() >= kMostRead) read_.clear();
+  read_.emplace(std::move(text), *info);
+  return info;
 }
 
 grpc::Status Authenticator::Check(const grpc::CallbackServerContext& context) const {

@@ -4,16 +4,19 @@
 // the cluster's token.
 //
 // Shared by the gRPC server and the services. Any thread: gRPC calls Process on its own; a mutex
-// guards the list of revocations and the bucket. Never blocks.
+// guards what changes. Never blocks.
 #pragma once
 
 #include <grpcpp/security/auth_context.h>
 #include <grpcpp/security/auth_metadata_processor.h>
 #include <grpcpp/server_context.h>
 
+#include <cstddef>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <unordered_map>
 
 #include "common/base/clock.h"
 #include "common/security/certificate.h"
@@ -28,6 +31,7 @@ class Authenticator final : public grpc::AuthMetadataProcessor {
   // largest size before it can be refused.
   static constexpr double kUnknownAtOnce = 256;
   static constexpr double kUnknownPerSecond = 64;
+  static constexpr std::size_t kMostRead = 16'384;
 
   // `token` is the cluster's; `cluster` the name in its certificates, empty without TLS.
   Authenticator(std::string token, std::string cluster, const Clock& clock);
@@ -50,6 +54,8 @@ class Authenticator final : public grpc::AuthMetadataProcessor {
 
  private:
   Status Admit(std::string_view method, const grpc::AuthContext& context);
+  // As PeerCertificate, which takes longer than most calls.
+  std::optional<CertificateInfo> ReadOnce(const grpc::AuthContext& context);
 
   const std::string token_;
   const std::string cluster_;
@@ -57,6 +63,8 @@ class Authenticator final : public grpc::AuthMetadataProcessor {
   mutable std::mutex mutex_;
   std::shared_ptr<const RevocationList> revoked_ = std::make_shared<const RevocationList>();
   TokenBucket unknown_{kUnknownAtOnce, kUnknownPerSecond};
+  // Certificates by their text: what each says never changes. At most kMostRead.
+  std::unordered_map<std::string, CertificateInfo> read_;
 };
 
 }  // namespace muster
