@@ -103,8 +103,8 @@ void AskScheduler(const State& state, const JobEntry& job, WhyQuestion& question
   question.asked.job = job.record.id;
   question.asked.queues = QueuesFor(state.queues, job);
   question.asked.kept_away = job.backoff.Paused();
-  for (const JobId& id : state.live) {
-    const JobEntry& other = state.jobs.at(id);
+  for (const auto& [id, live] : state.live) {
+    const JobEntry& other = *live;
     question.names.emplace(id, other.record.name);
     if (other.gang) question.asked.gangs.push_back(GangOf(state, other, question.now));
     const ReclaimRecord& reclaim = other.record.reclaim;

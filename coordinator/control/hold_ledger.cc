@@ -132,9 +132,10 @@ std::vector<JobId> HoldLedger::Holders(const NodeName& node) const {
   return jobs;
 }
 
-std::set<NodeName> HoldLedger::Nodes(const JobId& job) const {
+const std::set<NodeName>& HoldLedger::Nodes(const JobId& job) const {
+  static const std::set<NodeName> none;
   const auto nodes = nodes_of_.find(job);
-  return nodes == nodes_of_.end() ? std::set<NodeName>() : nodes->second;
+  return nodes == nodes_of_.end() ? none : nodes->second;
 }
 
 const HoldLedger::Hold* HoldLedger::Find(const NodeName& node, const JobId& job) const {

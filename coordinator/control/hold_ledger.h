@@ -85,7 +85,7 @@ class HoldLedger {
   // Jobs that hold slots there.
   std::vector<JobId> Holders(const NodeName& node) const;
   // Nodes that may have processes of the job.
-  std::set<NodeName> Nodes(const JobId& job) const;
+  const std::set<NodeName>& Nodes(const JobId& job) const;
   // nullptr: none.
   const Hold* Find(const NodeName& node, const JobId& job) const;
   // Nodes where the job has processes parked, and what they hold; by name.

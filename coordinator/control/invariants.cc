@@ -129,10 +129,12 @@ std::string BrokenRecall(const State& state) {
 // Nothing in memory leads to a job that is not there any more.
 std::string BrokenReference(const State& state) {
   const auto known = [&state](const JobId& id) { return state.jobs.contains(id); };
-  for (const JobId& id : state.live)
-    if (!known(id)) return "live job " + id.value + " is not in memory";
-  for (const JobId& id : state.with_gang)
-    if (!known(id)) return "job " + id.value + " with a gang is not in memory";
+  for (const auto& [id, job] : state.live)
+    if (!known(id) || job != &state.jobs.at(id))
+      return "live job " + id.value + " is not in memory";
+  for (const auto& [id, job] : state.with_gang)
+    if (!known(id) || job != &state.jobs.at(id))
+      return "job " + id.value + " with a gang is not in memory";
   for (const std::set<JobId>* jobs : {&state.planned, &state.arrived})
     if (const auto left = std::ranges::find_if_not(*jobs, known); left != jobs->end())
       return "job " + left->value + ", which the scheduler considers, is not in memory";

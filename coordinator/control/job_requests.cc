@@ -176,7 +176,7 @@ Result<JobEntry*> AcceptJob(Transaction& tx, const SubmitRequested& request) {
   job.record.spec_yaml = request.spec_yaml;
   tx.state.next_order++;
   tx.state.order[job.record.submit_order] = job.record.id;
-  tx.state.live.insert(job.record.id);
+  tx.state.live.emplace(job.record.id, &job);
   RegisterOutput(tx, job.record);
   if (!request.key.empty()) tx.state.keys[request.key] = job.record.id;
   job.ledger.Begin({.doing = TimeUseOf(job)}, 0, tx.now.mono, tx.now.unix_ms);

@@ -147,7 +147,7 @@ Duration CostOf(const SchedulerSnapshot& snapshot) {
 }
 
 Duration DistanceAfter(Duration cost) {
-  constexpr Duration kCheap = std::chrono::milliseconds(1);
+  constexpr Duration kCheap = std::chrono::microseconds(100);
   return cost <= kCheap ? Duration::zero() : 4 * cost;
 }
 

@@ -236,7 +236,7 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
   job.attempts.push_back(std::move(attempt));
   CondenseOld(job.attempts);
   job.gang = std::make_unique<Gang>(std::move(gang));
-  tx.state.with_gang.insert(job.record.id);
+  tx.state.with_gang.emplace(job.record.id, &job);
   const std::optional<Survivors> survivors = std::exchange(job.survivors, std::nullopt);
   job.waited = false;
   job.progress.clear();

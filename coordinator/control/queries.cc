@@ -149,11 +149,9 @@ Result<LogLocation> LocateLog(const State& state, const JobView& view, int rank,
 }
 
 int PendingJobs(const State& state) {
-  return static_cast<int>(
-      std::count_if(state.live.begin(), state.live.end(), [&state](const JobId& id) {
-        const JobEntry& job = state.jobs.at(id);
-        return job.pending() && !IsKeptBack(job);
-      }));
+  return static_cast<int>(std::count_if(
+      state.live.begin(), state.live.end(),
+      [](const auto& entry) { return entry.second->pending() && !IsKeptBack(*entry.second); }));
 }
 
 Goodput ClusterGoodput(const State& state, TimePoint now, bool stored) {

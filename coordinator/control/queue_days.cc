@@ -72,8 +72,8 @@ QueueDayRecord& AddTo(QueueDays& days, const JobEntry& job, std::int64_t day,
 // Calls `add(job, spent)` for each job that has had something since it was booked.
 template <typename Add>
 void ForUnbooked(const State& state, Now now, Add add) {
-  for (const JobId& id : state.live) {
-    const JobEntry& job = state.jobs.at(id);
+  for (const auto& [id, live] : state.live) {
+    const JobEntry& job = *live;
     const GoodputUsage& stored = job.record.usage;
     const UsedMicros since = Spent(stored.micros, job.ledger.StoredAt(stored, now.mono).micros);
     if (since != UsedMicros{}) add(job, since);

@@ -79,8 +79,8 @@ std::vector<double> UsageOfQueues(const State& state) {
     places.emplace(queue.name, usage.size());
     usage.push_back(StoredSeconds(state, queue.name, at));
   }
-  for (const JobId& id : state.with_gang) {
-    const JobEntry& job = state.jobs.at(id);
+  for (const auto& [id, entry] : state.with_gang) {
+    const JobEntry& job = *entry;
     const auto place = places.find(QueueOf(job));
     if (place == places.end()) continue;
     const std::int64_t start = job.attempts.back().started_unix_ms;

@@ -55,8 +55,8 @@ Status CheckJobsHavePlaces(const State& state, const QueueTree& tree) {
   for (const PriorityClass& each : tree.classes) classes.insert(each.name);
   JobsByName without_queue;
   JobsByName without_class;
-  for (const JobId& id : state.live) {
-    const JobEntry& job = state.jobs.at(id);
+  for (const auto& [id, live] : state.live) {
+    const JobEntry& job = *live;
     if (!leaves.contains(QueueOf(job))) without_queue[QueueOf(job)].push_back(&job);
     if (!classes.contains(ClassOf(job))) without_class[ClassOf(job)].push_back(&job);
   }
@@ -118,8 +118,8 @@ QueuesView QueueViews(const State& state) {
     const double of_parent = parent == specs.size() ? 1 : view.queues[parent].share;
     view.queues[i].share = of_parent * specs[i].weight / weights[parent];
   }
-  for (const JobId& id : state.live) {
-    const JobEntry& job = state.jobs.at(id);
+  for (const auto& [id, live] : state.live) {
+    const JobEntry& job = *live;
     const auto place = places.find(QueueOf(job));
     if (place == places.end()) continue;
     QueueView& queue = view.queues[place->second];

@@ -105,7 +105,7 @@ void RestoreGang(Transaction& tx, JobEntry& job) {
     case AttemptState::kEnded: break;
   }
   job.gang = std::make_unique<Gang>(std::move(gang));
-  tx.state.with_gang.insert(job.record.id);
+  tx.state.with_gang.emplace(job.record.id, &job);
   job.regrouped = tx.now.mono;  // if it was, the time is unknown
   WatchFromStart(tx, job);
   if (Aborting* aborting = In<Aborting>(*job.gang)) {
@@ -134,7 +134,7 @@ void RestoreJob(Transaction& tx, JobEntry& job) {
     job.record.time_limit_seconds = job.spec.resources.time_limit_seconds;
   job.ledger.Begin(job.record.usage, job.record.step, tx.now.mono, tx.now.unix_ms);
   if (job.over()) return PlanArchiving(tx, job);
-  tx.state.live.insert(job.record.id);
+  tx.state.live.emplace(job.record.id, &job);
   tx.Changed(job);  // its time is booked to what it does from now on
   if (!spec.ok()) {
     return FinishJob(
@@ -243,7 +243,7 @@ void Restore(Transaction& tx, StoredState stored) {
   for (auto& [name, node] : tx.state.nodes) {
     if (node.record.state == NodeState::kDraining) DrainJobs(tx, node);
   }
-  for (const JobId& id : std::set<JobId>(tx.state.live)) GiveWayAgain(tx, tx.job(id));
+  for (const auto& [id, job] : State::Some(tx.state.live)) GiveWayAgain(tx, tx.job(id));
   if (!tx.state.jobs.empty() || !tx.state.nodes.empty()) {
     tx.RecordClusterEvent({"coordinator_restarted", Severity::kInfo,
                            "coordinator restarted: " + std::to_string(tx.state.jobs.size()) +

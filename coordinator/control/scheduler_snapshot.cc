@@ -1,6 +1,7 @@
 #include "coordinator/control/scheduler_snapshot.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
@@ -174,10 +175,12 @@ struct JobPlace {
 
 // The nodes of its gang, its spares, and nodes where processes of older generations may be left.
 std::vector<NodeName> NodesWithProcesses(const State& state, const JobEntry& job) {
+  const std::set<NodeName>& held = state.holds.Nodes(job.record.id);
   std::vector<NodeName> names = job.attempts.back().nodes;
-  std::set<NodeName> held = state.holds.Nodes(job.record.id);
-  std::erase_if(names, [&](const NodeName& name) { return held.erase(name) == 0; });
-  names.insert(names.end(), held.begin(), held.end());
+  std::erase_if(names, [&](const NodeName& name) { return !held.contains(name); });
+  if (names.size() == held.size()) return names;
+  const std::set<NodeName> gang(names.begin(), names.end());
+  std::ranges::set_difference(held, gang, std::back_inserter(names));
   return names;
 }
 
@@ -227,16 +230,14 @@ class Collector {
   }
 
   void AddGangs() {
-    for (const JobId& id : state_.with_gang) {
-      const JobEntry& job = state_.jobs.at(id);
-      AddGangsOf(state_, now_, job, PlaceOfJob(job), snapshot_.running);
-      if (WantsMoreNodes(state_, job)) AddRequest(job);
+    snapshot_.running.reserve(state_.with_gang.size());
+    for (const auto& [id, job] : state_.with_gang) {
+      AddGangsOf(state_, now_, *job, PlaceOfJob(*job), snapshot_.running);
+      if (WantsMoreNodes(state_, *job)) AddRequest(*job);
     }
   }
-  void AddWaiting(const std::set<JobId>& jobs) {
-    snapshot_.requests.reserve(snapshot_.requests.size() + jobs.size());
-    for (const JobId& id : jobs)
-      if (const JobEntry& job = state_.jobs.at(id); MayBePlaced(job)) AddRequest(job);
+  void AddWaiting(const JobEntry& job) {
+    if (MayBePlaced(job)) AddRequest(job);
   }
   void AddRequest(const JobEntry& job) {
     snapshot_.requests.push_back(RequestOf(state_, now_, job));
@@ -278,7 +279,7 @@ class Collector {
 SchedulerSnapshot SnapshotOf(const State& state, const Now& now, const JobEntry* beside) {
   Collector collector(state, now);
   collector.AddGangs();
-  collector.AddWaiting(state.live);
+  for (const auto& [id, job] : state.live) collector.AddWaiting(*job);
   if (beside != nullptr) collector.AddRequest(*beside);
   return collector.Take();
 }
@@ -288,7 +289,7 @@ SchedulerSnapshot SnapshotOfArrived(const State& state, const Now& now) {
   collector.AddGangs();
   std::set<JobId> jobs = state.planned;
   jobs.insert(state.arrived.begin(), state.arrived.end());
-  collector.AddWaiting(jobs);
+  for (const JobId& id : jobs) collector.AddWaiting(state.jobs.at(id));
   return collector.Take();
 }
 
@@ -309,8 +310,8 @@ std::uint64_t IndexOf(const State& state) {
     digest.Add(node.record.domain());
   }
   // What else a job asks for never changes under its id.
-  for (const JobId& id : state.live) {
-    const JobEntry& job = state.jobs.at(id);
+  for (const auto& [id, live] : state.live) {
+    const JobEntry& job = *live;
     const JobRecord& record = job.record;
     digest.Add(id.value);
     digest.Add(record.queue);

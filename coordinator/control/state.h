@@ -209,11 +209,12 @@ struct OutputOwner {
 // the cost of an event does not grow with the number of jobs and nodes.
 struct State {
   std::map<JobId, JobEntry> jobs;
-  std::map<std::uint64_t, JobId> order;  // of submission
-  std::set<JobId> live;                  // not terminal
-  std::set<JobId> with_gang;             // JobEntry::gang
-  std::set<JobId> aborting;              // those whose gang ends
-  std::set<JobId> claimed;               // JobRecord::reclaim
+  using Some = std::map<JobId, JobEntry*>;  // entries of `jobs`, which stay where they are
+  std::map<std::uint64_t, JobId> order;     // of submission
+  Some live;                                // not terminal
+  Some with_gang;                           // JobEntry::gang
+  std::set<JobId> aborting;                 // those whose gang ends
+  std::set<JobId> claimed;                  // JobRecord::reclaim
   // Waiting jobs that every pass considers: with a planned start, with nodes that are kept for
   // them, or with an attempt before.
   std::set<JobId> planned;

@@ -20,28 +20,28 @@ using Json = nlohmann::json;
 
 // --- the fields of each type, in the order in which they are written ---
 
-BOOST_DESCRIBE_STRUCT(TimeUse, (), (state, training, ranks))
+BOOST_DESCRIBE_STRUCT(TimeUse, (), (state, training, ranks));
 // Beside these, the times that are not zero, by the names of their states.
-BOOST_DESCRIBE_STRUCT(GoodputUsage, (), (until_unix_ms, doing))
-BOOST_DESCRIBE_STRUCT(ProcessExit, (), (exit_code, signal))
-BOOST_DESCRIBE_STRUCT(ShardInfo, (), (rank, file, bytes, checksum))
+BOOST_DESCRIBE_STRUCT(GoodputUsage, (), (until_unix_ms, doing));
+BOOST_DESCRIBE_STRUCT(ProcessExit, (), (exit_code, signal));
+BOOST_DESCRIBE_STRUCT(ShardInfo, (), (rank, file, bytes, checksum));
 BOOST_DESCRIBE_STRUCT(CheckpointRecord, (),
                       (job, step, generation, directory, world_size, shards, committed_unix_ms,
-                       state, manifest_written, refused, verified_unix_ms, evaluated, eval_loss))
-BOOST_DESCRIBE_STRUCT(RankEnd, (), (exit, node_stopped, ended, out_of_memory, asked_to_stop))
+                       state, manifest_written, refused, verified_unix_ms, evaluated, eval_loss));
+BOOST_DESCRIBE_STRUCT(RankEnd, (), (exit, node_stopped, ended, out_of_memory, asked_to_stop));
 // The fields of `end` lie beside these.
-BOOST_DESCRIBE_STRUCT(RankRecord, (), (rank, local_rank, node_rank, node, pid, state))
-BOOST_DESCRIBE_STRUCT(StageSeconds, (), (detect, abort, reform, load, first_step))
+BOOST_DESCRIBE_STRUCT(RankRecord, (), (rank, local_rank, node_rank, node, pid, state));
+BOOST_DESCRIBE_STRUCT(StageSeconds, (), (detect, abort, reform, load, first_step));
 BOOST_DESCRIBE_STRUCT(CauseCard, (),
-                      (what, step, phase, micro_batch, last_collective, facts, advice))
+                      (what, step, phase, micro_batch, last_collective, facts, advice));
 BOOST_DESCRIBE_STRUCT(AttemptRecord, (),
                       (job, generation, state, started_unix_ms, ended_unix_ms, nodes, spares,
                        node_devices, spare_devices, ranks, tier, master_address, master_port,
                        rendezvous_token, cause_kind, retryable, cause, failed_rank, failed_node,
                        card, resumed_step, resumed_from, last_step, lost_steps, seconds, notes,
-                       log_tail))
-BOOST_DESCRIBE_STRUCT(PromiseRecord, (), (start_unix_ms, nodes, devices))
-BOOST_DESCRIBE_STRUCT(ReclaimRecord, (), (claimant, generation, gives_up, by_unix_ms))
+                       log_tail));
+BOOST_DESCRIBE_STRUCT(PromiseRecord, (), (start_unix_ms, nodes, devices));
+BOOST_DESCRIBE_STRUCT(ReclaimRecord, (), (claimant, generation, gives_up, by_unix_ms));
 BOOST_DESCRIBE_STRUCT(JobRecord, (),
                       (id, name, key, spec_yaml, output_dir, priority, submit_order, world_size,
                        state, reason, stop, generation, restarts, attempts_without_progress, step,
@@ -49,26 +49,26 @@ BOOST_DESCRIBE_STRUCT(JobRecord, (),
                        submitted_unix_ms, started_unix_ms, ended_unix_ms, progress_unix_ms,
                        pending_release, scrub_trouble, stop_by_unix_ms, suspended_unix_ms,
                        suspended_ms, checkpoint_seconds, queue, priority_class, held, hold_reason,
-                       begin_unix_ms, time_limit_seconds, promise, reclaim, victim_unix_ms, usage))
-BOOST_DESCRIBE_STRUCT(LeakedSlot, (), (job, pid, devices))
-BOOST_DESCRIBE_STRUCT(BrokenDevice, (), (id, reason))
+                       begin_unix_ms, time_limit_seconds, promise, reclaim, victim_unix_ms, usage));
+BOOST_DESCRIBE_STRUCT(LeakedSlot, (), (job, pid, devices));
+BOOST_DESCRIBE_STRUCT(BrokenDevice, (), (id, reason));
 BOOST_DESCRIBE_STRUCT(Device, (),
-                      (id, kind, memory_bytes, numa_node, link_domain, fault, fake, shared))
-BOOST_DESCRIBE_STRUCT(TopologyPath, (), (block, rack, switch_name))
-BOOST_DESCRIBE_STRUCT(NodeInventory, (), (devices, cpus, memory_bytes, labels, topology))
+                      (id, kind, memory_bytes, numa_node, link_domain, fault, fake, shared));
+BOOST_DESCRIBE_STRUCT(TopologyPath, (), (block, rack, switch_name));
+BOOST_DESCRIBE_STRUCT(NodeInventory, (), (devices, cpus, memory_bytes, labels, topology));
 BOOST_DESCRIBE_STRUCT(NodeRecord, (),
                       (name, state, reason, address, host_id, slots, inventory, broken_devices,
                        leaked, pid, version, metrics_port, instance, last_seen_unix_ms,
                        failure_domain, allows_faults, drain_reason, drain_cause, drain_by_unix_ms,
-                       notices, pilot, report, unused, directory_id, container_id))
+                       notices, pilot, report, unused, directory_id, container_id));
 BOOST_DESCRIBE_STRUCT(ArchivedJob, (),
-                      (id, state, submit_order, ended_unix_ms, key_print, spec_print))
-BOOST_DESCRIBE_STRUCT(QueuesRecord, (), (version, yaml))
-BOOST_DESCRIBE_STRUCT(QueueUsageRecord, (), (queue, usage))
-BOOST_DESCRIBE_STRUCT(UsedMicros, (), (productive, lost))
-BOOST_DESCRIBE_STRUCT(QueueDayRecord, (), (queue, day, gpus, slots))
-BOOST_DESCRIBE_STRUCT(EventRecord, (), (seq, unix_ms, job, generation, kind, severity, message))
-BOOST_DESCRIBE_STRUCT(NoticeRecord, (), (kind, detail))
+                      (id, state, submit_order, ended_unix_ms, key_print, spec_print));
+BOOST_DESCRIBE_STRUCT(QueuesRecord, (), (version, yaml));
+BOOST_DESCRIBE_STRUCT(QueueUsageRecord, (), (queue, usage));
+BOOST_DESCRIBE_STRUCT(UsedMicros, (), (productive, lost));
+BOOST_DESCRIBE_STRUCT(QueueDayRecord, (), (queue, day, gpus, slots));
+BOOST_DESCRIBE_STRUCT(EventRecord, (), (seq, unix_ms, job, generation, kind, severity, message));
+BOOST_DESCRIBE_STRUCT(NoticeRecord, (), (kind, detail));
 
 namespace {
 
