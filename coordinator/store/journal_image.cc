@@ -183,14 +183,15 @@ Result<std::vector<EventRecord>> JournalImage::SelectEvents(const EventQuery& qu
   return found;
 }
 
-// Only records whose text has the field are parsed: the archive may have many thousands.
+// Only records whose text has the field are parsed: the archive may have many thousands. An empty
+// one is not written.
 Result<RecordsOfJobs> JournalImage::ArchivedWith(std::string JobRecord::*field,
                                                  std::string_view name,
                                                  const std::string& value) const {
   const std::string part = EncodeField(name, value);
   RecordsOfJobs found;
   for (const auto& [key, texts] : archive_) {
-    if (texts.job.find(part) == std::string::npos) continue;
+    if (!value.empty() && texts.job.find(part) == std::string::npos) continue;
     MUSTER_ASSIGN_OR_RETURN(JobRecord job, Decode<JobRecord>(texts.job));
     if (job.*field == value) found[JobId{key}].job = std::move(job);
   }
