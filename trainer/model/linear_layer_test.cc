@@ -45,6 +45,7 @@ TEST_P(LinearLayerOf, AnyCutIntoRangesGivesTheSameBits) {
   at::Tensor whole = at::empty({100}, x.options()), cut = at::empty({100}, x.options());
   ProductRows rows{.type = ElementTypeOf(GetParam()),
                    .width = 37,
+                   .rows = 100,
                    .x = x.const_data_ptr(),
                    .weight = weight.const_data_ptr(),
                    .y = whole.mutable_data_ptr()};
@@ -55,8 +56,44 @@ TEST_P(LinearLayerOf, AnyCutIntoRangesGivesTheSameBits) {
   EXPECT_TRUE(at::equal(whole, cut));
 }
 
-TEST_P(LinearLayerOf, SeveralPositionsAreLibTorchs) {
-  const at::Tensor x = at::randn({2, 3, 8}).to(GetParam());
+TEST_P(LinearLayerOf, SeveralPositionsGetTheBitsOfEachAlone) {
+  for (const auto& [in, out] : {std::pair{16, 1}, {48, 7}, {512, 33}, {37, 5}}) {
+    const at::Tensor weight = at::randn({out, in}).to(GetParam());
+    for (const std::int64_t count : {2, 7, 8, 16, 19}) {
+      const at::Tensor x = at::randn({count, in}).to(GetParam());
+      at::Tensor all = at::empty({count, out}, x.options());
+      ProductRows rows{.type = ElementTypeOf(GetParam()),
+                       .width = in,
+                       .rows = out,
+                       .count = count,
+                       .x = x.const_data_ptr(),
+                       .weight = weight.const_data_ptr(),
+                       .y = all.mutable_data_ptr()};
+      RowProduct(rows, 0, out / 3);
+      RowProduct(rows, out / 3, out);
+      rows.count = 1;
+      at::Tensor alone = at::empty_like(all);
+      for (std::int64_t i = 0; i < count; ++i) {
+        rows.x = x[i].const_data_ptr();
+        rows.y = alone[i].mutable_data_ptr();
+        RowProduct(rows, 0, out);
+      }
+      EXPECT_TRUE(at::equal(all, alone)) << in << ", " << out << ", " << count;
+    }
+  }
+}
+
+TEST_P(LinearLayerOf, FewPositionsFollowTheDefinition) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = at::randn({2, 3, 64}).to(GetParam());
+  const at::Tensor weight = at::randn({50, 64}).to(GetParam());
+  EXPECT_LE(RelativeDifference(LinearLayer(x, weight),
+                               at::matmul(x.to(at::kDouble), weight.to(at::kDouble).t())),
+            Tolerance(GetParam()));
+}
+
+TEST_P(LinearLayerOf, ManyPositionsAreLibTorchs) {
+  const at::Tensor x = at::randn({5, 7, 8}).to(GetParam());
   const at::Tensor weight = at::randn({5, 8}).to(GetParam());
   EXPECT_TRUE(at::equal(LinearLayer(x, weight), at::linear(x, weight)));
 }

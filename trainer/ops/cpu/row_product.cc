@@ -1,5 +1,6 @@
 #include "trainer/ops/cpu/row_product.h"
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 #include <vector>
@@ -80,10 +81,108 @@ MUSTER_INLINE void SumRows(const Factors<T>& by, const T* weight, std::int64_t a
   }
 }
 
-}  // namespace
+// Columns of x in pairs, so that a vector of a processor with 512 bits is full and each sum is
+// still made in the lanes and the order of SumRows.
+template <typename Real>
+struct PairOf {
+  using Type __attribute__((vector_size(2 * kHalf * sizeof(Real)))) = Real;
+};
+template <typename Real>
+using Pair = typename PairOf<Real>::Type;
+
+// A chunk of a row of the weights, for both columns of a pair.
+template <typename T>
+struct ChunkTwice {
+  Pair<Wide<T>> first, second;
+
+  MUSTER_INLINE explicit ChunkTwice(const T* from) {
+    const Chunk<T> once(from);
+    first = __builtin_shufflevector(once.first, once.first, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4,
+                                    5, 6, 7);
+    second = __builtin_shufflevector(once.second, once.second, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3,
+                                     4, 5, 6, 7);
+  }
+};
+
+constexpr int kTileRows = 4;
+constexpr int kTilePairs = 4;
+
+// x [count, width] as Tile reads it: pair by pair of columns, for each chunk both first halves,
+// then both second ones; a last single column is its own neighbour.
+template <typename T>
+MUSTER_INLINE std::vector<Wide<T>> PairsOf(const ProductRows& p) {
+  const auto* x = static_cast<const T*>(p.x);
+  std::vector<Wide<T>> pairs(static_cast<std::size_t>((p.count + 1) / 2 * 2 * p.width));
+  Wide<T>* to = pairs.data();
+  for (std::int64_t column = 0; column < p.count; column += 2) {
+    const T* left = x + column * p.width;
+    const T* right = x + std::min(column + 1, p.count - 1) * p.width;
+    for (std::int64_t i = 0; i < p.width; i += kChunk, to += 2 * kChunk) {
+      const Chunk<T> a(left + i), b(right + i);
+      std::memcpy(to, &a.first, sizeof a.first);
+      std::memcpy(to + kHalf, &b.first, sizeof b.first);
+      std::memcpy(to + 2 * kHalf, &a.second, sizeof a.second);
+      std::memcpy(to + 3 * kHalf, &b.second, sizeof b.second);
+    }
+  }
+  return pairs;
+}
+
+// y[column][r * apart] for kRows rows of the weights and `columns` of the 2 * kPairs columns of x.
+template <int kRows, int kPairs, typename T>
+MUSTER_INLINE void SumTile(const ProductRows& p, const Wide<T>* pairs, const T* weight,
+                           std::int64_t apart, T* y, std::int64_t columns) {
+  Pair<Wide<T>> sums[kRows][kPairs] = {};
+  for (std::int64_t i = 0; i < p.width; i += kChunk) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const ChunkTwice<T> row(weight + r * apart * p.width + i);
+#pragma GCC unroll 8
+      for (int c = 0; c < kPairs; ++c) {
+        Pair<Wide<T>> x[2];
+        std::memcpy(x, pairs + 2 * (c * p.width + i), sizeof x);
+        sums[r][c] += x[0] * row.first;
+        sums[r][c] += x[1] * row.second;
+      }
+    }
+  }
+  // By constant indices, since sums that a variable one reaches would lie in memory all the time.
+  Wide<T> lanes[kRows][2 * kPairs][kHalf];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int c = 0; c < kPairs; ++c) std::memcpy(lanes[r][2 * c], &sums[r][c], sizeof sums[r][c]);
+  }
+  for (std::int64_t column = 0; column < columns; ++column) {
+    for (int r = 0; r < kRows; ++r) {
+      Wide<T>* of = lanes[r][column];
+      for (int half = kHalf / 2; half > 0; half /= 2) {
+        for (int l = 0; l < half; ++l) of[l] += of[l + half];
+      }
+      Store(y + column * p.rows + r * apart, of[0]);
+    }
+  }
+}
+
+// Some rows of the weights by all columns: they stay in the first-level cache meanwhile.
+template <int kRows, typename T>
+MUSTER_INLINE void SumColumns(const ProductRows& p, const Wide<T>* pairs, std::int64_t row,
+                              std::int64_t apart) {
+  const T* weight = static_cast<const T*>(p.weight) + row * p.width;
+  T* y = static_cast<T*>(p.y) + row;
+  std::int64_t column = 0;
+  for (; column + 2 * kTilePairs <= p.count; column += 2 * kTilePairs) {
+    SumTile<kRows, kTilePairs>(p, pairs + column * p.width, weight, apart, y + column * p.rows,
+                               2 * kTilePairs);
+  }
+  for (; column < p.count; column += 2) {
+    SumTile<kRows, 1>(p, pairs + column * p.width, weight, apart, y + column * p.rows,
+                      std::min<std::int64_t>(2, p.count - column));
+  }
+}
 
 MUSTER_VECTOR_CLONES
-void RowProduct(const ProductRows& p, std::int64_t begin, std::int64_t end) {
+void OneColumn(const ProductRows& p, std::int64_t begin, std::int64_t end) {
   WithElement(p.type, [&]<typename T>(T*) MUSTER_INLINE_CALL {
     const auto* x = static_cast<const T*>(p.x);
     const auto* weight = static_cast<const T*>(p.weight);
@@ -100,6 +199,34 @@ void RowProduct(const ProductRows& p, std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin + apart * kStreams; row < end; ++row)
       SumRows<1>(by, weight + row * p.width, apart, y + row);
   });
+}
+
+MUSTER_VECTOR_CLONES
+void SeveralColumns(const ProductRows& p, std::int64_t begin, std::int64_t end) {
+  WithElement(p.type, [&]<typename T>(T*) MUSTER_INLINE_CALL {
+    const std::vector<Wide<T>> pairs = PairsOf<T>(p);
+    const std::int64_t apart = (end - begin) / kTileRows;
+    for (std::int64_t row = begin; row < begin + apart; ++row)
+      SumColumns<kTileRows, T>(p, pairs.data(), row, apart);
+    for (std::int64_t row = begin + apart * kTileRows; row < end; ++row)
+      SumColumns<1, T>(p, pairs.data(), row, apart);
+  });
+}
+
+}  // namespace
+
+void RowProduct(const ProductRows& p, std::int64_t begin, std::int64_t end) {
+  if (p.count > 1 && p.width % kChunk == 0) {
+    SeveralColumns(p, begin, end);
+    return;
+  }
+  ProductRows column = p;
+  const auto size = static_cast<std::int64_t>(ElementSize(p.type));
+  for (std::int64_t i = 0; i < p.count; ++i) {
+    column.x = static_cast<const std::byte*>(p.x) + i * p.width * size;
+    column.y = static_cast<std::byte*>(p.y) + i * p.rows * size;
+    OneColumn(column, begin, end);
+  }
 }
 
 }  // namespace muster

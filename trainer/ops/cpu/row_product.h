@@ -1,8 +1,10 @@
-// The product of a weight matrix with one vector: what a linear layer does to a single position.
+// The product of a weight matrix with a few vectors: what a linear layer does to the next position
+// of one text or of several.
 //
 // Bounded by how fast the weights come from memory, so each is read once, several rows at a time.
-// Sums are in the wide type and rounded once. Outputs are independent, so that a caller
-// may cut them into ranges for several threads and gets the same bits.
+// Sums are in the wide type and rounded once. Outputs are independent: a caller may cut the rows
+// into ranges for several threads, and a vector may have others beside it, without a change of its
+// bits.
 //
 // Pure loops over the caller's memory; any thread. No Torch.
 #pragma once
@@ -13,10 +15,12 @@
 
 namespace muster {
 
-// y = weight x; x [width], weight [rows, width], y [rows].
+// y = x weight^T; x [count, width], weight [rows, width], y [count, rows].
 struct ProductRows {
   ElementType type = ElementType::kFloat32;  // fp64, fp32, bf16 or fp16
   std::int64_t width = 0;
+  std::int64_t rows = 0;
+  std::int64_t count = 1;
   const void* x = nullptr;
   const void* weight = nullptr;
   void* y = nullptr;
