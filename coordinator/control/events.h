@@ -26,6 +26,13 @@ struct Now {
   TimePoint mono;
   std::int64_t unix_ms = 0;
 };
+inline TimePoint MonotonicOf(const Now& now, std::int64_t unix_ms) {
+  return now.mono + std::chrono::milliseconds(unix_ms - now.unix_ms);
+}
+// Rounded up, so that what is stored is not earlier than what was decided.
+inline std::int64_t UnixMillisOf(const Now& now, TimePoint at) {
+  return now.unix_ms + std::chrono::ceil<std::chrono::milliseconds>(at - now.mono).count();
+}
 
 // Chosen by the service, unique for the life of the process; identifies the recipient of a reply.
 using RequestId = std::uint64_t;

@@ -109,11 +109,10 @@ void AskScheduler(const State& state, const JobEntry& job, WhyQuestion& question
     if (other.gang) question.asked.gangs.push_back(GangOf(state, other, question.now));
     const ReclaimRecord& reclaim = other.record.reclaim;
     if (!IsGivingWay(other) || reclaim.claimant != job.record.id) continue;
-    const std::chrono::milliseconds left(reclaim.by_unix_ms - question.now.unix_ms);
     question.causes.push_back({.code = WaitCode::kReclaim,
                                .nodes = static_cast<int>(reclaim.gives_up.size()),
                                .job = id,
-                               .at = question.now.mono + left});
+                               .at = MonotonicOf(question.now, reclaim.by_unix_ms)});
   }
   for (WaitCause& cause : HealthCauses(state, RequestOf(state, question.now, job)))
     question.causes.push_back(std::move(cause));

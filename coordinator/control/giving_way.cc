@@ -16,10 +16,6 @@ namespace {
 constexpr double kUsualSave = 30;
 constexpr double kUsualReload = 30;
 
-TimePoint MonotonicOf(const Now& now, std::int64_t unix_ms) {
-  return now.mono + std::chrono::milliseconds(unix_ms - now.unix_ms);
-}
-
 std::int64_t PlacedFromQueue(const JobEntry& job) {
   const auto placed =
       std::find_if(job.attempts.rbegin(), job.attempts.rend(), [](const AttemptRecord& attempt) {
@@ -76,12 +72,11 @@ void GiveWay(Transaction& tx, const Reclaim& reclaim) {
   if (!MayBeVictim(job)) return;
   JobRecord& record = job.record;
   const std::string claimant = NameOf(tx.job(reclaim.claimant));
-  const auto allowance = std::chrono::ceil<std::chrono::milliseconds>(StopAllowance(job));
   record.victim_unix_ms = tx.now.unix_ms;
   record.reclaim = {.claimant = reclaim.claimant,
                     .generation = job.attempt().generation,
                     .gives_up = reclaim.gives_up,
-                    .by_unix_ms = tx.now.unix_ms + allowance.count()};
+                    .by_unix_ms = UnixMillisOf(tx.now, tx.now.mono + StopAllowance(job))};
   tx.Mark(job);
   const std::string why =
       " (" + std::string(Why(reclaim.cause)) + "), at a cost of " + CostText(reclaim.cost);

@@ -191,7 +191,7 @@ inline Duration LengthOf(const JobEntry& job, const Now& now) {
 inline std::optional<TimePoint> StopDeadline(const JobEntry& job, const Now& now,
                                              TimePoint timeout) {
   const std::int64_t by = job.record.stop_by_unix_ms;
-  if (by > 0) return now.mono + std::chrono::milliseconds(by - now.unix_ms);
+  if (by > 0) return MonotonicOf(now, by);
   return job.spec.train ? std::optional(timeout) : std::nullopt;
 }
 

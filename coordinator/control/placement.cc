@@ -63,8 +63,7 @@ void RecordPromise(Transaction& tx, JobEntry& job, const Promise& promise) {
   job.promised_at = promise.start;
   job.promise_is_due = false;
   if (!job.turn) job.turn = promise.start;
-  const auto ahead = std::chrono::ceil<std::chrono::milliseconds>(promise.start - tx.now.mono);
-  job.record.promise = {.start_unix_ms = tx.now.unix_ms + ahead.count(),
+  job.record.promise = {.start_unix_ms = UnixMillisOf(tx.now, promise.start),
                         .nodes = promise.nodes,
                         .devices = DeviceIdsOf(tx, promise)};
 }

@@ -149,7 +149,7 @@ void RestoreJob(Transaction& tx, JobEntry& job) {
     PlanEnd(job, tx.now);
     if (job.record.state == JobState::kQueued) job.begin_at = BeginAt(job, tx.now);
     if (const std::int64_t promised = job.record.promise.start_unix_ms; promised > 0) {
-      job.promised_at = tx.now.mono + std::chrono::milliseconds(promised - tx.now.unix_ms);
+      job.promised_at = MonotonicOf(tx.now, promised);
       job.turn = job.promised_at;
       tx.state.planned.insert(job.record.id);
     }

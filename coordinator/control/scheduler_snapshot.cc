@@ -197,7 +197,7 @@ void AddGangsOf(const State& state, const Now& now, const JobEntry& job, JobPlac
   if (may_reclaim) DescribeVictim(state, now, job, gang);
   RunningGang given{.job = gang.job, .queue = place.queue, .class_value = place.class_value};
   given.gives_way_to = reclaim.claimant;
-  given.ends = now.mono + std::chrono::milliseconds(reclaim.by_unix_ms - now.unix_ms);
+  given.ends = MonotonicOf(now, reclaim.by_unix_ms);
   if (gang.ends == kNever && !may_reclaim && reclaim.claimant.empty()) {
     gangs.push_back(std::move(gang));
     return;

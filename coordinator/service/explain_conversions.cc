@@ -20,8 +20,7 @@ class AnswerWriter {
 
  private:
   std::int64_t UnixMs(TimePoint at) const {
-    const auto ahead = std::chrono::ceil<std::chrono::milliseconds>(at - question_.now.mono);
-    return at == kNever ? 0 : question_.now.unix_ms + ahead.count();
+    return at == kNever ? 0 : UnixMillisOf(question_.now, at);
   }
   std::string NameOf(const JobId& job) const {
     const auto name = question_.names.find(job);
