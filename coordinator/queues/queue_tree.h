@@ -32,6 +32,7 @@ struct Amounts {
 
   Amounts& operator+=(const Amounts& other);
   Amounts& operator-=(const Amounts& other);
+  Amounts operator-() const { return {.gpus = -gpus, .slots = -slots}; }
   friend bool operator==(const Amounts&, const Amounts&) = default;
 };
 

@@ -73,7 +73,7 @@ void QueueLoads::Hold(int queue, const Amounts& amounts, TimePoint from, TimePoi
 }
 
 void QueueLoads::Release(int queue, const Amounts& amounts, TimePoint from, TimePoint to) {
-  Hold(queue, {.gpus = -amounts.gpus, .slots = -amounts.slots}, from, to);
+  Hold(queue, -amounts, from, to);
 }
 
 void QueueLoads::Charge(int queue, const Amounts& amounts, Duration length) {

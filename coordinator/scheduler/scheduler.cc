@@ -276,7 +276,7 @@ void Pass::AddRunning() {
     const TimePoint ends = ExpectedEnd(gang.ends, now_);
     loads.push_back({gang.queue, gang.amounts, ends});
     if (!gang.gives_way_to.empty()) {
-      loads_.Expect(gang.queue, {.gpus = -gang.amounts.gpus, .slots = -gang.amounts.slots});
+      loads_.Expect(gang.queue, -gang.amounts);
       claimants_[gang.gives_way_to] = {};
     } else if (gang.victim_from != kNever) {
       gangs_.push_back(&gang);
@@ -526,7 +526,7 @@ void Pass::Place(const GangRequest& request, const Fit& fit, const GangChoice& c
   // A gang that grows gives no way meanwhile.
   std::erase_if(gangs_, [&](const RunningGang* gang) { return gang->job == request.job; });
   if (const auto claim = claimants_.extract(request.job))
-    loads_.Expect(request.queue, {.gpus = -claim.mapped().gpus, .slots = -claim.mapped().slots});
+    loads_.Expect(request.queue, -claim.mapped());
   plan_.placements.push_back(std::move(placement));
 }
 
