@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "coordinator/control/attempt_end.h"
+#include "coordinator/control/clock_change.h"
 #include "coordinator/control/deadlines.h"
 #include "coordinator/control/drain.h"
 #include "coordinator/control/fault_injection.h"
@@ -91,6 +92,7 @@ Effects Controller::Restore(StoredState state, Now now) {
 
 Effects Controller::Handle(const Event& event, Now now) {
   control::Transaction tx(core_->options, core_->state, now);
+  control::FollowClock(tx);
   control::CompensateForStall(tx, NextDeadline());
   control::Dispatch(tx, event);
   control::Settle(tx);

@@ -21,8 +21,9 @@ std::int64_t PlacedFromQueue(const JobEntry& job) {
       std::find_if(job.attempts.rbegin(), job.attempts.rend(), [](const AttemptRecord& attempt) {
         return attempt.tier == Tier::kLaunch || attempt.tier == Tier::kRequeue;
       });
-  return placed == job.attempts.rend() ? job.attempts.front().started_unix_ms
-                                       : placed->started_unix_ms;
+  const AttemptRecord& first = placed == job.attempts.rend() ? job.attempts.front() : *placed;
+  // Later than the newest attempt where the clock was set back in between.
+  return std::min(first.started_unix_ms, job.attempts.back().started_unix_ms);
 }
 
 // From its gang's end to its next step, as it took the last time.
@@ -37,7 +38,8 @@ double ReloadSeconds(const JobEntry& job) {
 double CostOf(const JobEntry& job, const Now& now) {
   std::int64_t durable = job.attempts.back().started_unix_ms;
   for (const CheckpointRecord& checkpoint : job.checkpoints)
-    if (Usable(checkpoint)) durable = std::max(durable, checkpoint.committed_unix_ms);
+    if (Usable(checkpoint) && checkpoint.committed_unix_ms <= now.unix_ms)
+      durable = std::max(durable, checkpoint.committed_unix_ms);
   const double work = static_cast<double>(now.unix_ms - durable) / 1000;
   const double save =
       job.record.checkpoint_seconds > 0 ? job.record.checkpoint_seconds : kUsualSave;

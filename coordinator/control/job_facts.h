@@ -116,6 +116,10 @@ inline std::optional<TimePoint> BeginAt(const JobEntry& job, const Now& now) {
   return now.mono + FromSeconds(static_cast<double>(ahead_ms) / 1000);
 }
 
+inline double SecondsSinceSubmission(const JobEntry& job, const Now& now) {
+  return std::max(0.0, static_cast<double>(now.unix_ms - job.record.submitted_unix_ms) / 1000);
+}
+
 // Nothing is owed to it any more, nor kept for it.
 inline void DropPromise(State& state, JobEntry& job) {
   state.planned.erase(job.record.id);

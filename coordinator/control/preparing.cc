@@ -202,8 +202,7 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
   const std::vector<NodeName>& nodes = placement.nodes;
   const Generation generation = ++job.record.generation;
   if (generation == 1) {
-    tx.out.observations.push_back(
-        QueueWaitObserved{double(tx.now.unix_ms - job.record.submitted_unix_ms) / 1000});
+    tx.out.observations.push_back(QueueWaitObserved{SecondsSinceSubmission(job, tx.now)});
   }
   Gang gang;
   gang.began = tx.now.mono;

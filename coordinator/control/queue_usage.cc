@@ -70,6 +70,13 @@ void RebookUsage(Transaction& tx, std::int64_t old_half_life_seconds) {
   state.usage_at_unix_ms = now;
 }
 
+void MoveUsage(Transaction& tx, std::int64_t by_ms) {
+  const std::map<std::string, double> before = tx.state.queue_usage;
+  for (const auto& [queue, log_usage] : before)
+    Store(tx, queue, log_usage + HalfLives(by_ms, tx.state.queues.half_life_seconds));
+  tx.state.usage_at_unix_ms += by_ms;
+}
+
 std::vector<double> UsageOfQueues(const State& state) {
   const std::int64_t at = state.usage_at_unix_ms;
   const std::int64_t half_life = state.queues.half_life_seconds;

@@ -21,6 +21,9 @@ void BookUsage(Transaction& tx, const JobEntry& job);
 // The tree has another half-life than before, and may lack queues.
 void RebookUsage(Transaction& tx, std::int64_t old_half_life_seconds);
 
+// The clock by which it was booked was set.
+void MoveUsage(Transaction& tx, std::int64_t by_ms);
+
 // What each queue of the tree itself had, as it counts at the newest start or end of a gang.
 std::vector<double> UsageOfQueues(const State& state);
 

@@ -8,6 +8,7 @@
 #include "coordinator/control/archiving.h"
 #include "coordinator/control/attempt_end.h"
 #include "coordinator/control/checkpoints.h"
+#include "coordinator/control/clock_change.h"
 #include "coordinator/control/drain.h"
 #include "coordinator/control/gang_nodes.h"
 #include "coordinator/control/giving_way.h"
@@ -174,6 +175,20 @@ void RestoreArchive(Transaction& tx, StoredState& stored) {
   }
 }
 
+void RestoreAttempts(Transaction& tx, StoredState& stored) {
+  for (AttemptRecord& attempt : stored.attempts) {
+    const auto job = tx.state.jobs.find(attempt.job);
+    if (job == tx.state.jobs.end()) continue;
+    tx.state.usage_at_unix_ms =
+        std::max({tx.state.usage_at_unix_ms, attempt.started_unix_ms, attempt.ended_unix_ms});
+    job->second.attempts.push_back(std::move(attempt));
+  }
+  for (CheckpointRecord& checkpoint : stored.checkpoints) {
+    const auto job = tx.state.jobs.find(checkpoint.job);
+    if (job != tx.state.jobs.end()) job->second.checkpoints.push_back(std::move(checkpoint));
+  }
+}
+
 void RestoreQueues(Transaction& tx, StoredState& stored) {
   auto queues = ParseStoredQueues(stored.queues.version, stored.queues.yaml);
   tx.state.queues = std::move(queues).value();
@@ -224,17 +239,8 @@ void Restore(Transaction& tx, StoredState stored) {
     JobEntry& job = tx.state.jobs[record.id];
     job.record = std::move(record);
   }
-  for (AttemptRecord& attempt : stored.attempts) {
-    const auto job = tx.state.jobs.find(attempt.job);
-    if (job == tx.state.jobs.end()) continue;
-    tx.state.usage_at_unix_ms =
-        std::max({tx.state.usage_at_unix_ms, attempt.started_unix_ms, attempt.ended_unix_ms});
-    job->second.attempts.push_back(std::move(attempt));
-  }
-  for (CheckpointRecord& checkpoint : stored.checkpoints) {
-    const auto job = tx.state.jobs.find(checkpoint.job);
-    if (job != tx.state.jobs.end()) job->second.checkpoints.push_back(std::move(checkpoint));
-  }
+  RestoreAttempts(tx, stored);
+  FollowClockAtStart(tx);
   for (const auto& [order, id] : tx.state.order) {
     RestoreJob(tx, tx.job(id));
     tx.Index(tx.job(id));

@@ -123,7 +123,7 @@ void NowRunning(Transaction& tx, JobEntry& job) {
   if (!news) return;
   ReleaseFormerNodes(tx, job);
   if (job.record.generation > 1) return RecordRecovered(tx, job);
-  const double seconds = double(tx.now.unix_ms - job.record.submitted_unix_ms) / 1000;
+  const double seconds = SecondsSinceSubmission(job, tx.now);
   tx.RecordEvent(job, {"running", Severity::kInfo,
                        (job.spec.train ? "first step finished " : "every rank is up ") +
                            SecondsText(seconds) + " after the submission"});

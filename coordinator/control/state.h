@@ -249,9 +249,10 @@ struct State {
   std::uint64_t next_seq = 1, next_order = 1, next_fault = 0, next_probe = 0;
   std::map<std::uint64_t, OrderedFault> faults;  // by their number
   Readings readings;
-  TimePoint handled_at;         // the newest event
-  bool reschedule = false;      // a pass over all that waits may place or plan something else
-  bool pass_is_urgent = false;  // such a one, because a gang may go on after a fault
+  TimePoint handled_at;              // the newest event
+  std::int64_t clock_offset_ms = 0;  // then, of the clock of the day to the monotonic one
+  bool reschedule = false;           // a pass over all that waits may place or plan something else
+  bool pass_is_urgent = false;       // such a one, because a gang may go on after a fault
   // Before then no pass over all that waits is made unless it is urgent, and none over what has
   // arrived.
   TimePoint next_whole_pass, next_small_pass;
