@@ -24,8 +24,19 @@ Explanation Answer(const WhyQuestion& question) {
 namespace control {
 namespace {
 
-// When its gang ends: by its time limit, else by its steps, with a fifth more for evaluations, a
-// slow hour and the export.
+// Seconds of evaluations and checkpoints for each step, as its first rank has measured them.
+double SecondsBetweenSteps(const JobEntry& job) {
+  if (job.progress.empty() || job.progress.front().steps_done <= 0) return 0;
+  const RankProgress& first = job.progress.front();
+  double seconds = 0;
+  for (const TrainPhase phase : {TrainPhase::kEvaluating, TrainPhase::kCheckpoint})
+    if (const auto at = static_cast<std::size_t>(phase); at < first.phase_seconds.size())
+      seconds += first.phase_seconds[at];
+  return seconds / static_cast<double>(first.steps_done);
+}
+
+// When its gang ends: by its time limit, else by its steps and an export, which takes about as long
+// as a checkpoint, with a fifth more for a slow hour.
 GangWithNodes GangOf(const State& state, const JobEntry& job, const Now& now) {
   constexpr double kPrudence = 1.2;
   GangWithNodes gang{.job = job.record.id,
@@ -36,7 +47,9 @@ GangWithNodes GangOf(const State& state, const JobEntry& job, const Now& now) {
   const Step left = job.record.max_steps - job.record.step;
   if (gang.ends == kNever && job.spec.train && job.step_seconds > 0 && left >= 0 &&
       job.record.max_steps > 0) {
-    gang.ends = now.mono + FromSeconds(kPrudence * static_cast<double>(left) * job.step_seconds);
+    const double pace = job.step_seconds + SecondsBetweenSteps(job);
+    const double seconds = static_cast<double>(left) * pace + job.record.checkpoint_seconds;
+    gang.ends = now.mono + FromSeconds(kPrudence * seconds);
     gang.predicted = true;
   }
   return gang;

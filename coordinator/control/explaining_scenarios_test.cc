@@ -170,6 +170,26 @@ TEST(ExplainingScenarios, TheEndOfATrainJobWithoutALimitIsPredicted) {
   EXPECT_FALSE(why.waiting.promise) << "a prediction is no promise";
 }
 
+TEST(ExplainingScenarios, APredictedEndHasMedianStepsEvaluationsAndAnExport) {
+  RunningJob c;
+  c.Checkpoint(c.id, 12);
+  const auto finishes = [&c](Step step, double step_seconds) {
+    RankProgress rank{.step = step, .step_seconds = step_seconds, .max_steps = 100};
+    rank.steps_done = step;
+    rank.phase_seconds.resize(kTrainPhaseCount);
+    rank.phase_seconds[static_cast<std::size_t>(TrainPhase::kEvaluating)] =
+        1.5 * static_cast<double>(step);
+    rank.phase_seconds[static_cast<std::size_t>(TrainPhase::kCheckpoint)] =
+        0.5 * static_cast<double>(step);
+    c.Deliver("n1", Progress{.job = c.id, .generation = 1, .ranks = {rank}});
+  };
+  for (Step step = 13; step <= 20; ++step) finishes(step, step == 19 ? 500.0 : 3.0);
+  const double saves = c.Job(c.id).record->checkpoint_seconds;
+  const Explanation why = Answer(*c.controller().AskWhy(c.Submit(CommandYaml("next")), c.now()));
+  ASSERT_THAT(why.blockers, SizeIs(1));
+  EXPECT_NEAR(ToSeconds(why.blockers[0].at - c.now().mono), 1.2 * (80 * (3 + 2) + saves), 0.1);
+}
+
 TEST(ExplainingScenarios, AJobFileSaysWhereItWouldStart) {
   Explained c;
   const Explanation now = c.WouldBe(Yaml("two", 2, ""));

@@ -54,6 +54,17 @@ double CheckpointSeconds(const RankProgress& before, const RankProgress& now) {
   return now.phase_seconds[kIndex] - before.phase_seconds[kIndex];
 }
 
+// One slow step changes nothing.
+void ObserveStepSeconds(JobEntry& job, double seconds) {
+  constexpr std::size_t kSteps = 15;
+  if (job.newest_steps.size() == kSteps) job.newest_steps.erase(job.newest_steps.begin());
+  job.newest_steps.push_back(seconds);
+  std::vector<double> sorted = job.newest_steps;
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+  std::ranges::nth_element(sorted, middle);
+  job.step_seconds = *middle;
+}
+
 // How long ago the newest of these steps was finished, at most: a message may arrive a second
 // later.
 Duration LeastQuiet(const std::vector<RankProgress>& ranks) {
@@ -402,9 +413,7 @@ void Handle(Transaction& tx, const NodeName& node, const Progress& message) {
     if (!new_step) continue;
     job->slowest_step =
         std::max({job->slowest_step, progress.step_seconds, progress.slowest_step_seconds});
-    job->step_seconds = job->step_seconds <= 0
-                            ? progress.step_seconds
-                            : 0.8 * job->step_seconds + 0.2 * progress.step_seconds;
+    ObserveStepSeconds(*job, progress.step_seconds);
   }
   job->ledger.ObserveStep(job->attempt().last_step, job->record.best_step,
                           tx.now.mono - LeastQuiet(message.ranks));

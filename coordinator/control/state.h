@@ -111,7 +111,8 @@ struct JobEntry {
   std::set<std::string> manifest_failed;           // directories whose commit record is not to come
   bool wait_recorded = false;                      // the timeline records that it waits for a gang
   std::optional<WaitReason> wait;                  // since a scheduler pass left it out
-  double step_seconds = 0;                         // moving average
+  double step_seconds = 0;                         // median of the newest steps; 0: unknown
+  std::vector<double> newest_steps;                // in seconds, the oldest first
   double slowest_step = 0;                         // in seconds
   std::unique_ptr<Detectors> detectors;            // since its first launch
   OnDemand<Scrub> scrub;
@@ -257,8 +258,9 @@ struct State {
   // arrived.
   TimePoint next_whole_pass, next_small_pass;
   std::optional<TimePoint> reschedule_at;  // a gang may give way then; empty: none is waited for
-  std::optional<PoolDeclared> pool;        // empty: there is none
-  std::set<NodeName> unused_may_differ;    // nodes whose slots without a rank are to be booked
+  std::map<JobId, std::string> forced_delays;  // by the next pass; why
+  std::optional<PoolDeclared> pool;            // empty: there is none
+  std::set<NodeName> unused_may_differ;        // nodes whose slots without a rank are to be booked
 
   // When the pass that is wanted may be made; empty: none is wanted.
   std::optional<TimePoint> NextPass() const {

@@ -33,7 +33,7 @@ struct JobView {
   const std::vector<RankProgress>* progress = nullptr;
   double tokens_per_second = 0;
   double eta_seconds = -1;  // negative: not known
-  double step_seconds = 0;  // recent average; 0: unknown
+  double step_seconds = 0;  // median of the newest steps; 0: unknown
   const JobSpec* spec = nullptr;
   const WaitReason* wait = nullptr;  // null: it does not wait, or has not been considered yet
   const NodeBackoff* backoff = nullptr;
