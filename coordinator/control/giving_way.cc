@@ -89,7 +89,8 @@ void GiveWay(Transaction& tx, const Reclaim& reclaim) {
         job, {"shrinking", Severity::kInfo, "goes on with " + nodes + " for " + claimant + why});
     return StopGang(tx, job, ShrinkReason(job), StopBy(tx, job));
   }
-  tx.RecordEvent(job, {"preempted", Severity::kWarning, "preempted for " + claimant + why});
+  tx.RecordEvent(job, {"preempted", Severity::kWarning,
+                       "preempted for " + claimant + why + "; " + kStopsAndSaves});
   const auto abort = std::chrono::duration_cast<std::chrono::milliseconds>(kAbortDeadline);
   record.stop_by_unix_ms = record.reclaim.by_unix_ms - abort.count();
   StopJob(tx, job, StopKind::kPreempt, "preempted for " + claimant);

@@ -69,7 +69,9 @@ TEST(Preemption, AHigherClassPreemptsAndTheVictimGoesOnWhereItWas) {
   EXPECT_EQ(c.State(c.low), JobState::kStopping) << c.Timeline();
   EXPECT_TRUE(c.HasEvent(c.low, "preempted", "for job " + high.value)) << c.Timeline();
   EXPECT_TRUE(c.HasEvent(c.low, "preempted", "class")) << c.Timeline();
-  EXPECT_TRUE(c.HasEvent(c.low, "preempted", "rank-seconds")) << c.Timeline();
+  EXPECT_TRUE(c.HasEvent(c.low, "preempted", "rank-seconds; it stops at a step boundary"))
+      << c.Timeline();
+  EXPECT_EQ(c.CountEvents(c.low, "stopping") + c.CountEvents(c.low, "stopping_gang"), 0);
   EXPECT_TRUE(c.HasEvent(high, "reclaims", "job " + c.low.value)) << c.Timeline();
   EXPECT_TRUE(c.HasEvent(high, "promised")) << c.Timeline();
   EXPECT_EQ(c.Take<Stop>("n1").size(), 1u);

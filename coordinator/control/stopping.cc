@@ -43,8 +43,9 @@ void StopGang(Transaction& tx, JobEntry& job, const std::string& reason,
   stop->saved = Saved(job);
   if (deadline) ShortenStop(*stop, *deadline);
   if (!is_new) return;
-  tx.RecordEvent(job, {"stopping_gang", Severity::kInfo,
-                       reason + "; it stops at a step boundary and saves its state"});
+  // That it is preempted is an event with all of it.
+  if (job.record.stop != StopKind::kPreempt)
+    tx.RecordEvent(job, {"stopping_gang", Severity::kInfo, reason + "; " + kStopsAndSaves});
   for (const GangNode& member : job.gang->nodes) SendStop(tx, job, member);
 }
 
@@ -105,7 +106,8 @@ void StopJob(Transaction& tx, JobEntry& job, StopKind kind, std::string reason) 
   job.wait.reset();
   job.time_limit_at.reset();
   tx.Move(job, JobEvent::kStop);
-  tx.RecordEvent(job, {"stopping", Severity::kInfo, job.record.reason});
+  if (kind != StopKind::kPreempt)
+    tx.RecordEvent(job, {"stopping", Severity::kInfo, job.record.reason});
   if (!job.gang) return EndStopped(tx, job);
   const AttemptState attempt = job.attempt().state;
   // The gang's end will be the job's end, which may have waited only for what a cancel does not

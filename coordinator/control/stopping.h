@@ -11,6 +11,9 @@
 
 namespace muster::control {
 
+// What a gang does that is asked to stop, for people.
+inline constexpr char kStopsAndSaves[] = "it stops at a step boundary and saves its state";
+
 // It is to stop by then, if not sooner.
 void ShortenStop(GangStop& stop, TimePoint deadline);
 
