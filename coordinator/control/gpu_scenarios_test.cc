@@ -233,6 +233,86 @@ TEST_F(GpuTest, AnInventoryThatChangesUnderAJobIsReportedAndCounts) {
   EXPECT_THAT(DevicesOf(next), ElementsAre(Devices{"MIG-1"}));
 }
 
+// The gang is on a GPU that its node reports under another id, or not at all.
+TEST_F(GpuTest, AfterAFaultAGangGoesOnWithWhatItsNodeReportsNow) {
+  for (const bool parked : {false, true}) {
+    ControlHarness c;
+    c.Join("n1", {.slots = 8, .gpus = 2});
+    const JobId id = c.Submit(OnOneNode(WithRanks(GpuYaml("job"), 2)));
+    c.RunTo(id, 5);
+    const HostedGeneration hosted = c.Hosted("n1", id, AttemptState::kRunning);
+    c.Leave("n1");
+    NodeInventory renamed;
+    renamed.devices = {{.id = "MIG-1"}, {.id = "MIG-2"}, {.id = "MIG-3"}};
+    c.Join("n1", {.slots = 8, .hosted = {hosted}, .inventory = renamed});
+    EXPECT_EQ(c.State(id), JobState::kRunning) << c.Timeline();
+    c.Exited(id, 0, {0, 9});
+    if (parked) {
+      c.ParkedOn("n1", id);
+      // What is parked may have a GPU that is reported under another id.
+      EXPECT_EQ(c.Attempt(id).generation, 1) << c.Timeline();
+      EXPECT_FALSE(c.Take<Abort>("n1").empty());
+      c.Deliver("n1", Quiesced{.job = id, .generation = 1});
+    } else {
+      c.Ended(id, 1);
+      c.QuiescedOn("n1", id);
+    }
+    ASSERT_EQ(c.Attempt(id).generation, 2) << c.Timeline();
+    EXPECT_THAT(c.Attempt(id).node_devices, ElementsAre(Devices{"MIG-1", "MIG-2"}));
+    c.RunTo(id, 8);
+    EXPECT_EQ(c.State(id), JobState::kRunning) << c.Timeline();
+  }
+}
+
+NodeInventory Inventory(int gpus, int cpus, std::uint64_t memory) {
+  NodeInventory inventory{.cpus = cpus, .memory_bytes = memory};
+  for (int gpu = 0; gpu < gpus; ++gpu)
+    inventory.devices.push_back(
+        {.id = "GPU-" + std::to_string(gpu), .memory_bytes = std::uint64_t{80} << 30});
+  return inventory;
+}
+
+// A worker returns with another inventory while a job runs that has 2 GPUs, 8 CPUs and 8 GiB.
+TEST_F(GpuTest, AnInventoryThatChangesIsForTheNextAttempt) {
+  constexpr std::uint64_t kGiB = 1 << 30;
+  NodeInventory smaller_gpus = Inventory(4, 16, 64 * kGiB);
+  for (Device& device : smaller_gpus.devices) device.memory_bytes = 40 * kGiB;
+  const struct {
+    NodeInventory now;
+    bool holds_it;       // after a fault
+    const char* reason;  // why not
+  } kCases[] = {
+      {Inventory(5, 16, 64 * kGiB), true, ""},
+      {Inventory(3, 16, 64 * kGiB), true, ""},
+      {Inventory(1, 16, 64 * kGiB), false, "too few GPUs"},
+      {smaller_gpus, false, "too few GPUs of that kind"},
+      {Inventory(4, 2, 64 * kGiB), false, "too few CPUs"},
+      {Inventory(4, 16, 2 * kGiB), false, "too little memory"},
+  };
+  for (const auto& each : kCases) {
+    ControlHarness c;
+    c.Join("n1", {.slots = 8, .inventory = Inventory(4, 16, 64 * kGiB)});
+    const JobId id = c.Submit(OnOneNode(WithRanks(
+        GpuYaml("job", ", cpus_per_rank: 4, memory_per_rank: 4GiB, gpu: {memory: 60GB}"), 2)));
+    c.RunTo(id, 5);
+    const HostedGeneration hosted = c.Hosted("n1", id, AttemptState::kRunning);
+    c.Leave("n1");
+    c.Join("n1", {.slots = 8, .hosted = {hosted}, .inventory = each.now});
+    EXPECT_EQ(c.State(id), JobState::kRunning) << c.Timeline();
+    const JobId next = c.Submit(OnOneNode(GpuYaml("next")));
+    for (int rank : {0, 1}) c.Exited(id, rank, {0, 9});
+    c.QuiescedOn("n1", id);
+    EXPECT_EQ(c.Attempt(id).generation, each.holds_it ? 2 : 1) << c.Timeline();
+    if (each.holds_it) continue;
+    EXPECT_THAT(c.Job(id).reason(), HasSubstr(each.reason));
+    c.Cancel(next);
+    c.Leave("n1");
+    c.Join("n1", {.slots = 8, .inventory = Inventory(4, 16, 64 * kGiB)});
+    c.Advance(std::chrono::seconds(5));
+    EXPECT_EQ(c.Attempt(id).generation, 2) << "the node has it again\n" << c.Timeline();
+  }
+}
+
 // The ranks behind it got their neighbour's GPU, beside the parked process that still had it.
 TEST_F(GpuTest, AGpuThatIsReplacedLeavesTheOthersToTheirRanks) {
   h.Join("n1", {.slots = 8, .gpus = 8});
@@ -355,6 +435,28 @@ TEST_F(GpuTest, AJobWaitsForALabelThatVanished) {
   h.FinishAll(first);
   EXPECT_EQ(h.State(second), JobState::kQueued);
   EXPECT_THAT(h.Job(second).reason(), HasSubstr("1 has other labels"));
+}
+
+TEST_F(GpuTest, ALabelThatVanishesUnderAGangIsForItsNextAttempt) {
+  const NodeInventory labelled{.labels = {{"pool", "a"}}};
+  h.Join("n1", {.inventory = labelled});
+  std::string yaml = OnOneNode(TrainYaml("job"));
+  const std::string ranks = "ranks_per_node: 1";
+  yaml.replace(yaml.find(ranks), ranks.size(), ranks + ", labels: {pool: a}");
+  const JobId id = h.Submit(yaml);
+  h.RunTo(id, 5);
+  const HostedGeneration hosted = h.Hosted("n1", id, AttemptState::kRunning);
+  h.Leave("n1");
+  h.Join("n1", {.hosted = {hosted}});
+  h.StepTo(id, 12);
+  EXPECT_EQ(h.State(id), JobState::kRunning) << h.Timeline();
+  h.Exited(id, 0, {0, 9});
+  h.QuiescedOn("n1", id);
+  EXPECT_EQ(h.Attempt(id).generation, 1) << h.Timeline();
+  EXPECT_THAT(h.Job(id).reason(), HasSubstr("1 has other labels"));
+  h.Leave("n1");
+  h.Join("n1", {.inventory = labelled});
+  EXPECT_EQ(h.Attempt(id).generation, 2) << h.Timeline();
 }
 
 }  // namespace

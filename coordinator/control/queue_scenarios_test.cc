@@ -122,6 +122,41 @@ TEST_F(QueueScenarios, AQueueWithJobsIsNeitherRemovedNorDivided) {
   EXPECT_TRUE(c_.Ask(request).status.ok());
 }
 
+TEST_F(QueueScenarios, AQueueMayMoveBelowOneThatWasBelowIt) {
+  ASSERT_EQ(AppliedVersion(c_.ApplyQueues(kTwoTeams, 0)), 1u);
+  const JobId job = c_.Submit(CommandYaml("job", "queue: vision\n"));
+  const char* const turned =
+      "queues: {vision: {queues: {research: {}, language: {}}}, default: {}}";
+  EXPECT_THAT(c_.ApplyQueues(turned, 1).status.message(),
+              HasSubstr("queue vision would have queues of its own, and 1 job"));
+  UpdateRequested moves{.job = job.value};
+  moves.queue = "language";
+  ASSERT_TRUE(c_.Update(moves).status.ok());
+  const Reply reply = c_.ApplyQueues(turned, 1);
+  EXPECT_EQ(AppliedVersion(reply), 2u);
+  EXPECT_THAT(std::get<QueuesAccepted>(reply.body).changes,
+              testing::Contains(testing::AllOf(HasSubstr("research: "), HasSubstr("takes jobs now"),
+                                               HasSubstr("moved: the top -> vision"))));
+  const QueueTree& tree = *c_.controller().Queues().tree;
+  EXPECT_EQ(tree.queues.at(static_cast<std::size_t>(tree.Find("research"))).parent,
+            tree.Find("vision"));
+  EXPECT_EQ(c_.controller().Queues().queues[0].waiting, 1) << "with the job of language";
+}
+
+// A queue that only a suspended job is in has one that is not over.
+TEST_F(QueueScenarios, AQueueOfASuspendedOrHeldJobStays) {
+  ASSERT_EQ(AppliedVersion(c_.ApplyQueues("queues: {default: {}, a: {}}", 0)), 1u);
+  const JobId job = c_.Submit(CommandYaml("job", "queue: a\nhold: true\n"));
+  const auto removed = [this] {
+    return c_.ApplyQueues("queues: {default: {}}", 1).status.message();
+  };
+  EXPECT_THAT(removed(), HasSubstr("queue a would be removed, and 1 job"));
+  ASSERT_TRUE(c_.Suspend(job).status.ok());
+  EXPECT_THAT(removed(), HasSubstr("queue a would be removed, and 1 job"));
+  c_.Cancel(job);
+  EXPECT_EQ(removed(), "");
+}
+
 TEST_F(QueueScenarios, AClassThatJobsHaveIsNotRemoved) {
   c_.Submit(CommandYaml());
   QueueTree tree = DefaultTree();

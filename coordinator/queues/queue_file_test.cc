@@ -156,6 +156,8 @@ TEST(QueueFileTest, NamesFileLineAndKeyOfWhatIsWrong) {
       {With("  a: {queues: {}}\n"), "queues.a.queues: is empty; leave it out"},
       {With("  a: {queues: {b: {}}}\n  b: {}\n"),
        "q.yaml:4: queues.b: there is a queue of this name in another place"},
+      {With("  a: {queues: {b: {queues: {a: {}}}}}\n"),
+       "q.yaml:3: queues.a.queues.b.queues.a: there is a queue of this name in another place"},
       {With("  a: {}\n  a: {}\n"), "queues.a: is given twice; the first one is on line 3"},
       {With("  'a b': {}\n"), "a queue's name has 1 to 63 letters"},
       {With("  .a: {}\n"), "a queue's name has 1 to 63 letters"},
