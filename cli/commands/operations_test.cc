@@ -161,11 +161,13 @@ TEST_F(CommandsTest, UpdateSendsWhatIsGivenAndPrintsWhatChanged) {
   EXPECT_FALSE(coordinator_.updated->has_priority_class());
   EXPECT_FALSE(coordinator_.updated->has_time_limit_seconds());
   EXPECT_FALSE(coordinator_.updated->has_begin_unix_ms());
+  EXPECT_FALSE(coordinator_.updated->force());
   EXPECT_EQ(out_.str(), "job 7f3a9c1e2b is running; priority 50 -> 80\n");
   out_.str("");
   ASSERT_TRUE(Run({"update", "j", "--queue", "a", "--class", "high", "--time-limit", "1h30m",
-                   "--begin", "2027-01-15T08:00:00Z"})
+                   "--begin", "2027-01-15T08:00:00Z", "--force"})
                   .ok());
+  EXPECT_TRUE(coordinator_.updated->force());
   EXPECT_EQ(coordinator_.updated->queue(), "a");
   EXPECT_EQ(coordinator_.updated->priority_class(), "high");
   EXPECT_EQ(coordinator_.updated->time_limit_seconds(), 5400);
@@ -200,6 +202,7 @@ TEST_F(CommandsTest, AnUpdateThatIsNoneIsBadUsageAndNotSent) {
                                             {"--priority", "1"},
                                             {"j", "--priority", "101"},
                                             {"j", "--priority", "high"},
+                                            {"j", "--force"},
                                             {"j", "--time-limit", "soon"},
                                             {"j", "--time-limit", "0s"},
                                             {"j", "--time-limit", "-1h"},

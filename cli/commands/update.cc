@@ -39,6 +39,7 @@ struct Update {
   std::optional<int> priority;
   std::string time_limit;
   std::string begin;
+  bool force = false;
 
   void AddFlags(Flags& flags) {
     flags.Add("JOB", job, kJobHelp).Required();
@@ -51,6 +52,7 @@ struct Update {
     flags.Add("--begin TIME", begin,
               "Do not place the job before: 2026-11-28T06:00 (local time), 2026-11-28T05:00:00Z, "
               "2026-11-28, or now+2h; none removes it");
+    flags.Add("--force", force, "Raise the time limit although jobs start later than promised");
     flags.SetFooter("Example: muster update llama-chat --priority 80 --time-limit 24h");
   }
 
@@ -68,6 +70,7 @@ struct Update {
       MUSTER_ASSIGN_OR_RETURN(const std::int64_t unix_ms, BeginUnixMs(begin));
       request.set_begin_unix_ms(unix_ms);
     }
+    request.set_force(force);
     const bool changes = request.has_queue() || request.has_priority_class() ||
                          request.has_priority() || request.has_time_limit_seconds() ||
                          request.has_begin_unix_ms();

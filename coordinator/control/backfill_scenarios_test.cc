@@ -144,6 +144,60 @@ TEST(BackfillScenarios, AStartThatIsDelayedSaysWhy) {
   EXPECT_THAT(c.Reason(wide), HasSubstr("starts at")) << c.Timeline();
 }
 
+UpdateRequested Limit(const JobId& id, std::int64_t seconds, bool force = false) {
+  UpdateRequested request{.job = id.value, .force = force};
+  request.time_limit_seconds = seconds;
+  return request;
+}
+
+TEST(BackfillScenarios, ALongerLimitThatDelaysAPromiseTakesForce) {
+  TwoNodes c;
+  const JobId first = c.Submit(Yaml("first", 1, "1h"));
+  c.StartAll(first);
+  const JobId wide = c.Submit(Yaml("wide", 2, "1h"));
+  const PromiseRecord promise = c.Job(wide).record->promise;
+  const Reply refused = c.Update(Limit(first, 4 * 3600));
+  EXPECT_EQ(refused.status.code(), StatusCode::kFailedPrecondition);
+  const std::string delay = "job " + wide.value + " (wide) from " + UtcTime(promise.start_unix_ms) +
+                            " to " + UtcTime(promise.start_unix_ms + 3 * 3'600'000);
+  EXPECT_THAT(refused.status.message(), HasSubstr("would delay the promised start of " + delay));
+  EXPECT_THAT(refused.status.message(), HasSubstr("--force"));
+  EXPECT_EQ(c.Job(first).record->time_limit_seconds, 3600);
+  EXPECT_EQ(c.Job(wide).record->promise, promise);
+  EXPECT_THAT(c.Update(Limit(first, 0)).status.message(), HasSubstr(" to no planned start"));
+
+  const Reply forced = c.Update(Limit(first, 4 * 3600, /*force=*/true));
+  ASSERT_TRUE(forced.status.ok()) << forced.status.ToString();
+  EXPECT_EQ(std::get<UpdateAccepted>(forced.body).changed,
+            "time limit 1h -> 4h; it delays " + delay);
+  EXPECT_TRUE(c.HasEvent(first, "updated", "it delays " + delay)) << c.Timeline();
+  EXPECT_TRUE(c.HasEvent(wide, "delayed",
+                         "the time limit of job " + first.value + " (first) was raised by force"))
+      << c.Timeline();
+  c.Advance(hours(2));
+  EXPECT_FALSE(c.Waits(first)) << c.Timeline();
+  ASSERT_TRUE(c.Update(Limit(first, 3 * 3600)).status.ok()) << "a shorter one delays none";
+}
+
+TEST(BackfillScenarios, ALongerLimitThatDelaysNoPromiseIsTaken) {
+  TwoNodes c;
+  c.StartAll(c.Submit(Yaml("first", 1, "1h")));
+  const JobId shorter = c.Submit(Yaml("shorter", 1, "10m"));
+  c.StartAll(shorter);
+  const JobId wide = c.Submit(Yaml("wide", 2, "1h"));
+  const PromiseRecord promise = c.Job(wide).record->promise;
+  ASSERT_TRUE(c.Update(Limit(shorter, 1800)).status.ok());
+  EXPECT_EQ(c.Job(wide).record->promise, promise);
+  EXPECT_FALSE(c.Update(Limit(shorter, 2 * 3600)).status.ok());
+  ASSERT_TRUE(c.Update(Limit(wide, 5 * 3600)).status.ok()) << "it is the last";
+  const JobId next = c.Submit(Yaml("next", 2, "1h"));
+  ASSERT_TRUE(c.HasEvent(next, "promised")) << c.Timeline();
+  EXPECT_THAT(c.Update(Limit(wide, 6 * 3600)).status.message(),
+              HasSubstr("job " + next.value + " (next)"))
+      << "a job that waits ahead of it";
+  EXPECT_FALSE(c.HasEvent(next, "delayed")) << c.Timeline();
+}
+
 TEST(BackfillScenarios, AHigherClassGoesFirstAndThatIsNoted) {
   TwoNodes c;
   c.ApplyQueues(kTeams, 0);

@@ -82,6 +82,7 @@ struct UpdateRequested {
   std::optional<int> priority;
   std::optional<std::int64_t> time_limit_seconds;  // 0: none
   std::optional<std::int64_t> begin_unix_ms;       // 0: at once
+  bool force = false;  // a longer time limit may delay starts that others were promised
 };
 
 // A job that waits is not placed until it is released.

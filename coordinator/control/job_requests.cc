@@ -21,6 +21,7 @@
 #include "coordinator/control/stopping.h"
 #include "coordinator/control/time_booking.h"
 #include "coordinator/control/words.h"
+#include "coordinator/scheduler/explanation.h"
 #include "coordinator/scheduler/scheduler.h"
 
 namespace muster::control {
@@ -290,10 +291,59 @@ std::string ChangeText(const JobRecord& from, const JobRecord& to) {
   return text;
 }
 
+void PlanTimeLimit(JobEntry& job, const Now& now) {
+  job.time_limit_at = TimeLimitAt(job, now);
+  PlanEnd(job, now);
+}
+
+// Starts that other jobs were promised and would have later if it had that time limit. What waits
+// without a promise changes none.
+std::vector<Delay> DelaysByLimit(const Transaction& tx, JobEntry& job, std::int64_t limit_seconds) {
+  const auto is_longer = [](std::int64_t limit, std::int64_t than) {
+    return than != 0 && (limit == 0 || limit > than);
+  };
+  if (!is_longer(limit_seconds, job.record.time_limit_seconds) || job.at_rest() ||
+      job.record.stop != StopKind::kNone)
+    return {};
+  const SchedulerSnapshot before = SnapshotOfArrived(tx.state, tx.now);
+  const auto limit_at = job.time_limit_at;
+  const auto ends_at = job.ends_at;
+  std::swap(job.record.time_limit_seconds, limit_seconds);
+  PlanTimeLimit(job, tx.now);
+  const SchedulerSnapshot after = SnapshotOfArrived(tx.state, tx.now);
+  std::swap(job.record.time_limit_seconds, limit_seconds);
+  job.time_limit_at = limit_at;
+  job.ends_at = ends_at;
+  return DelaysBetween(before, after, job.record.id);
+}
+
+// "job 3f2 (wide): from 2026-11-27 16:33:33 UTC to 2026-11-27 18:35:03 UTC and 2 others"
+std::string DelaysText(const Transaction& tx, const std::vector<Delay>& delays) {
+  const auto time = [&tx](TimePoint at) {
+    return at == kNever ? "no planned start" : UtcTime(UnixMillisOf(tx.now, at));
+  };
+  const Delay& first = delays.front();
+  std::string text =
+      NameOf(tx.job(first.job)) + " from " + time(first.promised) + " to " + time(first.later);
+  if (const std::size_t more = delays.size() - 1; more > 0)
+    text += " and " + std::to_string(more) + (more == 1 ? " other job" : " other jobs");
+  return text;
+}
+
 Result<UpdateAccepted> Update(Transaction& tx, JobEntry& job, const UpdateRequested& request) {
   MUSTER_ASSIGN_OR_RETURN(JobRecord updated, Updated(tx, job, request));
-  const std::string changed = ChangeText(job.record, updated);
+  std::string changed = ChangeText(job.record, updated);
   if (changed.empty()) return UpdateAccepted{job.record.id, job.record.state, ""};
+  const std::vector<Delay> delays = DelaysByLimit(tx, job, updated.time_limit_seconds);
+  if (!delays.empty() && !request.force) {
+    return FailedPrecondition(
+        "a time limit of " + LimitText(updated.time_limit_seconds) + " for " + NameOf(job) +
+        " would delay the promised start of " + DelaysText(tx, delays) +
+        ": nothing was changed\n  next: the same command with --force, or a shorter limit");
+  }
+  if (!delays.empty()) changed += "; it delays " + DelaysText(tx, delays);
+  for (const Delay& delay : delays)
+    tx.state.forced_delays[delay.job] = "the time limit of " + NameOf(job) + " was raised by force";
   tx.Mark(job);
   if (updated.queue != job.record.queue) {
     AccrueTime(tx, job);  // to the queue that it leaves
@@ -305,8 +355,7 @@ Result<UpdateAccepted> Update(Transaction& tx, JobEntry& job, const UpdateReques
   if (job.record.state == JobState::kQueued) job.begin_at = BeginAt(job, tx.now);
   if (IsKeptBack(job)) job.wait.reset();
   if (!job.at_rest() && job.record.stop == StopKind::kNone) {
-    job.time_limit_at = TimeLimitAt(job, tx.now);
-    PlanEnd(job, tx.now);
+    PlanTimeLimit(job, tx.now);
     StopIfOutOfTime(tx, job);
   }
   return UpdateAccepted{job.record.id, job.record.state, changed};

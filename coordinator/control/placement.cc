@@ -114,9 +114,12 @@ void SetPromise(Transaction& tx, JobEntry& job, const WaitingJob& waiting) {
   if (!had || waiting.delayed == DelayCause::kNone) return;
   const std::string what = promise ? "starts at " + now + " at the latest, later than promised"
                                    : "has no planned start any more";
+  const auto forced = tx.state.forced_delays.find(job.record.id);
+  const bool by_force =
+      waiting.delayed == DelayCause::kLimits && forced != tx.state.forced_delays.end();
   tx.RecordEvent(job, {"delayed", Severity::kWarning,
-                       what + " (" + UtcTime(before.start_unix_ms) +
-                           "): " + std::string(Why(waiting.delayed))});
+                       what + " (" + UtcTime(before.start_unix_ms) + "): " +
+                           (by_force ? forced->second : std::string(Why(waiting.delayed)))});
 }
 
 // Nothing changes for it. One that had a gang may still have processes to give up.
@@ -220,6 +223,7 @@ void Schedule(Transaction& tx) {
     else
       state.planned.erase(waiting.job);
   }
+  state.forced_delays.clear();
   GiveWay(tx, plan.reclaims);
   if (plan.again_at != kNever) state.reschedule_at = Earliest(state.reschedule_at, plan.again_at);
   // What a small pass moved may leave room for jobs that it did not look at.

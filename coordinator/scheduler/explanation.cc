@@ -613,4 +613,9 @@ Explanation Explain(const SchedulerSnapshot& snapshot, const ExplainQuestion& qu
   return Explainer(snapshot, question).Run();
 }
 
+std::vector<Delay> DelaysBetween(const SchedulerSnapshot& before, const SchedulerSnapshot& after,
+                                 const JobId& job) {
+  return DelaysOf(before, PlanOf(before, job), PlanOf(after, job), job);
+}
+
 }  // namespace muster

@@ -126,4 +126,9 @@ struct Explanation {
 
 Explanation Explain(const SchedulerSnapshot& snapshot, const ExplainQuestion& question);
 
+// Starts that other jobs were promised and that are later in a pass over `after` than in one over
+// `before`, which differ in that job alone.
+std::vector<Delay> DelaysBetween(const SchedulerSnapshot& before, const SchedulerSnapshot& after,
+                                 const JobId& job);
+
 }  // namespace muster

@@ -242,6 +242,7 @@ ClientService::Reactor* ClientService::UpdateJob(Context* context,
     if (request->has_priority()) event.priority = request->priority();
     if (request->has_time_limit_seconds()) event.time_limit_seconds = request->time_limit_seconds();
     if (request->has_begin_unix_ms()) event.begin_unix_ms = request->begin_unix_ms();
+    event.force = request->force();
     AskOfJob<UpdateAccepted>(std::move(event), response, call);
   });
 }
