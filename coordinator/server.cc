@@ -257,7 +257,6 @@ struct Server::Impl : EffectSink {
   ClientService clients;
   EnrolService enrolment;
   PageFeeds page;
-  PoolFactsReader pool_facts;
   std::unique_ptr<PilotRunner> pilots;
   std::unique_ptr<CertificateRotator> credentials;  // with TLS
   std::unique_ptr<HttpServer> http;
@@ -331,7 +330,7 @@ void Server::Impl::StartPilots() {
                           .security_dir = TlsDirectoriesOf(options).authority,
                           .user = slurm::CurrentUser(),
                           .environment = slurm::CurrentEnvironment()};
-  PilotHooks hooks{.facts = [this] { return pool_facts.Read(runtime.controller()); },
+  PilotHooks hooks{.facts = [this] { return ReadPoolFacts(runtime.controller()); },
                    .drain =
                        [this](const DrainPoolNode& drain) {
                          runtime.Ask(DrainRequested{.node = {drain.node},

@@ -1,10 +1,17 @@
 #include "coordinator/pilots/pool_facts.h"
 
 #include <algorithm>
-#include <optional>
+#include <functional>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
-#include "common/job_spec/parse.h"
+#include "common/job_spec/queue_names.h"
+#include "coordinator/queues/queue_tree.h"
 
 namespace muster {
 namespace {
@@ -47,40 +54,96 @@ int HeldBy(const JobView& job, const std::vector<PoolNodeFact>& nodes) {
   }));
 }
 
-std::optional<PoolNeed> NeedOf(const JobView& job, const ResourceSpec& resources,
-                               const std::vector<PoolNodeFact>& nodes) {
+bool GivesWay(const JobView& job) {
+  return HasGang(job) && !job.record->reclaim.claimant.empty() &&
+         job.record->reclaim.generation == job.attempts->back().generation;
+}
+
+// It has shrunk, or will: until its claimant has started it takes no node back.
+bool IsKeptSmall(const JobView& job) { return !job.record->reclaim.gives_up.empty(); }
+
+bool LacksNothing(const JobView& job) {
   const JobState state = job.record->state;
-  if (IsTerminal(state) || state == JobState::kSuspended || state == JobState::kStopping ||
-      job.kept_back)
-    return std::nullopt;
-  PoolNeed need;
-  need.exclude = resources.exclude;
+  return state == JobState::kSuspended || state == JobState::kStopping || job.kept_back ||
+         IsKeptSmall(job);
+}
+
+// What a job would have of nodes beside its gang.
+struct Wish {
+  int nodes = 0;  // with those that wait for it already
+  int least = 0;  // with fewer it cannot start
+  bool partly = false;
+};
+
+Wish WishOf(const JobView& job) {
+  const ResourceSpec& resources = job.spec->resources;
   if (HasGang(job)) {
     const AttemptRecord& attempt = job.attempts->back();
-    need.nodes = std::max(0, resources.nodes - static_cast<int>(attempt.nodes.size())) +
-                 std::max(0, resources.spares - static_cast<int>(attempt.spares.size()));
-    need.partly = true;
-  } else {
-    need.nodes = resources.nodes + resources.spares - HeldBy(job, nodes);
-    // A job that ran continues with fewer.
-    need.partly = !job.attempts->empty() && resources.min_nodes < resources.nodes;
+    return {.nodes = std::max(0, resources.nodes - static_cast<int>(attempt.nodes.size())) +
+                     std::max(0, resources.spares - static_cast<int>(attempt.spares.size())),
+            .partly = true};
   }
-  if (need.nodes <= 0) return std::nullopt;
-  need.why = WhatLacks(job.record->id) + std::to_string(need.nodes) +
-             (need.nodes == 1 ? " node" : " nodes");
-  return need;
+  // A job that ran continues with fewer.
+  const int least = job.attempts->empty() ? resources.nodes : job.spec->min_nodes();
+  return {.nodes = resources.nodes + resources.spares,
+          .least = least,
+          .partly = least < resources.nodes};
+}
+
+// What the ceilings leave to jobs that wait, as far as those before them leave it.
+class QueueRoom {
+ public:
+  explicit QueueRoom(const QueuesView& queues) : queues_(*queues.tree) {
+    for (std::size_t i = 0; i < queues_.queues.size(); ++i) {
+      places_.emplace(queues_.queues[i].name, static_cast<int>(i));
+      used_.push_back(queues.queues[i].used);
+    }
+  }
+
+  // So many of the nodes may be used, and count from now on; 0: fewer than the least.
+  int Take(const JobView& job, const Wish& wish) {
+    const int queue = places_.at(QueueName(job.record->queue));
+    const NodeDemand demand = job.spec->resources.per_node();
+    const auto room = [](int used, int each, int ceiling) {
+      return each == 0 || ceiling == kNoCeiling ? std::numeric_limits<int>::max()
+                                                : std::max(0, ceiling - used) / each;
+    };
+    int nodes = wish.nodes;
+    for (int at = queue; at >= 0; at = Spec(at).parent) {
+      const Amounts& ceiling = Spec(at).ceiling;
+      nodes = std::min({nodes, room(Used(at).gpus, demand.device_count(), ceiling.gpus),
+                        room(Used(at).slots, demand.ranks, ceiling.slots)});
+    }
+    if (nodes < wish.least) return 0;
+    for (int at = queue; at >= 0; at = Spec(at).parent)
+      Used(at) += {.gpus = nodes * demand.device_count(), .slots = nodes * demand.ranks};
+    return nodes;
+  }
+
+ private:
+  const QueueSpec& Spec(int at) const { return queues_.queues[static_cast<std::size_t>(at)]; }
+  Amounts& Used(int at) { return used_[static_cast<std::size_t>(at)]; }
+
+  const QueueTree& queues_;
+  std::map<std::string, int> places_;
+  std::vector<Amounts> used_;
+};
+
+// As far as the order of the scheduler does not depend on shares.
+std::vector<JobView> InOrder(const Controller& controller, const QueueTree& queues) {
+  std::vector<JobView> jobs = controller.Jobs();
+  std::erase_if(jobs, [](const JobView& job) { return IsTerminal(job.record->state); });
+  std::ranges::stable_sort(jobs, std::greater<>(), [&](const JobView& job) {
+    const PriorityClass* priority_class = queues.FindClass(ClassName(job.record->priority_class));
+    return std::tuple(job.record->state == JobState::kRecovering,
+                      priority_class == nullptr ? 0 : priority_class->value, job.record->priority);
+  });
+  return jobs;
 }
 
 }  // namespace
 
-const ResourceSpec& PoolFactsReader::ResourcesOf(const JobRecord& job) {
-  const auto known = resources_.find(job.id);
-  if (known != resources_.end()) return known->second;
-  const Result<JobSpec> spec = ParseJobSpec(job.spec_yaml);
-  return resources_.emplace(job.id, spec.ok() ? spec->resources : ResourceSpec()).first->second;
-}
-
-PoolFacts PoolFactsReader::Read(const Controller& controller) {
+PoolFacts ReadPoolFacts(const Controller& controller) {
   PoolFacts facts;
   for (const NodeView& node : controller.Nodes()) {
     const NodeRecord& record = *node.record;
@@ -88,18 +151,24 @@ PoolFacts PoolFactsReader::Read(const Controller& controller) {
         {record.name.value, StateOf(record.state), node.slots_used > 0, record.pilot});
     if (IsToBeAvoided(node)) facts.avoid.push_back(record.name.value);
   }
-  std::vector<JobView> jobs = controller.Jobs();
-  std::stable_sort(jobs.begin(), jobs.end(), [](const JobView& a, const JobView& b) {
-    return a.record->priority > b.record->priority;
-  });
+  const QueuesView queues = controller.Queues();
+  const std::vector<JobView> jobs = InOrder(controller, *queues.tree);
+  std::set<JobId> claimants;
+  for (const JobView& job : jobs)
+    if (GivesWay(job)) claimants.insert(job.record->reclaim.claimant);
+  QueueRoom room(queues);
   for (const JobView& job : jobs) {
-    if (IsTerminal(job.record->state)) {
-      resources_.erase(job.record->id);
-      continue;
-    }
     facts.checkpoint_seconds = std::max(facts.checkpoint_seconds, job.record->checkpoint_seconds);
-    if (auto need = NeedOf(job, ResourcesOf(*job.record), facts.nodes))
-      facts.needs.push_back(*std::move(need));
+    if (LacksNothing(job)) continue;
+    const Wish wish = WishOf(job);
+    const int lacks = room.Take(job, wish) - (HasGang(job) ? 0 : HeldBy(job, facts.nodes));
+    // A claimant gets what its victims leave.
+    if (lacks <= 0 || claimants.contains(job.record->id)) continue;
+    facts.needs.push_back({.why = WhatLacks(job.record->id) + std::to_string(lacks) +
+                                  (lacks == 1 ? " node" : " nodes"),
+                           .nodes = lacks,
+                           .partly = wish.partly,
+                           .exclude = job.spec->resources.exclude});
   }
   return facts;
 }

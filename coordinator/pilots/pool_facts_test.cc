@@ -12,7 +12,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-PoolFacts Read(const ControlHarness& h) { return PoolFactsReader().Read(h.controller()); }
+PoolFacts Read(const ControlHarness& h) { return ReadPoolFacts(h.controller()); }
 
 const PoolNodeFact& FactOf(const PoolFacts& facts, const std::string& node) {
   static const PoolNodeFact kNone;
@@ -90,6 +90,89 @@ TEST(PoolFactsTest, AJobThatIsSetAsideLacksNothing) {
   const JobId id = h.Submit(TrainYaml());
   ASSERT_TRUE(h.Suspend(id).status.ok());
   EXPECT_THAT(Read(h).needs, IsEmpty());
+}
+
+std::string InQueue(const std::string& name, const std::string& queue, int nodes,
+                    const std::string& more = "") {
+  return "name: " + name + "\nresources: {nodes: " + std::to_string(nodes) +
+         "}\nworkdir: /jobs\ncommand: [x]\nqueue: " + queue + "\n" + more;
+}
+
+int NodesLacked(const PoolFacts& facts) {
+  int nodes = 0;
+  for (const PoolNeed& need : facts.needs) nodes += need.nodes;
+  return nodes;
+}
+
+TEST(PoolFactsTest, AJobAboveACeilingLacksNothing) {
+  ControlHarness h;
+  h.ApplyQueues(
+      "queues:\n  default: {}\n  a:\n    ceiling: {slots: 3}\n"
+      "    queues: {b: {ceiling: {slots: 2}}, c: {}}\n",
+      0);
+  h.Submit(InQueue("first", "b", 2));
+  EXPECT_EQ(NodesLacked(Read(h)), 2);
+  const JobId second = h.Submit(InQueue("second", "b", 1, "hold: true\n"));
+  ASSERT_TRUE(h.ReleaseHeld(second).status.ok());
+  EXPECT_EQ(NodesLacked(Read(h)), 2) << "what waits ahead of it has what its queue may have";
+  ASSERT_TRUE(h.Hold(second).status.ok());
+  for (const char* node : {"n1", "n2"}) h.Join(node);
+  ASSERT_TRUE(h.ReleaseHeld(second).status.ok());
+  EXPECT_EQ(NodesLacked(Read(h)), 0) << "and so has what runs";
+  h.Submit(InQueue("third", "c", 2));
+  EXPECT_EQ(NodesLacked(Read(h)), 0) << "the queue above has no room for so many";
+  h.Submit(InQueue("fourth", "c", 1));
+  EXPECT_EQ(NodesLacked(Read(h)), 1) << "but for one";
+  UpdateRequested moves{.job = second.value};
+  moves.queue = "default";
+  ASSERT_TRUE(h.Update(moves).status.ok());
+  EXPECT_EQ(NodesLacked(Read(h)), 2);
+}
+
+TEST(PoolFactsTest, ACeilingsRoomIsForTheJobThatGoesFirst) {
+  ControlHarness h;
+  h.ApplyQueues("classes: {urgent: 10}\nqueues: {default: {}, a: {ceiling: {slots: 2}}}\n", 0);
+  h.Submit(InQueue("first", "a", 1));
+  h.Submit(InQueue("favourite", "a", 1, "priority: 90\n"));
+  const JobId urgent = h.Submit(InQueue("urgent", "a", 2, "class: urgent\npriority: 10\n"));
+  const PoolFacts facts = Read(h);
+  ASSERT_EQ(facts.needs.size(), 1u);
+  EXPECT_THAT(facts.needs[0].why, HasSubstr(urgent.value));
+}
+
+TEST(PoolFactsTest, WhatGangsGiveWayForIsNotLacked) {
+  for (const char* least : {"", ", min_nodes: 1"}) {
+    ControlHarness h;
+    for (const char* node : {"n1", "n2"}) h.Join(node);
+    h.ApplyQueues("classes: {urgent: 10}\npreemption: {after: 1s}\nqueues: {default: {}}\n", 0);
+    std::string yaml = TrainYaml("low");
+    yaml.insert(yaml.find(", ranks_per_node"), least);
+    const JobId low = h.Submit(yaml);
+    h.RunTo(low, 12);
+    h.Advance(std::chrono::seconds(2));
+    const JobId high = h.Submit(InQueue("high", "default", 1, "class: urgent\n"));
+    ASSERT_EQ(h.CountEvents(high, "reclaims"), 1) << h.Timeline();
+    EXPECT_THAT(Read(h).needs, IsEmpty());
+    h.Checkpoint(low, 13);
+    h.Manifest(low, h.Directory(low, 13));
+    for (int rank : {0, 1}) h.Exited(low, rank, {0, 0});
+    h.QuiesceAll(low);
+    h.StartAll(high);
+    ASSERT_EQ(h.State(high), JobState::kRunning) << h.Timeline();
+    h.Advance(std::chrono::seconds(5));
+    const PoolFacts facts = Read(h);
+    ASSERT_EQ(facts.needs.size(), 1u) << h.Timeline();
+    EXPECT_THAT(facts.needs[0].why, HasSubstr(low.value));
+  }
+}
+
+TEST(PoolFactsTest, AJobThatMayNotShrinkHasNoUseForAPart) {
+  RunningJob h;
+  h.Leave("n2");
+  h.Advance(std::chrono::seconds(30));
+  h.QuiesceAll(h.id);
+  ASSERT_EQ(Read(h).needs.size(), 1u);
+  EXPECT_FALSE(Read(h).needs[0].partly);
 }
 
 }  // namespace
