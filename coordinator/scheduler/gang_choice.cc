@@ -34,39 +34,43 @@ void SortForRanks(std::vector<PlannedNode*>& nodes) {
                    });
 }
 
-// Chooses up to `wanted` of them, the best first by `order`, and of equal ones the first. `order`
-// may depend on how many nodes of the node's domain have been taken so far, and on nothing else
-// that changes: `taken` receives each choice before the next one is made. In the order of
-// SortForRanks.
-template <typename Order, typename Taken>
+// Chooses up to `wanted` of them, the best first by `order(node)`, then by `domain_order(domain)`,
+// and of equal ones the first. Only the order of a domain may change, when a node of it is taken:
+// `taken` receives each choice before the next one is made. In the order of SortForRanks.
+template <typename Order, typename DomainOrder, typename Taken>
 std::vector<PlannedNode*> Best(const std::vector<PlannedNode*>& fitting, std::size_t wanted,
-                               Order order, Taken taken) {
+                               Order order, DomainOrder domain_order, Taken taken) {
   if (wanted == 0 || fitting.empty()) return {};
   if (wanted == 1) {  // a recovery that lacks one node of thousands
-    PlannedNode* best =
-        *std::ranges::min_element(fitting, {}, [&](PlannedNode* node) { return order(*node); });
+    PlannedNode* best = *std::ranges::min_element(fitting, {}, [&](PlannedNode* node) {
+      return std::pair(order(*node), domain_order(node->capacity.domain));
+    });
     taken(*best);
     return {best};
   }
-  const auto place = [&](std::size_t at) { return std::pair(order(*fitting[at]), at); };
-  std::map<std::string_view, std::vector<std::size_t>> domains;
+  using Place = std::pair<decltype(order(*fitting[0])), std::size_t>;
+  std::map<std::string_view, std::vector<Place>> domains;
   for (std::size_t at = 0; at < fitting.size(); ++at)
-    domains[fitting[at]->capacity.domain].push_back(at);
-  // The best node of each domain; the order of the others changes only when it is taken.
-  using Front = std::pair<decltype(place(0)), std::vector<std::size_t>*>;
+    domains[fitting[at]->capacity.domain].emplace_back(order(*fitting[at]), at);
+  // The best node of each domain.
+  const auto front = [&](std::vector<Place>& places) {
+    const auto& [best, at] = places.back();
+    return std::tuple(best, domain_order(fitting[at]->capacity.domain), at, &places);
+  };
+  using Front = decltype(front(domains.begin()->second));
   std::priority_queue<Front, std::vector<Front>, std::greater<>> fronts;
-  for (auto& [domain, nodes] : domains) {
-    std::ranges::sort(nodes, std::greater<>(), place);  // the best is the last
-    fronts.emplace(place(nodes.back()), &nodes);
+  for (auto& [domain, places] : domains) {
+    std::ranges::sort(places, std::greater<>());  // the best is the last
+    fronts.push(front(places));
   }
   std::vector<PlannedNode*> best;
   while (best.size() < wanted && !fronts.empty()) {
-    std::vector<std::size_t>& nodes = *fronts.top().second;
+    std::vector<Place>& places = *std::get<3>(fronts.top());
     fronts.pop();
-    best.push_back(fitting[nodes.back()]);
+    best.push_back(fitting[places.back().second]);
     taken(*best.back());
-    nodes.pop_back();
-    if (!nodes.empty()) fronts.emplace(place(nodes.back()), &nodes);
+    places.pop_back();
+    if (!places.empty()) fronts.push(front(places));
   }
   SortForRanks(best);
   return best;
@@ -86,9 +90,9 @@ std::vector<PlannedNode*> BestForGang(const GangRequest& request, const Fit& fit
       fitting, wanted,
       [&](const PlannedNode& node) {
         const NodeParts room = fit.Room(node);
-        return std::tuple(Preference(request, node), std::popcount(room.devices), room.slots,
-                          gang.AlikeWith(node.capacity.domain, request.nodes));
+        return std::tuple(Preference(request, node), std::popcount(room.devices), room.slots);
       },
+      [&](const std::string& domain) { return gang.AlikeWith(domain, request.nodes); },
       [&](const PlannedNode& node) { gang.Add(node.capacity.domain); });
 }
 
@@ -102,7 +106,7 @@ std::vector<PlannedNode*> BestSpares(const GangRequest& request, const Fit& fit,
         return std::tuple(Preference(request, node), gang.Of(node.capacity.domain),
                           std::popcount(room.devices), room.slots);
       },
-      [](const PlannedNode&) {});
+      [](const std::string&) { return 0; }, [](const PlannedNode&) {});
 }
 
 void EraseAll(std::vector<PlannedNode*>& nodes, const std::vector<PlannedNode*>& which) {
@@ -215,6 +219,7 @@ const NodeMatch& Fit::MatchOf(const PlannedNode& node) const {
 }
 
 const NodeParts* Fit::Held(const PlannedNode& node) const {
+  if (held_.empty()) return nullptr;
   const auto held = std::ranges::lower_bound(held_, At(node), {}, &HeldAt::first);
   return held == held_.end() || held->first != At(node) ? nullptr : &held->second;
 }
@@ -238,8 +243,18 @@ Lack Fit::LacksNow(const PlannedNode& node) const {
 
 Lack Fit::LacksEver(const PlannedNode& node) const { return LackWith(node, node.capacity.all); }
 
+// It has too little at the start, which is enough to say for most nodes of a full cluster.
+bool Fit::IsFull(const PlannedNode& node) const {
+  if (start_ > node.free.begin()) return false;
+  const NodeParts free = WithHeld(node, node.free.first());
+  const NodeDemand& demand = request_.demand;
+  return free.slots < demand.ranks ||
+         (demand.devices.per_rank > 0 &&
+          std::popcount(free.devices & MatchOf(node).suitable) < demand.device_count());
+}
+
 bool Fit::Fits(const PlannedNode& node) const {
-  return LackWith(node, Room(node)) == Lack::kNothing && !Excludes(node);
+  return !IsFull(node) && LackWith(node, Room(node)) == Lack::kNothing && !Excludes(node);
 }
 
 TimePoint Fit::FitsUntil(const PlannedNode& node) const {

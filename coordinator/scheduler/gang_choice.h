@@ -89,6 +89,7 @@ class Fit {
   Lack LackWith(const PlannedNode& node, const NodeParts& parts) const;
   const NodeParts* Held(const PlannedNode& node) const;  // nullptr: nothing
   NodeParts WithHeld(const PlannedNode& node, NodeParts parts) const;
+  bool IsFull(const PlannedNode& node) const;
   NodeParts Part(const PlannedNode& node, const NodeParts& free, DeviceMask preferred) const;
 
   const GangRequest& request_;

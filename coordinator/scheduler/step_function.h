@@ -35,10 +35,11 @@ class StepFunction {
     Value value;
   };
 
-  StepFunction(TimePoint begin, Value value) : steps_{{begin, std::move(value)}} {}
+  StepFunction(TimePoint begin, Value value) : first_{begin, std::move(value)}, steps_{first_} {}
 
   const std::vector<Step>& steps() const { return steps_; }
-  const Value& first() const { return steps_.front().value; }
+  TimePoint begin() const { return first_.from; }
+  const Value& first() const { return first_.value; }
 
   // Applies `change` to the value in [from, to). What is before the first step is not there.
   template <typename Change>
@@ -46,6 +47,7 @@ class StepFunction {
     const std::size_t begin = Split(from);
     const std::size_t end = to == kNever ? steps_.size() : Split(to);
     for (std::size_t i = begin; i < end; ++i) change(steps_[i].value);
+    first_.value = steps_.front().value;
   }
 
   // A step after all others, or the last one's value if they begin at the same time.
@@ -54,11 +56,13 @@ class StepFunction {
       steps_.push_back({from, std::move(value)});
     else
       steps_.back().value = std::move(value);
+    first_.value = steps_.front().value;
   }
 
   // The values in [from, to), merged by `merge(a, b)`.
   template <typename Merge>
   Value Over(TimePoint from, TimePoint to, Merge merge) const {
+    if (steps_.size() == 1) return first_.value;
     std::size_t i = At(from);
     Value value = steps_[i].value;
     while (++i < steps_.size() && steps_[i].from < to) value = merge(value, steps_[i].value);
@@ -112,6 +116,7 @@ class StepFunction {
     return at + 1;
   }
 
+  Step first_;  // a copy, within reach of a look at thousands of functions
   std::vector<Step> steps_;
 };
 
