@@ -136,16 +136,18 @@ bool PlanMoves(const JobEntry& job, const WaitingJob& waiting) {
   return promise_moves || (!job.collecting.empty() && job.collecting != waiting.collects);
 }
 
-// How long a pass takes, about (schedule_bench).
-Duration CostOf(const SchedulerSnapshot& snapshot) {
+// How long a pass took, about (schedule_bench).
+Duration CostOf(const SchedulerSnapshot& snapshot, const SchedulePlan& plan) {
   using std::chrono::nanoseconds;
   const auto nodes = static_cast<std::int64_t>(snapshot.nodes.size());
   const auto requests = static_cast<std::int64_t>(snapshot.requests.size());
   const auto running = static_cast<std::int64_t>(snapshot.running.size());
   const auto queues = static_cast<std::int64_t>(snapshot.queues->queues.size());
+  const auto victims = static_cast<std::int64_t>(plan.reclaims.size());
   const std::int64_t planned = std::min<std::int64_t>(requests, kPlannedJobs);
   return nanoseconds(5000) * requests + nanoseconds(2000) * nodes + nanoseconds(3000) * running +
-         nanoseconds(1000) * queues + nanoseconds(50) * planned * nodes;
+         nanoseconds(1000) * queues + nanoseconds(50) * planned * nodes +
+         nanoseconds(100) * victims * running;
 }
 
 Duration DistanceAfter(Duration cost) {
@@ -192,10 +194,10 @@ void Schedule(Transaction& tx) {
   if (whole) state.reschedule_at.reset();
   state.arrived.clear();
   state.pass_is_urgent = false;
+  const SchedulePlan plan = snapshot.requests.empty() ? SchedulePlan() : Plan(snapshot);
   (whole ? state.next_whole_pass : state.next_small_pass) =
-      tx.now.mono + DistanceAfter(CostOf(snapshot));
+      tx.now.mono + DistanceAfter(CostOf(snapshot, plan));
   if (snapshot.requests.empty()) return;
-  const SchedulePlan plan = Plan(snapshot);
   bool plans_move = false;
   if (tx.options.on_pass) tx.options.on_pass(snapshot, plan, tx.now.unix_ms);
   for (const GangPlacement& placement : plan.placements) {

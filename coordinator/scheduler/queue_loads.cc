@@ -108,18 +108,6 @@ TimePoint QueueLoads::OverFrom(int queue, const Amounts& more) const {
   return first;
 }
 
-double QueueLoads::Excess(int queue, const Amounts& more, TimePoint from, TimePoint to) const {
-  double excess = 0;
-  for (; queue >= 0; queue = Spec(queue).parent) {
-    if (!HasCeiling(queue)) continue;
-    const Amounts used = loads_[At(queue)].used.Over(from, to, Most);
-    const Amounts& ceiling = Spec(queue).ceiling;
-    excess += PartOver(used.gpus, more.gpus, ceiling.gpus) +
-              PartOver(used.slots, more.slots, ceiling.slots);
-  }
-  return excess;
-}
-
 void QueueLoads::Expect(int queue, const Amounts& amounts) {
   for (; queue >= 0; queue = Spec(queue).parent) loads_[At(queue)].expected += amounts;
 }
@@ -162,6 +150,53 @@ std::vector<std::vector<TimeSpan>> QueueLoads::Starts(int queue, const Amounts& 
     }));
   }
   return starts;
+}
+
+CeilingExcess::CeilingExcess(const QueueLoads& loads, int queue, const Amounts& more,
+                             TimePoint from, TimePoint to)
+    : loads_(&loads), more_(more), from_(from), to_(to) {
+  for (; queue >= 0; queue = loads.Spec(queue).parent) {
+    if (!loads.HasCeiling(queue)) continue;
+    const auto& used = loads.loads_[QueueLoads::At(queue)].used.steps();
+    std::vector<Step>& steps = levels_.emplace_back(Level{.queue = queue}).steps;
+    steps.reserve(used.size());
+    for (const auto& step : used) {
+      if (step.from >= to && !steps.empty()) break;
+      if (step.from <= from) steps.clear();  // none before it counts
+      const Amounts before = steps.empty() ? step.value : Most(steps.back().before, step.value);
+      steps.push_back({.from = step.from, .before = before, .after = step.value});
+    }
+    for (std::size_t i = steps.size() - 1; i > 0; --i)
+      steps[i - 1].after = Most(steps[i - 1].after, steps[i].after);
+    value_ += Over(levels_.back(), steps.back().before);
+  }
+}
+
+double CeilingExcess::Over(const Level& level, const Amounts& peak) const {
+  const Amounts& ceiling = loads_->Spec(level.queue).ceiling;
+  return PartOver(peak.gpus, more_.gpus, ceiling.gpus) +
+         PartOver(peak.slots, more_.slots, ceiling.slots);
+}
+
+double CeilingExcess::Without(int queue, const Amounts& less, TimePoint until) const {
+  double excess = 0;
+  for (const Level& level : levels_) {
+    const std::vector<Step>& steps = level.steps;
+    // Those in which it would have less, as far as they go.
+    const auto count = static_cast<std::size_t>(
+        std::ranges::lower_bound(steps, until, {}, &Step::from) - steps.begin());
+    if (count == 0 || until <= from_ || !loads_->IsAbove(level.queue, queue)) {
+      excess += Over(level, steps.back().before);
+      continue;
+    }
+    Amounts peak = steps[count - 1].before;
+    peak -= less;
+    const TimePoint next = count < steps.size() ? steps[count].from : to_;
+    const std::size_t behind = until < next ? count - 1 : count;
+    if (behind < steps.size()) peak = Most(peak, steps[behind].after);
+    excess += Over(level, peak);
+  }
+  return excess;
 }
 
 double QueueLoads::Share(int queue) const { return loads_[At(queue)].usage / Spec(queue).weight; }

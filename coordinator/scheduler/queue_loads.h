@@ -55,9 +55,6 @@ class QueueLoads {
   // When a gang of that length could start as far as ceilings go: a list for each queue that has a
   // ceiling.
   std::vector<std::vector<TimeSpan>> Starts(int queue, const Amounts& more, Duration length) const;
-  // How far that is over the ceilings of the queue and those above it in [from, to), each as a part
-  // of `more`, summed; 0: it is within them.
-  double Excess(int queue, const Amounts& more, TimePoint from, TimePoint to) const;
   // The queue will have that much more, or less, when gangs that give way have gone and the jobs
   // they give way to have started.
   void Expect(int queue, const Amounts& amounts);
@@ -72,6 +69,7 @@ class QueueLoads {
   double Share(int queue) const;  // usage per weight
 
  private:
+  friend class CeilingExcess;
   struct Load {
     StepFunction<Amounts> used;  // later ones only of a queue with a ceiling
     Amounts expected;            // beside what is used now
@@ -87,6 +85,41 @@ class QueueLoads {
   const QueueTree& tree_;
   TimePoint now_;
   std::vector<Load> loads_;
+};
+
+// How far a gang would be over the ceilings of its queue and of those above it, each as a part of
+// what it has, summed, as the loads are now; and how far if another gang ended. Both cost little
+// however often loads change.
+class CeilingExcess {
+ public:
+  CeilingExcess() = default;  // within all
+  // A gang of the queue that has `more` in [from, to).
+  CeilingExcess(const QueueLoads& loads, int queue, const Amounts& more, TimePoint from,
+                TimePoint to);
+
+  double value() const { return value_; }  // 0: it is within them
+  // If a gang of that queue, which ends at `until`, had `less` from before the other's start.
+  double Without(int queue, const Amounts& less, TimePoint until) const;
+
+ private:
+  // A queue with a ceiling, and what it has in steps: the most of a step and of those before it,
+  // and of it and those behind it.
+  struct Step {
+    TimePoint from;
+    Amounts before, after;
+  };
+  struct Level {
+    int queue = 0;
+    std::vector<Step> steps = {};
+  };
+
+  double Over(const Level& level, const Amounts& peak) const;
+
+  const QueueLoads* loads_ = nullptr;
+  Amounts more_;
+  TimePoint from_, to_;
+  std::vector<Level> levels_;
+  double value_ = 0;
 };
 
 }  // namespace muster

@@ -73,11 +73,12 @@ class StepFunction {
   // must be `ok`. `merge` never makes a value ok.
   template <typename Merge, typename Ok>
   std::vector<TimeSpan> Starts(Duration length, Merge merge, Ok ok) const {
+    if (length == kForever) return StartsForEver(merge, ok);
     std::vector<TimeSpan> spans;
     for (std::size_t i = 0; i < steps_.size(); ++i) {
       const TimePoint from = steps_[i].from;
       const TimePoint next = i + 1 < steps_.size() ? steps_[i + 1].from : kNever;
-      const TimePoint last = LastStart(i, length, merge, ok);
+      const TimePoint last = LastStart(i, next, length, merge, ok);
       if (last <= from) continue;
       if (!spans.empty() && spans.back().to == from)
         spans.back().to = std::min(next, last);
@@ -88,16 +89,25 @@ class StepFunction {
   }
 
  private:
-  // Before when it must start, if it starts in step `i`; the step's begin: not there.
   template <typename Merge, typename Ok>
-  TimePoint LastStart(std::size_t i, Duration length, Merge merge, Ok ok) const {
-    const TimePoint from = steps_[i].from;
+  std::vector<TimeSpan> StartsForEver(Merge merge, Ok ok) const {
+    std::size_t first = steps_.size();
+    for (Value value = steps_.back().value; ok(value);
+         value = merge(steps_[first - 1].value, value))
+      if (--first == 0) break;
+    if (first == steps_.size()) return {};
+    return {{steps_[first].from, kNever}};
+  }
+
+  // Before when it must start, if it starts in step `i`, before `next`; the step's begin: not
+  // there.
+  template <typename Merge, typename Ok>
+  TimePoint LastStart(std::size_t i, TimePoint next, Duration length, Merge merge, Ok ok) const {
     Value value = steps_[i].value;
-    if (!ok(value)) return from;
-    for (std::size_t j = i + 1; j < steps_.size(); ++j) {
+    if (!ok(value)) return steps_[i].from;
+    for (std::size_t j = i + 1; j < steps_.size() && steps_[j].from - length < next; ++j) {
       value = merge(value, steps_[j].value);
-      if (ok(value)) continue;
-      return length == kForever ? from : steps_[j].from - length + Duration(1);
+      if (!ok(value)) return steps_[j].from - length + Duration(1);
     }
     return kNever;
   }

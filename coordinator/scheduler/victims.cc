@@ -40,7 +40,7 @@ Amounts Offer::amounts() const {
 // What one gang would do for the job, by shrinking further or as a whole.
 struct VictimSearch::Choice {
   Offer* offer = nullptr;
-  std::vector<std::size_t> given;
+  std::size_t parts = 0;  // more, the first of `gains_`
   bool whole = false;
   double gain = 0;
 
@@ -160,8 +160,13 @@ bool VictimSearch::RunWithin(const Fit& fit, const std::vector<std::size_t>& nod
     counts_[n] = true;
     lack_[n] = fit.Missing(nodes_[n]);
   }
-  for (Offer& offer : offers_)
+  here_.clear();
+  for (Offer& offer : offers_) {
     for (Offer::Part& part : offer.parts) part.seen = -1;
+    if (std::ranges::any_of(offer.parts,
+                            [&](const Offer::Part& part) { return counts_[IndexOf(part.node)]; }))
+      here_.push_back(&offer);
+  }
   constexpr int kTries = 16;
   for (int i = 0; i < kTries; ++i) {
     if (Search(fit)) return true;
@@ -200,13 +205,22 @@ bool VictimSearch::DropLostNodes() {
 // One more victim, or one that gives more; false: none is of use.
 bool VictimSearch::Choose(const Fit& fit, bool shrink) {
   Choice best;
-  for (Offer& offer : offers_) {
-    Choice choice = shrink ? ShrinkOf(fit, offer) : WholeOf(fit, offer);
-    if (choice.gain <= 0) continue;
-    if (best.offer == nullptr || choice.Order() < best.Order()) best = std::move(choice);
-  }
+  const auto consider = [&](Offer& offer) {
+    const Choice choice = shrink ? ShrinkOf(fit, offer) : WholeOf(fit, offer);
+    if (choice.gain <= 0) return;
+    if (best.offer == nullptr || choice.Order() < best.Order()) best = choice;
+  };
+  if (excess_.value() > 0)
+    for (Offer& offer : offers_) consider(offer);
+  else
+    for (Offer* offer : here_) consider(*offer);
   if (best.offer == nullptr) return false;
-  Set(fit, *best.offer, std::move(best.given), best.whole);
+  std::vector<std::size_t> given = best.offer->given;
+  if (!best.whole) {
+    Judge(fit, *best.offer, best.parts, /*shrink=*/true);
+    for (std::size_t i = best.parts; i > 0; --i) given.insert(given.begin(), gains_[i - 1].second);
+  }
+  Set(fit, *best.offer, std::move(given), best.whole);
   Measure();
   return true;
 }
@@ -217,15 +231,12 @@ VictimSearch::Choice VictimSearch::ShrinkOf(const Fit& fit, Offer& offer) {
   while (more > 0 && !MayGive(offer, Times(gang.node_amounts, static_cast<std::size_t>(more))))
     --more;
   if (more <= 0) return {};
-  Choice choice = Judge(fit, offer, static_cast<std::size_t>(more), /*shrink=*/true);
-  choice.given.insert(choice.given.end(), offer.given.begin(), offer.given.end());
-  return choice;
+  return Judge(fit, offer, static_cast<std::size_t>(more), /*shrink=*/true);
 }
 
 VictimSearch::Choice VictimSearch::WholeOf(const Fit& fit, Offer& offer) {
   if (offer.whole || !MayGive(offer, Difference(offer.gang->amounts, offer.amounts()))) return {};
   Choice choice = Judge(fit, offer, offer.parts.size(), /*shrink=*/false);
-  choice.given = offer.given;
   choice.whole = true;
   return choice;
 }
@@ -233,37 +244,37 @@ VictimSearch::Choice VictimSearch::WholeOf(const Fit& fit, Offer& offer) {
 // What the gang's parts do for the job, as many as count.
 VictimSearch::Choice VictimSearch::Judge(const Fit& fit, Offer& offer, std::size_t most_parts,
                                          bool shrink) {
-  std::vector<std::pair<double, std::size_t>> gains;
+  gains_.clear();
   for (std::size_t i = 0; i < offer.parts.size(); ++i) {
     Offer::Part& part = offer.parts[i];
     const std::size_t n = IndexOf(part.node);
     const bool is_spare = part.at >= static_cast<std::size_t>(offer.gang->nodes);
     if ((shrink && is_spare) || std::ranges::count(offer.given, i) > 0) continue;
-    if (!counts_[n] && excess_ == 0) continue;
+    if (!counts_[n] && excess_.value() == 0) continue;
     if (counts_[n] && std::exchange(part.seen, changes_[n]) != changes_[n]) {
       Free(offer, part, true);
       part.lack_without = fit.Missing(*part.node);
       Free(offer, part, false);
     }
     const double gain = counts_[n] ? std::min(lack_[n], mark_) - part.lack_without : 0;
-    if (gain > 0 || excess_ > 0) gains.emplace_back(std::max(gain, 0.0), i);
+    if (gain > 0 || excess_.value() > 0) gains_.emplace_back(std::max(gain, 0.0), i);
   }
-  std::ranges::sort(gains, [](const auto& a, const auto& b) {
+  std::ranges::sort(gains_, [](const auto& a, const auto& b) {
     return a.first != b.first ? a.first > b.first : a.second < b.second;
   });
   Choice choice{.offer = &offer};
-  const std::size_t count = std::min(most_parts, gains.size());
+  const std::size_t count = std::min(most_parts, gains_.size());
   const auto least = static_cast<std::size_t>(request_.least());
   for (std::size_t i = 0; i < count; ++i) {
-    if (i >= least && excess_ == 0) break;
-    choice.gain += i < least ? gains[i].first : 0;
-    choice.given.push_back(gains[i].second);
+    if (i >= least && excess_.value() == 0) break;
+    choice.gain += i < least ? gains_[i].first : 0;
+    ++choice.parts;
   }
   choice.gain = std::min(choice.gain, need_);
-  if (excess_ > 0) {
-    const Amounts more = shrink ? Times(offer.gang->node_amounts, choice.given.size())
+  if (excess_.value() > 0) {
+    const Amounts more = shrink ? Times(offer.gang->node_amounts, choice.parts)
                                 : Difference(offer.gang->amounts, offer.amounts());
-    choice.gain += excess_ - ExcessWithout(offer, more);
+    choice.gain += excess_.value() - excess_.Without(offer.gang->queue, more, offer.ends);
   }
   return choice;
 }
@@ -302,15 +313,6 @@ bool VictimSearch::MayGive(const Offer& offer, const Amounts& more) const {
   // Once a guarantee is the cause for one of them, no queue loses what it is guaranteed.
   return (offer.cause == ReclaimCause::kClass && by_guarantee_ == 0) ||
          loads_.MayGive(offer.gang->queue, request_.queue, more);
-}
-
-double VictimSearch::ExcessWithout(const Offer& offer, const Amounts& amounts) {
-  const Amounts none;
-  Yield(offer, amounts);
-  const double excess = loads_.Excess(request_.queue, request_.AmountsOf(request_.least()),
-                                      leave_at_, EndOf(leave_at_, request_.length));
-  Yield(offer, Difference(none, amounts));
-  return excess;
 }
 
 void VictimSearch::Set(const Fit& fit, Offer& offer, std::vector<std::size_t> given, bool whole) {
@@ -362,10 +364,10 @@ void VictimSearch::Measure() {
   mark_ = lacks[static_cast<std::size_t>(least) - 1];
   need_ = 0;
   for (std::ptrdiff_t i = 0; i < least; ++i) need_ += lacks[static_cast<std::size_t>(i)];
-  excess_ = loads_.Excess(request_.queue, request_.AmountsOf(request_.least()), leave_at_,
+  excess_ = CeilingExcess(loads_, request_.queue, request_.AmountsOf(request_.least()), leave_at_,
                           EndOf(leave_at_, request_.length));
 }
 
-bool VictimSearch::fits() const { return need_ == 0 && excess_ == 0; }
+bool VictimSearch::fits() const { return need_ == 0 && excess_.value() == 0; }
 
 }  // namespace muster

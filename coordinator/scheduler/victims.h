@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -72,7 +73,6 @@ class VictimSearch {
   void Prune(const Fit& fit);
   bool DropLostNodes();
   bool MayGive(const Offer& offer, const Amounts& more) const;
-  double ExcessWithout(const Offer& offer, const Amounts& amounts);
   void Set(const Fit& fit, Offer& offer, std::vector<std::size_t> given, bool whole);
   void Free(const Offer& offer, const Offer::Part& part, bool free);
   void Yield(const Offer& offer, const Amounts& amounts);
@@ -93,13 +93,15 @@ class VictimSearch {
   std::vector<Offer> offers_;
   std::vector<double>
       lack_;  // of each node; of those that do not count, more than of any that does
+  std::vector<Offer*> here_;                           // those with nodes that the job looks at
+  std::vector<std::pair<double, std::size_t>> gains_;  // of the parts of the offer that is judged
   std::vector<bool> counts_;         // nodes that the job could have if all gave way
   std::vector<int> changes_;         // of each node
   std::vector<std::size_t> within_;  // the nodes that the job looks at
   int by_guarantee_ = 0;             // offers that are chosen for a guarantee
   double need_ = 0;                  // what the best nodes lack, summed
   double mark_ = 0;                  // the most that one of them lacks
-  double excess_ = 0;                // over ceilings
+  CeilingExcess excess_;
 };
 
 }  // namespace muster

@@ -2,12 +2,14 @@
 // per waiting job, as JSON. A pass is one thread's, so that its wall time on an idle machine is the
 // same.
 //
-//   schedule_bench [--plans 200] [--only decision,wide,backlog,many_queues]
+//   schedule_bench [--plans 200] [--only decision,wide,backlog,many_queues,reclaim]
 //
 //   decision     one gang of a node arrives in a cluster that is half full, 100 to 10,000 nodes
 //   wide         one gang of 64 nodes among 6,000
 //   backlog      10,000 jobs wait for a full cluster of 10,000 nodes, without and with time limits
 //   many_queues  60,000 gangs in 2,000 queues, half of them over their ceilings, a third borrowing
+//   reclaim      20 gangs of 51 nodes make 1,020 gangs give way, also where a ceiling binds them
+//   all
 #include <time.h>
 
 #include <CLI/CLI.hpp>
@@ -176,6 +178,51 @@ Json ManyQueues(int plans) {
   return result;
 }
 
+// `bound`: claimants and victims are below a ceiling that is reached, and victims end at times of
+// their own.
+Json Reclaims(int plans, bool bound) {
+  constexpr int kClaimants = 20, kNodes = 51;
+  QueueTree tree = DefaultTree();
+  tree.queues.push_back({.name = "all", .leaf = false});
+  tree.queues.push_back({.name = "lends", .parent = 1});
+  tree.queues.push_back({.name = "claims", .parent = 1});
+  if (bound) tree.queues[1].ceiling.slots = kClaimants * kNodes * kGpus;
+  Cluster cluster(kClaimants * kNodes, kGpus, 0);
+  SchedulerSnapshot& snapshot = cluster.snapshot;
+  snapshot.queues = &tree;
+  for (NodeCapacity& node : snapshot.nodes) {
+    RunningGang gang{.job = {"of-" + node.name.value},
+                     .queue = 2,
+                     .amounts = {.slots = kGpus},
+                     .parts = {{node.name, node.free}},
+                     .victim_from = snapshot.now,
+                     .nodes = 1,
+                     .least_nodes = 1,
+                     .node_amounts = {.slots = kGpus},
+                     .leaves_in = std::chrono::minutes(2),
+                     .cost = static_cast<double>(1 + cluster.random() % 1000)};
+    if (bound) gang.ends = snapshot.now + std::chrono::seconds(3600 + cluster.random() % 36'000);
+    if (bound) gang.leaves_in += std::chrono::seconds(cluster.random() % 600);
+    node.free = {};
+    snapshot.running.push_back(gang);
+  }
+  for (int i = 0; i < kClaimants; ++i) {
+    GangRequest& request = cluster.Ask(kNodes, kGpus, 0);
+    request.queue = 3;
+    request.class_value = 1;
+  }
+  Json result = Timed(snapshot, std::max(plans / 20, 1));
+  result["victims"] = Plan(snapshot).reclaims.size();
+  return result;
+}
+
+Json GivingWay(int plans) {
+  Json results;
+  results["by_class"] = Reclaims(plans, false);
+  results["below_a_ceiling"] = Reclaims(plans, true);
+  return results;
+}
+
 }  // namespace
 }  // namespace muster
 
@@ -185,7 +232,8 @@ int main(int argc, char** argv) {
       {"decision", muster::Decision},
       {"wide", muster::Wide},
       {"backlog", muster::Backlog},
-      {"many_queues", muster::ManyQueues}};
+      {"many_queues", muster::ManyQueues},
+      {"reclaim", muster::GivingWay}};
   CLI::App app("What a pass of the scheduler costs, as JSON");
   int plans = 200;
   std::vector<std::string> only;
