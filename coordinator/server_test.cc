@@ -363,9 +363,9 @@ TEST_F(ServerTest, AScheduleIsExportedAndReplaysToItsPlan) {
   const auto n1 = Worker({.node = "n1"});
   WaitForState(SubmitId(Spec("runs", 1)), v1::JOB_STATE_RUNNING);
   const std::string waits = SubmitId(Spec("waits", 1));
-  v1::ExportScheduleResponse response;
-  ASSERT_TRUE(Call(&v1::Client::Stub::ExportSchedule, v1::ExportScheduleRequest(), &response).ok());
-  RecordingReader reader(response.recording(), "export");
+  const Result<std::string> recording = Export();
+  ASSERT_TRUE(recording.ok()) << recording.status().ToString();
+  RecordingReader reader(*recording, "export");
   v1::SchedulePass pass;
   ASSERT_TRUE(*reader.Next(&pass));
   EXPECT_EQ(pass.plan().waiting(0).job(), waits);
@@ -379,6 +379,30 @@ TEST_F(ServerTest, AScheduleIsExportedAndReplaysToItsPlan) {
   EXPECT_THAT(status.message(), HasSubstr("did you mean 'default'?"));
   usage.clear_queue();
   EXPECT_TRUE(Call(&v1::Client::Stub::ShowUsage, usage, &rows).ok());
+}
+
+TEST_F(ServerTest, AScheduleIsExportedInPartsThatAreNoLargerThanAMebibyte) {
+  StartServer();
+  const auto n1 = Worker({.node = "n1"});
+  WaitForState(SubmitId(Spec("runs", 1)), v1::JOB_STATE_RUNNING);
+  std::string exclude = "resources:\n  exclude:\n";
+  for (int i = 0; i < 100; ++i) exclude += "    - " + std::string(6'000, 'n') + "\n";
+  for (int i = 0; i < 2; ++i)
+    SubmitId("name: waits\n" + exclude + "workdir: /jobs\ncommand: [x]\n");
+  const auto context = Context();
+  const auto parts = client_->ExportSchedule(context.get(), {});
+  std::vector<std::size_t> sizes;
+  std::string recording;
+  for (v1::ExportScheduleResponse part; parts->Read(&part); recording += part.recording())
+    sizes.push_back(part.recording().size());
+  ASSERT_TRUE(parts->Finish().ok());
+  ASSERT_EQ(sizes.size(), 2u);
+  EXPECT_EQ(sizes[0], std::size_t{1 << 20});
+  RecordingReader reader(recording, "export");
+  v1::SchedulePass pass;
+  ASSERT_TRUE(*reader.Next(&pass));
+  EXPECT_EQ(pass.snapshot().requests_size(), 2);
+  EXPECT_EQ(Replan(pass)->SerializeAsString(), pass.plan().SerializeAsString());
 }
 
 TEST_F(ServerTest, ARankThatEndedWhileTheCoordinatorWasAwayIsRecovered) {

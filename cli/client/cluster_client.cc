@@ -253,9 +253,17 @@ Result<v1::ShowUsageResponse> ClusterClient::ShowUsage(const v1::ShowUsageReques
   return Call<v1::ShowUsageRequest, v1::ShowUsageResponse>(request, &v1::Client::Stub::ShowUsage);
 }
 
-Result<v1::ExportScheduleResponse> ClusterClient::ExportSchedule() {
-  return Call<v1::ExportScheduleRequest, v1::ExportScheduleResponse>(
-      {}, &v1::Client::Stub::ExportSchedule);
+Result<std::string> ClusterClient::ExportSchedule() {
+  MUSTER_RETURN_IF_ERROR(Connect());
+  grpc::ClientContext context;
+  AttachToken(context, connection_->coordinator);
+  Interrupt::Scope scope(interrupt_, [&context] { context.TryCancel(); });
+  const auto reader = connection_->stub->ExportSchedule(&context, {});
+  std::string recording;
+  for (v1::ExportScheduleResponse part; reader->Read(&part);) recording += part.recording();
+  const grpc::Status status = reader->Finish();
+  if (!status.ok()) return Explain(FromGrpcStatus(status));
+  return recording;
 }
 
 Result<v1::ReadLogResponse> ClusterClient::ReadLog(const v1::ReadLogRequest& request) {

@@ -56,7 +56,8 @@ class ClusterClient {
   Result<v1::ApplyQueuesResponse> ApplyQueues(const v1::ApplyQueuesRequest& request);
   Result<v1::ShowQueuesResponse> ShowQueues();
   Result<v1::ShowUsageResponse> ShowUsage(const v1::ShowUsageRequest& request);
-  Result<v1::ExportScheduleResponse> ExportSchedule();
+  // A recording of one pass.
+  Result<std::string> ExportSchedule();
   Result<v1::ReadLogResponse> ReadLog(const v1::ReadLogRequest& request);
   Result<v1::VersionResponse> Version();
 

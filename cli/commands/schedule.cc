@@ -131,13 +131,12 @@ struct ScheduleExport {
     Terminal& terminal = context.terminal;
     if (file.empty() && terminal.out_is_tty)
       return InvalidArgument("the export is no text; name a FILE, or redirect the output");
-    MUSTER_ASSIGN_OR_RETURN(const v1::ExportScheduleResponse response,
-                            context.client.ExportSchedule());
+    MUSTER_ASSIGN_OR_RETURN(const std::string recording, context.client.ExportSchedule());
     if (file.empty()) {
-      terminal.out << response.recording();
+      terminal.out << recording;
       return kExitSuccess;
     }
-    MUSTER_RETURN_IF_ERROR(WriteFileAtomically(file, response.recording(), 0600));
+    MUSTER_RETURN_IF_ERROR(WriteFileAtomically(file, recording, 0600));
     terminal.err << "wrote " << Printable(file) << "\n";
     return kExitSuccess;
   }

@@ -141,8 +141,8 @@ std::string CauseText(const v1::WaitCause& cause) {
     return JobText(cause.job(), cause.job_name()) +
            (at.empty() ? " would give way" : " gives way") + " to it" +
            (cause.nodes() > 0 ? " with " + nodes : "") +
-           (at.empty() ? ", at a cost of " + cause.text()
-                       : ", and has stopped at " + at + " at the latest");
+           (cause.text().empty() ? "" : ", at a cost of " + cause.text()) +
+           (at.empty() ? "" : ", and has stopped at " + at + " at the latest");
   if (code == "health")
     return nodes + " that could hold a part of it " + (one ? "is " : "are ") + cause.state() +
            ": " + Join(std::vector<std::string>(cause.names().begin(), cause.names().end())) +

@@ -110,11 +110,10 @@ TEST(ExplanationText, NamesGangsThatGiveWayOrWould) {
   EXPECT_THAT(ExplanationText(answer),
               HasSubstr("\n  job 3 (base) would give way to it, at a cost of 114 rank-seconds\n"));
   reclaim.set_nodes(1);
-  reclaim.clear_text();
   reclaim.set_at_unix_ms(kNoon);
-  EXPECT_THAT(ExplanationText(answer),
-              HasSubstr("\n  job 3 (base) gives way to it with 1 node, and has stopped at "
-                        "2026-11-27 12:00:00 UTC at the latest\n"));
+  EXPECT_THAT(ExplanationText(answer), HasSubstr("\n  job 3 (base) gives way to it with 1 node, at "
+                                                 "a cost of 114 rank-seconds, and has stopped at "
+                                                 "2026-11-27 12:00:00 UTC at the latest\n"));
 }
 
 TEST(ExplanationText, SaysWhatIsKnownOfTheStart) {

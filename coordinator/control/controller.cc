@@ -126,9 +126,8 @@ QueueDays Controller::UsageByDay(Now now) const { return control::QueueDaysNow(c
 QueueTotals Controller::UsageTotals(Now now) const {
   return control::QueueTotalsNow(core_->state, now);
 }
-void Controller::ReadSchedule(Now now, const ScheduleObserver& read) const {
-  const SchedulerSnapshot snapshot = control::SnapshotOf(core_->state, now);
-  read(snapshot, Plan(snapshot), now.unix_ms);
+std::shared_ptr<const DetachedSnapshot> Controller::ReadSchedule(Now now) const {
+  return control::DetachSnapshot(core_->state, now);
 }
 const std::deque<EventRecord>& Controller::Events() const { return core_->state.events; }
 Result<LogLocation> Controller::LocateLog(const JobView& job, int rank,

@@ -125,16 +125,21 @@ void AskScheduler(const State& state, const JobEntry& job, WhyQuestion& question
     question.causes.push_back({.code = WaitCode::kReclaim,
                                .nodes = static_cast<int>(reclaim.gives_up.size()),
                                .job = id,
-                               .at = MonotonicOf(question.now, reclaim.by_unix_ms)});
+                               .at = MonotonicOf(question.now, reclaim.by_unix_ms),
+                               .text = CostText(VictimCost(other, question.now))});
   }
   for (WaitCause& cause : HealthCauses(state, RequestOf(state, question.now, job)))
     question.causes.push_back(std::move(cause));
   question.beyond_limit = BeyondLimitFromNow(job, question.now);
   question.asked.least_length = question.beyond_limit + std::chrono::seconds(1);
-  question.queues = state.queues;
-  question.snapshot.queues = &question.queues;
-  for (NodeCapacity& node : question.snapshot.nodes)
-    node.inventory = &question.inventories.emplace_back(*node.inventory);
+}
+
+// Points into itself from then on, and no more into the State.
+void Detach(const State& state, DetachedSnapshot& detached) {
+  detached.queues = state.queues;
+  detached.snapshot.queues = &detached.queues;
+  for (NodeCapacity& node : detached.snapshot.nodes)
+    node.inventory = &detached.inventories.emplace_back(*node.inventory);
 }
 
 using Question = std::shared_ptr<const WhyQuestion>;
@@ -144,16 +149,25 @@ Question AskAbout(const State& state, const JobEntry& job, const JobEntry* besid
   auto question = std::make_shared<WhyQuestion>();
   question->job = job.record.id;
   question->now = now;
-  question->index = IndexOf(state);
+  question->index = IndexOf(state, now);
   question->causes = OwnCauses(job);
   if (!MayBePlaced(job)) return question;
   question->snapshot = SnapshotOf(state, now, beside);
   question->asked.is_new = beside != nullptr;
   AskScheduler(state, job, *question);
+  Detach(state, *question);
   return question;
 }
 
 }  // namespace
+
+std::shared_ptr<const DetachedSnapshot> DetachSnapshot(const State& state, const Now& now) {
+  auto detached = std::make_shared<DetachedSnapshot>();
+  detached->now = now;
+  detached->snapshot = SnapshotOf(state, now);
+  Detach(state, *detached);
+  return detached;
+}
 
 Question AskWhy(const State& state, const JobId& job, const Now& now) {
   return AskAbout(state, state.jobs.at(job), nullptr, now);

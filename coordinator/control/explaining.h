@@ -22,23 +22,26 @@
 
 namespace muster {
 
-// Not copied: the snapshot points into it.
-struct WhyQuestion {
-  WhyQuestion() = default;
-  WhyQuestion(const WhyQuestion&) = delete;
-  WhyQuestion& operator=(const WhyQuestion&) = delete;
+// A snapshot that needs nothing of the State. Not copied: it points into itself.
+struct DetachedSnapshot {
+  DetachedSnapshot() = default;
+  DetachedSnapshot(const DetachedSnapshot&) = delete;
+  DetachedSnapshot& operator=(const DetachedSnapshot&) = delete;
 
-  JobId job;
   Now now;
+  SchedulerSnapshot snapshot;
+  QueueTree queues;
+  std::deque<NodeInventory> inventories;
+};
+
+struct WhyQuestion : DetachedSnapshot {
+  JobId job;
   std::uint64_t index = 0;             // of what the answer depends on (IndexOf)
   std::vector<WaitCause> causes;       // that are not the scheduler's
   bool waits = false;                  // for a gang: `snapshot` and `asked` are there
   Duration beyond_limit = {};          // how much longer than its time limit it may have nodes
   std::map<JobId, std::string> names;  // of jobs that are not over
-  SchedulerSnapshot snapshot;
   ExplainQuestion asked;
-  QueueTree queues;
-  std::deque<NodeInventory> inventories;
 };
 
 // The scheduler's causes, then those of the question.
@@ -48,6 +51,9 @@ namespace control {
 
 struct JobEntry;
 struct State;
+
+// What a pass would be given now.
+std::shared_ptr<const DetachedSnapshot> DetachSnapshot(const State& state, const Now& now);
 
 // The job must be in memory.
 std::shared_ptr<const WhyQuestion> AskWhy(const State& state, const JobId& job, const Now& now);

@@ -1,7 +1,6 @@
 #include "coordinator/control/giving_way.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <string>
 
@@ -34,25 +33,11 @@ double ReloadSeconds(const JobEntry& job) {
   return sum > 0 ? sum : kUsualReload;
 }
 
-// What the job would lose if it cannot save its state, and what it takes to save and load it.
-double CostOf(const JobEntry& job, const Now& now) {
-  std::int64_t durable = job.attempts.back().started_unix_ms;
-  for (const CheckpointRecord& checkpoint : job.checkpoints)
-    if (Usable(checkpoint) && checkpoint.committed_unix_ms <= now.unix_ms)
-      durable = std::max(durable, checkpoint.committed_unix_ms);
-  const double work = static_cast<double>(now.unix_ms - durable) / 1000;
-  const double save =
-      job.record.checkpoint_seconds > 0 ? job.record.checkpoint_seconds : kUsualSave;
-  return WorldSize(job) * (std::max(work, 0.0) + save + ReloadSeconds(job));
-}
-
 bool MayBeVictim(const JobEntry& job) {
   const Running* running = job.gang ? In<Running>(*job.gang) : nullptr;
   return running != nullptr && !running->stop && !job.gang->finished &&
          job.record.state == JobState::kRunning;
 }
-
-std::string CostText(double cost) { return std::to_string(std::llround(cost)) + " rank-seconds"; }
 
 std::string_view Why(ReclaimCause cause) {
   return cause == ReclaimCause::kClass ? "class: its class is higher"
@@ -98,6 +83,17 @@ void GiveWay(Transaction& tx, const Reclaim& reclaim) {
 
 }  // namespace
 
+double VictimCost(const JobEntry& job, const Now& now) {
+  std::int64_t durable = job.attempts.back().started_unix_ms;
+  for (const CheckpointRecord& checkpoint : job.checkpoints)
+    if (Usable(checkpoint) && checkpoint.committed_unix_ms <= now.unix_ms)
+      durable = std::max(durable, checkpoint.committed_unix_ms);
+  const double work = static_cast<double>(now.unix_ms - durable) / 1000;
+  const double save =
+      job.record.checkpoint_seconds > 0 ? job.record.checkpoint_seconds : kUsualSave;
+  return WorldSize(job) * (std::max(work, 0.0) + save + ReloadSeconds(job));
+}
+
 bool IsGivingWay(const JobEntry& job) {
   return !job.record.reclaim.claimant.empty() && job.gang &&
          job.attempts.back().generation == job.record.reclaim.generation;
@@ -132,7 +128,7 @@ void DescribeVictim(const State& state, const Now& now, const JobEntry& job, Run
   // What is stored has milliseconds of another clock: the claimant's start is a little later.
   gang.leaves_in =
       std::chrono::ceil<std::chrono::seconds>(StopAllowance(job)) + std::chrono::seconds(1);
-  gang.cost = CostOf(job, now);
+  gang.cost = VictimCost(job, now);
 }
 
 void GiveWay(Transaction& tx, const std::vector<Reclaim>& reclaims) {

@@ -24,6 +24,9 @@ bool KeepsNodesAway(const State& state, const JobEntry& job);
 // Nothing is kept for claimants that do not wait any more.
 void DropOldClaims(Transaction& tx);
 
+// What it would lose now if it gave way, and what it takes to save and load its state:
+// rank-seconds.
+double VictimCost(const JobEntry& job, const Now& now);
 // How the job's gang would give way.
 void DescribeVictim(const State& state, const Now& now, const JobEntry& job, RunningGang& gang);
 

@@ -161,7 +161,7 @@ Result<JobEntry*> AcceptJob(Transaction& tx, const SubmitRequested& request) {
   MUSTER_ASSIGN_OR_RETURN(const JobSpec spec, request.spec);
   MUSTER_ASSIGN_OR_RETURN(JobEntry entry,
                           NewJob(tx.state, tx.options, tx.now, spec, request.new_id));
-  if (request.check_index && *request.check_index != IndexOf(tx.state)) {
+  if (request.check_index && *request.check_index != IndexOf(tx.state, tx.now)) {
     return FailedPrecondition(
         "nodes, queues or jobs have changed since the plan with index " +
         std::to_string(*request.check_index) +

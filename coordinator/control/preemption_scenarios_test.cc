@@ -120,8 +120,21 @@ TEST(Preemption, AnExplanationNamesTheGangsThatGiveWay) {
   const auto does = reclaims(Answer(*c.controller().AskWhy(high, c.now())));
   ASSERT_EQ(does.size(), 1u);
   EXPECT_EQ(does[0].job, c.low);
+  EXPECT_EQ(does[0].text, would[0].text);
   EXPECT_GT(does[0].at, c.now().mono);
   EXPECT_LT(does[0].at, c.now().mono + minutes(30));
+}
+
+TEST(Preemption, AnIndexChangesWhenAGangMayGiveWay) {
+  Preemption c;
+  ASSERT_TRUE(c.ApplyQueues(std::string("preemption: {after: 1h}\n") + kQueues, 1).status.ok());
+  const JobSpec high = *ParseJobSpec(Train("high", "nodes: 1", kUrgent));
+  const auto index = [&] { return (*c.controller().AskWhy(high, c.now()))->index; };
+  const std::uint64_t before = index();
+  c.Advance(minutes(30));
+  EXPECT_EQ(index(), before) << "it has run for less than an hour";
+  c.Advance(minutes(30));
+  EXPECT_NE(index(), before);
 }
 
 TEST(Preemption, AGuaranteeIsTakenBackFromAQueueThatBorrows) {

@@ -117,10 +117,9 @@ TEST(ReplayScenarios, AnExportHasWhatTheNextPassIsGiven) {
   c.Join("n1", {.slots = 1});
   c.Submit(HourYaml("first"));
   c.Submit(HourYaml("second"));
-  v1::SchedulePass exported;
-  c.controller().ReadSchedule(
-      c.now(), [&](const SchedulerSnapshot& snapshot, const SchedulePlan& plan,
-                   std::int64_t unix_ms) { exported = ToProto(snapshot, plan, unix_ms); });
+  const auto read = c.controller().ReadSchedule(c.now());
+  const v1::SchedulePass exported =
+      ToProto(read->snapshot, Plan(read->snapshot), read->now.unix_ms);
   cluster.passes.clear();
   c.Submit(CommandYaml("third"));
   ASSERT_FALSE(cluster.passes.empty());

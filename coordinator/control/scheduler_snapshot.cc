@@ -297,7 +297,8 @@ bool IsReady(const NodeEntry& node) {
   return node.record.state == NodeState::kReady && node.session != 0;
 }
 
-std::uint64_t IndexOf(const State& state) {
+std::uint64_t IndexOf(const State& state, const Now& now) {
+  const bool may_reclaim = state.queues.MayReclaim();
   Digest digest;
   digest.Add(state.queues_yaml);
   for (const auto& [name, node] : state.nodes) {
@@ -321,6 +322,10 @@ std::uint64_t IndexOf(const State& state) {
           record.promise.start_unix_ms, static_cast<std::int64_t>(MayBePlaced(job)),
           static_cast<std::int64_t>(job.gang != nullptr)})
       digest.Add(static_cast<std::uint64_t>(number));
+    if (!may_reclaim || !job.gang) continue;
+    RunningGang gang;
+    DescribeVictim(state, now, job, gang);
+    digest.Add(static_cast<std::uint64_t>(gang.victim_from <= now.mono));
   }
   return digest.value();
 }

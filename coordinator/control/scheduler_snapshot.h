@@ -20,9 +20,9 @@ SchedulerSnapshot SnapshotOfArrived(const State& state, const Now& now);
 // What the job asks for; its queue and class are the snapshot's to fill in.
 GangRequest RequestOf(const State& state, const Now& now, const JobEntry& job);
 
-// A number that stands for nodes, queues and jobs as far as placements depend on them: while it is
-// the same, so is the plan of the same job file. Below 2^49.
-std::uint64_t IndexOf(const State& state);
+// A number that stands for nodes, queues and jobs as far as placements depend on them, and for
+// which gangs may give way: while it is the same, so is the plan of the same job file. Below 2^49.
+std::uint64_t IndexOf(const State& state, const Now& now);
 
 // The node takes jobs.
 bool IsReady(const NodeEntry& node);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <cmath>
 #include <functional>
 #include <limits>
 #include <map>
@@ -535,11 +534,10 @@ Explanation Explainer::Run() {
   if (!explanation.placement && !job_.recovering && job_.nodes > 0) FindChanges(explanation, plan);
   for (const Reclaim& reclaim : plan.reclaims)
     if (reclaim.claimant == question_.job)
-      explanation.causes.push_back(
-          {.code = WaitCode::kReclaim,
-           .nodes = static_cast<int>(reclaim.gives_up.size()),
-           .job = reclaim.victim,
-           .text = std::to_string(std::llround(reclaim.cost)) + " rank-seconds"});
+      explanation.causes.push_back({.code = WaitCode::kReclaim,
+                                    .nodes = static_cast<int>(reclaim.gives_up.size()),
+                                    .job = reclaim.victim,
+                                    .text = CostText(reclaim.cost)});
   return explanation;
 }
 

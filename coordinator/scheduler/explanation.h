@@ -51,7 +51,7 @@ struct WaitCause {
   TimePoint at = kNever;             // its start, or the time that is waited for; kNever: not known
   std::string queue = {};            // of kQuota
   Amounts used = {}, wanted = {}, ceiling = {};
-  std::string text = {};  // why it is held; what a reclaim costs
+  std::string text = {};  // why it is held; what a reclaim costs by now
 };
 
 // A job that has what this one needs, or is ahead of it.

@@ -4,6 +4,8 @@
 // Plain values; any thread.
 #pragma once
 
+#include <cmath>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -40,6 +42,11 @@ enum class ReclaimCause {
 };
 inline std::string_view Name(ReclaimCause cause) {
   return cause == ReclaimCause::kClass ? "class" : "guarantee";
+}
+
+// "114 rank-seconds".
+inline std::string CostText(double rank_seconds) {
+  return std::to_string(std::llround(rank_seconds)) + " rank-seconds";
 }
 
 struct Reclaim {

@@ -312,7 +312,9 @@ void ClientService::AnswerWhy(const std::function<Question(const Now&)>& ask,
       EndOnceDurable(call);
     });
   });
-  MUSTER_CHECK(taken, "the queue of questions holds all that are counted");
+  if (taken) return;
+  --questions_;
+  call->End(ResourceExhausted("the coordinator plans exports of the schedule; try again"));
 }
 
 ClientService::Reactor* ClientService::Drain(Context* context, const v1::DrainRequest* request,
@@ -425,18 +427,36 @@ ClientService::Reactor* ClientService::ShowUsage(Context* context,
   });
 }
 
-ClientService::Reactor* ClientService::ExportSchedule(Context* context,
-                                                      const v1::ExportScheduleRequest*,
-                                                      v1::ExportScheduleResponse* response) {
-  return OnLoop(context, [this, response](const Call& call) {
-    parts_.runtime.controller().ReadSchedule(
-        {SystemClock().Now(), SystemClock().UnixMillis()},
-        [&](const SchedulerSnapshot& snapshot, const SchedulePlan& plan, std::int64_t unix_ms) {
-          response->set_recording(RecordingHeader() +
-                                  RecordingFrame(ToProto(snapshot, plan, unix_ms)));
-        });
-    EndOnceDurable(call);
+grpc::ServerWriteReactor<v1::ExportScheduleResponse>* ClientService::ExportSchedule(
+    Context* context, const v1::ExportScheduleRequest*) {
+  const std::shared_ptr<ExportStream> stream = ExportStream::Begin(exports_);
+  if (const grpc::Status status = parts_.authenticator.Check(*context); !status.ok()) {
+    stream->End(status);
+  } else if (exports_ > 1) {
+    ++refused_;
+    stream->End({grpc::StatusCode::RESOURCE_EXHAUSTED,
+                 "another export of the schedule is under way; try again"});
+  } else {
+    parts_.loop.Post([this, stream] { Export(stream); });
+  }
+  return stream.get();
+}
+
+// The snapshot is taken on the loop, and planned beside it.
+void ClientService::Export(const std::shared_ptr<ExportStream>& stream) {
+  auto read =
+      parts_.runtime.controller().ReadSchedule({SystemClock().Now(), SystemClock().UnixMillis()});
+  const bool taken = answers_.TrySubmit([this, stream, read = std::move(read)] {
+    auto bytes = std::make_shared<std::string>(RecordingHeader());
+    *bytes += RecordingFrame(ToProto(read->snapshot, Plan(read->snapshot), read->now.unix_ms));
+    parts_.loop.Post([this, stream, bytes] {
+      parts_.runtime.AfterDurable([stream, bytes](const Status& durable) {
+        durable.ok() ? stream->Send(std::move(*bytes)) : stream->End(ToGrpcStatus(durable));
+      });
+    });
   });
+  // One that has ended meanwhile may still be planned.
+  if (!taken) stream->End({grpc::StatusCode::RESOURCE_EXHAUSTED, "the coordinator is busy"});
 }
 
 // The controller gets no request of a caller that has gone in the meantime.

@@ -3,9 +3,9 @@
 //
 // Owned by the server. gRPC's threads call the RPC functions, which only authorize and post; the
 // rest runs on the loop's thread, except the slow parts of a call: parsing a job file, the message
-// of thousands of events; and, on a thread of their own, explanations. Only durable state is sent.
-// Waiting calls are bounded by kMaxCalls and end with their caller; more are refused with
-// RESOURCE_EXHAUSTED and counted.
+// of thousands of events; and, on a thread of their own, explanations and exports. Only durable
+// state is sent. Waiting calls are bounded by kMaxCalls and end with their caller; more are refused
+// with RESOURCE_EXHAUSTED and counted.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -22,6 +22,7 @@
 #include "common/runtime/worker_pool.h"
 #include "coordinator/service/authenticator.h"
 #include "coordinator/service/controller_runtime.h"
+#include "coordinator/service/export_stream.h"
 #include "coordinator/service/job_lookup.h"
 #include "coordinator/service/unary_call.h"
 #include "coordinator/service/watch_hub.h"
@@ -72,8 +73,8 @@ class ClientService final : public v1::Client::CallbackService {
   Reactor* ApplyQueues(Context*, const v1::ApplyQueuesRequest*, v1::ApplyQueuesResponse*) override;
   Reactor* ShowQueues(Context*, const v1::ShowQueuesRequest*, v1::ShowQueuesResponse*) override;
   Reactor* ShowUsage(Context*, const v1::ShowUsageRequest*, v1::ShowUsageResponse*) override;
-  Reactor* ExportSchedule(Context*, const v1::ExportScheduleRequest*,
-                          v1::ExportScheduleResponse*) override;
+  grpc::ServerWriteReactor<v1::ExportScheduleResponse>* ExportSchedule(
+      Context*, const v1::ExportScheduleRequest*) override;
   Reactor* ListEvents(Context*, const v1::ListEventsRequest*, v1::ListEventsResponse*) override;
   Reactor* ListNodes(Context*, const v1::ListNodesRequest*, v1::ListNodesResponse*) override;
   Reactor* ReadLog(Context*, const v1::ReadLogRequest*, v1::ReadLogResponse*) override;
@@ -102,6 +103,7 @@ class ClientService final : public v1::Client::CallbackService {
   void WithJob(const std::string& job, const Call& call, std::function<void(const JobView&)> found);
   // Takes the question if there is room for it, and answers it beside the loop.
   using Question = Result<std::shared_ptr<const WhyQuestion>>;
+  void Export(const std::shared_ptr<ExportStream>& stream);
   void AnswerWhy(const std::function<Question(const Now&)>& ask, v1::ExplainJobResponse* response,
                  const Call& call);
   // A request about the job that it names as WithJob takes it; the answer names id and state.
@@ -118,9 +120,10 @@ class ClientService final : public v1::Client::CallbackService {
   const std::string cluster_;
   std::atomic<int> calls_ = 0;
   std::atomic<std::uint64_t> refused_ = 0;
-  std::size_t questions_ = 0;  // taken and not answered; on the loop
+  std::size_t questions_ = 0;     // taken and not answered; on the loop
+  std::atomic<int> exports_ = 0;  // streams that have not ended
   WorkerPool pool_{"calls", /*threads=*/1, kMaxBesideLoop};
-  WorkerPool answers_{"answers", /*threads=*/1, kMaxQuestions};
+  WorkerPool answers_{"answers", /*threads=*/1, kMaxQuestions + 1};
 };
 
 }  // namespace muster

@@ -94,6 +94,15 @@ class ServerTest : public ::testing::Test {
     }
     return response;
   }
+  // The recording of ExportSchedule.
+  Result<std::string> Export() {
+    const auto context = Context();
+    const auto reader = client_->ExportSchedule(context.get(), {});
+    std::string recording;
+    for (v1::ExportScheduleResponse part; reader->Read(&part);) recording += part.recording();
+    if (const Status status = FromGrpcStatus(reader->Finish()); !status.ok()) return status;
+    return recording;
+  }
   std::string SubmitId(const std::string& spec) {
     const auto response = Submit(spec);
     EXPECT_TRUE(response.ok()) << response.status().ToString();

@@ -239,8 +239,12 @@ class FakeCoordinator final : public v1::Client::Service {
   }
 
   grpc::Status ExportSchedule(grpc::ServerContext*, const v1::ExportScheduleRequest*,
-                              v1::ExportScheduleResponse* response) override {
-    response->set_recording(recording);
+                              grpc::ServerWriter<v1::ExportScheduleResponse>* writer) override {
+    for (const char byte : recording) {
+      v1::ExportScheduleResponse part;
+      part.set_recording(std::string(1, byte));
+      writer->Write(part);
+    }
     return grpc::Status::OK;
   }
 
