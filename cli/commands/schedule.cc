@@ -71,6 +71,13 @@ Json NodesJson(const Names& nodes, const Masks& devices) {
   return list;
 }
 
+template <typename Names>
+Json NamesJson(const Names& names) {
+  Json list = Json::array();
+  for (const std::string& name : names) list.push_back(name);
+  return list;
+}
+
 Json PlanJson(const v1::SchedulePlan& plan, std::int64_t now) {
   Json json = {{"placements", Json::array()},
                {"waiting", Json::array()},
@@ -79,29 +86,27 @@ Json PlanJson(const v1::SchedulePlan& plan, std::int64_t now) {
   for (const v1::SchedulePlacement& placed : plan.placements())
     json["placements"].push_back({{"job", placed.job()},
                                   {"nodes", NodesJson(placed.nodes(), placed.devices())},
-                                  {"spares", NodesJson(placed.spares(), placed.spare_devices())}});
+                                  {"spares", NodesJson(placed.spares(), placed.spare_devices())},
+                                  {"lent", NamesJson(placed.lent())}});
   for (const v1::ScheduleWaiting& waiting : plan.waiting()) {
     Json promise = nullptr;
     if (waiting.has_promise())
       promise = {{"in_seconds", static_cast<double>(waiting.promise().start() - now) / 1e9},
                  {"nodes", NodesJson(waiting.promise().nodes(), waiting.promise().devices())}};
-    Json collects = Json::array();
-    for (const std::string& node : waiting.collects()) collects.push_back(node);
     json["waiting"].push_back({{"job", waiting.job()},
                                {"reason", waiting.reason()},
                                {"promise", std::move(promise)},
                                {"delayed", waiting.delayed()},
-                               {"collects", std::move(collects)}});
+                               {"collects", NamesJson(waiting.collects())},
+                               {"clears", NamesJson(waiting.clears())}});
   }
   for (const v1::ScheduleReclaim& reclaim : plan.reclaims()) {
-    Json gives_up = Json::array();
-    for (const std::string& node : reclaim.gives_up()) gives_up.push_back(node);
     json["reclaims"].push_back({{"victim", reclaim.victim()},
                                 {"claimant", reclaim.claimant()},
                                 {"cause", reclaim.cause()},
                                 {"cost", reclaim.cost()},
                                 {"to_nodes", reclaim.to_nodes()},
-                                {"gives_up", std::move(gives_up)}});
+                                {"gives_up", NamesJson(reclaim.gives_up())}});
   }
   if (plan.again_at() != kNever.time_since_epoch().count())
     json["again_at"] = {{"in_seconds", static_cast<double>(plan.again_at() - now) / 1e9}};

@@ -98,6 +98,7 @@ Json AttemptJson(const v1::AttemptInfo& attempt) {
           {"world_size", IfKnown(attempt.world_size() > 0, attempt.world_size())},
           {"nodes", ListJson(attempt.nodes())},
           {"spares", ListJson(attempt.spares())},
+          {"lent", ListJson(attempt.lent())},
           {"resumed_from", TextOrNull(attempt.resumed_from())}};
 }
 

@@ -75,6 +75,7 @@ TEST(JobJson, HasEveryPromisedKey) {
   EXPECT_EQ(second["world_size"], 2);
   EXPECT_EQ(second["nodes"], (Json{"node-1", "node-2"}));
   EXPECT_EQ(second["spares"], Json::array());
+  EXPECT_EQ(second["lent"], Json::array());
   EXPECT_EQ(second["resumed_from"], "checkpoint");
   EXPECT_EQ(json["checkpoints"][0]["directory"], "step-00000080-g1");
   EXPECT_EQ(json["checkpoints"][0]["world_size"], 2);

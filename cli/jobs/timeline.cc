@@ -205,6 +205,9 @@ std::string Attempt(const v1::AttemptInfo& attempt, const v1::AttemptInfo* next,
                     (attempt.ended_unix_ms() ? LocalClock(attempt.ended_unix_ms()) : "now") +
                     Where(attempt) + "\n";
   out += "    " + Beginning(attempt, first, job) + "\n";
+  for (const auto& node : attempt.lent())
+    out += "    Node " + node +
+           " is a spare of other jobs, and lent: needed by one, it is given back at once.\n";
   for (const auto& note : attempt.notes()) out += "    Note: " + Printable(note) + "\n";
   out += "    " + Ending(attempt, next, job) + "\n";
   const bool failed = !attempt.cause().empty() && attempt.log_tail_size() > 0;

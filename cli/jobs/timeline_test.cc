@@ -174,6 +174,13 @@ TEST_F(TimelineTest, ATerminalCommandInTheCauseIsDefused) {
   EXPECT_EQ(FormatTimeline(job, "/c", 0).find('\x1b'), std::string::npos);
 }
 
+TEST_F(TimelineTest, AnAttemptOnALentSpareSaysSo) {
+  v1::Job job = CannedJob();
+  job.mutable_attempts(1)->add_lent("node-2");
+  const std::string text = FormatTimeline(job, "/cluster", 1'700'000'091'000);
+  EXPECT_NE(text.find("Node node-2 is a spare of other jobs, and lent"), std::string::npos) << text;
+}
+
 TEST_F(TimelineTest, AQueuedJobHasAReasonAndNoTimeline) {
   v1::Job job;
   job.set_id("a");

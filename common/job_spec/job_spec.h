@@ -35,6 +35,7 @@ struct ResourceSpec {
   int ranks_per_node = 1;
   std::string device = "cpu";  // cpu | cuda
   bool sees_all_gpus = false;  // a command's ranks see all GPUs that the job has on their node
+  bool share_spares = false;   // its spares may be those of other jobs that say so too
   DeviceDemand gpus;           // none without device: cuda
   double peak_tflops = 0;      // of a device, in the compute type; 0: a known GPU's, or nothing
   int cpus_per_rank = 1;       // OMP_NUM_THREADS of a rank
@@ -254,8 +255,9 @@ struct JobSpec {
   std::optional<int> priority;  // 0 to kMaxPriority; higher is placed first; empty: the queue's
   std::string queue;            // empty: kDefaultQueue
   std::string priority_class;   // empty: the default one
-  std::string begin;  // not placed before (job_times.h); RFC 3339 once the CLI has sent it
-  bool hold = false;  // not placed until it is released
+  std::string begin;         // not placed before (job_times.h); RFC 3339 once the CLI has sent it
+  bool hold = false;         // not placed until it is released
+  bool preemptible = false;  // may run on shared spares, and is stopped when they are needed
   RestartSpec restart;
   OnEventSpec on_event;
   std::map<std::string, std::string> env;

@@ -88,6 +88,10 @@ void ReadScheduling(MapReader& file, JobSpec* out) {
   if (const auto begin = ResolveBegin(out->begin, 0); !out->begin.empty() && !begin.ok())
     file.Error("begin", begin.status().message());
   file.Boolean("hold", &out->hold);
+  file.Boolean("preemptible", &out->preemptible);
+  if (out->preemptible && out->resources.spares > 0)
+    file.Error("preemptible",
+               "such a job gives way itself and has no spares; leave one of both out");
 }
 
 void ReadJob(MapReader& file, JobSpec* out, SpecErrors* errors) {

@@ -16,6 +16,7 @@ resources:
   device: cpu
   min_nodes: 1
   spares: 3
+  share_spares: true
   cpus_per_rank: 8
   cpu_binding: none
   exclude: [n7, "8"]
@@ -145,6 +146,7 @@ TEST(ParseJobSpec, ReadsEveryKey) {
   EXPECT_EQ(spec->restart.standbys, 0);
   EXPECT_EQ(spec->min_nodes(), 1);
   EXPECT_EQ(spec->resources.spares, 3);
+  EXPECT_TRUE(spec->resources.share_spares);
   EXPECT_EQ(spec->on_event.kinds, (std::vector<std::string>{"failed"}));
   EXPECT_EQ(spec->on_event.webhook, "https://host:80/x");
   EXPECT_EQ(spec->train->snapshot.every, 4);
@@ -201,8 +203,9 @@ TEST(ParseJobSpec, TakesRowsOfTextAndOfTokenIds) {
 TEST(ParseJobSpec, ReadsACommandJob) {
   const auto spec = ParseJobSpec(
       "name: c\nworkdir: /w/.\ncommand: [python, train.py, --lr, 0.1, \"a\\nb\"]\nrendezvous: "
-      "rank0\n");
+      "rank0\npreemptible: true\n");
   ASSERT_TRUE(spec.ok()) << spec.status().ToString();
+  EXPECT_TRUE(spec->preemptible);
   EXPECT_EQ(spec->command, (std::vector<std::string>{"python", "train.py", "--lr", "0.1", "a\nb"}));
   EXPECT_EQ(spec->rendezvous, RendezvousKind::kRank0);
   EXPECT_FALSE(spec->train.has_value());
@@ -386,6 +389,11 @@ const BadCase kLaterCases[] = {
      "formed again with another number"},
     {"MinNodesAboveNodes", COMMAND_HEAD "resources: {nodes: 2, min_nodes: 3}\n",
      "job.yaml:3: resources.min_nodes: must not be more than nodes"},
+    {"SharedWithoutSpares", COMMAND_HEAD "resources: {share_spares: true}\n",
+     "job.yaml:3: resources.share_spares: needs resources.spares; say how many, or leave this out"},
+    {"PreemptibleWithSpares", COMMAND_HEAD "resources: {spares: 1}\npreemptible: true\n",
+     "job.yaml:4: preemptible: such a job gives way itself and has no spares; leave one of both "
+     "out"},
     {"OnEventWithoutKinds", COMMAND_HEAD "on_event: {webhook: 'https://h/p'}\n",
      "job.yaml:3: on_event.kinds: is missing; name the kinds of events, for example [recovered, "
      "failed]"},

@@ -118,6 +118,9 @@ void ReadResources(MapReader& file, ResourceSpec* out) {
   map->Integer("min_nodes", {1, kMaxClusterNodes}, &out->min_nodes);
   if (out->min_nodes > out->nodes) map->Error("min_nodes", "must not be more than nodes");
   map->Integer("spares", {0, kMaxClusterNodes}, &out->spares);
+  map->Boolean("share_spares", &out->share_spares);
+  if (out->share_spares && out->spares == 0)
+    map->Error("share_spares", "needs resources.spares; say how many, or leave this out");
   map->Finish();
 }
 

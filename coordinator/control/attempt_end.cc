@@ -153,6 +153,8 @@ void EndAttempt(Transaction& tx, JobEntry& job) {
   job.survivors = In<Aborting>(*job.gang)->survivors;
   tx.state.holds.ParkGang(job.record.id);
   tx.state.reschedule = true;
+  // A gang that goes on after a fault may wait for what it had been lent.
+  tx.state.pass_is_urgent |= !attempt.lent.empty();
   const bool cancelled = job.record.stop == StopKind::kCancel;
   const bool finished = attempt.cause_kind == CauseKind::kFinished && !cancelled;
   if (job.record.stop != StopKind::kNone && !finished) {

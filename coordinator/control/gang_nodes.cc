@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "coordinator/control/gang_orders.h"
+#include "coordinator/control/job_facts.h"
 #include "coordinator/control/node_parts.h"
 #include "coordinator/control/words.h"
 
@@ -54,9 +55,11 @@ void MarkLeaked(Transaction& tx, NodeEntry& node, const JobId& id,
                                   "the processes of " + whose + " that survived SIGKILL are gone"});
   }
   if (JobEntry* job = tx.FindJob(id)) MarkStuck(*job, node, pids);
-  tx.RecordClusterEvent({"slots_leaked", Severity::kError,
-                         std::to_string(pids.size()) + " processes of " + whose +
-                             " survived SIGKILL; their slots are not used until they are gone"});
+  const std::string left =
+      std::to_string(pids.size()) + " processes of " + whose + " survived SIGKILL";
+  tx.RecordClusterEvent(
+      {"slots_leaked", Severity::kError, left + "; their slots are not used until they are gone"});
+  DropCrowdedSpares(tx, node.record.name, left);
 }
 
 void Orphan(Transaction& tx, JobEntry& job, GangNode& member) {
@@ -92,6 +95,22 @@ void DropSpare(Transaction& tx, JobEntry& job, const NodeName& name, const std::
                        "node " + name.value + " is no longer a spare: " + why});
   tx.MarkAttempt(job);
   tx.state.reschedule = true;
+}
+
+void DropCrowdedSpares(Transaction& tx, const NodeName& name, const std::string& why) {
+  std::vector<JobId> crowded;
+  for (const auto& [id, hold] : tx.state.holds.On(name)) {
+    if (hold.resources.use == HoldUse::kShared && hold.kind == HoldLedger::Kind::kGang &&
+        !HasBesideOwn(tx.state, tx.node(name), hold.resources))
+      crowded.push_back(id);
+  }
+  for (const JobId& id : crowded) {
+    JobEntry& other = tx.job(id);
+    const GangNode* member = FindMember(other, name);
+    // One that is being aborted looks for others when it starts again.
+    if (member != nullptr && member->spare && other.attempt().state != AttemptState::kAborting)
+      DropSpare(tx, other, name, why);
+  }
 }
 
 }  // namespace muster::control

@@ -28,5 +28,7 @@ void Refuse(Transaction& tx, JobEntry& job, const NodeName& node, std::string wh
             bool first_pauses = true);
 
 void DropSpare(Transaction& tx, JobEntry& job, const NodeName& name, const std::string& why);
+// Less of the node is left for shared spares: jobs for which it is too little lose it.
+void DropCrowdedSpares(Transaction& tx, const NodeName& name, const std::string& why);
 
 }  // namespace muster::control

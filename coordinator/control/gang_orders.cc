@@ -36,7 +36,9 @@ void SendPrepare(Transaction& tx, JobEntry& job, int node_rank) {
   prepare.hosts_master = node_rank == 0;
   if (prepare.hosts_master) prepare.master_bind_address = attempt.master_address;
   if (job.spec.train) prepare.standbys = job.spec.restart.standbys;
-  prepare.devices = DevicesAt(attempt, static_cast<std::size_t>(node_rank));
+  // Who takes a shared spare gets its devices then; until then preemptible work may have them.
+  const bool shared = prepare.spare && job.spec.resources.share_spares;
+  if (!shared) prepare.devices = DevicesAt(attempt, static_cast<std::size_t>(node_rank));
   tx.Send(job.gang->nodes[node_rank].name, std::move(prepare));
 }
 

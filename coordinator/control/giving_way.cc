@@ -5,11 +5,16 @@
 #include <string>
 
 #include "common/base/strings.h"
+#include "coordinator/control/gang_orders.h"
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/stopping.h"
 
 namespace muster::control {
 namespace {
+
+// To save its state on a lent spare. A lost link is found within 3 s; so the job that takes the
+// spare goes on within 5 s.
+constexpr Duration kGiveBack = std::chrono::milliseconds(1500);
 
 // Where nothing was measured yet.
 constexpr double kUsualSave = 30;
@@ -149,6 +154,53 @@ void GiveWay(Transaction& tx, const std::vector<Reclaim>& reclaims) {
     tx.RecordEvent(tx.job(id),
                    {"reclaims", Severity::kInfo,
                     "these give way to it and save their state first: " + Join(names) + more});
+  }
+}
+
+namespace {
+
+void GiveSpareBack(Transaction& tx, const JobEntry& claimant, JobEntry& job, const NodeName& node) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(kGiveBack);
+  const std::int64_t by = tx.now.unix_ms + left.count();
+  JobRecord& record = job.record;
+  if (record.stop == StopKind::kNone) {
+    record.stop_by_unix_ms = by;
+    const std::string why =
+        "gives lent node " + node.value + " back, which " + NameOf(claimant) + " needs";
+    tx.RecordEvent(job, {"preempted", Severity::kWarning, why});
+    tx.RecordEvent(tx.job(claimant.record.id),
+                   {"reclaims", Severity::kInfo,
+                    "takes its spare " + node.value + " when " + NameOf(job) + " has left it"});
+    return StopJob(tx, job, StopKind::kPreempt, why);
+  }
+  // It stops already, for another reason perhaps, which may take longer.
+  if (!job.gang) return;
+  if (Aborting* aborting = In<Aborting>(*job.gang); aborting && aborting->grace > kGiveBack) {
+    aborting->grace = kGiveBack;
+    for (int n = 0; n < static_cast<int>(job.gang->nodes.size()); ++n)
+      if (!job.gang->nodes[n].quiesced) SendAbort(tx, job, n);
+  }
+  Running* running = In<Running>(*job.gang);
+  const TimePoint deadline = tx.now.mono + kGiveBack;
+  if (running == nullptr || !running->stop ||
+      running->stop->deadline.value_or(TimePoint::max()) <= deadline)
+    return;
+  record.stop_by_unix_ms = by;
+  ShortenStop(*running->stop, deadline);
+  tx.Mark(job);
+}
+
+}  // namespace
+
+void GiveSparesBack(Transaction& tx, const JobId& claimant, const std::vector<NodeName>& nodes) {
+  for (const NodeName& node : nodes) {
+    std::vector<JobId> borrowers;
+    for (const auto& [id, hold] : tx.state.holds.On(node))
+      if (hold.resources.use == HoldUse::kLent && hold.kind != HoldLedger::Kind::kOrphaned)
+        borrowers.push_back(id);
+    for (const JobId& id : borrowers)
+      if (JobEntry* job = tx.FindJob(id); job != nullptr && !job->over())
+        GiveSpareBack(tx, tx.job(claimant), *job, node);
   }
 }
 

@@ -32,6 +32,9 @@ void DescribeVictim(const State& state, const Now& now, const JobEntry& job, Run
 
 // In the order of the scheduler's decisions.
 void GiveWay(Transaction& tx, const std::vector<Reclaim>& reclaims);
+// Jobs that run on these lent spares, or would go on there, stop at once: the claimant waits for
+// that. Repeated with every pass until they are gone, also after a restart of the coordinator.
+void GiveSparesBack(Transaction& tx, const JobId& claimant, const std::vector<NodeName>& nodes);
 // After a restart of the coordinator: a gang that was to shrink goes on stopping.
 void GiveWayAgain(Transaction& tx, JobEntry& job);
 

@@ -92,29 +92,36 @@ void HoldLedger::ProveAllGoneBut(const NodeName& node, const std::set<JobId>& jo
 
 void HoldLedger::Reboot(const NodeName& node) { ProveAllGoneBut(node, {}); }
 
-HeldResources HoldLedger::Used(const NodeName& node) const {
-  HeldResources used;
+HoldLedger::Used HoldLedger::UsedOf(const NodeName& node) const {
+  Used used;
+  const auto add = [](HeldResources& to, const std::vector<std::string>& devices) {
+    to.devices.insert(to.devices.end(), devices.begin(), devices.end());
+  };
   for (const auto& [job, hold] : On(node)) {
     const HeldResources& held = hold.resources;
-    used.slots += held.slots;
-    for (const auto* devices : {&held.devices, &hold.leaving})
-      used.devices.insert(used.devices.end(), devices->begin(), devices->end());
-    used.cpus += held.cpus;
-    used.memory_bytes += held.memory_bytes;
+    const bool shared = held.use == HoldUse::kShared;
+    HeldResources& sum = shared ? used.shared : held.use == HoldUse::kLent ? used.lent : used.own;
+    sum.slots = shared ? std::max(sum.slots, held.slots) : sum.slots + held.slots;
+    sum.cpus = shared ? std::max(sum.cpus, held.cpus) : sum.cpus + held.cpus;
+    sum.memory_bytes = shared ? std::max(sum.memory_bytes, held.memory_bytes)
+                              : sum.memory_bytes + held.memory_bytes;
+    add(sum, held.devices);
+    add(used.own, hold.leaving);
   }
   return used;
 }
 
 int HoldLedger::UsedSlots(const NodeName& node) const {
-  int used = 0;
-  for (const auto& [job, hold] : On(node)) used += hold.resources.slots;
-  return used;
+  const Used used = UsedOf(node);
+  return used.own.slots + std::max(used.shared.slots, used.lent.slots);
 }
 
 int HoldLedger::BusySlots(const NodeName& node) const {
   int busy = 0;
   for (const auto& [job, hold] : On(node))
-    busy += hold.kind == Kind::kParked ? 0 : hold.resources.slots;
+    busy += hold.kind == Kind::kParked || hold.resources.use == HoldUse::kShared
+                ? 0
+                : hold.resources.slots;
   return busy;
 }
 
@@ -159,7 +166,8 @@ std::map<NodeName, HoldLedger::Hold> HoldLedger::Parked(const JobId& job) const 
 void HoldLedger::PutOver(const NodeName& node, const JobId& job, Hold hold) {
   std::vector<std::string> before;
   if (const Hold* old = Find(node, job)) {
-    before = old->resources.devices;
+    // No process has a device of a shared spare.
+    if (old->resources.use != HoldUse::kShared) before = old->resources.devices;
     before.insert(before.end(), old->leaving.begin(), old->leaving.end());
   }
   Put(node, job, std::move(hold));

@@ -14,6 +14,9 @@
 // frees it. Processes that survived SIGKILL are not counted here: they are durable, in
 // NodeRecord::leaked.
 //
+// A hold is for its job alone, or one of two that share what they hold (HoldUse): a spare of
+// several jobs, where the node's own holds leave it, and what preemptible jobs have of that.
+//
 // Owned by the controller's State, rebuilt from Hellos after a restart; one thread.
 #pragma once
 
@@ -27,12 +30,19 @@
 
 namespace muster {
 
+enum class HoldUse {
+  kOwn,     // for its job alone
+  kShared,  // a shared spare: the largest of all jobs' is held, once
+  kLent,    // of a preemptible job: a part of what shared spares hold
+};
+
 // Parts of one node.
 struct HeldResources {
   int slots = 0;
   std::vector<std::string> devices = {};  // by id, in the order of local ranks
   int cpus = 0;
   std::uint64_t memory_bytes = 0;
+  HoldUse use = HoldUse::kOwn;
 
   friend bool operator==(const HeldResources&, const HeldResources&) = default;
 };
@@ -75,10 +85,16 @@ class HoldLedger {
   // It has booted again.
   void Reboot(const NodeName& node);
 
-  // Sums; the devices in no order.
-  HeldResources Used(const NodeName& node) const;
+  // By use: sums, and of shared spares the largest. The devices are all that are named, in no
+  // order.
+  struct Used {
+    HeldResources own, shared, lent;
+  };
+  Used UsedOf(const NodeName& node) const;
+  // Of all holds.
   int UsedSlots(const NodeName& node) const;
-  // The same without what is parked, which a job's next gang may take over.
+  // Without what is parked, which a job's next gang may take over, and without shared spares, which
+  // preemptible jobs may have.
   int BusySlots(const NodeName& node) const;
   // By job.
   const std::map<JobId, Hold>& On(const NodeName& node) const;

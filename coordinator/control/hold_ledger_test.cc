@@ -104,10 +104,10 @@ TEST(HoldLedgerTest, DevicesProcessorsAndMemoryStayHeldUntilTheLastSlotIsFree) {
   ledger.Take(kN1, kOther, 1, {.slots = 1, .devices = {"g2"}, .cpus = 1});
   ledger.Quiesce(kN1, kJob, 1);
   EXPECT_EQ(
-      ledger.Used(kN1),
+      ledger.UsedOf(kN1).own,
       (HeldResources{.slots = 2, .devices = {"g0", "g1", "g2"}, .cpus = 9, .memory_bytes = 64}));
   ledger.Quiesce(kN1, kJob, 0);
-  EXPECT_EQ(ledger.Used(kN1), (HeldResources{.slots = 1, .devices = {"g2"}, .cpus = 1}));
+  EXPECT_EQ(ledger.UsedOf(kN1).own, (HeldResources{.slots = 1, .devices = {"g2"}, .cpus = 1}));
 }
 
 // They were free for other jobs from the moment on when the next gang was placed beside them.
@@ -116,14 +116,37 @@ TEST(HoldLedgerTest, DevicesOfOlderGenerationsStayHeldUntilTheNodeIsPrepared) {
   ledger.Take(kN1, kJob, 1, {.slots = 2, .devices = {"g0", "g1"}});
   ledger.Orphan(kN1, kJob, 1, {.slots = 2, .devices = {"g0", "g1"}});
   ledger.Take(kN1, kJob, 2, {.slots = 2, .devices = {"g1", "g2"}});
-  EXPECT_EQ(ledger.Used(kN1).devices, (std::vector<std::string>{"g1", "g2", "g0"}));
+  EXPECT_EQ(ledger.UsedOf(kN1).own.devices, (std::vector<std::string>{"g1", "g2", "g0"}));
   ledger.Take(kN1, kJob, 3, {.slots = 2, .devices = {"g3", "g4"}});
-  EXPECT_EQ(ledger.Used(kN1).devices, (std::vector<std::string>{"g3", "g4", "g1", "g2", "g0"}));
+  EXPECT_EQ(ledger.UsedOf(kN1).own.devices,
+            (std::vector<std::string>{"g3", "g4", "g1", "g2", "g0"}));
   ledger.Orphan(kN1, kJob, 3, {.slots = 2, .devices = {"g3", "g4"}});
-  EXPECT_EQ(ledger.Used(kN1).devices.size(), 5u) << "it never was prepared";
+  EXPECT_EQ(ledger.UsedOf(kN1).own.devices.size(), 5u) << "it never was prepared";
   ledger.Take(kN1, kJob, 4, {.slots = 2, .devices = {"g3", "g4"}});
   ledger.Prepared(kN1, kJob);
-  EXPECT_EQ(ledger.Used(kN1).devices, (std::vector<std::string>{"g3", "g4"}));
+  EXPECT_EQ(ledger.UsedOf(kN1).own.devices, (std::vector<std::string>{"g3", "g4"}));
+}
+
+TEST(HoldLedgerTest, OfSharedSparesTheLargestIsHeldAndWhatIsLentIsAPartOfIt) {
+  HoldLedger ledger;
+  ledger.Take(kN1, JobId{"a"}, 1, {.slots = 2, .cpus = 8, .use = HoldUse::kShared});
+  ledger.Take(kN1, JobId{"b"}, 1, {.slots = 3, .cpus = 4, .use = HoldUse::kShared});
+  ledger.Take(kN1, JobId{"c"}, 1, {.slots = 1, .cpus = 1, .use = HoldUse::kLent});
+  ledger.Take(kN1, JobId{"d"}, 1, {.slots = 1, .cpus = 2});
+  const HoldLedger::Used used = ledger.UsedOf(kN1);
+  EXPECT_EQ(used.shared, (HeldResources{.slots = 3, .cpus = 8}));
+  EXPECT_EQ(used.lent, (HeldResources{.slots = 1, .cpus = 1}));
+  EXPECT_EQ(used.own, (HeldResources{.slots = 1, .cpus = 2}));
+  EXPECT_EQ(ledger.UsedSlots(kN1), 4);
+  EXPECT_EQ(ledger.BusySlots(kN1), 2) << "preemptible jobs may have what is shared";
+}
+
+TEST(HoldLedgerTest, NoProcessHasADeviceOfASharedSpare) {
+  HoldLedger ledger;
+  const JobId job{"a"};
+  ledger.Take(kN1, job, 1, {.slots = 1, .devices = {"g0"}, .use = HoldUse::kShared});
+  ledger.Take(kN1, job, 2, {.slots = 1, .devices = {"g1"}});
+  EXPECT_EQ(ledger.UsedOf(kN1).own.devices, std::vector<std::string>{"g1"});
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "coordinator/control/deadlines.h"
@@ -25,6 +26,10 @@ std::string BrokenGang(const State& state, const JobEntry& job) {
   placed.insert(placed.end(), attempt.spares.begin(), attempt.spares.end());
   const bool same = std::ranges::equal(job.gang->nodes, placed, {}, &GangNode::name);
   if (!same) return "has a gang of other nodes than its attempt";
+  const bool lent_known = std::ranges::all_of(attempt.lent, [&](const NodeName& name) {
+    return std::ranges::find(attempt.nodes, name) != attempt.nodes.end();
+  });
+  if (!lent_known) return "runs on a lent node that is none of its own";
   for (const GangNode& member : job.gang->nodes) {
     if (!member.quiesced && state.holds.Find(member.name, job.record.id) == nullptr)
       return "has no slots on node " + member.name.value;
@@ -87,11 +92,26 @@ struct NodeIndexes {
   InStep<std::map<NodeName, int>> ranks;
 };
 
+// No device is that of two gangs that go on, one of them on a lent spare perhaps.
+std::string DeviceGivenTwice(const State& state, const NodeName& name) {
+  std::set<std::string_view> given;
+  for (const auto& [id, hold] : state.holds.On(name)) {
+    if (hold.kind != HoldLedger::Kind::kGang || hold.resources.use == HoldUse::kShared) continue;
+    const auto job = state.jobs.find(id);
+    if (job == state.jobs.end() || !job->second.gang || In<Aborting>(*job->second.gang)) continue;
+    for (const std::string& device : hold.resources.devices)
+      if (!given.insert(device).second) return device;
+  }
+  return "";
+}
+
 std::string BrokenNode(const State& state, const NodeEntry& node, NodeIndexes& indexes) {
   const NodeName& name = node.record.name;
   const auto session = state.sessions.find(node.session);
   const bool known = session != state.sessions.end() && session->second == name;
   if (known != (node.session != 0)) return "has a session that is not its own";
+  if (const std::string device = DeviceGivenTwice(state, name); !device.empty())
+    return "gives device " + device + " to two gangs";
   if ((indexes.can_probe.Find(name) != nullptr) != (node.session != 0 && !node.suspect))
     return "speaks, or does not, against its state";
   if ((indexes.draining.Find(name) != nullptr) != (node.record.state == NodeState::kDraining))

@@ -80,11 +80,14 @@ DeviceMask AllocatableDevices(const State& state, const NodeEntry& node) {
   return mask;
 }
 
-// Devices that processes on the node may use. A job of an earlier version does not record its own.
+// Devices that jobs have for themselves alone, or that processes of theirs may still use. A job of
+// an earlier version does not record its own.
 DeviceMask DevicesInUse(const State& state, const NodeEntry& node) {
   DeviceMask in_use = 0;
   for (const auto& [id, hold] : state.holds.On(node.record.name)) {
-    in_use |= MaskOf(node, hold.resources.devices) | MaskOf(node, hold.leaving);
+    in_use |= MaskOf(node, hold.leaving);
+    if (hold.resources.use != HoldUse::kOwn) continue;
+    in_use |= MaskOf(node, hold.resources.devices);
     if (hold.resources.slots == 0 || !hold.resources.devices.empty()) continue;
     const auto job = state.jobs.find(id);
     if (job != state.jobs.end() && job->second.spec.resources.gpus.per_rank > 0)
@@ -94,10 +97,33 @@ DeviceMask DevicesInUse(const State& state, const NodeEntry& node) {
   return in_use;
 }
 
+int LeakedSlots(const NodeEntry& node) { return static_cast<int>(node.record.leaked.size()); }
+
+NodeParts PartsOf(const NodeEntry& node, const HeldResources& held) {
+  return {.slots = held.slots,
+          .devices = MaskOf(node, held.devices),
+          .cpus = held.cpus,
+          .memory_bytes = held.memory_bytes};
+}
+
+// What is left of `all` beside what jobs have for themselves alone, and what has leaked.
+NodeParts BesideOwn(const State& state, const NodeEntry& node, const NodeParts& all,
+                    const HeldResources& own) {
+  NodeParts left = all;
+  left.slots -= own.slots + LeakedSlots(node);
+  left.cpus -= own.cpus;
+  left.memory_bytes -= std::min(left.memory_bytes, own.memory_bytes);
+  if (all.devices != 0) left.devices &= ~DevicesInUse(state, node);
+  return left;
+}
+
 }  // namespace
 
 int UsedSlots(const State& state, const NodeEntry& node) {
-  return state.holds.UsedSlots(node.record.name) + static_cast<int>(node.record.leaked.size());
+  const HoldLedger::Used used = state.holds.UsedOf(node.record.name);
+  const int own = used.own.slots + LeakedSlots(node);
+  const int beside = std::max(0, node.record.slots - own);
+  return own + std::max(used.lent.slots, std::min(used.shared.slots, beside));
 }
 
 DeviceMask MaskOf(const NodeEntry& node, const std::vector<std::string>& ids) {
@@ -153,16 +179,13 @@ bool IsUnknown(const NodeInventory& inventory) {
 
 NodeCapacity CapacityOf(const State& state, const NodeEntry& node) {
   NodeCapacity capacity = WholeOf(state, node);
-  const NodeParts& all = capacity.all;
-  NodeParts& free = capacity.free;
-  free = all;
-  free.slots -= UsedSlots(state, node);
-  for (const auto& [job, hold] : state.holds.On(node.record.name)) {
-    const HeldResources& held = hold.resources;
-    free.cpus -= held.cpus;
-    free.memory_bytes -= std::min(free.memory_bytes, held.memory_bytes);
-  }
-  if (all.devices != 0) free.devices &= ~DevicesInUse(state, node);
+  const HoldLedger::Used used = state.holds.UsedOf(node.record.name);
+  capacity.free = BesideOwn(state, node, capacity.all, used.own);
+  capacity.lent = PartsOf(node, used.lent);
+  // What jobs have for themselves alone goes before what the spares were to hold.
+  capacity.shared = AtLeastNone(Both(PartsOf(node, used.shared), capacity.free));
+  capacity.shared = AtLeastNone(Less(capacity.shared, capacity.lent));
+  capacity.free = Less(Less(capacity.free, capacity.lent), capacity.shared);
   return capacity;
 }
 
@@ -218,26 +241,56 @@ std::vector<std::string> DevicesOfProcess(const State& state, const JobId& id, c
   return devices;
 }
 
-HeldResources HeldBy(const JobEntry& job, int slots, std::vector<std::string> devices) {
+HoldUse UseOf(const JobEntry& job, const AttemptRecord& attempt, const NodeName& node) {
+  const auto has = [&node](const std::vector<NodeName>& names) {
+    return std::ranges::find(names, node) != names.end();
+  };
+  if (has(attempt.lent)) return HoldUse::kLent;
+  return job.spec.resources.share_spares && has(attempt.spares) ? HoldUse::kShared : HoldUse::kOwn;
+}
+
+HeldResources HeldBy(const JobEntry& job, int slots, std::vector<std::string> devices,
+                     HoldUse use) {
   const NodeDemand demand = job.spec.resources.per_node();
   return {.slots = slots,
           .devices = std::move(devices),
           .cpus = demand.cpus(),
-          .memory_bytes = demand.memory_bytes()};
+          .memory_bytes = demand.memory_bytes(),
+          .use = use};
+}
+
+HeldResources HeldBy(const JobEntry& job, const NodeName& node, int slots,
+                     std::vector<std::string> devices) {
+  const HoldUse use = job.attempts.empty() ? HoldUse::kOwn : UseOf(job, job.attempts.back(), node);
+  return HeldBy(job, slots, std::move(devices), use);
 }
 
 Amounts AmountsOf(const JobEntry& job) {
   const AttemptRecord& attempt = job.attempts.back();
-  const auto nodes = static_cast<int>(attempt.nodes.size() + attempt.spares.size());
+  const bool counts_spares = !job.spec.resources.share_spares;
+  const auto nodes =
+      static_cast<int>(attempt.nodes.size() + (counts_spares ? attempt.spares.size() : 0));
   return muster::AmountsOf(job.spec.resources.per_node(), nodes);
 }
 
 HeldResources HeldOn(const JobEntry& job, const NodeName& node) {
-  return HeldBy(job, job.spec.resources.ranks_per_node, DevicesOn(job.attempts.back(), node));
+  return HeldBy(job, node, job.spec.resources.ranks_per_node, DevicesOn(job.attempts.back(), node));
 }
 
 HeldResources HeldAt(const JobEntry& job, std::size_t place) {
-  return HeldBy(job, job.spec.resources.ranks_per_node, DevicesAt(job.attempts.back(), place));
+  const AttemptRecord& attempt = job.attempts.back();
+  const std::size_t nodes = attempt.nodes.size();
+  const NodeName& name = place < nodes ? attempt.nodes[place] : attempt.spares[place - nodes];
+  return HeldBy(job, name, job.spec.resources.ranks_per_node, DevicesAt(attempt, place));
+}
+
+bool HasBesideOwn(const State& state, const NodeEntry& node, const HeldResources& held) {
+  const NodeInventory& inventory = node.record.inventory;
+  const NodeParts left =
+      BesideOwn(state, node, WholeOf(state, node).all, state.holds.UsedOf(node.record.name).own);
+  return held.slots <= left.slots && (MaskOf(node, held.devices) & ~left.devices) == 0 &&
+         (inventory.cpus == 0 || held.cpus <= left.cpus) &&
+         (inventory.memory_bytes == 0 || held.memory_bytes <= left.memory_bytes);
 }
 
 bool SharesDevices(const State& state, const NodeEntry& node) {

@@ -19,8 +19,8 @@ namespace muster::control {
 // Held by jobs, and leaked.
 int UsedSlots(const State& state, const NodeEntry& node);
 
-// What there is to allocate on the node, and what of it is free. A device that another node has
-// reported first, that has a fault or is broken is not there to allocate.
+// What there is to allocate on the node, what of it is free, and what shared spares hold. A device
+// that another node has reported first, that has a fault or is broken is not there to allocate.
 NodeCapacity CapacityOf(const State& state, const NodeEntry& node);
 // The same without what is free.
 NodeCapacity WholeOf(const State& state, const NodeEntry& node);
@@ -52,13 +52,21 @@ std::vector<std::string> DevicesOfProcess(const State& state, const JobId& id, c
 std::vector<std::string> DevicesOf(const JobEntry& job, const AttemptRecord& attempt,
                                    const RankRecord& rank);
 
+// What the attempt has its node or spare for.
+HoldUse UseOf(const JobEntry& job, const AttemptRecord& attempt, const NodeName& node);
 // What the job holds of a node with these slots and devices.
-HeldResources HeldBy(const JobEntry& job, int slots, std::vector<std::string> devices);
-// What the nodes and spares of its newest attempt come to.
+HeldResources HeldBy(const JobEntry& job, int slots, std::vector<std::string> devices,
+                     HoldUse use = HoldUse::kOwn);
+// The same of a node of its newest attempt, if it is one.
+HeldResources HeldBy(const JobEntry& job, const NodeName& node, int slots,
+                     std::vector<std::string> devices);
+// What the nodes and spares of its newest attempt come to; shared spares count for no job.
 Amounts AmountsOf(const JobEntry& job);
 // What a node of its newest attempt, or a spare, holds in full.
 HeldResources HeldOn(const JobEntry& job, const NodeName& node);
 HeldResources HeldAt(const JobEntry& job, std::size_t place);
+// Whether the node has these beside what jobs have for themselves alone, and what has leaked.
+bool HasBesideOwn(const State& state, const NodeEntry& node, const HeldResources& held);
 
 // The node reports other devices than `before`. The first node that reports a device has it; the
 // next one gets it once that node is lost and nothing there holds it, or reports it no more.

@@ -38,8 +38,9 @@ int SlotsLeft(const JobEntry* job, const HostedGeneration& hosted) {
 }
 
 // A rank of a job that is not known here has at least one processor.
-HeldResources LeftBehind(const JobEntry* job, int slots, const HostedGeneration& hosted) {
-  if (job != nullptr) return HeldBy(*job, slots, hosted.devices);
+HeldResources LeftBehind(const JobEntry* job, const NodeName& node, int slots,
+                         const HostedGeneration& hosted) {
+  if (job != nullptr) return HeldBy(*job, node, slots, hosted.devices);
   return {.slots = slots, .devices = hosted.devices, .cpus = slots};
 }
 
@@ -144,7 +145,10 @@ void TakePilot(Transaction& tx, NodeEntry& node, const std::string& pilot) {
 void TakeInventory(Transaction& tx, NodeEntry& node, const NodeInventory& inventory) {
   const NodeInventory before = std::exchange(node.record.inventory, inventory);
   std::vector<std::string> warnings = ClaimDevices(tx.state, node, before.devices);
-  for (const std::string& held : tx.state.holds.Used(node.record.name).devices) {
+  const HoldLedger::Used used = tx.state.holds.UsedOf(node.record.name);
+  std::vector<std::string> in_use = used.own.devices;
+  in_use.insert(in_use.end(), used.lent.devices.begin(), used.lent.devices.end());
+  for (const std::string& held : in_use) {
     const auto has = [&held](const NodeInventory& of) {
       return std::ranges::find(of.devices, held, &Device::id) != of.devices.end();
     };
@@ -260,7 +264,7 @@ void Adopt(Transaction& tx, const NodeName& node, const HostedGeneration& hosted
 void AbortStale(Transaction& tx, NodeEntry& node, const HostedGeneration& hosted) {
   const JobEntry& job = tx.job(hosted.job);
   tx.state.holds.Orphan(node.record.name, hosted.job, hosted.generation,
-                        HeldBy(job, SlotsLeft(&job, hosted), hosted.devices));
+                        HeldBy(job, node.record.name, SlotsLeft(&job, hosted), hosted.devices));
   if (job.record.state == JobState::kRunning) {
     return tx.Send(node.record.name, Release{hosted.job});
   }
@@ -281,12 +285,12 @@ void ReconcileJob(Transaction& tx, NodeEntry& node, const JobId& id,
     case ReconcileAction::kNothing: return tx.state.holds.ProveTerminated(name, id);
     case ReconcileAction::kRelease:
       if (const int slots = SlotsLeft(job, *hosted); slots > 0 || !hosted->devices.empty())
-        tx.state.holds.Orphan(name, id, hosted->generation, LeftBehind(job, slots, *hosted));
+        tx.state.holds.Orphan(name, id, hosted->generation, LeftBehind(job, name, slots, *hosted));
       return tx.Send(name, Release{id});
     case ReconcileAction::kAbortStale: return AbortStale(tx, node, *hosted);
     case ReconcileAction::kHold:
       tx.state.holds.Park(name, id, hosted->generation,
-                          HeldBy(*job, job->spec.resources.ranks_per_node,
+                          HeldBy(*job, name, job->spec.resources.ranks_per_node,
                                  hosted->devices.empty() ? DevicesOn(job->attempts.back(), name)
                                                          : hosted->devices));
       if (!job->survivors) job->survivors.emplace();
@@ -348,8 +352,8 @@ void ReconcileNode(Transaction& tx, NodeEntry& node, const Hello& hello) {
     if (!generation.devices.empty() && tx.state.holds.Find(name, generation.job) == nullptr)
       tx.state.holds.Orphan(
           name, generation.job, generation.generation,
-          LeftBehind(tx.FindJob(generation.job), SlotsLeft(tx.FindJob(generation.job), generation),
-                     generation));
+          LeftBehind(tx.FindJob(generation.job), name,
+                     SlotsLeft(tx.FindJob(generation.job), generation), generation));
     // The report of processes of older generations that run beside the newest may have been lost.
     if (!generation.unkillable_pids.empty())
       Handle(tx, name,

@@ -210,6 +210,7 @@ void Schedule(Transaction& tx) {
   for (const WaitingJob& waiting : plan.waiting) {
     if (WaitsAsBefore(std::as_const(tx).job(waiting.job), waiting)) continue;
     JobEntry& job = tx.job(waiting.job);
+    if (!waiting.clears.empty()) continue;  // it goes on in a moment, with its survivors
     // Waits for one of its nodes that may still return after a restart of the coordinator.
     if (!FormerNodeSuspect(tx.state, job)) {
       const bool waits_again = !job.attempts.empty();
@@ -227,6 +228,7 @@ void Schedule(Transaction& tx) {
   }
   state.forced_delays.clear();
   GiveWay(tx, plan.reclaims);
+  for (const WaitingJob& waiting : plan.waiting) GiveSparesBack(tx, waiting.job, waiting.clears);
   if (plan.again_at != kNever) state.reschedule_at = Earliest(state.reschedule_at, plan.again_at);
   // What a small pass moved may leave room for jobs that it did not look at.
   state.reschedule |= !whole && plans_move;

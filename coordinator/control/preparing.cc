@@ -64,6 +64,7 @@ AttemptRecord MakeAttempt(const State& state, const JobEntry& job, const GangPla
   attempt.generation = job.record.generation;
   attempt.nodes = nodes;
   attempt.spares = placement.spares;
+  attempt.lent = placement.lent;
   attempt.node_devices = DeviceIds(state, job, placement.nodes, placement.node_devices);
   attempt.spare_devices = DeviceIds(state, job, placement.spares, placement.spare_devices);
   const int per_node = job.spec.resources.ranks_per_node;
@@ -225,8 +226,10 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
     const NodeName& name = gang.nodes[static_cast<int>(n)].name;
     NoteUnreleased(job, name);
     tx.state.holds.Take(name, job.record.id, generation,
-                        HeldBy(job, job.spec.resources.ranks_per_node, DevicesAt(attempt, n)));
+                        HeldBy(job, job.spec.resources.ranks_per_node, DevicesAt(attempt, n),
+                               UseOf(job, attempt, name)));
   }
+  for (const NodeName& name : nodes) DropCrowdedSpares(tx, name, NameOf(job) + " has taken it");
   EndParked(tx, job);
   if (generation > 1) {
     ++job.record.restarts;
@@ -250,6 +253,11 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
                  {"placed", Severity::kInfo,
                   "generation " + std::to_string(generation) + " on " + WhereText(job.attempt()) +
                       (generation == 1 ? "" : "; by " + std::string(Name(job.attempt().tier)))});
+  for (const NodeName& name : placement.lent)
+    tx.RecordEvent(job, {"lent", Severity::kInfo,
+                         "node " + name.value +
+                             " is a spare of other jobs: it gives way as soon as one of them needs "
+                             "the node, whatever its age"});
   PrepareNodes(tx, job, placement, survivors);
 }
 

@@ -129,6 +129,8 @@ GangRequest RequestOf(const State& state, const Now& now, const JobEntry& job) {
   request.demand = resources.per_node();
   request.priority = job.record.priority;
   request.length = LengthOf(job, now);
+  request.share_spares = resources.share_spares;
+  request.preemptible = job.spec.preemptible;
   request.submit_order = job.record.submit_order;
   request.exclude = job.backoff.Paused();
   for (const std::string& name : resources.exclude) request.exclude.push_back({name});
@@ -141,7 +143,11 @@ GangRequest RequestOf(const State& state, const Now& now, const JobEntry& job) {
     if (KeepsNodesAway(state, job)) LeaveToClaimant(job, request);
     request.recovering = !job.attempts.empty() && !job.waited;
     for (const auto& [name, hold] : state.holds.Parked(job.record.id)) {
-      request.held.push_back({name, PartsOf(state, name, hold.resources)});
+      const HoldUse use = hold.resources.use;
+      if (use == HoldUse::kShared) continue;  // it may take all of what is held there
+      request.held.push_back({.node = name,
+                              .parts = PartsOf(state, name, hold.resources),
+                              .lent = use == HoldUse::kLent});
     }
     request.promise = PromiseOf(state, job);
     request.turn = job.turn.value_or(kNever);
@@ -156,6 +162,7 @@ GangRequest RequestOf(const State& state, const Now& now, const JobEntry& job) {
   request.nodes = 0;
   request.spares =
       missing > 0 ? missing : resources.spares - static_cast<int>(attempt.spares.size());
+  request.share_spares &= missing <= 0;
   for (const GangNode& member : job.gang->nodes) request.exclude.push_back(member.name);
   request.domains = DomainsOf(attempt, state.nodes);
   const TopologyDemand& topology = request.demand.topology;
@@ -207,7 +214,10 @@ void AddGangsOf(const State& state, const Now& now, const JobEntry& job, JobPlac
     const bool gives = !reclaim.claimant.empty() &&
                        (reclaim.gives_up.empty() ||
                         std::ranges::find(reclaim.gives_up, name) != reclaim.gives_up.end());
-    (gives ? given : gang).parts.push_back({name, PartsOf(state, name, hold->resources)});
+    // What it has of shared spares is free for nothing else then.
+    const bool own = hold->resources.use == HoldUse::kOwn;
+    const NodeParts parts = own ? PartsOf(state, name, hold->resources) : NodeParts();
+    (gives ? given : gang).parts.push_back({name, parts});
   }
   if (IsGivingWay(job)) {
     given.amounts = reclaim.gives_up.empty() ? gang.amounts
@@ -307,6 +317,8 @@ std::uint64_t IndexOf(const State& state, const Now& now) {
     const NodeCapacity capacity = CapacityOf(state, node);
     digest.Add(capacity.all);
     digest.Add(capacity.free);
+    digest.Add(capacity.shared);
+    digest.Add(capacity.lent);
     digest.Add(node.record.inventory);
     digest.Add(node.record.domain());
   }

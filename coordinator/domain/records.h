@@ -127,6 +127,7 @@ struct AttemptRecord {
   std::int64_t ended_unix_ms = 0;  // 0: still going
   std::vector<NodeName> nodes;     // by node rank
   std::vector<NodeName> spares;    // prepared, without ranks
+  std::vector<NodeName> lent;      // those of `nodes` that are shared spares of other jobs
   // The devices that the job has on each of `nodes` and on each of `spares`, in the order of local
   // ranks; none without GPUs.
   std::vector<std::vector<std::string>> node_devices;

@@ -54,6 +54,24 @@ int HeldBy(const JobView& job, const std::vector<PoolNodeFact>& nodes) {
   }));
 }
 
+// Spares that jobs share: as many as the one that wants most of them.
+class SharedSpares {
+ public:
+  // They are the spares of a gang.
+  void Add(const std::vector<NodeName>& spares) { there_.insert(spares.begin(), spares.end()); }
+  // How many are to come for a job beside those that came, or come for others.
+  int Lacking(int wanted) {
+    const int coming = static_cast<int>(there_.size()) + asked_;
+    const int lacking = std::max(0, wanted - coming);
+    asked_ += lacking;
+    return lacking;
+  }
+
+ private:
+  std::set<NodeName> there_;
+  int asked_ = 0;
+};
+
 bool GivesWay(const JobView& job) {
   return HasGang(job) && !job.record->reclaim.claimant.empty() &&
          job.record->reclaim.generation == job.attempts->back().generation;
@@ -75,19 +93,19 @@ struct Wish {
   bool partly = false;
 };
 
-Wish WishOf(const JobView& job) {
+Wish WishOf(const JobView& job, SharedSpares& shared) {
   const ResourceSpec& resources = job.spec->resources;
   if (HasGang(job)) {
     const AttemptRecord& attempt = job.attempts->back();
+    const int spares = std::max(0, resources.spares - static_cast<int>(attempt.spares.size()));
     return {.nodes = std::max(0, resources.nodes - static_cast<int>(attempt.nodes.size())) +
-                     std::max(0, resources.spares - static_cast<int>(attempt.spares.size())),
+                     (resources.share_spares ? shared.Lacking(resources.spares) : spares),
             .partly = true};
   }
   // A job that ran continues with fewer.
   const int least = job.attempts->empty() ? resources.nodes : job.spec->min_nodes();
-  return {.nodes = resources.nodes + resources.spares,
-          .least = least,
-          .partly = least < resources.nodes};
+  const int spares = resources.share_spares ? shared.Lacking(resources.spares) : resources.spares;
+  return {.nodes = resources.nodes + spares, .least = least, .partly = least < resources.nodes};
 }
 
 // What the ceilings leave to jobs that wait, as far as those before them leave it.
@@ -157,10 +175,13 @@ PoolFacts ReadPoolFacts(const Controller& controller) {
   for (const JobView& job : jobs)
     if (GivesWay(job)) claimants.insert(job.record->reclaim.claimant);
   QueueRoom room(queues);
+  SharedSpares shared;
+  for (const JobView& job : jobs)
+    if (HasGang(job) && job.spec->resources.share_spares) shared.Add(job.attempts->back().spares);
   for (const JobView& job : jobs) {
     facts.checkpoint_seconds = std::max(facts.checkpoint_seconds, job.record->checkpoint_seconds);
     if (LacksNothing(job)) continue;
-    const Wish wish = WishOf(job);
+    const Wish wish = WishOf(job, shared);
     const int lacks = room.Take(job, wish) - (HasGang(job) ? 0 : HeldBy(job, facts.nodes));
     // A claimant gets what its victims leave.
     if (lacks <= 0 || claimants.contains(job.record->id)) continue;

@@ -175,5 +175,16 @@ TEST(PoolFactsTest, AJobThatMayNotShrinkHasNoUseForAPart) {
   EXPECT_FALSE(Read(h).needs[0].partly);
 }
 
+TEST(PoolFactsTest, JobsThatShareTheirSparesLackThemOnce) {
+  ControlHarness h;
+  std::string yaml = TrainYaml();
+  yaml.replace(yaml.find("nodes: 2"), 8, "nodes: 2, spares: 2, share_spares: true");
+  for (const char* node : {"n1", "n2", "n3", "n4", "n5"}) h.Join(node);
+  for (int i = 0; i < 2; ++i) h.RunTo(h.Submit(yaml), 5);
+  const PoolFacts facts = Read(h);
+  ASSERT_EQ(facts.needs.size(), 1u) << "one spare is there, one is lacked by both";
+  EXPECT_EQ(facts.needs[0].nodes, 1);
+}
+
 }  // namespace
 }  // namespace muster

@@ -59,8 +59,10 @@ void Fill(const NodeParts& from, v1::ScheduleParts* to) {
 }
 
 void Fill(const HeldParts& from, v1::ScheduleHeldParts* to) {
-  to->set_node(from.node.value);
-  Fill(from.parts, to->mutable_parts());
+  const auto& [node, parts, lent] = from;
+  to->set_node(node.value);
+  Fill(parts, to->mutable_parts());
+  to->set_lent(lent);
 }
 
 void Fill(const NodeDemand& from, v1::ScheduleDemand* to) {
@@ -104,7 +106,7 @@ class Domains {
 void Fill(const GangRequest& from, Domains& numbers, v1::ScheduleRequest* to) {
   const auto& [job, nodes, min_nodes, spares, demand, queue, class_value, priority, submit_order,
                length, promise, turn, collecting, exclude, former_nodes, preferred, held, domains,
-               place, recovering] = from;
+               place, recovering, share_spares, preemptible] = from;
   to->set_job(job.value);
   to->set_nodes(nodes);
   to->set_min_nodes(min_nodes);
@@ -125,6 +127,8 @@ void Fill(const GangRequest& from, Domains& numbers, v1::ScheduleRequest* to) {
   for (const std::string& domain : domains) to->add_domains(numbers.NumberOf(domain));
   to->set_place(place);
   to->set_recovering(recovering);
+  to->set_share_spares(share_spares);
+  to->set_preemptible(preemptible);
 }
 
 void Fill(const RunningGang& from, v1::ScheduleGang* to) {
@@ -189,12 +193,14 @@ void Fill(const SchedulerSnapshot& from, v1::ScheduleSnapshot* to) {
   Inventories inventories(to);
   Domains domains;
   for (const NodeCapacity& node : nodes) {
-    const auto& [name, inventory, all, free, domain, usable_from] = node;
+    const auto& [name, inventory, all, free, shared, lent, domain, usable_from] = node;
     v1::ScheduleNode& message = *to->add_nodes();
     message.set_name(name.value);
     message.set_inventory(inventories.PlaceOf(*inventory));
     Fill(all, message.mutable_all());
     Fill(free, message.mutable_free());
+    Fill(shared, message.mutable_shared());
+    Fill(lent, message.mutable_lent());
     message.set_domain(domains.NumberOf(domain));
     message.set_usable_from(ToCount(usable_from));
   }
@@ -211,7 +217,7 @@ NodeParts Read(const v1::ScheduleParts& from) {
 }
 
 HeldParts Read(const v1::ScheduleHeldParts& from) {
-  return {NodeName{from.node()}, Read(from.parts())};
+  return {.node = NodeName{from.node()}, .parts = Read(from.parts()), .lent = from.lent()};
 }
 
 NodeDemand Read(const v1::ScheduleDemand& from) {
@@ -250,7 +256,9 @@ GangRequest Read(const v1::ScheduleRequest& from) {
                  .preferred = NodesOf(from.preferred()),
                  .domains = TextsOf(from.domains()),
                  .place = from.place(),
-                 .recovering = from.recovering()};
+                 .recovering = from.recovering(),
+                 .share_spares = from.share_spares(),
+                 .preemptible = from.preemptible()};
   if (from.has_promise()) to.promise = Read(from.promise());
   for (const v1::ScheduleHeldParts& each : from.held()) to.held.push_back(Read(each));
   return to;
@@ -369,7 +377,8 @@ class SnapshotCheck {
       if (!names.insert(node.name()).second) return Broken("two nodes " + node.name());
       const int devices = snapshot_.inventories(node.inventory()).devices_size();
       const bool sound = std::ranges::all_of(
-          std::initializer_list<const v1::ScheduleParts*>{&node.all(), &node.free()},
+          std::initializer_list<const v1::ScheduleParts*>{&node.all(), &node.free(), &node.shared(),
+                                                          &node.lent()},
           [devices](const v1::ScheduleParts* parts) {
             return static_cast<int>(std::bit_width(parts->devices())) <= devices &&
                    IsIn(parts->slots(), -kMaxSlots, kMaxSlots) &&
@@ -478,6 +487,9 @@ std::string Text(const v1::SchedulePlacement& placement) {
   if (placement.spares_size() > 0)
     text += (placement.nodes_size() > 0 ? ", with spares " : " gets spares ") +
             NodesText(placement.spares(), placement.spare_devices());
+  if (placement.lent_size() > 0)
+    text +=
+        ", lent " + NodesText(placement.lent(), google::protobuf::RepeatedField<std::uint64_t>());
   return text;
 }
 
@@ -499,6 +511,8 @@ std::string Text(const v1::ScheduleWaiting& waiting, std::int64_t now, Times tim
   if (waiting.delayed() != Name(DelayCause::kNone)) text += "; delayed by " + waiting.delayed();
   if (waiting.collects_size() > 0)
     text += "; collects on " + NodesText(waiting.collects(), waiting.promise().devices());
+  if (waiting.clears_size() > 0)
+    text += "; waits for lent " + NodesText(waiting.clears(), waiting.promise().devices());
   return text;
 }
 
@@ -507,22 +521,24 @@ std::string Text(const v1::ScheduleWaiting& waiting, std::int64_t now, Times tim
 v1::SchedulePlan ToProto(const SchedulePlan& plan) {
   v1::SchedulePlan to;
   for (const GangPlacement& placement : plan.placements) {
-    const auto& [job, nodes, spares, node_devices, spare_devices] = placement;
+    const auto& [job, nodes, spares, node_devices, spare_devices, lent] = placement;
     v1::SchedulePlacement& message = *to.add_placements();
     message.set_job(job.value);
     Add(nodes, message.mutable_nodes());
     message.mutable_devices()->Add(node_devices.begin(), node_devices.end());
     Add(spares, message.mutable_spares());
     message.mutable_spare_devices()->Add(spare_devices.begin(), spare_devices.end());
+    Add(lent, message.mutable_lent());
   }
   for (const WaitingJob& waiting : plan.waiting) {
-    const auto& [job, reason, promise, delayed, collects] = waiting;
+    const auto& [job, reason, promise, delayed, collects, clears] = waiting;
     v1::ScheduleWaiting& message = *to.add_waiting();
     message.set_job(job.value);
     message.set_reason(WaitText(reason));
     if (promise) Fill(*promise, message.mutable_promise());
     message.set_delayed(std::string(Name(delayed)));
     Add(collects, message.mutable_collects());
+    Add(clears, message.mutable_clears());
   }
   for (const Reclaim& reclaim : plan.reclaims) {
     const auto& [victim, to_nodes, gives_up, claimant, cause, cost] = reclaim;
@@ -572,6 +588,8 @@ Result<OwnedSnapshot> FromProto(const v1::ScheduleSnapshot& from) {
                         .inventory = &owned.inventories[static_cast<std::size_t>(node.inventory())],
                         .all = Read(node.all()),
                         .free = Read(node.free()),
+                        .shared = Read(node.shared()),
+                        .lent = Read(node.lent()),
                         .domain = node.domain(),
                         .usable_from = ToTime(node.usable_from())});
   for (const v1::ScheduleRequest& request : from.requests()) to.requests.push_back(Read(request));

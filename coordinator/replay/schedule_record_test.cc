@@ -84,7 +84,7 @@ struct Full {
                           .exclude = {NodeName{"n3"}},
                           .former_nodes = {NodeName{"n1"}},
                           .preferred = {NodeName{"n4"}},
-                          .held = {{NodeName{"n1"}, {.slots = 1, .devices = 2, .cpus = 3}}},
+                          .held = {{NodeName{"n1"}, {.slots = 1, .devices = 2, .cpus = 3}, true}},
                           .domains = {"CANARY", "another", ""},
                           .place = "r",
                           .recovering = true},
@@ -96,7 +96,10 @@ struct Full {
 };
 
 TEST(ScheduleRecord, EveryFieldComesBack) {
-  const Full full;
+  Full full;
+  full.snapshot.nodes[0].shared = {.slots = 2, .cpus = 3};
+  full.snapshot.nodes[0].lent = {.slots = 1, .devices = 1};
+  full.snapshot.requests[0].share_spares = full.snapshot.requests[0].preemptible = true;
   const v1::SchedulePass pass = ToProto(full.snapshot, {}, 17);
   EXPECT_EQ(pass.unix_ms(), 17);
   const Result<OwnedSnapshot> owned = FromProto(pass.snapshot());
@@ -120,6 +123,9 @@ TEST(ScheduleRecord, EveryFieldComesBack) {
   EXPECT_EQ(gang.node_amounts, (Amounts{5, 6}));
   EXPECT_EQ(gang.leaves_in, minutes(8));
   EXPECT_EQ(gang.cost, 9.5);
+  EXPECT_EQ(owned->snapshot.nodes[0].shared.cpus, 3);
+  EXPECT_EQ(owned->snapshot.nodes[0].lent.devices, 1u);
+  EXPECT_TRUE(request.held[0].lent && request.share_spares && request.preemptible);
   EXPECT_EQ(owned->snapshot.requests[1].turn, kNever);
   EXPECT_EQ(owned->snapshot.requests[1].length, kForever);
   EXPECT_EQ(owned->snapshot.nodes[1].usable_from, TimePoint::min());
@@ -263,10 +269,12 @@ TEST(ScheduleRecord, DecisionsAreReadAsSentences) {
                       .nodes = {NodeName{"n1"}, NodeName{"n2"}},
                       .spares = {NodeName{"n3"}},
                       .node_devices = {3, 4},
-                      .spare_devices = {1}}};
+                      .spare_devices = {1},
+                      .lent = {NodeName{"n2"}}}};
   plan.waiting = {{.job = JobId{"8c"},
                    .promise = Promise{TimePoint(minutes(125)), {NodeName{"n1"}}, {1}},
-                   .delayed = DelayCause::kClass}};
+                   .delayed = DelayCause::kClass,
+                   .clears = {NodeName{"n4"}}}};
   plan.reclaims = {{.victim = JobId{"5d"},
                     .to_nodes = 2,
                     .gives_up = {NodeName{"n4"}, NodeName{"n5"}},
@@ -278,9 +286,9 @@ TEST(ScheduleRecord, DecisionsAreReadAsSentences) {
   const std::int64_t now = TimePoint(minutes(60)).time_since_epoch().count();
   EXPECT_THAT(
       DecisionTexts(ToProto(plan), now),
-      ElementsAre("7f starts on n1 [0 1], n2 [2], with spares n3 [0]",
+      ElementsAre("7f starts on n1 [0 1], n2 [2], with spares n3 [0], lent n2",
                   "8c waits: needs 1 node with 1 free slot; no node is ready; starts in "
-                  "1h 5m 0s at the latest on n1 [0]; delayed by class",
+                  "1h 5m 0s at the latest on n1 [0]; delayed by class; waits for lent n4",
                   "5d gives way to 8c (guarantee), at a cost of 12.5 rank-seconds, and goes "
                   "on with 2 nodes, without n4, n5",
                   "4c gives way to 8c (class), at a cost of 3 rank-seconds",

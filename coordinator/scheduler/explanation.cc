@@ -95,7 +95,7 @@ class Variants {
 };
 
 int Variants::NodesWithRoom(const Turn& turn, const GangRequest& request) const {
-  const Fit fit(request, turn.matches.Of(request.demand), turn.nodes, now_);
+  const Fit fit(request, turn.matches.Of(request.demand), turn.nodes, now_, SpareReach::kEmpty);
   const TopologyLevel within = RequiredPlace(request);
   std::map<std::string_view, int> places;
   int most = 0;

@@ -90,7 +90,11 @@ std::vector<PlannedNode*> BestForGang(const GangRequest& request, const Fit& fit
       fitting, wanted,
       [&](const PlannedNode& node) {
         const NodeParts room = fit.Room(node);
-        return std::tuple(Preference(request, node), std::popcount(room.devices), room.slots);
+        const PartsFrom source = fit.SourceOf(node);
+        // Others cannot have what is lent.
+        const bool takes = source == (request.preemptible ? PartsFrom::kFree : PartsFrom::kShared);
+        return std::tuple(source == PartsFrom::kLent, Preference(request, node), takes,
+                          std::popcount(room.devices), room.slots);
       },
       [&](const std::string& domain) { return gang.AlikeWith(domain, request.nodes); },
       [&](const PlannedNode& node) { gang.Add(node.capacity.domain); });
@@ -103,7 +107,8 @@ std::vector<PlannedNode*> BestSpares(const GangRequest& request, const Fit& fit,
       fitting, static_cast<std::size_t>(request.spares),
       [&](const PlannedNode& node) {
         const NodeParts room = fit.Room(node);
-        return std::tuple(Preference(request, node), gang.Of(node.capacity.domain),
+        const bool costs = request.share_spares && !fit.IsSpareEnough(node);
+        return std::tuple(costs, Preference(request, node), gang.Of(node.capacity.domain),
                           std::popcount(room.devices), room.slots);
       },
       [](const std::string&) { return 0; }, [](const PlannedNode&) {});
@@ -114,14 +119,15 @@ void EraseAll(std::vector<PlannedNode*>& nodes, const std::vector<PlannedNode*>&
   std::erase_if(nodes, [&gone](const PlannedNode* node) { return gone.contains(node); });
 }
 
-// Beside a running gang: nodes in its own place, or any if it need not stay there and has none.
+// Beside a gang in `gang`: nodes in its own place, or any if it need not stay there and has none.
 std::vector<PlannedNode*> InPlaceOfGang(const GangRequest& request,
-                                        const std::vector<PlannedNode*>& fitting) {
+                                        const std::vector<PlannedNode*>& fitting,
+                                        const std::string& gang) {
   const TopologyDemand& topology = request.demand.topology;
   std::vector<PlannedNode*> near;
   for (PlannedNode* node : fitting) {
     const std::string& place = PlaceOf(node->inventory(), topology.within);
-    if (!place.empty() && place == request.place) near.push_back(node);
+    if (!place.empty() && place == gang) near.push_back(node);
   }
   return near.empty() && !topology.required ? fitting : near;
 }
@@ -133,7 +139,7 @@ std::vector<PlannedNode*> InOnePlace(const GangRequest& request,
                                      std::vector<PlannedNode*> fitting) {
   const TopologyDemand& topology = request.demand.topology;
   if (topology.within == TopologyLevel::kNone) return fitting;
-  if (request.nodes == 0) return InPlaceOfGang(request, fitting);
+  if (request.nodes == 0) return InPlaceOfGang(request, fitting, request.place);
   struct Place {
     std::vector<PlannedNode*> nodes;
     int former = 0;
@@ -160,6 +166,20 @@ std::vector<PlannedNode*> InOnePlace(const GangRequest& request,
   return std::ranges::min_element(places, {}, cost)->second.nodes;
 }
 
+// What the job may share with others, and what is free, beside these nodes of its gang.
+std::vector<PlannedNode*> SharedSpares(const GangRequest& request, const Fit& fit,
+                                       std::vector<PlannedNode>& nodes,
+                                       const std::vector<PlannedNode*>& gang) {
+  std::vector<PlannedNode*> fitting;
+  for (PlannedNode& node : nodes)
+    if (fit.FitsSpare(node)) fitting.push_back(&node);
+  EraseAll(fitting, gang);
+  const TopologyLevel within = request.demand.topology.within;
+  if (within == TopologyLevel::kNone) return fitting;
+  return InPlaceOfGang(request, fitting,
+                       gang.empty() ? request.place : PlaceOf(gang.front()->inventory(), within));
+}
+
 }  // namespace
 
 std::vector<PlannedNode> NodesInOrder(const std::vector<NodeCapacity>& capacities, TimePoint now) {
@@ -172,8 +192,13 @@ std::vector<PlannedNode> NodesInOrder(const std::vector<NodeCapacity>& capacitie
   nodes.reserve(order.size());
   for (const NodeCapacity* capacity : order) {
     nodes.push_back({.capacity = *capacity, .free = {now, capacity->free}});
-    if (capacity->usable_from > now)
-      nodes.back().free.Apply(now, capacity->usable_from, [](NodeParts& free) { free = {}; });
+    PlannedNode& node = nodes.back();
+    if (capacity->usable_from > now) {
+      node.free.Apply(now, capacity->usable_from, [](NodeParts& free) { free = {}; });
+    } else {
+      node.shared = capacity->shared;
+      node.lent = capacity->lent;
+    }
   }
   return nodes;
 }
@@ -195,17 +220,17 @@ const std::vector<NodeMatch>& MatchTable::Of(const NodeDemand& demand) {
 }
 
 Fit::Fit(const GangRequest& request, const std::vector<NodeMatch>& matches,
-         std::vector<PlannedNode>& nodes, TimePoint start)
+         std::vector<PlannedNode>& nodes, TimePoint start, SpareReach reach)
     : request_(request),
       matches_(matches),
       first_(nodes.data()),
       start_(start),
-      end_(EndOf(start, request.length)) {
+      end_(EndOf(start, request.length)),
+      reach_(reach) {
   for (const NodeName& name : request.exclude)
     if (const PlannedNode* node = FindNode(nodes, name)) excluded_.push_back(At(*node));
   for (const HeldParts& held : request.held)
-    if (const PlannedNode* node = FindNode(nodes, held.node))
-      held_.emplace_back(At(*node), held.parts);
+    if (const PlannedNode* node = FindNode(nodes, held.node)) held_.emplace_back(At(*node), &held);
   std::ranges::sort(excluded_);
   std::ranges::sort(held_, {}, &HeldAt::first);
 }
@@ -218,15 +243,47 @@ const NodeMatch& Fit::MatchOf(const PlannedNode& node) const {
   return matches_[static_cast<std::size_t>(At(node))];
 }
 
-const NodeParts* Fit::Held(const PlannedNode& node) const {
+const HeldParts* Fit::Held(const PlannedNode& node) const {
   if (held_.empty()) return nullptr;
   const auto held = std::ranges::lower_bound(held_, At(node), {}, &HeldAt::first);
-  return held == held_.end() || held->first != At(node) ? nullptr : &held->second;
+  return held == held_.end() || held->first != At(node) ? nullptr : held->second;
+}
+
+const NodeParts* Fit::Held(const PlannedNode& node, bool lent) const {
+  const HeldParts* held = Held(node);
+  if (held == nullptr || held->lent != lent) return nullptr;
+  // Another job that recovers has it already.
+  return lent && node.lent.slots < held->parts.slots ? nullptr : &held->parts;
 }
 
 NodeParts Fit::WithHeld(const PlannedNode& node, NodeParts parts) const {
-  if (const NodeParts* held = Held(node)) Add(parts, *held);
+  if (const NodeParts* held = Held(node, /*lent=*/false)) Add(parts, *held);
   return parts;
+}
+
+NodeParts Fit::Own(const PlannedNode& node) const {
+  return WithHeld(node, node.free.Over(start_, end_, Both));
+}
+
+bool Fit::MayUseSpares() const {
+  const bool takes = request_.recovering && request_.share_spares;
+  return reach_ != SpareReach::kNone && (takes || request_.preemptible);
+}
+
+PartsFrom Fit::SourceOf(const PlannedNode& node) const {
+  if (!MayUseSpares()) return PartsFrom::kFree;
+  const auto fits = [&](const NodeParts& parts) { return LackWith(node, parts) == Lack::kNothing; };
+  if (request_.preemptible) {
+    NodeParts parts = node.shared;
+    if (const NodeParts* held = Held(node, /*lent=*/true)) Add(parts, *held);
+    return fits(parts) ? PartsFrom::kShared : PartsFrom::kFree;
+  }
+  NodeParts parts = Own(node);
+  if (fits(parts)) return PartsFrom::kFree;
+  Add(parts, node.shared);
+  if (fits(parts)) return PartsFrom::kShared;
+  Add(parts, node.lent);
+  return reach_ == SpareReach::kLent && fits(parts) ? PartsFrom::kLent : PartsFrom::kFree;
 }
 
 Lack Fit::LackWith(const PlannedNode& node, const NodeParts& parts) const {
@@ -234,7 +291,16 @@ Lack Fit::LackWith(const PlannedNode& node, const NodeParts& parts) const {
 }
 
 NodeParts Fit::Room(const PlannedNode& node) const {
-  return WithHeld(node, node.free.Over(start_, end_, Both));
+  const PartsFrom source = SourceOf(node);
+  if (source == PartsFrom::kFree) return Own(node);
+  NodeParts room = node.shared;
+  if (request_.preemptible) {
+    if (const NodeParts* held = Held(node, /*lent=*/true)) Add(room, *held);
+    return room;
+  }
+  Add(room, Own(node));
+  if (source == PartsFrom::kLent) Add(room, node.lent);
+  return room;
 }
 
 Lack Fit::LacksNow(const PlannedNode& node) const {
@@ -245,7 +311,7 @@ Lack Fit::LacksEver(const PlannedNode& node) const { return LackWith(node, node.
 
 // It has too little at the start, which is enough to say for most nodes of a full cluster.
 bool Fit::IsFull(const PlannedNode& node) const {
-  if (start_ > node.free.begin()) return false;
+  if (start_ > node.free.begin() || MayUseSpares()) return false;
   const NodeParts free = WithHeld(node, node.free.first());
   const NodeDemand& demand = request_.demand;
   return free.slots < demand.ranks ||
@@ -293,9 +359,9 @@ std::vector<TimeSpan> Fit::Starts(const PlannedNode& node) const {
 DeviceMask Fit::Devices(const PlannedNode& node) const {
   const int count = request_.demand.device_count();
   if (count == 0) return 0;
-  const NodeParts* held = Held(node);
+  const HeldParts* held = Held(node);
   return ChooseDevices(count, node.inventory(), Room(node).devices & MatchOf(node).suitable,
-                       held == nullptr ? 0 : held->devices);
+                       held == nullptr ? 0 : held->parts.devices);
 }
 
 // What of `free` the demand is, in part or whole.
@@ -332,29 +398,74 @@ bool Fit::Has(const PlannedNode& node, DeviceMask devices) const {
          std::popcount(devices) == request_.demand.device_count();
 }
 
-void Fit::Take(PlannedNode& node, DeviceMask devices) const {
+NodeParts Fit::Demanded(const PlannedNode& node, DeviceMask devices) const {
   const NodeDemand& demand = request_.demand;
-  if (const NodeParts* held = Held(node)) {
-    node.free.Apply(start_, kNever, [&](NodeParts& free) { Add(free, *held); });
-  }
   // A node that reports no memory has none to take.
   const bool counts_memory = node.inventory().memory_bytes > 0;
-  node.free.Apply(start_, end_, [&](NodeParts& free) {
-    free.slots -= demand.ranks;
-    free.devices &= ~devices;
-    free.cpus -= demand.cpus();
-    if (counts_memory) free.memory_bytes -= demand.memory_bytes();
-  });
+  return {.slots = demand.ranks,
+          .devices = devices,
+          .cpus = demand.cpus(),
+          .memory_bytes = counts_memory ? demand.memory_bytes() : 0};
+}
+
+void Fit::Take(PlannedNode& node, DeviceMask devices) const {
+  const PartsFrom source = SourceOf(node);
+  if (const NodeParts* held = Held(node, /*lent=*/false)) {
+    node.free.Apply(start_, kNever, [&](NodeParts& free) { Add(free, *held); });
+  }
+  if (source != PartsFrom::kFree) return TakeShared(node, devices, source);
+  const NodeParts parts = Demanded(node, devices);
+  node.free.Apply(start_, end_, [&](NodeParts& free) { free = Less(free, parts); });
+}
+
+// A preemptible gang's parts stay what spares hold; one that recovers takes them from the spares,
+// and what they lack from what is free.
+void Fit::TakeShared(PlannedNode& node, DeviceMask devices, PartsFrom source) const {
+  const NodeParts parts = Demanded(node, devices);
+  if (request_.preemptible) {
+    if (const NodeParts* held = Held(node, /*lent=*/true)) {
+      Add(node.shared, *held);
+      node.lent = Less(node.lent, *held);
+    }
+    node.shared = Less(node.shared, parts);
+    return Add(node.lent, parts);
+  }
+  if (source == PartsFrom::kLent) Add(node.shared, std::exchange(node.lent, {}));
+  const NodeParts rest = Less(parts, Both(parts, node.shared));
+  node.shared = AtLeastNone(Less(node.shared, parts));
+  node.free.Apply(start_, end_, [&](NodeParts& free) { free = Less(free, rest); });
 }
 
 void Fit::GiveBack(PlannedNode& node, DeviceMask devices) const {
-  const NodeDemand& demand = request_.demand;
-  const bool counts_memory = node.inventory().memory_bytes > 0;
-  const NodeParts parts{.slots = demand.ranks,
-                        .devices = devices,
-                        .cpus = demand.cpus(),
-                        .memory_bytes = counts_memory ? demand.memory_bytes() : 0};
+  const NodeParts parts = Demanded(node, devices);
   node.free.Apply(start_, end_, [&](NodeParts& free) { Add(free, parts); });
+}
+
+bool Fit::FitsSpare(const PlannedNode& node) const {
+  NodeParts parts = Own(node);
+  Add(parts, node.shared);
+  Add(parts, node.lent);
+  return LackWith(node, parts) == Lack::kNothing && !Excludes(node);
+}
+
+bool Fit::IsSpareEnough(const PlannedNode& node) const {
+  NodeParts parts = node.shared;
+  Add(parts, node.lent);
+  return LackWith(node, parts) == Lack::kNothing;
+}
+
+DeviceMask Fit::TakeSpare(PlannedNode& node) const {
+  NodeParts held = node.shared;
+  Add(held, node.lent);
+  const DeviceMask room = (Own(node).devices | held.devices) & MatchOf(node).suitable;
+  const DeviceMask devices =
+      ChooseDevices(request_.demand.device_count(), node.inventory(), room, held.devices);
+  const NodeParts more = AtLeastNone(Less(Demanded(node, devices), held));
+  if (const NodeParts* parked = Held(node, /*lent=*/false))
+    node.free.Apply(start_, kNever, [&](NodeParts& free) { Add(free, *parked); });
+  Add(node.shared, more);
+  node.free.Apply(start_, end_, [&](NodeParts& free) { free = Less(free, more); });
+  return devices;
 }
 
 std::optional<GangChoice> Choose(const GangRequest& request, const Fit& fit,
@@ -388,7 +499,10 @@ std::optional<GangChoice> Choose(const GangRequest& request, const Fit& fit,
   }
   std::erase(places, nullptr);
   EraseAll(fitting, fresh);
-  return GangChoice{std::move(places), BestSpares(request, fit, fitting, gang)};
+  if (request.share_spares && request.spares > 0)
+    fitting = SharedSpares(request, fit, nodes, places);
+  std::vector<PlannedNode*> spares = BestSpares(request, fit, fitting, gang);
+  return GangChoice{std::move(places), std::move(spares)};
 }
 
 std::vector<PlannedNode*> NodesToCollect(const GangRequest& request, const Fit& fit,

@@ -24,6 +24,9 @@ namespace muster {
 struct PlannedNode {
   const NodeCapacity& capacity;
   StepFunction<NodeParts> free;
+  // Held by shared spares for as long as anyone knows.
+  NodeParts shared = {};
+  NodeParts lent = {};
   std::optional<JobId> reserved_for = {};  // the last job that waits for parts of it
 
   const NodeInventory& inventory() const { return *capacity.inventory; }
@@ -49,13 +52,24 @@ class MatchTable {
   std::deque<std::pair<NodeDemand, std::vector<NodeMatch>>> table_;
 };
 
+// Which shared spares a gang may have as nodes, if it is recovering or preemptible.
+enum class SpareReach {
+  kNone,   // none: it does not start now, or nothing is known of its spares then
+  kEmpty,  // as far as nothing runs there
+  kLent,   // also where preemptible jobs run, which have to leave first
+};
+// What a gang has its parts of a node from.
+enum class PartsFrom { kFree = 0, kShared, kLent };
+
 class Fit {
  public:
   // All of them outlive it; `matches` are those of the request's demand.
   Fit(const GangRequest& request, const std::vector<NodeMatch>& matches,
-      std::vector<PlannedNode>& nodes, TimePoint start);
+      std::vector<PlannedNode>& nodes, TimePoint start, SpareReach reach = SpareReach::kNone);
 
   bool Excludes(const PlannedNode& node) const;
+  // What is free suits a gang that recovers best, and a preemptible one worst.
+  PartsFrom SourceOf(const PlannedNode& node) const;
   // What the job could have there as long as it runs.
   NodeParts Room(const PlannedNode& node) const;
   // What it could have there for a moment.
@@ -81,21 +95,34 @@ class Fit {
   void Take(PlannedNode& node, DeviceMask devices) const;
   void GiveBack(PlannedNode& node, DeviceMask devices) const;
 
+  // The node as a spare that the job shares with others: whether it has room beside what is held
+  // for them, whether that is enough for this job too, and taking what more it needs.
+  bool FitsSpare(const PlannedNode& node) const;
+  bool IsSpareEnough(const PlannedNode& node) const;
+  DeviceMask TakeSpare(PlannedNode& node) const;
+
  private:
-  using HeldAt = std::pair<std::ptrdiff_t, NodeParts>;
+  using HeldAt = std::pair<std::ptrdiff_t, const HeldParts*>;
 
   std::ptrdiff_t At(const PlannedNode& node) const { return &node - first_; }
   const NodeMatch& MatchOf(const PlannedNode& node) const;
   Lack LackWith(const PlannedNode& node, const NodeParts& parts) const;
-  const NodeParts* Held(const PlannedNode& node) const;  // nullptr: nothing
+  const HeldParts* Held(const PlannedNode& node) const;  // nullptr: nothing
+  // Of what is lent, or else not.
+  const NodeParts* Held(const PlannedNode& node, bool lent) const;
   NodeParts WithHeld(const PlannedNode& node, NodeParts parts) const;
   bool IsFull(const PlannedNode& node) const;
+  bool MayUseSpares() const;
+  NodeParts Own(const PlannedNode& node) const;
+  NodeParts Demanded(const PlannedNode& node, DeviceMask devices) const;
+  void TakeShared(PlannedNode& node, DeviceMask devices, PartsFrom source) const;
   NodeParts Part(const PlannedNode& node, const NodeParts& free, DeviceMask preferred) const;
 
   const GangRequest& request_;
   const std::vector<NodeMatch>& matches_;
   const PlannedNode* first_;
   TimePoint start_, end_;
+  SpareReach reach_;
   std::vector<std::ptrdiff_t> excluded_;
   std::vector<HeldAt> held_;
 };

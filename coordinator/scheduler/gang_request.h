@@ -21,6 +21,7 @@ namespace muster {
 struct HeldParts {
   NodeName node;
   NodeParts parts;
+  bool lent = false;  // a part of the node's lent parts
 };
 
 // The job starts at `start` at the latest, on these nodes if on no others: what the cluster owes
@@ -61,6 +62,10 @@ struct GangRequest {
   std::vector<std::string> domains;  // of the nodes that it has, if it only wants spares
   std::string place;                 // where those are, at the level of demand.topology
   bool recovering = false;           // it ran until now: before all that did not
+  // Its spares may be those of other jobs that say so too. While it recovers, a node of its gang
+  // may be a shared spare.
+  bool share_spares = false;
+  bool preemptible = false;  // a node of its gang may be a lent part of a shared spare
 
   int least() const { return min_nodes > 0 && min_nodes < nodes ? min_nodes : nodes; }
   Amounts AmountsOf(int count) const { return muster::AmountsOf(demand, count); }

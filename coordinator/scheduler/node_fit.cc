@@ -46,6 +46,20 @@ NodeParts Both(const NodeParts& a, const NodeParts& b) {
           .memory_bytes = std::min(a.memory_bytes, b.memory_bytes)};
 }
 
+NodeParts Less(const NodeParts& parts, const NodeParts& part) {
+  return {.slots = parts.slots - part.slots,
+          .devices = parts.devices & ~part.devices,
+          .cpus = parts.cpus - part.cpus,
+          .memory_bytes = parts.memory_bytes - std::min(parts.memory_bytes, part.memory_bytes)};
+}
+
+NodeParts AtLeastNone(const NodeParts& parts) {
+  return {.slots = std::max(0, parts.slots),
+          .devices = parts.devices,
+          .cpus = std::max(0, parts.cpus),
+          .memory_bytes = parts.memory_bytes};
+}
+
 std::string_view Name(Lack lack) {
   switch (lack) {
     case Lack::kNothing: return "nothing";

@@ -29,13 +29,21 @@ struct NodeParts {
 void Add(NodeParts& parts, const NodeParts& more);
 // What is in both, such as what is free in two spans of time.
 NodeParts Both(const NodeParts& a, const NodeParts& b);
+// What is left without `part`; counts may become negative, memory may not.
+NodeParts Less(const NodeParts& parts, const NodeParts& part);
+// Negative counts are none.
+NodeParts AtLeastNone(const NodeParts& parts);
 
 struct NodeCapacity {
   NodeName name;
   // Outlives the snapshot.
   const NodeInventory* inventory = nullptr;
-  NodeParts all;                             // that can be allocated, free or not
-  NodeParts free;                            // slots may be negative if more is counted than exists
+  NodeParts all;   // that can be allocated, free or not
+  NodeParts free;  // slots may be negative if more is counted than exists
+  // Held by shared spares and not free: what nothing runs in, and what preemptible jobs have of it,
+  // or had when the spares that held it were there.
+  NodeParts shared;
+  NodeParts lent;
   std::string domain;                        // nodes of one domain are expected to fail together
   TimePoint usable_from = TimePoint::min();  // before then nothing is placed there
 };

@@ -55,7 +55,8 @@ WaitReason ReasonOf(const GangRequest& request, const Fit& fit,
 
 // The nodes are to it what they are to every job with its demand.
 bool IsPlain(const GangRequest& request) {
-  return request.held.empty() && request.exclude.empty() && request.place.empty();
+  return request.held.empty() && request.exclude.empty() && request.place.empty() &&
+         !request.preemptible && !(request.share_spares && request.recovering);
 }
 
 // Why jobs of a kind wait, until the nodes change: most jobs of a long queue are like others.
@@ -185,6 +186,7 @@ class Pass {
   void Consider(const GangRequest& request);
   void ConsiderPromised(const GangRequest& request, const std::optional<Promise>& held);
   bool Start(const GangRequest& request, const Fit& fit);
+  bool WaitForLent(const GangRequest& request, const Fit& fit);
   void Place(const GangRequest& request, const Fit& fit, const GangChoice& choice);
   void Wait(const GangRequest& request, const Fit& fit, WaitingJob waiting);
 
@@ -299,8 +301,9 @@ void Pass::RunRecoveries(Requests requests) {
     loads_.Hold(request->queue, request->AmountsOf(HeldNodes(*request)), now_,
                 EndOf(now_, request->length));
   }
+  // A preemptible one would give back at once what the others need.
   std::ranges::sort(requests, {}, [](const GangRequest* r) {
-    return std::tuple(-r->class_value, -r->priority, r->submit_order);
+    return std::tuple(r->preemptible, -r->class_value, -r->priority, r->submit_order);
   });
   for (const GangRequest* request : requests) Consider(*request);
   // What they hold of their queues lasts longer than before, even if they have no nodes yet.
@@ -439,9 +442,34 @@ void Pass::Consider(const GangRequest& request) {
     plan_.waiting.back().reason.over_ceiling = NameOf(over);
     return;
   }
-  const Fit fit(request, matches_.Of(request.demand), nodes_, now_);
-  if (over < 0 && Start(request, fit)) return;
+  const Fit fit(request, matches_.Of(request.demand), nodes_, now_, SpareReach::kEmpty);
+  if (over < 0 && (WaitForLent(request, fit) || Start(request, fit))) return;
   Wait(request, fit, {request.job, ReasonFor(request, fit)});
+}
+
+// Whether more nodes are there for it once preemptible gangs have left some of its spares. It keeps
+// all of them until it starts.
+bool Pass::WaitForLent(const GangRequest& request, const Fit& fit) {
+  if (!request.recovering || !request.share_spares) return false;
+  const Fit beyond(request, matches_.Of(request.demand), nodes_, now_, SpareReach::kLent);
+  GangRequest gang = request;
+  gang.spares = 0;
+  const std::optional<GangChoice> cleared = Choose(gang, beyond, nodes_);
+  if (!cleared) return false;
+  WaitingJob waiting{.job = request.job};
+  for (const PlannedNode* node : cleared->nodes)
+    if (beyond.SourceOf(*node) == PartsFrom::kLent) waiting.clears.push_back(node->capacity.name);
+  if (waiting.clears.empty()) return false;
+  const std::optional<GangChoice> now = Choose(gang, fit, nodes_);
+  if (now && now->nodes.size() >= cleared->nodes.size()) return false;
+  waiting.reason = ReasonFor(request, fit);
+  for (PlannedNode* node : cleared->nodes) {
+    beyond.Take(*node, beyond.Devices(*node));
+    MarkTaken(*node);
+  }
+  known_.NodesChange();
+  plan_.waiting.push_back(std::move(waiting));
+  return true;
 }
 
 // Plans when it starts, if it is one of the first.
@@ -473,7 +501,7 @@ void Pass::Wait(const GangRequest& request, const Fit& fit, WaitingJob waiting) 
 void Pass::ConsiderPromised(const GangRequest& request, const std::optional<Promise>& held) {
   const Promise& promise = *request.promise;
   if (held) GiveUp(request, *held);
-  const Fit fit(request, matches_.Of(request.demand), nodes_, now_);
+  const Fit fit(request, matches_.Of(request.demand), nodes_, now_, SpareReach::kEmpty);
   if (OverCeiling(request, request.least()) < 0 && Start(request, fit)) return;
   WaitingJob waiting{request.job, ReasonFor(request, fit)};
   if (held && held->start > now_ && !ReclaimFor(request, held->start)) {
@@ -500,7 +528,7 @@ bool Pass::Start(const GangRequest& request, const Fit& fit) {
   };
   GangRequest allowed = request;
   allowed.nodes = most(request.least(), request.nodes, 0);
-  allowed.spares = most(0, request.spares, allowed.nodes);
+  if (!request.share_spares) allowed.spares = most(0, request.spares, allowed.nodes);
   const std::optional<GangChoice> choice = Choose(allowed, fit, nodes_);
   if (!choice) return false;
   Place(request, fit, *choice);
@@ -517,9 +545,22 @@ void Pass::Place(const GangRequest& request, const Fit& fit, const GangChoice& c
     fit.Take(node, devices.back());
     MarkTaken(node);
   };
-  for (PlannedNode* node : choice.nodes) take(*node, placement.nodes, placement.node_devices);
-  for (PlannedNode* node : choice.spares) take(*node, placement.spares, placement.spare_devices);
-  const auto placed = static_cast<int>(placement.nodes.size() + placement.spares.size());
+  for (PlannedNode* node : choice.nodes) {
+    if (request.preemptible && fit.SourceOf(*node) == PartsFrom::kShared)
+      placement.lent.push_back(node->capacity.name);
+    take(*node, placement.nodes, placement.node_devices);
+  }
+  for (PlannedNode* node : choice.spares) {
+    if (!request.share_spares) {
+      take(*node, placement.spares, placement.spare_devices);
+      continue;
+    }
+    placement.spares.push_back(node->capacity.name);
+    placement.spare_devices.push_back(fit.TakeSpare(*node));
+    MarkTaken(*node);
+  }
+  const std::size_t own_spares = request.share_spares ? 0 : placement.spares.size();
+  const auto placed = static_cast<int>(placement.nodes.size() + own_spares);
   loads_.Hold(request.queue, request.AmountsOf(placed - HeldNodes(request)), now_,
               EndOf(now_, request.length));
   known_.NodesChange();

@@ -18,6 +18,12 @@
 // is, so that only what goes before it anyway starts there. A job has no further victims while
 // gangs give way to it; recoveries and jobs that only want spares have none.
 //
+// Shared spares: jobs that say so may have a node as a spare together. What is held there is the
+// largest of what they need, once, and counts for no queue. One of them that recovers takes it; the
+// others' spare is gone then. Meanwhile it is lent: a preemptible gang starts there too. If one of
+// its nodes is needed, the job that recovers waits for it (WaitingJob::clears), whatever the gang's
+// age, and keeps its survivors meanwhile.
+//
 // A job keeps the nodes it had before, in the same rank order, if they have room. Spares are given
 // out in the same order: nodes held beside a gang, for it alone. Among equally good nodes, a gang
 // takes those that leave no failure domain with more than half of its nodes (failure_domains.h);
@@ -62,6 +68,7 @@ struct GangPlacement {
   std::vector<NodeName> spares;
   std::vector<DeviceMask> node_devices;  // of each of `nodes`
   std::vector<DeviceMask> spare_devices;
+  std::vector<NodeName> lent;  // those of `nodes` that are lent spares
 };
 
 // Why a job starts later than it was promised.
@@ -81,6 +88,8 @@ struct WaitingJob {
   std::optional<Promise> promise;  // the old one if it holds
   DelayCause delayed = DelayCause::kNone;
   std::vector<NodeName> collects;  // nodes where it collects devices; empty: it does not
+  // Lent spares that it takes as soon as nothing runs there; empty: it waits for none.
+  std::vector<NodeName> clears;
 };
 
 struct SchedulePlan {

@@ -91,6 +91,7 @@ void FillAttempt(const AttemptRecord& attempt, v1::AttemptInfo& out) {
   out.set_world_size(static_cast<std::int32_t>(attempt.ranks.size()));
   for (const NodeName& node : attempt.nodes) out.add_nodes(node.value);
   for (const NodeName& node : attempt.spares) out.add_spares(node.value);
+  for (const NodeName& node : attempt.lent) out.add_lent(node.value);
   out.set_resumed_from(attempt.resumed_from);
   if (attempt.cause_kind == CauseKind::kNone) return;
   out.set_cause_kind(std::string(Name(attempt.cause_kind)));

@@ -106,6 +106,7 @@ AttemptRecord EndedAttempt() {
   attempt.tier = Tier::kInPlace;
   attempt.nodes = {NodeName{"n1"}, NodeName{"n2"}};
   attempt.spares = {NodeName{"n3"}};
+  attempt.lent = {NodeName{"n2"}};
   attempt.ranks.resize(2);
   attempt.resumed_from = "snapshot";
   attempt.cause_kind = CauseKind::kHung;
@@ -125,6 +126,7 @@ TEST(ClientConversions, AnAttemptHasHowItCameUpAndWhyItEnded) {
   EXPECT_EQ(attempt.world_size(), 2);
   EXPECT_THAT(attempt.nodes(), ElementsAre("n1", "n2"));
   EXPECT_THAT(attempt.spares(), ElementsAre("n3"));
+  EXPECT_THAT(attempt.lent(), ElementsAre("n2"));
   EXPECT_EQ(attempt.resumed_from(), "snapshot");
   EXPECT_EQ(attempt.cause_kind(), "hung");
   EXPECT_EQ(attempt.card().what(), "no progress for 3.1 s");

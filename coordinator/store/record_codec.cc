@@ -35,7 +35,7 @@ BOOST_DESCRIBE_STRUCT(StageSeconds, (), (detect, abort, reform, load, first_step
 BOOST_DESCRIBE_STRUCT(CauseCard, (),
                       (what, step, phase, micro_batch, last_collective, facts, advice));
 BOOST_DESCRIBE_STRUCT(AttemptRecord, (),
-                      (job, generation, state, started_unix_ms, ended_unix_ms, nodes, spares,
+                      (job, generation, state, started_unix_ms, ended_unix_ms, nodes, spares, lent,
                        node_devices, spare_devices, ranks, tier, master_address, master_port,
                        rendezvous_token, cause_kind, retryable, cause, failed_rank, failed_node,
                        card, resumed_step, resumed_from, last_step, lost_steps, seconds, notes,

@@ -61,6 +61,7 @@ AttemptRecord FullAttempt() {
   attempt.started_unix_ms = 5;
   attempt.nodes = {NodeName{"n1"}};
   attempt.spares = {NodeName{"n2"}};
+  attempt.lent = {NodeName{"n1"}};
   attempt.node_devices = {{"GPU-1", "GPU-2"}};
   attempt.spare_devices = {{"GPU-3", "GPU-4"}};
   attempt.tier = Tier::kShrink;

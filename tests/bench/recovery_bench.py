@@ -59,6 +59,33 @@ def ranks_killed(cluster, runs, **job_options):
     return measured
 
 
+def shared_spare_taken(runs, lent):
+    """Two jobs of two nodes share the fifth, which takes the place of a killed one; `lent`: a preemptible job trains
+    there until then."""
+    cluster = Cluster(None, nodes=5, slots=1)
+    measured = []
+    try:
+        for i in range(runs):
+            guarded = {"nodes": 2, "resources": {"spares": 1, "share_spares": True}}
+            job, other = LongJob(cluster, **guarded), LongJob(cluster, **guarded)
+            [spare] = cluster.get(job.job)["attempts"][-1]["spares"]
+            if cluster.get(other.job)["attempts"][-1]["spares"] != [spare]:
+                raise AssertionError("the spare is not shared:\n" + cluster.describe(other.job))
+            borrower = LongJob(cluster, nodes=1, preemptible=True) if lent else None
+            if borrower and cluster.get(borrower.job)["attempts"][-1]["lent"] != [spare]:
+                raise AssertionError("the spare is not lent:\n" + cluster.describe(borrower.job))
+            victim = job.nodes()[i % 2]
+            job.fault(lambda job=job, victim=victim: kill_all(cluster, job, victim))
+            for each in filter(None, (borrower, other)):
+                each.end()
+            measured += job.end()
+            cluster.up()
+            cluster.wait_until_ready()
+    finally:
+        cluster.close()
+    return measured
+
+
 def kill_at(pid):
     at = time.time()
     kill(pid)
@@ -183,6 +210,8 @@ KINDS = {
     "rank_hung": (30, lambda runs: rank_hangs(runs, hang_rank)),
     "node_killed_spare": (30, lambda runs: node_lost(runs, True, kill_all)),
     "node_cut_spare": (30, lambda runs: node_lost(runs, True, cut)),
+    "node_killed_shared_spare": (30, lambda runs: shared_spare_taken(runs, False)),
+    "node_killed_lent_spare": (30, lambda runs: shared_spare_taken(runs, True)),
     "node_killed_shrink": (30, lambda runs: node_lost(runs, False, kill_all)),
     "node_cut_shrink": (30, lambda runs: node_lost(runs, False, cut)),
 }

@@ -83,12 +83,13 @@ def cpu_ticks(pid):
 
 
 class LongJob:
-    def __init__(self, cluster, *, nodes, restart=None, resources=None,
+    def __init__(self, cluster, *, nodes, restart=None, resources=None, preemptible=False,
                  calm_within=CALM_WITHIN_S, **train):
         self.cluster = cluster
         spec = cluster.train_job(steps=FOREVER, every=20, nodes=nodes, **train)
         spec["restart"] = {"max_without_progress": 1000, **(restart or {})}
         spec["resources"].update(resources or {})
+        spec["preemptible"] = preemptible
         self.standbys = spec["restart"].get("standbys", 1)
         self.in_place = spec["restart"].get("in_place", True)
         self.job = cluster.submit(spec)

@@ -32,9 +32,12 @@ void World::MakeJob(int number) {
   if (train && nodes > 1 && random_.Chance(0.4)) {
     yaml += ", min_nodes: " + std::to_string(random_.Between(1, nodes));
   }
-  if (random_.Chance(0.3)) yaml += ", spares: 1";
+  const bool spares = random_.Chance(0.3);
+  if (spares) yaml += ", spares: 1";
   // In every fourth seed, with its own dice: the others' fates stay what they were.
   const std::uint64_t die = Mix(options_.seed, static_cast<std::uint64_t>(number));
+  const bool shares = SharesSpares() && die / 17 % 3 != 0;
+  if (shares && spares) yaml += ", share_spares: true";
   if (options_.seed % 4 == 1 && die % 3 == 0) {
     yaml += ", time_limit: " + std::to_string(1 + die / 3 % 40) + "s";
   }
@@ -43,6 +46,7 @@ void World::MakeJob(int number) {
   yaml += "restart: {max_without_progress: " + std::to_string(kAttemptsWithoutProgress) +
           ", in_place: " + std::string(random_.Chance(0.8) ? "true" : "false") + "}\n";
   if (IsHeld(number)) yaml += "hold: true\n";
+  if (shares && !spares) yaml += "preemptible: true\n";
   if (HasQueues() && die / 11 % 4 == 0) yaml += "class: urgent\n";
   if (HasQueues() && die / 13 % 3 == 0) yaml += "queue: team\n";
   if (!train) {

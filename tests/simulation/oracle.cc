@@ -268,7 +268,9 @@ void Oracle::CheckSlots() {
     }
     for (std::size_t n = 0; n < attempt.node_devices.size(); ++n)
       if (busy.contains(attempt.nodes[n])) give(attempt.node_devices[n]);
-    for (const std::vector<std::string>& of_spare : attempt.spare_devices) give(of_spare);
+    // A shared spare has its devices when a rank runs there.
+    if (!job.spec->resources.share_spares)
+      for (const std::vector<std::string>& of_spare : attempt.spare_devices) give(of_spare);
   }
   for (const NodeView& node : coordinator_.controller().Nodes()) {
     if (given[node.record->name] > node.record->slots) {

@@ -132,6 +132,8 @@ class World {
   // --- clients.cc ---
   // In every fifth seed there are two queues, one with a guarantee, and a class.
   bool HasQueues() const { return options_.seed % 5 == 3; }
+  // Jobs share their spares, and others run there meanwhile.
+  bool SharesSpares() const { return options_.seed % 3 == 0; }
   void ApplyQueues();
   void SubmitLater(int number);
   void Ask(int number);

@@ -107,10 +107,12 @@ Status CheckDevices(const LaunchContext& context, const JobSpec& spec, const Pre
   return OkStatus();
 }
 
+// A shared spare has no devices yet: all that the node has are alike.
 bool OnFakeDevices(const LaunchContext& context, const Prepare& prepare) {
-  return std::ranges::any_of(prepare.devices, [&](const std::string& id) {
-    const NodeDevice* const one = FindDevice(context.devices, id);
-    return one != nullptr && one->device.fake;
+  return std::ranges::any_of(context.devices, [&](const NodeDevice& one) {
+    const auto has = [&one](const std::string& id) { return id == one.device.id; };
+    return one.device.fake &&
+           (prepare.devices.empty() || std::ranges::any_of(prepare.devices, has));
   });
 }
 
