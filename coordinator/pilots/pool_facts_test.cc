@@ -177,10 +177,12 @@ TEST(PoolFactsTest, AJobThatMayNotShrinkHasNoUseForAPart) {
 
 TEST(PoolFactsTest, JobsThatShareTheirSparesLackThemOnce) {
   ControlHarness h;
-  std::string yaml = TrainYaml();
-  yaml.replace(yaml.find("nodes: 2"), 8, "nodes: 2, spares: 2, share_spares: true");
   for (const char* node : {"n1", "n2", "n3", "n4", "n5"}) h.Join(node);
-  for (int i = 0; i < 2; ++i) h.RunTo(h.Submit(yaml), 5);
+  for (const char* name : {"a", "b"}) {
+    std::string yaml = TrainYaml(name);
+    yaml.replace(yaml.find("nodes: 2"), 8, "nodes: 2, spares: 2, share_spares: true");
+    h.RunTo(h.Submit(yaml), 5);
+  }
   const PoolFacts facts = Read(h);
   ASSERT_EQ(facts.needs.size(), 1u) << "one spare is there, one is lacked by both";
   EXPECT_EQ(facts.needs[0].nodes, 1);

@@ -512,7 +512,8 @@ std::string Text(const v1::ScheduleWaiting& waiting, std::int64_t now, Times tim
   if (waiting.collects_size() > 0)
     text += "; collects on " + NodesText(waiting.collects(), waiting.promise().devices());
   if (waiting.clears_size() > 0)
-    text += "; waits for lent " + NodesText(waiting.clears(), waiting.promise().devices());
+    text += "; waits for lent " +
+            NodesText(waiting.clears(), google::protobuf::RepeatedField<std::uint64_t>());
   return text;
 }
 
