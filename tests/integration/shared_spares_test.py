@@ -10,6 +10,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from cluster import Cluster, fake_gpus, read_metrics, trajectory, trajectory_of, wait_until  # noqa: E402
 
 STEPS = 150
+# Many ranks for few processors, some of which have no products in bf16.
+FP32 = {"mixed_precision": "fp32"}
 ONE_GPU = [{"count": 1, "kind": "NVIDIA H100 80GB HBM3", "memory": "80GB"}]
 
 
@@ -26,7 +28,7 @@ class SharedSpares(unittest.TestCase):
         return jobs
 
     def submit(self, name, nodes=2, steps=STEPS, preemptible=False, **resources):
-        spec = self.cluster.train_job(steps=steps, nodes=nodes, name=name)
+        spec = self.cluster.train_job(steps=steps, nodes=nodes, name=name, fsdp=FP32)
         spec["resources"].update({"device": self.device, **resources})
         spec["preemptible"] = preemptible
         return self.cluster.submit(spec)
@@ -69,7 +71,7 @@ class SharedSpares(unittest.TestCase):
         for job in (first, second):
             self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
         self.assertEqual(len(self.cluster.get(second)["attempts"]), 1, "it is not touched")
-        self.finish(first, self.cluster.calm(steps=STEPS))
+        self.finish(first, self.cluster.calm(steps=STEPS, fsdp=FP32))
 
     def test_a_preemptible_job_runs_on_the_spare_and_gives_it_back(self):
         first, second = self.start(nodes=5, device="cuda")
@@ -89,7 +91,7 @@ class SharedSpares(unittest.TestCase):
         self.assertEqual(self.cluster.wait(filler), 0, "it goes on when there is room")
         self.assertEqual(self.cluster.get(filler)["attempts"][-1]["tier"], "requeue")
         self.assertGreater(self.cluster.get(filler)["attempts"][-1]["resumed_step"], 0)
-        self.finish(first, self.cluster.calm(steps=STEPS))
+        self.finish(first, self.cluster.calm(steps=STEPS, fsdp=FP32))
 
 
 if __name__ == "__main__":
