@@ -91,7 +91,7 @@ class HoldLedger {
     HeldResources own, shared, lent;
   };
   Used UsedOf(const NodeName& node) const;
-  // Of all holds.
+  // Counts every hold.
   int UsedSlots(const NodeName& node) const;
   // Without what is parked, which a job's next gang may take over, and without shared spares, which
   // preemptible jobs may have.

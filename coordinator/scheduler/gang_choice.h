@@ -108,7 +108,7 @@ class Fit {
   const NodeMatch& MatchOf(const PlannedNode& node) const;
   Lack LackWith(const PlannedNode& node, const NodeParts& parts) const;
   const HeldParts* Held(const PlannedNode& node) const;  // nullptr: nothing
-  // Of what is lent, or else not.
+  // The parts, if they are lent as `lent` says; nullptr: there are none such.
   const NodeParts* Held(const PlannedNode& node, bool lent) const;
   NodeParts WithHeld(const PlannedNode& node, NodeParts parts) const;
   bool IsFull(const PlannedNode& node) const;
