@@ -17,12 +17,12 @@ constexpr int kStreams = 8;
 constexpr int kHalf = 8;
 constexpr int kChunk = 2 * kHalf;
 
-template <typename Real>
-struct VectorOf {
-  using Type __attribute__((vector_size(kHalf * sizeof(Real)))) = Real;
+template <typename Real, int kCount>
+struct LanesOf {
+  using Type __attribute__((vector_size(kCount * sizeof(Real)))) = Real;
 };
 template <typename Real>
-using Vector = typename VectorOf<Real>::Type;
+using Vector = typename LanesOf<Real, kHalf>::Type;
 
 // kChunk elements, widened; of bf16 every second one in each half, which takes one operation each.
 template <typename T>
@@ -84,11 +84,7 @@ MUSTER_INLINE void SumRows(const Factors<T>& by, const T* weight, std::int64_t a
 // Columns of x in pairs, so that a vector of a processor with 512 bits is full and each sum is
 // still made in the lanes and the order of SumRows.
 template <typename Real>
-struct PairOf {
-  using Type __attribute__((vector_size(2 * kHalf * sizeof(Real)))) = Real;
-};
-template <typename Real>
-using Pair = typename PairOf<Real>::Type;
+using Pair = typename LanesOf<Real, 2 * kHalf>::Type;
 
 // A chunk of a row of the weights, for both columns of a pair.
 template <typename T>
