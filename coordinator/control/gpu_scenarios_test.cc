@@ -421,13 +421,17 @@ TEST_F(GpuTest, WhatNoNodeCouldHoldIsRefusedWithTheNearestMiss) {
       << "nodes that are away may return";
 }
 
+// On one node that has the label.
+std::string InPoolA(const std::string& name) {
+  std::string yaml = OnOneNode(TrainYaml(name));
+  const std::string ranks = "ranks_per_node: 1";
+  return yaml.replace(yaml.find(ranks), ranks.size(), ranks + ", labels: {pool: a}");
+}
+
 TEST_F(GpuTest, AJobWaitsForALabelThatVanished) {
   h.Join("n1", {.inventory = {.labels = {{"pool", "a"}}}});
   const JobId first = h.Submit(OnOneNode(TrainYaml("first")));
-  std::string yaml = OnOneNode(TrainYaml("second"));
-  const std::string ranks = "ranks_per_node: 1";
-  yaml.replace(yaml.find(ranks), ranks.size(), ranks + ", labels: {pool: a}");
-  const JobId second = h.Submit(yaml);
+  const JobId second = h.Submit(InPoolA("second"));
   h.RunTo(first, 5);
   const HostedGeneration hosted = h.Hosted("n1", first, AttemptState::kRunning);
   h.Leave("n1");
@@ -440,10 +444,7 @@ TEST_F(GpuTest, AJobWaitsForALabelThatVanished) {
 TEST_F(GpuTest, ALabelThatVanishesUnderAGangIsForItsNextAttempt) {
   const NodeInventory labelled{.labels = {{"pool", "a"}}};
   h.Join("n1", {.inventory = labelled});
-  std::string yaml = OnOneNode(TrainYaml("job"));
-  const std::string ranks = "ranks_per_node: 1";
-  yaml.replace(yaml.find(ranks), ranks.size(), ranks + ", labels: {pool: a}");
-  const JobId id = h.Submit(yaml);
+  const JobId id = h.Submit(InPoolA("job"));
   h.RunTo(id, 5);
   const HostedGeneration hosted = h.Hosted("n1", id, AttemptState::kRunning);
   h.Leave("n1");
