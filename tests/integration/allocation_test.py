@@ -111,7 +111,7 @@ class AllocationTest(unittest.TestCase):
         # Where Slurm keeps track of processes by their parents, it signals all that descend from a task.
         for notice in (signal.SIGUSR2, signal.SIGTERM):
             with self.subTest(notice.name):
-                allocation = self.allocation(nodes=2, steps=400, every=400)
+                allocation = self.allocation(nodes=2, steps=300, every=300)
                 allocation.start()
                 allocation.wait_for_step(20)
                 for task in allocation.tasks.values():
@@ -121,7 +121,7 @@ class AllocationTest(unittest.TestCase):
                 self.assertEqual(allocation.leader()["epoch"], 1, "its coordinator has gone on")
                 saved = allocation.step()
                 allocation.requeue()
-                self.check_done(allocation, 400)
+                self.check_done(allocation, 300)
                 rows = read_metrics(allocation.output)
                 again = min(step for step, row in rows.items() if row["generation"] > rows[1]["generation"])
                 self.assertEqual(again, saved + 1, "no step is done twice")
