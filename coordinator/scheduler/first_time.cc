@@ -4,31 +4,32 @@
 
 namespace muster {
 
-void FirstTime::Add(const std::vector<TimeSpan>& spans, std::size_t group) {
-  for (const TimeSpan& span : spans) {
-    edges_.push_back({span.from, 1, group});
-    if (span.to != kNever) edges_.push_back({span.to, -1, group});
-  }
+void FirstTime::Add(const TimeSpan& span, std::size_t group) {
+  edges_.push_back({span.from, 1, group});
+  if (span.to != kNever) edges_.push_back({span.to, -1, group});
 }
 
-void FirstTime::AddNode(const std::vector<TimeSpan>& spans, std::size_t group) {
+void FirstTime::AddNode(const TimeSpan& span, std::size_t group) {
   groups_ = std::max(groups_, group + 1);
-  Add(spans, group);
+  Add(span, group);
 }
 
 void FirstTime::AddLimit(const std::vector<TimeSpan>& spans) {
   ++limits_;
-  Add(spans, kLimit);
+  for (const TimeSpan& span : spans) Add(span, kLimit);
 }
 
-std::optional<TimePoint> FirstTime::Find(int nodes) const {
-  std::vector<Edge> edges = edges_;
-  std::ranges::sort(edges, {}, &Edge::at);
+// Most are found long before the last edge: a heap gives the edges in order as far as they are needed.
+std::optional<TimePoint> FirstTime::Find(int nodes) && {
+  const auto later = [](const Edge& a, const Edge& b) { return a.at > b.at; };
+  std::ranges::make_heap(edges_, later);
   std::vector<int> free(groups_, 0);
   int allowing = 0;
   int complete = 0;  // groups with as many nodes
-  for (std::size_t i = 0; i < edges.size(); ++i) {
-    const Edge& edge = edges[i];
+  while (!edges_.empty()) {
+    const Edge edge = edges_.front();
+    std::ranges::pop_heap(edges_, later);
+    edges_.pop_back();
     if (edge.group == kLimit) {
       allowing += edge.delta;
     } else {
@@ -37,7 +38,7 @@ std::optional<TimePoint> FirstTime::Find(int nodes) const {
       n += edge.delta;
       complete += n >= nodes ? 1 : 0;
     }
-    const bool all_of_time = i + 1 == edges.size() || edges[i + 1].at != edge.at;
+    const bool all_of_time = edges_.empty() || edges_.front().at != edge.at;
     if (all_of_time && allowing == limits_ && complete > 0) return edge.at;
   }
   return std::nullopt;

@@ -16,11 +16,11 @@ namespace muster {
 // allow it.
 class FirstTime {
  public:
-  // Spans of one node, or of one limit: in order and apart from each other.
-  void AddNode(const std::vector<TimeSpan>& spans, std::size_t group);
+  // Spans of one node, or of one limit, are apart from each other.
+  void AddNode(const TimeSpan& span, std::size_t group);
   void AddLimit(const std::vector<TimeSpan>& spans);
   // The first time at which all limits allow it and `nodes` nodes of one group are free.
-  std::optional<TimePoint> Find(int nodes) const;
+  std::optional<TimePoint> Find(int nodes) &&;
 
  private:
   struct Edge {
@@ -30,7 +30,7 @@ class FirstTime {
   };
   static constexpr std::size_t kLimit = static_cast<std::size_t>(-1);
 
-  void Add(const std::vector<TimeSpan>& spans, std::size_t group);
+  void Add(const TimeSpan& span, std::size_t group);
 
   std::vector<Edge> edges_;
   int limits_ = 0;

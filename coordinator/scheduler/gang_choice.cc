@@ -60,6 +60,10 @@ std::vector<PlannedNode*> Best(const std::vector<PlannedNode*>& fitting, std::si
   using Front = decltype(front(domains.begin()->second));
   std::priority_queue<Front, std::vector<Front>, std::greater<>> fronts;
   for (auto& [domain, places] : domains) {
+    if (places.size() > wanted) {  // no more of one domain are taken
+      std::ranges::nth_element(places, places.begin() + static_cast<std::ptrdiff_t>(wanted));
+      places.resize(wanted);
+    }
     std::ranges::sort(places, std::greater<>());  // the best is the last
     fronts.push(front(places));
   }
@@ -115,8 +119,13 @@ std::vector<PlannedNode*> BestSpares(const GangRequest& request, const Fit& fit,
 }
 
 void EraseAll(std::vector<PlannedNode*>& nodes, const std::vector<PlannedNode*>& which) {
-  const std::set<const PlannedNode*> gone(which.begin(), which.end());
-  std::erase_if(nodes, [&gone](const PlannedNode* node) { return gone.contains(node); });
+  std::vector<const PlannedNode*> gone(which.begin(), which.end());
+  std::erase(gone, nullptr);
+  if (gone.empty()) return;
+  std::ranges::sort(gone);
+  std::erase_if(nodes, [&gone](const PlannedNode* node) {
+    return std::ranges::binary_search(gone, node);
+  });
 }
 
 // Beside a gang in `gang`: nodes in its own place, or any if it need not stay there and has none.
@@ -168,7 +177,7 @@ std::vector<PlannedNode*> InOnePlace(const GangRequest& request,
 
 // What the job may share with others, and what is free, beside these nodes of its gang.
 std::vector<PlannedNode*> SharedSpares(const GangRequest& request, const Fit& fit,
-                                       std::vector<PlannedNode>& nodes,
+                                       PlannedNodes& nodes,
                                        const std::vector<PlannedNode*>& gang) {
   std::vector<PlannedNode*> fitting;
   for (PlannedNode& node : nodes)
@@ -182,17 +191,21 @@ std::vector<PlannedNode*> SharedSpares(const GangRequest& request, const Fit& fi
 
 }  // namespace
 
-std::vector<PlannedNode> NodesInOrder(const std::vector<NodeCapacity>& capacities, TimePoint now) {
+PlannedNodes::PlannedNodes(const std::vector<NodeCapacity>& capacities, TimePoint now)
+    : slots_(std::bit_ceil(2 * capacities.size() + 1)) {
   std::vector<const NodeCapacity*> order;
   order.reserve(capacities.size());
   for (const NodeCapacity& capacity : capacities) order.push_back(&capacity);
-  std::ranges::sort(order, {},
-                    [](const NodeCapacity* capacity) { return NameOrder(capacity->name); });
-  std::vector<PlannedNode> nodes;
-  nodes.reserve(order.size());
+  // A pass is given them in the order of the bytes of their names: then the lengths alone are left.
+  const auto length = [](const NodeCapacity* capacity) { return capacity->name.value.size(); };
+  const auto by_name = [](const NodeCapacity* capacity) { return NameOrder(capacity->name); };
+  if (!std::ranges::is_sorted(order, {}, length)) std::ranges::stable_sort(order, {}, length);
+  if (!std::ranges::is_sorted(order, {}, by_name)) std::ranges::sort(order, {}, by_name);
+  nodes_.reserve(order.size());
   for (const NodeCapacity* capacity : order) {
-    nodes.push_back({.capacity = *capacity, .free = {now, capacity->free}});
-    PlannedNode& node = nodes.back();
+    slots_[SlotOf(capacity->name)] = static_cast<std::uint32_t>(nodes_.size()) + 1;
+    nodes_.push_back({.capacity = *capacity, .free = {now, capacity->free}});
+    PlannedNode& node = nodes_.back();
     if (capacity->usable_from > now) {
       node.free.Apply(now, capacity->usable_from, [](NodeParts& free) { free = {}; });
     } else {
@@ -200,13 +213,19 @@ std::vector<PlannedNode> NodesInOrder(const std::vector<NodeCapacity>& capacitie
       node.lent = capacity->lent;
     }
   }
-  return nodes;
 }
 
-PlannedNode* FindNode(std::vector<PlannedNode>& nodes, const NodeName& name) {
-  const auto order = [](const PlannedNode& node) { return NameOrder(node.capacity.name); };
-  const auto found = std::ranges::lower_bound(nodes, NameOrder(name), {}, order);
-  return found != nodes.end() && found->capacity.name == name ? &*found : nullptr;
+// The name's, or the empty one where it would be.
+std::size_t PlannedNodes::SlotOf(const NodeName& name) const {
+  std::size_t slot = std::hash<NodeName>()(name) & (slots_.size() - 1);
+  while (slots_[slot] != 0 && nodes_[slots_[slot] - 1].capacity.name != name)
+    slot = (slot + 1) & (slots_.size() - 1);
+  return slot;
+}
+
+PlannedNode* PlannedNodes::Find(const NodeName& name) {
+  const std::uint32_t place = slots_[SlotOf(name)];
+  return place == 0 ? nullptr : &nodes_[place - 1];
 }
 
 const std::vector<NodeMatch>& MatchTable::Of(const NodeDemand& demand) {
@@ -220,27 +239,22 @@ const std::vector<NodeMatch>& MatchTable::Of(const NodeDemand& demand) {
 }
 
 Fit::Fit(const GangRequest& request, const std::vector<NodeMatch>& matches,
-         std::vector<PlannedNode>& nodes, TimePoint start, SpareReach reach)
+         PlannedNodes& nodes, TimePoint start, SpareReach reach)
     : request_(request),
       matches_(matches),
-      first_(nodes.data()),
+      nodes_(nodes),
       start_(start),
       end_(EndOf(start, request.length)),
-      reach_(reach) {
+      reach_(reach),
+      may_use_spares_(
+          reach != SpareReach::kNone &&
+          ((request.recovering && request.share_spares) || request.preemptible)) {
   for (const NodeName& name : request.exclude)
-    if (const PlannedNode* node = FindNode(nodes, name)) excluded_.push_back(At(*node));
+    if (const PlannedNode* node = nodes.Find(name)) excluded_.push_back(At(*node));
   for (const HeldParts& held : request.held)
-    if (const PlannedNode* node = FindNode(nodes, held.node)) held_.emplace_back(At(*node), &held);
+    if (const PlannedNode* node = nodes.Find(held.node)) held_.emplace_back(At(*node), &held);
   std::ranges::sort(excluded_);
   std::ranges::sort(held_, {}, &HeldAt::first);
-}
-
-bool Fit::Excludes(const PlannedNode& node) const {
-  return std::ranges::binary_search(excluded_, At(node));
-}
-
-const NodeMatch& Fit::MatchOf(const PlannedNode& node) const {
-  return matches_[static_cast<std::size_t>(At(node))];
 }
 
 const HeldParts* Fit::Held(const PlannedNode& node) const {
@@ -256,22 +270,8 @@ const NodeParts* Fit::Held(const PlannedNode& node, bool lent) const {
   return lent && node.lent.slots < held->parts.slots ? nullptr : &held->parts;
 }
 
-NodeParts Fit::WithHeld(const PlannedNode& node, NodeParts parts) const {
-  if (const NodeParts* held = Held(node, /*lent=*/false)) Add(parts, *held);
-  return parts;
-}
-
-NodeParts Fit::Own(const PlannedNode& node) const {
-  return WithHeld(node, node.free.Over(start_, end_, Both));
-}
-
-bool Fit::MayUseSpares() const {
-  const bool takes = request_.recovering && request_.share_spares;
-  return reach_ != SpareReach::kNone && (takes || request_.preemptible);
-}
-
 PartsFrom Fit::SourceOf(const PlannedNode& node) const {
-  if (!MayUseSpares()) return PartsFrom::kFree;
+  if (!may_use_spares_) return PartsFrom::kFree;
   const auto fits = [&](const NodeParts& parts) { return LackWith(node, parts) == Lack::kNothing; };
   if (request_.preemptible) {
     NodeParts parts = node.shared;
@@ -286,11 +286,7 @@ PartsFrom Fit::SourceOf(const PlannedNode& node) const {
   return reach_ == SpareReach::kLent && fits(parts) ? PartsFrom::kLent : PartsFrom::kFree;
 }
 
-Lack Fit::LackWith(const PlannedNode& node, const NodeParts& parts) const {
-  return LackOf(request_.demand, node.inventory(), MatchOf(node), parts);
-}
-
-NodeParts Fit::Room(const PlannedNode& node) const {
+NodeParts Fit::RoomWithSpares(const PlannedNode& node) const {
   const PartsFrom source = SourceOf(node);
   if (source == PartsFrom::kFree) return Own(node);
   NodeParts room = node.shared;
@@ -309,26 +305,12 @@ Lack Fit::LacksNow(const PlannedNode& node) const {
 
 Lack Fit::LacksEver(const PlannedNode& node) const { return LackWith(node, node.capacity.all); }
 
-// It has too little at the start, which is enough to say for most nodes of a full cluster.
-bool Fit::IsFull(const PlannedNode& node) const {
-  if (start_ > node.free.begin() || MayUseSpares()) return false;
-  const NodeParts free = WithHeld(node, node.free.first());
-  const NodeDemand& demand = request_.demand;
-  return free.slots < demand.ranks ||
-         (demand.devices.per_rank > 0 &&
-          std::popcount(free.devices & MatchOf(node).suitable) < demand.device_count());
-}
-
-bool Fit::Fits(const PlannedNode& node) const {
-  return !IsFull(node) && LackWith(node, Room(node)) == Lack::kNothing && !Excludes(node);
-}
-
 TimePoint Fit::FitsUntil(const PlannedNode& node) const {
   if (Excludes(node)) return start_;
   NodeParts room = node.free.first();
-  for (const auto& step : node.free.steps()) {
-    room = Both(room, step.value);
-    if (LackWith(node, WithHeld(node, room)) != Lack::kNothing) return step.from;
+  for (std::size_t i = 0; i < node.free.size(); ++i) {
+    room = Both(room, node.free.at(i).value);
+    if (LackWith(node, WithHeld(node, room)) != Lack::kNothing) return node.free.at(i).from;
   }
   return kNever;
 }
@@ -347,13 +329,6 @@ double Fit::Missing(const PlannedNode& node) const {
     sum += lack(static_cast<double>(room.memory_bytes), static_cast<double>(demand.memory_bytes()));
   constexpr double kLeast = 1e-6;  // what it lacks is no amount
   return std::max(sum, kLeast);
-}
-
-std::vector<TimeSpan> Fit::Starts(const PlannedNode& node) const {
-  if (Excludes(node) || LacksEver(node) != Lack::kNothing) return {};
-  return node.free.Starts(request_.length, Both, [&](const NodeParts& parts) {
-    return LackWith(node, WithHeld(node, parts)) == Lack::kNothing;
-  });
 }
 
 DeviceMask Fit::Devices(const PlannedNode& node) const {
@@ -469,7 +444,7 @@ DeviceMask Fit::TakeSpare(PlannedNode& node) const {
 }
 
 std::optional<GangChoice> Choose(const GangRequest& request, const Fit& fit,
-                                 std::vector<PlannedNode>& nodes) {
+                                 PlannedNodes& nodes) {
   std::vector<PlannedNode*> fitting;
   for (PlannedNode& node : nodes) {
     if (fit.Fits(node)) fitting.push_back(&node);
@@ -506,7 +481,7 @@ std::optional<GangChoice> Choose(const GangRequest& request, const Fit& fit,
 }
 
 std::vector<PlannedNode*> NodesToCollect(const GangRequest& request, const Fit& fit,
-                                         std::vector<PlannedNode>& nodes) {
+                                         PlannedNodes& nodes) {
   std::vector<PlannedNode*> usable;
   for (PlannedNode& node : nodes)
     if (!fit.Excludes(node) && fit.LacksEver(node) == Lack::kNothing) usable.push_back(&node);

@@ -7,7 +7,10 @@
 // Values of one pass; one thread.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <optional>
 #include <utility>
@@ -32,23 +35,42 @@ struct PlannedNode {
   const NodeInventory& inventory() const { return *capacity.inventory; }
 };
 
-// In the order of their names, "n2" before "n10"; what is free now stays free. The capacities
-// outlive them.
-std::vector<PlannedNode> NodesInOrder(const std::vector<NodeCapacity>& capacities, TimePoint now);
-// The node of that name; nodes are in the order of their names. nullptr: there is none.
-PlannedNode* FindNode(std::vector<PlannedNode>& nodes, const NodeName& name);
+// All nodes of a pass in the order of their names, "n2" before "n10".
+class PlannedNodes {
+ public:
+  // What is free now stays free. The capacities outlive them.
+  PlannedNodes(const std::vector<NodeCapacity>& capacities, TimePoint now);
+
+  PlannedNode* Find(const NodeName& name);  // nullptr: there is none
+  auto begin() { return nodes_.begin(); }
+  auto end() { return nodes_.end(); }
+  auto begin() const { return nodes_.begin(); }
+  auto end() const { return nodes_.end(); }
+  std::size_t size() const { return nodes_.size(); }
+  const PlannedNode& operator[](std::size_t i) const { return nodes_[i]; }
+  std::size_t IndexOf(const PlannedNode& node) const {
+    return static_cast<std::size_t>(&node - nodes_.data());
+  }
+
+ private:
+  std::size_t SlotOf(const NodeName& name) const;
+
+  std::vector<PlannedNode> nodes_;
+  // A hash table of names with open addressing, half full at most: a node's place, from 1 on.
+  std::vector<std::uint32_t> slots_;
+};
 
 // What the nodes are to each demand. A queue of thousands of jobs has few different ones.
 class MatchTable {
  public:
   // Outlived by the nodes.
-  explicit MatchTable(const std::vector<PlannedNode>& nodes) : nodes_(nodes) {}
+  explicit MatchTable(const PlannedNodes& nodes) : nodes_(nodes) {}
 
   // Valid until the next call.
   const std::vector<NodeMatch>& Of(const NodeDemand& demand);
 
  private:
-  const std::vector<PlannedNode>& nodes_;
+  const PlannedNodes& nodes_;
   std::deque<std::pair<NodeDemand, std::vector<NodeMatch>>> table_;
 };
 
@@ -65,24 +87,37 @@ class Fit {
  public:
   // All of them outlive it; `matches` are those of the request's demand.
   Fit(const GangRequest& request, const std::vector<NodeMatch>& matches,
-      std::vector<PlannedNode>& nodes, TimePoint start, SpareReach reach = SpareReach::kNone);
+      PlannedNodes& nodes, TimePoint start, SpareReach reach = SpareReach::kNone);
 
-  bool Excludes(const PlannedNode& node) const;
+  bool Excludes(const PlannedNode& node) const {
+    return !excluded_.empty() && std::ranges::binary_search(excluded_, At(node));
+  }
   // What is free suits a gang that recovers best, and a preemptible one worst.
   PartsFrom SourceOf(const PlannedNode& node) const;
   // What the job could have there as long as it runs.
-  NodeParts Room(const PlannedNode& node) const;
+  NodeParts Room(const PlannedNode& node) const {
+    return may_use_spares_ ? RoomWithSpares(node) : Own(node);
+  }
   // What it could have there for a moment.
   Lack LacksNow(const PlannedNode& node) const;
   Lack LacksEver(const PlannedNode& node) const;
-  bool Fits(const PlannedNode& node) const;
+  bool Fits(const PlannedNode& node) const {
+    return !IsFull(node) && LackWith(node, Room(node)) == Lack::kNothing && !Excludes(node);
+  }
   // Until when the node has room for a job that starts now; now: it has none.
   TimePoint FitsUntil(const PlannedNode& node) const;
   // How much of its demand the node lacks for as long as it runs: 0 if it fits, up to 1 for each of
   // slots, devices, processors and memory; infinite if the node could never hold it.
   double Missing(const PlannedNode& node) const;
-  // When the job could start there.
-  std::vector<TimeSpan> Starts(const PlannedNode& node) const;
+  // When the job could start there, in order: calls `found(TimeSpan)` for each span.
+  template <typename Found>
+  void EachStart(const PlannedNode& node, Found found) const {
+    if (Excludes(node) || LacksEver(node) != Lack::kNothing) return;
+    const auto ok = [&](const NodeParts& parts) {
+      return LackWith(node, WithHeld(node, parts)) == Lack::kNothing;
+    };
+    node.free.EachStart(request_.length, Both, ok, found);
+  }
   DeviceMask Devices(const PlannedNode& node) const;
   // Whether these devices, and the rest of the demand, are among its room.
   bool Has(const PlannedNode& node, DeviceMask devices) const;
@@ -102,28 +137,47 @@ class Fit {
   DeviceMask TakeSpare(PlannedNode& node) const;
 
  private:
-  using HeldAt = std::pair<std::ptrdiff_t, const HeldParts*>;
+  using HeldAt = std::pair<std::size_t, const HeldParts*>;
 
-  std::ptrdiff_t At(const PlannedNode& node) const { return &node - first_; }
-  const NodeMatch& MatchOf(const PlannedNode& node) const;
-  Lack LackWith(const PlannedNode& node, const NodeParts& parts) const;
+  std::size_t At(const PlannedNode& node) const { return nodes_.IndexOf(node); }
+  const NodeMatch& MatchOf(const PlannedNode& node) const {
+    return matches_[At(node)];
+  }
+  Lack LackWith(const PlannedNode& node, const NodeParts& parts) const {
+    return LackOf(request_.demand, node.inventory(), MatchOf(node), parts);
+  }
   const HeldParts* Held(const PlannedNode& node) const;  // nullptr: nothing
   // The parts, if they are lent as `lent` says; nullptr: there are none such.
   const NodeParts* Held(const PlannedNode& node, bool lent) const;
-  NodeParts WithHeld(const PlannedNode& node, NodeParts parts) const;
-  bool IsFull(const PlannedNode& node) const;
-  bool MayUseSpares() const;
-  NodeParts Own(const PlannedNode& node) const;
+  NodeParts WithHeld(const PlannedNode& node, NodeParts parts) const {
+    if (held_.empty()) return parts;
+    if (const NodeParts* held = Held(node, /*lent=*/false)) Add(parts, *held);
+    return parts;
+  }
+  // It has too little at the start, which is enough to say for most nodes of a full cluster.
+  bool IsFull(const PlannedNode& node) const {
+    if (start_ > node.free.begin() || may_use_spares_ || !held_.empty()) return false;
+    const NodeParts& free = node.free.first();
+    return free.slots < request_.demand.ranks ||
+           (request_.demand.devices.per_rank > 0 &&
+            std::popcount(free.devices & MatchOf(node).suitable) <
+                request_.demand.device_count());
+  }
+  NodeParts Own(const PlannedNode& node) const {
+    return WithHeld(node, node.free.Over(start_, end_, Both));
+  }
+  NodeParts RoomWithSpares(const PlannedNode& node) const;
   NodeParts Demanded(const PlannedNode& node, DeviceMask devices) const;
   void TakeShared(PlannedNode& node, DeviceMask devices, PartsFrom source) const;
   NodeParts Part(const PlannedNode& node, const NodeParts& free, DeviceMask preferred) const;
 
   const GangRequest& request_;
   const std::vector<NodeMatch>& matches_;
-  const PlannedNode* first_;
+  const PlannedNodes& nodes_;
   TimePoint start_, end_;
   SpareReach reach_;
-  std::vector<std::ptrdiff_t> excluded_;
+  bool may_use_spares_;
+  std::vector<std::size_t> excluded_;
   std::vector<HeldAt> held_;
 };
 
@@ -135,11 +189,11 @@ struct GangChoice {
 // Former nodes keep their node rank if the gang is whole, and their order if it is not. Nothing:
 // fewer than the least have room.
 std::optional<GangChoice> Choose(const GangRequest& request, const Fit& fit,
-                                 std::vector<PlannedNode>& nodes);
+                                 PlannedNodes& nodes);
 
 // Where the job collects what becomes free, if no end of what it waits for is known: the nodes that
 // lack least. Empty: the nodes could not hold it if they were empty.
 std::vector<PlannedNode*> NodesToCollect(const GangRequest& request, const Fit& fit,
-                                         std::vector<PlannedNode>& nodes);
+                                         PlannedNodes& nodes);
 
 }  // namespace muster

@@ -32,27 +32,6 @@ bool Suits(const DeviceDemand& demand, const Device& device) {
 
 }  // namespace
 
-void Add(NodeParts& parts, const NodeParts& more) {
-  parts.slots += more.slots;
-  parts.devices |= more.devices;
-  parts.cpus += more.cpus;
-  parts.memory_bytes += more.memory_bytes;
-}
-
-NodeParts Both(const NodeParts& a, const NodeParts& b) {
-  return {.slots = std::min(a.slots, b.slots),
-          .devices = a.devices & b.devices,
-          .cpus = std::min(a.cpus, b.cpus),
-          .memory_bytes = std::min(a.memory_bytes, b.memory_bytes)};
-}
-
-NodeParts Less(const NodeParts& parts, const NodeParts& part) {
-  return {.slots = parts.slots - part.slots,
-          .devices = parts.devices & ~part.devices,
-          .cpus = parts.cpus - part.cpus,
-          .memory_bytes = parts.memory_bytes - std::min(parts.memory_bytes, part.memory_bytes)};
-}
-
 NodeParts AtLeastNone(const NodeParts& parts) {
   return {.slots = std::max(0, parts.slots),
           .devices = parts.devices,
@@ -104,23 +83,15 @@ NodeMatch Match(const NodeDemand& demand, const NodeInventory& inventory) {
                       !PlaceOf(inventory, topology.within).empty();
   if (!allowed || !placed) match.lack = allowed ? Lack::kPlace : Lack::kLabels;
   if (demand.device_count() == 0) return match;
+  const DeviceDemand& devices = demand.devices;
+  if (devices.per_rank == 1 && devices.min_memory_bytes == 0 && devices.kinds.empty()) {
+    match.suitable = inventory.devices.empty() ? 0 : ~DeviceMask{0} >> (64 - inventory.devices.size());
+    return match;
+  }
   for (std::size_t i = 0; i < inventory.devices.size(); ++i) {
-    if (Suits(demand.devices, inventory.devices[i])) match.suitable |= Bit(i);
+    if (Suits(devices, inventory.devices[i])) match.suitable |= Bit(i);
   }
   return match;
-}
-
-Lack LackOf(const NodeDemand& demand, const NodeInventory& inventory, const NodeMatch& match,
-            const NodeParts& parts) {
-  if (match.lack != Lack::kNothing) return match.lack;
-  const int devices = demand.device_count();
-  if (std::popcount(parts.devices) < devices) return Lack::kDevices;
-  if (std::popcount(parts.devices & match.suitable) < devices) return Lack::kDeviceKind;
-  if (parts.slots < demand.ranks) return Lack::kSlots;
-  if (inventory.cpus > 0 && parts.cpus < demand.cpus()) return Lack::kCpus;
-  if (inventory.memory_bytes > 0 && parts.memory_bytes < demand.memory_bytes())
-    return Lack::kMemory;
-  return Lack::kNothing;
 }
 
 DeviceMask ChooseDevices(int count, const NodeInventory& inventory, DeviceMask among,

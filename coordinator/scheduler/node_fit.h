@@ -3,7 +3,9 @@
 // Pure functions of plain values; any thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -26,11 +28,26 @@ struct NodeParts {
   std::uint64_t memory_bytes = 0;
 };
 
-void Add(NodeParts& parts, const NodeParts& more);
+inline void Add(NodeParts& parts, const NodeParts& more) {
+  parts.slots += more.slots;
+  parts.devices |= more.devices;
+  parts.cpus += more.cpus;
+  parts.memory_bytes += more.memory_bytes;
+}
 // What is in both, such as what is free in two spans of time.
-NodeParts Both(const NodeParts& a, const NodeParts& b);
+inline NodeParts Both(const NodeParts& a, const NodeParts& b) {
+  return {.slots = std::min(a.slots, b.slots),
+          .devices = a.devices & b.devices,
+          .cpus = std::min(a.cpus, b.cpus),
+          .memory_bytes = std::min(a.memory_bytes, b.memory_bytes)};
+}
 // What is left without `part`; counts may become negative, memory may not.
-NodeParts Less(const NodeParts& parts, const NodeParts& part);
+inline NodeParts Less(const NodeParts& parts, const NodeParts& part) {
+  return {.slots = parts.slots - part.slots,
+          .devices = parts.devices & ~part.devices,
+          .cpus = parts.cpus - part.cpus,
+          .memory_bytes = parts.memory_bytes - std::min(parts.memory_bytes, part.memory_bytes)};
+}
 // Negative counts are none.
 NodeParts AtLeastNone(const NodeParts& parts);
 
@@ -66,8 +83,19 @@ struct NodeMatch {
 NodeMatch Match(const NodeDemand& demand, const NodeInventory& inventory);
 
 // What a node with these parts lacks.
-Lack LackOf(const NodeDemand& demand, const NodeInventory& inventory, const NodeMatch& match,
-            const NodeParts& parts);
+inline Lack LackOf(const NodeDemand& demand, const NodeInventory& inventory,
+                   const NodeMatch& match, const NodeParts& parts) {
+  if (match.lack != Lack::kNothing) return match.lack;
+  if (const int devices = demand.device_count(); devices > 0) {
+    if (std::popcount(parts.devices) < devices) return Lack::kDevices;
+    if (std::popcount(parts.devices & match.suitable) < devices) return Lack::kDeviceKind;
+  }
+  if (parts.slots < demand.ranks) return Lack::kSlots;
+  if (inventory.cpus > 0 && parts.cpus < demand.cpus()) return Lack::kCpus;
+  if (inventory.memory_bytes > 0 && parts.memory_bytes < demand.memory_bytes())
+    return Lack::kMemory;
+  return Lack::kNothing;
+}
 
 // `count` devices of `among`, which has as many: first those of `preferred`, then those within one
 // link domain, with the fewest left over there.

@@ -102,9 +102,12 @@ Amounts QueueLoads::Peak(int queue, TimePoint from, TimePoint to) const {
 
 TimePoint QueueLoads::OverFrom(int queue, const Amounts& more) const {
   TimePoint first = kNever;
-  for (; queue >= 0; queue = Spec(queue).parent)
-    for (const auto& step : loads_[At(queue)].used.steps())
-      if (!IsWithin(step.value, more, Spec(queue).ceiling)) first = std::min(first, step.from);
+  for (; queue >= 0; queue = Spec(queue).parent) {
+    const StepFunction<Amounts>& used = loads_[At(queue)].used;
+    for (std::size_t i = 0; i < used.size(); ++i)
+      if (!IsWithin(used.at(i).value, more, Spec(queue).ceiling))
+        first = std::min(first, used.at(i).from);
+  }
   return first;
 }
 
@@ -145,9 +148,11 @@ std::vector<std::vector<TimeSpan>> QueueLoads::Starts(int queue, const Amounts& 
   std::vector<std::vector<TimeSpan>> starts;
   for (; queue >= 0; queue = Spec(queue).parent) {
     if (!HasCeiling(queue)) continue;
-    starts.push_back(loads_[At(queue)].used.Starts(length, Most, [&](const Amounts& used) {
-      return IsWithin(used, more, Spec(queue).ceiling);
-    }));
+    std::vector<TimeSpan>& spans = starts.emplace_back();
+    loads_[At(queue)].used.EachStart(
+        length, Most,
+        [&](const Amounts& used) { return IsWithin(used, more, Spec(queue).ceiling); },
+        [&](const TimeSpan& span) { spans.push_back(span); });
   }
   return starts;
 }
@@ -157,10 +162,11 @@ CeilingExcess::CeilingExcess(const QueueLoads& loads, int queue, const Amounts& 
     : loads_(&loads), more_(more), from_(from), to_(to) {
   for (; queue >= 0; queue = loads.Spec(queue).parent) {
     if (!loads.HasCeiling(queue)) continue;
-    const auto& used = loads.loads_[QueueLoads::At(queue)].used.steps();
+    const StepFunction<Amounts>& used = loads.loads_[QueueLoads::At(queue)].used;
     std::vector<Step>& steps = levels_.emplace_back(Level{.queue = queue}).steps;
     steps.reserve(used.size());
-    for (const auto& step : used) {
+    for (std::size_t i = 0; i < used.size(); ++i) {
+      const auto& step = used.at(i);
       if (step.from >= to && !steps.empty()) break;
       if (step.from <= from) steps.clear();  // none before it counts
       const Amounts before = steps.empty() ? step.value : Most(steps.back().before, step.value);

@@ -64,7 +64,8 @@ TEST(StepFunctionTest, StartsAreThoseOfALookAtEveryTime) {
     for (int at = 1; at < 10; ++at)
       if (pick(0, 1) == 0) function.Append(begin + minutes(at), pick(0, 3));
     const Duration length = pick(0, 3) == 0 ? kForever : Duration(minutes(pick(1, 6)));
-    const std::vector<TimeSpan> spans = function.Starts(length, most, ok);
+    std::vector<TimeSpan> spans;
+    function.EachStart(length, most, ok, [&](const TimeSpan& span) { spans.push_back(span); });
     for (int at = 0; at < 12; ++at) {
       const TimePoint time = begin + minutes(at);
       const bool wanted = ok(function.Over(time, EndOf(time, length), most));

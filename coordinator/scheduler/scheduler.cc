@@ -28,7 +28,7 @@ TimePoint ExpectedEnd(TimePoint planned, TimePoint now) {
 }
 
 WaitReason ReasonOf(const GangRequest& request, const Fit& fit,
-                    const std::vector<PlannedNode>& nodes, TimePoint at) {
+                    const PlannedNodes& nodes, TimePoint at) {
   WaitReason reason{.nodes = request.least(), .demand = request.demand};
   std::map<std::string_view, int> places;
   for (const PlannedNode& node : nodes) {
@@ -150,7 +150,7 @@ class Pass {
   explicit Pass(const SchedulerSnapshot& snapshot)
       : snapshot_(snapshot),
         now_(snapshot.now),
-        nodes_(NodesInOrder(snapshot.nodes, snapshot.now)),
+        nodes_(snapshot.nodes, snapshot.now),
         taken_in_(nodes_.size(), kNotTaken),
         matches_(nodes_),
         queues_(snapshot.queues == nullptr ? OneQueue() : *snapshot.queues),
@@ -217,14 +217,11 @@ class Pass {
   }
   bool IsOver() const { return probes_ != nullptr && answered_.size() == probes_->size(); }
   bool Ask(const GangRequest& probe, const QueueLoads& guaranteed);
-  void MarkTaken(const PlannedNode& node) { taken_now_.push_back(IndexOf(node)); }
-  std::size_t IndexOf(const PlannedNode& node) const {
-    return static_cast<std::size_t>(&node - nodes_.data());
-  }
+  void MarkTaken(const PlannedNode& node) { taken_now_.push_back(nodes_.IndexOf(node)); }
 
   const SchedulerSnapshot& snapshot_;
   const TimePoint now_;
-  std::vector<PlannedNode> nodes_;
+  PlannedNodes nodes_;
   // The last of the phases before this one that gave away or reserved parts of each node, or of
   // any.
   std::vector<int> taken_in_;
@@ -285,7 +282,7 @@ void Pass::AddRunning() {
     }
     if (ends == kNever) continue;
     for (const HeldParts& held : gang.parts) {
-      PlannedNode* node = FindNode(nodes_, held.node);
+      PlannedNode* node = nodes_.Find(held.node);
       if (node == nullptr) continue;
       NodeParts parts = held.parts;
       parts.devices &= node->capacity.all.devices;
@@ -614,10 +611,13 @@ std::optional<TimePoint> Pass::EarliestStart(const GangRequest& request, const F
   const TopologyLevel within = topology.required ? topology.within : TopologyLevel::kNone;
   std::map<std::string_view, std::size_t> groups;
   for (const PlannedNode& node : nodes_) {
-    const std::string_view place = PlaceOf(node.inventory(), within);
-    first.AddNode(fit.Starts(node), groups.emplace(place, groups.size()).first->second);
+    const std::size_t group =
+        within == TopologyLevel::kNone
+            ? 0
+            : groups.emplace(PlaceOf(node.inventory(), within), groups.size()).first->second;
+    fit.EachStart(node, [&](const TimeSpan& span) { first.AddNode(span, group); });
   }
-  return first.Find(request.least());
+  return std::move(first).Find(request.least());
 }
 
 // Whether the ceilings leave room for it at some time.
@@ -680,10 +680,11 @@ std::optional<Promise> Pass::ReserveAgain(const GangRequest& request) {
   const TimePoint last = EndOf(promise.start, kSlip);
   std::set<TimePoint> starts = {promise.start};
   for (const NodeName& name : promise.nodes) {
-    const PlannedNode* node = FindNode(nodes_, name);
+    const PlannedNode* node = nodes_.Find(name);
     if (node == nullptr) return std::nullopt;
-    for (const auto& step : node->free.steps())
-      if (step.from > promise.start && step.from <= last) starts.insert(step.from);
+    for (std::size_t i = 0; i < node->free.size(); ++i)
+      if (const TimePoint from = node->free.at(i).from; from > promise.start && from <= last)
+        starts.insert(from);
   }
   for (const TimePoint start : starts) {
     promise.start = start;
@@ -700,7 +701,7 @@ bool Pass::Take(const GangRequest& request, const Promise& promise) {
   const Fit fit(request, matches_.Of(request.demand), nodes_, promise.start);
   std::vector<PlannedNode*> nodes;
   for (std::size_t i = 0; i < promise.nodes.size(); ++i) {
-    nodes.push_back(FindNode(nodes_, promise.nodes[i]));
+    nodes.push_back(nodes_.Find(promise.nodes[i]));
     if (nodes.back() == nullptr || !fit.Has(*nodes.back(), promise.devices[i])) return false;
   }
   for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -716,7 +717,7 @@ bool Pass::Take(const GangRequest& request, const Promise& promise) {
 void Pass::GiveUp(const GangRequest& request, const Promise& promise) {
   const Fit fit(request, matches_.Of(request.demand), nodes_, promise.start);
   for (std::size_t i = 0; i < promise.nodes.size(); ++i)
-    fit.GiveBack(*FindNode(nodes_, promise.nodes[i]), promise.devices[i]);
+    fit.GiveBack(*nodes_.Find(promise.nodes[i]), promise.devices[i]);
   loads_.Release(request.queue, request.AmountsOf(request.least()), promise.start,
                  EndOf(promise.start, request.length));
   known_.NodesChange();
@@ -727,14 +728,14 @@ DelayCause Pass::WhyDelayed(const GangRequest& request) {
   const Fit fit(request, matches_.Of(request.demand), nodes_, now_);
   int taken_in = kNotTaken;
   for (std::size_t i = 0; i < promise.nodes.size(); ++i) {
-    const PlannedNode* node = FindNode(nodes_, promise.nodes[i]);
+    const PlannedNode* node = nodes_.Find(promise.nodes[i]);
     // Devices that their node does not report any more are not in the mask.
     if (node == nullptr || node->capacity.usable_from > promise.start || fit.Excludes(*node) ||
         fit.LacksEver(*node) != Lack::kNothing ||
         (promise.devices[i] & ~node->capacity.all.devices) != 0 ||
         std::popcount(promise.devices[i]) != request.demand.device_count())
       return delay_ahead_ = DelayCause::kNodes;
-    taken_in = std::max(taken_in, taken_in_[IndexOf(*node)]);
+    taken_in = std::max(taken_in, taken_in_[nodes_.IndexOf(*node)]);
   }
   const TimePoint end = EndOf(promise.start, request.length);
   const bool over = loads_.OverCeiling(request.queue, request.AmountsOf(request.least()),

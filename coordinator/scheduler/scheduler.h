@@ -110,7 +110,7 @@ SchedulePlan PlanOf(const SchedulerSnapshot& snapshot, const JobId& job);
 
 class MatchTable;
 class QueueLoads;
-struct PlannedNode;
+class PlannedNodes;
 
 // A probe's turn. Valid during the call.
 struct Turn {
@@ -119,7 +119,7 @@ struct Turn {
   bool entitled = false;
   const QueueLoads& guaranteed;
   const QueueLoads& loads;
-  std::vector<PlannedNode>& nodes;  // not to be changed
+  PlannedNodes& nodes;  // not to be changed
   MatchTable& matches;
   // A gang that starts now may delay promises: later phases have some, or some do not hold anyway.
   bool endangers_promises = false;

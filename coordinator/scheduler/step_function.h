@@ -35,9 +35,11 @@ class StepFunction {
     Value value;
   };
 
-  StepFunction(TimePoint begin, Value value) : first_{begin, std::move(value)}, steps_{first_} {}
+  StepFunction(TimePoint begin, Value value) : first_{begin, std::move(value)} {}
 
-  const std::vector<Step>& steps() const { return steps_; }
+  // In order of time; there is one at least.
+  std::size_t size() const { return 1 + later_.size(); }
+  const Step& at(std::size_t i) const { return i == 0 ? first_ : later_[i - 1]; }
   TimePoint begin() const { return first_.from; }
   const Value& first() const { return first_.value; }
 
@@ -45,89 +47,88 @@ class StepFunction {
   template <typename Change>
   void Apply(TimePoint from, TimePoint to, Change change) {
     const std::size_t begin = Split(from);
-    const std::size_t end = to == kNever ? steps_.size() : Split(to);
-    for (std::size_t i = begin; i < end; ++i) change(steps_[i].value);
-    first_.value = steps_.front().value;
+    const std::size_t end = to == kNever ? size() : Split(to);
+    for (std::size_t i = begin; i < end; ++i) change(At(i).value);
   }
 
   // A step after all others, or the last one's value if they begin at the same time.
   void Append(TimePoint from, Value value) {
-    if (from > steps_.back().from)
-      steps_.push_back({from, std::move(value)});
+    Step& last = At(size() - 1);
+    if (from > last.from)
+      later_.push_back({from, std::move(value)});
     else
-      steps_.back().value = std::move(value);
-    first_.value = steps_.front().value;
+      last.value = std::move(value);
   }
 
   // The values in [from, to), merged by `merge(a, b)`.
   template <typename Merge>
   Value Over(TimePoint from, TimePoint to, Merge merge) const {
-    if (steps_.size() == 1) return first_.value;
-    std::size_t i = At(from);
-    Value value = steps_[i].value;
-    while (++i < steps_.size() && steps_[i].from < to) value = merge(value, steps_[i].value);
+    if (later_.empty()) return first_.value;
+    std::size_t i = IndexAt(from);
+    Value value = at(i).value;
+    while (++i < size() && at(i).from < to) value = merge(value, at(i).value);
     return value;
   }
 
   // When something of that length can start, in order: from then on for `length` the merged value
-  // must be `ok`. `merge` never makes a value ok.
-  template <typename Merge, typename Ok>
-  std::vector<TimeSpan> Starts(Duration length, Merge merge, Ok ok) const {
-    if (length == kForever) return StartsForEver(merge, ok);
-    std::vector<TimeSpan> spans;
-    for (std::size_t i = 0; i < steps_.size(); ++i) {
-      const TimePoint from = steps_[i].from;
-      const TimePoint next = i + 1 < steps_.size() ? steps_[i + 1].from : kNever;
+  // must be `ok`. `merge` never makes a value ok. Calls `found(TimeSpan)` for each.
+  template <typename Merge, typename Ok, typename Found>
+  void EachStart(Duration length, Merge merge, Ok ok, Found found) const {
+    if (length == kForever) return StartForEver(merge, ok, found);
+    TimeSpan open = {};  // not found yet: the next one may go on with it
+    for (std::size_t i = 0; i < size(); ++i) {
+      const TimePoint from = at(i).from;
+      const TimePoint next = i + 1 < size() ? at(i + 1).from : kNever;
       const TimePoint last = LastStart(i, next, length, merge, ok);
       if (last <= from) continue;
-      if (!spans.empty() && spans.back().to == from)
-        spans.back().to = std::min(next, last);
-      else
-        spans.push_back({from, std::min(next, last)});
+      if (open.from < open.to && open.to < from) found(open);
+      if (open.from >= open.to || open.to < from) open.from = from;
+      open.to = std::min(next, last);
     }
-    return spans;
+    if (open.from < open.to) found(open);
   }
 
  private:
-  template <typename Merge, typename Ok>
-  std::vector<TimeSpan> StartsForEver(Merge merge, Ok ok) const {
-    std::size_t first = steps_.size();
-    for (Value value = steps_.back().value; ok(value);
-         value = merge(steps_[first - 1].value, value))
+  template <typename Merge, typename Ok, typename Found>
+  void StartForEver(Merge merge, Ok ok, Found found) const {
+    std::size_t first = size();
+    for (Value value = at(first - 1).value; ok(value); value = merge(at(first - 1).value, value))
       if (--first == 0) break;
-    if (first == steps_.size()) return {};
-    return {{steps_[first].from, kNever}};
+    if (first < size()) found(TimeSpan{at(first).from, kNever});
   }
 
   // Before when it must start, if it starts in step `i`, before `next`; the step's begin: not
   // there.
   template <typename Merge, typename Ok>
   TimePoint LastStart(std::size_t i, TimePoint next, Duration length, Merge merge, Ok ok) const {
-    Value value = steps_[i].value;
-    if (!ok(value)) return steps_[i].from;
-    for (std::size_t j = i + 1; j < steps_.size() && steps_[j].from - length < next; ++j) {
-      value = merge(value, steps_[j].value);
-      if (!ok(value)) return steps_[j].from - length + Duration(1);
+    Value value = at(i).value;
+    if (!ok(value)) return at(i).from;
+    for (std::size_t j = i + 1; j < size() && at(j).from - length < next; ++j) {
+      value = merge(value, at(j).value);
+      if (!ok(value)) return at(j).from - length + Duration(1);
     }
     return kNever;
   }
 
+  Step& At(std::size_t i) { return i == 0 ? first_ : later_[i - 1]; }
+
   // The step that holds at that time.
-  std::size_t At(TimePoint time) const {
-    const auto after = std::ranges::upper_bound(steps_, time, {}, &Step::from);
-    return after == steps_.begin() ? 0 : static_cast<std::size_t>(after - steps_.begin()) - 1;
+  std::size_t IndexAt(TimePoint time) const {
+    const auto after = std::ranges::upper_bound(later_, time, {}, &Step::from);
+    return static_cast<std::size_t>(after - later_.begin());
   }
 
   // The step that begins at that time, or the first one.
   std::size_t Split(TimePoint time) {
-    const std::size_t at = At(time);
-    if (time <= steps_[at].from) return at;
-    steps_.insert(steps_.begin() + static_cast<std::ptrdiff_t>(at) + 1, {time, steps_[at].value});
-    return at + 1;
+    const std::size_t i = IndexAt(time);
+    if (time <= at(i).from) return i;
+    Step step{time, at(i).value};
+    later_.insert(later_.begin() + static_cast<std::ptrdiff_t>(i), std::move(step));
+    return i + 1;
   }
 
-  Step first_;  // a copy, within reach of a look at thousands of functions
-  std::vector<Step> steps_;
+  Step first_;  // most functions have no other
+  std::vector<Step> later_;
 };
 
 }  // namespace muster

@@ -54,7 +54,7 @@ struct VictimSearch::Choice {
 };
 
 VictimSearch::VictimSearch(const GangRequest& request, bool entitled, TimePoint now,
-                           std::vector<PlannedNode>& nodes, QueueLoads& loads)
+                           PlannedNodes& nodes, QueueLoads& loads)
     : request_(request),
       entitled_(entitled),
       now_(now),
@@ -79,7 +79,7 @@ void VictimSearch::Consider(const RunningGang& gang, TimePoint ends) {
               .leaves = leaves,
               .ends = ends};
   for (std::size_t i = 0; i < gang.parts.size(); ++i) {
-    PlannedNode* node = FindNode(nodes_, gang.parts[i].node);
+    PlannedNode* node = nodes_.Find(gang.parts[i].node);
     if (node == nullptr) continue;
     if (node->capacity.usable_from > now_)
       return;  // it is silent: its ranks cannot be asked to save
@@ -164,7 +164,7 @@ bool VictimSearch::RunWithin(const Fit& fit, const std::vector<std::size_t>& nod
   for (Offer& offer : offers_) {
     for (Offer::Part& part : offer.parts) part.seen = -1;
     if (std::ranges::any_of(offer.parts,
-                            [&](const Offer::Part& part) { return counts_[IndexOf(part.node)]; }))
+                            [&](const Offer::Part& part) { return counts_[nodes_.IndexOf(*part.node)]; }))
       here_.push_back(&offer);
   }
   constexpr int kTries = 16;
@@ -193,7 +193,7 @@ bool VictimSearch::DropLostNodes() {
   for (const Offer& offer : offers_) {
     if (!offer.chosen()) continue;
     for (const Offer::Part& part : offer.parts) {
-      const std::size_t n = IndexOf(part.node);
+      const std::size_t n = nodes_.IndexOf(*part.node);
       if (!counts_[n] || lack_[n] == 0) continue;
       counts_[n] = false;
       dropped = true;
@@ -247,7 +247,7 @@ VictimSearch::Choice VictimSearch::Judge(const Fit& fit, Offer& offer, std::size
   gains_.clear();
   for (std::size_t i = 0; i < offer.parts.size(); ++i) {
     Offer::Part& part = offer.parts[i];
-    const std::size_t n = IndexOf(part.node);
+    const std::size_t n = nodes_.IndexOf(*part.node);
     const bool is_spare = part.at >= static_cast<std::size_t>(offer.gang->nodes);
     if ((shrink && is_spare) || std::ranges::count(offer.given, i) > 0) continue;
     if (!counts_[n] && excess_.value() == 0) continue;
@@ -347,7 +347,7 @@ void VictimSearch::Yield(const Offer& offer, const Amounts& amounts) {
 
 void VictimSearch::LookAt(const Fit& fit, const Offer& offer) {
   for (const Offer::Part& part : offer.parts) {
-    const std::size_t n = IndexOf(part.node);
+    const std::size_t n = nodes_.IndexOf(*part.node);
     ++changes_[n];
     lack_[n] = fit.Missing(*part.node);
   }

@@ -48,7 +48,7 @@ class VictimSearch {
   // All of them outlive it. `entitled`: the job's queue, or one above it, stays within its
   // guarantee with it.
   VictimSearch(const GangRequest& request, bool entitled, TimePoint now,
-               std::vector<PlannedNode>& nodes, QueueLoads& loads);
+               PlannedNodes& nodes, QueueLoads& loads);
 
   // A gang that ends by itself at `ends`.
   void Consider(const RunningGang& gang, TimePoint ends);
@@ -79,14 +79,11 @@ class VictimSearch {
   void LookAt(const Fit& fit, const Offer& offer);
   void Measure();
   bool fits() const;
-  std::size_t IndexOf(const PlannedNode* node) const {
-    return static_cast<std::size_t>(node - nodes_.data());
-  }
 
   const GangRequest& request_;
   const bool entitled_;
   const TimePoint now_;
-  std::vector<PlannedNode>& nodes_;
+  PlannedNodes& nodes_;
   QueueLoads& loads_;
   TimePoint leave_at_;
   TimePoint next_ = kNever;
