@@ -78,6 +78,7 @@ Effects Finish(Transaction& tx) {
 struct Controller::Core {
   ControllerOptions options;
   control::State state;
+  control::NewestView view = {};
 };
 
 Controller::Controller(ControllerOptions options)
@@ -126,8 +127,8 @@ QueueDays Controller::UsageByDay(Now now) const { return control::QueueDaysNow(c
 QueueTotals Controller::UsageTotals(Now now) const {
   return control::QueueTotalsNow(core_->state, now);
 }
-std::shared_ptr<const DetachedSnapshot> Controller::ReadSchedule(Now now) const {
-  return control::DetachSnapshot(core_->state, now);
+std::shared_ptr<const ScheduleView> Controller::ReadSchedule(Now now) const {
+  return core_->view.Of(core_->state, now);
 }
 const std::deque<EventRecord>& Controller::Events() const { return core_->state.events; }
 Result<LogLocation> Controller::LocateLog(const JobView& job, int rank,
@@ -136,10 +137,10 @@ Result<LogLocation> Controller::LocateLog(const JobView& job, int rank,
 }
 int Controller::PendingJobs() const { return control::PendingJobs(core_->state); }
 std::shared_ptr<const WhyQuestion> Controller::AskWhy(const JobId& job, Now now) const {
-  return control::AskWhy(core_->state, job, now);
+  return control::AskWhy(core_->state, core_->view, job, now);
 }
 Result<std::shared_ptr<const WhyQuestion>> Controller::AskWhy(const JobSpec& spec, Now now) const {
-  return control::AskWhy(core_->state, core_->options, spec, now);
+  return control::AskWhy(core_->state, core_->view, core_->options, spec, now);
 }
 Goodput Controller::ClusterGoodput(TimePoint now, bool stored) const {
   return control::ClusterGoodput(core_->state, now, stored);

@@ -68,7 +68,7 @@ class Controller {
   // The same over all days, without a look at each.
   QueueTotals UsageTotals(Now now) const;
   // What a pass of the scheduler would be given now.
-  std::shared_ptr<const DetachedSnapshot> ReadSchedule(Now now) const;
+  std::shared_ptr<const ScheduleView> ReadSchedule(Now now) const;
   // Newest events of the cluster that are kept in memory, by seq. Older ones are in the store.
   const std::deque<EventRecord>& Events() const;
   // The job is in memory or in the archive. `generation` 0: the newest. kNotFound, or kUnavailable

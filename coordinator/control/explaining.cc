@@ -12,9 +12,14 @@
 
 namespace muster {
 
+const KnownPlan& ScheduleView::Known() const {
+  std::call_once(planned_, [this] { known_.emplace(snapshot, gangs); });
+  return *known_;
+}
+
 Explanation Answer(const WhyQuestion& question) {
   Explanation explanation;
-  if (question.waits) explanation = Explain(question.snapshot, question.asked);
+  if (question.waits) explanation = Explain(question.view->Known(), question.asked);
   if (!explanation.placement)
     explanation.causes.insert(explanation.causes.end(), question.causes.begin(),
                               question.causes.end());
@@ -111,72 +116,83 @@ Duration BeyondLimitFromNow(const JobEntry& job, const Now& now) {
          std::chrono::milliseconds(until - record.started_unix_ms - record.suspended_ms);
 }
 
-void AskScheduler(const State& state, const JobEntry& job, WhyQuestion& question) {
-  question.waits = true;
-  question.asked.job = job.record.id;
-  question.asked.queues = QueuesFor(state.queues, job);
-  question.asked.kept_away = job.backoff.Paused();
-  for (const auto& [id, live] : state.live) {
-    const JobEntry& other = *live;
-    question.names.emplace(id, other.record.name);
-    if (other.gang) question.asked.gangs.push_back(GangOf(state, other, question.now));
-    const ReclaimRecord& reclaim = other.record.reclaim;
-    if (!IsGivingWay(other) || reclaim.claimant != job.record.id) continue;
+// Gangs that give way to the job.
+void AddClaims(const State& state, WhyQuestion& question) {
+  for (const JobId& id : state.claimed) {
+    const JobEntry& victim = state.jobs.at(id);
+    const ReclaimRecord& reclaim = victim.record.reclaim;
+    if (!IsGivingWay(victim) || reclaim.claimant != question.job) continue;
+    const Now& now = question.view->now;
     question.causes.push_back({.code = WaitCode::kReclaim,
                                .nodes = static_cast<int>(reclaim.gives_up.size()),
                                .job = id,
-                               .at = MonotonicOf(question.now, reclaim.by_unix_ms),
-                               .text = CostText(VictimCost(other, question.now))});
+                               .at = MonotonicOf(now, reclaim.by_unix_ms),
+                               .text = CostText(VictimCost(victim, now))});
   }
-  for (WaitCause& cause : HealthCauses(state, RequestOf(state, question.now, job)))
-    question.causes.push_back(std::move(cause));
-  question.beyond_limit = BeyondLimitFromNow(job, question.now);
-  question.asked.least_length = question.beyond_limit + std::chrono::seconds(1);
 }
 
-// Points into itself from then on, and no more into the State.
-void Detach(const State& state, DetachedSnapshot& detached) {
-  detached.queues = state.queues;
-  detached.snapshot.queues = &detached.queues;
-  for (NodeCapacity& node : detached.snapshot.nodes)
-    node.inventory = &detached.inventories.emplace_back(*node.inventory);
-}
-
+using View = std::shared_ptr<const ScheduleView>;
 using Question = std::shared_ptr<const WhyQuestion>;
 
-// `beside`: it is not submitted, and waits behind all others; nullptr: it is in the State.
-Question AskAbout(const State& state, const JobEntry& job, const JobEntry* beside, const Now& now) {
+// `added`: the job is not submitted, and waits behind all others.
+Question AskAbout(const State& state, View view, const JobEntry& job, bool added) {
   auto question = std::make_shared<WhyQuestion>();
   question->job = job.record.id;
-  question->now = now;
-  question->index = IndexOf(state, now);
+  question->view = std::move(view);
   question->causes = OwnCauses(job);
   if (!MayBePlaced(job)) return question;
-  question->snapshot = SnapshotOf(state, now, beside);
-  question->asked.is_new = beside != nullptr;
-  AskScheduler(state, job, *question);
-  Detach(state, *question);
+  const Now& now = question->view->now;
+  GangRequest request = RequestOf(state, now, job);
+  AddClaims(state, *question);
+  for (WaitCause& cause : HealthCauses(state, request))
+    question->causes.push_back(std::move(cause));
+  question->waits = true;
+  question->beyond_limit = BeyondLimitFromNow(job, now);
+  ExplainQuestion& asked = question->asked;
+  asked.job = job.record.id;
+  asked.queues = QueuesFor(state.queues, job);
+  asked.kept_away = job.backoff.Paused();
+  asked.least_length = question->beyond_limit + std::chrono::seconds(1);
+  if (added) asked.added = std::move(request);
   return question;
+}
+
+std::shared_ptr<const ScheduleView> ViewOf(const State& state, const Now& now) {
+  auto view = std::make_shared<ScheduleView>();
+  view->now = now;
+  view->index = IndexOf(state, now);
+  view->queues = state.queues;
+  view->snapshot = SnapshotOf(state, now, /*always_nodes=*/true);
+  view->snapshot.queues = &view->queues;
+  for (NodeCapacity& node : view->snapshot.nodes)
+    node.inventory = &view->inventories.emplace_back(*node.inventory);
+  for (const auto& [id, job] : state.with_gang) {
+    view->gangs.push_back(GangOf(state, *job, now));
+    view->names.emplace(id, job->record.name);
+  }
+  for (const JobId& id : state.planned) view->names.emplace(id, state.jobs.at(id).record.name);
+  return view;
 }
 
 }  // namespace
 
-std::shared_ptr<const DetachedSnapshot> DetachSnapshot(const State& state, const Now& now) {
-  auto detached = std::make_shared<DetachedSnapshot>();
-  detached->now = now;
-  detached->snapshot = SnapshotOf(state, now);
-  Detach(state, *detached);
-  return detached;
+View NewestView::Of(const State& state, const Now& now) {
+  constexpr Duration kLasts = std::chrono::seconds(1);
+  const bool lasts =
+      view_ && passes_ == state.passes && !state.NextPass() && now.mono - view_->now.mono <= kLasts;
+  if (!lasts) view_ = ViewOf(state, now);
+  passes_ = state.passes;
+  return view_;
 }
 
-Question AskWhy(const State& state, const JobId& job, const Now& now) {
-  return AskAbout(state, state.jobs.at(job), nullptr, now);
+Question AskWhy(const State& state, NewestView& views, const JobId& job, const Now& now) {
+  return AskAbout(state, views.Of(state, now), state.jobs.at(job), /*added=*/false);
 }
 
-Result<Question> AskWhy(const State& state, const ControllerOptions& options, const JobSpec& spec,
-                        const Now& now) {
+Result<Question> AskWhy(const State& state, NewestView& views, const ControllerOptions& options,
+                        const JobSpec& spec, const Now& now) {
   MUSTER_ASSIGN_OR_RETURN(const JobEntry job, NewJob(state, options, now, spec, JobId{"new"}));
-  return AskAbout(state, job, &job, now);
+  return AskAbout(state, views.Of(state, now), job, /*added=*/true);
 }
 
 }  // namespace control

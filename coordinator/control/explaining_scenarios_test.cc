@@ -16,6 +16,7 @@ namespace muster {
 namespace {
 
 using std::chrono::hours;
+using std::chrono::milliseconds;
 using std::chrono::minutes;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
@@ -40,7 +41,7 @@ struct Explained : ControlHarness {
     return controller().AskWhy(*ParseJobSpec(yaml), now());
   }
   Explanation WouldBe(const std::string& yaml) const { return Answer(**Ask(yaml)); }
-  std::uint64_t Index() const { return (*Ask(Yaml("any", 1, "")))->index; }
+  std::uint64_t Index() const { return (*Ask(Yaml("any", 1, "")))->view->index; }
   Reply SubmitIf(const std::string& yaml, std::uint64_t index) {
     SubmitRequested request{.request = 900, .spec_yaml = yaml, .new_id = JobId{"checked"}};
     request.spec = ParseJobSpec(yaml);
@@ -243,6 +244,25 @@ TEST(ExplainingScenarios, AWorkerThatJoinsAgainWithOtherLabelsChangesTheIndex) {
   options.inventory.topology.rack = "r1";
   c.Join("n3", options);
   EXPECT_NE(c.Index(), relabelled);
+}
+
+TEST(ExplainingScenarios, QuestionsShareAViewUntilAPassIsMadeOrASecondIsOver) {
+  Explained c;
+  const JobId waits = c.Submit(Yaml("waits", 3, ""));
+  const auto view = [&] { return c.controller().AskWhy(waits, c.now())->view; };
+  const auto first = view();
+  c.Advance(milliseconds(900));
+  EXPECT_EQ(view(), first);
+  EXPECT_EQ((*c.Ask(Yaml("other", 1, "")))->view, first);
+  EXPECT_EQ(c.controller().ReadSchedule(c.now()), first);
+  c.Advance(milliseconds(200));
+  const auto later = view();
+  EXPECT_NE(later, first);
+  c.Hold(waits);
+  EXPECT_NE((*c.Ask(Yaml("other", 1, "")))->view, later) << "what waits is another";
+  c.Submit(Yaml("next", 3, ""));
+  const auto after_submit = (*c.Ask(Yaml("other", 1, "")))->view;
+  EXPECT_EQ(after_submit->snapshot.requests.size(), 1u);
 }
 
 TEST(ExplainingScenarios, ABeginThatPassesChangesTheIndex) {

@@ -146,7 +146,7 @@ Duration CostOf(const SchedulerSnapshot& snapshot, const SchedulePlan& plan) {
   const auto victims = static_cast<std::int64_t>(plan.reclaims.size());
   const std::int64_t planned = std::min<std::int64_t>(requests, kPlannedJobs);
   return nanoseconds(5000) * requests + nanoseconds(2000) * nodes + nanoseconds(3000) * running +
-         nanoseconds(1000) * queues + nanoseconds(50) * planned * nodes +
+         nanoseconds(1000) * queues + nanoseconds(30) * planned * nodes +
          nanoseconds(100) * victims * running;
 }
 
@@ -186,6 +186,7 @@ void Schedule(Transaction& tx) {
     state.reschedule = true;
     if (!tx.Expired(state.NextPass())) return;
   }
+  ++state.passes;
   ForgetPlans(tx);
   DropOldClaims(tx);
   const bool whole = std::exchange(state.reschedule, false);

@@ -129,7 +129,7 @@ TEST(Preemption, AnIndexChangesWhenAGangMayGiveWay) {
   Preemption c;
   ASSERT_TRUE(c.ApplyQueues(std::string("preemption: {after: 1h}\n") + kQueues, 1).status.ok());
   const JobSpec high = *ParseJobSpec(Train("high", "nodes: 1", kUrgent));
-  const auto index = [&] { return (*c.controller().AskWhy(high, c.now()))->index; };
+  const auto index = [&] { return (*c.controller().AskWhy(high, c.now()))->view->index; };
   const std::uint64_t before = index();
   c.Advance(minutes(30));
   EXPECT_EQ(index(), before) << "it has run for less than an hour";

@@ -119,7 +119,7 @@ TEST(ReplayScenarios, AnExportHasWhatTheNextPassIsGiven) {
   c.Submit(HourYaml("second"));
   const auto read = c.controller().ReadSchedule(c.now());
   const v1::SchedulePass exported =
-      ToProto(read->snapshot, Plan(read->snapshot), read->now.unix_ms);
+      ToProto(read->snapshot, read->Known().plan(), read->now.unix_ms);
   cluster.passes.clear();
   c.Submit(CommandYaml("third"));
   ASSERT_FALSE(cluster.passes.empty());

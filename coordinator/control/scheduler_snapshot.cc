@@ -122,7 +122,10 @@ bool FormerNodeSuspect(const State& state, const JobEntry& job) {
   });
 }
 
-GangRequest RequestOf(const State& state, const Now& now, const JobEntry& job) {
+namespace {
+
+// Its queue and class are left out.
+GangRequest DescribeRequest(const State& state, const Now& now, const JobEntry& job) {
   const ResourceSpec& resources = job.spec.resources;
   GangRequest request;
   request.job = job.record.id;
@@ -171,8 +174,6 @@ GangRequest RequestOf(const State& state, const Now& now, const JobEntry& job) {
     request.place = PlaceOf(first->record.inventory, topology.within);
   return request;
 }
-
-namespace {
 
 // Where the job stands in the tree.
 struct JobPlace {
@@ -249,14 +250,16 @@ class Collector {
   void AddWaiting(const JobEntry& job) {
     if (MayBePlaced(job)) AddRequest(job);
   }
-  void AddRequest(const JobEntry& job) {
-    snapshot_.requests.push_back(RequestOf(state_, now_, job));
+  void AddRequest(const JobEntry& job) { snapshot_.requests.push_back(RequestFor(job)); }
+  GangRequest RequestFor(const JobEntry& job) const {
+    GangRequest request = DescribeRequest(state_, now_, job);
     const JobPlace place = PlaceOfJob(job);
-    snapshot_.requests.back().queue = place.queue;
-    snapshot_.requests.back().class_value = place.class_value;
+    request.queue = place.queue;
+    request.class_value = place.class_value;
+    return request;
   }
-  SchedulerSnapshot Take() {
-    if (!snapshot_.requests.empty()) AddCluster();
+  SchedulerSnapshot Take(bool always_nodes) {
+    if (always_nodes || !snapshot_.requests.empty()) AddCluster();
     return std::move(snapshot_);
   }
 
@@ -286,12 +289,15 @@ class Collector {
 
 }  // namespace
 
-SchedulerSnapshot SnapshotOf(const State& state, const Now& now, const JobEntry* beside) {
+GangRequest RequestOf(const State& state, const Now& now, const JobEntry& job) {
+  return Collector(state, now).RequestFor(job);
+}
+
+SchedulerSnapshot SnapshotOf(const State& state, const Now& now, bool always_nodes) {
   Collector collector(state, now);
   collector.AddGangs();
   for (const auto& [id, job] : state.live) collector.AddWaiting(*job);
-  if (beside != nullptr) collector.AddRequest(*beside);
-  return collector.Take();
+  return collector.Take(always_nodes);
 }
 
 SchedulerSnapshot SnapshotOfArrived(const State& state, const Now& now) {
@@ -300,7 +306,7 @@ SchedulerSnapshot SnapshotOfArrived(const State& state, const Now& now) {
   std::set<JobId> jobs = state.planned;
   jobs.insert(state.arrived.begin(), state.arrived.end());
   for (const JobId& id : jobs) collector.AddWaiting(state.jobs.at(id));
-  return collector.Take();
+  return collector.Take(/*always_nodes=*/false);
 }
 
 bool IsReady(const NodeEntry& node) {

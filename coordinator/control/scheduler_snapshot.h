@@ -10,14 +10,14 @@
 
 namespace muster::control {
 
-// Both point into the State: used before the next event. `beside`: a job that is not submitted, and
-// waits behind all that are.
-SchedulerSnapshot SnapshotOf(const State& state, const Now& now, const JobEntry* beside = nullptr);
+// Points into the State: used before the next event. Without waiting jobs it has nodes only if
+// `always_nodes`.
+SchedulerSnapshot SnapshotOf(const State& state, const Now& now, bool always_nodes = false);
 
-// Without waiting jobs that have neither arrived since the last pass nor a plan.
+// The same without waiting jobs that have neither arrived since the last pass nor a plan.
 SchedulerSnapshot SnapshotOfArrived(const State& state, const Now& now);
 
-// What the job asks for; its queue and class are the snapshot's to fill in.
+// What the job asks for.
 GangRequest RequestOf(const State& state, const Now& now, const JobEntry& job);
 
 // A number that stands for nodes, queues and jobs as far as placements depend on them, and for

@@ -297,8 +297,8 @@ void Variants::TryWithout(const Turn& turn) {
 
 class Causes {
  public:
-  Causes(const SchedulerSnapshot& snapshot, const GangRequest& job, const ExplainQuestion& question)
-      : snapshot_(snapshot), job_(job), question_(question) {}
+  Causes(const KnownPlan& known, const GangRequest& job)
+      : snapshot_(known.snapshot()), gangs_(known.gangs()), job_(job) {}
 
   // At the turn that decides about the job as it is.
   void AtOwnTurn(const Turn& turn);
@@ -313,8 +313,8 @@ class Causes {
   std::vector<Blocker> Blockers(const std::map<JobId, TimePoint>& starts) const;
 
   const SchedulerSnapshot& snapshot_;
+  const std::vector<GangWithNodes>& gangs_;
   const GangRequest& job_;
-  const ExplainQuestion& question_;
   std::vector<WaitCause> causes_;
   int full_queue_ = -1;  // that would exceed its ceiling; -1: none
   int ready_ = 0, excluded_ = 0, with_room_ = 0, in_one_place_ = 0;
@@ -369,8 +369,8 @@ void Causes::AtOwnTurn(const Turn& turn) {
     const Lack now = fit.LacksNow(node);
     if (now != Lack::kNothing) lacking_.insert(node.capacity.name);
     if (now == Lack::kNothing)
-      ++kept_[node.reserved_for.value_or(JobId())].too_long;
-    else if (node.reserved_for)
+      ++kept_[node.reserved_for == nullptr ? JobId() : *node.reserved_for].too_long;
+    else if (node.reserved_for != nullptr)
       ++kept_[*node.reserved_for].reserved;
     else
       ++Count(occupied_, now);
@@ -379,7 +379,7 @@ void Causes::AtOwnTurn(const Turn& turn) {
 
 std::vector<Blocker> Causes::Blockers(const std::map<JobId, TimePoint>& starts) const {
   std::vector<Blocker> blockers;
-  for (const GangWithNodes& gang : question_.gangs) {
+  for (const GangWithNodes& gang : gangs_) {
     const auto nodes = std::ranges::count_if(
         gang.nodes, [&](const NodeName& node) { return lacking_.contains(node); });
     const bool in_queue = IsInFullQueue(gang.queue);
@@ -441,12 +441,14 @@ struct Start {
   TimePoint at = kNever;
   DelayCause delayed = DelayCause::kNone;
 };
+// Of jobs with a planned start, and of those that were promised one. The others have none.
 std::map<JobId, Start> StartsOf(const SchedulerSnapshot& snapshot, const SchedulePlan& plan) {
   std::map<JobId, Start> starts;
   for (const GangPlacement& placement : plan.placements)
     starts[placement.job] = {snapshot.now, DelayCause::kNone};
   for (const WaitingJob& waiting : plan.waiting)
-    starts[waiting.job] = {waiting.promise ? waiting.promise->start : kNever, waiting.delayed};
+    if (waiting.promise || waiting.delayed != DelayCause::kNone)
+      starts[waiting.job] = {waiting.promise ? waiting.promise->start : kNever, waiting.delayed};
   return starts;
 }
 
@@ -455,14 +457,17 @@ std::vector<Delay> DelaysOf(const SchedulerSnapshot& snapshot, const SchedulePla
                             const SchedulePlan& after, const JobId& but) {
   const std::map<JobId, Start> then = StartsOf(snapshot, before);
   const std::map<JobId, Start> now = StartsOf(snapshot, after);
+  const auto start = [](const std::map<JobId, Start>& starts, const JobId& job) {
+    const auto found = starts.find(job);
+    return found == starts.end() ? Start() : found->second;
+  };
   std::vector<Delay> delays;
   for (const GangRequest& request : snapshot.requests) {
-    const auto old = then.find(request.job);
-    const auto later = now.find(request.job);
-    if (!request.promise || request.job == but || old == then.end() || later == now.end()) continue;
+    if (!request.promise || request.job == but) continue;
     const TimePoint promised = request.promise->start;
-    if (later->second.at > std::max(promised, old->second.at))
-      delays.push_back({request.job, promised, later->second.at, later->second.delayed});
+    const Start later = start(now, request.job);
+    if (later.at > std::max(promised, start(then, request.job).at))
+      delays.push_back({request.job, promised, later.at, later.delayed});
   }
   std::ranges::sort(delays, {},
                     [](const Delay& delay) { return std::tuple(delay.promised, delay.job); });
@@ -471,14 +476,8 @@ std::vector<Delay> DelaysOf(const SchedulerSnapshot& snapshot, const SchedulePla
 
 class Explainer {
  public:
-  Explainer(const SchedulerSnapshot& snapshot, const ExplainQuestion& question)
-      : snapshot_(snapshot), question_(question), without_(snapshot) {
-    std::erase_if(without_.requests, [&](const GangRequest& request) {
-      if (request.job != question.job) return false;
-      job_ = request;
-      return true;
-    });
-  }
+  Explainer(const KnownPlan& known, const GangRequest& job, const ExplainQuestion& question)
+      : known_(known), snapshot_(known.snapshot()), job_(job), question_(question) {}
 
   Explanation Run();
 
@@ -487,16 +486,11 @@ class Explainer {
   using Probe = std::pair<std::optional<ChangeKey>, GangRequest>;
   std::vector<Probe> Probes() const;
   void FindChanges(Explanation& explanation, const SchedulePlan& plan);
-  SchedulePlan PlanWith(const GangRequest& request) const {
-    SchedulerSnapshot snapshot = without_;
-    snapshot.requests.push_back(request);
-    return PlanOf(snapshot, request.job);
-  }
 
+  const KnownPlan& known_;
   const SchedulerSnapshot& snapshot_;
+  const GangRequest& job_;
   const ExplainQuestion& question_;
-  SchedulerSnapshot without_;
-  GangRequest job_;
 };
 
 std::vector<Explainer::Probe> Explainer::Probes() const {
@@ -518,22 +512,23 @@ std::vector<Explainer::Probe> Explainer::Probes() const {
 }
 
 Explanation Explainer::Run() {
-  const SchedulePlan plan = PlanOf(snapshot_, question_.job);
+  std::optional<SchedulePlan> with;
+  if (question_.added) with = PlanWith(snapshot_, job_);
+  const SchedulePlan& plan = with ? *with : known_.plan();
   Explanation explanation;
-  const auto is_it = [&](const auto& each) { return each.job == question_.job; };
+  const auto is_it = [&](const auto& each) { return each.job == job_.job; };
   const auto placed = std::ranges::find_if(plan.placements, is_it);
   if (placed != plan.placements.end()) explanation.placement = *placed;
-  const auto waits = std::ranges::find_if(plan.waiting, is_it);
-  if (waits != plan.waiting.end()) explanation.waiting = *waits;
   int ahead = 0;
-  for (const WaitingJob& waiting : plan.waiting)
+  for (const WaitingJob& waiting : plan.waiting) {
+    if (is_it(waiting)) explanation.waiting = waiting;
     ahead += waiting.promise || !waiting.collects.empty() ? 1 : 0;
+  }
   explanation.is_planned_ahead = ahead < kPlannedJobs;
-  if (question_.is_new)
-    explanation.delays = DelaysOf(snapshot_, PlanOf(without_, question_.job), plan, question_.job);
+  if (with) explanation.delays = DelaysOf(snapshot_, known_.plan(), *with, job_.job);
   if (!explanation.placement && !job_.recovering && job_.nodes > 0) FindChanges(explanation, plan);
   for (const Reclaim& reclaim : plan.reclaims)
-    if (reclaim.claimant == question_.job)
+    if (reclaim.claimant == job_.job)
       explanation.causes.push_back({.code = WaitCode::kReclaim,
                                     .nodes = static_cast<int>(reclaim.gives_up.size()),
                                     .job = reclaim.victim,
@@ -547,8 +542,8 @@ void Explainer::FindChanges(Explanation& explanation, const SchedulePlan& plan) 
   for (const auto& [key, probe] : all) probes.push_back(probe);
   const GangRequest& own = probes.front();
   Variants variants(own, question_, snapshot_.now);
-  Causes causes(snapshot_, own, question_);
-  AskAtTurns(without_, probes, [&](const Turn& turn) {
+  Causes causes(known_, own);
+  AskAtTurns(snapshot_, probes, [&](const Turn& turn) {
     if (&turn.probe == &own) {
       if (!variants.AtOwnTurn(turn)) return false;
       causes.AtOwnTurn(turn);
@@ -561,7 +556,7 @@ void Explainer::FindChanges(Explanation& explanation, const SchedulePlan& plan) 
   for (auto& [key, each] : variants.found()) {
     Change change{.key = key, .request = std::move(each.request)};
     if (each.endangers_promises)
-      change.delays = DelaysOf(snapshot_, plan, PlanWith(change.request), question_.job);
+      change.delays = DelaysOf(snapshot_, plan, PlanWith(snapshot_, change.request), job_.job);
     explanation.changes.push_back(std::move(change));
   }
 }
@@ -607,13 +602,25 @@ std::string_view Name(ChangeKey key) {
   return "nodes";
 }
 
-Explanation Explain(const SchedulerSnapshot& snapshot, const ExplainQuestion& question) {
-  return Explainer(snapshot, question).Run();
+KnownPlan::KnownPlan(const SchedulerSnapshot& snapshot, const std::vector<GangWithNodes>& gangs)
+    : snapshot_(snapshot), gangs_(gangs), plan_(Plan(snapshot)) {
+  requests_.reserve(snapshot.requests.size());
+  for (const GangRequest& request : snapshot.requests) requests_.emplace(request.job, &request);
+}
+
+const GangRequest* KnownPlan::Find(const JobId& job) const {
+  const auto found = requests_.find(job);
+  return found == requests_.end() ? nullptr : found->second;
+}
+
+Explanation Explain(const KnownPlan& known, const ExplainQuestion& question) {
+  const GangRequest* job = question.added ? &*question.added : known.Find(question.job);
+  return job == nullptr ? Explanation() : Explainer(known, *job, question).Run();
 }
 
 std::vector<Delay> DelaysBetween(const SchedulerSnapshot& before, const SchedulerSnapshot& after,
                                  const JobId& job) {
-  return DelaysOf(before, PlanOf(before, job), PlanOf(after, job), job);
+  return DelaysOf(before, PlanWithoutReasons(before), PlanWithoutReasons(after), job);
 }
 
 }  // namespace muster

@@ -6,14 +6,15 @@
 // job keeps its turn, but not its promise. Sizes change in steps: nodes, ranks, GPUs and CPUs by
 // one, memory by a MiB, a time limit by a second.
 //
-// Pure. It takes about two passes of the scheduler, and two more where the job goes ahead of
-// promised starts. Any thread.
+// Pure. A first question takes about two passes of the scheduler, further ones about the same
+// snapshot one; one more is for each change that goes ahead of promised starts. Any thread.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -105,13 +106,33 @@ struct GangWithNodes {
   bool predicted = false;
 };
 
+// A snapshot and what a pass decides about it, for any number of questions.
+class KnownPlan {
+ public:
+  // Both outlive it.
+  KnownPlan(const SchedulerSnapshot& snapshot, const std::vector<GangWithNodes>& gangs);
+  KnownPlan(const KnownPlan&) = delete;
+  KnownPlan& operator=(const KnownPlan&) = delete;
+
+  const SchedulerSnapshot& snapshot() const { return snapshot_; }
+  const std::vector<GangWithNodes>& gangs() const { return gangs_; }
+  const SchedulePlan& plan() const { return plan_; }
+  // nullptr: it is none of the snapshot's requests.
+  const GangRequest* Find(const JobId& job) const;
+
+ private:
+  const SchedulerSnapshot& snapshot_;
+  const std::vector<GangWithNodes>& gangs_;
+  const SchedulePlan plan_;
+  std::unordered_map<JobId, const GangRequest*> requests_;
+};
+
 struct ExplainQuestion {
-  JobId job;  // of the snapshot's requests
-  std::vector<GangWithNodes> gangs = {};
+  JobId job;                              // of the snapshot's requests, or
+  std::optional<GangRequest> added = {};  // it is not submitted
   std::vector<int> queues = {};  // others that would take the job, by their place in the tree
   std::vector<NodeName> kept_away = {};  // of its `exclude`: not by the job file
   Duration least_length = {};            // with the shortest time limit
-  bool is_new = false;                   // it is not submitted: what it delays is of interest
 };
 
 struct Explanation {
@@ -124,7 +145,7 @@ struct Explanation {
   std::vector<Delay> delays;      // by a new job as it is
 };
 
-Explanation Explain(const SchedulerSnapshot& snapshot, const ExplainQuestion& question);
+Explanation Explain(const KnownPlan& known, const ExplainQuestion& question);
 
 // Starts that other jobs were promised and that are later in a pass over `after` than in one over
 // `before`, which differ in that job alone.

@@ -315,17 +315,18 @@ void CheckTimeLimit(const SchedulerSnapshot& snapshot, const GangRequest& job,
 void CheckExplanation(const Cluster& cluster, const GangRequest& job, Random& random,
                       Counts& counts) {
   const SchedulerSnapshot snapshot = cluster.Snapshot();
-  ExplainQuestion question{.job = job.job, .gangs = cluster.Gangs()};
+  ExplainQuestion question{.job = job.job};
   question.least_length = seconds(60);
   for (int i = 0; i < static_cast<int>(cluster.tree.queues.size()); ++i)
     if (i != job.queue && cluster.tree.queues[static_cast<std::size_t>(i)].leaf)
       question.queues.push_back(i);
   if (!job.exclude.empty() && random.OneIn(2)) question.kept_away = {job.exclude.back()};
-  const Explanation explanation = Explain(snapshot, question);
+  const std::vector<GangWithNodes> gangs = cluster.Gangs();
+  const KnownPlan known(snapshot, gangs);
+  const Explanation explanation = Explain(known, question);
   ASSERT_FALSE(explanation.placement);
   EXPECT_FALSE(explanation.causes.empty()) << WaitText(explanation.waiting.reason);
-  const SchedulePlan plan = Plan(snapshot);
-  const WaitingJob& waiting = *std::ranges::find(plan.waiting, job.job, &WaitingJob::job);
+  const WaitingJob& waiting = *std::ranges::find(known.plan().waiting, job.job, &WaitingJob::job);
   EXPECT_EQ(explanation.waiting.reason.over_ceiling, waiting.reason.over_ceiling);
   EXPECT_EQ(explanation.waiting.promise, waiting.promise);
   EXPECT_EQ(explanation.waiting.collects, waiting.collects);
@@ -420,7 +421,12 @@ struct ThreeNodes : Cluster {
   Explanation Why(const GangRequest& job) {
     const JobId id = Submit(job).request.job;
     RunPass();
-    return Explain(Snapshot(), {.job = id, .gangs = Gangs(), .least_length = seconds(60)});
+    return Explain(id);
+  }
+  Explanation Explain(const JobId& id) const {
+    const SchedulerSnapshot snapshot = Snapshot();
+    const std::vector<GangWithNodes> gangs = Gangs();
+    return muster::Explain({snapshot, gangs}, {.job = id, .least_length = seconds(60)});
   }
 };
 
@@ -453,7 +459,7 @@ TEST(ExplanationTest, ATimeLimitReachesBeyondAPromisedStartToTheSecond) {
 TEST(ExplanationTest, AJobThatIsPlacedHasNodesAndNothingElse) {
   ThreeNodes cluster({});
   const JobId id = cluster.Submit(Plain(2, hours(1))).request.job;
-  const Explanation why = Explain(cluster.Snapshot(), {.job = id});
+  const Explanation why = cluster.Explain(id);
   ASSERT_TRUE(why.placement);
   EXPECT_THAT(why.placement->nodes, ElementsAre(Cluster::NameOf(0), Cluster::NameOf(1)));
   EXPECT_THAT(why.causes, IsEmpty());

@@ -19,7 +19,8 @@ void FirstTime::AddLimit(const std::vector<TimeSpan>& spans) {
   for (const TimeSpan& span : spans) Add(span, kLimit);
 }
 
-// Most are found long before the last edge: a heap gives the edges in order as far as they are needed.
+// Most are found long before the last edge: a heap gives the edges in order as far as they are
+// needed.
 std::optional<TimePoint> FirstTime::Find(int nodes) && {
   const auto later = [](const Edge& a, const Edge& b) { return a.at > b.at; };
   std::ranges::make_heap(edges_, later);

@@ -123,9 +123,8 @@ void EraseAll(std::vector<PlannedNode*>& nodes, const std::vector<PlannedNode*>&
   std::erase(gone, nullptr);
   if (gone.empty()) return;
   std::ranges::sort(gone);
-  std::erase_if(nodes, [&gone](const PlannedNode* node) {
-    return std::ranges::binary_search(gone, node);
-  });
+  std::erase_if(
+      nodes, [&gone](const PlannedNode* node) { return std::ranges::binary_search(gone, node); });
 }
 
 // Beside a gang in `gang`: nodes in its own place, or any if it need not stay there and has none.
@@ -177,8 +176,7 @@ std::vector<PlannedNode*> InOnePlace(const GangRequest& request,
 
 // What the job may share with others, and what is free, beside these nodes of its gang.
 std::vector<PlannedNode*> SharedSpares(const GangRequest& request, const Fit& fit,
-                                       PlannedNodes& nodes,
-                                       const std::vector<PlannedNode*>& gang) {
+                                       PlannedNodes& nodes, const std::vector<PlannedNode*>& gang) {
   std::vector<PlannedNode*> fitting;
   for (PlannedNode& node : nodes)
     if (fit.FitsSpare(node)) fitting.push_back(&node);
@@ -238,17 +236,16 @@ const std::vector<NodeMatch>& MatchTable::Of(const NodeDemand& demand) {
   return matches;
 }
 
-Fit::Fit(const GangRequest& request, const std::vector<NodeMatch>& matches,
-         PlannedNodes& nodes, TimePoint start, SpareReach reach)
+Fit::Fit(const GangRequest& request, const std::vector<NodeMatch>& matches, PlannedNodes& nodes,
+         TimePoint start, SpareReach reach)
     : request_(request),
       matches_(matches),
       nodes_(nodes),
       start_(start),
       end_(EndOf(start, request.length)),
       reach_(reach),
-      may_use_spares_(
-          reach != SpareReach::kNone &&
-          ((request.recovering && request.share_spares) || request.preemptible)) {
+      may_use_spares_(reach != SpareReach::kNone &&
+                      ((request.recovering && request.share_spares) || request.preemptible)) {
   for (const NodeName& name : request.exclude)
     if (const PlannedNode* node = nodes.Find(name)) excluded_.push_back(At(*node));
   for (const HeldParts& held : request.held)
@@ -443,8 +440,7 @@ DeviceMask Fit::TakeSpare(PlannedNode& node) const {
   return devices;
 }
 
-std::optional<GangChoice> Choose(const GangRequest& request, const Fit& fit,
-                                 PlannedNodes& nodes) {
+std::optional<GangChoice> Choose(const GangRequest& request, const Fit& fit, PlannedNodes& nodes) {
   std::vector<PlannedNode*> fitting;
   for (PlannedNode& node : nodes) {
     if (fit.Fits(node)) fitting.push_back(&node);

@@ -30,7 +30,7 @@ struct PlannedNode {
   // Held by shared spares for as long as anyone knows.
   NodeParts shared = {};
   NodeParts lent = {};
-  std::optional<JobId> reserved_for = {};  // the last job that waits for parts of it
+  const JobId* reserved_for = nullptr;  // the last job that waits for parts of it; nullptr: none
 
   const NodeInventory& inventory() const { return *capacity.inventory; }
 };
@@ -86,8 +86,8 @@ enum class PartsFrom { kFree = 0, kShared, kLent };
 class Fit {
  public:
   // All of them outlive it; `matches` are those of the request's demand.
-  Fit(const GangRequest& request, const std::vector<NodeMatch>& matches,
-      PlannedNodes& nodes, TimePoint start, SpareReach reach = SpareReach::kNone);
+  Fit(const GangRequest& request, const std::vector<NodeMatch>& matches, PlannedNodes& nodes,
+      TimePoint start, SpareReach reach = SpareReach::kNone);
 
   bool Excludes(const PlannedNode& node) const {
     return !excluded_.empty() && std::ranges::binary_search(excluded_, At(node));
@@ -140,9 +140,7 @@ class Fit {
   using HeldAt = std::pair<std::size_t, const HeldParts*>;
 
   std::size_t At(const PlannedNode& node) const { return nodes_.IndexOf(node); }
-  const NodeMatch& MatchOf(const PlannedNode& node) const {
-    return matches_[At(node)];
-  }
+  const NodeMatch& MatchOf(const PlannedNode& node) const { return matches_[At(node)]; }
   Lack LackWith(const PlannedNode& node, const NodeParts& parts) const {
     return LackOf(request_.demand, node.inventory(), MatchOf(node), parts);
   }
@@ -160,8 +158,7 @@ class Fit {
     const NodeParts& free = node.free.first();
     return free.slots < request_.demand.ranks ||
            (request_.demand.devices.per_rank > 0 &&
-            std::popcount(free.devices & MatchOf(node).suitable) <
-                request_.demand.device_count());
+            std::popcount(free.devices & MatchOf(node).suitable) < request_.demand.device_count());
   }
   NodeParts Own(const PlannedNode& node) const {
     return WithHeld(node, node.free.Over(start_, end_, Both));
@@ -188,8 +185,7 @@ struct GangChoice {
 
 // Former nodes keep their node rank if the gang is whole, and their order if it is not. Nothing:
 // fewer than the least have room.
-std::optional<GangChoice> Choose(const GangRequest& request, const Fit& fit,
-                                 PlannedNodes& nodes);
+std::optional<GangChoice> Choose(const GangRequest& request, const Fit& fit, PlannedNodes& nodes);
 
 // Where the job collects what becomes free, if no end of what it waits for is known: the nodes that
 // lack least. Empty: the nodes could not hold it if they were empty.

@@ -85,7 +85,8 @@ NodeMatch Match(const NodeDemand& demand, const NodeInventory& inventory) {
   if (demand.device_count() == 0) return match;
   const DeviceDemand& devices = demand.devices;
   if (devices.per_rank == 1 && devices.min_memory_bytes == 0 && devices.kinds.empty()) {
-    match.suitable = inventory.devices.empty() ? 0 : ~DeviceMask{0} >> (64 - inventory.devices.size());
+    match.suitable =
+        inventory.devices.empty() ? 0 : ~DeviceMask{0} >> (64 - inventory.devices.size());
     return match;
   }
   for (std::size_t i = 0; i < inventory.devices.size(); ++i) {

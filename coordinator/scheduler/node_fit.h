@@ -83,8 +83,8 @@ struct NodeMatch {
 NodeMatch Match(const NodeDemand& demand, const NodeInventory& inventory);
 
 // What a node with these parts lacks.
-inline Lack LackOf(const NodeDemand& demand, const NodeInventory& inventory,
-                   const NodeMatch& match, const NodeParts& parts) {
+inline Lack LackOf(const NodeDemand& demand, const NodeInventory& inventory, const NodeMatch& match,
+                   const NodeParts& parts) {
   if (match.lack != Lack::kNothing) return match.lack;
   if (const int devices = demand.device_count(); devices > 0) {
     if (std::popcount(parts.devices) < devices) return Lack::kDevices;

@@ -27,8 +27,8 @@ TimePoint ExpectedEnd(TimePoint planned, TimePoint now) {
   return planned == kNever ? kNever : planned + late;
 }
 
-WaitReason ReasonOf(const GangRequest& request, const Fit& fit,
-                    const PlannedNodes& nodes, TimePoint at) {
+WaitReason ReasonOf(const GangRequest& request, const Fit& fit, const PlannedNodes& nodes,
+                    TimePoint at) {
   WaitReason reason{.nodes = request.least(), .demand = request.demand};
   std::map<std::string_view, int> places;
   for (const PlannedNode& node : nodes) {
@@ -43,9 +43,10 @@ WaitReason ReasonOf(const GangRequest& request, const Fit& fit,
       const int together = ++places[PlaceOf(node.inventory(), request.demand.topology.within)];
       reason.in_one_place = std::max(reason.in_one_place, together);
     } else if (const Lack now = fit.LacksNow(node);
-               now == Lack::kNothing || node.reserved_for.value_or(request.job) != request.job) {
+               now == Lack::kNothing ||
+               (node.reserved_for != nullptr && *node.reserved_for != request.job)) {
       ++reason.reserved;
-      reason.reserved_for = node.reserved_for.value_or(JobId());
+      reason.reserved_for = node.reserved_for == nullptr ? JobId() : *node.reserved_for;
     } else {
       ++Count(reason.occupied, now);
     }
@@ -147,28 +148,14 @@ TimePoint WorthMovingTo(TimePoint planned, TimePoint now) {
 
 class Pass {
  public:
-  explicit Pass(const SchedulerSnapshot& snapshot)
-      : snapshot_(snapshot),
-        now_(snapshot.now),
-        nodes_(snapshot.nodes, snapshot.now),
-        taken_in_(nodes_.size(), kNotTaken),
-        matches_(nodes_),
-        queues_(snapshot.queues == nullptr ? OneQueue() : *snapshot.queues),
-        loads_(queues_, snapshot.usage, snapshot.now) {}
-
-  // With probes that are asked about and take nothing; both outlive it.
-  Pass(const SchedulerSnapshot& snapshot, const std::vector<GangRequest>& probes,
-       const AtTurn& at_turn)
-      : Pass(snapshot) {
-    probes_ = &probes;
-    at_turn_ = &at_turn;
-    for (const GangRequest& request : snapshot.requests) promises_left_ += HasPromise(request);
-  }
-
-  // With the reason of that job alone, which outlives it.
-  Pass(const SchedulerSnapshot& snapshot, const JobId& reason_of) : Pass(snapshot) {
-    reason_of_ = &reason_of;
-  }
+  // Pointers: nullptr is none; what they point to outlives the pass.
+  struct Variant {
+    bool gives_reasons = true;                         // of all; else of `with` alone
+    const GangRequest* with = nullptr;                 // in the place of the same job's
+    const std::vector<GangRequest>* probes = nullptr;  // of one job, which has no other turn
+    const AtTurn* at_turn = nullptr;
+  };
+  Pass(const SchedulerSnapshot& snapshot, const Variant& variant);
 
   SchedulePlan Run();
 
@@ -193,7 +180,10 @@ class Pass {
   int OverCeiling(const GangRequest& request, int nodes) const;
   bool MayReclaim(const GangRequest& request) const;
   bool ReclaimFor(const GangRequest& request, std::optional<TimePoint> otherwise);
-  std::optional<TimePoint> EarliestStart(const GangRequest& request, const Fit& fit) const;
+  // One after `latest` may be missed.
+  std::optional<TimePoint> EarliestStart(const GangRequest& request, const Fit& fit,
+                                         TimePoint latest = kNever) const;
+  bool HasRoomNow(const GangRequest& request);
   WaitReason ReasonFor(const GangRequest& request, const Fit& fit) const;
   bool LimitsAllow(const GangRequest& request) const;
   std::string NameOf(int queue) const;
@@ -212,15 +202,18 @@ class Pass {
     return probes_ != nullptr && !std::less<>()(&request, probes_->data()) &&
            std::less<>()(&request, probes_->data() + probes_->size());
   }
-  bool HasReader(const GangRequest& request) const {
-    return reason_of_ == nullptr ? probes_ == nullptr : request.job == *reason_of_;
-  }
+  bool HasReader(const GangRequest& request) const { return gives_reasons_ || &request == with_; }
   bool IsOver() const { return probes_ != nullptr && answered_.size() == probes_->size(); }
   bool Ask(const GangRequest& probe, const QueueLoads& guaranteed);
   void MarkTaken(const PlannedNode& node) { taken_now_.push_back(nodes_.IndexOf(node)); }
+  void NodesChange(TimePoint from) {
+    known_.NodesChange();
+    if (from <= now_) room_now_.clear();
+  }
 
   const SchedulerSnapshot& snapshot_;
   const TimePoint now_;
+  Requests requests_;  // without probes
   PlannedNodes nodes_;
   // The last of the phases before this one that gave away or reserved parts of each node, or of
   // any.
@@ -233,31 +226,53 @@ class Pass {
   const QueueTree& queues_;
   QueueLoads loads_;
   KnownReasons known_;
-  std::vector<const RunningGang*> gangs_;  // that may be victims
-  std::map<JobId, Amounts> claimants_;     // that gangs give way to, and what they will have
+  std::vector<std::pair<NodeDemand, int>> room_now_;  // HasRoomNow
+  std::vector<const RunningGang*> gangs_;             // that may be victims
+  std::map<JobId, Amounts> claimants_;  // that gangs give way to, and what they will have
   FruitlessKinds fruitless_;
   Phase phase_;
   int planned_ = 0;  // jobs that wait with a start, or collect
   bool collecting_ = false;
   SchedulePlan plan_;
 
-  const JobId* reason_of_ = nullptr;                  // nullptr: of all, but with probes of none
-  const std::vector<GangRequest>* probes_ = nullptr;  // nullptr: there are none
-  const AtTurn* at_turn_ = nullptr;
+  const bool gives_reasons_;
+  const GangRequest* const with_;
+  const std::vector<GangRequest>* const probes_;
+  const AtTurn* const at_turn_;
   std::set<const GangRequest*> answered_;  // of the probes
   int promises_left_ = 0;                  // of jobs that are considered in later phases
   bool promise_moved_ = false;
 };
 
+Pass::Pass(const SchedulerSnapshot& snapshot, const Variant& variant)
+    : snapshot_(snapshot),
+      now_(snapshot.now),
+      nodes_(snapshot.nodes, snapshot.now),
+      taken_in_(nodes_.size(), kNotTaken),
+      matches_(nodes_),
+      queues_(snapshot.queues == nullptr ? OneQueue() : *snapshot.queues),
+      loads_(queues_, snapshot.usage, snapshot.now),
+      gives_reasons_(variant.gives_reasons),
+      with_(variant.with),
+      probes_(variant.probes),
+      at_turn_(variant.at_turn) {
+  const GangRequest* other = probes_ == nullptr ? with_ : probes_->data();
+  requests_.reserve(snapshot.requests.size() + 1);
+  for (const GangRequest& request : snapshot.requests)
+    if (other == nullptr || request.job != other->job) requests_.push_back(&request);
+  if (with_ != nullptr) requests_.push_back(with_);
+  for (const GangRequest* request : requests_) promises_left_ += HasPromise(*request);
+}
+
 SchedulePlan Pass::Run() {
   AddRunning();
   Requests recovering;
   std::map<int, Requests, std::greater<>> classes;
-  for (const GangRequest& request : snapshot_.requests)
-    if (const auto claimant = claimants_.find(request.job); claimant != claimants_.end())
-      loads_.Expect(request.queue, claimant->second = request.AmountsOf(request.least()));
-  for (const GangRequest& request : snapshot_.requests)
-    (request.recovering ? recovering : classes[request.class_value]).push_back(&request);
+  for (const GangRequest* request : requests_)
+    if (const auto claimant = claimants_.find(request->job); claimant != claimants_.end())
+      loads_.Expect(request->queue, claimant->second = request->AmountsOf(request->least()));
+  for (const GangRequest* request : requests_)
+    (request->recovering ? recovering : classes[request->class_value]).push_back(request);
   if (probes_ != nullptr)
     for (const GangRequest& probe : *probes_) classes[probe.class_value].push_back(&probe);
   RunRecoveries(std::move(recovering));
@@ -431,9 +446,9 @@ void Pass::Consider(const GangRequest& request) {
   }
   const int over = OverCeiling(request, request.least());
   const WaitReason* known = known_.Find(request, over >= 0);
-  const bool is_asked_about = reason_of_ != nullptr && HasReader(request);
   const bool final = !MayReclaim(request) && (over < 0 || planned_ >= kPlannedJobs);
-  if (known != nullptr && !is_asked_about && final) {
+  if (known != nullptr && &request != with_ && final) {
+    if (probes_ != nullptr) return;  // the plan has no reader
     plan_.waiting.push_back({request.job, *known});
     plan_.waiting.back().reason.nodes = request.least();
     plan_.waiting.back().reason.over_ceiling = NameOf(over);
@@ -464,7 +479,7 @@ bool Pass::WaitForLent(const GangRequest& request, const Fit& fit) {
     beyond.Take(*node, beyond.Devices(*node));
     MarkTaken(*node);
   }
-  known_.NodesChange();
+  NodesChange(now_);
   plan_.waiting.push_back(std::move(waiting));
   return true;
 }
@@ -487,7 +502,7 @@ void Pass::Wait(const GangRequest& request, const Fit& fit, WaitingJob waiting) 
   if (request.recovering) waiting.promise.reset();
   if (changes_nodes) {
     ++planned_;
-    known_.NodesChange();
+    NodesChange(waiting.promise ? waiting.promise->start : now_);
   } else {
     known_.Add(request, waiting.reason);
   }
@@ -502,9 +517,10 @@ void Pass::ConsiderPromised(const GangRequest& request, const std::optional<Prom
   if (OverCeiling(request, request.least()) < 0 && Start(request, fit)) return;
   WaitingJob waiting{request.job, ReasonFor(request, fit)};
   if (held && held->start > now_ && !ReclaimFor(request, held->start)) {
+    const TimePoint latest = WorthMovingTo(held->start, now_);
     const std::optional<TimePoint> start =
-        planned_ < kImprovedJobs ? EarliestStart(request, fit) : std::nullopt;
-    if (!start || *start > WorthMovingTo(held->start, now_)) {
+        planned_ < kImprovedJobs ? EarliestStart(request, fit, latest) : std::nullopt;
+    if (!start || *start > latest) {
       Take(request, *held);
       ++planned_;
       waiting.promise = *held;
@@ -518,7 +534,23 @@ void Pass::ConsiderPromised(const GangRequest& request, const std::optional<Prom
   if (!now.promise || now.promise->start > promise.start) now.delayed = WhyDelayed(request);
 }
 
+// Whether as many nodes as the gang has at least have room at this moment, whatever they are kept
+// for later: most jobs of a full cluster do not. Known for each demand until something is taken
+// now.
+bool Pass::HasRoomNow(const GangRequest& request) {
+  if (request.nodes == 0 || !IsPlain(request)) return true;
+  for (const auto& [demand, nodes] : room_now_)
+    if (demand == request.demand) return nodes >= request.least();
+  const std::vector<NodeMatch>& matches = matches_.Of(request.demand);
+  const Fit fit(request, matches, nodes_, now_);
+  const auto nodes = std::ranges::count_if(
+      nodes_, [&](const PlannedNode& node) { return fit.LacksNow(node) == Lack::kNothing; });
+  room_now_.emplace_back(request.demand, static_cast<int>(nodes));
+  return nodes >= request.least();
+}
+
 bool Pass::Start(const GangRequest& request, const Fit& fit) {
+  if (!HasRoomNow(request)) return false;
   const auto most = [&](int least, int wanted, int beside) {
     while (wanted > least && OverCeiling(request, beside + wanted) >= 0) --wanted;
     return wanted;
@@ -560,7 +592,7 @@ void Pass::Place(const GangRequest& request, const Fit& fit, const GangChoice& c
   const auto placed = static_cast<int>(placement.nodes.size() + own_spares);
   loads_.Hold(request.queue, request.AmountsOf(placed - HeldNodes(request)), now_,
               EndOf(now_, request.length));
-  known_.NodesChange();
+  NodesChange(now_);
   // A gang that grows gives no way meanwhile.
   std::erase_if(gangs_, [&](const RunningGang* gang) { return gang->job == request.job; });
   if (const auto claim = claimants_.extract(request.job))
@@ -585,6 +617,7 @@ bool Pass::ReclaimFor(const GangRequest& request, std::optional<TimePoint> other
     plan_.again_at = std::min(plan_.again_at, search.next());
     return false;
   }
+  room_now_.clear();
   const Amounts amounts = request.AmountsOf(request.least());
   claimants_[request.job] = amounts;
   loads_.Expect(request.queue, amounts);
@@ -597,7 +630,8 @@ bool Pass::ReclaimFor(const GangRequest& request, std::optional<TimePoint> other
   return true;
 }
 
-std::optional<TimePoint> Pass::EarliestStart(const GangRequest& request, const Fit& fit) const {
+std::optional<TimePoint> Pass::EarliestStart(const GangRequest& request, const Fit& fit,
+                                             TimePoint latest) const {
   FirstTime first;
   if (!request.recovering) {
     const Amounts amounts = request.AmountsOf(request.least());
@@ -615,7 +649,9 @@ std::optional<TimePoint> Pass::EarliestStart(const GangRequest& request, const F
         within == TopologyLevel::kNone
             ? 0
             : groups.emplace(PlaceOf(node.inventory(), within), groups.size()).first->second;
-    fit.EachStart(node, [&](const TimeSpan& span) { first.AddNode(span, group); });
+    fit.EachStart(node, [&](const TimeSpan& span) {
+      if (span.from <= latest) first.AddNode(span, group);
+    });
   }
   return std::move(first).Find(request.least());
 }
@@ -651,7 +687,7 @@ Promise Pass::Reserve(const GangRequest& request, TimePoint start) {
     promise.nodes.push_back(node->capacity.name);
     promise.devices.push_back(fit.Devices(*node));
     fit.Take(*node, promise.devices.back());
-    node->reserved_for = request.job;
+    node->reserved_for = &request.job;
     MarkTaken(*node);
   }
   if (!request.recovering) {
@@ -665,7 +701,7 @@ std::vector<NodeName> Pass::Collect(const GangRequest& request, const Fit& fit) 
   std::vector<NodeName> names;
   for (PlannedNode* node : NodesToCollect(request, fit, nodes_)) {
     fit.Collect(*node);
-    node->reserved_for = request.job;
+    node->reserved_for = &request.job;
     MarkTaken(*node);
     names.push_back(node->capacity.name);
   }
@@ -706,11 +742,11 @@ bool Pass::Take(const GangRequest& request, const Promise& promise) {
   }
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     fit.Take(*nodes[i], promise.devices[i]);
-    nodes[i]->reserved_for = request.job;
+    nodes[i]->reserved_for = &request.job;
     MarkTaken(*nodes[i]);
   }
   loads_.Hold(request.queue, amounts, promise.start, end);
-  known_.NodesChange();
+  NodesChange(promise.start);
   return true;
 }
 
@@ -720,7 +756,7 @@ void Pass::GiveUp(const GangRequest& request, const Promise& promise) {
     fit.GiveBack(*nodes_.Find(promise.nodes[i]), promise.devices[i]);
   loads_.Release(request.queue, request.AmountsOf(request.least()), promise.start,
                  EndOf(promise.start, request.length));
-  known_.NodesChange();
+  NodesChange(promise.start);
 }
 
 DelayCause Pass::WhyDelayed(const GangRequest& request) {
@@ -759,15 +795,20 @@ std::string_view Name(DelayCause cause) {
   return "none";
 }
 
-SchedulePlan Plan(const SchedulerSnapshot& snapshot) { return Pass(snapshot).Run(); }
+SchedulePlan Plan(const SchedulerSnapshot& snapshot) { return Pass(snapshot, {}).Run(); }
 
-SchedulePlan PlanOf(const SchedulerSnapshot& snapshot, const JobId& job) {
-  return Pass(snapshot, job).Run();
+SchedulePlan PlanWithoutReasons(const SchedulerSnapshot& snapshot) {
+  return Pass(snapshot, {.gives_reasons = false}).Run();
+}
+
+SchedulePlan PlanWith(const SchedulerSnapshot& snapshot, const GangRequest& request) {
+  return Pass(snapshot, {.gives_reasons = false, .with = &request}).Run();
 }
 
 void AskAtTurns(const SchedulerSnapshot& snapshot, const std::vector<GangRequest>& probes,
                 const AtTurn& at_turn) {
-  if (!probes.empty()) Pass(snapshot, probes, at_turn).Run();
+  if (probes.empty()) return;
+  Pass(snapshot, {.gives_reasons = false, .probes = &probes, .at_turn = &at_turn}).Run();
 }
 
 std::optional<NearestMiss> MissOf(const GangRequest& request, const NodeCapacity& node) {

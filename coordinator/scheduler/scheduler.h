@@ -101,8 +101,10 @@ struct SchedulePlan {
 };
 
 SchedulePlan Plan(const SchedulerSnapshot& snapshot);
-// The same with the reason of that job alone: most of a long pass is reasons.
-SchedulePlan PlanOf(const SchedulerSnapshot& snapshot, const JobId& job);
+// The same without reasons, which are most of a long pass.
+SchedulePlan PlanWithoutReasons(const SchedulerSnapshot& snapshot);
+// With the request in the place of the same job's, or behind all others, and its reason alone.
+SchedulePlan PlanWith(const SchedulerSnapshot& snapshot, const GangRequest& request);
 
 // --- probes: jobs that a pass is asked about. What Plan would decide for each follows from what
 // the pass has left at its turn, for many variants of it at once, since nothing before its turn
@@ -128,7 +130,8 @@ struct Turn {
 using AtTurn = std::function<bool(const Turn&)>;
 
 // Makes a pass in which the probes take nothing, and calls `at_turn` at their turns until each is
-// answered. Probes do not recover and have no promise; no request of the snapshot is the same job.
+// answered. Probes are of one job, which has no other turn; they do not recover and have no
+// promise.
 void AskAtTurns(const SchedulerSnapshot& snapshot, const std::vector<GangRequest>& probes,
                 const AtTurn& at_turn);
 

@@ -163,8 +163,9 @@ bool VictimSearch::RunWithin(const Fit& fit, const std::vector<std::size_t>& nod
   here_.clear();
   for (Offer& offer : offers_) {
     for (Offer::Part& part : offer.parts) part.seen = -1;
-    if (std::ranges::any_of(offer.parts,
-                            [&](const Offer::Part& part) { return counts_[nodes_.IndexOf(*part.node)]; }))
+    if (std::ranges::any_of(offer.parts, [&](const Offer::Part& part) {
+          return counts_[nodes_.IndexOf(*part.node)];
+        }))
       here_.push_back(&offer);
   }
   constexpr int kTries = 16;

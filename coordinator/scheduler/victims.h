@@ -47,8 +47,8 @@ class VictimSearch {
  public:
   // All of them outlive it. `entitled`: the job's queue, or one above it, stays within its
   // guarantee with it.
-  VictimSearch(const GangRequest& request, bool entitled, TimePoint now,
-               PlannedNodes& nodes, QueueLoads& loads);
+  VictimSearch(const GangRequest& request, bool entitled, TimePoint now, PlannedNodes& nodes,
+               QueueLoads& loads);
 
   // A gang that ends by itself at `ends`.
   void Consider(const RunningGang& gang, TimePoint ends);

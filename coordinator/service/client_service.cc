@@ -448,7 +448,7 @@ void ClientService::Export(const std::shared_ptr<ExportStream>& stream) {
       parts_.runtime.controller().ReadSchedule({SystemClock().Now(), SystemClock().UnixMillis()});
   const bool taken = answers_.TrySubmit([this, stream, read = std::move(read)] {
     auto bytes = std::make_shared<std::string>(RecordingHeader());
-    *bytes += RecordingFrame(ToProto(read->snapshot, Plan(read->snapshot), read->now.unix_ms));
+    *bytes += RecordingFrame(ToProto(read->snapshot, read->Known().plan(), read->now.unix_ms));
     parts_.loop.Post([this, stream, bytes] {
       parts_.runtime.AfterDurable([stream, bytes](const Status& durable) {
         durable.ok() ? stream->Send(std::move(*bytes)) : stream->End(ToGrpcStatus(durable));

@@ -12,19 +12,21 @@ class AnswerWriter {
  public:
   AnswerWriter(const WhyQuestion& question, v1::ExplainJobResponse& out)
       : question_(question), out_(out) {
-    const auto job = std::ranges::find(question.snapshot.requests, question.job, &GangRequest::job);
-    if (job != question.snapshot.requests.end()) job_ = &*job;
+    if (question.waits) {
+      const auto& added = question.asked.added;
+      job_ = added ? &*added : question.view->Known().Find(question.job);
+    }
   }
 
   void Write(const Explanation& explanation) const;
 
  private:
   std::int64_t UnixMs(TimePoint at) const {
-    return at == kNever ? 0 : UnixMillisOf(question_.now, at);
+    return at == kNever ? 0 : UnixMillisOf(question_.view->now, at);
   }
   std::string NameOf(const JobId& job) const {
-    const auto name = question_.names.find(job);
-    return name == question_.names.end() ? "" : name->second;
+    const auto name = question_.view->names.find(job);
+    return name == question_.view->names.end() ? "" : name->second;
   }
   std::int64_t LimitOf(const GangRequest& request) const {
     if (request.length == kForever) return 0;
@@ -126,18 +128,18 @@ void AnswerWriter::FillNames(const Change& change, v1::AdmittingChange& out) con
         if (std::ranges::count(now.exclude, name) == 0) out.add_names(name.value);
       return;
     case ChangeKey::kClass:
-      for (const PriorityClass& each : question_.queues.classes)
+      for (const PriorityClass& each : question_.view->queues.classes)
         if (each.value == now.class_value && out.names().empty()) out.add_names(each.name);
       return;
     case ChangeKey::kQueue:
-      out.add_names(question_.queues.queues[static_cast<std::size_t>(now.queue)].name);
+      out.add_names(question_.view->queues.queues[static_cast<std::size_t>(now.queue)].name);
       return;
     default: return;
   }
 }
 
 void AnswerWriter::Write(const Explanation& explanation) const {
-  out_.set_index(question_.index);
+  out_.set_index(question_.view->index);
   out_.set_waits(question_.waits);
   if (explanation.placement) {
     out_.set_starts_now(true);
