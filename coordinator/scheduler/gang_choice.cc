@@ -267,6 +267,10 @@ const NodeParts* Fit::Held(const PlannedNode& node, bool lent) const {
   return lent && node.lent.slots < held->parts.slots ? nullptr : &held->parts;
 }
 
+NodeParts Fit::Own(const PlannedNode& node) const {
+  return WithHeld(node, node.free.Over(start_, end_, Both));
+}
+
 PartsFrom Fit::SourceOf(const PlannedNode& node) const {
   if (!may_use_spares_) return PartsFrom::kFree;
   const auto fits = [&](const NodeParts& parts) { return LackWith(node, parts) == Lack::kNothing; };

@@ -160,9 +160,7 @@ class Fit {
            (request_.demand.devices.per_rank > 0 &&
             std::popcount(free.devices & MatchOf(node).suitable) < request_.demand.device_count());
   }
-  NodeParts Own(const PlannedNode& node) const {
-    return WithHeld(node, node.free.Over(start_, end_, Both));
-  }
+  NodeParts Own(const PlannedNode& node) const;
   NodeParts RoomWithSpares(const PlannedNode& node) const;
   NodeParts Demanded(const PlannedNode& node, DeviceMask devices) const;
   void TakeShared(PlannedNode& node, DeviceMask devices, PartsFrom source) const;
