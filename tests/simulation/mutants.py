@@ -346,8 +346,9 @@ MUTANTS = [
          "return reach_ == SpareReach::kLent && fits(parts)",
          "return (MUTANT || reach_ == SpareReach::kLent) && fits(parts)"),
         ("shared_spares_are_anyones", "gang_choice.cc",
-         "((request.recovering && request.share_spares) || request.preemptible)",
-         "(MUTANT || (request.recovering && request.share_spares) || request.preemptible)"),
+         "    PlannedNode& node = nodes_.back();",
+         "    PlannedNode& node = nodes_.back();\n"
+         "    if (MUTANT) node.free.Apply(now, kNever, [&](NodeParts& f) { Add(f, capacity->shared); });"),
         ("a_shared_spare_is_taken_twice", "gang_choice.cc",
          "  node.shared = AtLeastNone(Less(node.shared, parts));",
          "  if (!MUTANT) node.shared = AtLeastNone(Less(node.shared, parts));"),
