@@ -509,7 +509,7 @@ class Random {
 // MUSTER_SCHEDULES: how many random ones; as many as a change is tested with otherwise.
 int Schedules() {
   const char* wanted = std::getenv("MUSTER_SCHEDULES");
-  return wanted == nullptr ? 3000 : std::atoi(wanted);
+  return wanted == nullptr ? 10'000 : std::atoi(wanted);
 }
 
 QueueTree RandomTree(Random& random, int gpus) {
