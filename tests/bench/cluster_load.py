@@ -12,11 +12,11 @@ meanwhile. Prints one JSON object; `generator` is what the nodes' process took, 
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -82,38 +82,68 @@ def measure(coordinator, generator, seconds, nodes):
             "generator_rss_mib": round(generator.status("VmRSS") / 1024, 1)}
 
 
-def bench(options, root, credentials):
-    run("muster", "init", "--dir", root, "--cluster", "load")
-    with open(root / "log", "wb") as log:
-        coordinator = Process(BIN / "muster-coordinator", "--dir", root, "--log-level", "warn",
-                              "--tls-listen", "127.0.0.1:0", stdout=log, stderr=log)
-    generator = None
-    try:
-        endpoint = root / "coordinator" / "endpoint.json"
+class Load:
+    """A coordinator with a certificate authority of its own, and the process that acts as its nodes."""
+
+    def __init__(self, root, credentials):
+        self.root, self.credentials = root, credentials
+        run("muster", "init", "--dir", root, "--cluster", "load")
+        with open(root / "log", "wb") as log:
+            self.coordinator = Process(BIN / "muster-coordinator", "--dir", root, "--log-level", "warn",
+                                       "--tls-listen", "127.0.0.1:0", stdout=log, stderr=log)
+        self.generator = None
+
+    def await_coordinator(self):
+        endpoint = self.root / "coordinator" / "endpoint.json"
         wait_until(endpoint.exists, "the coordinator listens")
-        result = {"empty_rss_mib": round(coordinator.status("VmRSS") / 1024, 1)}
-        address = json.loads(endpoint.read_text(encoding="utf-8"))["grpc_tls"]
-        cpu = coordinator.cpu_seconds()
-        generator = Process(BIN / "cluster_load", "--dir", root, "--credentials", credentials, "--coordinator",
-                            address, "--nodes", options.nodes, "--nodes-per-job", options.nodes_per_job,
-                            "--ranks-per-node", options.ranks_per_node, stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE, text=True)
-        result |= generator.read_line()
-        result["registered_cpu_s"] = round(coordinator.cpu_seconds() - cpu, 2)
-        result["connected"] = measure(coordinator, generator, options.seconds / 3, options.nodes)
-        cpu = coordinator.cpu_seconds()
-        generator.go_on()
-        result |= generator.read_line()
-        result["started_cpu_s"] = round(coordinator.cpu_seconds() - cpu, 2)
-        result["running"] = measure(coordinator, generator, options.seconds, options.nodes)
-        generator.go_on()
-        result |= generator.read_line()
-        result["coordinator_threads"] = coordinator.status("Threads")
-        return result
-    finally:
-        for process in (generator, coordinator):
+        self.address = json.loads(endpoint.read_text(encoding="utf-8"))["grpc_tls"]
+
+    def start_generator(self, program, *arguments):
+        self.generator = Process(BIN / program, "--dir", self.root, "--credentials", self.credentials, "--coordinator",
+                                 self.address, *arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return self.generator
+
+    def end(self):
+        for process in (self.generator, self.coordinator):
             if process:
                 process.end()
+
+
+@contextlib.contextmanager
+def loaded_coordinator():
+    """A Load whose coordinator listens, and nothing of it afterwards. A failure comes with the log's end."""
+    folders = {"prefix": "muster-load-", "ignore_cleanup_errors": True}
+    with tempfile.TemporaryDirectory(**folders) as root, \
+            tempfile.TemporaryDirectory(**folders, dir=MEMORY if MEMORY.is_dir() else None) as credentials:
+        load = Load(pathlib.Path(root), credentials)
+        try:
+            load.await_coordinator()
+            yield load
+        except AssertionError:
+            sys.stderr.write((load.root / "log").read_text(encoding="utf-8", errors="replace")[-4000:])
+            raise
+        finally:
+            load.end()
+
+
+def bench(options, load):
+    coordinator = load.coordinator
+    result = {"empty_rss_mib": round(coordinator.status("VmRSS") / 1024, 1)}
+    cpu = coordinator.cpu_seconds()
+    generator = load.start_generator("cluster_load", "--nodes", options.nodes, "--nodes-per-job",
+                                     options.nodes_per_job, "--ranks-per-node", options.ranks_per_node)
+    result |= generator.read_line()
+    result["registered_cpu_s"] = round(coordinator.cpu_seconds() - cpu, 2)
+    result["connected"] = measure(coordinator, generator, options.seconds / 3, options.nodes)
+    cpu = coordinator.cpu_seconds()
+    generator.go_on()
+    result |= generator.read_line()
+    result["started_cpu_s"] = round(coordinator.cpu_seconds() - cpu, 2)
+    result["running"] = measure(coordinator, generator, options.seconds, options.nodes)
+    generator.go_on()
+    result |= generator.read_line()
+    result["coordinator_threads"] = coordinator.status("Threads")
+    return result
 
 
 def main():
@@ -123,16 +153,8 @@ def main():
     parser.add_argument("--ranks-per-node", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=30)
     options = parser.parse_args()
-    root = pathlib.Path(tempfile.mkdtemp(prefix="muster-load-"))
-    credentials = pathlib.Path(tempfile.mkdtemp(prefix="muster-load-", dir=MEMORY if MEMORY.is_dir() else None))
-    try:
-        result = bench(options, root, credentials)
-    except AssertionError:
-        sys.stderr.write((root / "log").read_text(encoding="utf-8", errors="replace")[:4000])
-        raise
-    finally:
-        shutil.rmtree(credentials, ignore_errors=True)
-        shutil.rmtree(root, ignore_errors=True)
+    with loaded_coordinator() as load:
+        result = bench(options, load)
     jobs = options.nodes // options.nodes_per_job
     print(json.dumps({"benchmark": "cluster_load", "nodes": options.nodes, "jobs": jobs,
                       "ranks": jobs * options.nodes_per_job * options.ranks_per_node,

@@ -20,15 +20,12 @@ Prints one JSON object.
 import argparse
 import json
 import pathlib
-import shutil
-import subprocess
 import sys
-import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import machine  # noqa: E402
-from cluster import BIN, ROOT, run, wait_until  # noqa: E402
-from cluster_load import MEMORY, Process  # noqa: E402
+from cluster import ROOT, run  # noqa: E402
+from cluster_load import loaded_coordinator  # noqa: E402
 
 WANTED = {"submits": {"coordinator_us_per_job": 300, "per_s": 2500},
           "paced": {"p99_s": 0.02},
@@ -58,50 +55,25 @@ PARTS = {"submits": ({"jobs": 20000, "nodes": 1}, None),
          "beside": ({"jobs": 10000, "rate": 500}, CLOSED)}
 
 
-def measure(part, more, root, credentials):
-    load, queues = {**PARTS[part][0], **more}, PARTS[part][1]
-    run("muster", "init", "--dir", root, "--cluster", "load")
-    with open(root / "log", "wb") as log:
-        coordinator = Process(BIN / "muster-coordinator", "--dir", root, "--log-level", "warn",
-                              "--tls-listen", "127.0.0.1:0", stdout=log, stderr=log)
-    generator = None
-    try:
-        endpoint = root / "coordinator" / "endpoint.json"
-        wait_until(endpoint.exists, "the coordinator listens")
-        address = json.loads(endpoint.read_text(encoding="utf-8"))["grpc_tls"]
+def bench(part, more):
+    arguments, queues = {**PARTS[part][0], **more}, PARTS[part][1]
+    with loaded_coordinator() as load:
         if queues:
-            file = root / "queues.yaml"
+            file = load.root / "queues.yaml"
             file.write_text(json.dumps(queues), encoding="utf-8")
-            run("muster", "queues", "apply", file, "--dir", root)
-        generator = Process(BIN / "job_load", "--dir", root, "--credentials", credentials, "--coordinator",
-                            address, "--part", part, *(f"--{key}={value}" for key, value in load.items()),
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            run("muster", "queues", "apply", file, "--dir", load.root)
+        coordinator = load.coordinator
+        generator = load.start_generator("job_load", "--part", part,
+                                         *(f"--{key}={value}" for key, value in arguments.items()))
         generator.read_line()
         cpu, generated = coordinator.cpu_seconds(), generator.cpu_seconds()
         generator.go_on()
         result = generator.read_line()
-        jobs = load["jobs"]
+        jobs = arguments["jobs"]
         return {"jobs": jobs, **result,
                 "coordinator_us_per_job": round(1e6 * (coordinator.cpu_seconds() - cpu) / jobs),
                 "generator_us_per_job": round(1e6 * (generator.cpu_seconds() - generated) / jobs),
                 "peak_mib": round(coordinator.status("VmHWM") / 1024, 1), "wanted": WANTED[part]}
-    except AssertionError:
-        sys.stderr.write((root / "log").read_text(encoding="utf-8", errors="replace")[-4000:])
-        raise
-    finally:
-        for process in (generator, coordinator):
-            if process:
-                process.end()
-
-
-def bench(part, more):
-    root = pathlib.Path(tempfile.mkdtemp(prefix="muster-load-"))
-    credentials = pathlib.Path(tempfile.mkdtemp(prefix="muster-load-", dir=MEMORY if MEMORY.is_dir() else None))
-    try:
-        return measure(part, more, root, credentials)
-    finally:
-        shutil.rmtree(credentials, ignore_errors=True)
-        shutil.rmtree(root, ignore_errors=True)
 
 
 def main():
