@@ -53,6 +53,21 @@ class Explain(unittest.TestCase):
         self.cluster.muster("update", longer, "--time-limit", f"{limit}s")
         wait_until(lambda: self.cluster.get(longer)["state"] == "running", "it starts, as was said")
 
+    def test_a_longer_limit_that_delays_a_promise_takes_force(self):
+        first = self.submit_running(sleeper("first", 1, "1h"))
+        wide = self.cluster.submit(sleeper("wide", 2, "1h"))
+        promised = self.cluster.json("explain", wide)["start_at"]
+        longer = ("update", first, "--time-limit", "4h")
+        refused = self.cluster.muster(*longer, check=False)
+        self.assertEqual(refused.returncode, 6, refused.stderr)
+        self.assertIn(f"would delay the promised start of job {wide} (wide)", refused.stderr)
+        self.assertIn("--force", refused.stderr)
+        self.assertEqual(self.cluster.json("explain", wide)["start_at"], promised)
+        self.cluster.muster(*longer, "--force")
+        self.assertGreater(self.cluster.json("explain", wide)["start_at"], promised)
+        self.assertIn(f"the time limit of job {first} (first) was raised by force",
+                      self.cluster.muster("events", wide).stdout)
+
     def test_a_job_that_does_not_wait_is_explained_too(self):
         first = self.submit_running(sleeper("first", 1))
         self.assertIn("has run since", self.cluster.muster("explain", first).stdout)
