@@ -39,6 +39,21 @@ struct TwoNodes : ControlHarness {
   }
 };
 
+// A job has one of them for an hour, and one of both was promised its start after it.
+struct WideWaits : TwoNodes {
+  WideWaits() {
+    StartAll(first);
+    wide = Submit(Yaml("wide", 2, "1h"));
+    promise = Promised();
+    EXPECT_TRUE(HasEvent(wide, "promised", "at the latest")) << Timeline();
+  }
+  PromiseRecord Promised() { return Job(wide).record->promise; }
+
+  const JobId first = Submit(Yaml("first", 1, "1h"));
+  JobId wide;
+  PromiseRecord promise;
+};
+
 constexpr char kTeams[] =
     "classes: {urgent: 10}\n"
     "queues:\n"
@@ -47,26 +62,22 @@ constexpr char kTeams[] =
     "  b: {}\n";
 
 TEST(BackfillScenarios, AShorterJobGoesAheadOfAPromisedStartAndALongerOneDoesNot) {
-  TwoNodes c;
-  const JobId first = c.Submit(Yaml("first", 1, "1h"));
-  c.StartAll(first);
-  const JobId wide = c.Submit(Yaml("wide", 2, "1h"));
-  ASSERT_TRUE(c.Waits(wide));
-  EXPECT_THAT(c.Reason(wide), HasSubstr("; starts at "));
-  EXPECT_TRUE(c.HasEvent(wide, "promised", "at the latest")) << c.Timeline();
-  EXPECT_THAT(c.Reason(wide), Not(HasSubstr("kept for"))) << "by itself, it would be";
+  WideWaits c;
+  ASSERT_TRUE(c.Waits(c.wide));
+  EXPECT_THAT(c.Reason(c.wide), HasSubstr("; starts at "));
+  EXPECT_THAT(c.Reason(c.wide), Not(HasSubstr("kept for"))) << "by itself, it would be";
   const JobId longer = c.Submit(Yaml("longer", 1, "3h"));
-  EXPECT_THAT(c.Reason(wide), Not(HasSubstr("kept for"))) << "in a later pass too";
+  EXPECT_THAT(c.Reason(c.wide), Not(HasSubstr("kept for"))) << "in a later pass too";
   const JobId forever = c.Submit(Yaml("forever", 1, ""));
   EXPECT_TRUE(c.Waits(longer)) << "it would still have n2 when the other starts";
   EXPECT_TRUE(c.Waits(forever));
-  EXPECT_THAT(c.Reason(longer), HasSubstr("kept for job " + wide.value));
+  EXPECT_THAT(c.Reason(longer), HasSubstr("kept for job " + c.wide.value));
   const JobId shorter = c.Submit(Yaml("shorter", 1, "10m"));
   EXPECT_FALSE(c.Waits(shorter)) << c.Timeline();
   c.Finish(shorter);
-  c.FinishAll(first);
-  EXPECT_FALSE(c.Waits(wide)) << "the limit is when it ends at the latest";
-  EXPECT_EQ(c.Job(wide).record->promise, PromiseRecord());
+  c.FinishAll(c.first);
+  EXPECT_FALSE(c.Waits(c.wide)) << "the limit is when it ends at the latest";
+  EXPECT_EQ(c.Promised(), PromiseRecord());
 }
 
 // Its end was the time limit after each pass, as long as it was not launched.
@@ -87,13 +98,10 @@ TEST(BackfillScenarios, APromiseDoesNotMoveWhileTheGangAheadPrepares) {
 }
 
 TEST(BackfillScenarios, ALostNodeDelaysAPromiseAtOnce) {
-  TwoNodes c;
-  c.StartAll(c.Submit(Yaml("first", 1, "1h")));
-  const JobId wide = c.Submit(Yaml("wide", 2, "1h"));
-  ASSERT_TRUE(c.HasEvent(wide, "promised"));
+  WideWaits c;
   c.Leave("n2");
   c.Advance(minutes(3));
-  EXPECT_TRUE(c.HasEvent(wide, "delayed", "lost, drained or broken")) << c.Timeline();
+  EXPECT_TRUE(c.HasEvent(c.wide, "delayed", "lost, drained or broken")) << c.Timeline();
 }
 
 // It went before all classes and over its ceiling, as one whose gang had a fault.
@@ -118,30 +126,21 @@ TEST(BackfillScenarios, AResumedJobThatWaitsStillWaitsAfterARestart) {
 }
 
 TEST(BackfillScenarios, APromiseOutlivesTheCoordinator) {
-  TwoNodes c;
-  const JobId first = c.Submit(Yaml("first", 1, "1h"));
-  c.StartAll(first);
-  const JobId wide = c.Submit(Yaml("wide", 2, "1h"));
-  const PromiseRecord promise = c.Job(wide).record->promise;
-  ASSERT_GT(promise.start_unix_ms, 0);
+  WideWaits c;
   c.Restart();
   const JobId early = c.Submit(Yaml("early", 1, "3h"));
   c.Advance(minutes(1));
   EXPECT_TRUE(c.Waits(early)) << c.Timeline();
-  EXPECT_EQ(c.Job(wide).record->promise.start_unix_ms, promise.start_unix_ms) << c.Timeline();
+  EXPECT_EQ(c.Promised().start_unix_ms, c.promise.start_unix_ms) << c.Timeline();
 }
 
 TEST(BackfillScenarios, AStartThatIsDelayedSaysWhy) {
-  TwoNodes c;
-  const JobId first = c.Submit(Yaml("first", 1, "1h"));
-  c.StartAll(first);
-  const JobId wide = c.Submit(Yaml("wide", 2, "1h"));
-  ASSERT_TRUE(c.HasEvent(wide, "promised"));
+  WideWaits c;
   c.Drain("n2");
-  EXPECT_TRUE(c.HasEvent(wide, "delayed", "no planned start any more")) << c.Timeline();
-  EXPECT_TRUE(c.HasEvent(wide, "delayed", "lost, drained or broken")) << c.Timeline();
+  EXPECT_TRUE(c.HasEvent(c.wide, "delayed", "no planned start any more")) << c.Timeline();
+  EXPECT_TRUE(c.HasEvent(c.wide, "delayed", "lost, drained or broken")) << c.Timeline();
   c.Undrain("n2");
-  EXPECT_THAT(c.Reason(wide), HasSubstr("starts at")) << c.Timeline();
+  EXPECT_THAT(c.Reason(c.wide), HasSubstr("starts at")) << c.Timeline();
 }
 
 UpdateRequested Limit(const JobId& id, std::int64_t seconds, bool force = false) {
@@ -151,32 +150,29 @@ UpdateRequested Limit(const JobId& id, std::int64_t seconds, bool force = false)
 }
 
 TEST(BackfillScenarios, ALongerLimitThatDelaysAPromiseTakesForce) {
-  TwoNodes c;
-  const JobId first = c.Submit(Yaml("first", 1, "1h"));
-  c.StartAll(first);
-  const JobId wide = c.Submit(Yaml("wide", 2, "1h"));
-  const PromiseRecord promise = c.Job(wide).record->promise;
-  const Reply refused = c.Update(Limit(first, 4 * 3600));
+  WideWaits c;
+  const Reply refused = c.Update(Limit(c.first, 4 * 3600));
   EXPECT_EQ(refused.status.code(), StatusCode::kFailedPrecondition);
-  const std::string delay = "job " + wide.value + " (wide) from " + UtcTime(promise.start_unix_ms) +
-                            " to " + UtcTime(promise.start_unix_ms + 3 * 3'600'000);
+  const std::string delay = "job " + c.wide.value + " (wide) from " +
+                            UtcTime(c.promise.start_unix_ms) + " to " +
+                            UtcTime(c.promise.start_unix_ms + 3 * 3'600'000);
   EXPECT_THAT(refused.status.message(), HasSubstr("would delay the promised start of " + delay));
   EXPECT_THAT(refused.status.message(), HasSubstr("--force"));
-  EXPECT_EQ(c.Job(first).record->time_limit_seconds, 3600);
-  EXPECT_EQ(c.Job(wide).record->promise, promise);
-  EXPECT_THAT(c.Update(Limit(first, 0)).status.message(), HasSubstr(" to no planned start"));
+  EXPECT_EQ(c.Job(c.first).record->time_limit_seconds, 3600);
+  EXPECT_EQ(c.Promised(), c.promise);
+  EXPECT_THAT(c.Update(Limit(c.first, 0)).status.message(), HasSubstr(" to no planned start"));
 
-  const Reply forced = c.Update(Limit(first, 4 * 3600, /*force=*/true));
+  const Reply forced = c.Update(Limit(c.first, 4 * 3600, /*force=*/true));
   ASSERT_TRUE(forced.status.ok()) << forced.status.ToString();
   EXPECT_EQ(std::get<UpdateAccepted>(forced.body).changed,
             "time limit 1h -> 4h; it delays " + delay);
-  EXPECT_TRUE(c.HasEvent(first, "updated", "it delays " + delay)) << c.Timeline();
-  EXPECT_TRUE(c.HasEvent(wide, "delayed",
-                         "the time limit of job " + first.value + " (first) was raised by force"))
+  EXPECT_TRUE(c.HasEvent(c.first, "updated", "it delays " + delay)) << c.Timeline();
+  EXPECT_TRUE(c.HasEvent(c.wide, "delayed",
+                         "the time limit of job " + c.first.value + " (first) was raised by force"))
       << c.Timeline();
   c.Advance(hours(2));
-  EXPECT_FALSE(c.Waits(first)) << c.Timeline();
-  ASSERT_TRUE(c.Update(Limit(first, 3 * 3600)).status.ok()) << "a shorter one delays none";
+  EXPECT_FALSE(c.Waits(c.first)) << c.Timeline();
+  ASSERT_TRUE(c.Update(Limit(c.first, 3 * 3600)).status.ok()) << "a shorter one delays none";
 }
 
 TEST(BackfillScenarios, ALongerLimitThatDelaysNoPromiseIsTaken) {
@@ -213,14 +209,12 @@ TEST(BackfillScenarios, AHigherClassGoesFirstAndThatIsNoted) {
 }
 
 TEST(BackfillScenarios, APromiseEndsWithAHold) {
-  TwoNodes c;
-  c.StartAll(c.Submit(Yaml("first", 1, "1h")));
-  const JobId wide = c.Submit(Yaml("wide", 2, "1h"));
+  WideWaits c;
   const JobId longer = c.Submit(Yaml("longer", 1, "3h"));
   ASSERT_TRUE(c.Waits(longer));
-  ASSERT_TRUE(c.Hold(wide).status.ok());
+  ASSERT_TRUE(c.Hold(c.wide).status.ok());
   EXPECT_FALSE(c.Waits(longer)) << "nothing is owed to a job that is held";
-  EXPECT_EQ(c.Job(wide).record->promise, PromiseRecord());
+  EXPECT_EQ(c.Promised(), PromiseRecord());
 }
 
 TEST(BackfillScenarios, AQueueDoesNotExceedItsCeiling) {
