@@ -10,6 +10,7 @@
 #include "common/base/strings.h"
 #include "common/base/wall_time.h"
 #include "common/job_spec/job_times.h"
+#include "common/resources/lack_words.h"
 
 namespace muster {
 namespace {
@@ -95,20 +96,6 @@ std::string QuotaText(const v1::WaitCause& cause) {
          " more would exceed it";
 }
 
-std::string_view Lacking(const std::string& lack, bool occupied) {
-  static const std::map<std::string, std::pair<std::string_view, std::string_view>> kWords = {
-      {"labels", {"other labels", ""}},
-      {"place", {"no known place in the network", ""}},
-      {"device_kind", {"too few GPUs of that kind", "too few free GPUs of that kind"}},
-      {"devices", {"too few GPUs", "too few free GPUs"}},
-      {"slots", {"too few slots", "too few free slots"}},
-      {"cpus", {"too few CPUs", "too few free CPUs"}},
-      {"memory", {"too little memory", "too little free memory"}}};
-  const auto words = kWords.find(lack);
-  if (words == kWords.end()) return "too little";
-  return occupied ? words->second.second : words->second.first;
-}
-
 std::string KeptFor(const v1::WaitCause& cause) {
   return cause.job().empty() ? std::string("jobs") : JobText(cause.job(), cause.job_name());
 }
@@ -130,7 +117,7 @@ std::string CauseText(const v1::WaitCause& cause) {
   if (code == "excluded") return nodes + (one ? " is" : " are") + " excluded";
   if (code == "unsuited" || code == "occupied")
     return nodes + (one ? " has " : " have ") +
-           std::string(Lacking(cause.lack(), code == "occupied"));
+           std::string(LackWords(cause.lack(), code == "occupied"));
   if (code == "reserved")
     return nodes + (one ? " is" : " are") + " kept for " + KeptFor(cause) +
            (at.empty() ? "" : ", which starts at " + at);

@@ -317,8 +317,7 @@ class Causes {
   const GangRequest& job_;
   std::vector<WaitCause> causes_;
   int full_queue_ = -1;  // that would exceed its ceiling; -1: none
-  int ready_ = 0, excluded_ = 0, with_room_ = 0, in_one_place_ = 0;
-  LackCounts unsuited_{}, occupied_{};
+  WaitReason reason_;
   std::map<JobId, Kept> kept_;  // by the job that nodes are kept for
   std::set<NodeName> lacking_;  // nodes that it could have if jobs there ended
 };
@@ -348,33 +347,14 @@ bool Causes::IsInFullQueue(int queue) const {
 void Causes::AtOwnTurn(const Turn& turn) {
   AddQuota(turn);
   const Fit fit(job_, turn.matches.Of(job_.demand), turn.nodes, snapshot_.now);
-  std::map<std::string_view, int> places;
-  for (const PlannedNode& node : turn.nodes) {
-    if (node.capacity.usable_from > snapshot_.now) continue;
-    ++ready_;
-    if (fit.Excludes(node)) {
-      ++excluded_;
-      continue;
+  reason_ = ReasonOf(job_, fit, turn.nodes, snapshot_.now, [&](const PlannedNode& node, Lack now) {
+    if (now == Lack::kNothing) {
+      ++kept_[node.ReservedFor()].too_long;
+      return;
     }
-    if (const Lack ever = fit.LacksEver(node); ever != Lack::kNothing) {
-      ++Count(unsuited_, ever);
-      continue;
-    }
-    if (fit.Fits(node)) {
-      ++with_room_;
-      in_one_place_ =
-          std::max(in_one_place_, ++places[PlaceOf(node.inventory(), job_.demand.topology.within)]);
-      continue;
-    }
-    const Lack now = fit.LacksNow(node);
-    if (now != Lack::kNothing) lacking_.insert(node.capacity.name);
-    if (now == Lack::kNothing)
-      ++kept_[node.reserved_for == nullptr ? JobId() : *node.reserved_for].too_long;
-    else if (node.reserved_for != nullptr)
-      ++kept_[*node.reserved_for].reserved;
-    else
-      ++Count(occupied_, now);
-  }
+    lacking_.insert(node.capacity.name);
+    if (node.reserved_for != nullptr) ++kept_[*node.reserved_for].reserved;
+  });
 }
 
 std::vector<Blocker> Causes::Blockers(const std::map<JobId, TimePoint>& starts) const {
@@ -409,10 +389,11 @@ void Causes::AddTo(Explanation& explanation, const SchedulePlan& plan) const {
     if (waiting.promise) starts.emplace(waiting.job, waiting.promise->start);
   std::vector<WaitCause>& causes = explanation.causes;
   causes = causes_;
-  if (ready_ == 0) causes.push_back({.code = WaitCode::kNoNodes});
+  if (reason_.ready == 0) causes.push_back({.code = WaitCode::kNoNodes});
   const int least = job_.least();
-  if (with_room_ >= least && in_one_place_ < least && RequiredPlace(job_) != TopologyLevel::kNone)
-    causes.push_back({.code = WaitCode::kTopology, .nodes = in_one_place_});
+  if (reason_.with_room >= least && reason_.in_one_place < least &&
+      RequiredPlace(job_) != TopologyLevel::kNone)
+    causes.push_back({.code = WaitCode::kTopology, .nodes = reason_.in_one_place});
   for (const auto& [job, kept] : kept_) {
     const TimePoint at = starts.contains(job) ? starts.at(job) : kNever;
     if (kept.too_long > 0)
@@ -423,15 +404,16 @@ void Causes::AddTo(Explanation& explanation, const SchedulePlan& plan) const {
   }
   for (int i = 0; i < kLackCount; ++i) {
     const auto lack = static_cast<Lack>(i);
-    if (const int nodes = Count(occupied_, lack); nodes > 0)
+    if (const int nodes = Count(reason_.occupied, lack); nodes > 0)
       causes.push_back({.code = WaitCode::kOccupied, .nodes = nodes, .lack = lack});
   }
   for (int i = 0; i < kLackCount; ++i) {
     const auto lack = static_cast<Lack>(i);
-    if (const int nodes = Count(unsuited_, lack); nodes > 0)
+    if (const int nodes = Count(reason_.unsuited, lack); nodes > 0)
       causes.push_back({.code = WaitCode::kUnsuited, .nodes = nodes, .lack = lack});
   }
-  if (excluded_ > 0) causes.push_back({.code = WaitCode::kExcluded, .nodes = excluded_});
+  if (reason_.excluded > 0)
+    causes.push_back({.code = WaitCode::kExcluded, .nodes = reason_.excluded});
   explanation.blockers = Blockers(starts);
 }
 

@@ -12,7 +12,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,6 +23,7 @@
 #include "coordinator/scheduler/gang_request.h"
 #include "coordinator/scheduler/node_fit.h"
 #include "coordinator/scheduler/step_function.h"
+#include "coordinator/scheduler/wait_reason.h"
 
 namespace muster {
 
@@ -33,6 +36,7 @@ struct PlannedNode {
   const JobId* reserved_for = nullptr;  // the last job that waits for parts of it; nullptr: none
 
   const NodeInventory& inventory() const { return *capacity.inventory; }
+  JobId ReservedFor() const { return reserved_for == nullptr ? JobId() : *reserved_for; }
 };
 
 // All nodes of a pass in the order of their names, "n2" before "n10".
@@ -175,6 +179,40 @@ class Fit {
   std::vector<std::size_t> excluded_;
   std::vector<HeldAt> held_;
 };
+
+// Why the gang does not start, but for ceilings. `without_room(node, lack)` gets the nodes that
+// could hold a part of it and have no room now: what they lack, or nothing where it has too little
+// time.
+template <typename WithoutRoom>
+WaitReason ReasonOf(const GangRequest& request, const Fit& fit, const PlannedNodes& nodes,
+                    TimePoint at, WithoutRoom without_room) {
+  WaitReason reason{.nodes = request.least(), .demand = request.demand};
+  std::map<std::string_view, int> places;
+  for (const PlannedNode& node : nodes) {
+    if (node.capacity.usable_from > at) continue;
+    ++reason.ready;
+    if (fit.Excludes(node)) {
+      ++reason.excluded;
+    } else if (const Lack ever = fit.LacksEver(node); ever != Lack::kNothing) {
+      ++Count(reason.unsuited, ever);
+    } else if (fit.Fits(node)) {
+      ++reason.with_room;
+      const int together = ++places[PlaceOf(node.inventory(), request.demand.topology.within)];
+      reason.in_one_place = std::max(reason.in_one_place, together);
+    } else {
+      const Lack now = fit.LacksNow(node);
+      without_room(node, now);
+      const bool for_another = node.reserved_for != nullptr && *node.reserved_for != request.job;
+      if (now == Lack::kNothing || for_another) {
+        ++reason.reserved;
+        reason.reserved_for = node.ReservedFor();
+      } else {
+        ++Count(reason.occupied, now);
+      }
+    }
+  }
+  return reason;
+}
 
 struct GangChoice {
   std::vector<PlannedNode*> nodes;

@@ -27,33 +27,6 @@ TimePoint ExpectedEnd(TimePoint planned, TimePoint now) {
   return planned == kNever ? kNever : planned + late;
 }
 
-WaitReason ReasonOf(const GangRequest& request, const Fit& fit, const PlannedNodes& nodes,
-                    TimePoint at) {
-  WaitReason reason{.nodes = request.least(), .demand = request.demand};
-  std::map<std::string_view, int> places;
-  for (const PlannedNode& node : nodes) {
-    if (node.capacity.usable_from > at) continue;
-    ++reason.ready;
-    if (fit.Excludes(node)) {
-      ++reason.excluded;
-    } else if (const Lack ever = fit.LacksEver(node); ever != Lack::kNothing) {
-      ++Count(reason.unsuited, ever);
-    } else if (fit.Fits(node)) {
-      ++reason.with_room;
-      const int together = ++places[PlaceOf(node.inventory(), request.demand.topology.within)];
-      reason.in_one_place = std::max(reason.in_one_place, together);
-    } else if (const Lack now = fit.LacksNow(node);
-               now == Lack::kNothing ||
-               (node.reserved_for != nullptr && *node.reserved_for != request.job)) {
-      ++reason.reserved;
-      reason.reserved_for = node.reserved_for == nullptr ? JobId() : *node.reserved_for;
-    } else {
-      ++Count(reason.occupied, now);
-    }
-  }
-  return reason;
-}
-
 // The nodes are to it what they are to every job with its demand.
 bool IsPlain(const GangRequest& request) {
   return request.held.empty() && request.exclude.empty() && request.place.empty() &&
@@ -670,7 +643,7 @@ std::string Pass::NameOf(int queue) const {
 
 WaitReason Pass::ReasonFor(const GangRequest& request, const Fit& fit) const {
   WaitReason reason = HasReader(request)
-                          ? ReasonOf(request, fit, nodes_, now_)
+                          ? ReasonOf(request, fit, nodes_, now_, [](const auto&...) {})
                           : WaitReason{.nodes = request.least(), .demand = request.demand};
   reason.over_ceiling = NameOf(OverCeiling(request, request.least()));
   return reason;

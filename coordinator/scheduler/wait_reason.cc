@@ -6,6 +6,7 @@
 
 #include "common/base/byte_size.h"
 #include "common/base/strings.h"
+#include "common/resources/lack_words.h"
 
 namespace muster {
 namespace {
@@ -49,31 +50,6 @@ std::string WantedText(const NodeDemand& demand, Lack lack, std::string_view fre
   return "nothing";
 }
 
-// "too few free slots".
-std::string_view TooFew(Lack lack) {
-  switch (lack) {
-    case Lack::kDevices: return "too few free GPUs";
-    case Lack::kDeviceKind: return "too few free GPUs of that kind";
-    case Lack::kSlots: return "too few free slots";
-    case Lack::kCpus: return "too few free CPUs";
-    case Lack::kMemory: return "too little free memory";
-    default: return "too little";
-  }
-}
-
-std::string_view Unsuited(Lack lack) {
-  switch (lack) {
-    case Lack::kLabels: return "other labels";
-    case Lack::kPlace: return "no known place in the network";
-    case Lack::kDevices: return "too few GPUs";
-    case Lack::kDeviceKind: return "too few GPUs of that kind";
-    case Lack::kSlots: return "too few slots";
-    case Lack::kCpus: return "too few CPUs";
-    case Lack::kMemory: return "too little memory";
-    default: return "too little";
-  }
-}
-
 int Sum(const LackCounts& counts) { return std::accumulate(counts.begin(), counts.end(), 0); }
 
 }  // namespace
@@ -102,7 +78,7 @@ std::string WaitText(const WaitReason& reason) {
   for (int i = 0; i < kLackCount; ++i) {
     const auto lack = static_cast<Lack>(i);
     if (const int count = Count(reason.occupied, lack); count > 0)
-      text += ", " + CountText(count, "has ", "have ") + std::string(TooFew(lack));
+      text += ", " + CountText(count, "has ", "have ") + std::string(LackWords(Name(lack), true));
   }
   if (reason.collects) text += "; nodes are kept for it as they become free";
   const int suited = reason.ready - reason.excluded - Sum(reason.unsuited);
@@ -112,7 +88,7 @@ std::string WaitText(const WaitReason& reason) {
   for (int i = 0; i < kLackCount; ++i) {
     const auto lack = static_cast<Lack>(i);
     if (const int count = Count(reason.unsuited, lack); count > 0)
-      text += ", " + CountText(count, "has ", "have ") + std::string(Unsuited(lack));
+      text += ", " + CountText(count, "has ", "have ") + std::string(LackWords(Name(lack), false));
   }
   if (reason.excluded > 0) text += ", " + CountText(reason.excluded, "is", "are") + " excluded";
   return text;
