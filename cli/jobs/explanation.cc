@@ -130,10 +130,15 @@ std::string CauseText(const v1::WaitCause& cause) {
            (cause.nodes() > 0 ? " with " + nodes : "") +
            (cause.text().empty() ? "" : ", at a cost of " + cause.text()) +
            (at.empty() ? "" : ", and has stopped at " + at + " at the latest");
+  const std::string names =
+      Join(std::vector<std::string>(cause.names().begin(), cause.names().end()));
+  if (code == "lent")
+    return "its shared spare " + names + " is lent" +
+           (cause.job().empty() ? "" : " to " + JobText(cause.job(), cause.job_name())) +
+           ", and is given back now";
   if (code == "health")
     return nodes + " that could hold a part of it " + (one ? "is " : "are ") + cause.state() +
-           ": " + Join(std::vector<std::string>(cause.names().begin(), cause.names().end())) +
-           (cause.nodes() > cause.names_size() ? ", ..." : "");
+           ": " + names + (cause.nodes() > cause.names_size() ? ", ..." : "");
   return code;
 }
 
@@ -203,6 +208,8 @@ std::string StartText(const v1::ExplainJobResponse& answer) {
            ", and starts when it has all; when is not known";
   if (answer.behind_planned())
     return "no start is predicted: it is behind the jobs whose starts are planned";
+  if (std::ranges::find(answer.causes(), "lent", &v1::WaitCause::code) != answer.causes().end())
+    return "starts as soon as it has its spare back";
   if (IsWithoutNodes(answer))
     return "no start is predicted: the nodes that are ready now cannot hold it";
   return "no start is predicted: no end of what it waits for is known";

@@ -116,6 +116,23 @@ TEST(ExplanationText, NamesGangsThatGiveWayOrWould) {
                                                  "2026-11-27 12:00:00 UTC at the latest\n"));
 }
 
+TEST(ExplanationText, NamesALentSpareThatARecoveryWaitsFor) {
+  v1::ExplainJobResponse answer;
+  answer.set_waits(true);
+  answer.set_nodes_needed(2);
+  answer.set_nodes_ready(2);
+  v1::WaitCause& lent = *answer.add_causes();
+  lent.set_code("lent");
+  lent.set_nodes(1);
+  lent.add_names("n3");
+  lent.set_job("3");
+  lent.set_job_name("filler");
+  EXPECT_THAT(ExplanationText(answer), HasSubstr("\n  starts as soon as it has its spare back\n"));
+  EXPECT_THAT(
+      ExplanationText(answer),
+      HasSubstr("\n  its shared spare n3 is lent to job 3 (filler), and is given back now\n"));
+}
+
 TEST(ExplanationText, SaysWhatIsKnownOfTheStart) {
   v1::ExplainJobResponse answer = WideJob();
   answer.clear_promised_unix_ms();

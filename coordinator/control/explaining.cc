@@ -46,6 +46,7 @@ GangWithNodes GangOf(const State& state, const JobEntry& job, const Now& now) {
   constexpr double kPrudence = 1.2;
   GangWithNodes gang{.job = job.record.id,
                      .nodes = {},
+                     .lent = job.attempts.back().lent,
                      .queue = state.queues.Find(QueueOf(job)),
                      .ends = job.ends_at.value_or(kNever)};
   for (const NodeName& name : state.holds.Nodes(job.record.id)) gang.nodes.push_back(name);

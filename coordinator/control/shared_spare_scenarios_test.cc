@@ -257,6 +257,11 @@ TEST(LentSpare, ItIsTakenAsSoonAsTheBorrowerHasSavedItsState) {
   EXPECT_TRUE(c.HasEvent(c.job, "reclaims", "filler")) << c.Timeline();
   EXPECT_EQ(c.Attempt(c.job).generation, 1);
   EXPECT_EQ(c.State(c.job), JobState::kRecovering);
+  const Explanation why = Answer(*c.controller().AskWhy(c.job, c.now()));
+  ASSERT_EQ(why.causes.size(), 1u);
+  EXPECT_EQ(why.causes[0].code, WaitCode::kLent);
+  EXPECT_THAT(why.causes[0].names, ElementsAre(NodeName{"n3"}));
+  EXPECT_EQ(why.causes[0].job, c.borrower);
   c.Advance(milliseconds(300));
   c.Checkpoint(c.borrower, 6);
   c.Manifest(c.borrower, c.Directory(c.borrower, 6));

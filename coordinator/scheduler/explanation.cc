@@ -468,6 +468,7 @@ class Explainer {
   using Probe = std::pair<std::optional<ChangeKey>, GangRequest>;
   std::vector<Probe> Probes() const;
   void FindChanges(Explanation& explanation, const SchedulePlan& plan);
+  void AddLentSpares(Explanation& explanation) const;
 
   const KnownPlan& known_;
   const SchedulerSnapshot& snapshot_;
@@ -509,6 +510,7 @@ Explanation Explainer::Run() {
   explanation.is_planned_ahead = ahead < kPlannedJobs;
   if (with) explanation.delays = DelaysOf(snapshot_, known_.plan(), *with, job_.job);
   if (!explanation.placement && !job_.recovering && job_.nodes > 0) FindChanges(explanation, plan);
+  AddLentSpares(explanation);
   for (const Reclaim& reclaim : plan.reclaims)
     if (reclaim.claimant == job_.job)
       explanation.causes.push_back({.code = WaitCode::kReclaim,
@@ -516,6 +518,20 @@ Explanation Explainer::Run() {
                                     .job = reclaim.victim,
                                     .text = CostText(reclaim.cost)});
   return explanation;
+}
+
+void Explainer::AddLentSpares(Explanation& explanation) const {
+  for (const NodeName& node : explanation.waiting.clears) {
+    const auto has = [&node](const GangWithNodes& gang) {
+      return std::ranges::find(gang.lent, node) != gang.lent.end();
+    };
+    const auto borrower = std::ranges::find_if(known_.gangs(), has);
+    explanation.causes.push_back(
+        {.code = WaitCode::kLent,
+         .nodes = 1,
+         .names = {node},
+         .job = borrower == known_.gangs().end() ? JobId() : borrower->job});
+  }
 }
 
 void Explainer::FindChanges(Explanation& explanation, const SchedulePlan& plan) {
@@ -561,6 +577,7 @@ std::string_view Name(WaitCode code) {
     case WaitCode::kSuspended: return "suspended";
     case WaitCode::kBackoff: return "backoff";
     case WaitCode::kReclaim: return "reclaim";
+    case WaitCode::kLent: return "lent";
   }
   return "occupied";
 }

@@ -39,6 +39,7 @@ enum class WaitCode {
   kSuspended,  // until it is resumed
   kBackoff,    // a failed attempt is over for too short a time
   kReclaim,    // a gang gives way to it, or would
+  kLent,       // a shared spare that it recovers on: what runs there leaves it first
 };
 std::string_view Name(WaitCode code);  // quota, unsuited, excluded, occupied, reserved, ...
 
@@ -47,8 +48,8 @@ struct WaitCause {
   int nodes = 0;                     // that it concerns; of kReclaim: 0 is the whole gang
   Lack lack = Lack::kNothing;        // of kUnsuited and kOccupied
   std::string state;                 // of kHealth: of the nodes
-  std::vector<NodeName> names = {};  // of kHealth: the first of the nodes
-  JobId job = {};                    // of kReclaim: whose gang; else that nodes are kept for
+  std::vector<NodeName> names = {};  // of kHealth and kLent: the first of the nodes
+  JobId job = {};                    // of kReclaim, kLent: whose gang; else that nodes are kept for
   TimePoint at = kNever;             // its start, or the time that is waited for; kNever: not known
   std::string queue = {};            // of kQuota
   Amounts used = {}, wanted = {}, ceiling = {};
@@ -100,7 +101,8 @@ struct Change {
 // A gang that runs.
 struct GangWithNodes {
   JobId job;
-  std::vector<NodeName> nodes;  // with its spares
+  std::vector<NodeName> nodes;      // with its spares
+  std::vector<NodeName> lent = {};  // those that are shared spares of others
   int queue = 0;
   TimePoint ends = kNever;
   bool predicted = false;
