@@ -33,6 +33,7 @@
 #include "worker/fabric/node_report.h"
 #include "worker/health/host_memory.h"
 #include "worker/process/cgroup.h"
+#include "worker/process/device_lock.h"
 #include "worker/service/enrolment.h"
 #include "worker/service/server.h"
 
@@ -65,6 +66,7 @@ struct ResourceTexts {
   std::string topology_file;
   int gpu_shares = 1;
   std::string fake_gpus;
+  std::string device_locks;
 };
 
 // Values of the command line in the form that the worker needs.
@@ -103,6 +105,16 @@ void AddGpuOptions(CLI::App& app, ResourceTexts* texts) {
       ->option_text("FILE");
 }
 
+void AddLocksOption(CLI::App& app, ResourceTexts* texts) {
+  app.add_option("--device-locks", texts->device_locks,
+                 "Directory in which jobs lock GPUs, the same for all workers of this machine, "
+                 "whatever their clusters and users; a GPU that another worker's job has is not "
+                 "used meanwhile [default: /run/lock, /dev/shm, or /tmp, the first that all users "
+                 "may write to; for --fake-gpus one of this worker alone]")
+      ->option_text("DIR")
+      ->envname("MUSTER_DEVICE_LOCKS");
+}
+
 void AddResourceOptions(CLI::App& app, ResourceTexts* texts) {
   app.add_option("--cpus", texts->cpus,
                  "CPUs that ranks may have together; 0: they are not counted [default: those that "
@@ -123,6 +135,7 @@ void AddResourceOptions(CLI::App& app, ResourceTexts* texts) {
                  "File with a line 'NODE block=B,rack=R,switch=S' for each node")
       ->excludes(topology);
   AddGpuOptions(app, texts);
+  AddLocksOption(app, texts);
 }
 
 void AddBindingOption(CLI::App& app, Texts* texts) {
@@ -304,6 +317,22 @@ muster::Status FillInventory(const ResourceTexts& texts, muster::worker::WorkerO
   return muster::OkStatus();
 }
 
+// Fake GPUs are those of one cluster.
+muster::Status FindDeviceLocks(const ResourceTexts& texts, muster::worker::WorkerOptions* options) {
+  const muster::ClusterPaths paths{options->cluster_dir};
+  std::string& directory = options->device_locks;
+  if (!texts.device_locks.empty()) {
+    directory = std::filesystem::absolute(texts.device_locks).lexically_normal().string();
+  } else if (options->devices.empty() || !texts.fake_gpus.empty()) {
+    directory = paths.DevicesDir(options->node);
+  } else {
+    MUSTER_ASSIGN_OR_RETURN(directory, muster::SharedLockDirectory());
+  }
+  if (!options->devices.empty()) options->health.device_locks = directory;
+  options->health.jobs_dir = paths.JobsDir(options->node);
+  return muster::OkStatus();
+}
+
 // Address, networks and GPUs. A coordinator that has not started has no endpoint yet.
 muster::Status LookAround(const Texts& texts, muster::worker::WorkerOptions* options) {
   const auto endpoint = muster::FindCoordinator(options->coordinator, options->endpoint_path);
@@ -324,6 +353,7 @@ muster::Status LookAround(const Texts& texts, muster::worker::WorkerOptions* opt
   options->interfaces = address.interfaces;
   options->devices = options->health.devices = node.devices;
   options->report = node.lines;
+  MUSTER_RETURN_IF_ERROR(FindDeviceLocks(texts.resources, options));
   if (!texts.no_cpu_binding) options->cpus = muster::worker::ReadCpuTopology(muster::AllowedCpus());
   if (options->slots == 0)
     options->slots = static_cast<int>(std::ranges::count_if(

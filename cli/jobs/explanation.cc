@@ -132,6 +132,7 @@ std::string CauseText(const v1::WaitCause& cause) {
            (at.empty() ? "" : ", and has stopped at " + at + " at the latest");
   const std::string names =
       Join(std::vector<std::string>(cause.names().begin(), cause.names().end()));
+  if (code == "elsewhere") return names + ": " + Printable(cause.text());
   if (code == "lent")
     return "its shared spare " + names + " is lent" +
            (cause.job().empty() ? "" : " to " + JobText(cause.job(), cause.job_name())) +

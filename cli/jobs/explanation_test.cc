@@ -45,6 +45,11 @@ v1::ExplainJobResponse WideJob() {
   health.set_state("drained");
   health.add_names("n3");
   health.add_names("n4");
+  v1::WaitCause& elsewhere = *answer.add_causes();
+  elsewhere.set_code("elsewhere");
+  elsewhere.set_nodes(1);
+  elsewhere.add_names("n5");
+  elsewhere.set_text("GPU-1 in use elsewhere on this machine, by job 7");
   v1::Blocker& blocker = *answer.add_blockers();
   blocker.set_job("2");
   blocker.set_name("second");
@@ -84,6 +89,7 @@ TEST(ExplanationText, SaysReasonsJobsBeforeItAndChangesWithTheirCost) {
       "  2 nodes have room until job 1 (first) starts at 2026-11-27 12:00:00 UTC, which the time "
       "limit reaches beyond\n"
       "  2 nodes that could hold a part of it are drained: n3, n4\n"
+      "  n5: GPU-1 in use elsewhere on this machine, by job 7\n"
       "\n"
       "Jobs before it\n"
       "  job 2 (second): has 1 node until 2026-11-27 12:00:00 UTC, predicted by its steps, which "

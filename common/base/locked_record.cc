@@ -11,6 +11,10 @@ namespace muster {
 Result<LockedRecord> LockedRecord::Acquire(const std::string& path, Duration timeout, int mode) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, mode));
   if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
+  return Acquire(path, std::move(fd), timeout);
+}
+
+Result<LockedRecord> LockedRecord::Acquire(const std::string& path, UniqueFd fd, Duration timeout) {
   const Result<bool> locked = LockFile(fd.get(), timeout);
   if (!locked.ok()) return locked.status().WithContext(path);
   if (!*locked) return AlreadyExists(path + " is locked by a living process");

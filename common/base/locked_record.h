@@ -20,6 +20,8 @@ class LockedRecord {
   // gets `mode`.
   static Result<LockedRecord> Acquire(const std::string& path, Duration timeout = kLockTimeout,
                                       int mode = 0600);
+  // The same of a file that is open, and of this path.
+  static Result<LockedRecord> Acquire(const std::string& path, UniqueFd fd, Duration timeout);
 
   // Replaces the content in place (a rename would leave the lock on the old file).
   Status Write(std::string_view content);

@@ -440,7 +440,7 @@ void Fill(const NodeNotice& from, v1::NodeNotice* to) {
 }
 
 Result<NodeNotice> Read(const v1::NodeNotice& from) {
-  if (from.kind() < v1::NODE_NOTICE_KIND_DRAIN || from.kind() > v1::NODE_NOTICE_KIND_CLEAR)
+  if (from.kind() < v1::NODE_NOTICE_KIND_DRAIN || from.kind() > v1::NODE_NOTICE_KIND_DEVICES_IN_USE)
     return InvalidArgument("node notice of an unknown kind");
   return NodeNotice{.kind = static_cast<NodeNoticeKind>(from.kind()),
                     .detail = from.detail(),

@@ -242,7 +242,7 @@ struct ProbeResult {
   friend bool operator==(const ProbeResult&, const ProbeResult&) = default;
 };
 
-enum class NodeNoticeKind { kDrain = 1, kMemoryPressure, kXid, kDisk, kClear };
+enum class NodeNoticeKind { kDrain = 1, kMemoryPressure, kXid, kDisk, kClear, kDevicesInUse };
 struct NodeNotice {
   NodeNoticeKind kind = NodeNoticeKind::kClear;
   std::string detail;

@@ -23,13 +23,14 @@ namespace muster::control {
 namespace {
 
 // Notices that one node may have at a time; a defective worker must not fill the memory.
-constexpr std::size_t kMaxNotices = 32;
+constexpr std::size_t kMaxNotices = 32 + kMaxDevicesPerNode;
 
 std::string_view Word(NodeNoticeKind kind) {
   switch (kind) {
     case NodeNoticeKind::kDrain: return "drain";
     case NodeNoticeKind::kMemoryPressure: return "memory";
-    case NodeNoticeKind::kXid: return "device";
+    case NodeNoticeKind::kXid:
+    case NodeNoticeKind::kDevicesInUse: return "device";
     case NodeNoticeKind::kDisk: return "disk";
     case NodeNoticeKind::kClear: return "clear";
   }
@@ -46,6 +47,7 @@ void ClearNotices(Transaction& tx, NodeEntry& node, const NodeNotice& clear) {
   std::erase_if(notices, [&](const NoticeRecord& notice) {
     if (standing.contains(notice.detail)) return false;
     over += (over.empty() ? "over: " : "; ") + notice.detail;
+    tx.state.reschedule |= !notice.in_use.empty();
     return true;
   });
   if (over.empty()) return;
@@ -288,9 +290,12 @@ void Handle(Transaction& tx, const NodeName& name, const NodeNotice& notice) {
   if (notice.kind == NodeNoticeKind::kClear) return ClearNotices(tx, node, notice);
   const std::string detail = CutText(notice.detail, kMaxReasonBytes);
   NoticeRecord entry{.kind = std::string(Word(notice.kind)), .detail = detail};
+  if (notice.kind == NodeNoticeKind::kDevicesInUse) entry.in_use = notice.devices;
   const bool known = std::ranges::find(record.notices, entry) != record.notices.end();
   // The notice is repeated while it lasts; only the first one is recorded.
   if (!known && record.notices.size() < kMaxNotices) {
+    // Another job may have been promised them.
+    tx.state.reschedule |= !entry.in_use.empty();
     record.notices.push_back(std::move(entry));
     tx.Mark(node);
     tx.RecordClusterEvent({"node_notice", notice.fatal ? Severity::kError : Severity::kWarning,

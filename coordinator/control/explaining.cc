@@ -80,6 +80,27 @@ std::vector<WaitCause> HealthCauses(const State& state, const GangRequest& reque
   return all;
 }
 
+// Ready nodes on which it would have more room without the jobs of other workers.
+std::vector<WaitCause> ElsewhereCauses(const State& state, const GangRequest& request) {
+  constexpr std::size_t kMost = 16;
+  std::vector<WaitCause> causes;
+  if (request.demand.device_count() == 0) return causes;
+  for (const auto& [name, node] : state.nodes) {
+    const auto in_use = [](const NoticeRecord& notice) { return !notice.in_use.empty(); };
+    if (std::ranges::none_of(node.record.notices, in_use) || !IsReady(node)) continue;
+    const NodeInventory& inventory = node.record.inventory;
+    const NodeMatch match = Match(request.demand, inventory);
+    const bool has_room =
+        LackOf(request.demand, inventory, match, CapacityOf(state, node).free) == Lack::kNothing;
+    if (has_room || MissOf(request, IntactOf(node))) continue;
+    for (const NoticeRecord& notice : node.record.notices)
+      if (in_use(notice) && causes.size() < kMost)
+        causes.push_back(
+            {.code = WaitCode::kElsewhere, .nodes = 1, .names = {name}, .text = notice.detail});
+  }
+  return causes;
+}
+
 // What keeps it back, whatever the nodes have.
 std::vector<WaitCause> OwnCauses(const JobEntry& job) {
   std::vector<WaitCause> causes;
@@ -145,8 +166,8 @@ Question AskAbout(const State& state, View view, const JobEntry& job, bool added
   const Now& now = question->view->now;
   GangRequest request = RequestOf(state, now, job);
   AddClaims(state, *question);
-  for (WaitCause& cause : HealthCauses(state, request))
-    question->causes.push_back(std::move(cause));
+  for (auto* const causes : {&HealthCauses, &ElsewhereCauses})
+    for (WaitCause& cause : causes(state, request)) question->causes.push_back(std::move(cause));
   question->waits = true;
   question->beyond_limit = BeyondLimitFromNow(job, now);
   ExplainQuestion& asked = question->asked;

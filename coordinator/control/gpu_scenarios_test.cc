@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
@@ -171,6 +172,25 @@ TEST_F(GpuTest, ABrokenGpuTakesItselfOutAndNotItsNode) {
   h.Undrain("n1");
   h.Cancel(next);
   EXPECT_THAT(DevicesOf(h.Submit(OnOneNode(GpuYaml("last")))), ElementsAre(Devices{"n1-gpu0"}));
+}
+
+TEST_F(GpuTest, AGpuThatAJobOfAnotherClusterHasIsNotAllocatedUntilItIsFree) {
+  h.Join("n1", {.slots = 8, .gpus = 2});
+  const std::string taken = "n1-gpu0 in use elsewhere on this machine, by job 7";
+  h.Deliver(
+      "n1",
+      NodeNotice{.kind = NodeNoticeKind::kDevicesInUse, .detail = taken, .devices = {"n1-gpu0"}});
+  const JobId first = h.Submit(OnOneNode(GpuYaml("first")));
+  EXPECT_THAT(DevicesOf(first), ElementsAre(Devices{"n1-gpu1"}));
+  const JobId second = h.Submit(OnOneNode(GpuYaml("second")));
+  EXPECT_EQ(h.State(second), JobState::kQueued) << "and not refused: it fits the node";
+  const Explanation why = Answer(*h.controller().AskWhy(second, h.now()));
+  const auto elsewhere = std::ranges::find(why.causes, WaitCode::kElsewhere, &WaitCause::code);
+  ASSERT_NE(elsewhere, why.causes.end());
+  EXPECT_THAT(elsewhere->names, ElementsAre(NodeName{"n1"}));
+  EXPECT_EQ(elsewhere->text, taken);
+  h.Deliver("n1", NodeNotice{.kind = NodeNoticeKind::kClear});
+  EXPECT_THAT(DevicesOf(second), ElementsAre(Devices{"n1-gpu0"})) << h.Timeline();
 }
 
 TEST_F(GpuTest, AnErrorOfAGpuThatIsNotKnownMayBeOfAny) {

@@ -77,6 +77,7 @@ DeviceMask AllocatableDevices(const State& state, const NodeEntry& node) {
     if (devices[i].fault.empty() && !another_has_it) mask |= DeviceMask{1} << i;
   }
   for (const BrokenDevice& broken : record.broken_devices) mask &= ~MaskOf(node, {broken.id});
+  for (const NoticeRecord& notice : record.notices) mask &= ~MaskOf(node, notice.in_use);
   return mask;
 }
 

@@ -20,7 +20,8 @@ namespace muster::control {
 int UsedSlots(const State& state, const NodeEntry& node);
 
 // What there is to allocate on the node, what of it is free, and what shared spares hold. A device
-// that another node has reported first, that has a fault or is broken is not there to allocate.
+// that another node has reported first, that has a fault, is broken or in use elsewhere is not
+// there to allocate.
 NodeCapacity CapacityOf(const State& state, const NodeEntry& node);
 // The same without what is free.
 NodeCapacity WholeOf(const State& state, const NodeEntry& node);

@@ -248,6 +248,7 @@ struct LeakedSlot {
 struct NoticeRecord {
   std::string kind;  // drain, memory, device, disk
   std::string detail;
+  std::vector<std::string> in_use = {};  // devices that jobs of other workers have: not allocated
 
   std::string Text() const { return kind + ": " + detail; }  // for people
   friend bool operator==(const NoticeRecord&, const NoticeRecord&) = default;

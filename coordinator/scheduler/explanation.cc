@@ -578,6 +578,7 @@ std::string_view Name(WaitCode code) {
     case WaitCode::kBackoff: return "backoff";
     case WaitCode::kReclaim: return "reclaim";
     case WaitCode::kLent: return "lent";
+    case WaitCode::kElsewhere: return "elsewhere";
   }
   return "occupied";
 }

@@ -40,6 +40,7 @@ enum class WaitCode {
   kBackoff,    // a failed attempt is over for too short a time
   kReclaim,    // a gang gives way to it, or would
   kLent,       // a shared spare that it recovers on: what runs there leaves it first
+  kElsewhere,  // devices of a node are in use by jobs of other workers
 };
 std::string_view Name(WaitCode code);  // quota, unsuited, excluded, occupied, reserved, ...
 
@@ -48,12 +49,12 @@ struct WaitCause {
   int nodes = 0;                     // that it concerns; of kReclaim: 0 is the whole gang
   Lack lack = Lack::kNothing;        // of kUnsuited and kOccupied
   std::string state;                 // of kHealth: of the nodes
-  std::vector<NodeName> names = {};  // of kHealth and kLent: the first of the nodes
+  std::vector<NodeName> names = {};  // of kHealth, kLent, kElsewhere: the first nodes
   JobId job = {};                    // of kReclaim, kLent: whose gang; else that nodes are kept for
   TimePoint at = kNever;             // its start, or the time that is waited for; kNever: not known
   std::string queue = {};            // of kQuota
   Amounts used = {}, wanted = {}, ceiling = {};
-  std::string text = {};  // why it is held; what a reclaim costs by now
+  std::string text = {};  // why it is held; what a reclaim costs by now; which devices, and by whom
 };
 
 // A job that has what this one needs, or is ahead of it.

@@ -231,7 +231,13 @@ void FillFaults(const NodeView& view, v1::NodeInventory* inventory) {
     if ((view.allocatable >> i & 1) != 0 || !device.fault().empty()) continue;
     const auto& broken = view.record->broken_devices;
     const auto known = std::ranges::find(broken, device.id(), &BrokenDevice::id);
-    device.set_fault(known != broken.end() ? known->reason : "another node has it");
+    const bool elsewhere =
+        std::ranges::any_of(view.record->notices, [&device](const NoticeRecord& notice) {
+          return std::ranges::find(notice.in_use, device.id()) != notice.in_use.end();
+        });
+    device.set_fault(known != broken.end() ? known->reason
+                     : elsewhere           ? "in use elsewhere"
+                                           : "another node has it");
   }
 }
 

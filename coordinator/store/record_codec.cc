@@ -68,7 +68,7 @@ BOOST_DESCRIBE_STRUCT(QueueUsageRecord, (), (queue, usage));
 BOOST_DESCRIBE_STRUCT(UsedMicros, (), (productive, lost));
 BOOST_DESCRIBE_STRUCT(QueueDayRecord, (), (queue, day, gpus, slots));
 BOOST_DESCRIBE_STRUCT(EventRecord, (), (seq, unix_ms, job, generation, kind, severity, message));
-BOOST_DESCRIBE_STRUCT(NoticeRecord, (), (kind, detail));
+BOOST_DESCRIBE_STRUCT(NoticeRecord, (), (kind, detail, in_use));
 
 namespace {
 

@@ -5,8 +5,10 @@ import os
 import pathlib
 import re
 import sys
+import tempfile
 import threading
 import unittest
+from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
@@ -27,12 +29,14 @@ def job_of(pid):
 
 
 def locks_of(pid, cluster):
-    """The ids of the cluster's devices whose lock files it has open."""
+    """The ids of the cluster's devices whose lock files it has open. A worker only looks."""
     devices = set()
+    if pathlib.Path(os.readlink(f"/proc/{pid}/exe")).name == "muster-worker":
+        return devices
     for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
         target = os.readlink(link)
         if target.startswith(f"{cluster}/") and target.endswith(".lock") and "/devices/" in target:
-            devices.add(pathlib.Path(target).stem)
+            devices.add(pathlib.Path(target).stem.removeprefix("muster-"))
     return devices
 
 
@@ -161,6 +165,45 @@ class DeviceLocks(unittest.TestCase):
         self.assertEqual(self.cluster.wait(other), 0, self.cluster.describe(other))
         self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
         self.expect_no_second_holder(job, other)
+
+
+class TwoClusters(unittest.TestCase):
+    """Two clusters of one machine whose workers report the same GPU and lock it in the same directory."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="muster-locks-")
+        self.addCleanup(folder.cleanup)
+        self.locks = pathlib.Path(folder.name)
+        variables = mock.patch.dict(os.environ, {"MUSTER_DEVICE_LOCKS": folder.name})
+        variables.start()
+        self.addCleanup(variables.stop)
+        gpus = fake_gpus(self, [{"uuid": "GPU-of-both"}])
+        self.one, self.two = (Cluster(self, nodes=1, up=("--fake-gpus", gpus)) for _ in range(2))
+
+    def submit(self, cluster, name, *command):
+        return cluster.submit({"name": name, "workdir": str(cluster.root), "command": command,
+                               "resources": {"nodes": 1, "ranks_per_node": 1, "device": "cuda"}})
+
+    def fault(self, cluster):
+        return cluster.json("nodes")[0]["devices"][0]["fault"]
+
+    def test_a_gpu_that_a_job_of_another_cluster_has_waits_until_it_is_free(self):
+        first = self.submit(self.one, "first", "sleep", "600")
+        wait_until(lambda: self.one.get(first)["state"] == "running", "the first job runs")
+        wait_until(lambda: self.fault(self.two), "the other cluster sees that its GPU is taken")
+        self.assertEqual(self.fault(self.two), "in use elsewhere")
+        self.assertIn(f"GPU-of-both in use elsewhere on this machine, by job {first} of another worker",
+                      self.two.muster("nodes").stdout)
+        self.assertIsNone(self.fault(self.one), "its own job has it")
+
+        second = self.submit(self.two, "second", "true")
+        self.assertEqual(self.two.get(second)["state"], "queued")
+        self.assertIn(f"node-1: GPU-of-both in use elsewhere on this machine, by job {first}",
+                      self.two.muster("explain", second).stdout)
+        self.assertEqual(self.two.get(second)["generation"], 0, "it was not tried in vain")
+        self.one.muster("cancel", first)
+        self.assertEqual(self.two.wait(second), 0, self.two.describe(second))
+        wait_until(lambda: not self.fault(self.one), "the GPU is free")
 
 
 if __name__ == "__main__":

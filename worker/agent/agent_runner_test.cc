@@ -23,6 +23,7 @@
 #include "common/base/testing/temp_dir.h"
 #include "common/process/spawn.h"
 #include "tests/support/eventually.h"
+#include "worker/process/device_lock.h"
 
 namespace muster::worker {
 namespace {
@@ -47,7 +48,7 @@ class Worker {
             loop_,
             AgentRunnerOptions{.jobs_dir = dir + "/jobs",
                                .guardian_path = MUSTER_GUARDIAN_BINARY,
-                               .devices_dir = dir + "/devices",
+                               .devices_dir = dir,
                                .launch = {.trainer_path = MUSTER_RANK_FOR_TEST,
                                           .passed_through = {{"PATH", "/usr/bin:/bin"}},
                                           .devices = {{.device = {.id = "GPU-0", .fake = true}}}},
@@ -125,8 +126,8 @@ class AgentRunnerTest : public testing::Test {
   }
   void KillGuardian() { SignalGuardian(SIGKILL); }
 
-  // Two ranks that do `on_assign`; their pids.
-  std::vector<std::int64_t> Run(Generation generation, const std::string& on_assign = "") {
+  // A generation of two ranks that do `on_assign`, with the node's GPU.
+  void Order(Generation generation, const std::string& on_assign = "") {
     worker_->Order(Prepare{
         .job = kJob,
         .job_name = "test",
@@ -139,8 +140,13 @@ class AgentRunnerTest : public testing::Test {
         .hosts_master = true,
         .master_bind_address = "127.0.0.1",
         .devices = {"GPU-0"}});
+  }
+
+  // Two ranks that do `on_assign`; their pids.
+  std::vector<std::int64_t> Run(Generation generation, const std::string& on_assign = "") {
+    Order(generation, on_assign);
     EXPECT_EQ(worker_->Await<Prepared>().error, "");
-    EXPECT_TRUE(IsRecordLocked(dir_ / "devices/GPU-0.lock"));
+    EXPECT_TRUE(IsRecordLocked(DeviceLockPath(dir_.path(), "GPU-0")));
     worker_->Order(Launch{.job = kJob, .generation = generation, .world_size = 2});
     std::vector<std::int64_t> pids(2);
     for (int i = 0; i < 2; ++i) {
@@ -182,6 +188,17 @@ TEST_F(AgentRunnerTest, SurvivorsServeTheNextGeneration) {
   EXPECT_THAT(LogOf(2, 0), HasSubstr("assigned g2 rank 0 listening"));
 }
 
+TEST_F(AgentRunnerTest, AGpuThatAnotherProcessHasIsRefusedWithItsName) {
+  UniqueFd gpu = OpenDeviceLock(dir_.path(), "GPU-0").value();
+  ASSERT_TRUE(LockFile(gpu.get()).value());
+  Order(1);
+  const auto late = worker_->Await<Prepared>();
+  EXPECT_EQ(late.error, "device GPU-0 is still held by another process");
+  EXPECT_TRUE(late.retryable);
+  gpu.reset();
+  Run(2);
+}
+
 TEST_F(AgentRunnerTest, ARestartedWorkerKnowsOfParkedRanksAndGoesOnWithThem) {
   const auto before = Run(1);
   worker_->Order(Park(1));
@@ -190,7 +207,7 @@ TEST_F(AgentRunnerTest, ARestartedWorkerKnowsOfParkedRanksAndGoesOnWithThem) {
   EXPECT_THAT(worker_->Hosted().parked_ranks, ElementsAre(0, 1));
   EXPECT_TRUE(worker_->Hosted().quiesced);
   EXPECT_THAT(worker_->Hosted().devices, ElementsAre("GPU-0"));
-  EXPECT_TRUE(IsRecordLocked(dir_ / "devices/GPU-0.lock"));
+  EXPECT_TRUE(IsRecordLocked(DeviceLockPath(dir_.path(), "GPU-0")));
   EXPECT_EQ(Run(2), before);
 }
 

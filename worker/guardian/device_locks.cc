@@ -1,12 +1,9 @@
 #include "worker/guardian/device_locks.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
-#include "common/base/files.h"
-#include "worker/process/record_file.h"
+#include "worker/process/device_lock.h"
 
 namespace muster::guardian {
 namespace {
@@ -18,36 +15,28 @@ bool Contains(const std::vector<std::string>& devices, const std::string& device
   return std::ranges::find(devices, device) != devices.end();
 }
 
-// "job J (guardian N, or a process that it left)" from the file that its holder wrote.
-std::string HolderOf(const std::string& path) {
-  const auto text = ReadFile(path);
-  const std::size_t space = text.ok() ? text->find(' ') : std::string::npos;
-  if (space == std::string::npos) return "another process";
-  return "job " + text->substr(0, space) + " (guardian " +
-         text->substr(space + 1, text->find('\n') - space - 1) + ", or a process that it left)";
-}
-
 }  // namespace
 
-DeviceLocks::DeviceLocks(std::string directory, std::string job)
-    : directory_(std::move(directory)), job_(std::move(job)) {}
+DeviceLocks::DeviceLocks(std::string directory, std::string job, std::string jobs_dir)
+    : directory_(std::move(directory)), job_(std::move(job)), jobs_dir_(std::move(jobs_dir)) {}
 
 Result<LockedRecord> DeviceLocks::Lock(const std::string& device) const {
-  const std::string path = directory_ + "/" + device + ".lock";
-  Result<LockedRecord> lock = LockedRecord::Acquire(path, kHandOver, kPrivateFile);
+  MUSTER_ASSIGN_OR_RETURN(UniqueFd file, OpenDeviceLock(directory_, device));
+  const std::string holder = HolderOf(file, jobs_dir_).text;
+  Result<LockedRecord> lock =
+      LockedRecord::Acquire(DeviceLockPath(directory_, device), std::move(file), kHandOver);
   if (lock.status().code() == StatusCode::kAlreadyExists)
-    return AlreadyExists("device " + device + " is still held by " + HolderOf(path));
-  if (lock.ok())
-    MUSTER_RETURN_IF_ERROR(lock->Write(job_ + " " + std::to_string(::getpid()) + "\n"));
+    return AlreadyExists("device " + device + " is still held by " + holder);
+  if (lock.ok()) MUSTER_RETURN_IF_ERROR(lock->Write(HolderRecord(job_)));
   return lock;
 }
 
 Status DeviceLocks::Hold(const LockDevices& wanted) {
+  for (auto& [device, lock] : held_)  // what locks it next may not say who it is
+    if (!Contains(wanted.devices, device)) (void)lock.Write("");
   std::erase_if(held_, [&](const auto& entry) {
     return !Contains(wanted.devices, entry.first) || Contains(wanted.anew, entry.first);
   });
-  if (!wanted.devices.empty())
-    MUSTER_RETURN_IF_ERROR(MakeDirectories(directory_, kPrivateDirectory));
   std::map<std::string, LockedRecord> taken;
   for (const std::string& device : wanted.devices) {
     if (held_.contains(device) || taken.contains(device)) continue;

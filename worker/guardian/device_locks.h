@@ -22,12 +22,12 @@ namespace muster::guardian {
 
 class DeviceLocks {
  public:
-  // `directory` is made with the first lock. `job` is written into the files, for messages.
-  DeviceLocks(std::string directory, std::string job);
+  // `job` is written into the files, for messages; `jobs_dir` has those of this node.
+  DeviceLocks(std::string directory, std::string job, std::string jobs_dir);
 
   // kAlreadyExists names the job that has a device.
   Status Hold(const LockDevices& wanted);
-  void DropAll() { held_.clear(); }
+  void DropAll() { (void)Hold({}); }
   // One for each; kFailedPrecondition for a device that is not held.
   Result<std::vector<int>> Descriptors(const std::vector<std::string>& devices) const;
 
@@ -36,6 +36,7 @@ class DeviceLocks {
 
   const std::string directory_;
   const std::string job_;
+  const std::string jobs_dir_;
   std::map<std::string, LockedRecord> held_;  // by device
 };
 

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/base/files.h"
 #include "common/base/testing/temp_dir.h"
+#include "worker/process/device_lock.h"
 
 namespace muster::guardian {
 namespace {
@@ -14,12 +16,12 @@ using testing::HasSubstr;
 class DeviceLocksTest : public testing::Test {
  protected:
   bool IsLocked(const std::string& device) const {
-    return IsRecordLocked(dir_ / ("devices/" + device + ".lock"));
+    return IsRecordLocked(DeviceLockPath(dir_.path(), device));
   }
 
   const TempDirForTest dir_;
-  DeviceLocks locks_{dir_ / "devices", "job-1"};
-  DeviceLocks other_{dir_ / "devices", "job-2"};
+  DeviceLocks locks_{dir_.path(), "job-1", dir_ / "jobs"};
+  DeviceLocks other_{dir_.path(), "job-2", dir_ / "jobs"};
 };
 
 TEST_F(DeviceLocksTest, ASecondHolderIsRefusedByName) {
@@ -28,10 +30,12 @@ TEST_F(DeviceLocksTest, ASecondHolderIsRefusedByName) {
   EXPECT_TRUE(IsLocked("GPU-1#2"));
   const Status refused = other_.Hold({.devices = {"GPU-0", "GPU-1"}});
   EXPECT_EQ(refused.code(), StatusCode::kAlreadyExists);
-  EXPECT_THAT(refused.message(), HasSubstr("device GPU-1 is still held by job job-1 (guardian " +
-                                           std::to_string(::getpid())));
+  EXPECT_THAT(refused.message(),
+              HasSubstr("device GPU-1 is still held by job job-1 of another worker (guardian " +
+                        std::to_string(::getpid())));
   EXPECT_FALSE(IsLocked("GPU-0")) << "all or none";
   locks_.DropAll();
+  EXPECT_EQ(ReadFile(DeviceLockPath(dir_.path(), "GPU-1")).value(), "");
   EXPECT_TRUE(other_.Hold({.devices = {"GPU-0", "GPU-1"}}).ok());
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -80,7 +81,9 @@ Guardian::Guardian(GuardianOptions options, Parts parts, Generation newest)
       link_(std::move(parts.link)),
       signals_(std::move(parts.signals)),
       cgroup_path_(parts.cgroup->path()),
-      host_(std::move(parts.cgroup), {options_.devices, options_.job}),
+      host_(std::move(parts.cgroup),
+            {options_.devices, options_.job,
+             std::filesystem::path(options_.directory).parent_path().string()}),
       core_(options_.job, newest) {}
 
 int Guardian::Run() {

@@ -27,7 +27,7 @@ struct GuardianOptions {
   std::string directory;  // DIR/nodes/NAME/jobs/JOB
   std::string job;
   int worker_fd = -1;   // a connection that the worker handed over; -1: none
-  std::string devices;  // DIR/nodes/NAME/devices
+  std::string devices;  // where they are locked
 };
 
 class Guardian {

@@ -7,11 +7,13 @@
 #include <sys/file.h>
 
 #include <atomic>
+#include <cstring>
 #include <filesystem>
 #include <thread>
 
 #include "common/base/locked_record.h"
 #include "worker/guardian/testing/guardian_testing.h"
+#include "worker/process/device_lock.h"
 
 namespace muster {
 namespace {
@@ -24,7 +26,7 @@ using testing::IsEmpty;
 class GuardianLocksTest : public GuardianTest {
  protected:
   std::string LockPath(const std::string& device) const {
-    return dir_ / ("devices/" + device + ".lock");
+    return DeviceLockPath(dir_.path(), device);
   }
   bool IsLocked(const std::string& device) const { return IsRecordLocked(LockPath(device)); }
   // The locks of devices that a process has open.
@@ -34,7 +36,8 @@ class GuardianLocksTest : public GuardianTest {
     for (const auto& file :
          std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd", gone)) {
       const std::filesystem::path target = std::filesystem::read_symlink(file.path(), gone);
-      if (target.extension() == ".lock") locks.push_back(target.stem());
+      if (target.extension() == ".lock")
+        locks.push_back(target.stem().string().substr(std::strlen("muster-")));
     }
     std::ranges::sort(locks);
     return locks;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: muster-guardian --dir DIR/nodes/NAME/jobs/JOB --job JOB [--worker-fd N]\n"
-    "                       [--devices DIR/nodes/NAME/devices]\n"
+    "                       [--devices DIR]\n"
     "Owns the ranks of one job on one node. muster-worker starts it.\n";
 constexpr int kUsageError = 2;
 

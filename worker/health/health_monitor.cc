@@ -3,9 +3,12 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <set>
 #include <utility>
 
+#include "common/base/strings.h"
 #include "common/telemetry/log.h"
+#include "worker/health/devices_elsewhere.h"
 #include "worker/health/disk_check.h"
 #include "worker/health/gpu_index.h"
 #include "worker/health/xid.h"
@@ -13,14 +16,16 @@
 namespace muster::worker {
 namespace {
 
-// One for the disk and one for the stop notice: neither waits for the other.
-constexpr int kThreads = 2;
+// One each for the disk, the locks of devices and the stop notice: none waits for another.
+constexpr int kThreads = 3;
 constexpr std::size_t kQueue = 4;
 constexpr std::chrono::seconds kDiskInterval{5};
 // A disk that has not answered for this long is reported.
 constexpr std::chrono::seconds kDiskTimeout{10};
 // A momentary error stays on the board for this long.
 constexpr std::chrono::seconds kPassingXid{60};
+
+constexpr char kTakenKey[] = "taken:";
 
 std::string XidKey(const std::string& gpu) { return "xid:" + gpu + ":"; }
 
@@ -169,6 +174,7 @@ void HealthMonitor::OnRecoveryAction(const std::string& gpu, int action) {
 void HealthMonitor::Tick() {
   CheckMemory();
   if (!options_.disk_dir.empty()) StartDiskCheck();
+  if (!options_.device_locks.empty()) StartDeviceCheck();
   if (options_.stop_notice.any()) StartStopCheck();
   Flush();
   timer_.Start(options_.interval, [this] { Tick(); });
@@ -209,6 +215,27 @@ void HealthMonitor::OnDiskChecked(const std::string& problem) {
     control_block_.Set("disk", {.kind = NodeNoticeKind::kDisk, .detail = problem},
                        SystemClock().Now());
   Flush();
+}
+
+void HealthMonitor::StartDeviceCheck() {
+  if (device_check_under_way_) return;
+  device_check_under_way_ = pool_.TrySubmit([this] {
+    std::vector<std::string> ids;
+    for (const NodeDevice& one : options_.devices) ids.push_back(one.device.id);
+    loop_.Post([this, taken = DevicesElsewhere(options_.device_locks, options_.jobs_dir, ids)] {
+      device_check_under_way_ = false;
+      std::set<std::string> keys;
+      for (const auto& [why, devices] : taken) {
+        control_block_.Set(*keys.insert(kTakenKey + why).first,
+                           {.kind = NodeNoticeKind::kDevicesInUse,
+                            .detail = Join(devices) + " " + why,
+                            .devices = devices},
+                           SystemClock().Now());
+      }
+      control_block_.ClearAll(kTakenKey, keys);
+      Flush();
+    });
+  });
 }
 
 void HealthMonitor::StartStopCheck() {

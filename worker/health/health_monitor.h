@@ -1,8 +1,9 @@
 // HealthMonitor: what a worker detects on its own node: errors of GPUs, shortage of memory, a disk
-// that cannot be written, and notices from outside that the node will be taken away.
+// that cannot be written, devices that others have, and notices from outside that the node will be
+// taken away.
 //
 // Combines the readers of this folder and reports to the coordinator by notices (notice_board.h).
-// Owned by WorkerServer. Loop thread only; what blocks runs on two threads of its own, which the
+// Owned by WorkerServer. Loop thread only; what blocks runs on threads of its own, which the
 // destructor joins. Destroy it after the loop has ended.
 #pragma once
 
@@ -31,6 +32,8 @@ struct HealthOptions {
   std::string kernel_log = "/dev/kmsg";    // empty: not read
   std::string nvml = "libnvidia-ml.so.1";  // empty: not loaded
   std::vector<NodeDevice> devices;         // by whose ids notices name GPUs
+  std::string device_locks;  // where jobs of all workers lock them; empty: not watched
+  std::string jobs_dir;      // has those of this node
   StopNoticeOptions stop_notice;
   bool same_pids = InInitialPidNamespace();  // see ExitFacts
   std::function<MemoryReading()> read_memory = &ReadHostMemory;
@@ -76,6 +79,7 @@ class HealthMonitor {
   void CheckMemory();
   void StartDiskCheck();
   void OnDiskChecked(const std::string& problem);
+  void StartDeviceCheck();
   void StartStopCheck();
   void Flush();
 
@@ -89,6 +93,7 @@ class HealthMonitor {
   std::uint64_t oom_kills_ = 0;
   TimePoint next_disk_check_;
   std::optional<TimePoint> disk_check_since_;
+  bool device_check_under_way_ = false;
   bool stop_check_under_way_ = false;
   bool stop_noticed_ = false;
   Timer timer_;

@@ -14,10 +14,12 @@
 #include <optional>
 #include <vector>
 
+#include "common/base/file_lock.h"
 #include "common/base/testing/temp_dir.h"
 #include "common/runtime/testing/loop_thread.h"
 #include "tests/support/eventually.h"
 #include "worker/health/testing/nvml_control.h"
+#include "worker/process/device_lock.h"
 
 namespace muster::worker {
 namespace {
@@ -155,6 +157,34 @@ TEST_F(HealthMonitorTest, ADiskThatCannotBeWrittenIsReported) {
   options_.disk_dir = dir_ / "absent";
   Start();
   EXPECT_THAT(Await(NodeNoticeKind::kDisk).detail, HasSubstr("cannot be written"));
+}
+
+TEST_F(HealthMonitorTest, DevicesThatJobsOfOtherWorkersHaveAreReported) {
+  options_.device_locks = dir_.path();
+  options_.jobs_dir = dir_ / "jobs";
+  std::filesystem::create_directories(dir_ / "jobs/0ae");
+  std::vector<UniqueFd> locks;
+  for (const auto& [id, job] : {std::pair("GPU-a", "0ae"), {"GPU-b", "7f3"}, {"GPU-c", "7f3"}}) {
+    options_.devices.push_back({.device = {.id = id}});
+    locks.push_back(OpenDeviceLock(dir_.path(), id).value());
+    ASSERT_TRUE(LockFile(locks.back().get()).value());
+    dir_.Write("muster-" + std::string(id) + ".lock", job + std::string(" 4711\n"));
+  }
+  Start();
+  const NodeNotice notice = Await(NodeNoticeKind::kDevicesInUse);
+  EXPECT_EQ(notice.detail,
+            "GPU-b, GPU-c in use elsewhere on this machine, by job 7f3 of another worker "
+            "(guardian 4711, or a process that it left)");
+  EXPECT_THAT(notice.devices, testing::ElementsAre("GPU-b", "GPU-c"));
+  locks.erase(locks.begin() + 1);
+  const NodeNotice one = Await(NodeNoticeKind::kDevicesInUse, "GPU-c in use");
+  EXPECT_TRUE(Eventually([&] {
+    const std::lock_guard lock(mutex_);
+    return told_.back().kind == NodeNoticeKind::kClear;
+  })) << "last, so that GPU-c is in use all the time";
+  EXPECT_THAT(Await(NodeNoticeKind::kClear, "GPU-b").standing.size(), 1u);
+  locks.clear();
+  Await(NodeNoticeKind::kClear, "over: GPU-c in use");
 }
 
 TEST_F(HealthMonitorTest, AStopNoticeIsADrainWithItsDeadline) {

@@ -37,10 +37,10 @@ void NoticeBoard::Clear(const std::string& key) {
   matters_.erase(known);
 }
 
-void NoticeBoard::ClearAll(const std::string& prefix) {
+void NoticeBoard::ClearAll(const std::string& prefix, const std::set<std::string>& lasting) {
   std::vector<std::string> keys;
   for (const auto& [key, matter] : matters_)
-    if (key.starts_with(prefix)) keys.push_back(key);
+    if (key.starts_with(prefix) && !lasting.contains(key)) keys.push_back(key);
   for (const std::string& key : keys) Clear(key);
 }
 
@@ -67,20 +67,22 @@ std::vector<NodeNotice> NoticeBoard::Due(TimePoint now) {
     if (now >= matter.until) ended.push_back(key);
   for (const std::string& key : ended) Clear(key);
   std::vector<NodeNotice> due;
+  for (auto& [key, matter] : matters_)
+    if (!matter.told_at || now - *matter.told_at >= kRepeat) due.push_back(Tell(matter, now));
   if (std::exchange(all_anew_, false) || !over_.empty()) {
     NodeNotice clear{.kind = NodeNoticeKind::kClear, .detail = std::exchange(over_, "")};
     for (const auto& [key, matter] : matters_) clear.standing.push_back(matter.notice.detail);
     due.push_back(std::move(clear));
   }
-  for (auto& [key, matter] : matters_)
-    if (!matter.told_at || now - *matter.told_at >= kRepeat) due.push_back(Tell(matter, now));
   return due;
 }
 
 std::vector<std::string> NoticeBoard::Troubles() const {
   std::vector<std::string> troubles;
   for (const auto& [key, matter] : matters_)
-    if (matter.notice.kind != NodeNoticeKind::kDrain) troubles.push_back(matter.notice.detail);
+    if (matter.notice.kind != NodeNoticeKind::kDrain &&
+        matter.notice.kind != NodeNoticeKind::kDevicesInUse)
+      troubles.push_back(matter.notice.detail);
   return troubles;
 }
 
@@ -91,6 +93,7 @@ std::string_view NoticeKindName(NodeNoticeKind kind) {
     case NodeNoticeKind::kXid: return "xid";
     case NodeNoticeKind::kDisk: return "disk";
     case NodeNoticeKind::kClear: return "clear";
+    case NodeNoticeKind::kDevicesInUse: return "devices_in_use";
   }
   return "unknown";
 }

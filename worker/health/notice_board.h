@@ -3,13 +3,15 @@
 // Each notice has a key; setting it again with the same content changes nothing. A new notice is
 // sent at once, one that lasts once a second, and all of them when the stream to the coordinator
 // was opened again. When one is over, `clear` names what still holds, so that a receiver needs no
-// keys; a new stream begins with one, because there was no receiver for notices that ended in the
-// meantime. Pure; time is an argument. Any one thread.
+// keys. It comes last: what one notice says and a newer one repeats holds all the time. A new
+// stream has one, because there was no receiver for notices that ended in the meantime. Pure; time
+// is an argument. Any one thread.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,8 +26,8 @@ class NoticeBoard {
   void Set(const std::string& key, NodeNotice notice, TimePoint now,
            TimePoint until = TimePoint::max());
   void Clear(const std::string& key);
-  // All notices whose keys begin with this.
-  void ClearAll(const std::string& prefix);
+  // All notices whose keys begin with this, but for those of `lasting`.
+  void ClearAll(const std::string& prefix, const std::set<std::string>& lasting = {});
   bool Has(const std::string& key) const { return matters_.contains(key); }
 
   // All must be sent again: the stream is a new one.
@@ -33,7 +35,7 @@ class NoticeBoard {
   // The notices to send now.
   std::vector<NodeNotice> Due(TimePoint now);
 
-  // The current notices except drains, as sentences without their full stops.
+  // What may be the cause of a failure, as sentences without their full stops.
   std::vector<std::string> Troubles() const;
 
   // Notices by kind since the start, without repetitions.

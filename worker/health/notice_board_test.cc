@@ -41,7 +41,7 @@ TEST(NoticeBoard, AChangeIsSentAtOnce) {
   worse.detail = "out of memory soon";
   board.Set("memory", worse, kStart + 10ms);
   EXPECT_THAT(board.Due(kStart + 10ms),
-              ElementsAre(Clear("over: short of memory", {"out of memory soon"}), worse));
+              ElementsAre(worse, Clear("over: short of memory", {"out of memory soon"})));
 }
 
 TEST(NoticeBoard, ANewStreamHearsAllAgain) {
@@ -49,7 +49,7 @@ TEST(NoticeBoard, ANewStreamHearsAllAgain) {
   board.Set("memory", Memory(), kStart);
   board.Due(kStart);
   board.Reconnected();
-  EXPECT_THAT(board.Due(kStart + 1ms), ElementsAre(Clear("", {"short of memory"}), Memory()));
+  EXPECT_THAT(board.Due(kStart + 1ms), ElementsAre(Memory(), Clear("", {"short of memory"})));
 }
 
 TEST(NoticeBoard, ANewStreamHearsWhatEndedWhileThereWasNone) {

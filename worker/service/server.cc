@@ -20,6 +20,7 @@
 #include "common/security/credentials.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/metrics.h"
+#include "worker/process/device_lock.h"
 #include "worker/service/metrics.h"
 
 namespace muster::worker {
@@ -105,6 +106,7 @@ Result<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerOptions& o
   const ClusterPaths paths{options.cluster_dir};
   MUSTER_RETURN_IF_ERROR(MakePrivateTree(paths.NodeDir(options.node)));
   MUSTER_RETURN_IF_ERROR(MakeDirectories(paths.JobsDir(options.node), kPrivateDirectory));
+  MUSTER_RETURN_IF_ERROR(MakeDirectories(paths.DevicesDir(options.node), kPrivateDirectory));
   auto pid_file = LockedRecord::Acquire(paths.WorkerPid(options.node));
   if (!pid_file.ok()) {
     if (pid_file.status().code() != StatusCode::kAlreadyExists) return pid_file.status();
@@ -112,6 +114,11 @@ Result<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerOptions& o
                          options.cluster_dir + " (" + paths.WorkerPid(options.node) +
                          " is locked); stop it, or give this one another --node");
   }
+  for (const NodeDevice& one : options.devices)
+    MUSTER_RETURN_IF_ERROR(OpenDeviceLock(options.device_locks, one.device.id)
+                               .status()
+                               .WithContext("no job could lock GPU " + one.device.id +
+                                            " in this directory (--device-locks)"));
   MUSTER_RETURN_IF_ERROR(pid_file->Write(std::to_string(::getpid()) + "\n"));
   std::unique_ptr<WorkerServer> server(new WorkerServer(options, *std::move(pid_file)));
   MUSTER_ASSIGN_OR_RETURN(server->directory_id_, LoadOrCreateId(paths.NodeId(options.node)));
@@ -177,7 +184,7 @@ void WorkerServer::StartRunner() {
       loop_,
       AgentRunnerOptions{.jobs_dir = paths.JobsDir(options_.node),
                          .guardian_path = options_.guardian_path,
-                         .devices_dir = paths.DevicesDir(options_.node),
+                         .devices_dir = options_.device_locks,
                          .launch = {.trainer_path = options_.trainer_path,
                                     .passed_through = PassedThroughVariables(),
                                     .devices = options_.devices,

@@ -36,6 +36,7 @@ struct WorkerOptions {
   std::string node;
   std::string address = "127.0.0.1";
   std::vector<NodeDevice> devices;      // that jobs may get
+  std::string device_locks;             // directory in which jobs lock them; absolute
   NodeInventory inventory;              // but for its devices
   std::vector<std::string> report;      // the lines of LookAtNode for this node
   CpuTopology cpus;                     // that ranks are bound to shares of; empty: to none

@@ -39,7 +39,7 @@ class GuardianTest : public testing::Test {
     const UniqueFd log(::open(GuardianLog().c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600));
     SpawnOptions options{
         .argv = {MUSTER_GUARDIAN_BINARY, "--dir", directory, "--job", job, "--worker-fd", "3",
-                 "--devices", dir_ / "devices"},
+                 "--devices", dir_.path()},
         .environment = {"PATH=/usr/bin:/bin"},
         .output_fd = log.get(),
         .inherited = {{pair->second.fd(), 3}},
