@@ -2,18 +2,22 @@
 // copy of it every fourth step, which take turns step by step, so that whatever else the machine
 // does falls on all alike.
 //
-//   snapshot_bench [PRESET [TOKENS [RANKS [STEPS]]]]
+//   snapshot_bench [PRESET [TOKENS [RANKS [STEPS [bf16|fp32]]]]]
 //
-// Ranks are threads. One JSON object on standard output; times are those of rank 0's thread.
+// Ranks are threads. One JSON object on standard output; times are those of rank 0's thread. The
+// stall is the median over the steps of what the engine with snapshots takes longer, as a share of
+// the median step without them, and where that median lies with 95 %.
 #include <ATen/Parallel.h>
 #include <time.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -35,6 +39,7 @@ struct BenchOptions {
   std::int64_t tokens = 1024;  // of a rank's micro-batch
   int ranks = 2;
   int steps = 60;
+  MixedPrecision precision = MixedPrecision::kBf16;
 };
 
 struct Variant {
@@ -44,6 +49,7 @@ struct Variant {
   std::unique_ptr<FsdpEngine> engine;
   std::vector<double> step_ms;
   std::vector<double> cpu_ms;
+  std::vector<double> update_ms;  // of the optimizer and the seal
 };
 
 double Milliseconds(clockid_t clock) {
@@ -55,6 +61,21 @@ double Milliseconds(clockid_t clock) {
 double Median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
   return values[values.size() / 2];
+}
+
+// The median of the differences between pairs and where it lies with 95 %, as shares of `whole`.
+json MedianDifference(const std::vector<double>& more, const std::vector<double>& less,
+                      double whole) {
+  std::vector<double> differences;
+  for (std::size_t i = 0; i < more.size(); ++i) differences.push_back((more[i] - less[i]) / whole);
+  std::sort(differences.begin(), differences.end());
+  const auto count = static_cast<double>(differences.size());
+  const auto last = static_cast<std::int64_t>(differences.size()) - 1;
+  const auto lower = std::clamp<std::int64_t>(
+      static_cast<std::int64_t>(std::floor(count / 2 - 0.98 * std::sqrt(count))) - 1, 0, last);
+  return {{"median", Median(differences)},
+          {"lower", differences[lower]},
+          {"upper", differences[last - lower]}};
 }
 
 double Mean(const std::vector<double>& values) {
@@ -76,8 +97,9 @@ MicroBatch RandomRow(const ModelConfig& config, std::int64_t tokens, int seed) {
 }
 
 void MakeEngine(const ModelConfig& config, Communicator& communicator, DeviceOps& ops,
-                Variant* variant) {
+                const BenchOptions& bench, Variant* variant) {
   FsdpOptions options;
+  options.precision = ResolvePrecision({.mixed_precision = bench.precision}, {});
   options.ranks_per_node = communicator.size();
   if (variant->every > 0) {
     auto plan = PlanSegment("bench", config, options,
@@ -103,9 +125,11 @@ void Step(Variant& variant, const MicroBatch& batch, int ranks, int step) {
   const double scale = 1.0 / (static_cast<double>(batch.label_count) * ranks);
   MUSTER_CHECK(variant.engine->ForwardBackward(batch, scale, true).ok(), "forward and backward");
   MUSTER_CHECK(variant.engine->FinishGradients().ok(), "the sums of a step");
+  const double update = Milliseconds(CLOCK_MONOTONIC);
   variant.engine->OptimizerStep(step, 1e-4);
   variant.engine->Seal({.step = step, .samples = step});
   if (step <= 3) return;  // warm
+  variant.update_ms.push_back(Milliseconds(CLOCK_MONOTONIC) - update);
   variant.step_ms.push_back(Milliseconds(CLOCK_MONOTONIC) - wall);
   variant.cpu_ms.push_back(Milliseconds(CLOCK_THREAD_CPUTIME_ID) - cpu);
 }
@@ -117,7 +141,7 @@ json RunRank(Communicator& communicator, const ModelConfig& config, const BenchO
   variants[0].name = "without";
   variants[1] = {.name = "every_step", .every = 1};
   variants[2] = {.name = "every_4th_step_copied", .every = 4};
-  for (Variant& variant : variants) MakeEngine(config, communicator, *ops, &variant);
+  for (Variant& variant : variants) MakeEngine(config, communicator, *ops, options, &variant);
   for (int step = 1; step <= options.steps + 3; ++step) {
     const MicroBatch batch =
         RandomRow(config, options.tokens, step * communicator.size() + communicator.rank());
@@ -131,14 +155,17 @@ json RunRank(Communicator& communicator, const ModelConfig& config, const BenchO
   for (const Variant& variant : variants) {
     report["variants"].push_back({{"name", variant.name},
                                   {"step_ms_median", Median(variant.step_ms)},
+                                  {"update_ms_median", Median(variant.update_ms)},
                                   {"cpu_ms_median", Median(variant.cpu_ms)},
                                   {"cpu_ms_mean", Mean(variant.cpu_ms)}});
   }
-  const auto more = [&](std::vector<double> Variant::*times) {
-    return Median(variants[1].*times) / Median(variants[0].*times) - 1;
+  const auto more = [&](std::vector<double> Variant::*times, double whole) {
+    return MedianDifference(variants[1].*times, variants[0].*times, whole);
   };
-  report["stall_of_step"] = more(&Variant::step_ms);
-  report["stall_of_cpu_time"] = more(&Variant::cpu_ms);
+  const double step = Median(variants[0].step_ms);
+  report["stall_of_step"] = more(&Variant::step_ms, step);
+  report["stall_of_cpu_time"] = more(&Variant::cpu_ms, Median(variants[0].cpu_ms));
+  report["stall_of_update"] = more(&Variant::update_ms, step);
   return report;
 }
 
@@ -166,7 +193,8 @@ int Run(const BenchOptions& options) {
                  {"preset", options.preset},
                  {"tokens", options.tokens},
                  {"ranks", options.ranks},
-                 {"steps", options.steps}};
+                 {"steps", options.steps},
+                 {"precision", options.precision == MixedPrecision::kFp32 ? "fp32" : "bf16"}};
   report.update(reports[0]);
   std::printf("%s\n", report.dump(1).c_str());
   return 0;
@@ -181,8 +209,11 @@ int main(int argc, char** argv) {
   if (argc > 2) options.tokens = std::atoll(argv[2]);
   if (argc > 3) options.ranks = std::atoi(argv[3]);
   if (argc > 4) options.steps = std::atoi(argv[4]);
-  if (options.tokens < 1 || options.ranks < 1 || options.steps < 1) {
-    std::fprintf(stderr, "usage: snapshot_bench [PRESET [TOKENS [RANKS [STEPS]]]]\n");
+  const std::string_view precision = argc > 5 ? argv[5] : "bf16";
+  if (precision == "fp32") options.precision = muster::MixedPrecision::kFp32;
+  if (options.tokens < 1 || options.ranks < 1 || options.steps < 1 ||
+      (precision != "bf16" && precision != "fp32")) {
+    std::fprintf(stderr, "usage: snapshot_bench [PRESET [TOKENS [RANKS [STEPS [bf16|fp32]]]]]\n");
     return 2;
   }
   return muster::Run(options);

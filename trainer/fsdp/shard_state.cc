@@ -113,10 +113,14 @@ void ShardState::BeginUpdate() {
 
 OptimizerArrays ShardState::ForOptimizer(int unit) const {
   const UnitShard& shard = units_[unit];
+  // A copy of the same type is the weights before the update, and the last gather has read it.
+  const void* old_weight = in_segment() && precision_.compute == precision_.master
+                               ? shard.low_precision
+                               : Shifted(shard.master, to_old_);
   return {.weight = shard.master,
           .exp_avg = shard.exp_avg,
           .exp_avg_sq = shard.exp_avg_sq,
-          .old_weight = Shifted(shard.master, to_old_),
+          .old_weight = old_weight,
           .old_exp_avg = Shifted(shard.exp_avg, to_old_),
           .old_exp_avg_sq = Shifted(shard.exp_avg_sq, to_old_),
           .gradient = shard.gradient,

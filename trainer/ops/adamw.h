@@ -26,8 +26,9 @@ struct AdamWStep {
 };
 
 // One rank's flat arrays of one unit, or a run of them; raw memory of the device. All types are
-// floating point, and no array overlaps another. The state before the update is read from the `old`
-// arrays and left as it is; without them the update is in place. Both give the same bits.
+// floating point, and no array overlaps another; but the low-precision copy may be the old weight.
+// The state before the update is read from the `old` arrays and else left as it is; without them
+// the update is in place. Both give the same bits.
 struct OptimizerArrays {
   void* weight = nullptr;  // master
   void* exp_avg = nullptr;

@@ -13,10 +13,13 @@ namespace muster {
 namespace {
 
 // Arrays of other types pass through scratch of this many elements, and the low-precision copy is
-// written while the weights are still in the first-level cache. Where an update reads one slot and
-// writes another, what it writes passes through scratch as well and then streams past the caches:
-// it is read a whole step later, and lines that are overwritten need not be fetched.
+// written while the weights are still in the first-level cache.
 constexpr std::int64_t kRun = 1024;
+// Where an update reads one slot and writes another, what it writes passes through scratch and then
+// streams past the caches: it is read a whole step later, and lines that are overwritten need not
+// be fetched. In pieces of so many elements, since the stores of one piece drain while the next is
+// divided.
+constexpr std::int64_t kPiece = 64;
 
 template <typename Real>
 struct Coefficients {
@@ -48,31 +51,50 @@ Coefficients<Real> CoefficientsOf(const AdamWOptions& options, const AdamWStep& 
 }
 
 template <typename Real>
+struct Output {
+  Real* data;
+  Real* streamed;  // what else is written, past the caches; null: nothing
+};
+
+template <typename Real>
 struct Run {
-  const Real* old_weight;  // each its new array or apart from it
+  const Real* old_weight;  // each its output or apart from it
   const Real* old_exp_avg;
   const Real* old_exp_avg_sq;
-  Real* weight;
-  Real* exp_avg;
-  Real* exp_avg_sq;
+  Output<Real> weight;
+  Output<Real> exp_avg;
+  Output<Real> exp_avg_sq;
   const Real* gradient;
 };
 
 template <typename Real>
-MUSTER_INLINE void UpdateElements(const Run<Real>& run, std::int64_t count,
-                                  const Coefficients<Real>& coefficients) {
+MUSTER_INLINE void UpdatePiece(const Run<Real>& run, std::int64_t begin, std::int64_t count,
+                               const Coefficients<Real>& coefficients) {
   const Coefficients<Real> c = coefficients;
   const Run<Real> r = run;
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < count; ++i) {
+  for (std::int64_t i = begin; i < begin + count; ++i) {
     const Real g = r.gradient[i] * c.gradient_scale;
     const Real m = r.old_exp_avg[i] + (g - r.old_exp_avg[i]) * c.beta1_rest;
     const Real v = r.old_exp_avg_sq[i] * c.beta2 + g * g * c.beta2_rest;
     const Real denominator = std::sqrt(v) / c.correction2_root + c.eps;
-    r.weight[i] = r.old_weight[i] * c.decay - c.step_size * (m / denominator);
-    r.exp_avg[i] = m;
-    r.exp_avg_sq[i] = v;
+    r.weight.data[i] = r.old_weight[i] * c.decay - c.step_size * (m / denominator);
+    r.exp_avg.data[i] = m;
+    r.exp_avg_sq.data[i] = v;
   }
+  for (const Output<Real>& output : {r.weight, r.exp_avg, r.exp_avg_sq}) {
+    if (output.streamed == nullptr) continue;
+    StreamPiece(output.streamed + begin, output.data + begin,
+                static_cast<std::size_t>(count) * sizeof(Real));
+  }
+}
+
+template <typename Real>
+MUSTER_INLINE void UpdateElements(const Run<Real>& run, std::int64_t count,
+                                  const Coefficients<Real>& coefficients) {
+  std::int64_t at = 0;
+  for (; at + kPiece <= count; at += kPiece) UpdatePiece(run, at, kPiece, coefficients);
+  if (at < count) UpdatePiece(run, at, count - at, coefficients);
 }
 
 MUSTER_VECTOR_CLONES
@@ -114,30 +136,37 @@ class WideInput {
   Real scratch_[kRun];
 };
 
-// The same of one that is written. `streams`: it is not the array that was read.
+// The same of one that is written. `streams`: it is not the array that was read; then the same in
+// Real is also written to `copy`, if there is one.
 template <typename Real>
 class WideOutput {
  public:
-  WideOutput(void* array, ElementType type, std::int64_t begin, std::int64_t count, bool streams)
-      : stored_(At(array, type, begin)), type_(type), count_(count), streams_(streams) {}
+  WideOutput(void* array, ElementType type, std::int64_t begin, std::int64_t count, bool streams,
+             Real* copy = nullptr)
+      : stored_(At(array, type, begin)), type_(type), count_(count) {
+    auto* same = type == kRealType<Real> ? reinterpret_cast<Real*>(stored_) : nullptr;
+    output_ = {.data = scratch_, .streamed = streams ? same : nullptr};
+    if (output_.streamed != nullptr && copy != nullptr) output_.data = copy;
+    if (same != nullptr && !streams) output_.data = same;
+  }
+  WideOutput(const WideOutput&) = delete;
+  WideOutput& operator=(const WideOutput&) = delete;
 
-  Real* data() { return same() && !streams_ ? reinterpret_cast<Real*>(stored_) : scratch_; }
+  const Output<Real>& output() const { return output_; }
   void Store() {
-    if (!same())
-      Convert(scratch_, kRealType<Real>, stored_, type_, count_, false);
-    else if (streams_)
-      StreamPiece(stored_, scratch_, static_cast<std::size_t>(count_) * sizeof(Real));
+    if (type_ != kRealType<Real>) Convert(scratch_, kRealType<Real>, stored_, type_, count_, false);
   }
   // What Store has stored.
-  const void* stored() { return same() ? data() : static_cast<const void*>(stored_); }
+  const void* stored() const {
+    if (type_ == kRealType<Real>) return output_.data;
+    return stored_;
+  }
 
  private:
-  bool same() const { return type_ == kRealType<Real>; }
-
   std::byte* stored_;
   ElementType type_;
   std::int64_t count_;
-  bool streams_;
+  Output<Real> output_;
   alignas(64) Real scratch_[kRun];
 };
 
@@ -157,19 +186,22 @@ void UpdateAs(const OptimizerArrays& a, std::int64_t begin, std::int64_t end,
     const WideInput<Real> from_exp_avg(old_exp_avg, a.moment_type, at, count);
     const WideInput<Real> from_exp_avg_sq(old_exp_avg_sq, a.moment_type, at, count);
     const WideInput<Real> gradient(a.gradient, a.gradient_type, at, count);
-    WideOutput<Real> weight(a.weight, a.weight_type, at, count, streams);
+    std::byte* low_precision =
+        a.low_precision != nullptr ? At(a.low_precision, a.low_precision_type, at) : nullptr;
+    auto* copy =
+        a.low_precision_type == kRealType<Real> ? reinterpret_cast<Real*>(low_precision) : nullptr;
+    WideOutput<Real> weight(a.weight, a.weight_type, at, count, streams, copy);
     WideOutput<Real> exp_avg(a.exp_avg, a.moment_type, at, count, streams);
     WideOutput<Real> exp_avg_sq(a.exp_avg_sq, a.moment_type, at, count, streams);
-    Update({from_weight.data(), from_exp_avg.data(), from_exp_avg_sq.data(), weight.data(),
-            exp_avg.data(), exp_avg_sq.data(), gradient.data()},
+    Update({from_weight.data(), from_exp_avg.data(), from_exp_avg_sq.data(), weight.output(),
+            exp_avg.output(), exp_avg_sq.output(), gradient.data()},
            count, coefficients);
     weight.Store();
     exp_avg.Store();
     exp_avg_sq.Store();
-    if (a.low_precision == nullptr) continue;
+    if (low_precision == nullptr || weight.stored() == low_precision) continue;
     // From the stored weight: a resumed run makes the same low-precision copy of it.
-    Convert(weight.stored(), a.weight_type, At(a.low_precision, a.low_precision_type, at),
-            a.low_precision_type, count, false);
+    Convert(weight.stored(), a.weight_type, low_precision, a.low_precision_type, count, false);
   }
   if (streams) StreamFence();
 }

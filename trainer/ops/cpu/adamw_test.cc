@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "trainer/ops/cpu/cpu_ops.h"
@@ -101,6 +102,33 @@ TEST(AdamW, FromOneSlotIntoAnotherGivesTheBitsOfInPlace) {
     EXPECT_NE(in_place.low_precision, before.low_precision);
     EXPECT_EQ(std::memcmp(old.weight.data(), before.weight.data(), bytes), 0);
     EXPECT_EQ(std::memcmp(old.exp_avg.data(), before.exp_avg.data(), bytes), 0);
+  }
+}
+
+// As a snapshot's slots are written where the compute type is that of the weights.
+TEST(AdamW, FromACopyOfTheWeightsGivesTheBitsOfInPlace) {
+  State in_place(3001);
+  State old(3001);
+  std::vector<float> copy = old.weight;
+  for (int step = 1; step <= 2; ++step) {
+    OptimizerArrays expected = in_place.arrays();
+    expected.low_precision = nullptr;
+    Update(expected, {}, {.number = step, .lr = 1e-3});
+    State updated(3001);
+    for (const auto& [begin, end] :
+         {std::pair(0, 37), std::pair(37, 1064), std::pair(1064, 3001)}) {
+      OptimizerArrays arrays = updated.Range(begin, end);
+      arrays.old_weight = arrays.low_precision = copy.data() + begin;
+      arrays.low_precision_type = ElementType::kFloat32;
+      arrays.old_exp_avg = old.exp_avg.data() + begin;
+      arrays.old_exp_avg_sq = old.exp_avg_sq.data() + begin;
+      Update(arrays, {}, {.number = step, .lr = 1e-3});
+    }
+    EXPECT_EQ(in_place.weight, copy);
+    EXPECT_EQ(in_place.weight, updated.weight);
+    EXPECT_EQ(in_place.exp_avg, updated.exp_avg);
+    EXPECT_EQ(in_place.exp_avg_sq, updated.exp_avg_sq);
+    old = updated;
   }
 }
 

@@ -28,6 +28,7 @@ constexpr std::uint64_t kDirectoryOffset = 8192;
 constexpr std::uint64_t kMaxDirectoryBytes = 256 << 20;
 // A huge page.
 constexpr std::uint64_t kSlotAlignment = 2 << 20;
+constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::uint64_t kTouchBytes = 64 << 20;
 constexpr int kLabels = 2;
 constexpr Step kNoStep = -1;
@@ -54,7 +55,7 @@ void* MapAligned(int fd, std::uint64_t bytes, int protection) {
     return MAP_FAILED;
   }
   if (aligned > begin) ::munmap(begin, static_cast<std::size_t>(aligned - begin));
-  const auto end = RoundUp(bytes, 4096);
+  const auto end = RoundUp(bytes, kPageBytes);
   if (begin + room > aligned + end) {
     ::munmap(aligned + end, static_cast<std::size_t>(begin + room - (aligned + end)));
   }
@@ -233,13 +234,16 @@ Status Segment::ReadDirectory(const std::string& text) {
 }
 
 // Reading and writing go on meanwhile: the advice changes no byte. Memory files get huge pages by
-// themselves only where the host is set up for it, and without them an update takes half as long
-// again.
+// themselves only where the host is set up for it. The kernel makes one of memory that has at least
+// one page already.
 void Segment::TouchInBackground(int first_slot, int slots) {
   if (slot_bytes_ == 0) return;
   touchers_.emplace_back([this, begin = slot(first_slot), all = slots * slot_stride_] {
     for (std::uint64_t at = 0; at < all && !stop_touching_; at += kTouchBytes) {
       const std::uint64_t bytes = std::min(kTouchBytes, all - at);
+      for (std::uint64_t page = 0; page < bytes; page += kSlotAlignment) {
+        (void)::madvise(begin + at + page, kPageBytes, kPopulateWrite);
+      }
       if (::madvise(begin + at, bytes, kCollapse) == 0) continue;
       if (::madvise(begin + at, bytes, kPopulateWrite) != 0) return;
     }

@@ -9,7 +9,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <fstream>
 #include <random>
+#include <string>
 
 #include "common/base/testing/temp_dir.h"
 #include "tests/support/eventually.h"
@@ -67,6 +70,46 @@ TEST(Segment, SlotsAreAlignedForHugePagesAndApart) {
   EXPECT_EQ(place % 4096, 0U);
   EXPECT_GE(segment->slot(1) - segment->slot(0),
             static_cast<std::ptrdiff_t>(segment->slot_bytes()));
+}
+
+// Kilobytes that the mapping at `place` shows as huge pages of shared memory.
+int HugeKilobytes(const void* place) {
+  std::ifstream maps("/proc/self/smaps");
+  bool inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t begin = 0, end = 0;
+    int kilobytes = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) {
+      const auto address = reinterpret_cast<std::uintptr_t>(place);
+      inside = begin <= address && address < end;
+    } else if (inside && std::sscanf(line.c_str(), "ShmemPmdMapped: %d", &kilobytes) == 1) {
+      return kilobytes;
+    }
+  }
+  return 0;
+}
+
+bool KernelMakesHugePages() {
+  constexpr std::size_t kBytes = 2 << 20;
+  constexpr int kCollapse = 25;
+  const UniqueFd fd(::memfd_create("huge", MFD_CLOEXEC));
+  if (::ftruncate(fd.get(), kBytes) != 0) return false;
+  auto* room = static_cast<std::byte*>(
+      ::mmap(nullptr, 2 * kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  std::byte* aligned = room + (kBytes - reinterpret_cast<std::uintptr_t>(room) % kBytes) % kBytes;
+  ::mmap(aligned, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd.get(), 0);
+  *aligned = std::byte{1};
+  const bool makes = ::madvise(aligned, kBytes, kCollapse) == 0;
+  ::munmap(room, 2 * kBytes);
+  return makes;
+}
+
+TEST(Segment, TrainingSlotsBecomeHugePages) {
+  if (!KernelMakesHugePages()) GTEST_SKIP() << "no MADV_COLLAPSE for memory files";
+  const auto segment = Segment::Create(SmallSpec(0, 1), 1);
+  ASSERT_TRUE(segment.ok()) << segment.status().ToString();
+  const std::byte* slots = (*segment)->slot(0);
+  EXPECT_TRUE(Eventually([&] { return HugeKilobytes(slots) >= kTrainingSlots * 2048; }));
 }
 
 TEST(Segment, AHeldSlotStaysAsItIsWhileTrainingGoesOn) {
