@@ -78,7 +78,7 @@ Effects Finish(Transaction& tx) {
 struct Controller::Core {
   ControllerOptions options;
   control::State state;
-  control::NewestView view = {};
+  control::NewestView view = {};  // kept for questions, which change it; no part of the state
 };
 
 Controller::Controller(ControllerOptions options)
@@ -100,7 +100,9 @@ Effects Controller::Handle(const Event& event, Now now) {
   control::RunReadings(tx);
   control::RunRecalls(tx);
   control::Settle(tx);
-  return control::Finish(tx);
+  Effects effects = control::Finish(tx);
+  core_->view.Expire(core_->state, now);
+  return effects;
 }
 
 Status Controller::CheckInvariants() const {

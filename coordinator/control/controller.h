@@ -67,7 +67,7 @@ class Controller {
   QueueDays UsageByDay(Now now) const;
   // The same over all days, without a look at each.
   QueueTotals UsageTotals(Now now) const;
-  // What a pass of the scheduler would be given now.
+  // What a pass of the scheduler would be given, and its plan; a second old at most.
   std::shared_ptr<const ScheduleView> ReadSchedule(Now now) const;
   // Newest events of the cluster that are kept in memory, by seq. Older ones are in the store.
   const std::deque<EventRecord>& Events() const;

@@ -156,7 +156,7 @@ void AddClaims(const State& state, WhyQuestion& question) {
 using View = std::shared_ptr<const ScheduleView>;
 using Question = std::shared_ptr<const WhyQuestion>;
 
-// `added`: the job is not submitted, and waits behind all others.
+// `added`: the job is not submitted; it would be the last of its priority.
 Question AskAbout(const State& state, View view, const JobEntry& job, bool added) {
   auto question = std::make_shared<WhyQuestion>();
   question->job = job.record.id;
@@ -188,33 +188,36 @@ std::shared_ptr<const ScheduleView> ViewOf(const State& state, const Now& now) {
   view->snapshot.queues = &view->queues;
   for (NodeCapacity& node : view->snapshot.nodes)
     node.inventory = &view->inventories.emplace_back(*node.inventory);
-  for (const auto& [id, job] : state.with_gang) {
-    view->gangs.push_back(GangOf(state, *job, now));
-    view->names.emplace(id, job->record.name);
-  }
-  for (const JobId& id : state.planned) view->names.emplace(id, state.jobs.at(id).record.name);
+  for (const auto& [id, job] : state.with_gang) view->gangs.push_back(GangOf(state, *job, now));
+  for (const auto& [id, job] : state.live)
+    view->names.emplace_hint(view->names.end(), id, job->record.name);
   return view;
 }
 
 }  // namespace
 
 View NewestView::Of(const State& state, const Now& now) {
-  constexpr Duration kLasts = std::chrono::seconds(1);
-  const bool lasts =
-      view_ && passes_ == state.passes && !state.NextPass() && now.mono - view_->now.mono <= kLasts;
-  if (!lasts) view_ = ViewOf(state, now);
-  passes_ = state.passes;
+  Expire(state, now);
+  if (!view_) view_ = ViewOf(state, now);
+  changes_ = state.changes;
   return view_;
 }
 
-Question AskWhy(const State& state, NewestView& views, const JobId& job, const Now& now) {
-  return AskAbout(state, views.Of(state, now), state.jobs.at(job), /*added=*/false);
+void NewestView::Expire(const State& state, const Now& now) {
+  constexpr Duration kLasts = std::chrono::seconds(1);
+  if (view_ &&
+      (changes_ != state.changes || state.NextPass() || now.mono - view_->now.mono > kLasts))
+    view_.reset();
 }
 
-Result<Question> AskWhy(const State& state, NewestView& views, const ControllerOptions& options,
+Question AskWhy(const State& state, NewestView& newest, const JobId& job, const Now& now) {
+  return AskAbout(state, newest.Of(state, now), state.jobs.at(job), /*added=*/false);
+}
+
+Result<Question> AskWhy(const State& state, NewestView& newest, const ControllerOptions& options,
                         const JobSpec& spec, const Now& now) {
   MUSTER_ASSIGN_OR_RETURN(const JobEntry job, NewJob(state, options, now, spec, JobId{"new"}));
-  return AskAbout(state, views.Of(state, now), job, /*added=*/true);
+  return AskAbout(state, newest.Of(state, now), job, /*added=*/true);
 }
 
 }  // namespace control

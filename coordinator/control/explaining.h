@@ -1,8 +1,8 @@
 // Why a job waits, and what would let it start: the question, taken out of the State in one go, and
 // its answer, which needs nothing of the State any more.
-//
-// A question is made on the controller's thread; the first one since a pass takes as long as a
-// snapshot for the scheduler. Answers take as long as some passes of it, on any thread.
+// A question is made on the controller's thread. It takes as long as a snapshot for the scheduler
+// if the newest view is out of date, else a look at the nodes that are not ready. Answers take as
+// long as some passes, on any thread; the first one about a view makes that view's pass.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,15 @@
 namespace muster {
 
 // What a pass would be given, for any number of questions. It needs nothing of the State, and is
-// not copied: it points into itself.
+// not copied: it points into itself. Filled by the controller's thread before it is shared, then
+// const: any thread.
 class ScheduleView {
  public:
   ScheduleView() = default;
   ScheduleView(const ScheduleView&) = delete;
   ScheduleView& operator=(const ScheduleView&) = delete;
 
-  // The first thread that asks makes the pass.
+  // Makes the pass at the first call; calls meanwhile wait for it.
   const KnownPlan& Known() const;
 
   Now now;
@@ -41,7 +42,7 @@ class ScheduleView {
   QueueTree queues;
   std::deque<NodeInventory> inventories;
   std::vector<GangWithNodes> gangs;
-  std::map<JobId, std::string> names;  // of jobs with a gang or a planned start
+  std::map<JobId, std::string> names;  // of jobs that are not over
 
  private:
   mutable std::once_flag planned_;
@@ -65,22 +66,24 @@ namespace control {
 struct JobEntry;
 struct State;
 
-// The newest view of the State. It is made anew once a pass has been made or is wanted, and after a
-// second, in which only guesses change.
+// The newest view of the State, made anew when State::changes has risen, while a pass is wanted,
+// and after a second: until then only predicted ends and what gangs cost as victims may be old.
 class NewestView {
  public:
   std::shared_ptr<const ScheduleView> Of(const State& state, const Now& now);
+  // Lets go of a view that Of would not return any more.
+  void Expire(const State& state, const Now& now);
 
  private:
   std::shared_ptr<const ScheduleView> view_;
-  std::uint64_t passes_ = 0;  // of the State then
+  std::uint64_t changes_ = 0;  // of the State then
 };
 
 // The job must be in memory.
-std::shared_ptr<const WhyQuestion> AskWhy(const State& state, NewestView& views, const JobId& job,
+std::shared_ptr<const WhyQuestion> AskWhy(const State& state, NewestView& newest, const JobId& job,
                                           const Now& now);
 // A job that is not submitted; fails as its submit would.
-Result<std::shared_ptr<const WhyQuestion>> AskWhy(const State& state, NewestView& views,
+Result<std::shared_ptr<const WhyQuestion>> AskWhy(const State& state, NewestView& newest,
                                                   const ControllerOptions& options,
                                                   const JobSpec& spec, const Now& now);
 

@@ -265,6 +265,17 @@ TEST(ExplainingScenarios, QuestionsShareAViewUntilAPassIsMadeOrASecondIsOver) {
   EXPECT_EQ(after_submit->snapshot.requests.size(), 1u);
 }
 
+// No pass follows, since nothing could be placed there.
+TEST(ExplainingScenarios, AFullNodeThatJoinsAgainWithOtherLabelsChangesTheIndexAtOnce) {
+  Explained c;
+  c.StartAll(c.Submit(Yaml("full", 2, "")));
+  ControlHarness::NodeOptions options;
+  const std::uint64_t before = c.Index();
+  options.inventory.labels = {{"site", "b"}};
+  c.Join("n2", options);
+  EXPECT_NE(c.Index(), before);
+}
+
 TEST(ExplainingScenarios, ABeginThatPassesChangesTheIndex) {
   Explained c;
   const JobId later = c.Submit(Yaml("later", 2, "", "hold: true\n"));

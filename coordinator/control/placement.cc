@@ -186,7 +186,7 @@ void Schedule(Transaction& tx) {
     state.reschedule = true;
     if (!tx.Expired(state.NextPass())) return;
   }
-  ++state.passes;
+  ++state.changes;
   ForgetPlans(tx);
   DropOldClaims(tx);
   const bool whole = std::exchange(state.reschedule, false);

@@ -10,7 +10,7 @@
 
 namespace muster::control {
 
-// Points into the State: used before the next event. Without waiting jobs it has nodes only if
+// Points into the State: used before the next event. Without requests it has nodes only if
 // `always_nodes`.
 SchedulerSnapshot SnapshotOf(const State& state, const Now& now, bool always_nodes = false);
 

@@ -257,7 +257,7 @@ struct State {
   // Before then no pass over all that waits is made unless it is urgent, and none over what has
   // arrived.
   TimePoint next_whole_pass, next_small_pass;
-  std::uint64_t passes = 0;
+  std::uint64_t changes = 0;               // passes, and events with durable effects
   std::optional<TimePoint> reschedule_at;  // a gang may give way then; empty: none is waited for
   std::map<JobId, std::string> forced_delays;  // by the next pass; why
   std::optional<PoolDeclared> pool;            // empty: there is none

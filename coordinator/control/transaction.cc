@@ -281,6 +281,7 @@ Effects Transaction::Finish() {
     if (record != nullptr) out.store.push_back(PutQueueDay{*record});  // else it is not kept
   }
   for (StoreOperation& operation : other_operations_) out.store.push_back(std::move(operation));
+  if (!out.store.empty()) ++state.changes;
   for (const JobId& id : changed_) {
     ++state.jobs.at(id).version;
     out.changed.push_back(id);

@@ -389,6 +389,9 @@ void Causes::AddTo(Explanation& explanation, const SchedulePlan& plan) const {
     if (waiting.promise) starts.emplace(waiting.job, waiting.promise->start);
   std::vector<WaitCause>& causes = explanation.causes;
   causes = causes_;
+  // A pass gives jobs that are alike the numbers of one of them.
+  explanation.waiting.reason.ready = reason_.ready;
+  explanation.waiting.reason.with_room = reason_.with_room;
   if (reason_.ready == 0) causes.push_back({.code = WaitCode::kNoNodes});
   const int least = job_.least();
   if (reason_.with_room >= least && reason_.in_one_place < least &&
@@ -423,7 +426,8 @@ struct Start {
   TimePoint at = kNever;
   DelayCause delayed = DelayCause::kNone;
 };
-// Of jobs with a planned start, and of those that were promised one. The others have none.
+// Jobs that start now, have a planned start, or were promised one that does not hold; no other has
+// a start.
 std::map<JobId, Start> StartsOf(const SchedulerSnapshot& snapshot, const SchedulePlan& plan) {
   std::map<JobId, Start> starts;
   for (const GangPlacement& placement : plan.placements)
@@ -613,8 +617,12 @@ const GangRequest* KnownPlan::Find(const JobId& job) const {
   return found == requests_.end() ? nullptr : found->second;
 }
 
+const GangRequest* RequestOf(const KnownPlan& known, const ExplainQuestion& question) {
+  return question.added ? &*question.added : known.Find(question.job);
+}
+
 Explanation Explain(const KnownPlan& known, const ExplainQuestion& question) {
-  const GangRequest* job = question.added ? &*question.added : known.Find(question.job);
+  const GangRequest* job = RequestOf(known, question);
   return job == nullptr ? Explanation() : Explainer(known, *job, question).Run();
 }
 

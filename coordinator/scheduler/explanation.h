@@ -6,8 +6,8 @@
 // job keeps its turn, but not its promise. Sizes change in steps: nodes, ranks, GPUs and CPUs by
 // one, memory by a MiB, a time limit by a second.
 //
-// Pure. A first question takes about two passes of the scheduler, further ones about the same
-// snapshot one; one more is for each change that goes ahead of promised starts. Any thread.
+// Pure; any thread. KnownPlan makes one pass. An answer takes one up to the job's turn, one more
+// for a job that is not submitted, and one more for each change that may delay promised starts.
 #pragma once
 
 #include <cstdint>
@@ -112,7 +112,7 @@ struct GangWithNodes {
 // A snapshot and what a pass decides about it, for any number of questions.
 class KnownPlan {
  public:
-  // Both outlive it.
+  // Makes the pass. Both outlive it.
   KnownPlan(const SchedulerSnapshot& snapshot, const std::vector<GangWithNodes>& gangs);
   KnownPlan(const KnownPlan&) = delete;
   KnownPlan& operator=(const KnownPlan&) = delete;
@@ -131,8 +131,8 @@ class KnownPlan {
 };
 
 struct ExplainQuestion {
-  JobId job;                              // of the snapshot's requests, or
-  std::optional<GangRequest> added = {};  // it is not submitted
+  JobId job;                              // one of the snapshot's requests
+  std::optional<GangRequest> added = {};  // a job that is not submitted: `job` is not read then
   std::vector<int> queues = {};  // others that would take the job, by their place in the tree
   std::vector<NodeName> kept_away = {};  // of its `exclude`: not by the job file
   Duration least_length = {};            // with the shortest time limit
@@ -148,6 +148,10 @@ struct Explanation {
   std::vector<Delay> delays;      // by a new job as it is
 };
 
+// What the question is about; nullptr: the snapshot has no request of the job.
+const GangRequest* RequestOf(const KnownPlan& known, const ExplainQuestion& question);
+
+// Empty if the snapshot has no request of the job.
 Explanation Explain(const KnownPlan& known, const ExplainQuestion& question);
 
 // Starts that other jobs were promised and that are later in a pass over `after` than in one over

@@ -19,7 +19,8 @@ class FirstTime {
   // Spans of one node, or of one limit, are apart from each other.
   void AddNode(const TimeSpan& span, std::size_t group);
   void AddLimit(const std::vector<TimeSpan>& spans);
-  // The first time at which all limits allow it and `nodes` nodes of one group are free.
+  // Uses up what was added. The first time at which all limits allow it and `nodes` nodes of one
+  // group are free.
   std::optional<TimePoint> Find(int nodes) &&;
 
  private:

@@ -221,6 +221,11 @@ std::size_t PlannedNodes::SlotOf(const NodeName& name) const {
   return slot;
 }
 
+const PlannedNode* PlannedNodes::Find(const NodeName& name) const {
+  const std::uint32_t place = slots_[SlotOf(name)];
+  return place == 0 ? nullptr : &nodes_[place - 1];
+}
+
 PlannedNode* PlannedNodes::Find(const NodeName& name) {
   const std::uint32_t place = slots_[SlotOf(name)];
   return place == 0 ? nullptr : &nodes_[place - 1];
@@ -236,8 +241,8 @@ const std::vector<NodeMatch>& MatchTable::Of(const NodeDemand& demand) {
   return matches;
 }
 
-Fit::Fit(const GangRequest& request, const std::vector<NodeMatch>& matches, PlannedNodes& nodes,
-         TimePoint start, SpareReach reach)
+Fit::Fit(const GangRequest& request, const std::vector<NodeMatch>& matches,
+         const PlannedNodes& nodes, TimePoint start, SpareReach reach)
     : request_(request),
       matches_(matches),
       nodes_(nodes),

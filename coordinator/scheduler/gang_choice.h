@@ -33,19 +33,25 @@ struct PlannedNode {
   // Held by shared spares for as long as anyone knows.
   NodeParts shared = {};
   NodeParts lent = {};
-  const JobId* reserved_for = nullptr;  // the last job that waits for parts of it; nullptr: none
+  // The last job that waits for parts of it, whose request outlives the pass; nullptr: none.
+  const JobId* reserved_for = nullptr;
 
   const NodeInventory& inventory() const { return *capacity.inventory; }
   JobId ReservedFor() const { return reserved_for == nullptr ? JobId() : *reserved_for; }
 };
 
-// All nodes of a pass in the order of their names, "n2" before "n10".
+// All nodes of a pass in the order of their names, "n2" before "n10". They stay where they are.
 class PlannedNodes {
  public:
   // What is free now stays free. The capacities outlive them.
   PlannedNodes(const std::vector<NodeCapacity>& capacities, TimePoint now);
 
-  PlannedNode* Find(const NodeName& name);  // nullptr: there is none
+  PlannedNodes(const PlannedNodes&) = delete;
+  PlannedNodes& operator=(const PlannedNodes&) = delete;
+
+  // nullptr: there is none.
+  const PlannedNode* Find(const NodeName& name) const;
+  PlannedNode* Find(const NodeName& name);
   auto begin() { return nodes_.begin(); }
   auto end() { return nodes_.end(); }
   auto begin() const { return nodes_.begin(); }
@@ -70,7 +76,7 @@ class MatchTable {
   // Outlived by the nodes.
   explicit MatchTable(const PlannedNodes& nodes) : nodes_(nodes) {}
 
-  // Valid until the next call.
+  // Valid until a call with another demand.
   const std::vector<NodeMatch>& Of(const NodeDemand& demand);
 
  private:
@@ -90,7 +96,7 @@ enum class PartsFrom { kFree = 0, kShared, kLent };
 class Fit {
  public:
   // All of them outlive it; `matches` are those of the request's demand.
-  Fit(const GangRequest& request, const std::vector<NodeMatch>& matches, PlannedNodes& nodes,
+  Fit(const GangRequest& request, const std::vector<NodeMatch>& matches, const PlannedNodes& nodes,
       TimePoint start, SpareReach reach = SpareReach::kNone);
 
   bool Excludes(const PlannedNode& node) const {

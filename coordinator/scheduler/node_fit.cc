@@ -84,6 +84,7 @@ NodeMatch Match(const NodeDemand& demand, const NodeInventory& inventory) {
   if (!allowed || !placed) match.lack = allowed ? Lack::kPlace : Lack::kLabels;
   if (demand.device_count() == 0) return match;
   const DeviceDemand& devices = demand.devices;
+  // Any device suits, so that none is looked at.
   if (devices.per_rank == 1 && devices.min_memory_bytes == 0 && devices.kinds.empty()) {
     match.suitable =
         inventory.devices.empty() ? 0 : ~DeviceMask{0} >> (64 - inventory.devices.size());

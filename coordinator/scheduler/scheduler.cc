@@ -124,7 +124,7 @@ class Pass {
   // Pointers: nullptr is none; what they point to outlives the pass.
   struct Variant {
     bool gives_reasons = true;                         // of all; else of `with` alone
-    const GangRequest* with = nullptr;                 // in the place of the same job's
+    const GangRequest* with = nullptr;                 // considered instead of the same job's
     const std::vector<GangRequest>* probes = nullptr;  // of one job, which has no other turn
     const AtTurn* at_turn = nullptr;
   };
@@ -153,10 +153,10 @@ class Pass {
   int OverCeiling(const GangRequest& request, int nodes) const;
   bool MayReclaim(const GangRequest& request) const;
   bool ReclaimFor(const GangRequest& request, std::optional<TimePoint> otherwise);
-  // One after `latest` may be missed.
+  // Exact up to `latest`. A later start may be missed, or not be the first.
   std::optional<TimePoint> EarliestStart(const GangRequest& request, const Fit& fit,
                                          TimePoint latest = kNever) const;
-  bool HasRoomNow(const GangRequest& request);
+  bool HasRoomNow(const GangRequest& request, const Fit& fit);
   WaitReason ReasonFor(const GangRequest& request, const Fit& fit) const;
   bool LimitsAllow(const GangRequest& request) const;
   std::string NameOf(int queue) const;
@@ -199,9 +199,10 @@ class Pass {
   const QueueTree& queues_;
   QueueLoads loads_;
   KnownReasons known_;
-  std::vector<std::pair<NodeDemand, int>> room_now_;  // HasRoomNow
-  std::vector<const RunningGang*> gangs_;             // that may be victims
-  std::map<JobId, Amounts> claimants_;  // that gangs give way to, and what they will have
+  // Nodes with room now, for demands of which too few have it.
+  std::vector<std::pair<NodeDemand, int>> room_now_;
+  std::vector<const RunningGang*> gangs_;  // that may be victims
+  std::map<JobId, Amounts> claimants_;     // that gangs give way to, and what they will have
   FruitlessKinds fruitless_;
   Phase phase_;
   int planned_ = 0;  // jobs that wait with a start, or collect
@@ -421,7 +422,7 @@ void Pass::Consider(const GangRequest& request) {
   const WaitReason* known = known_.Find(request, over >= 0);
   const bool final = !MayReclaim(request) && (over < 0 || planned_ >= kPlannedJobs);
   if (known != nullptr && &request != with_ && final) {
-    if (probes_ != nullptr) return;  // the plan has no reader
+    if (probes_ != nullptr) return;  // no one reads what waits
     plan_.waiting.push_back({request.job, *known});
     plan_.waiting.back().reason.nodes = request.least();
     plan_.waiting.back().reason.over_ceiling = NameOf(over);
@@ -508,22 +509,24 @@ void Pass::ConsiderPromised(const GangRequest& request, const std::optional<Prom
 }
 
 // Whether as many nodes as the gang has at least have room at this moment, whatever they are kept
-// for later: most jobs of a full cluster do not. Known for each demand until something is taken
-// now.
-bool Pass::HasRoomNow(const GangRequest& request) {
+// for later. Most jobs of a full cluster have none. A count that is too low for one job holds for
+// its demand until what is free now changes.
+bool Pass::HasRoomNow(const GangRequest& request, const Fit& fit) {
+  constexpr std::size_t kKept = 64;
   if (request.nodes == 0 || !IsPlain(request)) return true;
   for (const auto& [demand, nodes] : room_now_)
-    if (demand == request.demand) return nodes >= request.least();
-  const std::vector<NodeMatch>& matches = matches_.Of(request.demand);
-  const Fit fit(request, matches, nodes_, now_);
-  const auto nodes = std::ranges::count_if(
-      nodes_, [&](const PlannedNode& node) { return fit.LacksNow(node) == Lack::kNothing; });
-  room_now_.emplace_back(request.demand, static_cast<int>(nodes));
-  return nodes >= request.least();
+    if (nodes < request.least() && demand == request.demand) return false;
+  int nodes = 0;
+  for (const PlannedNode& node : nodes_) {
+    nodes += fit.LacksNow(node) == Lack::kNothing ? 1 : 0;
+    if (nodes == request.least()) return true;
+  }
+  if (room_now_.size() < kKept) room_now_.emplace_back(request.demand, nodes);
+  return false;
 }
 
 bool Pass::Start(const GangRequest& request, const Fit& fit) {
-  if (!HasRoomNow(request)) return false;
+  if (!HasRoomNow(request, fit)) return false;
   const auto most = [&](int least, int wanted, int beside) {
     while (wanted > least && OverCeiling(request, beside + wanted) >= 0) --wanted;
     return wanted;
@@ -590,7 +593,7 @@ bool Pass::ReclaimFor(const GangRequest& request, std::optional<TimePoint> other
     plan_.again_at = std::min(plan_.again_at, search.next());
     return false;
   }
-  room_now_.clear();
+  NodesChange(now_);  // victims may leave at once
   const Amounts amounts = request.AmountsOf(request.least());
   claimants_[request.job] = amounts;
   loads_.Expect(request.queue, amounts);

@@ -103,7 +103,8 @@ struct SchedulePlan {
 SchedulePlan Plan(const SchedulerSnapshot& snapshot);
 // The same without reasons, which are most of a long pass.
 SchedulePlan PlanWithoutReasons(const SchedulerSnapshot& snapshot);
-// With the request in the place of the same job's, or behind all others, and its reason alone.
+// The same with this request instead of the job's own, if the snapshot has one, and a reason for
+// that job alone.
 SchedulePlan PlanWith(const SchedulerSnapshot& snapshot, const GangRequest& request);
 
 // --- probes: jobs that a pass is asked about. What Plan would decide for each follows from what
@@ -121,7 +122,7 @@ struct Turn {
   bool entitled = false;
   const QueueLoads& guaranteed;
   const QueueLoads& loads;
-  PlannedNodes& nodes;  // not to be changed
+  const PlannedNodes& nodes;
   MatchTable& matches;
   // A gang that starts now may delay promises: later phases have some, or some do not hold anyway.
   bool endangers_promises = false;

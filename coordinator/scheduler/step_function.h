@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -48,12 +49,12 @@ class StepFunction {
   void Apply(TimePoint from, TimePoint to, Change change) {
     const std::size_t begin = Split(from);
     const std::size_t end = to == kNever ? size() : Split(to);
-    for (std::size_t i = begin; i < end; ++i) change(At(i).value);
+    for (std::size_t i = begin; i < end; ++i) change(Mutable(i).value);
   }
 
   // A step after all others, or the last one's value if they begin at the same time.
   void Append(TimePoint from, Value value) {
-    Step& last = At(size() - 1);
+    Step& last = Mutable(size() - 1);
     if (from > last.from)
       later_.push_back({from, std::move(value)});
     else
@@ -75,17 +76,20 @@ class StepFunction {
   template <typename Merge, typename Ok, typename Found>
   void EachStart(Duration length, Merge merge, Ok ok, Found found) const {
     if (length == kForever) return StartForEver(merge, ok, found);
-    TimeSpan open = {};  // not found yet: the next one may go on with it
+    std::optional<TimeSpan> newest;  // the next step may prolong it
     for (std::size_t i = 0; i < size(); ++i) {
       const TimePoint from = at(i).from;
       const TimePoint next = i + 1 < size() ? at(i + 1).from : kNever;
       const TimePoint last = LastStart(i, next, length, merge, ok);
       if (last <= from) continue;
-      if (open.from < open.to && open.to < from) found(open);
-      if (open.from >= open.to || open.to < from) open.from = from;
-      open.to = std::min(next, last);
+      if (newest && newest->to == from) {
+        newest->to = std::min(next, last);
+        continue;
+      }
+      if (newest) found(*newest);
+      newest = TimeSpan{from, std::min(next, last)};
     }
-    if (open.from < open.to) found(open);
+    if (newest) found(*newest);
   }
 
  private:
@@ -110,7 +114,7 @@ class StepFunction {
     return kNever;
   }
 
-  Step& At(std::size_t i) { return i == 0 ? first_ : later_[i - 1]; }
+  Step& Mutable(std::size_t i) { return i == 0 ? first_ : later_[i - 1]; }
 
   // The step that holds at that time.
   std::size_t IndexAt(TimePoint time) const {

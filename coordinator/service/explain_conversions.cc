@@ -12,10 +12,7 @@ class AnswerWriter {
  public:
   AnswerWriter(const WhyQuestion& question, v1::ExplainJobResponse& out)
       : question_(question), out_(out) {
-    if (question.waits) {
-      const auto& added = question.asked.added;
-      job_ = added ? &*added : question.view->Known().Find(question.job);
-    }
+    if (question.waits) job_ = RequestOf(question.view->Known(), question.asked);
   }
 
   void Write(const Explanation& explanation) const;
