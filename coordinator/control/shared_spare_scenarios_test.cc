@@ -258,7 +258,7 @@ TEST(LentSpare, ItIsTakenAsSoonAsTheBorrowerHasSavedItsState) {
   EXPECT_EQ(c.Attempt(c.job).generation, 1);
   EXPECT_EQ(c.State(c.job), JobState::kRecovering);
   const Explanation why = Answer(*c.controller().AskWhy(c.job, c.now()));
-  ASSERT_EQ(why.causes.size(), 1u);
+  ASSERT_EQ(why.causes.size(), 2u) << "and that n2 is lost";
   EXPECT_EQ(why.causes[0].code, WaitCode::kLent);
   EXPECT_THAT(why.causes[0].names, ElementsAre(NodeName{"n3"}));
   EXPECT_EQ(why.causes[0].job, c.borrower);
