@@ -184,7 +184,7 @@ class Bench:
         return result
 
     def startup(self):
-        case = Case(512, "bf16")
+        case = Case(512, self.options.precisions[0])
         ours, theirs = self.in_turn(lambda: self.ours(case, steps=2),
                                     lambda: self.theirs(case, steps=2))
         return figures([run.first_step_s for run in ours], [run.first_step_s for run in theirs],
