@@ -199,7 +199,7 @@ TEST_F(HealthMonitorTest, AStopNoticeIsADrainWithItsDeadline) {
   std::filesystem::remove(dir_ / "notice");
   thread_->Do([&] { monitor_->OnConnected(); });
   const std::lock_guard lock(mutex_);
-  EXPECT_EQ(told_.back().kind, NodeNoticeKind::kDrain);
+  EXPECT_THAT(told_.back().standing, testing::ElementsAre(notice.detail));
 }
 
 TEST_F(HealthMonitorTest, AnOutOfMemoryKillIsFoundWhenTheExitIsReported) {
