@@ -86,17 +86,28 @@ MUSTER_INLINE void SumRows(const Factors<T>& by, const T* weight, std::int64_t a
 template <typename Real>
 using Pair = typename LanesOf<Real, 2 * kHalf>::Type;
 
-// A chunk of a row of the weights, for both columns of a pair.
+// A chunk of a row of the weights, for both columns of a pair. Of bf16 what was read is doubled
+// before it is widened: a load does that by itself.
 template <typename T>
 struct ChunkTwice {
   Pair<Wide<T>> first, second;
 
   MUSTER_INLINE explicit ChunkTwice(const T* from) {
-    const Chunk<T> once(from);
-    first = __builtin_shufflevector(once.first, once.first, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4,
-                                    5, 6, 7);
-    second = __builtin_shufflevector(once.second, once.second, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3,
-                                     4, 5, 6, 7);
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      Vector<std::uint32_t> once;
+      std::memcpy(&once, from, sizeof once);
+      const Pair<std::uint32_t> twice =
+          __builtin_shufflevector(once, once, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7);
+      const Pair<std::uint32_t> lower = twice << 16, upper = twice & 0xffff0000u;
+      std::memcpy(&first, &lower, sizeof first);
+      std::memcpy(&second, &upper, sizeof second);
+    } else {
+      const Chunk<T> once(from);
+      first = __builtin_shufflevector(once.first, once.first, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4,
+                                      5, 6, 7);
+      second = __builtin_shufflevector(once.second, once.second, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3,
+                                       4, 5, 6, 7);
+    }
   }
 };
 
@@ -130,15 +141,21 @@ MUSTER_INLINE void SumTile(const ProductRows& p, const Wide<T>* pairs, const T* 
                            std::int64_t apart, T* y, std::int64_t columns) {
   Pair<Wide<T>> sums[kRows][kPairs] = {};
   for (std::int64_t i = 0; i < p.width; i += kChunk) {
+    // One by one: an array that is copied at once would lie in memory.
+    Pair<Wide<T>> first[kPairs], second[kPairs];
+#pragma GCC unroll 8
+    for (int c = 0; c < kPairs; ++c) {
+      const Wide<T>* x = pairs + 2 * (c * p.width + i);
+      std::memcpy(&first[c], x, sizeof first[c]);
+      std::memcpy(&second[c], x + 2 * kHalf, sizeof second[c]);
+    }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const ChunkTwice<T> row(weight + r * apart * p.width + i);
 #pragma GCC unroll 8
       for (int c = 0; c < kPairs; ++c) {
-        Pair<Wide<T>> x[2];
-        std::memcpy(x, pairs + 2 * (c * p.width + i), sizeof x);
-        sums[r][c] += x[0] * row.first;
-        sums[r][c] += x[1] * row.second;
+        sums[r][c] += first[c] * row.first;
+        sums[r][c] += second[c] * row.second;
       }
     }
   }
