@@ -110,7 +110,13 @@ RequestId ControllerRuntime::Admit(ReplyHandler handler) {
 
 void ControllerRuntime::Take(Effects effects) {
   sink_.OnDecided(effects);
-  for (const JobId& job : std::exchange(effects.recalls, {})) ReadArchived(job);
+  const std::vector<JobId> recalls = std::exchange(effects.recalls, {});
+  Commit(std::move(effects));
+  // They are to see what was decided in the same step.
+  for (const JobId& job : recalls) ReadArchived(job);
+}
+
+void ControllerRuntime::Commit(Effects effects) {
   effects.observations.clear();
   if (effects.empty()) return;
   SendEager(&effects.sends);

@@ -126,6 +126,7 @@ class ControllerRuntime {
   bool ForgetWhole(SessionId session);
   void HandleWaiting();
   void Take(Effects effects);
+  void Commit(Effects effects);
   void ReadArchived(const JobId& job);
   void SendEager(std::vector<WorkerSend>* sends);
   void HoldBack(Effects effects, std::vector<EventRecord> events, bool durable);

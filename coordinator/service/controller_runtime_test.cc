@@ -411,7 +411,8 @@ TEST_F(ControllerRuntimeTest, DoesNotStartWithQueuesThatItDoesNotAccept) {
 // An archived job with a checkpoint, in a store with a runtime of its own.
 class ArchivedJobTest : public ControllerRuntimeTest {
  protected:
-  ArchivedJobTest() {
+  explicit ArchivedJobTest(const ControllerOptions& options = {})
+      : with_archive_(MakeLoopHandle(loop_), archive_, read_, options, SystemClock()) {
     JobRecord job;
     job.id = JobId{"40000000aa"};
     job.state = JobState::kSucceeded;
@@ -435,25 +436,26 @@ class ArchivedJobTest : public ControllerRuntimeTest {
                       [this](const Reply& reply) { replies_.push_back(reply); });
   }
 
-  MemoryStore archive_;
-  RecordingSink read_;
-  ControllerRuntime with_archive_{MakeLoopHandle(loop_), archive_, read_, ControllerOptions{},
-                                  SystemClock()};
-};
-
-TEST_F(ArchivedJobTest, IsReadFromTheStoreAndItsResultIsWrittenThere) {
-  OnLoop([this] { Verify("40000000aa"); });
-  OnLoop([this] {
+  void Scrubbed(ScrubOutcome outcome) {
     ASSERT_EQ(read_.CountSends<ScrubCheckpoint>(), 1);
     const auto& order = std::get<ScrubCheckpoint>(read_.sends.back().message);
     with_archive_.Handle(
         WorkerMessageReceived{7, CheckpointScrubbed{.scrub_id = order.scrub_id,
                                                     .job = order.job,
                                                     .directory = order.checkpoint.directory,
-                                                    .outcome = ScrubOutcome::kWhole,
+                                                    .outcome = outcome,
                                                     .file = "",
                                                     .detail = ""}});
-  });
+  }
+
+  MemoryStore archive_;
+  RecordingSink read_;
+  ControllerRuntime with_archive_;
+};
+
+TEST_F(ArchivedJobTest, IsReadFromTheStoreAndItsResultIsWrittenThere) {
+  OnLoop([this] { Verify("40000000aa"); });
+  OnLoop([this] { Scrubbed(ScrubOutcome::kWhole); });
   OnLoop([this] {
     ASSERT_EQ(replies_.size(), 1u);
     EXPECT_TRUE(replies_[0].status.ok()) << replies_[0].status.ToString();
@@ -461,6 +463,23 @@ TEST_F(ArchivedJobTest, IsReadFromTheStoreAndItsResultIsWrittenThere) {
   });
   archive_.ReadArchive({.job = JobId{"40000000aa"}}, [](const auto& read) {
     EXPECT_GT(read->at(0).checkpoints.at(0).verified_unix_ms, 0);
+  });
+}
+
+// Its turn comes with every event.
+class OftenScrubbedTest : public ArchivedJobTest {
+ protected:
+  OftenScrubbedTest()
+      : ArchivedJobTest(ControllerOptions{.scrub_interval = std::chrono::nanoseconds(1)}) {}
+};
+
+TEST_F(OftenScrubbedTest, ItsNextTurnSeesTheDamageThatTheLastOneFound) {
+  OnLoop([] {});
+  OnLoop([this] { Scrubbed(ScrubOutcome::kDamaged); });
+  OnLoop([] {});
+  OnLoop([this] {
+    EXPECT_THAT(read_.events, Contains("checkpoint_damaged"));
+    EXPECT_EQ(read_.CountSends<ScrubCheckpoint>(), 1) << "it is not read again";
   });
 }
 
