@@ -175,7 +175,7 @@ void AddGpus(const NodeView& view, MetricFamilies& out) {
   out.Gauge("muster_node_gpus", "GPUs that jobs can get; shares of one count as one each.")
       .Add({{"node", name}}, std::popcount(view.allocatable));
   out.Gauge("muster_node_gpus_allocated", "GPUs that a job has, or that its processes may use.")
-      .Add({{"node", name}}, static_cast<double>(AllocatedDevices(view)));
+      .Add({{"node", name}}, static_cast<double>(UseOf(view).devices.size()));
   const std::size_t reported = view.record->inventory.devices.size();
   out.Gauge("muster_node_gpus_unusable", "GPUs that no job gets, because they are broken.")
       .Add({{"node", name}}, static_cast<double>(reported) - std::popcount(view.allocatable));

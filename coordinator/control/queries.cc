@@ -177,13 +177,35 @@ std::string JobView::reason() const {
          (start == 0 ? "" : "; starts at " + UtcTime(start) + " at the latest");
 }
 
-std::size_t AllocatedDevices(const NodeView& node) {
-  std::size_t allocated = 0;
-  if (node.holds != nullptr)
-    for (const auto& [job, hold] : *node.holds)
-      allocated += hold.resources.devices.size() + hold.leaving.size();
-  for (const LeakedSlot& leaked : node.record->leaked) allocated += leaked.devices.size();
-  return allocated;
+NodeUse UseOf(const NodeView& node) {
+  NodeUse use;
+  const auto add = [&use](const std::vector<std::string>& ids, const JobId& job) {
+    for (const std::string& id : ids)
+      if (std::ranges::find(use.devices, id, &NodeUse::Device::id) == use.devices.end())
+        use.devices.push_back({id, job});
+  };
+  static const std::map<JobId, HoldLedger::Hold> kNone;
+  const auto& holds = node.holds == nullptr ? kNone : *node.holds;
+  HeldResources shared, lent;
+  for (const auto& [job, hold] : holds) {
+    const HeldResources& held = hold.resources;
+    add(hold.leaving, job);
+    if (held.use == HoldUse::kShared) {
+      shared.cpus = std::max(shared.cpus, held.cpus);
+      shared.memory_bytes = std::max(shared.memory_bytes, held.memory_bytes);
+      continue;
+    }
+    add(held.devices, job);
+    const bool is_lent = held.use == HoldUse::kLent;
+    (is_lent ? lent.cpus : use.cpus) += held.cpus;
+    (is_lent ? lent.memory_bytes : use.memory_bytes) += held.memory_bytes;
+  }
+  use.cpus += std::max(shared.cpus, lent.cpus);
+  use.memory_bytes += std::max(shared.memory_bytes, lent.memory_bytes);
+  for (const LeakedSlot& leaked : node.record->leaked) add(leaked.devices, leaked.job);
+  for (const auto& [job, hold] : holds)
+    if (hold.resources.use == HoldUse::kShared) add(hold.resources.devices, job);
+  return use;
 }
 
 ArchivedJobView::ArchivedJobView(const ArchivedRecords& records) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -82,8 +83,19 @@ struct NodeView {
   DeviceMask allocatable = 0;  // of the inventory: without a fault, and no other node's
 };
 
-// Devices that a job has, or that its processes may use.
-std::size_t AllocatedDevices(const NodeView& node);
+// What jobs have of a node, or their processes may use. What shared spares hold counts once, and
+// what is lent of it is the borrower's.
+struct NodeUse {
+  struct Device {
+    std::string_view id;
+    JobId job;
+  };
+  std::vector<Device> devices = {};  // each once
+  int cpus = 0;
+  std::uint64_t memory_bytes = 0;
+};
+// The view's node outlives it.
+NodeUse UseOf(const NodeView& node);
 
 // A queue, with all queues below it.
 struct QueueView {

@@ -59,7 +59,7 @@ std::string ClusterPart(const std::string& cluster, const std::vector<JobView>& 
     slots += view.record->slots;
     used += view.slots_used;
     gpus += std::popcount(view.allocatable);
-    gpus_used += AllocatedDevices(view);
+    gpus_used += UseOf(view).devices.size();
   }
   return nlohmann::json({{"name", cluster},
                          {"version", kVersion},
@@ -111,7 +111,7 @@ void Overview::UpdateNodes(const std::vector<NodeView>& nodes) {
   for (const NodeView& view : nodes) {
     const NodeName& name = view.record->name;
     there.insert(name);
-    ShownNode shown{*view.record, view.slots_used, AllocatedDevices(view), view.connected};
+    ShownNode shown{*view.record, view.slots_used, UseOf(view).devices.size(), view.connected};
     shown.record.last_seen_unix_ms = 0;  // is not shown, and changes all the time
     const auto [known, fresh] = nodes_.try_emplace(name, shown);
     if (!fresh && known->second == shown) continue;

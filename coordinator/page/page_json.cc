@@ -140,7 +140,7 @@ std::string NodePart(const NodeView& view) {
                {"slots", record.slots},
                {"used", view.slots_used},
                {"gpus", std::popcount(view.allocatable)},
-               {"gpus_used", AllocatedDevices(view)},
+               {"gpus_used", UseOf(view).devices.size()},
                {"connected", view.connected},
                {"version", record.version},
                {"pilot", record.pilot},

@@ -244,20 +244,14 @@ void FillFaults(const NodeView& view, v1::NodeInventory* inventory) {
 void FillResources(const NodeView& view, v1::Node* out) {
   *out->mutable_inventory() = ToProto(view.record->inventory);
   FillFaults(view, out->mutable_inventory());
-  const auto add = [out](const std::string& id, const JobId& job) {
+  const NodeUse use = UseOf(view);
+  for (const NodeUse::Device& used : use.devices) {
     v1::AllocatedDevice& device = *out->add_allocated();
-    device.set_id(id);
-    device.set_job(job.value);
-  };
-  static const std::map<JobId, HoldLedger::Hold> kNone;
-  for (const auto& [job, hold] : view.holds == nullptr ? kNone : *view.holds) {
-    for (const auto* devices : {&hold.resources.devices, &hold.leaving})
-      for (const std::string& id : *devices) add(id, job);
-    out->set_cpus_used(out->cpus_used() + hold.resources.cpus);
-    out->set_memory_bytes_used(out->memory_bytes_used() + hold.resources.memory_bytes);
+    device.set_id(std::string(used.id));
+    device.set_job(used.job.value);
   }
-  for (const LeakedSlot& leaked : view.record->leaked)
-    for (const std::string& id : leaked.devices) add(id, leaked.job);
+  out->set_cpus_used(use.cpus);
+  out->set_memory_bytes_used(use.memory_bytes);
 }
 
 }  // namespace

@@ -3,14 +3,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
+#include <utility>
 #include <variant>
+#include <vector>
 
 namespace muster {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 // What a view of a job points into.
 struct ViewedJob {
@@ -172,6 +176,32 @@ TEST(ClientConversions, ANodeHasItsDrainAndItsNotices) {
   node = ToProto(view);
   EXPECT_EQ(node.failure_domain(), "rack-7");
   EXPECT_EQ(node.reason(), "not seen") << "the newer news";
+}
+
+// "g0 of filler", ...
+std::vector<std::string> Users(const v1::Node& node) {
+  std::vector<std::string> users;
+  for (const v1::AllocatedDevice& device : node.allocated())
+    users.push_back(device.id() + " of " + device.job());
+  return users;
+}
+
+TEST(ClientConversions, ANodesSharedSpareCountsOnce) {
+  NodeRecord record;
+  std::map<JobId, HoldLedger::Hold> holds;
+  const auto hold = [&holds](const char* job, HeldResources resources) {
+    holds[JobId{job}].resources = std::move(resources);
+  };
+  hold("a", {1, {"g0", "g1"}, 4, 100, HoldUse::kShared});
+  hold("b", {1, {"g0"}, 2, 300, HoldUse::kShared});
+  hold("filler", {1, {"g0"}, 1, 50, HoldUse::kLent});
+  hold("own", {1, {"g2"}, 8, 1000, HoldUse::kOwn});
+  NodeView view{&record, 2, true};
+  view.holds = &holds;
+  const v1::Node node = ToProto(view);
+  EXPECT_THAT(Users(node), UnorderedElementsAre("g0 of filler", "g1 of a", "g2 of own"));
+  EXPECT_EQ(node.cpus_used(), 12);
+  EXPECT_EQ(node.memory_bytes_used(), 1300u);
 }
 
 TEST(ClientConversions, AJobOfManyAttemptsFitsIntoOneMessage) {
