@@ -1,5 +1,6 @@
 // schedule: what the scheduler is given and plans, as a file; and what this program makes of one.
 
+#include <filesystem>
 #include <optional>
 
 #include "cli/base/exit_code.h"
@@ -113,6 +114,15 @@ Json PlanJson(const v1::SchedulePlan& plan, std::int64_t now) {
   return json;
 }
 
+// A rename would put a file in the place of a link, such as /dev/stdout, or of a device.
+Status CheckMayBeReplaced(const std::string& file) {
+  std::error_code unknown;
+  const std::filesystem::file_status there = std::filesystem::symlink_status(file, unknown);
+  if (!std::filesystem::exists(there) || std::filesystem::is_regular_file(there)) return OkStatus();
+  return InvalidArgument(file +
+                         " is no regular file; without FILE the export is on standard output");
+}
+
 std::string PassesText(int passes) {
   return std::to_string(passes) + (passes == 1 ? " pass" : " passes");
 }
@@ -136,6 +146,7 @@ struct ScheduleExport {
     Terminal& terminal = context.terminal;
     if (file.empty() && terminal.out_is_tty)
       return InvalidArgument("the export is no text; name a FILE, or redirect the output");
+    MUSTER_RETURN_IF_ERROR(CheckMayBeReplaced(file));
     MUSTER_ASSIGN_OR_RETURN(const std::string recording, context.client.ExportSchedule());
     if (file.empty()) {
       terminal.out << recording;

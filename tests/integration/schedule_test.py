@@ -54,6 +54,14 @@ class Schedules(unittest.TestCase):
             self.assertNotIn(SECRET.encode(), file.read_bytes())
             self.assertNotIn(str(self.cluster.root).encode(), file.read_bytes())
 
+    def test_an_export_replaces_nothing_but_a_file(self):
+        link = self.folder / "link"
+        link.symlink_to("/dev/null")
+        refused = self.cluster.muster("schedule", "export", link, check=False)
+        self.assertEqual(refused.returncode, 2, refused)
+        self.assertIn("is no regular file", refused.stderr)
+        self.assertTrue(link.is_symlink())
+
     def test_a_recording_goes_on_after_a_restart_and_a_broken_one_is_refused(self):
         self.assertEqual(self.cluster.wait(self.command_job("first", "true")), 0)
         self.cluster.muster("down")
