@@ -194,6 +194,29 @@ TEST(Preemption, AnElasticGangShrinksWithoutALossAndGrowsAgain) {
   EXPECT_EQ(c.Job(c.low).record->reclaim, ReclaimRecord());
 }
 
+// Standbys of a train job stay on the nodes that it gives up until it has its next gang.
+TEST(Preemption, AClaimantKeepsItsPlanWhileItsVictimFormsAgain) {
+  Preemption c("nodes: 2, min_nodes: 1");
+  for (const char* node : {"n3", "n4"}) c.Join(node);
+  const JobId other = c.Submit(Train("other", "nodes: 2, min_nodes: 1"));
+  c.RunTo(other, 12);
+  c.Advance(minutes(11));
+  const JobId high = c.Submit(Train("high", "nodes: 1", kUrgent));
+  const JobId victim = c.CountEvents(c.low, "shrinking") == 1 ? c.low : other;
+  const std::int64_t promised = c.Job(high).record->promise.start_unix_ms;
+  ASSERT_GT(promised, 0) << c.Timeline();
+  const AttemptRecord stopped = c.Attempt(victim);
+  c.Checkpoint(victim, 14);
+  for (int rank = 0; rank < 2; ++rank) c.Exited(victim, rank, {0, 0});
+  for (const NodeName& node : stopped.nodes)
+    c.Deliver(node.value, Quiesced{.job = victim, .generation = stopped.generation, .standbys = 1});
+  ASSERT_EQ(c.Attempt(victim).nodes.size(), 1u) << c.Timeline();
+  EXPECT_EQ(c.CountEvents(high, "delayed"), 0) << c.Timeline();
+  EXPECT_EQ(c.Job(high).record->promise.start_unix_ms, promised);
+  EXPECT_EQ(c.CountEvents(c.low, "shrinking") + c.CountEvents(other, "shrinking"), 1)
+      << c.Timeline();
+}
+
 TEST(Preemption, WhatIsGivenUpIsKeptWhileOtherVictimsSave) {
   ControlHarness c;
   for (const char* node : {"n1", "n2", "n3"}) c.Join(node);
@@ -236,7 +259,7 @@ TEST(Preemption, ARestartBetweenDecisionAndStartNeitherForgetsNorRepeatsIt) {
     EXPECT_EQ(c.Take<Stop>("n1").size(), 1u) << c.Timeline();
     c.Advance(seconds(20));
     const JobId next = c.Submit(Train("next", "nodes: 1"));
-    EXPECT_EQ(c.Job(high).record->promise.start_unix_ms, promised) << c.Timeline();
+    EXPECT_EQ(c.Job(high).record->promise.start_unix_ms, promised);
     EXPECT_EQ(c.CountEvents(c.low, "preempted") + c.CountEvents(c.low, "shrinking"), 1);
     EXPECT_EQ(c.CountEvents(high, "reclaims"), 1);
     c.Save(c.low, 14);

@@ -192,6 +192,24 @@ std::vector<NodeName> NodesWithProcesses(const State& state, const JobEntry& job
   return names;
 }
 
+RunningGang GivenBy(const Now& now, const JobEntry& job, JobPlace place) {
+  RunningGang given{.job = job.record.id, .queue = place.queue, .class_value = place.class_value};
+  given.gives_way_to = job.record.reclaim.claimant;
+  given.ends = MonotonicOf(now, job.record.reclaim.by_unix_ms);
+  return given;
+}
+
+// Between two gangs of the job what it gives up is still held for its processes there.
+void AddGivenBetweenGangs(const State& state, const Now& now, const JobEntry& job, JobPlace place,
+                          std::vector<RunningGang>& gangs) {
+  RunningGang given = GivenBy(now, job, place);
+  for (const NodeName& name : job.record.reclaim.gives_up)
+    if (const HoldLedger::Hold* hold = state.holds.Find(name, job.record.id);
+        hold != nullptr && hold->resources.use == HoldUse::kOwn)
+      given.parts.push_back({name, PartsOf(state, name, hold->resources)});
+  if (!given.parts.empty()) gangs.push_back(std::move(given));
+}
+
 // What the job gives up for a claimant ends before the rest of its gang, and is one of its own.
 void AddGangsOf(const State& state, const Now& now, const JobEntry& job, JobPlace place,
                 std::vector<RunningGang>& gangs) {
@@ -203,9 +221,7 @@ void AddGangsOf(const State& state, const Now& now, const JobEntry& job, JobPlac
   const ReclaimRecord& reclaim = job.record.reclaim;
   const bool may_reclaim = state.queues.MayReclaim();
   if (may_reclaim) DescribeVictim(state, now, job, gang);
-  RunningGang given{.job = gang.job, .queue = place.queue, .class_value = place.class_value};
-  given.gives_way_to = reclaim.claimant;
-  given.ends = MonotonicOf(now, reclaim.by_unix_ms);
+  RunningGang given = GivenBy(now, job, place);
   if (gang.ends == kNever && !may_reclaim && reclaim.claimant.empty()) {
     gangs.push_back(std::move(gang));
     return;
@@ -246,6 +262,9 @@ class Collector {
       AddGangsOf(state_, now_, *job, PlaceOfJob(*job), snapshot_.running);
       if (WantsMoreNodes(state_, *job)) AddRequest(*job);
     }
+    for (const JobId& id : state_.claimed)
+      if (const JobEntry& job = state_.jobs.at(id); !job.gang)
+        AddGivenBetweenGangs(state_, now_, job, PlaceOfJob(job), snapshot_.running);
   }
   void AddWaiting(const JobEntry& job) {
     if (MayBePlaced(job)) AddRequest(job);
