@@ -213,21 +213,20 @@ TEST(Strangers, ARankWithAnotherTokenIsLeftOutAndTheOthersMeet) {
   Listener listener = Listen();
   Listener nothing;
   nothing.port = listener.port;
-  std::vector<Child> ranks;
-  for (int rank = 0; rank < 2; ++rank) {
-    ranks.emplace_back([&, rank]() -> std::string {
-      Rendezvous rendezvous = testing::MeetAt(listener, rank, 2);
-      rendezvous.token = kToken;
-      return FormOne(std::move(rendezvous), Way::kSockets);
-    });
-  }
+  const auto form = [](Rendezvous rendezvous) {
+    rendezvous.token = kToken;
+    return FormOne(std::move(rendezvous), Way::kSockets);
+  };
+  // Its store is there until rank 1 has come.
+  Child first([&] { return form(testing::MeetAt(listener, 0, 2)); });
   listener.fd.reset();
   Rendezvous impostor = testing::MeetAt(nothing, 1, 2);
   impostor.token = std::string(64, 'b');
   const auto gang = MakeHostCommunicator();
   const Status refused = gang->Form(std::move(impostor), Soon());
   EXPECT_EQ(refused.code(), StatusCode::kUnavailable) << refused.ToString();
-  for (Child& rank : ranks) EXPECT_TRUE(rank.Said().starts_with("OK "));
+  Child second([&] { return form(testing::MeetAt(nothing, 1, 2)); });
+  for (Child* rank : {&first, &second}) EXPECT_TRUE(rank->Said().starts_with("OK "));
 }
 
 TEST(Strangers, ANeighbourThatDoesNotKnowTheTokenIsFoundOutBeforeAnyData) {
