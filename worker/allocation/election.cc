@@ -70,6 +70,12 @@ bool Election::Refuses(int index) const {
   return found != peers_.end() && found->second.refusals > 0;
 }
 
+bool Election::LeaderAnswers() const {
+  if (role_ != Role::kFollowing) return false;
+  const Peer& leader = peers_.at(leadership_.leader.index);
+  return !leader.silent_since && !leader.unfit;
+}
+
 bool Election::RecordIsAlive(TimePoint now) const {
   return heartbeat_at_ && now - *heartbeat_at_ < kRecordStale;
 }
@@ -117,7 +123,11 @@ void Election::OnAnswer(const PeerView& peer, TimePoint now) {
   if (peer.self.index == options_.index) return;
   members_[peer.self.index] = peer.self;
   Peer& known = peers_[peer.self.index];
-  known = Peer{.heard = now, .silent_since = {}, .asked = known.asked, .unfit = peer.unfit};
+  known = Peer{.heard = now,
+               .silent_since = {},
+               .asked = known.asked,
+               .sees_leader = peer.leader_answers ? peer.leadership.epoch : 0,
+               .unfit = peer.unfit};
   if (!reached_at_) reached_at_ = now;
   Adopt(peer.leadership, now);
   const bool leads = leadership_.epoch > 0 && peer.leadership == leadership_ &&
@@ -240,10 +250,20 @@ void Election::AskAbove(TimePoint now) {
 // A node that reaches no other is cut off if the others' leader goes on writing, and must not fence
 // it.
 bool Election::MayTakeOver(TimePoint now) const {
+  if (AnotherSeesLeader()) return false;
   const bool reached = std::any_of(peers_.begin(), peers_.end(), [](const auto& entry) {
     return entry.second.heard || entry.second.refusals > 0;
   });
   return reached || (now - role_since_ >= isolation_ && !RecordIsAlive(now));
+}
+
+// The leader lives, and only the link from here to it is lost, or does not work again yet: TCP
+// repeats what a cut link swallowed seconds later.
+bool Election::AnotherSeesLeader() const {
+  return std::any_of(peers_.begin(), peers_.end(), [this](const auto& entry) {
+    const Peer& peer = entry.second;
+    return peer.sees_leader == leadership_.epoch && peer.sees_leader > 0 && !peer.silent_since;
+  });
 }
 
 // A node that was cut off and is back reaches any of the others first. The leader's silence while

@@ -2,7 +2,8 @@
 //
 // The lowest live index leads. The first one starts a coordinator without asking; the others follow
 // the one that they find in the shared directory, and send it heartbeats. When the leader falls
-// silent, each asks those below it that are left, and leads when none of them answers that it can.
+// silent, each asks those below it that are left, and leads when none of them answers that it can
+// and no node answers that the leader still answers it.
 // Two may do so at once if links are cut: each coordinator claims a higher epoch in the journal,
 // which stops the older one at its next commit, and a supervisor follows the highest epoch that it
 // knows. So an election may be wrong for a while; the decisions are not.
@@ -86,6 +87,8 @@ class Election {
   bool unfit() const;
   const Leadership& leadership() const { return leadership_; }
   const std::map<int, Member>& members() const { return members_; }
+  // The last question to the leader that it follows was answered.
+  bool LeaderAnswers() const;
   // Has answered or asked recently; also this one.
   bool Alive(int index, TimePoint now) const;
   // Did not answer, but its machine did: the supervisor there has ended.
@@ -99,7 +102,8 @@ class Election {
     std::optional<TimePoint> heard;
     std::optional<TimePoint> silent_since;  // first question after `heard` without an answer
     TimePoint asked{};
-    int refusals = 0;  // in a row
+    int refusals = 0;               // in a row
+    std::uint64_t sees_leader = 0;  // the epoch of a leader that answers it; 0: none
     bool asking = false;
     bool unfit = false;
   };
@@ -111,6 +115,7 @@ class Election {
   void AskAbove(TimePoint now);
   bool MayTakeOver(TimePoint now) const;
   bool LeaderMayAnswer(TimePoint now);
+  bool AnotherSeesLeader() const;
   void ConsiderGivingUp(TimePoint now);
   void KeepLeading(TimePoint now);
   void Ask(int index, TimePoint now);

@@ -48,6 +48,7 @@ v1::PeerView ToProto(const PeerView& view, const std::string& allocation) {
   ToProto(view.leadership.leader, proto.mutable_leader());
   proto.set_coordinator_grpc(view.leadership.grpc);
   proto.set_coordinator_http(view.leadership.http);
+  proto.set_leader_answers(view.leader_answers);
   proto.set_unfit(view.unfit);
   proto.set_stop_seconds(view.stop_seconds);
   proto.set_stop_reason(view.stop_reason);
@@ -66,6 +67,7 @@ PeerView FromProto(const v1::PeerView& proto) {
   view.run = proto.run();
   view.leadership = {proto.epoch(), FromProto(proto.leader()), proto.coordinator_grpc(),
                      proto.coordinator_http()};
+  view.leader_answers = proto.leader_answers();
   view.unfit = proto.unfit();
   view.stop_seconds = proto.stop_seconds();
   view.stop_reason = proto.stop_reason();
@@ -104,6 +106,15 @@ Status CheckSpeaksFor(const grpc::AuthContext& context, const std::string& node)
   if (peer && peer->identity.name == node) return OkStatus();
   return PermissionDenied("the certificate of " + (peer ? peer->identity.name : "an unknown peer") +
                           " is not valid for node " + node);
+}
+
+// gRPC has one code for a machine that refuses and for one that no packet comes back from; only its
+// text tells them apart.
+Status Unanswered(const grpc::Status& status) {
+  Status error = FromGrpcStatus(status);
+  const bool refused = error.message().find("Connection refused") != std::string::npos;
+  if (error.code() != StatusCode::kUnavailable || refused) return error;
+  return DeadlineExceeded(error.message());
 }
 
 struct Question : OpenCall {
@@ -252,7 +263,7 @@ void PeerLink::Ask(const std::string& address, const PeerView& view, Duration li
     gate->Post([&impl, id, questions, done, status] {
       const auto asked = std::static_pointer_cast<Question>(questions->Take(id));
       if (!asked) return;
-      if (!status.ok()) return done(FromGrpcStatus(status));
+      if (!status.ok()) return done(Unanswered(status));
       Status fits = impl.Check(asked->response);
       if (fits.ok())
         fits = CheckSpeaksFor(*asked->context.auth_context(), asked->response.self().node());

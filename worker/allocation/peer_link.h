@@ -27,7 +27,7 @@ class PeerLink {
   };
   // Called for each question; the answer is what it returns.
   using OnAsked = std::function<PeerView(const PeerView& peer)>;
-  // kUnavailable: refused at once. Everything else but OK: silence.
+  // kUnavailable: the peer's machine refuses the connection. Everything else but OK: silence.
   using OnAnswer = std::function<void(const Result<PeerView>& answer)>;
 
   static Result<std::unique_ptr<PeerLink>> Listen(EventLoop& loop, Options options,

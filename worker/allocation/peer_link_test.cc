@@ -6,6 +6,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <optional>
+#include <thread>
 
 #include "common/base/testing/temp_dir.h"
 #include "common/base/unique_fd.h"
@@ -78,6 +79,7 @@ TEST_F(PeerLinkTest, BothSidesLearnWhatTheOtherKnows) {
     asked = peer;
     PeerView view = ViewOf("n0", 2);
     view.leadership = {9, {0, "n0", "10.0.0.0:1"}, "10.0.0.0:2", "10.0.0.0:3"};
+    view.leader_answers = true;
     view.unfit = true;
     view.ending = Ending{75, EndAction::kRequeue, "time", {"n4", "n5"}};
     return view;
@@ -96,6 +98,8 @@ TEST_F(PeerLinkTest, BothSidesLearnWhatTheOtherKnows) {
   EXPECT_EQ(answer->leadership.epoch, 9u);
   EXPECT_EQ(answer->leadership.grpc, "10.0.0.0:2");
   EXPECT_EQ(answer->leadership.leader.node, "n0");
+  EXPECT_TRUE(answer->leader_answers);
+  EXPECT_FALSE(asked.leader_answers);
   EXPECT_TRUE(answer->unfit);
   EXPECT_EQ(answer->ending, (Ending{75, EndAction::kRequeue, "time", {"n4", "n5"}}));
   EXPECT_LT(answer->stop_seconds, 0);
@@ -220,6 +224,25 @@ TEST_F(PeerLinkTest, WhoIsNotThereRefusesAtOnce) {
   }
   const auto asking = Listen("slurm-1", 0, "n3", Nobody());
   EXPECT_EQ(Ask(*asking, address, ViewOf("n3", 0)).status().code(), StatusCode::kUnavailable);
+}
+
+// A refusal proves that the machine answers and the supervisor has ended. gRPC gives its code to
+// connections that are lost, too, as those of a node that is cut off.
+TEST_F(PeerLinkTest, AConnectionThatIsLostIsNoRefusal) {
+  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in door{};
+  door.sin_family = AF_INET;
+  door.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof door;
+  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&door), size), 0);
+  ASSERT_EQ(::listen(listener.get(), 8), 0);
+  ASSERT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&door), &size), 0);
+  std::thread loses([&] { const UniqueFd lost(::accept(listener.get(), nullptr, nullptr)); });
+  const auto asking = Listen("slurm-1", 0, "n3", Nobody());
+  const auto answer =
+      Ask(*asking, "127.0.0.1:" + std::to_string(ntohs(door.sin_port)), ViewOf("n3", 0));
+  loses.join();
+  EXPECT_EQ(answer.status().code(), StatusCode::kDeadlineExceeded) << answer.status().ToString();
 }
 
 // The loop has ended with a question open on both sides: nothing waits for it, and no late answer

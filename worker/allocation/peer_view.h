@@ -49,8 +49,9 @@ struct PeerView {
   Member self;
   int run = 0;  // SLURM_RESTART_COUNT: a requeued job's supervisors ignore those of older runs
   Leadership leadership;
-  bool unfit = false;        // could not bring a coordinator up on its node
-  double stop_seconds = -1;  // until this node must have ended; negative: unknown
+  bool leader_answers = false;  // this supervisor's questions
+  bool unfit = false;           // could not bring a coordinator up on its node
+  double stop_seconds = -1;     // until this node must have ended; negative: unknown
   std::string stop_reason;
   std::optional<Ending> ending;
 };

@@ -13,6 +13,7 @@ PeerView SupervisorLoop::View() const {
   PeerView view{.self = self_,
                 .run = options_.run,
                 .leadership = election_.leadership(),
+                .leader_answers = election_.LeaderAnswers(),
                 .unfit = election_.unfit(),
                 .stop_reason = {},
                 .ending = ending_.ending()};

@@ -124,6 +124,7 @@ class ElectionHarness {
   PeerView ViewOf(int node) const {
     return {.self = MemberOf(node),
             .leadership = of(node).leadership(),
+            .leader_answers = of(node).LeaderAnswers(),
             .unfit = of(node).unfit(),
             .stop_reason = {},
             .ending = {}};
