@@ -12,8 +12,8 @@ Both sides train it on the same rows, run after run in turn, one thread per rank
   scaling      two ranks against two independent single-rank runs at once, 512 tokens
   memory       what training adds to the proportional set size of a bare process, per rank
   startup      process start to first finished step
-  matmul       share of this machine's own rate of matrix products that a whole step reaches, 1024
-               tokens
+  matmul       share of this machine's own rate of matrix products that a whole step reaches, each
+               length and precision
   strategies   ours alone: what sharding costs against no_shard, 512 tokens
   checkpoint   385 MB saved during training: stall, and what the steps beside it lose, 512 tokens
 
@@ -113,9 +113,12 @@ class Bench:
     def rate(self, run, tokens):
         return run.tokens_per_second(tokens, self.options.warmup)
 
-    def throughput(self):
-        return [self.throughput_of(Case(tokens, precision))
+    def cases(self):
+        return [Case(tokens, precision)
                 for precision in self.options.precisions for tokens in self.options.lengths]
+
+    def throughput(self):
+        return [self.throughput_of(case) for case in self.cases()]
 
     def throughput_of(self, case):
         ours, theirs = self.in_turn(lambda: self.ours(case), lambda: self.theirs(case))
@@ -201,13 +204,12 @@ class Bench:
 
     def matmul(self):
         results = []
-        for precision in self.options.precisions:
-            case = Case(1024, precision)
+        for case in self.cases():
             flops = step_flops(self.workspace.config, case.tokens)
             pairs = [(self.machine_gflops(case), self.ours(case)) for _ in range(self.options.runs)]
             reached = [sum(flops.values()) / median(run.seconds[self.options.warmup:]) / 1e9
                        for _, run in pairs]
-            results.append({"tokens_per_rank": case.tokens, "precision": precision,
+            results.append({"tokens_per_rank": case.tokens, "precision": case.precision,
                             "step_gflop": {key: value / 1e9 for key, value in flops.items()},
                             "machine_gflops_per_core": median(rate for rate, _ in pairs),
                             "step_gflops_per_rank": median(reached),

@@ -136,7 +136,8 @@ class LostNodes(Undisturbed):
         self.assert_equal_to_undisturbed(run)
 
     def test_a_node_that_was_cut_off_changes_nothing_when_it_is_back(self):
-        site = Site(self, nodes=3, **SOON_DOWN)
+        # On a busy machine the cut outlasts a short SlurmdTimeout; then Slurm fails the step.
+        site = Site(self, nodes=3)
         run = site.submit(self.job(site), "-N3")
         run.wait_for_step(20)
         node = run.member()
