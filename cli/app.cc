@@ -57,6 +57,7 @@ using TopVerbs = VerbList<
     struct Down,
     struct Top,
     struct Page,
+    struct Doctor,
     struct Version,
     struct Nodes,
     struct Drain,

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "cli/base/exit_code.h"
+#include "cli/base/findings.h"
 #include "cli/base/processes.h"
 #include "cli/commands/verb.h"
 #include "cli/slurm/node_probe.h"
@@ -36,24 +37,6 @@ namespace fs = std::filesystem;
 // The step may wait for nodes.
 constexpr int kQueueSeconds = 300;
 constexpr Duration kStepLimit = std::chrono::seconds(kQueueSeconds + 180);
-
-std::string WordOf(slurm::Verdict verdict) {
-  switch (verdict) {
-    case slurm::Verdict::kOk: return "ok";
-    case slurm::Verdict::kWarn: return "warn";
-    case slurm::Verdict::kFail: return "fail";
-  }
-  return "fail";
-}
-
-void PrintFindings(std::ostream& out, const std::vector<slurm::Finding>& findings) {
-  for (const slurm::Finding& finding : findings) {
-    std::string verdict = WordOf(finding.verdict);
-    verdict.resize(6, ' ');
-    out << verdict << finding.check << ": " << Printable(finding.what) << "\n";
-    if (!finding.change.empty()) out << "      " << Printable(finding.change) << "\n";
-  }
-}
 
 // The number of nodes of the allocation that this process runs in; 0 outside of one.
 int NodesHere(const slurm::Environment& environment) {
@@ -93,8 +76,8 @@ std::vector<std::string> StepWords(const DoctorOptions& options, int nodes, bool
 }
 
 // Runs one step over the nodes, with a temporary directory for it.
-Result<std::vector<slurm::Finding>> TryNodes(const slurm::SlurmCommands& commands,
-                                             const DoctorOptions& options, int nodes, bool here) {
+Result<std::vector<Finding>> TryNodes(const slurm::SlurmCommands& commands,
+                                      const DoctorOptions& options, int nodes, bool here) {
   MUSTER_ASSIGN_OR_RETURN(const std::string binaries, OwnBinaryDirectory());
   std::string dir = fs::absolute(options.shared).lexically_normal() / "muster-doctor-XXXXXX";
   if (::mkdtemp(dir.data()) == nullptr)
@@ -106,11 +89,11 @@ Result<std::vector<slurm::Finding>> TryNodes(const slurm::SlurmCommands& command
   fs::remove_all(dir, ignored);
   if (output.ok()) return slurm::JudgeNodes(nodes, slurm::ParseProbes(*output));
   if (output.status().code() == StatusCode::kUnimplemented) return output.status();
-  return std::vector<slurm::Finding>{{"nodes", slurm::Verdict::kFail, output.status().message(),
-                                      "pass the options that jobs use (--partition, "
-                                      "--gpus-per-node, ...), and check that the nodes "
-                                      "can run " +
-                                          binaries + "/muster"}};
+  return std::vector<Finding>{{"nodes", Verdict::kFail, output.status().message(),
+                               "pass the options that jobs use (--partition, "
+                               "--gpus-per-node, ...), and check that the nodes "
+                               "can run " +
+                                   binaries + "/muster"}};
 }
 
 // kExitError when a check fails.
@@ -123,7 +106,7 @@ CommandResult RunDoctor(CommandContext& context, const slurm::SlurmCommands& com
                                  .signal_lead_seconds = options.signal_lead_seconds};
   MUSTER_ASSIGN_OR_RETURN(question.config, commands.Config());
   MUSTER_ASSIGN_OR_RETURN(question.partitions, commands.Partitions());
-  std::vector<slurm::Finding> findings = slurm::JudgeSettings(question);
+  std::vector<Finding> findings = slurm::JudgeSettings(question);
   const int here = NodesHere(slurm::CurrentEnvironment());
   const int nodes = options.nodes > 0 ? options.nodes : here;
   if (nodes == 0 && !options.srun.empty())
@@ -135,18 +118,7 @@ CommandResult RunDoctor(CommandContext& context, const slurm::SlurmCommands& com
     MUSTER_ASSIGN_OR_RETURN(const auto of_nodes, TryNodes(commands, options, nodes, here > 0));
     findings.insert(findings.end(), of_nodes.begin(), of_nodes.end());
   }
-  Json json = Json::array();
-  for (const slurm::Finding& finding : findings)
-    json.push_back({{"check", finding.check},
-                    {"verdict", WordOf(finding.verdict)},
-                    {"what", finding.what},
-                    {"change", finding.change.empty() ? Json(nullptr) : Json(finding.change)}});
-  if (!PrintStructured(context.terminal.out, context.output, json, "check"))
-    PrintFindings(context.terminal.out, findings);
-  const bool failed = std::any_of(
-      findings.begin(), findings.end(),
-      [](const slurm::Finding& finding) { return finding.verdict == slurm::Verdict::kFail; });
-  return failed ? kExitError : kExitSuccess;
+  return PrintFindings(context.terminal.out, context.output, findings);
 }
 
 }  // namespace

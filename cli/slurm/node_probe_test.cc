@@ -35,8 +35,8 @@ std::vector<slurm::NodeProbe> ProbeTogether(const std::string& dir, int nodes, D
 TEST(NodeProbe, NodesMeetReachEachOtherAndOneOfThemMakesWhatOnlyOneCan) {
   const TempDirForTest temp;
   const auto probes = ProbeTogether(temp.path(), 3, std::chrono::seconds(20));
-  for (const slurm::Finding& finding : slurm::JudgeNodes(3, probes))
-    EXPECT_EQ(finding.verdict, slurm::Verdict::kOk) << finding.check << ": " << finding.what;
+  for (const Finding& finding : slurm::JudgeNodes(3, probes))
+    EXPECT_EQ(finding.verdict, Verdict::kOk) << finding.check << ": " << finding.what;
   for (const slurm::NodeProbe& probe : probes) {
     EXPECT_EQ(probe.clock_offset.size(), 2u);
     EXPECT_GT(probe.usable_cpus, 0);

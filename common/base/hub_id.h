@@ -10,6 +10,9 @@
 
 namespace muster {
 
+// Where models and data sets are fetched from unless HF_ENDPOINT names another place.
+inline constexpr char kHubEndpoint[] = "https://huggingface.co";
+
 struct HubId {
   std::string repo;               // ORG/NAME
   std::string revision = "main";  // branch, tag or commit

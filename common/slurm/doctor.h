@@ -9,20 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "common/base/finding.h"
 #include "common/slurm/slurm_output.h"
 
 namespace muster::slurm {
-
-enum class Verdict { kOk, kWarn, kFail };
-
-struct Finding {
-  std::string check;  // a short name that stays: "requeue-delay"
-  Verdict verdict = Verdict::kOk;
-  std::string what;    // what is so, and why it matters
-  std::string change;  // what to do about it; empty where nothing has to be done
-
-  friend bool operator==(const Finding&, const Finding&) = default;
-};
 
 struct DoctorQuestion {
   Settings config;

@@ -96,7 +96,7 @@ NOTES = re.compile(r"\b(" + "|".join(("TO" "DO", "FIX" "ME", "XX" "X", "HA" "CK"
 MACHINE_PATHS = re.compile(r"(?<![\w.$}])/(" + "|".join(("work", "far" "m", "root", r"home/\w+"))
                            + r")/|/tmp/bash_" r"jobs")
 # The client of a model hub has its address.
-REGISTRY_CLIENTS = ("trainer/hub/fetch.cc",)
+REGISTRY_CLIENTS = ("common/base/hub_id.h",)
 REGISTRY_HOSTS = re.compile("|".join((r"py" r"pi\.org", "python" "hosted", r"deb" r"ian\.org",
                                       r"github" r"usercontent", r"hugging" r"face\.co\b")))
 # Folders whose comments are under the prose rule.

@@ -263,7 +263,7 @@ Result<std::string> FetchModel(const FetchOptions& options, const FetchHooks& ho
 
 std::string HubEndpoint(const GetEnv& env) {
   const char* const set = env("HF_ENDPOINT");
-  std::string endpoint = set != nullptr && *set != '\0' ? set : "https://huggingface.co";
+  std::string endpoint = set != nullptr && *set != '\0' ? set : kHubEndpoint;
   while (endpoint.ends_with('/')) endpoint.pop_back();
   return endpoint;
 }
