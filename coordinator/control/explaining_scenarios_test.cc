@@ -103,6 +103,18 @@ TEST(ExplainingScenarios, ALongJobBehindAPromiseWouldStartWithAShorterTimeLimit)
   EXPECT_NE(c.State(longer), JobState::kQueued) << c.Timeline();
 }
 
+TEST(ExplainingScenarios, AJobThatWasPromisedALaterStartIsNotBeforeAnEarlierOne) {
+  Explained c;
+  const JobId first = c.Submit(Yaml("first", 1, "1h"));
+  c.StartAll(first);
+  const JobId wide = c.Submit(Yaml("wide", 2, "1h"));
+  c.Submit(Yaml("longer", 1, "3h"));
+  const Explanation why = c.Why(wide);
+  EXPECT_THAT(Codes(why), ElementsAre("occupied"));
+  ASSERT_THAT(why.blockers, SizeIs(1));
+  EXPECT_EQ(why.blockers[0].job, first);
+}
+
 TEST(ExplainingScenarios, ACeilingIsNamedWithWhatIsUsed) {
   Explained c;
   c.ApplyQueues("queues: {default: {}, a: {ceiling: {slots: 1}}}", 0);

@@ -33,11 +33,17 @@ struct PlannedNode {
   // Held by shared spares for as long as anyone knows.
   NodeParts shared = {};
   NodeParts lent = {};
-  // The last job that waits for parts of it, whose request outlives the pass; nullptr: none.
+  // Jobs that wait for parts of it, whose requests outlive the pass; nullptr: none. The last one
+  // that has had its turn, and the last one that was promised parts, whose turn may come later.
   const JobId* reserved_for = nullptr;
+  const JobId* promised_to = nullptr;
 
   const NodeInventory& inventory() const { return *capacity.inventory; }
-  JobId ReservedFor() const { return reserved_for == nullptr ? JobId() : *reserved_for; }
+  // Where its parts are free now, but for too short a time: for whom.
+  JobId ReservedFor() const {
+    const JobId* job = reserved_for == nullptr ? promised_to : reserved_for;
+    return job == nullptr ? JobId() : *job;
+  }
 };
 
 // All nodes of a pass in the order of their names, "n2" before "n10". They stay where they are.

@@ -496,6 +496,7 @@ void Pass::ConsiderPromised(const GangRequest& request, const std::optional<Prom
         planned_ < kImprovedJobs ? EarliestStart(request, fit, latest) : std::nullopt;
     if (!start || *start > latest) {
       Take(request, *held);
+      for (const NodeName& name : held->nodes) nodes_.Find(name)->reserved_for = &request.job;
       ++planned_;
       waiting.promise = *held;
       if (held->start > promise.start) waiting.delayed = WhyDelayed(request);
@@ -718,7 +719,7 @@ bool Pass::Take(const GangRequest& request, const Promise& promise) {
   }
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     fit.Take(*nodes[i], promise.devices[i]);
-    nodes[i]->reserved_for = &request.job;
+    nodes[i]->promised_to = &request.job;
     MarkTaken(*nodes[i]);
   }
   loads_.Hold(request.queue, amounts, promise.start, end);

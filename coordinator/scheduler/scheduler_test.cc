@@ -499,6 +499,42 @@ TEST(SchedulerTest, AnEndThatIsALittleLaterKeepsTheOrderOfPromises) {
   EXPECT_EQ(plan.waiting[0].delayed, DelayCause::kLimits);
 }
 
+// The first one's reason was that its node is kept for the second one, "ahead of it".
+TEST(SchedulerTest, NoJobWaitsForOneThatWasPromisedALaterStart) {
+  constexpr std::chrono::hours kHour(1);
+  SchedulerSnapshot snapshot;
+  snapshot.nodes = {MakeNode("n1", 1, 0)};
+  snapshot.running = {RunningOn({"n1"}, snapshot.now + kHour)};
+  snapshot.requests = {Limited("a", 1, 1, kHour), Limited("b", 2, 1, kHour)};
+  const SchedulePlan first = Plan(snapshot);
+  for (int i = 0; i < 2; ++i) Promised(snapshot.requests[i], first.waiting.at(i));
+  const SchedulePlan plan = Plan(snapshot);
+  EXPECT_EQ(WaitText(plan.waiting[0].reason),
+            "needs 1 node with 1 free slot; no ready node has room, 1 has too few free slots");
+  EXPECT_EQ(
+      WaitText(plan.waiting[1].reason),
+      "needs 1 node with 1 free slot; no ready node has room, 1 is kept for job a ahead of it");
+}
+
+// It has room only until then, and names what takes it.
+TEST(SchedulerTest, AJobNamesTheOneBehindItThatWasPromisedItsNode) {
+  constexpr std::chrono::hours kHour(1);
+  SchedulerSnapshot snapshot;
+  snapshot.nodes = {MakeNode("n1", 1, 1), MakeNode("n2", 1, 0)};
+  snapshot.running = {RunningOn({"n2"}, snapshot.now + kHour)};
+  snapshot.requests = {Limited("wide", 1, 2, kHour)};
+  const SchedulePlan first = Plan(snapshot);
+  Promised(snapshot.requests[0], first.waiting.at(0));
+  snapshot.requests.push_back(Limited("long", 2, 1, 3 * kHour));
+  snapshot.requests[1].turn = snapshot.now;  // its own plan is gone
+  const SchedulePlan plan = Plan(snapshot);
+  ASSERT_EQ(plan.waiting[0].job.value, "long");
+  EXPECT_EQ(WaitText(plan.waiting[0].reason),
+            "needs 1 node with 1 free slot; no ready node has room, 1 is kept for job wide ahead "
+            "of it, 1 "
+            "has too few free slots");
+}
+
 // It was promised a node that the first job collects, once it became free.
 TEST(SchedulerTest, NoLaterJobIsPromisedWhatTheFirstOneCollects) {
   SchedulerSnapshot snapshot;

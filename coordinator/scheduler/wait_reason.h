@@ -20,7 +20,7 @@ struct WaitReason {
   // Ready nodes, each counted once, in this order:
   int excluded = 0;          // by the job file, or because they could not run the job
   LackCounts unsuited{};     // by what they lack even if they are empty
-  int reserved = 0;          // have room, which a job ahead of it waits for
+  int reserved = 0;          // a job ahead of it waits for what they have, now or later
   JobId reserved_for;        // the last of those jobs
   LackCounts occupied{};     // by what they have too little of that is free
   int with_room = 0;         // the others
