@@ -138,17 +138,18 @@ struct ScheduleExport {
   std::string file;
 
   void AddFlags(Flags& flags) {
-    flags.Add("FILE", file, "File to write [default: standard output]");
+    flags.Add("FILE", file, "File to write; - writes standard output [default: -]");
     flags.SetFooter(kScheduleExamples);
   }
 
   CommandResult Run(CommandContext& context) const {
     Terminal& terminal = context.terminal;
-    if (file.empty() && terminal.out_is_tty)
+    const bool to_output = file.empty() || file == "-";
+    if (to_output && terminal.out_is_tty)
       return InvalidArgument("the export is no text; name a FILE, or redirect the output");
-    MUSTER_RETURN_IF_ERROR(CheckMayBeReplaced(file));
+    if (!to_output) MUSTER_RETURN_IF_ERROR(CheckMayBeReplaced(file));
     MUSTER_ASSIGN_OR_RETURN(const std::string recording, context.client.ExportSchedule());
-    if (file.empty()) {
+    if (to_output) {
       terminal.out << recording;
       return kExitSuccess;
     }

@@ -47,9 +47,12 @@ TEST_F(ScheduleVerbsTest, AnExportIsAFileThatReplaysToTheSamePlan) {
     EXPECT_EQ(*Run({"schedule", "replay", file}), kExitSuccess);
     EXPECT_EQ(out_.str(), std::string(kPlan) + "1 pass, equal\n");
   }
-  out_.str("");
-  ASSERT_TRUE(Run({"schedule", "export"}).ok());
-  EXPECT_EQ(out_.str(), coordinator_.recording);
+  for (const std::vector<std::string>& to_output :
+       {std::vector<std::string>{"schedule", "export"}, {"schedule", "export", "-"}}) {
+    out_.str("");
+    ASSERT_TRUE(Run(to_output).ok());
+    EXPECT_EQ(out_.str(), coordinator_.recording);
+  }
 }
 
 TEST_F(ScheduleVerbsTest, ARecordingIsSummedUpAndShowsAPassOnRequest) {

@@ -75,9 +75,9 @@ Status WriteFileAtomically(const std::string& path, std::string_view content, in
   Status status = [&]() -> Status {
     UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
                        static_cast<mode_t>(mode)));
-    if (!fd.valid()) return ErrnoStatus(errno, "create " + temporary);
-    MUSTER_RETURN_IF_ERROR(WriteAll(fd.get(), content, temporary));
-    if (::fsync(fd.get()) != 0) return ErrnoStatus(errno, "fsync " + temporary);
+    if (!fd.valid()) return ErrnoStatus(errno, "create " + path);
+    MUSTER_RETURN_IF_ERROR(WriteAll(fd.get(), content, path));
+    if (::fsync(fd.get()) != 0) return ErrnoStatus(errno, "fsync " + path);
     if (::rename(temporary.c_str(), path.c_str()) != 0)
       return ErrnoStatus(errno, "rename " + temporary + " to " + path);
     return OkStatus();

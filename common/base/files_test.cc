@@ -41,6 +41,12 @@ TEST_F(FilesTest, AFailedWriteLeavesTheFileAndNoRest) {
   EXPECT_EQ(entries, 1);
 }
 
+// Not the file beside it that is written first.
+TEST_F(FilesTest, AFailedWriteNamesTheFile) {
+  EXPECT_EQ(WriteFileAtomically(dir_ + "/none/a", "x").message(),
+            "create " + dir_ + "/none/a: No such file or directory");
+}
+
 TEST_F(FilesTest, AFailedReadNamesItsCause) {
   EXPECT_EQ(ReadFile(dir_ + "/none").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(ReadFile(dir_).status().code(), StatusCode::kInvalidArgument);

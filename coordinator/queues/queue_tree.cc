@@ -23,19 +23,24 @@ std::string NumberText(double value) {
   return text;
 }
 
-std::string CeilingText(int amount) {
-  return amount == kNoCeiling ? "none" : std::to_string(amount);
+void AddChange(const std::string& what, const std::string& before, const std::string& after,
+               std::vector<std::string>& out) {
+  if (before != after) out.push_back(what + " " + before + " -> " + after);
 }
 
-void AddChange(const std::string& what, const std::string& before, const std::string& after,
-               const std::string& unit, std::vector<std::string>& out) {
-  if (before != after) out.push_back(what + " " + before + " -> " + after + unit);
+// "guarantee 0 -> 1 GPU"; kNoCeiling is none and has no unit.
+void AddChange(const std::string& what, int before, int after, const char* one, const char* many,
+               std::vector<std::string>& out) {
+  if (after == kNoCeiling) return AddChange(what, Counted(before, one, many), "none", out);
+  AddChange(what, before == kNoCeiling ? "none" : std::to_string(before), Counted(after, one, many),
+            out);
 }
 
 void AddChange(const std::string& what, const Amounts& before, const Amounts& after,
                std::vector<std::string>& out) {
-  AddChange(what, CeilingText(before.gpus), CeilingText(after.gpus), " GPUs", out);
-  AddChange(what, CeilingText(before.slots), CeilingText(after.slots), " slots", out);
+  if (before.gpus != after.gpus) AddChange(what, before.gpus, after.gpus, " GPU", " GPUs", out);
+  if (before.slots != after.slots)
+    AddChange(what, before.slots, after.slots, " slot", " slots", out);
 }
 
 std::string ParentName(const QueueTree& tree, const QueueSpec& queue) {
@@ -47,11 +52,11 @@ std::vector<std::string> FigureChanges(const QueueSpec& before, const QueueSpec&
   std::vector<std::string> out;
   AddChange("guarantee", before.guarantee, after.guarantee, out);
   AddChange("ceiling", before.ceiling, after.ceiling, out);
-  AddChange("weight", NumberText(before.weight), NumberText(after.weight), "", out);
+  AddChange("weight", NumberText(before.weight), NumberText(after.weight), out);
   AddChange("priority", std::to_string(before.default_priority),
-            std::to_string(after.default_priority), "", out);
+            std::to_string(after.default_priority), out);
   AddChange("time limit", LimitText(before.time_limit_seconds), LimitText(after.time_limit_seconds),
-            "", out);
+            out);
   return out;
 }
 
@@ -92,7 +97,7 @@ void AddQueueChanges(const QueueTree& before, const QueueTree& after,
     } else {
       if (was->leaf != queue.leaf)
         changes.push_back(queue.leaf ? "takes jobs now" : "has queues now, and takes no jobs");
-      AddChange("moved:", ParentName(before, *was), ParentName(after, queue), "", changes);
+      AddChange("moved:", ParentName(before, *was), ParentName(after, queue), changes);
     }
     if (!changes.empty()) out.push_back(queue.name + ": " + Join(changes));
   }
@@ -178,7 +183,7 @@ std::vector<std::string> QueueChanges(const QueueTree& before, const QueueTree& 
   AddQueueChanges(before, after, out);
   AddClassChanges(before, after, out);
   const auto add_span = [&](const char* what, std::int64_t was, std::int64_t is) {
-    AddChange(what, SpanText(was), SpanText(is), "", out);
+    AddChange(what, SpanText(was), SpanText(is), out);
   };
   add_span("half_life", before.half_life_seconds, after.half_life_seconds);
   add_span("preemption after", before.preempt_after_seconds, after.preempt_after_seconds);
@@ -191,14 +196,14 @@ std::vector<std::string> QueueWarnings(const QueueTree& tree, const Amounts& clu
   for (const QueueSpec& queue : tree.queues)
     if (queue.parent < 0) sum += queue.guarantee;
   std::vector<std::string> out;
-  const auto compare = [&](int promised, int there, const char* unit) {
+  const auto compare = [&](int promised, int there, const char* one, const char* many) {
     if (promised > there)
-      out.push_back("the guarantees come to " + std::to_string(promised) + unit +
+      out.push_back("the guarantees come to " + Counted(promised, one, many) +
                     ", and the nodes have " + std::to_string(there) +
                     " today: not all of them can be kept at the same time");
   };
-  compare(sum.gpus, cluster.gpus, " GPUs");
-  compare(sum.slots, cluster.slots, " slots");
+  compare(sum.gpus, cluster.gpus, " GPU", " GPUs");
+  compare(sum.slots, cluster.slots, " slot", " slots");
   return out;
 }
 

@@ -77,6 +77,21 @@ TEST(QueueTreeTest, ChangesAreALineForEachQueueAndClass) {
               ::testing::Contains(::testing::HasSubstr("class idle: removed")));
 }
 
+TEST(QueueTreeTest, AChangeCountsInTheUnitOfItsNumber) {
+  QueueTree one = TwoLevels();
+  one.queues[2].guarantee = {};
+  one.queues[2].ceiling = {2, 1};
+  QueueTree none = one;
+  none.queues[2].guarantee.slots = 1;
+  none.queues[2].ceiling = {kNoCeiling, kNoCeiling};
+  EXPECT_THAT(QueueChanges(one, none),
+              ElementsAre("vision: guarantee 0 -> 1 slot, ceiling 2 GPUs -> "
+                          "none, ceiling 1 slot -> none"));
+  EXPECT_THAT(QueueChanges(none, one),
+              ElementsAre("vision: guarantee 1 -> 0 slots, ceiling none -> "
+                          "2 GPUs, ceiling none -> 1 slot"));
+}
+
 TEST(QueueTreeTest, AQueueThatMovesOrDividesIsAChange) {
   QueueTree before = TwoLevels();
   QueueTree after = before;

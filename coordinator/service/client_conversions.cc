@@ -336,7 +336,7 @@ Status FillUsage(const QueueDays& days, const QueueTree& tree, const v1::ShowUsa
       *row.mutable_slots() = SecondsOf(record.slots);
     }
   }
-  return known ? OkStatus() : NotFound(UnknownQueue(tree, wanted));
+  return known ? OkStatus() : NotFound(UnknownQueue(tree, wanted) + "\n  next: muster queues show");
 }
 
 }  // namespace muster

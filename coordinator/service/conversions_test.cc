@@ -268,7 +268,8 @@ TEST_F(UsageOfQueues, AQueueTakesThoseBelowItAlongAndOneThatIsGoneHasItsDays) {
   v1::ShowUsageResponse response;
   const Status status = FillUsage(days, tree, request, &response);
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
-  EXPECT_THAT(status.message(), HasSubstr("unknown queue 'visoin'; did you mean 'vision'?"));
+  EXPECT_THAT(status.message(), HasSubstr("unknown queue 'visoin'; did you mean 'vision'?\n"
+                                          "  next: muster queues show"));
 }
 
 }  // namespace
