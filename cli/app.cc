@@ -8,11 +8,16 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "cli/base/exit_code.h"
+#include "cli/base/output.h"
 #include "cli/base/terminal.h"
 #include "cli/slurm/allocation_access.h"
 #include "cli/slurm/slurm_job.h"
+#include "common/base/strings.h"
 #include "common/base/text.h"
 #include "common/command_line/finite_numbers.h"
 #include "common/command_line/help_words.h"
@@ -211,6 +216,24 @@ int RunCommand(const Parsed& parsed, Interrupt& interrupt) {
   return ExitCodeOf(result.status());
 }
 
+// What is wrong if a word stands where a verb was expected; nothing: it is something else.
+std::optional<std::string> UnknownVerb(const CLI::App& app) {
+  const CLI::App* group = &app;
+  std::string path = app.get_name();
+  while (!group->get_subcommands().empty()) {
+    group = group->get_subcommands().front();
+    path += " " + group->get_name();
+  }
+  std::vector<std::string> verbs;
+  for (const CLI::App* verb : group->get_subcommands([](const CLI::App*) { return true; }))
+    verbs.push_back(verb->get_name());
+  const std::vector<std::string> words = app.remaining(/*recurse=*/true);
+  if (verbs.empty() || words.empty() || words.front().starts_with('-')) return std::nullopt;
+  const std::optional<std::string> meant = NearestWord(words.front(), verbs);
+  return "'" + Printable(words.front()) + "' is no command of " + path +
+         (meant ? "; did you mean '" + *meant + "'?" : "") + "\n  next: " + path + " --help";
+}
+
 }  // namespace
 
 Parsed ParseCommandLine(int argc, char** argv) {
@@ -230,6 +253,12 @@ Parsed ParseCommandLine(int argc, char** argv) {
     CheckNumbersAreFinite(app);
   } catch (const CLI::ParseError& error) {
     parsed.command = nullptr;
+    if (const std::optional<std::string> unknown = UnknownVerb(app);
+        unknown && error.get_exit_code() != 0) {
+      std::cerr << "muster: " << *unknown << "\n";
+      parsed.exit_code = kExitBadUsage;
+      return parsed;
+    }
     parsed.exit_code = app.exit(error) == 0 ? kExitSuccess : kExitBadUsage;
     if (!std::cout.flush()) parsed.exit_code = kExitError;
     return parsed;

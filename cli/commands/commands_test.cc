@@ -1,5 +1,6 @@
 // Verbs for jobs, their history and their logs, against a coordinator that answers from a script.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -13,6 +14,7 @@ namespace muster {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::HasSubstr;
 
 constexpr char kJob[] = "name: j\ncommand: [sleep, 1]\nworkdir: sub/dir\n";
 
@@ -429,6 +431,27 @@ TEST(CommandLine, WordsOfAnotherProgramArePassedOn) {
   EXPECT_EQ(Parsed({"slurm", "render", "job.yaml", "-t", "2:00", "--", "--output=x"}).passed_on,
             (std::vector<std::string>{"-t", "2:00", "--output=x"}));
   EXPECT_TRUE(Parsed({"get", "--", "-odd-name"}).command) << "its own positional";
+}
+
+TEST(CommandLine, AMistypedVerbIsNamedWithTheNearestOne) {
+  const auto error_of = [](const std::vector<std::string>& words) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(Parsed(words).exit_code, kExitBadUsage);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(error_of({"queus", "show"}),
+            "muster: 'queus' is no command of muster; did you mean 'queues'?\n"
+            "  next: muster --help\n");
+  EXPECT_EQ(error_of({"queues", "aply", "x", "--dir", "y"}),
+            "muster: 'aply' is no command of muster queues; did you mean 'apply'?\n"
+            "  next: muster queues --help\n");
+  EXPECT_EQ(error_of({"queues", "frobnicate"}),
+            "muster: 'frobnicate' is no command of muster queues\n"
+            "  next: muster queues --help\n");
+  // A verb's own words are not taken for one.
+  EXPECT_THAT(error_of({"cancel", "a", "b"}), HasSubstr("b"));
+  EXPECT_THAT(error_of({"queues"}), HasSubstr("A subcommand is required"));
+  EXPECT_THAT(error_of({"--frobnicate"}), HasSubstr("--frobnicate"));
 }
 
 TEST(CommandLine, ANumberOutOfItsRangeIsBadUsage) {
