@@ -63,6 +63,7 @@ using TopVerbs = VerbList<
     struct Top,
     struct Page,
     struct Doctor,
+    struct Demo,
     struct Version,
     struct Nodes,
     struct Drain,

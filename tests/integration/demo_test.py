@@ -1,0 +1,122 @@
+"""`muster demo` as a user sees it: on a terminal, to its end, and interrupted; nothing runs afterwards."""
+
+import os
+import pathlib
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from cluster import BIN  # noqa: E402
+
+PATIENCE_S = 240
+
+
+class OnATerminal:
+    """`muster demo` with a pseudo terminal: `text` is what it has shown."""
+
+    def __init__(self, test, *words, **environment):
+        self.test, self.text = test, ""
+        self.master, slave = pty.openpty()
+        self.process = subprocess.Popen([BIN / "muster", "demo", *words], stdin=slave, stdout=slave, stderr=slave,
+                                        env={**os.environ, "TERM": "xterm", "NO_COLOR": "1", **environment})
+        os.close(slave)
+        test.addCleanup(self.end)
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+
+    def read(self):
+        if select.select([self.master], [], [], 0.2)[0]:
+            try:
+                self.text += os.read(self.master, 1 << 16).decode(errors="replace").replace("\r", "")
+            except OSError:  # the other end is closed
+                time.sleep(0.1)
+
+    def wait_for(self, text):
+        end = time.monotonic() + PATIENCE_S
+        while text not in self.text:
+            self.test.assertTrue(self.process.poll() is None and time.monotonic() < end, f"no '{text}' in:\n{self.text}")
+            self.read()
+
+    def type(self, line):
+        os.write(self.master, f"{line}\n".encode())
+
+    def wait(self):
+        end = time.monotonic() + PATIENCE_S
+        while self.process.poll() is None:
+            self.test.assertLess(time.monotonic(), end, self.text)
+            self.read()
+        self.read()
+        return self.process.returncode
+
+
+def processes_with(text):
+    """Command lines that name it."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if text in line and path.parent.name != str(os.getpid()):
+            found.append(line)
+    return found
+
+
+class Demo(unittest.TestCase):
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="muster-demo-test-"))
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+
+    def test_a_model_learns_while_a_rank_is_killed(self):
+        demo = OnATerminal(self, TMPDIR=str(self.dir))
+        demo.wait_for("Press Enter to kill rank 1")
+        demo.type("")
+        demo.wait_for("Ask it one of the questions")
+        demo.type("What is a gang?")
+        demo.wait_for("All ranks of an attempt; all of them start, or none.\n> ")
+        demo.type("")
+        self.assertEqual(demo.wait(), 0, demo.text)
+        self.assertRegex(demo.text, r"it answers 0 of 20 questions")
+        after = int(re.search(r"The trained model answers (\d+) of 20", demo.text).group(1))
+        self.assertGreaterEqual(after, 15)
+        self.assertIn("That is memorisation", demo.text)
+        self.assertIn("killed by SIGKILL", demo.text)
+        self.assertIn("re-formed in place", demo.text)
+        self.assertIn("(--keep keeps it)", demo.text)
+        self.assertEqual(list(self.dir.iterdir()), [])
+        self.assertEqual(processes_with(str(self.dir)), [])
+
+    def test_an_interrupted_one_leaves_nothing_running_and_its_directory_serves_again(self):
+        out = self.dir / "out"
+        for _ in range(2):
+            demo = OnATerminal(self, "--out", str(out))
+            demo.wait_for("step ")
+            demo.process.send_signal(signal.SIGINT)
+            self.assertEqual(demo.wait(), 130, demo.text)
+            self.assertEqual(processes_with(str(out)), [])
+            self.assertTrue((out / "lessons.jsonl").exists())
+
+    def test_a_directory_with_other_files_is_left_alone(self):
+        (self.dir / "thesis.txt").write_text("years of work")
+        done = subprocess.run([BIN / "muster", "demo", "--out", self.dir], capture_output=True, text=True, timeout=60,
+                              check=False)
+        self.assertEqual(done.returncode, 6, done.stderr)
+        self.assertIn("has files that are not of a demo", done.stderr)
+        self.assertEqual([path.name for path in self.dir.iterdir()], ["thesis.txt"])
+
+
+if __name__ == "__main__":
+    unittest.main()
