@@ -44,6 +44,7 @@ void ReadGpus(MapReader& map, ResourceSpec* out) {
 // A text: equal. A list: one of them. {not_in: LIST} and {exists: true|false}.
 LabelRule ReadLabelRule(MapReader& labels, const std::string& key) {
   LabelRule rule{.key = key, .kind = LabelRule::Kind::kIn};
+  if (!labels.CheckCharacters(key, key, /*allow_lines=*/false)) return rule;
   const YAML::Node node = *labels.Node(key);
   if (node.IsScalar()) {
     rule.values.emplace_back();

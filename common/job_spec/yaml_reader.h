@@ -110,6 +110,8 @@ class MapReader {
   // Refuses a key that was not asked for, else a missing one. Call last.
   void Finish();
 
+  // Whether a text at that key has no control characters; newline and tab may be allowed.
+  bool CheckCharacters(const std::string& key, const std::string& text, bool allow_lines);
   void Error(const std::string& key, const std::string& message);
   int line() const { return line_; }
   std::string PathOf(const std::string& key) const;
@@ -118,7 +120,6 @@ class MapReader {
   // The value of a key that must be a scalar of `kind`; says what was expected otherwise.
   std::optional<std::string> Scalar(const std::string& key, ScalarKind kind,
                                     const std::string& expected);
-  bool CheckCharacters(const std::string& key, const std::string& text, bool allow_lines);
 
   SpecErrors* errors_;
   std::string path_;
