@@ -10,6 +10,8 @@
 #include <functional>
 #include <limits>
 
+#include "common/job_spec/job_times.h"
+
 namespace muster {
 namespace {
 
@@ -261,6 +263,36 @@ TEST(ScheduleRecord, WhatNoSchedulerCouldBeGivenIsRefused) {
       EXPECT_EQ(read.status().code(), StatusCode::kDataLoss);
     }
   }
+}
+
+// Jobs of a century each on one node: the last of them that has a planned start is centuries ahead.
+TEST(ScheduleRecord, PromisesAtTheEndOfTimeAreReplayed) {
+  const NodeInventory inventory;
+  const NodeParts slot{.slots = 1};
+  SchedulerSnapshot snapshot{.now = TimePoint(hours(5))};
+  snapshot.nodes = {
+      {.name = NodeName{"n1"}, .inventory = &inventory, .all = slot, .free = {}, .domain = {}}};
+  const Duration century = std::chrono::seconds(kMaxSpanSeconds) + minutes(5);
+  snapshot.running = {{.job = JobId{"r"},
+                       .amounts = {.slots = 1},
+                       .ends = snapshot.now + century,
+                       .parts = {{NodeName{"n1"}, slot}}}};
+  for (int i = 0; i < 4; ++i)
+    snapshot.requests.push_back({.job = JobId{"j" + std::to_string(i)},
+                                 .submit_order = static_cast<std::uint64_t>(i),
+                                 .length = i < 2 ? century : hours(24 * 365 * 80)});
+  const SchedulePlan first = Plan(snapshot);
+  ASSERT_EQ(first.waiting.size(), snapshot.requests.size());
+  for (std::size_t i = 0; i < snapshot.requests.size(); ++i) {
+    snapshot.requests[i].promise = first.waiting[i].promise;
+    if (first.waiting[i].promise) snapshot.requests[i].turn = first.waiting[i].promise->start;
+  }
+  ASSERT_TRUE(snapshot.requests[1].promise);
+  ASSERT_GT(snapshot.requests[1].promise->start, snapshot.now + 2 * (century - minutes(1)));
+  const v1::SchedulePass pass = ToProto(snapshot, Plan(snapshot), 0);
+  const Result<v1::SchedulePlan> again = Replan(pass);
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  EXPECT_EQ(again->SerializeAsString(), pass.plan().SerializeAsString());
 }
 
 TEST(ScheduleRecord, DecisionsAreReadAsSentences) {
