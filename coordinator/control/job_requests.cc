@@ -31,7 +31,6 @@ namespace {
 constexpr std::size_t kMaxLiveJobs = 100'000;
 constexpr std::size_t kMaxSpecBytes = 1 << 20;
 constexpr std::size_t kMaxKeyBytes = 256;
-constexpr std::int64_t kMaxBeginUnixMs = 253'402'300'799'000;  // the end of 9999
 
 // A job that is over, or about to end, is not changed any more.
 Status CheckGoesOn(const JobEntry& job, const std::string& what) {
@@ -104,10 +103,22 @@ Status CheckSomeNodeCanHold(const State& state, const JobSpec& spec) {
                            "\n  next: muster nodes -o wide shows what each has; change resources");
 }
 
+// A later one would come sooner than it says: the clock of the loop ends before it.
+Status CheckBegin(std::int64_t unix_ms, const Now& now) {
+  if (unix_ms >= 0 && unix_ms - now.unix_ms <= kMaxSpanSeconds * 1000) return OkStatus();
+  return InvalidArgument("begin: " + UtcTime(unix_ms) + " is more than " +
+                         SpanText(kMaxSpanSeconds) +
+                         " ahead, or before 1970; give another time, or leave it out and keep the "
+                         "job back by hold: true or 'muster hold', until 'muster release'");
+}
+
 // What only the CLI's begin may be: a time that a repeated submit means too.
-Result<std::int64_t> BeginOf(const JobSpec& spec) {
+Result<std::int64_t> BeginOf(const JobSpec& spec, const Now& now) {
   if (spec.begin.empty()) return 0;
-  if (const std::optional<std::int64_t> begin = ParseRfc3339(spec.begin)) return *begin;
+  if (const std::optional<std::int64_t> begin = ParseRfc3339(spec.begin)) {
+    MUSTER_RETURN_IF_ERROR(CheckBegin(*begin, now));
+    return *begin;
+  }
   return InvalidArgument("begin: '" + spec.begin +
                          "' has no date or no zone; submit with the muster command, which resolves "
                          "it");
@@ -262,7 +273,7 @@ Result<JobRecord> Updated(const Transaction& tx, const JobEntry& job,
   MUSTER_RETURN_IF_ERROR(CheckRange("priority", record.priority, kMaxPriority));
   MUSTER_RETURN_IF_ERROR(
       CheckRange("time_limit_seconds", record.time_limit_seconds, kMaxSpanSeconds));
-  MUSTER_RETURN_IF_ERROR(CheckRange("begin_unix_ms", record.begin_unix_ms, kMaxBeginUnixMs));
+  if (request.begin_unix_ms) MUSTER_RETURN_IF_ERROR(CheckBegin(record.begin_unix_ms, tx.now));
   const bool waits = record.state == JobState::kQueued || record.state == JobState::kSuspended;
   if (record.begin_unix_ms != job.record.begin_unix_ms && !waits) {
     return FailedPrecondition(NameOf(job) + " is " + std::string(Name(record.state)) +
@@ -384,7 +395,7 @@ Result<JobEntry> NewJob(const State& state, const ControllerOptions& options, co
   MUSTER_ASSIGN_OR_RETURN(const QueueSpec queue, FindQueue(state, spec.queue));
   MUSTER_RETURN_IF_ERROR(CheckTimeLimit(queue, spec.resources.time_limit_seconds));
   MUSTER_RETURN_IF_ERROR(CheckCeilings(state.queues, queue, spec));
-  MUSTER_ASSIGN_OR_RETURN(const std::int64_t begin_unix_ms, BeginOf(spec));
+  MUSTER_ASSIGN_OR_RETURN(const std::int64_t begin_unix_ms, BeginOf(spec, now));
   MUSTER_RETURN_IF_ERROR(CheckOutputFree(state, output_dir));
   MUSTER_RETURN_IF_ERROR(CheckSomeNodeCanHold(state, spec));
   if (state.live.size() >= kMaxLiveJobs) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/wall_time.h"
+#include "common/job_spec/job_times.h"
 #include "coordinator/control/testing/control_harness.h"
 
 namespace muster {
@@ -11,6 +12,7 @@ namespace {
 
 using std::chrono::hours;
 using std::chrono::seconds;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr std::int64_t kHourMs = 3'600'000;
@@ -325,12 +327,22 @@ TEST(BeginTest, OnlyTheTimeThatTheCliResolvedIsAccepted) {
   }
 }
 
-TEST(BeginTest, FarAwayIsNeverReached) {
+TEST(BeginTest, FarAwayIsNotReachedAndBeyondACenturyIsRefused) {
   IdleNodes h;
-  const JobId id = h.Submit(TrainYaml("never", "begin: 9999-12-31T23:59:59Z\n"));
+  const std::int64_t most = h.now().unix_ms + kMaxSpanSeconds * 1000;
+  const JobId id = h.Submit(TrainYaml("late", BeginsAt(most)));
   h.Advance(seconds(60));
   EXPECT_EQ(h.State(id), JobState::kQueued) << h.Timeline();
   EXPECT_GT(*h.controller().NextDeadline(), h.now().mono);
+  const Reply never = h.SubmitRaw(TrainYaml("never", "begin: 9999-12-31T23:59:59Z\n"));
+  EXPECT_EQ(never.status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(never.status.message(),
+              AllOf(HasSubstr("begin: 9999-12-31 23:59:59 UTC is more than 36500d ahead"),
+                    HasSubstr("muster hold")));
+  const Reply later = h.Update(Begin(id, h.now().unix_ms + kMaxSpanSeconds * 1000 + 1));
+  EXPECT_EQ(later.status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(later.status.message(), HasSubstr("is more than 36500d ahead"));
+  EXPECT_EQ(h.Job(id).record->begin_unix_ms, most);
 }
 
 TEST(BeginTest, AnUpdateMovesAndRemovesIt) {
