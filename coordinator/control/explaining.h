@@ -1,8 +1,9 @@
 // Why a job waits, and what would let it start: the question, taken out of the State in one go, and
 // its answer, which needs nothing of the State any more.
 // A question is made on the controller's thread. It takes as long as a snapshot for the scheduler
-// if the newest view is out of date, else a look at the nodes that are not ready. Answers take as
-// long as some passes, on any thread; the first one about a view makes that view's pass.
+// if the newest view is out of date, else a look at the nodes that are not ready. Answers come from
+// any thread. The first one about a view makes that view's pass; what makes others take passes of
+// their own is in coordinator/scheduler/explanation.h.
 #pragma once
 
 #include <cstdint>

@@ -181,6 +181,19 @@ struct JobPlace {
   int class_value = 0;
 };
 
+// `queue`: the place of its queue; below 0: there is none.
+JobPlace PlaceIn(const QueueTree& tree, const JobEntry& job, int queue) {
+  const PriorityClass* known = tree.FindClass(ClassOf(job));
+  return {.queue = std::max(0, queue), .class_value = known == nullptr ? 0 : known->value};
+}
+
+GangRequest RequestAt(const State& state, const Now& now, const JobEntry& job, JobPlace place) {
+  GangRequest request = DescribeRequest(state, now, job);
+  request.queue = place.queue;
+  request.class_value = place.class_value;
+  return request;
+}
+
 // The nodes of its gang, its spares, and nodes where processes of older generations may be left.
 std::vector<NodeName> NodesWithProcesses(const State& state, const JobEntry& job) {
   const std::set<NodeName>& held = state.holds.Nodes(job.record.id);
@@ -269,13 +282,8 @@ class Collector {
   void AddWaiting(const JobEntry& job) {
     if (MayBePlaced(job)) AddRequest(job);
   }
-  void AddRequest(const JobEntry& job) { snapshot_.requests.push_back(RequestFor(job)); }
-  GangRequest RequestFor(const JobEntry& job) const {
-    GangRequest request = DescribeRequest(state_, now_, job);
-    const JobPlace place = PlaceOfJob(job);
-    request.queue = place.queue;
-    request.class_value = place.class_value;
-    return request;
+  void AddRequest(const JobEntry& job) {
+    snapshot_.requests.push_back(RequestAt(state_, now_, job, PlaceOfJob(job)));
   }
   SchedulerSnapshot Take(bool always_nodes) {
     if (always_nodes || !snapshot_.requests.empty()) AddCluster();
@@ -285,9 +293,7 @@ class Collector {
  private:
   JobPlace PlaceOfJob(const JobEntry& job) const {
     const auto queue = places_.find(QueueOf(job));
-    const PriorityClass* known = state_.queues.FindClass(ClassOf(job));
-    return {.queue = queue == places_.end() ? 0 : queue->second,
-            .class_value = known == nullptr ? 0 : known->value};
+    return PlaceIn(state_.queues, job, queue == places_.end() ? -1 : queue->second);
   }
   void AddCluster() {
     if (state_.queues.queues.size() > 1) snapshot_.usage = UsageOfQueues(state_);
@@ -309,7 +315,7 @@ class Collector {
 }  // namespace
 
 GangRequest RequestOf(const State& state, const Now& now, const JobEntry& job) {
-  return Collector(state, now).RequestFor(job);
+  return RequestAt(state, now, job, PlaceIn(state.queues, job, state.queues.Find(QueueOf(job))));
 }
 
 SchedulerSnapshot SnapshotOf(const State& state, const Now& now, bool always_nodes) {

@@ -530,7 +530,9 @@ v1::SchedulePlan ToProto(const SchedulePlan& plan) {
     Add(lent, message.mutable_lent());
   }
   for (const WaitingJob& waiting : plan.waiting) {
-    const auto& [job, reason, promise, delayed, collects, clears] = waiting;
+    // The last one follows from those before it.
+    [[maybe_unused]] const auto& [job, reason, promise, delayed, collects, clears, behind] =
+        waiting;
     v1::ScheduleWaiting& message = *to.add_waiting();
     message.set_job(job.value);
     message.set_reason(WaitText(reason));

@@ -298,11 +298,11 @@ void Variants::TryWithout(const Turn& turn) {
 class Causes {
  public:
   Causes(const KnownPlan& known, const GangRequest& job)
-      : snapshot_(known.snapshot()), gangs_(known.gangs()), job_(job) {}
+      : known_(known), snapshot_(known.snapshot()), job_(job) {}
 
   // At the turn that decides about the job as it is.
   void AtOwnTurn(const Turn& turn);
-  void AddTo(Explanation& explanation, const SchedulePlan& plan) const;
+  void AddTo(Explanation& explanation) const;
 
  private:
   struct Kept {
@@ -310,16 +310,17 @@ class Causes {
   };
   void AddQuota(const Turn& turn);
   bool IsInFullQueue(int queue) const;
-  std::vector<Blocker> Blockers(const std::map<JobId, TimePoint>& starts) const;
+  std::vector<Blocker> Blockers() const;
+  TimePoint StartOf(const JobId& job) const;
 
+  const KnownPlan& known_;
   const SchedulerSnapshot& snapshot_;
-  const std::vector<GangWithNodes>& gangs_;
   const GangRequest& job_;
   std::vector<WaitCause> causes_;
   int full_queue_ = -1;  // that would exceed its ceiling; -1: none
   WaitReason reason_;
   std::map<JobId, Kept> kept_;  // by the job that nodes are kept for
-  std::set<NodeName> lacking_;  // nodes that it could have if jobs there ended
+  std::vector<bool> lacking_;   // nodes that it could have if jobs there ended, by their place
 };
 
 void Causes::AddQuota(const Turn& turn) {
@@ -347,21 +348,31 @@ bool Causes::IsInFullQueue(int queue) const {
 void Causes::AtOwnTurn(const Turn& turn) {
   AddQuota(turn);
   const Fit fit(job_, turn.matches.Of(job_.demand), turn.nodes, snapshot_.now);
+  lacking_.assign(turn.nodes.size(), false);
   reason_ = ReasonOf(job_, fit, turn.nodes, snapshot_.now, [&](const PlannedNode& node, Lack now) {
     if (now == Lack::kNothing) {
       ++kept_[node.ReservedFor()].too_long;
       return;
     }
-    lacking_.insert(node.capacity.name);
+    lacking_[turn.nodes.IndexOf(node)] = true;
     if (node.reserved_for != nullptr) ++kept_[*node.reserved_for].reserved;
   });
 }
 
-std::vector<Blocker> Causes::Blockers(const std::map<JobId, TimePoint>& starts) const {
+// A job that is ahead of it has the same start in each pass.
+TimePoint Causes::StartOf(const JobId& job) const {
+  const KnownPlan::Entry* entry = known_.Find(job);
+  const bool starts = entry != nullptr && entry->waiting != nullptr && entry->waiting->promise;
+  return starts ? entry->waiting->promise->start : kNever;
+}
+
+std::vector<Blocker> Causes::Blockers() const {
   std::vector<Blocker> blockers;
-  for (const GangWithNodes& gang : gangs_) {
-    const auto nodes = std::ranges::count_if(
-        gang.nodes, [&](const NodeName& node) { return lacking_.contains(node); });
+  for (std::size_t i = 0; i < known_.gangs().size(); ++i) {
+    const GangWithNodes& gang = known_.gangs()[i];
+    const auto nodes = std::ranges::count_if(known_.PlacesOf(i), [&](std::size_t node) {
+      return node < lacking_.size() && lacking_[node];
+    });
     const bool in_queue = IsInFullQueue(gang.queue);
     if ((nodes == 0 && !in_queue) || gang.job == job_.job) continue;
     blockers.push_back({.job = gang.job,
@@ -372,21 +383,16 @@ std::vector<Blocker> Causes::Blockers(const std::map<JobId, TimePoint>& starts) 
   }
   for (const auto& [job, kept] : kept_) {
     if (job.empty()) continue;
-    blockers.push_back({.job = job,
-                        .nodes = kept.reserved + kept.too_long,
-                        .waits = true,
-                        .at = starts.contains(job) ? starts.at(job) : kNever});
+    blockers.push_back(
+        {.job = job, .nodes = kept.reserved + kept.too_long, .waits = true, .at = StartOf(job)});
   }
   std::ranges::stable_sort(blockers, {}, [](const Blocker& blocker) {
-    return std::tuple(blocker.at, -blocker.nodes, blocker.job);
+    return std::tuple(blocker.at, -blocker.nodes, std::string_view(blocker.job.value));
   });
   return blockers;
 }
 
-void Causes::AddTo(Explanation& explanation, const SchedulePlan& plan) const {
-  std::map<JobId, TimePoint> starts;
-  for (const WaitingJob& waiting : plan.waiting)
-    if (waiting.promise) starts.emplace(waiting.job, waiting.promise->start);
+void Causes::AddTo(Explanation& explanation) const {
   std::vector<WaitCause>& causes = explanation.causes;
   causes = causes_;
   // A pass gives jobs that are alike the numbers of one of them.
@@ -398,7 +404,7 @@ void Causes::AddTo(Explanation& explanation, const SchedulePlan& plan) const {
       RequiredPlace(job_) != TopologyLevel::kNone)
     causes.push_back({.code = WaitCode::kTopology, .nodes = reason_.in_one_place});
   for (const auto& [job, kept] : kept_) {
-    const TimePoint at = starts.contains(job) ? starts.at(job) : kNever;
+    const TimePoint at = StartOf(job);
     if (kept.too_long > 0)
       causes.push_back(
           {.code = WaitCode::kTimeLimit, .nodes = kept.too_long, .job = job, .at = at});
@@ -417,47 +423,47 @@ void Causes::AddTo(Explanation& explanation, const SchedulePlan& plan) const {
   }
   if (reason_.excluded > 0)
     causes.push_back({.code = WaitCode::kExcluded, .nodes = reason_.excluded});
-  explanation.blockers = Blockers(starts);
+  explanation.blockers = Blockers();
 }
 
 // --- what it displaces ---
 
-struct Start {
-  TimePoint at = kNever;
-  DelayCause delayed = DelayCause::kNone;
-};
-// Jobs that start now, have a planned start, or were promised one that does not hold; no other has
-// a start.
-std::map<JobId, Start> StartsOf(const SchedulerSnapshot& snapshot, const SchedulePlan& plan) {
-  std::map<JobId, Start> starts;
+// Promises that do not hold in the second plan, and would in the first or sooner.
+std::vector<Delay> DelaysOf(const std::vector<const GangRequest*>& promised,
+                            const PlannedStarts& before, const PlannedStarts& after,
+                            const JobId& but) {
+  const auto start = [](const PlannedStarts& starts, const JobId& job) {
+    const auto found = starts.find(job);
+    return found == starts.end() ? PlannedStart() : found->second;
+  };
+  std::vector<Delay> delays;
+  for (const GangRequest* request : promised) {
+    if (request->job == but) continue;
+    const TimePoint at = request->promise->start;
+    const PlannedStart later = start(after, request->job);
+    if (later.at > std::max(at, start(before, request->job).at))
+      delays.push_back({request->job, at, later.at, later.delayed});
+  }
+  std::ranges::sort(delays, {},
+                    [](const Delay& delay) { return std::tuple(delay.promised, delay.job); });
+  return delays;
+}
+
+std::vector<const GangRequest*> PromisedOf(const SchedulerSnapshot& snapshot) {
+  std::vector<const GangRequest*> promised;
+  for (const GangRequest& request : snapshot.requests)
+    if (request.promise) promised.push_back(&request);
+  return promised;
+}
+
+PlannedStarts StartsOf(const SchedulerSnapshot& snapshot, const SchedulePlan& plan) {
+  PlannedStarts starts;
   for (const GangPlacement& placement : plan.placements)
     starts[placement.job] = {snapshot.now, DelayCause::kNone};
   for (const WaitingJob& waiting : plan.waiting)
     if (waiting.promise || waiting.delayed != DelayCause::kNone)
       starts[waiting.job] = {waiting.promise ? waiting.promise->start : kNever, waiting.delayed};
   return starts;
-}
-
-// Promises that do not hold in the second plan, and would in the first or sooner.
-std::vector<Delay> DelaysOf(const SchedulerSnapshot& snapshot, const SchedulePlan& before,
-                            const SchedulePlan& after, const JobId& but) {
-  const std::map<JobId, Start> then = StartsOf(snapshot, before);
-  const std::map<JobId, Start> now = StartsOf(snapshot, after);
-  const auto start = [](const std::map<JobId, Start>& starts, const JobId& job) {
-    const auto found = starts.find(job);
-    return found == starts.end() ? Start() : found->second;
-  };
-  std::vector<Delay> delays;
-  for (const GangRequest& request : snapshot.requests) {
-    if (!request.promise || request.job == but) continue;
-    const TimePoint promised = request.promise->start;
-    const Start later = start(now, request.job);
-    if (later.at > std::max(promised, start(then, request.job).at))
-      delays.push_back({request.job, promised, later.at, later.delayed});
-  }
-  std::ranges::sort(delays, {},
-                    [](const Delay& delay) { return std::tuple(delay.promised, delay.job); });
-  return delays;
 }
 
 class Explainer {
@@ -471,13 +477,15 @@ class Explainer {
   // Those of the job and its variants, each with its key; the job's own has none.
   using Probe = std::pair<std::optional<ChangeKey>, GangRequest>;
   std::vector<Probe> Probes() const;
-  void FindChanges(Explanation& explanation, const SchedulePlan& plan);
+  SchedulePlan PlanOfAdded();
+  void FindChanges(Explanation& explanation);
   void AddLentSpares(Explanation& explanation) const;
 
   const KnownPlan& known_;
   const SchedulerSnapshot& snapshot_;
   const GangRequest& job_;
   const ExplainQuestion& question_;
+  std::optional<PlannedStarts> starts_;  // with a job that is added, if it changes some
 };
 
 std::vector<Explainer::Probe> Explainer::Probes() const {
@@ -498,24 +506,37 @@ std::vector<Explainer::Probe> Explainer::Probes() const {
   return probes;
 }
 
+// What concerns the job itself.
+SchedulePlan Explainer::PlanOfAdded() {
+  std::optional<AddedJob> added = PlanAdded(known_.record(), job_);
+  if (added && !added->endangers_promises) return std::move(added->plan);
+  SchedulePlan plan = PlanPromises(snapshot_, &job_);
+  starts_ = StartsOf(snapshot_, plan);
+  return added ? std::move(added->plan) : std::move(plan);
+}
+
 Explanation Explainer::Run() {
-  std::optional<SchedulePlan> with;
-  if (question_.added) with = PlanWith(snapshot_, job_);
-  const SchedulePlan& plan = with ? *with : known_.plan();
   Explanation explanation;
-  const auto is_it = [&](const auto& each) { return each.job == job_.job; };
-  const auto placed = std::ranges::find_if(plan.placements, is_it);
-  if (placed != plan.placements.end()) explanation.placement = *placed;
-  int ahead = 0;
-  for (const WaitingJob& waiting : plan.waiting) {
-    if (is_it(waiting)) explanation.waiting = waiting;
-    ahead += waiting.promise || !waiting.collects.empty() ? 1 : 0;
+  const auto take = [&](const GangPlacement* placement, const WaitingJob* waiting) {
+    if (placement != nullptr) explanation.placement = *placement;
+    if (waiting != nullptr) explanation.waiting = *waiting;
+  };
+  std::optional<SchedulePlan> with;
+  if (question_.added) {
+    with = PlanOfAdded();
+    const auto placed = std::ranges::find(with->placements, job_.job, &GangPlacement::job);
+    const auto waits = std::ranges::find(with->waiting, job_.job, &WaitingJob::job);
+    take(placed == with->placements.end() ? nullptr : &*placed,
+         waits == with->waiting.end() ? nullptr : &*waits);
+    if (starts_)
+      explanation.delays = DelaysOf(known_.promised(), known_.starts(), *starts_, job_.job);
+  } else {
+    const KnownPlan::Entry& entry = *known_.Find(job_.job);
+    take(entry.placement, entry.waiting);
   }
-  explanation.is_planned_ahead = ahead < kPlannedJobs;
-  if (with) explanation.delays = DelaysOf(snapshot_, known_.plan(), *with, job_.job);
-  if (!explanation.placement && !job_.recovering && job_.nodes > 0) FindChanges(explanation, plan);
+  if (!explanation.placement && !job_.recovering && job_.nodes > 0) FindChanges(explanation);
   AddLentSpares(explanation);
-  for (const Reclaim& reclaim : plan.reclaims)
+  for (const Reclaim& reclaim : (with ? *with : known_.plan()).reclaims)
     if (reclaim.claimant == job_.job)
       explanation.causes.push_back({.code = WaitCode::kReclaim,
                                     .nodes = static_cast<int>(reclaim.gives_up.size()),
@@ -538,14 +559,15 @@ void Explainer::AddLentSpares(Explanation& explanation) const {
   }
 }
 
-void Explainer::FindChanges(Explanation& explanation, const SchedulePlan& plan) {
+void Explainer::FindChanges(Explanation& explanation) {
   const std::vector<Probe> all = Probes();
   std::vector<GangRequest> probes;
   for (const auto& [key, probe] : all) probes.push_back(probe);
   const GangRequest& own = probes.front();
   Variants variants(own, question_, snapshot_.now);
   Causes causes(known_, own);
-  AskAtTurns(snapshot_, probes, [&](const Turn& turn) {
+  const GangRequest* submitted = question_.added ? nullptr : &job_;
+  AskAtTurns(known_.record(), submitted, probes, [&](const Turn& turn) {
     if (&turn.probe == &own) {
       if (!variants.AtOwnTurn(turn)) return false;
       causes.AtOwnTurn(turn);
@@ -554,11 +576,13 @@ void Explainer::FindChanges(Explanation& explanation, const SchedulePlan& plan) 
     return variants.AtTurnOf(*all[static_cast<std::size_t>(&turn.probe - probes.data())].first,
                              turn);
   });
-  causes.AddTo(explanation, plan);
+  causes.AddTo(explanation);
   for (auto& [key, each] : variants.found()) {
     Change change{.key = key, .request = std::move(each.request)};
     if (each.endangers_promises)
-      change.delays = DelaysOf(snapshot_, plan, PlanWith(snapshot_, change.request), job_.job);
+      change.delays =
+          DelaysOf(known_.promised(), starts_ ? *starts_ : known_.starts(),
+                   StartsOf(snapshot_, PlanPromises(snapshot_, &change.request)), job_.job);
     explanation.changes.push_back(std::move(change));
   }
 }
@@ -607,18 +631,34 @@ std::string_view Name(ChangeKey key) {
 }
 
 KnownPlan::KnownPlan(const SchedulerSnapshot& snapshot, const std::vector<GangWithNodes>& gangs)
-    : snapshot_(snapshot), gangs_(gangs), plan_(Plan(snapshot)) {
-  requests_.reserve(snapshot.requests.size());
-  for (const GangRequest& request : snapshot.requests) requests_.emplace(request.job, &request);
+    : gangs_(gangs),
+      record_(snapshot),
+      plan_(Plan(record_)),
+      promised_(PromisedOf(snapshot)),
+      starts_(StartsOf(snapshot, plan_)) {
+  entries_.reserve(snapshot.requests.size());
+  for (const GangRequest& request : snapshot.requests)
+    entries_.emplace(request.job, Entry{.request = &request});
+  for (const GangPlacement& placement : plan_.placements)
+    entries_.at(placement.job).placement = &placement;
+  for (const WaitingJob& waiting : plan_.waiting) entries_.at(waiting.job).waiting = &waiting;
+  const PlannedNodes nodes(snapshot.nodes, snapshot.now);
+  for (const GangWithNodes& gang : gangs) {
+    std::vector<std::size_t>& places = places_.emplace_back();
+    for (const NodeName& name : gang.nodes)
+      if (const PlannedNode* node = nodes.Find(name)) places.push_back(nodes.IndexOf(*node));
+  }
 }
 
-const GangRequest* KnownPlan::Find(const JobId& job) const {
-  const auto found = requests_.find(job);
-  return found == requests_.end() ? nullptr : found->second;
+const KnownPlan::Entry* KnownPlan::Find(const JobId& job) const {
+  const auto found = entries_.find(job);
+  return found == entries_.end() ? nullptr : &found->second;
 }
 
 const GangRequest* RequestOf(const KnownPlan& known, const ExplainQuestion& question) {
-  return question.added ? &*question.added : known.Find(question.job);
+  if (question.added) return &*question.added;
+  const KnownPlan::Entry* entry = known.Find(question.job);
+  return entry == nullptr ? nullptr : entry->request;
 }
 
 Explanation Explain(const KnownPlan& known, const ExplainQuestion& question) {
@@ -628,7 +668,8 @@ Explanation Explain(const KnownPlan& known, const ExplainQuestion& question) {
 
 std::vector<Delay> DelaysBetween(const SchedulerSnapshot& before, const SchedulerSnapshot& after,
                                  const JobId& job) {
-  return DelaysOf(before, PlanWithoutReasons(before), PlanWithoutReasons(after), job);
+  return DelaysOf(PromisedOf(before), StartsOf(before, PlanPromises(before, nullptr)),
+                  StartsOf(after, PlanPromises(after, nullptr)), job);
 }
 
 }  // namespace muster

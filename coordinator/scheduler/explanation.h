@@ -6,11 +6,16 @@
 // job keeps its turn, but not its promise. Sizes change in steps: nodes, ranks, GPUs and CPUs by
 // one, memory by a MiB, a time limit by a second.
 //
-// Pure; any thread. KnownPlan makes one pass. An answer takes one up to the job's turn, one more
-// for a job that is not submitted, and one more for each change that may delay promised starts.
+// Pure; any thread. KnownPlan makes one pass and records it. An answer takes none of its own where
+// the record has the turns of the job: it has none of jobs that were promised a start, that gangs
+// give way to, or in front of which very many take something. Then an answer takes a pass up to
+// these turns, and one for a job that is not submitted. What may delay promised starts takes one up
+// to the last of these.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,6 +24,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/ids.h"
+#include "coordinator/scheduler/pass_record.h"
 #include "coordinator/scheduler/scheduler.h"
 
 namespace muster {
@@ -109,25 +115,50 @@ struct GangWithNodes {
   bool predicted = false;
 };
 
+// When a job starts by a plan.
+struct PlannedStart {
+  TimePoint at = kNever;
+  DelayCause delayed = DelayCause::kNone;
+};
+// Jobs that start now, have a planned start, or were promised one that does not hold; no other has
+// a start.
+using PlannedStarts = std::map<JobId, PlannedStart>;
+
 // A snapshot and what a pass decides about it, for any number of questions.
 class KnownPlan {
  public:
+  // A job of the snapshot; nullptr: it does not start now, or does not wait.
+  struct Entry {
+    const GangRequest* request = nullptr;
+    const GangPlacement* placement = nullptr;
+    const WaitingJob* waiting = nullptr;
+  };
+
   // Makes the pass. Both outlive it.
   KnownPlan(const SchedulerSnapshot& snapshot, const std::vector<GangWithNodes>& gangs);
   KnownPlan(const KnownPlan&) = delete;
   KnownPlan& operator=(const KnownPlan&) = delete;
 
-  const SchedulerSnapshot& snapshot() const { return snapshot_; }
+  const SchedulerSnapshot& snapshot() const { return record_.snapshot(); }
   const std::vector<GangWithNodes>& gangs() const { return gangs_; }
+  const PassRecord& record() const { return record_; }
   const SchedulePlan& plan() const { return plan_; }
-  // nullptr: it is none of the snapshot's requests.
-  const GangRequest* Find(const JobId& job) const;
+  const PlannedStarts& starts() const { return starts_; }  // by the plan
+  // Requests of jobs that were promised a start.
+  const std::vector<const GangRequest*>& promised() const { return promised_; }
+  // Where the nodes of a gang are among those of the pass; others are not there.
+  const std::vector<std::size_t>& PlacesOf(std::size_t gang) const { return places_[gang]; }
+  // nullptr: the snapshot has no request of the job.
+  const Entry* Find(const JobId& job) const;
 
  private:
-  const SchedulerSnapshot& snapshot_;
   const std::vector<GangWithNodes>& gangs_;
+  PassRecord record_;
   const SchedulePlan plan_;
-  std::unordered_map<JobId, const GangRequest*> requests_;
+  const std::vector<const GangRequest*> promised_;
+  const PlannedStarts starts_;
+  std::unordered_map<JobId, Entry> entries_;
+  std::vector<std::vector<std::size_t>> places_;
 };
 
 struct ExplainQuestion {
@@ -141,7 +172,6 @@ struct ExplainQuestion {
 struct Explanation {
   std::optional<GangPlacement> placement;  // it starts now
   WaitingJob waiting;                      // it does not
-  bool is_planned_ahead = true;            // it is one of those that get a planned start
   std::vector<WaitCause> causes;
   std::vector<Blocker> blockers;  // the first that end or start first
   std::vector<Change> changes;    // of a job that does not recover; by key

@@ -11,7 +11,9 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace muster {
@@ -402,6 +404,207 @@ TEST(ExplanationProperties, EachChangeLetsTheJobStartNoSmallerOneDoesAndNoneIsLe
     }
   }
   EXPECT_GT(counts.delays, 0);
+}
+
+// --- a record beside passes of one's own ---
+
+// All that a probe could find at a turn.
+std::string Found(const Turn& turn, const SchedulerSnapshot& snapshot) {
+  const Amounts amounts = turn.probe.AmountsOf(turn.probe.least());
+  std::ostringstream text;
+  text << turn.entitled << turn.endangers_promises;
+  for (int i = 0; i < static_cast<int>(snapshot.queues->queues.size()); ++i)
+    text << " " << turn.loads.Used(i).gpus << "/" << turn.loads.Used(i).slots << "/"
+         << turn.guaranteed.IsEntitled(i, amounts) << "/"
+         << turn.loads.OverFrom(i, amounts).time_since_epoch().count();
+  for (const PlannedNode& node : turn.nodes) {
+    text << "\n" << node.capacity.name.value << " for " << node.ReservedFor().value;
+    std::string last;  // a search for victims may leave steps that are none
+    for (std::size_t i = 0; i < node.free.size(); ++i) {
+      const auto& [from, free] = node.free.at(i);
+      std::ostringstream parts;
+      parts << free.slots << " " << free.devices << " " << free.cpus << " " << free.memory_bytes;
+      if (std::exchange(last, parts.str()) != parts.str())
+        text << ", " << from.time_since_epoch().count() << ": " << parts.str();
+    }
+  }
+  return text.str();
+}
+
+struct Asked {
+  std::vector<std::vector<std::string>> found;  // by each probe, at turns that differ
+  bool was_recorded = false;
+};
+Asked AskAll(const PassRecord& record, const GangRequest* own,
+             const std::vector<GangRequest>& probes) {
+  Asked asked{.found = std::vector<std::vector<std::string>>(probes.size())};
+  asked.was_recorded = AskAtTurns(record, own, probes, [&](const Turn& turn) {
+    std::vector<std::string>& found =
+        asked.found[static_cast<std::size_t>(&turn.probe - probes.data())];
+    const std::string now = Found(turn, record.snapshot());
+    if (found.empty() || found.back() != now) found.push_back(now);
+    return !turn.entitled ||
+           turn.guaranteed.IsEntitled(turn.probe.queue, turn.probe.AmountsOf(turn.probe.least()));
+  });
+  return asked;
+}
+
+// The job in its own turn, and those that it would have in other queues and classes.
+std::vector<GangRequest> ProbesOf(GangRequest job, const QueueTree& tree) {
+  job.promise.reset();
+  std::vector<GangRequest> probes = {job};
+  for (const int value : {0, 5, 9}) {
+    probes.push_back(job);
+    probes.back().class_value = value;
+    if (value <= job.class_value) probes.pop_back();
+  }
+  for (int i = 0; i < static_cast<int>(tree.queues.size()); ++i) {
+    if (i == job.queue || !tree.queues[static_cast<std::size_t>(i)].leaf) continue;
+    probes.push_back(job);
+    probes.back().queue = i;
+  }
+  return probes;
+}
+
+// Beside jobs that wait: one recovers, gangs give way to another one, others may give way.
+void Disturb(SchedulerSnapshot& snapshot, const Cluster& cluster, Random& random) {
+  const auto any = [&](auto& list) -> auto& {
+    return list[static_cast<std::size_t>(random.Pick(0, static_cast<int>(list.size()) - 1))];
+  };
+  std::size_t i = 0;
+  for (const Cluster::Job& job : cluster.jobs) {
+    if (!job.placement) continue;
+    RunningGang& gang = snapshot.running[i++];
+    gang.job = job.request.job;
+    gang.class_value = job.request.class_value;
+    gang.victim_from = random.OneIn(4) ? kNever : snapshot.now;
+    gang.placed = job.started;
+    gang.nodes = gang.least_nodes = static_cast<int>(gang.parts.size());
+    gang.node_amounts = job.request.AmountsOf(1);
+    gang.leaves_in = seconds(120);
+    gang.cost = random.Pick(1, 9);
+  }
+  if (snapshot.requests.empty()) return;
+  if (!snapshot.running.empty() && random.OneIn(3))
+    any(snapshot.running).gives_way_to = any(snapshot.requests).job;
+  if (random.OneIn(3)) {
+    GangRequest& fallen = any(snapshot.requests);
+    fallen.recovering = true;
+    fallen.promise.reset();
+    fallen.turn = kNever;
+  }
+}
+
+struct RecordCounts {
+  int recorded = 0, not_recorded = 0;  // jobs that wait
+  int added = 0, not_added = 0, placed = 0, promised = 0, reclaims = 0, endangers = 0;
+};
+
+void CheckAdded(const PassRecord& record, const SchedulePlan& plan, const GangRequest& job,
+                RecordCounts& counts) {
+  const std::optional<AddedJob> added = PlanAdded(record, job);
+  ++(added ? counts.added : counts.not_added);
+  SchedulerSnapshot snapshot = record.snapshot();
+  snapshot.requests.push_back(job);
+  const SchedulePlan whole = Plan(snapshot);
+  const std::map<JobId, TimePoint> before = Starts(snapshot, plan), after = Starts(snapshot, whole);
+  const SchedulePlan partly = PlanPromises(record.snapshot(), &job);
+  const std::map<JobId, TimePoint> partly_after = Starts(snapshot, partly);
+  for (const GangRequest& each : record.snapshot().requests) {
+    if (!each.promise) continue;
+    EXPECT_EQ(partly_after.at(each.job), after.at(each.job)) << each.job.value;
+    if (added && !added->endangers_promises) {
+      EXPECT_EQ(before.at(each.job), after.at(each.job)) << each.job.value;
+    }
+  }
+  if (!added) return;
+  counts.endangers += added->endangers_promises;
+  ASSERT_EQ(added->plan.placements.size() + added->plan.waiting.size(), 1u);
+  const auto placed = std::ranges::find(whole.placements, job.job, &GangPlacement::job);
+  ASSERT_EQ(placed == whole.placements.end(), added->plan.placements.empty());
+  if (placed != whole.placements.end()) {
+    EXPECT_EQ(added->plan.placements[0].nodes, placed->nodes);
+    EXPECT_EQ(added->plan.placements[0].node_devices, placed->node_devices);
+    EXPECT_EQ(added->plan.placements[0].spares, placed->spares);
+    ++counts.placed;
+    return;
+  }
+  const WaitingJob& is = added->plan.waiting[0];
+  const WaitingJob& should = *std::ranges::find(whole.waiting, job.job, &WaitingJob::job);
+  EXPECT_EQ(is.promise, should.promise);
+  EXPECT_EQ(is.collects, should.collects);
+  EXPECT_EQ(is.is_behind_planned, should.is_behind_planned);
+  EXPECT_EQ(is.reason, std::ranges::find(partly.waiting, job.job, &WaitingJob::job)->reason);
+  counts.promised += is.promise ? 1 : 0;
+  std::vector<JobId> victims;
+  for (const Reclaim& reclaim : added->plan.reclaims) victims.push_back(reclaim.victim);
+  for (const Reclaim& reclaim : whole.reclaims)
+    if (reclaim.claimant == job.job) {
+      EXPECT_EQ(std::erase(victims, reclaim.victim), 1u);
+      ++counts.reclaims;
+    }
+  EXPECT_THAT(victims, IsEmpty());
+}
+
+void CheckRecord(const Cluster& cluster, Random& random, RecordCounts& counts) {
+  SchedulerSnapshot snapshot = cluster.Snapshot();
+  if (random.OneIn(2)) Disturb(snapshot, cluster, random);
+  PassRecord record(snapshot);
+  const SchedulePlan plan = Plan(record);
+  const PassRecord none(snapshot);
+  for (const GangRequest& request : snapshot.requests) {
+    if (request.recovering || !random.OneIn(4)) continue;
+    const std::vector<GangRequest> probes = ProbesOf(request, cluster.tree);
+    const Asked asked = AskAll(record, &request, probes);
+    ++(asked.was_recorded ? counts.recorded : counts.not_recorded);
+    EXPECT_EQ(asked.found, AskAll(none, &request, probes).found) << request.job.value;
+  }
+  GangRequest job = RandomJob(random, cluster.tree, 3, random.OneIn(2));
+  job.job = JobId{"new"};
+  job.submit_order = 1'000'000;
+  job.spares = random.Pick(0, 1);
+  if (random.OneIn(3)) job.class_value = 9;
+  const std::vector<GangRequest> probes = ProbesOf(job, cluster.tree);
+  EXPECT_EQ(AskAll(record, nullptr, probes).found, AskAll(none, nullptr, probes).found);
+  ASSERT_NO_FATAL_FAILURE(CheckAdded(record, plan, job, counts));
+}
+
+TEST(ExplanationProperties, ARecordHasWhatAPassOfItsOwnFindsAtEachTurn) {
+  RecordCounts counts;
+  for (int seed = 0; 3 * seed < 2 * Clusters() && !HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(static_cast<unsigned>(seed));
+    Cluster cluster;
+    const bool alike = seed % 2 == 0;
+    AddQueues(cluster.tree, random);
+    for (int i = random.Pick(2, 8); i > 0; --i)
+      cluster.AddNode(alike ? NodeInventory() : RandomNode(random));
+    const int nodes = static_cast<int>(cluster.inventories.size());
+    for (int pass = 0; pass < 6; ++pass) {
+      cluster.now += seconds(random.Pick(0, 1800));
+      std::erase_if(cluster.jobs, [&](const Cluster::Job& job) {
+        return job.placement && cluster.now >= job.ends;
+      });
+      // Now and then more start in a pass than a record keeps apart.
+      for (int n = random.OneIn(12) ? 40 : random.Pick(1, 4); n > 0; --n) {
+        GangRequest job = RandomJob(random, cluster.tree, nodes, alike);
+        if (random.OneIn(4)) job.length = kForever;
+        cluster.Submit(job).ends = cluster.now + seconds(random.Pick(600, 7200));
+      }
+      if (random.OneIn(2)) {
+        ASSERT_NO_FATAL_FAILURE(CheckRecord(cluster, random, counts));
+      }
+      cluster.RunPass();
+      ASSERT_NO_FATAL_FAILURE(CheckRecord(cluster, random, counts));
+    }
+  }
+  if (HasFailure()) return;
+  EXPECT_GT(counts.recorded, 100);
+  EXPECT_GT(counts.not_recorded, 100);
+  EXPECT_GT(counts.added, 100);
+  EXPECT_GT(counts.not_added, 0);
+  for (const int each : {counts.placed, counts.promised, counts.reclaims, counts.endangers})
+    EXPECT_GT(each, 10);
 }
 
 GangRequest Plain(int nodes, Duration length, int ranks = 4) {

@@ -46,13 +46,14 @@ struct PlannedNode {
   }
 };
 
-// All nodes of a pass in the order of their names, "n2" before "n10". They stay where they are.
+// All nodes of a pass in the order of their names, "n2" before "n10". They stay where they are; a
+// copy has nodes of its own.
 class PlannedNodes {
  public:
   // What is free now stays free. The capacities outlive them.
   PlannedNodes(const std::vector<NodeCapacity>& capacities, TimePoint now);
 
-  PlannedNodes(const PlannedNodes&) = delete;
+  PlannedNodes(const PlannedNodes&) = default;
   PlannedNodes& operator=(const PlannedNodes&) = delete;
 
   // nullptr: there is none.

@@ -11,6 +11,7 @@
 
 #include "coordinator/scheduler/first_time.h"
 #include "coordinator/scheduler/gang_choice.h"
+#include "coordinator/scheduler/pass_record.h"
 #include "coordinator/scheduler/queue_loads.h"
 #include "coordinator/scheduler/queue_turns.h"
 #include "coordinator/scheduler/victims.h"
@@ -68,7 +69,7 @@ class KnownReasons {
 class FruitlessKinds {
  public:
   bool Contains(const GangRequest& request) const {
-    return kinds_.size() >= kKept || std::ranges::any_of(kinds_, [&](const GangRequest* kind) {
+    return ContainsAll() || std::ranges::any_of(kinds_, [&](const GangRequest* kind) {
              return IsPlain(request) && kind->queue == request.queue &&
                     kind->class_value == request.class_value && kind->least() <= request.least() &&
                     kind->length <= request.length && kind->demand == request.demand;
@@ -77,16 +78,43 @@ class FruitlessKinds {
   void Add(const GangRequest& request) {
     if (IsPlain(request)) kinds_.push_back(&request);
   }
+  bool ContainsAll() const { return kinds_.size() >= kKept; }
 
  private:
   static constexpr std::size_t kKept = 64;
   std::vector<const GangRequest*> kinds_;
 };
 
+// How many nodes have room at this moment, whatever they are kept for later. Most jobs of a full
+// cluster have none. A count that is too low for one job holds for its demand until what is free
+// now changes.
+class KnownRoom {
+ public:
+  // Whether as many have as the gang has nodes at least.
+  bool IsEnough(const GangRequest& request, const Fit& fit, const PlannedNodes& nodes) {
+    constexpr std::size_t kKept = 64;
+    if (request.nodes == 0 || !IsPlain(request)) return true;
+    for (const auto& [demand, count] : counts_)
+      if (count < request.least() && demand == request.demand) return false;
+    int count = 0;
+    for (const PlannedNode& node : nodes) {
+      count += fit.LacksNow(node) == Lack::kNothing ? 1 : 0;
+      if (count == request.least()) return true;
+    }
+    if (counts_.size() < kKept) counts_.emplace_back(request.demand, count);
+    return false;
+  }
+  void NodesChange() { counts_.clear(); }
+
+ private:
+  std::vector<std::pair<NodeDemand, int>> counts_;
+};
+
 // The phases of a pass, in order: recoveries, then for each class what is within guarantees and
 // what borrows.
 struct Phase {
   int number = 0;  // 0: recoveries
+  int class_value = 0;
   bool entitled() const { return number % 2 == 1; }
   // Why a job of this phase had to give way to one of an earlier phase.
   DelayCause CauseOf(int earlier) const {
@@ -96,9 +124,19 @@ struct Phase {
   }
 };
 
-const QueueTree& OneQueue() {
-  static const QueueTree tree = DefaultTree();
-  return tree;
+const QueueTree& QueuesOf(const SchedulerSnapshot& snapshot) {
+  static const QueueTree one = DefaultTree();
+  return snapshot.queues == nullptr ? one : *snapshot.queues;
+}
+
+// Below 0: none.
+std::string NameIn(const QueueTree& tree, int queue) {
+  return queue < 0 ? "" : tree.queues[static_cast<std::size_t>(queue)].name;
+}
+
+PassState StartOf(const SchedulerSnapshot& snapshot) {
+  return {.nodes = {snapshot.nodes, snapshot.now},
+          .loads = {QueuesOf(snapshot), snapshot.usage, snapshot.now}};
 }
 
 // Nodes for which a job that recovers counts in its queue already.
@@ -119,18 +157,59 @@ TimePoint WorthMovingTo(TimePoint planned, TimePoint now) {
   return planned - std::max(kLeastGain, (planned - now) / 10);
 }
 
+// Exact up to `latest`. A later start may be missed, or not be the first.
+std::optional<TimePoint> EarliestStart(const GangRequest& request, const Fit& fit,
+                                       const PlannedNodes& nodes, const QueueLoads& loads,
+                                       TimePoint latest) {
+  FirstTime first;
+  if (!request.recovering) {
+    const Amounts amounts = request.AmountsOf(request.least());
+    for (const std::vector<TimeSpan>& spans :
+         loads.Starts(request.queue, amounts, request.length)) {
+      if (spans.empty()) return std::nullopt;  // without a look at the nodes
+      first.AddLimit(spans);
+    }
+  }
+  const TopologyDemand& topology = request.demand.topology;
+  const TopologyLevel within = topology.required ? topology.within : TopologyLevel::kNone;
+  std::map<std::string_view, std::size_t> groups;
+  for (const PlannedNode& node : nodes) {
+    const std::size_t group =
+        within == TopologyLevel::kNone
+            ? 0
+            : groups.emplace(PlaceOf(node.inventory(), within), groups.size()).first->second;
+    fit.EachStart(node, [&](const TimeSpan& span) {
+      if (span.from <= latest) first.AddNode(span, group);
+    });
+  }
+  return std::move(first).Find(request.least());
+}
+
+// Whether the ceilings leave room for it at some time.
+bool LimitsAllow(const GangRequest& request, const QueueLoads& loads) {
+  return request.recovering ||
+         std::ranges::none_of(
+             loads.Starts(request.queue, request.AmountsOf(request.least()), request.length),
+             [](const std::vector<TimeSpan>& spans) { return spans.empty(); });
+}
+
 class Pass {
  public:
   // Pointers: nullptr is none; what they point to outlives the pass.
   struct Variant {
-    bool gives_reasons = true;                         // of all; else of `with` alone
+    // All of the plan; else that of `with` and of jobs that were promised a start.
+    bool is_whole = true;
     const GangRequest* with = nullptr;                 // considered instead of the same job's
     const std::vector<GangRequest>* probes = nullptr;  // of one job, which has no other turn
     const AtTurn* at_turn = nullptr;
+    std::set<const GangRequest*> answered = {};  // of the probes
+    PassRecord* record = nullptr;
   };
-  Pass(const SchedulerSnapshot& snapshot, const Variant& variant);
+  Pass(const SchedulerSnapshot& snapshot, const Variant& variant, PassState start);
 
   SchedulePlan Run();
+  // What a pass decides about `with` that comes to its turn with that start.
+  AddedJob Decide(bool entitled);
 
  private:
   using Requests = std::vector<const GangRequest*>;
@@ -142,6 +221,7 @@ class Pass {
   void RunPhase(Requests& requests);
   void RunPromised(const Requests& requests);
   void RunQueues(Requests& requests);
+  void Record(int queue, std::optional<std::size_t> place);
 
   void Consider(const GangRequest& request);
   void ConsiderPromised(const GangRequest& request, const std::optional<Promise>& held);
@@ -153,13 +233,11 @@ class Pass {
   int OverCeiling(const GangRequest& request, int nodes) const;
   bool MayReclaim(const GangRequest& request) const;
   bool ReclaimFor(const GangRequest& request, std::optional<TimePoint> otherwise);
-  // Exact up to `latest`. A later start may be missed, or not be the first.
-  std::optional<TimePoint> EarliestStart(const GangRequest& request, const Fit& fit,
-                                         TimePoint latest = kNever) const;
-  bool HasRoomNow(const GangRequest& request, const Fit& fit);
+  std::optional<TimePoint> EarliestStartOf(const GangRequest& request, const Fit& fit,
+                                           TimePoint latest = kNever) const {
+    return EarliestStart(request, fit, nodes_, loads_, latest);
+  }
   WaitReason ReasonFor(const GangRequest& request, const Fit& fit) const;
-  bool LimitsAllow(const GangRequest& request) const;
-  std::string NameOf(int queue) const;
   Promise Reserve(const GangRequest& request, TimePoint start);
   std::vector<NodeName> Collect(const GangRequest& request, const Fit& fit);
   std::optional<Promise> ReserveAgain(const GangRequest& request);
@@ -175,18 +253,22 @@ class Pass {
     return probes_ != nullptr && !std::less<>()(&request, probes_->data()) &&
            std::less<>()(&request, probes_->data() + probes_->size());
   }
-  bool HasReader(const GangRequest& request) const { return gives_reasons_ || &request == with_; }
-  bool IsOver() const { return probes_ != nullptr && answered_.size() == probes_->size(); }
+  bool HasReader(const GangRequest& request) const { return is_whole_ || &request == with_; }
+  // Nothing is read of what is left, but for promised jobs of this phase.
+  bool IsOver() const {
+    if (probes_ != nullptr) return answered_.size() == probes_->size();
+    return !is_whole_ && !with_is_left_ && promises_left_ == 0;
+  }
   bool Ask(const GangRequest& probe, const QueueLoads& guaranteed);
   void MarkTaken(const PlannedNode& node) { taken_now_.push_back(nodes_.IndexOf(node)); }
   void NodesChange(TimePoint from) {
+    changed_ = true;
     known_.NodesChange();
-    if (from <= now_) room_now_.clear();
+    if (from <= now_) room_now_.NodesChange();
   }
 
   const SchedulerSnapshot& snapshot_;
   const TimePoint now_;
-  Requests requests_;  // without probes
   PlannedNodes nodes_;
   // The last of the phases before this one that gave away or reserved parts of each node, or of
   // any.
@@ -199,8 +281,7 @@ class Pass {
   const QueueTree& queues_;
   QueueLoads loads_;
   KnownReasons known_;
-  // Nodes with room now, for demands of which too few have it.
-  std::vector<std::pair<NodeDemand, int>> room_now_;
+  KnownRoom room_now_;
   std::vector<const RunningGang*> gangs_;  // that may be victims
   std::map<JobId, Amounts> claimants_;     // that gangs give way to, and what they will have
   FruitlessKinds fruitless_;
@@ -209,49 +290,64 @@ class Pass {
   bool collecting_ = false;
   SchedulePlan plan_;
 
-  const bool gives_reasons_;
+  const bool is_whole_;
   const GangRequest* const with_;
+  bool with_is_left_;
   const std::vector<GangRequest>* const probes_;
   const AtTurn* const at_turn_;
   std::set<const GangRequest*> answered_;  // of the probes
-  int promises_left_ = 0;                  // of jobs that are considered in later phases
+  PassRecord* const record_;
+  bool changed_ = true;    // since what there is was recorded
+  int promises_left_ = 0;  // of jobs that are considered in later phases
   bool promise_moved_ = false;
 };
 
-Pass::Pass(const SchedulerSnapshot& snapshot, const Variant& variant)
+Pass::Pass(const SchedulerSnapshot& snapshot, const Variant& variant, PassState start)
     : snapshot_(snapshot),
       now_(snapshot.now),
-      nodes_(snapshot.nodes, snapshot.now),
+      nodes_(std::move(start.nodes)),
       taken_in_(nodes_.size(), kNotTaken),
       matches_(nodes_),
-      queues_(snapshot.queues == nullptr ? OneQueue() : *snapshot.queues),
-      loads_(queues_, snapshot.usage, snapshot.now),
-      gives_reasons_(variant.gives_reasons),
+      queues_(QueuesOf(snapshot)),
+      loads_(std::move(start.loads)),
+      gangs_(std::move(start.gangs)),
+      claimants_(std::move(start.claimants)),
+      planned_(start.planned),
+      collecting_(start.collecting),
+      is_whole_(variant.is_whole),
       with_(variant.with),
+      with_is_left_(variant.with != nullptr),
       probes_(variant.probes),
-      at_turn_(variant.at_turn) {
-  const GangRequest* other = probes_ == nullptr ? with_ : probes_->data();
-  requests_.reserve(snapshot.requests.size() + 1);
-  for (const GangRequest& request : snapshot.requests)
-    if (other == nullptr || request.job != other->job) requests_.push_back(&request);
-  if (with_ != nullptr) requests_.push_back(with_);
-  for (const GangRequest* request : requests_) promises_left_ += HasPromise(*request);
-}
+      at_turn_(variant.at_turn),
+      answered_(variant.answered),
+      record_(variant.record) {}
 
 SchedulePlan Pass::Run() {
   AddRunning();
+  Requests all;  // without probes
+  all.reserve(snapshot_.requests.size() + 1);
+  const GangRequest* other = probes_ == nullptr ? with_ : probes_->data();
+  for (const GangRequest& request : snapshot_.requests)
+    if (other == nullptr || request.job != other->job) all.push_back(&request);
+  if (with_ != nullptr) all.push_back(with_);
   Requests recovering;
   std::map<int, Requests, std::greater<>> classes;
-  for (const GangRequest* request : requests_)
+  if (record_ != nullptr)
+    for (const PriorityClass& each : queues_.classes) classes[each.value];
+  if (is_whole_) plan_.waiting.reserve(all.size());
+  for (const GangRequest* request : all) promises_left_ += HasPromise(*request);
+  for (const GangRequest* request : all)
     if (const auto claimant = claimants_.find(request->job); claimant != claimants_.end())
       loads_.Expect(request->queue, claimant->second = request->AmountsOf(request->least()));
-  for (const GangRequest* request : requests_)
+  for (const GangRequest* request : all)
     (request->recovering ? recovering : classes[request->class_value]).push_back(request);
   if (probes_ != nullptr)
-    for (const GangRequest& probe : *probes_) classes[probe.class_value].push_back(&probe);
+    for (const GangRequest& probe : *probes_)
+      if (!answered_.contains(&probe)) classes[probe.class_value].push_back(&probe);
   RunRecoveries(std::move(recovering));
   for (auto& [value, requests] : classes) {
     if (IsOver()) break;
+    phase_.class_value = value;
     RunClass(std::move(requests));
   }
   return std::move(plan_);
@@ -297,9 +393,7 @@ void Pass::RunRecoveries(Requests requests) {
 }
 
 void Pass::RunClass(Requests requests) {
-  std::ranges::sort(requests, {}, [](const GangRequest* r) {
-    return std::tuple(r->queue, -r->priority, r->submit_order);
-  });
+  SortForTurns(requests);
   for (int n = 0; n < 2; ++n) {
     BeginPhase(phase_.number + 1);
     RunPhase(requests);
@@ -347,7 +441,7 @@ void Pass::RunPromised(const Requests& requests) {
     if (request->promise && (!held.back() || held.back()->start > request->promise->start))
       promise_moved_ = true;
   }
-  for (std::size_t i = 0; i < requests.size() && !IsOver(); ++i) {
+  for (std::size_t i = 0; i < requests.size() && !(IsOver() && probes_ != nullptr); ++i) {
     const GangRequest& request = *requests[i];
     if (IsProbe(request)) {
       Ask(request, *before);
@@ -363,6 +457,7 @@ void Pass::RunQueues(Requests& requests) {
   struct Waiting {
     std::size_t next = 0, end = 0;
   };
+  const auto queues = static_cast<int>(queues_.queues.size());
   std::vector<Waiting> waiting(queues_.queues.size());
   QueueTurns turns(queues_, loads_);
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -373,9 +468,23 @@ void Pass::RunQueues(Requests& requests) {
     }
     of_queue.end = i + 1;
   }
+  if (record_ != nullptr) {
+    record_->BeginPhase(phase_.class_value, phase_.entitled(), promises_left_ > 0 || promise_moved_,
+                        queues, requests);
+    for (int queue = 0; queue < queues; ++queue)
+      if (queues_.queues[static_cast<std::size_t>(queue)].leaf &&
+          waiting[static_cast<std::size_t>(queue)].end == 0)
+        turns.Add(queue);
+  }
   while (!turns.empty() && !IsOver()) {
     const int queue = turns.Next();
     Waiting& of_queue = waiting[static_cast<std::size_t>(queue)];
+    const bool is_empty = of_queue.next == of_queue.end;
+    if (record_ != nullptr) Record(queue, is_empty ? std::nullopt : std::optional(of_queue.next));
+    if (is_empty) {  // it had a last turn, in which others may come that are not there
+      turns.Remove(queue);
+      continue;
+    }
     const GangRequest*& request = requests[of_queue.next++];
     const Amounts amounts = request->AmountsOf(std::max(request->least(), 1));
     if (IsProbe(*request)) {
@@ -386,9 +495,21 @@ void Pass::RunQueues(Requests& requests) {
       loads_.Charge(queue, amounts, length);
       turns.Update(queue);
     }
-    if (of_queue.next == of_queue.end) turns.Remove(queue);
   }
   std::erase(requests, nullptr);
+}
+
+// A turn of a queue: that of the job at `place`, or of one behind all of its jobs.
+void Pass::Record(int queue, std::optional<std::size_t> place) {
+  if (std::exchange(changed_, false))
+    record_->Keep({.nodes = nodes_,
+                   .loads = loads_,
+                   .gangs = gangs_,
+                   .claimants = claimants_,
+                   .planned = planned_,
+                   .collecting = collecting_});
+  if (fruitless_.ContainsAll()) record_->EndVictims();
+  place ? record_->TakeTurn(*place) : record_->TakeLastTurn(queue);
 }
 
 // Whether it needs no other turn.
@@ -411,7 +532,15 @@ int Pass::OverCeiling(const GangRequest& request, int nodes) const {
                                          EndOf(now_, request.length));
 }
 
+AddedJob Pass::Decide(bool entitled) {
+  phase_.number = entitled ? 1 : 2;
+  changed_ = false;
+  Consider(*with_);
+  return {.plan = std::move(plan_), .takes = changed_};
+}
+
 void Pass::Consider(const GangRequest& request) {
+  if (&request == with_) with_is_left_ = false;
   if (request.nodes == 0) {  // spares, as many as there are
     if (std::ranges::find(plan_.reclaims, request.job, &Reclaim::victim) != plan_.reclaims.end())
       return;
@@ -422,10 +551,11 @@ void Pass::Consider(const GangRequest& request) {
   const WaitReason* known = known_.Find(request, over >= 0);
   const bool final = !MayReclaim(request) && (over < 0 || planned_ >= kPlannedJobs);
   if (known != nullptr && &request != with_ && final) {
-    if (probes_ != nullptr) return;  // no one reads what waits
+    if (!is_whole_) return;  // no one reads that it waits
     plan_.waiting.push_back({request.job, *known});
     plan_.waiting.back().reason.nodes = request.least();
-    plan_.waiting.back().reason.over_ceiling = NameOf(over);
+    plan_.waiting.back().reason.over_ceiling = NameIn(queues_, over);
+    plan_.waiting.back().is_behind_planned = planned_ >= kPlannedJobs;
     return;
   }
   const Fit fit(request, matches_.Of(request.demand), nodes_, now_, SpareReach::kEmpty);
@@ -462,13 +592,14 @@ bool Pass::WaitForLent(const GangRequest& request, const Fit& fit) {
 void Pass::Wait(const GangRequest& request, const Fit& fit, WaitingJob waiting) {
   const bool may_run = waiting.reason.over_ceiling.empty();
   bool changes_nodes = false;
-  if (planned_ < kPlannedJobs) {
-    std::optional<TimePoint> start = EarliestStart(request, fit);
-    if (ReclaimFor(request, start)) start = EarliestStart(request, fit);
+  waiting.is_behind_planned = planned_ >= kPlannedJobs;
+  if (!waiting.is_behind_planned) {
+    std::optional<TimePoint> start = EarliestStartOf(request, fit);
+    if (ReclaimFor(request, start)) start = EarliestStartOf(request, fit);
     if (start) {
       waiting.promise = Reserve(request, *start);
       changes_nodes = true;
-    } else if (may_run && !collecting_ && LimitsAllow(request)) {
+    } else if (may_run && !collecting_ && LimitsAllow(request, loads_)) {
       waiting.collects = Collect(request, fit);
       waiting.reason.collects = changes_nodes = collecting_ = !waiting.collects.empty();
     }
@@ -485,6 +616,7 @@ void Pass::Wait(const GangRequest& request, const Fit& fit, WaitingJob waiting) 
 
 // `held`: what is reserved for it, at the promised start or a little later; nothing: it cannot be.
 void Pass::ConsiderPromised(const GangRequest& request, const std::optional<Promise>& held) {
+  if (&request == with_) with_is_left_ = false;
   const Promise& promise = *request.promise;
   if (held) GiveUp(request, *held);
   const Fit fit(request, matches_.Of(request.demand), nodes_, now_, SpareReach::kEmpty);
@@ -493,7 +625,7 @@ void Pass::ConsiderPromised(const GangRequest& request, const std::optional<Prom
   if (held && held->start > now_ && !ReclaimFor(request, held->start)) {
     const TimePoint latest = WorthMovingTo(held->start, now_);
     const std::optional<TimePoint> start =
-        planned_ < kImprovedJobs ? EarliestStart(request, fit, latest) : std::nullopt;
+        planned_ < kImprovedJobs ? EarliestStartOf(request, fit, latest) : std::nullopt;
     if (!start || *start > latest) {
       Take(request, *held);
       for (const NodeName& name : held->nodes) nodes_.Find(name)->reserved_for = &request.job;
@@ -509,25 +641,8 @@ void Pass::ConsiderPromised(const GangRequest& request, const std::optional<Prom
   if (!now.promise || now.promise->start > promise.start) now.delayed = WhyDelayed(request);
 }
 
-// Whether as many nodes as the gang has at least have room at this moment, whatever they are kept
-// for later. Most jobs of a full cluster have none. A count that is too low for one job holds for
-// its demand until what is free now changes.
-bool Pass::HasRoomNow(const GangRequest& request, const Fit& fit) {
-  constexpr std::size_t kKept = 64;
-  if (request.nodes == 0 || !IsPlain(request)) return true;
-  for (const auto& [demand, nodes] : room_now_)
-    if (nodes < request.least() && demand == request.demand) return false;
-  int nodes = 0;
-  for (const PlannedNode& node : nodes_) {
-    nodes += fit.LacksNow(node) == Lack::kNothing ? 1 : 0;
-    if (nodes == request.least()) return true;
-  }
-  if (room_now_.size() < kKept) room_now_.emplace_back(request.demand, nodes);
-  return false;
-}
-
 bool Pass::Start(const GangRequest& request, const Fit& fit) {
-  if (!HasRoomNow(request, fit)) return false;
+  if (!room_now_.IsEnough(request, fit, nodes_)) return false;
   const auto most = [&](int least, int wanted, int beside) {
     while (wanted > least && OverCeiling(request, beside + wanted) >= 0) --wanted;
     return wanted;
@@ -607,49 +722,11 @@ bool Pass::ReclaimFor(const GangRequest& request, std::optional<TimePoint> other
   return true;
 }
 
-std::optional<TimePoint> Pass::EarliestStart(const GangRequest& request, const Fit& fit,
-                                             TimePoint latest) const {
-  FirstTime first;
-  if (!request.recovering) {
-    const Amounts amounts = request.AmountsOf(request.least());
-    for (const std::vector<TimeSpan>& spans :
-         loads_.Starts(request.queue, amounts, request.length)) {
-      if (spans.empty()) return std::nullopt;  // without a look at the nodes
-      first.AddLimit(spans);
-    }
-  }
-  const TopologyDemand& topology = request.demand.topology;
-  const TopologyLevel within = topology.required ? topology.within : TopologyLevel::kNone;
-  std::map<std::string_view, std::size_t> groups;
-  for (const PlannedNode& node : nodes_) {
-    const std::size_t group =
-        within == TopologyLevel::kNone
-            ? 0
-            : groups.emplace(PlaceOf(node.inventory(), within), groups.size()).first->second;
-    fit.EachStart(node, [&](const TimeSpan& span) {
-      if (span.from <= latest) first.AddNode(span, group);
-    });
-  }
-  return std::move(first).Find(request.least());
-}
-
-// Whether the ceilings leave room for it at some time.
-bool Pass::LimitsAllow(const GangRequest& request) const {
-  return request.recovering ||
-         std::ranges::none_of(
-             loads_.Starts(request.queue, request.AmountsOf(request.least()), request.length),
-             [](const std::vector<TimeSpan>& spans) { return spans.empty(); });
-}
-
-std::string Pass::NameOf(int queue) const {
-  return queue < 0 ? "" : queues_.queues[static_cast<std::size_t>(queue)].name;
-}
-
 WaitReason Pass::ReasonFor(const GangRequest& request, const Fit& fit) const {
   WaitReason reason = HasReader(request)
                           ? ReasonOf(request, fit, nodes_, now_, [](const auto&...) {})
                           : WaitReason{.nodes = request.least(), .demand = request.demand};
-  reason.over_ceiling = NameOf(OverCeiling(request, request.least()));
+  reason.over_ceiling = NameIn(queues_, OverCeiling(request, request.least()));
   return reason;
 }
 
@@ -772,20 +849,40 @@ std::string_view Name(DelayCause cause) {
   return "none";
 }
 
-SchedulePlan Plan(const SchedulerSnapshot& snapshot) { return Pass(snapshot, {}).Run(); }
-
-SchedulePlan PlanWithoutReasons(const SchedulerSnapshot& snapshot) {
-  return Pass(snapshot, {.gives_reasons = false}).Run();
+SchedulePlan Plan(const SchedulerSnapshot& snapshot) {
+  return Pass(snapshot, {}, StartOf(snapshot)).Run();
 }
 
-SchedulePlan PlanWith(const SchedulerSnapshot& snapshot, const GangRequest& request) {
-  return Pass(snapshot, {.gives_reasons = false, .with = &request}).Run();
+SchedulePlan Plan(PassRecord& record) {
+  return Pass(record.snapshot(), {.record = &record}, StartOf(record.snapshot())).Run();
 }
 
-void AskAtTurns(const SchedulerSnapshot& snapshot, const std::vector<GangRequest>& probes,
-                const AtTurn& at_turn) {
-  if (probes.empty()) return;
-  Pass(snapshot, {.gives_reasons = false, .probes = &probes, .at_turn = &at_turn}).Run();
+SchedulePlan PlanPromises(const SchedulerSnapshot& snapshot, const GangRequest* with) {
+  return Pass(snapshot, {.is_whole = false, .with = with}, StartOf(snapshot)).Run();
+}
+
+std::optional<AddedJob> PlanAdded(const PassRecord& record, const GangRequest& request) {
+  const std::optional<PassRecord::Considered> when = record.WhenAdded(request);
+  if (!when) return std::nullopt;
+  PassState left = when->left;
+  if (!when->has_victims) left.gangs.clear();
+  Pass pass(record.snapshot(), {.is_whole = false, .with = &request}, std::move(left));
+  AddedJob added = pass.Decide(when->entitled);
+  added.endangers_promises = when->endangers_promises && (added.takes || !when->is_settled);
+  return added;
+}
+
+bool AskAtTurns(const PassRecord& record, const GangRequest* own,
+                const std::vector<GangRequest>& probes, const AtTurn& at_turn) {
+  std::set<const GangRequest*> answered;
+  record.Ask(own, probes, at_turn, answered);
+  if (answered.size() == probes.size()) return true;
+  const SchedulerSnapshot& snapshot = record.snapshot();
+  Pass(snapshot,
+       {.is_whole = false, .probes = &probes, .at_turn = &at_turn, .answered = std::move(answered)},
+       StartOf(snapshot))
+      .Run();
+  return false;
 }
 
 std::optional<NearestMiss> MissOf(const GangRequest& request, const NodeCapacity& node) {

@@ -33,7 +33,6 @@
 // Pure: a snapshot in, a plan out; the time is part of the snapshot. Any thread.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -43,6 +42,7 @@
 #include "coordinator/queues/queue_tree.h"
 #include "coordinator/scheduler/gang_request.h"
 #include "coordinator/scheduler/node_fit.h"
+#include "coordinator/scheduler/pass_record.h"
 #include "coordinator/scheduler/running_gang.h"
 #include "coordinator/scheduler/wait_reason.h"
 
@@ -90,6 +90,7 @@ struct WaitingJob {
   std::vector<NodeName> collects;  // nodes where it collects devices; empty: it does not
   // Lent spares that it takes as soon as nothing runs there; empty: it waits for none.
   std::vector<NodeName> clears;
+  bool is_behind_planned = false;  // kPlannedJobs have a start before it, so that it has none
 };
 
 struct SchedulePlan {
@@ -101,40 +102,29 @@ struct SchedulePlan {
 };
 
 SchedulePlan Plan(const SchedulerSnapshot& snapshot);
-// The same without reasons, which are most of a long pass.
-SchedulePlan PlanWithoutReasons(const SchedulerSnapshot& snapshot);
-// The same with this request instead of the job's own, if the snapshot has one, and a reason for
-// that job alone.
-SchedulePlan PlanWith(const SchedulerSnapshot& snapshot, const GangRequest& request);
+// The same of the record's snapshot, which others may follow then.
+SchedulePlan Plan(PassRecord& record);
+// As far as it concerns jobs that were promised a start, and `with`, which is considered instead of
+// the job's own request if the snapshot has one; nullptr: none is. Has no other reason than that
+// job's.
+SchedulePlan PlanPromises(const SchedulerSnapshot& snapshot, const GangRequest* with);
 
-// --- probes: jobs that a pass is asked about. What Plan would decide for each follows from what
-// the pass has left at its turn, for many variants of it at once, since nothing before its turn
-// depends on what it asks for. ---
-
-class MatchTable;
-class QueueLoads;
-class PlannedNodes;
-
-// A probe's turn. Valid during the call.
-struct Turn {
-  const GangRequest& probe;
-  // The phase takes only what stays within a guarantee, by these loads.
-  bool entitled = false;
-  const QueueLoads& guaranteed;
-  const QueueLoads& loads;
-  const PlannedNodes& nodes;
-  MatchTable& matches;
-  // A gang that starts now may delay promises: later phases have some, or some do not hold anyway.
+struct AddedJob {
+  SchedulePlan plan;   // of that job alone
+  bool takes = false;  // nodes, now or later
+  // Jobs that were promised a start may have another one with it.
   bool endangers_promises = false;
 };
-// Whether the probe needs no turn in a later phase of its class.
-using AtTurn = std::function<bool(const Turn&)>;
+// What Plan decides about a job that the snapshot has not, without a pass; nothing: the record does
+// not say.
+std::optional<AddedJob> PlanAdded(const PassRecord& record, const GangRequest& request);
 
-// Makes a pass in which the probes take nothing, and calls `at_turn` at their turns until each is
-// answered. Probes are of one job, which has no other turn; they do not recover and have no
-// promise.
-void AskAtTurns(const SchedulerSnapshot& snapshot, const std::vector<GangRequest>& probes,
-                const AtTurn& at_turn);
+// Calls `at_turn` at the probes' turns until each is answered, as in a pass in which they take
+// nothing. They are of one job, which has no other turn; `own` is the snapshot's request of it,
+// nullptr: it has none. They do not recover and have no promise. Whether the record was enough;
+// else it makes a pass for those that are not answered.
+bool AskAtTurns(const PassRecord& record, const GangRequest* own,
+                const std::vector<GangRequest>& probes, const AtTurn& at_turn);
 
 // Why the node could never hold a part of such a gang, even if it were empty; nothing if it could.
 std::optional<NearestMiss> MissOf(const GangRequest& request, const NodeCapacity& node);

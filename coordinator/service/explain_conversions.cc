@@ -150,7 +150,7 @@ void AnswerWriter::Write(const Explanation& explanation) const {
     out_.set_nodes_ready(waiting.reason.ready);
     out_.set_nodes_with_room(waiting.reason.with_room);
   }
-  out_.set_behind_planned(!explanation.is_planned_ahead);
+  out_.set_behind_planned(explanation.waiting.is_behind_planned);
   for (const WaitCause& cause : explanation.causes) Fill(cause, *out_.add_causes());
   for (const Blocker& blocker : explanation.blockers) {
     if (out_.blockers_size() == kMostBlockers)
