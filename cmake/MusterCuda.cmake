@@ -90,7 +90,7 @@ add_library(muster::torch_cuda ALIAS muster_torch_cuda)
 add_library(muster::cudart ALIAS CUDA::cudart)
 
 # Before LibTorch's own folder, which may hold the same library without what it loads.
-set(MUSTER_TORCH_CUDA_RPATH "-Wl,-rpath,${_torch_cuda_dir}")
+set(MUSTER_TORCH_CUDA_RPATH "${_torch_cuda_dir}")
 
 set(MUSTER_CUDA_PLUGIN_BUILT ON)
 message(STATUS "The CUDA plug-in is built with ${CMAKE_CUDA_COMPILER} for "

@@ -12,12 +12,32 @@ function(muster_library name)
   target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS} muster_warnings)
 endfunction()
 
-# muster_program(NAME SOURCES a.cc ... [DEPS ...] [TORCH] [PCH set])
+# What `cmake --install` installs, and packages contain.
+add_custom_target(installed)
+
+# muster_program(NAME SOURCES a.cc ... [DEPS ...] [TORCH] [PCH set] [COMPONENT component])
+# COMPONENT: the part of an installation that the program belongs to: cli, coordinator, worker or trainer.
 function(muster_program name)
-  cmake_parse_arguments(ARG "TORCH" "PCH" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "PCH;COMPONENT" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES} ${MUSTER_PROGRAM_SOURCES})
   _muster_target(${name} product "${ARG_TORCH}" "${ARG_PCH}")
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} muster_warnings)
+  if(ARG_COMPONENT)
+    install(TARGETS ${name} RUNTIME DESTINATION bin COMPONENT ${ARG_COMPONENT})
+    add_dependencies(installed ${name})
+  endif()
+endfunction()
+
+# muster_shared_library(NAME): what the trainer opens at run time, beside it in the build. What the program or
+# LibTorch has as well stays inside.
+function(muster_shared_library name)
+  target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL)
+  # LibTorch is that of the Python environment that Muster is installed in: bin/ and lib/ are two folders below its
+  # site-packages.
+  set_target_properties(${name} PROPERTIES
+    LIBRARY_OUTPUT_DIRECTORY "${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" INSTALL_RPATH "$ORIGIN/../../torch/lib")
+  install(TARGETS ${name} LIBRARY DESTINATION lib COMPONENT trainer)
+  add_dependencies(installed ${name})
 endfunction()
 
 # muster_test(NAME SOURCES a_test.cc ... [DEPS ...] [LABEL unit] [TIMEOUT 60] [TORCH] [PCH set] [GROUP program])
@@ -117,8 +137,8 @@ function(_muster_target name kind torch set)
   target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}")
   # Programs would be compiled with -fPIE, for which a library's precompiled header does not count.
   target_compile_options(${name} PRIVATE -fPIC)
+  target_compile_options(${name} PRIVATE ${MUSTER_OPTIONS_${kind}})
   if(kind STREQUAL "test")
-    target_compile_options(${name} PRIVATE ${MUSTER_TEST_OPTIONS})
     set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
   elseif(CMAKE_UNITY_BUILD)
     # With more inlined, GCC 12 takes moves of short strings for writes out of bounds; and it takes the sources of a

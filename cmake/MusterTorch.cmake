@@ -29,8 +29,7 @@ target_include_directories(muster_torch SYSTEM INTERFACE
   "${MUSTER_TORCH_INCLUDE_DIR}" "${MUSTER_TORCH_INCLUDE_DIR}/torch/csrc/api/include")
 # libtorch_cpu needs libcudart and libcupti at run time even without a GPU; the wheel's own run
 # path finds them, so the linker need not.
-target_link_options(muster_torch INTERFACE
-  -Wl,--allow-shlib-undefined "-Wl,-rpath,${_torch_root}/lib")
+target_link_options(muster_torch INTERFACE -Wl,--allow-shlib-undefined)
 target_link_libraries(muster_torch INTERFACE
   ${MUSTER_TORCH_CPU_LIBRARY} ${MUSTER_C10_LIBRARY} Threads::Threads)
 add_library(muster::torch ALIAS muster_torch)
