@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the Python wheel of Muster out of a finished build.
 
-  wheel.py BUILD OUT     writes OUT/muster_training-VERSION-py3-none-PLATFORM.whl
+  wheel.py BUILD OUT     writes OUT/muster_training-VERSION-py3-none-PLATFORM.whl, and what it is made of (.cdx.json)
 
 The programs are the components that `cmake --install` knows. auditwheel, of the Python that runs this, puts in the libraries
 that they need beside those of LibTorch and CUDA, which are those of the user's torch. Equal programs make an equal wheel: its
@@ -15,6 +15,7 @@ import hashlib
 import io
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -121,7 +122,9 @@ def main():
         install(options.build, stage / NAME)
         for source in (ROOT / "deploy" / "python" / NAME).glob("*.py"):
             (stage / NAME / source.name).write_bytes(source.read_bytes())
-        record(stage, write_metadata(options.build, stage, version))
+        info = write_metadata(options.build, stage, version)
+        shutil.copy(info / "sboms" / "muster.cdx.json", options.out / f"{NAME}-{version}.cdx.json")
+        record(stage, info)
         unrepaired = pathlib.Path(temp) / f"{NAME}-{version}-py3-none-linux_x86_64.whl"
         pack(stage, unrepaired)
         tools = pathlib.Path(sys.executable).parent

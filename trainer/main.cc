@@ -47,7 +47,8 @@ int Refuse(const char* why, const char* detail = "") {
                "muster-trainer: needs LibTorch %.*s, but %s%s.\n"
                "In the Python environment that Muster is installed in, run\n"
                "  python3 -m pip install 'torch==%.*s.*'\n"
-               "and add --force-reinstall if that finds nothing to do.\n",
+               "and add --force-reinstall if that finds nothing to do. Debian's muster-trainer\n"
+               "looks in /etc/muster/torch, a link to the folder torch of such an environment.\n",
                length, needed.data(), why, detail, length, needed.data());
   return muster::kExitBadInput;
 }
