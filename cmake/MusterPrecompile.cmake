@@ -10,8 +10,11 @@ set(_std
 set(_test <gmock/gmock.h> <gtest/gtest.h>)
 # Test sources run once or twice for each time they are compiled.
 set(MUSTER_OPTIONS_test -O0 -g0)
-# No program contains the paths that it was built at.
-set(MUSTER_OPTIONS_product "-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=")
+# No program contains the paths that it was built at. ccache makes them relative, so these are mapped to the same; of
+# two prefixes that match the last counts.
+file(RELATIVE_PATH _source "${CMAKE_BINARY_DIR}" "${CMAKE_SOURCE_DIR}/")
+set(MUSTER_OPTIONS_product
+  "-fmacro-prefix-map=${_source}=" "-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=" "-fmacro-prefix-map=${CMAKE_BINARY_DIR}/=")
 if(MUSTER_TRAINER)
   get_filename_component(_torch "${MUSTER_TORCH_INCLUDE_DIR}" DIRECTORY)
   list(APPEND MUSTER_OPTIONS_product "-fmacro-prefix-map=${_torch}/=torch/")
