@@ -22,15 +22,66 @@ mkdir "$1/upper" "$1/work" "$1/root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
 mount --rbind /proc "$1/root/proc"
 mount --rbind /dev "$1/root/dev"
+mount --rbind /sys "$1/root/sys"
 mkdir "$1/root/packages"
 mount --bind "$2" "$1/root/packages"
 exec chroot "$1/root" sh -ec "$3"
 """
 
+# Starts systemd there as PID 1 of namespaces and of a control group of its own, for one unit alone, which runs /checks. It
+# can change no device and no setting of the kernel of this machine.
+BOOT = """
+mkdir -p /etc/systemd/system/muster-.service.d
+cat >/etc/systemd/system/muster-.service.d/test.conf <<END
+[Unit]
+DefaultDependencies=no
+[Service]
+StandardOutput=append:/log
+StandardError=append:/log
+END
+cat >/etc/systemd/system/checks.service <<END
+[Unit]
+DefaultDependencies=no
+SuccessAction=exit-force
+FailureAction=exit-force
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -exc ". /checks"
+StandardOutput=append:/log
+StandardError=append:/log
+END
+rm -f /etc/systemd/system/*.wants/*
+groups=/sys/fs/cgroup/systemd
+[ -d $groups ] || groups=/sys/fs/cgroup
+mkdir $groups/muster-test-$$
+echo $$ >$groups/muster-test-$$/cgroup.procs
+container=test unshare --mount --pid --fork --kill-child --cgroup --net --ipc --uts sh -ec '
+ip link set lo up
+for folder in /run /tmp; do mount -t tmpfs tmpfs $folder; done
+mount -t proc proc /proc
+mount --bind /proc/sys /proc/sys
+mount -o remount,bind,ro /proc/sys
+mkdir /devices
+mount -t tmpfs tmpfs /devices -o mode=755
+mkdir /devices/shm /devices/pts
+ln -s pts/ptmx /devices/ptmx
+mount -t tmpfs tmpfs /devices/shm
+for node in null zero full random urandom tty; do touch /devices/$node; mount --bind /dev/$node /devices/$node; done
+mount --move /devices /dev
+mount -t sysfs sysfs /sys -o ro
+mount -t tmpfs tmpfs /sys/fs/cgroup
+if [ "$1" = /sys/fs/cgroup ]; then mount -t cgroup2 cgroup2 /sys/fs/cgroup
+else mkdir /sys/fs/cgroup/systemd; mount -t cgroup -o none,name=systemd cgroup /sys/fs/cgroup/systemd; mount -o remount,ro /sys/fs/cgroup; fi
+exec /lib/systemd/systemd --system --unit=checks.service' sh $groups || true
+echo $$ >$groups/cgroup.procs
+find $groups/muster-test-$$ -depth -type d -exec rmdir {} +
+cat /log
+"""
 
-def output_of(*command):
+
+def output_of(*command, **environment):
     done = subprocess.run(list(map(str, command)), check=False, text=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, timeout=300)
+                          stderr=subprocess.STDOUT, timeout=300, env={**os.environ, **environment})
     if done.returncode != 0:
         raise AssertionError(f"{command[0]} ended with {done.returncode}:\n{done.stdout}")
     return done.stdout
@@ -42,18 +93,24 @@ class Debian(unittest.TestCase):
         temp = tempfile.TemporaryDirectory(prefix="muster-test-")
         cls.addClassCleanup(temp.cleanup)
         cls.packages = pathlib.Path(temp.name)
-        output_of(ROOT / "deploy" / "deb", BUILD, cls.packages)
+        # That of a release takes a minute.
+        fast = {"DPKG_DEB_COMPRESSOR_TYPE": "gzip", "DPKG_DEB_COMPRESSOR_LEVEL": "1"}
+        output_of(ROOT / "deploy" / "deb", BUILD, cls.packages, **fast)
         cls.version = output_of(BUILD / "bin" / "muster", "--version").split(maxsplit=1)[1]
         linked = output_of("ldd", BUILD / "bin" / "libmuster_trainer.so")
         cls.libtorch = re.search(r"libtorch_cpu.so => (\S+)/lib/", linked).group(1)
 
     def installed(self, commands):
-        """What the commands print in a machine that has all packages."""
+        """What the commands print on a machine that has all packages."""
         if os.geteuid() != 0:
             self.skipTest("mounts need root")
         with tempfile.TemporaryDirectory(prefix="muster-test-") as folder:
             return output_of("unshare", "--mount", "sh", "-c", SCRIPT, "sh", folder, self.packages,
                              "dpkg --install /packages/*.deb >/dev/null 2>&1; " + commands)
+
+    def booted(self, before, checks):
+        """What `checks` print on such a machine that systemd runs. `before`: commands before it starts."""
+        return self.installed(f"{before}\ncat >/checks <<'END'\n{checks}\nEND\n{BOOT}")
 
     def test_lintian_has_no_complaint(self):
         self.assertNotRegex(output_of("lintian", "--fail-on", "none", *self.packages.glob("*.deb")), r"(?m)^[EW]:")
@@ -73,9 +130,33 @@ class Debian(unittest.TestCase):
         self.assertRegex(printed, r"muster:x:\d+:\d+:Muster:/var/lib/muster:/usr/sbin/nologin")
         self.assertIn("muster-worker - runs the jobs of a node", printed)
 
+    def test_a_cluster_runs_as_services(self):
+        printed = self.booted("""
+            echo 'MUSTER_TLS_LISTEN=127.0.0.1:7070' >/etc/muster/coordinator.env
+            echo 'MUSTER_JOIN_LISTEN=127.0.0.1:7072' >>/etc/muster/coordinator.env
+            echo 'MUSTER_NODE=n7' >/etc/muster/worker.env
+            echo 'MUSTER_JOIN_TOKEN=/etc/muster/join-token' >>/etc/muster/worker.env
+            cat >/job.yaml <<END
+{"name": "job", "resources": {"nodes": 1, "ranks_per_node": 1, "device": "cpu"}, "workdir": "/var/lib/muster",
+ "rendezvous": "rank0", "command": ["sh", "-c", "muster nodes --dir /var/lib/muster -o name >names"]}
+END
+            runuser -u muster -- muster init --dir /var/lib/muster --cluster lab""", """
+            systemctl start muster-coordinator
+            cd /var/lib/muster
+            timeout 60 sh -c 'until runuser -u muster -- muster nodes --dir . 2>/dev/null; do sleep 0.1; done'
+            runuser -u muster -- muster certs join-token --dir . --node n7 >/etc/muster/join-token
+            chown muster /etc/muster/join-token
+            systemctl start muster-worker
+            timeout 60 runuser -u muster -- muster submit --dir . --wait /job.yaml
+            cat names
+            systemctl stop muster-worker muster-coordinator
+            systemctl is-failed muster-worker muster-coordinator || true""")
+        self.assertRegex(printed, r"(?m)^n7$", "what the job has written")
+        self.assertRegex(printed, r"(?m)^inactive\ninactive$")
+
     def test_a_purge_leaves_data_and_says_so(self):
         printed = self.installed("""
-            mkdir /var/lib/muster && touch /var/lib/muster/state.db
+            touch /var/lib/muster/state.db
             dpkg --purge muster-cli muster-coordinator muster-worker muster-trainer muster-doc
             ls /var/lib/muster
             ls -d /etc/muster /usr/lib/muster /usr/bin/muster* || true""")

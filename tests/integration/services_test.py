@@ -64,6 +64,15 @@ class Units(unittest.TestCase):
             mine = [line for line in done.stderr.splitlines() if "muster-" in line]
             self.assertEqual(mine, [], "keys or values that systemd does not know")
 
+    def test_the_coordinator_may_do_little(self):
+        analyze = shutil.which("systemd-analyze")
+        if not analyze:
+            self.skipTest("there is no systemd-analyze")
+        # 2.0 on systemd's scale from 0 to 10. Tests of the Debian packages start the unit.
+        done = subprocess.run([analyze, "security", "--offline=true", "--threshold=20", UNITS / "muster-coordinator.service"],
+                              capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
     def test_a_restart_of_the_worker_leaves_its_guardians_alone(self):
         unit = settings("worker")
         self.assertIn(("KillMode", "process"), unit)

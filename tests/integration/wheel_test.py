@@ -110,7 +110,7 @@ class Wheel(unittest.TestCase):
         self.expect_refusal("libtorch_cpu.so: cannot open shared object file")
         local = Cluster(self)
         resources = {"nodes": 2, "ranks_per_node": 1, "device": "cpu"}
-        job = local.submit({"name": "command", "resources": resources, "command": ["sh", "-c", "env; echo done"],
+        job = local.submit({"name": "command", "resources": resources, "command": ["sh", "-c", "env; echo done"], "rendezvous": "rank0",
                             "workdir": str(local.root)})
         self.assertEqual(local.wait(job), 0, local.describe(job))
         log = (local.output(job) / "logs" / "1" / "rank-1.log").read_text()
