@@ -15,6 +15,7 @@
 #include "cli/base/exit_code.h"
 #include "cli/base/output.h"
 #include "cli/base/terminal.h"
+#include "cli/completion.h"
 #include "cli/slurm/allocation_access.h"
 #include "cli/slurm/slurm_job.h"
 #include "common/base/strings.h"
@@ -64,6 +65,7 @@ using TopVerbs = VerbList<
     struct Page,
     struct Doctor,
     struct Demo,
+    struct CompletionOf,
     struct Version,
     struct Nodes,
     struct Drain,
@@ -152,6 +154,30 @@ void CheckIsUtf8(int argc, char** argv) {
   for (int i = 1; i < argc; ++i)
     if (const std::string valid = ValidUtf8(argv[i]); valid != argv[i])
       throw CLI::ValidationError("'" + valid + "'", "is not UTF-8");
+}
+
+// The global flags among the words say which coordinator is asked.
+Parsed ParseUnfinished(const CLI::App& app, std::vector<std::string> words) {
+  Parsed parsed;
+  if (words.empty()) words.emplace_back();
+  const Completion completion = CompletionAt(app, words);
+  parsed.command = [completion](CommandContext& context) {
+    return PrintCompletion(context, completion);
+  };
+  CLI::App globals;
+  globals.set_help_flag();
+  globals.allow_extras();
+  AddGlobals(Flags(globals, parsed, "MUSTER_"));
+  // A flag without its value is an error, and what is before it counts.
+  do {
+    words.pop_back();
+    try {
+      globals.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+      break;
+    } catch (const CLI::ParseError&) {
+    }
+  } while (!words.empty());
+  return parsed;
 }
 
 // Absolute, so that daemons and messages can carry it anywhere.
@@ -250,6 +276,8 @@ Parsed ParseCommandLine(int argc, char** argv) {
   AddVerbs(app, parsed);
   try {
     CheckIsUtf8(argc, argv);
+    if (argc > 1 && std::string_view(argv[1]) == kCompleteVerb)
+      return ParseUnfinished(app, {argv + 2, argv + argc});
     app.parse(CutAtDashes(app, argc, argv, parsed), argv);
     CheckNumbersAreFinite(app);
   } catch (const CLI::ParseError& error) {

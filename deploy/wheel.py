@@ -30,6 +30,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 NAME = "muster_training"
 COMPONENTS = ("cli", "coordinator", "worker", "trainer")
 OF_TORCH = ("libtorch*", "libc10*", "libgomp*", "libcudart*", "libcupti*", "libnccl*", "libcuda*", "libnvidia-ml*")
+# Where shells look below the prefix of a program's bin/; zsh where its fpath says.
+COMPLETIONS = {"bash": "bash-completion/completions/muster", "zsh": "zsh/site-functions/_muster",
+               "fish": "fish/vendor_completions.d/muster.fish"}
 METADATA = """Metadata-Version: 2.4
 Name: muster-training
 Version: {version}
@@ -58,6 +61,13 @@ def install(build, folder):
     for component in COMPONENTS:
         subprocess.run(["cmake", "--install", build, "--strip", "--component", component, "--prefix", folder], check=True,
                        stdout=subprocess.DEVNULL)
+
+
+def write_completions(build, stage, version):
+    for shell, place in COMPLETIONS.items():
+        file = stage / f"{NAME}-{version}.data" / "data" / "share" / place
+        file.parent.mkdir(parents=True)
+        file.write_text(sbom.output_of(build / "bin" / "muster", "completion", shell))
 
 
 def notices(parts):
@@ -122,6 +132,7 @@ def main():
         install(options.build, stage / NAME)
         for source in (ROOT / "deploy" / "python" / NAME).glob("*.py"):
             (stage / NAME / source.name).write_bytes(source.read_bytes())
+        write_completions(options.build, stage, version)
         info = write_metadata(options.build, stage, version)
         shutil.copy(info / "sboms" / "muster.cdx.json", options.out / f"{NAME}-{version}.cdx.json")
         record(stage, info)

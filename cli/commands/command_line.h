@@ -1,7 +1,7 @@
 // The command line that verbs add themselves to: names, flags, help texts, MUSTER_* variables.
 //
-// With cli/app.cc the only place that uses the parser (CLI11); verbs use these types. Values that
-// flags are bound to outlive the parsing. Used while the program starts; one thread.
+// With cli/{app,completion}.cc the only place that uses the parser (CLI11); verbs use these types.
+// Values that flags are bound to outlive the parsing. Used while the program starts; one thread.
 #pragma once
 
 #include <algorithm>

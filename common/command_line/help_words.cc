@@ -195,6 +195,12 @@ class Words : public CLI::Formatter {
 
 }  // namespace
 
+std::vector<std::string> AcceptedWords(const CLI::Option& option) {
+  for (const std::string& check : ReadValue(option).checks)
+    if (check.starts_with("{")) return Members(check);
+  return {};
+}
+
 void WriteHelpInWords(CLI::App& app) {
   const auto words = std::make_shared<Words>();
   words->column_width(34);

@@ -9,10 +9,14 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 namespace muster {
 
 void WriteHelpInWords(CLI::App& app);
+
+// The words of which an option's value is one; none where it may be another.
+std::vector<std::string> AcceptedWords(const CLI::Option& option);
 
 // For an option whose value must not be an empty text.
 inline CLI::Validator NotEmpty() {

@@ -154,6 +154,12 @@ END
         self.assertRegex(printed, r"(?m)^n7$", "what the job has written")
         self.assertRegex(printed, r"(?m)^inactive\ninactive$")
 
+    def test_completion_is_where_shells_look(self):
+        files = re.findall(r"/usr/share/\S*muster(?:\.fish)?$", self.installed("dpkg -L muster-cli"), re.M)
+        for place in ("bash-completion/completions/muster", "zsh/vendor-completions/_muster",
+                      "fish/vendor_completions.d/muster.fish"):
+            self.assertIn(f"/usr/share/{place}", files)
+
     def test_a_purge_leaves_data_and_says_so(self):
         printed = self.installed("""
             touch /var/lib/muster/state.db
