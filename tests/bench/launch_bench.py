@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """From `muster submit` to the first collective done on two local nodes, median of many.
 
-  launch_bench.py [--runs 15] [--peer]
+  launch_bench.py [--runs 15] [--peer] [--beside BIN_DIR]
 
 Ours: from before the CLI is started until the coordinator's event `formed`, which it writes when
-every rank has reported the end of its first collective. --peer runs torchrun beside it with two
-agents (c10d rendezvous), from before its start until the last rank's first all_reduce is done.
-Prints one JSON object.
+every rank has reported the end of its first collective. The event is read when the job has ended:
+nothing of ours runs beside it. --peer runs torchrun beside it with two agents (c10d rendezvous), from
+before its start until the last rank's first all_reduce is done. --beside takes turns with another
+build of Muster; `difference` is what ours took more. Prints one JSON object.
 """
 
 import argparse
 import datetime
+import functools
 import json
 import os
 import pathlib
@@ -20,9 +22,10 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import builds  # noqa: E402
 import machine  # noqa: E402
 import peer  # noqa: E402
-from cluster import ROOT, Cluster, wait_until  # noqa: E402
+from cluster import ROOT  # noqa: E402
 from gang import free_port  # noqa: E402
 
 PEER_PROGRAM = """
@@ -35,20 +38,13 @@ dist.destroy_process_group()
 
 
 def measure_ours(cluster):
-    file = cluster.write_job(cluster.train_job(steps=100000, every=10000))
+    spec = cluster.train_job(steps=1, every=1000)
+    file = cluster.write_job(spec)
     started = time.time()
-    job = json.loads(cluster.muster("submit", file, "-o", "json").stdout)["id"]
-
-    def formed():
-        for event in cluster.json("events", job):
-            if event["kind"] == "formed":
-                written = datetime.datetime.fromisoformat(event["time"].replace("Z", "+00:00"))
-                return written.timestamp()
-        return None
-    seconds = wait_until(formed, "the gang is formed") - started
-    cluster.muster("cancel", job)
-    cluster.wait(job)
-    return seconds
+    cluster.muster("submit", file, "--wait")
+    formed = next(event["time"] for event in cluster.json("events", spec["name"])
+                  if event["kind"] == "formed")
+    return datetime.datetime.fromisoformat(formed.replace("Z", "+00:00")).timestamp() - started
 
 
 def measure_peer(folder):
@@ -73,15 +69,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("--peer", action="store_true", help="run torchrun beside it")
+    builds.add_option(parser)
     options = parser.parse_args()
-    result = {"benchmark": "submit_to_first_collective", "nodes": 2, "ranks": 2,
-              "revision": machine.revision(ROOT), "machine": machine.describe()}
-    cluster = Cluster(None)
-    try:
-        measure_ours(cluster)  # the first one reads the binaries from disk
-        result["muster"] = machine.summary([measure_ours(cluster) for _ in range(options.runs)])
-    finally:
-        cluster.close()
+    programs = builds.programs(options.beside)
+    result = {"benchmark": "submit_to_first_collective", "nodes": 2, "ranks": 2, "revision": machine.revision(ROOT),
+              "programs": builds.versions(programs), "machine": machine.describe()}
+    rounds = machine.Rounds()
+    with builds.clusters(programs) as clusters:
+        for cluster in clusters.values():
+            measure_ours(cluster)  # the first one reads the binaries from disk
+        for _ in range(options.runs):
+            rounds.take({name: functools.partial(measure_ours, cluster) for name, cluster in clusters.items()})
+    result.update(rounds.summaries(), **builds.difference(rounds.values), busy=rounds.busy())
     if options.peer:
         with tempfile.TemporaryDirectory() as temp:
             measure_peer(pathlib.Path(temp))

@@ -77,12 +77,13 @@ def difference(base, other):
     """Of runs in pairs: what `other` took more than its neighbour in time. A machine that was busy for a while was so
     for both, and what it adds by chance shows in the spread."""
     more = [b - a for a, b in zip(base, other, strict=True)]
+    ratios = [b / a for a, b in zip(base, other)]
     quartiles = statistics.quantiles(more, n=4, method="inclusive") if len(more) > 1 else [more[0], more[0], more[0]]
     return {"pairs": len(more), "median_s": round(statistics.median(more), 4),
             "median_95_s": median_interval(more),
             "quartiles_s": [round(quartiles[0], 4), round(quartiles[2], 4)],
             "min_s": round(min(more), 4), "max_s": round(max(more), 4),
-            "ratio": round(statistics.median(b / a for a, b in zip(base, other)), 3)}
+            "ratio": round(statistics.median(ratios), 3), "ratio_95": median_interval(ratios)}
 
 
 class Rounds:
@@ -90,24 +91,24 @@ class Rounds:
     the same one; and what the machine was doing meanwhile."""
 
     def __init__(self, show=None):
-        self.seconds = {}
-        self._show = show or (lambda name, seconds: None)
+        self.values = {}
+        self._show = show or (lambda name, value: None)
         self._loads = []
         self._waited = []
         self._took = 0
 
     def take(self, kinds):
-        """One round. `kinds`: what measures, by name; returns seconds."""
+        """One round. `kinds`: what measures, by name; returns seconds, or what the caller sums up itself."""
         began, waited = time.monotonic(), seconds_some_task_waited()
         for name in list(kinds)[::-1 if self._took % 2 else 1]:
-            self.seconds.setdefault(name, []).append(kinds[name]())
-            self._show(name, self.seconds[name][-1])
+            self.values.setdefault(name, []).append(kinds[name]())
+            self._show(name, self.values[name][-1])
         self._took += 1
         self._loads.append(os.getloadavg()[0])
         self._waited.append((seconds_some_task_waited() - waited) / (time.monotonic() - began))
 
     def summaries(self):
-        return {name: summary(values) for name, values in self.seconds.items()}
+        return {name: summary(values) for name, values in self.values.items()}
 
     def busy(self):
         """Load, and the share of the time in which some task waited for a CPU, ours among them: by round."""

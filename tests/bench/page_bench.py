@@ -116,7 +116,7 @@ def main():
                                 options.steps)}
     finally:
         cluster.close()
-    paint = statistics.median(rounds.seconds["first_paint"])
+    paint = statistics.median(rounds.values["first_paint"])
     result = {"benchmark": "page", "machine": machine.describe(), "revision": machine.revision(ROOT),
               "jobs": options.jobs, "nodes": options.nodes, "running": cluster.is_at["running"],
               "first_paint": rounds.summaries()["first_paint"], "wanted_first_paint_s": WANTED_PAINT_S,

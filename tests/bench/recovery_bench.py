@@ -2,7 +2,7 @@
 """What each kind of fault costs, on quickstart's model: seconds to the decision and to the next step.
 
   recovery_bench.py [--kinds rank_killed_in_place,...] [--runs N] [--peer-runs N]
-                    [--stall-runs N] [--overload-minutes M]
+                    [--stall-runs N] [--overload-minutes M] [--beside BIN_DIR]
 
 Faults of one kind hit few long-lived jobs, each once the generation before has trained for some steps and
 its standbys wait. The next step is finished when its line is in metrics.jsonl; the decision is the
@@ -11,11 +11,13 @@ coordinator's event `aborting`; the other stages are the coordinator's own. Faul
 steps (at most 60 s each). --adapter-runs kills ranks of a QLoRA job beside a larger model, --gpu-runs
 those of a job whose two ranks share a GPU. --stall-runs compares steps with and without snapshots. --overload-minutes
 trains beside busy processes, --busy-per-core of them, and counts verdicts, all of which are false.
-Prints one JSON object.
+--beside takes turns with another build of Muster, a few faults each, in what --kinds and --coordinator-runs
+measure; `difference` is what ours took more. Prints one JSON object.
 """
 
 import argparse
 import collections
+import functools
 import json
 import os
 import pathlib
@@ -25,20 +27,22 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import builds  # noqa: E402
 import elastic_peer  # noqa: E402
 import machine  # noqa: E402
 from cluster import ROOT, Cluster, can_have_namespaces, kill, read_metrics, run, wait_until, write_rows  # noqa: E402
 from recovery_runs import LongJob, stop_process  # noqa: E402
 
 FAULTS_PER_JOB = 50
+FAULTS_IN_TURN = 5  # of a build, with --beside
 STORED_JOBS = 1000
 STALL_STEPS = 200
 QLORA_SHAPE = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 24,
                "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 64}
 
 
-def rank_killed(runs, **restart):
-    cluster = Cluster(None, nodes=2)
+def rank_killed(make, runs, **restart):
+    cluster = make(nodes=2)
     try:
         return ranks_killed(cluster, runs, nodes=2, restart=restart)
     finally:
@@ -59,10 +63,10 @@ def ranks_killed(cluster, runs, **job_options):
     return measured
 
 
-def shared_spare_taken(runs, lent):
+def shared_spare_taken(make, runs, lent):
     """Two jobs of two nodes share the fifth, which takes the place of a killed one; `lent`: a preemptible job trains
     there until then."""
-    cluster = Cluster(None, nodes=5, slots=1)
+    cluster = make(nodes=5, slots=1)
     measured = []
     try:
         for i in range(runs):
@@ -104,9 +108,9 @@ def gpu_rank_killed(runs):
         cluster.close()
 
 
-def rank_hangs(runs, how):
+def rank_hangs(make, runs, how):
     """`how` hangs rank number N of a job; stopped processes that survive it are let go again."""
-    cluster = Cluster(None, nodes=2, up=("--allow-faults",))
+    cluster = make(nodes=2, up=("--allow-faults",))
     try:
         job = LongJob(cluster, nodes=2)
         for i in range(runs):
@@ -128,9 +132,9 @@ def hang_rank(cluster, job, rank):
     return at
 
 
-def node_lost(runs, spare, take):
+def node_lost(make, runs, spare, take):
     """Three nodes. With a spare the job has two of them; else three, of which it can do without one."""
-    cluster = Cluster(None, nodes=3, slots=2, up=("--netns", "--allow-faults"))
+    cluster = make(nodes=3, slots=2, up=("--netns", "--allow-faults"))
     resources = {"spares": 1} if spare else {"min_nodes": 2}
     measured = []
     try:
@@ -160,23 +164,26 @@ def cut(cluster, _, node):
     return at
 
 
-def coordinator_killed(runs):
-    """With many jobs stored: from the start of `muster up` until coordinator and node are ready."""
-    cluster = Cluster(None, nodes=1)
-    seconds = []
-    try:
-        for _ in range(STORED_JOBS):
-            cluster.submit(cluster.train_job(name="waits", nodes=2))
-        for _ in range(runs):
-            kill(cluster.coordinator_pid())
-            began = time.monotonic()
-            cluster.up()
-            seconds.append(time.monotonic() - began)
-            if len(cluster.json("get")) < STORED_JOBS:
-                raise AssertionError("the coordinator forgot jobs")
-    finally:
-        cluster.close()
+def restart_seconds(cluster):
+    kill(cluster.coordinator_pid())
+    began = time.monotonic()
+    cluster.up()
+    seconds = time.monotonic() - began
+    if len(cluster.json("get")) < STORED_JOBS:
+        raise AssertionError("the coordinator forgot jobs")
     return seconds
+
+
+def coordinator_killed(programs, runs):
+    """With many jobs stored: from the start of `muster up` until coordinator and node are ready."""
+    rounds = machine.Rounds()
+    with builds.clusters(programs, nodes=1) as clusters:
+        for cluster in clusters.values():
+            for _ in range(STORED_JOBS):
+                cluster.submit(cluster.train_job(name="waits", nodes=2))
+        for _ in range(runs):
+            rounds.take({name: functools.partial(restart_seconds, cluster) for name, cluster in clusters.items()})
+    return {**rounds.summaries(), **builds.difference(rounds.values)}
 
 
 def adapters_killed(runs):
@@ -204,18 +211,36 @@ def adapters_killed(runs):
 
 
 KINDS = {
-    "rank_killed_in_place": (200, lambda runs: rank_killed(runs)),
-    "rank_killed_respawn": (200, lambda runs: rank_killed(runs, in_place=False)),
-    "rank_stopped": (30, lambda runs: rank_hangs(runs, stop_rank)),
-    "rank_hung": (30, lambda runs: rank_hangs(runs, hang_rank)),
-    "node_killed_spare": (30, lambda runs: node_lost(runs, True, kill_all)),
-    "node_cut_spare": (30, lambda runs: node_lost(runs, True, cut)),
-    "node_killed_shared_spare": (30, lambda runs: shared_spare_taken(runs, False)),
-    "node_killed_lent_spare": (30, lambda runs: shared_spare_taken(runs, True)),
-    "node_killed_shrink": (30, lambda runs: node_lost(runs, False, kill_all)),
-    "node_cut_shrink": (30, lambda runs: node_lost(runs, False, cut)),
+    "rank_killed_in_place": (200, rank_killed),
+    "rank_killed_respawn": (200, lambda make, runs: rank_killed(make, runs, in_place=False)),
+    "rank_stopped": (30, lambda make, runs: rank_hangs(make, runs, stop_rank)),
+    "rank_hung": (30, lambda make, runs: rank_hangs(make, runs, hang_rank)),
+    "node_killed_spare": (30, lambda make, runs: node_lost(make, runs, True, kill_all)),
+    "node_cut_spare": (30, lambda make, runs: node_lost(make, runs, True, cut)),
+    "node_killed_shared_spare": (30, lambda make, runs: shared_spare_taken(make, runs, False)),
+    "node_killed_lent_spare": (30, lambda make, runs: shared_spare_taken(make, runs, True)),
+    "node_killed_shrink": (30, lambda make, runs: node_lost(make, runs, False, kill_all)),
+    "node_cut_shrink": (30, lambda make, runs: node_lost(make, runs, False, cut)),
 }
 OF_NODES = ("node_",)
+
+
+def faults_in_turn(measure, programs, runs):
+    """Faults of one kind, by build."""
+    rounds = machine.Rounds()
+    block = FAULTS_IN_TURN if len(programs) > 1 else runs
+    for first in range(0, runs, block):
+        rounds.take({name: functools.partial(measure, functools.partial(Cluster, None, programs=folder),
+                                             min(block, runs - first)) for name, folder in programs.items()})
+    return {name: [fault for faults in blocks for fault in faults] for name, blocks in rounds.values.items()}
+
+
+def report(measured):
+    summaries = {name: summarise(faults) for name, faults in measured.items()}
+    if len(summaries) == 1:
+        return summaries["muster"]
+    return {**builds.difference({name: [fault.next_step for fault in faults] for name, faults in measured.items()}),
+            **summaries}
 
 
 def summarise(measured):
@@ -302,6 +327,7 @@ def parse_options():
     parser.add_argument("--adapter-runs", type=int, default=0, help="ranks of a QLoRA job killed")
     parser.add_argument("--gpu-runs", type=int, default=0, help="ranks killed that share a GPU")
     parser.add_argument("--overload-minutes", type=float, default=0)
+    builds.add_option(parser)
     parser.add_argument("--busy-per-core", type=int, default=2, help="processes beside it [2]")
     options = parser.parse_args()
     for kind in (*options.kinds, *options.peer_kinds):
@@ -312,18 +338,19 @@ def parse_options():
 
 def main():
     options = parse_options()
+    programs = builds.programs(options.beside)
     result = {"benchmark": "fault_to_next_step", "model": "tiny", "revision": machine.revision(ROOT),
-              "machine": machine.describe(), "faults": {}, "not_measured": []}
+              "programs": builds.versions(programs), "machine": machine.describe(), "faults": {}, "not_measured": []}
     for kind in options.kinds:
         runs, measure = KINDS[kind]
         if kind.startswith(OF_NODES) and not can_have_namespaces():
             result["not_measured"].append(kind)
             continue
-        result["faults"][kind] = summarise(measure(options.runs or runs))
-        print(kind, json.dumps(result["faults"][kind]["next_step"]), file=sys.stderr, flush=True)
+        found = result["faults"][kind] = report(faults_in_turn(measure, programs, options.runs or runs))
+        print(kind, json.dumps(found.get("difference") or found["next_step"]), file=sys.stderr, flush=True)
     if options.coordinator_runs:
-        result["coordinator_killed_with_1000_jobs"] = machine.summary(
-            coordinator_killed(options.coordinator_runs))
+        result["coordinator_killed_with_1000_jobs"] = coordinator_killed(
+            programs, options.coordinator_runs)
     if options.adapter_runs:
         result["adapters_killed_in_place"] = adapters_killed(options.adapter_runs)
     if options.gpu_runs:

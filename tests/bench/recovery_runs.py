@@ -89,7 +89,8 @@ class LongJob:
         spec = cluster.train_job(steps=FOREVER, every=20, nodes=nodes, **train)
         spec["restart"] = {"max_without_progress": 1000, **(restart or {})}
         spec["resources"].update(resources or {})
-        spec["preemptible"] = preemptible
+        if preemptible:
+            spec["preemptible"] = True  # earlier builds do not know the key
         self.standbys = spec["restart"].get("standbys", 1)
         self.in_place = spec["restart"].get("in_place", True)
         self.job = cluster.submit(spec)

@@ -163,9 +163,9 @@ def starts(runs, with_peer):
         result[server] = {"lab_up": machine.summary(up[server]), **taken.summaries(), "busy": taken.busy()}
         if with_peer:
             result[server]["more_than_muster_command"] = {
-                name: machine.difference(taken.seconds["muster_command"], taken.seconds[name])
+                name: machine.difference(taken.values["muster_command"], taken.values[name])
                 for name in ("srun", "torchrun")}
-    refused, unanswered = (rounds[server].seconds for server in servers)
+    refused, unanswered = (rounds[server].values for server in servers)
     result["more_where_no_name_server_answers"] = {
         name: machine.difference(values, unanswered[name]) for name, values in refused.items()}
     return result

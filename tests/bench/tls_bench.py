@@ -12,29 +12,18 @@ it. Prints one JSON object: `difference` is what two jobs in turn have differed 
 """
 
 import argparse
-import datetime
 import functools
 import json
 import pathlib
 import sys
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import machine  # noqa: E402
 from cluster import ROOT  # noqa: E402
+from launch_bench import measure_ours  # noqa: E402
 from tls_cluster import TlsCluster  # noqa: E402
 
 WANTED_S = 0.050
-
-
-def measure(cluster):
-    spec = cluster.train_job(steps=1, every=1000)
-    file = cluster.write_job(spec)
-    started = time.time()
-    cluster.muster("submit", file, "--wait")
-    formed = next(event["time"] for event in cluster.json("events", spec["name"])
-                  if event["kind"] == "formed")
-    return datetime.datetime.fromisoformat(formed.replace("Z", "+00:00")).timestamp() - started
 
 
 def within(interval, limit):
@@ -52,14 +41,14 @@ def main():
     try:
         for name in ("plain", "tls"):
             clusters[name] = TlsCluster(None, tls=name == "tls")
-            measure(clusters[name])  # the first one reads the binaries from disk
-        kinds = {name: functools.partial(measure, cluster) for name, cluster in clusters.items()}
+            measure_ours(clusters[name])  # the first one reads the binaries from disk
+        kinds = {name: functools.partial(measure_ours, cluster) for name, cluster in clusters.items()}
         for _ in range(options.runs):
             rounds.take(kinds)
     finally:
         for cluster in clusters.values():
             cluster.close()
-    difference = machine.difference(rounds.seconds["plain"], rounds.seconds["tls"])
+    difference = machine.difference(rounds.values["plain"], rounds.values["tls"])
     print(json.dumps({
         "benchmark": "tls_submit_to_first_collective", "nodes": 2, "ranks": 2,
         "revision": machine.revision(ROOT), "machine": machine.describe(), "busy": rounds.busy(),

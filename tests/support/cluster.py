@@ -6,7 +6,7 @@
   cluster.kill_rank(job, 1)
   self.assertEqual(cluster.wait(job), 0)
 
-The programs come from the folder MUSTER_BIN_DIR. Every wait has a deadline; nothing sleeps a fixed
+The programs come from the folder MUSTER_BIN_DIR, or of `programs` of a cluster. Every wait has a deadline; nothing sleeps a fixed
 time and hopes. Job files are written as JSON, which is YAML.
 """
 
@@ -29,9 +29,9 @@ _calm_runs = {}  # of Cluster.calm, in this process
 _models = {}  # of init_model, by preset
 
 
-def run(program, *arguments, timeout=60, env=None, check=True):
+def run(program, *arguments, programs=BIN, timeout=60, env=None, check=True):
     """Runs one of our programs; with `check`, a failure raises with what it said."""
-    done = subprocess.run([str(BIN / program), *map(str, arguments)], timeout=timeout, text=True,
+    done = subprocess.run([str(programs / program), *map(str, arguments)], timeout=timeout, text=True,
                           capture_output=True, stdin=subprocess.DEVNULL, check=False,
                           env={**os.environ, **(env or {})})
     if check and done.returncode != 0:
@@ -219,9 +219,10 @@ class JobOver(Exception):
 
 
 class Cluster:
-    def __init__(self, test, nodes=2, slots=4, up=()):
+    def __init__(self, test, nodes=2, slots=4, up=(), programs=BIN):
         """`test` is a unittest.TestCase, or None for a caller that calls close() itself; `up` holds
-        further options of `muster up`."""
+        further options of `muster up`; `programs` is the folder of those that the cluster is made of."""
+        self.programs = programs
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="muster-test-"))
         self.dir = self.root / "cluster"
         self.nodes = nodes
@@ -236,7 +237,7 @@ class Cluster:
 
     def close(self):
         try:
-            down = run("muster", "down", "--dir", self.dir, check=False, timeout=60)
+            down = self.muster("down", check=False)
             for worker in self.workers:
                 worker.wait(timeout=60)
             left = processes_of(self.root)
@@ -263,7 +264,7 @@ class Cluster:
         return namespaces(prefix) if prefix else []
 
     def muster(self, command, *arguments, **options):
-        return run("muster", command, *arguments, "--dir", self.dir, **options)
+        return run("muster", command, *arguments, "--dir", self.dir, programs=self.programs, **options)
 
     def json(self, command, *arguments, **options):
         return json.loads(self.muster(command, *arguments, "-o", "json", **options).stdout)
