@@ -120,6 +120,18 @@ TEST(ParseJobSpec, CountsKeysWhereverTheyAre) {
             "job.yaml:1026: more than 4096 keys, the most that a job file may have");
 }
 
+TEST(ParseJobSpec, RefusesOneKeyTooManyInEachNotation) {
+  std::string flow = "{", block, complex;
+  for (int i = 0; i <= 4096; ++i) {
+    const std::string key = "k" + std::to_string(i);
+    flow += (i == 0 ? "" : ",") + key;
+    block += key + ":\n";
+    complex += "? " + key + "\n";
+  }
+  for (const std::string& yaml : {flow + "}", block, complex})
+    EXPECT_NE(ParseJobSpec(yaml).status().message().find("more than 4096 keys"), std::string::npos);
+}
+
 TEST(ParseJobSpec, ReadsThePeakOfADevice) {
   const auto spec = ParseJobSpec("name: j\ncommand: [a]\nresources: {peak_tflops: 312.5}\n");
   ASSERT_TRUE(spec.ok()) << spec.status().ToString();

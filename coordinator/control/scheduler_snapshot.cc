@@ -79,8 +79,9 @@ bool WantsMoreNodes(const State& state, const JobEntry& job) {
 // What survived SIGKILL may use a device of the job's hold, which no process of it can have then.
 NodeParts PartsOf(const State& state, const NodeName& name, const HeldResources& held) {
   NodeParts parts{.slots = held.slots, .cpus = held.cpus, .memory_bytes = held.memory_bytes};
+  if (held.devices.empty()) return parts;
   const NodeEntry* node = FindNode(state, name);
-  if (node == nullptr || held.devices.empty()) return parts;
+  if (node == nullptr) return parts;
   parts.devices = MaskOf(*node, held.devices) & WholeOf(state, *node).all.devices;
   for (const LeakedSlot& leaked : node->record.leaked)
     parts.devices &= ~MaskOf(*node, leaked.devices);

@@ -5,7 +5,6 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <random>
 #include <utility>
 #include <variant>
 
@@ -15,6 +14,7 @@
 #include "common/job_spec/parse.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/peer_certificate.h"
+#include "common/security/encoding.h"
 #include "common/telemetry/log.h"
 #include "coordinator/queues/queue_file.h"
 #include "coordinator/replay/recording.h"
@@ -29,13 +29,12 @@ constexpr std::int64_t kDayMillis = 24 * 3600 * 1000;
 // The store keeps an event's number as a signed integer.
 constexpr std::uint64_t kLastSeq = std::numeric_limits<std::int64_t>::max();
 
-// Ten hexadecimal digits from the system's random source.
+// Ten hexadecimal digits. Not by std::random_device, which asks the processor what it can do: a
+// virtual machine is left for that.
 JobId RandomJobId() {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::random_device random;
-  JobId id;
-  for (int i = 0; i < 10; ++i) id.value += kDigits[random() & 15];
-  return id;
+  const Result<std::string> bytes = RandomBytes(5);
+  MUSTER_CHECK(bytes.ok(), bytes.status().message());
+  return JobId{ToHex(*bytes)};
 }
 
 class RefusedWatch final : public grpc::ServerWriteReactor<v1::WatchUpdate> {
