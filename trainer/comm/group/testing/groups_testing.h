@@ -118,6 +118,7 @@ inline std::vector<float> OrderSensitive(int rank, std::size_t count) {
   return values;
 }
 
+// Bits, or the text of what a collective ended with.
 inline std::string OrderSensitiveSums(Communicator& c, std::size_t count) {
   const auto full = OrderSensitive(c.rank(), count * static_cast<std::size_t>(c.size()));
   std::string bits;
@@ -129,24 +130,21 @@ inline std::string OrderSensitiveSums(Communicator& c, std::size_t count) {
       std::vector<std::byte> source(full.size() * ElementSize(type));
       Convert({full.data()}, source.data(), type, full.size());
       std::vector<float> shard(count, 0.1F);
-      if (!c.ReduceScatter({.full = source.data(),
-                            .shard = shard.data(),
-                            .count = count,
-                            .full_type = type,
-                            .sum_type = sum_type,
-                            .accumulate = true})
-               ->Wait()
-               .ok()) {
-        return "reduce-scatter failed";
-      }
+      const Status done = c.ReduceScatter({.full = source.data(),
+                                           .shard = shard.data(),
+                                           .count = count,
+                                           .full_type = type,
+                                           .sum_type = sum_type,
+                                           .accumulate = true})
+                              ->Wait();
+      if (!done.ok()) return done.ToString();
       add(shard);
     }
     for (const std::size_t elements : {std::size_t{100}, count}) {
       std::vector<std::byte> data(elements * ElementSize(type));
       Convert({full.data()}, data.data(), type, elements);
-      if (!c.AllReduce(data.data(), elements, type, ReduceOp::kSum)->Wait().ok()) {
-        return "all-reduce failed";
-      }
+      const Status done = c.AllReduce(data.data(), elements, type, ReduceOp::kSum)->Wait();
+      if (!done.ok()) return done.ToString();
       add(data);
     }
   }
