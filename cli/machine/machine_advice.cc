@@ -270,7 +270,9 @@ Finding Peer(const PeerFacts& peer) {
 }
 
 Finding Programs(const MachineFacts& facts) {
-  for (const ProgramFacts& program : facts.programs) {
+  std::vector<ProgramFacts> programs = facts.programs;
+  if (facts.trainer.error.empty()) programs.push_back(facts.trainer);
+  for (const ProgramFacts& program : programs) {
     if (!program.error.empty())
       return Bad(Verdict::kFail, "programs", program.name + " does not start: " + program.error,
                  "install Muster again; all its programs lie in one directory");
@@ -293,7 +295,7 @@ Finding Programs(const MachineFacts& facts) {
 
 Finding Trainer(const MachineFacts& facts) {
   if (facts.trainer.error.empty()) return Ok("trainer", "muster-trainer starts with its LibTorch");
-  return Bad(Verdict::kFail, "trainer",
+  return Bad(Verdict::kWarn, "trainer",
              "muster-trainer does not start: " + facts.trainer.error +
                  "; jobs with a train section need it, others do not",
              "install the LibTorch that it was built for:", "pip install 'torch==2.11.*'");

@@ -26,6 +26,7 @@ MachineFacts Sound() {
   facts.own_version = "1.0";
   facts.own_path = facts.path_muster = "/usr/bin/muster";
   facts.programs = {{.name = "muster-worker", .version = "1.0", .error = ""}};
+  facts.trainer = {.name = "muster-trainer", .version = "1.0", .error = ""};
   return facts;
 }
 
@@ -75,7 +76,7 @@ TEST(MachineAdvice, EachTroubleIsFoundByName) {
        [](auto& facts) { facts.state.locks = false; }},
       {"clock", Verdict::kFail, "1970", [](auto& facts) { facts.unix_seconds = 60; }},
       {"clock", Verdict::kWarn, "no time server", [](auto& facts) { facts.clock_in_step = false; }},
-      {"trainer", Verdict::kFail, "libc10.so",
+      {"trainer", Verdict::kWarn, "libc10.so",
        [](auto& facts) { facts.trainer.error = "exit code 127: libc10.so"; }},
       {"gpus", Verdict::kFail, "2 of NVIDIA", [](auto& facts) { facts.nvidia_gpus = 2; }},
   };

@@ -48,10 +48,8 @@ std::string Text(const std::string& path) {
   return text.ok() ? *text : "";
 }
 
-std::string Line(const std::string& path) {
-  const std::string text = Text(path);
-  return text.substr(0, text.find('\n'));
-}
+std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
+std::string Line(const std::string& path) { return FirstLine(Text(path)); }
 
 std::optional<std::uint64_t> Number(const std::string& text) {
   char* end = nullptr;
@@ -299,16 +297,20 @@ std::vector<std::string> EnvironmentNow() {
 }
 
 // What `path` prints first, after its name: "VERSION (commit C)".
-ProgramFacts ReadProgram(const std::string& path, const std::string& word) {
+ProgramFacts ReadProgram(const std::string& path) {
   ProgramFacts facts{.name = fs::path(path).filename(), .version = "", .error = ""};
-  const auto outcome = RunChild({.spawn = {.argv = {path, word}, .environment = EnvironmentNow()},
-                                 .input = "",
-                                 .limit = kVersionLimit});
+  const auto outcome =
+      RunChild({.spawn = {.argv = {path, "--version"}, .environment = EnvironmentNow()},
+                .input = "",
+                .limit = kVersionLimit});
   if (!outcome.ok() || !outcome->ok()) {
     facts.error = outcome.ok() ? outcome->Describe() : outcome.status().message();
+    // What it says first is why; the end of a longer text is what to do.
+    if (outcome.ok() && !FirstLine(outcome->output).empty())
+      facts.error = FirstLine(outcome->output);
     return facts;
   }
-  const std::string line = outcome->output.substr(0, outcome->output.find('\n'));
+  const std::string line = FirstLine(outcome->output);
   facts.version = line.substr(std::min(line.size(), line.find(' ') + 1));
   return facts;
 }
@@ -317,11 +319,10 @@ void ReadPrograms(MachineFacts& facts) {
   const auto dir = OwnBinaryDirectory();
   if (!dir.ok()) return;
   facts.own_path = *dir + "/muster";
-  facts.own_version = ReadProgram(facts.own_path, "--version").version;
+  facts.own_version = ReadProgram(facts.own_path).version;
   for (const char* const program : kPrograms)
-    facts.programs.push_back(ReadProgram(*dir + "/" + program, "--version"));
-  facts.programs.push_back(ReadProgram(*dir + "/muster-trainer", "--version"));
-  facts.trainer = ReadProgram(*dir + "/muster-trainer", "version");
+    facts.programs.push_back(ReadProgram(*dir + "/" + program));
+  facts.trainer = ReadProgram(*dir + "/muster-trainer");
   std::error_code error;
   const auto found = FindProgram("muster", Environment("PATH"), "/");
   if (found.ok()) facts.path_muster = fs::canonical(*found, error).string();

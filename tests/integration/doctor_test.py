@@ -174,12 +174,12 @@ class Doctor(unittest.TestCase):
         self.check("programs", "warn", f"export PATH={BIN}:$PATH", f"{BIN}/muster, not {self.programs}/muster")
 
     def test_a_libtorch_that_is_gone(self):
-        loaded = subprocess.run(["ldd", BIN / "muster-trainer"], capture_output=True, text=True, timeout=60, check=True)
+        loaded = subprocess.run(["ldd", BIN / "libmuster_trainer.so"], capture_output=True, text=True, timeout=60, check=True)
         paths = [line.split()[2] for line in loaded.stdout.splitlines() if line.strip().startswith("libtorch_cpu.so")]
         self.assertEqual(len(paths), 1, loaded.stdout)
         found = self.findings(f"mount -t tmpfs tmpfs {pathlib.Path(paths[0]).parent}")["trainer"]
-        self.assertEqual(found["verdict"], "fail", found)
-        self.assertIn("libtorch", found["what"])
+        self.assertEqual(found["verdict"], "warn", found)
+        self.assertIn("libtorch_cpu.so: cannot open shared object file", found["what"])
         self.assertIn("torch==2.11", found["command"])
 
     def test_limits_of_control_groups(self):

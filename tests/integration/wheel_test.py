@@ -58,7 +58,6 @@ class Wheel(unittest.TestCase):
         cls.temp = pathlib.Path(temp.name)
         output_of(TOOLS / "python", ROOT / "deploy" / "wheel.py", BUILD, cls.temp)
         (cls.wheel,) = cls.temp.glob("*.whl")
-        cls.addClassCleanup(setattr, cluster, "BIN", cluster.BIN)
 
     def setUp(self):
         self.venv = pathlib.Path(tempfile.mkdtemp(prefix="venv-", dir=self.temp))
@@ -66,7 +65,7 @@ class Wheel(unittest.TestCase):
         self.before = files_below(self.venv)
         self.pip("install", "--no-index", self.wheel)
         (self.packages,) = self.venv.glob("lib/python3*/site-packages")
-        cluster.BIN = self.venv / "bin"
+        self.programs = self.venv / "bin"
 
     def pip(self, *arguments):
         output_of(TOOLS / "python", "-m", "pip", "--disable-pip-version-check", "--python", self.venv / "bin" / "python",
@@ -84,7 +83,7 @@ class Wheel(unittest.TestCase):
             (self.packages / "nvidia").symlink_to(libtorch().parent / "nvidia")
 
     def expect_refusal(self, *reasons):
-        refused = run("muster-trainer", "--version", check=False)
+        refused = run("muster-trainer", "--version", programs=self.programs, check=False)
         self.assertEqual(refused.returncode, BAD_INPUT, refused)
         for text in (*reasons, PIP_LINE):
             self.assertIn(text, refused.stderr)
@@ -109,7 +108,7 @@ class Wheel(unittest.TestCase):
         self.assertEqual(output_of(self.venv / "bin" / "muster", "--version"), said)
         self.assertEqual(output_of(self.venv / "bin" / "python", "-m", "muster_training", "--version"), said)
         self.expect_refusal("libtorch_cpu.so: cannot open shared object file")
-        local = Cluster(self)
+        local = Cluster(self, programs=self.programs)
         resources = {"nodes": 2, "ranks_per_node": 1, "device": "cpu"}
         job = local.submit({"name": "command", "resources": resources, "command": ["sh", "-c", "env; echo done"], "rendezvous": "rank0",
                             "workdir": str(local.root)})
@@ -117,17 +116,14 @@ class Wheel(unittest.TestCase):
         log = (local.output(job) / "logs" / "1" / "rank-1.log").read_text()
         self.assertEqual(log.splitlines()[-1], "done")
         self.assertEqual("LD_LIBRARY_PATH=" in log, "LD_LIBRARY_PATH" in os.environ)
-        cluster.BIN = BUILD / "bin"
-        job = local.train_job()  # its model
-        cluster.BIN = self.venv / "bin"
-        job = local.submit(job)
+        job = local.submit(local.train_job())
         self.assertEqual(local.wait(job), 10)
         self.assertEqual(len(local.get(job)["attempts"]), 1)
         self.assertIn(PIP_LINE, local.describe(job))
 
     def test_beside_torch_the_trainer_uses_its_libraries(self):
         self.put_libtorch(lambda real, mine: mine.symlink_to(real))
-        local = Cluster(self)
+        local = Cluster(self, programs=self.programs)
         job = local.submit(local.train_job(steps=30))
         for pid in local.ranks(job).values():
             maps = pathlib.Path(f"/proc/{pid}/maps")
@@ -139,7 +135,7 @@ class Wheel(unittest.TestCase):
         self.assertEqual(local.wait(job), 0, local.describe(job))
         if (BUILD / "bin" / "libmuster_cuda.so").exists():
             built = json.loads(output_of(BUILD / "bin" / "muster-trainer", "version", "--json"))
-            self.assertEqual(json.loads(run("muster-trainer", "version", "--json").stdout)["cuda"], built["cuda"])
+            self.assertEqual(json.loads(run("muster-trainer", "version", "--json", programs=self.programs).stdout)["cuda"], built["cuda"])
 
     def test_a_torch_of_another_version_is_refused(self):
         def older(real, mine):
@@ -164,9 +160,9 @@ class Wheel(unittest.TestCase):
     def test_an_installation_without_python_finds_libtorch_beside_it(self):
         output_of("cmake", "--install", BUILD, "--strip", "--prefix", self.venv / "opt" / "version")
         (self.venv / "opt" / "torch").symlink_to(libtorch())
-        cluster.BIN = self.venv / "opt" / "version" / "bin"
-        self.assertEqual(run("muster-trainer", "--version").stdout.split()[:2],
-                         ["muster-trainer", run("muster", "--version").stdout.split()[1]])
+        programs = self.venv / "opt" / "version" / "bin"
+        self.assertEqual(run("muster-trainer", "--version", programs=programs).stdout.split()[:2],
+                         ["muster-trainer", run("muster", "--version", programs=programs).stdout.split()[1]])
 
     def test_no_file_stays_behind(self):
         for place in ("bash-completion/completions/muster", "zsh/site-functions/_muster", "fish/vendor_completions.d/muster.fish"):
