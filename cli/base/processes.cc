@@ -138,6 +138,12 @@ std::vector<NamedProcess> ProcessesOfDirectory(const std::string& dir) {
   return out;
 }
 
+std::vector<std::string> OwnEnvironment() {
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+  return environment;
+}
+
 Result<std::string> OwnBinaryDirectory() {
   std::error_code error;
   const fs::path binary = fs::read_symlink("/proc/self/exe", error);

@@ -36,6 +36,9 @@ struct NamedProcess {
 };
 std::vector<NamedProcess> ProcessesOfDirectory(const std::string& dir);
 
+// "NAME=value" of each variable, for a child that is to have the same.
+std::vector<std::string> OwnEnvironment();
+
 // The directory that holds our own binary.
 Result<std::string> OwnBinaryDirectory();
 

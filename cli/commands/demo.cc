@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "cli/base/exit_code.h"
+#include "cli/base/processes.h"
 #include "cli/client/ready_job.h"
 #include "cli/commands/verb.h"
 #include "cli/jobs/job_json.h"
@@ -151,11 +152,9 @@ class DemoRun {
   Result<std::string> Trainer(std::vector<std::string> words, const std::string& input = "") {
     if (context_.interrupt().requested()) return Cancelled("interrupted");
     words.insert(words.begin(), binaries_ + "/muster-trainer");
-    std::vector<std::string> environment;
-    for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
     MUSTER_ASSIGN_OR_RETURN(
         const ChildOutcome outcome,
-        RunChild({.spawn = {.argv = std::move(words), .environment = std::move(environment)},
+        RunChild({.spawn = {.argv = std::move(words), .environment = OwnEnvironment()},
                   .input = input,
                   .max_output = 1 << 20,
                   .errors_apart = true,

@@ -2,21 +2,14 @@
 
 #include <unistd.h>
 
-#include <vector>
-
 #include "cli/base/output.h"
+#include "cli/base/processes.h"
 #include "common/process/run_child.h"
 
 namespace muster::verbs {
 namespace {
 
 constexpr std::size_t kMostOutput = 1 << 20;
-
-std::vector<std::string> WholeEnvironment() {
-  std::vector<std::string> environment;
-  for (char** entry = ::environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
-  return environment;
-}
 
 // A program that fails to start may have the exit code of a job that does not fit.
 bool IsPlan(const std::string& output, bool json) {
@@ -31,7 +24,7 @@ Result<std::string> MemoryPlan(const std::string& trainer, const JobFileOptions&
   if (::access(trainer.c_str(), X_OK) != 0)
     return NotFound("muster-trainer is not installed beside muster");
   RunChildOptions child{.max_output = kMostOutput, .errors_apart = true};
-  child.spawn.environment = WholeEnvironment();
+  child.spawn.environment = OwnEnvironment();
   child.spawn.argv = {trainer, "plan", job.file};
   const auto add = [&child](const char* flag, const std::string& value) {
     if (!value.empty()) child.spawn.argv.insert(child.spawn.argv.end(), {flag, value});

@@ -31,16 +31,6 @@ namespace fs = std::filesystem;
 
 constexpr Duration kDownTimeout = std::chrono::seconds(10);
 
-std::map<std::string, std::string> OwnEnvironment() {
-  std::map<std::string, std::string> environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    const std::size_t equals = text.find('=');
-    if (equals != std::string::npos) environment[text.substr(0, equals)] = text.substr(equals + 1);
-  }
-  return environment;
-}
-
 std::string FindPython(const std::map<std::string, std::string>& environment) {
   const auto path = environment.find("PATH");
   std::istringstream folders(path == environment.end() ? "/usr/bin:/bin" : path->second);
@@ -62,7 +52,7 @@ int CountGpus(const std::map<std::string, std::string>& environment) {
 
 Result<TorchrunSurroundings> ReadSurroundings() {
   TorchrunSurroundings with;
-  with.environment = OwnEnvironment();
+  with.environment = slurm::CurrentEnvironment();
   std::error_code error;
   with.directory = fs::current_path(error).string();
   if (error) return Unavailable("could not determine the current directory: " + error.message());

@@ -62,7 +62,7 @@ Finding Kernel(const MachineFacts& facts) {
   if (version < KernelVersion{5, 9})
     return Bad(
         Verdict::kFail, "kernel",
-        is + " has no close_range and no pidfd_open, by which Muster starts and ends processes",
+        is + " has no close_range, by which programs start without the descriptors of others",
         "the machine's administrator installs Linux 5.9 or newer");
   if (version < KernelVersion{6, 1})
     return Bad(Verdict::kWarn, "kernel",

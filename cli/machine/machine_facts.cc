@@ -5,7 +5,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -28,6 +27,7 @@
 #include "common/base/files.h"
 #include "common/base/hub_id.h"
 #include "common/base/unique_fd.h"
+#include "common/process/cpu_affinity.h"
 #include "common/process/run_child.h"
 
 namespace muster {
@@ -148,9 +148,7 @@ void ReadSystem(MachineFacts& facts) {
   facts.memory_bytes = MemoryOf("MemTotal");
   facts.memory_available_bytes = MemoryOf("MemAvailable");
   facts.cpus = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof set, &set) == 0) facts.usable_cpus = CPU_COUNT(&set);
+  facts.usable_cpus = static_cast<int>(AllowedCpus().size());
   facts.groups = ReadGroupLimits();
   facts.open_files = HardLimit(RLIMIT_NOFILE);
   // The kernel holds nothing of root to it.
@@ -290,17 +288,11 @@ void ReadNetwork(const std::vector<std::string>& peers, MachineFacts& facts) {
 
 // --- programs and devices ---
 
-std::vector<std::string> EnvironmentNow() {
-  std::vector<std::string> variables;
-  for (char** entry = environ; *entry != nullptr; ++entry) variables.emplace_back(*entry);
-  return variables;
-}
-
 // What `path` prints first, after its name: "VERSION (commit C)".
 ProgramFacts ReadProgram(const std::string& path) {
   ProgramFacts facts{.name = fs::path(path).filename(), .version = "", .error = ""};
   const auto outcome =
-      RunChild({.spawn = {.argv = {path, "--version"}, .environment = EnvironmentNow()},
+      RunChild({.spawn = {.argv = {path, "--version"}, .environment = OwnEnvironment()},
                 .input = "",
                 .limit = kVersionLimit});
   if (!outcome.ok() || !outcome->ok()) {

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include "common/base/json.h"
 #include "common/base/unique_fd.h"
 #include "common/net/interfaces.h"
+#include "common/process/cpu_affinity.h"
 
 namespace muster {
 namespace {
@@ -31,12 +31,6 @@ constexpr Duration kAskLimit = std::chrono::seconds(2);
 // Each node asks at most 16 that follow it, which still shows a firewall between groups of nodes.
 constexpr int kMostAsked = 16;
 constexpr int kMostDevices = 64;
-
-int UsableCpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
-}
 
 int OpenableDevices() {
   int count = 0;
@@ -75,7 +69,7 @@ class Probe {
       result_.visible_gpus = static_cast<int>(allocation_.visible_gpus->size());
     result_.device_files = OpenableDevices();
     result_.slurm_cpus = allocation_.cpus_on_node;
-    result_.usable_cpus = UsableCpus();
+    result_.usable_cpus = static_cast<int>(AllowedCpus().size());
     result_.temporary = allocation_.tmp_dir;
     result_.temporary_free_mib = FreeMib(allocation_.tmp_dir);
   }

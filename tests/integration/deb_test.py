@@ -14,7 +14,7 @@ import cluster  # noqa: E402
 from cluster import ROOT  # noqa: E402
 
 BUILD = cluster.BIN.parent
-# Of version 1, else of version 2.
+# Where control groups are made: version 1 has systemd's, version 2 has one tree.
 GROUPS = (pathlib.Path("/sys/fs/cgroup/systemd"), pathlib.Path("/sys/fs/cgroup"))
 
 # An overlay over this machine's root: what the packages depend on is there, what they change is in memory.
