@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <ranges>
 #include <set>
 #include <string>
 #include <tuple>
@@ -506,10 +507,17 @@ class Random {
   std::mt19937 engine_;
 };
 
-// MUSTER_SCHEDULES: how many random ones; as many as a change is tested with otherwise.
-int Schedules() {
-  const char* wanted = std::getenv("MUSTER_SCHEDULES");
-  return wanted == nullptr ? 10'000 : std::atoi(wanted);
+int FromEnvironment(const char* name, int otherwise) {
+  const char* wanted = std::getenv(name);
+  return wanted == nullptr ? otherwise : std::atoi(wanted);
+}
+
+// A test's part of the random schedules: MUSTER_SCHEDULES of them, from the one numbered
+// MUSTER_FIRST_SCHEDULE; as many as a change is tested with otherwise.
+auto Seeds(int part) {
+  const int first = FromEnvironment("MUSTER_FIRST_SCHEDULE", 0);
+  const int count = FromEnvironment("MUSTER_SCHEDULES", 10'000);
+  return std::views::iota(first / part, (first + count) / part + 1);
 }
 
 QueueTree RandomTree(Random& random, int gpus) {
@@ -576,7 +584,7 @@ TEST_P(RandomSchedules, NeverBreakAPromiseWithoutACauseNorACeilingNorGiveADevice
                 .late = (GetParam() & 16) != 0,
                 .reclaims = (GetParam() & 32) != 0};
   std::map<DelayCause, int> delays;
-  for (int seed = 0; seed < Schedules() / 64 + 1; ++seed) {
+  for (const int seed : Seeds(64)) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(static_cast<unsigned>(seed * 64 + GetParam()));
     const int nodes = random.Pick(1, 5);
@@ -609,7 +617,7 @@ INSTANTIATE_TEST_SUITE_P(Mixes, RandomSchedules, testing::Range(0, 64));
 
 // Small jobs arrive for ever, and each of them fits at once.
 TEST(ScheduleProperties, AGangThatFitsStartsWithinTwiceTheLongestLimitWhateverSmallerJobsArrive) {
-  for (int seed = 0; seed < Schedules() / 30 + 1; ++seed) {
+  for (const int seed : Seeds(30)) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(static_cast<unsigned>(seed));
     const int nodes = random.Pick(2, 6);
@@ -660,7 +668,7 @@ TEST(ScheduleProperties, AmongEqualJobsNoneStartsBeforeOneThatGoesFirst) {
   tree.queues.push_back({.name = "b", .guarantee = {.gpus = 3}});
   tree.queues.push_back({.name = "c", .guarantee = {.gpus = 2}, .weight = 3});
   int waited = 0;
-  for (int seed = 0; seed < Schedules() / 30 + 1; ++seed) {
+  for (const int seed : Seeds(30)) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(static_cast<unsigned>(seed));
     World world(2, 4, tree);
@@ -692,7 +700,7 @@ TEST(ScheduleProperties, AmongEqualJobsNoneStartsBeforeOneThatGoesFirst) {
 // Without limits no end is known: the first job that waits gets what becomes free.
 TEST(ScheduleProperties, WithoutLimitsTheFirstJobThatWaitsStartsWhenWhatRanBeforeItHasEnded) {
   int beside = 0;
-  for (int seed = 0; seed < Schedules() / 30 + 1; ++seed) {
+  for (const int seed : Seeds(30)) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(static_cast<unsigned>(seed));
     const int nodes = random.Pick(2, 6);
@@ -759,7 +767,7 @@ TEST(ScheduleProperties, SharesOfSaturatedQueuesConvergeToTheirWeights) {
 // Nodes of one GPU each, so that all that counts is how many a queue gets.
 TEST(ScheduleProperties, AQueueWithinItsGuaranteeGetsItsNodesWithinTheStopAllowance) {
   int shrunk = 0, preempted = 0;
-  for (int seed = 0; seed < Schedules() / 30 + 1; ++seed) {
+  for (const int seed : Seeds(30)) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(static_cast<unsigned>(seed));
     const int nodes = random.Pick(4, 16);

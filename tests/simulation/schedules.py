@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """The scheduler's properties over many random schedules, one process per core.
 
-  schedules.py [--schedules 1000000] [--processes N]
+  schedules.py [--schedules 1000000] [--processes N] [--progress FILE]
 
+Portions that FILE names as done by this build are not run again, so that a run that was stopped goes on.
 Prints one JSON object: "seeds" are schedules, "violations" the properties that do not hold.
 """
 
 import argparse
+import concurrent.futures
+import hashlib
 import json
 import os
 import pathlib
@@ -16,25 +19,50 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from cluster import BIN  # noqa: E402
 
+TESTS = BIN.parent / "tests" / "control_tests"
 PROPERTIES = "*RandomSchedules.*:ScheduleProperties.*"
+PORTION = 20_000
+
+
+def run_portion(first):
+    """The properties that do not hold; None where the process did not come to its end."""
+    done = subprocess.run([TESTS, f"--gtest_filter={PROPERTIES}", "--gtest_brief=1"], stdout=subprocess.PIPE,
+                          text=True, check=False,
+                          env={**os.environ, "MUSTER_FIRST_SCHEDULE": str(first), "MUSTER_SCHEDULES": str(PORTION)})
+    failed = {line.split()[-1] for line in done.stdout.splitlines()
+              if line.startswith("[  FAILED  ] ") and "." in line}
+    if failed:
+        sys.stderr.write(done.stdout)
+    return failed if failed or done.returncode == 0 else None
+
+
+def done_before(progress, build):
+    if not progress or not progress.exists():
+        return set()
+    lines = (line.split() for line in progress.read_text(encoding="utf-8").splitlines())
+    return {int(first) for of, first in lines if of == build}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--schedules", type=int, default=1_000_000)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--progress", type=pathlib.Path)
     arguments = parser.parse_args()
-    tests = [BIN.parent / "tests" / "control_tests", f"--gtest_filter={PROPERTIES}", "--gtest_brief=1"]
-    running = [subprocess.Popen(tests, stdout=subprocess.PIPE, text=True,
-                                env={**os.environ, "MUSTER_SCHEDULES": str(arguments.schedules),
-                                     "GTEST_TOTAL_SHARDS": str(arguments.processes), "GTEST_SHARD_INDEX": str(i)})
-               for i in range(arguments.processes)]
-    outputs = [process.communicate()[0] for process in running]
-    failed = sorted({line.split()[-1] for output in outputs for line in output.splitlines()
-                     if line.startswith("[  FAILED  ] ") and "." in line})
-    sys.stderr.writelines(output for output in outputs if "FAILED" in output)
-    print(json.dumps({"benchmark": "schedules", "first_seed": 0, "seeds": arguments.schedules, "violations": failed}))
-    return 0 if not failed and all(process.returncode == 0 for process in running) else 1
+    build = hashlib.sha256(TESTS.read_bytes()).hexdigest()
+    finished = done_before(arguments.progress, build)
+    portions = [first for first in range(0, arguments.schedules, PORTION) if first not in finished]
+    violations, ended = set(), True
+    with concurrent.futures.ThreadPoolExecutor(arguments.processes) as pool:
+        for first, failed in zip(portions, pool.map(run_portion, portions)):
+            ended = ended and failed is not None
+            violations |= failed or set()
+            if failed == set() and arguments.progress:
+                with arguments.progress.open("a", encoding="utf-8") as file:
+                    file.write(f"{build} {first}\n")
+    print(json.dumps({"benchmark": "schedules", "first_seed": 0, "seeds": arguments.schedules,
+                      "violations": sorted(violations)}))
+    return 0 if ended and not violations else 1
 
 
 if __name__ == "__main__":
