@@ -9,7 +9,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
+#include <stop_token>
 #include <string_view>
 #include <utility>
 
@@ -36,6 +40,9 @@ constexpr int kNoSlot = -1;
 // Since Linux 5.14 and 6.1; older headers lack the names and older kernels refuse the advice.
 constexpr int kPopulateWrite = 23;
 constexpr int kCollapse = 25;
+// Huge pages come so long after small ones: a huge page takes memory that nothing has used for
+// long, which is dear, and a gang that recovers waits for its first steps.
+constexpr std::chrono::seconds kFirstSteps(2);
 
 // At a multiple of a huge page, as the slots are in the file: else no huge page could show them.
 // MAP_FAILED with errno on failure.
@@ -167,11 +174,6 @@ Result<std::unique_ptr<Segment>> Segment::MapFile(UniqueFd fd, Access access) {
   return segment;
 }
 
-Segment::~Segment() {
-  stop_touching_ = true;
-  for (std::thread& toucher : touchers_) toucher.join();
-}
-
 void Segment::WriteHeader(const SegmentSpec& spec, const std::string& directory,
                           Generation lineage) {
   Header& header = *header_;
@@ -234,20 +236,22 @@ Status Segment::ReadDirectory(const std::string& text) {
 }
 
 // Reading and writing go on meanwhile: the advice changes no byte. Memory files get huge pages by
-// themselves only where the host is set up for it. The kernel makes one of memory that has at least
-// one page already.
+// themselves only where the host is set up for it. The kernel refuses to make one of memory that has
+// no page yet.
 void Segment::TouchInBackground(int first_slot, int slots) {
   if (slot_bytes_ == 0) return;
-  touchers_.emplace_back([this, begin = slot(first_slot), all = slots * slot_stride_] {
-    for (std::uint64_t at = 0; at < all && !stop_touching_; at += kTouchBytes) {
-      const std::uint64_t bytes = std::min(kTouchBytes, all - at);
-      for (std::uint64_t page = 0; page < bytes; page += kSlotAlignment) {
-        (void)::madvise(begin + at + page, kPageBytes, kPopulateWrite);
-      }
-      if (::madvise(begin + at, bytes, kCollapse) == 0) continue;
-      if (::madvise(begin + at, bytes, kPopulateWrite) != 0) return;
-    }
-  });
+  touchers_.emplace_back(
+      [begin = slot(first_slot), all = slots * slot_stride_](const std::stop_token& stop) {
+        for (std::uint64_t at = 0; at < all && !stop.stop_requested(); at += kTouchBytes) {
+          if (::madvise(begin + at, std::min(kTouchBytes, all - at), kPopulateWrite) != 0) return;
+        }
+        std::mutex mutex;
+        std::unique_lock lock(mutex);
+        std::condition_variable_any().wait_for(lock, stop, kFirstSteps, [] { return false; });
+        for (std::uint64_t at = 0; at < all && !stop.stop_requested(); at += kSlotAlignment) {
+          if (::madvise(begin + at, kSlotAlignment, kCollapse) != 0 && errno == EINVAL) return;
+        }
+      });
 }
 
 void Segment::PrepareHold() { TouchInBackground(kTrainingSlots, kSegmentSlots - kTrainingSlots); }

@@ -88,12 +88,12 @@ class Segment {
   enum class Access { kReadOnly, kReadWrite };
 
   // Made and zeroed, without a label. The pages of the training slots are touched by a thread in
-  // the background, so that the first steps need not; `touch` false: by the first writer.
+  // the background, so that the first steps need not, and become huge pages some seconds later;
+  // `touch` false: by the first writer.
   static Result<std::unique_ptr<Segment>> Create(SegmentSpec spec, Generation lineage,
                                                  bool touch = true);
   // Maps what Create has made, here or in another process, and trusts nothing in it.
   static Result<std::unique_ptr<Segment>> Map(UniqueFd fd, Access access);
-  ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
@@ -166,8 +166,7 @@ class Segment {
   std::uint64_t slot_bytes_ = 0;
   std::uint64_t slot_stride_ = 0;
   std::vector<std::uint64_t> array_offsets_;  // within a slot
-  std::atomic<bool> stop_touching_ = false;
-  std::vector<std::thread> touchers_;
+  std::vector<std::jthread> touchers_;        // end first
 };
 
 }  // namespace muster
