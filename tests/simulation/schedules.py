@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The scheduler's properties over many random schedules, one process per core.
 
-  schedules.py [--schedules 1000000] [--processes N] [--progress FILE]
+  schedules.py [--first 0] [--schedules 1000000] [--processes N] [--progress FILE]
 
 Portions that FILE names as done by this build are not run again, so that a run that was stopped goes on.
 Prints one JSON object: "seeds" are schedules, "violations" the properties that do not hold.
@@ -45,13 +45,15 @@ def done_before(progress, build):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--schedules", type=int, default=1_000_000)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--progress", type=pathlib.Path)
     arguments = parser.parse_args()
     build = hashlib.sha256(TESTS.read_bytes()).hexdigest()
     finished = done_before(arguments.progress, build)
-    portions = [first for first in range(0, arguments.schedules, PORTION) if first not in finished]
+    end = arguments.first + arguments.schedules
+    portions = [first for first in range(arguments.first, end, PORTION) if first not in finished]
     violations, ended = set(), True
     with concurrent.futures.ThreadPoolExecutor(arguments.processes) as pool:
         for first, failed in zip(portions, pool.map(run_portion, portions)):
@@ -60,7 +62,7 @@ def main():
             if failed == set() and arguments.progress:
                 with arguments.progress.open("a", encoding="utf-8") as file:
                     file.write(f"{build} {first}\n")
-    print(json.dumps({"benchmark": "schedules", "first_seed": 0, "seeds": arguments.schedules,
+    print(json.dumps({"benchmark": "schedules", "first_seed": arguments.first, "seeds": arguments.schedules,
                       "violations": sorted(violations)}))
     return 0 if ended and not violations else 1
 
