@@ -1,7 +1,7 @@
 // What to do about a job on a node that has just sent Hello: the table that reconciles the store
 // with the processes that really run, after a broken stream and after a restart of either side.
 //
-// Pure; any thread. docs/job-lifecycle.md shows the table.
+// Pure; any thread. docs/job-lifecycle.md sums it up.
 #pragma once
 
 #include "common/base/ids.h"
