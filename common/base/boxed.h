@@ -28,6 +28,10 @@ class Boxed {
   Value& emplace() { return *(value_ = std::make_unique<Value>()); }
   void reset() { value_.reset(); }
 
+  friend bool operator==(const Boxed& a, const Boxed& b) {
+    return a && b ? *a == *b : a.has_value() == b.has_value();
+  }
+
  private:
   std::unique_ptr<Value> value_;
 };

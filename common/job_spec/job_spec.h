@@ -47,24 +47,28 @@ struct ResourceSpec {
   std::int64_t time_limit_seconds = 0;  // wall time of the whole job from its first launch; 0: none
 
   NodeDemand per_node() const;
+  friend bool operator==(const ResourceSpec&, const ResourceSpec&) = default;
 };
 
 struct RestartSpec {
   int max_without_progress = 3;  // attempts in a row without progress until the job fails
   bool in_place = true;          // survivors of a fault keep their processes
   int standbys = 1;              // loaded processes held ready per node
+  friend bool operator==(const RestartSpec&, const RestartSpec&) = default;
 };
 
 // What happens elsewhere when something happens to the job.
 struct OnEventSpec {
   std::vector<std::string> kinds;  // kinds of events (docs/job-lifecycle.md); empty: none
   std::string webhook;             // http[s]://HOST[:PORT]/PATH that gets the event as JSON by POST
+  friend bool operator==(const OnEventSpec&, const OnEventSpec&) = default;
 };
 
 // A token that the model's tokenizer is to have.
 struct TokenSpec {
   std::string content;
   bool special = true;  // left out of decoded texts on request
+  friend bool operator==(const TokenSpec&, const TokenSpec&) = default;
 };
 
 struct ModelSpec {
@@ -72,6 +76,7 @@ struct ModelSpec {
   // Given, be it empty: embedding and head get rows for all ids that the tokenizer has with these.
   std::optional<std::vector<TokenSpec>> add_tokens;
   int pad_vocab_to = 0;  // their number of rows becomes a multiple of it; 0: it is left
+  friend bool operator==(const ModelSpec&, const ModelSpec&) = default;
 };
 
 struct DataSpec {
@@ -86,6 +91,7 @@ struct DataSpec {
   bool group_by_length = false;  // rows of like length in one batch
   bool packing = false;  // several rows as documents in one of max_seq_len, instead of padding
   std::string cache;  // of tokens: a directory, or "none"; empty: .muster-cache beside output.dir
+  friend bool operator==(const DataSpec&, const DataSpec&) = default;
 };
 
 // The matrices of a block that may have adapters, by their modules' names, in a block's order.
@@ -104,11 +110,13 @@ struct LoraSpec {
   std::vector<std::string> target_modules = kLinearModules;  // of these, in this order
   std::vector<std::string> modules_to_save;                  // trained whole, such as embed_tokens
   std::string init_from;  // an adapter's directory; empty: new ones
+  friend bool operator==(const LoraSpec&, const LoraSpec&) = default;
 };
 
 // How the matrices of blocks are held that a job with adapters does not train: in NF4.
 struct QuantizationSpec {
   bool double_quant = true;  // absmax of its blocks in 8 bits
+  friend bool operator==(const QuantizationSpec&, const QuantizationSpec&) = default;
 };
 
 enum class ShardingStrategy {
@@ -142,6 +150,7 @@ struct FsdpSpec {
   bool cpu_offload = false;  // parameters, gradients and optimizer state in host memory
   // Reduce gradients after every micro-batch (less memory) or once per step (less traffic).
   bool reduce_every_micro_batch = true;
+  friend bool operator==(const FsdpSpec&, const FsdpSpec&) = default;
 };
 
 struct OptimizerSpec {
@@ -153,6 +162,7 @@ struct OptimizerSpec {
   double grad_clip = 1.0;                       // global L2 norm; 0: no clipping
   StateType master_weights = StateType::kAuto;  // fp32 or bf16; fp64 with fp64
   StateType moments = StateType::kAuto;
+  friend bool operator==(const OptimizerSpec&, const OptimizerSpec&) = default;
 };
 
 struct ScheduleSpec {
@@ -161,22 +171,26 @@ struct ScheduleSpec {
   std::optional<std::int64_t> warmup_steps;
   std::int64_t max_steps = 0;  // exactly one of max_steps and epochs is set
   double epochs = 0;
+  friend bool operator==(const ScheduleSpec&, const ScheduleSpec&) = default;
 };
 
 struct BatchSpec {
   int per_rank = 1;      // rows per micro-batch of a rank
   int accumulation = 1;  // micro-batches per step
+  friend bool operator==(const BatchSpec&, const BatchSpec&) = default;
 };
 
 struct CheckpointSpec {
   std::int64_t every = 50;  // steps
   int keep = 3;             // committed checkpoints kept
+  friend bool operator==(const CheckpointSpec&, const CheckpointSpec&) = default;
 };
 
 // When a training ends because evaluations find nothing better any more.
 struct EarlyStopSpec {
   int patience = 0;      // evaluations in a row that may bring nothing better; 0: never ends
   double min_delta = 0;  // by which a loss must be lower to count as better
+  friend bool operator==(const EarlyStopSpec&, const EarlyStopSpec&) = default;
 };
 
 // What is measured on the rows of data.eval or data.eval_ratio, and when.
@@ -187,6 +201,7 @@ struct EvalSpec {
   int max_new_tokens = 64;           // of each
   EarlyStopSpec early_stop;
   bool keep_best = true;  // the checkpoint of the lowest loss stays whatever checkpoint.keep is
+  friend bool operator==(const EvalSpec&, const EvalSpec&) = default;
 };
 
 // Which weights a job ends with.
@@ -198,17 +213,20 @@ enum class BuddyCopies { kAuto, kOn, kOff };
 struct SnapshotSpec {
   std::int64_t every = 1;  // steps; 0: none
   BuddyCopies buddy = BuddyCopies::kAuto;
+  friend bool operator==(const SnapshotSpec&, const SnapshotSpec&) = default;
 };
 
 // Where the weights (and the optimizer's state) come from instead of model.path.
 struct InitFromSpec {
   std::string path;        // checkpoint directory or single-file state dict; empty: model.path
   bool optimizer = false;  // take its moments too
+  friend bool operator==(const InitFromSpec&, const InitFromSpec&) = default;
 };
 
 struct ProfileSpec {
   std::int64_t start = 0;  // first profiled step, counted from 1; 0: no profile
   std::int64_t steps = 3;
+  friend bool operator==(const ProfileSpec&, const ProfileSpec&) = default;
 };
 
 // What a step whose loss or gradient is not finite does.
@@ -242,6 +260,7 @@ struct TrainSpec {
   bool evaluates() const { return !data.eval.empty() || data.eval_ratio > 0; }
   std::int64_t eval_every() const { return eval.every > 0 ? eval.every : checkpoint.every; }
   bool keeps_best() const { return evaluates() && eval.keep_best; }
+  friend bool operator==(const TrainSpec&, const TrainSpec&) = default;
 };
 
 enum class RendezvousKind {
@@ -269,6 +288,7 @@ struct JobSpec {
   // As submitted: what the global batch is counted by. An attempt may have fewer ranks.
   int world_size() const { return resources.nodes * resources.ranks_per_node; }
   int min_nodes() const { return resources.min_nodes > 0 ? resources.min_nodes : resources.nodes; }
+  friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };
 
 }  // namespace muster

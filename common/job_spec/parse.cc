@@ -124,7 +124,8 @@ bool FollowsJobNameRule(std::string_view name) {
   return FollowsNameRule(name) && name.front() != '-';
 }
 
-Result<JobSpec> ParseJobSpec(std::string_view yaml, std::string_view file) {
+Result<JobSpec> ParseJobSpec(std::string_view yaml, std::string_view file,
+                             std::set<std::string>* keys) {
   const std::string name(file);
   try {
     MUSTER_ASSIGN_OR_RETURN(const std::vector<YAML::Node> documents,
@@ -136,7 +137,7 @@ Result<JobSpec> ParseJobSpec(std::string_view yaml, std::string_view file) {
                              ": a second document; one file holds one job");
     if (!documents[0].IsMap())
       return InvalidArgument(name + ":1: expected a map of keys such as name: and train:");
-    SpecErrors errors(name);
+    SpecErrors errors(name, keys);
     MapReader reader(&errors, documents[0], "");
     JobSpec spec;
     ReadJob(reader, &spec, &errors);

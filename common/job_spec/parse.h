@@ -4,6 +4,7 @@
 // Pure functions; any thread. YAML exceptions end here.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,8 +16,10 @@
 namespace muster {
 
 // `file` is only used in messages: "job.yaml:12: train.optimizer.lr: expected a number, got
-// 'fast'".
-Result<JobSpec> ParseJobSpec(std::string_view yaml, std::string_view file = "job file");
+// 'fast'". `keys`, if given, gets each key that a file may have in the sections that this one has,
+// dotted; configs/job.schema.json has them all.
+Result<JobSpec> ParseJobSpec(std::string_view yaml, std::string_view file = "job file",
+                             std::set<std::string>* keys = nullptr);
 
 // The YAML with each "dotted.key=value" of `overrides` applied (the value is YAML too); keys that
 // do not exist yet are added, so the check for unknown keys is ParseJobSpec's. Fails on a malformed

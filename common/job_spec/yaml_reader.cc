@@ -114,6 +114,7 @@ std::string MapReader::PathOf(const std::string& key) const {
 
 std::optional<YAML::Node> MapReader::Node(const std::string& key) {
   known_.push_back(key);
+  if (errors_->keys() != nullptr) errors_->keys()->insert(PathOf(key));
   const auto first = first_.find(key);
   if (first == first_.end()) return std::nullopt;
   return entries_[first->second].second;

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -33,8 +34,11 @@ int LineOf(const YAML::Node& node);
 
 class SpecErrors {
  public:
-  explicit SpecErrors(std::string file) : file_(std::move(file)) {}
+  // `keys`, if given, gets each key that a MapReader was asked for, dotted.
+  explicit SpecErrors(std::string file, std::set<std::string>* keys = nullptr)
+      : file_(std::move(file)), keys_(keys) {}
 
+  std::set<std::string>* keys() const { return keys_; }
   void Add(int line, const std::string& key, const std::string& message);
   bool ok() const { return message_.empty(); }
   // INVALID_ARGUMENT "file:line: key: message", or OK.
@@ -42,6 +46,7 @@ class SpecErrors {
 
  private:
   std::string file_;
+  std::set<std::string>* keys_;
   int line_ = 0;
   std::string message_;
 };
