@@ -37,7 +37,8 @@ void AddTraining(const MetricLabels& job, const JobView& view, MetricFamilies* o
   const bool trains = view.spec != nullptr && view.spec->train && !IsTerminal(record.state);
   if (trains && record.suspended_unix_ms == 0 && record.progress_unix_ms > 0)
     out->Gauge("muster_job_last_progress_timestamp_seconds",
-               "When a job finished its newest step, or was placed from the queue after it.")
+               "When a train job finished its newest step, or was placed from the queue after it; "
+               "also while it recovers.")
         .Add(job, static_cast<double>(record.progress_unix_ms) / 1000);
   if (record.max_steps > 0)
     out->Gauge("muster_job_max_steps", "Steps after which a job is done.")
@@ -46,17 +47,20 @@ void AddTraining(const MetricLabels& job, const JobView& view, MetricFamilies* o
     out->Gauge("muster_job_eta_seconds", "Until a job is done, at its present pace.")
         .Add(job, view.eta_seconds);
   if (record.step <= 0) return;
-  out->Gauge("muster_train_loss", "Loss of the newest finished step.").Add(job, record.loss);
-  out->Gauge("muster_train_last_step", "Newest finished step.")
+  out->Gauge("muster_train_loss", "Loss of the newest finished step, as the coordinator knows it.")
+      .Add(job, record.loss);
+  out->Gauge("muster_train_last_step", "Newest finished step, as the coordinator knows it.")
       .Add(job, static_cast<double>(record.step));
-  out->Gauge("muster_train_tokens_per_second", "Tokens a second, whole job.")
+  out->Gauge("muster_train_tokens_per_second",
+             "Tokens a second of the whole job, as the coordinator knows it.")
       .Add(job, view.tokens_per_second);
 }
 
 void AddStraggler(const MetricLabels& job, const JobView& view, MetricFamilies* out) {
   if (view.straggler == nullptr) return;
   out->Gauge("muster_job_straggler_ratio",
-             "Of a rank that holds its job up: its own work over the others' median.")
+             "The worst rank that holds its job up: its own work over the others' median; only "
+             "while the coordinator's verdict holds.")
       .Add(job.With("rank", std::to_string(view.straggler->rank))
                .With("node", view.straggler->node.value),
            view.straggler->ratio());
@@ -77,7 +81,7 @@ void AddCheckpoints(const MetricLabels& job, const JobView& view, MetricFamilies
              "Committed checkpoints that are not resumed from: damaged, or refused by a trainer.")
       .Add(job, static_cast<double>(damaged));
   if (view.record->committed_step == 0) return;
-  out->Gauge("muster_checkpoint_last_success_step", "Step of the newest checkpoint.")
+  out->Gauge("muster_checkpoint_last_success_step", "Step of the newest committed checkpoint.")
       .Add(job, static_cast<double>(view.record->committed_step));
   out->Gauge("muster_checkpoint_last_success_timestamp_seconds",
              "When the newest checkpoint was committed.")
@@ -91,7 +95,7 @@ void AddGoodput(const MetricLabels& job, const Goodput& goodput, MetricFamilies*
     seconds.Add(job.With("state", share.state), share.seconds);
   if (goodput.ratio() >= 0)
     out->Gauge("muster_job_goodput_ratio",
-               "Share of the time in which a job had slots that went into steps which count.")
+               "Step's share of all states but queue; falls while a job recovers.")
         .Add(job, goodput.ratio());
 }
 
@@ -104,17 +108,19 @@ void AddTime(const MetricLabels& job, const JobView& view, std::int64_t now_unix
                                                           : now_unix_ms;
   const std::int64_t millis = end - record.started_unix_ms - record.suspended_ms;
   *elapsed = std::max(*elapsed, static_cast<double>(millis) / 1000);
-  out->Counter("muster_job_elapsed_seconds_total", "Since a job's first launch, suspensions off.")
+  out->Counter("muster_job_elapsed_seconds_total",
+               "Since a job's first launch, suspensions off; stands still where the clock of the "
+               "day is set back.")
       .Add(job, *elapsed);
   if (record.stop_by_unix_ms > 0 && !IsTerminal(record.state))
-    out->Gauge("muster_job_stop_by_timestamp_seconds",
-               "When a job that is being stopped must have ended, in Unix time; only if a time was "
-               "given.")
+    out->Gauge(
+           "muster_job_stop_by_timestamp_seconds",
+           "When a job that is suspended (only with --by) or preempted must be gone, in Unix time.")
         .Add(job, static_cast<double>(record.stop_by_unix_ms) / 1000);
   const std::int64_t limit = record.time_limit_seconds;
   if (limit > 0 && record.suspended_unix_ms == 0 && !IsTerminal(record.state))
     out->Gauge("muster_job_time_limit_timestamp_seconds",
-               "When a job is out of time, in Unix time.")
+               "When a job is out of time, in Unix time; only with a limit.")
         .Add(job, static_cast<double>(record.started_unix_ms + record.suspended_ms) / 1000 +
                       static_cast<double>(limit));
 }
@@ -137,9 +143,9 @@ void AddJobMetrics(const JobView& view, const Now& now, double* elapsed, MetricF
 }
 
 void AddClusterGoodput(const Goodput& goodput, MetricFamilies* out) {
-  auto& seconds = out->Counter(
-      "muster_cluster_goodput_seconds_total",
-      "Seconds of the ranks of all jobs and of slots without one, by what they were used for.");
+  auto& seconds = out->Counter("muster_cluster_goodput_seconds_total",
+                               "Seconds of the ranks of all jobs that ever were, and of slots "
+                               "without a rank (idle), by what they were used for.");
   for (const TimeShare& share : goodput.Shares())
     seconds.Add({{"state", share.state}}, share.seconds);
 }

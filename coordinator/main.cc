@@ -173,7 +173,7 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     muster::CheckNumbersAreFinite(app);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return app.exit(error) == 0 ? muster::kExitAsked : muster::kExitBadCommand;
   }
 
   muster::RaiseOpenFilesLimit();

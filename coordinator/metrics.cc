@@ -61,16 +61,18 @@ bool EndsARun(CauseKind cause) {
 
 Metrics::Metrics(Duration keep)
     : keep_(keep),
-      restarts_(MakeCounters(&counted_, "muster_restarts_total",
-                             "Attempts that were made after a failure.")),
-      recovery_(MakeHistograms(&counted_, "muster_recovery_duration_seconds",
-                               "From a fault until training again, by stage and tier.")),
+      restarts_(MakeCounters(
+          &counted_, "muster_restarts_total",
+          "Attempts after a failure, by what brought them up and why the one before ended.")),
+      recovery_(
+          MakeHistograms(&counted_, "muster_recovery_duration_seconds",
+                         "From a fault until training again, by stage and tier, as in describe.")),
       queue_wait_(MakeHistograms(&counted_, "muster_queue_wait_seconds",
                                  "From submission to the first placement.")
                       .Add({}, kQueueBounds)),
       commit_(MakeHistograms(&counted_, "muster_checkpoint_duration_seconds",
-                             "Of a checkpoint's phases: commit is from its first shard until it "
-                             "counts.")
+                             "Time of a checkpoint's phases. commit: from the first shard that was "
+                             "reported until the checkpoint counts.")
                   .Add({{"phase", "commit"}}, kCommitBounds)),
       lost_steps_(MakeCounters(&counted_, "muster_lost_steps_total",
                                "Finished steps that had to be done again.")
@@ -79,7 +81,7 @@ Metrics::Metrics(Duration keep)
                                    "Messages of an older generation that were refused.")
                           .Add({})),
       hangs_(MakeCounters(&counted_, "muster_nccl_hangs_total",
-                          "Gangs that stood still, by what the culprit was doing; it was ended.")),
+                          "Gangs that stood still, by the culprit's phase, or stopped.")),
       stragglers_(MakeCounters(&counted_, "muster_stragglers_total",
                                "Ranks that were named because they hold the others up.")
                       .Add({})),
@@ -89,9 +91,11 @@ Metrics::Metrics(Duration keep)
       checkpoint_failures_(MakeCounters(&counted_, "muster_checkpoint_failures_total",
                                         "Shards that a rank could not write.")),
       scrubs_(MakeCounters(&counted_, "muster_checkpoint_scrubs_total",
-                           "Committed checkpoints that were read again, by what was found.")),
-      runs_ended_(
-          MakeCounters(&counted_, "muster_jobs_ended_total", "Runs that have ended, by how.")) {
+                           "Committed checkpoints that were read again, by what was found, the "
+                           "first time included.")),
+      runs_ended_(MakeCounters(
+          &counted_, "muster_jobs_ended_total",
+          "Jobs that have ended, by how; a time limit that is reached is no failure here.")) {
   for (int i = 0; i < kTierCount; ++i) {
     const auto tier = static_cast<Tier>(i);
     for (const char* stage : kStages) Recovery(tier, stage);
@@ -172,7 +176,8 @@ namespace {
 
 void AddGpus(const NodeView& view, MetricFamilies& out) {
   const std::string& name = view.record->name.value;
-  out.Gauge("muster_node_gpus", "GPUs that jobs can get; shares of one count as one each.")
+  out.Gauge("muster_node_gpus",
+            "GPUs that jobs can get, of nodes with GPUs alone; shares of one count as one each.")
       .Add({{"node", name}}, std::popcount(view.allocatable));
   out.Gauge("muster_node_gpus_allocated", "GPUs that a job has, or that its processes may use.")
       .Add({{"node", name}}, static_cast<double>(UseOf(view).devices.size()));
@@ -188,8 +193,9 @@ void Metrics::AddNodes(const Controller& controller, TimePoint now, MetricFamili
       out.Gauge("muster_node_state", "1 for the state that a node is in, 0 for the others.");
   auto& slots = out.Gauge("muster_node_slots", "Slots that a node offers.");
   auto& used = out.Gauge("muster_node_slots_used", "Slots in use or leaked.");
-  auto& drain = out.Gauge("muster_node_drain_requested",
-                          "1 for a node that is to be emptied and left alone, be it there or not.");
+  auto& drain = out.Gauge(
+      "muster_node_drain_requested",
+      "1 for a node that is being emptied and must be left alone, also while it is lost.");
   for (const NodeView& view : controller.Nodes()) {
     const std::string& name = view.record->name.value;
     for (int i = 1; i <= kNodeStateCount; ++i) {
@@ -203,7 +209,8 @@ void Metrics::AddNodes(const Controller& controller, TimePoint now, MetricFamili
     drain.Add({{"node", name}}, view.record->drain_reason.empty() ? 0 : 1);
     if (view.record->drain_by_unix_ms > 0)
       out.Gauge("muster_node_leave_timestamp_seconds",
-                "When a node must be empty, in Unix time; only if a time was given.")
+                "When a node must be empty, in Unix time: a drain's --by, a notice of its "
+                "surroundings; only where that was reported.")
           .Add({{"node", name}}, static_cast<double>(view.record->drain_by_unix_ms) / 1000);
     // A lost node is no longer waited for.
     const NodeState of_node = view.record->state;
@@ -211,7 +218,7 @@ void Metrics::AddNodes(const Controller& controller, TimePoint now, MetricFamili
         of_node == NodeState::kDrained)
       continue;
     out.Gauge("muster_worker_heartbeat_age_seconds",
-              "Seconds since the last message of a node's worker.")
+              "Seconds since the last message of a node's worker; gone when the node is lost.")
         .Add({{"node", name}}, ToSeconds(now - view.heard_at));
   }
 }
@@ -227,7 +234,8 @@ void Metrics::AddEdges(const EdgeFigures& edges, MetricFamilies& out) const {
       .Add({}, static_cast<double>(edges.pending_requests));
   out.Counter("muster_refused_requests_total", "Requests refused because a queue was full.")
       .Add({}, static_cast<double>(edges.refused_requests));
-  out.Counter("muster_log_lines_dropped_total", "Lines of the log that could not be written.")
+  out.Counter("muster_log_lines_dropped_total",
+              "Lines of the log that standard error did not take; the log says where.")
       .Add({}, static_cast<double>(edges.dropped_log_lines));
   if (edges.certificate_not_after_ms > 0)
     out.Gauge("muster_certificate_expiry_timestamp_seconds",
@@ -235,7 +243,8 @@ void Metrics::AddEdges(const EdgeFigures& edges, MetricFamilies& out) const {
         .Add({}, static_cast<double>(edges.certificate_not_after_ms) / 1000);
   auto& pilots = out.Gauge("muster_pilots", "Pilot jobs that have not ended, by state.");
   for (const auto& [state, count] : edges.pilots) pilots.Add({{"state", state}}, count);
-  auto& on_event = out.Counter("muster_on_event_total", "Webhooks of job files.");
+  auto& on_event = out.Counter("muster_on_event_total",
+                               "Webhooks of job files, by result; refused: too many waited.");
   const OnEventRunner::Totals& totals = edges.on_event;
   on_event.Add({{"result", "done"}}, static_cast<double>(totals.done));
   on_event.Add({{"result", "failed"}}, static_cast<double>(totals.failed));
@@ -245,13 +254,15 @@ void Metrics::AddEdges(const EdgeFigures& edges, MetricFamilies& out) const {
 std::string Metrics::Render(const Controller& controller, const EdgeFigures& edges,
                             const Now& now) {
   MetricFamilies out;
-  out.Gauge("muster_build_info", "Constant 1; the version is a label.")
+  out.Gauge("muster_build_info", "Always 1; the labels say which build this is.")
       .Add({{"version", kVersion}, {"component", "coordinator"}}, 1);
   AddJobs(controller, now, out);
   AddQueueMetrics(controller.Queues(), &out);
   AddQueueUsage(controller.UsageTotals(now), &out);
   AddNodes(controller, now.mono, out);
-  out.Gauge("muster_jobs_pending", "Runs that wait for a gang.").Add({}, controller.PendingJobs());
+  out.Gauge("muster_jobs_pending",
+            "Jobs that wait for a gang; not those that are held or begin later.")
+      .Add({}, controller.PendingJobs());
   out.Append(counted_);
   AddEdges(edges, out);
   return out.Render();

@@ -9,18 +9,22 @@ void AddAmounts(const MetricLabels& queue, const char* kind, const Amounts& amou
                 MetricFamilies* out) {
   const MetricLabels labels = queue.With("kind", kind);
   if (amounts.gpus != kNoCeiling)
-    out->Gauge("muster_queue_gpus", "GPUs that a queue has now, at least and at most.")
+    out->Gauge(
+           "muster_queue_gpus",
+           "GPUs of a queue and all below it: in use, at least, at most; no ceiling has no sample.")
         .Add(labels, amounts.gpus);
   if (amounts.slots != kNoCeiling)
-    out->Gauge("muster_queue_slots", "Slots that a queue has now, at least and at most.")
+    out->Gauge("muster_queue_slots",
+               "Slots of a queue and all below it: in use, at least, at most; no ceiling has no "
+               "sample.")
         .Add(labels, amounts.slots);
 }
 
 }  // namespace
 
 void AddQueueMetrics(const QueuesView& queues, MetricFamilies* out) {
-  auto& jobs =
-      out->Gauge("muster_queue_jobs", "Jobs of a queue that have a gang, or wait for one.");
+  auto& jobs = out->Gauge("muster_queue_jobs",
+                          "Jobs of a queue and all below it that have a gang, or wait for one.");
   auto& share =
       out->Gauge("muster_queue_share", "Part of the cluster that is a queue's by weights.");
   auto& had = out->Gauge("muster_queue_usage_share",
@@ -41,10 +45,11 @@ void AddQueueMetrics(const QueuesView& queues, MetricFamilies* out) {
 
 void AddQueueUsage(const QueueTotals& totals, MetricFamilies* out) {
   auto& gpus = out->Counter("muster_queue_gpu_seconds_total",
-                            "Seconds of GPUs that the ranks of a queue's jobs had, and for what.");
-  auto& slots =
-      out->Counter("muster_queue_slot_seconds_total",
-                   "Seconds of slots that the ranks of a queue's jobs had, and for what.");
+                            "Seconds of GPUs that the ranks of a queue's own jobs had, and for "
+                            "what; also of queues that are gone, as long as their days are kept.");
+  auto& slots = out->Counter("muster_queue_slot_seconds_total",
+                             "Seconds of slots that the ranks of a queue's own jobs had, and for "
+                             "what; also of queues that are gone, as long as their days are kept.");
   const auto add = [](auto& family, const MetricLabels& queue, const UsedMicros& used) {
     const double productive = static_cast<double>(used.productive) / 1e6;
     const double lost = static_cast<double>(used.lost) / 1e6;

@@ -536,7 +536,7 @@ void Server::Impl::Close(const Status& reason) {
 }
 
 int ExitCodeOf(const Status& status) {
-  if (status.ok()) return 0;
+  if (status.ok()) return kExitAsked;
   return status.code() == StatusCode::kAborted ? kExitTakenOver : kExitFailed;
 }
 

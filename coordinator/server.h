@@ -60,10 +60,12 @@ struct ServerOptions {
   std::function<void(int exit_code)> on_closing;
 };
 
-// Exit codes of muster-coordinator beside 0: 2 is an invalid command line.
-inline constexpr int kExitFailed = 1;
-// Another coordinator has taken over the journal: this one must not be restarted beside it.
-inline constexpr int kExitTakenOver = 3;
+// Exit codes of muster-coordinator.
+inline constexpr int kExitAsked = 0;       // asked to end
+inline constexpr int kExitFailed = 1;      // failed; its last line says why
+inline constexpr int kExitBadCommand = 2;  // a wrong command line
+inline constexpr int kExitTakenOver = 3;   // another coordinator has taken over the journal: this
+                                           // one must not be restarted beside it
 // From the result of Start or Run.
 int ExitCodeOf(const Status& status);
 

@@ -10,19 +10,19 @@
 
 namespace muster {
 
-inline constexpr int kExitSuccess = 0;
-inline constexpr int kExitError = 1;
-inline constexpr int kExitBadUsage = 2;
-inline constexpr int kExitNotFound = 3;
-inline constexpr int kExitNotAllowed = 4;
-inline constexpr int kExitUnreachable = 5;
-inline constexpr int kExitConflict = 6;
-inline constexpr int kExitTimeout = 7;
-inline constexpr int kExitCannotBePlaced = 8;
-inline constexpr int kExitJobFailed = 10;
-inline constexpr int kExitJobCancelled = 11;
-inline constexpr int kExitJobSuspended = 12;
-inline constexpr int kExitInterrupted = 130;
+inline constexpr int kExitSuccess = 0;         // done, or the job succeeded
+inline constexpr int kExitError = 1;           // another failure; of a check: it found something
+inline constexpr int kExitBadUsage = 2;        // a wrong command line or a bad job file
+inline constexpr int kExitNotFound = 3;        // there is no such job, node, queue or file
+inline constexpr int kExitNotAllowed = 4;      // the caller may not do this
+inline constexpr int kExitUnreachable = 5;     // the coordinator cannot be reached
+inline constexpr int kExitConflict = 6;        // the state is another one than the command supposes
+inline constexpr int kExitTimeout = 7;         // it took longer than the time that was given
+inline constexpr int kExitCannotBePlaced = 8;  // no node could hold it, or the coordinator is full
+inline constexpr int kExitJobFailed = 10;      // the job failed
+inline constexpr int kExitJobCancelled = 11;   // the job was cancelled
+inline constexpr int kExitJobSuspended = 12;   // its user has suspended the job (under Slurm)
+inline constexpr int kExitInterrupted = 130;   // interrupted by Ctrl-C
 
 int ExitCodeOf(const Status& status);
 

@@ -36,11 +36,11 @@ inline constexpr char kFakeGpusVariable[] = "MUSTER_FAKE_GPUS";
 inline constexpr char kBuddyRingVariable[] = "MUSTER_BUDDY_RING";
 
 // Exit codes of muster-trainer. The coordinator distinguishes causes from symptoms by them.
-inline constexpr int kExitOk = 0;       // done, or stopped as asked with the state saved
-inline constexpr int kExitFailure = 1;  // internal or unknown; another attempt may do better
-inline constexpr int kExitUsage = 2;
+inline constexpr int kExitOk = 0;          // done, or stopped as asked with the state saved
+inline constexpr int kExitFailure = 1;     // internal or unknown; another attempt may do better
+inline constexpr int kExitUsage = 2;       // a wrong command line
 inline constexpr int kExitPeerLost = 76;   // a collective failed because another rank went away
-inline constexpr int kExitBadInput = 78;   // config, data or model files: no attempt does better
+inline constexpr int kExitBadInput = 78;   // a bad config, data, model or LibTorch: not retried
 inline constexpr int kExitNonFinite = 79;  // loss or gradient norm is NaN or Inf: not retried
 
 // Why a rank has written no checkpoint: "kind" of checkpoint_failed, by its name.

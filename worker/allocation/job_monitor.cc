@@ -115,7 +115,7 @@ void JobMonitor::OnJob(const JobPicture& job) {
     case JobPhase::kActive: return;
     case JobPhase::kSuspended: return OnSuspended(job);
     case JobPhase::kSucceeded:
-      return End({.exit_code = 0, .reason = "the job has succeeded", .exclude = {}});
+      return End({.exit_code = kExitSucceeded, .reason = "the job has succeeded", .exclude = {}});
     case JobPhase::kFailed:
       return End(
           {.exit_code = kExitFailed, .reason = "the job failed: " + job.reason, .exclude = {}});

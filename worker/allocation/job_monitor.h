@@ -27,16 +27,19 @@
 
 namespace muster::worker {
 
-// The exit codes of a supervisor, besides 0: as in `muster wait`, else from sysexits.h.
-inline constexpr int kExitFailed = 10;
-inline constexpr int kExitCancelled = 11;
-inline constexpr int kExitSuspended = 12;    // by its user
-inline constexpr int kExitBadUsage = 64;     // EX_USAGE
-inline constexpr int kExitBadData = 65;      // EX_DATAERR: the job file
-inline constexpr int kExitLeftOut = 68;      // EX_NOHOST: others go on without this node
-inline constexpr int kExitUnavailable = 69;  // EX_UNAVAILABLE: requeued often enough, or in vain
-inline constexpr int kExitRequeue = 75;      // EX_TEMPFAIL: work is left
-inline constexpr int kExitConfig = 78;       // EX_CONFIG: this allocation, step or node
+// The exit codes of a supervisor: as in `muster wait`, else from sysexits.h.
+inline constexpr int kExitSucceeded = 0;     // the job succeeded
+inline constexpr int kExitFailed = 10;       // the job failed
+inline constexpr int kExitCancelled = 11;    // the job was cancelled
+inline constexpr int kExitSuspended = 12;    // its user has suspended the job
+inline constexpr int kExitBadUsage = 64;     // a flag is wrong or missing
+inline constexpr int kExitBadData = 65;      // the job file or torchrun's line is wrong, or does
+                                             // not fit the allocation
+inline constexpr int kExitLeftOut = 68;      // the others go on without this node
+inline constexpr int kExitUnavailable = 69;  // requeued often enough, or several runs in a row came
+                                             // no further
+inline constexpr int kExitRequeue = 75;      // work is left
+inline constexpr int kExitConfig = 78;       // this allocation, step or node cannot run the job
 
 // How far the job has come in all runs of the allocation that recorded it at their end.
 struct RunProgress {

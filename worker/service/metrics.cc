@@ -29,7 +29,8 @@ void AddHealth(const WorkerStatus& status, MetricFamilies* out) {
   const MetricLabels node = {{"node", status.node}};
   out->Counter("muster_worker_sampled_pages_total", "Progress pages read.")
       .Add(node, static_cast<double>(status.sampling.pages));
-  out->Counter("muster_worker_sampling_cpu_seconds_total", "CPU time that sampling has taken.")
+  out->Counter("muster_worker_sampling_cpu_seconds_total",
+               "CPU time that reading progress pages has taken.")
       .Add(node, status.sampling.cpu_seconds);
   auto& probes = out->Counter("muster_worker_probes_total",
                               "Probes of other workers by what they met; unknown: no evidence.");
@@ -67,7 +68,8 @@ void AddGpus(const WorkerStatus& status, MetricFamilies* out) {
     const MetricLabels labels = {{"node", status.node}, {"gpu", std::to_string(gpu.index)}};
     MetricLabels info = labels.With("uuid", gpu.uuid);
     if (!status.slurm_job_id.empty()) info = info.With("slurm_job_id", status.slurm_job_id);
-    out->Gauge("muster_gpu_info", "Always 1, for each GPU of the node; for joins by UUID.")
+    out->Gauge("muster_gpu_info",
+               "Always 1, for each GPU that NVIDIA's management library shows; for joins by UUID.")
         .Add(info, 1);
     if (status.gpu_basics) AddGpuBasics(labels, gpu, out);
   }
@@ -94,9 +96,11 @@ std::string RenderWorkerMetrics(const WorkerStatus& status,
   out.Counter("muster_worker_messages_dropped_total",
               "Messages given up because the queue to the coordinator was full.")
       .Add(node, static_cast<double>(status.dropped));
-  out.Counter("muster_worker_pool_refused_total", "Work that found its pool's queue full.")
+  out.Counter("muster_worker_pool_refused_total",
+              "Work given up because its pool's queue was full.")
       .Add(node, static_cast<double>(status.refused));
-  out.Counter("muster_log_lines_dropped_total", "Lines of the log that could not be written.")
+  out.Counter("muster_log_lines_dropped_total",
+              "Lines of the log that standard error did not take; the log says where.")
       .Add(node, static_cast<double>(status.dropped_log_lines));
   AddHealth(status, &out);
   AddCertificate(status, &out);

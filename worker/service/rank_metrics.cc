@@ -8,22 +8,25 @@ namespace muster::worker {
 namespace {
 
 void AddSteps(const MetricLabels& labels, const RankTotals& totals, MetricFamilies* out) {
-  out->Histogram("muster_train_step_duration_seconds", "Wall time of a training step.")
+  out->Histogram("muster_train_step_duration_seconds", "Wall time of a step, 1 ms to 600 s.")
       .AddHistogram(labels, kStepSecondsBounds, totals.step_seconds_buckets,
                     totals.step_seconds_sum);
-  out->Counter("muster_train_steps_total", "Steps that this rank has finished on this node.")
+  out->Counter("muster_train_steps_total", "Steps that this rank has finished.")
       .Add(labels, static_cast<double>(totals.steps));
   out->Counter("muster_train_tokens_total",
-               "Tokens with a label that the whole run has trained on meanwhile.")
+               "Tokens with a label that the whole job has trained on; each rank reports them, so "
+               "take the largest.")
       .Add(labels, static_cast<double>(totals.tokens));
-  out->Counter("muster_train_samples_total", "Rows that the whole run has trained on meanwhile.")
+  out->Counter(
+         "muster_train_samples_total",
+         "Rows that the whole job has trained on; each rank reports them, so take the largest.")
       .Add(labels, static_cast<double>(totals.samples));
   // Only rank 0 computes them.
   if (totals.flops > 0)
     out->Counter("muster_train_flops_total",
-                 "Operations of the model that the whole run has done meanwhile.")
+                 "Operations of the model that the whole job has done; of rank 0 alone.")
         .Add(labels, totals.flops);
-  out->Counter("muster_train_nonfinite_total", "Steps whose loss or gradient was NaN or infinite.")
+  out->Counter("muster_train_nonfinite_total", "Steps whose loss or gradient is not finite.")
       .Add(labels, static_cast<double>(totals.nonfinite));
   out->Counter("muster_train_wait_seconds_total", "Time in finished steps that waited for peers.")
       .Add(labels, totals.wait_seconds);
@@ -31,11 +34,13 @@ void AddSteps(const MetricLabels& labels, const RankTotals& totals, MetricFamili
 
 void AddTimes(const MetricLabels& labels, const RankTotals& totals, MetricFamilies* out) {
   auto& parts = out->Counter("muster_train_step_phase_seconds_total",
-                             "Time of this rank in training, by what it was doing.");
+                             "Time of this rank in training, by what it was doing; comm_wait is "
+                             "taken off the phase that waited.");
   for (std::size_t i = 0; i < kStepPartCount; ++i)
     parts.Add(labels.With("phase", StepPartName(static_cast<StepPart>(i))), totals.part_seconds[i]);
   auto& times = out->Counter("muster_train_time_seconds_total",
-                             "Time of this rank, by what the run got for it.");
+                             "Time of this rank, by what the job got for it: recompute is steps "
+                             "that had been finished before, wait is waiting in the others.");
   for (std::size_t i = 0; i < kRankTimeCount; ++i)
     times.Add(labels.With("category", RankTimeName(static_cast<RankTime>(i))),
               totals.time_seconds[i]);
@@ -43,7 +48,8 @@ void AddTimes(const MetricLabels& labels, const RankTotals& totals, MetricFamili
 
 void AddCheckpoints(const MetricLabels& labels, const RankTotals& totals, MetricFamilies* out) {
   auto& duration = out->Histogram("muster_checkpoint_duration_seconds",
-                                  "Of a checkpoint's phases: stage is what training waits for.");
+                                  "Time of a checkpoint's phases. stage: the copy, for which "
+                                  "training waits; write: until the shard is durable.");
   const std::pair<const char*, const SaveSeconds&> phases[] = {{"stage", totals.stage},
                                                                {"write", totals.write}};
   for (const auto& [phase, seconds] : phases)
@@ -57,18 +63,21 @@ void AddCheckpoints(const MetricLabels& labels, const RankTotals& totals, Metric
 void AddModel(const MetricLabels& labels, const ProgressSampler::Series& rank,
               MetricFamilies* out) {
   if (rank.values.steps_done == 0) return;
-  out->Gauge("muster_train_loss", "Loss of the last finished step, mean over the run.")
+  out->Gauge("muster_train_loss", "Loss of the newest finished step, over the whole job.")
       .Add(labels, rank.values.loss);
-  out->Gauge("muster_train_grad_norm", "Gradient norm of the last step before clipping.")
+  out->Gauge("muster_train_grad_norm",
+             "Gradient norm of the newest finished step before clipping, over the whole job.")
       .Add(labels, rank.values.grad_norm);
-  out->Gauge("muster_train_learning_rate", "Learning rate of the last step.")
+  out->Gauge("muster_train_learning_rate", "Learning rate of the newest finished step.")
       .Add(labels, rank.values.learning_rate);
   if (rank.figures.mfu > 0)
-    out->Gauge("muster_train_mfu_ratio", "Share of the devices' peak that the last step used.")
+    out->Gauge("muster_train_mfu_ratio",
+               "Share of the devices' peak that the newest step used; of rank 0 alone, where the "
+               "peak is known.")
         .Add(labels, rank.figures.mfu);
   if (rank.figures.last_step_unix_ms > 0)
     out->Gauge("muster_train_last_step_timestamp_seconds",
-               "When the last step was finished, in Unix time.")
+               "When the newest step was finished, in Unix time.")
         .Add(labels, static_cast<double>(rank.figures.last_step_unix_ms) / 1000);
 }
 
@@ -85,7 +94,8 @@ std::string_view SettledPhase(TrainPhase phase) {
 
 void AddState(const MetricLabels& labels, const ProgressSampler::Series& rank,
               MetricFamilies* out) {
-  out->Gauge("muster_train_phase", "Always 1; the label says what the rank is doing.")
+  out->Gauge("muster_train_phase",
+             "Always 1; the label says what the rank is doing. The parts of a step are one.")
       .Add(labels.With("phase", SettledPhase(rank.values.phase)), 1);
   out->Gauge("muster_train_last_step", "Newest finished step.")
       .Add(labels, static_cast<double>(rank.values.step));
@@ -100,27 +110,32 @@ void AddState(const MetricLabels& labels, const ProgressSampler::Series& rank,
 
 void AddCollectives(const MetricLabels& counters, const MetricLabels& gauges,
                     const ProgressSampler::Series& rank, MetricFamilies* out) {
-  auto& issued = out->Counter("muster_nccl_collectives_total",
-                              "Collectives that were issued, by operation, in all groups.");
+  auto& issued =
+      out->Counter("muster_nccl_collectives_total",
+                   "Collectives that this rank has issued, by operation, in all its groups.");
   for (std::size_t i = 0; i < kCollectiveOpCount; ++i)
     issued.Add(counters.With("op", CollectiveOpName(static_cast<CollectiveOp>(i))),
                static_cast<double>(rank.totals.collectives[i]));
   auto& errors = out->Counter("muster_nccl_async_errors_total",
-                              "Collectives that have failed, as this rank met it.");
+                              "Attempts that a failed collective ended, as this rank met it.");
   for (std::size_t i = 0; i < kCollectiveErrorCount; ++i)
     errors.Add(counters.With("kind", CollectiveErrorName(static_cast<CollectiveError>(i))),
                static_cast<double>(rank.totals.collective_errors[i]));
-  out->Counter("muster_train_socket_fallbacks_total",
-               "Groups of ranks that use sockets instead of their host's memory or RDMA.")
+  out->Counter(
+         "muster_train_socket_fallbacks_total",
+         "Groups of ranks that use sockets although they are on one host or, with NCCL, the node "
+         "has RDMA; counted by their first rank. The event of the attempt has the reason.")
       .Add(counters, static_cast<double>(rank.totals.socket_fallbacks));
   for (const CollectiveCounts& counts : rank.collectives) {
     const MetricLabels labels = gauges.With("comm", counts.group);
-    out->Gauge("muster_nccl_seq", "Number of the newest collective that this group was given.")
+    out->Gauge("muster_nccl_seq",
+               "Number of the newest collective that this group was given; from zero when the "
+               "group forms, so that ranks compare.")
         .Add(labels, static_cast<double>(counts.enqueued));
     out->Gauge("muster_nccl_completed_seq", "Number of the newest of them that has ended.")
         .Add(labels, static_cast<double>(counts.completed));
     out->Gauge("muster_nccl_bytes",
-               "Bytes sent to peers or read from their memory since it formed.")
+               "Bytes sent to peers or read from their memory since the group formed.")
         .Add(labels, static_cast<double>(counts.bytes));
   }
 }
@@ -129,8 +144,11 @@ void AddCuda(const MetricLabels& counters, const MetricLabels& gauges,
              const ProgressSampler::Series& rank, MetricFamilies* out) {
   const DeviceMemory& device = rank.figures.device;
   if (device.capacity == 0) return;
-  auto& now = out->Gauge("muster_cuda_memory_bytes", "Memory of the rank's GPU in use.");
-  auto& peak = out->Gauge("muster_cuda_memory_peak_bytes", "The most since the process started.");
+  auto& now = out->Gauge("muster_cuda_memory_bytes",
+                         "Memory of LibTorch's allocator on the rank's GPU; reserved is all that "
+                         "is in use on the device where that is more.");
+  auto& peak =
+      out->Gauge("muster_cuda_memory_peak_bytes", "The most of it since the process started.");
   const std::tuple<const char*, std::uint64_t, std::uint64_t> states[] = {
       {"active", device.active, device.peak_active},
       {"allocated", device.allocated, device.peak_allocated},
@@ -142,7 +160,7 @@ void AddCuda(const MetricLabels& counters, const MetricLabels& gauges,
   out->Gauge("muster_cuda_memory_capacity_bytes", "Memory of the rank's GPU.")
       .Add(gauges, static_cast<double>(device.capacity));
   out->Counter("muster_cuda_alloc_retries_total",
-               "Allocations that went through only after cached memory was given back.")
+               "Allocations that needed cached memory to be given back.")
       .Add(counters, static_cast<double>(rank.totals.alloc_retries));
   out->Counter("muster_cuda_ooms_total", "Allocations that failed.")
       .Add(counters, static_cast<double>(rank.totals.ooms));
