@@ -5,6 +5,7 @@ Pages keep their places and links; files that they link to are copied beside the
 Markdown's Python differ: a link to a folder, which has no page, is its text alone; a list gets an empty line before it.
 """
 
+import os
 import pathlib
 import re
 import shutil
@@ -81,8 +82,9 @@ def main():
     stage(root, out / "pages")
     config = (root / "deploy" / "mkdocs.yml").read_text(encoding="utf-8")
     (out / "mkdocs.yml").write_text(with_folders(config, root), encoding="utf-8")
+    shutil.copyfile(root / "deploy" / "site.css", out / "pages" / "site.css")
     return subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", out / "mkdocs.yml"],
-                          check=False).returncode
+                          env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=False).returncode
 
 
 if __name__ == "__main__":

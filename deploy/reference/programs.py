@@ -3,7 +3,8 @@
 import re
 import subprocess
 
-PAGES = {"cli": ("muster",), "programs": ("muster-coordinator", "muster-worker", "muster-trainer", "muster-guardian")}
+PAGES = {"cli": (("muster",),),
+         "programs": (("muster-coordinator",), ("muster-worker",), ("muster-worker", "--auto"), ("muster-trainer",))}
 TITLES = {"cli": "The command line", "programs": "Daemons and trainer"}
 
 
@@ -27,8 +28,8 @@ def pages(programs):
     made = {}
     for page, names in PAGES.items():
         text = f"# {TITLES[page]}\n\n"
-        for name in names:
-            for words, said in commands(str(programs / name)):
+        for name, *flags in names:
+            for words, said in commands(str(programs / name), *flags):
                 title = " ".join((name, *words))
                 text += f"{'#' * min(2 + len(words), 4)} {title}\n\n```\n{said.strip()}\n```\n\n"
         made[page] = text.rstrip() + "\n"

@@ -18,9 +18,11 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 sys.path.insert(0, str(ROOT / "deploy" / "grafana"))
+sys.path.insert(1, str(ROOT / "deploy" / "reference"))
 
 from cluster import Cluster, kill, wait_until  # noqa: E402
 import generate  # noqa: E402
+import metrics  # noqa: E402
 
 import signal  # noqa: E402
 
@@ -145,6 +147,15 @@ class PrometheusTest(unittest.TestCase):
                 done = subprocess.run(["promtool", "check", "metrics"], input=fetch(url), text=True,
                                       capture_output=True, check=False, timeout=30)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_2_names_and_labels_are_those_of_the_reference(self):
+        known, seen = metrics.labels_of(ROOT), set()
+        for target in self.prometheus.api("targets")["activeTargets"]:
+            for name, labels in re.findall(r"^(muster_\w+)(?:\{(.*)\})? ", fetch(target["scrapeUrl"]), re.M):
+                name = name if name in known else re.sub(r"_(bucket|sum|count)$", "", name)
+                self.assertLessEqual(set(re.findall(r'(\w+)="', labels)) - {"le"}, known[name], name)
+                seen.add(name)
+        self.assertGreater(len(seen), 80)
 
     def test_3_every_metric_of_a_rule_or_panel_is_there(self):
         texts = [path.read_text(encoding="utf-8") for path in (DEPLOY / "rules").glob("*.yml")]

@@ -1,0 +1,92 @@
+"""What of the documentation is made from sources is what they say, and names of tests and keys in it exist."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ["MUSTER_BIN_DIR"])
+GENERATE = ROOT / "deploy" / "reference" / "generate.py"
+sys.path.insert(0, str(GENERATE.parent))
+
+import exit_codes  # noqa: E402
+import job_file  # noqa: E402
+import metrics  # noqa: E402
+import protocol  # noqa: E402
+import symptoms  # noqa: E402
+
+
+def text_of(*patterns):
+    return "\n".join(path.read_text(encoding="utf-8") for pattern in patterns for path in sorted(ROOT.glob(pattern)))
+
+
+class Reference(unittest.TestCase):
+    def test_it_is_what_the_sources_say(self):
+        done = subprocess.run([sys.executable, "-B", GENERATE, "--check", "--programs", BIN], capture_output=True, text=True,
+                              timeout=300, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_each_call_and_page_has_its_callers(self):
+        rules = protocol.callers(ROOT)
+        calls = re.findall(r"^  rpc (\w+)", text_of("proto/muster/v1/client_api.proto"), re.M)
+        self.assertGreater(len(calls), 20)
+        for call in calls:
+            self.assertIn("an admin's certificate", rules[f"/muster.v1.Client/{call}"])
+        self.assertEqual(rules["/muster.v1.Enrol/Join"], ["a client without a certificate"])
+        self.assertEqual(len(rules), len(re.findall(r'^    \{"/', text_of("coordinator/service/authorization.cc"), re.M)))
+
+    def test_each_exit_code_of_a_header_has_a_meaning(self):
+        for _, header in exit_codes.HEADERS:
+            text = text_of(header)
+            self.assertEqual(len(exit_codes.codes(text)), len(re.findall(r"inline constexpr int kExit", text)), header)
+
+    def test_each_metric_of_the_sources_has_a_row(self):
+        named = set(re.findall(r'"(muster_[a-z_]+)"', text_of("coordinator/*metrics.cc", "worker/service/*metrics.cc")))
+        self.assertEqual({name for rows in metrics.families(ROOT).values() for name, *_ in rows}, named)
+
+    def test_each_advice_of_the_cause_cards_is_found(self):
+        page, source = symptoms.page(ROOT), text_of(symptoms.SOURCE)
+        for number in re.findall(r"XidAdvice\{(\d+)", source):
+            self.assertIn(f"| Xid {number} |", page)
+        for words in re.findall(r"Says\(words, \{\"([^\"]+)\"", source):
+            self.assertIn(f'"{words}"', page)
+        self.assertNotRegex(page, r"\| *\|\n", "a symptom without advice")
+
+    def test_a_key_with_a_bar_stays_in_its_cell(self):
+        row = job_file.table({"properties": {"k": {"type": "string", "description": "a | b"}}}, "").splitlines()[2]
+        self.assertEqual(row, "| `k` | text | none | a \\| b |")
+
+
+class Names(unittest.TestCase):
+    def test_keys_that_commands_print_are_in_their_sources(self):
+        sources = text_of("cli/**/*.cc")
+        for command, keys in json.loads(text_of("cli/output_keys.json")).items():
+            for key in re.findall(r"`([a-z_]+)`", keys):
+                self.assertIn(f'"{key}"', sources, f"{key} of {command}")
+
+    def test_each_test_that_silent_errors_names_is_there(self):
+        page = text_of("docs/silent-errors.md")
+        tests = [name for row in re.findall(r"^\|.*\| ([^|]*) \|$", page, re.M)[1:] for name in re.findall(r"`([^`]+)`", row)]
+        self.assertGreater(len(tests), 25)
+        cases = set(re.findall(r"\bTEST(?:_F|_P)?\((\w+),\s*(\w+)\)", text_of(*(f"{folder}/**/*_test.cc" for folder in ("cli", "common", "coordinator", "tests", "trainer", "worker")))))
+        scripts = text_of("tests/**/CMakeLists.txt", "trainer/**/CMakeLists.txt", "common/**/CMakeLists.txt")
+        for name in tests:
+            with self.subTest(test=name):
+                if re.fullmatch(r"\w+\.[A-Z]\w+", name):
+                    self.assertIn(tuple(name.split(".")), cases)
+                elif "/" in name:
+                    self.assertTrue((ROOT / name).exists())
+                else:
+                    self.assertTrue(re.search(rf"\b{re.escape(name)}\b", scripts) or any(name == suite for suite, _ in cases))
+
+    def test_the_citation_has_the_version_of_the_programs(self):
+        version = re.search(r'kVersion\[\] = "(.*)"', text_of("common/base/version.h")).group(1)
+        self.assertIn(f"version: {version}\n", text_of("CITATION.cff"))
+
+
+if __name__ == "__main__":
+    unittest.main()
