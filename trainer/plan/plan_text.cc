@@ -39,8 +39,16 @@ std::string Header(const PlanQuestion& question, const RunPlan& plan) {
 
 // One line per part, of one rank.
 std::string MemoryTable(const RunPlan& plan, bool on_host) {
-  std::string text = on_host ? "\nper rank                memory\n"
-                             : "\nper rank                device      host\n";
+  std::size_t widest = 18;
+  for (const MemoryPart& part : plan.memory.parts) widest = std::max(widest, part.name.size());
+  const auto row = [&](const std::string& name, std::int64_t device, std::int64_t host) {
+    std::string text = Format("  %-*s", static_cast<int>(widest), name.c_str());
+    if (!on_host) text += Format("%8.2f", GB(device));
+    return text + Format("  %8.2f GB\n", GB(host));
+  };
+  const int column = static_cast<int>(widest) + 2;
+  std::string text = Format("\n%-*s", column, "per rank");
+  text += on_host ? "    memory\n" : "  device      host\n";
   std::vector<std::string> shown;
   for (const MemoryPart& first : plan.memory.parts) {
     if (std::ranges::find(shown, first.name) != shown.end()) continue;
@@ -51,13 +59,9 @@ std::string MemoryTable(const RunPlan& plan, bool on_host) {
       device += part.device;
       host += part.host;
     }
-    text += Format("  %-18s", first.name.c_str());
-    if (!on_host) text += Format("%8.2f", GB(device));
-    text += Format("  %8.2f GB\n", GB(host));
+    text += row(first.name, device, host);
   }
-  text += Format("  %-18s", "all");
-  if (!on_host) text += Format("%8.2f", GB(plan.memory.device_bytes));
-  return text + Format("  %8.2f GB\n", GB(plan.memory.host_bytes));
+  return text + row("all", plan.memory.device_bytes, plan.memory.host_bytes);
 }
 
 std::string Verdict(const PlanQuestion& question, const RunPlan& plan) {

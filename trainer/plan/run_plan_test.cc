@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "common/base/json.h"
 #include "trainer/plan/testing/plan_testing.h"
 
@@ -84,6 +86,24 @@ TEST(RunPlanTest, TheTextNamesPartsSpeedAndPeak) {
   EXPECT_THAT(text, HasSubstr("run: 1000 steps"));
   ASSERT_TRUE(plan.cost);
   EXPECT_NEAR(*plan.cost, 16 * *plan.time.hours, 1e-9);
+}
+
+TEST(RunPlanTest, TheMemoryTableHasItsNumbersInTheirColumns) {
+  for (const char* device : {"cuda", "cpu"}) {
+    PlanQuestion question = Ask(Llama8B(), 1, 8, "H100-80");
+    question.job.resources.device = device;
+    std::istringstream text(PlanText(question, Planned(question)));
+    std::string line;
+    while (std::getline(text, line) && !line.starts_with("per rank")) continue;
+    const std::size_t last = line.size();  // where the last column's title ends
+    int unsharded = 0;
+    do {
+      std::getline(text, line);
+      EXPECT_EQ(line.find(" GB"), last) << line;
+      unsharded += line.find("unsharded parameters") == std::string::npos ? 0 : 1;
+    } while (!line.starts_with("  all ") && text);
+    EXPECT_EQ(unsharded, 1) << "the longest name";
+  }
 }
 
 TEST(RunPlanTest, ProgramsGetTheSameNumbers) {
