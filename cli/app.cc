@@ -14,6 +14,7 @@
 
 #include "cli/base/exit_code.h"
 #include "cli/base/output.h"
+#include "cli/base/standard_output.h"
 #include "cli/base/terminal.h"
 #include "cli/completion.h"
 #include "cli/slurm/allocation_access.h"
@@ -230,10 +231,6 @@ int RunCommand(const Parsed& parsed, Interrupt& interrupt) {
   CommandContext context{*client, terminal, FormatOf(parsed.global.output), parsed.passed_on};
   const CommandResult result = parsed.command(context);
   terminal.out.flush();
-  if (result.ok() && *result == kExitSuccess && !terminal.out) {
-    terminal.err << "muster: could not write the output\n";
-    return kExitError;
-  }
   if (result.ok()) return *result;
   if (interrupt.requested()) {
     terminal.err << "muster: interrupted\n";
@@ -289,7 +286,6 @@ Parsed ParseCommandLine(int argc, char** argv) {
       return parsed;
     }
     parsed.exit_code = app.exit(error) == 0 ? kExitSuccess : kExitBadUsage;
-    if (!std::cout.flush()) parsed.exit_code = kExitError;
     return parsed;
   }
   if (!parsed.command) {
@@ -300,9 +296,14 @@ Parsed ParseCommandLine(int argc, char** argv) {
 }
 
 int RunApp(int argc, char** argv, Interrupt& interrupt) {
+  StandardOutput output(std::cout);
   try {
     const Parsed parsed = ParseCommandLine(argc, argv);
-    return parsed.command ? RunCommand(parsed, interrupt) : parsed.exit_code;
+    const int code = parsed.command ? RunCommand(parsed, interrupt) : parsed.exit_code;
+    const std::string not_written = output.Finish();
+    if (code != kExitSuccess || not_written.empty()) return code;
+    std::cerr << "muster: " << not_written << "\n";
+    return kExitError;
   } catch (const std::exception& error) {
     std::cerr << "muster: internal error: " << error.what() << "\n";
     return kExitError;

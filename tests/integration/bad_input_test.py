@@ -222,11 +222,14 @@ class BadJobFile(unittest.TestCase):
         self.assertIn("none.yaml", done.stderr)
 
     def test_an_output_that_cannot_be_written(self):
-        with open("/dev/full", "w", encoding="utf-8") as full:
-            done = subprocess.run([str(BIN / "muster"), "version"], stdout=full, check=False,
-                                  stderr=subprocess.PIPE, text=True)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("could not write the output", done.stderr)
+        # The last one writes more than fits a buffer, so that it fails before its end.
+        for verb in (["version"], ["--help"], ["completion", "bash"]):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run([str(BIN / "muster"), *verb], stdout=full, check=False,
+                                      stderr=subprocess.PIPE, text=True)
+            self.assertEqual(done.returncode, 1, verb)
+            self.assertEqual(done.stderr,
+                             "muster: could not write the output: No space left on device\n", verb)
 
     def test_a_job_file_that_is_too_large(self):
         self.file.write_text("#" * (2 << 20))
