@@ -61,7 +61,7 @@ TEST_F(CompletionTest, OffersJobsByIdAndName) {
   EXPECT_EQ(Offered({"hold", id, ""}), both) << "it takes several";
   EXPECT_EQ(Offered({"cancel", "llama"}), std::vector<std::string>{"llama-chat"});
   EXPECT_EQ(out_.str().find("llama-chat\t" + id + ", "), 0u) << out_.str();
-  EXPECT_EQ(Offered({"cancel", id, ""}), std::vector<std::string>{}) << "it takes one";
+  EXPECT_EQ(Offered({"attach", id, ""}), std::vector<std::string>{}) << "it takes one";
   EXPECT_EQ(Offered({"slurm", "attach", ""}), std::vector<std::string>{}) << "Slurm's jobs";
 }
 

@@ -41,25 +41,27 @@ void PrintState(CommandContext& context, const std::string& node, v1::NodeState 
 }
 
 CommandResult ChangeJobs(CommandContext& context, const std::vector<std::string>& jobs,
-                         const std::function<Result<ChangedJob>(const std::string&)>& change,
-                         const std::string& more) {
+                         const std::function<Result<ChangedJob>(const std::string&)>& change) {
   Terminal& terminal = context.terminal;
   Json changed = Json::array();
   int exit_code = kExitSuccess;
   for (const std::string& job : jobs) {
     const Result<ChangedJob> answer = change(job);
+    if (!answer.ok() && jobs.size() == 1) return answer.status();
     if (answer.ok()) {
+      if (context.for_people() || jobs.size() == 1)
+        PrintState(context, answer->id, answer->state, answer->more);
       changed.push_back({{"id", answer->id}, {"state", StateWord(answer->state)}});
-      continue;
+    } else {
+      terminal.err << "muster: " << answer.status().message() << "\n";
     }
-    terminal.err << "muster: " << answer.status().message() << "\n";
-    if (exit_code == kExitSuccess) exit_code = ExitCodeOf(answer.status());
-    if (context.interrupt().requested()) break;
+    const int code = !answer.ok()       ? ExitCodeOf(answer.status())
+                     : answer->as_asked ? kExitSuccess
+                                        : kExitError;
+    if (exit_code == kExitSuccess) exit_code = code;
+    if (!answer.ok() && context.interrupt().requested()) break;
   }
-  if (PrintStructured(terminal.out, context.output, changed, "id")) return exit_code;
-  for (const Json& job : changed)
-    terminal.out << "job " << job["id"].get<std::string>() << " is "
-                 << job["state"].get<std::string>() << more << "\n";
+  if (jobs.size() > 1) PrintStructured(terminal.out, context.output, changed, "id");
   return exit_code;
 }
 

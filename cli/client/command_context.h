@@ -48,12 +48,13 @@ void PrintState(CommandContext& context, const std::string& node, v1::NodeState 
 struct ChangedJob {
   std::string id;
   v1::JobState state;
+  std::string more = {};  // behind the state
+  bool as_asked = true;   // else the exit code is kExitError
 };
-// Has `change` done for each job and prints the new states, a list where --output asks for data.
-// One that fails keeps no other from its turn: its error goes to `err`, and the first one decides
-// the exit code.
+// Has `change` done for each job and prints the new states: what --output asks for is that of one
+// job as PrintState prints it, of several a list. One that fails keeps no other from its turn: its
+// error goes to `err`, and the first one decides the exit code. That of a single job is returned.
 CommandResult ChangeJobs(CommandContext& context, const std::vector<std::string>& jobs,
-                         const std::function<Result<ChangedJob>(const std::string&)>& change,
-                         const std::string& more = "");
+                         const std::function<Result<ChangedJob>(const std::string&)>& change);
 
 }  // namespace muster

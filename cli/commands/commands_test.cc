@@ -449,7 +449,7 @@ TEST(CommandLine, AMistypedVerbIsNamedWithTheNearestOne) {
             "muster: 'frobnicate' is no command of muster queues\n"
             "  next: muster queues --help\n");
   // A verb's own words are not taken for one.
-  EXPECT_THAT(error_of({"cancel", "a", "b"}), HasSubstr("b"));
+  EXPECT_THAT(error_of({"attach", "a", "b"}), HasSubstr("b"));
   EXPECT_THAT(error_of({"queues"}), HasSubstr("A subcommand is required"));
   EXPECT_THAT(error_of({"--frobnicate"}), HasSubstr("--frobnicate"));
 }

@@ -230,7 +230,40 @@ TEST_F(CommandsTest, HoldAndReleaseTakeSeveralJobs) {
   out_.str("");
   context_->output = OutputFormat::kJson;
   ASSERT_EQ(Run({"release", "a"}).value(), kExitSuccess);
-  EXPECT_EQ(Json::parse(out_.str()), (Json::array({{{"id", "a"}, {"state", "starting"}}})));
+  EXPECT_EQ(Json::parse(out_.str()), (Json{{"id", "a"}, {"state", "starting"}}));
+  out_.str("");
+  ASSERT_EQ(Run({"release", "a", "b"}).value(), kExitSuccess);
+  EXPECT_EQ(
+      Json::parse(out_.str()),
+      (Json::array({{{"id", "a"}, {"state", "starting"}}, {{"id", "b"}, {"state", "starting"}}})));
+}
+
+TEST_F(CommandsTest, SeveralJobsAreCancelledAndTheFirstFailureDecidesTheExitCode) {
+  Serve();
+  EXPECT_EQ(Run({"cancel", "a", "unknown", "over", "b", "--reason", "old"}).value(), kExitNotFound);
+  ASSERT_EQ(coordinator_.cancelled.size(), 2u);
+  EXPECT_EQ(coordinator_.cancelled[1].job(), "b");
+  EXPECT_EQ(coordinator_.cancelled[1].reason(), "old");
+  EXPECT_EQ(out_.str(), "job a is cancelled\njob b is cancelled\n");
+  EXPECT_EQ(err_.str(), "muster: no such job\nmuster: job is over\n");
+  out_.str("");
+  ASSERT_EQ(Run({"cancel", "a"}).value(), kExitSuccess);
+  EXPECT_EQ(out_.str(), "job a is cancelled\n");
+}
+
+TEST_F(CommandsTest, SeveralJobsAreSuspendedAndResumed) {
+  Serve();
+  coordinator_.job.set_state(v1::JOB_STATE_SUSPENDED);
+  EXPECT_EQ(Run({"suspend", "unknown", "llama-chat", "--wait"}).value(), kExitNotFound);
+  EXPECT_EQ(out_.str(), "job 7f3a9c1e2b is suspended\n");
+  EXPECT_EQ(err_.str(), "muster: no such job\n");
+  out_.str("");
+  coordinator_.job.set_state(v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(Run({"suspend", "llama-chat", "7f3a9c1e2b", "--wait"}).value(), kExitError);
+  EXPECT_EQ(out_.str(), "job 7f3a9c1e2b is cancelled\njob 7f3a9c1e2b is cancelled\n");
+  out_.str("");
+  EXPECT_EQ(Run({"resume", "unknown", "llama-chat"}).value(), kExitNotFound);
+  EXPECT_EQ(out_.str(), "job 7f3a9c1e2b is queued\n");
 }
 
 TEST_F(CommandsTest, AJobThatCannotBeHeldKeepsNoOtherFromItsTurn) {

@@ -1,4 +1,4 @@
-// resume: continues a suspended job.
+// resume: continues suspended jobs.
 
 #include "cli/base/exit_code.h"
 #include "cli/commands/verb.h"
@@ -7,18 +7,19 @@ namespace muster::verbs {
 
 struct Resume {
   static constexpr char kName[] = "resume";
-  static constexpr char kSummary[] = "Resume a suspended job from its newest checkpoint";
+  static constexpr char kSummary[] = "Resume suspended jobs from their newest checkpoints";
 
-  std::string job;
+  std::vector<std::string> jobs;
 
-  void AddFlags(Flags& flags) { flags.Add("JOB", job, kJobHelp).Required(); }
+  void AddFlags(Flags& flags) { flags.Add("JOB", jobs, kJobHelp).Required(); }
 
   CommandResult Run(CommandContext& context) const {
-    v1::ResumeRequest request;
-    request.set_job(job);
-    MUSTER_ASSIGN_OR_RETURN(const v1::ResumeResponse response, context.client.Resume(request));
-    PrintState(context, response.id(), response.state());
-    return kExitSuccess;
+    return ChangeJobs(context, jobs, [&](const std::string& job) -> Result<ChangedJob> {
+      v1::ResumeRequest request;
+      request.set_job(job);
+      MUSTER_ASSIGN_OR_RETURN(const v1::ResumeResponse response, context.client.Resume(request));
+      return ChangedJob{response.id(), response.state()};
+    });
   }
 };
 

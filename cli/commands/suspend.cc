@@ -1,4 +1,6 @@
-// suspend: saves a job's state and frees its slots until it is resumed.
+// suspend: saves the state of jobs and frees their slots until they are resumed.
+
+#include <map>
 
 #include "cli/base/exit_code.h"
 #include "cli/commands/verb.h"
@@ -34,38 +36,45 @@ Result<Outcome> WaitUntilStopped(CommandContext& context, const std::string& id)
 
 struct Suspend {
   static constexpr char kName[] = "suspend";
-  static constexpr char kSummary[] = "Save a job's state and stop it until it is resumed";
+  static constexpr char kSummary[] = "Save the state of jobs and stop them until they are resumed";
 
-  std::string job;
+  std::vector<std::string> jobs;
   std::optional<Duration> by;
   std::string reason;
   bool wait = false;
 
   void AddFlags(Flags& flags) {
-    flags.Add("JOB", job, kJobHelp).Required();
+    flags.Add("JOB", jobs, kJobHelp).Required();
     flags.Add("--by DURATION", by,
               "Kill ranks that have not saved after this time [default: unlimited]");
     flags.Add("--reason TEXT", reason, "Reason to record in the job's history");
-    flags.Add("--wait", wait, "Wait until the job has stopped");
+    flags.Add("--wait", wait, "Wait until the jobs have stopped");
   }
 
   CommandResult Run(CommandContext& context) const {
-    v1::SuspendRequest request;
-    request.set_job(job);
-    request.set_reason(reason);
-    if (by) request.set_by_seconds(BySeconds(*by));
-    MUSTER_ASSIGN_OR_RETURN(const v1::SuspendResponse response, context.client.Suspend(request));
-    Outcome outcome{response.state(), ""};
-    if (wait) {
-      MUSTER_ASSIGN_OR_RETURN(outcome, WaitUntilStopped(context, response.id()));
+    // All of them save at the same time.
+    std::map<std::string, Result<v1::SuspendResponse>> orders;
+    for (const std::string& job : jobs) {
+      v1::SuspendRequest request;
+      request.set_job(job);
+      request.set_reason(reason);
+      if (by) request.set_by_seconds(BySeconds(*by));
+      orders.try_emplace(job, context.client.Suspend(request));
     }
-    std::string more;
-    if (outcome.state == v1::JOB_STATE_STOPPING) more = "; it saves its state first";
-    if (!outcome.reason.empty()) more += " (" + Printable(outcome.reason) + ")";
-    PrintState(context, response.id(), outcome.state, more);
-    const bool as_asked =
-        outcome.state == v1::JOB_STATE_SUSPENDED || outcome.state == v1::JOB_STATE_STOPPING;
-    return as_asked || outcome.state == v1::JOB_STATE_SUCCEEDED ? kExitSuccess : kExitError;
+    return ChangeJobs(context, jobs, [&](const std::string& job) -> Result<ChangedJob> {
+      MUSTER_ASSIGN_OR_RETURN(const v1::SuspendResponse response, orders.at(job));
+      Outcome outcome{response.state(), ""};
+      if (wait) {
+        MUSTER_ASSIGN_OR_RETURN(outcome, WaitUntilStopped(context, response.id()));
+      }
+      ChangedJob changed{response.id(), outcome.state};
+      if (outcome.state == v1::JOB_STATE_STOPPING) changed.more = "; it saves its state first";
+      if (!outcome.reason.empty()) changed.more += " (" + Printable(outcome.reason) + ")";
+      const bool as_asked =
+          outcome.state == v1::JOB_STATE_SUSPENDED || outcome.state == v1::JOB_STATE_STOPPING;
+      changed.as_asked = as_asked || outcome.state == v1::JOB_STATE_SUCCEEDED;
+      return changed;
+    });
   }
 };
 

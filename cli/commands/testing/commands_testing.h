@@ -135,9 +135,20 @@ class FakeCoordinator final : public v1::Client::Service {
 
   grpc::Status Suspend(grpc::ServerContext*, const v1::SuspendRequest* request,
                        v1::SuspendResponse* response) override {
+    if (request->job() == "unknown") return {grpc::StatusCode::NOT_FOUND, "no such job"};
     suspended = *request;
     response->set_id("7f3a9c1e2b");
     response->set_state(v1::JOB_STATE_STOPPING);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Cancel(grpc::ServerContext*, const v1::CancelRequest* request,
+                      v1::CancelResponse* response) override {
+    if (request->job() == "unknown") return {grpc::StatusCode::NOT_FOUND, "no such job"};
+    if (request->job() == "over") return {grpc::StatusCode::FAILED_PRECONDITION, "job is over"};
+    cancelled.push_back(*request);
+    response->set_id(request->job());
+    response->set_state(v1::JOB_STATE_CANCELLED);
     return grpc::Status::OK;
   }
 
@@ -275,6 +286,7 @@ class FakeCoordinator final : public v1::Client::Service {
   v1::SuspendRequest suspended;
   std::optional<v1::UpdateJobRequest> updated;
   std::vector<v1::HoldJobRequest> held;
+  std::vector<v1::CancelRequest> cancelled;
   std::vector<std::string> released;
   v1::DrainRequest drained;
   std::string undrained;
