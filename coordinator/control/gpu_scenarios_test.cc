@@ -213,6 +213,8 @@ TEST_F(GpuTest, AGpuThatTwoNodesReportIsUsedOnTheFirstOne) {
   h.Join("n1", {.slots = 1, .inventory = inventory});
   h.Join("n2", {.slots = 1, .instance = "second", .inventory = inventory});
   EXPECT_THAT(h.Timeline(), HasSubstr("node n1 has reported device GPU-1 before"));
+  EXPECT_EQ(h.Node("n2").others.at("GPU-1").value, "n1");
+  EXPECT_TRUE(h.Node("n1").others.empty());
   const JobId first = h.Submit(OnOneNode(GpuYaml("first")));
   EXPECT_EQ(h.Attempt(first).nodes.at(0).value, "n1");
   const JobId second = h.Submit(OnOneNode(GpuYaml("second")));

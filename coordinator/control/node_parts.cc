@@ -294,6 +294,15 @@ bool HasBesideOwn(const State& state, const NodeEntry& node, const HeldResources
          (inventory.memory_bytes == 0 || held.memory_bytes <= left.memory_bytes);
 }
 
+std::map<std::string, NodeName> DevicesOfOthers(const State& state, const NodeEntry& node) {
+  std::map<std::string, NodeName> others;
+  if (state.contested.empty()) return others;
+  for (const Device& device : node.record.inventory.devices)
+    if (const NodeName* other = OwnerOf(state, device.id, node.record.name))
+      others.emplace(device.id, *other);
+  return others;
+}
+
 bool SharesDevices(const State& state, const NodeEntry& node) {
   return !state.contested.empty() &&
          std::ranges::any_of(node.record.inventory.devices, [&state](const Device& device) {

@@ -74,6 +74,8 @@ bool HasBesideOwn(const State& state, const NodeEntry& node, const HeldResources
 // Returns a sentence for each that another node has.
 std::vector<std::string> ClaimDevices(State& state, const NodeEntry& node,
                                       const std::vector<Device>& before);
+// The node's devices that another node has, with that node.
+std::map<std::string, NodeName> DevicesOfOthers(const State& state, const NodeEntry& node);
 // Whether another node reports one of its devices too.
 bool SharesDevices(const State& state, const NodeEntry& node);
 // The node is forgotten.

@@ -105,7 +105,8 @@ std::vector<NodeView> Nodes(const State& state) {
                      .connected = node.session != 0,
                      .heard_at = node.heard_at,
                      .holds = &state.holds.On(name),
-                     .allocatable = WholeOf(state, node).all.devices});
+                     .allocatable = WholeOf(state, node).all.devices,
+                     .others = DevicesOfOthers(state, node)});
   }
   return views;
 }

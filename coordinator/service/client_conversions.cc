@@ -224,20 +224,26 @@ v1::Event ToProto(const EventRecord& event) {
 
 namespace {
 
+// Why no job gets the device.
+std::string FaultOf(const NodeView& view, const std::string& device) {
+  const auto& broken = view.record->broken_devices;
+  const auto known = std::ranges::find(broken, device, &BrokenDevice::id);
+  if (known != broken.end()) return known->reason;
+  if (const auto other = view.others.find(device); other != view.others.end())
+    return "node " + other->second.value + " has it";
+  const bool elsewhere =
+      std::ranges::any_of(view.record->notices, [&device](const NoticeRecord& notice) {
+        return std::ranges::find(notice.in_use, device) != notice.in_use.end();
+      });
+  return elsewhere ? "in use elsewhere" : "a job has devices that the node no longer reports";
+}
+
 // Devices that no job gets have a fault, whatever the worker says of them.
 void FillFaults(const NodeView& view, v1::NodeInventory* inventory) {
   for (int i = 0; i < inventory->devices_size(); ++i) {
     v1::Device& device = *inventory->mutable_devices(i);
-    if ((view.allocatable >> i & 1) != 0 || !device.fault().empty()) continue;
-    const auto& broken = view.record->broken_devices;
-    const auto known = std::ranges::find(broken, device.id(), &BrokenDevice::id);
-    const bool elsewhere =
-        std::ranges::any_of(view.record->notices, [&device](const NoticeRecord& notice) {
-          return std::ranges::find(notice.in_use, device.id()) != notice.in_use.end();
-        });
-    device.set_fault(known != broken.end() ? known->reason
-                     : elsewhere           ? "in use elsewhere"
-                                           : "another node has it");
+    if ((view.allocatable >> i & 1) == 0 && device.fault().empty())
+      device.set_fault(FaultOf(view, device.id()));
   }
 }
 

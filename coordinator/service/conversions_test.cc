@@ -204,6 +204,21 @@ TEST(ClientConversions, ANodesSharedSpareCountsOnce) {
   EXPECT_EQ(node.memory_bytes_used(), 1300u);
 }
 
+TEST(ClientConversions, ADeviceThatNoJobGetsSaysWhy) {
+  NodeRecord record;
+  record.inventory.devices = {{.id = "g0"}, {.id = "g1"}, {.id = "g2"}, {.id = "g3"}, {.id = "g4"}};
+  record.broken_devices = {{.id = "g1", .reason = "Xid 79"}};
+  record.notices = {{.kind = "gpu", .detail = "g3 has another job", .in_use = {"g3"}}};
+  NodeView view{&record, 0, true};
+  view.allocatable = 1;
+  view.others = {{"g2", NodeName{"n1"}}};
+  std::vector<std::string> faults;
+  for (const v1::Device& device : ToProto(view).inventory().devices())
+    faults.push_back(device.fault());
+  EXPECT_THAT(faults, ElementsAre("", "Xid 79", "node n1 has it", "in use elsewhere",
+                                  "a job has devices that the node no longer reports"));
+}
+
 TEST(ClientConversions, AJobOfManyAttemptsFitsIntoOneMessage) {
   ViewedJob job;
   job.attempts.resize(2000);
