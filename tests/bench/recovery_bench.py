@@ -63,10 +63,10 @@ def ranks_killed(cluster, runs, **job_options):
     return measured
 
 
-def shared_spare_taken(make, runs, lent):
-    """Two jobs of two nodes share the fifth, which takes the place of a killed one; `lent`: a preemptible job trains
-    there until then."""
-    cluster = make(nodes=5, slots=1)
+def shared_spare_taken(make, runs, lent, take):
+    """Two jobs of two nodes share the fifth, which takes the place of one that `take` takes away; `lent`: a preemptible
+    job trains there until then."""
+    cluster = make(nodes=5, slots=1, up=("--netns", "--allow-faults"))
     measured = []
     try:
         for i in range(runs):
@@ -79,10 +79,11 @@ def shared_spare_taken(make, runs, lent):
             if borrower and cluster.get(borrower.job)["attempts"][-1]["lent"] != [spare]:
                 raise AssertionError("the spare is not lent:\n" + cluster.describe(borrower.job))
             victim = job.nodes()[i % 2]
-            job.fault(lambda job=job, victim=victim: kill_all(cluster, job, victim))
+            job.fault(lambda job=job, victim=victim: take(cluster, job, victim))
             for each in filter(None, (borrower, other)):
                 each.end()
             measured += job.end()
+            cluster.set_link(victim, True)
             cluster.up()
             cluster.wait_until_ready()
     finally:
@@ -217,8 +218,10 @@ KINDS = {
     "rank_hung": (30, lambda make, runs: rank_hangs(make, runs, hang_rank)),
     "node_killed_spare": (30, lambda make, runs: node_lost(make, runs, True, kill_all)),
     "node_cut_spare": (30, lambda make, runs: node_lost(make, runs, True, cut)),
-    "node_killed_shared_spare": (30, lambda make, runs: shared_spare_taken(make, runs, False)),
-    "node_killed_lent_spare": (30, lambda make, runs: shared_spare_taken(make, runs, True)),
+    "node_killed_shared_spare": (30, lambda make, runs: shared_spare_taken(make, runs, False, kill_all)),
+    "node_killed_lent_spare": (30, lambda make, runs: shared_spare_taken(make, runs, True, kill_all)),
+    "node_cut_shared_spare": (30, lambda make, runs: shared_spare_taken(make, runs, False, cut)),
+    "node_cut_lent_spare": (30, lambda make, runs: shared_spare_taken(make, runs, True, cut)),
     "node_killed_shrink": (30, lambda make, runs: node_lost(make, runs, False, kill_all)),
     "node_cut_shrink": (30, lambda make, runs: node_lost(make, runs, False, cut)),
 }
