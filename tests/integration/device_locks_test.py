@@ -1,85 +1,24 @@
 """A GPU has processes of one job at a time, whatever is killed: watched from outside by the locks that they hold."""
 
-import collections
 import os
 import pathlib
-import re
 import sys
 import tempfile
-import threading
 import unittest
 from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from cluster import Cluster, fake_gpus, kill, processes_of_job, wait_until  # noqa: E402
+from device_watch import DeviceWatch, locks_of  # noqa: E402
 
 GPUS = [{"count": 4, "kind": "NVIDIA H100 80GB HBM3", "memory": "80GB"}]
-LOOK_EVERY_S = 0.05
-
-
-def job_of(pid):
-    """The job that a guardian or one of its processes belongs to."""
-    entry = pathlib.Path(f"/proc/{pid}")
-    for variable in (entry / "environ").read_bytes().split(b"\0"):
-        if variable.startswith(b"MUSTER_JOB_ID="):
-            return variable.partition(b"=")[2].decode()
-    found = re.search(rb"/jobs/([0-9a-f]+)", (entry / "cmdline").read_bytes())
-    return found[1].decode() if found else ""
-
-
-def locks_of(pid, cluster):
-    """The ids of the cluster's devices whose lock files it has open. A worker only looks."""
-    devices = set()
-    if pathlib.Path(os.readlink(f"/proc/{pid}/exe")).name == "muster-worker":
-        return devices
-    for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-        target = os.readlink(link)
-        if target.startswith(f"{cluster}/") and target.endswith(".lock") and "/devices/" in target:
-            devices.add(pathlib.Path(target).stem.removeprefix("muster-"))
-    return devices
-
-
-class Watch(threading.Thread):
-    """Looks at all processes again and again until it is stopped."""
-
-    def __init__(self, cluster):
-        super().__init__(daemon=True)
-        self.cluster = cluster
-        self.ended = threading.Event()
-        self.looks = 0
-        self.shared = []  # devices that processes of two jobs had open
-        self.held = collections.Counter()
-
-    def run(self):
-        while not self.ended.wait(LOOK_EVERY_S):
-            self.look()
-
-    def look(self):
-        jobs = collections.defaultdict(set)
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                devices = locks_of(pid, self.cluster)
-                job = job_of(pid) if devices else ""
-            except OSError:
-                continue  # it ended meanwhile
-            for device in devices:
-                jobs[device].add(job)
-        self.looks += 1
-        for device, holders in jobs.items():
-            self.held[device] += 1
-            if len(holders) > 1:
-                self.shared.append((device, sorted(holders)))
-
-    def stop(self):
-        self.ended.set()
-        self.join()
 
 
 class DeviceLocks(unittest.TestCase):
     def setUp(self):
         self.cluster = Cluster(self, nodes=2, up=("--fake-gpus", fake_gpus(self, GPUS)))
-        self.watch = Watch(self.cluster.dir)
+        self.watch = DeviceWatch(self.cluster.dir)
         self.watch.start()
         self.addCleanup(self.watch.stop)
 

@@ -2,26 +2,29 @@
 the others lose."""
 
 import pathlib
+import signal
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
-from cluster import Cluster, fake_gpus, read_metrics, trajectory, trajectory_of, wait_until  # noqa: E402
+from cluster import Cluster, alive, fake_gpus, kill, read_metrics, trajectory, trajectory_of, wait_until  # noqa: E402
+from device_watch import DeviceWatch  # noqa: E402
 
 STEPS = 150
+FOREVER = 10**6
 # Many ranks for few processors, some of which have no products in bf16.
 FP32 = {"mixed_precision": "fp32"}
 ONE_GPU = [{"count": 1, "kind": "NVIDIA H100 80GB HBM3", "memory": "80GB"}]
 
 
 class SharedSpares(unittest.TestCase):
-    def start(self, nodes, device="cpu"):
+    def start(self, nodes, device="cpu", steps=STEPS):
         """Two jobs of two nodes each, which guard each other's spare."""
         up = ("--fake-gpus", fake_gpus(self, ONE_GPU)) if device == "cuda" else ()
         self.cluster = Cluster(self, nodes=nodes, slots=1, up=up)
         self.device = device
-        jobs = [self.submit(f"guarded-{i}", spares=1, share_spares=True) for i in (1, 2)]
+        jobs = [self.submit(f"guarded-{i}", steps=steps, spares=1, share_spares=True) for i in (1, 2)]
         for job in jobs:
             self.cluster.wait_for_step(job, 10)
             self.wait_for_standby(job)
@@ -45,10 +48,13 @@ class SharedSpares(unittest.TestCase):
     def lose_node(self, job):
         lost = self.attempt(job)["nodes"][1]
         self.cluster.kill_node(lost, job)
-        wait_until(lambda: any(e["generation"] >= 2 for e in
-                               read_metrics(self.cluster.output(job)).values()),
-                   f"{job} finishes a step without {lost}", timeout=60)
+        self.wait_for_generation(job, 2, timeout=60)
         return self.cluster.get(job)["attempts"][1]
+
+    def wait_for_generation(self, job, generation, timeout=120):
+        output = self.cluster.output(job)
+        wait_until(lambda: any(e["generation"] >= generation for e in read_metrics(output).values()),
+                   f"{job} finishes a step of generation {generation}", timeout)
 
     def events(self, job, kind):
         return [e["message"] for e in self.cluster.json("events") if e["job"] == job and e["kind"] == kind]
@@ -92,6 +98,56 @@ class SharedSpares(unittest.TestCase):
         self.assertEqual(self.cluster.get(filler)["attempts"][-1]["tier"], "requeue")
         self.assertGreater(self.cluster.get(filler)["attempts"][-1]["resumed_step"], 0)
         self.finish(first, self.cluster.calm(steps=STEPS, fsdp=FP32))
+
+    def clear_the_lent_spare(self, disturb):
+        """`disturb(spare, borrower)` while the borrower of a spare that its owner needs has not left it yet: its processes
+        are stopped until then."""
+        first, second = self.start(nodes=5, device="cuda", steps=FOREVER)
+        [spare] = self.attempt(first)["spares"]
+        borrower = self.submit("borrower", nodes=1, steps=FOREVER, preemptible=True)
+        self.cluster.wait_for_step(borrower, 5)
+        self.assertEqual(self.attempt(borrower)["lent"], [spare])
+        watch = DeviceWatch(self.cluster.dir)
+        watch.start()
+        self.addCleanup(watch.stop)
+        [rank] = self.cluster.ranks(borrower).values()
+        stopped = [rank, self.cluster.guardians(borrower)[spare]]
+        for pid in stopped:
+            kill(pid, signal.SIGSTOP)
+        self.cluster.kill_node(self.attempt(first)["nodes"][1], first)
+        wait_until(lambda: self.events(borrower, "preempted"), "the borrower is told to leave")
+        self.assertTrue(all(alive(pid) for pid in stopped), "it has not left yet")
+        self.assertEqual(len(self.cluster.get(first)["attempts"]), 1, "its owner waits for that")
+        disturb(spare, borrower)
+        for pid in stopped:
+            kill(pid, signal.SIGCONT)
+        self.wait_for_generation(first, 2)
+        self.assertEqual(len(self.cluster.get(second)["attempts"]), 1, "it is not touched")
+        for job in (first, second):
+            self.cluster.muster("cancel", job)
+        self.wait_for_generation(borrower, 2)
+        self.cluster.muster("cancel", borrower)
+        watch.stop()
+        self.assertGreater(watch.looks, 20)
+        self.assertTrue(any(device.startswith(f"FAKE-{spare}-") for device in watch.held))
+        self.assertEqual(watch.shared, [], "a device has processes of two jobs")
+
+    def kill_and_wait(self, pid):
+        kill(pid)
+        wait_until(lambda: not alive(pid), f"{pid} has ended")
+
+    def test_a_worker_that_is_killed_while_its_node_is_cleared_costs_no_job(self):
+        self.clear_the_lent_spare(lambda spare, _: self.cluster.restart_worker(spare))
+
+    def test_a_borrowers_guardian_that_is_killed_while_its_node_is_cleared_costs_no_job(self):
+        self.clear_the_lent_spare(
+            lambda spare, borrower: self.kill_and_wait(self.cluster.guardians(borrower)[spare]))
+
+    def test_a_coordinator_that_is_killed_while_a_spare_is_cleared_costs_no_job(self):
+        def restart(*_):
+            self.kill_and_wait(self.cluster.coordinator_pid())
+            self.cluster.up()
+        self.clear_the_lent_spare(restart)
 
 
 if __name__ == "__main__":
