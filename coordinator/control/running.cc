@@ -175,8 +175,8 @@ void OnFormed(Transaction& tx, JobEntry& job, int rank) {
   job.attempt().seconds.reform = ToSeconds(tx.now.mono - *from);
   tx.MarkAttempt(job);
   tx.RecordEvent(job, {"formed", Severity::kInfo,
-                       std::to_string(WorldSize(job)) + " ranks formed in " +
-                           SecondsText(job.attempt().seconds.reform)});
+                       std::to_string(WorldSize(job)) + (WorldSize(job) == 1 ? " rank" : " ranks") +
+                           " formed in " + SecondsText(job.attempt().seconds.reform)});
 }
 
 void CountLostSteps(Transaction& tx, JobEntry& job, Step resumed_step) {
