@@ -1,6 +1,7 @@
 #include "cli/jobs/explanation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string_view>
 
@@ -69,6 +70,14 @@ Json ChangeJson(const v1::AdmittingChange& change) {
     json["value"] = NumberOrNull(change.value());
   }
   json["delays"] = DelaysJson(change.delays());
+  json["start_at"] = TimeOrNull(change.start_unix_ms());
+  json["victims"] = Json::array();
+  for (const v1::Victim& victim : change.victims())
+    json["victims"].push_back({{"job", victim.job()},
+                               {"name", victim.name()},
+                               {"nodes", NumberOrNull(victim.nodes())},
+                               {"cost", victim.cost()},
+                               {"cause", victim.cause()}});
   return json;
 }
 
@@ -186,6 +195,26 @@ std::string ChangeText(const v1::AdmittingChange& change) {
   return name + ": " + value(change.value()) + ", now " + value(change.from());
 }
 
+std::string VictimText(const v1::Victim& victim) {
+  return JobText(victim.job(), victim.name()) + " would give way to it" +
+         (victim.nodes() > 0 ? " with " + Counted(victim.nodes(), "node", "nodes") : "") +
+         ", at a cost of " + std::to_string(std::llround(victim.cost())) + " rank-seconds";
+}
+
+// Changes with which it starts at once, or when others have given way.
+std::string ChangesText(const v1::ExplainJobResponse& answer, bool at_once) {
+  std::string out;
+  for (const v1::AdmittingChange& change : answer.changes()) {
+    if (change.victims().empty() != at_once) continue;
+    out += "  " + ChangeText(change) + "\n";
+    for (const v1::Victim& victim : change.victims()) out += "    " + VictimText(victim) + "\n";
+    if (change.start_unix_ms() != 0)
+      out += "    starts at " + UtcTime(change.start_unix_ms()) + " at the latest\n";
+    for (const v1::PromiseDelay& delay : change.delays()) out += "    " + DelayText(delay) + "\n";
+  }
+  return out;
+}
+
 std::string Lines(const auto& items, const auto& text) {
   std::string out;
   for (const auto& item : items) out += "  " + text(item) + "\n";
@@ -235,12 +264,11 @@ std::string WaitText(const v1::ExplainJobResponse& answer) {
     out += "\nPilot jobs that were requested for it\n" +
            Lines(answer.pilots(), [](const std::string& name) { return name; });
   if (!answer.waits()) return out;
-  if (answer.changes().empty()) return out + "\nNo change of a single key would start it now\n";
-  out += "\nIt would start now with one of\n";
-  for (const v1::AdmittingChange& change : answer.changes()) {
-    out += "  " + ChangeText(change) + "\n";
-    for (const v1::PromiseDelay& delay : change.delays()) out += "    " + DelayText(delay) + "\n";
-  }
+  const std::string at_once = ChangesText(answer, /*at_once=*/true);
+  const std::string reclaiming = ChangesText(answer, /*at_once=*/false);
+  out += at_once.empty() ? "\nNo change of a single key would start it now\n"
+                         : "\nIt would start now with one of\n" + at_once;
+  if (!reclaiming.empty()) out += "\nOthers would give way to it with one of\n" + reclaiming;
   return out;
 }
 

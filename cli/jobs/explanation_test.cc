@@ -76,6 +76,59 @@ v1::ExplainJobResponse WideJob() {
   return answer;
 }
 
+// As `wide`, with one key that makes others give way to it.
+v1::ExplainJobResponse JobThatWouldReclaim() {
+  v1::ExplainJobResponse answer;
+  answer.set_waits(true);
+  answer.set_nodes_needed(1);
+  answer.set_nodes_ready(2);
+  v1::AdmittingChange& queue = *answer.add_changes();
+  queue.set_key("queue");
+  queue.add_names("vision");
+  queue.set_start_unix_ms(kNoon);
+  v1::Victim& whole = *queue.add_victims();
+  whole.set_job("1");
+  whole.set_name("base");
+  whole.set_cost(113.6);
+  whole.set_cause("guarantee");
+  v1::Victim& shrinks = *queue.add_victims();
+  shrinks.set_job("2");
+  shrinks.set_nodes(1);
+  shrinks.set_cost(60);
+  shrinks.set_cause("class");
+  return answer;
+}
+
+TEST(ExplanationText, ChangesThatMakeOthersGiveWayAreApartWithTheirVictims) {
+  v1::ExplainJobResponse answer = JobThatWouldReclaim();
+  const std::string reclaiming =
+      "\nOthers would give way to it with one of\n"
+      "  queue: vision\n"
+      "    job 1 (base) would give way to it, at a cost of 114 rank-seconds\n"
+      "    job 2 would give way to it with 1 node, at a cost of 60 rank-seconds\n"
+      "    starts at 2026-11-27 12:00:00 UTC at the latest\n";
+  EXPECT_THAT(ExplanationText(answer),
+              HasSubstr("\nNo change of a single key would start it now\n" + reclaiming));
+  answer.add_changes()->set_key("topology");
+  answer.mutable_changes(1)->add_names("rack");
+  EXPECT_THAT(ExplanationText(answer),
+              HasSubstr("\nIt would start now with one of\n"
+                        "  resources.topology.required: false, now in one rack\n" +
+                        reclaiming));
+}
+
+TEST(ExplanationJson, AChangeHasItsVictimsAndTheStartBehindThem) {
+  const Json change = ExplanationJson(JobThatWouldReclaim())["changes"][0];
+  EXPECT_EQ(change["start_at"], "2026-11-27T12:00:00.000Z");
+  EXPECT_EQ(change["victims"][0]["job"], "1");
+  EXPECT_EQ(change["victims"][0]["nodes"], nullptr);
+  EXPECT_EQ(change["victims"][0]["cause"], "guarantee");
+  EXPECT_EQ(change["victims"][1]["nodes"], 1);
+  const Json at_once = ExplanationJson(WideJob())["changes"][0];
+  EXPECT_EQ(at_once["start_at"], nullptr);
+  EXPECT_TRUE(at_once["victims"].empty());
+}
+
 TEST(ExplanationText, SaysReasonsJobsBeforeItAndChangesWithTheirCost) {
   EXPECT_EQ(
       ExplanationText(WideJob()),

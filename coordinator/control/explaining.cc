@@ -17,12 +17,54 @@ const KnownPlan& ScheduleView::Known() const {
   return *known_;
 }
 
+namespace {
+
+// Nodes that could hold a part of its gang, and are not ready, by their state.
+void AddHealthCauses(const ScheduleView& view, const GangRequest& request,
+                     std::vector<WaitCause>& all) {
+  constexpr std::size_t kNamed = 16;
+  std::map<std::string, WaitCause> causes;
+  for (const auto& [intact, state] : view.away) {
+    if (MissOf(request, intact)) continue;
+    WaitCause& cause = causes[state];
+    cause.code = WaitCode::kHealth;
+    cause.state = state;
+    ++cause.nodes;
+    if (cause.names.size() < kNamed) cause.names.push_back(intact.name);
+  }
+  for (auto& [state, cause] : causes) all.push_back(std::move(cause));
+}
+
+// Ready nodes on which it would have more room without the jobs of other workers.
+void AddElsewhereCauses(const ScheduleView& view, const GangRequest& request,
+                        std::vector<WaitCause>& all) {
+  constexpr int kMost = 16;
+  if (request.demand.device_count() == 0) return;
+  int added = 0;
+  for (const auto& [intact, free, notices] : view.used_elsewhere) {
+    const NodeMatch match = Match(request.demand, *intact.inventory);
+    const bool has_room = LackOf(request.demand, *intact.inventory, match, free) == Lack::kNothing;
+    if (has_room || MissOf(request, intact)) continue;
+    for (const std::string& notice : notices)
+      if (++added <= kMost)
+        all.push_back(
+            {.code = WaitCode::kElsewhere, .nodes = 1, .names = {intact.name}, .text = notice});
+  }
+}
+
+}  // namespace
+
 Explanation Answer(const WhyQuestion& question) {
   Explanation explanation;
   if (question.waits) explanation = Explain(question.view->Known(), question.asked);
-  if (!explanation.placement)
-    explanation.causes.insert(explanation.causes.end(), question.causes.begin(),
-                              question.causes.end());
+  if (explanation.placement) return explanation;
+  std::vector<WaitCause>& causes = explanation.causes;
+  causes.insert(causes.end(), question.causes.begin(), question.causes.end());
+  const GangRequest* request =
+      question.waits ? RequestOf(question.view->Known(), question.asked) : nullptr;
+  if (request == nullptr) return explanation;
+  AddHealthCauses(*question.view, *request, causes);
+  AddElsewhereCauses(*question.view, *request, causes);
   return explanation;
 }
 
@@ -59,46 +101,6 @@ GangWithNodes GangOf(const State& state, const JobEntry& job, const Now& now) {
     gang.predicted = true;
   }
   return gang;
-}
-
-// Nodes that could hold a part of its gang, and are not ready, by their state.
-std::vector<WaitCause> HealthCauses(const State& state, const GangRequest& request) {
-  constexpr std::size_t kNamed = 16;
-  std::map<std::string, WaitCause> causes;
-  for (const auto& [name, node] : state.nodes) {
-    if (IsReady(node) || MissOf(request, IntactOf(node))) continue;
-    const bool away = node.record.state == NodeState::kReady;
-    const std::string is = away ? "disconnected" : std::string(Name(node.record.state));
-    WaitCause& cause = causes[is];
-    cause.code = WaitCode::kHealth;
-    cause.state = is;
-    ++cause.nodes;
-    if (cause.names.size() < kNamed) cause.names.push_back(name);
-  }
-  std::vector<WaitCause> all;
-  for (auto& [is, cause] : causes) all.push_back(std::move(cause));
-  return all;
-}
-
-// Ready nodes on which it would have more room without the jobs of other workers.
-std::vector<WaitCause> ElsewhereCauses(const State& state, const GangRequest& request) {
-  constexpr std::size_t kMost = 16;
-  std::vector<WaitCause> causes;
-  if (request.demand.device_count() == 0) return causes;
-  for (const auto& [name, node] : state.nodes) {
-    const auto in_use = [](const NoticeRecord& notice) { return !notice.in_use.empty(); };
-    if (std::ranges::none_of(node.record.notices, in_use) || !IsReady(node)) continue;
-    const NodeInventory& inventory = node.record.inventory;
-    const NodeMatch match = Match(request.demand, inventory);
-    const bool has_room =
-        LackOf(request.demand, inventory, match, CapacityOf(state, node).free) == Lack::kNothing;
-    if (has_room || MissOf(request, IntactOf(node))) continue;
-    for (const NoticeRecord& notice : node.record.notices)
-      if (in_use(notice) && causes.size() < kMost)
-        causes.push_back(
-            {.code = WaitCode::kElsewhere, .nodes = 1, .names = {name}, .text = notice.detail});
-  }
-  return causes;
 }
 
 // What keeps it back, whatever the nodes have.
@@ -164,10 +166,7 @@ Question AskAbout(const State& state, View view, const JobEntry& job, bool added
   question->causes = OwnCauses(job);
   if (!MayBePlaced(job)) return question;
   const Now& now = question->view->now;
-  GangRequest request = RequestOf(state, now, job);
   AddClaims(state, *question);
-  for (auto* const causes : {&HealthCauses, &ElsewhereCauses})
-    for (WaitCause& cause : causes(state, request)) question->causes.push_back(std::move(cause));
   question->waits = true;
   question->beyond_limit = BeyondLimitFromNow(job, now);
   ExplainQuestion& asked = question->asked;
@@ -175,8 +174,29 @@ Question AskAbout(const State& state, View view, const JobEntry& job, bool added
   asked.queues = QueuesFor(state.queues, job);
   asked.kept_away = job.backoff.Paused();
   asked.least_length = question->beyond_limit + std::chrono::seconds(1);
-  if (added) asked.added = std::move(request);
+  if (added) asked.added = RequestOf(state, now, job);
   return question;
+}
+
+// What questions ask of nodes beside what the scheduler is given.
+void AddNodes(const State& state, ScheduleView& view) {
+  for (const auto& [name, node] : state.nodes) {
+    const auto intact = [&view, &node = node] {
+      NodeCapacity capacity = IntactOf(node);
+      capacity.inventory = &view.inventories.emplace_back(*capacity.inventory);
+      return capacity;
+    };
+    if (!IsReady(node)) {
+      const bool away = node.record.state == NodeState::kReady;
+      view.away.push_back({intact(), away ? "disconnected" : std::string(Name(node.record.state))});
+      continue;
+    }
+    std::vector<std::string> notices;
+    for (const NoticeRecord& notice : node.record.notices)
+      if (!notice.in_use.empty()) notices.push_back(notice.detail);
+    if (!notices.empty())
+      view.used_elsewhere.push_back({intact(), CapacityOf(state, node).free, std::move(notices)});
+  }
 }
 
 std::shared_ptr<const ScheduleView> ViewOf(const State& state, const Now& now) {
@@ -188,6 +208,7 @@ std::shared_ptr<const ScheduleView> ViewOf(const State& state, const Now& now) {
   view->snapshot.queues = &view->queues;
   for (NodeCapacity& node : view->snapshot.nodes)
     node.inventory = &view->inventories.emplace_back(*node.inventory);
+  AddNodes(state, *view);
   for (const auto& [id, job] : state.with_gang) view->gangs.push_back(GangOf(state, *job, now));
   for (const auto& [id, job] : state.live)
     view->names.emplace_hint(view->names.end(), id, job->record.name);

@@ -1,9 +1,9 @@
 // Why a job waits, and what would let it start: the question, taken out of the State in one go, and
 // its answer, which needs nothing of the State any more.
 // A question is made on the controller's thread. It takes as long as a snapshot for the scheduler
-// if the newest view is out of date, else a look at the nodes that are not ready. Answers come from
-// any thread. The first one about a view makes that view's pass; what makes others take passes of
-// their own is in coordinator/scheduler/explanation.h.
+// if the newest view is out of date, else a look at the job. Answers come from any thread. The
+// first one about a view makes that view's pass; what makes others take passes of their own is in
+// coordinator/scheduler/explanation.h.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +45,20 @@ class ScheduleView {
   std::vector<GangWithNodes> gangs;
   std::map<JobId, std::string> names;  // of jobs that are not over
 
+  // What a node could have for jobs if nothing were broken, and why no job gets it.
+  struct AwayNode {
+    NodeCapacity intact;
+    std::string state;
+  };
+  std::vector<AwayNode> away;
+  // A ready node with devices in use elsewhere, what is free there, and what its notices say of it.
+  struct SharedNode {
+    NodeCapacity intact;
+    NodeParts free;
+    std::vector<std::string> notices;
+  };
+  std::vector<SharedNode> used_elsewhere;
+
  private:
   mutable std::once_flag planned_;
   mutable std::optional<KnownPlan> known_;
@@ -53,13 +67,13 @@ class ScheduleView {
 struct WhyQuestion {
   JobId job;
   std::shared_ptr<const ScheduleView> view;
-  std::vector<WaitCause> causes;  // that are not the scheduler's
+  std::vector<WaitCause> causes;  // that neither the scheduler nor the view has
   bool waits = false;             // for a gang: `asked` is there
   Duration beyond_limit = {};     // how much longer than its time limit it may have nodes
   ExplainQuestion asked;
 };
 
-// The scheduler's causes, then those of the question.
+// The scheduler's causes, then those of the question, then those of the view's nodes.
 Explanation Answer(const WhyQuestion& question);
 
 namespace control {

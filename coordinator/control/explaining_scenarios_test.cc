@@ -169,6 +169,46 @@ TEST(ExplainingScenarios, NodesThatAreDrainedAreNamed) {
   EXPECT_THAT(why.causes[0].names, ElementsAre(NodeName{"n2"}));
 }
 
+TEST(ExplainingScenarios, AQuestionLooksAtNoNodeThatTheSharedViewKnows) {
+  Explained c;
+  c.Drain("n2");
+  const JobId wide = c.Submit(Yaml("wide", 2, ""));
+  const auto question = c.controller().AskWhy(wide, c.now());
+  EXPECT_THAT(question->causes, IsEmpty());
+  ASSERT_THAT(question->view->away, SizeIs(1));
+  EXPECT_EQ(question->view->away[0].intact.name, NodeName{"n2"});
+  EXPECT_THAT(Codes(Answer(*question)), ElementsAre("health"));
+  EXPECT_THAT(Codes(c.WouldBe(Yaml("other", 2, ""))), ElementsAre("health"));
+}
+
+TEST(ExplainingScenarios, AQueueWithAGuaranteeSaysWhoWouldGiveWayThere) {
+  Explained c;
+  c.ApplyQueues(
+      "classes: {urgent: 10}\npreemption: {after: 10s}\n"
+      "queues: {default: {}, a: {guarantee: {slots: 1}}}",
+      0);
+  const JobId base = c.Submit(Yaml("base", 2, ""));
+  c.StartAll(base);
+  c.Advance(minutes(1));
+  const JobId waits = c.Submit(Yaml("waits", 1, ""));
+  const Explanation why = c.Why(waits);
+  for (const ChangeKey key : {ChangeKey::kClass, ChangeKey::kQueue}) {
+    const Change* change = ChangeOf(why, key);
+    ASSERT_NE(change, nullptr) << Name(key);
+    ASSERT_THAT(change->reclaims, SizeIs(1));
+    EXPECT_EQ(change->reclaims[0].victim, base);
+    EXPECT_EQ(change->reclaims[0].cause,
+              key == ChangeKey::kClass ? ReclaimCause::kClass : ReclaimCause::kGuarantee);
+    EXPECT_GT(change->start, c.now().mono);
+  }
+  UpdateRequested update{.job = waits.value};
+  update.queue = "a";
+  ASSERT_TRUE(c.Update(update).status.ok());
+  EXPECT_EQ(c.Job(base).record->reclaim.claimant, waits) << c.Timeline();
+  const Explanation now = c.Why(waits);
+  EXPECT_EQ(ChangeOf(now, ChangeKey::kClass), nullptr) << "a gang gives way to it as it is";
+}
+
 TEST(ExplainingScenarios, TheEndOfATrainJobWithoutALimitIsPredicted) {
   RunningJob c;
   c.Advance(seconds(10));

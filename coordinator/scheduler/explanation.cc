@@ -41,11 +41,11 @@ std::int64_t LargestFor(const GangRequest& request, TopologyLevel within,
   return largest;
 }
 
-// One job at its turns: which variants of it would start.
+// One job at its turns: which variants of it would start, or make gangs give way if `may_reclaim`.
 class Variants {
  public:
-  Variants(const GangRequest& job, const ExplainQuestion& question, TimePoint now)
-      : job_(job), question_(question), now_(now) {}
+  Variants(const GangRequest& job, const ExplainQuestion& question, TimePoint now, bool may_reclaim)
+      : job_(job), question_(question), now_(now), may_reclaim_(may_reclaim) {}
 
   // Whether it needs no other turn. Takes the job's own turn.
   bool AtOwnTurn(const Turn& turn);
@@ -55,11 +55,19 @@ class Variants {
   struct Found {
     GangRequest request;
     bool endangers_promises = false;
+    Reclaiming by_reclaim = {};  // unless it starts at once
+
+    bool starts() const { return by_reclaim.reclaims.empty(); }
   };
   std::map<ChangeKey, Found>& found() { return found_; }
 
  private:
   using Resize = void (*)(GangRequest&, std::int64_t);
+  // What there is at a turn, to search for victims in.
+  struct Scratch {
+    PlannedNodes nodes;
+    QueueLoads loads;
+  };
 
   bool Belongs(const Turn& turn, const GangRequest& request) const {
     return !turn.entitled ||
@@ -83,15 +91,18 @@ class Variants {
   void TryTimeLimit(const Turn& turn);
   void TryWithout(const Turn& turn);
   bool Try(const Turn& turn, ChangeKey key, GangRequest request);
-  void Add(const Turn& turn, ChangeKey key, GangRequest request) {
-    found_.insert_or_assign(key, Found{std::move(request), turn.endangers_promises});
-  }
+  bool TryReclaiming(const Turn& turn, ChangeKey key, const GangRequest& request);
+  void TryReclaiming(const Turn& turn, ChangeKey key, Resize resize, std::int64_t least,
+                     std::int64_t most);
+  void Add(const Turn& turn, ChangeKey key, GangRequest request, Reclaiming by_reclaim = {});
 
   const GangRequest& job_;
   const ExplainQuestion& question_;
   const TimePoint now_;
+  const bool may_reclaim_;
   std::map<ChangeKey, Found> found_;
   std::map<ChangeKey, std::int64_t> decided_;  // up to this value, in an earlier phase
+  std::optional<Scratch> scratch_;             // as the present turn has it
 };
 
 int Variants::NodesWithRoom(const Turn& turn, const GangRequest& request) const {
@@ -122,7 +133,57 @@ std::int64_t Variants::Largest(const Turn& turn, const GangRequest& loosest,
   return LargestFor(loosest, RequiredPlace(loosest), values);
 }
 
+// Of two that start at once, or that do not, the later turn's, of queues the first one's; of labels
+// the first that was tried.
+void Variants::Add(const Turn& turn, ChangeKey key, GangRequest request, Reclaiming by_reclaim) {
+  Found found{std::move(request), turn.endangers_promises, std::move(by_reclaim)};
+  const auto old = found_.find(key);
+  if (old != found_.end() && old->second.starts() == found.starts()) {
+    if (key == ChangeKey::kLabels) return;
+    if (key == ChangeKey::kQueue && found.request.queue > old->second.request.queue) return;
+  } else if (old != found_.end() && old->second.starts()) {
+    return;
+  }
+  found_.insert_or_assign(key, std::move(found));
+}
+
+// Whether it starts at once with the key anyway, or gangs give way to it with this change.
+bool Variants::TryReclaiming(const Turn& turn, ChangeKey key, const GangRequest& request) {
+  const auto old = found_.find(key);
+  if (!may_reclaim_ || (old != found_.end() && old->second.starts())) return false;
+  if (!scratch_) scratch_.emplace(Scratch{turn.nodes, turn.loads});
+  std::optional<Reclaiming> found =
+      ReclaimAt(turn, request, now_, scratch_->nodes, scratch_->loads);
+  if (!found) return false;
+  scratch_.reset();
+  Add(turn, key, request, std::move(*found));
+  return true;
+}
+
+// The largest value of a few; of many the one that a bisection finds. A smaller job that starts
+// soon anyway makes no gang give way.
+void Variants::TryReclaiming(const Turn& turn, ChangeKey key, Resize resize, std::int64_t least,
+                             std::int64_t most) {
+  GangRequest request = job_;
+  const auto reclaims = [&](std::int64_t value) {
+    resize(request, value);
+    return TryReclaiming(turn, key, request);
+  };
+  constexpr std::int64_t kFew = 64;
+  if (turn.gangs.empty()) return;
+  if (most - least < kFew) {
+    while (most >= least && !reclaims(most)) --most;
+    return;
+  }
+  if (!reclaims(least)) return;
+  while (least < most) {
+    const std::int64_t middle = least + (most - least + 1) / 2;
+    reclaims(middle) ? least = middle : most = middle - 1;
+  }
+}
+
 bool Variants::AtOwnTurn(const Turn& turn) {
+  scratch_.reset();
   TryAmounts(turn);
   if (!Belongs(turn, job_)) return false;
   TrySizes(turn);
@@ -133,16 +194,18 @@ bool Variants::AtOwnTurn(const Turn& turn) {
 
 bool Variants::AtTurnOf(ChangeKey key, const Turn& turn) {
   if (!Belongs(turn, turn.probe)) return false;
+  scratch_.reset();
   // Classes have their turns from the highest on, queues in any order.
-  const auto old = found_.find(key);
-  if (old == found_.end() || key == ChangeKey::kClass ||
-      turn.probe.queue < old->second.request.queue)
-    Try(turn, key, turn.probe);
+  Try(turn, key, turn.probe);
   return true;
 }
 
+// Whether it starts at once.
 bool Variants::Try(const Turn& turn, ChangeKey key, GangRequest request) {
-  if (!Starts(turn, request)) return false;
+  if (!Starts(turn, request)) {
+    TryReclaiming(turn, key, request);
+    return false;
+  }
   Add(turn, key, std::move(request));
   return true;
 }
@@ -153,14 +216,17 @@ void Variants::TryAmount(const Turn& turn, ChangeKey key, std::int64_t now, Resi
                          std::int64_t most) {
   GangRequest request = job_;
   const std::int64_t decided = decided_[key];
+  std::int64_t belongs = decided;
   for (std::int64_t value = now - 1; value > decided; --value) {
     resize(request, value);
     if (!Belongs(turn, request)) continue;
-    decided_[key] = std::max(decided_[key], value);
+    belongs = std::max(belongs, value);
+    decided_[key] = belongs;
     if (value > most || IsOver(turn, request)) continue;
     Add(turn, key, request);
     return;
   }
+  TryReclaiming(turn, key, resize, decided + 1, belongs);
 }
 
 // Keys on which it depends how much of its queue's the gang has.
@@ -208,7 +274,8 @@ void Variants::TryAmounts(const Turn& turn) {
 }
 
 void Variants::TrySizes(const Turn& turn) {
-  if (IsOver(turn, job_)) return;
+  const bool is_over = IsOver(turn, job_);
+  if (is_over && turn.gangs.empty()) return;
   const NodeDemand& demand = job_.demand;
   GangRequest request = job_;
   request.demand.cpus_per_rank = 1;
@@ -216,10 +283,16 @@ void Variants::TrySizes(const Turn& turn) {
       Largest(turn, request, [&](const PlannedNode& node, const NodeParts& room, int) {
         return node.inventory().cpus > 0 ? std::int64_t{room.cpus / demand.ranks} : kNoLimit;
       });
-  if (cpus > 0 && cpus < demand.cpus_per_rank) {
+  if (!is_over && cpus > 0 && cpus < demand.cpus_per_rank) {
     request.demand.cpus_per_rank = static_cast<int>(cpus);
     Add(turn, ChangeKey::kCpusPerRank, request);
   }
+  TryReclaiming(
+      turn, ChangeKey::kCpusPerRank,
+      [](GangRequest& smaller, std::int64_t value) {
+        smaller.demand.cpus_per_rank = static_cast<int>(value);
+      },
+      1, demand.cpus_per_rank - 1);
   request = job_;
   request.demand.memory_per_rank = kMebibyte;
   const std::int64_t mebibytes =
@@ -230,10 +303,17 @@ void Variants::TrySizes(const Turn& turn) {
                    : kNoLimit;
       });
   const auto needs = static_cast<std::int64_t>((demand.memory_per_rank - 1) / kMebibyte);
-  if (demand.memory_per_rank > kMebibyte && mebibytes > 0 && mebibytes <= needs) {
+  const bool may_need_less = demand.memory_per_rank > kMebibyte;
+  if (!is_over && may_need_less && mebibytes > 0 && mebibytes <= needs) {
     request.demand.memory_per_rank = static_cast<std::uint64_t>(mebibytes) * kMebibyte;
     Add(turn, ChangeKey::kMemoryPerRank, request);
   }
+  TryReclaiming(
+      turn, ChangeKey::kMemoryPerRank,
+      [](GangRequest& smaller, std::int64_t value) {
+        smaller.demand.memory_per_rank = static_cast<std::uint64_t>(value) * kMebibyte;
+      },
+      1, may_need_less ? needs : 0);
 }
 
 void Variants::TryTimeLimit(const Turn& turn) {
@@ -257,7 +337,7 @@ void Variants::TryTimeLimit(const Turn& turn) {
 }
 
 void Variants::TryWithout(const Turn& turn) {
-  if (IsOver(turn, job_)) return;
+  if (IsOver(turn, job_) && turn.gangs.empty()) return;
   const NodeDemand& demand = job_.demand;
   GangRequest request = job_;
   if (!demand.devices.kinds.empty()) {
@@ -478,7 +558,7 @@ class Explainer {
   using Probe = std::pair<std::optional<ChangeKey>, GangRequest>;
   std::vector<Probe> Probes() const;
   SchedulePlan PlanOfAdded();
-  void FindChanges(Explanation& explanation);
+  void FindChanges(const SchedulePlan& plan, Explanation& explanation);
   void AddLentSpares(Explanation& explanation) const;
 
   const KnownPlan& known_;
@@ -534,9 +614,10 @@ Explanation Explainer::Run() {
     const KnownPlan::Entry& entry = *known_.Find(job_.job);
     take(entry.placement, entry.waiting);
   }
-  if (!explanation.placement && !job_.recovering && job_.nodes > 0) FindChanges(explanation);
+  const SchedulePlan& plan = with ? *with : known_.plan();
+  if (!explanation.placement && !job_.recovering && job_.nodes > 0) FindChanges(plan, explanation);
   AddLentSpares(explanation);
-  for (const Reclaim& reclaim : (with ? *with : known_.plan()).reclaims)
+  for (const Reclaim& reclaim : plan.reclaims)
     if (reclaim.claimant == job_.job)
       explanation.causes.push_back({.code = WaitCode::kReclaim,
                                     .nodes = static_cast<int>(reclaim.gives_up.size()),
@@ -559,12 +640,15 @@ void Explainer::AddLentSpares(Explanation& explanation) const {
   }
 }
 
-void Explainer::FindChanges(Explanation& explanation) {
+void Explainer::FindChanges(const SchedulePlan& plan, Explanation& explanation) {
   const std::vector<Probe> all = Probes();
   std::vector<GangRequest> probes;
   for (const auto& [key, probe] : all) probes.push_back(probe);
   const GangRequest& own = probes.front();
-  Variants variants(own, question_, snapshot_.now);
+  const bool has_victims =
+      std::ranges::count(plan.reclaims, job_.job, &Reclaim::claimant) > 0 ||
+      std::ranges::count(snapshot_.running, job_.job, &RunningGang::gives_way_to) > 0;
+  Variants variants(own, question_, snapshot_.now, /*may_reclaim=*/!has_victims);
   Causes causes(known_, own);
   const GangRequest* submitted = question_.added ? nullptr : &job_;
   AskAtTurns(known_.record(), submitted, probes, [&](const Turn& turn) {
@@ -578,7 +662,10 @@ void Explainer::FindChanges(Explanation& explanation) {
   });
   causes.AddTo(explanation);
   for (auto& [key, each] : variants.found()) {
-    Change change{.key = key, .request = std::move(each.request)};
+    Change change{.key = key,
+                  .request = std::move(each.request),
+                  .reclaims = std::move(each.by_reclaim.reclaims),
+                  .start = each.by_reclaim.start};
     if (each.endangers_promises)
       change.delays =
           DelaysOf(known_.promised(), starts_ ? *starts_ : known_.starts(),

@@ -2,9 +2,11 @@
 // what it needs; and, for each key of a job file, the smallest change that would let it start.
 //
 // Changes are what Plan would decide: the job's request with the change in the place of the job's,
-// everything else as it is, gets a gang, and with a smaller change of that key it gets none. The
-// job keeps its turn, but not its promise. Sizes change in steps: nodes, ranks, GPUs and CPUs by
-// one, memory by a MiB, a time limit by a second.
+// everything else as it is, gets a gang, and with a smaller change of that key it gets none. Where
+// no change of a key other than a time limit does that, it is one with which gangs give way to the
+// job, if none do to it as it is; with a smaller one none do (of more than 64 sizes: with the next
+// smaller one). The job keeps its turn, but not its promise. Sizes change in steps: nodes, ranks,
+// GPUs and CPUs by one, memory by a MiB, a time limit by a second.
 //
 // Pure; any thread. KnownPlan makes one pass and records it. An answer takes none of its own where
 // the record has the turns of the job: it has none of jobs that were promised a start, that gangs
@@ -103,6 +105,8 @@ struct Change {
   ChangeKey key = ChangeKey::kNodes;
   GangRequest request;  // with it
   std::vector<Delay> delays = {};
+  std::vector<Reclaim> reclaims = {};  // it starts when these have given way; empty: at once
+  TimePoint start = kNever;            // then, at the latest
 };
 
 // A gang that runs.

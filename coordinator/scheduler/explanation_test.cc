@@ -495,6 +495,69 @@ void Disturb(SchedulerSnapshot& snapshot, const Cluster& cluster, Random& random
   }
 }
 
+// --- changes with which gangs give way ---
+
+// The victims of the job, its start, and whether it starts at once.
+struct Outcome {
+  bool placed = false;
+  std::map<JobId, std::vector<NodeName>> victims;  // what they give up
+  TimePoint start = kNever;
+  auto operator<=>(const Outcome&) const = default;
+};
+Outcome OutcomeOf(const SchedulePlan& plan, const JobId& job) {
+  Outcome outcome{.placed = IsPlaced(plan, job)};
+  for (const Reclaim& reclaim : plan.reclaims)
+    if (reclaim.claimant == job) outcome.victims[reclaim.victim] = reclaim.gives_up;
+  const auto waiting = std::ranges::find(plan.waiting, job, &WaitingJob::job);
+  if (!outcome.victims.empty() && waiting != plan.waiting.end() && waiting->promise)
+    outcome.start = waiting->promise->start;
+  return outcome;
+}
+
+struct ReclaimCounts {
+  std::map<ChangeKey, int> reported;
+  int starts = 0, none = 0, has_victims = 0;
+};
+
+void CheckReclaiming(const Cluster& cluster, const SchedulerSnapshot& snapshot,
+                     const GangRequest& job, ReclaimCounts& counts) {
+  ExplainQuestion question{.job = job.job, .least_length = seconds(60)};
+  for (int i = 0; i < static_cast<int>(cluster.tree.queues.size()); ++i)
+    if (i != job.queue && cluster.tree.queues[static_cast<std::size_t>(i)].leaf)
+      question.queues.push_back(i);
+  const std::vector<GangWithNodes> gangs = cluster.Gangs();
+  const KnownPlan known(snapshot, gangs);
+  const Explanation explanation = Explain(known, question);
+  const bool has_victims =
+      !OutcomeOf(known.plan(), job.job).victims.empty() ||
+      std::ranges::count(snapshot.running, job.job, &RunningGang::gives_way_to) > 0;
+  counts.has_victims += has_victims ? 1 : 0;
+  for (const auto& [key, variants] : AllVariants(job, cluster.tree, question)) {
+    SCOPED_TRACE(std::string(Name(key)) + " of " + job.job.value);
+    const auto change = std::ranges::find(explanation.changes, key, &Change::key);
+    const GangRequest* starts = nullptr;  // the first of them
+    const GangRequest* reclaims = nullptr;
+    Outcome expected;
+    for (const GangRequest& variant : variants) {
+      const Outcome outcome = OutcomeOf(Plan(With(snapshot, variant)), job.job);
+      if (outcome.placed && starts == nullptr) starts = &variant;
+      if (outcome.victims.empty() || reclaims != nullptr) continue;
+      reclaims = &variant;
+      expected = outcome;
+    }
+    const GangRequest* wanted = starts != nullptr ? starts : has_victims ? nullptr : reclaims;
+    ASSERT_EQ(change != explanation.changes.end(), wanted != nullptr);
+    ++(wanted == nullptr ? counts.none : starts != nullptr ? counts.starts : counts.reported[key]);
+    if (wanted == nullptr) continue;
+    EXPECT_EQ(Identity(change->request), Identity(*wanted));
+    Outcome got{.victims = {}, .start = change->start};
+    for (const Reclaim& reclaim : change->reclaims) got.victims[reclaim.victim] = reclaim.gives_up;
+    EXPECT_TRUE(got == (starts != nullptr ? Outcome() : expected))
+        << ToSeconds(got.start - cluster.now) << " s, " << got.victims.size() << " victims, not "
+        << ToSeconds(expected.start - cluster.now) << " s, " << expected.victims.size();
+  }
+}
+
 struct RecordCounts {
   int recorded = 0, not_recorded = 0;  // jobs that wait
   int added = 0, not_added = 0, placed = 0, promised = 0, reclaims = 0, endangers = 0;
@@ -605,6 +668,48 @@ TEST(ExplanationProperties, ARecordHasWhatAPassOfItsOwnFindsAtEachTurn) {
   EXPECT_GT(counts.not_added, 0);
   for (const int each : {counts.placed, counts.promised, counts.reclaims, counts.endangers})
     EXPECT_GT(each, 10);
+}
+
+TEST(ExplanationProperties, AChangeThatReclaimsIsListedWithItsVictimsWhereNoneStartsTheJob) {
+  ReclaimCounts counts;
+  for (int seed = 0; seed < 2 * Clusters() && !HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(static_cast<unsigned>(seed));
+    Cluster cluster;
+    const bool alike = seed % 3 == 0;
+    AddQueues(cluster.tree, random);
+    for (int i = random.Pick(2, 6); i > 0; --i)
+      cluster.AddNode(alike ? NodeInventory() : RandomNode(random));
+    const int nodes = static_cast<int>(cluster.inventories.size());
+    for (int pass = 0; pass < 4; ++pass) {
+      cluster.now += seconds(random.Pick(0, 1800));
+      std::erase_if(cluster.jobs, [&](const Cluster::Job& job) {
+        return job.placement && cluster.now >= job.ends;
+      });
+      for (int n = random.Pick(1, 4); n > 0; --n) {
+        GangRequest job = RandomJob(random, cluster.tree, nodes, alike);
+        if (random.OneIn(2)) job.length = kForever;
+        cluster.Submit(job).ends = cluster.now + seconds(random.Pick(600, 7200));
+      }
+      cluster.RunPass();
+      SchedulerSnapshot snapshot = cluster.Snapshot();
+      Disturb(snapshot, cluster, random);
+      const SchedulePlan plan = Plan(snapshot);
+      if (!plan.placements.empty()) continue;
+      for (const GangRequest& request : snapshot.requests)
+        if (!request.recovering && random.OneIn(2)) {
+          ASSERT_NO_FATAL_FAILURE(CheckReclaiming(cluster, snapshot, request, counts));
+        }
+    }
+  }
+  if (HasFailure()) return;
+  // The others are rare: MUSTER_EXPLANATIONS=580 has all.
+  for (const ChangeKey key :
+       {ChangeKey::kNodes, ChangeKey::kRanksPerNode, ChangeKey::kGpusPerRank,
+        ChangeKey::kMemoryPerRank, ChangeKey::kGpuKind, ChangeKey::kGpuMemory, ChangeKey::kLabels,
+        ChangeKey::kTopology, ChangeKey::kClass, ChangeKey::kQueue})
+    EXPECT_GT(counts.reported[key], 0) << Name(key);
+  for (const int each : {counts.starts, counts.none, counts.has_victims}) EXPECT_GT(each, 20);
 }
 
 GangRequest Plain(int nodes, Duration length, int ranks = 4) {

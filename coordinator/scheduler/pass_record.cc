@@ -84,6 +84,11 @@ const PassState& PassRecord::At(Number turn) const {
   return std::prev(next)->state;
 }
 
+std::span<const RunningGang* const> PassRecord::GangsAt(Number turn, const PassState& state) const {
+  if (turn >= victims_until_) return {};
+  return state.gangs;
+}
+
 void PassRecord::Ask(const GangRequest* own, const std::vector<GangRequest>& probes,
                      const AtTurn& at_turn, std::set<const GangRequest*>& answered) const {
   const std::optional<Place> place = own == nullptr ? std::nullopt : PlaceOf(*own);
@@ -109,7 +114,9 @@ void PassRecord::Ask(const GangRequest* own, const std::vector<GangRequest>& pro
                     .loads = state.loads,
                     .nodes = state.nodes,
                     .matches = matches,
-                    .endangers_promises = phase.endangers_promises}))
+                    .endangers_promises = phase.endangers_promises,
+                    .gangs = GangsAt(turn, state),
+                    .planned = state.planned}))
         continue;
       answered.insert(probe);
       left.erase(probe);

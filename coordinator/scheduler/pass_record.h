@@ -17,6 +17,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "common/base/ids.h"
@@ -41,6 +42,8 @@ struct Turn {
   MatchTable& matches;
   // A gang that starts now may delay promises: later phases have some, or some do not hold anyway.
   bool endangers_promises = false;
+  std::span<const RunningGang* const> gangs;  // that may be its victims
+  int planned = 0;                            // jobs that wait with a start, or collect
 };
 // Whether the probe needs no turn in a later phase of its class.
 using AtTurn = std::function<bool(const Turn&)>;
@@ -123,6 +126,7 @@ class PassRecord {
   std::optional<Place> PlaceOf(const GangRequest& own) const;
   bool Has(std::size_t phase, Number turn, const std::optional<Place>& own) const;
   const PassState& At(Number turn) const;
+  std::span<const RunningGang* const> GangsAt(Number turn, const PassState& state) const;
 
   const SchedulerSnapshot& snapshot_;
   std::vector<Phase> phases_;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <span>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -64,8 +65,8 @@ class KnownReasons {
   std::vector<std::pair<WaitReason, Duration>> reasons_;
 };
 
-// Kinds of jobs for which no set of victims was enough. What runs gives way less and less during a
-// pass, and a longer job fits nowhere that a shorter one does not.
+// Kinds of jobs for which no set of all victims was enough. What runs gives way less and less
+// during a pass, and a longer job fits nowhere that a shorter one does not.
 class FruitlessKinds {
  public:
   bool Contains(const GangRequest& request) const {
@@ -185,6 +186,31 @@ std::optional<TimePoint> EarliestStart(const GangRequest& request, const Fit& fi
   return std::move(first).Find(request.least());
 }
 
+struct Victims {
+  bool are_enough = false;  // else nodes and loads are as before
+  std::vector<Reclaim> chosen;
+  TimePoint again_at = kNever;  // more gangs may give way from then on
+  bool all_asked = true;        // none stops too late to be of use to this job
+};
+// Gangs that give way to it now, so that it starts sooner than it would otherwise. Nodes and loads
+// are then as if they had.
+Victims FindVictims(const GangRequest& request, bool entitled, TimePoint now,
+                    std::span<const RunningGang* const> gangs, std::optional<TimePoint> otherwise,
+                    const std::vector<NodeMatch>& matches, PlannedNodes& nodes, QueueLoads& loads) {
+  VictimSearch search(request, entitled, now, nodes, loads);
+  const TimePoint latest = otherwise ? WorthMovingTo(*otherwise, now) : kNever;
+  Victims victims;
+  for (const RunningGang* gang : gangs) {
+    const bool in_time = now + gang->leaves_in <= latest;
+    if (in_time) search.Consider(*gang, ExpectedEnd(gang->ends, now));
+    victims.all_asked &= in_time;
+  }
+  victims.are_enough = search.Run(matches);
+  if (victims.are_enough) victims.chosen = search.Chosen();
+  victims.again_at = search.next();
+  return victims;
+}
+
 // Whether the ceilings leave room for it at some time.
 bool LimitsAllow(const GangRequest& request, const QueueLoads& loads) {
   return request.recovering ||
@@ -260,6 +286,10 @@ class Pass {
     return !is_whole_ && !with_is_left_ && promises_left_ == 0;
   }
   bool Ask(const GangRequest& probe, const QueueLoads& guaranteed);
+  std::span<const RunningGang* const> GangsForProbe() const {
+    if (fruitless_.ContainsAll()) return {};
+    return gangs_;
+  }
   void MarkTaken(const PlannedNode& node) { taken_now_.push_back(nodes_.IndexOf(node)); }
   void NodesChange(TimePoint from) {
     changed_ = true;
@@ -520,7 +550,9 @@ bool Pass::Ask(const GangRequest& probe, const QueueLoads& guaranteed) {
                                      .loads = loads_,
                                      .nodes = nodes_,
                                      .matches = matches_,
-                                     .endangers_promises = promises_left_ > 0 || promise_moved_});
+                                     .endangers_promises = promises_left_ > 0 || promise_moved_,
+                                     .gangs = GangsForProbe(),
+                                     .planned = planned_});
   if (answered) answered_.insert(&probe);
   return answered;
 }
@@ -700,13 +732,11 @@ bool Pass::MayReclaim(const GangRequest& request) const {
 // Whether gangs give way to it now, so that it starts sooner than it would otherwise.
 bool Pass::ReclaimFor(const GangRequest& request, std::optional<TimePoint> otherwise) {
   if (!MayReclaim(request)) return false;
-  VictimSearch search(request, phase_.entitled(), now_, nodes_, loads_);
-  const TimePoint latest = otherwise ? WorthMovingTo(*otherwise, now_) : kNever;
-  for (const RunningGang* gang : gangs_)
-    if (now_ + gang->leaves_in <= latest) search.Consider(*gang, ExpectedEnd(gang->ends, now_));
-  if (!search.Run(matches_.Of(request.demand))) {
-    fruitless_.Add(request);
-    plan_.again_at = std::min(plan_.again_at, search.next());
+  Victims found = FindVictims(request, phase_.entitled(), now_, gangs_, otherwise,
+                              matches_.Of(request.demand), nodes_, loads_);
+  if (!found.are_enough) {
+    if (found.all_asked) fruitless_.Add(request);
+    plan_.again_at = std::min(plan_.again_at, found.again_at);
     return false;
   }
   NodesChange(now_);  // victims may leave at once
@@ -714,7 +744,7 @@ bool Pass::ReclaimFor(const GangRequest& request, std::optional<TimePoint> other
   claimants_[request.job] = amounts;
   loads_.Expect(request.queue, amounts);
   std::set<JobId> victims;
-  for (Reclaim& reclaim : search.Chosen()) {
+  for (Reclaim& reclaim : found.chosen) {
     victims.insert(reclaim.victim);
     plan_.reclaims.push_back(std::move(reclaim));
   }
@@ -883,6 +913,22 @@ bool AskAtTurns(const PassRecord& record, const GangRequest* own,
        StartOf(snapshot))
       .Run();
   return false;
+}
+
+std::optional<Reclaiming> ReclaimAt(const Turn& turn, const GangRequest& request, TimePoint now,
+                                    PlannedNodes& nodes, QueueLoads& loads) {
+  const auto may_give_way = [&](const RunningGang* gang) {
+    return gang->class_value < request.class_value + (turn.entitled ? 1 : 0);
+  };
+  if (turn.planned >= kPlannedJobs || std::ranges::none_of(turn.gangs, may_give_way))
+    return std::nullopt;
+  const std::vector<NodeMatch>& matches = turn.matches.Of(request.demand);
+  const Fit fit(request, matches, nodes, now, SpareReach::kEmpty);
+  const auto start = [&] { return EarliestStart(request, fit, nodes, loads, kNever); };
+  Victims victims =
+      FindVictims(request, turn.entitled, now, turn.gangs, start(), matches, nodes, loads);
+  if (victims.chosen.empty()) return std::nullopt;
+  return Reclaiming{std::move(victims.chosen), start().value_or(kNever)};
 }
 
 std::optional<NearestMiss> MissOf(const GangRequest& request, const NodeCapacity& node) {

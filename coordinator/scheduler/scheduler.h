@@ -126,6 +126,16 @@ std::optional<AddedJob> PlanAdded(const PassRecord& record, const GangRequest& r
 bool AskAtTurns(const PassRecord& record, const GangRequest* own,
                 const std::vector<GangRequest>& probes, const AtTurn& at_turn);
 
+// What a pass decides at a turn about a job that it makes gangs give way to.
+struct Reclaiming {
+  std::vector<Reclaim> reclaims;
+  TimePoint start = kNever;  // at the latest
+};
+// Nothing: it makes none. Nodes and loads are those of the turn, and then as if the gangs had given
+// way; without a result they are as before.
+std::optional<Reclaiming> ReclaimAt(const Turn& turn, const GangRequest& request, TimePoint now,
+                                    PlannedNodes& nodes, QueueLoads& loads);
+
 // Why the node could never hold a part of such a gang, even if it were empty; nothing if it could.
 std::optional<NearestMiss> MissOf(const GangRequest& request, const NodeCapacity& node);
 // Whether `a` misses it by less than `b`.

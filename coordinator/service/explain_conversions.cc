@@ -39,6 +39,7 @@ class AnswerWriter {
   void Fill(const WaitCause& cause, v1::WaitCause& out) const;
   void Fill(const Blocker& blocker, v1::Blocker& out) const;
   void Fill(const Delay& delay, v1::PromiseDelay& out) const;
+  void Fill(const Reclaim& reclaim, v1::Victim& out) const;
   void Fill(const Change& change, v1::AdmittingChange& out) const;
   void FillNames(const Change& change, v1::AdmittingChange& out) const;
 
@@ -82,6 +83,14 @@ void AnswerWriter::Fill(const Delay& delay, v1::PromiseDelay& out) const {
   out.set_cause(std::string(Name(delay.cause)));
 }
 
+void AnswerWriter::Fill(const Reclaim& reclaim, v1::Victim& out) const {
+  out.set_job(reclaim.victim.value);
+  out.set_name(NameOf(reclaim.victim));
+  out.set_nodes(static_cast<int>(reclaim.gives_up.size()));
+  out.set_cost(reclaim.cost);
+  out.set_cause(std::string(Name(reclaim.cause)));
+}
+
 void AnswerWriter::Fill(const Change& change, v1::AdmittingChange& out) const {
   const GangRequest& now = change.request;
   const auto set = [&](auto from, auto value) {
@@ -90,6 +99,8 @@ void AnswerWriter::Fill(const Change& change, v1::AdmittingChange& out) const {
   };
   out.set_key(std::string(Name(change.key)));
   for (const Delay& delay : change.delays) Fill(delay, *out.add_delays());
+  for (const Reclaim& reclaim : change.reclaims) Fill(reclaim, *out.add_victims());
+  out.set_start_unix_ms(UnixMs(change.start));
   switch (change.key) {
     case ChangeKey::kNodes: return set(job_->least(), now.nodes);
     case ChangeKey::kRanksPerNode: return set(job_->demand.ranks, now.demand.ranks);
