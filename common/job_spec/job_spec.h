@@ -86,7 +86,8 @@ struct DataSpec {
   double eval_ratio = 0;          // of train's rows, to evaluate on instead; 0: none
   int max_seq_len = 2048;  // tokens; longer rows are truncated and counted. Row length of a .bin
   std::string text_field = "text";     // the key of a row of plain text
-  std::string chat_template = "auto";  // auto, a built-in one's name, or a .jinja file
+  std::string chat_template = "auto";  // auto, none, a built-in one's name, or a .jinja file
+  bool train_on_all = false;           // also on what users say and prompts, not answers alone
   bool shuffle = true;
   bool group_by_length = false;  // rows of like length in one batch
   bool packing = false;  // several rows as documents in one of max_seq_len, instead of padding

@@ -53,6 +53,8 @@ constexpr Words<ActivationCheckpointing, 4> kCheckpointing = {{
     {"full_offload", ActivationCheckpointing::kFullOffload},
 }};
 constexpr Words<bool, 2> kReductions = {{{"micro_batch", true}, {"step", false}}};
+constexpr Words<bool, 2> kTrainedOn = {{{"answers", false}, {"all", true}}};
+
 constexpr Words<NonFinitePolicy, 2> kNonFinite = {{
     {"stop", NonFinitePolicy::kStop},
     {"skip", NonFinitePolicy::kSkip},
@@ -133,8 +135,8 @@ void ReadInitFrom(MapReader& train, InitFromSpec* out) {
 
 // The name of a built-in template (trainer/text/chat/built_in.h), or the path of a .jinja file.
 void ReadChatTemplate(MapReader& data, DataSpec* out) {
-  static constexpr std::string_view kNames[] = {"auto",    "chatml", "llama2",       "llama3",
-                                                "mistral", "zephyr", "openassistant"};
+  static constexpr std::string_view kNames[] = {"auto",   "none",    "chatml", "llama2",
+                                                "llama3", "mistral", "zephyr", "openassistant"};
   data.Text("chat_template", &out->chat_template);
   const std::string& chosen = out->chat_template;
   if (chosen.ends_with(".jinja") || std::ranges::find(kNames, chosen) != std::end(kNames)) return;
@@ -197,6 +199,7 @@ void ReadData(MapReader& train, DataSpec* out) {
   map->Boolean("shuffle", &out->shuffle);
   map->Boolean("group_by_length", &out->group_by_length);
   map->Boolean("packing", &out->packing);
+  ReadWord(*map, "train_on", kTrainedOn, {}, &out->train_on_all);
   if (out->group_by_length && out->packing)
     map->Error("group_by_length", "packed rows are all as long; give either it or packing");
   if (out->group_by_length && !out->shuffle)

@@ -188,15 +188,15 @@ TEST(TrainBlock, ReadsTheChatTemplateByNameOrPath) {
             chat_template + "}\n  schedule: {max_steps: 1}\n",
         "job.yaml");
   };
-  for (const char* word : {"auto", "chatml", "llama2", "llama3", "mistral", "zephyr",
+  for (const char* word : {"auto", "none", "chatml", "llama2", "llama3", "mistral", "zephyr",
                            "openassistant", "templates/mine.jinja"}) {
     const auto spec = data(word);
     ASSERT_TRUE(spec.ok()) << spec.status().ToString();
     EXPECT_EQ(spec->train->data.chat_template, word);
   }
   EXPECT_EQ(data("vicuna").status().message(),
-            "job.yaml:4: train.data.chat_template: must be auto, chatml, llama2, llama3, mistral, "
-            "zephyr, openassistant, or the path of a .jinja file, got 'vicuna'");
+            "job.yaml:4: train.data.chat_template: must be auto, none, chatml, llama2, llama3, "
+            "mistral, zephyr, openassistant, or the path of a .jinja file, got 'vicuna'");
 }
 
 // The data block of a job whose rows are described by `data`, on line 4.
@@ -222,6 +222,8 @@ TEST(TrainBlock, ReadsWhichRowsAndWhatOfThem) {
   EXPECT_TRUE(Data("train: d.jsonl, packing: true")->packing);
   EXPECT_FALSE(Data("train: d.jsonl")->packing);
   EXPECT_TRUE(Data("train: d.jsonl, group_by_length: true")->group_by_length);
+  EXPECT_TRUE(Data("train: d.jsonl, train_on: all")->train_on_all);
+  EXPECT_FALSE(Data("train: d.jsonl, train_on: answers")->train_on_all);
 }
 
 TEST(TrainBlock, RefusesRowsThatAreNotRead) {

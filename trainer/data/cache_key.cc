@@ -75,6 +75,7 @@ Result<std::uint64_t> CacheKey(const std::vector<FileContent>& rows, const TextO
   hash.Number(static_cast<std::uint64_t>(options.vocab_size));
   hash.Number(options.eos_token_id ? static_cast<std::uint64_t>(*options.eos_token_id) + 1 : 0);
   hash.Number(options.split_text ? 1 : 0);
+  hash.Number(options.train_on_all ? 1 : 0);
   hash.Text(options.text_field);
   const bool is_file = options.chat_template.ends_with(".jinja");
   hash.Text(is_file ? ".jinja" : options.chat_template);

@@ -30,7 +30,7 @@ Status RowEncoder::EncodeSample(const RowSample& sample) {
     return EncodeTurns({.messages = {{"user", sample.user}, {"assistant", sample.answer}}});
   Append(tokenizer_.Prefix(), false);
   if (sample.kind == RowSample::Kind::kAnswer) {
-    Append(tokenizer_.Encode(sample.prompt), false);
+    Append(tokenizer_.Encode(sample.prompt), options_.train_on_all);
     Append(tokenizer_.Encode(sample.answer, {.continues_text = EndsInText()}), true);
   } else {
     Append(tokenizer_.Encode(sample.text), true);
@@ -50,7 +50,7 @@ Status RowEncoder::EncodeTurns(const Conversation& conversation) {
                           EncodeChat(*chat_template_, conversation, tokenizer_));
   for (std::size_t i = 0; i < chat.ids.size(); ++i)
     words_.push_back(static_cast<std::uint32_t>(chat.ids[i]) |
-                     (chat.trained[i] != 0 ? kTrainedBit : 0));
+                     (options_.train_on_all || chat.trained[i] != 0 ? kTrainedBit : 0));
   return OkStatus();
 }
 

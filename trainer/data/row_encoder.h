@@ -36,6 +36,7 @@ struct TextOptions {
   std::string text_field = "text";     // the key of a row of plain text
   std::string chat_template = "auto";  // as ChooseChatTemplate takes it
   std::string model_dir = {};          // where auto finds the model's own; empty: nowhere
+  bool train_on_all = false;           // also on what is no answer
   // Rows of the model's embedding; a larger id is an error.
   std::int64_t vocab_size = 0;
   // The tokenizer's file where it is not the model directory's, for the cache's key.

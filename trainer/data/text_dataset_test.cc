@@ -213,6 +213,37 @@ TEST_F(TextDatasetTest, AModelsOwnTemplateRendersItsRows) {
   EXPECT_EQ(Whole(*dataset, 2, tokenizer), "abc");
 }
 
+TEST_F(TextDatasetTest, WithoutATemplateAPromptIsTextAndMessagesAreRefused) {
+  const Tokenizer tokenizer = PlainTokenizer();
+  dir_.Write("chat_template.jinja", "{{ messages[0].content }}");
+  options_.model_dir = dir_.path();
+  options_.eos_token_id = kPlainEnd;
+  options_.chat_template = "none";
+  const auto dataset = LoadText(R"({"prompt": "2+2=", "completion": "4"})", tokenizer);
+  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
+  EXPECT_EQ(Answer(*dataset, 0, tokenizer).front(), '4');
+  EXPECT_THAT(LoadText(R"({"messages": [{"role": "user", "content": "Hi"}]})", tokenizer)
+                  .status()
+                  .message(),
+              HasSubstr("data.chat_template is none"));
+}
+
+TEST_F(TextDatasetTest, AJobMayTrainOnPromptsToo) {
+  const Tokenizer tokenizer = PlainTokenizer();
+  dir_.Write("chat_template.jinja", "{% for m in messages %}{{ m.content }};{% endfor %}");
+  options_.model_dir = dir_.path();
+  options_.train_on_all = true;
+  const char* const rows =
+      R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]})";
+  const auto chat = LoadText(rows, tokenizer);
+  ASSERT_TRUE(chat.ok()) << chat.status().ToString();
+  EXPECT_EQ(Answer(*chat, 0, tokenizer), "Hi;Yo;");
+  options_.chat_template = "none";
+  const auto text = LoadText(R"({"prompt": "2+2=", "completion": "4"})", tokenizer);
+  ASSERT_TRUE(text.ok()) << text.status().ToString();
+  EXPECT_EQ(Answer(*text, 0, tokenizer).substr(0, 5), "2+2=4");
+}
+
 TEST_F(TextDatasetTest, ATemplateThatRefusesARowIsNamedBesideTheRow) {
   const Tokenizer tokenizer = PlainTokenizer();
   dir_.Write("chat_template.jinja", "\n{{ raise_exception('no') }}");

@@ -101,6 +101,7 @@ TEST_F(TextRowsTest, WhateverChangesIdsMakesAnotherEntry) {
   };
   EXPECT_TRUE(changes([this] { options_.max_seq_len = 30; }));
   EXPECT_TRUE(changes([this] { options_.split_text = true; }));
+  EXPECT_TRUE(changes([this] { options_.train_on_all = true; }));
   EXPECT_TRUE(changes([this] { options_.eos_token_id = 3; }));
   EXPECT_TRUE(changes([this] { dir_.Write("chat_template.jinja", "x"); }));
   EXPECT_TRUE(changes([this] { dir_.Write("rows.jsonl", NumberedRows(1, 600)); }));

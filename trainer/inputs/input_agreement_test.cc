@@ -40,6 +40,7 @@ const Change kChanges[] = {
     [](TrainSpec& t) { t.data.packing = true; },
     [](TrainSpec& t) { t.data.group_by_length = true; },
     [](TrainSpec& t) { t.data.text_field = "content"; },
+    [](TrainSpec& t) { t.data.train_on_all = true; },
     [](TrainSpec& t) { t.data.eval_ratio = 0.1; },
     [](TrainSpec& t) { t.data.eval = {"e.jsonl"}; },
     [](TrainSpec& t) { t.lora.emplace(); },

@@ -177,6 +177,7 @@ struct RowsLoader {
                         .text_field = data.text_field,
                         .chat_template = ChatTemplateChoice(spec),
                         .model_dir = model_dir,
+                        .train_on_all = data.train_on_all,
                         .vocab_size = config.vocab_size,
                         .tokenizer_json = tokenizer_json,
                         .split_text = data.packing};

@@ -126,6 +126,10 @@ Status ChatTemplate::CheckTokens(const Tokenizer& tokenizer) const {
 Result<ChatTemplate> ChooseChatTemplate(const std::string& choice, const std::string& model_dir,
                                         const Tokenizer& tokenizer) {
   if (choice.ends_with(".jinja")) return ChatTemplate::LoadFile(choice, model_dir);
+  if (choice == "none")
+    return NotFound(
+        "messages need a chat template, and data.chat_template is none; name one there, or give "
+        "the rows as prompt and completion");
   if (choice == "auto" && !model_dir.empty()) {
     auto own = ChatTemplate::Load(model_dir);
     if (own.ok() || own.status().code() != StatusCode::kNotFound) return own;
