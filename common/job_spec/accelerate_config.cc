@@ -207,8 +207,12 @@ constexpr ForeignRule kRules[] = {
 
 std::span<const ForeignRule> AccelerateRules() { return kRules; }
 
+Result<ForeignConfig> ReadAccelerate(std::string_view text, std::string_view file, bool examines) {
+  return ForeignReader(file).Read(text, kRules, examines);
+}
+
 Result<ForeignConfig> ParseAccelerateConfig(std::string_view yaml, std::string_view file) {
-  return ForeignReader(file).Read(yaml, kRules);
+  return ReadAccelerate(yaml, file, /*examines=*/false);
 }
 
 }  // namespace muster

@@ -15,7 +15,8 @@ constexpr char kFp16[] = "fp16.enabled";
 bool OffloadsAny(const ForeignReader& reader) {
   constexpr std::array<std::string_view, 2> kDevices = {
       "zero_optimization.offload_optimizer.device", "zero_optimization.offload_param.device"};
-  constexpr std::array<std::string_view, 2> kOld = {"zero_optimization.cpu_offload",
+  constexpr std::array<std::string_view, 3> kOld = {"zero_optimization.cpu_offload",
+                                                    "zero_optimization.cpu_offload_param",
                                                     "zero_optimization.cpu_offload_params"};
   const auto is_cpu = [&reader](std::string_view key) {
     const ForeignEntry* entry = reader.Find(key);
@@ -203,6 +204,21 @@ constexpr ForeignRule kRules[] = {
     {"zero_optimization.stage3_module_granularity_threshold", kSchedule},
     {"zero_optimization.memory_efficient_linear", kSchedule},
     {"zero_optimization.pipeline_loading_checkpoint", kSchedule},
+    {"zero_optimization.allgather_sequential", kSchedule},
+    {"zero_optimization.stage3_allgather_sequential", kSchedule},
+    {"zero_optimization.use_all_reduce_for_fetch_params", kSchedule},
+    {"zero_optimization.stage3_use_all_reduce_for_fetch_params", kSchedule},
+    {"zero_optimization.model_persistence_threshold", kSchedule},
+    {"zero_optimization.module_granularity_threshold", kSchedule},
+    {"zero_optimization.parameter_alignment", kSchedule},
+    {"zero_optimization.override_module_apply", kSchedule},
+    {"zero_optimization.leaf_module.*", kSchedule},
+    {"zero_optimization.enable_sanity_checks", kFigures},
+    {"zero_optimization.log_trace_cache_warnings", kFigures},
+    {"zero_optimization.compute_grad_norm", "the gradient's norm is always computed"},
+    {"zero_optimization.cpu_offload_param", "", {}, MapOldOffload},
+    {"zero_optimization.save_muon_momentum_buffer_in_memory", "AdamW is the optimizer there is"},
+    {"zero_optimization.zenflow.*", "updates are never put off", "|null"},
     {"zero_optimization.ignore_unused_parameters", "all parameters are used"},
     {"zero_optimization.legacy_stage1", "there is one implementation", "false|"},
     {"zero_optimization.load_from_fp32_weights", "checkpoints hold the master weights"},
@@ -280,6 +296,28 @@ constexpr ForeignRule kRules[] = {
     {"wandb.*", kFigures},
     {"comet.*", kFigures},
     {"csv_monitor.*", kFigures},
+    {"compile.*", "nothing is compiled; products and kernels are fixed"},
+    {"data_types.*", "weights and buffers have train.fsdp.mixed_precision and buffer_dtype",
+     "auto||fp32"},
+    {"seq_parallel_communication_data_type", "there is no sequence parallelism"},
+    {"disable_allgather", kSchedule},
+    {"disable_python_gc", "there is no Python"},
+    {"expert_parallel.*", "there are no mixtures of experts", "|null"},
+    {"gradient_allreduce_op", "gradients are averaged over the tokens of the step", "avg|mean|"},
+    {"legacy_fusion", "there is one implementation"},
+    {"optimizer.legacy_fusion", "there is one implementation"},
+    {"log_level", kFigures},
+    {"timers.*", kFigures},
+    {"managed_gradient_accumulation", "a step accumulates train.batch.accumulation micro-batches",
+     "true|"},
+    {"torch_autocast.enabled", "use bf16 or fp16", "false|"},
+    {"torch_autocast.*", "autocast is not enabled"},
+    {"lower_precision_safe_modules", "autocast is not enabled"},
+    {"use_data_before_expert_parallelism", "there are no mixtures of experts"},
+    {"vocabulary_size", "the model's config.json has it"},
+    {"weight_quantization.*", "weights are not quantised while the model is trained whole",
+     "|null"},
+    {"datastates.*", "checkpoints are written beside the training"},
     {"zero_allow_untested_optimizer", "AdamW is the optimizer there is"},
     {"zero_force_ds_cpu_optimizer", "offloaded state is updated on the host"},
     {"aio.*", "state is not kept on disks"},
@@ -309,17 +347,19 @@ struct AbsentKey {
   std::string_view beside;  // counts only where this key is there; "": always
   std::string_view means;
   std::string_view job_key;
+  std::string_view value;
   std::string_view unless;
 };
 constexpr AbsentKey kAbsent[] = {
-    {kBf16, "", "fp32", "train.fsdp.mixed_precision", ""},
-    {"gradient_clipping", "", "no clipping", "train.optimizer.grad_clip", ""},
-    {"optimizer.params.betas", "optimizer.type", "[0.9, 0.999]", "train.optimizer.betas", ""},
+    {kBf16, "", "fp32", "train.fsdp.mixed_precision", "fp32", ""},
+    {"gradient_clipping", "", "no clipping", "train.optimizer.grad_clip", "0", ""},
+    {"optimizer.params.betas", "optimizer.type", "[0.9, 0.999]", "train.optimizer.betas",
+     "[0.9, 0.999]", ""},
     {"optimizer.params.weight_decay", "optimizer.type", "no decay", "train.optimizer.weight_decay",
-     ""},
-    {"scheduler.type", "", "a constant rate", "train.schedule.kind", ""},
+     "0", ""},
+    {"scheduler.type", "", "a constant rate", "train.schedule.kind", "constant", ""},
     {"scheduler.params.warmup_num_steps", "scheduler.type", "1000 steps",
-     "train.schedule.warmup_steps", "train.schedule.warmup_ratio"},
+     "train.schedule.warmup_steps", "1000", "train.schedule.warmup_ratio"},
 };
 
 std::vector<ForeignDefault> DefaultsOf(const ForeignReader& reader) {
@@ -329,6 +369,7 @@ std::vector<ForeignDefault> DefaultsOf(const ForeignReader& reader) {
     defaults.push_back({.key = std::string(each.key),
                         .means = std::string(each.means),
                         .job_key = std::string(each.job_key),
+                        .value = std::string(each.value),
                         .unless = std::string(each.unless)});
   }
   return defaults;
@@ -338,11 +379,15 @@ std::vector<ForeignDefault> DefaultsOf(const ForeignReader& reader) {
 
 std::span<const ForeignRule> DeepSpeedRules() { return kRules; }
 
-Result<ForeignConfig> ParseDeepSpeedConfig(std::string_view json, std::string_view file) {
+Result<ForeignConfig> ReadDeepSpeed(std::string_view text, std::string_view file, bool examines) {
   ForeignReader reader(file);
-  MUSTER_ASSIGN_OR_RETURN(ForeignConfig config, reader.Read(json, kRules));
+  MUSTER_ASSIGN_OR_RETURN(ForeignConfig config, reader.Read(text, kRules, examines));
   config.defaults = DefaultsOf(reader);
   return config;
+}
+
+Result<ForeignConfig> ParseDeepSpeedConfig(std::string_view json, std::string_view file) {
+  return ReadDeepSpeed(json, file, /*examines=*/false);
 }
 
 }  // namespace muster

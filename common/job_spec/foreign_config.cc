@@ -2,6 +2,7 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "common/base/files.h"
@@ -133,13 +134,21 @@ Result<JobSpec> ParseMerged(const std::string& yaml, std::string_view job_yaml,
 
 }  // namespace
 
+bool IsAccelerateConfig(std::string_view text) {
+  // Accelerate's has one of these at its top, whatever its format is.
+  constexpr std::string_view kKeys[] = {"distributed_type", "compute_environment", "fsdp_config"};
+  return std::ranges::any_of(
+      kKeys, [&](std::string_view key) { return text.find(key) != std::string_view::npos; });
+}
+
+Result<ForeignConfig> ExamineForeignConfig(std::string_view text, std::string_view file) {
+  return IsAccelerateConfig(text) ? ReadAccelerate(text, file, /*examines=*/true)
+                                  : ReadDeepSpeed(text, file, /*examines=*/true);
+}
+
 Result<ForeignConfig> ReadForeignConfig(const std::string& file) {
   MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(file, kMaxBytes));
-  // Accelerate's has one of these at its top, whatever its format is.
-  const bool accelerate = text.find("distributed_type") != std::string::npos ||
-                          text.find("compute_environment") != std::string::npos ||
-                          text.find("fsdp_config") != std::string::npos;
-  if (!accelerate) return ParseDeepSpeedConfig(text, file);
+  if (!IsAccelerateConfig(text)) return ParseDeepSpeedConfig(text, file);
   MUSTER_ASSIGN_OR_RETURN(ForeignConfig config, ParseAccelerateConfig(text, file));
   if (config.deepspeed_file.empty()) return config;
   const std::string named =

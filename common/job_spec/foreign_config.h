@@ -23,6 +23,11 @@ namespace muster {
 Result<ForeignConfig> ParseAccelerateConfig(std::string_view yaml, std::string_view file);
 Result<ForeignConfig> ParseDeepSpeedConfig(std::string_view json, std::string_view file);
 
+// As the one of the two that fits, but keys that cannot be had are in `refusals`, all of them.
+Result<ForeignConfig> ExamineForeignConfig(std::string_view text, std::string_view file);
+// Whether a text is accelerate's configuration, and not DeepSpeed's.
+bool IsAccelerateConfig(std::string_view text);
+
 // Reads either kind, and the DeepSpeed file that an accelerate file names.
 Result<ForeignConfig> ReadForeignConfig(const std::string& file);
 

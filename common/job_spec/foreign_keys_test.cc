@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
 #include <set>
 
 #include "common/job_spec/foreign_config.h"
@@ -97,6 +99,7 @@ constexpr Case kDeepSpeed[] = {
     {"zero_optimization.offload_param.device", "nvme", "nowhere else"},
     {"zero_optimization.cpu_offload", "true", "train.fsdp.cpu_offload=true"},
     {"zero_optimization.cpu_offload_params", "false", "train.fsdp.cpu_offload=false"},
+    {"zero_optimization.cpu_offload_param", "true", "train.fsdp.cpu_offload=true"},
     {"bf16.enabled", "true", "train.fsdp.mixed_precision=bf16"},
     {"bf16.enabled", "false", "train.fsdp.mixed_precision=fp32"},
     {"bf16.enabled", "auto", ""},
@@ -145,7 +148,13 @@ struct Table {
   std::span<const Case> cases;
 };
 
-class ForeignKeys : public ::testing::TestWithParam<Table> {};
+class ForeignKeys : public ::testing::TestWithParam<Table> {
+ protected:
+  // One that takes no surprise, and tells the two kinds apart.
+  static std::string name_of_first_key() {
+    return std::string(GetParam().name) == "Accelerate" ? "compute_environment" : "steps_per_print";
+  }
+};
 
 TEST_P(ForeignKeys, AreTakenOverOrRefused) {
   for (const Case& each : GetParam().cases) {
@@ -195,6 +204,31 @@ TEST_P(ForeignKeys, ThatWouldChangeTheNumbersAreRefusedByName) {
     EXPECT_EQ(Became(GetParam().parse, key, "surprise"),
               "f:1: " + key + ": surprise: " + std::string(rule.note));
   }
+}
+
+// tests/migrate/list_keys.py makes the lists from the tools' own sources.
+TEST_P(ForeignKeys, ThatTheToolHasAreAllKnown) {
+  const std::string name = GetParam().name;
+  std::ifstream list(std::string(MUSTER_SOURCE_DIR) + "/tests/migrate/testdata/keys/" +
+                     (name == "Accelerate" ? "accelerate" : "deepspeed") + ".txt");
+  int count = 0;
+  for (std::string key; std::getline(list, key);) {
+    if (key.starts_with('#')) continue;
+    ++count;
+    EXPECT_TRUE(std::ranges::any_of(GetParam().rules, [&](const ForeignRule& rule) {
+      const std::string section(rule.key.substr(0, rule.key.size() - 2));
+      return rule.key == key ||
+             (rule.key.ends_with(".*") && (key == section || key.starts_with(section + ".")));
+    })) << key;
+  }
+  EXPECT_GT(count, 50);
+}
+
+TEST_P(ForeignKeys, ThatCannotBeHadAreAllNamed) {
+  const auto config = ExamineForeignConfig(
+      name_of_first_key() + ": surprise\nno_such_thing_at_all: 1\nnor_this: 2\n", "f");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(config->refusals.size(), 3u);
 }
 
 TEST_P(ForeignKeys, ThatAreUnknownAreRefused) {

@@ -108,14 +108,12 @@ Status ForeignReader::Flatten(std::string_view text) {
   }
 }
 
-Result<ForeignConfig> ForeignReader::Read(std::string_view text,
-                                          std::span<const ForeignRule> rules) {
+Result<ForeignConfig> ForeignReader::Read(std::string_view text, std::span<const ForeignRule> rules,
+                                          bool examines) {
   MUSTER_RETURN_IF_ERROR(Flatten(text));
-  for (const ForeignEntry& entry : entries_) {
-    Apply(entry, rules);
-    if (!failure_.ok()) return failure_;
-  }
-  return config_;
+  for (const ForeignEntry& entry : entries_) Apply(entry, rules);
+  if (config_.refusals.empty() || examines) return config_;
+  return InvalidArgument(config_.refusals.front());
 }
 
 void ForeignReader::Apply(const ForeignEntry& entry, std::span<const ForeignRule> rules) {
@@ -156,9 +154,8 @@ void ForeignReader::Note(const ForeignEntry& entry, std::string_view note) {
 }
 
 void ForeignReader::Refuse(const ForeignEntry& entry, const std::string& why) {
-  if (!failure_.ok()) return;
   const std::string value = entry.text.empty() ? "" : " " + entry.text.substr(0, kMaxShown);
-  failure_ = InvalidArgument(config_.file + ":" + std::to_string(entry.line) + ": " + entry.key +
+  config_.refusals.push_back(config_.file + ":" + std::to_string(entry.line) + ": " + entry.key +
                              ":" + value + ": " + why);
 }
 

@@ -47,12 +47,18 @@ struct ForeignRule {
 std::span<const ForeignRule> AccelerateRules();
 std::span<const ForeignRule> DeepSpeedRules();
 
+// With `examines`, keys that cannot be had are in `refusals` of the result and are no failure.
+Result<ForeignConfig> ReadAccelerate(std::string_view text, std::string_view file, bool examines);
+Result<ForeignConfig> ReadDeepSpeed(std::string_view text, std::string_view file, bool examines);
+
 class ForeignReader {
  public:
   explicit ForeignReader(std::string_view file) { config_.file = std::string(file); }
 
-  // Applies the rules to every key of the file; the first failure is the result.
-  Result<ForeignConfig> Read(std::string_view text, std::span<const ForeignRule> rules);
+  // Applies the rules to every key of the file; the first failure is the result, unless it
+  // examines.
+  Result<ForeignConfig> Read(std::string_view text, std::span<const ForeignRule> rules,
+                             bool examines);
 
   // For rules and for what follows from several keys at once. Setting a key that another entry has
   // set to another value refuses the entry.
@@ -69,7 +75,6 @@ class ForeignReader {
   // Also where it says "auto".
   bool Has(std::string_view key) const;
   const std::vector<ForeignEntry>& entries() const { return entries_; }
-  bool ok() const { return failure_.ok(); }
   ForeignConfig& config() { return config_; }
 
  private:
@@ -78,7 +83,6 @@ class ForeignReader {
 
   ForeignConfig config_;
   std::vector<ForeignEntry> entries_;
-  Status failure_;
 };
 
 }  // namespace muster

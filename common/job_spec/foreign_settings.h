@@ -23,6 +23,7 @@ struct ForeignDefault {
   std::string key;          // "gradient_clipping"
   std::string means;        // "no clipping"
   std::string job_key;      // "train.optimizer.grad_clip"
+  std::string value = {};   // the same there, in YAML
   std::string unless = {};  // another key of the job file that says the same in another way
 };
 
@@ -31,6 +32,7 @@ struct ForeignConfig {
   std::vector<ForeignSetting> settings;
   std::vector<std::string> notes;  // "fsdp_config.fsdp_use_orig_params: ..."
   std::vector<ForeignDefault> defaults;
+  std::vector<std::string> refusals;  // "file:line: key: value: why"; ExamineForeignConfig fills it
   std::optional<std::int64_t> train_batch_size;  // rows of a step, over all ranks
   std::string deepspeed_file;                    // that an accelerate file names; empty: none
 };
