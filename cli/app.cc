@@ -66,6 +66,7 @@ using TopVerbs = VerbList<
     struct Page,
     struct Doctor,
     struct Demo,
+    struct MigrateConfig,
     struct CompletionOf,
     struct Version,
     struct Nodes,

@@ -1,5 +1,6 @@
 # Run at build time (cmake -P): puts text files into a C++ source, as raw strings.
-#   OUTPUT  the source; FILES  separated by commas
+#   OUTPUT  the source; FILES  separated by commas; HEADER  that declares TYPE, of name and text, and
+#   std::span<const TYPE> TYPEs(); NAMESPACE  of both
 string(REPLACE "," ";" files "${FILES}")
 set(texts "")
 set(entries "")
@@ -13,20 +14,20 @@ static_assert(sizeof kText${number} == ${bytes} + 1, \"all of ${name}\");\n")
   string(APPEND entries "    {\"${name}\", {kText${number}, ${bytes}}},\n")
   math(EXPR number "${number} + 1")
 endforeach()
-file(WRITE "${OUTPUT}.new" "// Made of coordinator/page/assets by cmake/EmbedFiles.cmake.
-#include \"coordinator/page/page_assets.h\"
+file(WRITE "${OUTPUT}.new" "// Made by cmake/EmbedFiles.cmake.
+#include \"${HEADER}\"
 
-namespace muster {
+namespace ${NAMESPACE} {
 namespace {
 
 ${texts}
-constexpr PageAsset kAssets[] = {
+constexpr ${TYPE} kFiles[] = {
 ${entries}};
 
 }  // namespace
 
-std::span<const PageAsset> PageAssets() { return kAssets; }
+std::span<const ${TYPE}> ${TYPE}s() { return kFiles; }
 
-}  // namespace muster
+}  // namespace ${NAMESPACE}
 ")
 file(RENAME "${OUTPUT}.new" "${OUTPUT}")

@@ -52,7 +52,7 @@ INCLUDE_TABLE = (
                              "tests/support/https_get.h"),
      "use EventLoop and Timer of common/runtime"),
     (r"trainer/text/chat/jinja/", ("trainer/text/chat/",), "go through ChatTemplate of trainer/text/chat/chat.h"),
-    (r"yaml-cpp/", ("common/job_spec/", "coordinator/pilots/pool_config.cc", "coordinator/queues/queue_file.cc", "worker/fabric/fake_gpus.cc"),
+    (r"yaml-cpp/", ("common/job_spec/", "cli/migrate/document.cc", "coordinator/pilots/pool_config.cc", "coordinator/queues/queue_file.cc", "worker/fabric/fake_gpus.cc"),
      "parse job files with common/job_spec"),
     (r"prometheus/", ("common/telemetry/", "coordinator/metrics"),
      "assemble metrics with common/telemetry/metrics.h"),
