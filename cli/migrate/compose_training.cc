@@ -36,23 +36,12 @@ std::string Flow(const std::vector<std::string>& elements) {
   return "[" + text + "]";
 }
 
-// A job's name of any text.
-std::string NameOf(std::string text) {
-  for (char& c : text)
-    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '_' && c != '.')
-      c = '-';
-  text.resize(std::min<std::size_t>(text.size(), 63));
-  return FollowsJobNameRule(text) ? text : "migrated";
-}
-
 void ComposeMachines(Fields& f) {
   std::string dir = f.GetOr("output_dir", "");
   while (dir.ends_with('/')) dir.pop_back();
-  const std::string stem = std::filesystem::path(f.document().file).stem().string();
-  f.SetText(
-      "name",
-      NameOf(f.GetOr("name", dir.empty() ? stem : std::filesystem::path(dir).filename().string())),
-      {"name"});
+  std::string stem = std::filesystem::path(f.document().file).stem().string();
+  if (!dir.empty()) stem = std::filesystem::path(dir).filename().string();
+  f.SetText("name", JobName(stem, "migrated"));
   f.Set("resources",
         "{nodes: 1, ranks_per_node: " + f.GetOr("ranks", "1") +
             ", device: " + std::string(f.On("use_cpu") ? "cpu" : "cuda") + "}",
@@ -351,8 +340,6 @@ std::string RowRecipe(const std::vector<RowSource>& rows) {
 }
 
 void ComposeTraining(Fields& fields) {
-  for (const std::string_view field : {"stage", "quant_method"})
-    fields.Explain(field, "is what Muster does");
   ComposeMachines(fields);
   ComposeModel(fields);
   ComposeAdapters(fields);
@@ -362,6 +349,9 @@ void ComposeTraining(Fields& fields) {
   ComposeOptimizer(fields);
   ComposeSchedule(fields);
   ComposeRest(fields);
+  for (const std::string_view field : {"stage", "quant_method", "metric_for_best_model", "fsdp"})
+    fields.Explain(field, "is what Muster does");
+  fields.Explain("packing_strategy", "documents are packed by best fit (train.data.packing)");
 }
 
 }  // namespace muster::migrate

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "cli/migrate/fields.h"
-#include "common/job_spec/job_spec.h"
 
 namespace muster::migrate {
 namespace {
@@ -88,11 +87,7 @@ void ComposeEnvironment(Fields& f) {
 }  // namespace
 
 void ComposeExperiment(Fields& f) {
-  std::string name = f.GetOr("name", "experiment");
-  for (char& c : name)
-    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '_' && c != '.')
-      c = '-';
-  f.SetText("name", FollowsJobNameRule(name) ? name : "experiment", {"name"});
+  f.SetText("name", JobName(f.GetOr("name", ""), "experiment"), {"name"});
   const double slots = f.Number("slots").value_or(1);
   const double of_node = std::min(slots, f.Number("slots_per_node").value_or(8));
   if (slots < 1 || of_node < 1 || static_cast<int>(slots) % static_cast<int>(of_node) != 0)

@@ -5,8 +5,19 @@
 
 #include "common/base/strings.h"
 #include "common/job_spec/job_file.h"
+#include "common/job_spec/job_spec.h"
 
 namespace muster::migrate {
+
+std::string JobName(std::string text, const std::string& otherwise) {
+  constexpr std::size_t kMost = 63;
+  for (char& c : text) {
+    const bool fits = std::isalnum(static_cast<unsigned char>(c)) != 0;
+    if (!fits && c != '-' && c != '_' && c != '.') c = '-';
+  }
+  text.resize(std::min(text.size(), kMost));
+  return FollowsJobNameRule(text) ? text : otherwise;
+}
 
 Fields::Fields(Document document, const VerdictTable& table, Migration* out)
     : document_(std::move(document)), table_(table), out_(out), defaults_(table.defaults()) {}

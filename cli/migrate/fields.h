@@ -81,6 +81,9 @@ class Fields {
   std::vector<std::string> settings_ = {};
 };
 
+// Letters, digits and '-' of a text that is no job's name; `otherwise` where nothing fits.
+std::string JobName(std::string text, const std::string& otherwise);
+
 // The job of a training configuration, once a tool's own code has been at the fields.
 void ComposeTraining(Fields& fields);
 // What is to be done before the job is submitted, so that its rows are there; empty: nothing.

@@ -22,7 +22,7 @@ std::set<std::string> Listed(const std::string& tool) {
 }
 
 bool IsBelow(const std::string& key, const std::string& section) {
-  return key.starts_with(section + ".");
+  return key.size() > section.size() && key[section.size()] == '.' && key.starts_with(section);
 }
 
 class MigrateKeys : public ::testing::TestWithParam<const char*> {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include "cli/migrate/fields.h"
 #include "common/base/text.h"
@@ -33,8 +34,12 @@ constexpr int kGpus = 8;                // of a node, where a command asks for a
 constexpr int kCpus = 8;
 constexpr std::array<std::string_view, 3> kOthers = {"accelerate", "deepspeed", "torchrun"};
 
-std::string Shown(const std::string& text) {
-  return Printable(text.size() <= kMostShown ? text : text.substr(0, kMostShown) + "...");
+// On a terminal, in one line.
+std::string Shown(std::string text) {
+  if (text.size() > kMostShown) text = text.substr(0, kMostShown) + "...";
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return std::iscntrl(c) != 0; }, ' ');
+  return ValidUtf8(text);
 }
 
 std::string Lines(const std::string& text, const std::string& before) {
@@ -234,30 +239,30 @@ std::vector<std::string> Tools() {
 
 Result<Migration> Migrate(std::string_view text, const std::string& file, const std::string& tool,
                           const std::vector<std::string>& overrides) {
-  if (tool.empty() || tool == "torchrun") {
+  if (tool == "accelerate" || tool == "deepspeed") return MigrateForeign(text, file, overrides);
+  auto document = ReadDocument(text, file);
+  const bool maybe_command = !document.ok();
+  if ((maybe_command && tool.empty()) || tool == "torchrun") {
     if (const auto command = FindCommand(text, IsTorchrun))
       return MigrateTorchrun(*command, file, overrides);
     if (tool == "torchrun") return InvalidArgument(file + ": has no command with torchrun");
   }
-  if (const auto command =
-          tool.empty() || tool == "trl" ? FindCommand(text, IsTrl) : std::nullopt) {
-    const std::vector<std::string> words(
-        command->words.begin() + static_cast<std::ptrdiff_t>(TrlFlagsAt(command->words)),
-        command->words.end());
-    MUSTER_ASSIGN_OR_RETURN(Document document, ReadFlags(words, file));
-    return MigrateDocument(std::move(document), *std::ranges::find(kTools, "trl", &Tool::name),
+  if (const auto command = maybe_command ? FindCommand(text, IsTrl) : std::nullopt) {
+    const auto at = static_cast<std::ptrdiff_t>(TrlFlagsAt(command->words));
+    MUSTER_ASSIGN_OR_RETURN(Document flags,
+                            ReadFlags({command->words.begin() + at, command->words.end()}, file));
+    return MigrateDocument(std::move(flags), *std::ranges::find(kTools, "trl", &Tool::name),
                            overrides);
   }
-  if (tool == "accelerate" || tool == "deepspeed") return MigrateForeign(text, file, overrides);
-  MUSTER_ASSIGN_OR_RETURN(Document document, ReadDocument(text, file));
+  if (!document.ok()) return document.status();
   constexpr std::string_view kForeign[] = {"distributed_type", "compute_environment",
                                            "zero_optimization", "train_micro_batch_size_per_gpu",
                                            "train_batch_size"};
   const bool foreign =
-      std::ranges::any_of(kForeign, [&](std::string_view key) { return document.Has(key); });
+      std::ranges::any_of(kForeign, [&](std::string_view key) { return document->Has(key); });
   if (tool.empty() && foreign) return MigrateForeign(text, file, overrides);
-  MUSTER_ASSIGN_OR_RETURN(const Tool found, FindTool(tool, document));
-  return MigrateDocument(std::move(document), found, overrides);
+  MUSTER_ASSIGN_OR_RETURN(const Tool found, FindTool(tool, *document));
+  return MigrateDocument(*std::move(document), found, overrides);
 }
 
 Result<VerdictTable> TableOfTool(const std::string& name) {

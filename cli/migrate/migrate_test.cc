@@ -381,6 +381,12 @@ TEST(MigrateDetermined, BecomesACommandJob) {
               ElementsAre("sh", "-c", "cd a && python t.py"));
 }
 
+TEST(MigrateDetermined, IsNoCommandWhereItsEntrypointIsTorchrun) {
+  const Converted made = Convert("entrypoint: torchrun t.py\nsearcher: {name: single}\n");
+  EXPECT_EQ(made.migration.tool, "determined");
+  EXPECT_THAT(made.job.command, ElementsAre("torchrun", "t.py"));
+}
+
 TEST(Migrate, SaysWhenNoToolFits) {
   EXPECT_THAT(Refused("a: 1\n"), ElementsAre(HasSubstr("name it by --from")));
   EXPECT_THAT(Refused("just words"), ElementsAre(HasSubstr("expected a map")));
