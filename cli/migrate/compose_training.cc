@@ -137,7 +137,7 @@ std::string FileOf(const RowSource& rows) {
 void ComposeRows(Fields& f) {
   const auto files = [](const std::vector<RowSource>& sources) {
     std::vector<std::string> paths;
-    for (const RowSource& each : sources) paths.push_back("\"" + FileOf(each) + "\"");
+    for (const RowSource& each : sources) paths.push_back(Quoted(FileOf(each)));
     return Flow(paths);
   };
   if (f.rows.empty())
@@ -316,20 +316,20 @@ std::string RowRecipe(const std::vector<RowSource>& rows) {
     if (IsReady(each)) continue;
     const bool local = IsLocalFile(each.path);
     const std::string what =
-        local ? "\"json\", data_files=\"" + each.path + "\""
-              : "\"" + each.path + "\"" + (each.subset.empty() ? "" : ", \"" + each.subset + "\"");
+        local ? "\"json\", data_files=" + Quoted(each.path)
+              : Quoted(each.path) + (each.subset.empty() ? "" : ", " + Quoted(each.subset));
     recipe +=
-        "rows = load_dataset(" + what + ", split=\"" + (local ? "train" : each.split) + "\")\n";
+        "rows = load_dataset(" + what + ", split=" + Quoted(local ? "train" : each.split) + ")\n";
     if (!each.limit.empty())
       recipe += "rows = rows.select(range(min(" + each.limit + ", len(rows))))\n";
     if (!each.rename.empty()) recipe += "rows = rows.rename_columns(" + each.rename + ")\n";
     if (!each.column.empty())
-      recipe += "rows = rows.rename_column(\"" + each.column + "\", \"messages\")\n";
+      recipe += "rows = rows.rename_column(" + Quoted(each.column) + ", \"messages\")\n";
     if (!each.turn_rename.empty())
       recipe += "rows = rows.map(lambda row: turns(row, " + each.turn_rename + "))\n";
     if (each.form == "alpaca")
       recipe += "rows = rows.map(alpaca, remove_columns=rows.column_names)\n";
-    recipe += "rows.to_json(\"" + FileOf(each) + "\")\n";
+    recipe += "rows.to_json(" + Quoted(FileOf(each)) + ")\n";
   }
   if (recipe.empty()) return recipe;
   std::string head =

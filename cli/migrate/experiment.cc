@@ -46,12 +46,7 @@ void ComposeCommand(Fields& f) {
   if (words.empty()) return f.Refuse("entrypoint", "there is no command to run");
   if (NeedsShell(words)) words = {"sh", "-c", entry->text};
   std::string list;
-  for (const std::string& word : words) {
-    std::string quoted = "\"";
-    for (const char c : word)
-      quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
-    list += (list.empty() ? "" : ", ") + quoted + "\"";
-  }
+  for (const std::string& word : words) list += (list.empty() ? "" : ", ") + Quoted(word);
   f.Set("command", "[" + list + "]", {"entrypoint"});
 }
 

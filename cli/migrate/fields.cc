@@ -19,6 +19,8 @@ std::string JobName(std::string text, const std::string& otherwise) {
   return FollowsJobNameRule(text) ? text : otherwise;
 }
 
+std::string Quoted(const std::string& text) { return OverrideText("", text).substr(1); }
+
 Fields::Fields(Document document, const VerdictTable& table, Migration* out)
     : document_(std::move(document)), table_(table), out_(out), defaults_(table.defaults()) {}
 
@@ -164,7 +166,7 @@ void Fields::Set(const std::string& job_key, const std::string& yaml,
 
 void Fields::SetText(const std::string& job_key, const std::string& text,
                      std::initializer_list<std::string_view> from) {
-  Set(job_key, OverrideText("", text).substr(1), from);
+  Set(job_key, Quoted(text), from);
 }
 
 void Fields::SetNumber(const std::string& job_key, std::string_view field, bool whole) {

@@ -84,6 +84,9 @@ class Fields {
 // Letters, digits and '-' of a text that is no job's name; `otherwise` where nothing fits.
 std::string JobName(std::string text, const std::string& otherwise);
 
+// In double quotes, as JSON, YAML and Python read it.
+std::string Quoted(const std::string& text);
+
 // The job of a training configuration, once a tool's own code has been at the fields.
 void ComposeTraining(Fields& fields);
 // What is to be done before the job is submitted, so that its rows are there; empty: nothing.

@@ -239,6 +239,7 @@ std::vector<std::string> Tools() {
 
 Result<Migration> Migrate(std::string_view text, const std::string& file, const std::string& tool,
                           const std::vector<std::string>& overrides) {
+  if (ValidUtf8(text) != text) return InvalidArgument(file + ": is no text in UTF-8");
   if (tool == "accelerate" || tool == "deepspeed") return MigrateForeign(text, file, overrides);
   auto document = ReadDocument(text, file);
   const bool maybe_command = !document.ok();

@@ -387,6 +387,14 @@ TEST(MigrateDetermined, IsNoCommandWhereItsEntrypointIsTorchrun) {
   EXPECT_THAT(made.job.command, ElementsAre("torchrun", "t.py"));
 }
 
+TEST(Migrate, QuotesWhatAConfigurationNames) {
+  const Converted made = Convert(
+      "base_model: m\nsequence_len: 8\ndatasets: [{path: \"a\\\"b\\nc\", type: chat_template}]\n");
+  EXPECT_THAT(made.migration.yaml,
+              HasSubstr("#   rows = load_dataset(\"a\\\"b\\nc\", split=\"train\")\n"));
+  EXPECT_THAT(Refused("base_model: \xff\n"), ElementsAre(HasSubstr("UTF-8")));
+}
+
 TEST(Migrate, SaysWhenNoToolFits) {
   EXPECT_THAT(Refused("a: 1\n"), ElementsAre(HasSubstr("name it by --from")));
   EXPECT_THAT(Refused("just words"), ElementsAre(HasSubstr("expected a map")));

@@ -22,8 +22,9 @@ int CountOf(const Document& document, const std::string& key) {
 // Python's way to write a dict of texts.
 void AddName(std::string* dict, const std::string& from, const std::string& to) {
   if (from.empty() || from == to) return;
-  *dict = dict->empty() ? "{}" : *dict;
-  dict->insert(dict->size() - 1, (dict->size() > 2 ? ", \"" : "\"") + from + "\": \"" + to + "\"");
+  const std::string entry = Quoted(from) + ": " + Quoted(to);
+  *dict =
+      dict->empty() ? "{" + entry + "}" : dict->substr(0, dict->size() - 1) + ", " + entry + "}";
 }
 
 // ---- axolotl
@@ -107,7 +108,8 @@ void PrepareLlamaFactory(Fields& f) {
   if (!f.On("do_train"))
     f.Refuse("do_train", "nothing is trained; Muster trains: say do_train: true");
   f.Explain("do_train", "a job trains");
-  const auto limit = f.GetOr("max_samples", "");
+  const std::string limit = f.GetOr("max_samples", "");
+  if (!limit.empty() && !NumberIn(limit)) f.Refuse("max_samples", "expected a whole number");
   const auto add = [&](std::string_view field, std::vector<RowSource>* to) {
     for (const std::string& name : f.List(field)) to->push_back({.path = name, .limit = limit});
   };

@@ -34,7 +34,7 @@ class Migrate(unittest.TestCase):
         cls.root = pathlib.Path(cls.temp.name)
         subprocess.run([BIN / "muster-trainer", "init-model", "--preset", "tiny", "--out", cls.root / "model"],
                        check=True, timeout=120, capture_output=True)
-        rows = [{"prompt": f"What is {i} and {i}?", "completion": f"It is {2 * i}."} for i in range(64)]
+        rows = [{"prompt": f"What is {i} and {i}?", "completion": f"It is {2 * i}."} for i in range(256)]
         (cls.root / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         # The file that LLaMA-Factory's examples name.
         zero3 = cls.root / "examples" / "deepspeed" / "ds_z3_config.json"
