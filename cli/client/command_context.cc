@@ -41,7 +41,9 @@ void PrintState(CommandContext& context, const std::string& node, v1::NodeState 
 }
 
 CommandResult ChangeJobs(CommandContext& context, const std::vector<std::string>& jobs,
-                         const std::function<Result<ChangedJob>(const std::string&)>& change) {
+                         const std::function<Result<ChangedJob>(const std::string&)>& change,
+                         OneJob one) {
+  const bool list = jobs.size() > 1 || one == OneJob::kList;
   Terminal& terminal = context.terminal;
   Json changed = Json::array();
   int exit_code = kExitSuccess;
@@ -49,7 +51,7 @@ CommandResult ChangeJobs(CommandContext& context, const std::vector<std::string>
     const Result<ChangedJob> answer = change(job);
     if (!answer.ok() && jobs.size() == 1) return answer.status();
     if (answer.ok()) {
-      if (context.for_people() || jobs.size() == 1)
+      if (context.for_people() || !list)
         PrintState(context, answer->id, answer->state, answer->more);
       changed.push_back({{"id", answer->id}, {"state", StateWord(answer->state)}});
     } else {
@@ -61,7 +63,7 @@ CommandResult ChangeJobs(CommandContext& context, const std::vector<std::string>
     if (exit_code == kExitSuccess) exit_code = code;
     if (!answer.ok() && context.interrupt().requested()) break;
   }
-  if (jobs.size() > 1) PrintStructured(terminal.out, context.output, changed, "id");
+  if (list) PrintStructured(terminal.out, context.output, changed, "id");
   return exit_code;
 }
 

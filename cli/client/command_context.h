@@ -51,10 +51,12 @@ struct ChangedJob {
   std::string more = {};  // behind the state
   bool as_asked = true;   // else the exit code is kExitError
 };
-// Has `change` done for each job and prints the new states: what --output asks for is that of one
-// job as PrintState prints it, of several a list. One that fails keeps no other from its turn: its
+enum class OneJob { kObject, kList };
+// Has `change` done for each job and prints the new states, a list where --output asks for data;
+// for one job what `one` says. One that fails keeps no other from its turn: its
 // error goes to `err`, and the first one decides the exit code. That of a single job is returned.
 CommandResult ChangeJobs(CommandContext& context, const std::vector<std::string>& jobs,
-                         const std::function<Result<ChangedJob>(const std::string&)>& change);
+                         const std::function<Result<ChangedJob>(const std::string&)>& change,
+                         OneJob one = OneJob::kObject);
 
 }  // namespace muster

@@ -19,13 +19,16 @@ struct Hold {
   }
 
   CommandResult Run(CommandContext& context) const {
-    return ChangeJobs(context, jobs, [&](const std::string& job) -> Result<ChangedJob> {
-      v1::HoldJobRequest request;
-      request.set_job(job);
-      request.set_reason(reason);
-      MUSTER_ASSIGN_OR_RETURN(const v1::HoldJobResponse held, context.client.HoldJob(request));
-      return ChangedJob{held.id(), held.state(), " and held"};
-    });
+    return ChangeJobs(
+        context, jobs,
+        [&](const std::string& job) -> Result<ChangedJob> {
+          v1::HoldJobRequest request;
+          request.set_job(job);
+          request.set_reason(reason);
+          MUSTER_ASSIGN_OR_RETURN(const v1::HoldJobResponse held, context.client.HoldJob(request));
+          return ChangedJob{held.id(), held.state(), " and held"};
+        },
+        OneJob::kList);
   }
 };
 

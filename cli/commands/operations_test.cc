@@ -230,7 +230,7 @@ TEST_F(CommandsTest, HoldAndReleaseTakeSeveralJobs) {
   out_.str("");
   context_->output = OutputFormat::kJson;
   ASSERT_EQ(Run({"release", "a"}).value(), kExitSuccess);
-  EXPECT_EQ(Json::parse(out_.str()), (Json{{"id", "a"}, {"state", "starting"}}));
+  EXPECT_EQ(Json::parse(out_.str()), (Json::array({{{"id", "a"}, {"state", "starting"}}})));
   out_.str("");
   ASSERT_EQ(Run({"release", "a", "b"}).value(), kExitSuccess);
   EXPECT_EQ(

@@ -17,13 +17,16 @@ struct Release {
   }
 
   CommandResult Run(CommandContext& context) const {
-    return ChangeJobs(context, jobs, [&](const std::string& job) -> Result<ChangedJob> {
-      v1::ReleaseJobRequest request;
-      request.set_job(job);
-      MUSTER_ASSIGN_OR_RETURN(const v1::ReleaseJobResponse released,
-                              context.client.ReleaseJob(request));
-      return ChangedJob{released.id(), released.state()};
-    });
+    return ChangeJobs(
+        context, jobs,
+        [&](const std::string& job) -> Result<ChangedJob> {
+          v1::ReleaseJobRequest request;
+          request.set_job(job);
+          MUSTER_ASSIGN_OR_RETURN(const v1::ReleaseJobResponse released,
+                                  context.client.ReleaseJob(request));
+          return ChangedJob{released.id(), released.state()};
+        },
+        OneJob::kList);
   }
 };
 

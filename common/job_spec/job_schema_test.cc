@@ -202,10 +202,12 @@ TEST(JobSchema, TextsAndSwitchesAreNothingElse) {
   for (const auto& [key, schema] : SchemaKeys()) {
     if (key.find('[') != std::string::npos) continue;  // no path of an override
     SCOPED_TRACE(key);
-    if (schema.value("type", Json()) == "boolean")
+    if (schema.value("type", Json()) == "boolean") {
       EXPECT_THAT(Refusal(key, "yes"), HasSubstr("expected true or false, got 'yes'"));
-    if (schema.value("type", Json()) == "string")
+    }
+    if (schema.value("type", Json()) == "string") {
       EXPECT_THAT(Refusal(key, "[5]"), HasSubstr("got a list"));
+    }
   }
 }
 
