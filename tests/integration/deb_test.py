@@ -80,6 +80,47 @@ find $groups/muster-test-$$ -depth -type d -exec rmdir {} +
 cat /log
 """
 
+# A job trains while its programs become those of a later version, and its daemons are killed and started again.
+UPGRADE = """
+muster-trainer init-model --preset tiny --out model >/dev/null
+for i in $(seq 100); do echo "{\\"prompt\\": \\"$i\\", \\"completion\\": \\"$((i + 1))\\"}"; done >rows.jsonl
+cat >job.yaml <<END
+name: job
+resources: {nodes: 2, ranks_per_node: 1, device: cpu}
+train:
+  model: {path: model}
+  data: {train: rows.jsonl, max_seq_len: 128}
+  schedule: {max_steps: 100000}
+  batch: {per_rank: 2}
+  output: {dir: out}
+END
+muster up --nodes 2 --slots 1 >/dev/null
+muster submit job.yaml >/dev/null
+steps() { timeout 60 sh -c "while [ \\$(wc -l <out/metrics.jsonl) -lt $(($(wc -l <out/metrics.jsonl) + 50)) ]; do sleep 0.1; done"; }
+ranks() { muster get job -o json | python3 -c 'import json, sys
+job = json.load(sys.stdin)
+print(len(job["attempts"]), job["state"], *(rank["pid"] for rank in job["ranks"]))'; }
+timeout 60 sh -c 'until [ -s out/metrics.jsonl ]; do sleep 0.1; done'
+echo "before: $(ranks)"
+mkdir later
+for package in /packages/*.deb; do
+  dpkg-deb -R $package later/tree
+  sed -i 's/^Version: .*/&+later/' later/tree/DEBIAN/control
+  dpkg-deb -Zgzip -z1 -b later/tree later/$(basename $package) >/dev/null
+  rm -r later/tree
+done
+dpkg --install later/*.deb
+steps
+echo "upgraded: $(ranks)"
+kill -9 $(cat cluster/nodes/*/worker.pid) $(python3 -c 'import json; print(json.load(open("cluster/coordinator/endpoint.json"))["pid"])')
+muster up --nodes 2 --slots 1
+steps
+echo "adopted: $(ranks)"
+muster cancel job
+muster wait job --timeout 60s || true
+muster down
+"""
+
 
 def output_of(*command, **environment):
     done = subprocess.run(list(map(str, command)), check=False, text=True, stdout=subprocess.PIPE,
@@ -171,6 +212,15 @@ END
         for place in ("bash-completion/completions/muster", "zsh/vendor-completions/_muster",
                       "fish/vendor_completions.d/muster.fish"):
             self.assertIn(f"/usr/share/{place}", files)
+
+    def test_an_upgrade_under_a_running_cluster_disturbs_no_rank(self):
+        printed = self.installed(f"""
+            ln -s {self.libtorch} /etc/muster/torch
+            cd /tmp; export MUSTER_DIR=/tmp/cluster
+            {UPGRADE}""")
+        before, upgraded, adopted = (re.findall(f"{name} (.*)", printed)[-1] for name in ("before:", "upgraded:", "adopted:"))
+        self.assertEqual((upgraded, adopted), (before, before), "generation and processes of the ranks")
+        self.assertIn("+later) over", printed)
 
     def test_a_purge_leaves_data_and_says_so(self):
         printed = self.installed("""
