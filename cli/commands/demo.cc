@@ -3,7 +3,6 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -13,6 +12,7 @@
 
 #include "cli/base/exit_code.h"
 #include "cli/base/processes.h"
+#include "cli/base/temporary_directory.h"
 #include "cli/client/ready_job.h"
 #include "cli/commands/verb.h"
 #include "cli/jobs/job_json.h"
@@ -291,8 +291,7 @@ struct Demo {
     MUSTER_RETURN_IF_ERROR(context.client.CheckIsLocal());
     std::string dir = out_dir;
     if (dir.empty()) {
-      dir = (fs::temp_directory_path() / "muster-demo-XXXXXX").string();
-      if (::mkdtemp(dir.data()) == nullptr) return ErrnoStatus(errno, "create " + dir);
+      MUSTER_ASSIGN_OR_RETURN(dir, MakeTemporaryDirectory("muster-demo-"));
     }
     dir = fs::absolute(dir).lexically_normal().string();
     const CommandResult result = DemoRun(context, dir, model).Run();

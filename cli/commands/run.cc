@@ -1,7 +1,6 @@
 // run: takes torchrun's command line, submits it as a job and shows the output.
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 
 #include "cli/base/exit_code.h"
 #include "cli/base/processes.h"
+#include "cli/base/temporary_directory.h"
 #include "cli/commands/verb.h"
 #include "cli/follow/follow_logs.h"
 #include "cli/jobs/job_json.h"
@@ -139,14 +139,10 @@ class OwnCluster {
   OwnCluster& operator=(const OwnCluster&) = delete;
 
   Status Start(int slots) {
-    std::string pattern = (fs::temp_directory_path() / "muster-run-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) {
-      return Unavailable("could not create a directory in " + fs::temp_directory_path().string() +
-                         "; set TMPDIR to a writable directory");
-    }
+    MUSTER_ASSIGN_OR_RETURN(const std::string dir, MakeTemporaryDirectory("muster-run-"));
     MUSTER_ASSIGN_OR_RETURN(const std::string binaries, OwnBinaryDirectory());
-    client_ = std::make_unique<ClusterClient>(pattern, interrupt_);
-    MUSTER_RETURN_IF_ERROR(keeper_.Start(binaries + "/muster", pattern));
+    client_ = std::make_unique<ClusterClient>(dir, interrupt_);
+    MUSTER_RETURN_IF_ERROR(keeper_.Start(binaries + "/muster", dir));
     UpOptions up;
     up.nodes = 1;
     up.slots = slots;

@@ -196,8 +196,10 @@ Result<UpReport> LocalCluster::Up(const UpOptions& options) {
     MUSTER_RETURN_IF_ERROR(CheckListenAddress(options.listen));
   }
   MUSTER_RETURN_IF_ERROR(CheckBinaries());
-  MUSTER_RETURN_IF_ERROR(MakeDirectories(paths_.dir, 0700));
-  MUSTER_RETURN_IF_ERROR(MakeDirectories(paths_.CoordinatorDir(), 0700));
+  if (const Status made = MakeDirectories(paths_.CoordinatorDir(), 0700); !made.ok())
+    return {made.code(),
+            made.message() + "; a cluster keeps its store, keys and logs in " + paths_.dir +
+                "\n  next: choose a directory that can be written with --dir or MUSTER_DIR"};
   MUSTER_ASSIGN_OR_RETURN(const UniqueFd lock, Lock());
 
   const Record before = ReadRecord();
@@ -284,9 +286,12 @@ Status LocalCluster::WaitForEndpoint(const ProcessId& process, Deadline deadline
       why = ": " + endpoint.status().message();
     }
     if (!IsAlive(process)) return DaemonEnded(kCoordinator, paths_.CoordinatorLog());
+    // What to do about one that runs is not what to do about one that does not come up.
     if (deadline.Expired())
       return DeadlineExceeded("the coordinator (pid " + std::to_string(process.pid) +
-                              ") does not answer; log: " + paths_.CoordinatorLog() + why);
+                              ") does not answer; log: " + paths_.CoordinatorLog() +
+                              why.substr(0, why.find("\n  next: ")) +
+                              "\n  next: muster doctor --dir " + ShellWord(paths_.dir));
     if (client_.interrupt().WaitFor(kPoll)) return Cancelled("interrupted");
   }
 }
@@ -396,7 +401,7 @@ Status LocalCluster::DaemonEnded(const std::string& name, const std::string& log
                                 "\n  log: " + log);
   std::string message = what + " exited at startup; end of " + log + ":";
   for (const std::string& line : lines) message += "\n  | " + line;
-  return Internal(message);
+  return Internal(message + "\n  next: muster doctor --dir " + ShellWord(paths_.dir));
 }
 
 void LocalCluster::EndStarted() {

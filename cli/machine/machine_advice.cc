@@ -244,6 +244,16 @@ Finding NameService(const MachineFacts& facts) {
              "give jobs directories and files of this machine, or HF_ENDPOINT a mirror");
 }
 
+Finding Loopback(const MachineFacts& facts) {
+  if (facts.loopback_error.empty()) return Ok("loopback", "127.0.0.1 answers");
+  return Bad(Verdict::kFail, "loopback",
+             "127.0.0.1 is not reached (" + facts.loopback_error +
+                 "); the programs of a cluster of this machine could not talk to each other",
+             "take the interface up, as root of this network namespace, and let a firewall pass "
+             "what it carries:",
+             "ip link set lo up");
+}
+
 Finding Ports(const MachineFacts& facts) {
   const std::string range =
       std::to_string(facts.first_port) + " to " + std::to_string(facts.last_port);
@@ -314,9 +324,10 @@ Finding Gpus(const MachineFacts& facts) {
 
 std::vector<Finding> JudgeMachine(const MachineFacts& facts) {
   std::vector<Finding> findings;
-  for (const auto judge : {Kernel, Memory, Cpus, OpenFiles, Processes, LockedMemory, Overcommit,
-                           Maps, HugePages, SharedMemory, State, Temporary, ClockFinding, HostName,
-                           NameService, Ports, Programs, Trainer, Gpus})
+  for (const auto judge :
+       {Kernel,      Memory,    Cpus,         OpenFiles, Processes, LockedMemory, Overcommit,
+        Maps,        HugePages, SharedMemory, State,     Temporary, ClockFinding, HostName,
+        NameService, Loopback,  Ports,        Programs,  Trainer,   Gpus})
     findings.push_back(judge(facts));
   for (const PeerFacts& peer : facts.peers) findings.push_back(Peer(peer));
   return findings;

@@ -38,6 +38,7 @@ namespace fs = std::filesystem;
 constexpr Duration kLookUpLimit = std::chrono::seconds(5);
 constexpr Duration kVersionLimit = std::chrono::seconds(60);
 constexpr int kConnectMillis = 3000;
+constexpr int kAnyPortOfOurs = 1;  // a refused connection is an answer
 // What v1 of control groups says where there is no limit: the largest number of whole pages.
 constexpr std::uint64_t kNoGroupLimit = std::uint64_t{1} << 60;
 constexpr const char* kPrograms[] = {"muster-coordinator", "muster-worker", "muster-guardian"};
@@ -229,19 +230,25 @@ std::string HubHost() {
   return url.substr(0, url.find_first_of(":/"));
 }
 
+sockaddr_in Loopback(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
 bool APortIsFree() {
   const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const sockaddr_in any = Loopback(0);
   return ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0 &&
          ::listen(fd.get(), 1) == 0;
 }
 
 // Empty: the peer's machine answers, even if nothing listens there.
-std::string TryConnect(const addrinfo& to) {
-  const UniqueFd fd(::socket(to.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (::connect(fd.get(), to.ai_addr, to.ai_addrlen) != 0 && errno != EINPROGRESS)
+std::string TryConnect(const sockaddr* to, socklen_t length) {
+  const UniqueFd fd(::socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (::connect(fd.get(), to, length) != 0 && errno != EINPROGRESS)
     return errno == ECONNREFUSED ? "" : std::strerror(errno);
   pollfd ready{fd.get(), POLLOUT, 0};
   if (::poll(&ready, 1, kConnectMillis) <= 0)
@@ -269,7 +276,7 @@ PeerFacts ReadPeer(const std::string& address) {
     facts.error = ::gai_strerror(failed);
     return facts;
   }
-  facts.error = TryConnect(*found);
+  facts.error = TryConnect(found->ai_addr, found->ai_addrlen);
   ::freeaddrinfo(found);
   return facts;
 }
@@ -283,6 +290,8 @@ void ReadNetwork(const std::vector<std::string>& peers, MachineFacts& facts) {
   std::istringstream range(Line("/proc/sys/net/ipv4/ip_local_port_range"));
   range >> facts.first_port >> facts.last_port;
   facts.port_is_free = APortIsFree();
+  const sockaddr_in self = Loopback(kAnyPortOfOurs);
+  facts.loopback_error = TryConnect(reinterpret_cast<const sockaddr*>(&self), sizeof self);
   for (const std::string& peer : peers) facts.peers.push_back(ReadPeer(peer));
 }
 

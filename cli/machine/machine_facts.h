@@ -59,6 +59,7 @@ struct MachineFacts {
   bool host_name_resolves = true;
   std::string hub_host;
   bool hub_host_resolves = true;
+  std::string loopback_error;         // why 127.0.0.1 is not reached; empty: it is
   int first_port = 0, last_port = 0;  // of those that the kernel gives out
   bool port_is_free = true;
   std::vector<PeerFacts> peers;

@@ -1,12 +1,10 @@
 #include "cli/slurm/allocation_access.h"
 
-#include <stdlib.h>
-
-#include <cerrno>
 #include <filesystem>
 #include <memory>
 #include <utility>
 
+#include "cli/base/temporary_directory.h"
 #include "cli/slurm/slurm_job.h"
 #include "common/security/certificate_authority.h"
 #include "common/security/credentials.h"
@@ -44,9 +42,7 @@ Result<RemoteCoordinator> AllocationAccess::Find() {
 Result<std::string> AllocationAccess::CredentialsFor(const SlurmLeader& leader) {
   const int run = leader.run;
   if (temporary_.empty()) {
-    std::string pattern = (fs::temp_directory_path() / "muster-access-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) return ErrnoStatus(errno, "make " + pattern);
-    temporary_ = pattern;
+    MUSTER_ASSIGN_OR_RETURN(temporary_, MakeTemporaryDirectory("muster-access-"));
   }
   std::string dir = temporary_ + "/" + std::to_string(run);
   if (issued_run_ == run && !renew_.Expired()) return dir;

@@ -15,7 +15,7 @@ Status SqliteStatus(int code, const std::string& message) {
   switch (code & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED: return Unavailable(message);
-    case SQLITE_FULL: return ResourceExhausted(message);
+    case SQLITE_FULL: return ResourceExhausted(message + "; make room there");
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB: return DataLoss(message);
     case SQLITE_PERM:
@@ -107,7 +107,7 @@ Status SqliteDatabase::Execute(const std::string& sql) {
   if (sqlite3_exec(database_.get(), sql.c_str(), nullptr, nullptr, nullptr) == SQLITE_OK) {
     return OkStatus();
   }
-  return LastError(database_.get()).WithContext(sql.substr(0, 60));
+  return LastError(database_.get()).WithContext(sql.substr(0, sql.find_first_of(";\n")));
 }
 
 Result<SqliteStatement> SqliteDatabase::Prepare(std::string_view sql) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The first hour: the lines of docs/first-hour.md, typed into machines that have nothing but what the page installs.
+"""The first hour: the lines of docs/install.md, typed into machines that have nothing but what the page installs.
 
   first_hour.py [--artefacts DIR] [--work DIR] [--wheels DIR] [--image ARCHIVE] [--only NAME,...] [--runs N]
 
@@ -56,7 +56,7 @@ class LeftOut(Exception):
 
 def lines_of(title):
     """What the page has its reader type below a title."""
-    text = (ROOT / "docs" / "first-hour.md").read_text("utf-8")
+    text = (ROOT / "docs" / "install.md").read_text("utf-8")
     section = text.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
     return re.search(r"```sh\n(.*?)\n```", section, re.S).group(1).splitlines()
 

@@ -104,6 +104,9 @@ class Doctor(unittest.TestCase):
                    "export HF_ENDPOINT=https://hub.muster.invalid:8443/x",
                    "no address is found for hub.muster.invalid")
 
+    def test_no_network_at_all(self):
+        self.check("loopback", "fail", "ip link set lo down", "127.0.0.1 is not reached")
+
     def test_few_ports(self):
         self.check("ports", "warn", "sysctl -qw net.ipv4.ip_local_port_range='40000 40009'", "40000 to 40009")
 
