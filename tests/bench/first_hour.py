@@ -36,7 +36,6 @@ sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("support", "slurm")]
 import cluster  # noqa: E402
 import machine  # noqa: E402
 import peer  # noqa: E402
-from embedded import processes_on  # noqa: E402
 from lab import Lab, why_not  # noqa: E402
 from recovery_runs import Metrics  # noqa: E402
 from system_copy import Shell, SystemCopy  # noqa: E402
@@ -233,8 +232,9 @@ class Bench:
         command(programs / "muster-trainer", "init-model", "--preset", "tiny", "--out", lab.shared / "model")
         spec = cluster.train_job(lab.shared / "model", cluster.write_rows(lab.shared / "rows.jsonl"), lab.shared / "out", steps=100000)
         (lab.shared / "job.yaml").write_text(json.dumps(spec), encoding="utf-8")
+        path = {"PATH": f"{programs}:{lab.environment()['PATH']}"}
         job, load, began = Metrics(lab.shared / "out" / "metrics.jsonl"), os.getloadavg()[0], time.monotonic()
-        lab.run(*line.split(), env={"PATH": f"{programs}:{lab.environment()['PATH']}"})
+        lab.run(*line.split(), env=path)
         submitted = time.monotonic()
 
         def wait(condition, what):
@@ -246,7 +246,8 @@ class Bench:
 
         first = wait(lambda: job.step > 0, "the first step")
         wait(lambda: job.step >= 60, "step 60")
-        lab.kill_node(next(name for name in ("n2", "n3") if "muster-trainer" in processes_on(lab, name)))
+        ranks = json.loads(lab.run("muster", "get", spec["name"], "--slurm-job", spec["name"], "-o", "json", env=path).stdout)["ranks"]
+        lab.kill_node(next(rank["node"] for rank in ranks if rank["node"] != "n1"))  # which coordinates
         lost, before = time.monotonic(), job.generation
         recovered = wait(lambda: job.generation > before, "a step after the loss of a node")
         return {"lines": [{"typed": line, "characters": len(line) + 1, "seconds": round(submitted - began, 2)}],

@@ -47,7 +47,8 @@ class Shell:
     """A shell that stays; belongs to the thread that made it."""
 
     def __init__(self, *words):
-        self._process = subprocess.Popen([*map(str, words), "bash"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        # What runs there ends with this process, however it does.
+        self._process = subprocess.Popen(["setpriv", "--pdeathsig=KILL", *map(str, words), "bash"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                          stderr=subprocess.STDOUT, start_new_session=True)
         os.set_blocking(self._process.stdout.fileno(), False)
 
