@@ -5,8 +5,10 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <string>
 #include <string_view>
@@ -53,15 +55,48 @@ int Refuse(const char* why, const char* detail = "") {
   return muster::kExitBadInput;
 }
 
+// The file that is mapped at an address; empty: none.
+std::string FileAt(const void* address) {
+  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t first = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx", &first, &end) != 2 || wanted < first || wanted >= end)
+      continue;
+    const std::size_t slash = line.find('/');
+    return slash == std::string::npos ? "" : line.substr(slash);
+  }
+  return "";
+}
+
 // The dynamic linker reads pages that a library does not have when its file was cut off.
-void RefuseDamaged(int) { ::_exit(Refuse("the one that is installed is damaged")); }
+void RefuseDamaged(int, siginfo_t* info, void*) {
+  const std::string file = FileAt(info->si_addr);
+  const bool is_ours = file.ends_with("/libmuster_trainer.so") ||
+                       file.find("/muster_training.libs/") != std::string::npos;
+  if (!is_ours) ::_exit(Refuse("the one that is installed is damaged"));
+  OpenRankLog();
+  std::fprintf(
+      stderr,
+      "muster-trainer: %s is damaged.\n"
+      "Install Muster again (pip install --force-reinstall, or apt install --reinstall).\n",
+      file.c_str());
+  ::_exit(muster::kExitBadInput);
+}
+
+void CatchDamage(bool on) {
+  struct sigaction action {};
+  if (on) action.sa_sigaction = RefuseDamaged;
+  action.sa_flags = on ? SA_SIGINFO : 0;
+  ::sigaction(SIGBUS, &action, nullptr);
+}
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::signal(SIGBUS, RefuseDamaged);
+  CatchDamage(true);
   void* const trainer = ::dlopen("libmuster_trainer.so", RTLD_LAZY | RTLD_LOCAL);
-  std::signal(SIGBUS, SIG_DFL);
+  CatchDamage(false);
   if (trainer == nullptr) return Refuse("it cannot be loaded: ", ::dlerror());
   // caffe2::GetBuildOptions(), by the name that it has in the C++ ABI that the trainer is built
   // for.

@@ -30,7 +30,8 @@ constexpr int kSteps = 120;
 constexpr Duration kTrainingLimit = std::chrono::minutes(10);
 constexpr Duration kTrainerLimit = std::chrono::minutes(2);
 constexpr Duration kLook = std::chrono::milliseconds(200);
-constexpr int kAnswerMillis = 5000;  // for the user to kill the rank
+constexpr int kAnswerMillis = 5000;                         // for the user to kill the rank
+constexpr std::uint64_t kSpace = std::uint64_t{256} << 20;  // of its own model, with checkpoints
 constexpr char kMarker[] = ".muster-demo";
 
 struct Lesson {
@@ -120,11 +121,22 @@ class DemoRun {
     MUSTER_RETURN_IF_ERROR(
         LocalCluster(client_, binaries_).Down(std::chrono::seconds(10)).status());
     for (const char* const old : {"cluster", "model", "out"}) fs::remove_all(dir / old, error);
+    MUSTER_RETURN_IF_ERROR(CheckSpace());
     std::string lessons;
     for (const Lesson& lesson : kLessons)
       lessons +=
           nlohmann::json{{"prompt", lesson.question}, {"completion", lesson.answer}}.dump() + "\n";
     return WriteFileAtomically(dir / "lessons.jsonl", lessons);
+  }
+
+  // Of a coordinator or a job that finds the disk full half-way a user learns much later.
+  Status CheckSpace() const {
+    std::error_code error;
+    const fs::space_info space = fs::space(dir_, error);
+    if (error || space.available >= kSpace) return OkStatus();
+    return FailedPrecondition(HumanBytes(space.available) + " are free in " + dir_ +
+                              ", and the demo takes " + HumanBytes(kSpace) +
+                              "\n  next: choose another place with --out DIR or TMPDIR");
   }
 
   CommandResult Show() {

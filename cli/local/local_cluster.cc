@@ -197,9 +197,9 @@ Result<UpReport> LocalCluster::Up(const UpOptions& options) {
   }
   MUSTER_RETURN_IF_ERROR(CheckBinaries());
   if (const Status made = MakeDirectories(paths_.CoordinatorDir(), 0700); !made.ok())
-    return {made.code(),
-            made.message() + "; a cluster keeps its store, keys and logs in " + paths_.dir +
-                "\n  next: choose a directory that can be written with --dir or MUSTER_DIR"};
+    return Status(made.code(),
+                  made.message() + "; a cluster keeps its store, keys and logs in " + paths_.dir +
+                      "\n  next: choose a directory that can be written with --dir or MUSTER_DIR");
   MUSTER_ASSIGN_OR_RETURN(const UniqueFd lock, Lock());
 
   const Record before = ReadRecord();

@@ -305,6 +305,9 @@ Finding Programs(const MachineFacts& facts) {
 
 Finding Trainer(const MachineFacts& facts) {
   if (facts.trainer.error.empty()) return Ok("trainer", "muster-trainer starts with its LibTorch");
+  if (facts.trainer.error.find("/libmuster_trainer.so is damaged") != std::string::npos)
+    return Bad(Verdict::kWarn, "trainer", facts.trainer.error,
+               "install Muster again (pip install --force-reinstall, or apt install --reinstall)");
   return Bad(Verdict::kWarn, "trainer",
              "muster-trainer does not start: " + facts.trainer.error +
                  "; jobs with a train section need it, others do not",

@@ -47,6 +47,10 @@ class InstallTrouble(unittest.TestCase):
         self.expect("mount -t tmpfs -o size=64k tmpfs $T", "muster up --nodes 2 --dir $T/c",
                     "the coordinator did not start: $T/c/coordinator/state.db: BEGIN IMMEDIATE", "disk is full", "make room there")
 
+    def test_no_space_for_the_demo(self):
+        self.expect("mount -t tmpfs -o size=90M tmpfs $T; export TMPDIR=$T", "muster demo", "MiB are free in $T/muster-demo-",
+                    "the demo takes 256.0 MiB\n  next: choose another place with --out DIR or TMPDIR")
+
     def test_no_loopback(self):
         self.expect("ip link set lo down", "muster up --nodes 2 --dir $T/c", "does not answer; log: $T/c", "\n  next: muster doctor")
 

@@ -153,6 +153,16 @@ class Wheel(unittest.TestCase):
         self.put_libtorch(cut)
         self.expect_refusal("is damaged")
 
+    def test_a_damaged_wheel_is_not_taken_for_a_damaged_torch(self):
+        self.put_libtorch(lambda real, mine: mine.symlink_to(real))
+        library = self.packages / "muster_training" / "lib" / "libmuster_trainer.so"
+        os.truncate(library, library.stat().st_size // 2)
+        refused = run("muster-trainer", "--version", programs=self.programs, check=False)
+        self.assertEqual(refused.returncode, BAD_INPUT, refused)
+        self.assertEqual(refused.stderr.splitlines()[0], f"muster-trainer: {library} is damaged.")
+        self.assertIn("Install Muster again", refused.stderr)
+        self.assertIn("install Muster again", run("muster", "doctor", programs=self.programs, check=False).stdout)
+
     def test_a_foreign_torch_is_refused(self):
         self.put_libtorch(lambda real, mine: mine.symlink_to(real.parent / "libc10.so"))
         self.expect_refusal("undefined symbol")
