@@ -129,7 +129,7 @@ class DemoRun {
     return WriteFileAtomically(dir / "lessons.jsonl", lessons);
   }
 
-  // Of a coordinator or a job that finds the disk full half-way a user learns much later.
+  // A coordinator or a job that finds the disk full half-way tells its user much later.
   Status CheckSpace() const {
     std::error_code error;
     const fs::space_info space = fs::space(dir_, error);
