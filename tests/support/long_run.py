@@ -46,7 +46,7 @@ def row_of(output, status, seconds, revision):
     elif "first_seed" in result:
         seeds = f"{result['first_seed']} to {result['first_seed'] + result['seeds'] - 1}"
     kept = {key: value for key, value in result.items()
-            if key in ("faults", "jobs", "events", "violations") and value is not None}
+            if key in ("faults", "jobs", "events", "sizes_mb", "compose", "violations") and value is not None}
     told = json.dumps(kept, sort_keys=True).replace("|", "\\|") if result else "no result was printed"
     machine = f"{platform.machine()}, Linux {platform.release()}"
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M")
