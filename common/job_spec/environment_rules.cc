@@ -31,9 +31,9 @@ std::string WhyReserved(const std::string& name) {
 }
 
 bool IsOfOneTask(const std::string& name) {
-  static constexpr std::array<std::string_view, 10> kOfTheProcess = {
+  static constexpr std::array<std::string_view, 11> kOfTheProcess = {
       "_", "SHLVL", "PWD", "OLDPWD", "TMPDIR", "XDG_RUNTIME_DIR", "HOSTNAME", "GPU_DEVICE_ORDINAL",
-      "ROCR_VISIBLE_DEVICES",
+      "ROCR_VISIBLE_DEVICES", "JOB_COMPLETION_INDEX",
       // Set by common/rpc/tls.cc.
       "GRPC_SSL_CIPHER_SUITES"};
   // True of the whole job, in all of its tasks and runs: what scripts name their files by.

@@ -322,13 +322,14 @@ Status CheckPath(const std::string& path) {
 
 JobPlaces PlacesOf(const JobSpec& spec, const std::string& key) {
   const std::string submission = "slurm/" + spec.name + "-" + key;
-  if (spec.train) {
-    const fs::path output = OutputDirectory(spec, JobId{});
-    return {(output / submission).string(), (output / "slurm-").string()};
-  }
-  const fs::path workdir = spec.workdir;
-  const std::string own = "muster-" + spec.name;
-  return {(workdir / own / submission).string(), (workdir / (own + "-slurm-")).string()};
+  const fs::path above = spec.train ? fs::path(OutputDirectory(spec, JobId{}))
+                                    : fs::path(spec.workdir) / ("muster-" + spec.name);
+  return {(above / submission).string(), SharedPrefix(spec) + "slurm-"};
+}
+
+std::string SharedPrefix(const JobSpec& spec) {
+  if (spec.train) return (fs::path(OutputDirectory(spec, JobId{})) / "").string();
+  return (fs::path(spec.workdir) / ("muster-" + spec.name + "-")).string();
 }
 
 Status CheckScheduling(const JobSpec& spec) {

@@ -25,6 +25,8 @@ struct JobPlaces {
   std::string state_prefix;  // with the Slurm job's number behind it: what the supervisors share
 };
 JobPlaces PlacesOf(const JobSpec& spec, const std::string& key);
+// What the names of such directories begin with, whatever runs the job.
+std::string SharedPrefix(const JobSpec& spec);
 
 struct ScriptRequest {
   JobSpec spec;                          // with an absolute workdir

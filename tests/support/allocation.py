@@ -148,16 +148,17 @@ class Allocation:
         kept["PATH"] = f"{self.root / 'bin'}:{kept['PATH']}"
         return {**kept, **{k: str(v) for k, v in values.items()}}
 
+    def command(self, _index):
+        return [str(self.programs / "muster-worker"), "--auto", "--job", str(self.root / "job.yaml"),
+                "--interface", "lo", *self.arguments]
+
     def start(self, only=None):
         for index, node in enumerate(self.nodes):
             if only is not None and node not in only:
                 continue
             log = open(self.root / f"task-{node}.log", "ab")
-            self.tasks[node] = subprocess.Popen(
-                [str(self.programs / "muster-worker"), "--auto", "--job", str(self.root / "job.yaml"),
-                 "--interface", "lo", *self.arguments],
-                env=self.environment(index), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                cwd=self.root)
+            self.tasks[node] = subprocess.Popen(self.command(index), env=self.environment(index),
+                                                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.root)
             log.close()
 
     def requeue(self):
@@ -197,10 +198,14 @@ class Allocation:
         """The process of the node's rank."""
         return next(pid for pid, words in processes_of(self.root / "tmp" / node) if "muster-trainer train" in words)
 
+    def mark(self, node):
+        """The variable that all processes of the node have."""
+        return f"SLURMD_NODENAME={node}"
+
     def _ranks_of(self, node):
         """Guardians and ranks belong to no step; their environment names the node."""
         found = []
-        mark = f"SLURMD_NODENAME={node}\0".encode()
+        mark = f"{self.mark(node)}\0".encode()
         for entry in filter(str.isdigit, os.listdir("/proc")):
             try:
                 environ = pathlib.Path(f"/proc/{entry}/environ").read_bytes()

@@ -3,7 +3,9 @@
 #include <CLI/CLI.hpp>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <utility>
 
 #include "common/command_line/finite_numbers.h"
 #include "common/command_line/help_words.h"
@@ -11,11 +13,14 @@
 #include "common/slurm/allocation.h"
 #include "common/telemetry/log.h"
 #include "worker/allocation/auto_start.h"
+#include "worker/allocation/indexed_job.h"
 #include "worker/allocation/slurm_scheduler.h"
 #include "worker/allocation/supervisor.h"
 
 namespace muster::worker {
 namespace {
+
+constexpr std::chrono::seconds kAddressLimit{60};
 
 int Fail(const Status& status, int exit_code) {
   PrintError("muster-worker: " + status.message());
@@ -23,14 +28,15 @@ int Fail(const Status& status, int exit_code) {
 }
 
 void AddOptions(CLI::App& app, AutoFlags* flags, bool* is_auto) {
-  app.add_flag("--auto", *is_auto, "be one of the tasks of an srun step, one per node");
+  app.add_flag("--auto", *is_auto,
+               "be one of the tasks of an srun step or the pods of an Indexed Job, one per node");
   app.add_option("--job", flags->job, "the job file")->envname("MUSTER_JOB");
   app.add_option("--set", flags->overrides, "key=value that overrides the job file's")
       ->allow_extra_args(false);
   app.add_option(
          "--interface", flags->interface,
          "Interface or network (10.1.0.0/16) between the nodes [default: that of the route to "
-         "srun]")
+         "srun, or of the pod's name]")
       ->envname("MUSTER_INTERFACE");
   app.add_option(
          "--state", flags->state_dir,
@@ -98,6 +104,34 @@ Status CheckJob(const AutoFlags& flags) {
   return OkStatus();
 }
 
+// `scheduler` makes that of a run.
+int RunTask(const AutoTask& task, const AutoFlags& flags, const std::string& binary_dir,
+            const std::function<std::unique_ptr<Scheduler>(int run)>& scheduler) {
+  InitLogging("supervisor " + task.node_name(), flags.log_level);
+  auto options = PlanSupervisor(task, flags, binary_dir);
+  if (!options.ok()) return Fail(options.status(), kExitBadData);
+  if (options->ended) {
+    Log().info("the job is over: {}/outcome.json has how it ended", options->shared_dir);
+    return *options->ended;
+  }
+  auto of_run = scheduler(options->run);
+  const auto exit_code = RunSupervisor(*std::move(options), std::move(of_run));
+  if (!exit_code.ok()) return Fail(exit_code.status(), kExitConfig);
+  return *exit_code;
+}
+
+int RunInIndexedJob(const slurm::Environment& environment, const AutoFlags& flags,
+                    const std::string& binary_dir) {
+  auto task = ReadIndexedJob(environment);
+  if (!task.ok()) return Fail(task.status(), kExitConfig);
+  if (flags.interface.empty()) {
+    auto address = AwaitAddress(HostOf(*task, environment), kAddressLimit);
+    if (!address.ok()) return Fail(address.status(), kExitConfig);
+    task->route_to = *std::move(address);
+  }
+  return RunTask(*task, flags, binary_dir, MakeIndexedJobScheduler);
+}
+
 }  // namespace
 
 bool WantsAuto(int argc, char** argv) {
@@ -107,8 +141,10 @@ bool WantsAuto(int argc, char** argv) {
 }
 
 int RunAuto(int argc, char** argv, const std::string& binary_dir) {
-  CLI::App app{"Supervise this node of a Slurm allocation: srun muster-worker --auto --job FILE",
-               "muster-worker --auto"};
+  CLI::App app{
+      "Supervise this node of a Slurm allocation, or this pod of a Kubernetes Indexed Job: srun "
+      "muster-worker --auto --job FILE",
+      "muster-worker --auto"};
   WriteHelpInWords(app);
   app.footer(
       "Instead of --job, pass torchrun's arguments after --: srun muster-worker --auto -- "
@@ -125,14 +161,13 @@ int RunAuto(int argc, char** argv, const std::string& binary_dir) {
     return app.exit(error) == 0 ? 0 : kExitBadUsage;
   }
   if (const Status job = CheckJob(flags); !job.ok()) return Fail(job, kExitBadUsage);
-  const auto allocation = slurm::ReadAllocation(slurm::CurrentEnvironment());
+  const slurm::Environment environment = slurm::CurrentEnvironment();
+  if (!slurm::InAllocation(environment) && InIndexedJob(environment))
+    return RunInIndexedJob(environment, flags, binary_dir);
+  const auto allocation = slurm::ReadAllocation(environment);
   if (!allocation.ok()) return Fail(allocation.status(), kExitConfig);
-  InitLogging("supervisor " + allocation->node_name, flags.log_level);
-  auto options = PlanSupervisor(*allocation, flags, binary_dir);
-  if (!options.ok()) return Fail(options.status(), kExitBadData);
-  const auto exit_code = RunSupervisor(*std::move(options), MakeSlurmScheduler(*allocation));
-  if (!exit_code.ok()) return Fail(exit_code.status(), kExitConfig);
-  return *exit_code;
+  return RunTask(TaskOfSlurm(*allocation), flags, binary_dir,
+                 [&](int) { return MakeSlurmScheduler(*allocation); });
 }
 
 }  // namespace muster::worker

@@ -1,4 +1,4 @@
-// muster-worker --auto: from Slurm's variables of a task and a job file to a supervisor's options.
+// muster-worker --auto: from a task and a job file to a supervisor's options.
 //
 // Reads files and the host's addresses; called once, before the supervisor runs.
 #pragma once
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/result.h"
-#include "common/slurm/allocation.h"
+#include "worker/allocation/auto_task.h"
 #include "worker/allocation/auto_torchrun.h"
 #include "worker/allocation/supervisor.h"
 
@@ -18,7 +18,7 @@ struct AutoFlags {
   std::string job;                     // a job file, or
   TorchrunCall torchrun;               // if it has words, the job is theirs
   std::vector<std::string> overrides;  // key=value, as of muster submit --set
-  std::string interface;               // as of --interface; empty: the address that reaches srun
+  std::string interface;               // as of --interface; empty: that of the task's route
   std::string state_dir;               // of the supervisors; empty: below the job's output
   int slots = 0;                       // 0: the node's GPUs, or ranks_per_node without GPUs
   double lease_seconds = 4;
@@ -33,7 +33,7 @@ struct AutoFlags {
 
 // kInvalidArgument names the file and line, or the flag, that is wrong. `binary_dir` contains the
 // programs.
-Result<SupervisorOptions> PlanSupervisor(const slurm::Allocation& allocation,
-                                         const AutoFlags& flags, const std::string& binary_dir);
+Result<SupervisorOptions> PlanSupervisor(const AutoTask& task, const AutoFlags& flags,
+                                         const std::string& binary_dir);
 
 }  // namespace muster::worker

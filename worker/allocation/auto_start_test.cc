@@ -28,7 +28,9 @@ class AutoStartTest : public testing::Test {
     WriteJob(kCommandJob);
   }
   void WriteJob(const std::string& text) { std::ofstream(flags_.job, std::ios::trunc) << text; }
-  Result<SupervisorOptions> Plan() const { return PlanSupervisor(allocation_, flags_, "/opt/bin"); }
+  Result<SupervisorOptions> Plan() const {
+    return PlanSupervisor(TaskOfSlurm(allocation_), flags_, "/opt/bin");
+  }
   void ExpectRefused(const std::string& word) const {
     const auto options = Plan();
     ASSERT_FALSE(options.ok());

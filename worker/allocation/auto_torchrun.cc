@@ -13,35 +13,34 @@
 namespace muster::worker {
 namespace {
 
-TorchrunSurroundings Surroundings(const slurm::Allocation& allocation, const TorchrunCall& call) {
+TorchrunSurroundings Surroundings(const AutoTask& task, const TorchrunCall& call) {
   TorchrunSurroundings with;
   with.environment = call.environment;
   // As in torchrun: a flag counts before the variable, the variable before the default.
-  with.environment.emplace("PET_NNODES", std::to_string(allocation.node_count()));
+  with.environment.emplace("PET_NNODES", std::to_string(task.node_count()));
   with.directory = call.directory;
   const auto path = call.environment.find("PATH");
   const auto python = FindProgram(
       "python3", path == call.environment.end() ? "/usr/bin:/bin" : path->second, call.directory);
   if (python.ok()) with.python = *python;
-  with.cpus = std::max(1, allocation.cpus_on_node);
-  with.gpus = allocation.visible_gpus ? static_cast<int>(allocation.visible_gpus->size())
-                                      : allocation.gpus_on_node;
-  with.nodes = allocation.node_count();
+  with.cpus = std::max(1, task.cpus);
+  with.gpus = task.gpus;
+  with.nodes = task.node_count();
   return with;
 }
 
 }  // namespace
 
-Result<TorchrunPlan> PlanTorchrun(const slurm::Allocation& allocation, const TorchrunCall& call) {
-  const TorchrunSurroundings with = Surroundings(allocation, call);
+Result<TorchrunPlan> PlanTorchrun(const AutoTask& task, const TorchrunCall& call) {
+  const TorchrunSurroundings with = Surroundings(task, call);
   MUSTER_ASSIGN_OR_RETURN(const TorchrunFlags flags,
                           ParseTorchrunFlags(call.words, with.environment));
   MUSTER_ASSIGN_OR_RETURN(TorchrunJob job, JobFromTorchrun(flags, with));
   if (!job.log_dir.empty())
     job.notes.push_back("--log-dir " + job.log_dir +
                         ": not used; the ranks' logs lie below the job's output directory, and "
-                        "`muster logs --slurm-job " +
-                        allocation.ref().text() + "` shows them");
+                        "`muster logs " +
+                        task.words.to_logs + "` shows them");
   return TorchrunPlan{std::move(job.yaml), std::move(job.notes)};
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/result.h"
-#include "common/slurm/allocation.h"
+#include "worker/allocation/auto_task.h"
 
 namespace muster::worker {
 
@@ -23,9 +23,9 @@ struct TorchrunPlan {
   std::vector<std::string> notes;  // for people: flags that mean nothing here, one a line
 };
 
-// --nnodes defaults to that of the allocation. The script gets the task's variables, except Slurm's
-// variables that are true of one node or task only. kInvalidArgument names the flag.
-Result<TorchrunPlan> PlanTorchrun(const slurm::Allocation& allocation, const TorchrunCall& call);
+// --nnodes defaults to that of the allocation. The script gets the task's variables, except the
+// scheduler's that are true of one node or task only. kInvalidArgument names the flag.
+Result<TorchrunPlan> PlanTorchrun(const AutoTask& task, const TorchrunCall& call);
 
 // The text that the first supervisor has left in `dir`/job.yaml, which may be this one. The
 // environments of two nodes differ, and those of two runs of a Slurm job, but there is one job.

@@ -40,7 +40,7 @@ TorchrunCall Call(std::vector<std::string> words) {
 }
 
 JobSpec SpecOf(const slurm::Allocation& allocation, const TorchrunCall& call) {
-  const auto plan = PlanTorchrun(allocation, call);
+  const auto plan = PlanTorchrun(TaskOfSlurm(allocation), call);
   EXPECT_TRUE(plan.ok()) << plan.status().ToString();
   const auto spec = ParseJobSpec(plan->yaml);
   EXPECT_TRUE(spec.ok()) << spec.status().ToString();
@@ -82,13 +82,14 @@ TEST(AutoTorchrun, TheScriptGetsTheJobsVariablesAndNotThoseOfOneTask) {
 }
 
 TEST(AutoTorchrun, RefusalsAndNotesNameTheFlag) {
-  const auto refused = PlanTorchrun(ThreeNodes(), Call({"--nproc-per-node=many", "a.py"}));
+  const auto refused =
+      PlanTorchrun(TaskOfSlurm(ThreeNodes()), Call({"--nproc-per-node=many", "a.py"}));
   EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(refused.status().message(), HasSubstr("--nproc-per-node: expected"));
-  EXPECT_THAT(PlanTorchrun(ThreeNodes(), Call({"--nnodes"})).status().message(),
+  EXPECT_THAT(PlanTorchrun(TaskOfSlurm(ThreeNodes()), Call({"--nnodes"})).status().message(),
               HasSubstr("--nnodes needs a value"));
-  EXPECT_THAT(PlanTorchrun(ThreeNodes(), Call({"a.py"}))->notes, IsEmpty());
-  EXPECT_THAT(PlanTorchrun(ThreeNodes(), Call({"--log-dir=/logs", "a.py"}))->notes,
+  EXPECT_THAT(PlanTorchrun(TaskOfSlurm(ThreeNodes()), Call({"a.py"}))->notes, IsEmpty());
+  EXPECT_THAT(PlanTorchrun(TaskOfSlurm(ThreeNodes()), Call({"--log-dir=/logs", "a.py"}))->notes,
               ElementsAre(HasSubstr("--slurm-job 41")));
 }
 

@@ -42,7 +42,7 @@ Election::Election(ElectionOptions options, TimePoint now)
       role_since_(now),
       read_at_(now),
       isolation_(options.node_count > 2 ? kIsolation : Duration::zero()) {
-  if (options_.index == 0) Lead(now);
+  if (options_.index == 0 && options_.first_leads) Lead(now);
 }
 
 bool Election::unfit() const { return failed_starts_ >= kFailedStarts; }

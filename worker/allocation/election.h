@@ -25,6 +25,8 @@ namespace muster::worker {
 struct ElectionOptions {
   int index = 0;
   int node_count = 1;
+  // The first one starts a coordinator without asking; false: it has lost its lead, and is back.
+  bool first_leads = true;
   Duration ask_interval = std::chrono::milliseconds(500);
   // Silence of the leader before another takes over. Refused connections prove that its process is
   // gone, so they need not last as long.

@@ -40,6 +40,21 @@ TEST(Election, TheNextOneTakesOverFromAKilledLeaderWithinASecond) {
   EXPECT_EQ(gang.epoch(), 2u);
 }
 
+TEST(Election, AFirstOneThatIsBackFollowsWhoLeadsByNow) {
+  const TimePoint now = SystemClock().Now();
+  Election back({.index = 0, .node_count = 3, .first_leads = false}, now);
+  const Leadership of_next{.epoch = 2,
+                           .leader = {.index = 1, .node = "n1", .address = "127.0.0.1:2"},
+                           .grpc = "127.0.0.1:3",
+                           .http = ""};
+  back.OnShared(std::nullopt, of_next, 1, now);
+  back.Tick(now);
+  for (const ElectionEffect& effect : back.TakeEffects())
+    EXPECT_FALSE(std::holds_alternative<StartCoordinator>(effect));
+  EXPECT_EQ(back.leadership(), of_next);
+  EXPECT_FALSE(back.leading());
+}
+
 TEST(Election, ALostMachineIsReplacedWithinFiveSeconds) {
   ElectionHarness gang(3);
   gang.Run(seconds(1));

@@ -69,6 +69,18 @@ std::optional<SharedOwner> ReadOwner(const std::string& dir) {
   return owner;
 }
 
+FoundRun FindRun(const std::string& dir, const std::string& allocation, const std::string& step) {
+  const auto owner = ReadOwner(dir);
+  if (!owner || owner->allocation != allocation || owner->step != step) return {};
+  const auto outcome = ReadRecord(dir + "/outcome.json");
+  const bool of_this_run = outcome && ValueOf(*outcome, "run", -1) == owner->run &&
+                           ValueOf(*outcome, "step", std::string()) == step;
+  if (!of_this_run) return {.run = owner->run, .ended = {}};
+  if (ValueOf(*outcome, "action", std::string()) == "done")
+    return {.run = owner->run, .ended = ValueOf(*outcome, "exit_code", 1)};
+  return {.run = owner->run + 1, .ended = {}};
+}
+
 Result<int> ClaimDirectory(const std::string& dir, const SharedOwner& self) {
   const auto found = ReadOwner(dir);
   Claim claim = JudgeOwner(found, self);

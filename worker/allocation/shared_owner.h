@@ -42,6 +42,16 @@ Claim JudgeOwner(const std::optional<SharedOwner>& found, const SharedOwner& sel
 // Empty if there is no record, or none that can be read.
 std::optional<SharedOwner> ReadOwner(const std::string& dir);
 
+// Where the scheduler does not count how often it has started a job again.
+struct FoundRun {
+  int run = 0;               // which a task belongs to that starts now
+  std::optional<int> ended;  // the job is over, with this exit code
+};
+
+// A task of `step` joins the run that it finds, as one that takes a lost task's place; it begins
+// the next one if that run has ended with work left.
+FoundRun FindRun(const std::string& dir, const std::string& allocation, const std::string& step);
+
 // Makes `self` the owner of the directory and returns its life. If another step, or a later run,
 // owns it, it waits until that one's supervisors have shown no sign of life for a while.
 // kFailedPrecondition: it lives.

@@ -43,6 +43,26 @@ TEST(SharedOwner, RequeuedRunsGoOnAndAnotherStepBeginsAnew) {
   EXPECT_EQ(ReadOwner(temp.path())->allocation, "other-7");
 }
 
+TEST(SharedOwner, ATaskThatStartsLaterJoinsItsRunOrBeginsTheNextOne) {
+  const TempDirForTest temp;
+  const auto found = [&temp] { return FindRun(temp.path(), "chat-1", "uid"); };
+  EXPECT_EQ(found().run, 0) << "nothing is there";
+  ASSERT_TRUE(ClaimDirectory(temp.path(), OwnerOf("chat-1", 4, "uid")).ok());
+  EXPECT_EQ(found().run, 4) << "it takes a lost task's place";
+  EXPECT_EQ(FindRun(temp.path(), "chat-1", "other").run, 0);
+  const auto end = [&temp](const char* text) {
+    ASSERT_TRUE(WriteFileAtomically(temp / "outcome.json", text).ok());
+  };
+  end(R"({"run":3,"step":"uid","action":"done","exit_code":10})");
+  EXPECT_EQ(found().run, 4) << "an earlier run's end";
+  EXPECT_EQ(found().ended, std::nullopt);
+  end(R"({"run":4,"step":"uid","action":"requeued","exit_code":75})");
+  EXPECT_EQ(found().run, 5);
+  EXPECT_EQ(found().ended, std::nullopt);
+  end(R"({"run":4,"step":"uid","action":"done","exit_code":10})");
+  EXPECT_EQ(found().ended, 10);
+}
+
 // slurmctld reused the id: the new job is at run 0, and the old one has no process left.
 TEST(SharedOwner, AReusedJobIdBeginsAnewOnceTheOldJobIsSeenToBeDead) {
   const TempDirForTest temp;

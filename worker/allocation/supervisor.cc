@@ -15,6 +15,9 @@ Result<int> RunSupervisor(SupervisorOptions options, std::unique_ptr<Scheduler> 
   MUSTER_RETURN_IF_ERROR(shared.Make());
   MUSTER_RETURN_IF_ERROR(shared.Claim());
   options.monitor.before = shared.ReadProgress();
+  // A task that takes a lost one's place follows who leads by now.
+  const auto leader = shared.ReadLeadership();
+  options.election.first_leads = !leader || leader->leadership.leader.index == options.self.index;
   // Two steps may share a node. Short, for Unix sockets lie below it.
   char of_step[8];
   std::snprintf(of_step, sizeof of_step, "-%04x",

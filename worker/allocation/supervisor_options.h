@@ -11,9 +11,10 @@
 namespace muster::worker {
 
 struct SupervisorOptions {
-  std::string allocation;  // the scheduler's cluster and job: equal on all nodes
-  int run = 0;             // how often it was requeued
-  std::string step;        // this call of srun, equal for its tasks (slurm::Allocation)
+  std::string allocation;    // the scheduler's cluster and job: equal on all nodes
+  int run = 0;               // how often it was requeued
+  std::string step;          // equal for all tasks that are peers (AutoTask)
+  std::optional<int> ended;  // the job is over, with this exit code: there is nothing to supervise
   int node_count = 1;
   std::vector<std::string> node_names;  // of the allocation; may be empty
   Member self;                          // without the port
