@@ -229,7 +229,8 @@ std::unique_ptr<ClusterClient> MakeClient(const GlobalOptions& global, Interrupt
 int RunCommand(const Parsed& parsed, Interrupt& interrupt) {
   Terminal terminal = FindTerminal(parsed.global);
   const auto client = MakeClient(parsed.global, interrupt);
-  CommandContext context{*client, terminal, FormatOf(parsed.global.output), parsed.passed_on};
+  CommandContext context{*client, terminal, FormatOf(parsed.global.output), parsed.passed_on,
+                         parsed.global.slurm_job};
   const CommandResult result = parsed.command(context);
   terminal.out.flush();
   if (result.ok()) return *result;

@@ -21,6 +21,7 @@ struct CommandContext {
   OutputFormat output = OutputFormat::kTable;
   // The words of the command line for another program: torchrun's, sbatch's, srun's.
   std::vector<std::string> passed_on = {};
+  std::string slurm_job = {};  // --slurm-job, where it was given
 
   const std::string& dir() const { return client.dir(); }
   Interrupt& interrupt() { return client.interrupt(); }
@@ -33,7 +34,7 @@ struct CommandContext {
 // An exit code (exit_code.h), or the error that the program prints and maps to one.
 using CommandResult = Result<int>;
 
-// The flags by which the next command reaches the same cluster: "--dir DIR", or
+// The flags by which the next command reaches the same cluster: "--dir DIR", "--slurm-job JOB", or
 // "--coordinator IP:PORT --tls DIR" for a coordinator on another machine.
 std::string SameCluster(const CommandContext& context);
 

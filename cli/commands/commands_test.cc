@@ -147,6 +147,15 @@ TEST_F(CommandsTest, TheNextCommandReachesTheSameCluster) {
   ClusterClient remote(dir_, interrupt_, RemoteCoordinator{"10.0.0.1:7070", "mine"});
   const CommandContext context{remote, context_->terminal};
   EXPECT_EQ(SameCluster(context), "--coordinator 10.0.0.1:7070 --tls DIR");
+  context_->slurm_job = "4711";
+  EXPECT_EQ(SameCluster(*context_), "--slurm-job 4711");
+}
+
+TEST_F(CommandsTest, DescribeSuggestsCommandsForTheSameCluster) {
+  Serve();
+  context_->slurm_job = "4711";
+  ASSERT_TRUE(Run({"describe", "7f3a9c1e2b"}).ok());
+  EXPECT_THAT(out_.str(), HasSubstr("muster attach 7f3a9c1e2b --slurm-job 4711\n"));
 }
 
 TEST_F(CommandsTest, SubmitWithTheSameKeyAndAnotherSpecIsAConflict) {
@@ -214,6 +223,27 @@ TEST_F(CommandsTest, WaitEndsWithTheJobsResult) {
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     EXPECT_EQ(*result, exit_code);
   }
+}
+
+TEST_F(CommandsTest, WaitEndsAtAStepOrWhenTheJobRuns) {
+  Serve();
+  const auto watch = [this](const std::string& step) {
+    v1::WatchUpdate at_step = Update(v1::JOB_STATE_RECOVERING, 3, "c");
+    at_step.mutable_job()->set_step(150);
+    coordinator_.watches.push_back(
+        {{Update(v1::JOB_STATE_STARTING, 1, "a"), Update(v1::JOB_STATE_RUNNING, 2, "b"), at_step,
+          Update(v1::JOB_STATE_FAILED, 4, "d")},
+         {}});
+    out_.str("");
+    return Run({"wait", "7f3a", "--step", step});
+  };
+  EXPECT_EQ(*watch("0"), kExitSuccess);
+  EXPECT_EQ(out_.str(), "job 7f3a9c1e2b running at step 120\n");
+  EXPECT_EQ(*watch("121"), kExitSuccess);
+  EXPECT_EQ(out_.str(), "job 7f3a9c1e2b recovering at step 150\n");
+  EXPECT_EQ(*watch("151"), kExitJobFailed);
+  const CommandResult late = Run({"wait", "7f3a9c1e2b", "--step", "151", "--timeout", "50ms"});
+  EXPECT_THAT(std::string(late.status().message()), HasSubstr("did not come so far"));
 }
 
 TEST_F(CommandsTest, WaitGivesUpAtItsTimeout) {

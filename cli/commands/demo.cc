@@ -231,7 +231,7 @@ class DemoRun {
   }
 
   std::string Timeline(const v1::Job& job) {
-    return FormatTimeline(job, client_.dir(), SystemClock().UnixMillis());
+    return FormatTimeline(job, "--dir " + ShellWord(client_.dir()), SystemClock().UnixMillis());
   }
 
   Status Report(const v1::Job& job) {

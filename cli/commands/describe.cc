@@ -19,7 +19,7 @@ struct Describe {
     MUSTER_ASSIGN_OR_RETURN(const v1::Job found, context.client.GetJob(job));
     Terminal& terminal = context.terminal;
     if (!PrintStructured(terminal.out, context.output, JobJson(found), "id"))
-      terminal.out << FormatTimeline(found, context.dir(), SystemClock().UnixMillis());
+      terminal.out << FormatTimeline(found, SameCluster(context), SystemClock().UnixMillis());
     return kExitSuccess;
   }
 };

@@ -25,7 +25,8 @@ struct Version {
     out << "muster " << kVersion << " (protocol " << kProtocolVersion << ")\n";
     if (!json["coordinator"].is_null())
       out << "coordinator " << json["coordinator"]["version"].get<std::string>() << " (protocol "
-          << json["coordinator"]["protocol_version"] << ") in " << context.dir() << "\n";
+          << json["coordinator"]["protocol_version"] << ") of cluster "
+          << json["coordinator"]["cluster"].get<std::string>() << "\n";
     return kExitSuccess;
   }
 };

@@ -8,7 +8,8 @@ namespace muster::verbs {
 
 struct Wait {
   static constexpr char kName[] = "wait";
-  static constexpr char kSummary[] = "Wait until a job ends; exit with its result";
+  static constexpr char kSummary[] =
+      "Wait until a job ends, or has finished a step; exit with its result";
 
   WaitOptions options;
 
@@ -17,6 +18,10 @@ struct Wait {
     flags.Add(
         "--timeout DURATION", options.timeout,
         "Maximum time to wait, such as 90s or 10m; exit code 7 after it [default: unlimited]");
+    flags
+        .Add("--step N", options.step,
+             "Wait only until the job has finished this step, or until it runs (0)")
+        .AtLeast(0);
   }
   CommandResult Run(CommandContext& context) const { return WaitForJob(context, options); }
 };

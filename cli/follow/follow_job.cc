@@ -107,6 +107,20 @@ class Attachment {
   std::string id_;
 };
 
+// What `muster wait` was asked to wait for.
+bool IsReached(const v1::Job& job, const std::optional<std::int64_t>& step) {
+  if (IsTerminal(job.state())) return true;
+  if (!step) return false;
+  return *step == 0 ? job.state() == v1::JOB_STATE_RUNNING : job.step() >= *step;
+}
+
+// "job 7f3a9c1e2b running at step 12", "job 7f3a9c1e2b failed: rank 0 exited with 3".
+std::string Reached(const v1::Job& job) {
+  std::string out = "job " + job.id() + " " + StateWord(job.state());
+  if (!IsTerminal(job.state()) && job.step() > 0) out += " at step " + std::to_string(job.step());
+  return out + (job.reason().empty() ? "" : ": " + Printable(job.reason()));
+}
+
 }  // namespace
 
 CommandResult AttachToJob(CommandContext& context, const AttachOptions& options) {
@@ -162,19 +176,17 @@ CommandResult WaitForJob(CommandContext& context, const WaitOptions& options) {
     MUSTER_ASSIGN_OR_RETURN(job, context.client.GetJob(options.job));
     request.set_job(job.id());
   }
-  const Status status = IsTerminal(job.state()) ? OkStatus()
-                                                : WatchToEnd(
-                                                      context, request, deadline,
-                                                      [&](const v1::WatchUpdate& update) {
-                                                        job = update.job();
-                                                        if (options.show_progress)
-                                                          progress.OnJob(job, SystemClock().Now());
-                                                        return !IsTerminal(job.state());
-                                                      },
-                                                      [&](const std::string& text) {
-                                                        if (options.show_progress)
-                                                          progress.OnNotice(text);
-                                                      });
+  const auto on_update = [&](const v1::WatchUpdate& update) {
+    job = update.job();
+    if (options.show_progress) progress.OnJob(job, SystemClock().Now());
+    return !IsReached(job, options.step);
+  };
+  const auto on_notice = [&](const std::string& text) {
+    if (options.show_progress) progress.OnNotice(text);
+  };
+  const Status status = IsReached(job, options.step)
+                            ? OkStatus()
+                            : WatchToEnd(context, request, deadline, on_update, on_notice);
   progress.Finish();
   if (!status.ok() && context.interrupt().requested()) {
     terminal.err << "the job continues. To follow it: "
@@ -182,16 +194,16 @@ CommandResult WaitForJob(CommandContext& context, const WaitOptions& options) {
     return kExitInterrupted;
   }
   if (status.code() == StatusCode::kDeadlineExceeded)
-    return DeadlineExceeded("job " + options.job + " did not end within the timeout; it is " +
+    return DeadlineExceeded("job " + options.job + " did not " +
+                            (options.step ? "come so far" : "end") + " within the timeout; it is " +
                             StateWord(job.state()) +
                             "\n  next: " + AttachCommand(context, options.job));
   MUSTER_RETURN_IF_ERROR(status);
   if (!context.for_people())
     PrintStructured(terminal.out, context.output, JobJson(job), "id");
   else
-    terminal.out << "job " << job.id() << " " << StateWord(job.state())
-                 << (job.reason().empty() ? "" : ": " + Printable(job.reason())) << "\n";
-  return ExitCodeOf(job.state());
+    terminal.out << Reached(job) << "\n";
+  return IsTerminal(job.state()) ? ExitCodeOf(job.state()) : kExitSuccess;
 }
 
 }  // namespace muster

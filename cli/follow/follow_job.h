@@ -4,6 +4,7 @@
 // Blocks until the job ends, or until an interrupt. One thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -28,10 +29,12 @@ CommandResult AttachToJob(CommandContext& context, const AttachOptions& options)
 struct WaitOptions {
   std::string job;
   std::optional<Duration> timeout;
+  // Waits no longer than until this step is finished; 0: until the job runs.
+  std::optional<std::int64_t> step = std::nullopt;
   bool show_progress = false;  // on standard error
 };
 
-// Waits, then prints the job; the result is the exit code of its state.
+// Waits, then prints the job; the result is the exit code of its state, 0 of a job that goes on.
 CommandResult WaitForJob(CommandContext& context, const WaitOptions& options);
 
 }  // namespace muster

@@ -246,8 +246,8 @@ std::string Places(const v1::Job& job) {
   return out;
 }
 
-std::string Next(const v1::Job& job, const std::string& dir) {
-  const std::string tail = " " + job.id() + " --dir " + ShellWord(dir) + "\n";
+std::string Next(const v1::Job& job, const std::string& cluster) {
+  const std::string tail = " " + job.id() + " " + cluster + "\n";
   std::string out = "\nNext\n";
   if (!IsTerminal(job.state())) out += "  muster attach" + tail;
   out += "  muster logs" + tail;
@@ -278,14 +278,15 @@ std::string FormatStages(const v1::StageSeconds& seconds) {
   return "training again " + PreciseSeconds(total) + " after the fault: " + parts;
 }
 
-std::string FormatTimeline(const v1::Job& job, const std::string& dir, std::int64_t now_unix_ms) {
+std::string FormatTimeline(const v1::Job& job, const std::string& cluster,
+                           std::int64_t now_unix_ms) {
   std::string out = Header(job, now_unix_ms) + Progress(job) + Placement(job);
   if (!job.attempts().empty()) out += "\nHistory\n";
   for (int i = 0; i < job.attempts_size(); ++i) {
     const v1::AttemptInfo* next = i + 1 < job.attempts_size() ? &job.attempts(i + 1) : nullptr;
     out += Attempt(job.attempts(i), next, i == 0, job);
   }
-  return out + Checkpoints(job) + Places(job) + Next(job, dir);
+  return out + Checkpoints(job) + Places(job) + Next(job, cluster);
 }
 
 }  // namespace muster

@@ -10,9 +10,10 @@
 
 namespace muster {
 
-// `dir` is the cluster's directory, for the commands that the text suggests; `now_unix_ms` is the
-// end of what still runs.
-std::string FormatTimeline(const v1::Job& job, const std::string& dir, std::int64_t now_unix_ms);
+// `cluster` is the flags that name the cluster in the commands that the text suggests
+// (SameCluster()); `now_unix_ms` is the end of what still runs.
+std::string FormatTimeline(const v1::Job& job, const std::string& cluster,
+                           std::int64_t now_unix_ms);
 
 // "training again 0.71 s after the fault: detected in 0.01 s, ..."; empty when no stage is known.
 std::string FormatStages(const v1::StageSeconds& seconds);

@@ -19,7 +19,7 @@ class TimelineTest : public testing::Test {
 };
 
 TEST_F(TimelineTest, ShowsTheRecoveryOfARunningJob) {
-  EXPECT_EQ(FormatTimeline(CannedJob(), "/cluster", 1'700'000'091'000),
+  EXPECT_EQ(FormatTimeline(CannedJob(), "--dir /cluster", 1'700'000'091'000),
             R"(Job 7f3a9c1e2b  llama-chat  running
   submitted  2023-11-14 22:13:20, priority 50
   running    1m 30s, 1 restart
@@ -66,11 +66,12 @@ TEST_F(TimelineTest, ShowsWhatTheTimeWentTo) {
   };
   job.mutable_goodput()->set_ratio(-1);
   add("queue", 100);
-  EXPECT_EQ(FormatTimeline(job, "/cluster", 1'700'000'091'000).find("goodput"), std::string::npos);
+  EXPECT_EQ(FormatTimeline(job, "--dir /cluster", 1'700'000'091'000).find("goodput"),
+            std::string::npos);
   job.mutable_goodput()->set_ratio(0.9);
   add("step", 90);
   add("recovery", 10);
-  EXPECT_NE(FormatTimeline(job, "/cluster", 1'700'000'091'000)
+  EXPECT_NE(FormatTimeline(job, "--dir /cluster", 1'700'000'091'000)
                 .find("1 restart\n  goodput    90.0 %; lost to recovery 0:00:10 (10.0 %)\n"),
             std::string::npos);
 }
@@ -82,7 +83,7 @@ TEST_F(TimelineTest, NamesTheAdapterOfASuccess) {
   job.set_spec_yaml(
       "name: a\ntrain:\n  model: {path: m}\n  data: {train: r.jsonl}\n  optimizer: {lr: 1.0e-3}\n"
       "  schedule: {max_steps: 2}\n  batch: {per_rank: 1}\n  output: {dir: o}\n  lora: {}\n");
-  const std::string timeline = FormatTimeline(job, "/cluster", 0);
+  const std::string timeline = FormatTimeline(job, "--dir /cluster", 0);
   EXPECT_NE(timeline.find("  adapter  /jobs/out/adapter\n"), std::string::npos) << timeline;
   EXPECT_EQ(timeline.find("/jobs/out/model"), std::string::npos);
 }
@@ -92,7 +93,7 @@ TEST_F(TimelineTest, NamesTheModelOfASuccess) {
   job.set_state(v1::JOB_STATE_SUCCEEDED);
   job.set_ended_unix_ms(1'700'000'061'000);
   job.mutable_attempts(1)->set_ended_unix_ms(1'700'000'061'000);
-  const std::string timeline = FormatTimeline(job, "/cluster", 0);
+  const std::string timeline = FormatTimeline(job, "--dir /cluster", 0);
   EXPECT_NE(timeline.find("Ended after step 120 with success."), std::string::npos);
   EXPECT_NE(timeline.find("  model    /jobs/out/model\n"), std::string::npos);
   EXPECT_NE(timeline.find("  ran        1m 00s, 1 restart\n"), std::string::npos);
@@ -102,7 +103,7 @@ TEST_F(TimelineTest, NamesTheModelOfASuccess) {
 TEST_F(TimelineTest, ShowsTheLossOfAnEvaluatedCheckpoint) {
   v1::Job job = CannedJob();
   job.mutable_checkpoints(0)->set_eval_loss(1.875);
-  const std::string timeline = FormatTimeline(job, "/cluster", 0);
+  const std::string timeline = FormatTimeline(job, "--dir /cluster", 0);
   EXPECT_NE(timeline.find("  committed 22:13:59  evaluation loss 1.8750\n"), std::string::npos)
       << timeline;
 }
@@ -112,7 +113,7 @@ TEST_F(TimelineTest, ACommandJobDoesNotTrain) {
   job.set_spec_yaml("name: j\ncommand: [a]\n");
   job.mutable_attempts(0)->set_resumed_step(-1);
   job.mutable_attempts(1)->set_resumed_step(-1);
-  const std::string timeline = FormatTimeline(job, "/c", 0);
+  const std::string timeline = FormatTimeline(job, "--dir /c", 0);
   EXPECT_NE(timeline.find("    Ran the command.\n"), std::string::npos) << timeline;
   EXPECT_NE(timeline.find("    Ran the command again.\n"), std::string::npos) << timeline;
 }
@@ -122,7 +123,7 @@ TEST_F(TimelineTest, ShowsASnapshotAndThatNothingWasDoneAgain) {
   job.mutable_attempts(0)->set_lost_steps(0);
   job.mutable_attempts(1)->set_resumed_step(87);
   job.mutable_attempts(1)->set_resumed_from("snapshot");
-  const std::string timeline = FormatTimeline(job, "/c", 0);
+  const std::string timeline = FormatTimeline(job, "--dir /c", 0);
   EXPECT_NE(timeline.find("It resumed from the snapshot of step 87, and no finished step was "
                           "repeated."),
             std::string::npos)
@@ -142,7 +143,7 @@ TEST_F(TimelineTest, EveryTierHasItsWords) {
   for (const auto& [tier, words] : cases) {
     v1::Job job = CannedJob();
     job.mutable_attempts(1)->set_tier(tier);
-    EXPECT_NE(FormatTimeline(job, "/c", 0).find(words), std::string::npos) << tier;
+    EXPECT_NE(FormatTimeline(job, "--dir /c", 0).find(words), std::string::npos) << tier;
   }
 }
 
@@ -150,7 +151,7 @@ TEST_F(TimelineTest, AFailedJobShowsThatItWasNotTriedAgain) {
   v1::Job job = CannedJob();
   job.set_state(v1::JOB_STATE_FAILED);
   job.mutable_attempts()->RemoveLast();
-  const std::string timeline = FormatTimeline(job, "/c", 0);
+  const std::string timeline = FormatTimeline(job, "--dir /c", 0);
   EXPECT_NE(timeline.find("Look into the kernel log of node-2. It was not retried.\n"),
             std::string::npos)
       << timeline;
@@ -160,7 +161,7 @@ TEST_F(TimelineTest, ACauseThatDoesNotNameTheExitGetsIt) {
   v1::Job job = CannedJob();
   job.mutable_attempts(0)->set_cause("the gang stands still");
   job.mutable_attempts(0)->mutable_card()->set_what("no progress for 3.1 s");
-  EXPECT_NE(FormatTimeline(job, "/c", 0)
+  EXPECT_NE(FormatTimeline(job, "--dir /c", 0)
                 .find("the gang stands still (rank 1) (on node-2) (no progress for 3.1 s)"),
             std::string::npos);
 }
@@ -171,13 +172,13 @@ TEST_F(TimelineTest, ATerminalCommandInTheCauseIsDefused) {
   job.mutable_attempts(0)->set_log_tail(0, "\x1b]0;x\x07");
   job.mutable_attempts(0)->mutable_card()->set_advice("\x1b[2J");
   job.mutable_attempts(0)->mutable_card()->set_facts(0, "\x1b[2J");
-  EXPECT_EQ(FormatTimeline(job, "/c", 0).find('\x1b'), std::string::npos);
+  EXPECT_EQ(FormatTimeline(job, "--dir /c", 0).find('\x1b'), std::string::npos);
 }
 
 TEST_F(TimelineTest, AnAttemptOnALentSpareSaysSo) {
   v1::Job job = CannedJob();
   job.mutable_attempts(1)->add_lent("node-2");
-  const std::string text = FormatTimeline(job, "/cluster", 1'700'000'091'000);
+  const std::string text = FormatTimeline(job, "--dir /cluster", 1'700'000'091'000);
   EXPECT_NE(text.find("Node node-2 is a spare of other jobs, and lent"), std::string::npos) << text;
 }
 
@@ -187,7 +188,7 @@ TEST_F(TimelineTest, AQueuedJobHasAReasonAndNoTimeline) {
   job.set_name("b");
   job.set_state(v1::JOB_STATE_QUEUED);
   job.set_reason("needs 2 nodes with 1 free slot each; 1 ready node has room");
-  const std::string timeline = FormatTimeline(job, "/c", 0);
+  const std::string timeline = FormatTimeline(job, "--dir /c", 0);
   EXPECT_NE(timeline.find("needs 2 nodes"), std::string::npos);
   EXPECT_EQ(timeline.find("History"), std::string::npos);
   EXPECT_EQ(timeline.find("Progress"), std::string::npos);
