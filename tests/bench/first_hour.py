@@ -202,14 +202,13 @@ class Bench:
         archive = self.options.image
         if archive is None:
             raise LeftOut("--image names no archive of an image")
-        loaded = subprocess.run(["podman", "load", "--quiet", "--input", archive], check=True, text=True, capture_output=True).stdout
-        name = loaded.split(": ", 1)[1].split()[0]
-        (line,) = lines_of("An image")
+        load, line = lines_of("An image")
+        command("podman", "load", "--quiet", "--input", archive)
         with Shell() as shell, tempfile.TemporaryDirectory(dir=self.work) as temp:
             # Without a network, and with the demo's files where this sees them.
-            run = line.replace("podman run --rm muster", f"podman run --rm --network=none -v {temp}:/tmp {name}")
+            run = line.replace("podman run --rm", f"podman run --rm --network=none -v {temp}:/tmp")
             result = self.follow(shell, [run], self.demo_in(pathlib.Path(temp)))
-        return {**result, "characters": len(line) + 1, "lines": [{**result["lines"][0], "typed": line}]}
+        return {**result, "characters": len(load) + len(line) + 2, "lines": [{**result["lines"][0], "typed": line}]}
 
     def slurm(self):
         """The programs are those of the wheel, in an environment that all nodes see."""
