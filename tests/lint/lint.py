@@ -24,6 +24,8 @@ FILE_LINES = 1000
 FUNCTION_LINES = 70
 CLASS_FUNCTIONS = 40
 CLASS_LINES = 600
+# Of README.md and docs/*.md together.
+DOCUMENTATION_WORDS = 45_000
 # One "WHERE WHAT: REASON" a line: "FILE FUNCTION" or "FILE CLASS" is better in one piece, "MODULE MODULE" is an include
 # upwards.
 EXCEPTIONS = "tests/lint/exceptions.txt"
@@ -111,6 +113,8 @@ TEST_TEXT = re.compile(r'<< "((?:\\.|[^"\\])*)"')
 NAME_PROSE = re.compile(r"^Of(?=[A-Z])|(?:Tells?|Told|Nobody|Somebody|Whoever|Whom)(?![a-z])")
 COMMENTS = {**dict.fromkeys((*CODE, ".proto"), re.compile(r"(?:^|\s)//+\s*(.*)")),
             ".py": re.compile(r"(?:^|\s)#+\s*(.*)"), ".md": re.compile(r"\s*(.*)")}
+FENCED = re.compile(r"^```.*?^```", re.M | re.S)
+GENERATED = re.compile(r"<!-- generated: .*?<!-- end of generated -->", re.S)
 CHANGE_KINDS = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
 
 
@@ -644,6 +648,22 @@ def check_changelog(tree):
             yield name, number, f"'{line[4:]}' is none of {', '.join(CHANGE_KINDS)}"
 
 
+def written_words(tree, name):
+    """The words of a page that were written by hand: outside of fenced code and of generated sections."""
+    text = FENCED.sub("", GENERATED.sub("", "\n".join(tree.lines(name))))
+    return sum(1 for word in text.split() if re.search(r"\w", word))
+
+
+def check_documentation(tree):
+    """Pages are read whole; docs/adr, docs/measurements and docs/reference are records or generated."""
+    words = {name: written_words(tree, name) for name in tree.files if name == "README.md" or fnmatch.fnmatch(name, "docs/*.md")
+             and name.count("/") == 1}
+    if (total := sum(words.values())) > DOCUMENTATION_WORDS:
+        longest = ", ".join(f"{name} {words[name]:,}" for name in sorted(words, key=words.get, reverse=True)[:5])
+        yield "README.md", 1, (f"{total:,} words in README.md and docs/*.md, {DOCUMENTATION_WORDS:,} allowed: shorten what was written"
+                               f" by hand, or generate it ({longest})")
+
+
 def check_format(tree):
     program, files = shutil.which("clang-format"), tree.having(CODE)
     if not program or not files or not (tree.root / ".clang-format").exists():
@@ -688,6 +708,7 @@ RULES = {
     "not-built": check_built,
     "unity": check_unity,
     "changelog": check_changelog,
+    "documentation": check_documentation,
     "format": check_format,
     "exception": check_exceptions,
 }

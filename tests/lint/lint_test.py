@@ -365,6 +365,15 @@ class LintTest(unittest.TestCase):
                 self.expect("CHANGELOG.md", line, "changelog")
 
     @unittest.skipUnless(lint.shutil.which("clang-format"), "clang-format is not installed")
+    def test_documentation_of_too_many_words(self):
+        words = "word " * 22_500
+        self.put("docs/a.md", words + "\n```\n" + words + "\n```\n| - |\n<!-- generated: x -->\n" + words + "<!-- end of generated -->\n")
+        self.put("docs/adr/a.md", words)
+        self.put("README.md", words)
+        self.assertEqual(lint.lint(self.root), [])
+        self.put("README.md", words + "more")
+        self.expect("README.md", 1, "documentation")
+
     def test_formatting(self):
         self.put(".clang-format", "BasedOnStyle: Google\n")
         self.plant("int   B( ) ;")
