@@ -211,6 +211,8 @@ Victims FindVictims(const GangRequest& request, bool entitled, TimePoint now,
   return victims;
 }
 
+bool HasPromise(const GangRequest& request) { return request.promise && !request.recovering; }
+
 // Whether the ceilings leave room for it at some time.
 bool LimitsAllow(const GangRequest& request, const QueueLoads& loads) {
   return request.recovering ||
@@ -272,9 +274,6 @@ class Pass {
   DelayCause WhyDelayed(const GangRequest& request);
   void BeginPhase(int number);
 
-  static bool HasPromise(const GangRequest& request) {
-    return request.promise && !request.recovering;
-  }
   bool IsProbe(const GangRequest& request) const {
     return probes_ != nullptr && !std::less<>()(&request, probes_->data()) &&
            std::less<>()(&request, probes_->data() + probes_->size());
@@ -286,10 +285,6 @@ class Pass {
     return !is_whole_ && !with_is_left_ && promises_left_ == 0;
   }
   bool Ask(const GangRequest& probe, const QueueLoads& guaranteed);
-  std::span<const RunningGang* const> GangsForProbe() const {
-    if (fruitless_.ContainsAll()) return {};
-    return gangs_;
-  }
   void MarkTaken(const PlannedNode& node) { taken_now_.push_back(nodes_.IndexOf(node)); }
   void NodesChange(TimePoint from) {
     changed_ = true;
@@ -544,6 +539,7 @@ void Pass::Record(int queue, std::optional<std::size_t> place) {
 
 // Whether it needs no other turn.
 bool Pass::Ask(const GangRequest& probe, const QueueLoads& guaranteed) {
+  const std::size_t asked = fruitless_.ContainsAll() ? 0 : gangs_.size();
   const bool answered = (*at_turn_)({.probe = probe,
                                      .entitled = phase_.entitled(),
                                      .guaranteed = guaranteed,
@@ -551,7 +547,7 @@ bool Pass::Ask(const GangRequest& probe, const QueueLoads& guaranteed) {
                                      .nodes = nodes_,
                                      .matches = matches_,
                                      .endangers_promises = promises_left_ > 0 || promise_moved_,
-                                     .gangs = GangsForProbe(),
+                                     .gangs = std::span(gangs_).first(asked),
                                      .planned = planned_});
   if (answered) answered_.insert(&probe);
   return answered;

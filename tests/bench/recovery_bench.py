@@ -2,7 +2,7 @@
 """What each kind of fault costs, on quickstart's model: seconds to the decision and to the next step.
 
   recovery_bench.py [--kinds rank_killed_in_place,...] [--runs N] [--peer-runs N]
-                    [--stall-runs N] [--overload-minutes M] [--beside BIN_DIR]
+                    [--stall-runs N] [--overload-minutes M] [--beside BIN_DIR] [--chart FILE]
 
 Faults of one kind hit few long-lived jobs, each once the generation before has trained for some steps and
 its standbys wait. The next step is finished when its line is in metrics.jsonl; the decision is the
@@ -12,7 +12,8 @@ steps (at most 60 s each). --adapter-runs kills ranks of a QLoRA job beside a la
 those of a job whose two ranks share a GPU. --stall-runs compares steps with and without snapshots. --overload-minutes
 trains beside busy processes, --busy-per-core of them, and counts verdicts, all of which are false.
 --beside takes turns with another build of Muster, a few faults each, in what --kinds and --coordinator-runs
-measure; `difference` is what ours took more. Prints one JSON object.
+measure; `difference` is what ours took more. --chart draws the faults that torchrun had as well (docs/recovery.svg).
+Prints one JSON object.
 """
 
 import argparse
@@ -28,6 +29,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import builds  # noqa: E402
+import chart  # noqa: E402
 import elastic_peer  # noqa: E402
 import machine  # noqa: E402
 from cluster import ROOT, Cluster, can_have_namespaces, kill, read_metrics, run, wait_until, write_rows  # noqa: E402
@@ -36,6 +38,10 @@ from recovery_runs import LongJob, stop_process  # noqa: E402
 FAULTS_PER_JOB = 50
 FAULTS_IN_TURN = 5  # of a build, with --beside
 STORED_JOBS = 1000
+# Ours, the peer's, and what both are called.
+CHARTED = (("rank_killed_in_place", "rank_killed_unshared_store", "a rank is killed"),
+           ("node_killed_spare", "node_killed_spare", "a node dies, another joins"),
+           ("node_killed_shrink", "node_killed_shrink", "a node dies, fewer ranks"))
 STALL_STEPS = 200
 QLORA_SHAPE = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 24,
                "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 64}
@@ -317,6 +323,18 @@ def false_verdicts(minutes, busy_per_core):
         cluster.close()
 
 
+def draw(result, path):
+    pairs = []
+    for ours, peers, what in CHARTED:
+        mine, other = result["faults"].get(ours), result.get("torchrun", {}).get(peers, {})
+        if mine and "median_s" in other:
+            pairs.append((what, [("Muster", mine["next_step"]["median_s"]), ("torchrun", other["median_s"])]))
+    if not pairs:
+        raise SystemExit("--chart needs kinds that --kinds and --peer-kinds have both measured; see CHARTED")
+    chart.write(path, "Seconds from a fault until the next finished step", pairs,
+                f"Medians of one run on {result['machine']['cores']} cores; {result['machine']['cpu']}; tests/bench/recovery_bench.py --chart")
+
+
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kinds", type=lambda text: [k for k in text.split(",") if k],
@@ -331,6 +349,7 @@ def parse_options():
     parser.add_argument("--gpu-runs", type=int, default=0, help="ranks killed that share a GPU")
     parser.add_argument("--overload-minutes", type=float, default=0)
     builds.add_option(parser)
+    parser.add_argument("--chart", type=pathlib.Path, help="draw the faults that torchrun had as well, as SVG")
     parser.add_argument("--busy-per-core", type=int, default=2, help="processes beside it [2]")
     options = parser.parse_args()
     for kind in (*options.kinds, *options.peer_kinds):
@@ -366,6 +385,8 @@ def main():
     if options.overload_minutes:
         result["overload"] = false_verdicts(options.overload_minutes, options.busy_per_core)
     print(json.dumps(result, indent=1))
+    if options.chart:
+        draw(result, options.chart)
 
 
 if __name__ == "__main__":

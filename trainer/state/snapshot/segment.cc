@@ -236,8 +236,8 @@ Status Segment::ReadDirectory(const std::string& text) {
 }
 
 // Reading and writing go on meanwhile: the advice changes no byte. Memory files get huge pages by
-// themselves only where the host is set up for it. The kernel refuses to make one of memory that has
-// no page yet.
+// themselves only where the host is set up for it. The kernel refuses to make one of memory that
+// has no page yet.
 void Segment::TouchInBackground(int first_slot, int slots) {
   if (slot_bytes_ == 0) return;
   touchers_.emplace_back(
