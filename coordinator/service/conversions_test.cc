@@ -212,9 +212,9 @@ TEST(ClientConversions, ADeviceThatNoJobGetsSaysWhy) {
   NodeView view{&record, 0, true};
   view.allocatable = 1;
   view.others = {{"g2", NodeName{"n1"}}};
+  const v1::Node node = ToProto(view);
   std::vector<std::string> faults;
-  for (const v1::Device& device : ToProto(view).inventory().devices())
-    faults.push_back(device.fault());
+  for (const v1::Device& device : node.inventory().devices()) faults.push_back(device.fault());
   EXPECT_THAT(faults, ElementsAre("", "Xid 79", "node n1 has it", "in use elsewhere",
                                   "a job has devices that the node no longer reports"));
 }

@@ -237,11 +237,11 @@ TEST_F(TextDatasetTest, AJobMayTrainOnPromptsToo) {
       R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]})";
   const auto chat = LoadText(rows, tokenizer);
   ASSERT_TRUE(chat.ok()) << chat.status().ToString();
-  EXPECT_EQ(Answer(*chat, 0, tokenizer), "Hi;Yo;");
+  EXPECT_EQ(Answer(*chat, 0, tokenizer), "i;Yo;") << "nothing predicts a row's first token";
   options_.chat_template = "none";
   const auto text = LoadText(R"({"prompt": "2+2=", "completion": "4"})", tokenizer);
   ASSERT_TRUE(text.ok()) << text.status().ToString();
-  EXPECT_EQ(Answer(*text, 0, tokenizer).substr(0, 5), "2+2=4");
+  EXPECT_EQ(Answer(*text, 0, tokenizer).substr(0, 4), "+2=4");
 }
 
 TEST_F(TextDatasetTest, ATemplateThatRefusesARowIsNamedBesideTheRow) {
