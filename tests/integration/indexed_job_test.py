@@ -11,7 +11,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from allocation import Allocation  # noqa: E402
-from cluster import read_metrics, trajectory, wait_until  # noqa: E402
+from cluster import children_of, read_metrics, trajectory, wait_until  # noqa: E402
 
 JOB = "chat"
 SERVICE = "chat-pods"
@@ -21,7 +21,7 @@ IN_POD = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
 
 
 class IndexedJob(Allocation):
-    """One process per pod, as kubelet would start it. A pod that is started again has another address."""
+    """One process per pod, as kubelet would start it, with processes and names of its own. A pod that is started again has another address."""
 
     def __init__(self, test, pods, arguments=()):
         super().__init__(test, pods, arguments)
@@ -43,8 +43,12 @@ class IndexedJob(Allocation):
         self.starts += 1
         hosts = self.root / f"hosts-{self.starts}"
         hosts.write_text(f"127.0.0.1 localhost\n127.0.1.{self.starts} {self.nodes[index]}.{SERVICE}\n", encoding="utf-8")
-        return ["unshare", "--mount", "sh", "-c", IN_POD, "sh", str(hosts), str(self.programs / "muster-worker"), "--auto",
+        return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", IN_POD, "sh", str(hosts), str(self.programs / "muster-worker"), "--auto",
                 "--job", str(self.root / "job.yaml"), *self.arguments]
+
+    def terminate(self, node):
+        """To the pod's process 1, as kubelet does."""
+        os.kill(children_of(self.tasks[node].pid)[0], signal.SIGTERM)
 
     def address(self, node):
         for path in self.shared.glob("nodes/*.json"):
@@ -109,7 +113,7 @@ class IndexedJobTest(unittest.TestCase):
         self.check_done(undisturbed, 120)
         pods = self.job(steps=120)
         pods.wait_for_step(30)
-        os.kill(pods.tasks[f"{JOB}-1"].pid, signal.SIGTERM)
+        pods.terminate(f"{JOB}-1")
         self.assertEqual(set(pods.wait().values()), {75}, pods.logs())
         self.assertEqual((pods.outcome()["action"], pods.outcome()["run"]), ("requeued", 0))
         self.assertLess(pods.step(), 120)

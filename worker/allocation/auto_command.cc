@@ -127,7 +127,7 @@ int RunInIndexedJob(const slurm::Environment& environment, const AutoFlags& flag
   if (flags.interface.empty()) {
     auto address = AwaitAddress(HostOf(*task, environment), kAddressLimit);
     if (!address.ok()) return Fail(address.status(), kExitConfig);
-    task->route_to = *std::move(address);
+    task->own_address = *std::move(address);
   }
   return RunTask(*task, flags, binary_dir, MakeIndexedJobScheduler);
 }

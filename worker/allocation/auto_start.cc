@@ -57,7 +57,9 @@ Result<int> SlotsOf(const JobSpec& spec, const AutoTask& task, int given) {
 
 Result<std::string> AddressOf(const AutoTask& task, const std::string& interface) {
   InterfaceChoice choice;
-  if (!interface.empty()) {
+  if (interface.empty()) {
+    if (!task.own_address.empty()) return task.own_address;
+  } else {
     MUSTER_ASSIGN_OR_RETURN(choice, InterfaceChoice::Parse(interface));
   }
   return OwnAddress(choice, task.route_to);

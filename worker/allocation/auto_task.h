@@ -32,7 +32,8 @@ struct AutoTask {
   std::string state_name;      // of the shared directory, below the job's output
   std::string local_name;      // of this task's own directory, below tmp_dir
   std::string tmp_dir;         // on the node's own disk
-  std::string route_to;        // numeric: the address is that of the route there; may be empty
+  std::string own_address;     // numeric; empty: that of the route to `route_to`
+  std::string route_to;        // numeric; may be empty
   int cpus = 0;                // of the task; 0: not given
   int gpus = 0;                // of the task
   bool may_lack_gpus = false;  // such a task is there for the coordinator alone

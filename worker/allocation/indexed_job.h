@@ -27,7 +27,7 @@ namespace muster::worker {
 bool InIndexedJob(const slurm::Environment& environment);
 
 // kInvalidArgument names the variable that is missing or wrong, and what the manifest needs.
-// Without route_to: that is AwaitAddress of HostOf.
+// Without own_address: that is AwaitAddress of HostOf.
 Result<AutoTask> ReadIndexedJob(const slurm::Environment& environment);
 
 // "JOB-INDEX.SERVICE" of this pod.

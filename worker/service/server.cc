@@ -58,6 +58,8 @@ Result<std::string> LoadOrCreateId(const std::string& path) {
 std::string ContainerId() {
   std::error_code ignored;
   std::string id = std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string();
+  // The kernel uses the number of a PID namespace again.
+  if (const auto first = ReadProcess(1); first.ok()) id += "/" + std::to_string(first->start_time);
   for (const char* variable : {"SLURM_JOB_ID", "SLURM_RESTART_COUNT"})
     if (const char* value = std::getenv(variable)) id += "/" + std::string(value);
   return CutText(id, 128);
