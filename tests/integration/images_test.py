@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 import tarfile
@@ -22,10 +23,11 @@ COMPOSE = ROOT / "deploy" / "compose" / "compose.yaml"
 IN_ROOT = """set -e
 mount --rbind /proc "$1/proc"; mkdir -p "$1/dev"; mount --rbind /dev "$1/dev"; mount --rbind /sys "$1/sys"
 exec chroot "$1" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/root sh -ec "$2" """
-# Containers in a mount namespace of their own: crun refuses version 2 of control groups beside version 1, and limits above those of
+# The test in a mount namespace of its own: crun refuses version 2 of control groups beside version 1, and limits above those of
 # this process need CAP_SYS_RESOURCE.
 IN_NAMESPACE = """umount /sys/fs/cgroup/unified 2>/dev/null || true
 exec "$@" """
+INSIDE = "MUSTER_IMAGES_TEST_INSIDE"
 JOB = {
     "name": "tiny", "resources": {"nodes": 2, "ranks_per_node": 1, "device": "cpu"},
     "train": {"model": {"path": "/shared/model"}, "data": {"train": "/shared/rows.jsonl", "max_seq_len": 64},
@@ -117,9 +119,8 @@ class Containers:
     def __init__(self, folder):
         self.folder = folder
         (folder / "cni").mkdir()
-        limits = subprocess.run(["sh", "-c", "ulimit -Hn; ulimit -Hu"], check=True, text=True,
-                                stdout=subprocess.PIPE).stdout.split()
-        files, processes = (1 << 20 if limit == "unlimited" else int(limit) for limit in limits)
+        files, processes = (min(limit, 16384) if limit != resource.RLIM_INFINITY else 16384 for limit in
+                            (resource.getrlimit(kind)[1] for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC)))
         (folder / "containers.conf").write_text(
             f'[containers]\ndefault_ulimits = ["nofile={files}:{files}", "nproc={processes}:{processes}"]\ncgroups = "disabled"\n'
             f'[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\nruntime = "crun"\n'
@@ -130,7 +131,7 @@ class Containers:
                             "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf")}
 
     def run(self, *command, **kept):
-        return run("unshare", "--mount", "sh", "-c", IN_NAMESPACE, "sh", *command, env=self.environment, **kept)
+        return run(*command, env=self.environment, **kept)
 
     def compose(self, *words, **kept):
         return self.run("podman-compose", "-f", COMPOSE, *words, **kept)
@@ -141,7 +142,8 @@ class Containers:
             self.run("podman", "load", "--input", images.path(name))
         try:
             self.compose("up", "--detach")
-            inside = lambda service, text, **kept: self.compose("exec", "-T", service, "sh", "-ec", text, **kept)  # noqa: E731
+            # podman-compose's own exec does not pass on how the command ended.
+            inside = lambda service, text: self.run("podman", "exec", f"compose_{service}_1", "sh", "-ec", text)  # noqa: E731
             inside("coordinator", """i=0; until muster nodes | grep -c ready | grep -qx 2; do
                 i=$((i + 1)); [ $i -lt 120 ] || { muster nodes; exit 1; }; sleep 0.5; done""")
             inside("worker-1", "muster-trainer init-model --preset tiny --out /shared/model")
@@ -155,6 +157,7 @@ class Containers:
         finally:
             note(self.compose("logs", check=False)[-3000:])
             self.compose("down", "--volumes", check=False)
+            self.run("podman", "network", "rm", "--force", "compose_default", check=False)
 
 
 def main():
@@ -164,6 +167,9 @@ def main():
     if os.geteuid() != 0:
         note("mounts and chroot need root")
         return 1
+    if INSIDE not in os.environ:
+        os.environ[INSIDE] = "yes"
+        os.execvp("unshare", ["unshare", "--mount", "sh", "-c", IN_NAMESPACE, "sh", sys.executable, *sys.argv])
     with tempfile.TemporaryDirectory(prefix="muster-images-") as temp:
         temp = pathlib.Path(temp)
         folder = arguments.keep or temp / "images"
