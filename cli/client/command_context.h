@@ -54,8 +54,8 @@ struct ChangedJob {
 };
 enum class OneJob { kObject, kList };
 // Has `change` done for each job and prints the new states, a list where --output asks for data;
-// for one job what `one` says. One that fails keeps no other from its turn: its
-// error goes to `err`, and the first one decides the exit code. That of a single job is returned.
+// for one job what `one` says. A job that fails keeps no other from its turn: its error goes to
+// `err`, and the first one decides the exit code. The error of a single job is returned.
 CommandResult ChangeJobs(CommandContext& context, const std::vector<std::string>& jobs,
                          const std::function<Result<ChangedJob>(const std::string&)>& change,
                          OneJob one = OneJob::kObject);

@@ -1,4 +1,4 @@
-// Of fields.h: the fields of a training configuration as a train job.
+// Implements the part of fields.h that makes a train job of a training configuration.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>

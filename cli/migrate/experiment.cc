@@ -1,4 +1,4 @@
-// Of fields.h: an experiment of Determined as a command job.
+// Implements the part of fields.h that makes a command job of Determined's experiment.
 #include <algorithm>
 
 #include "cli/migrate/fields.h"

@@ -1,4 +1,4 @@
-// Of fields.h: what is particular to axolotl, LLaMA-Factory, torchtune and TRL.
+// Implements the parts of fields.h for axolotl, LLaMA-Factory, torchtune and TRL.
 #include <algorithm>
 
 #include "cli/migrate/fields.h"

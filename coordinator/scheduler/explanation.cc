@@ -133,8 +133,8 @@ std::int64_t Variants::Largest(const Turn& turn, const GangRequest& loosest,
   return LargestFor(loosest, RequiredPlace(loosest), values);
 }
 
-// Of two that start at once, or that do not, the later turn's, of queues the first one's; of labels
-// the first that was tried.
+// A variant that starts at once replaces one that does not, never the other way round. Otherwise
+// the later turn's variant counts, except that the first queue and the first labels are kept.
 void Variants::Add(const Turn& turn, ChangeKey key, GangRequest request, Reclaiming by_reclaim) {
   Found found{std::move(request), turn.endangers_promises, std::move(by_reclaim)};
   const auto old = found_.find(key);
@@ -195,7 +195,6 @@ bool Variants::AtOwnTurn(const Turn& turn) {
 bool Variants::AtTurnOf(ChangeKey key, const Turn& turn) {
   if (!Belongs(turn, turn.probe)) return false;
   scratch_.reset();
-  // Classes have their turns from the highest on, queues in any order.
   Try(turn, key, turn.probe);
   return true;
 }

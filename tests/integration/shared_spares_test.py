@@ -115,7 +115,7 @@ class SharedSpares(unittest.TestCase):
         for pid in stopped:
             kill(pid, signal.SIGSTOP)
         self.cluster.kill_node(self.attempt(first)["nodes"][1], first)
-        wait_until(lambda: self.events(borrower, "preempted"), "the borrower is told to leave")
+        wait_until(lambda: self.events(borrower, "preempted"), "the coordinator preempts the borrower")
         self.assertTrue(all(alive(pid) for pid in stopped), "it has not left yet")
         self.assertEqual(len(self.cluster.get(first)["attempts"]), 1, "its owner waits for that")
         disturb(spare, borrower)
