@@ -29,7 +29,6 @@ constexpr std::string_view kQuestion = "HEAD /healthz HTTP/1.0\r\n\r\n";
 // What a failed connection reveals about the other host; empty: nothing.
 std::optional<ProbeOutcome> OutcomeOf(const ErrorCode& error) {
   namespace errors = asio::error;
-  if (!error || error == errors::connection_reset) return ProbeOutcome::kAnswered;
   if (error == errors::connection_refused) return ProbeOutcome::kRefused;
   if (error == errors::host_unreachable || error == errors::network_unreachable ||
       error == errors::timed_out)
@@ -59,31 +58,44 @@ class Prober::Attempt : public std::enable_shared_from_this<Attempt> {
     resolver_.async_resolve(probe_.address, std::to_string(probe_.port),
                             [self = shared_from_this()](const ErrorCode& error, const auto& to) {
                               if (error) return self->Finish(std::nullopt);
-                              self->Connect(to);
+                              self->addresses_ = to;
+                              self->resolved_ = true;
+                              self->Connect();
                             });
   }
 
  private:
-  void Connect(const tcp::resolver::results_type& to) {
+  void Connect() {
     if (done_) return;
-    resolved_ = true;
-    asio::async_connect(socket_, to,
+    asio::async_connect(socket_, addresses_,
                         [self = shared_from_this()](const ErrorCode& error, const auto&) {
-                          error ? self->Finish(OutcomeOf(error)) : self->Ask();
+                          if (!error) return self->Ask();
+                          if (error == asio::error::connection_reset) return self->LoseConnection();
+                          self->Finish(OutcomeOf(error));
                         });
   }
 
-  // However the connection ends now, a process has ended it. The next probe of one that has just
-  // died is refused.
   void Ask() {
     if (done_) return;
     connected_ = true;
     asio::async_write(socket_, asio::buffer(kQuestion),
                       [self = shared_from_this()](const ErrorCode&, std::size_t) {});
-    socket_.async_read_some(asio::buffer(answer_),
-                            [self = shared_from_this()](const ErrorCode&, std::size_t) {
-                              self->Finish(ProbeOutcome::kAnswered);
-                            });
+    socket_.async_read_some(
+        asio::buffer(answer_), [self = shared_from_this()](const ErrorCode& error, std::size_t) {
+          error ? self->LoseConnection() : self->Finish(ProbeOutcome::kAnswered);
+        });
+  }
+
+  // A port for probes alone has closed the connection unread, or the kernel has, for a worker that
+  // was dying. A second connection distinguishes them: the kernel closes the listening socket
+  // before it resets what waits in its queue.
+  void LoseConnection() {
+    if (done_) return;
+    if (std::exchange(connects_again_, true)) return Finish(ProbeOutcome::kAnswered);
+    connected_ = false;
+    ErrorCode ignored;
+    socket_.close(ignored);
+    Connect();
   }
 
   std::optional<ProbeOutcome> OutcomeOfSilence() const {
@@ -104,11 +116,13 @@ class Prober::Attempt : public std::enable_shared_from_this<Attempt> {
   const Probe probe_;
   const std::shared_ptr<Prober*> prober_;
   tcp::resolver resolver_;
+  tcp::resolver::results_type addresses_;
   tcp::socket socket_;
   asio::steady_timer timer_;
   std::array<char, 1> answer_;
   bool resolved_ = false;
   bool connected_ = false;
+  bool connects_again_ = false;
   bool done_ = false;
 };
 

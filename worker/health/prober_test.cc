@@ -108,6 +108,17 @@ TEST_F(ProberTest, AHostWithoutAWorkerRefuses) {
   EXPECT_EQ(results[0].outcome, ProbeOutcome::kRefused);
 }
 
+// A node that was killed took a second longer to be lost when its probe met the dying worker.
+TEST_F(ProberTest, AWorkerThatDiesWithTheProbeInItsQueueRefuses) {
+  Listener listener(8);
+  prober_.Start(To(listener.port()));
+  Timer death(loop_);
+  death.Start(50ms, [&] { listener.fd.reset(); });
+  const auto results = Await(1);
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].outcome, ProbeOutcome::kRefused);
+}
+
 TEST_F(ProberTest, SilenceIsUnreachableWhenTheTimeIsOver) {
   const BlackHole hole;
   const Deadline limit = Deadline::After(5s);
