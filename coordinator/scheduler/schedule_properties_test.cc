@@ -285,11 +285,15 @@ class World {
   }
 
   // The snapshot as it is once the victims give way, without one of them or without one node that a
-  // gang would give up; nothing else may give way.
+  // gang would give up; nothing else may give way. A claimant has its new promise: it would not
+  // move from the old one for the seconds by which a gang that is late may end after the victims.
   SchedulerSnapshot Without(const SchedulerSnapshot& before, std::size_t victim,
                             std::size_t node) const {
     SchedulerSnapshot snapshot = before;
     for (RunningGang& gang : snapshot.running) gang.victim_from = kNever;
+    for (GangRequest& request : snapshot.requests)
+      if (std::ranges::count(plan_.reclaims, request.job, &Reclaim::claimant) > 0)
+        request.promise = std::ranges::find(plan_.waiting, request.job, &WaitingJob::job)->promise;
     for (std::size_t v = 0; v < plan_.reclaims.size(); ++v) {
       const Reclaim& reclaim = plan_.reclaims[v];
       const auto gang = std::ranges::find_if(snapshot.running, [&](const RunningGang& each) {

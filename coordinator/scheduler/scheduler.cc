@@ -241,6 +241,11 @@ class Pass {
 
  private:
   using Requests = std::vector<const GangRequest*>;
+  // A promise as the pass begins with it.
+  struct HeldPromise {
+    std::optional<Promise> reserved;  // at its start or a little later; nothing: it cannot be
+    DelayCause why_later = DelayCause::kNone;
+  };
   static constexpr int kNotTaken = -1;
 
   void AddRunning();
@@ -252,7 +257,7 @@ class Pass {
   void Record(int queue, std::optional<std::size_t> place);
 
   void Consider(const GangRequest& request);
-  void ConsiderPromised(const GangRequest& request, const std::optional<Promise>& held);
+  void ConsiderPromised(const GangRequest& request, const HeldPromise& held);
   bool Start(const GangRequest& request, const Fit& fit);
   bool WaitForLent(const GangRequest& request, const Fit& fit);
   void Place(const GangRequest& request, const Fit& fit, const GangChoice& choice);
@@ -268,7 +273,9 @@ class Pass {
   WaitReason ReasonFor(const GangRequest& request, const Fit& fit) const;
   Promise Reserve(const GangRequest& request, TimePoint start);
   std::vector<NodeName> Collect(const GangRequest& request, const Fit& fit);
-  std::optional<Promise> ReserveAgain(const GangRequest& request);
+  HeldPromise Hold(const GangRequest& request);
+  std::optional<Promise> HoldLater(const GangRequest& request);
+  bool CanTake(const GangRequest& request, const Promise& promise);
   bool Take(const GangRequest& request, const Promise& promise);
   void GiveUp(const GangRequest& request, const Promise& promise);
   DelayCause WhyDelayed(const GangRequest& request);
@@ -456,15 +463,14 @@ void Pass::RunPhase(Requests& requests) {
 
 // What is reserved for all of them is there before one of them is moved.
 void Pass::RunPromised(const Requests& requests) {
-  std::vector<std::optional<Promise>> held;
+  std::vector<HeldPromise> held;
   // By what they belong to this phase.
   const std::optional<QueueLoads> before =
       probes_ == nullptr ? std::nullopt : std::optional(loads_);
   for (const GangRequest* request : requests) {
-    held.push_back(request->promise ? ReserveAgain(*request) : std::nullopt);
+    held.push_back(request->promise ? Hold(*request) : HeldPromise());
     promises_left_ -= request->promise ? 1 : 0;
-    if (request->promise && (!held.back() || held.back()->start > request->promise->start))
-      promise_moved_ = true;
+    promise_moved_ |= held.back().why_later != DelayCause::kNone;
   }
   for (std::size_t i = 0; i < requests.size() && !(IsOver() && probes_ != nullptr); ++i) {
     const GangRequest& request = *requests[i];
@@ -642,31 +648,33 @@ void Pass::Wait(const GangRequest& request, const Fit& fit, WaitingJob waiting) 
   plan_.waiting.push_back(std::move(waiting));
 }
 
-// `held`: what is reserved for it, at the promised start or a little later; nothing: it cannot be.
-void Pass::ConsiderPromised(const GangRequest& request, const std::optional<Promise>& held) {
+void Pass::ConsiderPromised(const GangRequest& request, const HeldPromise& held) {
   if (&request == with_) with_is_left_ = false;
   const Promise& promise = *request.promise;
-  if (held) GiveUp(request, *held);
+  if (held.reserved) GiveUp(request, *held.reserved);
   const Fit fit(request, matches_.Of(request.demand), nodes_, now_, SpareReach::kEmpty);
   if (OverCeiling(request, request.least()) < 0 && Start(request, fit)) return;
   WaitingJob waiting{request.job, ReasonFor(request, fit)};
-  if (held && held->start > now_ && !ReclaimFor(request, held->start)) {
-    const TimePoint latest = WorthMovingTo(held->start, now_);
+  if (held.reserved && held.reserved->start > now_ && !ReclaimFor(request, held.reserved->start)) {
+    // What had moved it may have found another place since then.
+    const bool may_return = held.why_later != DelayCause::kNone && promise.start > now_;
+    const Promise& kept = may_return && CanTake(request, promise) ? promise : *held.reserved;
+    const TimePoint latest = WorthMovingTo(kept.start, now_);
     const std::optional<TimePoint> start =
         planned_ < kImprovedJobs ? EarliestStartOf(request, fit, latest) : std::nullopt;
     if (!start || *start > latest) {
-      Take(request, *held);
-      for (const NodeName& name : held->nodes) nodes_.Find(name)->reserved_for = &request.job;
+      Take(request, kept);
+      for (const NodeName& name : kept.nodes) nodes_.Find(name)->reserved_for = &request.job;
       ++planned_;
-      waiting.promise = *held;
-      if (held->start > promise.start) waiting.delayed = WhyDelayed(request);
+      waiting.promise = kept;
+      if (kept.start > promise.start) waiting.delayed = held.why_later;
       plan_.waiting.push_back(std::move(waiting));
       return;
     }
   }
   Wait(request, fit, std::move(waiting));
   WaitingJob& now = plan_.waiting.back();
-  if (!now.promise || now.promise->start > promise.start) now.delayed = WhyDelayed(request);
+  if (!now.promise || now.promise->start > promise.start) now.delayed = held.why_later;
 }
 
 bool Pass::Start(const GangRequest& request, const Fit& fit) {
@@ -789,10 +797,17 @@ std::vector<NodeName> Pass::Collect(const GangRequest& request, const Fit& fit) 
 }
 
 // Takes what the promise names, at its start if all of it is there, or a little later.
-std::optional<Promise> Pass::ReserveAgain(const GangRequest& request) {
+Pass::HeldPromise Pass::Hold(const GangRequest& request) {
+  const Promise& promise = *request.promise;
+  if (promise.start >= now_ && Take(request, promise)) return {promise};
+  // Later in the pass, others may have what it cannot.
+  const DelayCause why_later = WhyDelayed(request);
+  return {HoldLater(request), why_later};
+}
+
+std::optional<Promise> Pass::HoldLater(const GangRequest& request) {
   Promise promise = *request.promise;
   promise.start = std::max(promise.start, now_);
-  if (promise.nodes.size() != static_cast<std::size_t>(request.least())) return std::nullopt;
   const TimePoint last = EndOf(promise.start, kSlip);
   std::set<TimePoint> starts = {promise.start};
   for (const NodeName& name : promise.nodes) {
@@ -809,23 +824,31 @@ std::optional<Promise> Pass::ReserveAgain(const GangRequest& request) {
   return std::nullopt;
 }
 
-// Whether all of it is there; else it takes nothing.
-bool Pass::Take(const GangRequest& request, const Promise& promise) {
+bool Pass::CanTake(const GangRequest& request, const Promise& promise) {
+  if (promise.nodes.size() != static_cast<std::size_t>(request.least())) return false;
   const TimePoint end = EndOf(promise.start, request.length);
   const Amounts amounts = request.AmountsOf(request.least());
   if (loads_.OverCeiling(request.queue, amounts, promise.start, end) >= 0) return false;
   const Fit fit(request, matches_.Of(request.demand), nodes_, promise.start);
-  std::vector<PlannedNode*> nodes;
   for (std::size_t i = 0; i < promise.nodes.size(); ++i) {
-    nodes.push_back(nodes_.Find(promise.nodes[i]));
-    if (nodes.back() == nullptr || !fit.Has(*nodes.back(), promise.devices[i])) return false;
+    const PlannedNode* node = nodes_.Find(promise.nodes[i]);
+    if (node == nullptr || !fit.Has(*node, promise.devices[i])) return false;
   }
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    fit.Take(*nodes[i], promise.devices[i]);
-    nodes[i]->promised_to = &request.job;
-    MarkTaken(*nodes[i]);
+  return true;
+}
+
+// Whether all of it is there; else it takes nothing.
+bool Pass::Take(const GangRequest& request, const Promise& promise) {
+  if (!CanTake(request, promise)) return false;
+  const Fit fit(request, matches_.Of(request.demand), nodes_, promise.start);
+  for (std::size_t i = 0; i < promise.nodes.size(); ++i) {
+    PlannedNode* node = nodes_.Find(promise.nodes[i]);
+    fit.Take(*node, promise.devices[i]);
+    node->promised_to = &request.job;
+    MarkTaken(*node);
   }
-  loads_.Hold(request.queue, amounts, promise.start, end);
+  loads_.Hold(request.queue, request.AmountsOf(request.least()), promise.start,
+              EndOf(promise.start, request.length));
   NodesChange(promise.start);
   return true;
 }

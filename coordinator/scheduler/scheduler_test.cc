@@ -499,6 +499,61 @@ TEST(SchedulerTest, AnEndThatIsALittleLaterKeepsTheOrderOfPromises) {
   EXPECT_EQ(plan.waiting[0].delayed, DelayCause::kLimits);
 }
 
+// The second one's start slipped with that of the first, which then found another node.
+TEST(SchedulerTest, APromiseBehindOneThatMovesAwayKeepsItsStart) {
+  using std::chrono::minutes;
+  SchedulerSnapshot snapshot;
+  snapshot.nodes = {MakeNode("n1", 1, 0), MakeNode("n2", 1, 0), MakeNode("n3", 1, 0)};
+  snapshot.running = {RunningOn({"n1"}, snapshot.now + minutes(60)),
+                      RunningOn({"n2"}, snapshot.now + minutes(300)),
+                      RunningOn({"n3"}, snapshot.now + minutes(180))};
+  snapshot.requests = {Limited("first", 1, 1, minutes(120)), Limited("second", 2, 2, minutes(60))};
+  SchedulePlan plan = Plan(snapshot);
+  for (int i = 0; i < 2; ++i) Promised(snapshot.requests[i], plan.waiting.at(i));
+  ASSERT_EQ(snapshot.requests[1].promise->start, snapshot.now + minutes(180));
+  snapshot.running[0].ends = snapshot.now + minutes(70);
+  snapshot.running[1].ends = snapshot.now + minutes(60);
+  plan = Plan(snapshot);
+  EXPECT_THAT(plan.waiting[0].promise->nodes, ElementsAre(NodeName{"n2"}));
+  EXPECT_EQ(plan.waiting[1].promise->start, snapshot.now + minutes(180));
+  EXPECT_EQ(plan.waiting[1].delayed, DelayCause::kNone);
+}
+
+// Its node went to another job after the recovery's share of the queue had kept it from it; the
+// cause was given as a changed limit.
+TEST(SchedulerTest, AGangThatRecoversIsWhyAPromiseOfItsQueueIsDelayed) {
+  using std::chrono::minutes;
+  QueueTree tree = DefaultTree();
+  tree.queues.push_back({.name = "two", .ceiling = {.slots = 2}});
+  SchedulerSnapshot snapshot;
+  snapshot.queues = &tree;
+  snapshot.usage = {0, 0};
+  snapshot.nodes = {MakeNode("n1", 1, 0), MakeNode("n2", 1, 1)};
+  snapshot.running = {RunningOn({"n1"}, snapshot.now + minutes(45))};
+  const auto promised = [&](GangRequest request, int queue, const char* node, int start, int turn) {
+    request.queue = queue;
+    request.promise =
+        Promise{.start = snapshot.now + minutes(start), .nodes = {NodeName{node}}, .devices = {0}};
+    request.turn = snapshot.now + minutes(turn);
+    return request;
+  };
+  GangRequest recovering = Limited("recovering", 1, 1, minutes(60));
+  recovering.queue = 1;
+  recovering.recovering = true;
+  recovering.former_nodes = {NodeName{"lost"}};
+  recovering.exclude = {NodeName{"n1"}, NodeName{"n2"}};
+  snapshot.requests = {recovering, promised(Limited("now", 2, 1, minutes(40)), 1, "n2", 30, 30),
+                       promised(Limited("other", 3, 1, minutes(60)), 0, "n1", 120, 40),
+                       promised(Limited("delayed", 4, 1, minutes(60)), 1, "n1", 50, 50)};
+  for (int i : {2, 3}) snapshot.requests[i].exclude = {NodeName{"n2"}};
+  const SchedulePlan plan = Plan(snapshot);
+  ASSERT_THAT(Placed(plan), ElementsAre("now"));
+  const WaitingJob& delayed = plan.waiting.back();
+  ASSERT_EQ(delayed.job.value, "delayed");
+  EXPECT_GT(delayed.promise->start, snapshot.now + minutes(50));
+  EXPECT_EQ(delayed.delayed, DelayCause::kRecovery);
+}
+
 // The first one's reason was that its node is kept for the second one, "ahead of it".
 TEST(SchedulerTest, NoJobWaitsForOneThatWasPromisedALaterStart) {
   constexpr std::chrono::hours kHour(1);
