@@ -221,6 +221,33 @@ bool LimitsAllow(const GangRequest& request, const QueueLoads& loads) {
              [](const std::vector<TimeSpan>& spans) { return spans.empty(); });
 }
 
+// Whether nodes and ceilings still have all of it. `fit` is that of its start.
+bool IsThere(const GangRequest& request, const Promise& promise, const Fit& fit,
+             const PlannedNodes& nodes, const QueueLoads& loads) {
+  if (promise.nodes.size() != static_cast<std::size_t>(request.least())) return false;
+  const TimePoint end = EndOf(promise.start, request.length);
+  const Amounts amounts = request.AmountsOf(request.least());
+  if (loads.OverCeiling(request.queue, amounts, promise.start, end) >= 0) return false;
+  for (std::size_t i = 0; i < promise.nodes.size(); ++i) {
+    const PlannedNode* node = nodes.Find(promise.nodes[i]);
+    if (node == nullptr || !fit.Has(*node, promise.devices[i])) return false;
+  }
+  return true;
+}
+
+// Its start, and when something on its nodes ends until `last`.
+std::set<TimePoint> StartsUntil(TimePoint last, const Promise& promise, const PlannedNodes& nodes) {
+  std::set<TimePoint> starts = {promise.start};
+  for (const NodeName& name : promise.nodes) {
+    const PlannedNode* node = nodes.Find(name);
+    if (node == nullptr) return {};
+    for (std::size_t i = 0; i < node->free.size(); ++i)
+      if (const TimePoint from = node->free.at(i).from; from > promise.start && from <= last)
+        starts.insert(from);
+  }
+  return starts;
+}
+
 class Pass {
  public:
   // Pointers: nullptr is none; what they point to outlives the pass.
@@ -274,8 +301,6 @@ class Pass {
   Promise Reserve(const GangRequest& request, TimePoint start);
   std::vector<NodeName> Collect(const GangRequest& request, const Fit& fit);
   HeldPromise Hold(const GangRequest& request);
-  std::optional<Promise> HoldLater(const GangRequest& request);
-  bool CanTake(const GangRequest& request, const Promise& promise);
   bool Take(const GangRequest& request, const Promise& promise);
   void GiveUp(const GangRequest& request, const Promise& promise);
   DelayCause WhyDelayed(const GangRequest& request);
@@ -657,8 +682,11 @@ void Pass::ConsiderPromised(const GangRequest& request, const HeldPromise& held)
   WaitingJob waiting{request.job, ReasonFor(request, fit)};
   if (held.reserved && held.reserved->start > now_ && !ReclaimFor(request, held.reserved->start)) {
     // What had moved it may have found another place since then.
-    const bool may_return = held.why_later != DelayCause::kNone && promise.start > now_;
-    const Promise& kept = may_return && CanTake(request, promise) ? promise : *held.reserved;
+    const bool returns =
+        held.why_later != DelayCause::kNone && promise.start > now_ &&
+        IsThere(request, promise, Fit(request, matches_.Of(request.demand), nodes_, promise.start),
+                nodes_, loads_);
+    const Promise& kept = returns ? promise : *held.reserved;
     const TimePoint latest = WorthMovingTo(kept.start, now_);
     const std::optional<TimePoint> start =
         planned_ < kImprovedJobs ? EarliestStartOf(request, fit, latest) : std::nullopt;
@@ -798,49 +826,22 @@ std::vector<NodeName> Pass::Collect(const GangRequest& request, const Fit& fit) 
 
 // Takes what the promise names, at its start if all of it is there, or a little later.
 Pass::HeldPromise Pass::Hold(const GangRequest& request) {
-  const Promise& promise = *request.promise;
+  Promise promise = *request.promise;
   if (promise.start >= now_ && Take(request, promise)) return {promise};
   // Later in the pass, others may have what it cannot.
   const DelayCause why_later = WhyDelayed(request);
-  return {HoldLater(request), why_later};
-}
-
-std::optional<Promise> Pass::HoldLater(const GangRequest& request) {
-  Promise promise = *request.promise;
   promise.start = std::max(promise.start, now_);
-  const TimePoint last = EndOf(promise.start, kSlip);
-  std::set<TimePoint> starts = {promise.start};
-  for (const NodeName& name : promise.nodes) {
-    const PlannedNode* node = nodes_.Find(name);
-    if (node == nullptr) return std::nullopt;
-    for (std::size_t i = 0; i < node->free.size(); ++i)
-      if (const TimePoint from = node->free.at(i).from; from > promise.start && from <= last)
-        starts.insert(from);
-  }
-  for (const TimePoint start : starts) {
+  for (const TimePoint start : StartsUntil(EndOf(promise.start, kSlip), promise, nodes_)) {
     promise.start = start;
-    if (Take(request, promise)) return promise;
+    if (Take(request, promise)) return {promise, why_later};
   }
-  return std::nullopt;
-}
-
-bool Pass::CanTake(const GangRequest& request, const Promise& promise) {
-  if (promise.nodes.size() != static_cast<std::size_t>(request.least())) return false;
-  const TimePoint end = EndOf(promise.start, request.length);
-  const Amounts amounts = request.AmountsOf(request.least());
-  if (loads_.OverCeiling(request.queue, amounts, promise.start, end) >= 0) return false;
-  const Fit fit(request, matches_.Of(request.demand), nodes_, promise.start);
-  for (std::size_t i = 0; i < promise.nodes.size(); ++i) {
-    const PlannedNode* node = nodes_.Find(promise.nodes[i]);
-    if (node == nullptr || !fit.Has(*node, promise.devices[i])) return false;
-  }
-  return true;
+  return {std::nullopt, why_later};
 }
 
 // Whether all of it is there; else it takes nothing.
 bool Pass::Take(const GangRequest& request, const Promise& promise) {
-  if (!CanTake(request, promise)) return false;
   const Fit fit(request, matches_.Of(request.demand), nodes_, promise.start);
+  if (!IsThere(request, promise, fit, nodes_, loads_)) return false;
   for (std::size_t i = 0; i < promise.nodes.size(); ++i) {
     PlannedNode* node = nodes_.Find(promise.nodes[i]);
     fit.Take(*node, promise.devices[i]);
