@@ -302,9 +302,9 @@ TEST(BackfillScenarios, TheQueueThatHasHadLessGoesFirstAlsoAfterARestart) {
     c.StartAll(had);
     const JobId other = c.Submit(Yaml("other", 1, "", "queue: b\n"));
     c.StartAll(other);
-    c.Advance(hours(3));
+    c.Advance(minutes(45));
     c.FinishAll(other);
-    c.Advance(hours(20));
+    c.Advance(hours(5));
     c.FinishAll(had);
     const QueuesView queues = c.controller().Queues();
     EXPECT_NEAR(queues.queues[1].usage_share, 23.0 / 26, 0.03);
