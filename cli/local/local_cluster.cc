@@ -259,6 +259,9 @@ Status LocalCluster::StartCoordinatorAt(const std::string& listen, const std::st
   if (record_.netns)
     argv.insert(argv.end(), {"--worker-listen", LocalClusterNetwork::CoordinatorAddress()});
   if (record_.allow_faults) argv.push_back("--allow-faults");
+  // A single node is on the coordinator's machine, and no other can probe it: its silence means
+  // that the machine is busy.
+  if (record_.nodes == 1) argv.insert(argv.end(), {"--lease", "60s"});
   if (!options.log_level.empty()) argv.insert(argv.end(), {"--log-level", options.log_level});
   if (!options.webhook_hosts.empty())
     argv.insert(argv.end(), {"--webhook-hosts", options.webhook_hosts});
