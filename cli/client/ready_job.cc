@@ -35,6 +35,8 @@ Result<ReadyJob> PrepareJob(const JobFileOptions& options, std::ostream& err) {
                                                               {"begin", options.begin}};
   for (const auto& [key, text] : texts)
     if (!text.empty()) overrides.push_back(OverrideText(key, text));
+  for (std::string& one : ContainerOverrides(options.container, options.mounts))
+    overrides.push_back(std::move(one));
   if (options.hold) overrides.push_back("hold=true");
   if (options.priority) overrides.push_back("priority=" + std::to_string(*options.priority));
   if (options.accelerate_config.empty()) return ResolveJob(*file, overrides);
@@ -44,7 +46,7 @@ Result<ReadyJob> PrepareJob(const JobFileOptions& options, std::ostream& err) {
 }
 
 void WarnOfMissingFiles(const JobSpec& spec, std::ostream& err) {
-  if (!spec.train) return;
+  if (!spec.train || !spec.container.image.empty()) return;
   const fs::path workdir = spec.workdir;
   std::error_code error;
   const fs::path model = workdir / spec.train->model.path;

@@ -21,7 +21,9 @@ struct JobFileOptions {
   std::string queue;
   std::string priority_class;
   std::string begin;
-  bool hold = false;  // false: the file's
+  bool hold = false;                // false: the file's
+  std::string container;            // the image
+  std::vector<std::string> mounts;  // in it; empty: the file's
   std::vector<std::string> overrides;
   std::string accelerate_config;  // of accelerate or DeepSpeed; empty: none
 };

@@ -19,6 +19,14 @@ void AddJobFileFlags(Flags& flags, JobFileOptions& job) {
             "Do not place the job before: 2026-11-28T06:00 (local time), 2026-11-28T05:00:00Z, "
             "2026-11-28, or now+2h [default: the job file's]");
   flags.Add("--hold", job.hold, "Do not place the job before muster release");
+  AddContainerFlags(flags, job.container, job.mounts);
+}
+
+void AddContainerFlags(Flags& flags, std::string& image, std::vector<std::string>& mounts) {
+  flags.Add("--container IMAGE", image,
+            "Image of podman, or unpacked root, in which the ranks run [default: the job file's]");
+  flags.Add("--mount SOURCE[:TARGET][:ro]", mounts,
+            "Mount of the container; repeatable [default: the job file's]");
 }
 
 std::string JobFileWords(const JobFileOptions& job) {
@@ -34,6 +42,8 @@ std::string JobFileWords(const JobFileOptions& job) {
   add("--class", job.priority_class);
   add("--begin", job.begin);
   if (job.hold) words += " --hold";
+  add("--container", job.container);
+  for (const std::string& mount : job.mounts) add("--mount", mount);
   return words;
 }
 

@@ -9,6 +9,7 @@
 #include "cli/commands/memory_plan.h"
 #include "cli/commands/verb.h"
 #include "cli/jobs/explanation.h"
+#include "cli/jobs/timeline.h"
 
 namespace muster::verbs {
 
@@ -46,6 +47,8 @@ struct Plan {
                                                                      : Json(nullptr);
     if (!PrintStructured(terminal.out, context.output, json, "name")) {
       terminal.out << PlacementText(answer);
+      if (const std::string in = ContainerText(ready.spec.container); !in.empty())
+        terminal.out << "\nContainer of its ranks, which each node has to have\n  " << in << "\n";
       if (memory && memory->ok()) terminal.out << "\nMemory of its ranks\n" << memory->value();
     }
     if (memory && !memory->ok())

@@ -62,6 +62,14 @@ Result<TorchrunSurroundings> ReadSurroundings() {
   return with;
 }
 
+// An image has programs and libraries of its own.
+void ForgetOwnPrograms(TorchrunSurroundings& with) {
+  with.python = "python3";
+  for (const char* name : {"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHOME", "PYTHONPATH",
+                           "PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX"})
+    with.environment.erase(name);
+}
+
 // Nodes of the cluster that could have ranks.
 Result<int> CountNodes(CommandContext& context) {
   MUSTER_ASSIGN_OR_RETURN(const v1::ListNodesResponse nodes, context.client.ListNodes());
@@ -222,6 +230,8 @@ struct RunScript {
   bool print_job = false;
   std::string queue;
   std::string priority_class;
+  std::string container;
+  std::vector<std::string> mounts;
 
   // Words that are no flag of this verb are torchrun's; those behind the script are the script's.
   void AddFlags(Flags& flags) {
@@ -229,12 +239,17 @@ struct RunScript {
     flags.Add("--dir DIR", flags.global().dir, "Cluster directory").Variable("");
     flags.Add("--queue NAME", queue, "Queue").Variable("");
     flags.Add("--class NAME", priority_class, "Priority class").Variable("");
+    flags.Add("--container IMAGE", container, "Image of podman, or unpacked root, to run in")
+        .Variable("");
+    flags.Add("--mount SOURCE[:TARGET][:ro]", mounts, "Mount of the container; repeatable")
+        .Variable("");
     flags.Add("--print-job", print_job, "Print the job file and exit").Variable("");
     flags.SetFooter(TorchrunHelp());
   }
 
   CommandResult Run(CommandContext& context) const {
     MUSTER_ASSIGN_OR_RETURN(TorchrunSurroundings with, ReadSurroundings());
+    if (!container.empty()) ForgetOwnPrograms(with);
     MUSTER_ASSIGN_OR_RETURN(const TorchrunFlags flags,
                             ParseTorchrunFlags(context.passed_on, with.environment));
     if (!print_job && !flags.on("standalone")) {
@@ -244,6 +259,7 @@ struct RunScript {
     std::vector<std::string> overrides;
     if (!queue.empty()) overrides.push_back(OverrideText("queue", queue));
     if (!priority_class.empty()) overrides.push_back(OverrideText("class", priority_class));
+    for (const std::string& one : ContainerOverrides(container, mounts)) overrides.push_back(one);
     if (!overrides.empty()) {
       MUSTER_ASSIGN_OR_RETURN(run.yaml, ApplyOverrides(run.yaml, overrides));
     }

@@ -25,6 +25,11 @@ double RunSeconds(const v1::Job& job, std::int64_t now_unix_ms) {
   return static_cast<double>(end - job.started_unix_ms()) / 1000;
 }
 
+std::string Container(const v1::Job& job) {
+  const auto spec = ParseJobSpec(job.spec_yaml());
+  return spec.ok() ? ContainerText(spec->container) : "";
+}
+
 // What is not as it is without words of the user.
 std::string Scheduling(const v1::Job& job) {
   std::string out;
@@ -47,6 +52,7 @@ std::string Header(const v1::Job& job, std::int64_t now_unix_ms) {
            (job.restarts() == 1 ? " restart" : " restarts") + "\n";
   const std::string goodput = GoodputSummary(job.goodput());
   if (!goodput.empty()) out += "  goodput    " + goodput + "\n";
+  if (const std::string in = Container(job); !in.empty()) out += "  container  " + in + "\n";
   return out;
 }
 
@@ -257,6 +263,15 @@ std::string Next(const v1::Job& job, const std::string& cluster) {
 }
 
 }  // namespace
+
+std::string ContainerText(const ContainerSpec& container) {
+  std::string text = Printable(container.image);
+  for (const ContainerMount& mount : container.mounts)
+    text += (&mount == container.mounts.data() ? ", with " : ", ") + Printable(mount.source) +
+            (mount.target == mount.source ? "" : " at " + Printable(mount.target)) +
+            (mount.read_only ? " (read-only)" : "");
+  return text;
+}
 
 std::string FormatStages(const v1::StageSeconds& seconds) {
   const std::pair<double, const char*> stages[] = {{seconds.detect(), "detected in "},

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "common/job_spec/job_spec.h"
 #include "muster/v1/client_api.pb.h"
 
 namespace muster {
@@ -14,6 +15,9 @@ namespace muster {
 // (SameCluster()); `now_unix_ms` is the end of what still runs.
 std::string FormatTimeline(const v1::Job& job, const std::string& cluster,
                            std::int64_t now_unix_ms);
+
+// "image:1, with /data at /d (read-only), /rows"; empty: the ranks run in none.
+std::string ContainerText(const ContainerSpec& container);
 
 // "training again 0.71 s after the fault: detected in 0.01 s, ..."; empty when no stage is known.
 std::string FormatStages(const v1::StageSeconds& seconds);

@@ -108,6 +108,15 @@ TEST_F(TimelineTest, ShowsTheLossOfAnEvaluatedCheckpoint) {
       << timeline;
 }
 
+TEST_F(TimelineTest, ShowsTheContainerOfTheRanks) {
+  v1::Job job = CannedJob();
+  job.set_spec_yaml(
+      "name: j\ncommand: [a]\ncontainer: {image: a:1, mounts: [/d, '/e:/f:ro', '/g:ro']}\n");
+  EXPECT_NE(FormatTimeline(job, "--dir /c", 0)
+                .find("  container  a:1, with /d, /e at /f (read-only), /g (read-only)\n"),
+            std::string::npos);
+}
+
 TEST_F(TimelineTest, ACommandJobDoesNotTrain) {
   v1::Job job = CannedJob();
   job.set_spec_yaml("name: j\ncommand: [a]\n");

@@ -58,6 +58,14 @@ std::string OverrideText(const std::string& key, const std::string& text) {
   return key + "=" + nlohmann::json(text).dump();
 }
 
+std::vector<std::string> ContainerOverrides(const std::string& image,
+                                            const std::vector<std::string>& mounts) {
+  std::vector<std::string> overrides;
+  if (!image.empty()) overrides.push_back(OverrideText("container.image", image));
+  if (!mounts.empty()) overrides.push_back("container.mounts=" + nlohmann::json(mounts).dump());
+  return overrides;
+}
+
 Result<JobFile> ReadJobFile(const std::string& path) {
   std::error_code error;
   if (path == "-") {

@@ -33,6 +33,10 @@ struct ResolvedJob {
 // The override that gives a key a text, whatever that holds.
 std::string OverrideText(const std::string& key, const std::string& text);
 
+// Overrides for the keys of `container` that are not empty.
+std::vector<std::string> ContainerOverrides(const std::string& image,
+                                            const std::vector<std::string>& mounts);
+
 // What else is done to the text, after the overrides.
 using AmendJob = std::function<Result<std::string>(std::string yaml)>;
 

@@ -64,6 +64,7 @@ std::vector<std::string> Beside(const std::string& key) {
       {"resources.min_nodes", {"resources.nodes=16384"}},
       {"resources.share_spares", {"resources.spares=1"}},
       {"resources.", {"resources={}"}},
+      {"container", {"container.image=i"}},
       {"on_event", {"on_event.kinds=[failed]", "on_event.webhook=http://h/p"}},
       {"train.lora", {"train.lora={}"}},
       {"train.quantization", {"train.lora={}", "train.quantization={}"}},
@@ -104,7 +105,8 @@ TEST(JobSchema, HasTheKeysOfTheParser) {
   };
   parse(std::string(kCommand) +
         "resources: {device: cuda, gpu: {}, topology: {within: rack}, labels: {any: {exists: "
-        "true}}}\nrestart: {}\non_event: {kinds: [a], webhook: 'http://h/p'}\n");
+        "true}}}\nrestart: {}\non_event: {kinds: [a], webhook: 'http://h/p'}\ncontainer: {image: "
+        "i}\n");
   parse(R"(name: j
 train:
   model: {path: m, add_tokens: [{content: x}]}

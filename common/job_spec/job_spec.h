@@ -269,6 +269,20 @@ enum class RendezvousKind {
   kRank0,  // rank 0 binds MASTER_PORT itself
 };
 
+struct ContainerMount {
+  std::string source;  // of the node; absolute
+  std::string target;  // in the root; absolute
+  bool read_only = false;
+  friend bool operator==(const ContainerMount&, const ContainerMount&) = default;
+};
+
+// The root directory in which ranks run instead of their node's own; docs/rank-containers.md.
+struct ContainerSpec {
+  std::string image;  // an unpacked root's absolute path, or a name of podman's; empty: none
+  std::vector<ContainerMount> mounts;
+  friend bool operator==(const ContainerSpec&, const ContainerSpec&) = default;
+};
+
 struct JobSpec {
   std::string name;
   ResourceSpec resources;
@@ -282,7 +296,8 @@ struct JobSpec {
   OnEventSpec on_event;
   std::map<std::string, std::string> env;
   std::string workdir = ".";  // absolute once the CLI has sent it
-  Boxed<TrainSpec> train;     // exactly one of train and command
+  ContainerSpec container;
+  Boxed<TrainSpec> train;  // exactly one of train and command
   std::vector<std::string> command;
   RendezvousKind rendezvous = RendezvousKind::kAgent;
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "common/base/ids.h"
+#include "common/job_spec/container_block.h"
 #include "common/job_spec/environment_rules.h"
 #include "common/job_spec/http_url.h"
 #include "common/job_spec/job_times.h"
@@ -108,6 +109,7 @@ void ReadJob(MapReader& file, JobSpec* out, SpecErrors* errors) {
   ReadOnEvent(file, &out->on_event);
   ReadEnvironment(file, &out->env, errors);
   file.Text("workdir", &out->workdir);
+  ReadContainer(file, &out->container);
   if (file.Has("train") && file.Has("command"))
     file.Error("command", "give either train or command, not both");
   else if (!file.Has("train") && !file.Has("command"))

@@ -30,6 +30,9 @@ restart: {max_without_progress: 5, in_place: false, standbys: 0}
 on_event: {kinds: [failed], webhook: "https://host:80/x"}
 env: {NCCL_DEBUG: WARN, COUNT: 3, EMPTY: ""}
 workdir: /jobs/one
+container:
+  image: /roots/a/
+  mounts: [/data, "/models:/m", "/rows/.:ro", "/x:/y/:rw"]
 train:
   model: {path: models/base}
   init_from: null
@@ -166,6 +169,10 @@ TEST(ParseJobSpec, ReadsEveryKey) {
   EXPECT_EQ(spec->env, (std::map<std::string, std::string>{
                            {"NCCL_DEBUG", "WARN"}, {"COUNT", "3"}, {"EMPTY", ""}}));
   EXPECT_EQ(spec->workdir, "/jobs/one");
+  EXPECT_EQ(spec->container,
+            (ContainerSpec{
+                "/roots/a",
+                {{"/data", "/data"}, {"/models", "/m"}, {"/rows", "/rows", true}, {"/x", "/y"}}}));
   ASSERT_TRUE(spec->train.has_value());
   const TrainSpec& train = *spec->train;
   EXPECT_EQ(train.model.path, "models/base");
@@ -247,6 +254,34 @@ TEST_P(BadJobFile, IsRefusedWithLineAndKey) {
   "{max_steps: 1}\n"
 #define COMMAND_HEAD "name: j\ncommand: [a]\n"
 
+const BadCase kContainerCases[] = {
+    {"NoImage", COMMAND_HEAD "container: {}\n",
+     "job.yaml:3: container.image: is missing; name the image, or give the absolute path of an "
+     "unpacked root"},
+    {"RelativeRoot", COMMAND_HEAD "container: {image: ./root}\n",
+     "job.yaml:3: container.image: expected an image's name or the absolute path of an unpacked "
+     "root, got './root'"},
+    {"NodesOwnRoot", COMMAND_HEAD "container: {image: //}\n",
+     "job.yaml:3: container.image: is not the path of an unpacked root"},
+    {"Scheme", COMMAND_HEAD "container: {image: \"docker://a\"}\n",
+     "job.yaml:3: container.image: leave the scheme out: images are named as in `podman images`"},
+    {"OptionForImage", COMMAND_HEAD "container: {image: --all}\n",
+     "job.yaml:3: container.image: is no name of an image, such as "
+     "docker.io/pytorch/pytorch:2.11.0"},
+    {"RelativeMount", COMMAND_HEAD "container: {image: a, mounts: [\"data:/d\"]}\n",
+     "job.yaml:3: container.mounts: expected SOURCE[:TARGET][:ro] of absolute paths, got "
+     "'data:/d'"},
+    {"MountOverTheRoot", COMMAND_HEAD "container: {image: a, mounts: [\"/d:/\"]}\n",
+     "job.yaml:3: container.mounts: expected SOURCE[:TARGET][:ro] of absolute paths, got '/d:/'"},
+    {"MountUpwards", COMMAND_HEAD "container: {image: a, mounts: [\"/d:/a/../..\"]}\n",
+     "job.yaml:3: container.mounts: expected SOURCE[:TARGET][:ro] of absolute paths, got "
+     "'/d:/a/../..'"},
+    {"MountOfFourParts", COMMAND_HEAD "container: {image: a, mounts: [\"/d:/e:/f:ro\"]}\n",
+     "job.yaml:3: container.mounts: expected SOURCE[:TARGET][:ro] of absolute paths, got "
+     "'/d:/e:/f:ro'"},
+    {"TwoAtOnePlace", COMMAND_HEAD "container: {image: a, mounts: [/d, \"/e:/d/\"]}\n",
+     "job.yaml:3: container.mounts: two mounts at /d"},
+};
 const BadCase kShapeCases[] = {
     {"Empty", "", "job.yaml:1: the job file is empty; docs/job-file.md shows one"},
     {"List", "[1]", "job.yaml:1: expected a map of keys such as name: and train:"},
@@ -483,6 +518,7 @@ INSTANTIATE_TEST_SUITE_P(Type, BadJobFile, testing::ValuesIn(kTypeCases), CaseNa
 INSTANTIATE_TEST_SUITE_P(Range, BadJobFile, testing::ValuesIn(kRangeCases), CaseName);
 INSTANTIATE_TEST_SUITE_P(Choice, BadJobFile, testing::ValuesIn(kChoiceCases), CaseName);
 INSTANTIATE_TEST_SUITE_P(Later, BadJobFile, testing::ValuesIn(kLaterCases), CaseName);
+INSTANTIATE_TEST_SUITE_P(Container, BadJobFile, testing::ValuesIn(kContainerCases), CaseName);
 
 TEST(ParseJobSpec, RefusesDeepNestingWithoutCrashing) {
   const auto spec = ParseJobSpec("name: " + std::string(100'000, '['));

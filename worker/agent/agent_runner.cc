@@ -44,7 +44,7 @@ Status StartDetachedGuardian(const AgentRunnerOptions& options, const std::strin
       ::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kPrivateFile));
   if (!log.valid()) return ErrnoStatus(errno, "open " + log_path);
   SpawnOptions spawn{
-      .argv = {options.guardian_path, "--dir", job_dir, "--job", job.value, "--worker-fd",
+      .argv = {options.launch.guardian_path, "--dir", job_dir, "--job", job.value, "--worker-fd",
                std::to_string(kHandedOverFd), "--devices", options.devices_dir},
       .working_directory = job_dir,
       .output_fd = log.get(),

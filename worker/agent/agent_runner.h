@@ -25,9 +25,8 @@
 namespace muster::worker {
 
 struct AgentRunnerOptions {
-  std::string jobs_dir;       // absolute
-  std::string guardian_path;  // muster-guardian
-  std::string devices_dir;    // where devices are locked; absolute
+  std::string jobs_dir;     // absolute
+  std::string devices_dir;  // where devices are locked; absolute
   LaunchContext launch;
   // Series of what has ended stay on /metrics for three scrapes of this interval.
   Duration scrape_interval = std::chrono::seconds(15);

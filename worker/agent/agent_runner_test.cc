@@ -47,9 +47,9 @@ class Worker {
       : runner_(std::make_unique<AgentRunner>(
             loop_,
             AgentRunnerOptions{.jobs_dir = dir + "/jobs",
-                               .guardian_path = MUSTER_GUARDIAN_BINARY,
                                .devices_dir = dir,
                                .launch = {.trainer_path = MUSTER_RANK_FOR_TEST,
+                                          .guardian_path = MUSTER_GUARDIAN_BINARY,
                                           .passed_through = {{"PATH", "/usr/bin:/bin"}},
                                           .devices = {{.device = {.id = "GPU-0", .fake = true}}}},
                                .guardian_tick = guardian_tick},

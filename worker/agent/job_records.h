@@ -3,6 +3,7 @@
 //
 //   spec.yaml            the job file, read by the trainer too
 //   prepare.json         the newest Prepare without the job file
+//   container.json       what the ranks' container is made of; there once it was entered
 //   resume-gN.json       checkpoints to resume from; there once generation N was launched
 //   guardian.json, guardian.sock, guardian.log, exits/     the guardian's (worker/guardian)
 //   errors/              TORCHELASTIC_ERROR_FILE of each rank

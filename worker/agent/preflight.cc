@@ -15,6 +15,7 @@
 #include "common/control_pipe/packet_socket.h"
 #include "common/job_spec/parse.h"
 #include "common/process/spawn.h"
+#include "worker/agent/container.h"
 #include "worker/agent/job_records.h"
 #include "worker/agent/trainer_versions.h"
 #include "worker/process/record_file.h"
@@ -40,6 +41,7 @@ Status CheckProgram(const LaunchContext& context, const JobSpec& spec) {
   if (needs_trainer && ::access(context.trainer_path.c_str(), X_OK) != 0)
     return NotFound("no muster-trainer at " + context.trainer_path +
                     " on this node; build it or start the worker with --trainer PATH");
+  if (!spec.container.image.empty()) return OkStatus();  // what is in there is seen in there
   if (spec.train) {
     const std::string model = Absolute(spec.train->model.path, spec.workdir);
     if (!IsDirectory(model))
@@ -169,6 +171,9 @@ PreflightResult RunPreflight(const LaunchContext& context, const Prepare& prepar
     return {.status = status};
   if (Status status = MakeFiles(prepare, job_dir); !status.ok())
     return {.status = status, .retryable = true};
+  if (!spec->container.image.empty())
+    if (Status status = PrepareContainer(context, *spec, prepare, job_dir); !status.ok())
+      return {.status = status, .retryable = status.code() == StatusCode::kDeadlineExceeded};
   std::optional<CudaStack> cuda;
   if (spec->train && spec->resources.device == "cuda" && !OnFakeDevices(context, prepare)) {
     auto stack = AskCudaStack(context.trainer_path, context.passed_through, kTrainerTimeout);

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "common/control_pipe/trainer_protocol.h"
+#include "worker/process/container_entry.h"
 
 namespace muster::worker {
 namespace {
@@ -29,6 +30,24 @@ bool IsReserved(const std::string& name) {
       "ROLE_WORLD_SIZE",  "CUDA_VISIBLE_DEVICES"};
   if (name == "TORCHELASTIC_RUN_ID") return false;
   return kNames.contains(name) || name.starts_with("TORCHELASTIC_") || name.starts_with("MUSTER_");
+}
+
+// What the ranks get of the worker's own. A container has programs and temporary files elsewhere.
+Environment PassedThrough(const LaunchContext& context, const JobSpec& spec) {
+  Environment passed = context.passed_through;
+  if (spec.container.image.empty()) return passed;
+  for (const char* of_the_node : {"PATH", "TMPDIR"}) passed.erase(of_the_node);
+  return passed;
+}
+
+// The command line of a rank, which enters the job's container first if it has one.
+std::vector<std::string> RankCommand(const LaunchContext& context, const JobSpec& spec,
+                                     const std::string& job_dir) {
+  std::vector<std::string> argv = {context.trainer_path, "train", job_dir + "/spec.yaml"};
+  if (!spec.train) argv = spec.command;
+  if (!spec.container.image.empty())
+    argv.insert(argv.begin(), {context.guardian_path, kRunInContainer, ContainerFilePath(job_dir)});
+  return argv;
 }
 
 // "0,2,1".
@@ -183,7 +202,7 @@ std::vector<std::string> BuildRankEnvironment(const LaunchContext& context, cons
                                               const Prepare& prepare, const Launch& launch,
                                               const RankPlacement& placement,
                                               const std::string& job_dir) {
-  Environment env = context.passed_through;
+  Environment env = PassedThrough(context, spec);
   for (const auto& [name, value] : spec.env) env[name] = value;
   AddRendezvous(spec, launch, placement, &env);
   AddNetwork(context, &env);
@@ -240,8 +259,7 @@ std::vector<GuardianLaunch> BuildLaunches(const LaunchContext& context, const Jo
   const MasterSocket master = MasterSocketFor(spec, prepare.hosts_master);
   if (!spec.train && master == MasterSocket::kListen)
     launches.push_back(StoreLaunch(context, spec, prepare, job_dir));
-  std::vector<std::string> argv = {context.trainer_path, "train", job_dir + "/spec.yaml"};
-  if (!spec.train) argv = spec.command;
+  const std::vector<std::string> argv = RankCommand(context, spec, job_dir);
   std::vector<int> node_ranks;
   for (const RankPlacement& placement : prepare.ranks) node_ranks.push_back(placement.rank);
   const CpuBindingPlan cpus = PlanRankCpus(context, spec, prepare);
@@ -268,7 +286,7 @@ std::vector<GuardianLaunch> BuildLaunches(const LaunchContext& context, const Jo
 
 GuardianStandby BuildStandby(const LaunchContext& context, const JobSpec& spec,
                              const Prepare& prepare, const std::string& job_dir) {
-  Environment env = context.passed_through;
+  Environment env = PassedThrough(context, spec);
   for (const auto& [name, value] : spec.env) env[name] = value;
   env["OMP_NUM_THREADS"] = std::to_string(spec.resources.cpus_per_rank);
   // Which GPU it gets is not known yet.
@@ -284,12 +302,14 @@ GuardianStandby BuildStandby(const LaunchContext& context, const JobSpec& spec,
   env[kAssignVariable] = "1";
   return {.count = prepare.standbys,
           .at_once = prepare.spare,
-          .launch = {.argv = {context.trainer_path, "train", job_dir + "/spec.yaml"},
+          .launch = {.argv = RankCommand(context, spec, job_dir),
                      .environment = Entries(env),
                      .working_directory = spec.workdir,
                      .log_path = job_dir + "/standby.log",
                      .control = true}};
 }
+
+std::string ContainerFilePath(const std::string& job_dir) { return job_dir + "/container.json"; }
 
 std::string ResumeFilePath(const std::string& job_dir, Generation generation) {
   return job_dir + "/resume-g" + std::to_string(generation) + ".json";

@@ -19,7 +19,8 @@ namespace muster::worker {
 
 // The part that is the same for all jobs of a worker.
 struct LaunchContext {
-  std::string trainer_path;  // muster-trainer
+  std::string trainer_path;   // muster-trainer
+  std::string guardian_path;  // muster-guardian
   // Those of PATH, HOME, LANG, USER and TMPDIR that the worker has itself, and all NCCL_* and FI_*.
   std::map<std::string, std::string> passed_through;
   std::vector<NodeDevice> devices;  // of the node; all of them are fake, or none
@@ -66,6 +67,9 @@ std::vector<GuardianLaunch> BuildLaunches(const LaunchContext& context, const Jo
 // variables of a rank or a generation come with the assignment.
 GuardianStandby BuildStandby(const LaunchContext& context, const JobSpec& spec,
                              const Prepare& prepare, const std::string& job_dir);
+
+// What describes the container of the job's ranks on this node, if they have one.
+std::string ContainerFilePath(const std::string& job_dir);
 
 // Files of a generation below the job's directory and the output directory.
 std::string ResumeFilePath(const std::string& job_dir, Generation generation);

@@ -97,6 +97,33 @@ TEST(RankEnvironment, ACommandsRankGetsTorchrunsVariablesAndNothingElse) {
           "TORCHELASTIC_RUN_ID=00c0ffee00", "TORCHELASTIC_USE_AGENT_STORE=True", "WORLD_SIZE=4"));
 }
 
+TEST(RankEnvironment, ARankOfAContainerEntersItAndHasItsPath) {
+  Case c = CommandCase();
+  c.context.guardian_path = "/opt/muster-guardian";
+  c.context.passed_through["TMPDIR"] = "/node/tmp";
+  c.spec.container.image = "a:1";
+  EXPECT_THAT(c.Environment(), Not(Contains(StartsWith("PATH="))));
+  EXPECT_THAT(c.Environment(), Not(Contains(StartsWith("TMPDIR="))));
+  EXPECT_THAT(c.Launches()[0].argv, ElementsAre("/opt/muster-trainer", "store"));
+  EXPECT_THAT(c.Launches()[1].argv,
+              ElementsAre("/opt/muster-guardian", "run-in-container",
+                          std::string(kJobDir) + "/container.json", "sh", "run.sh"));
+  c.spec.env["PATH"] = "/job/bin";
+  EXPECT_THAT(c.Environment(), Contains("PATH=/job/bin"));
+}
+
+TEST(RankEnvironment, AStandbyOfAContainerIsInIt) {
+  Case c = TrainCase();
+  c.context.guardian_path = "/opt/muster-guardian";
+  c.spec.container.image = "a:1";
+  const std::vector<std::string> argv =
+      BuildStandby(c.context, c.spec, c.prepare, kJobDir).launch.argv;
+  EXPECT_EQ(argv, c.Launches()[0].argv);
+  EXPECT_THAT(argv, ElementsAre("/opt/muster-guardian", "run-in-container",
+                                std::string(kJobDir) + "/container.json", "/opt/muster-trainer",
+                                "train", std::string(kJobDir) + "/spec.yaml"));
+}
+
 TEST(RankEnvironment, CollectivesTakeTheNodesInterfacesUnlessTheJobNamesOthers) {
   Case c = CommandCase();
   EXPECT_THAT(c.Environment(), Not(Contains(HasSubstr("_SOCKET_IFNAME="))));

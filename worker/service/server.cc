@@ -185,9 +185,9 @@ void WorkerServer::StartRunner() {
   runner_ = std::make_unique<AgentRunner>(
       loop_,
       AgentRunnerOptions{.jobs_dir = paths.JobsDir(options_.node),
-                         .guardian_path = options_.guardian_path,
                          .devices_dir = options_.device_locks,
                          .launch = {.trainer_path = options_.trainer_path,
+                                    .guardian_path = options_.guardian_path,
                                     .passed_through = PassedThroughVariables(),
                                     .devices = options_.devices,
                                     .address = options_.address,
