@@ -161,6 +161,21 @@ Finding HugePages(const MachineFacts& facts) {
              "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
 }
 
+Finding Containers(const MachineFacts& facts) {
+  const std::string cost = "; jobs with a container cannot run here, others can";
+  if (VersionOf(facts.kernel) < KernelVersion{5, 12})
+    return Bad(Verdict::kWarn, "containers", "Linux " + facts.kernel + " is too old" + cost,
+               "the machine's administrator installs Linux 5.12 or newer");
+  if (facts.namespaces_setting.empty()) return Ok("containers", "ranks can run in them");
+  const std::string name = facts.namespaces_setting.substr(0, facts.namespaces_setting.find(' '));
+  const std::string allowed = name == "user.max_user_namespaces"           ? "15000"
+                              : name == "kernel.unprivileged_userns_clone" ? "1"
+                                                                           : "0";
+  return Bad(Verdict::kWarn, "containers", facts.namespaces_setting + cost,
+             "allow users their own namespaces, or run the worker as root:",
+             "sysctl -w " + name + "=" + allowed);
+}
+
 Finding SharedMemory(const MachineFacts& facts) {
   const DirectoryFacts& dir = facts.shared_memory;
   if (!dir.error.empty())
@@ -328,9 +343,9 @@ Finding Gpus(const MachineFacts& facts) {
 std::vector<Finding> JudgeMachine(const MachineFacts& facts) {
   std::vector<Finding> findings;
   for (const auto judge :
-       {Kernel,      Memory,    Cpus,         OpenFiles, Processes, LockedMemory, Overcommit,
-        Maps,        HugePages, SharedMemory, State,     Temporary, ClockFinding, HostName,
-        NameService, Loopback,  Ports,        Programs,  Trainer,   Gpus})
+       {Kernel,   Memory,      Cpus,       OpenFiles,    Processes, LockedMemory, Overcommit,
+        Maps,     HugePages,   Containers, SharedMemory, State,     Temporary,    ClockFinding,
+        HostName, NameService, Loopback,   Ports,        Programs,  Trainer,      Gpus})
     findings.push_back(judge(facts));
   for (const PeerFacts& peer : facts.peers) findings.push_back(Peer(peer));
   return findings;

@@ -54,6 +54,11 @@ TEST(MachineAdvice, EachTroubleIsFoundByName) {
   } rows[] = {
       {"kernel", Verdict::kFail, "close_range", [](auto& facts) { facts.kernel = "5.4.0"; }},
       {"kernel", Verdict::kWarn, "huge pages", [](auto& facts) { facts.kernel = "5.15.0-91"; }},
+      {"containers", Verdict::kWarn, "too old", [](auto& facts) { facts.kernel = "5.10.0-8"; }},
+      {"containers", Verdict::kWarn, "apparmor_restrict_unprivileged_userns = 1; jobs",
+       [](auto& facts) {
+         facts.namespaces_setting = "kernel.apparmor_restrict_unprivileged_userns = 1";
+       }},
       {"memory", Verdict::kWarn, "1.0 GiB of 64.0 GiB",
        [](auto& facts) { facts.memory_available_bytes = kGiB; }},
       {"memory", Verdict::kWarn, "allows 1.0 GiB",

@@ -143,6 +143,20 @@ std::string Chosen(const std::string& line) {
   return line.substr(open + 1, close - open - 1);
 }
 
+std::string NamespacesSetting() {
+  if (::geteuid() == 0) return "";  // needs none
+  constexpr std::pair<const char*, const char*> kRefusals[] = {
+      {"user.max_user_namespaces", "0"},
+      {"kernel.unprivileged_userns_clone", "0"},
+      {"kernel.apparmor_restrict_unprivileged_userns", "1"}};
+  for (const auto& [name, value] : kRefusals) {
+    std::string path = std::string("/proc/sys/") + name;
+    std::ranges::replace(path, '.', '/');
+    if (Line(path) == value) return std::string(name) + " = " + value;
+  }
+  return "";
+}
+
 void ReadSystem(MachineFacts& facts) {
   utsname name{};
   if (::uname(&name) == 0) facts.kernel = name.release;
@@ -161,6 +175,7 @@ void ReadSystem(MachineFacts& facts) {
   facts.overcommit = static_cast<int>(Number(Line("/proc/sys/vm/overcommit_memory")).value_or(0));
   facts.map_count = Number(Line("/proc/sys/vm/max_map_count")).value_or(0);
   facts.huge_pages = Chosen(Line("/sys/kernel/mm/transparent_hugepage/enabled"));
+  facts.namespaces_setting = NamespacesSetting();
   facts.unix_seconds = std::time(nullptr);
   timex clock{};
   facts.clock_in_step = ::adjtimex(&clock) >= 0 && (clock.status & STA_UNSYNC) == 0;

@@ -49,11 +49,12 @@ struct MachineFacts {
   std::optional<std::uint64_t> processes;
   std::optional<std::uint64_t> locked_bytes;
   bool has_rdma = false;
-  int overcommit = 0;             // vm.overcommit_memory
-  std::uint64_t map_count = 0;    // vm.max_map_count; 0: unknown
-  std::string huge_pages;         // "always", "madvise", "never"; empty: unknown
-  std::int64_t unix_seconds = 0;  // the clock
-  bool clock_in_step = true;      // the kernel's clock follows a time server
+  int overcommit = 0;              // vm.overcommit_memory
+  std::uint64_t map_count = 0;     // vm.max_map_count; 0: unknown
+  std::string huge_pages;          // "always", "madvise", "never"; empty: unknown
+  std::string namespaces_setting;  // by which this user can make no user namespace; empty: none
+  std::int64_t unix_seconds = 0;   // the clock
+  bool clock_in_step = true;       // the kernel's clock follows a time server
 
   std::string host_name;
   bool host_name_resolves = true;
