@@ -239,10 +239,21 @@ void AddOptions(CLI::App& app, muster::worker::WorkerOptions* options, std::stri
                        "Print the version and exit");
 }
 
+// A node that has joined once, and is started in its own directory without --join, goes on there.
+void TakeCoordinatorOfBefore(const Texts& texts, muster::worker::WorkerOptions* options) {
+  const muster::ClusterPaths paths{options->cluster_dir};
+  const bool told = !texts.join.empty() || !options->coordinator.empty() ||
+                    !options->endpoint_path.empty() || !options->tls_dir.empty();
+  if (told || std::filesystem::exists(paths.Endpoint())) return;
+  const auto noted = muster::ReadFile(paths.CoordinatorOfNode(options->node), 256);
+  if (noted.ok()) options->coordinator = *noted;
+}
+
 void FillDefaults(muster::worker::WorkerOptions* options, const Texts& texts) {
   options->cluster_dir =
       std::filesystem::absolute(options->cluster_dir).lexically_normal().string();
   const muster::ClusterPaths paths{options->cluster_dir};
+  TakeCoordinatorOfBefore(texts, options);
   if (options->endpoint_path.empty()) options->endpoint_path = paths.Endpoint();
   if (options->token_path.empty()) options->token_path = paths.Token();
   if (options->tls_dir.empty() && !options->coordinator.empty())

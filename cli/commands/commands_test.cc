@@ -119,6 +119,13 @@ TEST_F(CommandsTest, SubmitAndFollowPrintsOneDocument) {
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     EXPECT_EQ(Json::parse(out_.str()).at("state"), "succeeded");
   }
+  context_->output = OutputFormat::kName;
+  for (const char* follow : {"--wait", "--attach"}) {
+    out_.str("");
+    coordinator_.watches = {{{Update(v1::JOB_STATE_SUCCEEDED, 1, "finished")}, grpc::Status::OK}};
+    ASSERT_TRUE(Run({"submit", WriteJob(kJob), follow}).ok());
+    EXPECT_EQ(out_.str(), "7f3a9c1e2b\n");
+  }
 }
 
 TEST_F(CommandsTest, SubmitShowsProgressWhileItWaits) {

@@ -251,7 +251,8 @@ struct RunScript {
     MUSTER_ASSIGN_OR_RETURN(TorchrunSurroundings with, ReadSurroundings());
     if (!container.empty()) ForgetOwnPrograms(with);
     MUSTER_ASSIGN_OR_RETURN(const TorchrunFlags flags,
-                            ParseTorchrunFlags(context.passed_on, with.environment));
+                            ParseTorchrunFlags(context.passed_on, with.environment,
+                                               {"dir", "queue", "class", "print-job"}));
     if (!print_job && !flags.on("standalone")) {
       MUSTER_ASSIGN_OR_RETURN(with.nodes, CountNodes(context));
     }

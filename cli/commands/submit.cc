@@ -74,9 +74,9 @@ struct Submit {
 
     const Json json = {
         {"id", response.id()}, {"name", response.name()}, {"state", StateWord(response.state())}};
-    // Standard output is one document: with --wait or --attach it is the job as it ended.
-    const bool one_document =
-        context.output == OutputFormat::kJson || context.output == OutputFormat::kYaml;
+    // Standard output is one document, or one name: with --wait or --attach that of the job as it
+    // ended.
+    const bool one_document = !context.for_people() && context.output != OutputFormat::kJsonl;
     const bool printed_later = one_document && (wait || attach);
     if (!printed_later && !PrintStructured(terminal.out, context.output, json, "id")) {
       Table table({"ID", "NAME", "STATE"});

@@ -58,7 +58,9 @@ bool IsValue(const std::string& word) {
 
 class Reader {
  public:
-  Reader(const std::vector<std::string>& words, TorchrunFlags* out) : words_(words), out_(*out) {}
+  Reader(const std::vector<std::string>& words, const std::vector<std::string>& before,
+         TorchrunFlags* out)
+      : words_(words), before_(before), out_(*out) {}
 
   Status Read() {
     for (; next_ < words_.size(); ++next_) {
@@ -84,6 +86,8 @@ class Reader {
   Status ReadLong(const std::string& text) {
     const std::size_t equals = text.find('=');
     const std::string name = text.substr(0, equals);
+    if (std::find(before_.begin(), before_.end(), name) != before_.end())
+      return Refused("--" + name + " is a flag of muster run, and stands before torchrun's flags");
     MUSTER_ASSIGN_OR_RETURN(const TorchrunFlag* flag, FindLong(name));
     if (equals == std::string::npos) return Take(*flag, "--" + name);
     if (!flag->has_value) return Refused("--" + name + " takes no value");
@@ -121,6 +125,7 @@ class Reader {
   }
 
   const std::vector<std::string>& words_;
+  const std::vector<std::string>& before_;
   TorchrunFlags& out_;
   std::size_t next_ = 0;
 };
@@ -128,7 +133,8 @@ class Reader {
 }  // namespace
 
 Result<TorchrunFlags> ParseTorchrunFlags(const std::vector<std::string>& arguments,
-                                         const std::map<std::string, std::string>& environment) {
+                                         const std::map<std::string, std::string>& environment,
+                                         const std::vector<std::string>& before) {
   TorchrunFlags flags;
   for (const TorchrunFlag& flag : TorchrunFlagTable()) {
     std::string& value = flags.values[std::string(flag.name)];
@@ -137,7 +143,7 @@ Result<TorchrunFlags> ParseTorchrunFlags(const std::vector<std::string>& argumen
     if (!flag.has_variable || given == environment.end()) continue;
     value = flag.has_value ? given->second : given->second == "0" ? "0" : "1";
   }
-  MUSTER_RETURN_IF_ERROR(Reader(arguments, &flags).Read());
+  MUSTER_RETURN_IF_ERROR(Reader(arguments, before, &flags).Read());
   return flags;
 }
 

@@ -29,9 +29,11 @@ struct TorchrunFlags {
 };
 
 // `arguments` are what stands behind `torchrun`. What is missing, malformed or unknown is
-// kInvalidArgument and names the flag.
+// kInvalidArgument and names the flag. `before`: flags of the caller's own, "queue", which stand
+// before torchrun's; the refusal of one says so.
 Result<TorchrunFlags> ParseTorchrunFlags(const std::vector<std::string>& arguments,
-                                         const std::map<std::string, std::string>& environment);
+                                         const std::map<std::string, std::string>& environment,
+                                         const std::vector<std::string>& before = {});
 
 // What torchrun would find out by itself.
 struct TorchrunSurroundings {

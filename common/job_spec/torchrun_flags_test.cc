@@ -144,6 +144,9 @@ TEST(TorchrunFlagsTest, WhatItCannotReadItRefusesByName) {
               HasSubstr("--ma may be --max-restarts or --master-addr"));
   EXPECT_THAT(Refusal({"--nnodes", "--standalone", "a.py"}), HasSubstr("--nnodes needs a value"));
   EXPECT_THAT(Refusal({"--standalone=1", "a.py"}), HasSubstr("--standalone takes no value"));
+  EXPECT_THAT(
+      ParseTorchrunFlags({"--nnodes=2", "--queue=a", "a.py"}, {}, {"queue"}).status().message(),
+      HasSubstr("--queue is a flag of muster run, and stands before torchrun's flags"));
 }
 
 TEST(TorchrunFlagsTest, TheHelpHasEveryFlagWithAReason) {

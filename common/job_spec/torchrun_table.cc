@@ -105,7 +105,10 @@ std::string LinesOf(TorchrunTreatment treatment) {
   for (const TorchrunFlag& flag : kFlags) {
     if (flag.treatment != treatment) continue;
     std::string line = "  " + NameText(flag);
-    line.resize(std::max(line.size() + 1, kHelpColumn), ' ');
+    if (line.size() + 2 > kHelpColumn)
+      line += "\n" + std::string(kHelpColumn, ' ');
+    else
+      line.resize(kHelpColumn, ' ');
     line += flag.why;
     if (!flag.otherwise.empty()) line += " [" + std::string(flag.otherwise) + "]";
     lines += line + "\n";

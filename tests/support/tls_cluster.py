@@ -52,8 +52,9 @@ class TlsCluster(Cluster):
         return self.worker_dir(node) / "nodes" / node / "credentials"
 
     def start_worker(self, node, token=None):
+        """`token`: instead of a new one; "" for none."""
         doors = []
-        if self.tls:
+        if self.tls and token != "":
             doors = ["--join", token or self.token(node)]
         return self.start(node, "muster-worker", "--dir", self.worker_dir(node), "--node", node,
                           "--slots", self.slots, "--address", self.address(node), *doors)
