@@ -27,8 +27,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kSteps = 120;
-constexpr Duration kTrainingLimit = std::chrono::minutes(10);
+constexpr Duration kLimitOfAStep = std::chrono::minutes(10);
 constexpr Duration kTrainerLimit = std::chrono::minutes(2);
+constexpr Duration kOwnModelLimit = std::chrono::hours(1);  // of billions of parameters
 constexpr Duration kLook = std::chrono::milliseconds(200);
 constexpr int kAnswerMillis = 5000;                         // for the user to kill the rank
 constexpr std::uint64_t kSpace = std::uint64_t{256} << 20;  // of its own model, with checkpoints
@@ -91,6 +92,7 @@ class DemoRun {
       : context_(context),
         dir_(std::move(dir)),
         model_(std::move(model)),
+        trainer_limit_(model_.empty() ? kTrainerLimit : kOwnModelLimit),
         client_(dir_ + "/cluster", context.interrupt()) {}
 
   CommandResult Run() {
@@ -170,7 +172,7 @@ class DemoRun {
                   .input = input,
                   .max_output = 1 << 20,
                   .errors_apart = true,
-                  .limit = kTrainerLimit}));
+                  .limit = trainer_limit_}));
     if (outcome.ok()) return outcome.output;
     return Unavailable("muster-trainer: " + outcome.Describe() + "\n" + outcome.errors +
                        "\n  next: muster doctor");
@@ -213,10 +215,14 @@ class DemoRun {
 
   // Follows the job to its end, and kills rank 1 when half of the steps are done.
   Status Train(const std::string& id) {
-    const Deadline deadline = Deadline::After(kTrainingLimit);
-    std::int64_t shown = 0;
+    Deadline deadline = Deadline::After(kLimitOfAStep);
+    std::int64_t shown = 0, finished = 0;
     for (bool killed = false;;) {
       MUSTER_ASSIGN_OR_RETURN(const v1::Job job, client_.GetJob(id));
+      if (job.step() > finished) {
+        finished = job.step();
+        deadline = Deadline::After(kLimitOfAStep);
+      }
       if (job.step() / 20 > shown) {
         shown = job.step() / 20;
         out() << "step " << job.step() << " of " << kSteps << "  loss " << Fixed(job.loss(), 3)
@@ -225,7 +231,8 @@ class DemoRun {
       }
       if (IsTerminal(job.state())) return Report(job);
       if (!killed && job.step() >= kSteps / 2) killed = KillRank(job);
-      if (deadline.Expired()) return DeadlineExceeded("the job did not end:\n" + Timeline(job));
+      if (deadline.Expired())
+        return DeadlineExceeded("the job has finished no step for 10 min:\n" + Timeline(job));
       if (context_.interrupt().WaitFor(kLook)) return Cancelled("interrupted");
     }
   }
@@ -276,6 +283,7 @@ class DemoRun {
   CommandContext& context_;
   const std::string dir_;
   std::string model_;
+  const Duration trainer_limit_;
   ClusterClient client_;
   std::string binaries_;
 };
@@ -306,10 +314,13 @@ struct Demo {
       MUSTER_ASSIGN_OR_RETURN(dir, MakeTemporaryDirectory("muster-demo-"));
     }
     dir = fs::absolute(dir).lexically_normal().string();
-    const CommandResult result = DemoRun(context, dir, model).Run();
+    std::error_code error;
+    // The job file lies elsewhere, and paths in it are below its folder.
+    const std::string trained =
+        fs::is_directory(model, error) ? fs::absolute(model).string() : model;
+    const CommandResult result = DemoRun(context, dir, trained).Run();
     std::ostream& out = context.terminal.out;
     const bool stays = !out_dir.empty() || keep || !result.ok();
-    std::error_code error;
     if (!stays) fs::remove_all(dir, error);
     out << "\n"
         << (stays ? "files  " + dir : "removed " + dir + " (--keep keeps it)") << "\n"

@@ -109,6 +109,15 @@ class Demo(unittest.TestCase):
             self.assertEqual(processes_with(str(out)), [])
             self.assertTrue((out / "lessons.jsonl").exists())
 
+    def test_a_model_of_the_users_own_learns(self):
+        subprocess.run([BIN / "muster-trainer", "init-model", "--preset", "tiny", "--out", self.dir / "mine"], check=True, timeout=60,
+                       stdout=subprocess.DEVNULL)
+        done = subprocess.run([BIN / "muster", "demo", "--model", "mine", "--out", "out"], cwd=self.dir, capture_output=True, text=True,
+                              timeout=300, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("killed by SIGKILL", done.stdout)
+        self.assertIn(f"files  {self.dir}/out", done.stdout)
+
     def test_a_directory_with_other_files_is_left_alone(self):
         (self.dir / "thesis.txt").write_text("years of work")
         done = subprocess.run([BIN / "muster", "demo", "--out", self.dir], capture_output=True, text=True, timeout=60,
