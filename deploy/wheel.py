@@ -27,6 +27,10 @@ from packaging.version import Version
 import sbom
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "deploy" / "reference"))
+
+import manuals  # noqa: E402
+
 NAME = "muster_training"
 COMPONENTS = ("cli", "coordinator", "worker", "trainer")
 OF_TORCH = ("libtorch*", "libc10*", "libgomp*", "libcudart*", "libcupti*", "libnccl*", "libcuda*", "libnvidia-ml*")
@@ -68,6 +72,14 @@ def write_completions(build, stage, version):
         file = stage / f"{NAME}-{version}.data" / "data" / "share" / place
         file.parent.mkdir(parents=True)
         file.write_text(sbom.output_of(build / "bin" / "muster", "completion", shell))
+
+
+def write_manuals(build, stage, version):
+    """Where man looks beside a folder of PATH."""
+    folder = stage / f"{NAME}-{version}.data" / "data" / "share" / "man" / "man1"
+    folder.mkdir(parents=True)
+    for _, name, text in manuals.manuals(build / "bin"):
+        (folder / f"{name}.1").write_text(text, "utf-8")
 
 
 def notices(parts):
@@ -133,6 +145,7 @@ def main():
         for source in (ROOT / "deploy" / "python" / NAME).glob("*.py"):
             (stage / NAME / source.name).write_bytes(source.read_bytes())
         write_completions(options.build, stage, version)
+        write_manuals(options.build, stage, version)
         info = write_metadata(options.build, stage, version)
         shutil.copy(info / "sboms" / "muster.cdx.json", options.out / f"{NAME}-{version}.cdx.json")
         record(stage, info)

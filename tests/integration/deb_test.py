@@ -1,5 +1,6 @@
 """The Debian packages, installed and purged in a copy of this machine that is gone with the test."""
 
+import gzip
 import os
 import pathlib
 import re
@@ -168,6 +169,21 @@ class Debian(unittest.TestCase):
     def test_lintian_has_no_complaint(self):
         self.assertNotRegex(output_of("lintian", "--fail-on", "none", *self.packages.glob("*.deb")), r"(?m)^[EW]:")
 
+    def test_each_command_has_a_manual_page_with_its_flags(self):
+        """The reference, which `docs_reference` compares with the programs, names them."""
+        with tempfile.TemporaryDirectory(prefix="muster-test-") as folder:
+            for package in self.packages.glob("*.deb"):
+                output_of("dpkg-deb", "--extract", package, folder)
+            pages = {path.name: gzip.decompress(path.read_bytes()).decode().replace("\\-", "-")
+                     for path in pathlib.Path(folder, "usr/share/man/man1").glob("*.1.gz")}
+        commands = re.findall(r"(?ms)^#+ (muster.*?)\n\n```\n(.*?)^```$",
+                              "".join((ROOT / f"docs/reference/{page}.md").read_text("utf-8") for page in ("cli", "programs")))
+        self.assertEqual(set(pages), {f"{re.sub(' (--)?', '-', command)}.1.gz" for command, _ in commands})
+        for command, text in commands:
+            page = pages[f"{re.sub(' (--)?', '-', command)}.1.gz"]
+            for flag in re.findall(r"(?m)^ +(?:-\w,)?(--[a-z0-9-]+)", text):
+                self.assertRegex(page, rf"(?m)^\.B .*{flag}\b", f"{flag} of {command}")
+
     def test_programs_find_each_other_and_libtorch(self):
         printed = self.installed(f"""
             muster-trainer --version || echo "ended with $?"
@@ -181,7 +197,7 @@ class Debian(unittest.TestCase):
         self.assertIn(f"muster-trainer {self.version}", printed)
         self.assertIn("ended coordinator", printed)
         self.assertRegex(printed, r"muster:x:\d+:\d+:Muster:/var/lib/muster:/usr/sbin/nologin")
-        self.assertIn("muster-worker - runs the jobs of a node", printed)
+        self.assertIn("muster-worker - run the ranks of jobs on one node", printed)
 
     def test_a_cluster_runs_as_services(self):
         printed = self.booted("""

@@ -163,6 +163,15 @@ class Wheel(unittest.TestCase):
         self.assertIn("Install Muster again", refused.stderr)
         self.assertIn("install Muster again", run("muster", "doctor", programs=self.programs, check=False).stdout)
 
+    def test_a_damaged_library_of_the_wheel_is_named(self):
+        library = next((self.packages / "muster_training.libs").glob("libgrpc++*"))
+        os.truncate(library, library.stat().st_size // 2)
+        for program in ("muster", "muster-worker"):
+            refused = run(program, "--version", programs=self.programs, check=False)
+            self.assertEqual(refused.returncode, BAD_INPUT, refused)
+            self.assertEqual(refused.stderr.splitlines()[0], f"{program}: {library} is damaged.")
+            self.assertIn("Install Muster again", refused.stderr)
+
     def test_a_foreign_torch_is_refused(self):
         self.put_libtorch(lambda real, mine: mine.symlink_to(real.parent / "libc10.so"))
         self.expect_refusal("undefined symbol")
@@ -175,7 +184,8 @@ class Wheel(unittest.TestCase):
                          ["muster-trainer", run("muster", "--version", programs=programs).stdout.split()[1]])
 
     def test_no_file_stays_behind(self):
-        for place in ("bash-completion/completions/muster", "zsh/site-functions/_muster", "fish/vendor_completions.d/muster.fish"):
+        for place in ("bash-completion/completions/muster", "zsh/site-functions/_muster", "fish/vendor_completions.d/muster.fish",
+                      "man/man1/muster-submit.1"):
             self.assertIn("muster", (self.venv / "share" / place).read_text())
         self.pip("uninstall", "--yes", "muster-training")
         self.assertEqual(files_below(self.venv), self.before)
