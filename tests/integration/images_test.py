@@ -7,7 +7,6 @@ import argparse
 import json
 import os
 import pathlib
-import resource
 import subprocess
 import sys
 import tarfile
@@ -15,6 +14,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
+import containers  # noqa: E402
 from cluster import BIN, ROOT, write_rows  # noqa: E402
 
 LIMITS_MB = {"muster-control": 80, "muster-trainer": 300}
@@ -23,10 +23,6 @@ COMPOSE = ROOT / "deploy" / "compose" / "compose.yaml"
 IN_ROOT = """set -e
 mount --rbind /proc "$1/proc"; mkdir -p "$1/dev"; mount --rbind /dev "$1/dev"; mount --rbind /sys "$1/sys"
 exec chroot "$1" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/root sh -ec "$2" """
-# The test in a mount namespace of its own: crun refuses version 2 of control groups beside version 1, and limits above those of
-# this process need CAP_SYS_RESOURCE.
-IN_NAMESPACE = """umount /sys/fs/cgroup/unified 2>/dev/null || true
-exec "$@" """
 INSIDE = "MUSTER_IMAGES_TEST_INSIDE"
 JOB = {
     "name": "tiny", "resources": {"nodes": 2, "ranks_per_node": 1, "device": "cpu"},
@@ -113,22 +109,11 @@ class Images:
         self.require((root / "tmp" / "demo").exists(), "muster demo has left nothing")
 
 
-class Containers:
-    """podman with storage, networks and settings of its own, which go with the folder."""
+class Compose:
+    """The Compose file, run by podman-compose with settings of its own."""
 
     def __init__(self, folder):
-        self.folder = folder
-        (folder / "cni").mkdir()
-        files, processes = (min(limit, 16384) if limit != resource.RLIM_INFINITY else 16384 for limit in
-                            (resource.getrlimit(kind)[1] for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC)))
-        (folder / "containers.conf").write_text(
-            f'[containers]\ndefault_ulimits = ["nofile={files}:{files}", "nproc={processes}:{processes}"]\ncgroups = "disabled"\n'
-            f'[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\nruntime = "crun"\n'
-            f'[network]\nnetwork_backend = "cni"\nnetwork_config_dir = "{folder}/cni"\n', encoding="utf-8")
-        (folder / "storage.conf").write_text(
-            f'[storage]\ndriver = "overlay"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n', encoding="utf-8")
-        self.environment = {**os.environ, "CONTAINERS_CONF": str(folder / "containers.conf"),
-                            "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf")}
+        self.environment = containers.environment(folder)
 
     def run(self, *command, **kept):
         return run(*command, env=self.environment, **kept)
@@ -169,7 +154,7 @@ def main():
         return 1
     if INSIDE not in os.environ:
         os.environ[INSIDE] = "yes"
-        os.execvp("unshare", ["unshare", "--mount", "sh", "-c", IN_NAMESPACE, "sh", sys.executable, *sys.argv])
+        os.execvp("unshare", [*containers.NAMESPACE, sys.executable, *sys.argv])
     with tempfile.TemporaryDirectory(prefix="muster-images-") as temp:
         temp = pathlib.Path(temp)
         folder = arguments.keep or temp / "images"
@@ -181,10 +166,9 @@ def main():
             (temp / name).mkdir()
             check(temp / name)
         (temp / "podman").mkdir()
-        containers = Containers(temp / "podman")
         ran = "no"
         try:
-            containers.check(images)
+            Compose(temp / "podman").check(images)
             ran = "yes"
         except AssertionError as error:
             note(str(error))
