@@ -4,8 +4,10 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -59,6 +61,29 @@ class Reference(unittest.TestCase):
     def test_a_key_with_a_bar_stays_in_its_cell(self):
         row = job_file.table({"properties": {"k": {"type": "string", "description": "a | b"}}}, "").splitlines()[2]
         self.assertEqual(row, "| `k` | text | none | a \\| b |")
+
+
+class Version(unittest.TestCase):
+    def test_each_place_that_names_files_of_a_release_gets_its_version(self):
+        script = (ROOT / "deploy/set-version").read_text("utf-8")
+        named = re.search(r"NAMED_IN=\((.*?)\)", script, re.S)[1].split()
+        files = [*named, "common/base/version.h", "docs/operations.md", "CHANGELOG.md", "deploy/set-version", "deploy/common.sh"]
+        with tempfile.TemporaryDirectory(prefix="muster-test-") as temp:
+            for name in files:
+                (pathlib.Path(temp) / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, pathlib.Path(temp) / name)
+            subprocess.run([f"{temp}/deploy/set-version", "9.8.7-beta"], check=True, timeout=60)
+            text = {name: (pathlib.Path(temp) / name).read_text("utf-8") for name in files}
+        old = re.search(r'kVersion\[\] = "(.*)"', text_of("common/base/version.h"))[1]
+        for name in [*named, "common/base/version.h"]:
+            self.assertIn("9.8.7-beta", text[name], name)
+            self.assertNotIn(old, text[name], name)
+        self.assertIn("v=9.8.7b0\n", text["docs/operations.md"])
+        self.assertRegex(text["CHANGELOG.md"], r"## \[Unreleased\]\n\n## \[9\.8\.7-beta\] - 20\d\d-\d\d-\d\d\n\n### Added")
+        images = re.compile(r"muster-(?:control|trainer)[:-][0-9]")
+        for path in [*ROOT.glob("deploy/**/*.yaml"), *ROOT.glob("docs/**/*.md")]:
+            if images.search(path.read_text("utf-8")):
+                self.assertIn(str(path.relative_to(ROOT)), named, "deploy/set-version does not know the file")
 
 
 class Names(unittest.TestCase):
