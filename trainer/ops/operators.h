@@ -46,8 +46,11 @@ using Operators = OperatorList<
     struct QkNormBackward,
     struct RecomputeRmsNorm,
     struct SumOfSquares,
+    struct SumRows,
     struct SwiGlu,
-    struct SwiGluBackward>;
+    struct SwiGluBackward,
+    struct WeightedSwiGlu,
+    struct WeightedSwiGluBackward>;
 // clang-format on
 
 }  // namespace op

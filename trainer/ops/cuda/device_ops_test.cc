@@ -25,8 +25,10 @@
 #include "trainer/ops/rope.h"
 #include "trainer/ops/scalar_type.h"
 #include "trainer/ops/sum_of_squares.h"
+#include "trainer/ops/sum_rows.h"
 #include "trainer/ops/swiglu.h"
 #include "trainer/ops/testing/forwarding_ops.h"
+#include "trainer/ops/weighted_swiglu.h"
 #include "trainer/plugin/plugin_loader.h"
 
 namespace muster {
@@ -351,6 +353,42 @@ TEST_P(DeviceOpsOracle, GatedActivation) {
 }
 
 // The mask is compared with its definition, bit for bit: it is the same on every device.
+TEST_P(DeviceOpsOracle, WeightedActivationOfExperts) {
+  InEveryType([&] {
+    for (const std::int64_t width : {5, 64, 1000}) {
+      const at::Tensor gate_up = Random({6, 2 * width}), out_gradient = Random({6, width});
+      const at::Tensor weights = On(at::rand({6}).to(wide()));
+      at::Tensor out = Blank({6, width}), again = Blank({6, width}), gradient = gate_up.clone();
+      at::Tensor weight_gradients = Blank({6}, wide());
+      ops_->Run(op::WeightedSwiGlu{gate_up, weights, out});
+      ops_->Run(
+          op::WeightedSwiGluBackward{gradient, weights, out_gradient, again, weight_gradients});
+      ExpectSame(again, out);
+      const at::Tensor leaf = WideLeaf(gate_up.cpu()), weight = WideLeaf(weights.cpu());
+      const at::Tensor want =
+          weight.unsqueeze(1) * at::silu(leaf.narrow(1, 0, width)) * leaf.narrow(1, width, width);
+      ExpectClose(out, want, "forward");
+      const auto wanted = grad({want}, {leaf, weight}, {Exact(out_gradient)});
+      ExpectClose(gradient, wanted[0], "backward");
+      ExpectClose(weight_gradients, wanted[1], "of the weights");
+    }
+  });
+}
+
+TEST_P(DeviceOpsOracle, RowsAddedUpByTheirPlaces) {
+  InEveryType([&] {
+    const at::Tensor places = at::tensor({4, 0, 2, 2, 1, 5}, at::kLong).view({2, 3});
+    for (const std::int64_t width : {5, 200}) {
+      const at::Tensor from = Random({6, width});
+      at::Tensor out = Blank({2, width});
+      ops_->Run(op::SumRows{from, On(places), out});
+      const at::Tensor want =
+          Exact(from).index_select(0, places.view({-1})).view({2, 3, width}).sum(1);
+      ExpectClose(out, want, "the sums");
+    }
+  });
+}
+
 TEST_P(DeviceOpsOracle, DropoutByTheMaskOfItsKey) {
   InEveryType([&] {
     const DropoutKey key = PartOfKey({42}, 7);
