@@ -286,15 +286,16 @@ Result<StepNumbers> RunMicroBatches(FsdpEngine& engine, const GangOptions& optio
       options.shared_batches > 0
           ? DealtBatches(options, step)
           : RandomBatches(TestConfig(options.model), step, options.world_size, kMicroBatches);
-  double labels = 0;
+  double labels = 0, count = 0;
   for (const auto& of_rank : batches) {
+    count += static_cast<double>(of_rank.size());
     for (const MicroBatch& batch : of_rank) labels += static_cast<double>(batch.label_count);
   }
   const std::size_t rounds = batches[rank].size();
   for (std::size_t m = 0; m < rounds; ++m) {
     const MicroBatch& batch = batches[rank][m];
     MUSTER_RETURN_IF_ERROR(engine.ForwardBackward(options.packed ? Packed(batch) : batch,
-                                                  1.0 / labels, m + 1 == rounds));
+                                                  1.0 / labels, m + 1 == rounds, 1.0 / count));
   }
   return engine.FinishGradients();
 }

@@ -139,6 +139,60 @@ LoraSpec Lora(std::vector<std::string> targets, std::vector<std::string> whole =
   return lora;
 }
 
+// Models with experts, under every strategy and level.
+std::vector<Way> Mixtures() {
+  using enum ShardingStrategy;
+  std::vector<Way> ways;
+  for (const auto& [family, name] :
+       {std::pair(Family::kQwen3Moe, "qwen3_moe"), std::pair(Family::kOlmoe, "olmoe"),
+        std::pair(Family::kMixtral, "mixtral")}) {
+    const std::string of(name);
+    ways.push_back({.name = of, .family = family});
+    ways.push_back({.name = of + "_sockets_3",
+                    .world_size = 3,
+                    .shares_memory = false,
+                    .blocks = 4,
+                    .checkpointing = ActivationCheckpointing::kSelective,
+                    .family = family});
+    ways.push_back({.name = of + "_full_2",
+                    .world_size = 2,
+                    .shares_memory = false,
+                    .blocks = 4,
+                    .checkpointing = ActivationCheckpointing::kFull,
+                    .family = family});
+    ways.push_back({.name = of + "_lora_2",
+                    .world_size = 2,
+                    .shares_memory = false,
+                    .checkpointing = ActivationCheckpointing::kFull,
+                    .family = family,
+                    .lora = Lora({"q_proj", "v_proj", "o_proj"})});
+  }
+  const Family family = Family::kQwen3Moe;
+  ways.push_back({.name = "qwen3_moe_full_1",
+                  .checkpointing = ActivationCheckpointing::kFull,
+                  .family = family});
+  ways.push_back({.name = "qwen3_moe_grad_op_2",
+                  .world_size = 2,
+                  .strategy = kShardGradOp,
+                  .shares_memory = false,
+                  .family = family});
+  ways.push_back(
+      {.name = "qwen3_moe_replicas_2", .world_size = 2, .strategy = kNoShard, .family = family});
+  ways.push_back({.name = "qwen3_moe_hybrid_4",
+                  .world_size = 4,
+                  .strategy = kHybridShard,
+                  .ranks_per_node = 2,
+                  .family = family});
+  ways.push_back({.name = "qwen3_moe_once_per_step_3",
+                  .world_size = 3,
+                  .shares_memory = false,
+                  .tied = true,
+                  .reduce_every_micro_batch = false,
+                  .family = family});
+  ways.push_back({.name = "qwen3_moe_lora_1", .family = family, .lora = Lora({"k_proj"})});
+  return ways;
+}
+
 // Every family, and adapters under every strategy.
 std::vector<Way> Models() {
   using enum ShardingStrategy;
@@ -325,6 +379,9 @@ TEST(Packed, InFp32DocumentsStayWithinItsRounding) {
     EXPECT_LE(Relative(runs[0].numbers[step].grad_norm, want[step].grad_norm), 1e-4);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Mixtures, Parity, testing::ValuesIn(Mixtures()),
+                         [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::ValuesIn(Models()),
                          [](const auto& info) { return info.param.name; });

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "trainer/model/families/family.h"
+
 namespace muster::parity {
 namespace {
 
@@ -94,20 +96,55 @@ at::Tensor ReferenceTrainer::FeedForward(const at::Tensor& x, const std::string&
   return Linear(gate * at::sigmoid(gate) * up, prefix + "down_proj");
 }
 
+at::Tensor ReferenceTrainer::Mixture(const at::Tensor& x, const std::string& prefix,
+                                     Gates* gates) const {
+  const ExpertsConfig& config = *config_.experts;
+  const BlockNames& names = FamilyOf(config_).names;
+  const at::Tensor probabilities =
+      at::matmul(x, Weight(prefix + names.router).t()).softmax(-1);  // [B, T, E]
+  const at::Tensor chosen = at::zeros_like(probabilities)
+                                .scatter(-1, std::get<1>(probabilities.topk(config.per_token)), 1);
+  at::Tensor shares = probabilities * chosen;
+  if (config.normalizes_weights) shares = shares / shares.sum(-1, true);
+  at::Tensor y = at::zeros_like(x);
+  for (std::int64_t e = 0; e < config.count; ++e) {
+    const std::string expert = prefix + names.experts + std::to_string(e);
+    const auto through = [&](const at::Tensor& values, const char* matrix) {
+      return at::matmul(values, Weight(expert + matrix).t());
+    };
+    const at::Tensor gate = through(x, names.expert_gate);
+    const at::Tensor inner = gate * at::sigmoid(gate) * through(x, names.expert_up);
+    y = y + through(inner, names.expert_down) * shares.narrow(-1, e, 1);
+  }
+  if (gates != nullptr) {
+    gates->probabilities.push_back(probabilities.flatten(0, -2));
+    gates->chosen.push_back(chosen.flatten(0, -2));
+  }
+  return y;
+}
+
+at::Tensor ReferenceTrainer::Balance(const Gates& gates) const {
+  const at::Tensor shares = at::cat(gates.chosen).mean(0);
+  const at::Tensor means = at::cat(gates.probabilities).mean(0);
+  return static_cast<double>(config_.experts->count) * (shares * means).sum();
+}
+
 at::Tensor ReferenceTrainer::Head(const at::Tensor& x) const {
   const std::string name =
       config_.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight";
   return at::matmul(Norm(x, "model.norm.weight"), Weight(name).t());
 }
 
-at::Tensor ReferenceTrainer::Logits(const at::Tensor& ids) const {
+at::Tensor ReferenceTrainer::Logits(const at::Tensor& ids, Gates* gates) const {
   at::Tensor x = at::embedding(Weight("model.embed_tokens.weight"), ids);
   for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".";
     const bool rotates = config_.Rotates(layer);
     if (config_.norm_placement == NormPlacement::kBefore) {
       x = x + Attention(Norm(x, prefix + "input_layernorm.weight"), prefix + "self_attn.", rotates);
-      x = x + FeedForward(Norm(x, prefix + "post_attention_layernorm.weight"), prefix + "mlp.");
+      const at::Tensor normed = Norm(x, prefix + "post_attention_layernorm.weight");
+      x = x + (config_.IsSparse(layer) ? Mixture(normed, prefix, gates)
+                                       : FeedForward(normed, prefix + "mlp."));
     } else {
       x = x + Norm(Attention(x, prefix + "self_attn.", rotates),
                    prefix + "post_attention_layernorm.weight");
@@ -122,7 +159,12 @@ ReferenceNumbers ReferenceTrainer::Step(const std::vector<MicroBatch>& batches, 
   for (const MicroBatch& batch : batches) labels += static_cast<double>(batch.label_count);
   at::Tensor loss = at::zeros({}, weights_.begin()->second.options().requires_grad(false));
   for (const MicroBatch& batch : batches) {
-    const at::Tensor logits = Logits(Ids(batch.input_ids, batch)).flatten(0, 1);
+    Gates gates;
+    const at::Tensor logits = Logits(Ids(batch.input_ids, batch), &gates).flatten(0, 1);
+    if (config_.experts && config_.experts->balance_coefficient > 0) {
+      loss = loss + Balance(gates) * (config_.experts->balance_coefficient /
+                                      static_cast<double>(batches.size()));
+    }
     loss = loss + at::cross_entropy_loss(logits, Ids(batch.labels, batch).flatten(), {},
                                          at::Reduction::Sum, -100) /
                       labels;

@@ -40,8 +40,13 @@ class ReferenceTrainer {
                    at::ScalarType type, const std::set<std::string>& trained = {},
                    double lora_scale = 1);
 
+  // Of each sparse layer.
+  struct Gates {
+    std::vector<at::Tensor> probabilities, chosen;
+  };
+
   // [B, T] ids -> [B, T, V].
-  at::Tensor Logits(const at::Tensor& ids) const;
+  at::Tensor Logits(const at::Tensor& ids, Gates* gates = nullptr) const;
   // One step over `batches`, the micro-batches of all ranks.
   ReferenceNumbers Step(const std::vector<MicroBatch>& batches, double lr);
 
@@ -58,6 +63,10 @@ class ReferenceTrainer {
   at::Tensor Linear(const at::Tensor& x, const std::string& module) const;
   at::Tensor Attention(const at::Tensor& x, const std::string& prefix, bool rotates) const;
   at::Tensor FeedForward(const at::Tensor& x, const std::string& prefix) const;
+  // Every expert sees every token; `gates`, if wanted, takes the probabilities [N, E] and which
+  // experts were chosen [N, E].
+  at::Tensor Mixture(const at::Tensor& x, const std::string& prefix, Gates* gates) const;
+  at::Tensor Balance(const Gates& gates) const;
   at::Tensor Head(const at::Tensor& x) const;
   void Update(const std::vector<at::Tensor>& gradients, double clip, double lr);
 

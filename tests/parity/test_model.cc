@@ -37,8 +37,41 @@ const char* ArchitectureOf(Family family) {
     case Family::kQwen3: return "Qwen3ForCausalLM";
     case Family::kSmolLm3: return "SmolLM3ForCausalLM";
     case Family::kOlmo2: return "Olmo2ForCausalLM";
+    case Family::kQwen3Moe: return "Qwen3MoeForCausalLM";
+    case Family::kOlmoe: return "OlmoeForCausalLM";
+    case Family::kMixtral: return "MixtralForCausalLM";
   }
   return "";
+}
+
+}  // namespace
+
+namespace {
+
+// Of Qwen3-MoE every third layer is dense, and the balance of experts is trained.
+void SetExperts(const TestModelOptions& options, ModelConfig& config) {
+  ExpertsConfig experts{.count = 5, .per_token = 2, .intermediate_size = 28};
+  switch (options.family) {
+    case Family::kQwen3Moe:
+      config.qk_norms = QkNorms::kPerHead;
+      experts.normalizes_weights = true;
+      experts.balance_coefficient = 0.3;
+      for (int b = 0; b < options.blocks; ++b) experts.sparse_layers.push_back(b % 3 != 1);
+      break;
+    case Family::kOlmoe:
+      config.qk_norms = QkNorms::kAllHeads;
+      experts.per_token = 3;
+      break;
+    case Family::kMixtral:
+      experts = {.count = 3,
+                 .per_token = 3,
+                 .intermediate_size = 28,
+                 .normalizes_weights = true,
+                 .balance_coefficient = 0.2};
+      break;
+    default: return;
+  }
+  config.experts = experts;
 }
 
 }  // namespace
@@ -65,6 +98,7 @@ ModelConfig TestConfig(const TestModelOptions& options) {
     for (int b = 0; b < options.blocks; ++b) config.rotating_layers.push_back(b % 2 == 0);
   }
   if (options.family == Family::kMistral) config.sliding_window = 4;
+  SetExperts(options, config);
   return config;
 }
 

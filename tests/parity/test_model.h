@@ -15,7 +15,17 @@
 
 namespace muster::parity {
 
-enum class Family { kLlama, kMistral, kQwen2, kQwen3, kSmolLm3, kOlmo2 };
+enum class Family {
+  kLlama,
+  kMistral,
+  kQwen2,
+  kQwen3,
+  kSmolLm3,
+  kOlmo2,
+  kQwen3Moe,
+  kOlmoe,
+  kMixtral
+};
 
 struct TestModelOptions {
   bool tied = false;

@@ -13,3 +13,12 @@ FAMILIES = {
     "smollm3": {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "no_rope_layer_interval": 2},
     "olmo2": {"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2"},
 }
+# Those with experts.
+MIXTURES = {
+    "qwen3_moe": {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 6,
+                  "num_experts_per_tok": 2, "moe_intermediate_size": 48, "norm_topk_prob": True},
+    "olmoe": {"architectures": ["OlmoeForCausalLM"], "model_type": "olmoe", "num_experts": 6,
+              "num_experts_per_tok": 2},
+    "mixtral": {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": 4,
+                "num_experts_per_tok": 2},
+}

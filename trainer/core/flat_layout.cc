@@ -9,7 +9,7 @@ namespace muster {
 namespace {
 
 FlatUnit LayOut(const UnitSpec& spec, int world_size) {
-  FlatUnit unit{.name = spec.name};
+  FlatUnit unit{.name = spec.name, .blocks = spec.blocks};
   std::int64_t end = 0;
   for (const UnitTensor& tensor : spec.tensors) {
     const std::int64_t offset = tensor.joined ? end : RoundUp(end, kAlignElements);

@@ -1,11 +1,11 @@
 // FlatLayout: where every tensor of the model lies in the flat arrays that are sharded, gathered
 // and saved.
 //
-// A unit is what is gathered at once: the embedding, one transformer block, the final norm with the
-// head. Its tensors lie one behind the other in one flat array, each padded to kAlignElements, and
-// the array is padded so that it splits evenly over the ranks. Rank r's shard is the interval
-// [r * shard_count, (r + 1) * shard_count) of the array; tensors are cut wherever that falls.
-// Padding belongs to no tensor and stays zero.
+// A unit is what is gathered at once: the embedding, one transformer block or a half of it, the
+// final norm with the head. Its tensors lie one behind the other in one flat array, each padded to
+// kAlignElements, and the array is padded so that it splits evenly over the ranks. Rank r's shard
+// is the interval [r * shard_count, (r + 1) * shard_count) of the array; tensors are cut wherever
+// that falls. Padding belongs to no tensor and stays zero.
 //
 // Pure values, no Torch; any thread. The layout is a function of the units and the world size only.
 #pragma once
@@ -33,9 +33,24 @@ struct UnitTensor {
   int block = 0;  // of the unit's blocks, from 0
 };
 
+// Which of each block a unit has.
+enum class BlockPart {
+  kWhole,
+  kWithoutExperts,  // all but its experts
+  kExperts,         // its experts alone
+};
+
+// The blocks of a unit, of all blocks of the model; none: it is the embedding or the head.
+struct UnitBlocks {
+  int first = 0;
+  int count = 0;
+  BlockPart part = BlockPart::kWhole;
+};
+
 struct UnitSpec {
-  std::string name;  // "embed", "block.3", "head"
+  std::string name;  // "embed", "block.3", "block.3.experts", "head"
   std::vector<UnitTensor> tensors;
+  UnitBlocks blocks = {};
 };
 
 struct FlatTensor {
@@ -48,6 +63,7 @@ struct FlatTensor {
 
 struct FlatUnit {
   std::string name;
+  UnitBlocks blocks = {};
   std::vector<FlatTensor> tensors;
   std::int64_t shard_count = 0;  // elements of one rank's shard
   std::int64_t flat_count = 0;   // world size times shard_count

@@ -1,17 +1,41 @@
 #include "trainer/core/model_config.h"
 
 namespace muster {
+namespace {
+
+// Elements of the weights, as if sparse layers had `experts` experts each.
+std::int64_t CountWith(const ModelConfig& c, std::int64_t experts) {
+  const std::int64_t q = c.num_attention_heads * c.head_dim;
+  const std::int64_t kv = c.num_key_value_heads * c.head_dim;
+  std::int64_t block = 2 * (q + kv) * c.hidden_size + 2 * c.hidden_size;
+  if (c.qkv_bias) block += q + 2 * kv;
+  if (c.qk_norms == QkNorms::kPerHead) block += 2 * c.head_dim;
+  if (c.qk_norms == QkNorms::kAllHeads) block += q + kv;
+  const std::int64_t sparse = c.SparseLayers(), dense = c.num_hidden_layers - sparse;
+  std::int64_t feed_forward = 3 * dense * c.intermediate_size * c.hidden_size;
+  if (sparse > 0) {
+    const std::int64_t of_expert = 3 * c.experts->intermediate_size * c.hidden_size;
+    feed_forward += sparse * (c.experts->count * c.hidden_size + experts * of_expert);
+  }
+  const std::int64_t embedding = c.vocab_size * c.hidden_size;
+  return embedding * (c.tie_word_embeddings ? 1 : 2) + c.num_hidden_layers * block + feed_forward +
+         c.hidden_size;
+}
+
+}  // namespace
+
+std::int64_t ModelConfig::SparseLayers() const {
+  std::int64_t count = 0;
+  for (std::int64_t layer = 0; layer < num_hidden_layers; ++layer) count += IsSparse(layer) ? 1 : 0;
+  return count;
+}
 
 std::int64_t ModelConfig::ParameterCount() const {
-  const std::int64_t q = num_attention_heads * head_dim * hidden_size;
-  const std::int64_t kv = num_key_value_heads * head_dim * hidden_size;
-  std::int64_t block = 2 * q + 2 * kv + 3 * intermediate_size * hidden_size + 2 * hidden_size;
-  if (qkv_bias) block += (num_attention_heads + 2 * num_key_value_heads) * head_dim;
-  if (qk_norms == QkNorms::kPerHead) block += 2 * head_dim;
-  if (qk_norms == QkNorms::kAllHeads)
-    block += (num_attention_heads + num_key_value_heads) * head_dim;
-  const std::int64_t embedding = vocab_size * hidden_size;
-  return embedding * (tie_word_embeddings ? 1 : 2) + num_hidden_layers * block + hidden_size;
+  return CountWith(*this, experts ? experts->count : 0);
+}
+
+std::int64_t ModelConfig::ActiveParameterCount() const {
+  return CountWith(*this, experts ? experts->per_token : 0);
 }
 
 }  // namespace muster

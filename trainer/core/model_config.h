@@ -34,6 +34,18 @@ enum class QkNorms {
 // Where a block's two norms are: x + f(norm(x)), or x + norm(f(x)) (OLMo 2).
 enum class NormPlacement { kBefore, kAfter };
 
+// A feed-forward layer that is a choice among several (mixture of experts): a router gives each
+// token its most likely experts, whose outputs are added up with weights.
+struct ExpertsConfig {
+  std::int64_t count = 0;              // of a sparse layer
+  std::int64_t per_token = 0;          // that a token is given, at most `count`
+  std::int64_t intermediate_size = 0;  // of each expert
+  bool normalizes_weights = false;     // a token's weights add up to 1
+  // On the loss that punishes uneven loads, where training has one; else 0.
+  double balance_coefficient = 0;
+  std::vector<bool> sparse_layers = {};  // by layer; empty: every one is
+};
+
 struct ModelConfig {
   std::string architecture = "LlamaForCausalLM";
   std::int64_t hidden_size = 0;
@@ -51,6 +63,7 @@ struct ModelConfig {
   NormPlacement norm_placement = NormPlacement::kBefore;
   // Whether each layer rotates query and key; empty: every one does (SmolLM3: some do not).
   std::vector<bool> rotating_layers;
+  std::optional<ExpertsConfig> experts;  // nothing: every layer is dense
   bool tie_word_embeddings = false;
   std::int64_t max_position_embeddings = 2048;
   // Positions that attention looks back, its own included (Mistral); nothing: all.
@@ -65,8 +78,16 @@ struct ModelConfig {
   bool Rotates(std::int64_t layer) const {
     return rotating_layers.empty() || rotating_layers[static_cast<std::size_t>(layer)];
   }
+  // Whether the layer's feed-forward is a mixture of experts.
+  bool IsSparse(std::int64_t layer) const {
+    return experts && (experts->sparse_layers.empty() ||
+                       experts->sparse_layers[static_cast<std::size_t>(layer)]);
+  }
+  std::int64_t SparseLayers() const;
   // Elements of all weights; a tied head counts once.
   std::int64_t ParameterCount() const;
+  // Of them those that a token is multiplied with: of each mixture its own experts.
+  std::int64_t ActiveParameterCount() const;
 };
 
 }  // namespace muster

@@ -21,6 +21,11 @@ enum class TensorRole {
   kFeedForwardNorm,
   kGateUp,
   kDown,
+  // In place of the two before, in a block with a mixture of experts: gate and up of all experts
+  // are one matrix, and so are their down.
+  kRouter,
+  kExpertGateUp,
+  kExpertDown,
   // Adapters of a block's matrices.
   kQkvLoraA,
   kQkvLoraB,

@@ -112,13 +112,18 @@ Result<MicroBatch> BatchLoader::Get(Step step, int round) {
 Result<MicroBatch> ReadBatch(const Dataset& dataset, std::vector<std::int64_t> rows,
                              std::int32_t pad_id) {
   if (rows.empty()) {
-    return MicroBatch{.rows = 1, .length = 1, .input_ids = {pad_id}, .labels = {kIgnoredLabel}};
+    return MicroBatch{.rows = 1,
+                      .length = 1,
+                      .input_ids = {pad_id},
+                      .labels = {kIgnoredLabel},
+                      .row_lengths = {0}};
   }
   MicroBatch batch;
   batch.rows = static_cast<std::int64_t>(rows.size());
   batch.sample_ids = std::move(rows);
   for (const std::int64_t row : batch.sample_ids) {
-    batch.length = std::max(batch.length, dataset.Length(row));
+    batch.row_lengths.push_back(dataset.Length(row));
+    batch.length = std::max(batch.length, batch.row_lengths.back());
     batch.label_count += dataset.LabelCount(row);
   }
   const auto cells = static_cast<std::size_t>(batch.rows * batch.length);

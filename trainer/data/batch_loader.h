@@ -56,6 +56,8 @@ struct MicroBatch {
   // one's is where a document ends, and no row's document goes on in the next row. What a row is
   // padded with is a document as well. Empty: each row is one document with its padding.
   std::vector<std::int64_t> document_begins = {};
+  // Tokens of each row before its padding; empty: rows have none.
+  std::vector<std::int64_t> row_lengths = {};
   std::vector<std::int64_t> sample_ids;  // row numbers in the dataset
 };
 

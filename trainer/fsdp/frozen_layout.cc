@@ -24,7 +24,8 @@ std::vector<UnitSpec> FrozenBytes(const std::vector<UnitSpec>& units, const Froz
   const auto element = static_cast<std::int64_t>(ElementSize(form.compute));
   std::vector<UnitSpec> all;
   for (const UnitSpec& unit : units) {
-    UnitSpec& bytes = all.emplace_back(UnitSpec{.name = unit.name, .tensors = unit.tensors});
+    UnitSpec& bytes = all.emplace_back(
+        UnitSpec{.name = unit.name, .tensors = unit.tensors, .blocks = unit.blocks});
     std::int64_t end = 0;
     for (std::size_t t = 0; t < unit.tensors.size(); ++t) {
       const UnitTensor& tensor = unit.tensors[t];

@@ -116,7 +116,8 @@ void FsdpEngine::WeightsLoaded() {
   weights_->Invalidate();
 }
 
-Status FsdpEngine::ForwardBackward(const MicroBatch& batch, double loss_scale, bool last) {
+Status FsdpEngine::ForwardBackward(const MicroBatch& batch, double loss_scale, bool last,
+                                   double share) {
   const at::NoGradGuard no_grad;
   if (!step_open_) {
     reducer_->StartStep();
@@ -125,7 +126,7 @@ Status FsdpEngine::ForwardBackward(const MicroBatch& batch, double loss_scale, b
     finder_->BeginStep();
   }
   label_scale_ = loss_scale;
-  if (Status status = RunMicroBatch(PadToFewLengths(batch), last); !status.ok()) {
+  if (Status status = RunMicroBatch(PadToFewLengths(batch), last, share); !status.ok()) {
     return AbandonStep(std::move(status));
   }
   at::Tensor loss = sums_.narrow(0, kLoss, 1);
@@ -135,14 +136,14 @@ Status FsdpEngine::ForwardBackward(const MicroBatch& batch, double loss_scale, b
   return OkStatus();
 }
 
-Status FsdpEngine::RunMicroBatch(const MicroBatch& batch, bool last) {
+Status FsdpEngine::RunMicroBatch(const MicroBatch& batch, bool last, double share) {
   EnterPhase(TrainPhase::kForward);
   MUSTER_ASSIGN_OR_RETURN(HeadTask task, schedule_->Forward(batch, FindLabels(batch)));
   SealUpdated();
   EnterPhase(TrainPhase::kBackward);
   task.scale = label_scale_ * scaler_.scale();
-  at::Tensor loss = sums_.narrow(0, kLoss, 1);
-  return schedule_->Backward(std::move(task), loss, last);
+  at::Tensor loss = sums_.narrow(0, kLoss, 1), balance = sums_.narrow(0, kBalance, 1);
+  return schedule_->Backward(std::move(task), {share, scaler_.scale()}, loss, balance, last);
 }
 
 Status FsdpEngine::AbandonStep(Status error) {
@@ -187,7 +188,7 @@ Result<StepNumbers> FsdpEngine::SumUp(double vote) {
   MUSTER_RETURN_IF_ERROR(AddUp(sums));
   const double* values = sums.const_data_ptr<double>();
   step_open_ = false;
-  StepNumbers numbers{.loss = values[kLoss] * label_scale_,
+  StepNumbers numbers{.loss = values[kLoss] * label_scale_ + values[kBalance],
                       .grad_norm = std::sqrt(values[kSquares]) / scaler_.scale(),
                       .votes = values[kVotes]};
   gradient_factor_ = 1 / scaler_.scale();

@@ -54,7 +54,9 @@ struct LabelledPositions;
 
 // Numbers of one step, equal on all ranks.
 struct StepNumbers {
-  double loss = 0;       // mean over the label tokens of all ranks and micro-batches
+  // Mean over the label tokens of all ranks and micro-batches; where routers are kept from uneven
+  // loads, with the mean over the micro-batches of what that adds.
+  double loss = 0;
   double grad_norm = 0;  // before clipping, loss scale taken off
   double votes = 0;      // of all ranks, added up
   // fp16 gradients went beyond their range: OptimizerStep changes nothing, the loss scale is
@@ -124,8 +126,9 @@ class FsdpEngine final {
   // Adds the gradients of one micro-batch. `loss_scale` is 1 / label tokens of the whole step's
   // batch, and a NaN makes the loss one; `last` says that the step has no further micro-batch. A
   // batch without labels takes part with zero gradients; in one without a number adapters drop
-  // nothing.
-  Status ForwardBackward(const MicroBatch& batch, double loss_scale, bool last);
+  // nothing. `share`: 1 / micro-batches of the step over all ranks, which the balance of experts is
+  // the mean of.
+  Status ForwardBackward(const MicroBatch& batch, double loss_scale, bool last, double share = 1);
   // Ends the reductions; the gradients of the step are complete. `vote` rides along in the same
   // small collective: whatever the ranks must agree on at this step boundary.
   Result<StepNumbers> FinishGradients(double vote = 0);
@@ -170,13 +173,13 @@ class FsdpEngine final {
 
  private:
   // What the ranks add up at the end of a step; fp64 on the device.
-  enum Sum { kLoss, kSquares, kVotes, kSumCount };
+  enum Sum { kLoss, kBalance, kSquares, kVotes, kSumCount };
   // And at the end of an evaluation.
   enum EvalSum { kEvalLoss, kEvalLabels, kEvalCorrect, kEvalSumCount };
 
   FsdpEngine(const ModelConfig& config, Mesh mesh, DeviceOps& ops, FsdpOptions options);
   Status Allocate();
-  Status RunMicroBatch(const MicroBatch& batch, bool last);
+  Status RunMicroBatch(const MicroBatch& batch, bool last, double share);
   Result<StepNumbers> SumUp(double vote);
   // Forward up to the head, which is there then.
   Result<HeadTask> ForwardAlone(const MicroBatch& batch, const LabelledPositions& labelled);

@@ -36,7 +36,7 @@ Result<HeadTask> Schedule::Forward(const MicroBatch& batch, const LabelledPositi
   rotary_.Ensure(batch.length);
   blocks_.Begin(
       {.rows = batch.rows, .length = batch.length, .document_begins = batch.document_begins},
-      rotary_.Cos(batch.length), rotary_.Sin(batch.length), MaskOf(batch));
+      rotary_.Cos(batch.length), rotary_.Sin(batch.length), MaskOf(batch), RealTokens(batch));
   ids_ = OnDevice(batch.input_ids);
   Prefetch(0);
   Prefetch(1);
@@ -62,8 +62,13 @@ Result<HeadTask> Schedule::Forward(const MicroBatch& batch, const LabelledPositi
                   .eps = config_.rms_norm_eps};
 }
 
-Status Schedule::Backward(HeadTask task, at::Tensor& loss, bool last) {
+Status Schedule::Backward(HeadTask task, const BalanceTask& balance, at::Tensor& loss,
+                          at::Tensor& balance_loss, bool last) {
   last_ = last;
+  const double coefficient =
+      config_.experts ? config_.experts->balance_coefficient * balance.share : 0;
+  const at::Tensor uneven = blocks_.BalanceLoss(coefficient * balance.gradient_scale);
+  if (uneven.defined()) balance_loss.add_(uneven, coefficient);
   const bool tied = config_.tie_word_embeddings;
   const bool trains_embedding = !layout_.units().front().tensors.empty();
   if (tied && trains_embedding && !tied_gradient_.defined()) {
@@ -79,6 +84,7 @@ Status Schedule::Backward(HeadTask task, at::Tensor& loss, bool last) {
   for (int u = head_unit() - 1; u >= 1; --u) {
     if (u > 1) Prefetch(u - 1);
     MUSTER_RETURN_IF_ERROR(Wait(u));
+    MUSTER_RETURN_IF_ERROR(RunAgain(u));
     MUSTER_RETURN_IF_ERROR(Reducing(u, TracePhase::kBackward, [&](const UnitGradients& gradients) {
       BlocksBackward(u, gradients, gradient);
     }));
@@ -123,17 +129,40 @@ Status Schedule::Reducing(int unit, TracePhase phase, Compute compute) {
 
 void Schedule::BlocksForward(int unit, ResidualStream* stream) {
   const TraceSpan span = Span(TracePhase::kForward, unit);
-  int block = (unit - 1) * options_.blocks_per_unit;
+  const UnitBlocks& has = layout_.units()[unit].blocks;
+  int block = has.first;
   for (const BlockWeights& weights : weights_[unit].blocks) {
-    *stream = blocks_.Forward(block++, *stream, weights);
+    switch (has.part) {
+      case BlockPart::kWhole: *stream = blocks_.Forward(block, *stream, weights); break;
+      case BlockPart::kWithoutExperts: blocks_.ForwardToExperts(block, *stream, weights); break;
+      case BlockPart::kExperts: *stream = blocks_.ForwardExperts(block, weights); break;
+    }
+    ++block;
   }
 }
 
+Status Schedule::RunAgain(int unit) {
+  const UnitBlocks& has = layout_.units()[unit].blocks;
+  if (has.part != BlockPart::kExperts || !blocks_.MustRunAgain(has.first)) return OkStatus();
+  MUSTER_RETURN_IF_ERROR(Wait(unit - 1));
+  const TraceSpan span = Span(TracePhase::kBackward, unit);
+  blocks_.ForwardAgain(has.first, weights_[unit - 1].blocks.front());
+  return OkStatus();
+}
+
 void Schedule::BlocksBackward(int unit, const UnitGradients& gradients, at::Tensor& gradient) {
-  const int first = (unit - 1) * options_.blocks_per_unit;
+  const UnitBlocks& has = layout_.units()[unit].blocks;
   const std::vector<BlockWeights>& blocks = weights_[unit].blocks;
   for (int b = static_cast<int>(blocks.size()) - 1; b >= 0; --b) {
-    blocks_.Backward(first + b, blocks[b], gradients.blocks[b], gradient);
+    const int block = has.first + b;
+    const BlockGradients& targets = gradients.blocks[b];
+    switch (has.part) {
+      case BlockPart::kWhole: blocks_.Backward(block, blocks[b], targets, gradient); break;
+      case BlockPart::kWithoutExperts:
+        blocks_.BackwardToExperts(block, blocks[b], targets, gradient);
+        break;
+      case BlockPart::kExperts: blocks_.BackwardExperts(block, blocks[b], targets, gradient); break;
+    }
   }
 }
 
@@ -153,6 +182,19 @@ void Schedule::EmbeddingBackward(const UnitGradients& gradients, const at::Tenso
 std::optional<DropoutKey> Schedule::MaskOf(const MicroBatch& batch) const {
   if (batch.number < 0) return std::nullopt;
   return PartOfKey({options_.seed}, static_cast<std::uint64_t>(batch.number));
+}
+
+at::Tensor Schedule::RealTokens(const MicroBatch& batch) const {
+  if (!config_.experts || config_.experts->balance_coefficient == 0) return {};
+  const at::ScalarType type = WideType(ScalarTypeOf(options_.precision.compute));
+  at::Tensor real = at::zeros({batch.rows, batch.length}, at::TensorOptions(type));
+  for (std::int64_t row = 0; row < batch.rows; ++row) {
+    const bool whole = batch.row_lengths.empty();
+    const std::int64_t length =
+        whole ? batch.length : batch.row_lengths[static_cast<std::size_t>(row)];
+    real.select(0, row).narrow(0, 0, length).fill_(1);
+  }
+  return ToDevice(real.view({-1}), ops_.device());
 }
 
 at::Tensor Schedule::OnDevice(const std::vector<std::int64_t>& values) const {

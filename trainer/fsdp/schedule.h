@@ -9,6 +9,9 @@
 //             into the flat gradient slot; reduce(u) starts
 //   end       the embedding's gradient; reduce(embed) starts
 //
+// A block with a mixture of experts is two units: these follow its other weights. Where
+// backward computes blocks again, it begins with the experts' unit and has both units then.
+//
 // The last two block units are still gathered when backward begins, the first two when the next
 // micro-batch does. Activations are as large as the largest micro-batch seen.
 //
@@ -47,6 +50,12 @@ struct UnitMovers {
   NonFiniteFinder& finder;
 };
 
+// How a micro-batch's balance of experts counts among the losses.
+struct BalanceTask {
+  double share = 0;  // of the micro-batch in the step's loss: its coefficient is the model's
+  double gradient_scale = 1;  // the loss scale
+};
+
 class Schedule {
  public:
   // All outlive the object.
@@ -56,9 +65,11 @@ class Schedule {
   // Through all blocks: what the head has to do, whose weights are there then. Good until the next
   // call of either.
   Result<HeadTask> Forward(const MicroBatch& batch, const LabelledPositions& labelled);
-  // From the head back. `loss` (fp64 on the device) grows by the unscaled sum of the losses; `task`
-  // is Forward's, with its scale. `last`: the step has no further micro-batch.
-  Status Backward(HeadTask task, at::Tensor& loss, bool last);
+  // From the head back. `loss` (fp64 on the device) grows by the unscaled sum of the losses, and
+  // `balance_loss` by that of the experts' balance, scaled; `task` is Forward's, with its scale.
+  // `last`: the step has no further micro-batch.
+  Status Backward(HeadTask task, const BalanceTask& balance, at::Tensor& loss,
+                  at::Tensor& balance_loss, bool last);
 
   LlamaHead& head() { return head_; }
   std::int64_t activation_bytes() const { return blocks_.bytes(); }
@@ -79,9 +90,13 @@ class Schedule {
   template <typename Compute>
   Status Reducing(int unit, TracePhase phase, Compute compute);
   void BlocksForward(int unit, ResidualStream* stream);
+  // What must run again before the unit goes back and needs another unit's weights.
+  Status RunAgain(int unit);
   void BlocksBackward(int unit, const UnitGradients& gradients, at::Tensor& gradient);
   void EmbeddingBackward(const UnitGradients& gradients, const at::Tensor& gradient);
   std::optional<DropoutKey> MaskOf(const MicroBatch& batch) const;
+  // LlamaBlocks::Begin's `real`.
+  at::Tensor RealTokens(const MicroBatch& batch) const;
   at::Tensor OnDevice(const std::vector<std::int64_t>& values) const;
 
   const ModelConfig& config_;

@@ -32,6 +32,10 @@ MicroBatch PadToFewLengths(const MicroBatch& batch) {
   padded.rows = batch.rows;
   padded.label_count = batch.label_count;
   padded.length = PaddedLength(batch.length);
+  padded.row_lengths = batch.row_lengths;
+  if (padded.row_lengths.empty()) {
+    padded.row_lengths.assign(static_cast<std::size_t>(batch.rows), batch.length);
+  }
   padded.input_ids.assign(padded.rows * padded.length, 0);
   padded.document_begins =
       MoveBegins(batch.document_begins, batch.rows, batch.length, padded.length);

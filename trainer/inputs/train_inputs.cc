@@ -5,8 +5,8 @@
 #include "trainer/formats/generation_config.h"
 #include "trainer/formats/weights_fingerprint.h"
 #include "trainer/hub/hub_id.h"
-#include "trainer/model/adapters.h"
 #include "trainer/model/families/read_config.h"
+#include "trainer/model/train_check.h"
 #include "trainer/model/weight_check.h"
 
 namespace muster {
@@ -84,10 +84,8 @@ TrainResult<TrainInputs> LoadTrainInputs(const JobSpec& spec, const InputEvents&
   constexpr FailureKind kConfig = FailureKind::kConfig, kModel = FailureKind::kModel;
   MUSTER_ASSIGN_OR_RETURN(const std::string dir, FromInput(kModel, ModelDirectoryOf(spec)));
   MUSTER_ASSIGN_OR_RETURN(ModelFiles model, FromInput(kModel, OpenModel(dir)));
-  if (spec.train->lora) {
-    const TrainStatus fits = FromInput(kConfig, CheckLora(model.config, *spec.train->lora));
-    if (!fits.ok()) return fits;
-  }
+  const TrainStatus fits = FromInput(kConfig, CheckTrain(model.config, *spec.train));
+  if (!fits.ok()) return fits;
   MUSTER_ASSIGN_OR_RETURN(const std::optional<std::uint64_t> base_weights,
                           FromInput(kModel, FingerprintBase(*spec.train, model.weights)));
   MUSTER_ASSIGN_OR_RETURN(std::optional<VocabGrowth> growth,

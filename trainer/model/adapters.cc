@@ -67,7 +67,9 @@ void Append(UnitTensor tensor, UnitSpec* unit) {
 class UnitSplitter {
  public:
   UnitSplitter(const UnitSpec& unit, const LoraSpec& spec)
-      : spec_(spec), trained_{.name = unit.name}, frozen_{.name = unit.name} {
+      : spec_(spec),
+        trained_{.name = unit.name, .blocks = unit.blocks},
+        frozen_{.name = unit.name, .blocks = unit.blocks} {
     for (const UnitTensor& tensor : unit.tensors) Add(tensor);
     Flush();
   }
@@ -99,6 +101,28 @@ class UnitSplitter {
   UnitSpec frozen_;
   std::vector<UnitTensor> second_;
 };
+
+// Experts are one tensor for each of their matrices to PEFT, and routers stay frozen beside
+// adapters.
+Status CheckNoExpertAdapters(const ModelConfig& config, const LoraSpec& spec) {
+  static constexpr char kWayOut[] =
+      "; this version trains adapters on q_proj, k_proj, v_proj and o_proj of a model with experts";
+  if (config.SparseLayers() == 0) return OkStatus();
+  for (const char* module : {"gate_proj", "up_proj", "down_proj"}) {
+    if (!Contains(spec.target_modules, module)) continue;
+    return Unimplemented(std::string("lora.target_modules: ") + module +
+                         " would be adapters on the experts of this model" + kWayOut);
+  }
+  for (const UnitTensor& tensor : ModelTensors(config)) {
+    const bool of_mixture = tensor.role == TensorRole::kRouter ||
+                            tensor.role == TensorRole::kExpertGateUp ||
+                            tensor.role == TensorRole::kExpertDown;
+    if (!of_mixture || !IsNamed(spec.modules_to_save, tensor)) continue;
+    return Unimplemented("lora.modules_to_save: " + ModulePath(tensor.name) +
+                         " is a router or an expert of this model, which stay frozen" + kWayOut);
+  }
+  return OkStatus();
+}
 
 Status CheckModulesToSave(const std::vector<UnitTensor>& tensors, const LoraSpec& spec) {
   static constexpr char kKey[] = "lora.modules_to_save: ";
@@ -135,6 +159,7 @@ Status CheckLora(const ModelConfig& config, const LoraSpec& spec) {
     return InvalidArgument(
         "lora.modules_to_save: the head of this model is its embedding; name embed_tokens");
   }
+  MUSTER_RETURN_IF_ERROR(CheckNoExpertAdapters(config, spec));
   MUSTER_RETURN_IF_ERROR(CheckModulesToSave(ModelTensors(config), spec));
   if (spec.bias == LoraBias::kLoraOnly && config.qkv_bias) {
     const auto adapted = [&](const char* module) { return Contains(spec.target_modules, module); };

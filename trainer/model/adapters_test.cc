@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "trainer/model/testing/model_testing.h"
+#include "trainer/model/train_check.h"
 
 namespace muster {
 namespace {
@@ -144,6 +145,39 @@ TEST(CheckLora, NamesWhatTheModelHasNot) {
   some.bias = LoraBias::kLoraOnly;
   EXPECT_TRUE(CheckLora(OddConfig(1), some).ok());
   EXPECT_NE(CheckLora(Qwen2(), some).message().find("lora_only needs all of"), std::string::npos);
+}
+
+ModelConfig Mixture() {
+  ModelConfig config = OddConfig(2);
+  config.architecture = "Qwen3MoeForCausalLM";
+  config.qk_norms = QkNorms::kPerHead;
+  config.experts = {.count = 4, .per_token = 2, .intermediate_size = 19};
+  return config;
+}
+
+TEST(CheckTrain, NamesWhatExpertsCannotDoAndTheWayOut) {
+  TrainSpec train;
+  EXPECT_TRUE(CheckTrain(Mixture(), train).ok());
+  train.fsdp.blocks_per_unit = 2;
+  EXPECT_EQ(CheckTrain(Mixture(), train).message(),
+            "fsdp.blocks_per_unit: the experts of this model are a unit for each layer; leave it "
+            "at 1");
+  EXPECT_TRUE(CheckTrain(OddConfig(2), train).ok());
+  train.fsdp.blocks_per_unit = 1;
+  train.lora = Spec({"q_proj", "o_proj"});
+  EXPECT_TRUE(CheckTrain(Mixture(), train).ok());
+  train.quantization.emplace();
+  EXPECT_NE(CheckTrain(Mixture(), train).message().find("does not hold experts in NF4"),
+            std::string::npos);
+  EXPECT_TRUE(CheckTrain(OddConfig(2), train).ok());
+  train.quantization.reset();
+  train.lora = Spec({"q_proj", "down_proj"});
+  EXPECT_EQ(CheckTrain(Mixture(), train).message(),
+            "lora.target_modules: down_proj would be adapters on the experts of this model; this "
+            "version trains adapters on q_proj, k_proj, v_proj and o_proj of a model with experts");
+  train.lora = Spec({"q_proj"}, {"mlp.gate"});
+  EXPECT_NE(CheckTrain(Mixture(), train).message().find("model.layers.0.mlp.gate is a router"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ BlockMemory::BlockMemory(const ModelConfig& config, const BlockLora& lora, Devic
 
 void BlockMemory::Fit(const BatchShape& shape) {
   kept_arena_.Fit([&](BumpAllocator& allocator) {
-    for (BlockActivations& block : kept_) block = CutActivations(allocator, shape);
+    for (std::size_t p = 0; p < kept_.size(); ++p) kept_[p] = CutActivations(allocator, shape, p);
   });
   scratch_arena_.Fit(
       [&](BumpAllocator& allocator) { scratch_ = CutScratch(allocator, shape.tokens()); });
@@ -32,44 +32,70 @@ void BlockMemory::Fit(const BatchShape& shape) {
 
 std::int64_t BlockMemory::BytesFor(const BatchShape& shape) const {
   BumpAllocator kept, scratch;
-  for (std::size_t i = 0; i < kept_.size(); ++i) CutActivations(kept, shape);
+  for (std::size_t p = 0; p < kept_.size(); ++p) CutActivations(kept, shape, p);
   CutScratch(scratch, shape.tokens());
   return kept.used() + scratch.used();
 }
 
-NormActivations BlockMemory::CutNorm(BumpAllocator& allocator, std::int64_t tokens) const {
+NormActivations BlockMemory::CutNorm(BumpAllocator& allocator, std::int64_t tokens,
+                                     bool keeps_normed) const {
   NormActivations kept;
   kept.scale = allocator.Cut({tokens}, WideType(type_));
   if (norms_after_) {
     kept.output = allocator.Cut({tokens, config_.hidden_size}, type_);
-  } else if (keeps_normed_) {
+  } else if (keeps_normed) {
     kept.normed = allocator.Cut({tokens, config_.hidden_size}, type_);
   }
   return kept;
 }
 
-BlockActivations BlockMemory::CutActivations(BumpAllocator& allocator,
-                                             const BatchShape& shape) const {
+bool BlockMemory::HasFeedForward(std::size_t place, bool sparse) const {
+  for (std::int64_t block = 0; block < config_.num_hidden_layers; ++block) {
+    if (Place(block) == place && config_.IsSparse(block) == sparse) return true;
+  }
+  return false;
+}
+
+BlockActivations BlockMemory::CutActivations(BumpAllocator& allocator, const BatchShape& shape,
+                                             std::size_t place) const {
   const std::int64_t tokens = shape.tokens(), hidden = config_.hidden_size;
   const std::int64_t heads = config_.num_attention_heads, head_dim = config_.head_dim;
   const std::int64_t joined = (heads + 2 * config_.num_key_value_heads) * head_dim;
-  const at::ScalarType wide = WideType(type_);
+  const bool dense = HasFeedForward(place, false), sparse = HasFeedForward(place, true);
   BlockActivations kept;
-  kept.attention_norm = CutNorm(allocator, tokens);
+  kept.attention_norm = CutNorm(allocator, tokens, keeps_normed_);
   kept.qkv = allocator.Cut({tokens, joined}, type_);
   kept.attended = allocator.Cut({tokens, heads * head_dim}, type_);
-  kept.lse = allocator.Cut({shape.rows, heads, shape.length}, wide);
+  kept.lse = allocator.Cut({shape.rows, heads, shape.length}, WideType(type_));
   kept.middle = allocator.Cut({tokens, hidden}, type_);
-  kept.feed_forward_norm = CutNorm(allocator, tokens);
-  kept.gate_up = allocator.Cut({tokens, 2 * config_.intermediate_size}, type_);
-  const auto hidden_of = [&](const LoraForm& lora) {
-    return lora.segments.empty() ? at::Tensor()
-                                 : allocator.Cut({tokens, lora.hidden_width()}, type_);
-  };
-  kept.qkv_lora = hidden_of(lora_.qkv);
-  kept.output_lora = hidden_of(lora_.output);
-  kept.gate_up_lora = hidden_of(lora_.gate_up);
+  kept.feed_forward_norm = CutNorm(allocator, tokens, keeps_normed_ || sparse);
+  allocator.Overlap(
+      [&] {
+        if (dense) CutFeedForward(allocator, tokens, false, kept);
+      },
+      [&] {
+        if (sparse) CutFeedForward(allocator, tokens, true, kept);
+      });
+  kept.qkv_lora = CutHidden(allocator, tokens, lora_.qkv);
+  kept.output_lora = CutHidden(allocator, tokens, lora_.output);
   return kept;
+}
+
+void BlockMemory::CutFeedForward(BumpAllocator& allocator, std::int64_t tokens, bool sparse,
+                                 BlockActivations& kept) const {
+  if (sparse) {
+    kept.routing = CutRouting(*config_.experts, allocator, tokens, type_);
+    kept.expert_gate_up = CutExpertGateUp(config_, allocator, tokens, type_);
+    return;
+  }
+  kept.gate_up = allocator.Cut({tokens, 2 * config_.intermediate_size}, type_);
+  kept.gate_up_lora = CutHidden(allocator, tokens, lora_.gate_up);
+}
+
+at::Tensor BlockMemory::CutHidden(BumpAllocator& allocator, std::int64_t tokens,
+                                  const LoraForm& lora) const {
+  if (lora.segments.empty()) return {};
+  return allocator.Cut({tokens, lora.hidden_width()}, type_);
 }
 
 BlockScratch BlockMemory::CutScratch(BumpAllocator& allocator, std::int64_t tokens) const {
@@ -103,6 +129,12 @@ BlockScratch BlockMemory::CutScratch(BumpAllocator& allocator, std::int64_t toke
         if (!lora_.down.segments.empty()) cut(f.down_lora, lora_.down.hidden_width())();
         allocator.Overlap(cut(f.gated, inner), cut(f.normed, computes_normed ? hidden : 0));
         allocator.Overlap(cut(f.gated_gradient, inner), cut(f.normed_gradient, hidden));
+      },
+      [&] {
+        if (config_.SparseLayers() == 0) return;
+        cut(scratch.sparse.logits, config_.experts->count)();
+        cut(scratch.sparse.normed_gradient, hidden)();
+        scratch.sparse.experts = CutExpertScratch(config_, allocator, tokens, type_);
       });
   return scratch;
 }

@@ -6,13 +6,16 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "common/job_spec/job_spec.h"
 #include "trainer/core/model_config.h"
 #include "trainer/model/arena.h"
+#include "trainer/model/experts.h"
 #include "trainer/model/lora_form.h"
+#include "trainer/model/router.h"
 #include "trainer/model/sublayer_norm.h"
 #include "trainer/ops/device_ops.h"
 
@@ -27,6 +30,9 @@ struct BlockActivations {
   at::Tensor middle;    // [N, H]: the residual after attention
   NormActivations feed_forward_norm;
   at::Tensor gate_up;  // [N, 2 * I]; backward turns it into its gradient
+  // In a sparse layer instead. Its norm's output is always kept: experts have no norm's weight.
+  Routing routing;
+  at::Tensor expert_gate_up;  // [N * experts per token, 2 * I of experts]; likewise
   // [N, hidden width of the adapters]; undefined where there are none.
   at::Tensor qkv_lora, output_lora, gate_up_lora;
 };
@@ -52,6 +58,12 @@ struct BlockScratch {
     at::Tensor normed_gradient;  // [N, H]
     at::Tensor down_lora;        // [N, hidden width of the adapters]; undefined without any
   } feed_forward;
+
+  struct SparseFeedForward {
+    ExpertScratch experts;
+    at::Tensor logits;           // [N, E]
+    at::Tensor normed_gradient;  // [N, H]
+  } sparse;
 };
 
 class BlockMemory {
@@ -66,13 +78,24 @@ class BlockMemory {
   std::int64_t BytesFor(const BatchShape& shape) const;
 
   // With the levels that keep the inputs alone, all blocks share one.
-  BlockActivations& Activations(int block) { return kept_[block % kept_.size()]; }
+  BlockActivations& Activations(int block) { return kept_[Place(block)]; }
   BlockScratch& scratch() { return scratch_; }
   std::int64_t bytes() const { return kept_arena_.bytes() + scratch_arena_.bytes(); }
 
  private:
-  BlockActivations CutActivations(BumpAllocator& allocator, const BatchShape& shape) const;
-  NormActivations CutNorm(BumpAllocator& allocator, std::int64_t tokens) const;
+  std::size_t Place(std::int64_t block) const {
+    return static_cast<std::size_t>(block) % kept_.size();
+  }
+  // `place` is that of some blocks.
+  BlockActivations CutActivations(BumpAllocator& allocator, const BatchShape& shape,
+                                  std::size_t place) const;
+  // What is kept of the feed-forward halves of those that are sparse, or of those that are not.
+  bool HasFeedForward(std::size_t place, bool sparse) const;
+  void CutFeedForward(BumpAllocator& allocator, std::int64_t tokens, bool sparse,
+                      BlockActivations& kept) const;
+  NormActivations CutNorm(BumpAllocator& allocator, std::int64_t tokens, bool keeps_normed) const;
+  // The hidden values of adapters; undefined where there are none.
+  at::Tensor CutHidden(BumpAllocator& allocator, std::int64_t tokens, const LoraForm& lora) const;
   BlockScratch CutScratch(BumpAllocator& allocator, std::int64_t tokens) const;
 
   const ModelConfig config_;

@@ -1,9 +1,9 @@
 // BlockTensors: something for each tensor of a transformer block: the weights, or where their
 // gradients go.
 //
-// H hidden size, D head_dim, J = (heads + 2 * kv heads) * D, A = heads * D, I inner size. An
-// adapter of r ranks on s of a matrix's parts (query, key and value; gate and up) has a first
-// matrix [s * r, in] and a second one [rows of those parts, r].
+// H hidden size, D head_dim, J = (heads + 2 * kv heads) * D, A = heads * D, I inner size, E
+// experts. An adapter of r ranks on s of a matrix's parts (query, key and value; gate and up) has a
+// first matrix [s * r, in] and a second one [rows of those parts, r].
 //
 // Plain values; what a model lacks is an empty T.
 #pragma once
@@ -43,6 +43,9 @@ struct BlockTensors {
   T feed_forward_norm;  // [H]
   Linear gate_up;       // [2 * I, H]
   Linear down;          // [H, I]
+  T router;             // [E, H]
+  T expert_gate_up;     // [E * 2 * I of experts, H]
+  T expert_down;        // [E * H, I of experts]
 
   // The layer whose matrix has this role.
   Linear& LinearOf(TensorRole matrix) {
@@ -68,6 +71,9 @@ struct BlockTensors {
       case TensorRole::kFeedForwardNorm: return feed_forward_norm;
       case TensorRole::kGateUp: return gate_up.weight;
       case TensorRole::kDown: return down.weight;
+      case TensorRole::kRouter: return router;
+      case TensorRole::kExpertGateUp: return expert_gate_up;
+      case TensorRole::kExpertDown: return expert_down;
       case TensorRole::kQkvLoraA: return qkv.lora_a;
       case TensorRole::kQkvLoraB: return qkv.lora_b;
       case TensorRole::kAttentionOutputLoraA: return output.lora_a;
@@ -98,6 +104,9 @@ inline constexpr TensorRole kBlockRoles[] = {TensorRole::kAttentionNorm,
                                              TensorRole::kFeedForwardNorm,
                                              TensorRole::kGateUp,
                                              TensorRole::kDown,
+                                             TensorRole::kRouter,
+                                             TensorRole::kExpertGateUp,
+                                             TensorRole::kExpertDown,
                                              TensorRole::kQkvLoraA,
                                              TensorRole::kQkvLoraB,
                                              TensorRole::kAttentionOutputLoraA,

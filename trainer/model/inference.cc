@@ -58,14 +58,16 @@ class WeightReader {
   const AdapterMerge* const adapter_;  // null: none
 };
 
-// `tensors` of one block, in the order of its unit.
-BlockWeights JoinBlock(const UnitSpec& unit, const std::vector<at::Tensor>& tensors) {
-  BlockWeights block;
-  for (std::size_t t = 0; t < tensors.size(); ++t) {
-    at::Tensor& place = block.Of(unit.tensors[t].role);
-    place = unit.tensors[t].joined ? at::cat({place, tensors[t]}) : tensors[t];
+// Puts `tensors`, those of a unit in its order, into the blocks that have them.
+void JoinBlocks(const UnitSpec& unit, const std::vector<at::Tensor>& tensors,
+                std::vector<BlockWeights>* blocks) {
+  for (std::size_t t = 0; t < tensors.size();) {
+    const UnitTensor& first = unit.tensors[t];
+    std::vector<at::Tensor> parts = {tensors[t]};
+    for (++t; t < tensors.size() && unit.tensors[t].joined; ++t) parts.push_back(tensors[t]);
+    const auto block = static_cast<std::size_t>(unit.blocks.first + first.block);
+    (*blocks)[block].Of(first.role) = parts.size() > 1 ? at::cat(parts) : parts.front();
   }
-  return block;
 }
 
 }  // namespace
@@ -86,6 +88,7 @@ Result<InferenceModel> InferenceModel::Load(const std::string& dir, at::ScalarTy
   const at::NoGradGuard no_grad;
   InferenceModel model(std::move(config));
   const std::vector<UnitSpec> units = ModelUnits(model.config_);
+  model.blocks_.resize(static_cast<std::size_t>(model.config_.num_hidden_layers));
   for (std::size_t u = 0; u < units.size(); ++u) {
     std::vector<at::Tensor> tensors;
     for (const UnitTensor& spec : units[u].tensors) {
@@ -95,7 +98,7 @@ Result<InferenceModel> InferenceModel::Load(const std::string& dir, at::ScalarTy
     if (u == 0) {
       model.embedding_ = tensors[0];
     } else if (u + 1 < units.size()) {
-      model.blocks_.push_back(JoinBlock(units[u], tensors));
+      JoinBlocks(units[u], tensors, &model.blocks_);
     } else {
       model.final_norm_ = tensors[0];
       model.head_ = tensors.size() > 1 ? tensors[1] : model.embedding_;

@@ -148,6 +148,28 @@ at::Tensor FeedForward(const at::Tensor& x, const BlockWeights& weights) {
   return LinearLayer(SwiGlu(LinearLayer(x, weights.gate_up.weight)), weights.down.weight);
 }
 
+// Each token through its experts, one expert after the other.
+at::Tensor MixtureForward(const ExpertsConfig& config, const at::Tensor& x,
+                          const BlockWeights& weights) {
+  const at::Tensor tokens = x.flatten(0, 1);
+  const at::Tensor logits = LinearLayer(tokens, weights.router);
+  auto [share, experts] = logits.softmax(-1, WideType(x.scalar_type())).topk(config.per_token, -1);
+  if (config.normalizes_weights) share = share / share.sum(-1, /*keepdim=*/true);
+  const std::vector<at::Tensor> gate_up = weights.expert_gate_up.chunk(config.count);
+  const std::vector<at::Tensor> down = weights.expert_down.chunk(config.count);
+  at::Tensor y = at::zeros_like(tokens);
+  for (std::int64_t e = 0; e < config.count; ++e) {
+    const at::Tensor chosen = experts.eq(e).nonzero();  // [its tokens, 2]
+    if (chosen.size(0) == 0) continue;
+    const at::Tensor token = chosen.select(1, 0);
+    const at::Tensor weight = share.index({token, chosen.select(1, 1)}).unsqueeze(1);
+    const at::Tensor inner = SwiGlu(LinearLayer(tokens.index_select(0, token), gate_up[e]));
+    const at::Tensor out = LinearLayer(inner, down[e]);
+    y = y.index_add(0, token, (out * weight).to(y.scalar_type()));
+  }
+  return y.view(x.sizes());
+}
+
 // In fp32 and in the order of transformers, so that the angles are its angles.
 at::Tensor Scaled(const at::Tensor& frequencies, const RopeScaling& scaling) {
   const auto original = static_cast<double>(scaling.original_max_position_embeddings);
@@ -208,8 +230,10 @@ at::Tensor BlockForward(const ModelConfig& config, const RotaryTable* rotary,
   const at::Tensor attended = residual(hidden, weights.attention_norm, [&](const at::Tensor& x) {
     return Attention(config, rotary, x, weights, caches);
   });
-  return residual(attended, weights.feed_forward_norm,
-                  [&](const at::Tensor& x) { return FeedForward(x, weights); });
+  return residual(attended, weights.feed_forward_norm, [&](const at::Tensor& x) {
+    return weights.router.defined() ? MixtureForward(*config.experts, x, weights)
+                                    : FeedForward(x, weights);
+  });
 }
 
 }  // namespace muster

@@ -3,10 +3,12 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "common/base/check.h"
 #include "trainer/ops/attention.h"
 #include "trainer/ops/norm.h"
 #include "trainer/ops/qk_norm.h"
 #include "trainer/ops/rope.h"
+#include "trainer/ops/scalar_type.h"
 #include "trainer/ops/swiglu.h"
 
 namespace muster {
@@ -35,14 +37,22 @@ LlamaBlocks::LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarTy
       memory_(config, lora, ops, compute_type, level),
       inputs_(ops, static_cast<int>(config.num_hidden_layers), MemoryOfInputs(level, ops)),
       layers_(ops),
-      norm_(config, ops) {}
+      norm_(config, ops),
+      experts_(ops) {
+  if (config.SparseLayers() == 0) return;
+  MUSTER_CHECK(config.norm_placement == NormPlacement::kBefore, "no mixture has a norm after it");
+  router_.emplace(config, ops);
+}
 
 void LlamaBlocks::Begin(const BatchShape& shape, const at::Tensor& cos, const at::Tensor& sin,
-                        std::optional<DropoutKey> dropout) {
+                        std::optional<DropoutKey> dropout, const at::Tensor& real) {
   cos_ = cos;
   sin_ = sin;
   dropout_ = dropout;
   latest_ = -1;
+  const auto all = at::TensorOptions(WideType(type_)).device(ops_.device());
+  if (router_) balance_.Begin(real.defined() ? real : at::ones({shape.tokens()}, all));
+  balance_gradient_.reset();
   const bool fits = shape.rows == shape_.rows && shape.length == shape_.length;
   shape_ = shape;
   if (fits) return;
@@ -64,6 +74,10 @@ LoraPass LlamaBlocks::AdaptersOf(Matrix matrix) const {
 
 ResidualStream LlamaBlocks::Forward(int block, const ResidualStream& in,
                                     const BlockWeights& weights) {
+  if (config_.IsSparse(block)) {
+    ForwardToExperts(block, in, weights);
+    return ForwardExperts(block, weights);
+  }
   const at::NoGradGuard no_grad;
   block_ = block;
   BlockActivations& kept = memory_.Activations(block);
@@ -77,11 +91,16 @@ ResidualStream LlamaBlocks::Forward(int block, const ResidualStream& in,
 
 void LlamaBlocks::Backward(int block, const BlockWeights& weights, const BlockGradients& gradients,
                            at::Tensor& gradient) {
+  if (config_.IsSparse(block)) {
+    ForwardAgain(block, weights);
+    BackwardExperts(block, weights, gradients, gradient);
+    return BackwardToExperts(block, weights, gradients, gradient);
+  }
   const at::NoGradGuard no_grad;
   block_ = block;
   BlockActivations& kept = memory_.Activations(block);
   at::Tensor& input = inputs_.Fetch(block);
-  if (recomputes_ && latest_ != block) {
+  if (MustRunAgain(block)) {
     AttentionForward({.sum = input}, weights, input, kept);
     FeedForwardForward(input, weights, kept);
     if (config_.norm_placement == NormPlacement::kAfter) FeedForwardOutput(weights, kept);
@@ -89,6 +108,78 @@ void LlamaBlocks::Backward(int block, const BlockWeights& weights, const BlockGr
   latest_ = -1;
   FeedForwardBackward(weights, gradients, kept, gradient);
   AttentionBackward(input, weights, gradients, kept, gradient);
+}
+
+void LlamaBlocks::ForwardToExperts(int block, const ResidualStream& in,
+                                   const BlockWeights& weights) {
+  const at::NoGradGuard no_grad;
+  block_ = block;
+  BlockActivations& kept = memory_.Activations(block);
+  at::Tensor& input = inputs_.Place(block);
+  AttentionForward(in, weights, input, kept);
+  inputs_.Written(block);
+  const at::Tensor& entered = EnterFeedForward(input, weights, kept);
+  router_->Forward(entered, weights.router, memory_.scratch().sparse.logits, kept.routing);
+  if (config_.experts->balance_coefficient > 0) balance_.Add(kept.routing);
+}
+
+ResidualStream LlamaBlocks::ForwardExperts(int block, const BlockWeights& weights) {
+  const at::NoGradGuard no_grad;
+  BlockActivations& kept = memory_.Activations(block);
+  BlockScratch& scratch = memory_.scratch();
+  experts_.GateUp(kept.feed_forward_norm.normed, weights, kept.routing, scratch.sparse.experts,
+                  kept.expert_gate_up);
+  experts_.Output(weights, kept.routing, kept.expert_gate_up, scratch.sparse.experts,
+                  scratch.delta);
+  latest_ = block;
+  return {.sum = kept.middle, .delta = scratch.delta};
+}
+
+void LlamaBlocks::ForwardAgain(int block, const BlockWeights& weights) {
+  if (!MustRunAgain(block)) return;
+  const at::NoGradGuard no_grad;
+  block_ = block;
+  BlockActivations& kept = memory_.Activations(block);
+  at::Tensor& input = inputs_.Fetch(block);
+  AttentionForward({.sum = input}, weights, input, kept);
+  const at::Tensor& entered = EnterFeedForward(input, weights, kept);
+  router_->Forward(entered, weights.router, memory_.scratch().sparse.logits, kept.routing);
+}
+
+void LlamaBlocks::BackwardExperts(int block, const BlockWeights& weights,
+                                  const BlockGradients& gradients, const at::Tensor& gradient) {
+  const at::NoGradGuard no_grad;
+  BlockActivations& kept = memory_.Activations(block);
+  BlockScratch::SparseFeedForward& scratch = memory_.scratch().sparse;
+  const at::Tensor& entered = kept.feed_forward_norm.normed;
+  if (MustRunAgain(block)) {
+    experts_.GateUp(entered, weights, kept.routing, scratch.experts, kept.expert_gate_up);
+  }
+  experts_.Backward(entered, gradient, weights, gradients, kept.routing, scratch.experts,
+                    kept.expert_gate_up, scratch.normed_gradient);
+}
+
+void LlamaBlocks::BackwardToExperts(int block, const BlockWeights& weights,
+                                    const BlockGradients& gradients, at::Tensor& gradient) {
+  const at::NoGradGuard no_grad;
+  block_ = block;
+  BlockActivations& kept = memory_.Activations(block);
+  BlockScratch::SparseFeedForward& scratch = memory_.scratch().sparse;
+  at::Tensor& input = MustRunAgain(block) ? inputs_.Place(block) : inputs_.Fetch(block);
+  latest_ = -1;
+  router_->Backward(kept.feed_forward_norm.normed, weights.router, kept.routing,
+                    scratch.experts.row_gradients, balance_gradient_, scratch.logits,
+                    gradients.router, scratch.normed_gradient);
+  norm_.Entered(scratch.normed_gradient, kept.feed_forward_norm, kept.middle,
+                weights.feed_forward_norm, gradients.feed_forward_norm, gradient);
+  AttentionBackward(input, weights, gradients, kept, gradient);
+}
+
+at::Tensor LlamaBlocks::BalanceLoss(double factor) {
+  if (!router_ || config_.experts->balance_coefficient == 0) return {};
+  const at::NoGradGuard no_grad;
+  balance_gradient_ = balance_.Gradient(factor);
+  return balance_.Loss();
 }
 
 // From the stream to the output of attention, before its projection.
@@ -114,18 +205,22 @@ at::Tensor& LlamaBlocks::Rotated(const BlockWeights& weights, BlockActivations& 
   return scratch.rotated;
 }
 
-// From the projection of attention to gate and up, before the activation.
-void LlamaBlocks::FeedForwardForward(const at::Tensor& input, const BlockWeights& weights,
-                                     BlockActivations& kept) {
+const at::Tensor& LlamaBlocks::EnterFeedForward(const at::Tensor& input,
+                                                const BlockWeights& weights,
+                                                BlockActivations& kept) {
   BlockScratch& scratch = memory_.scratch();
   layers_.Forward(kept.attended, weights.output, AdaptersOf(Matrix::kOutput), kept.output_lora,
                   norm_.OutputPlace(kept.attention_norm, scratch.delta));
   norm_.Leave(weights.attention_norm, kept.attention_norm, scratch.delta);
-  const at::Tensor& entered =
-      norm_.Enter({.sum = input, .delta = scratch.delta}, weights.feed_forward_norm,
-                  kept.feed_forward_norm, kept.middle, scratch.feed_forward.normed);
-  layers_.Forward(entered, weights.gate_up, AdaptersOf(Matrix::kGateUp), kept.gate_up_lora,
-                  kept.gate_up);
+  return norm_.Enter({.sum = input, .delta = scratch.delta}, weights.feed_forward_norm,
+                     kept.feed_forward_norm, kept.middle, scratch.feed_forward.normed);
+}
+
+// From the projection of attention to gate and up, before the activation.
+void LlamaBlocks::FeedForwardForward(const at::Tensor& input, const BlockWeights& weights,
+                                     BlockActivations& kept) {
+  layers_.Forward(EnterFeedForward(input, weights, kept), weights.gate_up,
+                  AdaptersOf(Matrix::kGateUp), kept.gate_up_lora, kept.gate_up);
 }
 
 at::Tensor& LlamaBlocks::FeedForwardOutput(const BlockWeights& weights, BlockActivations& kept) {

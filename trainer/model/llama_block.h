@@ -21,9 +21,11 @@
 #include "trainer/model/block_inputs.h"
 #include "trainer/model/block_memory.h"
 #include "trainer/model/block_tensors.h"
+#include "trainer/model/experts.h"
 #include "trainer/model/linear.h"
 #include "trainer/model/lora_form.h"
 #include "trainer/model/residual_stream.h"
+#include "trainer/model/router.h"
 #include "trainer/model/sublayer_norm.h"
 #include "trainer/ops/device_ops.h"
 #include "trainer/ops/dropout.h"
@@ -41,9 +43,10 @@ class LlamaBlocks {
 
   // A micro-batch begins. cos and sin [length, head_dim / 2] W. `dropout`: the micro-batch's own
   // key, of which every matrix of every block has a part; nothing: nothing is dropped, as in
-  // evaluation.
+  // evaluation. `real` [N] W: 0 for padding, which the balance of experts does not count, and 1 for
+  // other tokens; undefined: there is no padding.
   void Begin(const BatchShape& shape, const at::Tensor& cos, const at::Tensor& sin,
-             std::optional<DropoutKey> dropout = {});
+             std::optional<DropoutKey> dropout = {}, const at::Tensor& real = {});
 
   // [N, H]: where the caller may write the hidden states that enter block 0, and pass it to
   // Forward as the stream's sum; any other tensor is copied there.
@@ -52,6 +55,24 @@ class LlamaBlocks {
   // Of block `block` (counted from 0), in order. The result is valid until the next Forward or
   // Backward of any block.
   ResidualStream Forward(int block, const ResidualStream& in, const BlockWeights& weights);
+
+  // A sparse block in two calls: up to its experts, whose weights need not be there, and these
+  // alone. Backward of the same is three: ForwardAgain with the weights of the first part, which
+  // does nothing where all activations are kept, and the two parts in reverse order.
+  void ForwardToExperts(int block, const ResidualStream& in, const BlockWeights& weights);
+  ResidualStream ForwardExperts(int block, const BlockWeights& weights);
+  void ForwardAgain(int block, const BlockWeights& weights);
+  // Whether it does something.
+  bool MustRunAgain(int block) const { return recomputes_ && latest_ != block; }
+  void BackwardExperts(int block, const BlockWeights& weights, const BlockGradients& gradients,
+                       const at::Tensor& gradient);
+  void BackwardToExperts(int block, const BlockWeights& weights, const BlockGradients& gradients,
+                         at::Tensor& gradient);
+
+  // All blocks have gone forward: the loss by which routers are kept from uneven loads, fp64 on the
+  // device, unscaled; from here on it has its part in their gradients, times `factor`. Undefined
+  // where the model asks for none.
+  at::Tensor BalanceLoss(double factor);
 
   // gradient [N, H]: of the stream that left the block, becomes that of the stream that came in.
   // Blocks go backward in reverse order, each once per Begin. Where a target has no tensor, that
@@ -74,6 +95,9 @@ class LlamaBlocks {
   at::Tensor& Rotated(const BlockWeights& weights, BlockActivations& kept);
   // Turns by the positions' angles (direction 1) or back (-1), where the block at work does that.
   void RotateByPosition(at::Tensor& qkv, int direction);
+  // From there to what feed-forward reads.
+  const at::Tensor& EnterFeedForward(const at::Tensor& input, const BlockWeights& weights,
+                                     BlockActivations& kept);
   void FeedForwardForward(const at::Tensor& input, const BlockWeights& weights,
                           BlockActivations& kept);
   // From gate and up to what is added to the stream.
@@ -99,6 +123,10 @@ class LlamaBlocks {
   BlockInputs inputs_;
   LinearOps layers_;
   const SublayerNorm norm_;
+  std::optional<Router> router_;  // nothing: no layer is sparse
+  Experts experts_;
+  LoadBalance balance_;
+  at::Tensor balance_gradient_;  // [N, E] W, of each router's probabilities; undefined: none
   int latest_ = -1;  // the block whose forward ran last: its activations need no second one
 };
 

@@ -136,7 +136,7 @@ class LoraDropoutBlocks : public testing::Test {
   static std::vector<TensorRole> AdapterRoles() {
     std::vector<TensorRole> roles;
     for (const TensorRole role : kBlockRoles) {
-      if (role > TensorRole::kDown) roles.push_back(role);
+      if (role >= TensorRole::kQkvLoraA) roles.push_back(role);
     }
     return roles;
   }

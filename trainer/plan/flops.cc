@@ -16,7 +16,7 @@ bool ComputesBlocksAgain(ActivationCheckpointing level) {
 }  // namespace
 
 double ModelFlops(const ModelConfig& config, const FlopsOptions& options) {
-  const auto parameters = static_cast<double>(config.ParameterCount());
+  const auto parameters = static_cast<double>(config.ActiveParameterCount());
   const double attention = 3 * AttentionForward(config, static_cast<double>(options.length));
   if (options.adapter_parameters == 0) return 6 * parameters + attention;
   return 4 * parameters + 6 * static_cast<double>(options.adapter_parameters) + attention;
@@ -24,7 +24,7 @@ double ModelFlops(const ModelConfig& config, const FlopsOptions& options) {
 
 double ExecutedFlops(const ModelConfig& config, const FlopsOptions& options) {
   const auto embedding = static_cast<double>(config.vocab_size * config.hidden_size);
-  const double all = static_cast<double>(config.ParameterCount());
+  const double all = static_cast<double>(config.ActiveParameterCount());
   const double blocks = all - embedding * (config.tie_word_embeddings ? 1 : 2);
   const auto adapters = static_cast<double>(options.adapter_parameters);
   const double attention = AttentionForward(config, static_cast<double>(options.length)) / 2;
@@ -32,10 +32,11 @@ double ExecutedFlops(const ModelConfig& config, const FlopsOptions& options) {
   double flops = per_weight * (blocks + embedding) + 6 * adapters + 3 * attention;
   // All of a block's forward pass but its last product, a seventh to a fourth of it, unless a norm
   // follows that.
+  const std::int64_t sparse = config.SparseLayers();
+  std::int64_t inner = (config.num_hidden_layers - sparse) * config.intermediate_size;
+  if (sparse > 0) inner += sparse * config.experts->per_token * config.experts->intermediate_size;
   const std::int64_t down =
-      config.norm_placement == NormPlacement::kAfter
-          ? 0
-          : config.num_hidden_layers * config.intermediate_size * config.hidden_size;
+      config.norm_placement == NormPlacement::kAfter ? 0 : inner * config.hidden_size;
   if (ComputesBlocksAgain(options.checkpointing))
     flops += 2 * (blocks - static_cast<double>(down)) + attention;
   return flops;

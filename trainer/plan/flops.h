@@ -1,12 +1,13 @@
 // Floating-point operations of training, and what share of a device's peak a rate of tokens is.
 //
 // Two counts are kept apart. Model operations are what the mathematics needs: 6 N per token for the
-// weights (2 forward, 4 backward) and 12 L a s for attention, with N all parameters, L blocks, a
-// the width of the heads together, s the length of a row; neither the causal half nor what is
-// computed again is taken into account. MFU is counted with them, as in the published figures it is
-// compared with (PaLM, appendix B; torchtitan; llm.c). Executed operations are what a device is
-// kept busy with: attention looks back only, the embedding multiplies nothing, checkpointing
-// computes again. Adapters take the frozen weights' gradients (2 N of 6 N) out of both.
+// weights (2 forward, 4 backward) and 12 L a s for attention, with N all parameters (of experts
+// those that a token has), L blocks, a the width of the heads together, s the length of a row;
+// neither the causal half nor what is computed again is taken into account. MFU is counted with
+// them, as in the published figures it is compared with (PaLM, appendix B; torchtitan; llm.c).
+// Executed operations are what a device is kept busy with: attention looks back only, the embedding
+// multiplies nothing, checkpointing computes again. Adapters take the frozen weights' gradients (2
+// N of 6 N) out of both.
 //
 // Pure; any thread.
 #pragma once

@@ -4,7 +4,7 @@
 
 #include "trainer/fsdp/frozen_layout.h"
 #include "trainer/fsdp/step_batch.h"
-#include "trainer/model/adapters.h"
+#include "trainer/model/train_check.h"
 
 namespace muster {
 namespace {
@@ -31,7 +31,7 @@ Result<PlanLayout> LayOutPlan(const PlanJob& job) {
   const FsdpOptions options = OptionsOf(job.train, per_node);
   MUSTER_ASSIGN_OR_RETURN(const MeshShape mesh,
                           ShapeOf(options.strategy, job.world_size(), per_node));
-  if (options.lora) MUSTER_RETURN_IF_ERROR(CheckLora(job.model, *options.lora));
+  MUSTER_RETURN_IF_ERROR(CheckTrain(job.model, job.train));
   const int shard_nodes = (mesh.shard_size + per_node - 1) / per_node;
   PlanLayout layout{.mesh = mesh,
                     .shard_nodes = shard_nodes,

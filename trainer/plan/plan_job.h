@@ -38,7 +38,7 @@ struct PlanLayout {
   std::int64_t adapter_parameters = 0;  // 0: all weights are trained
 };
 
-// kInvalidArgument as ShapeOf and CheckLora.
+// kInvalidArgument as ShapeOf; otherwise as CheckTrain.
 Result<PlanLayout> LayOutPlan(const PlanJob& job);
 
 }  // namespace muster

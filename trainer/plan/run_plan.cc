@@ -10,6 +10,8 @@ namespace {
 constexpr int kMostNodes = 64;
 constexpr int kShortestRow = 512;
 constexpr int kAdapterRank = 16;
+// Experts take no adapters (CheckTrain).
+const std::vector<std::string> kAttention = {"q_proj", "k_proj", "v_proj", "o_proj"};
 
 bool FitsDevice(const MemoryPlan& memory, const Hardware& hardware) {
   return hardware.is_host || hardware.memory_bytes <= 0 ||
@@ -178,11 +180,15 @@ void Adviser::TryAdapters() {
   const auto with = [this](bool quantised, bool offload) {
     PlanJob job = question_.job;
     if (!job.train.lora) job.train.lora = LoraSpec{.r = kAdapterRank};
+    if (!question_.job.train.lora && job.model.SparseLayers() > 0)
+      job.train.lora->target_modules = kAttention;
     if (quantised) job.train.quantization.emplace();
     if (offload) Offload(job);
     return job;
   };
-  const std::string lora = "train.lora: {r: " + std::to_string(kAdapterRank) + "}";
+  const bool sparse = question_.job.model.SparseLayers() > 0;
+  const std::string lora = "train.lora: {r: " + std::to_string(kAdapterRank) +
+                           (sparse ? ", target_modules: [q_proj, k_proj, v_proj, o_proj]}" : "}");
   if (!given.lora && Try(lora, with(false, false))) return;
   if (given.quantization) return;
   const std::string nf4 =

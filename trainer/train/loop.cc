@@ -95,6 +95,7 @@ TrainStatus TrainLoop::RunStep() {
 TrainStatus TrainLoop::RunMicroBatches() {
   run_.progress.EnterPhase(TrainPhase::kData);
   const int count = loader_.geometry().rounds();
+  const double share = 1.0 / loader_.geometry().micro_batches;
   std::int64_t labels = 0;
   for (int m = 0; m < count; ++m) {
     run_.progress.StartMicroBatch(m);
@@ -106,7 +107,7 @@ TrainStatus TrainLoop::RunMicroBatches() {
     };
     MUSTER_ASSIGN_OR_RETURN(const MicroBatch batch, FromInput(FailureKind::kData, read()));
     const double scale = run_.faults.LossFactor() / static_cast<double>(labels);
-    MUSTER_RETURN_IF_ERROR(engine_.ForwardBackward(batch, scale, m == count - 1));
+    MUSTER_RETURN_IF_ERROR(engine_.ForwardBackward(batch, scale, m == count - 1, share));
   }
   return {};
 }

@@ -18,6 +18,11 @@ namespace muster {
 struct BlockNames {
   const char* attention_norm = "input_layernorm.weight";
   const char* feed_forward_norm = "post_attention_layernorm.weight";
+  const char* router = "mlp.gate.weight";
+  const char* experts = "mlp.experts.";  // then the expert's number and one of the next three
+  const char* expert_gate = ".gate_proj.weight";
+  const char* expert_up = ".up_proj.weight";
+  const char* expert_down = ".down_proj.weight";
 };
 
 struct Family {
@@ -34,6 +39,10 @@ struct Family {
 const std::vector<Family>& Families();
 // That of config.architecture, which is one of them.
 const Family& FamilyOf(const ModelConfig& config);
+
+// The fields of experts that all families with such have. `experts` holds the family's defaults,
+// the coefficient that training has where the file asks for the loss among them.
+void ReadExperts(ConfigReader& reader, ExpertsConfig& experts);
 
 // Windows of some blocks only, as Qwen and SmolLM3 name them.
 void RefuseWindowsOfSomeBlocks(ConfigReader& reader, ModelConfig& config);

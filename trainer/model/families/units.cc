@@ -7,53 +7,105 @@
 namespace muster {
 namespace {
 
-// The tensors of block `layer`, as block `block` of its unit.
-std::vector<UnitTensor> BlockTensorsOf(const ModelConfig& config, std::int64_t layer, int block) {
-  const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-  const std::int64_t hidden = config.hidden_size;
-  const std::int64_t query = config.num_attention_heads * config.head_dim;
-  const std::int64_t key = config.num_key_value_heads * config.head_dim;
-  const std::int64_t inner = config.intermediate_size;
-  const BlockNames& names = FamilyOf(config).names;
-  std::vector<UnitTensor> tensors;
-  const auto add = [&](const char* name, std::vector<std::int64_t> shape, TensorRole role) {
-    const bool joined = !tensors.empty() && tensors.back().role == role;
-    tensors.push_back({prefix + name, std::move(shape), joined, role, block});
-  };
-  add(names.attention_norm, {hidden}, TensorRole::kAttentionNorm);
-  add("self_attn.q_proj.weight", {query, hidden}, TensorRole::kQkv);
-  add("self_attn.k_proj.weight", {key, hidden}, TensorRole::kQkv);
-  add("self_attn.v_proj.weight", {key, hidden}, TensorRole::kQkv);
-  if (config.qkv_bias) {
-    add("self_attn.q_proj.bias", {query}, TensorRole::kQkvBias);
-    add("self_attn.k_proj.bias", {key}, TensorRole::kQkvBias);
-    add("self_attn.v_proj.bias", {key}, TensorRole::kQkvBias);
-  }
-  if (config.qk_norms != QkNorms::kNone) {
-    const bool per_head = config.qk_norms == QkNorms::kPerHead;
-    add("self_attn.q_norm.weight", {per_head ? config.head_dim : query}, TensorRole::kQueryNorm);
-    add("self_attn.k_norm.weight", {per_head ? config.head_dim : key}, TensorRole::kKeyNorm);
-  }
-  add("self_attn.o_proj.weight", {hidden, query}, TensorRole::kAttentionOutput);
-  add(names.feed_forward_norm, {hidden}, TensorRole::kFeedForwardNorm);
-  add("mlp.gate_proj.weight", {inner, hidden}, TensorRole::kGateUp);
-  add("mlp.up_proj.weight", {inner, hidden}, TensorRole::kGateUp);
-  add("mlp.down_proj.weight", {hidden, inner}, TensorRole::kDown);
-  return tensors;
-}
+class BlockTensorList {
+ public:
+  BlockTensorList(const ModelConfig& config, std::int64_t layer, int block)
+      : config_(config),
+        names_(FamilyOf(config).names),
+        prefix_("model.layers." + std::to_string(layer) + "."),
+        block_(block) {}
 
-// Blocks first .. end - 1.
+  void AddAttention() {
+    const std::int64_t hidden = config_.hidden_size;
+    const std::int64_t query = config_.num_attention_heads * config_.head_dim;
+    const std::int64_t key = config_.num_key_value_heads * config_.head_dim;
+    Add(names_.attention_norm, {hidden}, TensorRole::kAttentionNorm);
+    Add("self_attn.q_proj.weight", {query, hidden}, TensorRole::kQkv);
+    Add("self_attn.k_proj.weight", {key, hidden}, TensorRole::kQkv);
+    Add("self_attn.v_proj.weight", {key, hidden}, TensorRole::kQkv);
+    if (config_.qkv_bias) {
+      Add("self_attn.q_proj.bias", {query}, TensorRole::kQkvBias);
+      Add("self_attn.k_proj.bias", {key}, TensorRole::kQkvBias);
+      Add("self_attn.v_proj.bias", {key}, TensorRole::kQkvBias);
+    }
+    if (config_.qk_norms != QkNorms::kNone) {
+      const bool per_head = config_.qk_norms == QkNorms::kPerHead;
+      Add("self_attn.q_norm.weight", {per_head ? config_.head_dim : query}, TensorRole::kQueryNorm);
+      Add("self_attn.k_norm.weight", {per_head ? config_.head_dim : key}, TensorRole::kKeyNorm);
+    }
+    Add("self_attn.o_proj.weight", {hidden, query}, TensorRole::kAttentionOutput);
+    Add(names_.feed_forward_norm, {hidden}, TensorRole::kFeedForwardNorm);
+  }
+
+  void AddFeedForward() {
+    const std::int64_t hidden = config_.hidden_size, inner = config_.intermediate_size;
+    Add("mlp.gate_proj.weight", {inner, hidden}, TensorRole::kGateUp);
+    Add("mlp.up_proj.weight", {inner, hidden}, TensorRole::kGateUp);
+    Add("mlp.down_proj.weight", {hidden, inner}, TensorRole::kDown);
+  }
+
+  void AddRouter() {
+    Add(names_.router, {config_.experts->count, config_.hidden_size}, TensorRole::kRouter);
+  }
+
+  void AddExperts() {
+    const std::int64_t hidden = config_.hidden_size, inner = config_.experts->intermediate_size;
+    for (std::int64_t e = 0; e < config_.experts->count; ++e) {
+      const std::string expert = names_.experts + std::to_string(e);
+      Add(expert + names_.expert_gate, {inner, hidden}, TensorRole::kExpertGateUp);
+      Add(expert + names_.expert_up, {inner, hidden}, TensorRole::kExpertGateUp);
+    }
+    for (std::int64_t e = 0; e < config_.experts->count; ++e) {
+      Add(names_.experts + std::to_string(e) + names_.expert_down, {hidden, inner},
+          TensorRole::kExpertDown);
+    }
+  }
+
+  std::vector<UnitTensor> Take() { return std::move(tensors_); }
+
+ private:
+  void Add(const std::string& name, std::vector<std::int64_t> shape, TensorRole role) {
+    const bool joined = !tensors_.empty() && tensors_.back().role == role;
+    tensors_.push_back({prefix_ + name, std::move(shape), joined, role, block_});
+  }
+
+  const ModelConfig& config_;
+  const BlockNames& names_;
+  const std::string prefix_;
+  const int block_;
+  std::vector<UnitTensor> tensors_;
+};
+
+// Blocks first .. end - 1, all dense.
 UnitSpec BlocksUnit(const ModelConfig& config, std::int64_t first, std::int64_t end) {
-  UnitSpec unit{.name = "block." + std::to_string(first)};
+  UnitSpec unit{
+      .name = "block." + std::to_string(first),
+      .blocks = {.first = static_cast<int>(first), .count = static_cast<int>(end - first)}};
   if (end - first > 1) {
     unit.name = "blocks." + std::to_string(first) + "-" + std::to_string(end - 1);
   }
   for (std::int64_t layer = first; layer < end; ++layer) {
-    for (UnitTensor& tensor : BlockTensorsOf(config, layer, static_cast<int>(layer - first))) {
-      unit.tensors.push_back(std::move(tensor));
-    }
+    BlockTensorList list(config, layer, static_cast<int>(layer - first));
+    list.AddAttention();
+    list.AddFeedForward();
+    for (UnitTensor& tensor : list.Take()) unit.tensors.push_back(std::move(tensor));
   }
   return unit;
+}
+
+// A block whose feed-forward is a mixture: its experts are a unit of their own.
+void AddSparseBlock(const ModelConfig& config, std::int64_t layer, std::vector<UnitSpec>* units) {
+  const std::string name = "block." + std::to_string(layer);
+  const auto unit = [&](const std::string& called, BlockPart part, BlockTensorList& list) {
+    const UnitBlocks blocks{.first = static_cast<int>(layer), .count = 1, .part = part};
+    units->push_back({.name = called, .tensors = list.Take(), .blocks = blocks});
+  };
+  BlockTensorList rest(config, layer, 0), experts(config, layer, 0);
+  rest.AddAttention();
+  rest.AddRouter();
+  experts.AddExperts();
+  unit(name, BlockPart::kWithoutExperts, rest);
+  unit(name + ".experts", BlockPart::kExperts, experts);
 }
 
 }  // namespace
@@ -61,18 +113,22 @@ UnitSpec BlocksUnit(const ModelConfig& config, std::int64_t first, std::int64_t 
 std::vector<UnitSpec> ModelUnits(const ModelConfig& config, int blocks_per_unit) {
   const std::vector<std::int64_t> vocabulary = {config.vocab_size, config.hidden_size};
   std::vector<UnitSpec> units;
-  units.push_back({"embed",
-                   {{.name = "model.embed_tokens.weight",
-                     .shape = vocabulary,
-                     .role = TensorRole::kEmbedding}}});
+  units.push_back({.name = "embed",
+                   .tensors = {{.name = "model.embed_tokens.weight",
+                                .shape = vocabulary,
+                                .role = TensorRole::kEmbedding}}});
   for (std::int64_t first = 0; first < config.num_hidden_layers; first += blocks_per_unit) {
+    if (config.IsSparse(first)) {
+      AddSparseBlock(config, first, &units);
+      continue;
+    }
     units.push_back(
         BlocksUnit(config, first, std::min(first + blocks_per_unit, config.num_hidden_layers)));
   }
-  UnitSpec head{"head",
-                {{.name = "model.norm.weight",
-                  .shape = {config.hidden_size},
-                  .role = TensorRole::kFinalNorm}}};
+  UnitSpec head{.name = "head",
+                .tensors = {{.name = "model.norm.weight",
+                             .shape = {config.hidden_size},
+                             .role = TensorRole::kFinalNorm}}};
   if (!config.tie_word_embeddings) {
     head.tensors.push_back(
         {.name = "lm_head.weight", .shape = vocabulary, .role = TensorRole::kHead});

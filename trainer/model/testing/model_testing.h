@@ -27,7 +27,7 @@ inline ModelConfig OddConfig(int blocks) {
   return config;
 }
 
-inline BlockWeights RandomBlock(const ModelConfig& c, at::ScalarType type) {
+inline BlockWeights RandomBlock(const ModelConfig& c, at::ScalarType type, std::int64_t layer = 0) {
   const std::int64_t hidden = c.hidden_size;
   const std::int64_t query = c.num_attention_heads * c.head_dim;
   const std::int64_t key = c.num_key_value_heads * c.head_dim;
@@ -45,6 +45,13 @@ inline BlockWeights RandomBlock(const ModelConfig& c, at::ScalarType type) {
   }
   block.output.weight = random({hidden, query}, 0.2);
   block.feed_forward_norm = random({hidden}, 0.5);
+  if (c.IsSparse(layer)) {
+    const std::int64_t experts = c.experts->count, inner = c.experts->intermediate_size;
+    block.router = random({experts, hidden}, 0.5);
+    block.expert_gate_up = random({experts * 2 * inner, hidden}, 0.2);
+    block.expert_down = random({experts * hidden, inner}, 0.2);
+    return block;
+  }
   block.gate_up.weight = random({2 * c.intermediate_size, hidden}, 0.2);
   block.down.weight = random({hidden, c.intermediate_size}, 0.2);
   return block;

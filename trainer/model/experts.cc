@@ -1,0 +1,109 @@
+#include "trainer/model/experts.h"
+
+#include <ATen/ATen.h>
+
+#include "trainer/ops/scalar_type.h"
+#include "trainer/ops/sum_rows.h"
+#include "trainer/ops/weighted_swiglu.h"
+
+namespace muster {
+namespace {
+
+// Calls f(count, rows, matrix) for each expert and its number of rows; the latter two cut its part
+// out of all rows [S, ...] and of all experts' matrices, which lie one below the other.
+template <typename Function>
+void ForEachExpert(const Routing& routing, Function function) {
+  const auto experts = static_cast<std::int64_t>(routing.begins.size()) - 1;
+  for (std::int64_t e = 0; e < experts; ++e) {
+    const std::int64_t begin = routing.begins[e], count = routing.begins[e + 1] - begin;
+    const auto rows = [=](const at::Tensor& all) { return all.narrow(0, begin, count); };
+    const auto matrix = [=](const at::Tensor& all) {
+      const std::int64_t height = all.size(0) / experts;
+      return all.narrow(0, e * height, height);
+    };
+    function(count, rows, matrix);
+  }
+}
+
+// y = x weight^T, expert by expert.
+void GroupedForward(const Routing& routing, const at::Tensor& x, const at::Tensor& weight,
+                    const at::Tensor& y) {
+  ForEachExpert(routing, [&](std::int64_t count, const auto& rows, const auto& matrix) {
+    if (count == 0) return;
+    at::Tensor out = rows(y);
+    LinearForward(rows(x), matrix(weight), out);
+  });
+}
+
+// x_gradient = y_gradient weight, expert by expert.
+void GroupedInputGradient(const Routing& routing, const at::Tensor& y_gradient,
+                          const at::Tensor& weight, const at::Tensor& x_gradient) {
+  ForEachExpert(routing, [&](std::int64_t count, const auto& rows, const auto& matrix) {
+    if (count == 0) return;
+    at::Tensor out = rows(x_gradient);
+    LinearInputGradient(rows(y_gradient), matrix(weight), out);
+  });
+}
+
+void GroupedWeightGradient(const Routing& routing, const at::Tensor& y_gradient,
+                           const at::Tensor& x, const GradientTarget& target,
+                           LinearWeightGradient& products) {
+  if (!target.tensor.defined()) return;
+  ForEachExpert(routing, [&](std::int64_t count, const auto& rows, const auto& matrix) {
+    at::Tensor gradient = matrix(target.tensor);
+    if (count > 0) {
+      products.Write(rows(y_gradient), rows(x), {gradient, target.add});
+    } else if (!target.add) {
+      gradient.zero_();
+    }
+  });
+}
+
+}  // namespace
+
+ExpertScratch CutExpertScratch(const ModelConfig& config, BumpAllocator& allocator,
+                               std::int64_t tokens, at::ScalarType type) {
+  const std::int64_t rows = tokens * config.experts->per_token;
+  const std::int64_t hidden = config.hidden_size, inner = config.experts->intermediate_size;
+  return {.rows = allocator.Cut({rows, hidden}, type),
+          .gated = allocator.Cut({rows, inner}, type),
+          .gated_gradient = allocator.Cut({rows, inner}, type),
+          .row_gradients = allocator.Cut({rows}, WideType(type))};
+}
+
+at::Tensor CutExpertGateUp(const ModelConfig& config, BumpAllocator& allocator, std::int64_t tokens,
+                           at::ScalarType type) {
+  const ExpertsConfig& experts = *config.experts;
+  return allocator.Cut({tokens * experts.per_token, 2 * experts.intermediate_size}, type);
+}
+
+void Experts::GateUp(const at::Tensor& x, const BlockWeights& weights, const Routing& routing,
+                     ExpertScratch& scratch, at::Tensor& gate_up) {
+  at::index_select_out(scratch.rows, x, 0, routing.tokens);
+  GroupedForward(routing, scratch.rows, weights.expert_gate_up, gate_up);
+}
+
+void Experts::Output(const BlockWeights& weights, const Routing& routing, const at::Tensor& gate_up,
+                     ExpertScratch& scratch, at::Tensor& y) {
+  ops_.Run(op::WeightedSwiGlu{gate_up, routing.row_weights, scratch.gated});
+  GroupedForward(routing, scratch.gated, weights.expert_down, scratch.rows);
+  ops_.Run(op::SumRows{scratch.rows, routing.places, y});
+}
+
+void Experts::Backward(const at::Tensor& x, const at::Tensor& y_gradient,
+                       const BlockWeights& weights, const BlockGradients& gradients,
+                       const Routing& routing, ExpertScratch& scratch, at::Tensor& gate_up,
+                       at::Tensor& x_gradient) {
+  at::Tensor& rows = scratch.rows;
+  at::index_select_out(rows, y_gradient, 0, routing.tokens);
+  GroupedInputGradient(routing, rows, weights.expert_down, scratch.gated_gradient);
+  ops_.Run(op::WeightedSwiGluBackward{gate_up, routing.row_weights, scratch.gated_gradient,
+                                      scratch.gated, scratch.row_gradients});
+  GroupedWeightGradient(routing, rows, scratch.gated, gradients.expert_down, weight_gradient_);
+  at::index_select_out(rows, x, 0, routing.tokens);
+  GroupedWeightGradient(routing, gate_up, rows, gradients.expert_gate_up, weight_gradient_);
+  GroupedInputGradient(routing, gate_up, weights.expert_gate_up, rows);
+  ops_.Run(op::SumRows{rows, routing.places, x_gradient});
+}
+
+}  // namespace muster

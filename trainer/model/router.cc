@@ -1,0 +1,102 @@
+#include "trainer/model/router.h"
+
+#include <ATen/ATen.h>
+
+#include "trainer/model/products.h"
+#include "trainer/ops/scalar_type.h"
+
+namespace muster {
+namespace {
+
+// Sorts the choices by expert; those of one expert stay in the order of tokens.
+void SortByExpert(std::int64_t experts, Routing& routing) {
+  const std::int64_t per_token = routing.experts.size(1);
+  const at::Tensor choices = routing.experts.view({-1});
+  const at::Tensor order = at::argsort(choices, /*stable=*/true, /*dim=*/0, /*descending=*/false);
+  routing.tokens.copy_(order.div(per_token, "floor"));
+  at::Tensor places = routing.places.view({-1});
+  places.scatter_(0, order, at::arange(choices.numel(), order.options()));
+  at::index_select_out(routing.row_weights, routing.weights.view({-1}), 0, order);
+  const at::Tensor counts = at::bincount(choices, {}, experts).cpu();
+  routing.begins.assign(1, 0);
+  for (std::int64_t e = 0; e < experts; ++e) {
+    routing.begins.push_back(routing.begins.back() + counts.const_data_ptr<std::int64_t>()[e]);
+  }
+}
+
+}  // namespace
+
+void LoadBalance::Begin(const at::Tensor& real) {
+  real_ = real;
+  choices_.reset();
+}
+
+void LoadBalance::Add(const Routing& routing) {
+  const at::Tensor real = real_.to(at::kDouble).unsqueeze(1);
+  const at::Tensor of_choices =
+      at::bincount(routing.experts.view({-1}), real.expand_as(routing.experts).reshape({-1}),
+                   routing.probabilities.size(1));
+  const at::Tensor of_tokens =
+      (routing.probabilities * real).sum(0, /*keepdim=*/false, at::kDouble);
+  const bool first = !choices_.defined();
+  choices_ = first ? of_choices : choices_ + of_choices;
+  probabilities_ = first ? of_tokens : probabilities_ + of_tokens;
+  tokens_ = first ? real.sum() : tokens_ + real.sum();
+}
+
+at::Tensor LoadBalance::Loss() const {
+  const auto experts = static_cast<double>(choices_.numel());
+  return experts * (choices_ * probabilities_).sum() / tokens_.square().clamp_min(1);
+}
+
+at::Tensor LoadBalance::Gradient(double factor) const {
+  const auto experts = static_cast<double>(choices_.numel());
+  const at::Tensor shares = factor * experts * choices_ / tokens_.square().clamp_min(1);
+  return real_.unsqueeze(1) * shares.to(real_.scalar_type());
+}
+
+Router::Router(const ModelConfig& config, DeviceOps& ops)
+    : config_(*config.experts), weight_gradient_(ops) {}
+
+Routing CutRouting(const ExpertsConfig& config, BumpAllocator& allocator, std::int64_t tokens,
+                   at::ScalarType type) {
+  const at::ScalarType wide = WideType(type);
+  const std::int64_t per_token = config.per_token;
+  return {.probabilities = allocator.Cut({tokens, config.count}, wide),
+          .weights = allocator.Cut({tokens, per_token}, wide),
+          .experts = allocator.Cut({tokens, per_token}, at::kLong),
+          .tokens = allocator.Cut({tokens * per_token}, at::kLong),
+          .places = allocator.Cut({tokens, per_token}, at::kLong),
+          .row_weights = allocator.Cut({tokens * per_token}, wide)};
+}
+
+void Router::Forward(const at::Tensor& x, const at::Tensor& weight, at::Tensor& logits,
+                     Routing& routing) {
+  LinearForward(x, weight, logits);
+  at::softmax_out(routing.probabilities, logits, -1, routing.probabilities.scalar_type());
+  at::topk_out(routing.weights, routing.experts, routing.probabilities, config_.per_token);
+  if (config_.normalizes_weights) routing.weights.div_(routing.weights.sum(-1, /*keepdim=*/true));
+  SortByExpert(config_.count, routing);
+}
+
+void Router::Backward(const at::Tensor& x, const at::Tensor& weight, const Routing& routing,
+                      const at::Tensor& row_gradients, const at::Tensor& balance,
+                      at::Tensor& logits, const GradientTarget& weight_gradient,
+                      at::Tensor& x_gradient) {
+  const at::Tensor& probabilities = routing.probabilities;
+  at::Tensor of_weights =
+      row_gradients.index_select(0, routing.places.view({-1})).view(routing.weights.sizes());
+  if (config_.normalizes_weights) {
+    const at::Tensor mean = (of_weights * routing.weights).sum(-1, /*keepdim=*/true);
+    const at::Tensor chosen = probabilities.gather(1, routing.experts).sum(-1, /*keepdim=*/true);
+    of_weights = (of_weights - mean) / chosen;
+  }
+  at::Tensor gradient = balance.defined() ? balance.clone() : at::zeros_like(probabilities);
+  gradient.scatter_add_(1, routing.experts, of_weights);
+  const at::Tensor mean = (gradient * probabilities).sum(-1, /*keepdim=*/true);
+  logits.copy_(probabilities * (gradient - mean));
+  if (weight_gradient.tensor.defined()) weight_gradient_.Write(logits, x, weight_gradient);
+  MultiplyAddInto(x_gradient, x_gradient, logits, weight);
+}
+
+}  // namespace muster
