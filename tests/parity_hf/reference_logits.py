@@ -41,6 +41,8 @@ def load(folder):
         folder, dtype=torch.float32, output_loading_info=True)
     strays = {kind: sorted(map(str, names)) for kind, names in info.items() if names}
     assert not strays, strays
+    if getattr(model.config, "num_experts_per_tok", None):
+        model.set_experts_implementation("eager")  # others know no odd widths
     return model
 
 

@@ -4,10 +4,13 @@
 
 --train is the `train` block of a job file as JSON, --batch the rows of a whole step over all ranks
 and micro-batches: step s trains on rows [s * batch, (s + 1) * batch) in one forward. Writes the
-losses as JSON. `fsdp.mixed_precision` says what is computed in: fp64 or fp32.
+losses and gradient norms as JSON. `fsdp.mixed_precision` says what is computed in: fp64 or fp32.
 
-transformers narrows to fp32 within its norms and its loss. In fp64 both are lifted, or the curve
-would be an fp32 one; the rotary tables stay those of transformers, fp32 values.
+transformers narrows to fp32 within its norms, its routers and its loss. In fp64 all are lifted, or the
+curve would be an fp32 one; the rotary tables stay those of transformers, fp32 values.
+
+Where a model's config asks for it (output_router_logits), the loss has the balance of its experts:
+the mean over micro-batches of --micro rows.
 
 With `quantization` the matrices of the blocks are Linear4bit of bitsandbytes. It computes in fp32
 at most, so in fp64 they are plain ones with the values that it reads back, which are fp32.
@@ -17,6 +20,7 @@ import argparse
 import json
 import math
 import pathlib
+import sys
 
 import numpy
 import torch
@@ -32,9 +36,44 @@ def wide_norm(self, x):
     return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
 
 
-def loss_of(model, ids):
-    logits = model(input_ids=ids).logits[:, :-1]
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+def wide_router(self, hidden):
+    logits = torch.nn.functional.linear(hidden.reshape(-1, self.hidden_dim), self.weight)
+    shares, experts = logits.softmax(-1).topk(self.top_k, dim=-1)
+    if getattr(self, "norm_topk_prob", True):  # a Mixtral's has no such key
+        shares = shares / shares.sum(-1, keepdim=True)
+    return logits, shares, experts
+
+
+def wide_balance(gate_logits, num_experts, top_k, _attention_mask):
+    """load_balancing_loss_func of transformers without its narrowing."""
+    gates = torch.cat(gate_logits).softmax(-1)
+    chosen = torch.nn.functional.one_hot(gates.topk(top_k, dim=-1).indices, num_experts)
+    return num_experts * (chosen.sum(1).to(gates.dtype).mean(0) * gates.mean(0)).sum()
+
+
+def routers_of(model):
+    return [part for part in model.modules() if type(part).__name__.endswith("TopKRouter")]
+
+
+def lift(model):
+    """Computes in fp64 what transformers narrows."""
+    type(model.model.norm).forward = wide_norm
+    module = sys.modules[type(model).__module__]
+    if hasattr(module, "load_balancing_loss_func"):
+        module.load_balancing_loss_func = wide_balance
+    for part in routers_of(model):
+        type(part).forward = wide_router
+
+
+def loss_of(model, ids, micro):
+    """Of rows that are all as long."""
+    loss = 0
+    for part in ids.split(micro):
+        out = model(input_ids=part)
+        loss += torch.nn.functional.cross_entropy(out.logits[:, :-1].flatten(0, 1), part[:, 1:].flatten())
+        if getattr(model.config, "output_router_logits", False):
+            loss += model.config.router_aux_loss_coef * out.aux_loss
+    return loss / math.ceil(len(ids) / micro)
 
 
 def load_packed(path, quantization):
@@ -59,7 +98,7 @@ def load_model(path, precision, quantization):
     return model
 
 
-def train_model(model, rows, train, batch):
+def train_model(model, rows, train, batch, micro):
     spec = train["optimizer"]
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=spec["lr"], betas=spec["betas"],
@@ -69,18 +108,18 @@ def train_model(model, rows, train, batch):
         schedule["kind"] + ("_with_warmup" if schedule["kind"] == "constant" else ""), optimizer,
         num_warmup_steps=math.ceil(schedule["warmup_ratio"] * schedule["max_steps"]),
         num_training_steps=schedule["max_steps"])
-    losses = []
+    losses, norms = [], []
     for step in range(schedule["max_steps"]):
         chosen = [(step * batch + i) % len(rows) for i in range(batch)]
-        loss = loss_of(model, torch.from_numpy(rows[chosen].astype("int64")))
+        loss = loss_of(model, torch.from_numpy(rows[chosen].astype("int64")), micro)
         loss.backward()
-        if spec["grad_clip"]:
-            torch.nn.utils.clip_grad_norm_(trained, spec["grad_clip"])
+        norm = torch.nn.utils.clip_grad_norm_(trained, spec["grad_clip"] or math.inf)
         optimizer.step()
         scheduler.step()
         optimizer.zero_grad()
         losses.append(loss.item())
-    return losses
+        norms.append(norm.item())
+    return {"losses": losses, "grad_norms": norms}
 
 
 def main():
@@ -88,22 +127,25 @@ def main():
     for name in ("--model", "--rows", "--train", "--out"):
         parser.add_argument(name, required=True)
     parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--micro", type=int, help="rows of a micro-batch; the whole batch")
     parser.add_argument("--adapter", help="PEFT directory that is trained instead of the model")
     options = parser.parse_args()
     train = json.loads(pathlib.Path(options.train).read_text(encoding="utf-8"))
     precision = train["fsdp"]["mixed_precision"]
     torch.set_num_threads(1)
     model = load_model(options.model, precision, train.get("quantization"))
+    if routers_of(model):
+        model.set_experts_implementation("eager")  # others know neither fp64 nor odd widths
     if precision == "fp64":
-        type(model.model.norm).forward = wide_norm
+        lift(model)
     if options.adapter:
         model = PeftModel.from_pretrained(model, options.adapter, is_trainable=True)
         if precision == "fp64":
             model.double()
     model.config.use_cache = False
     model.train()
-    losses = train_model(model, numpy.load(options.rows), train, options.batch)
-    pathlib.Path(options.out).write_text(json.dumps(losses), encoding="utf-8")
+    curves = train_model(model, numpy.load(options.rows), train, options.batch, options.micro or options.batch)
+    pathlib.Path(options.out).write_text(json.dumps(curves), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
 import peer  # noqa: E402
 from cluster import BIN, init_model, read_metrics  # noqa: E402
-from families import FAMILIES, LLAMA3_ROPE  # noqa: E402,F401
+from families import FAMILIES, LLAMA3_ROPE, MIXTURES  # noqa: E402,F401
 from gang import Gang  # noqa: E402
 from token_rows import write_npy  # noqa: E402
 
@@ -104,6 +104,9 @@ class TrainingParity(unittest.TestCase):
         return done.stdout
 
     def ours(self, train, world, per_rank, accumulation):
+        return self.our_curves(train, world, per_rank, accumulation)["losses"]
+
+    def our_curves(self, train, world, per_rank, accumulation):
         folder = self.folder("ours")
         job = {"name": "parity", "resources": {"nodes": 1, "ranks_per_node": world},
                "train": {**train, "batch": {"per_rank": per_rank, "accumulation": accumulation},
@@ -113,15 +116,19 @@ class TrainingParity(unittest.TestCase):
         with Gang([BIN / "muster-trainer", "train", file], world=world, logs=folder) as gang:
             gang.wait(LIMIT_S)
         metrics = read_metrics(folder)
-        return [metrics[step]["loss"] for step in range(1, self.steps + 1)]
+        curve = [metrics[step] for step in range(1, self.steps + 1)]
+        return {"losses": [row["loss"] for row in curve], "grad_norms": [row["grad_norm"] for row in curve]}
 
     def theirs(self, train, batch, adapter=None):
+        return self.their_curves(train, batch, adapter)["losses"]
+
+    def their_curves(self, train, batch, adapter=None, micro=None):
         folder = self.folder("reference")
         block, out = folder / "train.json", folder / "losses.json"
         block.write_text(json.dumps(train), encoding="utf-8")
         self.reference("reference_train.py", "--model", self.model, "--rows", self.rows, "--train",
                        block, "--batch", batch, "--out", out,
-                       *(["--adapter", adapter] if adapter else []))
+                       *(["--adapter", adapter] if adapter else []), *(["--micro", micro] if micro else []))
         return json.loads(out.read_text(encoding="utf-8"))
 
     def distances(self, losses, reference):
