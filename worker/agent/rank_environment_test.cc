@@ -101,6 +101,7 @@ TEST(RankEnvironment, ARankOfAContainerEntersItAndHasItsPath) {
   Case c = CommandCase();
   c.context.guardian_path = "/opt/muster-guardian";
   c.context.passed_through["TMPDIR"] = "/node/tmp";
+  c.prepare.hosts_master = true;
   c.spec.container.image = "a:1";
   EXPECT_THAT(c.Environment(), Not(Contains(StartsWith("PATH="))));
   EXPECT_THAT(c.Environment(), Not(Contains(StartsWith("TMPDIR="))));
