@@ -184,6 +184,8 @@ bool VictimSearch::Search(const Fit& fit) {
   while (!fits() && Choose(fit, /*shrink=*/true)) continue;
   while (!fits() && Choose(fit, /*shrink=*/false)) continue;
   if (!fits()) return false;
+  // What is chosen now may free nodes that were dropped.
+  for (const std::size_t n : within_) counts_[n] = true;
   Prune(fit);
   return true;
 }

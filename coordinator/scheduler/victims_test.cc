@@ -268,5 +268,19 @@ TEST_F(Victims, AnotherNodeIsTakenWhereAGuaranteeKeepsTheRestOfTheFirstOne) {
   EXPECT_THAT(Chosen(), UnorderedElementsAre("d1", "d2"));
 }
 
+// A cheap gang's node came first, then the queue's guarantee kept the other two from being freed
+// and they were looked at no more: the cheap gang gave way although the wide one was enough.
+TEST_F(Victims, ANodeThatAGuaranteeKeptCountsAgainWhenOthersGiveWay) {
+  Nodes(4, 3);
+  tree_.queues[1].guarantee.slots = 10;
+  tree_.queues[2].guarantee.slots = 1;
+  Running("wide", {"n1", "n2", "n3"}, 24, 2).queue = 2;
+  Running("small", {"n1", "n2"}, 12).queue = 2;
+  Running("own", {"n3"}).queue = 1;
+  Running("cheap", {"n4"}, 4, 2);
+  Waits("claimant", 2, 2).queue = 1;
+  EXPECT_THAT(Chosen(), ElementsAre("wide"));
+}
+
 }  // namespace
 }  // namespace muster

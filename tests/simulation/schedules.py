@@ -28,7 +28,7 @@ def run_portion(first):
     done = subprocess.run([TESTS, "--gtest_brief=1"], stdout=subprocess.PIPE,
                           text=True, check=False,
                           env={**os.environ, "MUSTER_FIRST_SCHEDULE": str(first), "MUSTER_SCHEDULES": str(PORTION)})
-    failed = {line.split()[-1] for line in done.stdout.splitlines()
+    failed = {line.split()[3].rstrip(",") for line in done.stdout.splitlines()
               if line.startswith("[  FAILED  ] ") and "." in line}
     if failed:
         sys.stderr.write(done.stdout)
