@@ -242,9 +242,9 @@ void AddOptions(CLI::App& app, muster::worker::WorkerOptions* options, std::stri
 // A node that has joined once, and is started in its own directory without --join, goes on there.
 void TakeCoordinatorOfBefore(const Texts& texts, muster::worker::WorkerOptions* options) {
   const muster::ClusterPaths paths{options->cluster_dir};
-  const bool told = !texts.join.empty() || !options->coordinator.empty() ||
-                    !options->endpoint_path.empty() || !options->tls_dir.empty();
-  if (told || std::filesystem::exists(paths.Endpoint())) return;
+  const bool is_given = !texts.join.empty() || !options->coordinator.empty() ||
+                        !options->endpoint_path.empty() || !options->tls_dir.empty();
+  if (is_given || std::filesystem::exists(paths.Endpoint())) return;
   const auto noted = muster::ReadFile(paths.CoordinatorOfNode(options->node), 256);
   if (noted.ok()) options->coordinator = *noted;
 }

@@ -250,9 +250,10 @@ struct RunScript {
   CommandResult Run(CommandContext& context) const {
     MUSTER_ASSIGN_OR_RETURN(TorchrunSurroundings with, ReadSurroundings());
     if (!container.empty()) ForgetOwnPrograms(with);
-    MUSTER_ASSIGN_OR_RETURN(const TorchrunFlags flags,
-                            ParseTorchrunFlags(context.passed_on, with.environment,
-                                               {"dir", "queue", "class", "print-job"}));
+    MUSTER_ASSIGN_OR_RETURN(
+        const TorchrunFlags flags,
+        ParseTorchrunFlags(context.passed_on, with.environment,
+                           {"dir", "queue", "class", "container", "mount", "print-job"}));
     if (!print_job && !flags.on("standalone")) {
       MUSTER_ASSIGN_OR_RETURN(with.nodes, CountNodes(context));
     }

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kMaxAttributeBytes = 4096;
 // Where a datagram would go to, if one were sent.
 constexpr std::uint16_t kDiscardPort = 9;
-// IFF_LOWER_UP of linux/if.h, which does not go together with net/if.h. Unlike IFF_RUNNING it is
+// IFF_LOWER_UP of linux/if.h, which conflicts with net/if.h. Unlike IFF_RUNNING it is
 // true at once when a cable is plugged in.
 constexpr unsigned kCarrier = 1U << 16;
 

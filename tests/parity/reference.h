@@ -40,7 +40,7 @@ class ReferenceTrainer {
                    at::ScalarType type, const std::set<std::string>& trained = {},
                    double lora_scale = 1);
 
-  // Of each sparse layer.
+  // The router's decisions, one tensor for each sparse layer.
   struct Gates {
     std::vector<at::Tensor> probabilities, chosen;
   };

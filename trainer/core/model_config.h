@@ -86,7 +86,7 @@ struct ModelConfig {
   std::int64_t SparseLayers() const;
   // Elements of all weights; a tied head counts once.
   std::int64_t ParameterCount() const;
-  // Of them those that a token is multiplied with: of each mixture its own experts.
+  // Elements that a token is multiplied with: a mixture counts with its `per_token` experts alone.
   std::int64_t ActiveParameterCount() const;
 };
 

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "common/base/strings.h"
+
 namespace muster {
 namespace {
 
@@ -177,18 +179,18 @@ void Adviser::TryShorterRows() {
 
 void Adviser::TryAdapters() {
   const TrainSpec& given = question_.job.train;
-  const auto with = [this](bool quantised, bool offload) {
+  const bool sparse = question_.job.model.SparseLayers() > 0;
+  LoraSpec suggested{.r = kAdapterRank};
+  if (sparse) suggested.target_modules = kAttention;
+  const auto with = [&](bool quantised, bool offload) {
     PlanJob job = question_.job;
-    if (!job.train.lora) job.train.lora = LoraSpec{.r = kAdapterRank};
-    if (!question_.job.train.lora && job.model.SparseLayers() > 0)
-      job.train.lora->target_modules = kAttention;
+    if (!job.train.lora) job.train.lora = suggested;
     if (quantised) job.train.quantization.emplace();
     if (offload) Offload(job);
     return job;
   };
-  const bool sparse = question_.job.model.SparseLayers() > 0;
   const std::string lora = "train.lora: {r: " + std::to_string(kAdapterRank) +
-                           (sparse ? ", target_modules: [q_proj, k_proj, v_proj, o_proj]}" : "}");
+                           (sparse ? ", target_modules: [" + Join(kAttention) + "]}" : "}");
   if (!given.lora && Try(lora, with(false, false))) return;
   if (given.quantization) return;
   const std::string nf4 =

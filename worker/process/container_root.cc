@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// Of linux/mount.h, which does not go together with sys/mount.h.
+// Constants of linux/mount.h, which conflicts with sys/mount.h.
 constexpr unsigned kOpenTreeClone = 1;
 constexpr unsigned kRecursive = 0x8000;
 constexpr unsigned kMoveByDescriptors = 0x4 | 0x40;  // MOVE_MOUNT_F_EMPTY_PATH, _T_EMPTY_PATH
