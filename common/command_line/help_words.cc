@@ -173,7 +173,9 @@ class Words : public CLI::Formatter {
   static std::string CommonOptions(const CLI::App* app) {
     if (app->get_parent() == nullptr) return "";
     const CLI::App* root = app;
-    while (root->get_parent() != nullptr) root = root->get_parent();
+    std::string command;  // with the groups that it stands in
+    for (; root->get_parent() != nullptr; root = root->get_parent())
+      command = root->get_name() + " " + command;
     std::string names;
     for (const CLI::Option* option : root->get_options()) {
       if (!option->nonpositional() || option->get_group().empty()) continue;
@@ -185,10 +187,10 @@ class Words : public CLI::Formatter {
     if (names.empty()) return "";
     const std::string program = root->get_name();
     // A command that passes unknown words on does not look for them among the program's options.
-    const std::string where = app->get_fallthrough()
-                                  ? ""
-                                  : "; place them before the command: " + program + " OPTIONS " +
-                                        app->get_name() + " ...";
+    const std::string where =
+        app->get_fallthrough()
+            ? ""
+            : "; place them before the command: " + program + " OPTIONS " + command + "...";
     return "Global options (" + program + " --help): " + names + where + "\n";
   }
 };

@@ -80,7 +80,8 @@ TEST_F(HelpWordsTest, ACommandNamesTheOptionsThatAllCommandsTake) {
   command->fallthrough();
   EXPECT_THAT(command->help(), HasSubstr("Global options (tool --help): --dir\n"));
   command->fallthrough(false);
-  EXPECT_THAT(command->help(), HasSubstr(": --dir; place them before the command: tool OPTIONS "));
+  EXPECT_THAT(command->help(),
+              HasSubstr(": --dir; place them before the command: tool OPTIONS group go ...\n"));
   EXPECT_THAT(app_.help(), Not(HasSubstr("Global options")));
   command->add_option("--dir", word_, "Its own");
   EXPECT_THAT(command->help(), Not(HasSubstr("Global options")));

@@ -240,7 +240,7 @@ class Allocation:
 
     def logs(self):
         texts = []
-        for path in [*self.root.glob("task-*.log"), *self.shared.glob("logs/*")]:
+        for path in [*self.root.glob("task-*.log"), *self.shared.glob("logs/*"), *self.root.glob("tmp/**/*.log")]:
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-40:]
             texts.append("\n".join([f"--- {path.name}", *lines]))
         return "\n".join(texts)
