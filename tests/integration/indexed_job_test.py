@@ -2,6 +2,7 @@
 their own address from their name, take a lost pod's place, and end with what the Job's policy acts on. What the Job's
 controller does is scripted; names are resolved by /etc/hosts of a private mount namespace."""
 
+import json
 import os
 import pathlib
 import signal
@@ -16,8 +17,8 @@ from cluster import children_of, read_metrics, trajectory, wait_until  # noqa: E
 JOB = "chat"
 SERVICE = "chat-pods"
 UID = "0f3c2a1b-77aa-4b6e-9d0e-5a5a5a5a5a5a"
-# The pod's own view of the names.
-IN_POD = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
+# The pod's own view of the names. All pods are in one cgroup, in which each may make more where the kernel lets it.
+IN_POD = 'mount --bind "$1" /etc/hosts && { mount -t cgroup2 none "$2" 2>/dev/null || true; } && shift 2 && exec "$@"'
 
 
 class IndexedJob(Allocation):
@@ -28,6 +29,7 @@ class IndexedJob(Allocation):
         self.nodes = [f"{JOB}-{index}" for index in range(pods)]
         self.shared = self.output / f"kubernetes-{JOB}-{UID[:8]}"
         self.starts = 0
+        (self.root / "cgroup").mkdir()
 
     def environment(self, index):
         tmp = self.root / "tmp" / self.nodes[index]
@@ -43,8 +45,8 @@ class IndexedJob(Allocation):
         self.starts += 1
         hosts = self.root / f"hosts-{self.starts}"
         hosts.write_text(f"127.0.0.1 localhost\n127.0.1.{self.starts} {self.nodes[index]}.{SERVICE}\n", encoding="utf-8")
-        return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", IN_POD, "sh", str(hosts), str(self.programs / "muster-worker"), "--auto",
-                "--job", str(self.root / "job.yaml"), *self.arguments]
+        return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", IN_POD, "sh", str(hosts), str(self.root / "cgroup"),
+                str(self.programs / "muster-worker"), "--auto", "--job", str(self.root / "job.yaml"), *self.arguments]
 
     def terminate(self, node):
         """To the pod's process 1, as kubelet does."""
@@ -56,6 +58,11 @@ class IndexedJob(Allocation):
             if f'"{node}"' in text:
                 return text.split('"address":"')[1].split(":")[0]
         return None
+
+    def guardian(self, node):
+        """What the newest guardian of the pod has put on record."""
+        records = sorted((self.root / "tmp" / node).glob("**/guardian.json"), key=lambda path: path.stat().st_mtime)
+        return json.loads(records[-1].read_text(encoding="utf-8"))
 
     def next_run(self):
         """What the controller does with pods that end with 75: it starts each of them again."""
@@ -107,6 +114,15 @@ class IndexedJobTest(unittest.TestCase):
         pods.start(only=[f"{JOB}-0"])
         self.check_done(pods, 150)
         self.assertEqual((pods.leader()["node"], pods.leader()["epoch"]), (f"{JOB}-1", 2))
+
+    def test_guardians_with_one_pid_below_one_cgroup_do_not_end_each_others_ranks(self):
+        pods = self.job(steps=100000)
+        pods.wait_for_step(1)
+        guardians = [pods.guardian(node) for node in pods.nodes]
+        if not all(guardian["cgroup"] for guardian in guardians):
+            self.skipTest("no cgroup v2 can be mounted here")
+        for guardian in guardians:
+            self.assertRegex(guardian["cgroup"], rf"/muster-{guardian['job']}-{guardian['pid']}-[0-9]+$")
 
     def test_an_evicted_pod_has_the_state_saved_and_the_pods_that_are_started_again_go_on(self):
         undisturbed = self.job(steps=120)

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <optional>
+#include <random>
 #include <utility>
 
 #include "common/base/files.h"
@@ -50,6 +51,13 @@ void LogFailure(const Status& status) {
   if (!status.ok()) LogLine(status.ToString());
 }
 
+// Guardians of one job can have the same pid below one cgroup: those of pods or other containers
+// that share it. What one of them ends must not be the other's.
+std::string UniqueCgroupName(const std::string& job) {
+  return "muster-" + job + "-" + std::to_string(::getpid()) + "-" +
+         std::to_string(std::random_device{}());
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Guardian>> Guardian::Start(const GuardianOptions& options) {
@@ -62,13 +70,13 @@ Result<std::unique_ptr<Guardian>> Guardian::Start(const GuardianOptions& options
   MUSTER_ASSIGN_OR_RETURN(UniqueFd signals, BlockSignals());
   PacketSocket first{UniqueFd(options.worker_fd)};
   MUSTER_ASSIGN_OR_RETURN(WorkerLink link, WorkerLink::Open(options.directory, std::move(first)));
-  std::unique_ptr<Guardian> guardian(new Guardian(
-      options,
-      {.record = std::move(record),
-       .link = std::move(link),
-       .signals = std::move(signals),
-       .cgroup = MakeCgroup("muster-" + options.job + "-" + std::to_string(::getpid()))},
-      newest));
+  std::unique_ptr<Guardian> guardian(
+      new Guardian(options,
+                   {.record = std::move(record),
+                    .link = std::move(link),
+                    .signals = std::move(signals),
+                    .cgroup = MakeCgroup(UniqueCgroupName(options.job))},
+                   newest));
   // From now on this guardian reports about the generation.
   ::unlink((options.directory + "/" + StoppedRecordName(newest)).c_str());
   guardian->Do(guardian::WriteRecord{newest});
