@@ -34,7 +34,7 @@ def write_golden(file, tokenizer, texts):
 
 def main():
     corpus = pathlib.Path(sys.argv[1]).read_text(encoding="utf-8").splitlines(keepends=True)
-    out = TRAINER / "tokenizer" / "testdata"
+    out = TRAINER / "text" / "tokenizer" / "testdata"
     for number, kind in enumerate(tokenizer_kinds.KINDS):
         tokenizer = tokenizer_kinds.make(kind, corpus)
         (out / f"{kind}.tokenizer.json").write_text(

@@ -7,6 +7,7 @@ with {"text"}, and DIR/KIND/reference.jsonl with {"ids", "decoded"}.
 """
 
 import argparse
+import functools
 import json
 import pathlib
 import random
@@ -29,9 +30,13 @@ PIECES = [
     "\u0345\u0301", "\u200d", "\ufe0f", "\u200b", "\u3000", "\u0085", "\u2028", "\u00a0", "\ufeff",
     "\U0001f469\u200d\U0001f680", "\U0001f1e9\U0001f1ea", "\u0130", "\u03a3", "\u1e9e", "\u00bd",
     "\u0661\u0662", "\u2167", "\u4e00\u4e8c", "\u0e01\u0e33", "\x00", "\x7f", "\ufffd", "\U0010ffff",
+    "<start_of_turn>", "<end_of_turn>\n", "<h1>", "</table>", "\n\n\n", "\u2581\u2581\u2581", "<|start|>",
+    "<|channel|>", "<|call|>", "<|return|>", "<|end|>", "<|user|>\n", " <|im_sep|> ", "|||IP_ADDRESS|||",
+    "I'LLgo", "camelCase", "ABCdef'S", "\u01c5", "\u02b0", "//\n", "123456", " \n \n",
 ]
 
 
+@functools.lru_cache
 def known_characters():
     return [chr(c) for c in range(0x110000)
             if OLD.category(chr(c)) not in ("Cn", "Co", "Cs")

@@ -8,6 +8,7 @@
 
 #include "common/base/json.h"
 #include "trainer/text/chat/jinja/template.h"
+#include "trainer/text/chat/testing/family_rows.h"
 
 namespace muster::jinja {
 namespace {
@@ -68,12 +69,8 @@ TEST_P(ConversationGoldenTest, ConversationsGiveWhatPythonGives) {
   ASSERT_EQ(golden.size(), conversations.size());
   std::size_t texts = 0;
   for (std::size_t i = 0; i < golden.size(); ++i) {
-    RenderInput input;
-    input.variables = {{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"documents", None{}}};
-    if (!conversations[i].contains("tools")) input.variables.emplace_back("tools", None{});
-    for (const auto& [key, value] : conversations[i].items())
-      input.variables.emplace_back(key, FromJson(value));
-    EXPECT_TRUE(Agrees(parsed->Render(input), golden[i])) << "conversation " << i;
+    EXPECT_TRUE(Agrees(parsed->Render(RenderInputOf(conversations[i])), golden[i]))
+        << "conversation " << i;
     texts += golden[i].contains("text") ? 1 : 0;
   }
   EXPECT_GT(texts, 100u) << "the template refuses most conversations, so that little is compared";
@@ -82,6 +79,30 @@ TEST_P(ConversationGoldenTest, ConversationsGiveWhatPythonGives) {
 INSTANTIATE_TEST_SUITE_P(Templates, ConversationGoldenTest,
                          ::testing::Values("llama31_shape", "qwen25_shape", "qwen3_shape",
                                            "mistral_shape", "zephyr_shape", "generation"),
+                         [](const auto& test) { return std::string(test.param); });
+
+class FamilyGoldenTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(FamilyGoldenTest, ItsConversationsGiveWhatPythonGives) {
+  const std::string name = GetParam();
+  const auto parsed = Template::Parse(ReadTestdata(name + ".jinja"), name);
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  const std::vector<Json> rows = ReadRows(name + ".family.jsonl");
+  ASSERT_EQ(rows.size(), 30u);
+  std::size_t texts = 0;
+  for (const Json& row : rows) {
+    EXPECT_TRUE(Agrees(parsed->Render(RenderInputOf(row["conversation"])), row))
+        << row["conversation"];
+    texts += row.contains("text") ? 1 : 0;
+  }
+  EXPECT_GT(texts, 20u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Templates, FamilyGoldenTest,
+                         ::testing::Values("gemma2_shape", "gemma3_shape", "gpt_oss_shape",
+                                           "granite3_shape", "mixtral_shape", "olmoe_shape",
+                                           "phi3_shape", "phi4_mini_shape", "phi4_shape",
+                                           "qwen3_shape"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -40,7 +40,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerGoldenTest,
                          ::testing::Values("gpt2", "gpt2_prefix", "llama3", "qwen2", "smollm2",
                                            "removed", "qwen3", "llama2", "llama2_metaspace",
                                            "mistral", "mistral_always", "metaspace_split", "steps",
-                                           "words"),
+                                           "words", "gpt_neox", "o200k", "phi4", "gemma", "phi3"),
                          [](const auto& info) { return info.param; });
 
 class SentencePieceGoldenTest : public ::testing::TestWithParam<const char*> {};
