@@ -209,6 +209,7 @@ struct Selection {
 };
 
 Value Select(const Value& input, const Arguments& arguments, Selection selection, Budget& budget) {
+  if (!input.IsTrue()) return Generator({});  // none, too
   const std::size_t before = selection.by_attribute ? 1 : 0;
   if (arguments.positional.size() < before) Fail("the name of an attribute is missing");
   const bool by_test = arguments.positional.size() > before;
