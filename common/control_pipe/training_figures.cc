@@ -12,7 +12,7 @@ namespace muster {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x4d504647;  // "MPFG"
-constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kVersion = 4;
 constexpr int kReadAttempts = 100;
 
 using Words = std::array<std::uint64_t, sizeof(TrainingFigures) / sizeof(std::uint64_t)>;

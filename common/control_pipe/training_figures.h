@@ -78,6 +78,17 @@ struct DeviceMemory {
   friend bool operator==(const DeviceMemory&, const DeviceMemory&) = default;
 };
 
+// How the routers of a model with experts have spread the last step's tokens, over its layers.
+struct RouterFigures {
+  std::int64_t experts = 0;   // of a layer; 0: the model has none, or no step is finished
+  double largest_share = 0;   // of a layer's choices, of one expert
+  double smallest_share = 0;  // likewise
+  double entropy = 0;         // of the most uneven layer: 1 is even
+  std::int64_t idle = 0;      // experts that no token was given, counted in each layer
+
+  friend bool operator==(const RouterFigures&, const RouterFigures&) = default;
+};
+
 // All since the process started. 8 bytes each, so that the lock can copy it word by word.
 struct TrainingFigures {
   std::int64_t samples_done = 0;       // by the whole job
@@ -95,6 +106,8 @@ struct TrainingFigures {
   std::array<std::uint64_t, kCollectiveOpCount> collectives = {};
   // Since version 3: groups that use sockets instead of a host's memory or RDMA.
   std::uint64_t socket_fallbacks = 0;
+  // Since version 4.
+  RouterFigures routers;
 
   friend bool operator==(const TrainingFigures&, const TrainingFigures&) = default;
 };

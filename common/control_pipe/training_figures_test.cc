@@ -42,7 +42,8 @@ TEST_F(TrainingFiguresTest, TheTwoHalvesOfAPageLeaveEachOtherAlone) {
   ASSERT_TRUE(progress.ok() && writer.ok());
   TrainingFigures published;
   published.samples_done = 8;
-  published.device.ooms = 2;  // the last word
+  published.device.ooms = 2;
+  published.routers.idle = 3;  // the last word
   (*writer)->Publish(published);
   (*progress)->values().step = 3;
   (*progress)->Publish();
@@ -61,7 +62,7 @@ TEST_F(TrainingFiguresTest, WhatAnOlderRankDoesNotCountIsZeroAndANewerOneIsNotRe
   published.samples_done = 8;
   (*writer)->Publish(published);
   constexpr off_t kVersionAt = kFiguresOffset + sizeof(std::uint32_t);
-  for (const auto& [version, readable] : {std::pair{0u, false}, {1u, true}, {4u, false}}) {
+  for (const auto& [version, readable] : {std::pair{0u, false}, {1u, true}, {5u, false}}) {
     const std::uint32_t word = version;
     ASSERT_EQ(::pwrite(page_.get(), &word, sizeof word, kVersionAt), ssize_t{sizeof word});
     TrainingFigures figures;

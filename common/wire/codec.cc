@@ -112,6 +112,10 @@ void Fill(const RankProgress& from, v1::RankProgress* to) {
   to->set_quiet_seconds(from.quiet_seconds);
   to->set_quiet_samples(from.quiet_samples);
   to->set_slowest_step_seconds(from.slowest_step_seconds);
+  to->set_largest_expert_share(from.routers.largest_share);
+  to->set_smallest_expert_share(from.routers.smallest_share);
+  to->set_router_entropy(from.routers.entropy);
+  to->set_idle_experts(from.routers.idle);
 }
 
 RankProgress Read(const v1::RankProgress& from) {
@@ -139,7 +143,11 @@ RankProgress Read(const v1::RankProgress& from) {
                   .device_capacity_bytes = from.device_capacity_bytes(),
                   .quiet_seconds = from.quiet_seconds(),
                   .quiet_samples = from.quiet_samples(),
-                  .slowest_step_seconds = from.slowest_step_seconds()};
+                  .slowest_step_seconds = from.slowest_step_seconds(),
+                  .routers = {.largest_share = from.largest_expert_share(),
+                              .smallest_share = from.smallest_expert_share(),
+                              .entropy = from.router_entropy(),
+                              .idle = from.idle_experts()}};
   for (const v1::CollectiveCounts& counts : from.collectives())
     to.collectives.push_back(Read(counts));
   return to;

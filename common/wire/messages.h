@@ -25,6 +25,16 @@ namespace muster {
 
 // --- worker to coordinator ---
 
+// How the routers of a model with experts have spread the last step's tokens.
+struct RouterProgress {
+  double largest_share = 0;   // of a layer's choices, on one expert; 0: the model has no experts
+  double smallest_share = 0;  // likewise
+  double entropy = 0;         // of the most uneven layer: 1 is even
+  std::int64_t idle = 0;      // experts without a token, counted in each layer
+
+  friend bool operator==(const RouterProgress&, const RouterProgress&) = default;
+};
+
 struct RankProgress {
   int rank = 0;
   Step step = 0;
@@ -52,6 +62,7 @@ struct RankProgress {
   double quiet_seconds = 0;                 // since a sample showed a movement
   std::uint64_t quiet_samples = 0;          // since then, that one included; 0: not known
   double slowest_step_seconds = 0;          // of those finished since the message before
+  RouterProgress routers = {};
 
   friend bool operator==(const RankProgress&, const RankProgress&) = default;
 };

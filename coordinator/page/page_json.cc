@@ -69,6 +69,18 @@ std::uint64_t SmallestDevice(const std::vector<RankProgress>& progress) {
   return bytes;
 }
 
+// What any rank says of the newest step; null without experts.
+Json Routers(const std::vector<RankProgress>& progress) {
+  for (const RankProgress& rank : progress) {
+    if (rank.routers.largest_share <= 0) continue;
+    return {{"largest_share", Number(rank.routers.largest_share)},
+            {"smallest_share", Number(rank.routers.smallest_share)},
+            {"entropy", Number(rank.routers.entropy)},
+            {"idle", rank.routers.idle}};
+  }
+  return nullptr;
+}
+
 Json Card(const CauseCard& card) {
   return {{"what", card.what},
           {"step", card.step},
@@ -122,6 +134,7 @@ std::string JobPart(const JobView& view) {
                {"slow_rank", view.straggler ? Json(view.straggler->rank) : Json(nullptr)},
                {"memory_bytes", LargestRank(*view.progress)},
                {"device_bytes", SmallestDevice(*view.progress)},
+               {"routers", Routers(*view.progress)},
                {"submitted", record.submitted_unix_ms},
                {"started", record.started_unix_ms},
                {"ended", record.ended_unix_ms},

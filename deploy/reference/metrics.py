@@ -20,6 +20,7 @@ LABELS = {
     "muster_train_time_seconds_total": {"category": "step, recompute, checkpoint, wait"},
     "muster_train_phase": {"phase": "step, evaluating, checkpoint, exporting, reading_rows, loading, loading_frozen, "
                                     "forming, starting, parked, standby, done"},
+    "muster_train_expert_share_ratio": {"bound": "largest, smallest"},
     "muster_checkpoint_duration_seconds": {"phase": "stage, write"},
     "muster_nccl_collectives_total": {"op": "all_gather, reduce_scatter, all_reduce, broadcast, shift, barrier"},
     "muster_nccl_async_errors_total": {"kind": "peer_lost, timeout, internal"},

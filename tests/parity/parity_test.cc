@@ -578,6 +578,40 @@ TEST_P(Offload, ChangesNoBit) {
 INSTANTIATE_TEST_SUITE_P(Strategies, Offload, testing::ValuesIn(OffloadCases()),
                          [](const auto& info) { return info.param.name; });
 
+// How often the reference's routers choose each expert, one sparse layer behind the other.
+std::vector<double> ChoicesOfTheReference(const GangOptions& options) {
+  const ModelConfig config = TestConfig(options.model);
+  const ReferenceTrainer reference = MakeReference(options, at::kDouble);
+  std::vector<double> counts(
+      static_cast<std::size_t>(config.SparseLayers() * config.experts->count));
+  for (const MicroBatch& batch : AllBatches(config, 0, options.world_size)) {
+    ReferenceTrainer::Gates gates;
+    reference.Logits(at::tensor(batch.input_ids, at::kLong).view({batch.rows, batch.length}),
+                     &gates);
+    const at::Tensor all = at::stack(gates.chosen).sum(1).flatten();
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      counts[i] += all[static_cast<std::int64_t>(i)].item<double>();
+  }
+  return counts;
+}
+
+TEST(ExpertChoices, AreThoseOfAllRanksAndOfNoRecomputation) {
+  for (const Family family : {Family::kQwen3Moe, Family::kOlmoe}) {
+    for (const int world : {1, 3}) {
+      for (const auto level : {ActivationCheckpointing::kNone, ActivationCheckpointing::kFull}) {
+        GangOptions options{
+            .world_size = world,
+            .steps = 1,
+            .fsdp = {.mixed_precision = MixedPrecision::kFp64, .activation_checkpointing = level}};
+        options.model.family = family;
+        for (const RankRun& run : RunGang(options))
+          EXPECT_EQ(run.numbers[0].expert_choices, ChoicesOfTheReference(options)) << world;
+      }
+    }
+  }
+  EXPECT_TRUE(RunGang({.steps = 1})[0].numbers[0].expert_choices.empty());
+}
+
 TEST(LossScale, AnOverflowLeavesTheWeightsAndHalvesTheScale) {
   GangOptions options{.world_size = 2,
                       .steps = 0,

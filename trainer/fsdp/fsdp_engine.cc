@@ -93,7 +93,10 @@ Status FsdpEngine::Allocate() {
   schedule_ = std::make_unique<Schedule>(
       config_, layout, options_, ops_,
       UnitMovers{*weights_, frozen_.get(), *reducer_, updates_.get(), *finder_});
-  sums_ = at::zeros({kSumCount}, at::TensorOptions().dtype(at::kDouble).device(ops_.device()));
+  const std::int64_t choices =
+      config_.experts ? config_.SparseLayers() * config_.experts->count : 0;
+  sums_ = at::zeros({kSumCount + choices},
+                    at::TensorOptions().dtype(at::kDouble).device(ops_.device()));
   eval_sums_ = at::zeros({kEvalSumCount}, sums_.options());
   squares_ = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(state_ops().device()));
   return OkStatus();
@@ -143,6 +146,8 @@ Status FsdpEngine::RunMicroBatch(const MicroBatch& batch, bool last, double shar
   EnterPhase(TrainPhase::kBackward);
   task.scale = label_scale_ * scaler_.scale();
   at::Tensor loss = sums_.narrow(0, kLoss, 1), balance = sums_.narrow(0, kBalance, 1);
+  if (const at::Tensor choices = schedule_->ExpertChoices(); choices.defined())
+    sums_.narrow(0, kSumCount, choices.numel()).add_(choices.view({-1}));
   return schedule_->Backward(std::move(task), {share, scaler_.scale()}, loss, balance, last);
 }
 
@@ -190,7 +195,8 @@ Result<StepNumbers> FsdpEngine::SumUp(double vote) {
   step_open_ = false;
   StepNumbers numbers{.loss = values[kLoss] * label_scale_ + values[kBalance],
                       .grad_norm = std::sqrt(values[kSquares]) / scaler_.scale(),
-                      .votes = values[kVotes]};
+                      .votes = values[kVotes],
+                      .expert_choices = {values + kSumCount, values + sums.numel()}};
   gradient_factor_ = 1 / scaler_.scale();
   // A loss that is not finite is no fault of the loss scale.
   overflow_ = std::isfinite(numbers.loss) && scaler_.Overflowed(std::isfinite(numbers.grad_norm));

@@ -59,6 +59,9 @@ struct StepNumbers {
   double loss = 0;
   double grad_norm = 0;  // before clipping, loss scale taken off
   double votes = 0;      // of all ranks, added up
+  // How often each expert of each sparse layer was chosen by tokens that are no padding, one layer
+  // behind the other; empty without experts.
+  std::vector<double> expert_choices = {};
   // fp16 gradients went beyond their range: OptimizerStep changes nothing, the loss scale is
   // halved, and the gradient norm means nothing.
   bool overflow = false;
@@ -172,7 +175,7 @@ class FsdpEngine final {
   EngineMemory memory() const;
 
  private:
-  // What the ranks add up at the end of a step; fp64 on the device.
+  // What the ranks add up at the end of a step; fp64 on the device. Choices of experts follow.
   enum Sum { kLoss, kBalance, kSquares, kVotes, kSumCount };
   // And at the end of an evaluation.
   enum EvalSum { kEvalLoss, kEvalLabels, kEvalCorrect, kEvalSumCount };
@@ -210,7 +213,7 @@ class FsdpEngine final {
   std::unique_ptr<AsyncCpuOptimizer> updates_;  // ends before what it updates
   std::unique_ptr<Schedule> schedule_;
   LossScaler scaler_;
-  at::Tensor sums_;                      // [kSumCount] fp64 on the device
+  at::Tensor sums_;                      // [kSumCount, and choices of experts] fp64 on the device
   at::Tensor eval_sums_;                 // [kEvalSumCount] fp64 on the device
   at::Tensor squares_;                   // [1] fp64 where the shards are
   std::optional<TrainCursor> unsealed_;  // of the update under way

@@ -185,13 +185,11 @@ std::optional<DropoutKey> Schedule::MaskOf(const MicroBatch& batch) const {
 }
 
 at::Tensor Schedule::RealTokens(const MicroBatch& batch) const {
-  if (!config_.experts || config_.experts->balance_coefficient == 0) return {};
+  if (config_.SparseLayers() == 0 || batch.row_lengths.empty()) return {};
   const at::ScalarType type = WideType(ScalarTypeOf(options_.precision.compute));
   at::Tensor real = at::zeros({batch.rows, batch.length}, at::TensorOptions(type));
   for (std::int64_t row = 0; row < batch.rows; ++row) {
-    const bool whole = batch.row_lengths.empty();
-    const std::int64_t length =
-        whole ? batch.length : batch.row_lengths[static_cast<std::size_t>(row)];
+    const std::int64_t length = batch.row_lengths[static_cast<std::size_t>(row)];
     real.select(0, row).narrow(0, 0, length).fill_(1);
   }
   return ToDevice(real.view({-1}), ops_.device());

@@ -71,6 +71,8 @@ class Schedule {
   Status Backward(HeadTask task, const BalanceTask& balance, at::Tensor& loss,
                   at::Tensor& balance_loss, bool last);
 
+  // Of Forward's micro-batch (LlamaBlocks).
+  at::Tensor ExpertChoices() const { return blocks_.ExpertChoices(); }
   LlamaHead& head() { return head_; }
   std::int64_t activation_bytes() const { return blocks_.bytes(); }
   // Those of the head, with its chunk of logits and a tied head's gradient.

@@ -40,6 +40,12 @@ std::int64_t LayerBytes(const ModelConfig& config, const ActivationShape& shape,
          BytesOf(1, shape.largest_packed, type);
 }
 
+// What the loads of experts are added up in: of a micro-batch, and of the step.
+std::int64_t LoadBytes(const ModelConfig& config) {
+  if (config.SparseLayers() == 0) return 0;
+  return 2 * BytesOf(config.SparseLayers(), config.experts->count, at::kDouble);
+}
+
 }  // namespace
 
 // Objects of the host, which only measure: what a layout takes is the same on every device.
@@ -55,7 +61,7 @@ ActivationBytes MeasureActivations(const ModelConfig& config, const ActivationSh
   const at::Device device(shape.on_host ? at::kCPU : at::kCUDA);
   const LlamaHead head(*ops, type, LlamaHead::DefaultChunkBytes(device));
   return {.blocks = memory.BytesFor(batch) + of_inputs.device +
-                    LayerBytes(config, shape, batch.tokens(), type),
+                    LayerBytes(config, shape, batch.tokens(), type) + LoadBytes(config),
           .host_inputs = of_inputs.host,
           .head = head.BytesFor({.tokens = batch.tokens(),
                                  .hidden = config.hidden_size,

@@ -42,6 +42,7 @@ LlamaBlocks::LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarTy
   if (config.SparseLayers() == 0) return;
   MUSTER_CHECK(config.norm_placement == NormPlacement::kBefore, "no mixture has a norm after it");
   router_.emplace(config, ops);
+  balance_.emplace(config);
 }
 
 void LlamaBlocks::Begin(const BatchShape& shape, const at::Tensor& cos, const at::Tensor& sin,
@@ -51,7 +52,7 @@ void LlamaBlocks::Begin(const BatchShape& shape, const at::Tensor& cos, const at
   dropout_ = dropout;
   latest_ = -1;
   const auto all = at::TensorOptions(WideType(type_)).device(ops_.device());
-  if (router_) balance_.Begin(real.defined() ? real : at::ones({shape.tokens()}, all));
+  if (balance_) balance_->Begin(real.defined() ? real : at::ones({shape.tokens()}, all));
   balance_gradient_.reset();
   const bool fits = shape.rows == shape_.rows && shape.length == shape_.length;
   shape_ = shape;
@@ -120,7 +121,7 @@ void LlamaBlocks::ForwardToExperts(int block, const ResidualStream& in,
   inputs_.Written(block);
   const at::Tensor& entered = EnterFeedForward(input, weights, kept);
   router_->Forward(entered, weights.router, memory_.scratch().sparse.logits, kept.routing);
-  if (config_.experts->balance_coefficient > 0) balance_.Add(kept.routing);
+  balance_->Add(kept.routing);
 }
 
 ResidualStream LlamaBlocks::ForwardExperts(int block, const BlockWeights& weights) {
@@ -178,8 +179,8 @@ void LlamaBlocks::BackwardToExperts(int block, const BlockWeights& weights,
 at::Tensor LlamaBlocks::BalanceLoss(double factor) {
   if (!router_ || config_.experts->balance_coefficient == 0) return {};
   const at::NoGradGuard no_grad;
-  balance_gradient_ = balance_.Gradient(factor);
-  return balance_.Loss();
+  balance_gradient_ = balance_->Gradient(factor);
+  return balance_->Loss();
 }
 
 // From the stream to the output of attention, before its projection.

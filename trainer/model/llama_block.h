@@ -43,8 +43,8 @@ class LlamaBlocks {
 
   // A micro-batch begins. cos and sin [length, head_dim / 2] W. `dropout`: the micro-batch's own
   // key, of which every matrix of every block has a part; nothing: nothing is dropped, as in
-  // evaluation. `real` [N] W: 0 for padding, which the balance of experts does not count, and 1 for
-  // other tokens; undefined: there is no padding.
+  // evaluation. `real` [N] W: 0 for padding, which does not count among the experts' loads, and 1
+  // for other tokens; undefined: there is no padding.
   void Begin(const BatchShape& shape, const at::Tensor& cos, const at::Tensor& sin,
              std::optional<DropoutKey> dropout = {}, const at::Tensor& real = {});
 
@@ -68,6 +68,10 @@ class LlamaBlocks {
                        const at::Tensor& gradient);
   void BackwardToExperts(int block, const BlockWeights& weights, const BlockGradients& gradients,
                          at::Tensor& gradient);
+
+  // All blocks have gone forward: how often each expert of each sparse layer was chosen by tokens
+  // that are no padding, [sparse layers, E] fp64 on the device. Undefined without experts.
+  at::Tensor ExpertChoices() const { return balance_ ? balance_->choices() : at::Tensor(); }
 
   // All blocks have gone forward: the loss by which routers are kept from uneven loads, fp64 on the
   // device, unscaled; from here on it has its part in their gradients, times `factor`. Undefined
@@ -125,8 +129,8 @@ class LlamaBlocks {
   const SublayerNorm norm_;
   std::optional<Router> router_;  // nothing: no layer is sparse
   Experts experts_;
-  LoadBalance balance_;
-  at::Tensor balance_gradient_;  // [N, E] W, of each router's probabilities; undefined: none
+  std::optional<LoadBalance> balance_;  // likewise
+  at::Tensor balance_gradient_;         // [N, E] W, of each router's probabilities; undefined: none
   int latest_ = -1;  // the block whose forward ran last: its activations need no second one
 };
 

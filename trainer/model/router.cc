@@ -26,32 +26,39 @@ void SortByExpert(std::int64_t experts, Routing& routing) {
 
 }  // namespace
 
+LoadBalance::LoadBalance(const ModelConfig& config)
+    : layers_(config.SparseLayers()),
+      experts_(config.experts->count),
+      has_loss_(config.experts->balance_coefficient > 0) {}
+
 void LoadBalance::Begin(const at::Tensor& real) {
   real_ = real;
-  choices_.reset();
+  added_ = 0;
+  choices_ = at::zeros({layers_, experts_}, real.options().dtype(at::kDouble));
+  if (has_loss_) probabilities_ = at::zeros({experts_}, choices_.options());
 }
 
+// Ones are added to whole numbers, which is exact in any order, and nothing waits for the device.
 void LoadBalance::Add(const Routing& routing) {
   const at::Tensor real = real_.to(at::kDouble).unsqueeze(1);
-  const at::Tensor of_choices =
-      at::bincount(routing.experts.view({-1}), real.expand_as(routing.experts).reshape({-1}),
-                   routing.probabilities.size(1));
-  const at::Tensor of_tokens =
-      (routing.probabilities * real).sum(0, /*keepdim=*/false, at::kDouble);
-  const bool first = !choices_.defined();
-  choices_ = first ? of_choices : choices_ + of_choices;
-  probabilities_ = first ? of_tokens : probabilities_ + of_tokens;
-  tokens_ = first ? real.sum() : tokens_ + real.sum();
+  choices_.select(0, added_++)
+      .scatter_add_(0, routing.experts.view({-1}), real.expand_as(routing.experts).reshape({-1}));
+  if (has_loss_)
+    probabilities_ += (routing.probabilities * real).sum(0, /*keepdim=*/false, at::kDouble);
+}
+
+at::Tensor LoadBalance::Tokens() const {
+  return static_cast<double>(added_) * real_.sum(at::kDouble);
 }
 
 at::Tensor LoadBalance::Loss() const {
-  const auto experts = static_cast<double>(choices_.numel());
-  return experts * (choices_ * probabilities_).sum() / tokens_.square().clamp_min(1);
+  const auto experts = static_cast<double>(experts_);
+  return experts * (choices_.sum(0) * probabilities_).sum() / Tokens().square().clamp_min(1);
 }
 
 at::Tensor LoadBalance::Gradient(double factor) const {
-  const auto experts = static_cast<double>(choices_.numel());
-  const at::Tensor shares = factor * experts * choices_ / tokens_.square().clamp_min(1);
+  const auto experts = static_cast<double>(experts_);
+  const at::Tensor shares = factor * experts * choices_.sum(0) / Tokens().square().clamp_min(1);
   return real_.unsqueeze(1) * shares.to(real_.scalar_type());
 }
 

@@ -34,25 +34,38 @@ struct Routing {
 Routing CutRouting(const ExpertsConfig& config, BumpAllocator& allocator, std::int64_t tokens,
                    at::ScalarType type);
 
-// The load balancing loss of a micro-batch (Switch Transformer, as transformers computes it): E
-// times the sum over the experts of the share of choices that fell on them times their mean
-// probability, both over all sparse layers and all tokens that are no padding.
+// How a micro-batch's choices are spread over the experts, and the load balancing loss (Switch
+// Transformer, as transformers computes it): E times the sum over the experts of the share of
+// choices that fell on them times their mean probability, both over all sparse layers and all
+// tokens that are no padding.
 class LoadBalance {
  public:
+  // The config has experts.
+  explicit LoadBalance(const ModelConfig& config);
+
   // A micro-batch begins. `real` [N] W on the device: 1 for each token, 0 for padding.
   void Begin(const at::Tensor& real);
+  // The next sparse layer.
   void Add(const Routing& routing);
-  // fp64 on the device, of the layers so far; 0 where there is no token.
+  // [sparse layers, E] fp64 on the device: how often each expert was chosen. Exact.
+  const at::Tensor& choices() const { return choices_; }
+  // fp64 on the device, of the layers so far; 0 where there is no token. Only with a coefficient.
   at::Tensor Loss() const;
   // What backward adds to the gradient of each layer's probabilities, [N, E] W, for a loss that is
   // multiplied by `factor`.
   at::Tensor Gradient(double factor) const;
 
  private:
+  // Layers so far times their tokens; fp64.
+  at::Tensor Tokens() const;
+
+  const std::int64_t layers_;
+  const std::int64_t experts_;
+  const bool has_loss_;
+  std::int64_t added_ = 0;  // layers
   at::Tensor real_;
-  at::Tensor choices_;        // [E] fp64; undefined before the first layer
-  at::Tensor probabilities_;  // [E] fp64
-  at::Tensor tokens_;         // fp64: layers times tokens
+  at::Tensor choices_;        // [layers, E] fp64
+  at::Tensor probabilities_;  // [E] fp64, of all layers
 };
 
 class Router {

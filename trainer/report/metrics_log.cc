@@ -34,12 +34,24 @@ Status CutTornLine(int fd, const std::string& path) {
   return OkStatus();
 }
 
+// By layer; what each expert has is in experts.jsonl, or lines would be too long to be read fast.
+nlohmann::ordered_json LoadJson(const ExpertLoad& load) {
+  nlohmann::ordered_json json = {{"layers", load.layers}};
+  for (const LayerLoad& layer : load.of_layer) {
+    json["largest_share"].push_back(layer.largest_share);
+    json["smallest_share"].push_back(layer.smallest_share);
+    json["entropy"].push_back(layer.entropy);
+    json["idle"].push_back(layer.idle);
+  }
+  return json;
+}
+
 }  // namespace
 
 std::string MetricsJson(const StepMetrics& m) {
   char chain[20];
   std::snprintf(chain, sizeof chain, "%016llx", static_cast<unsigned long long>(m.sample_chain));
-  const nlohmann::ordered_json json = {
+  nlohmann::ordered_json json = {
       {"step", m.step},
       {"loss", m.loss},
       {"grad_norm", m.grad_norm},
@@ -59,6 +71,7 @@ std::string MetricsJson(const StepMetrics& m) {
       {"device_bytes", m.device_capacity_bytes > 0 ? nlohmann::ordered_json(m.device_bytes)
                                                    : nlohmann::ordered_json()},
   };
+  if (m.experts) json["experts"] = LoadJson(*m.experts);
   return json.dump();
 }
 

@@ -1,5 +1,6 @@
 // MetricsLog: <output>/metrics.jsonl, one JSON object per finished step, and the line for people;
-// also eval.jsonl and samples.jsonl beside it (eval_metrics.h), without a lock of their own.
+// also eval.jsonl and samples.jsonl (eval_metrics.h) and experts.jsonl (expert_load.h) beside it,
+// without a lock of their own.
 //
 // Rank 0's trainer thread. Each line is one write at the end of the file, so that a killed process
 // leaves at most its last line torn, which Open removes; a step that is done again appears again.
@@ -8,11 +9,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "common/base/ids.h"
 #include "common/base/result.h"
 #include "common/base/unique_fd.h"
+#include "trainer/report/expert_load.h"
 
 namespace muster {
 
@@ -35,8 +38,9 @@ struct StepMetrics {
   bool skipped = false;   // not finite, or beyond fp16's range: the weights are as before
   double loss_scale = 1;  // of fp16, after the step
   std::uint64_t rss_bytes = 0;
-  std::uint64_t device_bytes = 0;           // of this rank's GPU in use
-  std::uint64_t device_capacity_bytes = 0;  // 0: the rank trains on the host
+  std::uint64_t device_bytes = 0;                       // of this rank's GPU in use
+  std::uint64_t device_capacity_bytes = 0;              // 0: the rank trains on the host
+  std::shared_ptr<const ExpertLoad> experts = nullptr;  // null: the model has none
 };
 
 std::string MetricsJson(const StepMetrics& metrics);

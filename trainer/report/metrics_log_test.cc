@@ -8,6 +8,7 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
+#include "trainer/report/run_logs.h"
 
 namespace muster {
 namespace {
@@ -96,6 +97,38 @@ TEST(ProgressLine, TheMemoryIsThatOfTheGpuWhereThereIsOne) {
   EXPECT_NE(ProgressLine(metrics, 1.0).find("  5.00 GiB  "), std::string::npos);
   EXPECT_NE(MetricsJson(metrics).find("\"device_bytes\":5368709120"), std::string::npos);
   EXPECT_NE(MetricsJson({.step = 1}).find("\"device_bytes\":null"), std::string::npos);
+}
+
+TEST(MetricsJson, HasTheLoadsOfExpertsByLayer) {
+  ModelConfig config;
+  config.num_hidden_layers = 2;
+  config.experts = {.count = 2, .per_token = 1, .sparse_layers = {false, true}};
+  const StepMetrics metrics{.step = 1,
+                            .experts = std::make_shared<ExpertLoad>(MeasureLoad(config, {3, 1}))};
+  const auto load = nlohmann::json::parse(MetricsJson(metrics))["experts"];
+  EXPECT_EQ(load["layers"], (std::vector<int>{1}));
+  EXPECT_EQ(load["largest_share"], (std::vector<double>{0.75}));
+  EXPECT_EQ(load["smallest_share"], (std::vector<double>{0.25}));
+  EXPECT_EQ(load["idle"], (std::vector<int>{0}));
+  EXPECT_EQ(load["entropy"].size(), 1u);
+  EXPECT_FALSE(nlohmann::json::parse(MetricsJson({.step = 1})).contains("experts"));
+}
+
+TEST(RunLogs, HasTheShareOfEachExpertEverySoManySteps) {
+  const TempDirForTest dir;
+  ModelConfig config;
+  config.num_hidden_layers = 1;
+  config.experts = {.count = 2, .per_token = 1};
+  const auto load = std::make_shared<ExpertLoad>(MeasureLoad(config, {3, 1}));
+  auto logs = RunLogs::Open(dir.path(), {.experts_every = 2});
+  ASSERT_TRUE(logs.ok()) << logs.status().ToString();
+  for (Step step = 1; step <= 5; ++step)
+    ASSERT_TRUE(logs->Write({.step = step, .max_steps = 5, .experts = load}).ok());
+  std::ifstream in(dir / "experts.jsonl");
+  std::vector<Step> steps;
+  for (std::string line; std::getline(in, line);)
+    steps.push_back(nlohmann::json::parse(line)["step"]);
+  EXPECT_EQ(steps, (std::vector<Step>{2, 4, 5}));
 }
 
 TEST(ProgressLine, SaysWhatShareOfThePeakIsUsedWhereItIsKnown) {

@@ -115,6 +115,14 @@ void ProgressReporter::FinishStep(const StepMetrics& metrics, const StepWork& wo
   figures_.flops_done += work.flops;
   figures_.mfu = metrics.mfu;
   figures_.last_step_unix_ms = clock_.UnixMillis();
+  if (metrics.experts) {
+    const LayerLoad& worst = metrics.experts->worst;
+    figures_.routers = {.experts = metrics.experts->experts,
+                        .largest_share = worst.largest_share,
+                        .smallest_share = worst.smallest_share,
+                        .entropy = worst.entropy,
+                        .idle = worst.idle};
+  }
   if (metrics.step <= furthest_step_) {
     figures_.time_seconds[Index(RankTime::kRecompute)] += metrics.step_seconds;
   } else {

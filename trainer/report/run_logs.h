@@ -1,5 +1,6 @@
 // RunLogs: what a run writes of itself into its output directory, for programs and for plots:
-// metrics.jsonl, eval.jsonl, samples.jsonl (metrics_log.h), and tensorboard/ (event_log.h).
+// metrics.jsonl, eval.jsonl, samples.jsonl, experts.jsonl (metrics_log.h), and tensorboard/
+// (event_log.h).
 //
 // Rank 0's. Opened by the trainer's thread; written and closed in that of its LineWriter.
 // Everything of one entry is written that can be; the first failure is returned.
@@ -21,6 +22,7 @@ class RunLogs {
     MetricsLock lock = MetricsLock::kExclusive;  // of metrics.jsonl, for all of them
     bool evaluations = false;
     bool samples = false;
+    Step experts_every = 0;  // steps between lines of experts.jsonl; 0: there is none
     Generation generation = 0;
   };
   static Result<RunLogs> Open(const std::string& output_dir, const Options& options);
@@ -30,13 +32,15 @@ class RunLogs {
   Status Write(const GeneratedSample& sample);
 
  private:
-  RunLogs(MetricsLog steps, EventLog events)
-      : steps_(std::move(steps)), events_(std::move(events)) {}
+  RunLogs(MetricsLog steps, EventLog events, Step experts_every)
+      : steps_(std::move(steps)), events_(std::move(events)), experts_every_(experts_every) {}
 
   MetricsLog steps_;
   std::optional<MetricsLog> evaluations_;
   std::optional<MetricsLog> samples_;
+  std::optional<MetricsLog> experts_;
   EventLog events_;
+  Step experts_every_;
 };
 
 }  // namespace muster

@@ -35,6 +35,8 @@ TrainLoop::TrainLoop(const RunContext& run, StartedRun& started)
       cursor_(started.cursor),
       stopping_(started.stopping) {
   if (!run.is_first()) return;
+  const std::optional<ExpertsConfig>& experts = run.inputs->config.experts;
+  if (experts) routers_.emplace(RouterSettings{!run.train().lora, experts->balance_coefficient});
   throughput_.emplace(run.inputs->config, engine_.layout().parameter_count(),
                       run.inputs->dataset->stats(), run.env.world_size,
                       FindPeak(run.spec, run.ops.Describe()));
@@ -172,7 +174,11 @@ void TrainLoop::FinishStep(const StepNumbers& numbers, double lr, TimePoint begi
                             .loss_scale = loss_scale.scale,
                             .rss_bytes = ResidentBytes(),
                             .device_bytes = device.reserved,
-                            .device_capacity_bytes = device.capacity};
+                            .device_capacity_bytes = device.capacity,
+                            .experts = LoadOf(numbers)};
+  if (metrics.experts && routers_) {
+    if (const auto warning = routers_->Look(*metrics.experts)) run_.Note("warning", *warning);
+  }
   ReportSaves();
   run_.progress.SetDeviceMemory(device);
   run_.progress.FinishStep(metrics, {.tokens = labels,
@@ -186,6 +192,12 @@ void TrainLoop::FinishStep(const StepNumbers& numbers, double lr, TimePoint begi
   if (cursor_.step != started_.cursor.step + 1) return;
   run_.supervisor.FirstStep(run_.env.generation, cursor_.step);
   if (started_.snapshots) started_.snapshots->LetGoOfOld();
+}
+
+std::shared_ptr<const ExpertLoad> TrainLoop::LoadOf(const StepNumbers& numbers) const {
+  if (numbers.expert_choices.empty()) return nullptr;
+  return std::make_shared<const ExpertLoad>(
+      MeasureLoad(run_.inputs->config, numbers.expert_choices));
 }
 
 // A step that a resume begins with may still be without the evaluation that a fault has cut off.

@@ -12,12 +12,14 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "trainer/core/train_status.h"
 #include "trainer/report/throughput.h"
 #include "trainer/train/nonfinite.h"
+#include "trainer/train/router_watch.h"
 #include "trainer/train/run_context.h"
 #include "trainer/train/start.h"
 
@@ -51,6 +53,8 @@ class TrainLoop {
   TrainStatus JudgeNonFinite(const StepNumbers& numbers);
   std::string DescribeMicroBatch(int number) const;
   void FinishStep(const StepNumbers& numbers, double lr, TimePoint begin);
+  // Null: the model has no experts.
+  std::shared_ptr<const ExpertLoad> LoadOf(const StepNumbers& numbers) const;
   bool EvaluationIsDue() const;
   TrainStatus EvaluateNow();
   TrainStatus ShowSamples();
@@ -67,6 +71,7 @@ class TrainLoop {
   BatchLoader& loader_;
   NonFiniteGuard nonfinite_;
   std::optional<Throughput> throughput_;  // rank 0's
+  std::optional<RouterWatch> routers_;    // likewise, of a model with experts
   Step saved_step_;                       // of the last checkpoint
   std::string untouched_source_;          // of the weights, until an update changes them
   TrainCursor cursor_;

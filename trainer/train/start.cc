@@ -394,11 +394,13 @@ TrainStatus OpenLog(const RunContext& run, StartedRun* started) {
   // Under a supervisor generations keep each other out, and one that hangs somewhere must not keep
   // the next one from training.
   const MetricsLock lock = run.supervisor.attached() ? MetricsLock::kNone : MetricsLock::kExclusive;
-  const Status opened = started->log.Open({.lock = lock,
-                                           .evaluations = started->eval_loader.has_value(),
-                                           .samples = inputs.samples.has_value(),
-                                           .generation = started->checkpointer->generation()},
-                                          started->cursor.step);
+  const Status opened = started->log.Open(
+      {.lock = lock,
+       .evaluations = started->eval_loader.has_value(),
+       .samples = inputs.samples.has_value(),
+       .experts_every = inputs.config.SparseLayers() > 0 ? run.train().logging_every : 0,
+       .generation = started->checkpointer->generation()},
+      started->cursor.step);
   if (!opened.ok()) return FromInput(FailureKind::kConfig, opened);
   if (!inputs.growth || run.train().lora) return {};
   const Status written = WriteGrownFiles(inputs.model_dir, ChangedFiles(inputs, /*adapter=*/false),

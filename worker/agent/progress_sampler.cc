@@ -22,7 +22,7 @@ Duration ThreadCpuTime() {
 
 // The training figures of a page. A process that serves a new generation stores its first values of
 // it once it has loaded its state; until then the values belong to the former generation.
-void AddTraining(const ProgressValues& values, RankProgress* out) {
+void AddTraining(const ProgressValues& values, const RouterFigures& routers, RankProgress* out) {
   out->step = values.step;
   out->loss = values.loss;
   out->grad_norm = values.grad_norm;
@@ -33,6 +33,11 @@ void AddTraining(const ProgressValues& values, RankProgress* out) {
   out->max_steps = values.max_steps;
   out->micro_batch = values.micro_batch;
   out->snapshot_step = values.snapshot_step;
+  if (routers.experts == 0) return;
+  out->routers = {.largest_share = routers.largest_share,
+                  .smallest_share = routers.smallest_share,
+                  .entropy = routers.entropy,
+                  .idle = routers.idle};
 }
 
 }  // namespace
@@ -153,7 +158,7 @@ RankProgress ProgressSampler::ToProgress(Generation generation, int number, cons
                    .phase_seconds = {values.phase_seconds.begin(), values.phase_seconds.end()},
                    .device_bytes = rank.figures.device.reserved,
                    .device_capacity_bytes = rank.figures.device.capacity};
-  if (values.generation == generation) AddTraining(values, &out);
+  if (values.generation == generation) AddTraining(values, rank.figures.routers, &out);
   return out;
 }
 

@@ -267,18 +267,21 @@ TEST_F(ProgressSamplerTest, FiguresAreShownWhereTheRankKeepsThem) {
   EXPECT_EQ(series[0].figures.mfu, 0.4);
 }
 
-TEST_F(ProgressSamplerTest, TheMemoryOfARanksGpuIsReportedWithItsProgress) {
+TEST_F(ProgressSamplerTest, TheMemoryOfARanksGpuAndItsRoutersAreReportedWithItsProgress) {
   FakeRank rank;
   auto figures = FiguresWriter::Map(rank.page.get());
   ASSERT_TRUE(figures.ok());
   TrainingFigures told;
   told.device = {.capacity = 80, .allocated = 50, .reserved = 60};
+  told.routers = {.experts = 4, .largest_share = 0.5, .entropy = 0.8, .idle = 1};
   (*figures)->Publish(told);
   Add(rank);
   const std::vector<Progress> news = sampler_.Sample(kStart, 1s);
   ASSERT_EQ(news.size(), 1u);
   EXPECT_EQ(news[0].ranks.at(0).device_bytes, 60u);
   EXPECT_EQ(news[0].ranks.at(0).device_capacity_bytes, 80u);
+  EXPECT_EQ(news[0].ranks.at(0).routers,
+            (RouterProgress{.largest_share = 0.5, .entropy = 0.8, .idle = 1}));
 }
 
 TEST_F(ProgressSamplerTest, AnEndedJobsValuesStayForAWhile) {

@@ -130,6 +130,18 @@ TEST(WorkerMetrics, ShowWhatARankHasDoneAndSaved) {
               HasSubstr("muster_train_last_step_timestamp_seconds{" + labels + "} 1700000000.5\n"));
 }
 
+TEST(WorkerMetrics, ShowTheLoadsOfExpertsWhereAModelHasSome) {
+  ProgressSampler::Series series = OneRank();
+  EXPECT_THAT(RenderWorkerMetrics({.node = "n1"}, {series}), Not(HasSubstr("expert")));
+  series.figures.routers = {.experts = 8, .largest_share = 0.5, .entropy = 0.75, .idle = 3};
+  const std::string text = RenderWorkerMetrics({.node = "n1"}, {series});
+  const std::string labels = kLabels, share = "muster_train_expert_share_ratio{" + labels;
+  EXPECT_THAT(text, HasSubstr(share + ",bound=\"largest\"} 0.5\n"));
+  EXPECT_THAT(text, HasSubstr(share + ",bound=\"smallest\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("muster_train_router_entropy_ratio{" + labels + "} 0.75\n"));
+  EXPECT_THAT(text, HasSubstr("muster_train_idle_experts{" + labels + "} 3\n"));
+}
+
 TEST(WorkerMetrics, ShowAGpusMemoryWhereARankHasOne) {
   ProgressSampler::Series series = OneRank();
   EXPECT_THAT(RenderWorkerMetrics({.node = "n1"}, {series}), Not(HasSubstr("muster_cuda")));

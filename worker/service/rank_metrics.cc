@@ -81,6 +81,24 @@ void AddModel(const MetricLabels& labels, const ProgressSampler::Series& rank,
         .Add(labels, static_cast<double>(rank.figures.last_step_unix_ms) / 1000);
 }
 
+// Only models with experts have them.
+void AddRouters(const MetricLabels& labels, const RouterFigures& routers, MetricFamilies* out) {
+  if (routers.experts == 0) return;
+  auto& shares = out->Gauge("muster_train_expert_share_ratio",
+                            "Share of a layer's choices that fell on one expert in the newest "
+                            "step: the largest and the smallest of all layers.");
+  shares.Add(labels.With("bound", "largest"), routers.largest_share);
+  shares.Add(labels.With("bound", "smallest"), routers.smallest_share);
+  out->Gauge(
+         "muster_train_router_entropy_ratio",
+         "Entropy of the experts' shares in the most uneven layer of the newest step, over that "
+         "of even shares: 1 is even, 0 is one expert.")
+      .Add(labels, routers.entropy);
+  out->Gauge("muster_train_idle_experts",
+             "Experts that no token was given in the newest step, counted in each layer.")
+      .Add(labels, static_cast<double>(routers.idle));
+}
+
 // The parts of a step change faster than any scrape, and have counters.
 std::string_view SettledPhase(TrainPhase phase) {
   switch (phase) {
@@ -179,6 +197,7 @@ void AddRankMetrics(const std::string& node, const ProgressSampler::Series& rank
   AddTimes(counters, rank.totals, out);
   AddCheckpoints(counters, rank.totals, out);
   AddModel(gauges, rank, out);
+  AddRouters(gauges, rank.figures.routers, out);
   AddState(gauges, rank, out);
   AddCollectives(counters, gauges, rank, out);
   AddCuda(counters, gauges, rank, out);

@@ -19,6 +19,8 @@ const memoryTile = new Tile(tiles, 'Memory');
 const ranksTile = new Tile(tiles, 'Ranks');
 const restartsTile = new Tile(tiles, 'Restarts');
 const savedTile = new Tile(tiles, 'Saved at step');
+const expertsTile = new Tile(tiles, 'Busiest expert');
+expertsTile.element.hidden = true;
 
 function showHead(job, now) {
   byId('head').hidden = false;
@@ -46,6 +48,14 @@ function showHead(job, now) {
   ranksTile.show(count(job.ranks), job.nodes ? `on ${plural(job.nodes, 'node')}` : '');
   restartsTile.show(count(job.restarts), '', job.restarts ? 'warn' : '');
   savedTile.show(whole(job.committed_step));
+  expertsTile.element.hidden = !job.routers;
+  if (job.routers) showExperts(job.routers);
+}
+
+// How the routers have spread the newest step's tokens.
+function showExperts({largest_share, smallest_share, entropy, idle}) {
+  expertsTile.show(percent(largest_share), `of its layer, least ${percent(smallest_share)}, entropy ${
+      entropy.toFixed(2)}${idle ? `, ${whole(idle)} idle` : ''}`, idle ? 'warn' : '');
 }
 
 function showTimes(times) {
