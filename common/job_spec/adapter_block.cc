@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/strings.h"
+#include "common/job_spec/lora_targets.h"
 
 namespace muster {
 namespace {
@@ -14,28 +15,39 @@ const NumberRange kAlpha = {"above 0, at most 1000000",
                             [](double v) { return v > 0 && v <= 1'000'000; }};
 const NumberRange kDropout = {"at least 0 and below 1", [](double v) { return v >= 0 && v < 1; }};
 
+// In the order in which a block has them.
+std::vector<std::string> KnownTargets() {
+  std::vector<std::string> known = kLinearModules;
+  known.insert(known.end(), kExpertParameters.begin(), kExpertParameters.end());
+  return known;
+}
+
 // A list of modules, or PEFT's word for all of them.
 void ReadTargets(MapReader& lora, std::vector<std::string>* out) {
   static constexpr char kKey[] = "target_modules";
   const auto node = lora.Node(kKey);
   if (!node || node->IsNull()) return;
+  const std::vector<std::string> known = KnownTargets();
   if (node->IsScalar()) {
     if (node->Scalar() != "all-linear")
-      lora.Error(kKey, "must be all-linear or a list of " + Join(kLinearModules) + ", got '" +
+      lora.Error(kKey, "must be all-linear or a list of " + Join(known) + ", got '" +
                            node->Scalar() + "'");
     return;
   }
   out->clear();
   lora.TextList(kKey, out);
   for (const std::string& module : *out) {
-    if (std::ranges::find(kLinearModules, module) != kLinearModules.end()) continue;
+    if (std::ranges::find(known, module) != known.end()) continue;
     const bool whole = module == "lm_head" || module == "embed_tokens";
-    lora.Error(kKey, "must be all-linear or a list of " + Join(kLinearModules) + ", got '" +
-                         module + "'" + (whole ? "; modules_to_save trains it whole" : ""));
+    const bool router = module == "gate" || module == "mlp.gate" || module == "router";
+    lora.Error(kKey, "must be all-linear or a list of " + Join(known) + ", got '" + module + "'" +
+                         (whole    ? "; modules_to_save trains it whole"
+                          : router ? "; routers stay frozen beside adapters"
+                                   : ""));
   }
   // In the order in which a block has them, each once.
   std::vector<std::string> ordered;
-  for (const std::string& module : kLinearModules)
+  for (const std::string& module : known)
     if (std::ranges::find(*out, module) != out->end()) ordered.push_back(module);
   *out = ordered;
 }

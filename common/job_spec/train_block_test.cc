@@ -109,6 +109,12 @@ TEST(TrainBlock, ReadsAdapters) {
   EXPECT_EQ(all->lora->target_modules, (std::vector<std::string>{"q_proj", "v_proj"}));
   EXPECT_EQ(all->lora->modules_to_save, std::vector<std::string>{"embed_tokens"});
   EXPECT_EQ(all->lora->init_from, "adapters/a");
+  const auto experts =
+      Train("lora: {target_modules: [mlp.experts.down_proj, o_proj, mlp.experts.gate_up_proj]}");
+  ASSERT_TRUE(experts.ok()) << experts.status().ToString();
+  EXPECT_EQ(
+      experts->lora->target_modules,
+      (std::vector<std::string>{"o_proj", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"}));
 }
 
 TEST(TrainBlock, ReadsQuantizationBesideAdapters) {

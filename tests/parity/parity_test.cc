@@ -168,6 +168,23 @@ std::vector<Way> Mixtures() {
                     .lora = Lora({"q_proj", "v_proj", "o_proj"})});
   }
   const Family family = Family::kQwen3Moe;
+  const LoraSpec on_experts = Lora({"o_proj", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"});
+  for (const auto& [each, name] :
+       {std::pair(Family::kQwen3Moe, "qwen3_moe"), std::pair(Family::kMixtral, "mixtral")}) {
+    const std::string of(name);
+    ways.push_back({.name = of + "_lora_experts_1", .family = each, .lora = on_experts});
+    ways.push_back({.name = of + "_lora_experts_3",
+                    .world_size = 3,
+                    .shares_memory = false,
+                    .checkpointing = ActivationCheckpointing::kFull,
+                    .family = each,
+                    .lora = on_experts});
+  }
+  ways.push_back({.name = "olmoe_lora_down_2",
+                  .world_size = 2,
+                  .reduce_every_micro_batch = false,
+                  .family = Family::kOlmoe,
+                  .lora = Lora({"mlp.experts.down_proj"}, {"lm_head"})});
   ways.push_back({.name = "qwen3_moe_full_1",
                   .checkpointing = ActivationCheckpointing::kFull,
                   .family = family});

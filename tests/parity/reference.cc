@@ -109,18 +109,32 @@ at::Tensor ReferenceTrainer::Mixture(const at::Tensor& x, const std::string& pre
   at::Tensor y = at::zeros_like(x);
   for (std::int64_t e = 0; e < config.count; ++e) {
     const std::string expert = prefix + names.experts + std::to_string(e);
-    const auto through = [&](const at::Tensor& values, const char* matrix) {
-      return at::matmul(values, Weight(expert + matrix).t());
-    };
-    const at::Tensor gate = through(x, names.expert_gate);
-    const at::Tensor inner = gate * at::sigmoid(gate) * through(x, names.expert_up);
-    y = y + through(inner, names.expert_down) * shares.narrow(-1, e, 1);
+    const at::Tensor gate_up =
+        at::cat({Weight(expert + names.expert_gate), Weight(expert + names.expert_up)}) +
+        ExpertDelta(prefix + "mlp.experts.gate_up_proj", e);
+    const at::Tensor down =
+        Weight(expert + names.expert_down) + ExpertDelta(prefix + "mlp.experts.down_proj", e);
+    const std::vector<at::Tensor> both = at::matmul(x, gate_up.t()).chunk(2, -1);
+    const at::Tensor inner = both[0] * at::sigmoid(both[0]) * both[1];
+    y = y + at::matmul(inner, down.t()) * shares.narrow(-1, e, 1);
   }
   if (gates != nullptr) {
     gates->probabilities.push_back(probabilities.flatten(0, -2));
     gates->chosen.push_back(chosen.flatten(0, -2));
   }
   return y;
+}
+
+// As PEFT's ParamWrapper: rows of A, and every E-th column of B, are an expert's.
+at::Tensor ReferenceTrainer::ExpertDelta(const std::string& parameter, std::int64_t expert) const {
+  if (!weights_.contains(parameter + ".lora_A.weight"))
+    return at::zeros({}, weights_.begin()->second.options().requires_grad(false));
+  const std::int64_t experts = config_.experts->count;
+  const at::Tensor& a = Weight(parameter + ".lora_A.weight");
+  const at::Tensor& b = Weight(parameter + ".lora_B.weight");
+  const at::Tensor of_a = a.view({experts, -1, a.size(1)}).select(0, expert);
+  const at::Tensor of_b = b.view({b.size(0), -1, experts}).select(2, expert);
+  return lora_scale_ * at::matmul(of_b, of_a);
 }
 
 at::Tensor ReferenceTrainer::Balance(const Gates& gates) const {

@@ -66,6 +66,8 @@ class ReferenceTrainer {
   // Every expert sees every token; `gates`, if wanted, takes the probabilities [N, E] and which
   // experts were chosen [N, E].
   at::Tensor Mixture(const at::Tensor& x, const std::string& prefix, Gates* gates) const;
+  // What the adapters add to the matrices of an expert, [2 I, H] and [H, I]; 0: there are none.
+  at::Tensor ExpertDelta(const std::string& parameter, std::int64_t expert) const;
   at::Tensor Balance(const Gates& gates) const;
   at::Tensor Head(const at::Tensor& x) const;
   void Update(const std::vector<at::Tensor>& gradients, double clip, double lr);

@@ -162,7 +162,8 @@ class AdapterParity(TrainingParity):
         adapter = self.peft_adapter(config)
         lora = {"r": config["r"], "alpha": config["lora_alpha"],
                 "rslora": config.get("use_rslora", False), "bias": config.get("bias", "none"),
-                "target_modules": config["target_modules"],
+                "target_modules": config["target_modules"] if isinstance(config["target_modules"], str)
+                else config["target_modules"] + config.get("target_parameters", []),
                 "modules_to_save": config.get("modules_to_save", []), "init_from": str(adapter)}
         train = {**self.train_block(precision), **blocks}
         train["optimizer"]["lr"] = 10 * LEARNING_RATE

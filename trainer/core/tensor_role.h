@@ -35,6 +35,10 @@ enum class TensorRole {
   kGateUpLoraB,
   kDownLoraA,
   kDownLoraB,
+  kExpertGateUpLoraA,
+  kExpertGateUpLoraB,
+  kExpertDownLoraA,
+  kExpertDownLoraB,
 };
 
 }  // namespace muster

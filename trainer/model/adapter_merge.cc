@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "trainer/model/adapters.h"
+#include "trainer/model/families/units.h"
 
 namespace muster {
 namespace {
@@ -51,6 +52,7 @@ Result<AdapterMerge> AdapterMerge::Open(const std::string& dir, const ModelConfi
 Status AdapterMerge::Read(const SafetensorsModel& file, const ModelConfig& config,
                           const std::string& path) {
   std::set<std::string> read;
+  Factors of_experts;
   for (const UnitSpec& unit : SplitModel(config, 1, spec_).trained) {
     for (const UnitTensor& tensor : unit.tensors) {
       const std::string name = PeftName(tensor, spec_);
@@ -63,17 +65,47 @@ Status AdapterMerge::Read(const SafetensorsModel& file, const ModelConfig& confi
       const bool is_a = IsLoraA(tensor.role);
       const std::string module =
           tensor.name.substr(0, tensor.name.size() - (is_a ? kA : kB).size());
-      Matrices& matrices = adapters_[module + ".weight"];
+      Matrices& matrices =
+          IsExpertAdapter(tensor.role) ? of_experts[module] : adapters_[module + ".weight"];
       if (is_a) matrices.in = tensor.shape[1];
       (is_a ? matrices.a : matrices.b) = std::move(values);
     }
   }
+  AddExperts(config, of_experts);
   for (const std::string& name : file.names()) {
     if (!read.contains(name)) {
       return InvalidArgument(path + ": tensor " + name + " belongs to nothing of this model");
     }
   }
   return OkStatus();
+}
+
+// PEFT's layout (expert_adapters.h): rows of A and columns of B belong to one expert.
+void AdapterMerge::AddExperts(const ModelConfig& config, const Factors& factors) {
+  if (factors.empty()) return;
+  const auto rank = static_cast<std::size_t>(spec_.r);
+  const auto experts = static_cast<std::size_t>(config.experts->count);
+  for (const UnitSpec& unit : ModelUnits(config)) {
+    std::size_t part = 0;  // of those that are one matrix
+    for (const UnitTensor& tensor : unit.tensors) {
+      part = tensor.joined ? part + 1 : 0;
+      const auto found = factors.find(ExpertAdapterOf(tensor));
+      if (found == factors.end()) continue;
+      const std::size_t parts = tensor.role == TensorRole::kExpertGateUp ? 2 : 1;
+      const std::size_t expert = part / parts;
+      const auto rows = static_cast<std::size_t>(tensor.shape[0]);
+      const auto in = static_cast<std::size_t>(tensor.shape[1]);
+      Matrices& matrices = adapters_[tensor.name];
+      matrices.in = tensor.shape[1];
+      const auto a = found->second.a.begin() + static_cast<std::ptrdiff_t>(expert * rank * in);
+      matrices.a.assign(a, a + static_cast<std::ptrdiff_t>(rank * in));
+      const std::size_t first = part % parts * rows;
+      for (std::size_t row = first; row < first + rows; ++row) {
+        for (std::size_t k = 0; k < rank; ++k)
+          matrices.b.push_back(found->second.b[(row * rank + k) * experts + expert]);
+      }
+    }
+  }
 }
 
 void AdapterMerge::Apply(const std::string& tensor, std::int64_t begin, std::int64_t count,

@@ -43,6 +43,10 @@ class AdapterMerge {
   };
   explicit AdapterMerge(LoraSpec spec) : spec_(std::move(spec)) {}
   Status Read(const SafetensorsModel& file, const ModelConfig& config, const std::string& path);
+  // An adapter of all experts of a layer by its name without .lora_A.weight.
+  using Factors = std::map<std::string, Matrices>;
+  // Cuts them into those of each expert's tensors.
+  void AddExperts(const ModelConfig& config, const Factors& factors);
   void AddProduct(const Matrices& matrices, const Part& part, float* values) const;
 
   LoraSpec spec_;

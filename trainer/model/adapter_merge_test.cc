@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <limits>
+#include <map>
 
 #include "common/base/testing/temp_dir.h"
 #include "trainer/model/adapters.h"
@@ -107,6 +110,57 @@ TEST_F(AdapterMergeTest, PiecesOfAnySizeAreThoseOfTheWholeProduct) {
       ASSERT_NEAR(values[static_cast<std::size_t>(i)], Expected(weight, i / kIn, i % kIn), 1e-5)
           << "element " << i << " in pieces of " << piece;
     }
+  }
+}
+
+// Each expert gets its own rows of A and columns of B, gate and up the halves of the latter.
+TEST(MergeOfExperts, IsThatOfPeftsParameters) {
+  const TempDirForTest dir;
+  ModelConfig config = Config();
+  config.architecture = "MixtralForCausalLM";
+  config.experts = {.count = 3, .per_token = 2, .intermediate_size = 7};
+  LoraSpec lora;
+  lora.r = 2;
+  lora.alpha = 3;
+  lora.target_modules = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"};
+  dir.Write(kAdapterConfig, AdapterConfigText(lora, "base"));
+  std::map<std::string, at::Tensor> tensors;
+  std::vector<TensorSpec> specs;
+  for (const UnitSpec& unit : SplitModel(config, 1, lora).trained) {
+    for (const UnitTensor& tensor : unit.tensors) {
+      specs.push_back({PeftName(tensor, lora), TensorType::kF32, tensor.shape});
+      tensors[tensor.name] = at::randn(tensor.shape);
+    }
+  }
+  auto writer = SafetensorsWriter::Create(dir / kAdapterWeights, specs);
+  ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+  for (const UnitSpec& unit : SplitModel(config, 1, lora).trained) {
+    for (const UnitTensor& tensor : unit.tensors) {
+      const at::Tensor& values = tensors.at(tensor.name);
+      ASSERT_TRUE(writer->AppendFloats(values.data_ptr<float>(), values.numel()).ok());
+    }
+  }
+  ASSERT_TRUE(writer->Finish().ok());
+  const auto merge = AdapterMerge::Open(dir.path(), config);
+  ASSERT_TRUE(merge.ok()) << merge.status().ToString();
+  const auto delta = [&](const std::string& parameter) {
+    const std::string path = "model.layers.0." + parameter;
+    const at::Tensor a = tensors.at(path + ".lora_A.weight").view({3, 2, -1});
+    const at::Tensor b = tensors.at(path + ".lora_B.weight").view({-1, 2, 3});
+    return 1.5 * at::einsum("ore,eri->eoi", {b, a});
+  };
+  const at::Tensor gate_up = delta("mlp.experts.gate_up_proj"),
+                   down = delta("mlp.experts.down_proj");
+  for (std::int64_t e = 0; e < 3; ++e) {
+    const std::string expert = "model.layers.0.block_sparse_moe.experts." + std::to_string(e) + ".";
+    const auto expect = [&](const char* matrix, const at::Tensor& want) {
+      at::Tensor got = at::zeros(want.sizes());
+      merge->Apply(expert + matrix, 0, got.numel(), got.data_ptr<float>());
+      EXPECT_LE((got - want).abs().max().item<double>(), 1e-5) << expert << matrix;
+    };
+    expect("w1.weight", gate_up[e].narrow(0, 0, 7));
+    expect("w3.weight", gate_up[e].narrow(0, 7, 7));
+    expect("w2.weight", down[e]);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "common/job_spec/lora_targets.h"
 #include "trainer/model/families/units.h"
 
 namespace muster {
@@ -22,6 +23,8 @@ const std::map<TensorRole, AdapterRoles>& AdaptersOn() {
        {TensorRole::kAttentionOutputLoraA, TensorRole::kAttentionOutputLoraB}},
       {TensorRole::kGateUp, {TensorRole::kGateUpLoraA, TensorRole::kGateUpLoraB}},
       {TensorRole::kDown, {TensorRole::kDownLoraA, TensorRole::kDownLoraB}},
+      {TensorRole::kExpertGateUp, {TensorRole::kExpertGateUpLoraA, TensorRole::kExpertGateUpLoraB}},
+      {TensorRole::kExpertDown, {TensorRole::kExpertDownLoraA, TensorRole::kExpertDownLoraB}},
   };
   return roles;
 }
@@ -38,7 +41,25 @@ std::string ModuleName(const std::string& tensor) {
   return path.substr(path.rfind('.') + 1);
 }
 
+// What lora.target_modules calls the matrices of all experts of a layer; null: they are none.
+const char* ExpertParameter(TensorRole role) {
+  switch (role) {
+    case TensorRole::kExpertGateUp: return kExpertGateUp;
+    case TensorRole::kExpertDown: return kExpertDown;
+    default: return nullptr;
+  }
+}
+
+// "model.layers.0.mlp.experts.3.up_proj.weight" -> "model.layers.0.".
+std::string LayerPath(const std::string& tensor) {
+  constexpr std::string_view kLayers = "model.layers.";
+  return tensor.substr(0, tensor.find('.', kLayers.size()) + 1);
+}
+
 bool HasAdapter(const UnitTensor& tensor, const LoraSpec& spec) {
+  // One for the matrices of all experts, beside the first of them.
+  if (const char* parameter = ExpertParameter(tensor.role); parameter != nullptr)
+    return !tensor.joined && Contains(spec.target_modules, parameter);
   return AdaptersOn().contains(tensor.role) &&
          Contains(spec.target_modules, ModuleName(tensor.name));
 }
@@ -66,8 +87,9 @@ void Append(UnitTensor tensor, UnitSpec* unit) {
 // The A of a matrix's adapters follow one another, and then its B.
 class UnitSplitter {
  public:
-  UnitSplitter(const UnitSpec& unit, const LoraSpec& spec)
-      : spec_(spec),
+  UnitSplitter(const UnitSpec& unit, const ModelConfig& config, const LoraSpec& spec)
+      : config_(config),
+        spec_(spec),
         trained_{.name = unit.name, .blocks = unit.blocks},
         frozen_{.name = unit.name, .blocks = unit.blocks} {
     for (const UnitTensor& tensor : unit.tensors) Add(tensor);
@@ -83,12 +105,16 @@ class UnitSplitter {
     Append(tensor, IsTrained(tensor, spec_) ? &trained_ : &frozen_);
     if (!HasAdapter(tensor, spec_)) return;
     const AdapterRoles roles = AdaptersOn().at(tensor.role);
-    const std::string path = ModulePath(tensor.name);
-    const std::int64_t rank = spec_.r;
+    std::string path = ModulePath(tensor.name);
+    std::int64_t rank = spec_.r, out = tensor.shape[0];
+    if (ExpertParameter(tensor.role) != nullptr) {
+      path = ExpertAdapterOf(tensor);
+      rank *= config_.experts->count;
+      if (tensor.role == TensorRole::kExpertGateUp) out *= 2;
+    }
     Append({path + ".lora_A.weight", {rank, tensor.shape[1]}, false, roles.a, tensor.block},
            &trained_);
-    second_.push_back(
-        {path + ".lora_B.weight", {tensor.shape[0], rank}, false, roles.b, tensor.block});
+    second_.push_back({path + ".lora_B.weight", {out, rank}, false, roles.b, tensor.block});
   }
 
   void Flush() {
@@ -96,30 +122,44 @@ class UnitSplitter {
     second_.clear();
   }
 
+  const ModelConfig& config_;
   const LoraSpec& spec_;
   UnitSpec trained_;
   UnitSpec frozen_;
   std::vector<UnitTensor> second_;
 };
 
-// Experts are one tensor for each of their matrices to PEFT, and routers stay frozen beside
-// adapters.
-Status CheckNoExpertAdapters(const ModelConfig& config, const LoraSpec& spec) {
-  static constexpr char kWayOut[] =
-      "; this version trains adapters on q_proj, k_proj, v_proj and o_proj of a model with experts";
-  if (config.SparseLayers() == 0) return OkStatus();
+// Experts are parameters to PEFT, all of a layer in one, and no modules. Routers stay frozen beside
+// adapters: what they learned with the experts as they were is what the adapters build upon.
+Status CheckExpertTargets(const ModelConfig& config, const LoraSpec& spec) {
+  static constexpr char kKey[] = "lora.target_modules: ";
+  const bool sparse = config.SparseLayers() > 0;
+  for (const std::string& parameter : kExpertParameters) {
+    if (!Contains(spec.target_modules, parameter)) continue;
+    if (!sparse)
+      return InvalidArgument(kKey + std::string("this model has no experts, and no ") + parameter +
+                             "; leave it out");
+    if (spec.dropout > 0)
+      return Unimplemented("lora.dropout: adapters on experts (" + parameter +
+                           ") have none, as in PEFT; set it to 0");
+  }
   for (const char* module : {"gate_proj", "up_proj", "down_proj"}) {
-    if (!Contains(spec.target_modules, module)) continue;
-    return Unimplemented(std::string("lora.target_modules: ") + module +
-                         " would be adapters on the experts of this model" + kWayOut);
+    if (!sparse || !Contains(spec.target_modules, module)) continue;
+    return Unimplemented(kKey + std::string(module) + " is not clear in a model with experts; " +
+                         kExpertGateUp + " and " + kExpertDown +
+                         " are its experts, and dense layers beside them have no "
+                         "adapters in this version. all-linear names it too: list q_proj, k_proj, "
+                         "v_proj, o_proj and those");
   }
   for (const UnitTensor& tensor : ModelTensors(config)) {
-    const bool of_mixture = tensor.role == TensorRole::kRouter ||
-                            tensor.role == TensorRole::kExpertGateUp ||
-                            tensor.role == TensorRole::kExpertDown;
+    const bool of_mixture =
+        tensor.role == TensorRole::kRouter || ExpertParameter(tensor.role) != nullptr;
     if (!of_mixture || !IsNamed(spec.modules_to_save, tensor)) continue;
     return Unimplemented("lora.modules_to_save: " + ModulePath(tensor.name) +
-                         " is a router or an expert of this model, which stay frozen" + kWayOut);
+                         " is a router or an expert of this model, which stay frozen beside "
+                         "adapters; leave it out, and name " +
+                         kExpertGateUp + " and " + kExpertDown +
+                         " in lora.target_modules, or train without lora");
   }
   return OkStatus();
 }
@@ -140,7 +180,8 @@ Status CheckModulesToSave(const std::vector<UnitTensor>& tensors, const LoraSpec
       }
       found = found || named;
       const std::string name = ModuleName(tensor.name);
-      if (!is_linear && known.find(name) == std::string::npos) {
+      const bool may = !is_linear && tensor.role != TensorRole::kRouter;
+      if (may && known.find(name) == std::string::npos) {
         known += (known.empty() ? "" : ", ") + name;
       }
     }
@@ -152,6 +193,17 @@ Status CheckModulesToSave(const std::vector<UnitTensor>& tensors, const LoraSpec
   return OkStatus();
 }
 
+// PEFT wraps the experts once for each of their parameters, gate and up first: what is wrapped
+// again is the base layer of what wraps it.
+std::string ExpertAdapterName(const UnitTensor& tensor, const LoraSpec& spec) {
+  const bool is_a = IsLoraA(tensor.role);
+  const bool gate_up = tensor.role == TensorRole::kExpertGateUpLoraA ||
+                       tensor.role == TensorRole::kExpertGateUpLoraB;
+  const bool wrapped = gate_up && Contains(spec.target_modules, kExpertDown);
+  return kPeftPrefix + LayerPath(tensor.name) + "mlp.experts." + (wrapped ? "base_layer." : "") +
+         (is_a ? "lora_A.weight" : "lora_B.weight");
+}
+
 }  // namespace
 
 Status CheckLora(const ModelConfig& config, const LoraSpec& spec) {
@@ -159,7 +211,7 @@ Status CheckLora(const ModelConfig& config, const LoraSpec& spec) {
     return InvalidArgument(
         "lora.modules_to_save: the head of this model is its embedding; name embed_tokens");
   }
-  MUSTER_RETURN_IF_ERROR(CheckNoExpertAdapters(config, spec));
+  MUSTER_RETURN_IF_ERROR(CheckExpertTargets(config, spec));
   MUSTER_RETURN_IF_ERROR(CheckModulesToSave(ModelTensors(config), spec));
   if (spec.bias == LoraBias::kLoraOnly && config.qkv_bias) {
     const auto adapted = [&](const char* module) { return Contains(spec.target_modules, module); };
@@ -190,10 +242,14 @@ BlockLora LoraOf(const ModelConfig& config, const LoraSpec& spec) {
     }
     return lora;
   };
-  return {.qkv = form({{"q_proj", query}, {"k_proj", key}, {"v_proj", key}}),
-          .output = form({{"o_proj", config.hidden_size}}),
-          .gate_up = form({{"gate_proj", inner}, {"up_proj", inner}}),
-          .down = form({{"down_proj", config.hidden_size}})};
+  BlockLora lora{.qkv = form({{"q_proj", query}, {"k_proj", key}, {"v_proj", key}}),
+                 .output = form({{"o_proj", config.hidden_size}}),
+                 .gate_up = form({{"gate_proj", inner}, {"up_proj", inner}}),
+                 .down = form({{"down_proj", config.hidden_size}})};
+  if (config.SparseLayers() == 0) return lora;
+  lora.expert_gate_up = form({{kExpertGateUp, 2 * config.experts->intermediate_size}});
+  lora.expert_down = form({{kExpertDown, config.hidden_size}});
+  return lora;
 }
 
 SplitUnits SplitModel(const ModelConfig& config, int blocks_per_unit,
@@ -202,7 +258,7 @@ SplitUnits SplitModel(const ModelConfig& config, int blocks_per_unit,
   if (!lora) return {.trained = std::move(units), .frozen = {}};
   SplitUnits split;
   for (const UnitSpec& unit : units) {
-    UnitSplitter splitter(unit, *lora);
+    UnitSplitter splitter(unit, config, *lora);
     split.trained.push_back(std::move(splitter.trained()));
     split.frozen.push_back(std::move(splitter.frozen()));
   }
@@ -210,6 +266,7 @@ SplitUnits SplitModel(const ModelConfig& config, int blocks_per_unit,
 }
 
 std::string PeftName(const UnitTensor& tensor, const LoraSpec& spec) {
+  if (IsExpertAdapter(tensor.role)) return ExpertAdapterName(tensor, spec);
   // An adapter's module stands around the layer that it adapts.
   const bool is_wrapped =
       tensor.role == TensorRole::kQkvBias && Contains(spec.target_modules, ModuleName(tensor.name));
@@ -217,9 +274,32 @@ std::string PeftName(const UnitTensor& tensor, const LoraSpec& spec) {
   return kPeftPrefix + ModulePath(tensor.name) + ".base_layer.bias";
 }
 
+std::string ExpertAdapterOf(const UnitTensor& tensor) {
+  const char* parameter = ExpertParameter(tensor.role);
+  return parameter != nullptr ? LayerPath(tensor.name) + parameter : "";
+}
+
+bool IsExpertAdapter(TensorRole role) {
+  const auto of = [role](TensorRole matrix) {
+    const AdapterRoles& roles = AdaptersOn().at(matrix);
+    return role == roles.a || role == roles.b;
+  };
+  return of(TensorRole::kExpertGateUp) || of(TensorRole::kExpertDown);
+}
+
 bool IsLoraA(TensorRole role) {
   return std::any_of(AdaptersOn().begin(), AdaptersOn().end(),
                      [role](const auto& each) { return each.second.a == role; });
+}
+
+std::int64_t ActiveTrainedParameters(const ModelConfig& config, const FlatLayout& trained) {
+  std::int64_t all = 0, of_experts = 0;
+  for (const FlatUnit& unit : trained.units()) {
+    for (const FlatTensor& tensor : unit.tensors)
+      (IsExpertAdapter(tensor.spec.role) ? of_experts : all) += tensor.count;
+  }
+  if (of_experts == 0) return all;
+  return all + of_experts / config.experts->count * config.experts->per_token;
 }
 
 bool IsAdapterTensor(const UnitTensor& tensor) {

@@ -5,12 +5,16 @@
 // [r, in] and B [out, r], so that x goes to x W^T + scale * x A^T B^T. Names are the model's, with
 // lora_A and lora_B in their modules.
 //
+// The experts of a layer are one matrix each, and their adapters are two tensors for all of them
+// (expert_adapters.h): those of mlp.experts.gate_up_proj adapt gate and up in one.
+//
 // As in PEFT, target_modules are whole names of modules, and modules_to_save the ends of such
 // names: "norm" is every norm.
 //
 // Pure; any thread.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,7 +27,8 @@
 
 namespace muster {
 
-// kInvalidArgument where the model has not what `spec` names.
+// kInvalidArgument where the model has not what `spec` names, kUnimplemented for what of its
+// experts and routers is not trained beside adapters, both with the way out.
 Status CheckLora(const ModelConfig& config, const LoraSpec& spec);
 
 // What an adapter's product is multiplied with: alpha / r, or alpha / sqrt(r) with rslora.
@@ -39,6 +44,10 @@ struct SplitUnits {
 SplitUnits SplitModel(const ModelConfig& config, int blocks_per_unit,
                       const std::optional<LoraSpec>& lora);
 
+// Elements that are trained and that a token is multiplied with: adapters on all experts of a layer
+// count with the token's experts alone.
+std::int64_t ActiveTrainedParameters(const ModelConfig& config, const FlatLayout& trained);
+
 // The tensor's name in PEFT's files, which begins with kPeftPrefix.
 inline constexpr char kPeftPrefix[] = "base_model.model.";
 std::string PeftName(const UnitTensor& tensor, const LoraSpec& spec);
@@ -46,5 +55,10 @@ std::string PeftName(const UnitTensor& tensor, const LoraSpec& spec);
 // Whether the tensor is the A or B of an adapter, which no model's files hold.
 bool IsAdapterTensor(const UnitTensor& tensor);
 bool IsLoraA(TensorRole role);
+// Whether it is that of all experts of a layer.
+bool IsExpertAdapter(TensorRole role);
+// The path under which the adapter on a tensor of an expert is, before ".lora_A.weight"; "" for
+// other tensors.
+std::string ExpertAdapterOf(const UnitTensor& tensor);
 
 }  // namespace muster

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "trainer/model/families/units.h"
 #include "trainer/model/testing/model_testing.h"
 #include "trainer/model/train_check.h"
 
@@ -155,6 +156,36 @@ ModelConfig Mixture() {
   return config;
 }
 
+// As transformers 5 and PEFT 0.21 have them, which wrap gate and up first.
+TEST(SplitModel, PutsTwoTensorsBesideTheMatricesOfAllExperts) {
+  const LoraSpec both = Spec({"mlp.experts.gate_up_proj", "mlp.experts.down_proj"});
+  const SplitUnits split = SplitModel(Mixture(), 1, both);
+  ASSERT_EQ(split.trained.size(), 6u);
+  EXPECT_TRUE(split.trained[1].tensors.empty()) << "attention and the router";
+  const std::vector<UnitTensor>& tensors = split.trained[4].tensors;
+  ASSERT_EQ(tensors.size(), 4u);
+  const std::string path = "model.layers.1.mlp.experts.", peft = kPeftPrefix + path;
+  EXPECT_EQ(tensors[0].name, path + "gate_up_proj.lora_A.weight");
+  EXPECT_EQ(tensors[0].shape, (std::vector<std::int64_t>{4 * 4, 37}));
+  EXPECT_EQ(PeftName(tensors[0], both), peft + "base_layer.lora_A.weight");
+  EXPECT_EQ(tensors[1].shape, (std::vector<std::int64_t>{2 * 19, 4 * 4}));
+  EXPECT_EQ(PeftName(tensors[1], both), peft + "base_layer.lora_B.weight");
+  EXPECT_EQ(tensors[2].shape, (std::vector<std::int64_t>{4 * 4, 19}));
+  EXPECT_EQ(PeftName(tensors[2], both), peft + "lora_A.weight");
+  EXPECT_EQ(tensors[3].name, path + "down_proj.lora_B.weight");
+  EXPECT_EQ(tensors[3].shape, (std::vector<std::int64_t>{37, 4 * 4}));
+  for (const UnitTensor& tensor : tensors) {
+    EXPECT_TRUE(IsAdapterTensor(tensor) && IsExpertAdapter(tensor.role));
+    EXPECT_FALSE(tensor.joined);
+  }
+  EXPECT_EQ(PeftName(tensors[0], Spec({"mlp.experts.gate_up_proj"})), peft + "lora_A.weight");
+  EXPECT_EQ(NamesOf(split.frozen).size(), NamesOf(ModelUnits(Mixture())).size());
+  const FlatLayout layout(split.trained, 1);
+  EXPECT_EQ(layout.parameter_count(), 2 * 16 * (37 + 38 + 19 + 37));
+  EXPECT_EQ(ActiveTrainedParameters(Mixture(), layout), layout.parameter_count() / 2)
+      << "2 of 4 experts";
+}
+
 TEST(CheckTrain, NamesWhatExpertsCannotDoAndTheWayOut) {
   TrainSpec train;
   EXPECT_TRUE(CheckTrain(Mixture(), train).ok());
@@ -172,9 +203,20 @@ TEST(CheckTrain, NamesWhatExpertsCannotDoAndTheWayOut) {
   EXPECT_TRUE(CheckTrain(OddConfig(2), train).ok());
   train.quantization.reset();
   train.lora = Spec({"q_proj", "down_proj"});
+  EXPECT_NE(CheckTrain(Mixture(), train)
+                .message()
+                .find("lora.target_modules: down_proj is not clear in a model with experts; "
+                      "mlp.experts.gate_up_proj and mlp.experts.down_proj are its experts"),
+            std::string::npos);
+  train.lora = Spec({"q_proj", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"});
+  EXPECT_TRUE(CheckTrain(Mixture(), train).ok());
+  EXPECT_EQ(CheckTrain(OddConfig(2), train).message(),
+            "lora.target_modules: this model has no experts, and no mlp.experts.gate_up_proj; "
+            "leave it out");
+  train.lora->dropout = 0.1;
   EXPECT_EQ(CheckTrain(Mixture(), train).message(),
-            "lora.target_modules: down_proj would be adapters on the experts of this model; this "
-            "version trains adapters on q_proj, k_proj, v_proj and o_proj of a model with experts");
+            "lora.dropout: adapters on experts (mlp.experts.gate_up_proj) have none, as in PEFT; "
+            "set it to 0");
   train.lora = Spec({"q_proj"}, {"mlp.gate"});
   EXPECT_NE(CheckTrain(Mixture(), train).message().find("model.layers.0.mlp.gate is a router"),
             std::string::npos);

@@ -134,7 +134,7 @@ BlockScratch BlockMemory::CutScratch(BumpAllocator& allocator, std::int64_t toke
         if (config_.SparseLayers() == 0) return;
         cut(scratch.sparse.logits, config_.experts->count)();
         cut(scratch.sparse.normed_gradient, hidden)();
-        scratch.sparse.experts = CutExpertScratch(config_, allocator, tokens, type_);
+        scratch.sparse.experts = CutExpertScratch(config_, lora_, allocator, tokens, type_);
       });
   return scratch;
 }

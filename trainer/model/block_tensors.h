@@ -3,7 +3,8 @@
 //
 // H hidden size, D head_dim, J = (heads + 2 * kv heads) * D, A = heads * D, I inner size, E
 // experts. An adapter of r ranks on s of a matrix's parts (query, key and value; gate and up) has a
-// first matrix [s * r, in] and a second one [rows of those parts, r].
+// first matrix [s * r, in] and a second one [rows of those parts, r]. Those of experts are laid out
+// as expert_adapters.h says.
 //
 // Plain values; what a model lacks is an empty T.
 #pragma once
@@ -35,17 +36,17 @@ using LinearGradients = LinearTensors<GradientTarget>;
 
 template <typename T, typename Linear>
 struct BlockTensors {
-  T attention_norm;     // [H]
-  Linear qkv;           // [J, H]
-  T query_norm;         // [D]
-  T key_norm;           // [D]
-  Linear output;        // [H, A]
-  T feed_forward_norm;  // [H]
-  Linear gate_up;       // [2 * I, H]
-  Linear down;          // [H, I]
-  T router;             // [E, H]
-  T expert_gate_up;     // [E * 2 * I of experts, H]
-  T expert_down;        // [E * H, I of experts]
+  T attention_norm;       // [H]
+  Linear qkv;             // [J, H]
+  T query_norm;           // [D]
+  T key_norm;             // [D]
+  Linear output;          // [H, A]
+  T feed_forward_norm;    // [H]
+  Linear gate_up;         // [2 * I, H]
+  Linear down;            // [H, I]
+  T router;               // [E, H]
+  Linear expert_gate_up;  // [E * 2 * I of experts, H]
+  Linear expert_down;     // [E * H, I of experts]
 
   // The layer whose matrix has this role.
   Linear& LinearOf(TensorRole matrix) {
@@ -54,6 +55,8 @@ struct BlockTensors {
       case TensorRole::kAttentionOutput: return output;
       case TensorRole::kGateUp: return gate_up;
       case TensorRole::kDown: return down;
+      case TensorRole::kExpertGateUp: return expert_gate_up;
+      case TensorRole::kExpertDown: return expert_down;
       default: break;
     }
     MUSTER_CHECK(false, "a role that no matrix of a block has");
@@ -72,8 +75,8 @@ struct BlockTensors {
       case TensorRole::kGateUp: return gate_up.weight;
       case TensorRole::kDown: return down.weight;
       case TensorRole::kRouter: return router;
-      case TensorRole::kExpertGateUp: return expert_gate_up;
-      case TensorRole::kExpertDown: return expert_down;
+      case TensorRole::kExpertGateUp: return expert_gate_up.weight;
+      case TensorRole::kExpertDown: return expert_down.weight;
       case TensorRole::kQkvLoraA: return qkv.lora_a;
       case TensorRole::kQkvLoraB: return qkv.lora_b;
       case TensorRole::kAttentionOutputLoraA: return output.lora_a;
@@ -82,6 +85,10 @@ struct BlockTensors {
       case TensorRole::kGateUpLoraB: return gate_up.lora_b;
       case TensorRole::kDownLoraA: return down.lora_a;
       case TensorRole::kDownLoraB: return down.lora_b;
+      case TensorRole::kExpertGateUpLoraA: return expert_gate_up.lora_a;
+      case TensorRole::kExpertGateUpLoraB: return expert_gate_up.lora_b;
+      case TensorRole::kExpertDownLoraA: return expert_down.lora_a;
+      case TensorRole::kExpertDownLoraB: return expert_down.lora_b;
       case TensorRole::kEmbedding:
       case TensorRole::kFinalNorm:
       case TensorRole::kHead: break;
@@ -114,6 +121,10 @@ inline constexpr TensorRole kBlockRoles[] = {TensorRole::kAttentionNorm,
                                              TensorRole::kGateUpLoraA,
                                              TensorRole::kGateUpLoraB,
                                              TensorRole::kDownLoraA,
-                                             TensorRole::kDownLoraB};
+                                             TensorRole::kDownLoraB,
+                                             TensorRole::kExpertGateUpLoraA,
+                                             TensorRole::kExpertGateUpLoraB,
+                                             TensorRole::kExpertDownLoraA,
+                                             TensorRole::kExpertDownLoraB};
 
 }  // namespace muster

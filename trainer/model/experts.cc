@@ -61,14 +61,15 @@ void GroupedWeightGradient(const Routing& routing, const at::Tensor& y_gradient,
 
 }  // namespace
 
-ExpertScratch CutExpertScratch(const ModelConfig& config, BumpAllocator& allocator,
-                               std::int64_t tokens, at::ScalarType type) {
+ExpertScratch CutExpertScratch(const ModelConfig& config, const BlockLora& lora,
+                               BumpAllocator& allocator, std::int64_t tokens, at::ScalarType type) {
   const std::int64_t rows = tokens * config.experts->per_token;
   const std::int64_t hidden = config.hidden_size, inner = config.experts->intermediate_size;
   return {.rows = allocator.Cut({rows, hidden}, type),
           .gated = allocator.Cut({rows, inner}, type),
           .gated_gradient = allocator.Cut({rows, inner}, type),
-          .row_gradients = allocator.Cut({rows}, WideType(type))};
+          .row_gradients = allocator.Cut({rows}, WideType(type)),
+          .adapters = CutExpertAdapterScratch(config, lora, allocator, tokens, type)};
 }
 
 at::Tensor CutExpertGateUp(const ModelConfig& config, BumpAllocator& allocator, std::int64_t tokens,
@@ -80,13 +81,17 @@ at::Tensor CutExpertGateUp(const ModelConfig& config, BumpAllocator& allocator, 
 void Experts::GateUp(const at::Tensor& x, const BlockWeights& weights, const Routing& routing,
                      ExpertScratch& scratch, at::Tensor& gate_up) {
   at::index_select_out(scratch.rows, x, 0, routing.tokens);
-  GroupedForward(routing, scratch.rows, weights.expert_gate_up, gate_up);
+  GroupedForward(routing, scratch.rows, weights.expert_gate_up.weight, gate_up);
+  adapters_.Forward(routing, lora_.expert_gate_up, scratch.rows, weights.expert_gate_up,
+                    scratch.adapters, gate_up);
 }
 
 void Experts::Output(const BlockWeights& weights, const Routing& routing, const at::Tensor& gate_up,
                      ExpertScratch& scratch, at::Tensor& y) {
   ops_.Run(op::WeightedSwiGlu{gate_up, routing.row_weights, scratch.gated});
-  GroupedForward(routing, scratch.gated, weights.expert_down, scratch.rows);
+  GroupedForward(routing, scratch.gated, weights.expert_down.weight, scratch.rows);
+  adapters_.Forward(routing, lora_.expert_down, scratch.gated, weights.expert_down,
+                    scratch.adapters, scratch.rows);
   ops_.Run(op::SumRows{scratch.rows, routing.places, y});
 }
 
@@ -96,13 +101,25 @@ void Experts::Backward(const at::Tensor& x, const at::Tensor& y_gradient,
                        at::Tensor& x_gradient) {
   at::Tensor& rows = scratch.rows;
   at::index_select_out(rows, y_gradient, 0, routing.tokens);
-  GroupedInputGradient(routing, rows, weights.expert_down, scratch.gated_gradient);
+  GroupedInputGradient(routing, rows, weights.expert_down.weight, scratch.gated_gradient);
+  adapters_.HiddenGradient(routing, lora_.expert_down, rows, weights.expert_down, scratch.adapters);
+  adapters_.AddInputGradient(routing, lora_.expert_down, weights.expert_down, scratch.adapters,
+                             scratch.gated_gradient);
   ops_.Run(op::WeightedSwiGluBackward{gate_up, routing.row_weights, scratch.gated_gradient,
                                       scratch.gated, scratch.row_gradients});
-  GroupedWeightGradient(routing, rows, scratch.gated, gradients.expert_down, weight_gradient_);
+  GroupedWeightGradient(routing, rows, scratch.gated, gradients.expert_down.weight,
+                        weight_gradient_);
+  adapters_.ParameterGradients(routing, lora_.expert_down, rows, scratch.gated, weights.expert_down,
+                               scratch.adapters, gradients.expert_down);
   at::index_select_out(rows, x, 0, routing.tokens);
-  GroupedWeightGradient(routing, gate_up, rows, gradients.expert_gate_up, weight_gradient_);
-  GroupedInputGradient(routing, gate_up, weights.expert_gate_up, rows);
+  GroupedWeightGradient(routing, gate_up, rows, gradients.expert_gate_up.weight, weight_gradient_);
+  adapters_.HiddenGradient(routing, lora_.expert_gate_up, gate_up, weights.expert_gate_up,
+                           scratch.adapters);
+  adapters_.ParameterGradients(routing, lora_.expert_gate_up, gate_up, rows, weights.expert_gate_up,
+                               scratch.adapters, gradients.expert_gate_up);
+  GroupedInputGradient(routing, gate_up, weights.expert_gate_up.weight, rows);
+  adapters_.AddInputGradient(routing, lora_.expert_gate_up, weights.expert_gate_up,
+                             scratch.adapters, rows);
   ops_.Run(op::SumRows{rows, routing.places, x_gradient});
 }
 

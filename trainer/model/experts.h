@@ -15,6 +15,7 @@
 
 #include "trainer/core/model_config.h"
 #include "trainer/model/block_tensors.h"
+#include "trainer/model/expert_adapters.h"
 #include "trainer/model/linear.h"
 #include "trainer/model/router.h"
 #include "trainer/ops/device_ops.h"
@@ -27,10 +28,11 @@ struct ExpertScratch {
   at::Tensor gated;           // [S, I]
   at::Tensor gated_gradient;  // [S, I]
   at::Tensor row_gradients;   // [S] W
+  ExpertAdapterScratch adapters;
 };
 
-ExpertScratch CutExpertScratch(const ModelConfig& config, BumpAllocator& allocator,
-                               std::int64_t tokens, at::ScalarType type);
+ExpertScratch CutExpertScratch(const ModelConfig& config, const BlockLora& lora,
+                               BumpAllocator& allocator, std::int64_t tokens, at::ScalarType type);
 // Gate and up of all rows, what forward keeps for backward.
 at::Tensor CutExpertGateUp(const ModelConfig& config, BumpAllocator& allocator, std::int64_t tokens,
                            at::ScalarType type);
@@ -38,7 +40,8 @@ at::Tensor CutExpertGateUp(const ModelConfig& config, BumpAllocator& allocator, 
 class Experts {
  public:
   // `ops` outlives the object.
-  explicit Experts(DeviceOps& ops) : ops_(ops), weight_gradient_(ops) {}
+  Experts(DeviceOps& ops, const BlockLora& lora)
+      : ops_(ops), lora_(lora), weight_gradient_(ops), adapters_(ops) {}
 
   // gate_up [S, 2 * I] of x [N, H], before the activation.
   void GateUp(const at::Tensor& x, const BlockWeights& weights, const Routing& routing,
@@ -54,7 +57,9 @@ class Experts {
 
  private:
   DeviceOps& ops_;
+  const BlockLora lora_;
   LinearWeightGradient weight_gradient_;
+  ExpertAdapters adapters_;
 };
 
 }  // namespace muster

@@ -155,8 +155,8 @@ at::Tensor MixtureForward(const ExpertsConfig& config, const at::Tensor& x,
   const at::Tensor logits = LinearLayer(tokens, weights.router);
   auto [share, experts] = logits.softmax(-1, WideType(x.scalar_type())).topk(config.per_token, -1);
   if (config.normalizes_weights) share = share / share.sum(-1, /*keepdim=*/true);
-  const std::vector<at::Tensor> gate_up = weights.expert_gate_up.chunk(config.count);
-  const std::vector<at::Tensor> down = weights.expert_down.chunk(config.count);
+  const std::vector<at::Tensor> gate_up = weights.expert_gate_up.weight.chunk(config.count);
+  const std::vector<at::Tensor> down = weights.expert_down.weight.chunk(config.count);
   at::Tensor y = at::zeros_like(tokens);
   for (std::int64_t e = 0; e < config.count; ++e) {
     const at::Tensor chosen = experts.eq(e).nonzero();  // [its tokens, 2]

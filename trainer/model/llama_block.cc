@@ -38,7 +38,7 @@ LlamaBlocks::LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarTy
       inputs_(ops, static_cast<int>(config.num_hidden_layers), MemoryOfInputs(level, ops)),
       layers_(ops),
       norm_(config, ops),
-      experts_(ops) {
+      experts_(ops, lora) {
   if (config.SparseLayers() == 0) return;
   MUSTER_CHECK(config.norm_placement == NormPlacement::kBefore, "no mixture has a norm after it");
   router_.emplace(config, ops);

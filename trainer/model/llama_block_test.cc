@@ -28,12 +28,15 @@ enum class Kind {
   kOlmo2,
   kLora,
   kLoraOlmo2,
-  kMixture,     // 2 of 4 experts in all layers but one
-  kAllExperts,  // all of 3 experts in every layer
+  kMixture,      // 2 of 4 experts in all layers but one
+  kAllExperts,   // all of 3 experts in every layer
+  kLoraMixture,  // kMixture with adapters on experts
+  kLoraAllExperts,
 };
-constexpr Kind kKinds[] = {Kind::kLlama,      Kind::kQwen2,  Kind::kQwen3, Kind::kMistral,
-                           Kind::kSmolLm3,    Kind::kOlmo2,  Kind::kLora,  Kind::kLoraOlmo2,
-                           Kind::kAllExperts, Kind::kMixture};
+constexpr Kind kKinds[] = {Kind::kLlama,   Kind::kQwen2,       Kind::kQwen3,
+                           Kind::kMistral, Kind::kSmolLm3,     Kind::kOlmo2,
+                           Kind::kLora,    Kind::kLoraOlmo2,   Kind::kAllExperts,
+                           Kind::kMixture, Kind::kLoraMixture, Kind::kLoraAllExperts};
 
 ModelConfig ConfigOf(Kind kind, int blocks) {
   ModelConfig config = OddConfig(blocks);
@@ -47,10 +50,10 @@ ModelConfig ConfigOf(Kind kind, int blocks) {
     for (int b = 0; b < blocks; ++b) config.rotating_layers.push_back(b != 1);
   }
   if (kind == Kind::kMistral) config.sliding_window = 4;
-  if (kind == Kind::kAllExperts) {
+  if (kind == Kind::kAllExperts || kind == Kind::kLoraAllExperts) {
     config.experts = {.count = 3, .per_token = 3, .intermediate_size = 19};
   }
-  if (kind == Kind::kMixture) {
+  if (kind == Kind::kMixture || kind == Kind::kLoraMixture) {
     config.experts = {
         .count = 4, .per_token = 2, .intermediate_size = 19, .normalizes_weights = true};
     for (int b = 0; b < blocks; ++b) config.experts->sparse_layers.push_back(b != 1);
@@ -59,11 +62,14 @@ ModelConfig ConfigOf(Kind kind, int blocks) {
 }
 
 // On some of the modules, so that the parts of joined matrices differ.
-LoraSpec SomeAdapters() {
+LoraSpec SomeAdapters(Kind kind) {
   LoraSpec lora;
   lora.r = 3;
   lora.alpha = 5;
   lora.target_modules = {"q_proj", "v_proj", "o_proj", "up_proj", "down_proj"};
+  if (kind == Kind::kLoraMixture)
+    lora.target_modules = {"o_proj", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"};
+  if (kind == Kind::kLoraAllExperts) lora.target_modules = {"mlp.experts.down_proj"};
   return lora;
 }
 
@@ -113,6 +119,13 @@ void MergeAll(const BlockLora& lora, BlockWeights* block) {
   merge(lora.output, &block->output);
   merge(lora.gate_up, &block->gate_up);
   merge(lora.down, &block->down);
+  if (!block->router.defined()) return;
+  const auto merge_experts = [block](const LoraForm& form, LinearWeights* linear) {
+    if (!form.segments.empty())
+      linear->weight = MergedExperts(*linear, form, block->router.size(0));
+  };
+  merge_experts(lora.expert_gate_up, &block->expert_gate_up);
+  merge_experts(lora.expert_down, &block->expert_down);
 }
 
 // By autograd over BlockForward in fp64, from the same values.
@@ -202,8 +215,24 @@ class LlamaBlocksOf : public testing::TestWithParam<at::ScalarType> {
   Problem Odd(const BatchShape& shape) const { return {OddConfig(3), GetParam(), shape}; }
   Problem Of(Kind kind, const BatchShape& shape) const {
     const ModelConfig config = ConfigOf(kind, 3);
-    const bool adapters = kind == Kind::kLora || kind == Kind::kLoraOlmo2;
-    return {config, GetParam(), shape, adapters ? LoraOf(config, SomeAdapters()) : BlockLora()};
+    const bool adapters = kind == Kind::kLora || kind == Kind::kLoraOlmo2 ||
+                          kind == Kind::kLoraMixture || kind == Kind::kLoraAllExperts;
+    return {config, GetParam(), shape, adapters ? LoraOf(config, SomeAdapters(kind)) : BlockLora()};
+  }
+
+  // `adapters`: their tensors.
+  void ExpectFrozenTensorsMatterToNoOther(const Problem& p, std::size_t adapters) const {
+    const Outcome all = Train(p, ActivationCheckpointing::kSelective, {.type = GetParam()});
+    LlamaBlocks blocks(p.config, *ops_, p.type, ActivationCheckpointing::kSelective, p.lora);
+    const Outcome some = TrainWith(p, blocks, {.type = GetParam(), .adapters_alone = true});
+    EXPECT_TRUE(at::equal(some.input_gradient, all.input_gradient));
+    std::size_t compared = 0;
+    for (std::size_t i = 0; i < all.weight_gradients.size(); ++i) {
+      if (!some.weight_gradients[i].defined()) continue;
+      EXPECT_TRUE(at::equal(some.weight_gradients[i], all.weight_gradients[i])) << "tensor " << i;
+      ++compared;
+    }
+    EXPECT_EQ(compared, adapters);
   }
 
   const std::unique_ptr<DeviceOps> ops_ = MakeCpuOps();
@@ -212,13 +241,15 @@ class LlamaBlocksOf : public testing::TestWithParam<at::ScalarType> {
 TEST_P(LlamaBlocksOf, GradientsMatchAutograd) {
   for (const Kind kind : kKinds) {
     // 16 bits choose other experts than 64 where two are about as likely.
-    if (kind == Kind::kMixture && at::elementSize(GetParam()) == 2) continue;
+    const bool chooses = kind == Kind::kMixture || kind == Kind::kLoraMixture;
+    if (chooses && at::elementSize(GetParam()) == 2) continue;
     for (const BatchShape& shape : {BatchShape{1, 1}, BatchShape{3, 7}, BatchShape{2, 33}}) {
       SCOPED_TRACE(testing::Message() << "kind " << static_cast<int>(kind) << ", " << shape.rows
                                       << " rows of " << shape.length);
       const Problem p = Of(kind, shape);
       // The gradient of a router is a difference of probabilities' gradients.
-      const double looser = kind == Kind::kAllExperts ? 2 : 1;
+      const bool all = kind == Kind::kAllExperts || kind == Kind::kLoraAllExperts;
+      const double looser = all ? 2 : 1;
       ExpectClose(Train(p, ActivationCheckpointing::kNone, {.type = GetParam()}), Differentiated(p),
                   looser * Tolerance(GetParam()));
     }
@@ -226,18 +257,19 @@ TEST_P(LlamaBlocksOf, GradientsMatchAutograd) {
 }
 
 TEST_P(LlamaBlocksOf, FrozenTensorsChangeNoOtherGradient) {
-  const Problem p = Of(Kind::kLora, {3, 7});
-  const Outcome all = Train(p, ActivationCheckpointing::kSelective, {.type = GetParam()});
-  LlamaBlocks blocks(p.config, *ops_, p.type, ActivationCheckpointing::kSelective, p.lora);
-  const Outcome some = TrainWith(p, blocks, {.type = GetParam(), .adapters_alone = true});
-  EXPECT_TRUE(at::equal(some.input_gradient, all.input_gradient));
-  std::size_t compared = 0;
-  for (std::size_t i = 0; i < all.weight_gradients.size(); ++i) {
-    if (!some.weight_gradients[i].defined()) continue;
-    EXPECT_TRUE(at::equal(some.weight_gradients[i], all.weight_gradients[i])) << "tensor " << i;
-    ++compared;
+  for (const auto& [kind, adapters] :
+       {std::pair(Kind::kLora, 3u * 8u), std::pair(Kind::kLoraMixture, 3u * 2u + 2u * 4u)}) {
+    ExpectFrozenTensorsMatterToNoOther(Of(kind, {3, 7}), adapters);
   }
-  EXPECT_EQ(compared, 3u * 8u);
+}
+
+TEST_P(LlamaBlocksOf, GradientsOfExpertsAdaptersAreAdded) {
+  const Problem p = Of(Kind::kLoraAllExperts, {2, 9});
+  Outcome want = Train(p, ActivationCheckpointing::kNone, {.type = WideType(GetParam())});
+  for (at::Tensor& gradient : want.weight_gradients) gradient += 0.5;
+  ExpectClose(Train(p, ActivationCheckpointing::kFull,
+                    {.type = WideType(GetParam()), .add = true, .before = 0.5}),
+              want, Tolerance(GetParam()));
 }
 
 TEST_P(LlamaBlocksOf, LevelsGiveTheSameBits) {

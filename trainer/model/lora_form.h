@@ -43,6 +43,7 @@ struct LoraPass {
 
 struct BlockLora {
   LoraForm qkv, output, gate_up, down;
+  LoraForm expert_gate_up, expert_down;  // on the matrix of each expert (expert_adapters.h)
 };
 
 }  // namespace muster

@@ -8,6 +8,7 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
+#include "common/job_spec/lora_targets.h"
 #include "trainer/model/adapter_form.h"
 #include "trainer/model/adapters.h"
 #include "trainer/model/form_json.h"
@@ -19,6 +20,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kMaxConfigBytes = 16 << 20;
 
+// PEFT's key for parameters, which is part of lora.target_modules here.
+constexpr char kTargetParameters[] = "target_parameters";
+
 // Whether a key says anything: null, false and what is empty do not.
 bool IsSet(const Json& value) {
   if (value.is_boolean()) return value.get<bool>();
@@ -27,7 +31,7 @@ bool IsSet(const Json& value) {
 
 // Whether a key is acted on.
 bool IsRead(std::string_view key) {
-  bool found = key == "peft_type";
+  bool found = key == "peft_type" || key == kTargetParameters;
   VisitAdapterForm(AdapterForm(), [&](const AdapterKey& each, const auto&) {
     found = found || (each.peft != nullptr && key == each.peft);
   });
@@ -86,8 +90,26 @@ std::vector<std::string> TextsOf(const Json& config, const char* key) {
   return found->get<std::vector<std::string>>();
 }
 
+// PEFT takes the end of a parameter's name, too.
+Result<std::vector<std::string>> ParametersOf(const Json& config, const std::string& path) {
+  std::vector<std::string> ordered;
+  const auto named = TextsOf(config, kTargetParameters);
+  for (const std::string& known : kExpertParameters) {
+    const bool found = std::any_of(named.begin(), named.end(), [&](const std::string& name) {
+      return known == name || known.ends_with("." + name);
+    });
+    if (found) ordered.push_back(known);
+  }
+  if (ordered.size() == named.size()) return ordered;
+  return Unimplemented(path + ": " + kTargetParameters + " " + Json(named).dump() +
+                       " names others than those of " + Json(kExpertParameters).dump());
+}
+
 // PEFT keeps modules in any order, and perhaps as "all-linear".
 Result<std::vector<std::string>> TargetsOf(const Json& config, const std::string& path) {
+  const bool none =
+      config.contains(kTargetParameters) && config.value("target_modules", Json()).is_null();
+  if (none) return std::vector<std::string>();
   const Json& targets = config.at("target_modules");
   if (targets == "all-linear") return kLinearModules;
   if (targets.is_string()) {
@@ -125,6 +147,8 @@ Result<LoraSpec> SpecOf(const Json& config, const std::string& path) {
   spec.rslora = config.value("use_rslora", false);
   MUSTER_ASSIGN_OR_RETURN(spec.bias, BiasOf(config, path));
   MUSTER_ASSIGN_OR_RETURN(spec.target_modules, TargetsOf(config, path));
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> parameters, ParametersOf(config, path));
+  spec.target_modules.insert(spec.target_modules.end(), parameters.begin(), parameters.end());
   spec.modules_to_save = TextsOf(config, "modules_to_save");
   if (spec.r < 1) return InvalidArgument(path + ": r is " + std::to_string(spec.r));
   return spec;
@@ -157,6 +181,14 @@ std::string AdapterConfigText(const LoraSpec& spec, const std::string& base_mode
   VisitAdapterForm(AdapterForm{.lora = spec}, [&config](const AdapterKey& key, const auto& value) {
     if (key.peft != nullptr) config[key.peft] = FormToJson(value);
   });
+  std::vector<std::string> modules, parameters;
+  for (const std::string& target : spec.target_modules) {
+    const bool is_parameter = std::find(kExpertParameters.begin(), kExpertParameters.end(),
+                                        target) != kExpertParameters.end();
+    (is_parameter ? parameters : modules).push_back(target);
+  }
+  config["target_modules"] = modules;
+  if (!parameters.empty()) config[kTargetParameters] = parameters;
   // PEFT declares it an integer, and most are.
   if (spec.alpha == std::floor(spec.alpha)) {
     config["lora_alpha"] = static_cast<std::int64_t>(spec.alpha);

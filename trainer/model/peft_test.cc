@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/base/json.h"
 #include "trainer/model/adapters.h"
 
 namespace muster {
@@ -46,6 +47,27 @@ TEST_F(Peft, ReadsWhatItWrites) {
   EXPECT_EQ(read->r, 4);
   EXPECT_EQ(read->alpha, 6);
   EXPECT_EQ(read->target_modules, Spec().target_modules);
+}
+
+TEST_F(Peft, KeepsExpertsApartAsParameters) {
+  LoraSpec spec = Spec();
+  spec.target_modules = {"q_proj", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"};
+  const auto json = nlohmann::json::parse(AdapterConfigText(spec, "models/base"));
+  EXPECT_EQ(json["target_modules"], (std::vector<std::string>{"q_proj"}));
+  EXPECT_EQ(json["target_parameters"],
+            (std::vector<std::string>{"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}));
+  Write(json.dump());
+  EXPECT_TRUE(CheckAdapterConfig(dir_.string(), spec).ok());
+  Write(R"({"target_modules": null, "target_parameters": ["experts.down_proj"]})");
+  const auto alone = ReadAdapterConfig(dir_.string());
+  ASSERT_TRUE(alone.ok()) << alone.status().ToString();
+  EXPECT_EQ(alone->target_modules, std::vector<std::string>{"mlp.experts.down_proj"});
+  spec.target_modules = {"mlp.experts.down_proj"};
+  const auto none = nlohmann::json::parse(AdapterConfigText(spec, "models/base"));
+  EXPECT_EQ(none["target_modules"], nlohmann::json::array());
+  EXPECT_FALSE(nlohmann::json::parse(AdapterConfigText(Spec(), "b")).contains("target_parameters"));
+  EXPECT_NE(Refusal(R"(, "target_parameters": ["mlp.gate.weight"])").find("mlp.gate.weight"),
+            std::string::npos);
 }
 
 TEST_F(Peft, NamesTheKeyThatIsOfAnotherType) {

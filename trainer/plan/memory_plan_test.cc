@@ -104,6 +104,42 @@ TEST(MemoryPlanTest, AdaptersAreTrainedAndTheRestIsNot) {
   EXPECT_NEAR(static_cast<double>(plan.Of("frozen weights")), 2 * 8.03e9 / 8, 5e6);
 }
 
+// Qwen3-30B-A3B.
+ModelConfig Mixture() {
+  ModelConfig config;
+  config.architecture = "Qwen3MoeForCausalLM";
+  config.hidden_size = 2048;
+  config.intermediate_size = 6144;
+  config.num_hidden_layers = 48;
+  config.num_attention_heads = 32;
+  config.num_key_value_heads = 4;
+  config.head_dim = 128;
+  config.vocab_size = 151936;
+  config.qk_norms = QkNorms::kPerHead;
+  config.experts = {.count = 128, .per_token = 8, .intermediate_size = 768};
+  return config;
+}
+
+TEST(MemoryPlanTest, AdaptersOnExpertsAreTrainedForEachOfThem) {
+  PlanJob job = GpuJob(Mixture(), 1, 8);
+  job.train.lora.emplace().target_modules = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"};
+  const Result<PlanLayout> layout = LayOutPlan(job);
+  ASSERT_TRUE(layout.ok());
+  const std::int64_t of_layer = 16 * 128 * (2048 + 2 * 768 + 768 + 2048);
+  EXPECT_EQ(layout->adapter_parameters, 48 * of_layer);
+  EXPECT_EQ(layout->active_adapter_parameters, 48 * of_layer / 16) << "8 of 128 experts";
+  // Hidden values and their gradients of 8 rows for each token, and B with its gradient in fp32;
+  // adapters on attention keep and compute other hidden values.
+  job.train.batch.per_rank = 1;
+  job.train.data.max_seq_len = 32;
+  PlanJob attention = job;
+  attention.train.lora->target_modules = {"q_proj"};
+  const std::int64_t b = std::int64_t{128} * 2048 * 16, hidden = std::int64_t{32} * 8 * 16;
+  const std::int64_t of_attention = 2 * 32 * 16 * 2;
+  EXPECT_EQ(Planned(job).Of("activations") - Planned(attention).Of("activations") + of_attention,
+            2 * hidden * 2 + b * (2 + 4));
+}
+
 TEST(MemoryPlanTest, AMatrixThatIsMadeWholeIsAnActivation) {
   PlanJob job = GpuJob(Llama8B(), 1, 8);
   job.train.lora.emplace();

@@ -44,6 +44,7 @@ Result<PlanLayout> LayOutPlan(const PlanJob& job) {
                          .takes_snapshots = job.supervised && options.snapshot_every > 0})};
   if (!options.lora) return layout;
   layout.adapter_parameters = layout.placement.trained.parameter_count();
+  layout.active_adapter_parameters = ActiveTrainedParameters(job.model, layout.placement.trained);
   layout.largest_matrix = LargestPacked(layout.placement.frozen_units,
                                         {options.precision.compute, options.quantization});
   return layout;

@@ -34,8 +34,9 @@ struct PlanLayout {
   int shard_nodes = 1;  // that a shard group lies on
   Precision precision;
   Placement placement;
-  std::int64_t largest_matrix = 0;      // elements of the largest one that is made whole
-  std::int64_t adapter_parameters = 0;  // 0: all weights are trained
+  std::int64_t largest_matrix = 0;             // elements of the largest one that is made whole
+  std::int64_t adapter_parameters = 0;         // 0: all weights are trained
+  std::int64_t active_adapter_parameters = 0;  // that a token is multiplied with
 };
 
 // kInvalidArgument as ShapeOf; otherwise as CheckTrain.

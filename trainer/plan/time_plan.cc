@@ -135,7 +135,7 @@ TimePlan StepPlanner::Run() {
   AddTraffic(&plan);
   const FlopsOptions flops{.length = job_.row_length(),
                            .checkpointing = job_.train.fsdp.activation_checkpointing,
-                           .adapter_parameters = layout_.adapter_parameters};
+                           .adapter_parameters = layout_.active_adapter_parameters};
   const double own_tokens = static_cast<double>(micro_batch_tokens() * micro_batches());
   const double rate = hardware_.peak_tflops * 1e12 * hardware_.achievable;
   const double token_seconds =

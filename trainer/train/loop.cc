@@ -7,6 +7,7 @@
 
 #include "trainer/comm/long_work.h"
 #include "trainer/core/lr_schedule.h"
+#include "trainer/model/adapters.h"
 #include "trainer/ops/device_memory.h"
 #include "trainer/report/profile_report.h"
 #include "trainer/train/evaluation.h"
@@ -37,9 +38,9 @@ TrainLoop::TrainLoop(const RunContext& run, StartedRun& started)
   if (!run.is_first()) return;
   const std::optional<ExpertsConfig>& experts = run.inputs->config.experts;
   if (experts) routers_.emplace(RouterSettings{!run.train().lora, experts->balance_coefficient});
-  throughput_.emplace(run.inputs->config, engine_.layout().parameter_count(),
-                      run.inputs->dataset->stats(), run.env.world_size,
-                      FindPeak(run.spec, run.ops.Describe()));
+  throughput_.emplace(
+      run.inputs->config, ActiveTrainedParameters(run.inputs->config, engine_.layout()),
+      run.inputs->dataset->stats(), run.env.world_size, FindPeak(run.spec, run.ops.Describe()));
 }
 
 TrainStatus TrainLoop::Run() {

@@ -48,8 +48,8 @@ inline BlockWeights RandomBlock(const ModelConfig& c, at::ScalarType type, std::
   if (c.IsSparse(layer)) {
     const std::int64_t experts = c.experts->count, inner = c.experts->intermediate_size;
     block.router = random({experts, hidden}, 0.5);
-    block.expert_gate_up = random({experts * 2 * inner, hidden}, 0.2);
-    block.expert_down = random({experts * hidden, inner}, 0.2);
+    block.expert_gate_up.weight = random({experts * 2 * inner, hidden}, 0.2);
+    block.expert_down.weight = random({experts * hidden, inner}, 0.2);
     return block;
   }
   block.gate_up.weight = random({2 * c.intermediate_size, hidden}, 0.2);
@@ -73,6 +73,18 @@ inline void AddRandomLora(const BlockLora& lora, BlockWeights* block) {
   add(lora.output, &block->output);
   add(lora.gate_up, &block->gate_up);
   add(lora.down, &block->down);
+  if (!block->router.defined()) return;
+  const std::int64_t experts = block->router.size(0);
+  const auto add_to_experts = [experts](const LoraForm& form, LinearWeights* linear) {
+    if (form.segments.empty()) return;
+    const auto random = [&](at::IntArrayRef shape) {
+      return (at::randn(shape, at::kDouble) * 0.2).to(linear->weight.scalar_type());
+    };
+    linear->lora_a = random({experts * form.rank, linear->weight.size(1)});
+    linear->lora_b = random({linear->weight.size(0) / experts, form.rank * experts});
+  };
+  add_to_experts(lora.expert_gate_up, &block->expert_gate_up);
+  add_to_experts(lora.expert_down, &block->expert_down);
 }
 
 // The matrix with its adapters added: W + scale * B A.
@@ -95,6 +107,14 @@ inline at::Tensor Merged(const LinearWeights& linear, const LoraForm& form) {
   }
   skip_to(delta.size(0));
   return linear.weight + at::cat(rows);
+}
+
+// The matrices of all experts with their adapters added, as PEFT adds them to its parameters.
+inline at::Tensor MergedExperts(const LinearWeights& linear, const LoraForm& form,
+                                std::int64_t experts) {
+  const at::Tensor a = linear.lora_a.view({experts, form.rank, -1});
+  const at::Tensor b = linear.lora_b.view({-1, form.rank, experts});
+  return linear.weight + form.scale * at::einsum("ore,eri->eoi", {b, a}).flatten(0, 1);
 }
 
 // |a - b| / |b| in the Euclidean norm.

@@ -1,0 +1,58 @@
+"""Adapters on experts against PEFT, which adapts the parameters that transformers keep experts in
+(target_parameters): 20 steps of training that begin with an adapter that PEFT has made, in fp64 and fp32, and
+the trained adapter in PEFT's hands.
+
+Fails, and does not skip, where Python torch is missing: tests/run --label peer installs it.
+"""
+
+import json
+import pathlib
+import sys
+import unittest
+import unittest.mock
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from training_parity import MIXTURES, AdapterParity  # noqa: E402
+
+EXPERTS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+EVERYWHERE = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "o_proj"], "target_parameters": EXPERTS}
+# Ranks, and rows and micro-batches of each: batches of 4 rows.
+WAYS = ((1, 4, 1), (2, 2, 1), (4, 1, 1))
+
+
+class OnExperts(AdapterParity):
+    steps = 20
+
+    def of_mixture(self, family, **config):
+        return unittest.mock.patch.object(type(self), "model", self.new_model(**MIXTURES[family], **config))
+
+    def test_fp64_losses_are_those_of_peft(self):
+        for family in MIXTURES:
+            with self.subTest(family=family), self.of_mixture(family):
+                self.check_return(self.compare("fp64", EVERYWHERE, [(1, self.steps, 1e-12)], ways=WAYS))
+
+    def test_one_parameter_alone_with_rslora_over_dense_layers_too(self):
+        for parameter in EXPERTS:
+            config = {"r": 3, "lora_alpha": 4, "use_rslora": True, "target_modules": [],
+                      "target_parameters": [parameter]}
+            with self.subTest(parameter=parameter), self.of_mixture("qwen3_moe", mlp_only_layers=[1]):
+                adapter = self.compare("fp64", config, [(1, self.steps, 1e-12)], ways=WAYS[1:2])
+                self.check_return(adapter)
+                saved = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+                self.assertEqual((saved["target_modules"], saved["target_parameters"]), ([], [parameter]))
+
+    def test_one_expert_and_all_of_them(self):
+        for experts, per_token in ((1, 1), (3, 3)):
+            config = {"num_local_experts": experts, "num_experts_per_tok": per_token}
+            with self.subTest(experts=experts), unittest.mock.patch.object(
+                    type(self), "model", self.new_model(**{**MIXTURES["mixtral"], **config})):
+                self.check_return(self.compare("fp64", EVERYWHERE, [(1, self.steps, 1e-12)], ways=WAYS[:2]))
+
+    def test_fp32_losses_are_those_of_peft(self):
+        for family in MIXTURES:
+            with self.subTest(family=family), self.of_mixture(family):
+                self.compare("fp32", EVERYWHERE, [(1, self.steps, 1e-6)], ways=WAYS[:2])
+
+
+if __name__ == "__main__":
+    unittest.main()
