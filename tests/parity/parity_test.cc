@@ -168,23 +168,6 @@ std::vector<Way> Mixtures() {
                     .lora = Lora({"q_proj", "v_proj", "o_proj"})});
   }
   const Family family = Family::kQwen3Moe;
-  const LoraSpec on_experts = Lora({"o_proj", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"});
-  for (const auto& [each, name] :
-       {std::pair(Family::kQwen3Moe, "qwen3_moe"), std::pair(Family::kMixtral, "mixtral")}) {
-    const std::string of(name);
-    ways.push_back({.name = of + "_lora_experts_1", .family = each, .lora = on_experts});
-    ways.push_back({.name = of + "_lora_experts_3",
-                    .world_size = 3,
-                    .shares_memory = false,
-                    .checkpointing = ActivationCheckpointing::kFull,
-                    .family = each,
-                    .lora = on_experts});
-  }
-  ways.push_back({.name = "olmoe_lora_down_2",
-                  .world_size = 2,
-                  .reduce_every_micro_batch = false,
-                  .family = Family::kOlmoe,
-                  .lora = Lora({"mlp.experts.down_proj"}, {"lm_head"})});
   ways.push_back({.name = "qwen3_moe_full_1",
                   .checkpointing = ActivationCheckpointing::kFull,
                   .family = family});
@@ -207,6 +190,43 @@ std::vector<Way> Mixtures() {
                   .reduce_every_micro_batch = false,
                   .family = family});
   ways.push_back({.name = "qwen3_moe_lora_1", .family = family, .lora = Lora({"k_proj"})});
+  return ways;
+}
+
+// The same with adapters on experts, which are whole or in NF4.
+std::vector<Way> AdaptedMixtures() {
+  std::vector<Way> ways;
+  const LoraSpec on_experts = Lora({"o_proj", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"});
+  for (const auto& [each, name] :
+       {std::pair(Family::kQwen3Moe, "qwen3_moe"), std::pair(Family::kMixtral, "mixtral")}) {
+    const std::string of(name);
+    ways.push_back({.name = of + "_lora_experts_1", .family = each, .lora = on_experts});
+    ways.push_back({.name = of + "_lora_experts_3",
+                    .world_size = 3,
+                    .shares_memory = false,
+                    .checkpointing = ActivationCheckpointing::kFull,
+                    .family = each,
+                    .lora = on_experts});
+  }
+  for (const bool twice : {false, true}) {
+    const std::string kind = twice ? "_double" : "";
+    ways.push_back({.name = "qwen3_moe_qlora_1" + kind,
+                    .family = Family::kQwen3Moe,
+                    .lora = on_experts,
+                    .quantization = QuantizationSpec{.double_quant = twice}});
+    ways.push_back({.name = "mixtral_qlora_3" + kind,
+                    .world_size = 3,
+                    .shares_memory = false,
+                    .checkpointing = ActivationCheckpointing::kFull,
+                    .family = Family::kMixtral,
+                    .lora = Lora({"v_proj"}),
+                    .quantization = QuantizationSpec{.double_quant = twice}});
+  }
+  ways.push_back({.name = "olmoe_lora_down_2",
+                  .world_size = 2,
+                  .reduce_every_micro_batch = false,
+                  .family = Family::kOlmoe,
+                  .lora = Lora({"mlp.experts.down_proj"}, {"lm_head"})});
   return ways;
 }
 
@@ -398,6 +418,9 @@ TEST(Packed, InFp32DocumentsStayWithinItsRounding) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Mixtures, Parity, testing::ValuesIn(Mixtures()),
+                         [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(AdaptedMixtures, Parity, testing::ValuesIn(AdaptedMixtures()),
                          [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::ValuesIn(Models()),

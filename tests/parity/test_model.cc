@@ -121,9 +121,15 @@ ReferenceTrainer::Weights RandomWeights(const TestModelOptions& options) {
 ReferenceTrainer::Weights WeightsAsTrained(const TestModelOptions& options) {
   ReferenceTrainer::Weights weights = RandomWeights(options);
   if (!options.quantization) return weights;
-  for (auto& [name, values] : weights) {
-    const bool of_block = name.starts_with("model.layers.") && name.ends_with("_proj.weight");
-    if (of_block) values = ThroughNf4(values, *options.quantization);
+  for (const UnitTensor& tensor : ModelTensors(TestConfig(options))) {
+    const bool of_expert =
+        tensor.role == TensorRole::kExpertGateUp || tensor.role == TensorRole::kExpertDown;
+    const bool of_block =
+        tensor.name.starts_with("model.layers.") && tensor.name.ends_with("_proj.weight");
+    if (of_block || of_expert) {
+      at::Tensor& values = weights.at(tensor.name);
+      values = ThroughNf4(values, *options.quantization);
+    }
   }
   return weights;
 }

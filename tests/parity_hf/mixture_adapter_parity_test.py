@@ -1,6 +1,6 @@
 """Adapters on experts against PEFT, which adapts the parameters that transformers keep experts in
-(target_parameters): 20 steps of training that begin with an adapter that PEFT has made, in fp64 and fp32, and
-the trained adapter in PEFT's hands.
+(target_parameters): 20 steps of training that begin with an adapter that PEFT has made, in fp64 and fp32, over
+whole weights and over those in four bits, and the trained adapter in PEFT's hands.
 
 Fails, and does not skip, where Python torch is missing: tests/run --label peer installs it.
 """
@@ -52,6 +52,29 @@ class OnExperts(AdapterParity):
         for family in MIXTURES:
             with self.subTest(family=family), self.of_mixture(family):
                 self.compare("fp32", EVERYWHERE, [(1, self.steps, 1e-6)], ways=WAYS[:2])
+
+
+class OnExpertsInFourBits(AdapterParity):
+    """Rows of all matrices are whole blocks of 64 (packed_adapter_parity_test.py)."""
+    steps = 20
+    shape = {"intermediate_size": 128}
+
+    def compare_packed(self, precision, limits, ways):
+        for family in ("qwen3_moe", "mixtral"):
+            model = {**MIXTURES[family], **self.shape}
+            if family == "qwen3_moe":
+                model["moe_intermediate_size"] = 64
+            for twice in (False, True):
+                with self.subTest(family=family, double_quant=twice), unittest.mock.patch.object(
+                        type(self), "model", self.new_model(**model)):
+                    self.compare(precision, EVERYWHERE, limits, ways,
+                                 quantization={"kind": "nf4", "double_quant": twice})
+
+    def test_fp64_losses_are_those_of_the_matrices_that_bitsandbytes_reads_back(self):
+        self.compare_packed("fp64", [(1, self.steps, 1e-9)], WAYS[:2])
+
+    def test_fp32_losses_are_those_of_bitsandbytes(self):
+        self.compare_packed("fp32", [(1, 1, 1e-6), (2, self.steps, 1e-5)], WAYS[1:2])
 
 
 if __name__ == "__main__":

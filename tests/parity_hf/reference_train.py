@@ -13,7 +13,8 @@ Where a model's config asks for it (output_router_logits), the loss has the bala
 the mean over micro-batches of --micro rows.
 
 With `quantization` the matrices of the blocks are Linear4bit of bitsandbytes. It computes in fp32
-at most, so in fp64 they are plain ones with the values that it reads back, which are fp32.
+at most, so in fp64 they are plain ones with the values that it reads back, which are fp32. Experts, which
+are parameters and no Linear4bit, have such values too: those of each of their matrices by itself.
 """
 
 import argparse
@@ -24,7 +25,7 @@ import sys
 
 import numpy
 import torch
-from bitsandbytes.functional import dequantize_4bit
+from bitsandbytes.functional import dequantize_4bit, quantize_4bit
 from bitsandbytes.nn import Linear4bit
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, get_scheduler
@@ -76,6 +77,25 @@ def loss_of(model, ids, micro):
     return loss / math.ceil(len(ids) / micro)
 
 
+def pack_experts(model, quantization):
+    twice = quantization["double_quant"]
+
+    def through(values):
+        return dequantize_4bit(*quantize_4bit(values.float().contiguous(), quant_type=quantization["kind"],
+                                              compress_statistics=twice)).to(values.dtype)
+
+    for module in model.modules():
+        for name, parts in (("gate_up_proj", 2), ("down_proj", 1)):
+            parameter = getattr(module, name, None)
+            if not isinstance(parameter, torch.nn.Parameter) or parameter.ndim != 3:
+                continue
+            matrices = [part for matrix in parameter.data for part in matrix.chunk(parts)]
+            packed = torch.cat([through(part) for part in matrices]).view_as(parameter)
+            if not twice:  # or the scales of scales would be of all matrices together
+                assert torch.equal(packed, through(parameter.data)), "a parameter is packed as its matrices are"
+            parameter.data.copy_(packed)
+
+
 def load_packed(path, quantization):
     config = BitsAndBytesConfig(
         load_in_4bit=True, bnb_4bit_quant_type=quantization["kind"],
@@ -88,6 +108,7 @@ def load_packed(path, quantization):
 def load_model(path, precision, quantization):
     packed = load_packed(path, quantization) if quantization else None
     if packed and precision == "fp32":
+        pack_experts(packed, quantization)
         return packed
     model = AutoModelForCausalLM.from_pretrained(path, dtype=TYPES[precision])
     with torch.no_grad():
@@ -95,6 +116,8 @@ def load_model(path, precision, quantization):
             if isinstance(module, Linear4bit):
                 values = dequantize_4bit(module.weight.data, module.weight.quant_state)
                 model.get_submodule(name).weight.copy_(values)
+    if packed:
+        pack_experts(model, quantization)
     return model
 
 

@@ -10,7 +10,9 @@ bool IsPacked(const UnitTensor& tensor, const FrozenForm& form) {
     case TensorRole::kQkv:
     case TensorRole::kAttentionOutput:
     case TensorRole::kGateUp:
-    case TensorRole::kDown: return true;
+    case TensorRole::kDown:
+    case TensorRole::kExpertGateUp:
+    case TensorRole::kExpertDown: return true;
     default: return false;
   }
 }

@@ -20,7 +20,8 @@ struct FrozenForm {
   std::optional<QuantizationSpec> quantization;
 };
 
-// Whether the tensor is held in NF4: the matrices of blocks are, where a job quantises.
+// Whether the tensor is held in NF4: the matrices of blocks are, those of each expert too, where a
+// job quantises. Routers are not.
 bool IsPacked(const UnitTensor& tensor, const FrozenForm& form);
 // Of such a tensor.
 PackedLayout PackedLayoutOf(const UnitTensor& tensor, const FrozenForm& form);

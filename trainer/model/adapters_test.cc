@@ -198,8 +198,7 @@ TEST(CheckTrain, NamesWhatExpertsCannotDoAndTheWayOut) {
   train.lora = Spec({"q_proj", "o_proj"});
   EXPECT_TRUE(CheckTrain(Mixture(), train).ok());
   train.quantization.emplace();
-  EXPECT_NE(CheckTrain(Mixture(), train).message().find("does not hold experts in NF4"),
-            std::string::npos);
+  EXPECT_TRUE(CheckTrain(Mixture(), train).ok());
   EXPECT_TRUE(CheckTrain(OddConfig(2), train).ok());
   train.quantization.reset();
   train.lora = Spec({"q_proj", "down_proj"});

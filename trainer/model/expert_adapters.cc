@@ -13,15 +13,11 @@ namespace {
 // Calls f(expert, begin, count) for each expert: its rows of all.
 template <typename Function>
 void EachExpert(const Routing& routing, Function function) {
-  const auto experts = static_cast<std::int64_t>(routing.begins.size()) - 1;
+  const std::int64_t experts = ExpertsOf(routing);
   for (std::int64_t e = 0; e < experts; ++e) {
     const std::int64_t begin = routing.begins[e];
     function(e, begin, routing.begins[e + 1] - begin);
   }
-}
-
-std::int64_t ExpertsOf(const Routing& routing) {
-  return static_cast<std::int64_t>(routing.begins.size()) - 1;
 }
 
 // The scratch as [E, out, r].

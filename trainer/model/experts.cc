@@ -9,39 +9,39 @@
 namespace muster {
 namespace {
 
-// Calls f(count, rows, matrix) for each expert and its number of rows; the latter two cut its part
-// out of all rows [S, ...] and of all experts' matrices, which lie one below the other.
+// Calls f(expert, count, rows) for each expert and its number of rows; the latter cuts these out of
+// all rows [S, ...].
 template <typename Function>
 void ForEachExpert(const Routing& routing, Function function) {
-  const auto experts = static_cast<std::int64_t>(routing.begins.size()) - 1;
+  const std::int64_t experts = ExpertsOf(routing);
   for (std::int64_t e = 0; e < experts; ++e) {
     const std::int64_t begin = routing.begins[e], count = routing.begins[e + 1] - begin;
     const auto rows = [=](const at::Tensor& all) { return all.narrow(0, begin, count); };
-    const auto matrix = [=](const at::Tensor& all) {
-      const std::int64_t height = all.size(0) / experts;
-      return all.narrow(0, e * height, height);
-    };
-    function(count, rows, matrix);
+    function(e, count, rows);
   }
 }
 
 // y = x weight^T, expert by expert.
-void GroupedForward(const Routing& routing, const at::Tensor& x, const at::Tensor& weight,
-                    const at::Tensor& y) {
-  ForEachExpert(routing, [&](std::int64_t count, const auto& rows, const auto& matrix) {
+void GroupedForward(const Routing& routing, const at::Tensor& x, const LinearWeights& weights,
+                    const at::Tensor& y, MatrixReader& matrices) {
+  ForEachExpert(routing, [&](std::int64_t expert, std::int64_t count, const auto& rows) {
     if (count == 0) return;
     at::Tensor out = rows(y);
-    LinearForward(rows(x), matrix(weight), out);
+    LinearForward(rows(x), matrices.Read(weights, x.scalar_type(), expert, ExpertsOf(routing)),
+                  out);
   });
 }
 
 // x_gradient = y_gradient weight, expert by expert.
 void GroupedInputGradient(const Routing& routing, const at::Tensor& y_gradient,
-                          const at::Tensor& weight, const at::Tensor& x_gradient) {
-  ForEachExpert(routing, [&](std::int64_t count, const auto& rows, const auto& matrix) {
+                          const LinearWeights& weights, const at::Tensor& x_gradient,
+                          MatrixReader& matrices) {
+  ForEachExpert(routing, [&](std::int64_t expert, std::int64_t count, const auto& rows) {
     if (count == 0) return;
     at::Tensor out = rows(x_gradient);
-    LinearInputGradient(rows(y_gradient), matrix(weight), out);
+    LinearInputGradient(
+        rows(y_gradient),
+        matrices.Read(weights, y_gradient.scalar_type(), expert, ExpertsOf(routing)), out);
   });
 }
 
@@ -49,8 +49,9 @@ void GroupedWeightGradient(const Routing& routing, const at::Tensor& y_gradient,
                            const at::Tensor& x, const GradientTarget& target,
                            LinearWeightGradient& products) {
   if (!target.tensor.defined()) return;
-  ForEachExpert(routing, [&](std::int64_t count, const auto& rows, const auto& matrix) {
-    at::Tensor gradient = matrix(target.tensor);
+  const std::int64_t height = target.tensor.size(0) / ExpertsOf(routing);
+  ForEachExpert(routing, [&](std::int64_t expert, std::int64_t count, const auto& rows) {
+    at::Tensor gradient = target.tensor.narrow(0, expert * height, height);
     if (count > 0) {
       products.Write(rows(y_gradient), rows(x), {gradient, target.add});
     } else if (!target.add) {
@@ -81,7 +82,7 @@ at::Tensor CutExpertGateUp(const ModelConfig& config, BumpAllocator& allocator, 
 void Experts::GateUp(const at::Tensor& x, const BlockWeights& weights, const Routing& routing,
                      ExpertScratch& scratch, at::Tensor& gate_up) {
   at::index_select_out(scratch.rows, x, 0, routing.tokens);
-  GroupedForward(routing, scratch.rows, weights.expert_gate_up.weight, gate_up);
+  GroupedForward(routing, scratch.rows, weights.expert_gate_up, gate_up, matrices_);
   adapters_.Forward(routing, lora_.expert_gate_up, scratch.rows, weights.expert_gate_up,
                     scratch.adapters, gate_up);
 }
@@ -89,7 +90,7 @@ void Experts::GateUp(const at::Tensor& x, const BlockWeights& weights, const Rou
 void Experts::Output(const BlockWeights& weights, const Routing& routing, const at::Tensor& gate_up,
                      ExpertScratch& scratch, at::Tensor& y) {
   ops_.Run(op::WeightedSwiGlu{gate_up, routing.row_weights, scratch.gated});
-  GroupedForward(routing, scratch.gated, weights.expert_down.weight, scratch.rows);
+  GroupedForward(routing, scratch.gated, weights.expert_down, scratch.rows, matrices_);
   adapters_.Forward(routing, lora_.expert_down, scratch.gated, weights.expert_down,
                     scratch.adapters, scratch.rows);
   ops_.Run(op::SumRows{scratch.rows, routing.places, y});
@@ -101,7 +102,7 @@ void Experts::Backward(const at::Tensor& x, const at::Tensor& y_gradient,
                        at::Tensor& x_gradient) {
   at::Tensor& rows = scratch.rows;
   at::index_select_out(rows, y_gradient, 0, routing.tokens);
-  GroupedInputGradient(routing, rows, weights.expert_down.weight, scratch.gated_gradient);
+  GroupedInputGradient(routing, rows, weights.expert_down, scratch.gated_gradient, matrices_);
   adapters_.HiddenGradient(routing, lora_.expert_down, rows, weights.expert_down, scratch.adapters);
   adapters_.AddInputGradient(routing, lora_.expert_down, weights.expert_down, scratch.adapters,
                              scratch.gated_gradient);
@@ -117,7 +118,7 @@ void Experts::Backward(const at::Tensor& x, const at::Tensor& y_gradient,
                            scratch.adapters);
   adapters_.ParameterGradients(routing, lora_.expert_gate_up, gate_up, rows, weights.expert_gate_up,
                                scratch.adapters, gradients.expert_gate_up);
-  GroupedInputGradient(routing, gate_up, weights.expert_gate_up.weight, rows);
+  GroupedInputGradient(routing, gate_up, weights.expert_gate_up, rows, matrices_);
   adapters_.AddInputGradient(routing, lora_.expert_gate_up, weights.expert_gate_up,
                              scratch.adapters, rows);
   ops_.Run(op::SumRows{rows, routing.places, x_gradient});

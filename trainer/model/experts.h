@@ -41,7 +41,7 @@ class Experts {
  public:
   // `ops` outlives the object.
   Experts(DeviceOps& ops, const BlockLora& lora)
-      : ops_(ops), lora_(lora), weight_gradient_(ops), adapters_(ops) {}
+      : ops_(ops), lora_(lora), weight_gradient_(ops), adapters_(ops), matrices_(ops) {}
 
   // gate_up [S, 2 * I] of x [N, H], before the activation.
   void GateUp(const at::Tensor& x, const BlockWeights& weights, const Routing& routing,
@@ -55,11 +55,15 @@ class Experts {
                 const BlockGradients& gradients, const Routing& routing, ExpertScratch& scratch,
                 at::Tensor& gate_up, at::Tensor& x_gradient);
 
+  // What it takes to read packed matrices.
+  std::int64_t bytes() const { return matrices_.bytes(); }
+
  private:
   DeviceOps& ops_;
   const BlockLora lora_;
   LinearWeightGradient weight_gradient_;
   ExpertAdapters adapters_;
+  MatrixReader matrices_;
 };
 
 }  // namespace muster

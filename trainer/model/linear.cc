@@ -77,18 +77,24 @@ void LinearWeightGradient::WriteBias(const at::Tensor& y_gradient, const Gradien
   Deliver(ops_, sum, target);
 }
 
-at::Tensor LinearOps::Matrix(const LinearWeights& weights, at::ScalarType type) {
-  if (weights.packed == nullptr) return weights.weight;
+at::Tensor MatrixReader::Read(const LinearWeights& weights, at::ScalarType type, std::int64_t part,
+                              std::int64_t parts) {
+  if (weights.packed == nullptr) {
+    const std::int64_t rows = weights.weight.size(0) / parts;
+    return weights.weight.narrow(0, part * rows, rows);
+  }
   const PackedMatrix& packed = *weights.packed;
   at::Tensor matrix;
   unpacked_.Fit([&](BumpAllocator& allocator) {
-    matrix = allocator.Cut({packed.rows(), packed.columns}, type);
+    matrix = allocator.Cut({packed.rows() / parts, packed.columns}, type);
   });
+  const std::size_t joined = packed.parts.size() / static_cast<std::size_t>(parts);
   std::int64_t row = 0;
-  for (const PackedMatrix::Part& part : packed.parts) {
-    at::Tensor rows = matrix.narrow(0, row, part.rows);
-    ops_.Run(op::DequantizeNf4{part.source, rows});
-    row += part.rows;
+  for (std::size_t p = 0; p < joined; ++p) {
+    const PackedMatrix::Part& each = packed.parts[static_cast<std::size_t>(part) * joined + p];
+    at::Tensor rows = matrix.narrow(0, row, each.rows);
+    ops_.Run(op::DequantizeNf4{each.source, rows});
+    row += each.rows;
   }
   return matrix;
 }
@@ -109,7 +115,7 @@ at::Tensor LinearOps::AdapterInput(const at::Tensor& x, const LoraPass& lora) {
 
 void LinearOps::Forward(const at::Tensor& x, const LinearWeights& weights, const LoraPass& lora,
                         at::Tensor& hidden, at::Tensor& y) {
-  const at::Tensor matrix = Matrix(weights, x.scalar_type());
+  const at::Tensor matrix = matrices_.Read(weights, x.scalar_type());
   if (weights.bias.defined()) {
     MultiplyAddInto(y, weights.bias, x, matrix.t());
   } else {
@@ -129,7 +135,7 @@ void LinearOps::AdapterForward(const at::Tensor& x, const LinearWeights& weights
 
 void LinearOps::InputGradient(const at::Tensor& y_gradient, const LinearWeights& weights,
                               const LoraPass& lora, at::Tensor& x_gradient) {
-  LinearInputGradient(y_gradient, Matrix(weights, y_gradient.scalar_type()), x_gradient);
+  LinearInputGradient(y_gradient, matrices_.Read(weights, y_gradient.scalar_type()), x_gradient);
   if (lora.empty()) return;
   scratch_.Fit([&](BumpAllocator& allocator) {
     hidden_gradient_ =

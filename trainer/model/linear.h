@@ -51,14 +51,32 @@ class LinearWeightGradient {
   Arena scratch_;
 };
 
-// Whole layers. The scratch memory grows to the largest layer and stays; a packed matrix is
-// dequantised there each time that it is used, and x is written there once more where elements of
-// it are dropped.
+// Matrices as products read them: a packed one is dequantised, each time that it is used, into
+// scratch memory that grows to the largest and stays.
+class MatrixReader {
+ public:
+  // `ops` outlives the object.
+  explicit MatrixReader(DeviceOps& ops) : ops_(ops), unpacked_(ops) {}
+
+  // [rows / parts, columns] of `type`: the `part`-th of so many equal parts, which lie one below
+  // the other. A packed one is good until the next call; the others are of `type` as they are.
+  at::Tensor Read(const LinearWeights& weights, at::ScalarType type, std::int64_t part = 0,
+                  std::int64_t parts = 1);
+
+  std::int64_t bytes() const { return unpacked_.bytes(); }
+
+ private:
+  DeviceOps& ops_;
+  Arena unpacked_;
+};
+
+// Whole layers. The scratch memory grows to the largest layer and stays; x is written there once
+// more where elements of it are dropped.
 class LinearOps {
  public:
   // `ops` outlives the object.
   explicit LinearOps(DeviceOps& ops)
-      : ops_(ops), weight_gradient_(ops), scratch_(ops), unpacked_(ops), dropped_(ops) {}
+      : ops_(ops), weight_gradient_(ops), scratch_(ops), matrices_(ops), dropped_(ops) {}
 
   // `hidden` is written where there are adapters.
   void Forward(const at::Tensor& x, const LinearWeights& weights, const LoraPass& lora,
@@ -77,20 +95,18 @@ class LinearOps {
                           const LinearGradients& gradients);
 
   std::int64_t bytes() const {
-    return weight_gradient_.bytes() + scratch_.bytes() + unpacked_.bytes() + dropped_.bytes();
+    return weight_gradient_.bytes() + scratch_.bytes() + matrices_.bytes() + dropped_.bytes();
   }
 
  private:
   // What the adapters see of x; good until the next call of this or of DroppedScratch.
   at::Tensor AdapterInput(const at::Tensor& x, const LoraPass& lora);
   at::Tensor DroppedScratch(const at::Tensor& like);
-  // The matrix, of `type`; a packed one is good until the next call.
-  at::Tensor Matrix(const LinearWeights& weights, at::ScalarType type);
 
   DeviceOps& ops_;
   LinearWeightGradient weight_gradient_;
   Arena scratch_;
-  Arena unpacked_;
+  MatrixReader matrices_;
   Arena dropped_;
   at::Tensor hidden_gradient_;  // [N, hidden_width]
 };

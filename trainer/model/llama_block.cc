@@ -287,7 +287,7 @@ void LlamaBlocks::AttentionBackward(const at::Tensor& input, const BlockWeights&
 }
 
 std::int64_t LlamaBlocks::bytes() const {
-  return memory_.bytes() + inputs_.device_bytes() + layers_.bytes();
+  return memory_.bytes() + inputs_.device_bytes() + layers_.bytes() + experts_.bytes();
 }
 
 }  // namespace muster

@@ -31,6 +31,10 @@ struct Routing {
   std::vector<std::int64_t> begins;  // [E + 1], on the host
 };
 
+inline std::int64_t ExpertsOf(const Routing& routing) {
+  return static_cast<std::int64_t>(routing.begins.size()) - 1;
+}
+
 Routing CutRouting(const ExpertsConfig& config, BumpAllocator& allocator, std::int64_t tokens,
                    at::ScalarType type);
 

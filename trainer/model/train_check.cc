@@ -9,11 +9,6 @@ Status CheckTrain(const ModelConfig& config, const TrainSpec& train) {
     return Unimplemented(
         "fsdp.blocks_per_unit: the experts of this model are a unit for each layer; leave it at 1");
   }
-  if (config.SparseLayers() > 0 && train.quantization) {
-    return Unimplemented(
-        "quantization: this version does not hold experts in NF4; leave the block out, and train "
-        "adapters on weights in bf16");
-  }
   return train.lora ? CheckLora(config, *train.lora) : OkStatus();
 }
 

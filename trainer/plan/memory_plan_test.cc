@@ -149,6 +149,22 @@ TEST(MemoryPlanTest, AMatrixThatIsMadeWholeIsAnActivation) {
   EXPECT_EQ(Planned(job).Of("activations") - plain, 2 * gate_and_up);
 }
 
+TEST(MemoryPlanTest, ExpertsTakeFourBitsAndOneOfThemIsMadeWholeAtATime) {
+  PlanJob job = GpuJob(Mixture(), 1, 1);
+  job.train.lora.emplace().target_modules = {"q_proj"};
+  const MemoryPlan plain = Planned(job);
+  job.train.quantization = QuantizationSpec{.double_quant = false};
+  const MemoryPlan packed = Planned(job);
+  const double attention = 48.0 * 2048 * (2 * 4096 + 2 * 512),
+               experts = 48.0 * 128 * 3 * 2048 * 768;
+  EXPECT_NEAR(static_cast<double>(plain.Of("frozen weights") - packed.Of("frozen weights")) /
+                  (attention + experts),
+              2 - 4.5 / 8, 0.001);
+  const std::int64_t of_attention = std::int64_t{2048} * (4096 + 2 * 512);
+  const std::int64_t of_expert = std::int64_t{2} * 768 * 2048;
+  EXPECT_EQ(packed.Of("activations") - plain.Of("activations"), 2 * (of_attention + of_expert));
+}
+
 TEST(MemoryPlanTest, TheGradientOfAHeadOverSeveralChunksAddsUpInFp32) {
   PlanJob job = GpuJob(Llama8B(), 1, 8);
   const auto sums = [&job] {

@@ -9,17 +9,22 @@
 namespace muster {
 namespace {
 
-// Elements of the largest matrix that is made whole to be used.
+// Elements of the largest matrix that is made whole to be used, and of an expert's, which have
+// scratch memory of their own.
 std::int64_t LargestPacked(const std::vector<UnitSpec>& units, const FrozenForm& form) {
-  std::int64_t largest = 0, joined = 0;
+  std::int64_t largest = 0, joined = 0, of_expert = 0;
   for (const UnitSpec& unit : units) {
     for (const UnitTensor& tensor : unit.tensors) {
       if (!IsPacked(tensor, form)) continue;
-      joined = (tensor.joined ? joined : 0) + ElementCount(tensor.shape);
+      const std::int64_t count = ElementCount(tensor.shape);
+      if (tensor.role == TensorRole::kExpertGateUp) of_expert = std::max(of_expert, 2 * count);
+      if (tensor.role == TensorRole::kExpertDown) of_expert = std::max(of_expert, count);
+      if (unit.blocks.part == BlockPart::kExperts) continue;
+      joined = (tensor.joined ? joined : 0) + count;
       largest = std::max(largest, joined);
     }
   }
-  return largest;
+  return largest + of_expert;
 }
 
 }  // namespace

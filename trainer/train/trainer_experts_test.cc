@@ -74,5 +74,22 @@ TEST_F(TrainerOfExperts, LoadsAreWrittenAndACollapsedRouterIsAWarning) {
   EXPECT_EQ(experts[2]["layers"]["1"].size(), 3u);
 }
 
+TEST_F(TrainerOfExperts, AdaptersOnExpertsAreTrainedAndExported) {
+  JobSpec spec = Spec("out");
+  LoraSpec& lora = spec.train->lora.emplace();
+  lora.r = 2;
+  lora.target_modules = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"};
+  for (const bool packed : {false, true}) {
+    spec.train->output_dir = packed ? "packed" : "out";
+    if (packed) spec.train->quantization.emplace();
+    for (const RankResult& result : Run(spec))
+      ASSERT_TRUE(result.status.ok()) << result.status.message();
+    const std::vector<Json> metrics = Metrics(spec.train->output_dir);
+    EXPECT_LT(metrics[5]["loss"], metrics[0]["loss"]);
+    const Json config = ReadJson(spec.train->output_dir + "/adapter/adapter_config.json");
+    EXPECT_EQ(config["target_parameters"], lora.target_modules);
+  }
+}
+
 }  // namespace
 }  // namespace muster
