@@ -65,7 +65,7 @@ std::string_view RankTimeName(RankTime time) {
 
 std::string_view CollectiveOpName(CollectiveOp op) {
   static constexpr std::array<std::string_view, kCollectiveOpCount> kNames = {
-      "all_gather", "reduce_scatter", "all_reduce", "broadcast", "shift", "barrier"};
+      "all_gather", "reduce_scatter", "all_reduce", "broadcast", "shift", "barrier", "all_to_all"};
   return NameAt(kNames, static_cast<std::size_t>(op));
 }
 
@@ -80,6 +80,19 @@ void SaveSeconds::Observe(double seconds) {
       std::lower_bound(kSaveSecondsBounds.begin(), kSaveSecondsBounds.end(), seconds);
   ++buckets[static_cast<std::size_t>(bucket - kSaveSecondsBounds.begin())];
   sum += seconds;
+}
+
+std::array<std::uint64_t, kCollectiveOpCount> TrainingFigures::collectives() const {
+  std::array<std::uint64_t, kCollectiveOpCount> issued = {};
+  std::ranges::copy(first_collectives, issued.begin());
+  std::ranges::copy(more_collectives, issued.begin() + first_collectives.size());
+  return issued;
+}
+
+void TrainingFigures::SetCollectives(const std::array<std::uint64_t, kCollectiveOpCount>& issued) {
+  const auto more = issued.begin() + first_collectives.size();
+  std::copy(issued.begin(), more, first_collectives.begin());
+  std::copy(more, issued.end(), more_collectives.begin());
 }
 
 Result<std::unique_ptr<FiguresWriter>> FiguresWriter::Map(int fd) {

@@ -42,10 +42,11 @@ enum class CollectiveOp {
   kAllReduce,
   kBroadcast,
   kRingSendRecv,
-  kBarrier
+  kBarrier,
+  kAllToAll
 };
-inline constexpr std::size_t kCollectiveOpCount = 6;
-std::string_view CollectiveOpName(CollectiveOp op);  // all_gather, ..., shift, barrier
+inline constexpr std::size_t kCollectiveOpCount = 7;
+std::string_view CollectiveOpName(CollectiveOp op);  // all_gather, ..., barrier, all_to_all
 
 enum class CollectiveError { kPeerLost, kTimeout, kInternal };
 inline constexpr std::size_t kCollectiveErrorCount = 3;
@@ -102,13 +103,16 @@ struct TrainingFigures {
   std::uint64_t checkpoint_bytes = 0;  // durable
   std::array<std::uint64_t, kCollectiveErrorCount> collective_errors = {};
   DeviceMemory device;
-  // Since version 2: collectives that were issued, in all groups.
-  std::array<std::uint64_t, kCollectiveOpCount> collectives = {};
+  // Since version 2: collectives that were issued, in all groups; those of later versions follow.
+  std::array<std::uint64_t, 6> first_collectives = {};
   // Since version 3: groups that use sockets instead of a host's memory or RDMA.
   std::uint64_t socket_fallbacks = 0;
   // Since version 4.
   RouterFigures routers;
+  std::array<std::uint64_t, kCollectiveOpCount - 6> more_collectives = {};
 
+  std::array<std::uint64_t, kCollectiveOpCount> collectives() const;
+  void SetCollectives(const std::array<std::uint64_t, kCollectiveOpCount>& issued);
   friend bool operator==(const TrainingFigures&, const TrainingFigures&) = default;
 };
 static_assert(sizeof(TrainingFigures) % sizeof(std::uint64_t) == 0);

@@ -22,7 +22,7 @@ LABELS = {
                                     "forming, starting, parked, standby, done"},
     "muster_train_expert_share_ratio": {"bound": "largest, smallest"},
     "muster_checkpoint_duration_seconds": {"phase": "stage, write"},
-    "muster_nccl_collectives_total": {"op": "all_gather, reduce_scatter, all_reduce, broadcast, shift, barrier"},
+    "muster_nccl_collectives_total": {"op": "all_gather, reduce_scatter, all_reduce, broadcast, shift, barrier, all_to_all"},
     "muster_nccl_async_errors_total": {"kind": "peer_lost, timeout, internal"},
     "muster_nccl_seq": {"comm": ""}, "muster_nccl_completed_seq": {"comm": ""}, "muster_nccl_bytes": {"comm": ""},
     "muster_cuda_memory_bytes": {"state": "active, allocated, reserved"},

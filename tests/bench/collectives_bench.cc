@@ -96,6 +96,14 @@ json Measure(Communicator& c) {
     std::vector<std::byte> gathered(kLargest);
     std::vector<std::byte> reduced(kLargest);
     MeasureBuffers(c, "own", gathered.data(), reduced.data(), &results);
+    const auto size = static_cast<std::size_t>(c.size());
+    for (std::size_t bytes = kSmallest; bytes <= kLargest; bytes *= 4) {
+      const AllToAllArgs args{reduced.data(), gathered.data(), BlockBytes(size, bytes / size),
+                              BlockBytes(size, bytes / size)};
+      results.push_back(Row("all_to_all", "own", bytes, Time(c, bytes > (4 << 20) ? 15 : 51, [&] {
+                              return c.AllToAll(args)->Wait();
+                            })));
+    }
   }
   const auto gathered = c.Share(RegionKind::kCommon, kLargest, -1);
   if (gathered.ok()) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "common/base/status.h"
 #include "common/control_pipe/training_figures.h"
@@ -36,19 +37,42 @@ struct ReduceScatterArgs {
 // kInvalidArgument unless all types are floating point, or all are the same integer.
 Status CheckReduceTypes(ElementType full, ElementType sum, ElementType shard);
 
+// The bytes of blocks that lie one behind the other, one for each rank, in order; may be 0.
+using BlockBytes = std::vector<std::size_t>;
+// Where each block begins, and last where the last one ends.
+std::vector<std::size_t> BlockBegins(const BlockBytes& blocks);
+
+// Block r of `send` goes to rank r, and block r of `receive` comes from it. The buffers do not
+// overlap and are both the host's or both the device's.
+struct AllToAllArgs {
+  const void* send = nullptr;
+  void* receive = nullptr;
+  BlockBytes send_bytes;
+  BlockBytes receive_bytes;  // the same as what those ranks send here
+};
+
+// kInvalidArgument unless there is a block for each rank, and one's own is as long on both sides.
+Status CheckAllToAll(const AllToAllArgs& args, int rank, int size);
+
 // One collective, as its caller asked for it (communicator.h).
 struct Operation {
   CollectiveOp kind = CollectiveOp::kBarrier;
-  const void* source = nullptr;  // kAllGather: the shard; kRingSendRecv: what is sent
-  void* data = nullptr;          // kAllGather: full; kRingSendRecv: received; others: data
-  std::size_t count = 0;         // elements; kBroadcast and kRingSendRecv: bytes
+  // kAllGather: the shard; kRingSendRecv, kAllToAll: what is sent
+  const void* source = nullptr;
+  void* data = nullptr;   // kAllGather: full; kRingSendRecv, kAllToAll: received; others: data
+  std::size_t count = 0;  // elements; kBroadcast and kRingSendRecv: bytes
   ElementType type = ElementType::kUint8;
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
   ReduceScatterArgs reduce_scatter;
+  BlockBytes send_bytes = {};  // kAllToAll
+  BlockBytes receive_bytes = {};
 };
 
-// What a rank sends for it in a ring.
+// kInternal: a block is not as long as the rank that receives it expects.
+Status OtherBlock(int sender, std::size_t sent, int receiver, std::size_t awaited);
+
+// What a rank sends for it in a ring; kAllToAll: of its own.
 std::size_t BytesSent(const Operation& operation, int rank, int size);
 
 // How ranks of one host see a region of shared memory.

@@ -241,6 +241,17 @@ std::unique_ptr<Work> Communicator::RingSendRecv(const void* send, void* receive
       {.kind = CollectiveOp::kRingSendRecv, .source = send, .data = receive, .count = bytes});
 }
 
+std::unique_ptr<Work> Communicator::AllToAll(const AllToAllArgs& args) {
+  if (Status s = CheckAllToAll(args, group_.rank, group_.size); !s.ok()) {
+    return std::make_unique<FinishedWork>(std::move(s));
+  }
+  return Submit({.kind = CollectiveOp::kAllToAll,
+                 .source = args.send,
+                 .data = args.receive,
+                 .send_bytes = args.send_bytes,
+                 .receive_bytes = args.receive_bytes});
+}
+
 Status Communicator::Barrier() { return Submit({.kind = CollectiveOp::kBarrier})->Wait(); }
 
 CommunicatorCounters Communicator::counters() const {

@@ -100,6 +100,9 @@ class Communicator final {
   // here. The buffers do not overlap and are both the host's or both the device's; `bytes` is the
   // same on all ranks.
   std::unique_ptr<Work> RingSendRecv(const void* send, void* receive, std::size_t bytes);
+  // Each rank to each, a block of any size, and so none at all. Where a rank awaits another size
+  // than is sent: kInternal, or with NCCL, which cannot know, the end of the time limit.
+  std::unique_ptr<Work> AllToAll(const AllToAllArgs& args);
   Status Barrier();
 
   // The time limit of this communicator's operations and those of all groups of its gang.

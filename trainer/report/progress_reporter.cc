@@ -170,7 +170,7 @@ void ProgressReporter::Publish() {
       std::chrono::duration_cast<std::chrono::nanoseconds>(clock_.Now().time_since_epoch()).count();
   page_->Publish();
   if (!figures_page_) return;
-  figures_.collectives = page_->operations();
+  figures_.SetCollectives(page_->operations());
   figures_page_->Publish(figures_);
 }
 

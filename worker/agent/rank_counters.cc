@@ -53,7 +53,7 @@ RankTotals TotalsOf(const ProgressValues& values, const TrainingFigures& figures
   totals.collective_errors = figures.collective_errors;
   totals.alloc_retries = figures.device.alloc_retries;
   totals.ooms = figures.device.ooms;
-  totals.collectives = figures.collectives;
+  totals.collectives = figures.collectives();
   totals.socket_fallbacks = figures.socket_fallbacks;
   return totals;
 }

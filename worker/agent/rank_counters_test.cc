@@ -18,7 +18,7 @@ class RankCountersTest : public testing::Test {
     TrainingFigures figures;
     figures.flops_done = 1e9 * static_cast<double>(steps);
     figures.write.sum = 0.5 * static_cast<double>(steps);
-    figures.collectives[kAllReduce] = collectives;
+    figures.first_collectives[kAllReduce] = collectives;
     counters_.Update(rank, values, figures);
   }
   std::int64_t Steps(int rank) const { return counters_.Total(rank).steps; }

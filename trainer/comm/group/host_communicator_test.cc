@@ -221,6 +221,55 @@ TEST_P(HostCommunicator, SurvivorsOfAKilledRankFormAgainWithAFreshProcess) {
   EXPECT_EQ(fresh.Said(), "");
 }
 
+// Rank 2 dies while blocks for it and of it are on their way through others.
+TEST_P(HostCommunicator, AnAllToAllEndsWithTheRankThatDies) {
+  SideChannel formed;
+  const auto said = OnRanks(4, [&](Communicator& c) -> std::string {
+    constexpr std::size_t kBlock = 3 << 20;
+    std::vector<std::byte> sent(4 * kBlock), received(4 * kBlock);
+    const AllToAllArgs args{sent.data(), received.data(), BlockBytes(4, kBlock),
+                            BlockBytes(4, kBlock)};
+    if (c.rank() != 2) formed.Tell();
+    if (c.rank() == 2) {
+      formed.Await(3);
+      const auto work = c.AllToAll(args);
+      kill(getpid(), SIGKILL);
+    }
+    Status status;
+    while (status.ok()) status = c.AllToAll(args)->Wait();
+    if (status.code() != StatusCode::kUnavailable) return status.ToString();
+    const auto start = std::chrono::steady_clock::now();
+    if (c.AllToAll(args)->Wait().code() != StatusCode::kUnavailable) return "went on";
+    return std::chrono::steady_clock::now() - start < std::chrono::seconds(2) ? "" : "slow";
+  });
+  for (const int r : {0, 1, 3}) EXPECT_EQ(said[static_cast<std::size_t>(r)], "") << r;
+}
+
+TEST_P(HostCommunicator, AnAbortEndsAnAllToAllUnderWay) {
+  const auto said = OnRanks(3, [](Communicator& c) -> std::string {
+    constexpr std::size_t kBlock = 1 << 20;
+    std::vector<std::byte> sent(3 * kBlock), received(3 * kBlock);
+    const AllToAllArgs args{sent.data(), received.data(), BlockBytes(3, kBlock),
+                            BlockBytes(3, kBlock)};
+    std::atomic<bool> under_way = false;
+    std::thread supervisor([&] {
+      if (c.rank() != 0) return;
+      under_way.wait(false);
+      c.Abort(Aborted("stop"));
+    });
+    Status status;
+    while (status.ok()) {
+      const auto work = c.AllToAll(args);
+      under_way = true;
+      under_way.notify_all();
+      status = work->Wait();
+    }
+    supervisor.join();
+    return std::string(StatusCodeName(status.code()));
+  });
+  EXPECT_EQ(said, (std::vector<std::string>{"ABORTED", "UNAVAILABLE", "UNAVAILABLE"}));
+}
+
 // In a ring of five the rank that dies is no neighbour of two others.
 TEST_P(HostCommunicator, NewsOfALostRankTravelsRoundTheRing) {
   SideChannel formed;

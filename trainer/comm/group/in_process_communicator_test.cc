@@ -68,6 +68,7 @@ TEST_P(WorldSize, SegmentedBlocksEqualTheReference) {
     auto e = testing::CheckReduceScatter(c, ElementType::kFloat32, 200'003, ReduceOp::kSum, false);
     if (e.empty()) e = testing::CheckAllReduce(c, ElementType::kFloat32, 300'001, ReduceOp::kSum);
     if (e.empty()) e = testing::CheckAllGather(c, ElementType::kBFloat16, 300'001);
+    if (e.empty()) e = testing::CheckAllToAll(c, 1'500'001);
     return e.empty() ? testing::CheckBroadcast(c, 700'001, c.size() - 1) : e;
   });
   for (const std::string& each : said) EXPECT_EQ(each, "");
@@ -336,6 +337,41 @@ TEST_P(InProcessCommunicator, SurvivorsFormAgainAfterARankIsKilled) {
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(said, (std::vector<std::string>{"", "killed", ""}));
   EXPECT_EQ(lost, 3);
+}
+
+// Where one block is longer than awaited, be it that no other rank has anything to send.
+TEST_P(InProcessCommunicator, BlocksOfAnotherSizeAreNamed) {
+  for (const std::size_t awaited : {std::size_t{0}, std::size_t{7}}) {
+    const auto said = OnRanks(3, [awaited](Communicator& c) -> std::string {
+      std::vector<std::byte> sent(8), received(8);
+      AllToAllArgs args{sent.data(), received.data(), {0, 0, 0}, {0, 0, 0}};
+      if (c.rank() == 0) args.send_bytes[1] = awaited == 0 ? 0 : 8;
+      if (c.rank() == 1) args.receive_bytes[0] = awaited == 0 ? 8 : awaited;
+      const Status status = c.AllToAll(args)->Wait();
+      // Another rank may be done before.
+      if (c.rank() != 1) return c.Barrier().ok() ? "went on" : "";
+      return status.ToString();
+    });
+    const std::string sizes =
+        awaited == 0 ? "0 bytes, and that one expects 8" : "8 bytes, and that one expects 7";
+    EXPECT_EQ(said[0], "");
+    EXPECT_EQ(said[1], "INTERNAL: rank 0 sends rank 1 " + sizes +
+                           ": the ranks do not issue the same collectives");
+    EXPECT_EQ(said[2], "");
+  }
+}
+
+TEST_P(InProcessCommunicator, AnAllToAllHasABlockForEachRank) {
+  const auto said = OnRanks(2, [](Communicator& c) -> std::string {
+    for (const AllToAllArgs& wrong : {AllToAllArgs{}, {nullptr, nullptr, {0}, {0}}}) {
+      if (c.AllToAll(wrong)->Wait().code() != StatusCode::kInvalidArgument) return "not refused";
+    }
+    AllToAllArgs own{nullptr, nullptr, {0, 0}, {0, 0}};
+    own.send_bytes[static_cast<std::size_t>(c.rank())] = 1;
+    if (c.AllToAll(own)->Wait().code() != StatusCode::kInvalidArgument) return "not refused";
+    return c.Barrier().ToString();
+  });
+  EXPECT_EQ(said, (std::vector<std::string>{"OK", "OK"}));
 }
 
 TEST_P(InProcessCommunicator, RanksThatDisagreeAreToldSo) {

@@ -11,6 +11,9 @@ namespace {
 
 // What a rank sends on is still in cache, and the messages beside a segment do not matter.
 constexpr std::size_t kSegmentBytes = 256 * 1024;
+// What a rank holds for others in an all-to-all, about, and the least of one block.
+constexpr std::size_t kPassedBytes = 2 * 1024 * 1024;
+constexpr std::size_t kShortestPart = 4 * 1024;
 
 }  // namespace
 
@@ -162,6 +165,73 @@ Status RingCollectives::RingSendRecv(const void* send, void* receive, std::size_
     MUSTER_RETURN_IF_ERROR(link_->WaitReceive(deadline));
   }
   return WaitSends(segments.size(), deadline);
+}
+
+std::size_t RingCollectives::BlockParts::Bytes(int from, int to, int size) const {
+  const std::size_t block = blocks[static_cast<std::size_t>(from * size + to)];
+  return std::min(length, block - std::min(block, begin));
+}
+
+Status RingCollectives::AllToAll(const Operation& o, Deadline deadline) {
+  const auto ranks = static_cast<std::size_t>(size_), mine = static_cast<std::size_t>(rank_);
+  if (o.send_bytes[mine] > 0) {
+    std::memcpy(static_cast<std::byte*>(o.data) + BlockBegins(o.receive_bytes)[mine],
+                static_cast<const std::byte*>(o.source) + BlockBegins(o.send_bytes)[mine],
+                o.send_bytes[mine]);
+  }
+  if (size_ == 1) return OkStatus();
+  std::vector<std::uint64_t> blocks(ranks * ranks);
+  std::uint64_t* const own = blocks.data() + mine * ranks;
+  std::ranges::copy(o.send_bytes, own);
+  MUSTER_RETURN_IF_ERROR(AllGather(own, blocks.data(), ranks * sizeof(std::uint64_t), deadline));
+  std::size_t longest = 0;
+  for (int from = 0; from < size_; ++from) {
+    const std::size_t sent = blocks[static_cast<std::size_t>(from) * ranks + mine];
+    const std::size_t awaited = o.receive_bytes[static_cast<std::size_t>(from)];
+    if (sent != awaited) return OtherBlock(from, sent, rank_, awaited);
+  }
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (i / ranks != i % ranks) longest = std::max<std::size_t>(longest, blocks[i]);
+  }
+  const std::size_t part = std::max(kShortestPart, kPassedBytes / ranks);
+  for (std::size_t begin = 0; begin < longest; begin += part) {
+    MUSTER_RETURN_IF_ERROR(PassParts(o, {blocks, begin, part}, deadline));
+  }
+  return OkStatus();
+}
+
+// In step s a rank sends on what the rank s places behind it has for those beyond this one, the
+// nearest first, and gets the same of the rank behind that, of which the first is its own.
+Status RingCollectives::PassParts(const Operation& o, const BlockParts& parts, Deadline deadline) {
+  const std::vector<std::size_t> sent = BlockBegins(o.send_bytes);
+  const std::vector<std::size_t> received = BlockBegins(o.receive_bytes);
+  const std::size_t half = parts.length * static_cast<std::size_t>(size_);
+  std::byte* const held = Scratch(2 * half);
+  for (int step = 0; step < size_ - 1; ++step) {
+    const int from = Block(-step - 1), passed = Block(-step);
+    std::size_t receives = 0, sends = 0;
+    std::byte* in = held + static_cast<std::size_t>(step % 2) * half;
+    for (int k = 0; k < size_ - 1 - step; ++k) {
+      const std::size_t bytes = parts.Bytes(from, Block(k), size_);
+      std::byte* const own =
+          static_cast<std::byte*>(o.data) + received[static_cast<std::size_t>(from)] + parts.begin;
+      if (bytes > 0) MUSTER_RETURN_IF_ERROR(link_->PostReceive(k == 0 ? own : in, bytes));
+      if (bytes > 0) ++receives;
+      if (k > 0) in += bytes;
+    }
+    const std::byte* out = held + static_cast<std::size_t>((step + 1) % 2) * half;
+    for (int k = 1; k < size_ - step; ++k) {
+      const std::size_t bytes = parts.Bytes(passed, Block(k), size_);
+      const std::byte* const own = static_cast<const std::byte*>(o.source) +
+                                   sent[static_cast<std::size_t>(Block(k))] + parts.begin;
+      if (bytes > 0) MUSTER_RETURN_IF_ERROR(link_->PostSend(step == 0 ? own : out, bytes));
+      if (bytes > 0) ++sends;
+      out += bytes;
+    }
+    for (std::size_t i = 0; i < receives; ++i) MUSTER_RETURN_IF_ERROR(link_->WaitReceive(deadline));
+    MUSTER_RETURN_IF_ERROR(WaitSends(sends, deadline));
+  }
+  return OkStatus();
 }
 
 Status RingCollectives::Barrier(Deadline deadline) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -28,6 +29,9 @@ class RingCollectives {
   Status AllReduce(void* data, std::size_t count, ElementType type, ReduceOp op, Deadline deadline);
   Status Broadcast(void* data, std::size_t bytes, int root, Deadline deadline);
   Status RingSendRecv(const void* send, void* receive, std::size_t bytes, Deadline deadline);
+  // Blocks go from neighbour to neighbour until they are where they belong, in parts, so that what
+  // a rank holds for others is bounded.
+  Status AllToAll(const Operation& operation, Deadline deadline);
   Status Barrier(Deadline deadline);
 
  private:
@@ -41,9 +45,17 @@ class RingCollectives {
     std::size_t offset;
     std::size_t bytes;
   };
+  // Of all blocks of an all-to-all the bytes from `begin` on, at most `length` of each.
+  struct BlockParts {
+    const std::vector<std::uint64_t>& blocks;  // of each rank for each, row by row
+    std::size_t begin;
+    std::size_t length;
+    std::size_t Bytes(int from, int to, int size) const;
+  };
   static std::vector<Segment> SegmentsOf(const Blocks& blocks, int block);
   int Block(int offset) const { return ((rank_ + offset) % size_ + size_) % size_; }
 
+  Status PassParts(const Operation& operation, const BlockParts& parts, Deadline deadline);
   Status GatherBlocks(const Blocks& blocks, Deadline deadline);
   Status SmallAllReduce(void* data, std::size_t count, ElementType type, ReduceOp op,
                         Deadline deadline);

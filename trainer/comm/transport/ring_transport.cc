@@ -139,6 +139,7 @@ Status RingTransport::Execute(const Operation& o, Deadline deadline) {
     case CollectiveOp::kBroadcast: return collectives_.Broadcast(o.data, o.count, o.root, deadline);
     case CollectiveOp::kRingSendRecv:
       return collectives_.RingSendRecv(o.source, o.data, o.count, deadline);
+    case CollectiveOp::kAllToAll: return collectives_.AllToAll(o, deadline);
     case CollectiveOp::kBarrier: return collectives_.Barrier(deadline);
   }
   return Internal("an operation of no kind");

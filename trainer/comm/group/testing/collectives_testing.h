@@ -146,6 +146,37 @@ inline std::string CheckShift(auto& c, std::size_t bytes) {
   return received == Filled(ElementType::kUint8, previous, bytes) ? "" : "shift differs";
 }
 
+// How many bytes rank `from` has for rank `to`: none for some, and none at all for `most` 0.
+inline std::size_t BlockSize(int from, int to, std::size_t most) {
+  return static_cast<std::size_t>((from * 3 + to * 5) % 4) * most / 3;
+}
+
+inline std::string CheckAllToAll(auto& c, std::size_t most) {
+  AllToAllArgs args;
+  std::vector<std::byte> sent, want;
+  const auto add = [](int from, int to, std::size_t bytes, std::vector<std::byte>* out) {
+    for (std::size_t i = 0; i < bytes; ++i) {
+      out->push_back(
+          static_cast<std::byte>(static_cast<std::size_t>(from * 31 + to * 7) + i * 13 + (i >> 8)));
+    }
+  };
+  for (int peer = 0; peer < c.size(); ++peer) {
+    args.send_bytes.push_back(BlockSize(c.rank(), peer, most));
+    args.receive_bytes.push_back(BlockSize(peer, c.rank(), most));
+    add(c.rank(), peer, args.send_bytes.back(), &sent);
+    add(peer, c.rank(), args.receive_bytes.back(), &want);
+  }
+  // The byte behind the blocks stays as it is.
+  std::vector<std::byte> received(want.size() + 1, std::byte{0xee});
+  want.push_back(std::byte{0xee});
+  const std::vector<std::byte> before = sent;
+  args.send = sent.data();
+  args.receive = received.data();
+  if (Status s = c.AllToAll(args)->Wait(); !s.ok()) return s.ToString();
+  if (sent != before) return "all-to-all: what was sent changed";
+  return received == want ? "" : "all-to-all differs with blocks up to " + std::to_string(most);
+}
+
 // Every collective, type and operation, with sizes that do not divide evenly and, for the large
 // ones, do not fit one segment.
 inline std::string CheckEverything(auto& c, std::size_t large) {
@@ -165,6 +196,7 @@ inline std::string CheckEverything(auto& c, std::size_t large) {
   }
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, large}) {
     if (auto e = CheckShift(c, bytes); !e.empty()) return e;
+    if (auto e = CheckAllToAll(c, 3 * bytes); !e.empty()) return e;
   }
   if (Status s = c.Barrier(); !s.ok()) return s.ToString();
   return "";

@@ -25,6 +25,7 @@ inline std::string CheckGroup(Communicator& world, const std::string& name,
   if (ranks != std::vector<std::int64_t>(members.begin(), members.end())) return name + ": order";
   auto e = CheckReduceScatter(c, ElementType::kFloat32, 901, ReduceOp::kSum, true);
   if (e.empty()) e = CheckAllReduce(c, ElementType::kBFloat16, 9001, ReduceOp::kMax);
+  if (e.empty()) e = CheckAllToAll(c, 9001);
   return e.empty() ? CheckBroadcast(c, 901, c.size() - 1) : e;
 }
 

@@ -83,7 +83,7 @@ class NcclTransport::HostWork final : public Work {
     Status status = gang_->AwaitEnd(*operation_);
     if (staging_ == nullptr) return status;
     if (status.ok()) {
-      std::memcpy(memory_.data, staging_->host(), memory_.bytes);
+      if (memory_.bytes > 0) std::memcpy(memory_.data, staging_->host(), memory_.bytes);
       gang_->staging().GiveBack(std::move(staging_));
     } else {
       staging_->Leak();
@@ -147,8 +147,14 @@ std::unique_ptr<Work> NcclTransport::Submit(const Operation& o) {
 }
 
 bool NcclTransport::IsOverHostMemory(const Operation& o) const {
+  const void* data = o.data;
+  if (o.kind == CollectiveOp::kAllToAll) {
+    // Empty buffers lie nowhere.
+    if (BlockBegins(o.receive_bytes).back() == 0) data = o.source;
+    if (data == o.source && BlockBegins(o.send_bytes).back() == 0) return false;
+  }
   return o.kind != CollectiveOp::kReduceScatter && o.kind != CollectiveOp::kBarrier &&
-         tables_->cuda->IsHostMemory(o.data);
+         tables_->cuda->IsHostMemory(data);
 }
 
 NcclTransport::HostMemory NcclTransport::HostMemoryOf(const Operation& o) const {
@@ -158,12 +164,16 @@ NcclTransport::HostMemory NcclTransport::HostMemoryOf(const Operation& o) const 
             bytes * static_cast<std::size_t>(group_.rank)};
   }
   if (o.kind == CollectiveOp::kRingSendRecv) return {o.data, bytes, o.source, bytes, bytes};
+  if (o.kind == CollectiveOp::kAllToAll) {
+    const std::size_t received = BlockBegins(o.receive_bytes).back();
+    return {o.data, received, o.source, BlockBegins(o.send_bytes).back(), received};
+  }
   return {o.data, bytes, o.data, bytes, 0};
 }
 
 std::unique_ptr<Work> NcclTransport::SubmitStaged(const Operation& o) {
   const HostMemory memory = HostMemoryOf(o);
-  if (group_.size == 1 || memory.bytes == 0) {
+  if (group_.size == 1 || memory.bytes + memory.in_bytes == 0) {
     counters_->started.fetch_add(1);
     if (memory.in_bytes > 0) std::memmove(memory.data, memory.in, memory.in_bytes);
     counters_->completed.fetch_add(1);
@@ -176,7 +186,7 @@ std::unique_ptr<Work> NcclTransport::SubmitStaged(const Operation& o) {
   staged.data = (*staging)->device();
   std::byte* const in = (*staging)->device() + memory.in_offset;
   staged.source = in;
-  std::memcpy(host + memory.in_offset, memory.in, memory.in_bytes);
+  if (memory.in_bytes > 0) std::memcpy(host + memory.in_offset, memory.in, memory.in_bytes);
   auto operation = Issue(o, [&](NcclLane& lane) {
     MUSTER_RETURN_IF_ERROR(Copy(lane, in, host + memory.in_offset, memory.in_bytes));
     MUSTER_RETURN_IF_ERROR(Run(lane, staged));
@@ -232,6 +242,7 @@ Status NcclTransport::Run(NcclLane& lane, const Operation& o) {
       if (alone) return Copy(lane, o.data, o.source, o.count);
       return lane.Call(
           [&](NcclComm* comm, CudaStream stream) { return RingSendRecv(o, comm, stream); });
+    case CollectiveOp::kAllToAll: return AllToAll(lane, o);
     case CollectiveOp::kBarrier: {
       if (alone) return OkStatus();
       MUSTER_ASSIGN_OR_RETURN(void* const word, lane.Word());
@@ -257,6 +268,43 @@ NcclResult NcclTransport::RingSendRecv(const Operation& o, NcclComm* comm,
     if (result != NcclResult::kSuccess && result != NcclResult::kInProgress) return result;
   }
   return ended;
+}
+
+Status NcclTransport::AllToAll(NcclLane& lane, const Operation& o) {
+  const auto mine = static_cast<std::size_t>(group_.rank);
+  const std::size_t from = BlockBegins(o.send_bytes)[mine], to = BlockBegins(o.receive_bytes)[mine];
+  MUSTER_RETURN_IF_ERROR(Copy(lane, static_cast<std::byte*>(o.data) + to,
+                              static_cast<const std::byte*>(o.source) + from, o.send_bytes[mine]));
+  if (group_.size == 1) return OkStatus();
+  return lane.Call([&](NcclComm* comm, CudaStream stream) { return SendBlocks(o, comm, stream); });
+}
+
+// One group of NCCL's: all blocks travel at once. Empty ones are none, on both sides.
+NcclResult NcclTransport::SendBlocks(const Operation& o, NcclComm* comm, CudaStream stream) const {
+  const NcclApi& nccl = tables_->nccl;
+  const std::vector<std::size_t> sent = BlockBegins(o.send_bytes);
+  const std::vector<std::size_t> received = BlockBegins(o.receive_bytes);
+  NcclResult failed = NcclResult::kSuccess;
+  const auto note = [&](NcclResult result) {
+    if (result != NcclResult::kInProgress && failed == NcclResult::kSuccess) failed = result;
+  };
+  const NcclResult begun = nccl.GroupStart();
+  if (begun != NcclResult::kSuccess) return begun;
+  for (int r = 1; r < group_.size; ++r) {
+    const int to = (group_.rank + r) % group_.size;
+    const int from = (group_.rank + group_.size - r) % group_.size;
+    const auto t = static_cast<std::size_t>(to), f = static_cast<std::size_t>(from);
+    if (o.send_bytes[t] > 0) {
+      note(nccl.Send(static_cast<const std::byte*>(o.source) + sent[t], o.send_bytes[t],
+                     NcclType::kUint8, to, comm, stream));
+    }
+    if (o.receive_bytes[f] > 0) {
+      note(nccl.Recv(static_cast<std::byte*>(o.data) + received[f], o.receive_bytes[f],
+                     NcclType::kUint8, from, comm, stream));
+    }
+  }
+  const NcclResult ended = nccl.GroupEnd();
+  return failed != NcclResult::kSuccess ? failed : ended;
 }
 
 Status NcclTransport::ReduceScatter(NcclLane& lane, const ReduceScatterArgs& args) {

@@ -1,11 +1,11 @@
 // NcclTransport: the Transport of ranks on GPUs: NCCL's own collectives, on streams of the device.
 //
-// All-gathers, broadcasts and rings run on one lane, reductions and barriers on another: each lane
-// has a communicator of NCCL's and a stream of its own, so that the two overlap. An operation over
-// the device's memory is over for the trainer's thread as soon as NCCL has taken it: Wait makes the
-// trainer's stream wait. Barrier, and operations over ordinary memory of the host, which is staged
-// on the device, wait for the GPU. ReduceScatter whose types differ goes through scratch memory of
-// a bounded size, piece by piece.
+// All-gathers, broadcasts, rings and all-to-alls run on one lane, reductions and barriers on
+// another: each lane has a communicator of NCCL's and a stream of its own, so that the two overlap.
+// An operation over the device's memory is over for the trainer's thread as soon as NCCL has taken
+// it: Wait makes the trainer's stream wait. Barrier, and operations over ordinary memory of the
+// host, which is staged on the device, wait for the GPU. ReduceScatter whose types differ goes
+// through scratch memory of a bounded size, piece by piece.
 //
 // A group of one rank calls no NCCL. How transports end is the gang's (nccl_gang.h).
 #pragma once
@@ -58,6 +58,8 @@ class NcclTransport final : public Transport {
   Status ReduceScatter(NcclLane& lane, const ReduceScatterArgs& args);
   Status ReduceInPieces(NcclLane& lane, const ReduceScatterArgs& args);
   NcclResult RingSendRecv(const Operation& operation, NcclComm* comm, CudaStream stream) const;
+  Status AllToAll(NcclLane& lane, const Operation& operation);
+  NcclResult SendBlocks(const Operation& operation, NcclComm* comm, CudaStream stream) const;
   // On the lane's stream. `to` may be `from`.
   Status Copy(NcclLane& lane, void* to, const void* from, std::size_t bytes);
   Status Convert(NcclLane& lane, const ConvertRows& rows);

@@ -192,11 +192,37 @@ TEST(NcclHostMemory, IsStagedAndThereWhenWaitReturns) {
       auto shift = communicator.RingSendRecv(sent.data(), received.data(), 9);
       EXPECT_TRUE(shift->Wait().ok());
       EXPECT_EQ(received, std::vector<std::byte>(9, std::byte((r + size - 1) % size)));
-      EXPECT_EQ(communicator.counters().completed, 4U);
+      // Rank 0 has two numbers for each, the others have none.
+      std::vector<std::int64_t> dealt(2 * ranks, 7), mine(2, -1);
+      gang.cuda(r).MakeHostMemory(dealt.data());
+      gang.cuda(r).MakeHostMemory(mine.data());
+      AllToAllArgs deal{dealt.data(), mine.data(), BlockBytes(ranks, r == 0 ? 16 : 0),
+                        BlockBytes(ranks, 0)};
+      deal.receive_bytes[0] = 16;
+      EXPECT_TRUE(communicator.AllToAll(deal)->Wait().ok());
+      EXPECT_EQ(mine, (std::vector<std::int64_t>{7, 7}));
+      EXPECT_EQ(communicator.counters().completed, 5U);
     });
     gang.End();
     EXPECT_EQ(gang.cuda(0).allocations(), 0) << "staging memory is given back";
   }
+}
+
+TEST(NcclHostMemory, OfBlocksMayBeEmptyOnEitherSide) {
+  NcclTestGang gang(2);
+  gang.MustForm(1);
+  gang.Run([&](int r, Communicator& communicator) {
+    std::int64_t value = 10 + r;
+    gang.cuda(r).MakeHostMemory(&value);
+    const BlockBytes none(2, 0), one = {8, 0};
+    // From rank 1 to rank 0.
+    AllToAllArgs args{nullptr, &value, none, {0, 8}};
+    if (r == 1) args = {&value, nullptr, one, none};
+    EXPECT_TRUE(communicator.AllToAll(args)->Wait().ok());
+    EXPECT_EQ(value, 11);
+    EXPECT_TRUE(communicator.AllToAll({nullptr, nullptr, none, none})->Wait().ok());
+    EXPECT_TRUE(communicator.Barrier().ok());
+  });
 }
 
 // The allocator of a device waits for all that the device has in hand.

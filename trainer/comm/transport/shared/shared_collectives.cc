@@ -71,6 +71,8 @@ OpDescriptor SharedCollectives::NoticeOf(const Operation& o) const {
     notice.op = args.op;
     notice.count = args.count;
     Locate(args.full, args.count * ElementSize(args.full_type) * ranks, &notice);
+  } else if (o.kind == CollectiveOp::kAllToAll) {
+    notice.count = *std::ranges::max_element(o.send_bytes);
   }
   return notice;
 }
@@ -79,8 +81,9 @@ Status SharedCollectives::CheckAgreement(std::uint64_t number) const {
   const OpDescriptor& own = Notice(rank_, number);
   for (int peer = 0; peer < size_; ++peer) {
     const OpDescriptor& other = Notice(peer, number);
+    const bool same_count = own.count == other.count || own.kind == CollectiveOp::kAllToAll;
     if (own.kind == other.kind && own.type == other.type && own.sum_type == other.sum_type &&
-        own.op == other.op && own.root == other.root && own.count == other.count) {
+        own.op == other.op && own.root == other.root && same_count) {
       continue;
     }
     return Internal("rank " + std::to_string(rank_) + " and rank " + std::to_string(peer) +
@@ -128,6 +131,7 @@ Status SharedCollectives::Execute(const Operation& operation, std::uint64_t numb
     case CollectiveOp::kAllReduce: status = AllReduce(operation, deadline); break;
     case CollectiveOp::kBroadcast: status = Broadcast(operation, deadline); break;
     case CollectiveOp::kRingSendRecv: status = RingSendRecv(operation, deadline); break;
+    case CollectiveOp::kAllToAll: status = AllToAll(operation, number, deadline); break;
     case CollectiveOp::kBarrier: break;
   }
   *bytes += bytes_;
@@ -330,6 +334,53 @@ Status SharedCollectives::RingSendRecv(const Operation& o, Deadline deadline) {
     bytes_ += bytes(i);
   };
   return RunPieces(Pieces(o.count, kPieceBytes), write, read, deadline);
+}
+
+// A rank's part of a piece has a slot for each of the others: how long the block is, and of it what
+// fits. There are as many pieces as the longest block of any rank takes.
+Status SharedCollectives::AllToAll(const Operation& o, std::uint64_t number, Deadline deadline) {
+  const auto ranks = static_cast<std::size_t>(size_), mine = static_cast<std::size_t>(rank_);
+  const std::vector<std::size_t> sent = BlockBegins(o.send_bytes);
+  const std::vector<std::size_t> received = BlockBegins(o.receive_bytes);
+  const auto* send = static_cast<const std::byte*>(o.source);
+  auto* receive = static_cast<std::byte*>(o.data);
+  Copy(receive + received[mine], send + sent[mine], o.send_bytes[mine]);
+  if (size_ == 1) return OkStatus();
+  constexpr std::size_t kHead = sizeof(std::uint64_t);
+  const std::size_t slot = kPieceBytes / ranks / kHead * kHead, fits = slot - kHead;
+  const auto part = [=](std::size_t block, std::size_t i) {
+    return std::min(fits, block - std::min(block, i * fits));
+  };
+  std::size_t longest = 1;
+  for (int peer = 0; peer < size_; ++peer) {
+    longest = std::max<std::size_t>(longest, Notice(peer, number).count);
+  }
+  Status agreed;
+  const auto write = [&](std::size_t i, std::byte* to) {
+    for (std::size_t peer = 0; peer < ranks; ++peer) {
+      if (peer == mine) continue;
+      const std::uint64_t block = o.send_bytes[peer];
+      std::memcpy(to + peer * slot, &block, kHead);
+      Copy(to + peer * slot + kHead, send + sent[peer] + i * fits, part(block, i));
+    }
+  };
+  const auto read = [&](std::size_t i, std::uint64_t piece) {
+    for (int r = 1; r < size_; ++r) {
+      const int peer = (rank_ + r) % size_;
+      const auto from = static_cast<std::size_t>(peer);
+      const std::byte* const place = control_block_.Staging(peer, piece) + mine * slot;
+      std::uint64_t block = 0;
+      std::memcpy(&block, place, kHead);
+      if (block != o.receive_bytes[from]) {
+        agreed = OtherBlock(peer, block, rank_, o.receive_bytes[from]);
+        return;
+      }
+      Copy(receive + received[from] + i * fits, place + kHead, part(block, i));
+      bytes_ += part(block, i);
+    }
+  };
+  MUSTER_RETURN_IF_ERROR(RunPieces(Pieces(longest, fits), write, read, deadline));
+  return agreed;
 }
 
 }  // namespace muster

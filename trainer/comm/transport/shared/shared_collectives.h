@@ -75,6 +75,7 @@ class SharedCollectives {
   Status SmallAllReduce(const Operation& operation, Deadline deadline);
   Status Broadcast(const Operation& operation, Deadline deadline);
   Status RingSendRecv(const Operation& operation, Deadline deadline);
+  Status AllToAll(const Operation& operation, std::uint64_t number, Deadline deadline);
 
   Status ReduceBlocks(const Operand& full, const Blocks& blocks, ElementType sum_type, ReduceOp op,
                       const ReduceTarget& own, Deadline deadline);

@@ -33,7 +33,7 @@ struct OpDescriptor {
   ElementType sum_type;  // kReduceScatter
   ReduceOp op;
   std::int32_t root;
-  std::uint64_t count;
+  std::uint64_t count;  // kAllToAll: bytes of its longest block for a peer
   // Where the peers find it: the number of a region and the offset from its start, for kPerRank
   // from the start of this rank's bytes; -1: in memory of its own.
   std::int32_t region;

@@ -137,6 +137,7 @@ class Synchronous {
   std::unique_ptr<Work> RingSendRecv(const void* send, void* receive, std::size_t bytes) {
     return After(inner_.RingSendRecv(send, receive, bytes));
   }
+  std::unique_ptr<Work> AllToAll(const AllToAllArgs& args) { return After(inner_.AllToAll(args)); }
   Status Barrier() { return inner_.Barrier(); }
 
  private:

@@ -209,7 +209,7 @@ std::shared_ptr<const CudaApi> SubstituteCuda::Api() {
 
 namespace {
 
-enum class Kind { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kSendReceive };
+enum class Kind { kAllGather, kReduceScatter, kAllReduce, kBroadcast };
 
 struct Call {
   Kind kind = Kind::kAllGather;
@@ -218,7 +218,18 @@ struct Call {
   std::size_t count = 0;
   ElementType type = ElementType::kFloat32;
   NcclOp op = NcclOp::kSum;
-  int root = 0;  // kBroadcast: whose data; kSendReceive: the rank received from
+  int root = 0;  // kBroadcast: whose data
+};
+
+// A send or a receive within a group of calls.
+struct Transfer {
+  bool sends = false;
+  const void* from = nullptr;  // of a send; `to` of a receive
+  void* to = nullptr;
+  std::size_t bytes = 0;
+  int peer = 0;
+  NcclComm* comm = nullptr;
+  CudaStream stream = nullptr;
 };
 
 ElementType TypeOf(NcclType type) {
@@ -250,7 +261,7 @@ void Compute(const Call& call, const Parts& parts, std::size_t rank) {
     }
     return;
   }
-  if (call.kind == Kind::kBroadcast || call.kind == Kind::kSendReceive) {
+  if (call.kind == Kind::kBroadcast) {
     if (bytes > 0) std::memcpy(out, parts[static_cast<std::size_t>(call.root)].data(), bytes);
     return;
   }
@@ -275,6 +286,8 @@ struct Group {
   int joined = 0;
   std::vector<NcclComm*> members;
   std::map<std::uint64_t, Meeting> meetings;  // by the operation's number
+  // What was sent and not received, by sender and receiver.
+  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> sent;
 };
 
 struct Member {
@@ -382,19 +395,58 @@ struct SubstituteNccl::State : std::enable_shared_from_this<SubstituteNccl::Stat
     if (++meeting.left == all) c.group->meetings.erase(number);
   }
 
+  // The same for the sends and receives of one group of calls: each receive waits for its sender
+  // alone.
+  void RunTransfers(Member& c, const std::vector<Transfer>& transfers) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return c.aborted || !hanging.contains(c.owner); });
+    for (const Transfer& each : transfers) {
+      if (c.aborted || !each.sends) continue;
+      const auto* const from = static_cast<const std::byte*>(each.from);
+      c.group->sent[{c.rank, each.peer}].emplace_back(from, from + each.bytes);
+    }
+    changed.notify_all();
+    for (const Transfer& each : transfers) {
+      if (each.sends) continue;
+      auto& waiting = c.group->sent[{each.peer, c.rank}];
+      changed.wait(lock, [&] { return c.aborted || !waiting.empty(); });
+      if (c.aborted) return;
+      if (waiting.front().size() != each.bytes) violations.push_back("a receive of another size");
+      const std::size_t bytes = std::min(waiting.front().size(), each.bytes);
+      if (bytes > 0) std::memcpy(each.to, waiting.front().data(), bytes);
+      waiting.pop_front();
+    }
+  }
+
+  NcclResult IssueTransfers(std::vector<Transfer> transfers) {
+    NcclComm* const comm = transfers.front().comm;
+    const CudaStream stream = transfers.front().stream;
+    return Issue(comm, stream, [moved = std::move(transfers)](State& state, Member& c) {
+      state.RunTransfers(c, moved);
+    });
+  }
+
   NcclResult Issue(NcclComm* comm, CudaStream stream, const Call& call) {
+    std::uint64_t number = 0;
+    {
+      std::lock_guard lock(mutex);
+      number = Of(comm)->calls++;
+    }
+    return Issue(comm, stream,
+                 [number, call](State& state, Member& c) { state.RunOnStream(c, number, call); });
+  }
+
+  NcclResult Issue(NcclComm* comm, CudaStream stream, std::function<void(State&, Member&)> run) {
     const Entry entry(*this, comm, "a collective");
     std::unique_lock lock(mutex);
     Member& c = *Of(comm);
     if (c.error != NcclResult::kSuccess) return c.error;
-    const std::uint64_t number = c.calls++;
     const auto delay = delays.find(c.owner);
     if (delay != delays.end()) c.polls = delay->second;
     if (sticking.contains(c.owner)) c.polls = -1;
     const bool in_progress = c.polls != 0;
     lock.unlock();
-    Of(stream)->Push(
-        [self = shared_from_this(), &c, number, call] { self->RunOnStream(c, number, call); });
+    Of(stream)->Push([self = shared_from_this(), &c, run = std::move(run)] { run(*self, c); });
     return in_progress ? NcclResult::kInProgress : NcclResult::kSuccess;
   }
 
@@ -427,21 +479,33 @@ struct SubstituteNccl::State : std::enable_shared_from_this<SubstituteNccl::Stat
 SubstituteNccl::SubstituteNccl() : state_(std::make_shared<State>()) {}
 SubstituteNccl::~SubstituteNccl() { BlockAborts(false); }
 
-// A send is kept until the receive beside it in the same group; together they are one operation.
+// Sends and receives of a group are kept until its end; together they are one operation.
 void SubstituteNccl::AddSendReceive(NcclApi* api) const {
-  static thread_local std::optional<const void*> sent;
+  // One per thread, as in NCCL; one per table would do for a rank.
+  static thread_local int depth = 0;
+  static thread_local std::vector<Transfer> grouped;
   const std::shared_ptr<State> state = state_;
-  api->Send = [](const void* send, std::size_t, NcclType, int, NcclComm*, CudaStream) {
-    sent = send;
+  const auto keep = [](Transfer transfer) {
+    if (depth == 0) return NcclResult::kInvalidUsage;
+    grouped.push_back(transfer);
     return NcclResult::kSuccess;
+  };
+  api->GroupStart = [=] {
+    ++depth;
+    return NcclResult::kSuccess;
+  };
+  api->GroupEnd = [=] {
+    if (--depth > 0 || grouped.empty()) return NcclResult::kSuccess;
+    return state->IssueTransfers(std::exchange(grouped, {}));
+  };
+  api->CommAbort = [=](NcclComm* comm) { return state->Abort(comm, depth); };
+  api->Send = [=](const void* send, std::size_t count, NcclType type, int peer, NcclComm* comm,
+                  CudaStream stream) {
+    return keep({true, send, nullptr, count * ElementSize(TypeOf(type)), peer, comm, stream});
   };
   api->Recv = [=](void* receive, std::size_t count, NcclType type, int peer, NcclComm* comm,
                   CudaStream stream) {
-    const auto send = std::exchange(sent, std::nullopt);
-    if (!send) return NcclResult::kInvalidUsage;
-    return state->Issue(
-        comm, stream,
-        {Kind::kSendReceive, *send, receive, count, TypeOf(type), NcclOp::kSum, peer});
+    return keep({false, nullptr, receive, count * ElementSize(TypeOf(type)), peer, comm, stream});
   };
 }
 
@@ -471,8 +535,6 @@ NcclApi SubstituteNccl::Api(int rank, int version) {
   NcclApi api;
   const auto ok = NcclResult::kSuccess;
   const std::shared_ptr<State> state = state_;
-  // One per thread, as in NCCL; one per table would do for a rank.
-  static thread_local int depth = 0;
   api.GetVersion = [=](int* out) {
     *out = version;
     return ok;
@@ -497,15 +559,6 @@ NcclApi SubstituteNccl::Api(int rank, int version) {
     return ok;
   };
   api.CommDestroy = [=](NcclComm* comm) { return state->Destroy(comm); };
-  api.CommAbort = [=](NcclComm* comm) { return state->Abort(comm, depth); };
-  api.GroupStart = [=] {
-    ++depth;
-    return ok;
-  };
-  api.GroupEnd = [=] {
-    --depth;
-    return ok;
-  };
   AddCollectives(&api);
   AddSendReceive(&api);
   api.GetErrorString = [](NcclResult result) {
