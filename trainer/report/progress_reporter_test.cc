@@ -59,7 +59,7 @@ TEST_F(ProgressReporterTest, CollectivesAreToldByOperationWithTheNextStore) {
   page_->CountOperation(CollectiveOp::kBarrier);
   reporter_->Move();
   const std::array<std::uint64_t, kCollectiveOpCount> expected = {0, 2, 0, 0, 0, 1};
-  EXPECT_EQ(Figures().collectives, expected);
+  EXPECT_EQ(Figures().collectives(), expected);
 }
 
 TEST_F(ProgressReporterTest, TimeGoesToThePhaseItWasSpentIn) {
