@@ -22,18 +22,6 @@
 namespace muster::parity {
 namespace {
 
-void LoadWeights(const ReferenceTrainer::Weights& weights, const std::vector<ShardArray>& arrays) {
-  for (const ShardArray& array : arrays) {
-    const auto element = static_cast<std::int64_t>(ElementSize(array.type));
-    for (const TensorInterval& interval : array.intervals) {
-      at::Tensor place =
-          at::from_blob(static_cast<char*>(array.data) + interval.array_offset * element,
-                        {interval.count}, at::TensorOptions(ScalarTypeOf(array.type)));
-      place.copy_(weights.at(interval.tensor).flatten().narrow(0, interval.begin, interval.count));
-    }
-  }
-}
-
 // What the planner adds up is what the engine has allocated.
 void ExpectPlaced(const FsdpEngine& engine) {
   const Placement& placed = engine.placement();
@@ -263,12 +251,24 @@ FsdpOptions EngineOptions(const GangOptions& options) {
   return made;
 }
 
+void LoadWeights(const ReferenceTrainer::Weights& weights, FsdpEngine& engine) {
+  for (const ShardArray& array : engine.state().WeightArrays()) {
+    const auto element = static_cast<std::int64_t>(ElementSize(array.type));
+    for (const TensorInterval& interval : array.intervals) {
+      at::Tensor place =
+          at::from_blob(static_cast<char*>(array.data) + interval.array_offset * element,
+                        {interval.count}, at::TensorOptions(ScalarTypeOf(array.type)));
+      place.copy_(weights.at(interval.tensor).flatten().narrow(0, interval.begin, interval.count));
+    }
+  }
+}
+
 void LoadRandomWeights(const TestModelOptions& model, FsdpEngine& engine) {
-  LoadWeights(RandomWeights(model), engine.state().WeightArrays());
+  LoadWeights(RandomWeights(model), engine);
 }
 
 void LoadRandomWeights(const ModelConfig& config, FsdpEngine& engine) {
-  LoadWeights(RandomWeights(config), engine.state().WeightArrays());
+  LoadWeights(RandomWeights(config), engine);
 }
 
 Arrays TakenFrom(const FsdpEngine& engine) {

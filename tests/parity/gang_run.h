@@ -73,6 +73,7 @@ std::vector<RankRun> RunGang(const GangOptions& options);
 
 // What RunGang's ranks are made of.
 FsdpOptions EngineOptions(const GangOptions& options);
+void LoadWeights(const ReferenceTrainer::Weights& weights, FsdpEngine& engine);
 void LoadRandomWeights(const TestModelOptions& model, FsdpEngine& engine);
 void LoadRandomWeights(const ModelConfig& config, FsdpEngine& engine);
 Arrays TakenFrom(const FsdpEngine& engine);

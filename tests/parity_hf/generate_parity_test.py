@@ -51,14 +51,14 @@ class GeneratedTokens(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
-    def compare(self, model):
+    def compare(self, model, *how):
         ours = json.loads(self.run_program(
             BIN / "muster-trainer", "generate", "--model", model, "--prompt", PROMPT,
             "--max-new-tokens", TOKENS, "--dtype", "float32", "--threads", 1, "--json"))
         theirs = json.loads(self.run_program(
             peer.PYTHON, HERE / "reference_generate.py", "--model", model, "--ids",
             json.dumps(list(PROMPT.encode())), "--tokens", TOKENS, "--drawable",
-            TOKENIZER).splitlines()[-1])
+            TOKENIZER, *how).splitlines()[-1])
         self.assertEqual(ours["ids"], theirs)
         self.assertEqual(len(theirs), TOKENS)
         self.assertGreater(len(set(theirs)), 1, "it says the same again and again")
@@ -73,6 +73,21 @@ class GeneratedTokens(unittest.TestCase):
         self.compare(self.make_model("llama31", {}, rope_scaling={
             "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
             "original_max_position_embeddings": 64}))
+
+    def test_of_scalings_that_depend_on_the_length(self):
+        """The prompt has 62 tokens, and the text outgrows all limits."""
+        factors = {"short_factor": [1.0 + i / 16 for i in range(8)], "long_factor": [1.0 + i for i in range(8)]}
+        dynamic = self.make_model("dynamic", {}, max_position_embeddings=70, rope_scaling={
+            "rope_type": "dynamic", "factor": 4.0})
+        self.compare(dynamic, "--no-cache")
+        longrope = self.make_model("longrope", {}, rope_scaling={
+            "rope_type": "longrope", "original_max_position_embeddings": 80, **factors})
+        self.compare(longrope, "--no-cache")
+
+    def test_of_a_text_that_is_longer_than_the_model_and_scaled_evenly(self):
+        for kind in ("linear", "yarn"):
+            self.compare(self.make_model(kind, {}, max_position_embeddings=70, rope_scaling={
+                "rope_type": kind, "factor": 4.0}))
 
     def test_of_a_mistral_far_beyond_its_window(self):
         self.compare(self.make_model("mistral", {}, architectures=["MistralForCausalLM"],

@@ -1,5 +1,7 @@
 #include "trainer/core/model_config.h"
 
+#include <algorithm>
+
 namespace muster {
 namespace {
 
@@ -28,6 +30,23 @@ std::int64_t ModelConfig::SparseLayers() const {
   std::int64_t count = 0;
   for (std::int64_t layer = 0; layer < num_hidden_layers; ++layer) count += IsSparse(layer) ? 1 : 0;
   return count;
+}
+
+std::int64_t ModelConfig::ContextLength() const {
+  if (!rope_scaling) return max_position_embeddings;
+  const auto stretched = [this](std::int64_t length) {
+    return static_cast<std::int64_t>(static_cast<double>(length) * rope_scaling->factor);
+  };
+  switch (rope_scaling->kind) {
+    case RopeKind::kLinear:
+    case RopeKind::kDynamic: return stretched(max_position_embeddings);
+    case RopeKind::kYarn:
+      return std::max(max_position_embeddings,
+                      stretched(rope_scaling->original_max_position_embeddings));
+    case RopeKind::kLlama3:
+    case RopeKind::kLongRope: break;
+  }
+  return max_position_embeddings;
 }
 
 std::int64_t ModelConfig::ParameterCount() const {

@@ -11,15 +11,33 @@
 
 namespace muster {
 
-// Llama 3.1's way to longer contexts ("rope_type": "llama3"): rotations that are slower than once
-// in original / low_freq_factor positions are slowed down by `factor`, those that are faster than
-// once in original / high_freq_factor stay, and between them it goes over smoothly. Source:
-// transformers' modeling_rope_utils, llama3.
+// How rotations are slowed down for contexts longer than those of pretraining ("rope_type"). Source
+// of all formulas: transformers' modeling_rope_utils.
+enum class RopeKind {
+  // Llama 3.1: rotations slower than once in original / low_freq_factor positions are slowed down
+  // by
+  // `factor`, those faster than once in original / high_freq_factor stay, and between them it goes
+  // over smoothly.
+  kLlama3,
+  kLinear,    // all by `factor`
+  kDynamic,   // by as much as a document is longer than max_position_embeddings (NTK)
+  kYarn,      // those slower than beta_slow turns in original positions; above beta_fast none
+  kLongRope,  // each by its own factor: of a document that is longer than original another one
+};
+
 struct RopeScaling {
+  RopeKind kind = RopeKind::kLlama3;
   double factor = 1;           // at least 1
   double low_freq_factor = 1;  // below high_freq_factor
   double high_freq_factor = 4;
   std::int64_t original_max_position_embeddings = 8192;
+  double beta_fast = 32;
+  double beta_slow = 1;
+  bool truncate = true;         // the range between the two to whole elements
+  double attention_factor = 1;  // on cosines and sines: of YaRN and LongRoPE
+  // Of each frequency: in documents of up to original positions, and in longer ones.
+  std::vector<double> short_factors = {};
+  std::vector<double> long_factors = {};
 
   friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
 };
@@ -58,6 +76,8 @@ struct ModelConfig {
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
   std::optional<RopeScaling> rope_scaling;
+  // Only the first elements of a head rotate, so large a part of it (Phi-3).
+  double partial_rotary_factor = 1;
   bool qkv_bias = false;  // query, key and value projections have a bias (Qwen2)
   QkNorms qk_norms = QkNorms::kNone;
   NormPlacement norm_placement = NormPlacement::kBefore;
@@ -78,6 +98,15 @@ struct ModelConfig {
   bool Rotates(std::int64_t layer) const {
     return rotating_layers.empty() || rotating_layers[static_cast<std::size_t>(layer)];
   }
+  // Elements of a head that rotate, as the angles' exponents count them, and pairs of them: an odd
+  // number is rounded up.
+  std::int64_t rotary_dim() const {
+    return static_cast<std::int64_t>(static_cast<double>(head_dim) * partial_rotary_factor);
+  }
+  std::int64_t rotary_half() const { return (rotary_dim() + 1) / 2; }
+  // Positions that a text may have: beyond max_position_embeddings where that is the length before
+  // a scaling.
+  std::int64_t ContextLength() const;
   // Whether the layer's feed-forward is a mixture of experts.
   bool IsSparse(std::int64_t layer) const {
     return experts && (experts->sparse_layers.empty() ||

@@ -33,10 +33,9 @@ Schedule::Schedule(const ModelConfig& config, const FlatLayout& layout, const Fs
 }
 
 Result<HeadTask> Schedule::Forward(const MicroBatch& batch, const LabelledPositions& labelled) {
-  rotary_.Ensure(batch.length);
-  blocks_.Begin(
-      {.rows = batch.rows, .length = batch.length, .document_begins = batch.document_begins},
-      rotary_.Cos(batch.length), rotary_.Sin(batch.length), MaskOf(batch), RealTokens(batch));
+  const BatchShape shape{
+      .rows = batch.rows, .length = batch.length, .document_begins = batch.document_begins};
+  blocks_.Begin(shape, rotary_.OfBatch(shape, batch.row_lengths), MaskOf(batch), RealTokens(batch));
   ids_ = OnDevice(batch.input_ids);
   Prefetch(0);
   Prefetch(1);

@@ -79,6 +79,7 @@ TextBatch BatchOfTexts(const std::vector<std::vector<std::int32_t>>& texts) {
     std::copy(texts[row].begin(), texts[row].end(), batch.input_ids.begin() + begin);
     last.positions.push_back(begin + static_cast<std::int64_t>(texts[row].size()) - 1);
     last.labels.push_back(0);
+    batch.row_lengths.push_back(static_cast<std::int64_t>(texts[row].size()));
   }
   return {std::move(batch), std::move(last)};
 }

@@ -38,6 +38,7 @@ TEST(StepBatch, TextsArePaddedBehindTheirLastPositions) {
   EXPECT_EQ(texts.batch.input_ids[32], 8);
   EXPECT_EQ(texts.batch.input_ids[33], 0);
   EXPECT_EQ(texts.last.positions, (std::vector<std::int64_t>{2, 32}));
+  EXPECT_EQ(texts.batch.row_lengths, (std::vector<std::int64_t>{3, 1}));
   EXPECT_EQ(texts.last.labels.size(), 2u);
   EXPECT_EQ(texts.batch.label_count, 0);
 }

@@ -107,30 +107,27 @@ Result<InferenceModel> InferenceModel::Load(const std::string& dir, at::ScalarTy
   return model;
 }
 
-at::Tensor InferenceModel::HiddenOf(const at::Tensor& ids, std::span<KvCache* const> caches) {
+at::Tensor InferenceModel::HiddenOf(const at::Tensor& ids, std::span<KvCache* const> caches,
+                                    const std::vector<std::int64_t>& lengths) {
   const at::NoGradGuard no_grad;
-  std::int64_t seen = 0;
-  for (const KvCache* cache : caches) seen = std::max(seen, cache->length());
-  rotary_.Ensure(seen + ids.size(1));
   at::Tensor hidden = EmbedTokens(embedding_, ids);
   std::vector<BlockCache*> of_block(caches.size());
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     std::transform(caches.begin(), caches.end(), of_block.begin(),
                    [b](KvCache* cache) { return &cache->block(b); });
     hidden = BlockForward(config_, config_.Rotates(b) ? &rotary_ : nullptr, hidden, blocks_[b],
-                          of_block);
+                          of_block, lengths);
   }
   return RmsNorm(hidden, final_norm_, config_.rms_norm_eps);
 }
 
-at::Tensor InferenceModel::Hidden(const at::Tensor& ids, KvCache* cache) {
-  if (cache == nullptr) return HiddenOf(ids, {});
-  return HiddenOf(ids, {&cache, 1});
+at::Tensor InferenceModel::Hidden(const at::Tensor& ids, const std::vector<std::int64_t>& lengths) {
+  return HiddenOf(ids, {}, lengths);
 }
 
 at::Tensor InferenceModel::NextLogits(const std::vector<std::int64_t>& ids,
                                       std::span<KvCache* const> caches) {
-  const at::Tensor hidden = HiddenOf(at::tensor(ids, at::kLong).unsqueeze(1), caches);
+  const at::Tensor hidden = HiddenOf(at::tensor(ids, at::kLong).unsqueeze(1), caches, {});
   const at::NoGradGuard no_grad;
   return LinearLayer(hidden.select(1, 0), head_).to(at::kFloat);
 }
@@ -139,10 +136,12 @@ at::Tensor InferenceModel::LastLogits(const at::Tensor& ids, KvCache& cache) {
   const at::NoGradGuard no_grad;
   // Attention of a long prompt at once would need memory in its square.
   constexpr std::int64_t kPiece = 512;
+  KvCache* const all_rows = &cache;
+  const std::int64_t whole = cache.length() + ids.size(1);
   at::Tensor hidden;
   for (std::int64_t begin = 0; begin < ids.size(1); begin += kPiece) {
     const std::int64_t length = std::min(kPiece, ids.size(1) - begin);
-    hidden = Hidden(ids.narrow(1, begin, length), &cache);
+    hidden = HiddenOf(ids.narrow(1, begin, length), {&all_rows, 1}, {whole});
   }
   return LinearLayer(hidden.select(1, hidden.size(1) - 1), head_).to(at::kFloat);
 }

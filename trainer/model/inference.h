@@ -25,9 +25,9 @@ class InferenceModel {
                                      const std::string& adapter = {});
 
   const ModelConfig& config() const { return config_; }
-  // [B, T] ids -> [B, T, H] after the final norm. With a cache the ids follow those that it has
-  // seen, and are added to it.
-  at::Tensor Hidden(const at::Tensor& ids, KvCache* cache = nullptr);
+  // [B, T] ids -> [B, T, H] after the final norm. `lengths`: of each row before its padding; empty:
+  // there is none.
+  at::Tensor Hidden(const at::Tensor& ids, const std::vector<std::int64_t>& lengths = {});
   const at::Tensor& head() const { return head_; }  // [V, H]
   // [B, T] ids -> [B, T, V] fp32.
   at::Tensor Logits(const at::Tensor& ids);
@@ -39,8 +39,10 @@ class InferenceModel {
 
  private:
   explicit InferenceModel(ModelConfig config);
-  // As Hidden; a cache for all rows, or for each.
-  at::Tensor HiddenOf(const at::Tensor& ids, std::span<KvCache* const> caches);
+  // As Hidden; a cache for all rows, or for each. The ids follow those that it has seen, and are
+  // added to it. `lengths` as BlockForward's.
+  at::Tensor HiddenOf(const at::Tensor& ids, std::span<KvCache* const> caches,
+                      const std::vector<std::int64_t>& lengths);
 
   ModelConfig config_;
   RotaryTable rotary_;

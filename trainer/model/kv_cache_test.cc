@@ -76,7 +76,6 @@ TEST_P(CachedBlock, GivesInPiecesWhatItGivesAtOnce) {
   at::manual_seed(5);
   const BlockWeights weights = RandomBlock(config, at::kDouble);
   RotaryTable rotary(config);
-  rotary.Ensure(90);
   const at::Tensor hidden = at::randn({2, 90, config.hidden_size}, at::kDouble);
   const at::Tensor whole = BlockForward(config, &rotary, hidden, weights);
   BlockCache cache(config.sliding_window);
@@ -94,13 +93,44 @@ INSTANTIATE_TEST_SUITE_P(Kinds, CachedBlock,
                                          Kind{"window_of_one", 2, 1}),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// Where angles depend on the length, a text that grows has those of its length throughout.
+TEST_P(CachedBlock, OfATextThatGrowsIsThatOfTheWholeText) {
+  ModelConfig config = OddConfig(1);
+  config.num_key_value_heads = GetParam().kv_heads;
+  config.sliding_window = GetParam().window;
+  config.max_position_embeddings = 9;
+  config.rope_scaling = RopeScaling{.kind = RopeKind::kDynamic, .factor = 3};
+  at::manual_seed(5);
+  const BlockWeights weights = RandomBlock(config, at::kDouble);
+  RotaryTable rotary(config);
+  const at::Tensor hidden = at::randn({2, 20, config.hidden_size}, at::kDouble);
+  const auto last_of = [&](std::int64_t row, std::int64_t length) {
+    const at::Tensor text = hidden.narrow(0, row, 1).narrow(1, 0, length);
+    return BlockForward(config, &rotary, text, weights).select(1, length - 1);
+  };
+  std::vector<BlockCache> caches(2, BlockCache(config.sliding_window));
+  // The first piece of a prompt of six has the angles of all of it.
+  const std::int64_t prompt = 6;
+  for (const std::int64_t begin : {0, 4}) {
+    const at::Tensor piece = hidden.narrow(0, 0, 1).narrow(1, begin, begin == 0 ? 4 : 2);
+    BlockForward(config, &rotary, piece, weights, {{&caches[0]}}, {{prompt}});
+  }
+  BlockForward(config, &rotary, hidden.narrow(0, 1, 1).narrow(1, 0, 12), weights, {{&caches[1]}});
+  for (std::int64_t step = 0; step < 8; ++step) {
+    const at::Tensor next =
+        at::stack({hidden[0].narrow(0, prompt + step, 1), hidden[1].narrow(0, 12 + step, 1)});
+    const at::Tensor got = BlockForward(config, &rotary, next, weights, {{&caches[0], &caches[1]}});
+    EXPECT_LE(RelativeDifference(got[0], last_of(0, prompt + step + 1)), 1e-12) << step;
+    EXPECT_LE(RelativeDifference(got[1], last_of(1, 12 + step + 1)), 1e-12) << step;
+  }
+}
+
 TEST(BlockForward, OfAWindowSeesNothingBeyondIt) {
   ModelConfig config = OddConfig(1);
   config.sliding_window = 4;
   at::manual_seed(6);
   const BlockWeights weights = RandomBlock(config, at::kDouble);
   RotaryTable rotary(config);
-  rotary.Ensure(12);
   const at::Tensor hidden = at::randn({1, 12, config.hidden_size}, at::kDouble);
   at::Tensor changed = hidden.clone();
   changed.select(1, 3).add_(1.0);

@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "common/base/check.h"
@@ -12,32 +12,61 @@
 #include "trainer/ops/cpu/decode_attention.h"
 #include "trainer/ops/host_threads.h"
 #include "trainer/ops/scalar_type.h"
-#include "trainer/ops/to_device.h"
 
 namespace muster {
 namespace {
 
-// The positions that come next: T of them from begins[0] on in every row, or one in each row.
+// The positions that come next: T of them from begins[0] on in every row, or one in each row; and
+// how long the texts are that they belong to.
 struct NextPositions {
   std::vector<std::int64_t> begins;
-  std::int64_t length = 0;
+  std::int64_t length = 0;  // T
+  std::vector<std::int64_t> lengths;
 
-  // Their rows in a table, [B or 1, T, 1, head_dim / 2].
-  at::Tensor Of(const at::Tensor& table) const {
-    if (begins.size() == 1) return table.narrow(0, begins[0], length).unsqueeze(1).unsqueeze(0);
-    return table.index_select(0, at::tensor(begins)).unsqueeze(1).unsqueeze(1);
-  }
-  std::int64_t end() const { return *std::max_element(begins.begin(), begins.end()) + length; }
+  std::int64_t BeginOf(std::size_t text) const { return begins[begins.size() > 1 ? text : 0]; }
 };
 
-// x [B, T, heads, head_dim]: each pair (i, i + head_dim / 2) turned by its position's angle.
-at::Tensor Rotated(const at::Tensor& x, const RotaryTable& rotary, const NextPositions& next) {
+// cos and sin [B or 1, T, 1, rotary half] of the positions that come next.
+RotaryAngles AnglesOf(RotaryTable& rotary, const NextPositions& next) {
+  if (!rotary.depends_on_length() && next.begins.size() > 1) {
+    const std::int64_t last = *std::max_element(next.begins.begin(), next.begins.end());
+    const RotaryAngles all = rotary.Of(0, 0, last + next.length);
+    const auto of_rows = [&](const at::Tensor& table) {
+      return table.index_select(0, at::tensor(next.begins)).unsqueeze(1).unsqueeze(1);
+    };
+    return {.cos = of_rows(all.cos), .sin = of_rows(all.sin)};
+  }
+  std::vector<at::Tensor> cosines, sines;
+  const std::size_t texts = rotary.depends_on_length() ? next.lengths.size() : 1;
+  for (std::size_t text = 0; text < texts; ++text) {
+    const RotaryAngles own = rotary.Of(next.lengths[text], next.BeginOf(text), next.length);
+    cosines.push_back(own.cos);
+    sines.push_back(own.sin);
+  }
+  return {.cos = at::stack(cosines).unsqueeze(2), .sin = at::stack(sines).unsqueeze(2)};
+}
+
+// x [B, T, heads, head_dim]: each pair (i, i + rotary half) turned by its position's angle; what is
+// behind the pairs stays.
+at::Tensor Rotated(const at::Tensor& x, const RotaryAngles& angles) {
   const at::ScalarType wide = WideType(x.scalar_type());
-  const std::int64_t half = x.size(3) / 2;
-  const at::Tensor cos = next.Of(rotary.Cos(next.end())).to(wide);
-  const at::Tensor sin = next.Of(rotary.Sin(next.end())).to(wide);
+  const at::Tensor cos = angles.cos.to(wide), sin = angles.sin.to(wide);
+  const std::int64_t half = cos.size(-1), rest = x.size(3) - 2 * half;
   const at::Tensor a = x.narrow(3, 0, half).to(wide), b = x.narrow(3, half, half).to(wide);
-  return at::cat({a * cos - b * sin, b * cos + a * sin}, 3).to(x.scalar_type());
+  const at::Tensor turned = at::cat({a * cos - b * sin, b * cos + a * sin}, 3).to(x.scalar_type());
+  return rest == 0 ? turned : at::cat({turned, x.narrow(3, 2 * half, rest)}, 3);
+}
+
+// Keys [B, kv heads, S, head_dim] of the last S of a text's `length` positions, `seen` of which
+// there are so far.
+at::Tensor RotatedKeys(const at::Tensor& keys, RotaryTable& rotary, std::int64_t length,
+                       std::int64_t seen) {
+  const std::int64_t held = keys.size(2);
+  const RotaryAngles angles = rotary.Of(length, seen - held, held);
+  return Rotated(keys.transpose(1, 2), {.cos = angles.cos.unsqueeze(1).unsqueeze(0),
+                                        .sin = angles.sin.unsqueeze(1).unsqueeze(0)})
+      .transpose(1, 2)
+      .contiguous();
 }
 
 // [B, kv heads, S, head_dim] -> [B, heads, S, head_dim]: each key head serves a run of query heads.
@@ -102,13 +131,27 @@ at::Tensor AttendLast(const at::Tensor& query, const std::vector<BlockCache::Hel
   return mixed;
 }
 
-at::Tensor Attention(const ModelConfig& config, const RotaryTable* rotary, const at::Tensor& x,
-                     const BlockWeights& weights, std::span<BlockCache* const> caches) {
-  const std::int64_t rows = x.size(0), length = x.size(1);
-  const std::int64_t heads = config.num_attention_heads, kv_heads = config.num_key_value_heads;
-  NextPositions next{.begins = {}, .length = length};
+// Where positions of a pass are, and how long their texts.
+NextPositions PositionsOf(std::int64_t length, std::span<BlockCache* const> caches,
+                          std::span<const std::int64_t> lengths) {
+  NextPositions next{.begins = {}, .length = length, .lengths = {}};
   for (const BlockCache* cache : caches) next.begins.push_back(cache->length());
   if (caches.empty()) next.begins.push_back(0);
+  next.lengths.assign(lengths.begin(), lengths.end());
+  if (lengths.empty()) {
+    for (const std::int64_t begin : next.begins) next.lengths.push_back(begin + length);
+  }
+  return next;
+}
+
+at::Tensor Attention(const ModelConfig& config, RotaryTable* rotary, const at::Tensor& x,
+                     const BlockWeights& weights, std::span<BlockCache* const> caches,
+                     std::span<const std::int64_t> lengths) {
+  const std::int64_t rows = x.size(0), length = x.size(1);
+  const std::int64_t heads = config.num_attention_heads, kv_heads = config.num_key_value_heads;
+  const NextPositions next = PositionsOf(length, caches, lengths);
+  RotaryAngles angles;
+  if (rotary != nullptr) angles = AnglesOf(*rotary, next);
   const std::vector<at::Tensor> parts = LinearLayer(x, weights.qkv.weight, weights.qkv.bias)
                                             .view({rows, length, -1, config.head_dim})
                                             .split_with_sizes({heads, kv_heads, kv_heads}, 2);
@@ -117,17 +160,24 @@ at::Tensor Attention(const ModelConfig& config, const RotaryTable* rotary, const
     if (config.qk_norms == QkNorms::kPerHead) return RmsNorm(part, norm, config.rms_norm_eps);
     return RmsNorm(part.flatten(2), norm, config.rms_norm_eps).view(part.sizes());
   };
-  const auto prepared = [&](const at::Tensor& part, const at::Tensor& norm) {
+  const bool keys_later = rotary != nullptr && rotary->depends_on_length() && !caches.empty();
+  const auto prepared = [&](const at::Tensor& part, const at::Tensor& norm, bool rotates) {
     const at::Tensor each = normed(part, norm);
-    return (rotary != nullptr ? Rotated(each, *rotary, next) : each).transpose(1, 2);
+    return (rotates ? Rotated(each, angles) : each).transpose(1, 2);
   };
-  const at::Tensor query = prepared(parts[0], weights.query_norm);
-  const at::Tensor key = prepared(parts[1], weights.key_norm), value = parts[2].transpose(1, 2);
+  const at::Tensor query = prepared(parts[0], weights.query_norm, rotary != nullptr);
+  const at::Tensor key = prepared(parts[1], weights.key_norm, rotary != nullptr && !keys_later);
+  const at::Tensor value = parts[2].transpose(1, 2);
   std::vector<BlockCache::Held> held;
   const std::int64_t rows_each = caches.empty() ? rows : rows / std::ssize(caches);
-  for (std::int64_t i = 0; i < std::ssize(caches); ++i)
+  for (std::int64_t i = 0; i < std::ssize(caches); ++i) {
     held.push_back(caches[i]->Append(key.narrow(0, i * rows_each, rows_each),
                                      value.narrow(0, i * rows_each, rows_each)));
+    if (!keys_later) continue;
+    const std::int64_t seen = next.begins[i] + length;
+    held.back() = {.key = RotatedKeys(held.back().key, *rotary, next.lengths[i], seen),
+                   .value = held.back().value.contiguous()};
+  }
   if (held.empty()) held.push_back({.key = key, .value = value});
   const at::Tensor mixed = !caches.empty() && length == 1
                                ? AttendLast(query, held)
@@ -170,44 +220,7 @@ at::Tensor MixtureForward(const ExpertsConfig& config, const at::Tensor& x,
   return y.view(x.sizes());
 }
 
-// In fp32 and in the order of transformers, so that the angles are its angles.
-at::Tensor Scaled(const at::Tensor& frequencies, const RopeScaling& scaling) {
-  const auto original = static_cast<double>(scaling.original_max_position_embeddings);
-  const double longest = original / scaling.low_freq_factor;
-  const double shortest = original / scaling.high_freq_factor;
-  const at::Tensor lengths = 2 * M_PI / frequencies;
-  const at::Tensor slowed = at::where(lengths > longest, frequencies / scaling.factor, frequencies);
-  const at::Tensor share = (original / lengths - scaling.low_freq_factor) /
-                           (scaling.high_freq_factor - scaling.low_freq_factor);
-  const at::Tensor blended = (1 - share) * slowed / scaling.factor + share * slowed;
-  const at::Tensor between = (lengths >= shortest).logical_and(lengths <= longest);
-  return at::where(between, blended, slowed);
-}
-
 }  // namespace
-
-RotaryTable::RotaryTable(const ModelConfig& config, const RotaryTypes& types)
-    : head_dim_(config.head_dim),
-      theta_(config.rope_theta),
-      scaling_(config.rope_scaling),
-      types_(types) {}
-
-void RotaryTable::Ensure(std::int64_t length) {
-  if (length <= length_) return;
-  length_ = std::max(length, 2 * length_);
-  const at::Tensor exponents = at::arange(0, head_dim_, 2, at::kFloat) / head_dim_;
-  at::Tensor frequencies = at::reciprocal(at::pow(theta_, exponents));
-  if (scaling_) frequencies = Scaled(frequencies, *scaling_);
-  const at::Tensor angles = at::outer(at::arange(length_, at::kFloat), frequencies);
-  const auto stored = [&](const at::Tensor& values) {
-    return ToDevice(values.to(types_.buffer).to(types_.stored), types_.device);
-  };
-  cos_ = stored(angles.cos());
-  sin_ = stored(angles.sin());
-}
-
-at::Tensor RotaryTable::Cos(std::int64_t length) const { return cos_.narrow(0, 0, length); }
-at::Tensor RotaryTable::Sin(std::int64_t length) const { return sin_.narrow(0, 0, length); }
 
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   const at::Tensor wide = x.to(WideType(x.scalar_type()));
@@ -219,16 +232,16 @@ at::Tensor EmbedTokens(const at::Tensor& embedding, const at::Tensor& ids) {
   return at::embedding(embedding, ids);
 }
 
-at::Tensor BlockForward(const ModelConfig& config, const RotaryTable* rotary,
-                        const at::Tensor& hidden, const BlockWeights& weights,
-                        std::span<BlockCache* const> caches) {
+at::Tensor BlockForward(const ModelConfig& config, RotaryTable* rotary, const at::Tensor& hidden,
+                        const BlockWeights& weights, std::span<BlockCache* const> caches,
+                        std::span<const std::int64_t> lengths) {
   const bool before = config.norm_placement == NormPlacement::kBefore;
   const auto residual = [&](const at::Tensor& x, const at::Tensor& norm, const auto& f) {
     const auto normed = [&](const at::Tensor& y) { return RmsNorm(y, norm, config.rms_norm_eps); };
     return before ? x + f(normed(x)) : x + normed(f(x));
   };
   const at::Tensor attended = residual(hidden, weights.attention_norm, [&](const at::Tensor& x) {
-    return Attention(config, rotary, x, weights, caches);
+    return Attention(config, rotary, x, weights, caches, lengths);
   });
   return residual(attended, weights.feed_forward_norm, [&](const at::Tensor& x) {
     return weights.router.defined() ? MixtureForward(*config.experts, x, weights)

@@ -45,10 +45,10 @@ LlamaBlocks::LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarTy
   balance_.emplace(config);
 }
 
-void LlamaBlocks::Begin(const BatchShape& shape, const at::Tensor& cos, const at::Tensor& sin,
+void LlamaBlocks::Begin(const BatchShape& shape, const RotaryAngles& angles,
                         std::optional<DropoutKey> dropout, const at::Tensor& real) {
-  cos_ = cos;
-  sin_ = sin;
+  angles_ = angles;
+  angle_shape_ = angles.by_token ? BatchShape{.rows = 1, .length = shape.tokens()} : shape;
   dropout_ = dropout;
   latest_ = -1;
   const auto all = at::TensorOptions(WideType(type_)).device(ops_.device());
@@ -194,7 +194,8 @@ void LlamaBlocks::AttentionForward(const ResidualStream& in, const BlockWeights&
 }
 
 void LlamaBlocks::RotateByPosition(at::Tensor& qkv, int direction) {
-  if (config_.Rotates(block_)) ops_.Run(op::ApplyRope{qkv, cos_, sin_, shape_, heads_, direction});
+  if (!config_.Rotates(block_)) return;
+  ops_.Run(op::ApplyRope{qkv, angles_.cos, angles_.sin, angle_shape_, heads_, direction});
 }
 
 at::Tensor& LlamaBlocks::Rotated(const BlockWeights& weights, BlockActivations& kept) {

@@ -25,6 +25,7 @@
 #include "trainer/model/linear.h"
 #include "trainer/model/lora_form.h"
 #include "trainer/model/residual_stream.h"
+#include "trainer/model/rotary_table.h"
 #include "trainer/model/router.h"
 #include "trainer/model/sublayer_norm.h"
 #include "trainer/ops/device_ops.h"
@@ -41,11 +42,11 @@ class LlamaBlocks {
   LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarType compute_type,
               ActivationCheckpointing level, const BlockLora& lora = {});
 
-  // A micro-batch begins. cos and sin [length, head_dim / 2] W. `dropout`: the micro-batch's own
+  // A micro-batch begins. The angles are W. `dropout`: the micro-batch's own
   // key, of which every matrix of every block has a part; nothing: nothing is dropped, as in
   // evaluation. `real` [N] W: 0 for padding, which does not count among the experts' loads, and 1
   // for other tokens; undefined: there is no padding.
-  void Begin(const BatchShape& shape, const at::Tensor& cos, const at::Tensor& sin,
+  void Begin(const BatchShape& shape, const RotaryAngles& angles,
              std::optional<DropoutKey> dropout = {}, const at::Tensor& real = {});
 
   // [N, H]: where the caller may write the hidden states that enter block 0, and pass it to
@@ -118,8 +119,8 @@ class LlamaBlocks {
   DeviceOps& ops_;
   const bool recomputes_;  // backward begins with forward
   BatchShape shape_;
-  at::Tensor cos_;
-  at::Tensor sin_;
+  RotaryAngles angles_;
+  BatchShape angle_shape_;             // by which a token finds its angles
   std::optional<DropoutKey> dropout_;  // of the micro-batch
   int block_ = 0;                      // at work
   const at::ScalarType type_;

@@ -131,7 +131,6 @@ void MergeAll(const BlockLora& lora, BlockWeights* block) {
 // By autograd over BlockForward in fp64, from the same values.
 Outcome Differentiated(const Problem& p) {
   RotaryTable rotary(p.config, {.stored = at::kDouble});
-  rotary.Ensure(p.shape.length);
   const auto leaf = [](const at::Tensor& t) { return t.to(at::kDouble).requires_grad_(true); };
   std::vector<at::Tensor> leaves = {leaf(p.input)};
   at::Tensor hidden = leaves[0].view({p.shape.rows, p.shape.length, -1});
@@ -163,8 +162,7 @@ struct Targets {
 // One micro-batch through `blocks`, forward and backward.
 Outcome TrainWith(const Problem& p, LlamaBlocks& blocks, const Targets& targets) {
   RotaryTable rotary(p.config, {.stored = WideType(p.type)});
-  rotary.Ensure(p.shape.length);
-  blocks.Begin(p.shape, rotary.Cos(p.shape.length), rotary.Sin(p.shape.length));
+  blocks.Begin(p.shape, rotary.OfBatch(p.shape, {}));
   ResidualStream stream{.sum = p.input.clone()};
   const int count = static_cast<int>(p.weights.size());
   for (int b = 0; b < count; ++b) stream = blocks.Forward(b, stream, p.weights[b]);
@@ -328,9 +326,8 @@ TEST(LlamaBlocks, TakeTheInputOfTheFirstBlockWhereItLies) {
   const Problem p(OddConfig(1), at::kFloat, {2, 5});
   LlamaBlocks blocks(p.config, *ops, at::kFloat, ActivationCheckpointing::kNone);
   RotaryTable rotary(p.config);
-  rotary.Ensure(5);
   const auto forward = [&](const at::Tensor& input) {
-    blocks.Begin(p.shape, rotary.Cos(5), rotary.Sin(5));
+    blocks.Begin(p.shape, rotary.OfBatch(p.shape, {}));
     const ResidualStream out = blocks.Forward(0, {.sum = input}, p.weights[0]);
     return out.sum + out.delta;
   };
@@ -351,7 +348,7 @@ class LlamaBlocksMemory : public testing::Test {
     const std::unique_ptr<DeviceOps> ops = MakeCpuOps();
     LlamaBlocks all(config, *ops, at::kBFloat16, level);
     const at::Tensor angles = at::zeros({64, 16});
-    all.Begin({2, 64}, angles, angles);
+    all.Begin({2, 64}, {.cos = angles, .sin = angles});
     EXPECT_EQ(all.host_bytes(), 0);
     return all.bytes();
   }

@@ -31,7 +31,6 @@ TEST(BlockForward, LaterPositionsDoNotReachEarlierOnes) {
   const ModelConfig config = SmallConfig(2);
   const BlockWeights weights = RandomBlock(config);
   RotaryTable rotary(config);
-  rotary.Ensure(9);
   const at::Tensor hidden = at::randn({2, 9, 32});
   const at::Tensor whole = BlockForward(config, &rotary, hidden, weights);
   const at::Tensor prefix = BlockForward(config, &rotary, hidden.narrow(1, 0, 5), weights);
@@ -44,7 +43,6 @@ TEST(BlockForward, OfOnePositionFollowsItsDefinition) {
   const ModelConfig config = SmallConfig(4);
   const BlockWeights w = RandomBlock(config);
   RotaryTable rotary(config);
-  rotary.Ensure(1);
   const at::Tensor x = at::randn({1, 1, 32});
   const auto norm = [](const at::Tensor& v, const at::Tensor& weight) {
     return v / (v.square().mean(-1, true) + 1e-6).sqrt() * weight;
@@ -62,7 +60,6 @@ TEST(BlockForward, KnowsTheOrderOfEarlierPositions) {
   const ModelConfig config = SmallConfig(2);
   const BlockWeights weights = RandomBlock(config);
   RotaryTable rotary(config);
-  rotary.Ensure(3);
   const at::Tensor hidden = at::randn({1, 3, 32});
   const at::Tensor swapped = at::stack({hidden[0][1], hidden[0][0], hidden[0][2]}).unsqueeze(0);
   const at::Tensor last = BlockForward(config, &rotary, hidden, weights).narrow(1, 2, 1);
@@ -81,7 +78,6 @@ TEST(BlockForward, SharedKeyHeadsEqualRepeatedOnes) {
   };
   repeated.qkv.weight = at::cat({parts[0], repeat(parts[1]), repeat(parts[2])});
   RotaryTable rotary(grouped);
-  rotary.Ensure(7);
   const at::Tensor hidden = at::randn({1, 7, 32});
   EXPECT_TRUE(at::allclose(BlockForward(grouped, &rotary, hidden, weights),
                            BlockForward(full, &rotary, hidden, repeated), 1e-5, 1e-6));
@@ -89,11 +85,10 @@ TEST(BlockForward, SharedKeyHeadsEqualRepeatedOnes) {
 
 TEST(RotaryTable, GrowingKeepsWhatWasThere) {
   RotaryTable rotary(SmallConfig(2));
-  rotary.Ensure(4);
-  const at::Tensor before = rotary.Cos(4).clone();
-  rotary.Ensure(100);
-  EXPECT_TRUE(at::equal(before, rotary.Cos(4)));
-  EXPECT_NEAR(rotary.Sin(100)[1][0].item<double>(), std::sin(1.0), 1e-6);
+  const at::Tensor before = rotary.Of(4, 0, 4).cos.clone();
+  const at::Tensor grown = rotary.Of(100, 0, 100).sin;
+  EXPECT_TRUE(at::equal(before, rotary.Of(4, 0, 4).cos));
+  EXPECT_NEAR(grown[1][0].item<double>(), std::sin(1.0), 1e-6);
 }
 
 // Frequencies 1, 0.1, 0.01, 0.001: one is faster than the shortest wave, one between, two slower.
@@ -105,21 +100,19 @@ TEST(RotaryTable, Llama31SlowsDownWhatTurnsSlowly) {
                                     .high_freq_factor = 4,
                                     .original_max_position_embeddings = 128};
   RotaryTable rotary(config);
-  rotary.Ensure(2);
   const double share = (128 * 0.1 / (2 * M_PI) - 1) / 3;
   const double expected[] = {1, (1 - share) * 0.1 / 8 + share * 0.1, 0.01 / 8, 0.001 / 8};
   for (int i = 0; i < 4; ++i) {
-    EXPECT_NEAR(rotary.Sin(2)[1][i].item<double>(), std::sin(expected[i]), 1e-7) << i;
+    EXPECT_NEAR(rotary.Of(2, 0, 2).sin[1][i].item<double>(), std::sin(expected[i]), 1e-7) << i;
   }
 }
 
 TEST(RotaryTable, RoundsToItsBufferType) {
   RotaryTable wide(SmallConfig(2)), rounded(SmallConfig(2), {.buffer = at::kBFloat16});
-  wide.Ensure(9);
-  rounded.Ensure(9);
-  EXPECT_EQ(rounded.Cos(9).scalar_type(), at::kFloat);
-  EXPECT_TRUE(at::equal(rounded.Cos(9), wide.Cos(9).to(at::kBFloat16).to(at::kFloat)));
-  EXPECT_FALSE(at::equal(rounded.Cos(9), wide.Cos(9)));
+  EXPECT_EQ(rounded.Of(9, 0, 9).cos.scalar_type(), at::kFloat);
+  EXPECT_TRUE(
+      at::equal(rounded.Of(9, 0, 9).cos, wide.Of(9, 0, 9).cos.to(at::kBFloat16).to(at::kFloat)));
+  EXPECT_FALSE(at::equal(rounded.Of(9, 0, 9).cos, wide.Of(9, 0, 9).cos));
 }
 
 TEST(RmsNorm, ScalesToUnitRootMeanSquare) {

@@ -121,12 +121,11 @@ class LoraDropoutBlocks : public testing::Test {
     }
     input_ = at::randn({shape_.tokens(), config_.hidden_size}, at::kDouble);
     slope_ = at::randn_like(input_);
-    rotary_.Ensure(shape_.length);
   }
 
   // The sum of slope_ times the output of all blocks.
   double Scalar(LlamaBlocks& blocks, const at::Tensor& input) {
-    blocks.Begin(shape_, rotary_.Cos(shape_.length), rotary_.Sin(shape_.length), key_);
+    blocks.Begin(shape_, rotary_.OfBatch(shape_, {}), key_);
     ResidualStream stream{.sum = input.clone()};
     for (int b = 0; b < 2; ++b) stream = blocks.Forward(b, stream, weights_[b]);
     return ((stream.sum + stream.delta) * slope_).sum().item<double>();

@@ -6,12 +6,12 @@
 namespace muster::op {
 
 // Turns query and key by the angles of their positions, which are counted from the document's
-// begin; values are left alone.
+// begin; values are left alone, and so is what a head has behind its 2 R first elements.
 struct ApplyRope {
   static constexpr char kName[] = "apply_rope";
 
   Array qkv;       // [N, joined width] T
-  ConstArray cos;  // [length, head_dim / 2] W
+  ConstArray cos;  // [length, R] W
   ConstArray sin;
   const BatchShape& shape;
   AttentionHeads heads;
@@ -23,7 +23,12 @@ struct ApplyRope {
     }
     check.Rows(qkv, "qkv");
     check.Array(qkv, {shape.tokens(), heads.joined_width()}, qkv.type(), "qkv");
-    const ArrayShape angles{shape.length, heads.head_dim / 2};
+    check.Rows(cos, "the table of cosines");
+    if (cos.width() < 1 || 2 * cos.width() > heads.head_dim) {
+      Refuse("a table of " + std::to_string(cos.width()) + " angles for heads of " +
+             std::to_string(heads.head_dim) + " elements");
+    }
+    const ArrayShape angles{shape.length, cos.width()};
     check.Array(cos, angles, WideType(qkv.type()), "the table of cosines");
     check.Array(sin, angles, WideType(qkv.type()), "the table of sines");
     check.Documents(shape);

@@ -63,7 +63,7 @@ Json ShapeJson(const ModelConfig& config) {
                {"kv_heads", config.num_key_value_heads},
                {"head_dim", config.head_dim},
                {"vocab_size", config.vocab_size},
-               {"context", config.max_position_embeddings},
+               {"context", config.ContextLength()},
                {"tied_embeddings", config.tie_word_embeddings}};
   if (config.sliding_window) json["sliding_window"] = *config.sliding_window;
   return json;

@@ -67,8 +67,9 @@ Status Scorer::Score(const Source& next, const Sink& done) {
 std::vector<RowScore> Scorer::ScoreBatch(const std::vector<ScorableRow>& rows) {
   std::size_t length = 0;
   for (const ScorableRow& row : rows) length = std::max(length, row.ids.size());
-  std::vector<std::int64_t> ids(rows.size() * length), places, labels, counts;
+  std::vector<std::int64_t> ids(rows.size() * length), lengths, places, labels, counts;
   for (std::size_t r = 0; r < rows.size(); ++r) {
+    lengths.push_back(static_cast<std::int64_t>(rows[r].ids.size()));
     std::copy(rows[r].ids.begin(), rows[r].ids.end(),
               ids.begin() + static_cast<std::ptrdiff_t>(r * length));
     const std::size_t before = labels.size();
@@ -83,7 +84,7 @@ std::vector<RowScore> Scorer::ScoreBatch(const std::vector<ScorableRow>& rows) {
   if (labels.empty()) return scores;
   const auto columns = static_cast<std::int64_t>(length);
   const at::Tensor hidden =
-      model_.Hidden(at::tensor(ids, at::kLong).view({-1, columns})).flatten(0, 1);
+      model_.Hidden(at::tensor(ids, at::kLong).view({-1, columns}), lengths).flatten(0, 1);
   const LabelScores scored = ScoreLabels(hidden.index_select(0, at::tensor(places, at::kLong)),
                                          model_.head(), at::tensor(labels, at::kLong));
   const float* log_prob = scored.log_probs.const_data_ptr<float>();

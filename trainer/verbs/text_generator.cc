@@ -79,7 +79,7 @@ class Continuation {
                 settings.stops, sink),
         // Rows that pad the embedding have no token to show.
         drawable_(std::min<std::int64_t>(config.vocab_size, tokenizer.vocab_size())),
-        room_(config.max_position_embeddings - std::ssize(prompt) + 1),
+        room_(config.ContextLength() - std::ssize(prompt) + 1),
         most_(settings.max_new_tokens),
         end_ids_(config.eos_token_ids) {
     end_ids_.insert(end_ids_.end(), settings.end_ids.begin(), settings.end_ids.end());
@@ -179,10 +179,10 @@ Status TextGenerator::CheckPrompt(const std::vector<std::int32_t>& prompt) const
     }
   }
   const auto length = static_cast<std::int64_t>(prompt.size());
-  if (length > config().max_position_embeddings) {
+  if (length > config().ContextLength()) {
     return InvalidArgument("the prompt has " + std::to_string(length) +
                            " tokens, and the model's context (max_position_embeddings) is " +
-                           std::to_string(config().max_position_embeddings) + "; shorten it");
+                           std::to_string(config().ContextLength()) + "; shorten it");
   }
   return OkStatus();
 }

@@ -95,7 +95,7 @@ Result<Scorer::Source> OpenSource(const ScoreOptions& options, const ModelConfig
   }
   MUSTER_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::Load(options.model));
   return TextRows(options.text, tokenizer,
-                  std::min<std::int64_t>(options.max_seq_len, config.max_position_embeddings));
+                  std::min<std::int64_t>(options.max_seq_len, config.ContextLength()));
 }
 
 // Writes rows as they come, so that a file of any length needs no memory.

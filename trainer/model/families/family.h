@@ -31,6 +31,7 @@ struct Family {
   // heads; head_dim 0: hidden_size / num_attention_heads.
   ModelConfig defaults;
   BlockNames names;
+  bool partial_rotary = false;  // partial_rotary_factor counts
   // Reads what only this family has, once all other fields are in `config`, and refuses what is not
   // implemented.
   void (*read)(ConfigReader& reader, ModelConfig& config) = nullptr;

@@ -4,6 +4,7 @@
 
 #include "common/base/files.h"
 #include "trainer/model/families/family.h"
+#include "trainer/model/families/read_rope.h"
 
 namespace muster {
 namespace {
@@ -60,67 +61,10 @@ void RefuseWhatIsNotImplemented(ConfigReader& reader) {
   reader.ReadString("hidden_act", &activation);
   if (activation != "silu" && activation != "swish")
     reader.Refuse("hidden_act " + activation + " is not supported; this version knows silu");
-  double partial = 1.0;
-  reader.ReadPositive("partial_rotary_factor", &partial);
-  if (partial != 1.0) reader.Refuse("partial_rotary_factor other than 1 is not supported");
   if (const Json* dropout = reader.Find("attention_dropout"); dropout != nullptr && *dropout != 0)
     reader.Refuse("attention_dropout other than 0 is not supported by this version");
   if (const Json* quantization = reader.Find("quantization_config"); quantization != nullptr)
     reader.Refuse("quantized weights (quantization_config) are not supported by this version");
-}
-
-// All four numbers decide about every weight: none of them has a default.
-RopeScaling ReadLlama3Scaling(ConfigReader& reader) {
-  RopeScaling scaling;
-  const auto require = [&reader](const char* key, double* value) {
-    if (reader.Find(key) == nullptr) return reader.Fail(key, "is missing");
-    reader.ReadPositive(key, value);
-  };
-  require("factor", &scaling.factor);
-  require("low_freq_factor", &scaling.low_freq_factor);
-  require("high_freq_factor", &scaling.high_freq_factor);
-  reader.RequireDimension("original_max_position_embeddings", ConfigReader::kMaxPositions,
-                          &scaling.original_max_position_embeddings);
-  if (scaling.factor < 1) reader.Fail("factor", "is below 1");
-  if (scaling.low_freq_factor >= scaling.high_freq_factor)
-    reader.Fail("low_freq_factor", "is not below high_freq_factor");
-  return scaling;
-}
-
-// What a rope_scaling or rope_parameters object asks for; nothing: plain rotary embeddings.
-std::optional<RopeScaling> ReadRopeScaling(ConfigReader& reader, const Json& rope) {
-  for (const char* kind_key : {"rope_type", "type"}) {
-    const auto kind = rope.find(kind_key);
-    if (kind == rope.end() || kind->is_null()) continue;
-    if (*kind == "default") return std::nullopt;
-    if (*kind == "llama3") return ReadLlama3Scaling(reader);
-    reader.Refuse("the kind " + kind->dump() +
-                  " is not supported; this version knows default and llama3");
-    return std::nullopt;
-  }
-  if (rope.contains("factor")) reader.Refuse("a factor without rope_type is not supported");
-  return std::nullopt;
-}
-
-// transformers 4 has rope_theta and rope_scaling, transformers 5 rope_parameters for both.
-Status ReadRope(ConfigReader& reader, const std::string& origin, ModelConfig* config) {
-  reader.ReadPositive("rope_theta", &config->rope_theta);
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const Json* rope = reader.Find(key);
-    if (rope == nullptr) continue;
-    if (!rope->is_object()) {
-      reader.Fail(key, "is no object");
-      continue;
-    }
-    ConfigReader inner(*rope, origin + ": " + key);
-    inner.ReadPositive("rope_theta", &config->rope_theta);
-    double partial = 1.0;
-    inner.ReadPositive("partial_rotary_factor", &partial);
-    if (partial != 1.0) inner.Refuse("partial_rotary_factor other than 1 is not supported");
-    if (const auto scaling = ReadRopeScaling(inner, *rope)) config->rope_scaling = scaling;
-    MUSTER_RETURN_IF_ERROR(inner.status());
-  }
-  return OkStatus();
 }
 
 void ReadDtype(ConfigReader& reader, std::string* dtype) {
@@ -171,7 +115,7 @@ Result<ModelConfig> ParseModelConfig(std::string_view json, const std::string& o
   RefuseWhatIsNotImplemented(reader);
   ReadShape(reader, &config);
   reader.ReadPositive("rms_norm_eps", &config.rms_norm_eps);
-  const Status rope_status = ReadRope(reader, origin, &config);
+  const Status rope_status = ReadRope(reader, origin, family, &config);
   reader.ReadBool("tie_word_embeddings", &config.tie_word_embeddings);
   ReadDtype(reader, &config.torch_dtype);
   std::vector<std::int32_t> bos;

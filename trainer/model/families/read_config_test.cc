@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace muster {
 namespace {
 
@@ -59,7 +61,10 @@ TEST(ModelConfigTest, ReadsTransformers5) {
 TEST(ModelConfigTest, ReadsTheRopeScalingOfLlama31InBothForms) {
   const std::string numbers = R"("factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192, "rope_type": "llama3")";
-  const RopeScaling expected{8, 1, 4, 8192};
+  const RopeScaling expected{.factor = 8,
+                             .low_freq_factor = 1,
+                             .high_freq_factor = 4,
+                             .original_max_position_embeddings = 8192};
   const auto old = ParseModelConfig(Config(R"("rope_scaling": {)" + numbers + "}"), "config.json");
   ASSERT_TRUE(old.ok()) << old.status().ToString();
   EXPECT_EQ(old->rope_scaling, expected);
@@ -70,6 +75,44 @@ TEST(ModelConfigTest, ReadsTheRopeScalingOfLlama31InBothForms) {
   EXPECT_EQ(later->rope_scaling, expected);
   EXPECT_DOUBLE_EQ(later->rope_theta, 1e6);
   EXPECT_FALSE(ParseModelConfig(Config(), "config.json")->rope_scaling.has_value());
+}
+
+TEST(ModelConfigTest, ReadsTheScalingsOfTransformers) {
+  const auto read = [](const std::string& scaling) {
+    const auto config = ParseModelConfig(Config(R"("rope_scaling": )" + scaling), "config.json");
+    EXPECT_TRUE(config.ok()) << config.status().ToString();
+    return *config;
+  };
+  const ModelConfig linear = read(R"({"type": "linear", "factor": 2})");
+  EXPECT_EQ(linear.rope_scaling, (RopeScaling{.kind = RopeKind::kLinear, .factor = 2}));
+  EXPECT_EQ(linear.ContextLength(), 8192);
+  EXPECT_EQ(read(R"({"rope_type": "dynamic", "factor": 4})").ContextLength(), 16384);
+  const ModelConfig yarn = read(R"({"rope_type": "yarn", "factor": 4, "beta_fast": 8,
+      "truncate": false, "original_max_position_embeddings": 2048})");
+  EXPECT_EQ(yarn.ContextLength(), 8192);
+  EXPECT_EQ(yarn.rope_scaling->beta_fast, 8);
+  EXPECT_FALSE(yarn.rope_scaling->truncate);
+  EXPECT_DOUBLE_EQ(yarn.rope_scaling->attention_factor, 0.1 * std::log(4) + 1);
+  EXPECT_DOUBLE_EQ(read(R"({"rope_type": "yarn", "factor": 4, "mscale": 2, "mscale_all_dim": 1})")
+                       .rope_scaling->attention_factor,
+                   (0.2 * std::log(4) + 1) / (0.1 * std::log(4) + 1));
+  const ModelConfig given = read(R"({"rope_type": "yarn", "factor": 4, "attention_factor": 1.5})");
+  EXPECT_EQ(given.rope_scaling->attention_factor, 1.5);
+  EXPECT_EQ(given.rope_scaling->original_max_position_embeddings, 4096) << "those of the model";
+}
+
+// The number of positions before the scaling may stand beside it, and then counts.
+TEST(ModelConfigTest, ReadsLongRope) {
+  const auto config = ParseModelConfig(Config(R"("original_max_position_embeddings": 1024,
+      "rope_scaling": {"rope_type": "longrope", "original_max_position_embeddings": 512,
+        "short_factor": [1, 1, 1, 1, 1, 1, 1, 1], "long_factor": [1, 2, 3, 4, 5, 6, 7, 8.5]})"),
+                                       "config.json");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(config->rope_scaling->original_max_position_embeddings, 1024);
+  EXPECT_EQ(config->rope_scaling->long_factors.back(), 8.5);
+  EXPECT_DOUBLE_EQ(config->rope_scaling->attention_factor,
+                   std::sqrt(1 + std::log(4.0) / std::log(1024.0)));
+  EXPECT_EQ(config->ContextLength(), 4096);
 }
 
 TEST(ModelConfigTest, ReadsMistralWithAndWithoutItsWindow) {
@@ -179,11 +222,21 @@ INSTANTIATE_TEST_SUITE_P(
                   StatusCode::kInvalidArgument, "is not below high_freq_factor"},
         BadConfig{R"("rope_scaling": 8)", StatusCode::kInvalidArgument,
                   "rope_scaling is no object"},
-        BadConfig{R"("rope_scaling": {"type": "linear", "factor": 2.0})",
-                  StatusCode::kUnimplemented, "linear"},
+        BadConfig{R"("rope_scaling": {"type": "su", "factor": 2.0})", StatusCode::kUnimplemented,
+                  "linear, dynamic, yarn, longrope"},
+        BadConfig{R"("rope_scaling": {"type": "linear"})", StatusCode::kInvalidArgument,
+                  "rope_scaling: factor is missing"},
+        BadConfig{R"("rope_scaling": {"type": "dynamic", "factor": 0.5})",
+                  StatusCode::kInvalidArgument, "factor is below 1"},
+        BadConfig{R"("rope_scaling": {"type": "longrope", "short_factor": [1.0]})",
+                  StatusCode::kInvalidArgument, "short_factor is no list of 8 numbers"},
+        BadConfig{R"("rope_scaling": {"type": "yarn", "factor": 2, "beta_fast": -1})",
+                  StatusCode::kInvalidArgument, "beta_fast"},
         BadConfig{R"("rope_scaling": {"factor": 2.0})", StatusCode::kUnimplemented, "factor"},
         BadConfig{R"("rope_parameters": {"rope_theta": 1e4, "rope_type": "yarn"})",
-                  StatusCode::kUnimplemented, "yarn"},
+                  StatusCode::kInvalidArgument, "rope_parameters: factor is missing"},
+        BadConfig{R"("rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5})",
+                  StatusCode::kUnimplemented, "partial_rotary_factor"},
         BadConfig{R"("rope_parameters": {"rope_theta": -1})", StatusCode::kInvalidArgument,
                   "rope_parameters: rope_theta"},
         BadConfig{R"("attention_bias": true)", StatusCode::kUnimplemented, "attention_bias"},

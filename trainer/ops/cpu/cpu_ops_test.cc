@@ -212,21 +212,32 @@ at::Tensor Turned(const at::Tensor& heads, const at::Tensor& cos, const at::Tens
   return at::cat({a * c - b * s, b * c + a * s}, 3);
 }
 
+// All of a head, or its first half alone.
 TEST_P(CpuOps, RotateTurnsQueryAndKeyAndBack) {
-  for (const std::int64_t head_dim : {2, 6, 64, 130}) {
+  const auto check = [this](std::int64_t head_dim, std::int64_t half) {
     const AttentionHeads heads{.heads = 4, .kv_heads = 2, .head_dim = head_dim};
     const BatchShape shape{.rows = 3, .length = 5};
-    const at::Tensor angles = at::rand({5, head_dim / 2}, wide()) * 7;
+    const at::Tensor angles = at::rand({5, half}, wide()) * 7;
     const at::Tensor cos = angles.cos(), sin = angles.sin();
     const at::Tensor before = Random({15, heads.joined_width()});
     at::Tensor qkv = before.clone();
     ops_->Run(op::ApplyRope{qkv, cos, sin, shape, heads, 1});
     const auto split = [&](const at::Tensor& x) { return x.view({3, 5, 8, head_dim}); };
-    const at::Tensor want = Turned(split(before).narrow(2, 0, 6).to(at::kDouble), cos, sin);
-    ExpectClose(split(qkv).narrow(2, 0, 6), want, "head_dim " + std::to_string(head_dim));
+    const auto pairs = [&](const at::Tensor& x) {
+      return split(x).narrow(2, 0, 6).narrow(3, 0, 2 * half);
+    };
+    const at::Tensor want = Turned(pairs(before).to(at::kDouble), cos, sin);
+    ExpectClose(pairs(qkv), want, "head_dim " + std::to_string(head_dim));
     EXPECT_TRUE(at::equal(split(qkv).narrow(2, 6, 2), split(before).narrow(2, 6, 2)));
+    const std::int64_t rest = head_dim - 2 * half;
+    EXPECT_TRUE(
+        at::equal(split(qkv).narrow(3, 2 * half, rest), split(before).narrow(3, 2 * half, rest)));
     ops_->Run(op::ApplyRope{qkv, cos, sin, shape, heads, -1});
     ExpectClose(qkv, before, "back, head_dim " + std::to_string(head_dim));
+  };
+  for (const std::int64_t head_dim : {2, 6, 64, 130}) {
+    check(head_dim, head_dim / 2);
+    check(head_dim, (head_dim + 2) / 4);
   }
 }
 

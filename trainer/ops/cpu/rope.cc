@@ -25,7 +25,7 @@ MUSTER_INLINE void TurnHead(T* __restrict left, T* __restrict right, std::int64_
 MUSTER_VECTOR_CLONES
 void Rows(const ApplyRope& r, const std::int32_t* positions, std::int64_t begin, std::int64_t end) {
   WithElement(r.qkv.type(), [&]<typename T>(T*) MUSTER_INLINE_CALL {
-    const std::int64_t half = r.heads.head_dim / 2, turned = r.heads.heads + r.heads.kv_heads;
+    const std::int64_t half = r.cos.width(), turned = r.heads.heads + r.heads.kv_heads;
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int64_t position = positions == nullptr ? row % r.shape.length : positions[row];
       const std::int64_t angles = position * half;

@@ -305,6 +305,27 @@ TEST_P(DeviceOpsOracle, RotaryEmbedding) {
   });
 }
 
+TEST_P(DeviceOpsOracle, RotaryEmbeddingOfTheFirstElementsOfAHead) {
+  InEveryType([&] {
+    for (const std::int64_t half : {3, 8}) {
+      const AttentionHeads heads{.heads = 3, .kv_heads = 1, .head_dim = 32};
+      const BatchShape shape{.rows = 2, .length = 5};
+      const at::Tensor before = Random({10, heads.joined_width()});
+      const at::Tensor angles = at::randn({5, half}, at::kDouble);
+      const at::Tensor cos = On(angles.cos().to(wide())), sin = On(angles.sin().to(wide()));
+      at::Tensor turned = before.clone();
+      ops_->Run(op::ApplyRope{turned, cos, sin, shape, heads, 1});
+      const at::Tensor in = Exact(before).view({2, 5, 5, 32}).clone();
+      const at::Tensor c = Exact(cos).view({1, 5, 1, -1}), s = Exact(sin).view({1, 5, 1, -1});
+      at::Tensor pairs = in.narrow(2, 0, 4).narrow(3, 0, 2 * half);
+      pairs.copy_(Turned(pairs, c, s));
+      ExpectClose(turned, in.reshape({10, -1}), "turned");
+      ops_->Run(op::ApplyRope{turned, cos, sin, shape, heads, -1});
+      ExpectClose(turned, Exact(before), "turned back", 2);
+    }
+  });
+}
+
 // Documents of every kind in rows of 40 tokens: a whole row, of one token, and others.
 const BatchShape kPacked{
     .rows = 3, .length = 40, .document_begins = {0, 40, 41, 42, 70, 80, 113, 119}};

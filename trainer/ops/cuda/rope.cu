@@ -12,7 +12,8 @@ template <typename T>
 struct Turn {
   std::int64_t packs;  // in all
   std::int64_t heads;
-  std::int64_t half;
+  std::int64_t head_dim;
+  std::int64_t half;  // pairs of a head that turn
   std::int64_t stride;
   std::int64_t length;
   const std::int32_t* positions;  // null: the row modulo length
@@ -30,7 +31,7 @@ __global__ void RopeKernel(Turn<T> t) {
   const std::int64_t i = index % per_head * N;
   const std::int64_t head = index / per_head % t.heads;
   const std::int64_t row = index / per_head / t.heads;
-  T* const left = t.qkv + row * t.stride + head * 2 * t.half + i;
+  T* const left = t.qkv + row * t.stride + head * t.head_dim + i;
   T* const right = left + t.half;
   const std::int64_t position = t.positions == nullptr ? row % t.length : t.positions[row];
   const std::int64_t angle = position * t.half + i;
@@ -52,12 +53,13 @@ __global__ void RopeKernel(Turn<T> t) {
 
 CudaResult RunOnCuda(const op::ApplyRope& r, KernelScope& scope) {
   return WithElement(r.qkv.type(), [&]<typename T>(T*) {
-    const std::int64_t half = r.heads.head_dim / 2, turned = r.heads.heads + r.heads.kv_heads;
-    const bool packs =
-        half % kPack<T> == 0 && r.qkv.width() % kPack<T> == 0 && Aligned(r.qkv.data());
+    const std::int64_t half = r.cos.width(), turned = r.heads.heads + r.heads.kv_heads;
+    const bool packs = half % kPack<T> == 0 && r.heads.head_dim % kPack<T> == 0 &&
+                       r.qkv.width() % kPack<T> == 0 && Aligned(r.qkv.data());
     const bool packed = !r.shape.document_begins.empty();
     const Turn<T> turn{r.qkv.rows() * turned * half / (packs ? kPack<T> : 1),
                        turned,
+                       r.heads.head_dim,
                        half,
                        r.qkv.width(),
                        r.shape.length,

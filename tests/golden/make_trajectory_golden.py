@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Makes tests/parity/testdata/trajectories.json: losses and gradient norms of 20 steps of transformers in fp64, with
+the Python that deploy/install-deps --peer installs:
+
+    PYTHON tests/golden/make_trajectory_golden.py tests/parity/testdata/trajectories.json
+
+Weights and batches are functions of integers alone (tests/parity/trajectory_test.cc has them too). A document is a
+forward pass of its own, whatever it is packed with, and knows nothing of longer ones before it.
+"""
+import json
+import pathlib
+import sys
+import tempfile
+
+import numpy
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "parity_hf"))
+from reference_train import lift  # noqa: E402
+
+STEPS, MICRO_BATCHES, ROW, RATE = 20, 6, 24, 3e-4
+# Documents of the rows, which take turns.
+DOCUMENTS = ((24,), (5, 19), (9, 8, 7), (17, 7), (2, 22))
+SHAPE = {"hidden_size": 36, "intermediate_size": 52, "num_hidden_layers": 2, "num_attention_heads": 6,
+         "num_key_value_heads": 2, "vocab_size": 67, "max_position_embeddings": 16, "rms_norm_eps": 1e-5,
+         "rope_theta": 100.0, "tie_word_embeddings": False, "bos_token_id": None, "eos_token_id": None,
+         "pad_token_id": None}
+LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "head_dim": 10}
+LONG = {"rope_type": "longrope", "original_max_position_embeddings": 8}
+CASES = {
+    "linear": {**LLAMA, "rope_scaling": {"rope_type": "linear", "factor": 3.0}},
+    "dynamic": {**LLAMA, "rope_scaling": {"rope_type": "dynamic", "factor": 2.5}},
+    "yarn": {**LLAMA, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}},
+    "longrope": {**LLAMA, "rope_scaling": {**LONG, "short_factor": [1.0, 1.1, 1.3, 1.6, 2.0],
+                                           "long_factor": [1.0, 2.0, 4.0, 7.0, 9.5]}},
+}
+
+
+def mixed(values):
+    """A hash of 32 bits."""
+    x = values.astype(numpy.uint64)
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        x = ((x ^ (x >> shift)) * factor) & 0xFFFFFFFF
+    return x ^ (x >> 16)
+
+
+def weight_of(name, shape):
+    """Exact in fp32."""
+    begin = sum(ord(letter) * (i + 1) for i, letter in enumerate(name)) * 65536
+    count = int(numpy.prod(shape))
+    values = (mixed(numpy.arange(begin, begin + count) & 0xFFFFFFFF) >> 16) / 65536 - 0.5
+    return torch.from_numpy(values.reshape(shape) * 0.5 + (len(shape) == 1))
+
+
+def documents_of(step, micro, vocabulary):
+    """Two rows' documents."""
+    for row in range(2):
+        at = 0
+        for length in DOCUMENTS[(step + 2 * micro + row) % len(DOCUMENTS)]:
+            begin = ((step * MICRO_BATCHES + micro) * 2 + row) * ROW + at
+            yield mixed(numpy.arange(begin, begin + length)) % vocabulary
+            at += length
+
+
+def forget(model):
+    """What a dynamic embedding remembers of longer documents."""
+    embedding = model.model.rotary_emb
+    embedding.max_seq_len_cached = embedding.original_max_seq_len
+    embedding.inv_freq = embedding.original_inv_freq
+
+
+def train(config):
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "config.json").write_text(json.dumps(config), encoding="utf-8")
+        parsed = AutoConfig.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_config(parsed).double()
+    lift(model)
+    with torch.no_grad():
+        for name, values in model.named_parameters():
+            values.copy_(weight_of(name, values.shape))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+    losses, norms = [], []
+    for step in range(STEPS):
+        loss, labels = 0, 0
+        for micro in range(MICRO_BATCHES):
+            for document in documents_of(step, micro, parsed.vocab_size):
+                ids = torch.from_numpy(document.astype("int64"))[None]
+                forget(model)
+                logits = model(input_ids=ids, use_cache=False).logits
+                loss = loss + torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:], reduction="sum")
+                labels += ids.shape[1] - 1
+        loss = loss / labels
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), float("inf")).item())
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return {"losses": losses, "grad_norms": norms}
+
+
+def main():
+    torch.set_num_threads(1)
+    cases = []
+    for name, config in CASES.items():
+        full = {**SHAPE, **config}
+        cases.append(json.dumps({"name": name, "config": full, **train(json.loads(json.dumps(full)))}))
+        print(name, file=sys.stderr)
+    lines = ",\n".join(cases)
+    pathlib.Path(sys.argv[1]).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

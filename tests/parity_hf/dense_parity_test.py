@@ -1,0 +1,107 @@
+"""Scalings of rotary embeddings against transformers: 20 steps of training in fp64 on models whose
+shapes and weights are drawn anew in every run, in fp32 on fixed ones, and what is exported.
+
+Fails, and does not skip, where Python torch is missing: tests/run --label peer installs it.
+"""
+
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import unittest
+import unittest.mock
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from training_parity import BIN, LIMIT_S, TOKENS, TrainingParity, learnable_rows  # noqa: E402
+
+LIMITS = {"fp64": 1e-12, "fp32": 1e-6}
+# Ranks, and rows and micro-batches of each: 6 rows in a step.
+WAYS = ((1, 1, 6), (2, 3, 1), (3, 1, 2))
+ORIGINAL = TOKENS // 2  # positions before a scaling: the rows are longer
+SHORTER = 12  # a row that is not
+
+
+def draw_shape(source):
+    """A small decoder of any proportions; head_dim is none of hidden_size / heads."""
+    kv_heads = source.choice((1, 2, 3))
+    heads = kv_heads * source.choice((1, 2))
+    return {"hidden_size": heads * 2 * source.randrange(6, 13), "intermediate_size": source.randrange(20, 90),
+            "num_hidden_layers": source.randrange(2, 5), "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads, "head_dim": 2 * source.randrange(6, 17),
+            "vocab_size": source.randrange(259, 400), "tie_word_embeddings": source.random() < 0.5,
+            "rms_norm_eps": source.choice((1e-5, 1e-6))}
+
+
+def longrope(source, pairs):
+    factors = [sorted(source.uniform(1, most) for _ in range(pairs)) for most in (1.5, 12)]
+    return {"rope_type": "longrope", "short_factor": factors[0], "long_factor": factors[1],
+            "original_max_position_embeddings": ORIGINAL}
+
+
+def linear(_source, _shape):
+    return {"rope_scaling": {"rope_type": "linear", "factor": 2.5}}
+
+
+def dynamic(_source, _shape):
+    return {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}, "max_position_embeddings": ORIGINAL}
+
+
+def yarn(source, _shape):
+    return {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": ORIGINAL,
+                             "truncate": source.random() < 0.5}}
+
+
+def long(source, shape):
+    return {"rope_scaling": longrope(source, shape["head_dim"] // 2)}
+
+
+KINDS = {"linear": linear, "dynamic": dynamic, "yarn": yarn, "longrope": long}
+
+
+class DenseModels(TrainingParity):
+    steps = 20
+
+    def compare(self, kind, precision, seed):
+        source = random.Random(seed)
+        shape = draw_shape(source)
+        config = {**shape, **KINDS[kind](source, shape)}
+        with self.subTest(kind=kind, precision=precision, seed=seed, config=json.dumps(config)):
+            model = self.new_model(seed=seed, **config)
+            with unittest.mock.patch.object(type(self), "model", model):
+                train = self.train_block(precision)
+                train["optimizer"]["grad_clip"] = 0.0
+                reference = self.their_curves(train, batch=6)
+                for way in WAYS:
+                    curves = self.our_curves(train, *way)
+                    for name, curve in curves.items():
+                        distance = max(self.distances(curve, reference[name]))
+                        print(f"{kind} {precision} {way[0]} ranks, {name}: {distance:.1e}")
+                        self.assertLessEqual(distance, LIMITS[precision], f"{name}, {way[0]} ranks")
+                self.compare_export()
+
+    def compare_export(self):
+        """transformers finds every tensor in what the last run has exported, and tokens as likely as `score` does, in
+        rows of unequal lengths."""
+        exported, ids = self.root / f"{self.runs}-ours" / "model", self.root / "ids.jsonl"
+        rows = learnable_rows()
+        ids.write_text("".join(json.dumps(row) + "\n" for row in (rows[0][:SHORTER], rows[1][:ORIGINAL + 9], rows[2])),
+                       encoding="utf-8")
+        scored = subprocess.run([BIN / "muster-trainer", "score", "--model", exported, "--ids", ids, "-o", "json"],
+                                check=True, capture_output=True, timeout=LIMIT_S).stdout
+        theirs = json.loads(self.reference("reference_logits.py", "--model", exported, "--ids", ids).splitlines()[-1])
+        for row, reference in zip(json.loads(scored)["rows"], theirs["logprobs"], strict=True):
+            for ours, their in zip(row["logprobs"], reference, strict=True):
+                self.assertAlmostEqual(ours, their, delta=1e-5)
+
+    def test_shapes_that_are_drawn(self):
+        for kind in KINDS:
+            self.compare(kind, "fp64", random.SystemRandom().randrange(1 << 32))
+
+    def test_fp32(self):
+        for kind in KINDS:
+            self.compare(kind, "fp32", 3)
+
+
+if __name__ == "__main__":
+    unittest.main()
