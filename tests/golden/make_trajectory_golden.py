@@ -34,6 +34,9 @@ CASES = {
     "yarn": {**LLAMA, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}},
     "longrope": {**LLAMA, "rope_scaling": {**LONG, "short_factor": [1.0, 1.1, 1.3, 1.6, 2.0],
                                            "long_factor": [1.0, 2.0, 4.0, 7.0, 9.5]}},
+    "granite": {"architectures": ["GraniteForCausalLM"], "model_type": "granite", "head_dim": 10,
+                "embedding_multiplier": 12.0, "attention_multiplier": 0.0625, "residual_multiplier": 0.22,
+                "logits_scaling": 6.0},
 }
 
 

@@ -237,7 +237,7 @@ std::vector<Way> Models() {
   for (const auto& [family, name] :
        {std::pair(Family::kMistral, "mistral"), std::pair(Family::kQwen2, "qwen2"),
         std::pair(Family::kQwen3, "qwen3"), std::pair(Family::kSmolLm3, "smollm3"),
-        std::pair(Family::kOlmo2, "olmo2")}) {
+        std::pair(Family::kOlmo2, "olmo2"), std::pair(Family::kGranite, "granite")}) {
     ways.push_back({.name = name, .family = family});
     ways.push_back({.name = std::string(name) + "_sockets_3",
                     .world_size = 3,

@@ -81,8 +81,10 @@ at::Tensor ReferenceTrainer::Attention(const at::Tensor& x, const std::string& p
   const at::Tensor key = prepared("k", config_.num_key_value_heads).repeat_interleave(group, 1);
   const at::Tensor value =
       heads(Linear(x, prefix + "v_proj"), config_.num_key_value_heads).repeat_interleave(group, 1);
-  const at::Tensor scores =
-      at::matmul(query, key.transpose(2, 3)) / std::sqrt(static_cast<double>(config_.head_dim));
+  const double scale = config_.attention_multiplier > 0
+                           ? config_.attention_multiplier
+                           : 1 / std::sqrt(static_cast<double>(config_.head_dim));
+  const at::Tensor scores = at::matmul(query, key.transpose(2, 3)) * scale;
   const at::Tensor all = at::ones({length, length}, at::kBool);
   const std::int64_t window = config_.sliding_window.value_or(length);
   const at::Tensor unseen = all.triu(1).logical_or(all.tril(-window));
@@ -146,19 +148,23 @@ at::Tensor ReferenceTrainer::Balance(const Gates& gates) const {
 at::Tensor ReferenceTrainer::Head(const at::Tensor& x) const {
   const std::string name =
       config_.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight";
-  return at::matmul(Norm(x, "model.norm.weight"), Weight(name).t());
+  return at::matmul(Norm(x, "model.norm.weight"), Weight(name).t()) / config_.logits_scaling;
 }
 
 at::Tensor ReferenceTrainer::Logits(const at::Tensor& ids, Gates* gates) const {
-  at::Tensor x = at::embedding(Weight("model.embed_tokens.weight"), ids);
+  at::Tensor x =
+      at::embedding(Weight("model.embed_tokens.weight"), ids) * config_.embedding_multiplier;
   for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".";
     const bool rotates = config_.Rotates(layer);
     if (config_.norm_placement == NormPlacement::kBefore) {
-      x = x + Attention(Norm(x, prefix + "input_layernorm.weight"), prefix + "self_attn.", rotates);
+      x = x +
+          Attention(Norm(x, prefix + "input_layernorm.weight"), prefix + "self_attn.", rotates) *
+              config_.residual_multiplier;
       const at::Tensor normed = Norm(x, prefix + "post_attention_layernorm.weight");
       x = x + (config_.IsSparse(layer) ? Mixture(normed, prefix, gates)
-                                       : FeedForward(normed, prefix + "mlp."));
+                                       : FeedForward(normed, prefix + "mlp.")) *
+                  config_.residual_multiplier;
     } else {
       x = x + Norm(Attention(x, prefix + "self_attn.", rotates),
                    prefix + "post_attention_layernorm.weight");

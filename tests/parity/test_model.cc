@@ -40,6 +40,7 @@ const char* ArchitectureOf(Family family) {
     case Family::kQwen3Moe: return "Qwen3MoeForCausalLM";
     case Family::kOlmoe: return "OlmoeForCausalLM";
     case Family::kMixtral: return "MixtralForCausalLM";
+    case Family::kGranite: return "GraniteForCausalLM";
   }
   return "";
 }
@@ -98,6 +99,12 @@ ModelConfig TestConfig(const TestModelOptions& options) {
     for (int b = 0; b < options.blocks; ++b) config.rotating_layers.push_back(b % 2 == 0);
   }
   if (options.family == Family::kMistral) config.sliding_window = 4;
+  if (options.family == Family::kGranite) {
+    config.embedding_multiplier = 3;
+    config.attention_multiplier = 0.2;
+    config.residual_multiplier = 0.4;
+    config.logits_scaling = 1.5;
+  }
   SetExperts(options, config);
   return config;
 }

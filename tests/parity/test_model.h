@@ -24,7 +24,8 @@ enum class Family {
   kOlmo2,
   kQwen3Moe,
   kOlmoe,
-  kMixtral
+  kMixtral,
+  kGranite
 };
 
 struct TestModelOptions {

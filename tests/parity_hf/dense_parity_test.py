@@ -1,4 +1,4 @@
-"""Scalings of rotary embeddings against transformers: 20 steps of training in fp64 on models whose
+"""Scalings of rotary embeddings and Granite against transformers: 20 steps of training in fp64 on models whose
 shapes and weights are drawn anew in every run, in fp32 on fixed ones, and what is exported.
 
 Fails, and does not skip, where Python torch is missing: tests/run --label peer installs it.
@@ -13,7 +13,7 @@ import unittest
 import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from training_parity import BIN, LIMIT_S, TOKENS, TrainingParity, learnable_rows  # noqa: E402
+from training_parity import BIN, FAMILIES, LIMIT_S, TOKENS, TrainingParity, learnable_rows  # noqa: E402
 
 LIMITS = {"fp64": 1e-12, "fp32": 1e-6}
 # Ranks, and rows and micro-batches of each: 6 rows in a step.
@@ -56,7 +56,12 @@ def long(source, shape):
     return {"rope_scaling": longrope(source, shape["head_dim"] // 2)}
 
 
-KINDS = {"linear": linear, "dynamic": dynamic, "yarn": yarn, "longrope": long}
+def granite(source, _shape):
+    return {**FAMILIES["granite"], "embedding_multiplier": source.uniform(2, 14),
+            "residual_multiplier": source.uniform(0.2, 1), "logits_scaling": source.uniform(2, 10)}
+
+
+KINDS = {"linear": linear, "dynamic": dynamic, "yarn": yarn, "longrope": long, "granite": granite}
 
 
 class DenseModels(TrainingParity):

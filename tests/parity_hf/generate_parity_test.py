@@ -109,6 +109,11 @@ class GeneratedTokens(unittest.TestCase):
         self.compare(self.make_model("olmo2", {"architectures": ["Olmo2ForCausalLM"],
                                                "model_type": "olmo2"}))
 
+    def test_of_a_granite(self):
+        self.compare(self.make_model("granite", {"architectures": ["GraniteForCausalLM"], "model_type": "granite",
+                                                 "embedding_multiplier": 5.0, "attention_multiplier": 0.1,
+                                                 "residual_multiplier": 0.6, "logits_scaling": 3.0}))
+
 
 if __name__ == "__main__":
     unittest.main()

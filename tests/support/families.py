@@ -12,6 +12,8 @@ FAMILIES = {
     "qwen3": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 32},
     "smollm3": {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "no_rope_layer_interval": 2},
     "olmo2": {"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2"},
+    "granite": {"architectures": ["GraniteForCausalLM"], "model_type": "granite", "embedding_multiplier": 12.0,
+                "attention_multiplier": 0.015625, "residual_multiplier": 0.22, "logits_scaling": 8.0},
 }
 # Those with experts.
 MIXTURES = {

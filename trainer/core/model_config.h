@@ -84,6 +84,12 @@ struct ModelConfig {
   // Whether each layer rotates query and key; empty: every one does (SmolLM3: some do not).
   std::vector<bool> rotating_layers;
   std::optional<ExpertsConfig> experts;  // nothing: every layer is dense
+  // Granite's: on embeddings, on scores in place of 1 / sqrt(head_dim) (0: that), on what each half
+  // of a block adds to the stream; logits are divided by the last one.
+  double embedding_multiplier = 1;
+  double attention_multiplier = 0;
+  double residual_multiplier = 1;
+  double logits_scaling = 1;
   bool tie_word_embeddings = false;
   std::int64_t max_position_embeddings = 2048;
   // Positions that attention looks back, its own included (Mistral); nothing: all.

@@ -45,6 +45,7 @@ Result<HeadTask> Schedule::Forward(const MicroBatch& batch, const LabelledPositi
     const TraceSpan span = Span(TracePhase::kForward, 0);
     stream.sum = blocks_.FirstInput();
     at::index_select_out(stream.sum, weights_.front().embedding, 0, ids_);
+    if (config_.embedding_multiplier != 1) stream.sum.mul_(config_.embedding_multiplier);
   }
   for (int u = 1; u < head_unit(); ++u) {
     Prefetch(u + 1);
@@ -58,7 +59,8 @@ Result<HeadTask> Schedule::Forward(const MicroBatch& batch, const LabelledPositi
                   .head = config_.tie_word_embeddings ? weights_.front().embedding : head.head,
                   .positions = OnDevice(labelled.positions),
                   .labels = OnDevice(labelled.labels),
-                  .eps = config_.rms_norm_eps};
+                  .eps = config_.rms_norm_eps,
+                  .logits_scaling = config_.logits_scaling};
 }
 
 Status Schedule::Backward(HeadTask task, const BalanceTask& balance, at::Tensor& loss,
@@ -165,7 +167,8 @@ void Schedule::BlocksBackward(int unit, const UnitGradients& gradients, at::Tens
   }
 }
 
-void Schedule::EmbeddingBackward(const UnitGradients& gradients, const at::Tensor& gradient) {
+void Schedule::EmbeddingBackward(const UnitGradients& gradients, at::Tensor& gradient) {
+  if (config_.embedding_multiplier != 1) gradient.mul_(config_.embedding_multiplier);
   GradientTarget target = gradients.embedding;
   if (tied_gradient_.defined()) {
     if (target.add) {

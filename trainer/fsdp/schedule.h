@@ -95,7 +95,7 @@ class Schedule {
   // What must run again before the unit goes back and needs another unit's weights.
   Status RunAgain(int unit);
   void BlocksBackward(int unit, const UnitGradients& gradients, at::Tensor& gradient);
-  void EmbeddingBackward(const UnitGradients& gradients, const at::Tensor& gradient);
+  void EmbeddingBackward(const UnitGradients& gradients, at::Tensor& gradient);
   std::optional<DropoutKey> MaskOf(const MicroBatch& batch) const;
   // LlamaBlocks::Begin's `real`.
   at::Tensor RealTokens(const MicroBatch& batch) const;

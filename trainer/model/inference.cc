@@ -111,6 +111,7 @@ at::Tensor InferenceModel::HiddenOf(const at::Tensor& ids, std::span<KvCache* co
                                     const std::vector<std::int64_t>& lengths) {
   const at::NoGradGuard no_grad;
   at::Tensor hidden = EmbedTokens(embedding_, ids);
+  if (config_.embedding_multiplier != 1) hidden.mul_(config_.embedding_multiplier);
   std::vector<BlockCache*> of_block(caches.size());
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     std::transform(caches.begin(), caches.end(), of_block.begin(),
@@ -129,7 +130,7 @@ at::Tensor InferenceModel::NextLogits(const std::vector<std::int64_t>& ids,
                                       std::span<KvCache* const> caches) {
   const at::Tensor hidden = HiddenOf(at::tensor(ids, at::kLong).unsqueeze(1), caches, {});
   const at::NoGradGuard no_grad;
-  return LinearLayer(hidden.select(1, 0), head_).to(at::kFloat);
+  return LinearLayer(hidden.select(1, 0), head_).div_(config_.logits_scaling).to(at::kFloat);
 }
 
 at::Tensor InferenceModel::LastLogits(const at::Tensor& ids, KvCache& cache) {
@@ -143,11 +144,13 @@ at::Tensor InferenceModel::LastLogits(const at::Tensor& ids, KvCache& cache) {
     const std::int64_t length = std::min(kPiece, ids.size(1) - begin);
     hidden = HiddenOf(ids.narrow(1, begin, length), {&all_rows, 1}, {whole});
   }
-  return LinearLayer(hidden.select(1, hidden.size(1) - 1), head_).to(at::kFloat);
+  return LinearLayer(hidden.select(1, hidden.size(1) - 1), head_)
+      .div_(config_.logits_scaling)
+      .to(at::kFloat);
 }
 
 at::Tensor InferenceModel::Logits(const at::Tensor& ids) {
-  return Linear(Hidden(ids), head_).to(at::kFloat);
+  return Linear(Hidden(ids), head_).div_(config_.logits_scaling).to(at::kFloat);
 }
 
 }  // namespace muster

@@ -89,18 +89,24 @@ at::Tensor VisibleTo(std::int64_t last, std::int64_t all, std::optional<std::int
 // query [B, heads, T, head_dim] of the last T of S positions, key and value [B, kv heads, S,
 // head_dim] -> [B, heads, T, head_dim].
 at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                  std::optional<std::int64_t> window) {
+                  const ModelConfig& config) {
+  const std::optional<std::int64_t> window = config.sliding_window;
+  std::optional<double> scale;
+  if (config.attention_multiplier > 0) scale = config.attention_multiplier;
   const std::int64_t heads = query.size(1), last = query.size(2), all = key.size(2);
   const at::Tensor keys = ShareHeads(key, heads), values = ShareHeads(value, heads);
   if (last == all && (!window || all <= *window)) {
-    return at::scaled_dot_product_attention(query, keys, values, {}, 0.0, /*is_causal=*/true);
+    return at::scaled_dot_product_attention(query, keys, values, {}, 0.0, /*is_causal=*/true,
+                                            scale);
   }
-  return at::scaled_dot_product_attention(query, keys, values, VisibleTo(last, all, window));
+  return at::scaled_dot_product_attention(query, keys, values, VisibleTo(last, all, window), 0.0,
+                                          /*is_causal=*/false, scale);
 }
 
 // query [B, heads, 1, head_dim] of one position, which sees all that is given; no gradients.
 // held[i]: [B / held.size(), kv heads, S, head_dim], of rows in a row -> [B, heads, 1, head_dim].
-at::Tensor AttendLast(const at::Tensor& query, const std::vector<BlockCache::Held>& held) {
+at::Tensor AttendLast(const at::Tensor& query, const std::vector<BlockCache::Held>& held,
+                      double scale) {
   const at::Tensor queries = query.contiguous();
   at::Tensor mixed = at::empty_like(queries);
   const std::int64_t heads = query.size(1), head_dim = query.size(3),
@@ -125,6 +131,7 @@ at::Tensor AttendLast(const at::Tensor& query, const std::vector<BlockCache::Hel
                                   .heads = heads,
                                   .kv_heads = kv_heads,
                                   .head_dim = head_dim,
+                                  .scale = scale,
                                   .texts = texts};
   OverRanges(query.size(0) * heads, 1,
              [&](std::int64_t begin, std::int64_t end) { DecodeAttend(attention, begin, end); });
@@ -180,8 +187,8 @@ at::Tensor Attention(const ModelConfig& config, RotaryTable* rotary, const at::T
   }
   if (held.empty()) held.push_back({.key = key, .value = value});
   const at::Tensor mixed = !caches.empty() && length == 1
-                               ? AttendLast(query, held)
-                               : Attend(query, held[0].key, held[0].value, config.sliding_window);
+                               ? AttendLast(query, held, config.attention_multiplier)
+                               : Attend(query, held[0].key, held[0].value, config);
   return LinearLayer(mixed.transpose(1, 2).reshape({rows, length, heads * config.head_dim}),
                      weights.output.weight);
 }
@@ -238,7 +245,9 @@ at::Tensor BlockForward(const ModelConfig& config, RotaryTable* rotary, const at
   const bool before = config.norm_placement == NormPlacement::kBefore;
   const auto residual = [&](const at::Tensor& x, const at::Tensor& norm, const auto& f) {
     const auto normed = [&](const at::Tensor& y) { return RmsNorm(y, norm, config.rms_norm_eps); };
-    return before ? x + f(normed(x)) : x + normed(f(x));
+    if (!before) return x + normed(f(x));
+    const at::Tensor added = f(normed(x));
+    return x + (config.residual_multiplier == 1 ? added : added * config.residual_multiplier);
   };
   const at::Tensor attended = residual(hidden, weights.attention_norm, [&](const at::Tensor& x) {
     return Attention(config, rotary, x, weights, caches, lengths);

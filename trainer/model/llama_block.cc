@@ -29,7 +29,8 @@ LlamaBlocks::LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarTy
       heads_{.heads = config.num_attention_heads,
              .kv_heads = config.num_key_value_heads,
              .head_dim = config.head_dim,
-             .window = config.sliding_window.value_or(0)},
+             .window = config.sliding_window.value_or(0),
+             .scale = config.attention_multiplier},
       ops_(ops),
       recomputes_(level == ActivationCheckpointing::kFull ||
                   level == ActivationCheckpointing::kFullOffload),
@@ -41,6 +42,7 @@ LlamaBlocks::LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarTy
       experts_(ops, lora) {
   if (config.SparseLayers() == 0) return;
   MUSTER_CHECK(config.norm_placement == NormPlacement::kBefore, "no mixture has a norm after it");
+  MUSTER_CHECK(config.residual_multiplier == 1, "no mixture's output has a multiplier");
   router_.emplace(config, ops);
   balance_.emplace(config);
 }

@@ -157,6 +157,7 @@ void LlamaHead::OverLogits(const HeadTask& task, const Rows& rows, const UseLogi
     const std::int64_t size = std::min(chunk_rows, count - begin);
     at::Tensor logits = buffers_.logits.narrow(0, 0, size);
     LinearForward(rows.normed.narrow(0, begin, size), task.head, logits);
+    if (task.logits_scaling != 1) logits.div_(task.logits_scaling);
     use(begin, size, logits);
   }
 }
@@ -167,7 +168,9 @@ void LlamaHead::LossAndProducts(const HeadTask& task, Rows& rows, at::Tensor& lo
   GradientTarget head_gradient =
       adds_up ? GradientTarget{.tensor = buffers_.head_gradient} : task.head_gradient;
   OverLogits(task, rows, [&](std::int64_t begin, std::int64_t size, at::Tensor& logits) {
-    ops_.Run(op::CrossEntropy{logits, rows.labels.narrow(0, begin, size), task.scale, loss});
+    // What becomes of the logits is the gradient of what the product gave.
+    const double scale = task.scale / task.logits_scaling;
+    ops_.Run(op::CrossEntropy{logits, rows.labels.narrow(0, begin, size), scale, loss});
     at::Tensor normed_gradient = rows.normed_gradient.narrow(0, begin, size);
     LinearInputGradient(logits, task.head, normed_gradient);
     if (head_gradient.tensor.defined()) {

@@ -30,6 +30,7 @@ struct HeadTask {
   at::Tensor positions;
   at::Tensor labels;
   double eps = 0;
+  double logits_scaling = 1;  // logits are divided by it
   double scale = 1;  // on every gradient; one over the labels of the window, times the loss scale
   // A target without a tensor: that weight is frozen.
   GradientTarget norm_gradient;

@@ -13,9 +13,9 @@ struct LabelScores {
   at::Tensor is_best;    // [N] bool: no token is more likely
 };
 
-// Scores each label: hidden [N, H] after the final norm, weight [V, H], labels [N] int64. Logits of
-// a bounded number of positions are there at a time.
+// Scores each label: hidden [N, H] after the final norm, weight [V, H], labels [N] int64; logits
+// are divided by logits_scaling. Those of a bounded number of positions are there at a time.
 LabelScores ScoreLabels(const at::Tensor& hidden, const at::Tensor& weight,
-                        const at::Tensor& labels);
+                        const at::Tensor& labels, double logits_scaling = 1);
 
 }  // namespace muster

@@ -23,14 +23,20 @@ const at::Tensor& SublayerNorm::Enter(const ResidualStream& in, const at::Tensor
 }
 
 void SublayerNorm::Leave(const at::Tensor& weight, NormActivations& kept, at::Tensor& delta) const {
-  if (placement_ == NormPlacement::kBefore) return;
+  if (placement_ == NormPlacement::kBefore) {
+    if (multiplier_ != 1) delta.mul_(multiplier_);
+    return;
+  }
   ops_.Run(op::AddNorm{kept.output, {}, weight, eps_, kept.output, delta, kept.scale});
 }
 
 at::Tensor& SublayerNorm::Returned(const NormActivations& kept, const at::Tensor& weight,
                                    const GradientTarget& weight_gradient, at::Tensor& gradient,
                                    at::Tensor& scratch) const {
-  if (placement_ == NormPlacement::kBefore) return gradient;
+  if (placement_ == NormPlacement::kBefore) {
+    if (multiplier_ == 1) return gradient;
+    return at::mul_out(scratch, gradient, at::scalar_tensor(multiplier_, at::kDouble));
+  }
   scratch.zero_();
   ops_.Run(op::NormBackward{gradient, kept.output, weight, kept.scale, scratch, weight_gradient});
   return scratch;

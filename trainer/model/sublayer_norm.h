@@ -1,11 +1,11 @@
 // SublayerNorm: the norm of one half of a block (attention or feed-forward) and its residual,
 // before the half or after.
 //
-// Before: y = x + f(norm(x)); after: y = x + norm(f(x)). With x = sum + delta of the residual
-// stream:
+// Before: y = x + m f(norm(x)), m the residual multiplier; after: y = x + norm(f(x)). With x = sum
+// + delta of the residual stream:
 //
 //   Enter        what f reads: norm(x), or x itself
-//   Leave        what is added to x: f's output, or its norm
+//   Leave        what is added to x: m times f's output, or its norm
 //   Returned     backward: the gradient of f's output, from that of y
 //   Entered      backward: adds to the gradient of y, which becomes that of x, what came back
 //   through f's input
@@ -33,7 +33,10 @@ class SublayerNorm {
  public:
   // `ops` outlives the object.
   SublayerNorm(const ModelConfig& config, DeviceOps& ops)
-      : ops_(ops), eps_(config.rms_norm_eps), placement_(config.norm_placement) {}
+      : ops_(ops),
+        eps_(config.rms_norm_eps),
+        multiplier_(config.residual_multiplier),
+        placement_(config.norm_placement) {}
 
   // `sum` becomes x. `scratch`: for norm(x) where it is not kept.
   const at::Tensor& Enter(const ResidualStream& in, const at::Tensor& weight, NormActivations& kept,
@@ -59,6 +62,7 @@ class SublayerNorm {
  private:
   DeviceOps& ops_;
   const double eps_;
+  const double multiplier_;
   const NormPlacement placement_;
 };
 

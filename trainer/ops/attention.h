@@ -1,5 +1,5 @@
-// Causal attention over each document of a batch, within the window, with grouped key heads; scores
-// scaled by 1 / sqrt(head_dim).
+// Causal attention over each document of a batch, within the window, with grouped key heads and
+// scaled scores.
 #pragma once
 
 #include "trainer/ops/array_checks.h"

@@ -3,6 +3,7 @@
 // Plain values; any thread. No Torch.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -15,7 +16,11 @@ struct AttentionHeads {
   // A token sees the `window` newest tokens of its document up to itself (key j is seen by query i
   // when i - window < j <= i, as Hugging Face's sliding_window has it); 0: all of them.
   std::int64_t window = 0;
+  double scale = 0;  // on scores; 0: 1 / sqrt(head_dim)
 
+  double score_scale() const {
+    return scale > 0 ? scale : 1.0 / std::sqrt(static_cast<double>(head_dim));
+  }
   std::int64_t joined_width() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 

@@ -14,10 +14,11 @@ Family Olmo2();
 Family Qwen3Moe();
 Family Olmoe();
 Family Mixtral();
+Family Granite();
 
 const std::vector<Family>& Families() {
-  static const std::vector<Family> families = {Llama(), Mistral(),  Qwen2(), Qwen3(),  SmolLm3(),
-                                               Olmo2(), Qwen3Moe(), Olmoe(), Mixtral()};
+  static const std::vector<Family> families = {Llama(), Mistral(),  Qwen2(), Qwen3(),   SmolLm3(),
+                                               Olmo2(), Qwen3Moe(), Olmoe(), Mixtral(), Granite()};
   return families;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -57,7 +56,7 @@ AttentionShape ShapeOfAttention(const std::vector<std::int64_t>& bounds,
           .heads = heads.heads,
           .kv_heads = heads.kv_heads,
           .head_dim = heads.head_dim,
-          .scale = 1.0 / std::sqrt(static_cast<double>(heads.head_dim)),
+          .scale = heads.score_scale(),
           .window = heads.window,
           .bounds = bounds.data()};
 }

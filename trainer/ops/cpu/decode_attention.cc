@@ -11,11 +11,10 @@
 namespace muster {
 namespace {
 
-// scores[s] = query . key[s] / sqrt(head_dim); the largest of them.
+// scores[s] = scale * query . key[s]; the largest of them.
 template <typename T>
 MUSTER_INLINE Wide<T> Score(const Wide<T>* query, const T* key, std::int64_t positions,
-                            std::int64_t width, Wide<T>* scores) {
-  const Wide<T> scale = Wide<T>{1} / std::sqrt(static_cast<Wide<T>>(width));
+                            std::int64_t width, Wide<T> scale, Wide<T>* scores) {
   Wide<T> largest = -std::numeric_limits<Wide<T>>::infinity();
   for (std::int64_t s = 0; s < positions; ++s) {
     const T* row = key + s * width;
@@ -48,6 +47,8 @@ MUSTER_VECTOR_CLONES
 void DecodeAttend(const DecodeAttention& a, std::int64_t begin, std::int64_t end) {
   WithElement(a.type, [&]<typename T>(T*) MUSTER_INLINE_CALL {
     std::vector<Wide<T>> scores;
+    const Wide<T> scale = a.scale > 0 ? static_cast<Wide<T>>(a.scale)
+                                      : Wide<T>{1} / std::sqrt(static_cast<Wide<T>>(a.head_dim));
     Wide<T> query[kMaxDecodeHeadDim];
     for (std::int64_t unit = begin; unit < end; ++unit) {
       const DecodeText& text = a.texts[static_cast<std::size_t>(unit / a.heads)];
@@ -57,7 +58,7 @@ void DecodeAttend(const DecodeAttention& a, std::int64_t begin, std::int64_t end
       const T* given = static_cast<const T*>(text.query) + head * a.head_dim;
       for (std::int64_t i = 0; i < a.head_dim; ++i) query[i] = Load(given[i]);
       const Wide<T> largest = Score<T>(query, static_cast<const T*>(text.key) + at, text.positions,
-                                       a.head_dim, scores.data());
+                                       a.head_dim, scale, scores.data());
       Mix<T>(scores.data(), largest, static_cast<const T*>(text.value) + at, text.positions,
              a.head_dim, static_cast<T*>(text.mixed) + head * a.head_dim);
     }

@@ -29,6 +29,7 @@ struct DecodeAttention {
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;  // each serves heads / kv_heads query heads in a row
   std::int64_t head_dim = 0;  // at most kMaxDecodeHeadDim
+  double scale = 0;           // on scores; 0: 1 / sqrt(head_dim)
   std::span<const DecodeText> texts;
 };
 inline constexpr std::int64_t kMaxDecodeHeadDim = 512;

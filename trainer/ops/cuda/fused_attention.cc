@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <tuple>
 
@@ -43,8 +42,6 @@ at::Tensor ByHead(const at::Tensor& array, const BatchShape& shape, const Attent
   return array.view({shape.rows, shape.length, h.heads, h.head_dim}).transpose(1, 2);
 }
 
-double ScaleOf(const AttentionHeads& h) { return 1.0 / std::sqrt(static_cast<double>(h.head_dim)); }
-
 // [N, heads, head_dim], as flash attention wants documents; no copies.
 struct PackedHeads {
   at::Tensor query, key, value;
@@ -73,7 +70,7 @@ void RunPackedForward(const at::Tensor& qkv, const DocumentArrays& documents,
   const auto all = at::_flash_attention_forward(
       in.query, in.key, in.value, documents.bounds, documents.bounds, documents.longest,
       documents.longest, /*dropout_p=*/0.0, /*is_causal=*/true, /*return_debug_mask=*/false,
-      ScaleOf(h), KeysBefore(h), /*window_size_right=*/0);
+      h.score_scale(), KeysBefore(h), /*window_size_right=*/0);
   const at::Tensor& sums = std::get<1>(all);
   TORCH_CHECK(sums.numel() == lse.numel(), "logarithms of shape ", sums.sizes());
   PackedByHead(out, h).copy_(std::get<0>(all));
@@ -88,7 +85,7 @@ void RunPackedBackward(const at::Tensor& qkv, const at::Tensor& out, const at::T
   const auto result = at::_flash_attention_backward(
       PackedByHead(out_gradient, h), in.query, in.key, in.value, PackedByHead(out, h),
       lse.view({h.heads, qkv.size(0)}), documents.bounds, documents.bounds, documents.longest,
-      documents.longest, /*dropout_p=*/0.0, /*is_causal=*/true, seed, seed, ScaleOf(h),
+      documents.longest, /*dropout_p=*/0.0, /*is_causal=*/true, seed, seed, h.score_scale(),
       KeysBefore(h), /*window_size_right=*/0);
   gradients.query.copy_(std::get<0>(result));
   gradients.key.copy_(std::get<1>(result));
@@ -102,13 +99,14 @@ void RunForward(AttentionBackend backend, const at::Tensor& qkv, const BatchShap
   if (backend == AttentionBackend::kCudnn) {
     auto all = at::_scaled_dot_product_cudnn_attention(
         in.query, in.key, in.value, /*attn_bias=*/{}, /*compute_log_sumexp=*/true,
-        /*dropout_p=*/0.0, /*is_causal=*/true, /*return_debug_mask=*/false, ScaleOf(h));
+        /*dropout_p=*/0.0, /*is_causal=*/true, /*return_debug_mask=*/false, h.score_scale());
     result = std::get<0>(all);
     sums = std::get<1>(all);
   } else {
-    auto all = at::_scaled_dot_product_flash_attention(in.query, in.key, in.value,
-                                                       /*dropout_p=*/0.0, /*is_causal=*/true,
-                                                       /*return_debug_mask=*/false, ScaleOf(h));
+    auto all =
+        at::_scaled_dot_product_flash_attention(in.query, in.key, in.value,
+                                                /*dropout_p=*/0.0, /*is_causal=*/true,
+                                                /*return_debug_mask=*/false, h.score_scale());
     result = std::get<0>(all);
     sums = std::get<1>(all);
   }
@@ -128,11 +126,11 @@ void RunBackward(AttentionBackend backend, const at::Tensor& qkv, const at::Tens
   if (backend == AttentionBackend::kCudnn) {
     result = at::_scaled_dot_product_cudnn_attention_backward(
         d, in.query, in.key, in.value, o, lse.unsqueeze(-1), seed, seed, /*attn_bias=*/none, none,
-        none, shape.length, shape.length, /*dropout_p=*/0.0, /*is_causal=*/true, ScaleOf(h));
+        none, shape.length, shape.length, /*dropout_p=*/0.0, /*is_causal=*/true, h.score_scale());
   } else {
     result = at::_scaled_dot_product_flash_attention_backward(
         d, in.query, in.key, in.value, o, lse, none, none, shape.length, shape.length,
-        /*dropout_p=*/0.0, /*is_causal=*/true, seed, seed, ScaleOf(h));
+        /*dropout_p=*/0.0, /*is_causal=*/true, seed, seed, h.score_scale());
   }
   gradients.query.copy_(std::get<0>(result));
   gradients.key.copy_(std::get<1>(result));

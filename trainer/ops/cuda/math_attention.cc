@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <vector>
@@ -93,10 +92,6 @@ at::Tensor Scores(const Head& head, double scale, std::int64_t window) {
   return scores.masked_fill_(unseen, -std::numeric_limits<double>::infinity());
 }
 
-double ScaleOf(const AttentionHeads& heads) {
-  return 1.0 / std::sqrt(static_cast<double>(heads.head_dim));
-}
-
 }  // namespace
 
 void MathAttention(const at::Tensor& qkv, const BatchShape& shape, const AttentionHeads& heads,
@@ -105,7 +100,7 @@ void MathAttention(const at::Tensor& qkv, const BatchShape& shape, const Attenti
   for (const Document& document : DocumentsOf(shape)) {
     for (std::int64_t kv = 0; kv < heads.kv_heads; ++kv) {
       const Head head = views.In(WideType(qkv.scalar_type()), document, kv);
-      const at::Tensor scores = Scores(head, ScaleOf(heads), heads.window);
+      const at::Tensor scores = Scores(head, heads.score_scale(), heads.window);
       const at::Tensor sums = at::logsumexp(scores, {-1});
       SumsOf(lse, heads, document, kv).copy_(sums);
       const at::Tensor weights = (scores - sums.unsqueeze(-1)).exp_();
@@ -118,7 +113,7 @@ void MathAttentionBackward(const at::Tensor& qkv, const at::Tensor& out, const a
                            const at::Tensor& out_gradient, const BatchShape& shape,
                            const AttentionHeads& heads, at::Tensor& qkv_gradient) {
   const at::ScalarType wide = WideType(qkv.scalar_type());
-  const double scale = ScaleOf(heads);
+  const double scale = heads.score_scale();
   const HeadViews views(qkv, heads), gradients(qkv_gradient, heads);
   for (const Document& document : DocumentsOf(shape)) {
     for (std::int64_t kv = 0; kv < heads.kv_heads; ++kv) {
