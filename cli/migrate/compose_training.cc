@@ -6,6 +6,7 @@
 #include "cli/migrate/fields.h"
 #include "common/base/strings.h"
 #include "common/job_spec/job_spec.h"
+#include "common/job_spec/lora_targets.h"
 
 namespace muster::migrate {
 namespace {
@@ -71,11 +72,10 @@ void ComposeTargets(Fields& f) {
     if (each == "output_proj") each = "o_proj";
     if (each == "all-linear" || each == "all")
       return f.Set("train.lora.target_modules", "all-linear", {"lora_target_modules"});
-    if (std::ranges::count(kLinearModules, each) == 0)
-      return f.Refuse("lora_target_modules",
-                      "adapters are on q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and "
-                      "down_proj, not on '" +
-                          each + "'; train it whole by train.lora.modules_to_save");
+    if (std::ranges::count(kAdapterModules, each) == 0)
+      return f.Refuse("lora_target_modules", "adapters are on " + Join(kAdapterModules) +
+                                                 ", not on '" + each +
+                                                 "'; train it whole by train.lora.modules_to_save");
   }
   if (!modules.empty()) f.Set("train.lora.target_modules", Flow(modules), {"lora_target_modules"});
 }

@@ -17,7 +17,7 @@ const NumberRange kDropout = {"at least 0 and below 1", [](double v) { return v 
 
 // In the order in which a block has them.
 std::vector<std::string> KnownTargets() {
-  std::vector<std::string> known = kLinearModules;
+  std::vector<std::string> known = kAdapterModules;
   known.insert(known.end(), kExpertParameters.begin(), kExpertParameters.end());
   return known;
 }

@@ -490,16 +490,18 @@ const BadCase kLaterCases[] = {
      "job.yaml:3: resources.topology.within: is missing; give block, rack, or switch"},
     {"LoraTarget", TRAIN_HEAD "  lora: {target_modules: [q_proj, lm_head]}\n",
      "job.yaml:6: train.lora.target_modules: must be all-linear or a list of q_proj, k_proj, "
-     "v_proj, o_proj, gate_proj, up_proj, down_proj, mlp.experts.gate_up_proj, "
-     "mlp.experts.down_proj, got 'lm_head'; modules_to_save trains it whole"},
+     "v_proj, qkv_proj, o_proj, gate_proj, up_proj, gate_up_proj, down_proj, "
+     "mlp.experts.gate_up_proj, mlp.experts.down_proj, got 'lm_head'; modules_to_save trains it "
+     "whole"},
     {"LoraWord", TRAIN_HEAD "  lora: {target_modules: all}\n",
      "job.yaml:6: train.lora.target_modules: must be all-linear or a list of q_proj, k_proj, "
-     "v_proj, o_proj, gate_proj, up_proj, down_proj, mlp.experts.gate_up_proj, "
-     "mlp.experts.down_proj, got 'all'"},
+     "v_proj, qkv_proj, o_proj, gate_proj, up_proj, gate_up_proj, down_proj, "
+     "mlp.experts.gate_up_proj, mlp.experts.down_proj, got 'all'"},
     {"LoraRouter", TRAIN_HEAD "  lora: {target_modules: [mlp.gate]}\n",
      "job.yaml:6: train.lora.target_modules: must be all-linear or a list of q_proj, k_proj, "
-     "v_proj, o_proj, gate_proj, up_proj, down_proj, mlp.experts.gate_up_proj, "
-     "mlp.experts.down_proj, got 'mlp.gate'; routers stay frozen beside adapters"},
+     "v_proj, qkv_proj, o_proj, gate_proj, up_proj, gate_up_proj, down_proj, "
+     "mlp.experts.gate_up_proj, mlp.experts.down_proj, got 'mlp.gate'; routers stay frozen "
+     "beside adapters"},
     {"LoraNothing", TRAIN_HEAD "  lora: {target_modules: []}\n",
      "job.yaml:6: train.lora.target_modules: names no module; an adapter has one at least"},
     {"LoraRank", TRAIN_HEAD "  lora: {r: 0}\n",

@@ -12,8 +12,9 @@ import pathlib
 import sys
 
 import torch
-from transformers import LlamaConfig
+from transformers import LlamaConfig, Phi3Config
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
 
 SHAPE = {"hidden_size": 36, "intermediate_size": 20, "num_hidden_layers": 1, "num_attention_heads": 3,
          "num_key_value_heads": 1, "vocab_size": 300, "max_position_embeddings": 64}
@@ -34,6 +35,12 @@ CASES = (
     ("llama3", {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                 "original_max_position_embeddings": 32}, (151,)),
 )
+PARTIAL = (
+    ("a part of each head", {}, 0.5, (151,)),
+    ("an odd part of each head", {}, 0.75, (151,)),
+    ("a part of each head under longrope", {**LONG, "short_factor": [1.0, 1.2, 1.9], "long_factor": [1.0, 3.0, 7.0]},
+     0.5, (32, 33)),
+)
 
 
 def case(name, embedding, config, length):
@@ -51,6 +58,14 @@ def main():
             given = {**SHAPE, "rope_theta": 1000.0, **({"rope_scaling": scaling} if scaling else {})}
             embedding = LlamaRotaryEmbedding(LlamaConfig(**json.loads(json.dumps(given))))
             cases.append(case(name, embedding, {"architectures": ["LlamaForCausalLM"], **given}, length))
+    for name, scaling, partial, lengths in PARTIAL:
+        for length in lengths:
+            given = {**SHAPE, "rope_theta": 1000.0, "partial_rotary_factor": partial,
+                     "original_max_position_embeddings": 32, **({"rope_scaling": scaling} if scaling else {})}
+            if partial == 0.75:
+                given["head_dim"] = 10  # 7 elements: four pairs
+            embedding = Phi3RotaryEmbedding(Phi3Config(pad_token_id=0, **json.loads(json.dumps(given))))
+            cases.append(case(name, embedding, {"architectures": ["Phi3ForCausalLM"], **given}, length))
     lines = ",\n".join(json.dumps(each) for each in cases)
     pathlib.Path(sys.argv[1]).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 

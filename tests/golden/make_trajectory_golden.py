@@ -27,6 +27,7 @@ SHAPE = {"hidden_size": 36, "intermediate_size": 52, "num_hidden_layers": 2, "nu
          "rope_theta": 100.0, "tie_word_embeddings": False, "bos_token_id": None, "eos_token_id": None,
          "pad_token_id": None}
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "head_dim": 10}
+PHI3 = {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3"}
 LONG = {"rope_type": "longrope", "original_max_position_embeddings": 8}
 CASES = {
     "linear": {**LLAMA, "rope_scaling": {"rope_type": "linear", "factor": 3.0}},
@@ -37,6 +38,10 @@ CASES = {
     "granite": {"architectures": ["GraniteForCausalLM"], "model_type": "granite", "head_dim": 10,
                 "embedding_multiplier": 12.0, "attention_multiplier": 0.0625, "residual_multiplier": 0.22,
                 "logits_scaling": 6.0},
+    "phi3": {**PHI3, "head_dim": 10, "partial_rotary_factor": 0.75, "sliding_window": 7},
+    "phi3 longrope": {**PHI3, "hidden_size": 48, "partial_rotary_factor": 0.75, "tie_word_embeddings": True,
+                      "original_max_position_embeddings": 8,
+                      "rope_scaling": {**LONG, "short_factor": [1.0, 1.2, 1.9], "long_factor": [1.0, 3.0, 7.0]}},
 }
 
 

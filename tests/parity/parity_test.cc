@@ -237,7 +237,8 @@ std::vector<Way> Models() {
   for (const auto& [family, name] :
        {std::pair(Family::kMistral, "mistral"), std::pair(Family::kQwen2, "qwen2"),
         std::pair(Family::kQwen3, "qwen3"), std::pair(Family::kSmolLm3, "smollm3"),
-        std::pair(Family::kOlmo2, "olmo2"), std::pair(Family::kGranite, "granite")}) {
+        std::pair(Family::kOlmo2, "olmo2"), std::pair(Family::kGranite, "granite"),
+        std::pair(Family::kPhi3, "phi3")}) {
     ways.push_back({.name = name, .family = family});
     ways.push_back({.name = std::string(name) + "_sockets_3",
                     .world_size = 3,
@@ -311,6 +312,40 @@ std::vector<Way> Models() {
                     .family = Family::kQwen2,
                     .lora = Lora({"up_proj"}, {}, LoraBias::kAll)});
   }
+  for (const auto& [family, name] :
+       {std::pair(Family::kGranite, "granite"), std::pair(Family::kPhi3, "phi3")}) {
+    const std::string of(name);
+    ways.push_back({.name = of + "_tied_hybrid_4",
+                    .world_size = 4,
+                    .strategy = kHybridShard,
+                    .ranks_per_node = 2,
+                    .tied = true,
+                    .family = family});
+    ways.push_back({.name = of + "_grad_op_units_2",
+                    .world_size = 2,
+                    .strategy = kShardGradOp,
+                    .shares_memory = false,
+                    .blocks = 5,
+                    .blocks_per_unit = 2,
+                    .reduce_every_micro_batch = false,
+                    .family = family});
+    ways.push_back({.name = of + "_replicas_full_3",
+                    .world_size = 3,
+                    .strategy = kNoShard,
+                    .checkpointing = ActivationCheckpointing::kFull,
+                    .family = family});
+    ways.push_back({.name = of + "_qlora_3",
+                    .world_size = 3,
+                    .checkpointing = ActivationCheckpointing::kSelective,
+                    .family = family,
+                    .lora = Lora(kLinearModules),
+                    .quantization = QuantizationSpec{.double_quant = true}});
+  }
+  ways.push_back({.name = "phi3_some_lora_2",
+                  .world_size = 2,
+                  .shares_memory = false,
+                  .family = Family::kPhi3,
+                  .lora = Lora({"qkv_proj", "down_proj"}, {"embed_tokens"})});
   return ways;
 }
 

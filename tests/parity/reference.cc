@@ -18,14 +18,20 @@ at::Tensor RotateHalf(const at::Tensor& x) {
   return at::cat({-x.narrow(-1, half, half), x.narrow(-1, 0, half)}, -1);
 }
 
-// x [B, heads, T, head_dim]. The angles are fp32 whatever x is, as Hugging Face's are.
-at::Tensor ApplyRotary(const at::Tensor& x, double theta) {
+// x [B, heads, T, dim]. The angles are fp32 whatever x is, as Hugging Face's are.
+at::Tensor RotateAll(const at::Tensor& x, double theta) {
   const std::int64_t dim = x.size(-1);
   const at::Tensor exponents = at::arange(0, dim, 2, at::kFloat) / static_cast<double>(dim);
   const at::Tensor frequencies = 1.0 / at::pow(theta, exponents);
   const at::Tensor angles = at::outer(at::arange(x.size(2), at::kFloat), frequencies);
   const at::Tensor both = at::cat({angles, angles}, -1);
   return x * both.cos().to(x.scalar_type()) + RotateHalf(x) * both.sin().to(x.scalar_type());
+}
+
+// Of each head the first `dim` elements.
+at::Tensor ApplyRotary(const at::Tensor& x, double theta, std::int64_t dim) {
+  const std::int64_t rest = x.size(-1) - dim;
+  return at::cat({RotateAll(x.narrow(-1, 0, dim), theta), x.narrow(-1, dim, rest)}, -1);
 }
 
 at::Tensor Ids(const std::vector<std::int64_t>& values, const MicroBatch& batch) {
@@ -66,21 +72,30 @@ at::Tensor ReferenceTrainer::Attention(const at::Tensor& x, const std::string& p
                                        bool rotates) const {
   const std::int64_t rows = x.size(0), length = x.size(1);
   const auto heads = [&](const at::Tensor& all, std::int64_t count) {
-    return all.view({rows, length, count, config_.head_dim}).transpose(1, 2);
+    return all.reshape({rows, length, count, config_.head_dim}).transpose(1, 2);
+  };
+  const std::int64_t query_width = config_.num_attention_heads * config_.head_dim;
+  const std::int64_t key_width = config_.num_key_value_heads * config_.head_dim;
+  const bool fused = weights_.contains(prefix + "qkv_proj.weight");
+  const at::Tensor joined = fused ? Linear(x, prefix + "qkv_proj") : at::Tensor();
+  const auto projected = [&](const std::string& name) {
+    if (!fused) return Linear(x, prefix + name + "_proj");
+    if (name == "q") return joined.narrow(-1, 0, query_width);
+    return joined.narrow(-1, query_width + (name == "v" ? key_width : 0), key_width);
   };
   const auto prepared = [&](const std::string& name, std::int64_t count) {
     const std::string norm = prefix + name + "_norm.weight";
-    at::Tensor all = Linear(x, prefix + name + "_proj");
+    at::Tensor all = projected(name);
     if (config_.qk_norms == QkNorms::kAllHeads) all = Norm(all, norm);
     at::Tensor each = heads(all, count);
     if (config_.qk_norms == QkNorms::kPerHead) each = Norm(each, norm);
-    return rotates ? ApplyRotary(each, config_.rope_theta) : each;
+    return rotates ? ApplyRotary(each, config_.rope_theta, config_.rotary_dim()) : each;
   };
   const std::int64_t group = config_.num_attention_heads / config_.num_key_value_heads;
   const at::Tensor query = prepared("q", config_.num_attention_heads);
   const at::Tensor key = prepared("k", config_.num_key_value_heads).repeat_interleave(group, 1);
   const at::Tensor value =
-      heads(Linear(x, prefix + "v_proj"), config_.num_key_value_heads).repeat_interleave(group, 1);
+      heads(projected("v"), config_.num_key_value_heads).repeat_interleave(group, 1);
   const double scale = config_.attention_multiplier > 0
                            ? config_.attention_multiplier
                            : 1 / std::sqrt(static_cast<double>(config_.head_dim));
@@ -93,8 +108,15 @@ at::Tensor ReferenceTrainer::Attention(const at::Tensor& x, const std::string& p
 }
 
 at::Tensor ReferenceTrainer::FeedForward(const at::Tensor& x, const std::string& prefix) const {
-  const at::Tensor gate = Linear(x, prefix + "gate_proj");
-  const at::Tensor up = Linear(x, prefix + "up_proj");
+  at::Tensor gate, up;
+  if (weights_.contains(prefix + "gate_up_proj.weight")) {
+    const std::vector<at::Tensor> parts = Linear(x, prefix + "gate_up_proj").chunk(2, -1);
+    gate = parts[0];
+    up = parts[1];
+  } else {
+    gate = Linear(x, prefix + "gate_proj");
+    up = Linear(x, prefix + "up_proj");
+  }
   return Linear(gate * at::sigmoid(gate) * up, prefix + "down_proj");
 }
 

@@ -41,6 +41,7 @@ const char* ArchitectureOf(Family family) {
     case Family::kOlmoe: return "OlmoeForCausalLM";
     case Family::kMixtral: return "MixtralForCausalLM";
     case Family::kGranite: return "GraniteForCausalLM";
+    case Family::kPhi3: return "Phi3ForCausalLM";
   }
   return "";
 }
@@ -99,6 +100,10 @@ ModelConfig TestConfig(const TestModelOptions& options) {
     for (int b = 0; b < options.blocks; ++b) config.rotating_layers.push_back(b % 2 == 0);
   }
   if (options.family == Family::kMistral) config.sliding_window = 4;
+  if (options.family == Family::kPhi3) {
+    config.sliding_window = 6;
+    config.partial_rotary_factor = 0.6;
+  }
   if (options.family == Family::kGranite) {
     config.embedding_multiplier = 3;
     config.attention_multiplier = 0.2;

@@ -25,7 +25,8 @@ enum class Family {
   kQwen3Moe,
   kOlmoe,
   kMixtral,
-  kGranite
+  kGranite,
+  kPhi3
 };
 
 struct TestModelOptions {

@@ -1,4 +1,4 @@
-"""Scalings of rotary embeddings and Granite against transformers: 20 steps of training in fp64 on models whose
+"""Scalings of rotary embeddings, Granite and Phi-3 against transformers: 20 steps of training in fp64 on models whose
 shapes and weights are drawn anew in every run, in fp32 on fixed ones, and what is exported.
 
 Fails, and does not skip, where Python torch is missing: tests/run --label peer installs it.
@@ -61,7 +61,21 @@ def granite(source, _shape):
             "residual_multiplier": source.uniform(0.2, 1), "logits_scaling": source.uniform(2, 10)}
 
 
-KINDS = {"linear": linear, "dynamic": dynamic, "yarn": yarn, "longrope": long, "granite": granite}
+def phi3(source, _shape):
+    return {**FAMILIES["phi3"], "partial_rotary_factor": source.choice((0.4, 0.5, 0.75, 1.0)),
+            "sliding_window": source.choice((None, 17, 2 * TOKENS))}
+
+
+def phi3_long(source, shape):
+    """transformers counts the factors by hidden_size / heads."""
+    head_dim, partial = shape["hidden_size"] // shape["num_attention_heads"], source.choice((0.5, 0.75, 1.0))
+    pairs = int(head_dim * partial) // 2
+    return {**FAMILIES["phi3"], "head_dim": head_dim, "partial_rotary_factor": 2 * pairs / head_dim,
+            "rope_scaling": longrope(source, pairs), "original_max_position_embeddings": ORIGINAL}
+
+
+KINDS = {"linear": linear, "dynamic": dynamic, "yarn": yarn, "longrope": long, "granite": granite, "phi3": phi3,
+         "phi3 longrope": phi3_long}
 
 
 class DenseModels(TrainingParity):

@@ -114,6 +114,14 @@ class GeneratedTokens(unittest.TestCase):
                                                  "embedding_multiplier": 5.0, "attention_multiplier": 0.1,
                                                  "residual_multiplier": 0.6, "logits_scaling": 3.0}))
 
+    def test_of_a_phi3_that_switches_to_its_long_factors(self):
+        phi3 = {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "partial_rotary_factor": 0.75}
+        self.compare(self.make_model("phi3", {**phi3, "sliding_window": 50}))
+        self.compare(self.make_model("phi4", {
+            **phi3, "original_max_position_embeddings": 100, "tie_word_embeddings": True, "rope_scaling": {
+                "rope_type": "longrope", "original_max_position_embeddings": 100,
+                "short_factor": [1.0, 1.1, 1.2, 1.3, 1.5, 2.0], "long_factor": [1.0, 2.0, 3.0, 5.0, 8.0, 9.0]}}))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -27,7 +27,7 @@ class OverWeightsInFourBits(AdapterParity):
             type(self), "model", self.new_model(**FAMILIES[name], intermediate_size=704))
 
     def compare_packed(self, precision, limits, ways):
-        for family in ("llama", "qwen2", "granite"):
+        for family in ("llama", "qwen2", "granite", "phi3"):
             for twice in (False, True):
                 with self.subTest(family=family, double_quant=twice), self.of_family(family):
                     self.compare(precision, EVERYWHERE, limits, ways,

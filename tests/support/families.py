@@ -14,6 +14,8 @@ FAMILIES = {
     "olmo2": {"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2"},
     "granite": {"architectures": ["GraniteForCausalLM"], "model_type": "granite", "embedding_multiplier": 12.0,
                 "attention_multiplier": 0.015625, "residual_multiplier": 0.22, "logits_scaling": 8.0},
+    "phi3": {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "partial_rotary_factor": 0.75,
+             "sliding_window": 40},
 }
 # Those with experts.
 MIXTURES = {

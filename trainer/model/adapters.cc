@@ -5,7 +5,9 @@
 #include <map>
 #include <utility>
 
+#include "common/base/strings.h"
 #include "common/job_spec/lora_targets.h"
+#include "trainer/model/families/family.h"
 #include "trainer/model/families/units.h"
 
 namespace muster {
@@ -56,12 +58,24 @@ std::string LayerPath(const std::string& tensor) {
   return tensor.substr(0, tensor.find('.', kLayers.size()) + 1);
 }
 
+bool IsAllLinear(const LoraSpec& spec) { return spec.target_modules == kLinearModules; }
+
+// All-linear means the modules that a model has, whatever they are called.
+bool IsTarget(const LoraSpec& spec, const std::string& module) {
+  return Contains(spec.target_modules, module) ||
+         (IsAllLinear(spec) && Contains(kFusedLinearModules, module));
+}
+
+// Whether the tensor is the matrix of a module, which experts are not.
+bool IsModule(const UnitTensor& tensor) {
+  return AdaptersOn().contains(tensor.role) && ExpertParameter(tensor.role) == nullptr;
+}
+
 bool HasAdapter(const UnitTensor& tensor, const LoraSpec& spec) {
   // One for the matrices of all experts, beside the first of them.
   if (const char* parameter = ExpertParameter(tensor.role); parameter != nullptr)
     return !tensor.joined && Contains(spec.target_modules, parameter);
-  return AdaptersOn().contains(tensor.role) &&
-         Contains(spec.target_modules, ModuleName(tensor.name));
+  return IsModule(tensor) && IsTarget(spec, ModuleName(tensor.name));
 }
 
 bool IsNamed(const std::vector<std::string>& ends, const UnitTensor& tensor) {
@@ -164,6 +178,24 @@ Status CheckExpertTargets(const ModelConfig& config, const LoraSpec& spec) {
   return OkStatus();
 }
 
+// Every module that is named is one of the model's.
+Status CheckTargets(const std::vector<UnitTensor>& tensors, const LoraSpec& spec) {
+  if (IsAllLinear(spec)) return OkStatus();
+  std::vector<std::string> known;
+  for (const std::string& module : kAdapterModules) {
+    const bool has = std::any_of(tensors.begin(), tensors.end(), [&](const UnitTensor& tensor) {
+      return IsModule(tensor) && ModuleName(tensor.name) == module;
+    });
+    if (has) known.push_back(module);
+  }
+  for (const std::string& module : spec.target_modules) {
+    if (!Contains(known, module) && !Contains(kExpertParameters, module))
+      return InvalidArgument("lora.target_modules: this model has no " + module + "; it has " +
+                             Join(known) + ", and all-linear is all of them");
+  }
+  return OkStatus();
+}
+
 Status CheckModulesToSave(const std::vector<UnitTensor>& tensors, const LoraSpec& spec) {
   static constexpr char kKey[] = "lora.modules_to_save: ";
   for (const std::string& module : spec.modules_to_save) {
@@ -212,7 +244,9 @@ Status CheckLora(const ModelConfig& config, const LoraSpec& spec) {
         "lora.modules_to_save: the head of this model is its embedding; name embed_tokens");
   }
   MUSTER_RETURN_IF_ERROR(CheckExpertTargets(config, spec));
-  MUSTER_RETURN_IF_ERROR(CheckModulesToSave(ModelTensors(config), spec));
+  const std::vector<UnitTensor> tensors = ModelTensors(config);
+  MUSTER_RETURN_IF_ERROR(CheckTargets(tensors, spec));
+  MUSTER_RETURN_IF_ERROR(CheckModulesToSave(tensors, spec));
   if (spec.bias == LoraBias::kLoraOnly && config.qkv_bias) {
     const auto adapted = [&](const char* module) { return Contains(spec.target_modules, module); };
     const int count = adapted("q_proj") + adapted("k_proj") + adapted("v_proj");
@@ -233,18 +267,21 @@ BlockLora LoraOf(const ModelConfig& config, const LoraSpec& spec) {
   const std::int64_t query = config.num_attention_heads * config.head_dim;
   const std::int64_t key = config.num_key_value_heads * config.head_dim;
   const std::int64_t inner = config.intermediate_size;
+  const bool fused = FamilyOf(config).fused_projections;
   const auto form = [&](std::vector<std::pair<const char*, std::int64_t>> modules) {
     LoraForm lora{.rank = spec.r, .scale = LoraScale(spec), .dropout = spec.dropout};
     std::int64_t row = 0;
     for (const auto& [module, rows] : modules) {
-      if (Contains(spec.target_modules, module)) lora.segments.push_back({row, rows});
+      if (IsTarget(spec, module)) lora.segments.push_back({row, rows});
       row += rows;
     }
     return lora;
   };
-  BlockLora lora{.qkv = form({{"q_proj", query}, {"k_proj", key}, {"v_proj", key}}),
+  BlockLora lora{.qkv = fused ? form({{"qkv_proj", query + 2 * key}})
+                              : form({{"q_proj", query}, {"k_proj", key}, {"v_proj", key}}),
                  .output = form({{"o_proj", config.hidden_size}}),
-                 .gate_up = form({{"gate_proj", inner}, {"up_proj", inner}}),
+                 .gate_up = fused ? form({{"gate_up_proj", 2 * inner}})
+                                  : form({{"gate_proj", inner}, {"up_proj", inner}}),
                  .down = form({{"down_proj", config.hidden_size}})};
   if (config.SparseLayers() == 0) return lora;
   lora.expert_gate_up = form({{kExpertGateUp, 2 * config.experts->intermediate_size}});
@@ -285,6 +322,22 @@ bool IsExpertAdapter(TensorRole role) {
     return role == roles.a || role == roles.b;
   };
   return of(TensorRole::kExpertGateUp) || of(TensorRole::kExpertDown);
+}
+
+std::vector<std::string> AdaptedTargets(const std::vector<UnitTensor>& trained) {
+  std::vector<std::string> targets;
+  const auto add_found = [&](const std::vector<std::string>& names, bool of_experts) {
+    for (const std::string& name : names) {
+      const std::string end = "." + name + ".lora_A.weight";
+      if (std::any_of(trained.begin(), trained.end(), [&](const UnitTensor& tensor) {
+            return IsExpertAdapter(tensor.role) == of_experts && tensor.name.ends_with(end);
+          }))
+        targets.push_back(name);
+    }
+  };
+  add_found(kAdapterModules, false);
+  add_found(kExpertParameters, true);
+  return targets;
 }
 
 bool IsLoraA(TensorRole role) {

@@ -9,7 +9,8 @@
 // (expert_adapters.h): those of mlp.experts.gate_up_proj adapt gate and up in one.
 //
 // As in PEFT, target_modules are whole names of modules, and modules_to_save the ends of such
-// names: "norm" is every norm.
+// names: "norm" is every norm. kLinearModules, all-linear, are all that a model has, fused ones as
+// well.
 //
 // Pure; any thread.
 #pragma once
@@ -51,6 +52,9 @@ std::int64_t ActiveTrainedParameters(const ModelConfig& config, const FlatLayout
 // The tensor's name in PEFT's files, which begins with kPeftPrefix.
 inline constexpr char kPeftPrefix[] = "base_model.model.";
 std::string PeftName(const UnitTensor& tensor, const LoraSpec& spec);
+
+// The targets (lora.target_modules) that have adapters among these tensors, in a block's order.
+std::vector<std::string> AdaptedTargets(const std::vector<UnitTensor>& trained);
 
 // Whether the tensor is the A or B of an adapter, which no model's files hold.
 bool IsAdapterTensor(const UnitTensor& tensor);

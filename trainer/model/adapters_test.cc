@@ -148,6 +148,41 @@ TEST(CheckLora, NamesWhatTheModelHasNot) {
   EXPECT_NE(CheckLora(Qwen2(), some).message().find("lora_only needs all of"), std::string::npos);
 }
 
+ModelConfig Phi3() {
+  ModelConfig config = OddConfig(1);
+  config.architecture = "Phi3ForCausalLM";
+  return config;
+}
+
+TEST(SplitModel, PutsOneAdapterOnAFusedMatrix) {
+  const std::vector<std::string> fused = {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"};
+  const SplitUnits split = SplitModel(Phi3(), 1, Spec(kLinearModules));
+  const std::vector<UnitTensor>& tensors = split.trained[1].tensors;
+  EXPECT_EQ(AdaptedTargets(tensors), fused);
+  ASSERT_EQ(tensors.size(), 8u);
+  EXPECT_EQ(tensors[0].name, "model.layers.0.self_attn.qkv_proj.lora_A.weight");
+  EXPECT_EQ(tensors[0].shape, (std::vector<std::int64_t>{4, 37}));
+  EXPECT_EQ(tensors[1].shape, (std::vector<std::int64_t>{80, 4}));
+  EXPECT_EQ(NamesOf(SplitModel(Phi3(), 1, Spec(fused)).trained), NamesOf(split.trained));
+  for (const LoraSpec& spec : {Spec(kLinearModules), Spec(fused)}) {
+    const BlockLora lora = LoraOf(Phi3(), spec);
+    ASSERT_EQ(lora.qkv.segments.size(), 1u);
+    EXPECT_EQ(lora.qkv.segments[0].rows, 80);
+    ASSERT_EQ(lora.gate_up.segments.size(), 1u);
+    EXPECT_EQ(lora.gate_up.segments[0].rows, 86);
+    EXPECT_TRUE(CheckLora(Phi3(), spec).ok());
+  }
+}
+
+TEST(CheckLora, NamesTheModulesThatTheModelHas) {
+  EXPECT_EQ(CheckLora(Phi3(), Spec({"q_proj", "o_proj"})).message(),
+            "lora.target_modules: this model has no q_proj; it has qkv_proj, o_proj, gate_up_proj, "
+            "down_proj, and all-linear is all of them");
+  EXPECT_EQ(CheckLora(OddConfig(1), Spec({"gate_up_proj"})).message(),
+            "lora.target_modules: this model has no gate_up_proj; it has q_proj, k_proj, v_proj, "
+            "o_proj, gate_proj, up_proj, down_proj, and all-linear is all of them");
+}
+
 ModelConfig Mixture() {
   ModelConfig config = OddConfig(2);
   config.architecture = "Qwen3MoeForCausalLM";

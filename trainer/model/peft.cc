@@ -118,12 +118,12 @@ Result<std::vector<std::string>> TargetsOf(const Json& config, const std::string
   }
   const auto named = targets.get<std::vector<std::string>>();
   std::vector<std::string> ordered;
-  for (const std::string& module : kLinearModules) {
+  for (const std::string& module : kAdapterModules) {
     if (std::find(named.begin(), named.end(), module) != named.end()) ordered.push_back(module);
   }
   if (ordered.size() == named.size()) return ordered;
   return Unimplemented(path + ": target_modules " + targets.dump() +
-                       " names others than those of " + Json(kLinearModules).dump());
+                       " names others than those of " + Json(kAdapterModules).dump());
 }
 
 Result<LoraBias> BiasOf(const Json& config, const std::string& path) {
@@ -161,6 +161,7 @@ Status Differs(const std::string& dir, const char* key, const std::string& their
 }
 
 std::string Sorted(std::vector<std::string> names) {
+  if (names == kFusedLinearModules) names = kLinearModules;
   std::sort(names.begin(), names.end());
   return Json(names).dump();
 }
@@ -199,10 +200,12 @@ std::string AdapterConfigText(const LoraSpec& spec, const std::string& base_mode
 
 ModelDirectory::Adapter PeftDirectory(const std::vector<UnitTensor>& trained, const LoraSpec& spec,
                                       const std::string& base_model) {
+  LoraSpec written = spec;
+  written.target_modules = AdaptedTargets(trained);
   ModelDirectory::Adapter adapter{.weights_name = kAdapterWeights,
                                   .tensors = {},
                                   .config_name = kAdapterConfig,
-                                  .config_text = AdapterConfigText(spec, base_model)};
+                                  .config_text = AdapterConfigText(written, base_model)};
   for (const UnitTensor& tensor : trained) {
     adapter.tensors.push_back(
         {.name = PeftName(tensor, spec), .type = TensorType::kF32, .shape = tensor.shape});

@@ -93,6 +93,21 @@ TEST_F(Peft, TakesModulesInAnyOrderAndDefaults) {
   EXPECT_EQ(ReadAdapterConfig(dir_.string())->target_modules, kLinearModules);
 }
 
+// All-linear to PEFT, which writes the names that the model has.
+TEST_F(Peft, TakesAllModulesOfAFusedModelForAllLinear) {
+  LoraSpec spec;
+  ModelConfig config;
+  config.architecture = "Phi3ForCausalLM";
+  config.num_hidden_layers = 1;
+  const std::vector<UnitTensor> trained = SplitModel(config, 1, spec).trained[1].tensors;
+  Write(PeftDirectory(trained, spec, "models/base").config_text);
+  EXPECT_EQ(ReadAdapterConfig(dir_.string())->target_modules,
+            (std::vector<std::string>{"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}));
+  EXPECT_TRUE(CheckAdapterConfig(dir_.string(), spec).ok());
+  spec.target_modules = {"qkv_proj"};
+  EXPECT_FALSE(CheckAdapterConfig(dir_.string(), spec).ok());
+}
+
 TEST_F(Peft, RefusesOtherKindsByName) {
   EXPECT_NE(Refusal(R"(, "use_dora": true)").find("use_dora"), std::string::npos);
   EXPECT_NE(Refusal(R"(, "rank_pattern": {"q_proj": 4})").find("rank_pattern"), std::string::npos);

@@ -15,10 +15,12 @@ Family Qwen3Moe();
 Family Olmoe();
 Family Mixtral();
 Family Granite();
+Family Phi3();
 
 const std::vector<Family>& Families() {
-  static const std::vector<Family> families = {Llama(), Mistral(),  Qwen2(), Qwen3(),   SmolLm3(),
-                                               Olmo2(), Qwen3Moe(), Olmoe(), Mixtral(), Granite()};
+  static const std::vector<Family> families = {Llama(),   Mistral(), Qwen2(),    Qwen3(),
+                                               SmolLm3(), Olmo2(),   Qwen3Moe(), Olmoe(),
+                                               Mixtral(), Granite(), Phi3()};
   return families;
 }
 

@@ -32,6 +32,11 @@ struct Family {
   ModelConfig defaults;
   BlockNames names;
   bool partial_rotary = false;  // partial_rotary_factor counts
+  // LongRoPE is the only scaling; other words for it are known, and what the file says of positions
+  // before it lies beside the scaling or is this.
+  std::int64_t longrope_positions = 0;
+  // Query, key and value are one tensor, qkv_proj, and gate and up are gate_up_proj.
+  bool fused_projections = false;
   // Reads what only this family has, once all other fields are in `config`, and refuses what is not
   // implemented.
   void (*read)(ConfigReader& reader, ModelConfig& config) = nullptr;

@@ -14,25 +14,23 @@ using Json = nlohmann::json;
 class ScalingReader {
  public:
   ScalingReader(const Json& rope, const std::string& origin, ConfigReader& outer,
-                const ModelConfig& config)
-      : rope_(rope), reader_(rope, origin), outer_(outer), config_(config) {}
+                const Family& family, const ModelConfig& config)
+      : rope_(rope), reader_(rope, origin), outer_(outer), family_(family), config_(config) {}
 
   // Nothing: plain rotary embeddings.
   std::optional<RopeScaling> Read() {
-    static const std::map<std::string, RopeKind> kKinds = {{"llama3", RopeKind::kLlama3},
-                                                           {"linear", RopeKind::kLinear},
-                                                           {"dynamic", RopeKind::kDynamic},
-                                                           {"yarn", RopeKind::kYarn},
-                                                           {"longrope", RopeKind::kLongRope}};
+    const std::map<std::string, RopeKind>& kinds = Kinds();
     for (const char* key : {"rope_type", "type"}) {
       const Json* word = reader_.Find(key);
       if (word == nullptr) continue;
       if (*word == "default") return std::nullopt;
-      const auto kind = word->is_string() ? kKinds.find(word->get<std::string>()) : kKinds.end();
-      if (kind != kKinds.end()) return ReadKind(kind->second);
-      reader_.Refuse("the kind " + word->dump() +
-                     " is not supported; this version knows default, linear, dynamic, yarn, "
-                     "longrope and llama3");
+      const auto kind = word->is_string() ? kinds.find(word->get<std::string>()) : kinds.end();
+      if (kind != kinds.end()) return ReadKind(kind->second);
+      reader_.Refuse("the kind " + word->dump() + " is not supported" +
+                     (family_.longrope_positions > 0
+                          ? std::string(" in a ") + family_.model_type + "; it knows default and "
+                          : "; this version knows default, linear, dynamic, yarn, llama3 and ") +
+                     "longrope");
       return std::nullopt;
     }
     if (rope_.contains("factor")) reader_.Refuse("a factor without rope_type is not supported");
@@ -41,6 +39,19 @@ class ScalingReader {
   ConfigReader& reader() { return reader_; }
 
  private:
+  // A Phi-3's files have called LongRoPE "su" and "yarn".
+  const std::map<std::string, RopeKind>& Kinds() const {
+    static const std::map<std::string, RopeKind> kAll = {{"llama3", RopeKind::kLlama3},
+                                                         {"linear", RopeKind::kLinear},
+                                                         {"dynamic", RopeKind::kDynamic},
+                                                         {"yarn", RopeKind::kYarn},
+                                                         {"longrope", RopeKind::kLongRope}};
+    static const std::map<std::string, RopeKind> kLong = {{"longrope", RopeKind::kLongRope},
+                                                          {"su", RopeKind::kLongRope},
+                                                          {"yarn", RopeKind::kLongRope}};
+    return family_.longrope_positions > 0 ? kLong : kAll;
+  }
+
   RopeScaling ReadKind(RopeKind kind) {
     scaling_.kind = kind;
     if (kind != RopeKind::kLinear && kind != RopeKind::kDynamic) ReadOriginal();
@@ -63,9 +74,14 @@ class ScalingReader {
   // What stands beside the object counts more than what it says itself, as in transformers.
   void ReadOriginal() {
     static constexpr char kKey[] = "original_max_position_embeddings";
-    scaling_.original_max_position_embeddings = config_.max_position_embeddings;
-    ConfigReader& has = outer_.Find(kKey) != nullptr ? outer_ : reader_;
-    has.ReadPositions(kKey, &scaling_.original_max_position_embeddings);
+    std::int64_t& original = scaling_.original_max_position_embeddings;
+    original = config_.max_position_embeddings;
+    if (family_.longrope_positions > 0) {
+      original = family_.longrope_positions;
+    } else {
+      reader_.ReadPositions(kKey, &original);
+    }
+    outer_.ReadPositions(kKey, &original);
   }
 
   // All numbers decide about every weight: none of them has a default.
@@ -137,6 +153,7 @@ class ScalingReader {
   const Json& rope_;
   ConfigReader reader_;
   ConfigReader& outer_;
+  const Family& family_;
   const ModelConfig& config_;
   RopeScaling scaling_;
 };
@@ -171,7 +188,7 @@ Status ReadRope(ConfigReader& reader, const std::string& origin, const Family& f
       reader.Fail(key, "is no object");
       continue;
     }
-    ScalingReader scaling(*rope, origin + ": " + key, reader, *config);
+    ScalingReader scaling(*rope, origin + ": " + key, reader, family, *config);
     scaling.reader().ReadPositive("rope_theta", &config->rope_theta);
     ReadPartial(scaling.reader(), family, config);
     if (const auto read = scaling.Read()) config->rope_scaling = read;

@@ -11,7 +11,8 @@ class BlockTensorList {
  public:
   BlockTensorList(const ModelConfig& config, std::int64_t layer, int block)
       : config_(config),
-        names_(FamilyOf(config).names),
+        family_(FamilyOf(config)),
+        names_(family_.names),
         prefix_("model.layers." + std::to_string(layer) + "."),
         block_(block) {}
 
@@ -20,9 +21,13 @@ class BlockTensorList {
     const std::int64_t query = config_.num_attention_heads * config_.head_dim;
     const std::int64_t key = config_.num_key_value_heads * config_.head_dim;
     Add(names_.attention_norm, {hidden}, TensorRole::kAttentionNorm);
-    Add("self_attn.q_proj.weight", {query, hidden}, TensorRole::kQkv);
-    Add("self_attn.k_proj.weight", {key, hidden}, TensorRole::kQkv);
-    Add("self_attn.v_proj.weight", {key, hidden}, TensorRole::kQkv);
+    if (family_.fused_projections) {
+      Add("self_attn.qkv_proj.weight", {query + 2 * key, hidden}, TensorRole::kQkv);
+    } else {
+      Add("self_attn.q_proj.weight", {query, hidden}, TensorRole::kQkv);
+      Add("self_attn.k_proj.weight", {key, hidden}, TensorRole::kQkv);
+      Add("self_attn.v_proj.weight", {key, hidden}, TensorRole::kQkv);
+    }
     if (config_.qkv_bias) {
       Add("self_attn.q_proj.bias", {query}, TensorRole::kQkvBias);
       Add("self_attn.k_proj.bias", {key}, TensorRole::kQkvBias);
@@ -39,8 +44,12 @@ class BlockTensorList {
 
   void AddFeedForward() {
     const std::int64_t hidden = config_.hidden_size, inner = config_.intermediate_size;
-    Add("mlp.gate_proj.weight", {inner, hidden}, TensorRole::kGateUp);
-    Add("mlp.up_proj.weight", {inner, hidden}, TensorRole::kGateUp);
+    if (family_.fused_projections) {
+      Add("mlp.gate_up_proj.weight", {2 * inner, hidden}, TensorRole::kGateUp);
+    } else {
+      Add("mlp.gate_proj.weight", {inner, hidden}, TensorRole::kGateUp);
+      Add("mlp.up_proj.weight", {inner, hidden}, TensorRole::kGateUp);
+    }
     Add("mlp.down_proj.weight", {hidden, inner}, TensorRole::kDown);
   }
 
@@ -70,6 +79,7 @@ class BlockTensorList {
   }
 
   const ModelConfig& config_;
+  const Family& family_;
   const BlockNames& names_;
   const std::string prefix_;
   const int block_;
