@@ -144,6 +144,7 @@ enum class ActivationCheckpointing {
 struct FsdpSpec {
   ShardingStrategy strategy = ShardingStrategy::kFullShard;
   int blocks_per_unit = 1;  // transformer blocks that are gathered together
+  int expert_parallel = 1;  // ranks that the experts of each sparse layer are divided among
   MixedPrecision mixed_precision = MixedPrecision::kBf16;
   StateType reduce_dtype = StateType::kAuto;  // of gradient sums across ranks
   StateType buffer_dtype = StateType::kAuto;  // of the rotary tables

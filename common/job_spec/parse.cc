@@ -114,7 +114,7 @@ void ReadJob(MapReader& file, JobSpec* out, SpecErrors* errors) {
     file.Error("command", "give either train or command, not both");
   else if (!file.Has("train") && !file.Has("command"))
     file.Require("train", "give train (the built-in trainer) or command (a program of yours)");
-  if (auto map = file.Map("train")) ReadTrainBlock(*map, &out->train.emplace());
+  if (auto map = file.Map("train")) ReadTrainBlock(*map, out->resources, &out->train.emplace());
   ReadCommand(file, out);
   CheckCommand(file, *out);
   file.Finish();

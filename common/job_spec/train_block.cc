@@ -231,11 +231,29 @@ void CheckReduceType(MapReader& fsdp, const FsdpSpec& spec) {
                                  WordOf(spec.reduce_dtype, kTypes) + "'");
 }
 
-void ReadFsdp(MapReader& train, FsdpSpec* out) {
+void CheckExpertParallel(MapReader& fsdp, const ResourceSpec& resources, const FsdpSpec& spec) {
+  if (spec.expert_parallel == 1) return;
+  const bool hybrid = spec.strategy == ShardingStrategy::kHybridShard ||
+                      spec.strategy == ShardingStrategy::kHybridShardZero2;
+  const int ranks = resources.ranks_per_node * (hybrid ? 1 : resources.nodes);
+  if (spec.strategy == ShardingStrategy::kNoShard) {
+    fsdp.Error("expert_parallel",
+               "divides experts among ranks that share a model, and with "
+               "no_shard none do; use full_shard");
+  } else if (ranks % spec.expert_parallel != 0) {
+    fsdp.Error("expert_parallel", "must divide the " + std::to_string(ranks) + " ranks " +
+                                      (hybrid ? "of a node" : "of the job") + ", got " +
+                                      std::to_string(spec.expert_parallel));
+  }
+}
+
+void ReadFsdp(MapReader& train, const ResourceSpec& resources, FsdpSpec* out) {
   auto map = train.Map("fsdp");
   if (!map) return;
   ReadWord(*map, "strategy", kStrategies, {}, &out->strategy);
   map->Integer("blocks_per_unit", {1, 1024}, &out->blocks_per_unit);
+  map->Integer("expert_parallel", {1, 1024}, &out->expert_parallel);
+  CheckExpertParallel(*map, resources, *out);
   ReadWord(*map, "mixed_precision", kPrecisions, {"fp8"}, &out->mixed_precision);
   ReadWord(*map, "reduce_dtype", kTypes, {}, &out->reduce_dtype);
   CheckReduceType(*map, *out);
@@ -354,12 +372,16 @@ void ReadSmallSections(MapReader& train, TrainSpec* out) {
 
 }  // namespace
 
-void ReadTrainBlock(MapReader& map, TrainSpec* out) {
+void ReadTrainBlock(MapReader& map, const ResourceSpec& resources, TrainSpec* out) {
   ReadModel(map, &out->model);
   ReadInitFrom(map, &out->init_from);
   ReadAdapters(map, out);
   ReadData(map, &out->data);
-  ReadFsdp(map, &out->fsdp);
+  ReadFsdp(map, resources, &out->fsdp);
+  if (out->lora && out->fsdp.expert_parallel > 1)
+    map.Error("fsdp",
+              "expert_parallel divides experts that are trained, and with lora they are "
+              "not; leave it out");
   ReadOptimizer(map, out->fsdp.mixed_precision, &out->optimizer);
   ReadSchedule(map, &out->schedule);
   ReadProfile(map, out->schedule.max_steps, &out->profile);

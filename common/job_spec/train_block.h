@@ -9,6 +9,6 @@
 namespace muster {
 
 // Reads all of `map` into `out`; what is wrong goes to the map's errors.
-void ReadTrainBlock(MapReader& map, TrainSpec* out);
+void ReadTrainBlock(MapReader& map, const ResourceSpec& resources, TrainSpec* out);
 
 }  // namespace muster

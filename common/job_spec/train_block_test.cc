@@ -369,6 +369,15 @@ TEST(TrainBlock, RefusesUnknownValuesByName) {
             "bf16, fp16, fp32 or fp64");
   EXPECT_EQ(Refusal("fsdp: {blocks_per_unit: 0}"),
             "job.yaml:7: train.fsdp.blocks_per_unit: must be from 1 to 1024, got 0");
+  EXPECT_EQ(Refusal("fsdp: {expert_parallel: 0}"),
+            "job.yaml:7: train.fsdp.expert_parallel: must be from 1 to 1024, got 0");
+  EXPECT_EQ(Refusal("fsdp: {expert_parallel: 2}"),
+            "job.yaml:7: train.fsdp.expert_parallel: must divide the 1 ranks of the job, got 2");
+  EXPECT_EQ(Refusal("fsdp: {expert_parallel: 2, strategy: hybrid_shard}"),
+            "job.yaml:7: train.fsdp.expert_parallel: must divide the 1 ranks of a node, got 2");
+  EXPECT_EQ(Refusal("fsdp: {expert_parallel: 2, strategy: no_shard}"),
+            "job.yaml:7: train.fsdp.expert_parallel: divides experts among ranks that share a "
+            "model, and with no_shard none do; use full_shard");
   EXPECT_EQ(Refusal("optimizer: {moments: fp16}"),
             "job.yaml:7: train.optimizer.moments: expected fp32 or bf16, got 'fp16'");
   EXPECT_EQ(Refusal("nonfinite: ignore"),

@@ -65,6 +65,13 @@ std::vector<Case> Cases() {
     seldom_offload.every = 2;
     cases.push_back(seldom_offload);
   }
+  for (const bool shares : {true, false}) {
+    Case experts = {shares ? "experts" : "experts_sockets", GangOf(kFullShard, 4, kBf16)};
+    experts.gang.model = {.experts = 4, .family = Family::kQwen3Moe};
+    experts.gang.fsdp.expert_parallel = 2;
+    experts.gang.shares_memory = shares;
+    cases.push_back(experts);
+  }
   Case low = {"bf16_state", GangOf(kFullShard, 2, kBf16)};
   low.gang.optimizer.master_weights = StateType::kBf16;
   low.gang.optimizer.moments = StateType::kBf16;

@@ -73,6 +73,7 @@ void SetExperts(const TestModelOptions& options, ModelConfig& config) {
       break;
     default: return;
   }
+  if (options.experts > 0) experts.count = options.experts;
   config.experts = experts;
 }
 

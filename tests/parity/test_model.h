@@ -32,6 +32,7 @@ enum class Family {
 struct TestModelOptions {
   bool tied = false;
   int blocks = 3;
+  int experts = 0;  // of a sparse layer; 0: as many as the family's have here
   Family family = Family::kLlama;
   std::optional<LoraSpec> lora;
   std::optional<QuantizationSpec> quantization;

@@ -7,7 +7,11 @@
 // is the interval [r * shard_count, (r + 1) * shard_count) of the array; tensors are cut wherever
 // that falls. Padding belongs to no tensor and stays zero.
 //
-// Pure values, no Torch; any thread. The layout is a function of the units and the world size only.
+// With expert parallelism a unit of experts is in slices, one with each part of the experts: rank r
+// gathers slice r % slices alone, and the shards of those that gather the same one make it up.
+//
+// Pure values, no Torch; any thread. The layout is a function of the units, the world size and the
+// slices only.
 #pragma once
 
 #include <cstdint>
@@ -65,11 +69,27 @@ struct FlatUnit {
   std::string name;
   UnitBlocks blocks = {};
   std::vector<FlatTensor> tensors;
+  int slices = 1;
   std::int64_t shard_count = 0;  // elements of one rank's shard
   std::int64_t flat_count = 0;   // world size times shard_count
 
-  Interval Shard(int rank) const { return {rank * shard_count, (rank + 1) * shard_count}; }
+  // Which shard of the array, from 0, is that rank's, and whose one is.
+  int PlaceOf(int rank) const { return rank % slices * ranks_of_slice() + rank / slices; }
+  int RankAt(int place) const {
+    return place % ranks_of_slice() * slices + place / ranks_of_slice();
+  }
+  Interval Shard(int rank) const { return At(PlaceOf(rank)); }
+  Interval At(int place) const { return {place * shard_count, (place + 1) * shard_count}; }
+  // What that rank gathers.
+  Interval Slice(int rank) const {
+    const std::int64_t count = flat_count / slices;
+    return {rank % slices * count, (rank % slices + 1) * count};
+  }
+  int ranks_of_slice() const { return static_cast<int>(flat_count / shard_count) / slices; }
 };
+
+// The slice that a rank gathers as a unit of its own: offsets count from its start.
+FlatUnit SliceOf(const FlatUnit& unit, int rank);
 
 std::int64_t ElementCount(const std::vector<std::int64_t>& shape);
 // "[512, 64]", for messages.
@@ -77,7 +97,9 @@ std::string ShapeText(const std::vector<std::int64_t>& shape);
 
 class FlatLayout {
  public:
-  FlatLayout(const std::vector<UnitSpec>& units, int world_size);
+  // `expert_ways`: slices of the units that have experts alone; divides the world size, and the
+  // number of experts.
+  FlatLayout(const std::vector<UnitSpec>& units, int world_size, int expert_ways = 1);
 
   int world_size() const { return world_size_; }
   const std::vector<FlatUnit>& units() const { return units_; }

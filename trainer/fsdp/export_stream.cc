@@ -47,12 +47,13 @@ struct Streamer {
   Status SendTensor(const FlatTensor& tensor, const FlatUnit& unit, const void* own) {
     const std::size_t size = ElementSize(state.precision().master);
     for (Interval rest = tensor.elements(); !rest.empty();) {
-      const auto owner = static_cast<int>(rest.begin / unit.shard_count);
-      const Interval shard = unit.Shard(owner);
+      const auto place = static_cast<int>(rest.begin / unit.shard_count);
+      const Interval shard = unit.At(place);
       const Interval piece =
           Intersect(Intersect(rest, shard), {rest.begin, rest.begin + kPieceElements});
       const auto at = static_cast<std::size_t>(piece.begin - shard.begin) * size;
-      MUSTER_RETURN_IF_ERROR(Send(owner, static_cast<const char*>(own) + at, piece.count()));
+      MUSTER_RETURN_IF_ERROR(
+          Send(unit.RankAt(place), static_cast<const char*>(own) + at, piece.count()));
       rest.begin = piece.end;
     }
     return OkStatus();

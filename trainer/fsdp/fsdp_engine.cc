@@ -34,7 +34,7 @@ Result<std::unique_ptr<FsdpEngine>> FsdpEngine::Create(const ModelConfig& config
                                                        FsdpOptions options) {
   MUSTER_ASSIGN_OR_RETURN(Mesh mesh,
                           Mesh::Make(communicator, options.strategy, options.ranks_per_node,
-                                     Deadline::After(kSplitTimeout)));
+                                     options.expert_parallel, Deadline::After(kSplitTimeout)));
   std::unique_ptr<FsdpEngine> engine(
       new FsdpEngine(config, std::move(mesh), ops, std::move(options)));
   MUSTER_RETURN_IF_ERROR(engine->Allocate());
@@ -49,6 +49,8 @@ FsdpEngine::FsdpEngine(const ModelConfig& config, Mesh mesh, DeviceOps& ops, Fsd
       placement_(
           PlaceUnits(config, options_,
                      {.ranks = mesh_.shape().shard_size,
+                      .rank = mesh_.shard_rank(),
+                      .expert_ways = mesh_.shape().expert_ways,
                       .on_host = ops.is_host(),
                       .shares_memory = mesh_.shard() != nullptr && mesh_.shard()->shares_memory(),
                       .takes_snapshots = options_.segment != nullptr})),
@@ -65,7 +67,7 @@ Status FsdpEngine::Allocate() {
   const int rank = mesh_.shard_rank();
   MUSTER_ASSIGN_OR_RETURN(
       weights_, UnshardedParameters::Create(layout, placement_.gathered, mesh_.shard(), ops_,
-                                            {.rank = rank}));
+                                            {.rank = rank, .slices = mesh_.expert_shards()}));
   if (!placement_.frozen_units.empty()) {
     MUSTER_ASSIGN_OR_RETURN(
         frozen_, FrozenWeights::Create(placement_, mesh_.shard(), ops_,
@@ -91,8 +93,8 @@ Status FsdpEngine::Allocate() {
                                                   options_.reduce_every_micro_batch));
   finder_ = std::make_unique<NonFiniteFinder>(layout, *state_, rank, ops_, state_ops());
   schedule_ = std::make_unique<Schedule>(
-      config_, layout, options_, ops_,
-      UnitMovers{*weights_, frozen_.get(), *reducer_, updates_.get(), *finder_});
+      config_, placement_, options_, ops_,
+      UnitMovers{*weights_, frozen_.get(), *reducer_, updates_.get(), *finder_, mesh_.experts()});
   const std::int64_t choices =
       config_.experts ? config_.SparseLayers() * config_.experts->count : 0;
   sums_ = at::zeros({kSumCount + choices},

@@ -8,6 +8,7 @@ FsdpOptions OptionsOf(const TrainSpec& train, int ranks_per_node) {
   return {.strategy = fsdp.strategy,
           .ranks_per_node = ranks_per_node,
           .blocks_per_unit = fsdp.blocks_per_unit,
+          .expert_parallel = fsdp.expert_parallel,
           .lora = train.lora,
           .quantization = train.quantization,
           .precision = ResolvePrecision(fsdp, optimizer),

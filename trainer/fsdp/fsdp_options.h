@@ -22,6 +22,7 @@ struct FsdpOptions {
   ShardingStrategy strategy = ShardingStrategy::kFullShard;
   int ranks_per_node = 1;        // the shard groups of hybrid strategies
   int blocks_per_unit = 1;       // transformer blocks that are gathered together
+  int expert_parallel = 1;       // ranks among which a layer's experts are divided (ShapeOf)
   std::optional<LoraSpec> lora;  // checked by CheckTrain; nothing: the whole model is trained
   std::optional<QuantizationSpec> quantization;  // of the frozen matrices
   Precision precision;

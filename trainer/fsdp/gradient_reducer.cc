@@ -12,7 +12,7 @@ namespace muster {
 GradientReducer::GradientReducer(const Placement& placement, const ShardState& state,
                                  const Mesh& mesh, DeviceOps& ops, DeviceOps* host_ops,
                                  bool every_micro_batch)
-    : layout_(placement.trained),
+    : parts_(placement.parts),
       state_(state),
       mesh_(mesh),
       ops_(ops),
@@ -20,10 +20,11 @@ GradientReducer::GradientReducer(const Placement& placement, const ShardState& s
       every_micro_batch_(every_micro_batch),
       compute_(state.precision().compute),
       gradient_(state.precision().gradient),
+      units_(placement.trained.units()),
       sharded_(mesh.shard() != nullptr),
       placed_(placement.gradients),
-      touched_(layout_.units().size(), false) {
-  for (const FlatUnit& unit : layout_.units()) {
+      touched_(parts_.size(), false) {
+  for (const FlatUnit& unit : parts_) {
     std::vector<Interval>& gaps = gaps_.emplace_back();
     std::int64_t end = 0;
     for (const FlatTensor& tensor : unit.tensors) {
@@ -53,7 +54,7 @@ Status GradientReducer::Place() {
   if (placed_.local.count > 0) {
     MUSTER_ASSIGN_OR_RETURN(void* const sums, Allocate(placed_.local));
     auto* next = static_cast<char*>(sums);
-    for (const FlatUnit& unit : layout_.units()) {
+    for (const FlatUnit& unit : parts_) {
       local_.push_back(next);
       next += unit.flat_count * static_cast<std::int64_t>(ElementSize(gradient_));
     }
@@ -119,7 +120,7 @@ Status GradientReducer::Reduce(int unit, bool last) {
     if (!sharded_ && to_host_ != nullptr) reduction.place = to_host_->TakePlace();
     void* sum = sharded_ ? local_[unit] : state_.units()[unit].gradient;
     if (reduction.place != nullptr) sum = reduction.place;
-    ops_.Run(op::Convert{SlotData(slot), compute_, sum, gradient_, layout_.units()[unit].flat_count,
+    ops_.Run(op::Convert{SlotData(slot), compute_, sum, gradient_, parts_[unit].flat_count,
                          add && reduction.place == nullptr});
   }
   if (!sharded_) return Reduced(reduction);
@@ -135,16 +136,21 @@ Status GradientReducer::Scatter(Pending reduction, void* source, ElementType typ
     while (pending_.size() + 1 >= kTravellingGradients) MUSTER_RETURN_IF_ERROR(SettleOldest());
     reduction.place = to_host_->TakePlace();
   }
-  reduction.work = mesh_.shard()->ReduceScatter(
-      {.full = source,
-       .shard = reduction.place != nullptr ? reduction.place : shard.gradient,
-       .count = static_cast<std::size_t>(shard.count),
-       .full_type = type,
-       .sum_type = gradient_,
-       .shard_type = gradient_,
-       .accumulate = reduction.add && reduction.place == nullptr});
+  reduction.work =
+      SharersOf(reduction.unit)
+          .ReduceScatter({.full = source,
+                          .shard = reduction.place != nullptr ? reduction.place : shard.gradient,
+                          .count = static_cast<std::size_t>(shard.count),
+                          .full_type = type,
+                          .sum_type = gradient_,
+                          .shard_type = gradient_,
+                          .accumulate = reduction.add && reduction.place == nullptr});
   pending_.push_back(std::move(reduction));
   return OkStatus();
+}
+
+Communicator& GradientReducer::SharersOf(int unit) const {
+  return units_[unit].slices > 1 ? *mesh_.expert_shards() : *mesh_.shard();
 }
 
 Status GradientReducer::Finish() {

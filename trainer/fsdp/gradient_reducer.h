@@ -82,9 +82,11 @@ class GradientReducer {
   Status SettleOldest();
   Status Reduced(const Pending& reduction);
   void ZeroGaps(int unit, void* flat) const;
+  // The ranks that add up this unit's gradients and keep a part each.
+  Communicator& SharersOf(int unit) const;
   void* SlotData(int slot) const;
 
-  const FlatLayout& layout_;
+  const std::vector<FlatUnit>& parts_;
   const ShardState& state_;
   const Mesh& mesh_;
   DeviceOps& ops_;
@@ -92,6 +94,7 @@ class GradientReducer {
   const bool every_micro_batch_;
   const ElementType compute_;
   const ElementType gradient_;
+  const std::vector<FlatUnit>& units_;
   const bool sharded_;  // the shard group has peers
   const GradientBuffers& placed_;
 

@@ -1,6 +1,7 @@
 #include "trainer/fsdp/mesh.h"
 
 #include <array>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -43,10 +44,16 @@ bool ReshardsAfterForward(ShardingStrategy strategy) {
          strategy != ShardingStrategy::kHybridShardZero2;
 }
 
-Result<MeshShape> ShapeOf(ShardingStrategy strategy, int world_size, int ranks_per_node) {
+Result<MeshShape> ShapeOf(ShardingStrategy strategy, int world_size, int ranks_per_node,
+                          int expert_parallel) {
+  const auto sharded = [=](int shard_size) {
+    return MeshShape{.shard_size = shard_size,
+                     .replicas = world_size / shard_size,
+                     .expert_ways = std::gcd(expert_parallel, shard_size)};
+  };
   switch (strategy) {
     case ShardingStrategy::kFullShard:
-    case ShardingStrategy::kShardGradOp: return MeshShape{.shard_size = world_size, .replicas = 1};
+    case ShardingStrategy::kShardGradOp: return sharded(world_size);
     case ShardingStrategy::kNoShard: return MeshShape{.shard_size = 1, .replicas = world_size};
     case ShardingStrategy::kHybridShard:
     case ShardingStrategy::kHybridShardZero2: break;
@@ -55,16 +62,31 @@ Result<MeshShape> ShapeOf(ShardingStrategy strategy, int world_size, int ranks_p
     return UnequalNodes(std::to_string(world_size) + " ranks do not come in groups of " +
                         std::to_string(ranks_per_node));
   }
-  return MeshShape{.shard_size = ranks_per_node, .replicas = world_size / ranks_per_node};
+  return sharded(ranks_per_node);
+}
+
+// Groups of one world rank after the other: all ranks split alike.
+Status Mesh::SplitExperts(Deadline deadline) {
+  const auto [size, replicas, ways] = shape_;
+  if (ways == 1) return OkStatus();
+  const int first = replica() * size, group = shard_rank() / ways, place = shard_rank() % ways;
+  MUSTER_ASSIGN_OR_RETURN(
+      experts_, world_->Split("experts", Members(first + group * ways, ways, 1), deadline));
+  MUSTER_ASSIGN_OR_RETURN(
+      expert_shards_,
+      world_->Split("expert_shards", Members(first + place, size / ways, ways), deadline));
+  return OkStatus();
 }
 
 Result<Mesh> Mesh::Make(Communicator& world, ShardingStrategy strategy, int ranks_per_node,
-                        Deadline deadline) {
+                        int expert_parallel, Deadline deadline) {
   Mesh mesh;
   mesh.world_ = &world;
   if (GroupsByNode(strategy)) MUSTER_RETURN_IF_ERROR(AgreeOnNodeSize(world, ranks_per_node));
-  MUSTER_ASSIGN_OR_RETURN(mesh.shape_, ShapeOf(strategy, world.size(), ranks_per_node));
-  const auto [size, replicas] = mesh.shape_;
+  MUSTER_ASSIGN_OR_RETURN(mesh.shape_,
+                          ShapeOf(strategy, world.size(), ranks_per_node, expert_parallel));
+  MUSTER_RETURN_IF_ERROR(mesh.SplitExperts(deadline));
+  const int size = mesh.shape_.shard_size, replicas = mesh.shape_.replicas;
   if (replicas == 1) {
     if (size > 1) mesh.shard_ = &world;
     return mesh;

@@ -44,7 +44,7 @@ void OnEveryRank(const std::function<void(int rank, Communicator& world)>& body)
 std::vector<View> ViewsOf(ShardingStrategy strategy, int ranks_per_node) {
   std::vector<View> views(kRanks);
   OnEveryRank([&](int rank, Communicator& world) {
-    const Result<Mesh> mesh = Mesh::Make(world, strategy, ranks_per_node, Soon());
+    const Result<Mesh> mesh = Mesh::Make(world, strategy, ranks_per_node, 1, Soon());
     ASSERT_TRUE(mesh.ok()) << mesh.status().ToString();
     views[rank] = {mesh->shape().shard_size, mesh->shard_rank(), mesh->replica(),
                    SumOfRanks(mesh->shard(), rank), SumOfRanks(mesh->replicas(), rank)};
@@ -83,6 +83,34 @@ TEST(Mesh, HybridShardsWithinANodeAndReplicatesAcross) {
   }
 }
 
+TEST(Mesh, ExpertGroupsAreNeighboursAndTheSameExpertsLieApart) {
+  for (const auto& [strategy, ways] : {std::pair(ShardingStrategy::kFullShard, 2),
+                                       {ShardingStrategy::kFullShard, 6},
+                                       {ShardingStrategy::kHybridShard, 3}}) {
+    OnEveryRank([&](int rank, Communicator& world) {
+      const Result<Mesh> mesh = Mesh::Make(world, strategy, 3, ways, Soon());
+      ASSERT_TRUE(mesh.ok()) << mesh.status().ToString();
+      const int size = mesh->shape().shard_size, first = rank / ways * ways;
+      EXPECT_EQ(mesh->experts()->rank(), rank - first);
+      EXPECT_EQ(mesh->experts()->size(), ways);
+      EXPECT_EQ(SumOfRanks(mesh->experts(), rank), ways * first + ways * (ways - 1) / 2);
+      EXPECT_EQ(mesh->expert_shards()->size(), size / ways);
+      EXPECT_EQ(mesh->expert_shards()->rank(), rank % size / ways);
+    });
+  }
+}
+
+TEST(Mesh, ExpertGroupsAreOfAsManyRanksAsThereCanBe) {
+  const auto ways = [](ShardingStrategy strategy, int world, int asked) {
+    return ShapeOf(strategy, world, 2, asked)->expert_ways;
+  };
+  EXPECT_EQ(ways(ShardingStrategy::kFullShard, 8, 4), 4);
+  EXPECT_EQ(ways(ShardingStrategy::kFullShard, 6, 4), 2);
+  EXPECT_EQ(ways(ShardingStrategy::kFullShard, 5, 4), 1);
+  EXPECT_EQ(ways(ShardingStrategy::kHybridShard, 8, 4), 2);
+  EXPECT_EQ(ways(ShardingStrategy::kNoShard, 8, 4), 1);
+}
+
 TEST(Mesh, NodesOfUnequalSizeAreRefused) {
   const Result<MeshShape> shape = ShapeOf(ShardingStrategy::kHybridShard, 5, 2);
   EXPECT_EQ(shape.status().code(), StatusCode::kInvalidArgument);
@@ -94,7 +122,7 @@ TEST(Mesh, NodesOfUnequalSizeAreRefusedOnEveryRank) {
   constexpr int kRanksPerNode[kRanks] = {1, 1, 1, 3, 3, 3};
   OnEveryRank([&](int rank, Communicator& world) {
     const Result<Mesh> mesh =
-        Mesh::Make(world, ShardingStrategy::kHybridShard, kRanksPerNode[rank], Soon());
+        Mesh::Make(world, ShardingStrategy::kHybridShard, kRanksPerNode[rank], 1, Soon());
     EXPECT_EQ(mesh.status().code(), StatusCode::kInvalidArgument) << mesh.status().ToString();
     EXPECT_NE(mesh.status().message().find("one has 1 and another 3"), std::string::npos);
   });

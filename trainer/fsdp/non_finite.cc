@@ -63,7 +63,7 @@ void NonFiniteFinder::WatchGradients(bool watch) {
 
 void NonFiniteFinder::LookAt(int unit, const GradientReducer::Target& gradients) {
   if (!watching_ || gradient_.micro_batch >= 0) return;
-  for (const FlatTensor& tensor : layout_.units()[unit].tensors) {
+  for (const FlatTensor& tensor : SliceOf(layout_.units()[unit], shard_rank_).tensors) {
     if (IsFinite(gradients.flat, tensor.offset, tensor.count, gradients.type, ops_)) continue;
     gradient_ = {micro_batch_, tensor.spec.name};
     return;

@@ -21,8 +21,13 @@ std::int64_t ShardElements(const FlatLayout& layout) {
   return count;
 }
 
-GatheredUnits PlaceSlots(const FlatLayout& layout, FlatBuffer buffer) {
-  const std::vector<FlatUnit>& units = layout.units();
+std::vector<FlatUnit> PartsOf(const FlatLayout& layout, int rank) {
+  std::vector<FlatUnit> parts;
+  for (const FlatUnit& unit : layout.units()) parts.push_back(SliceOf(unit, rank));
+  return parts;
+}
+
+GatheredUnits PlaceSlots(const std::vector<FlatUnit>& units, FlatBuffer buffer) {
   const std::size_t last = units.size() - 1;
   std::array<std::int64_t, 4> begins = {0, 0, 0, 0};  // of two slots of blocks, embedding, head
   for (std::size_t u = 1; u < last; ++u) {
@@ -53,13 +58,17 @@ class Placer {
                       .type = type,
                       .memory = shares ? MemoryKind::kCommon : MemoryKind::kDevice};
     GatheredUnits placed{.buffer = buffer};
+    const std::vector<FlatUnit> parts = PartsOf(layout, rank_.rank);
     // What was offloaded must not be on the device all the time.
     if (reshards && !shares && (offloads_ || rank_.ranks > 1)) {
-      placed = PlaceSlots(layout, buffer);
+      placed = PlaceSlots(parts, buffer);
     } else {
-      for (const FlatUnit& unit : layout.units()) {
-        placed.begins.push_back(
-            std::exchange(placed.buffer.count, placed.buffer.count + unit.flat_count));
+      // An array of all ranks has all that any of them gathers.
+      for (std::size_t u = 0; u < parts.size(); ++u) {
+        const FlatUnit& unit = layout.units()[u];
+        const std::int64_t count = shares ? unit.flat_count : parts[u].flat_count;
+        placed.begins.push_back(placed.buffer.count + (shares ? unit.Slice(rank_.rank).begin : 0));
+        placed.buffer.count += count;
       }
       placed.holds_shards = !offloads_;
     }
@@ -101,10 +110,11 @@ class Placer {
     return state;
   }
 
-  GradientBuffers Gradients(const FlatLayout& layout) const {
-    std::int64_t largest = 0, total = 0;
-    for (const FlatUnit& unit : layout.units()) {
+  GradientBuffers Gradients(const std::vector<FlatUnit>& parts) const {
+    std::int64_t largest = 0, largest_shard = 0, total = 0;
+    for (const FlatUnit& unit : parts) {
       largest = std::max(largest, unit.flat_count);
+      largest_shard = std::max(largest_shard, unit.shard_count);
       total += unit.flat_count;
     }
     GradientBuffers placed;
@@ -115,7 +125,7 @@ class Placer {
     if (keeps_local) placed.local = {kGradientSlots, precision_.gradient, total, source};
     if (offloads_) {
       placed.travelling = {kGradientSlots, precision_.gradient,
-                           kTravellingGradients * (largest / rank_.ranks)};
+                           kTravellingGradients * largest_shard};
       placed.landing = placed.travelling;
       placed.landing.memory = MemoryKind::kHost;
     }
@@ -149,9 +159,10 @@ Placement PlaceUnits(const ModelConfig& config, const FsdpOptions& options,
   SplitUnits units = SplitModel(config, options.blocks_per_unit, options.lora);
   const bool adapters = !units.frozen.empty();
   Placement placed{
-      .trained = FlatLayout(units.trained, rank.ranks),
+      .trained = FlatLayout(units.trained, rank.ranks, rank.expert_ways),
       .frozen = FlatLayout(FrozenBytes(units.frozen, {precision.compute, options.quantization}),
                            rank.ranks)};
+  placed.parts = PartsOf(placed.trained, rank.rank);
   placed.frozen_units = std::move(units.frozen);
   const Placer placer(options, rank);
   // Adapters are small: once gathered they stay until they are updated.
@@ -159,7 +170,7 @@ Placement PlaceUnits(const ModelConfig& config, const FsdpOptions& options,
                                     ReshardsAfterForward(options.strategy) && !adapters);
   if (adapters) placer.Frozen(&placed);
   placed.state = placer.State(placed);
-  placed.gradients = placer.Gradients(placed.trained);
+  placed.gradients = placer.Gradients(placed.parts);
   if (rank.takes_snapshots) {
     const auto slot = Segment::SlotBytes(StateArrays(placed.trained, 0, precision));
     placed.snapshots = {"snapshots", ElementType::kUint8,

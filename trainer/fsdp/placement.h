@@ -35,7 +35,8 @@ struct FlatBuffer {
 // run, or in slots, where units take turns: unit u between the first and the last in slot u % 2.
 struct GatheredUnits {
   FlatBuffer buffer;
-  std::vector<std::int64_t> begins;  // by unit: its first element; units of one slot have one place
+  // By unit: the first element of what this rank gathers; units of one slot have one place.
+  std::vector<std::int64_t> begins;
   // This rank's shards lie in it, at their own places. Else they lie elsewhere, and with
   // `from_host` in host memory, from which they are sent to the device to be gathered.
   bool holds_shards = false;
@@ -64,6 +65,7 @@ struct GradientBuffers {
 
 struct Placement {
   FlatLayout trained;
+  std::vector<FlatUnit> parts;         // what this rank gathers of each unit (SliceOf)
   std::vector<UnitSpec> frozen_units;  // none: the whole model is trained
   FlatLayout frozen;                   // their bytes (frozen_layout.h)
   GatheredUnits gathered;
@@ -80,6 +82,8 @@ struct Placement {
 // What is not among the options.
 struct PlacedRank {
   int ranks = 1;                 // of the shard group
+  int rank = 0;                  // in it
+  int expert_ways = 1;           // ranks of an expert group (mesh.h)
   bool on_host = true;           // the device that computes is the host
   bool shares_memory = false;    // the shard group has peers, and they share a host's memory
   bool takes_snapshots = false;  // there is a segment

@@ -9,16 +9,17 @@
 
 namespace muster {
 
-Schedule::Schedule(const ModelConfig& config, const FlatLayout& layout, const FsdpOptions& options,
-                   DeviceOps& ops, const UnitMovers& movers)
+Schedule::Schedule(const ModelConfig& config, const Placement& placement,
+                   const FsdpOptions& options, DeviceOps& ops, const UnitMovers& movers)
     : config_(config),
-      layout_(layout),
+      layout_(placement.trained),
+      parts_(placement.parts),
       options_(options),
       ops_(ops),
       movers_(movers),
       blocks_(config, ops, ScalarTypeOf(options.precision.compute),
               options.activation_checkpointing,
-              options.lora ? LoraOf(config, *options.lora) : BlockLora()),
+              options.lora ? LoraOf(config, *options.lora) : BlockLora(), movers.experts),
       head_(ops, ScalarTypeOf(options.precision.compute)),
       rotary_(config, {.buffer = ScalarTypeOf(options.precision.buffer),
                        .stored = ScalarTypeOf(options.precision.wide()),
@@ -26,8 +27,7 @@ Schedule::Schedule(const ModelConfig& config, const FlatLayout& layout, const Fs
   for (int u = 0; u <= head_unit(); ++u) {
     UnitWeights& weights = weights_.emplace_back();
     if (movers_.frozen != nullptr) weights = movers_.frozen->weights(u);
-    Overlay(ViewUnit(layout_.units()[u], movers_.weights.data(u), options.precision.compute,
-                     ops.device()),
+    Overlay(ViewUnit(parts_[u], movers_.weights.data(u), options.precision.compute, ops.device()),
             &weights);
   }
 }
@@ -51,6 +51,7 @@ Result<HeadTask> Schedule::Forward(const MicroBatch& batch, const LabelledPositi
     Prefetch(u + 1);
     MUSTER_RETURN_IF_ERROR(Wait(u));
     BlocksForward(u, &stream);
+    MUSTER_RETURN_IF_ERROR(blocks_.status());
   }
   MUSTER_RETURN_IF_ERROR(Wait(head_unit()));
   const UnitWeights& head = weights_.back();
@@ -117,12 +118,12 @@ Status Schedule::Reducing(int unit, TracePhase phase, Compute compute) {
     const TraceSpan span = Span(TracePhase::kReduceWait, unit);
     MUSTER_ASSIGN_OR_RETURN(target, movers_.reducer.Begin(unit));
   }
-  const UnitWeights views =
-      ViewUnit(layout_.units()[unit], target.flat, target.type, ops_.device());
+  const UnitWeights views = ViewUnit(parts_[unit], target.flat, target.type, ops_.device());
   {
     const TraceSpan span = Span(phase, unit);
     compute(TargetsOf(views, weights_[unit].blocks.size(), target.add));
   }
+  MUSTER_RETURN_IF_ERROR(blocks_.status());
   movers_.finder.LookAt(unit, target);
   const TraceSpan span = Span(TracePhase::kReduceWait, unit);
   return movers_.reducer.Reduce(unit, last_);

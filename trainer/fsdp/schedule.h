@@ -32,6 +32,7 @@
 #include "trainer/fsdp/fsdp_options.h"
 #include "trainer/fsdp/gradient_reducer.h"
 #include "trainer/fsdp/non_finite.h"
+#include "trainer/fsdp/placement.h"
 #include "trainer/fsdp/step_batch.h"
 #include "trainer/fsdp/unit_views.h"
 #include "trainer/fsdp/unsharded_parameters.h"
@@ -48,6 +49,7 @@ struct UnitMovers {
   GradientReducer& reducer;
   AsyncCpuOptimizer* updates;  // that a gather waits for; null: they are made at once
   NonFiniteFinder& finder;
+  Communicator* experts;  // that a layer's experts are divided among; null: they are not
 };
 
 // How a micro-batch's balance of experts counts among the losses.
@@ -59,7 +61,7 @@ struct BalanceTask {
 class Schedule {
  public:
   // All outlive the object.
-  Schedule(const ModelConfig& config, const FlatLayout& layout, const FsdpOptions& options,
+  Schedule(const ModelConfig& config, const Placement& placement, const FsdpOptions& options,
            DeviceOps& ops, const UnitMovers& movers);
 
   // Through all blocks: what the head has to do, whose weights are there then. Good until the next
@@ -103,6 +105,7 @@ class Schedule {
 
   const ModelConfig& config_;
   const FlatLayout& layout_;
+  const std::vector<FlatUnit>& parts_;
   const FsdpOptions& options_;
   DeviceOps& ops_;
   const UnitMovers movers_;

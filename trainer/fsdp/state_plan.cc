@@ -26,6 +26,7 @@ std::string LayoutText(const FlatLayout& layout) {
   std::string text = ' ' + std::to_string(layout.world_size());
   for (const FlatUnit& unit : layout.units()) {
     text += '\n' + unit.name + ' ' + std::to_string(unit.shard_count);
+    if (unit.slices > 1) text += " in " + std::to_string(unit.slices) + " slices";
     for (const FlatTensor& tensor : unit.tensors) {
       text += '\n' + tensor.spec.name + ' ' + std::to_string(tensor.offset) + ' ' +
               ShapeText(tensor.spec.shape);
@@ -54,10 +55,11 @@ std::vector<ShardArray> StateArrays(const FlatLayout& layout, int rank,
 
 Result<SegmentSpec> PlanSegment(std::string name, const ModelConfig& config,
                                 const FsdpOptions& options, const GangPlace& place) {
-  MUSTER_ASSIGN_OR_RETURN(const MeshShape shape,
-                          ShapeOf(options.strategy, place.world_size, options.ranks_per_node));
+  MUSTER_ASSIGN_OR_RETURN(
+      const MeshShape shape,
+      ShapeOf(options.strategy, place.world_size, options.ranks_per_node, options.expert_parallel));
   const FlatLayout layout(SplitModel(config, options.blocks_per_unit, options.lora).trained,
-                          shape.shard_size);
+                          shape.shard_size, shape.expert_ways);
   const int shard = place.rank % shape.shard_size;
   return SegmentSpec{.name = std::move(name),
                      .shard_index = shard,

@@ -8,14 +8,20 @@
 namespace muster {
 
 UnshardedParameters::UnshardedParameters(const FlatLayout& layout, const GatheredUnits& placed,
-                                         Communicator* communicator, DeviceOps& ops, int rank)
-    : layout_(layout), placed_(placed), communicator_(communicator), ops_(ops), rank_(rank) {}
+                                         Communicator* communicator, DeviceOps& ops,
+                                         const GatherOptions& options)
+    : layout_(layout),
+      placed_(placed),
+      communicator_(communicator),
+      slices_(options.slices),
+      ops_(ops),
+      rank_(options.rank) {}
 
 Result<std::unique_ptr<UnshardedParameters>> UnshardedParameters::Create(
     const FlatLayout& layout, const GatheredUnits& placed, Communicator* communicator,
     DeviceOps& ops, const GatherOptions& options) {
   std::unique_ptr<UnshardedParameters> weights(
-      new UnshardedParameters(layout, placed, communicator, ops, options.rank));
+      new UnshardedParameters(layout, placed, communicator, ops, options));
   MUSTER_RETURN_IF_ERROR(weights->Allocate(options));
   return weights;
 }
@@ -65,7 +71,17 @@ void UnshardedParameters::Prefetch(int unit) {
   }
   if (communicator_ == nullptr) return;
   if (slot.copy != nullptr) std::exchange(slot.copy, nullptr)->WaitOnDevice();
-  slot.gather = communicator_->AllGather(shard, data(unit), flat.shard_count, type);
+  slot.gather = Gather(unit, shard);
+}
+
+std::unique_ptr<Work> UnshardedParameters::Gather(int unit, const void* shard) {
+  const FlatUnit& flat = layout_.units()[unit];
+  const auto count = static_cast<std::size_t>(flat.shard_count);
+  const ElementType type = placed_.buffer.type;
+  if (flat.slices == 1) return communicator_->AllGather(shard, data(unit), count, type);
+  // In the one array of all ranks shards are where they belong: it only waits for the peers.
+  if (region_ != nullptr) return communicator_->AllGather(data_, data_, 0, type);
+  return slices_->AllGather(shard, data(unit), count, type);
 }
 
 Status UnshardedParameters::Wait(int unit) {

@@ -37,6 +37,8 @@ namespace muster {
 // What of a shared or own array is not in the placement.
 struct GatherOptions {
   int rank = 0;  // within the shard group
+  // The ranks that gather the same slices of units; null: no unit has any.
+  Communicator* slices = nullptr;
   // For an array that all ranks share: bytes behind the units, and the file of rank 0 that it is
   // made from (SharedRegion); -1: a new one.
   std::size_t bytes_behind = 0;
@@ -83,19 +85,22 @@ class UnshardedParameters {
   };
 
   UnshardedParameters(const FlatLayout& layout, const GatheredUnits& placed,
-                      Communicator* communicator, DeviceOps& ops, int rank);
+                      Communicator* communicator, DeviceOps& ops, const GatherOptions& options);
+  std::unique_ptr<Work> Gather(int unit, const void* shard);
   Status Allocate(const GatherOptions& options);
   void* Element(std::int64_t number) const {
     return static_cast<char*>(data_) +
            number * static_cast<std::int64_t>(ElementSize(placed_.buffer.type));
   }
   void* OwnPlace(int unit) const {
-    return Element(placed_.begins[unit] + layout_.units()[unit].Shard(rank_).begin);
+    const FlatUnit& flat = layout_.units()[unit];
+    return Element(placed_.begins[unit] + flat.Shard(rank_).begin - flat.Slice(rank_).begin);
   }
 
   const FlatLayout& layout_;
   const GatheredUnits& placed_;
   Communicator* const communicator_;
+  Communicator* const slices_;
   DeviceOps& ops_;
   const int rank_;
   std::unique_ptr<SharedRegion> region_;

@@ -75,8 +75,8 @@ std::uint64_t SettingsFingerprint(const TrainSpec& train) {
   SettingsHash hash;
   const auto add = [&hash](const auto&... settings) { (hash.Add(settings), ...); };
   const FsdpSpec& fsdp = train.fsdp;
-  add(fsdp.strategy, fsdp.blocks_per_unit, fsdp.mixed_precision, fsdp.reduce_dtype,
-      fsdp.buffer_dtype, fsdp.activation_checkpointing, fsdp.cpu_offload,
+  add(fsdp.strategy, fsdp.blocks_per_unit, fsdp.expert_parallel, fsdp.mixed_precision,
+      fsdp.reduce_dtype, fsdp.buffer_dtype, fsdp.activation_checkpointing, fsdp.cpu_offload,
       fsdp.reduce_every_micro_batch);
   const OptimizerSpec& optimizer = train.optimizer;
   add(optimizer.lr, optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay,

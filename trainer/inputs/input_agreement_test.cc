@@ -14,6 +14,7 @@ using Change = std::function<void(TrainSpec&)>;
 const Change kChanges[] = {
     [](TrainSpec& t) { t.fsdp.strategy = ShardingStrategy::kNoShard; },
     [](TrainSpec& t) { t.fsdp.blocks_per_unit = 2; },
+    [](TrainSpec& t) { t.fsdp.expert_parallel = 2; },
     [](TrainSpec& t) { t.fsdp.mixed_precision = MixedPrecision::kFp16; },
     [](TrainSpec& t) { t.fsdp.mixed_precision = MixedPrecision::kFp64; },
     [](TrainSpec& t) { t.fsdp.reduce_dtype = StateType::kBf16; },

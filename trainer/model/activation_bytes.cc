@@ -10,6 +10,7 @@
 #include "trainer/model/block_inputs.h"
 #include "trainer/model/block_memory.h"
 #include "trainer/model/llama_head.h"
+#include "trainer/model/parallel_experts.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/device_ops.h"
 #include "trainer/ops/scalar_type.h"
@@ -57,10 +58,13 @@ ActivationBytes MeasureActivations(const ModelConfig& config, const ActivationSh
   const BlockInputs inputs(*ops, static_cast<int>(config.num_hidden_layers),
                            leave ? Arena::Memory::kHost : Arena::Memory::kDevice);
   const BlockInputs::Bytes of_inputs = inputs.BytesFor(batch.tokens(), config.hidden_size, type);
-  const BlockMemory memory(config, shape.lora, *ops, type, shape.level);
+  const bool parallel = shape.expert_ways > 1 && config.SparseLayers() > 0;
+  const BlockMemory memory(config, shape.lora, *ops, type, shape.level, parallel);
+  const std::int64_t experts =
+      parallel ? ParallelExperts::BytesFor(config, batch.tokens(), type, memory.places()) : 0;
   const at::Device device(shape.on_host ? at::kCPU : at::kCUDA);
   const LlamaHead head(*ops, type, LlamaHead::DefaultChunkBytes(device));
-  return {.blocks = memory.BytesFor(batch) + of_inputs.device +
+  return {.blocks = memory.BytesFor(batch) + of_inputs.device + experts +
                     LayerBytes(config, shape, batch.tokens(), type) + LoadBytes(config),
           .host_inputs = of_inputs.host,
           .head = head.BytesFor({.tokens = batch.tokens(),

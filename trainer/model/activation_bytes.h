@@ -23,6 +23,7 @@ struct ActivationShape {
   bool trains_head = true;  // or, where it is tied, the embedding
   // Elements of the largest matrix of blocks that lies packed and is made whole to be used.
   std::int64_t largest_packed = 0;
+  int expert_ways = 1;  // ranks that experts are divided among, each of which gets as many rows
 };
 
 struct ActivationBytes {

@@ -251,6 +251,20 @@ TEST(CheckTrain, NamesWhatExpertsCannotDoAndTheWayOut) {
   EXPECT_EQ(CheckTrain(Mixture(), train).message(),
             "lora.dropout: adapters on experts (mlp.experts.gate_up_proj) have none, as in PEFT; "
             "set it to 0");
+  train.lora.reset();
+  train.fsdp.expert_parallel = 2;
+  EXPECT_TRUE(CheckTrain(Mixture(), train).ok());
+  EXPECT_EQ(CheckTrain(OddConfig(2), train).message(),
+            "fsdp.expert_parallel: this model has no experts; leave it out");
+  train.fsdp.expert_parallel = 3;
+  EXPECT_EQ(CheckTrain(Mixture(), train).message(),
+            "fsdp.expert_parallel: 3 ranks cannot have the same number of a layer's 4 experts; "
+            "give a number that divides these");
+  train.fsdp.expert_parallel = 2;
+  train.lora = Spec({"q_proj"});
+  EXPECT_NE(CheckTrain(Mixture(), train).message().find("with lora they are not"),
+            std::string::npos);
+  train.fsdp.expert_parallel = 1;
   train.lora = Spec({"q_proj"}, {"mlp.gate"});
   EXPECT_NE(CheckTrain(Mixture(), train).message().find("model.layers.0.mlp.gate is a router"),
             std::string::npos);

@@ -1,5 +1,6 @@
 #include "trainer/model/block_memory.h"
 
+#include "trainer/model/parallel_experts.h"
 #include "trainer/ops/scalar_type.h"
 
 namespace muster {
@@ -12,12 +13,13 @@ bool KeepsInputsAlone(ActivationCheckpointing level) {
 }  // namespace
 
 BlockMemory::BlockMemory(const ModelConfig& config, const BlockLora& lora, DeviceOps& ops,
-                         at::ScalarType type, ActivationCheckpointing level)
+                         at::ScalarType type, ActivationCheckpointing level, bool experts_elsewhere)
     : config_(config),
       lora_(lora),
       type_(type),
       norms_after_(config.norm_placement == NormPlacement::kAfter),
       keeps_normed_(level != ActivationCheckpointing::kSelective),
+      experts_elsewhere_(experts_elsewhere),
       kept_arena_(ops),
       scratch_arena_(ops),
       kept_(KeepsInputsAlone(level) ? 1 : config.num_hidden_layers) {}
@@ -85,6 +87,7 @@ void BlockMemory::CutFeedForward(BumpAllocator& allocator, std::int64_t tokens, 
                                  BlockActivations& kept) const {
   if (sparse) {
     kept.routing = CutRouting(*config_.experts, allocator, tokens, type_);
+    if (experts_elsewhere_) return;
     kept.expert_gate_up = CutExpertGateUp(config_, allocator, tokens, type_);
     return;
   }
@@ -134,7 +137,9 @@ BlockScratch BlockMemory::CutScratch(BumpAllocator& allocator, std::int64_t toke
         if (config_.SparseLayers() == 0) return;
         cut(scratch.sparse.logits, config_.experts->count)();
         cut(scratch.sparse.normed_gradient, hidden)();
-        scratch.sparse.experts = CutExpertScratch(config_, lora_, allocator, tokens, type_);
+        scratch.sparse.experts =
+            experts_elsewhere_ ? ParallelExperts::CutScratch(config_, allocator, tokens, type_)
+                               : CutExpertScratch(config_, lora_, allocator, tokens, type_);
       });
   return scratch;
 }

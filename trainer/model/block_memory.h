@@ -68,9 +68,10 @@ struct BlockScratch {
 
 class BlockMemory {
  public:
-  // `ops` outlives the object.
+  // `ops` outlives the object. `experts_elsewhere`: what experts compute on is not among it
+  // (parallel_experts.h).
   BlockMemory(const ModelConfig& config, const BlockLora& lora, DeviceOps& ops, at::ScalarType type,
-              ActivationCheckpointing level);
+              ActivationCheckpointing level, bool experts_elsewhere = false);
 
   // Tensors have this shape from here on; contents are lost.
   void Fit(const BatchShape& shape);
@@ -79,6 +80,8 @@ class BlockMemory {
 
   // With the levels that keep the inputs alone, all blocks share one.
   BlockActivations& Activations(int block) { return kept_[Place(block)]; }
+  // How many blocks' activations there are at once.
+  int places() const { return static_cast<int>(kept_.size()); }
   BlockScratch& scratch() { return scratch_; }
   std::int64_t bytes() const { return kept_arena_.bytes() + scratch_arena_.bytes(); }
 
@@ -103,6 +106,7 @@ class BlockMemory {
   const at::ScalarType type_;
   const bool norms_after_;
   const bool keeps_normed_;
+  const bool experts_elsewhere_;
   Arena kept_arena_;
   Arena scratch_arena_;
   std::vector<BlockActivations> kept_;

@@ -23,7 +23,8 @@ Arena::Memory MemoryOfInputs(ActivationCheckpointing level, const DeviceOps& ops
 }  // namespace
 
 LlamaBlocks::LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarType compute_type,
-                         ActivationCheckpointing level, const BlockLora& lora)
+                         ActivationCheckpointing level, const BlockLora& lora,
+                         Communicator* expert_group)
     : config_(config),
       lora_(lora),
       heads_{.heads = config.num_attention_heads,
@@ -35,7 +36,7 @@ LlamaBlocks::LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarTy
       recomputes_(level == ActivationCheckpointing::kFull ||
                   level == ActivationCheckpointing::kFullOffload),
       type_(compute_type),
-      memory_(config, lora, ops, compute_type, level),
+      memory_(config, lora, ops, compute_type, level, expert_group != nullptr),
       inputs_(ops, static_cast<int>(config.num_hidden_layers), MemoryOfInputs(level, ops)),
       layers_(ops),
       norm_(config, ops),
@@ -45,6 +46,9 @@ LlamaBlocks::LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarTy
   MUSTER_CHECK(config.residual_multiplier == 1, "no mixture's output has a multiplier");
   router_.emplace(config, ops);
   balance_.emplace(config);
+  if (expert_group != nullptr) {
+    parallel_.emplace(config, *expert_group, ops, compute_type, memory_.places());
+  }
 }
 
 void LlamaBlocks::Begin(const BatchShape& shape, const RotaryAngles& angles,
@@ -130,11 +134,17 @@ ResidualStream LlamaBlocks::ForwardExperts(int block, const BlockWeights& weight
   const at::NoGradGuard no_grad;
   BlockActivations& kept = memory_.Activations(block);
   BlockScratch& scratch = memory_.scratch();
+  latest_ = block;
+  if (parallel_) {
+    parallel_->Gather(block, kept.feed_forward_norm.normed, weights, kept.routing,
+                      scratch.sparse.experts);
+    parallel_->Output(block, weights, kept.routing, scratch.sparse.experts, scratch.delta);
+    return {.sum = kept.middle, .delta = scratch.delta};
+  }
   experts_.GateUp(kept.feed_forward_norm.normed, weights, kept.routing, scratch.sparse.experts,
                   kept.expert_gate_up);
   experts_.Output(weights, kept.routing, kept.expert_gate_up, scratch.sparse.experts,
                   scratch.delta);
-  latest_ = block;
   return {.sum = kept.middle, .delta = scratch.delta};
 }
 
@@ -155,6 +165,13 @@ void LlamaBlocks::BackwardExperts(int block, const BlockWeights& weights,
   BlockActivations& kept = memory_.Activations(block);
   BlockScratch::SparseFeedForward& scratch = memory_.scratch().sparse;
   const at::Tensor& entered = kept.feed_forward_norm.normed;
+  if (parallel_) {
+    if (MustRunAgain(block)) {
+      parallel_->Gather(block, entered, weights, kept.routing, scratch.experts);
+    }
+    return parallel_->Backward(block, gradient, weights, gradients, kept.routing, scratch.experts,
+                               scratch.normed_gradient);
+  }
   if (MustRunAgain(block)) {
     experts_.GateUp(entered, weights, kept.routing, scratch.experts, kept.expert_gate_up);
   }
@@ -290,7 +307,8 @@ void LlamaBlocks::AttentionBackward(const at::Tensor& input, const BlockWeights&
 }
 
 std::int64_t LlamaBlocks::bytes() const {
-  return memory_.bytes() + inputs_.device_bytes() + layers_.bytes() + experts_.bytes();
+  return memory_.bytes() + inputs_.device_bytes() + layers_.bytes() + experts_.bytes() +
+         (parallel_ ? parallel_->bytes() : 0);
 }
 
 }  // namespace muster

@@ -24,6 +24,7 @@
 #include "trainer/model/experts.h"
 #include "trainer/model/linear.h"
 #include "trainer/model/lora_form.h"
+#include "trainer/model/parallel_experts.h"
 #include "trainer/model/residual_stream.h"
 #include "trainer/model/rotary_table.h"
 #include "trainer/model/router.h"
@@ -38,9 +39,12 @@ namespace muster {
 // are Torch exceptions.
 class LlamaBlocks {
  public:
-  // `ops` outlives the object. T is `compute_type`: fp64, fp32, bf16 or fp16.
+  // `ops` outlives the object. T is `compute_type`: fp64, fp32, bf16 or fp16. `expert_group`: the
+  // ranks that the experts of each layer are divided among, which it outlives too; null: this one
+  // has all.
   LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarType compute_type,
-              ActivationCheckpointing level, const BlockLora& lora = {});
+              ActivationCheckpointing level, const BlockLora& lora = {},
+              Communicator* expert_group = nullptr);
 
   // A micro-batch begins. The angles are W. `dropout`: the micro-batch's own
   // key, of which every matrix of every block has a part; nothing: nothing is dropped, as in
@@ -84,6 +88,10 @@ class LlamaBlocks {
   // weight is frozen.
   void Backward(int block, const BlockWeights& weights, const BlockGradients& gradients,
                 at::Tensor& gradient);
+
+  // Of what travels to experts on other ranks: after an error nothing does, and results mean
+  // nothing.
+  Status status() const { return parallel_ ? parallel_->status() : OkStatus(); }
 
   // Bytes held on the device for activations and scratch, and in host memory beside it.
   std::int64_t bytes() const;
@@ -130,8 +138,9 @@ class LlamaBlocks {
   const SublayerNorm norm_;
   std::optional<Router> router_;  // nothing: no layer is sparse
   Experts experts_;
-  std::optional<LoadBalance> balance_;  // likewise
-  at::Tensor balance_gradient_;         // [N, E] W, of each router's probabilities; undefined: none
+  std::optional<ParallelExperts> parallel_;  // nothing: this rank has all experts
+  std::optional<LoadBalance> balance_;       // nothing: no layer is sparse
+  at::Tensor balance_gradient_;  // [N, E] W, of each router's probabilities; undefined: none
   int latest_ = -1;  // the block whose forward ran last: its activations need no second one
 };
 

@@ -9,8 +9,8 @@
 
 namespace muster {
 
-// kInvalidArgument as CheckLora; kUnimplemented, with the way out, for what this version does not
-// do with a model's experts.
+// kInvalidArgument as CheckLora, and where experts cannot be divided as asked for; kUnimplemented,
+// with the way out, for what this version does not do with a model's experts.
 Status CheckTrain(const ModelConfig& config, const TrainSpec& train);
 
 }  // namespace muster

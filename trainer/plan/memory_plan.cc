@@ -110,7 +110,8 @@ void Planner::AddActivations() {
                    .on_host = on_host_,
                    .lora = job_.train.lora ? LoraOf(job_.model, *job_.train.lora) : BlockLora(),
                    .trains_head = tied ? trains_embedding : trains_head,
-                   .largest_packed = layout_.largest_matrix});
+                   .largest_packed = layout_.largest_matrix,
+                   .expert_ways = layout_.mesh.expert_ways});
   Add("activations", bytes.blocks, false);
   Add("activations", bytes.host_inputs, true);
   std::int64_t head = bytes.head;

@@ -52,6 +52,24 @@ TEST(MemoryPlanTest, StrategiesDecideWhatIsSharded) {
   EXPECT_EQ(gathered(ShardingStrategy::kShardGradOp), whole / 2);
 }
 
+// A layer's experts are 1.41 B parameters. 4096 rows a micro-batch go out, and as many come, in
+// scratch memory that no other half of a block has a part of.
+TEST(MemoryPlanTest, DividedExpertsAreGatheredInPartsAndRowsTakeRoomTwice) {
+  PlanJob job = GpuJob(Mixture47B(), 1, 8);
+  const MemoryPlan whole = Planned(job);
+  job.train.fsdp.expert_parallel = 8;
+  const MemoryPlan divided = Planned(job);
+  const auto less = [&](const char* part) {
+    return static_cast<double>(whole.Of(part) - divided.Of(part)) / kGB;
+  };
+  EXPECT_NEAR(less("unsharded parameters"), 1.409 * 2 * 7 / 8, 0.01);
+  EXPECT_NEAR(less("gradient slots"), (1.409 - 0.525) * 2 * 2, 0.02);
+  EXPECT_NEAR(less("master weights"), 0, 0.001);
+  const double rows = 4096.0 * 4096 * 2 / kGB;
+  EXPECT_GT(-less("activations"), 1.5 * rows);
+  EXPECT_LT(-less("activations"), 6 * rows);
+}
+
 TEST(MemoryPlanTest, OffloadMovesTheStateToTheHost) {
   PlanJob job = GpuJob(Llama8B(), 1, 8);
   const MemoryPlan kept = Planned(job);

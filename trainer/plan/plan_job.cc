@@ -34,8 +34,8 @@ std::int64_t PlanJob::row_length() const { return PaddedLength(train.data.max_se
 Result<PlanLayout> LayOutPlan(const PlanJob& job) {
   const int per_node = job.resources.ranks_per_node;
   const FsdpOptions options = OptionsOf(job.train, per_node);
-  MUSTER_ASSIGN_OR_RETURN(const MeshShape mesh,
-                          ShapeOf(options.strategy, job.world_size(), per_node));
+  MUSTER_ASSIGN_OR_RETURN(const MeshShape mesh, ShapeOf(options.strategy, job.world_size(),
+                                                        per_node, options.expert_parallel));
   MUSTER_RETURN_IF_ERROR(CheckTrain(job.model, job.train));
   const int shard_nodes = (mesh.shard_size + per_node - 1) / per_node;
   PlanLayout layout{.mesh = mesh,
@@ -44,6 +44,7 @@ Result<PlanLayout> LayOutPlan(const PlanJob& job) {
                     .placement = PlaceUnits(
                         job.model, options,
                         {.ranks = mesh.shard_size,
+                         .expert_ways = mesh.expert_ways,
                          .on_host = job.on_host(),
                          .shares_memory = job.on_host() && mesh.shard_size > 1 && shard_nodes == 1,
                          .takes_snapshots = job.supervised && options.snapshot_every > 0})};

@@ -17,6 +17,8 @@ constexpr double kDequantising = 1.03;
 // How often the blocks are gathered in a step and whether what was gathered stays.
 class StepPlanner {
  public:
+  enum class Link { kInside, kBetween };  // the ranks of a node, or nodes
+
   StepPlanner(const PlanJob& job, const PlanLayout& layout, const Hardware& hardware)
       : job_(job), layout_(layout), placement_(layout.placement), hardware_(hardware) {}
 
@@ -31,8 +33,10 @@ class StepPlanner {
   static double Size(ElementType type) { return static_cast<double>(ElementSize(type)); }
 
   double WholeElements() const;
-  double GatheredBytes() const;
-  double ReducedBytes() const;
+  double GatheredElements(std::size_t unit, Link link) const;
+  Traffic Exchange() const;
+  double GatheredBytes(Link link) const;
+  double ReducedBytes(Link link) const;
   double BlockGathers(std::size_t blocks) const;
   void AddTraffic(TimePlan* plan) const;
   double OptimizerSeconds() const;
@@ -51,6 +55,38 @@ double StepPlanner::WholeElements() const {
   return elements;
 }
 
+// Of what is gathered, as if a rank had nothing of its own. Where experts are divided, the ranks
+// with the same ones gather these: on a node as many rings as it has parts of the experts.
+double StepPlanner::GatheredElements(std::size_t unit, Link link) const {
+  const FlatUnit& part = placement_.parts[unit];
+  const double ranks = layout_.mesh.shard_size;
+  if (ranks == 1) return static_cast<double>(part.flat_count);
+  const double received =
+      static_cast<double>(part.flat_count - part.shard_count) * ranks / (ranks - 1);
+  if (placement_.trained.units()[unit].slices == 1) return received;
+  const int ways = layout_.mesh.expert_ways, per_node = job_.resources.ranks_per_node;
+  if (link == Link::kBetween) return received * std::min(ways, per_node);
+  return ways < per_node ? received : 0;
+}
+
+// Forward and backward rows go to their experts and back; backward that computes again sends them
+// once more.
+Traffic StepPlanner::Exchange() const {
+  const double ways = layout_.mesh.expert_ways;
+  if (ways == 1 || shares()) return {};
+  const ActivationCheckpointing level = job_.train.fsdp.activation_checkpointing;
+  const bool again =
+      level == ActivationCheckpointing::kFull || level == ActivationCheckpointing::kFullOffload;
+  const ModelConfig& model = job_.model;
+  const double rows = static_cast<double>(micro_batch_tokens() * micro_batches() *
+                                          model.experts->per_token * model.SparseLayers());
+  const double bytes = rows * static_cast<double>(model.hidden_size) *
+                       Size(layout_.precision.compute) * (again ? 5 : 4);
+  const double per_node = job_.resources.ranks_per_node, inside = std::min(ways, per_node);
+  return {.inside_gathered = bytes * (inside - 1) / ways,
+          .between_gathered = bytes * (ways - inside) / ways * per_node};
+}
+
 // Gathers of each block, as a mean: the last two of a pass are still there for the next one.
 double StepPlanner::BlockGathers(std::size_t blocks) const {
   if (keeps_gathered() || blocks <= 2) return 1;
@@ -59,16 +95,15 @@ double StepPlanner::BlockGathers(std::size_t blocks) const {
 }
 
 // Bytes of a step: what would reach a rank if it had nothing of its own.
-double StepPlanner::GatheredBytes() const {
+double StepPlanner::GatheredBytes(Link link) const {
   if (!sharded() && !job_.train.fsdp.cpu_offload) return 0;
   const double element = Size(layout_.precision.compute);
   if (placement_.frozen_units.empty()) {
-    const std::vector<FlatUnit>& units = placement_.trained.units();
+    const std::size_t last = placement_.parts.size() - 1;
     double blocks = 0;
-    for (std::size_t u = 1; u + 1 < units.size(); ++u)
-      blocks += static_cast<double>(units[u].flat_count);
-    const double ends = WholeElements() - blocks;
-    return element * (ends + blocks * BlockGathers(units.size() - 2));
+    for (std::size_t u = 1; u < last; ++u) blocks += GatheredElements(u, link);
+    const double ends = GatheredElements(0, link) + GatheredElements(last, link);
+    return element * (ends + blocks * BlockGathers(last - 1));
   }
   double blocks = 0;
   const std::vector<FlatUnit>& units = placement_.frozen.units();
@@ -78,24 +113,28 @@ double StepPlanner::GatheredBytes() const {
   return frozen + element * WholeElements();
 }
 
-double StepPlanner::ReducedBytes() const {
+double StepPlanner::ReducedBytes(Link link) const {
   const int times = job_.train.fsdp.reduce_every_micro_batch ? micro_batches() : 1;
-  return sharded() ? WholeElements() * Size(layout_.precision.gradient) * times : 0;
+  double elements = 0;
+  for (std::size_t u = 0; u < placement_.parts.size(); ++u) elements += GatheredElements(u, link);
+  return sharded() ? elements * Size(layout_.precision.gradient) * times : 0;
 }
 
 void StepPlanner::AddTraffic(TimePlan* plan) const {
   Traffic& traffic = plan->traffic;
   const double ranks = layout_.mesh.shard_size;
   const double others = (ranks - 1) / ranks;
-  const double gathered = GatheredBytes();
   if (sharded() && !shares()) {
     const bool inside = job_.resources.ranks_per_node > 1;
     const bool between = layout_.shard_nodes > 1;
-    if (inside) traffic.inside_gathered = gathered * others;
-    if (between) traffic.between_gathered = gathered * others;
-    if (inside) traffic.inside_reduced = ReducedBytes() * others;
-    if (between) traffic.between_reduced = ReducedBytes() * others;
+    if (inside) traffic.inside_gathered = GatheredBytes(Link::kInside) * others;
+    if (between) traffic.between_gathered = GatheredBytes(Link::kBetween) * others;
+    if (inside) traffic.inside_reduced = ReducedBytes(Link::kInside) * others;
+    if (between) traffic.between_reduced = ReducedBytes(Link::kBetween) * others;
   }
+  const Traffic exchange = Exchange();
+  traffic.inside_gathered += exchange.inside_gathered;
+  traffic.between_gathered += exchange.between_gathered;
   const double replicas = layout_.mesh.replicas;
   if (replicas > 1) {
     const double shard = WholeElements() / ranks * Size(layout_.precision.gradient);
@@ -107,7 +146,7 @@ void StepPlanner::AddTraffic(TimePlan* plan) const {
   }
   if (job_.train.fsdp.cpu_offload && !job_.on_host()) {
     const double sums = WholeElements() / ranks * Size(layout_.precision.gradient);
-    traffic.host = gathered / ranks + sums * micro_batches();
+    traffic.host = GatheredBytes(Link::kInside) / ranks + sums * micro_batches();
   }
 }
 
@@ -143,7 +182,10 @@ TimePlan StepPlanner::Run() {
   plan.tokens = micro_batch_tokens() * micro_batches() * job_.world_size();
   plan.compute_seconds = own_tokens * token_seconds;
   plan.communication_seconds = LinkSeconds(plan.traffic);
-  plan.exposed_seconds = std::max(0.0, plan.communication_seconds - plan.compute_seconds);
+  // Experts wait for their rows: only what is gathered and reduced beside them is hidden.
+  const double exchange = LinkSeconds(Exchange());
+  plan.exposed_seconds =
+      exchange + std::max(0.0, plan.communication_seconds - exchange - plan.compute_seconds);
   plan.optimizer_seconds = OptimizerSeconds();
   plan.step_seconds = plan.compute_seconds + plan.exposed_seconds + plan.optimizer_seconds;
   plan.tokens_per_second = static_cast<double>(plan.tokens) / plan.step_seconds;

@@ -17,7 +17,8 @@
 
 namespace muster {
 
-// Bytes of a step.
+// Bytes of a step. Rows that travel to experts on other ranks, at even loads, and back are among
+// those gathered.
 struct Traffic {
   double inside_gathered = 0;  // that a rank receives from ranks of its node
   double inside_reduced = 0;

@@ -48,6 +48,24 @@ TEST(TimePlanTest, ReducingOncePerStepSavesTraffic) {
   EXPECT_NEAR(Planned(job, H100()).traffic.between_reduced, each / 4, 1);
 }
 
+// Rows of two experts a token travel four times, and a fifth where backward computes again.
+TEST(TimePlanTest, DividedExpertsAreNotGatheredAndTheirRowsTravel) {
+  PlanJob job = GpuJob(Mixture47B(), 2, 8);
+  const TimePlan whole = Planned(job, H100());
+  job.train.fsdp.expert_parallel = 8;
+  const TimePlan divided = Planned(job, H100());
+  const double rows = 2048.0 * 2 * 32, width = 4096.0 * 2;
+  // Of 47.5 B parameters 45.1 B are experts', whose halves each rank of a node gets from the other
+  // node alone.
+  const double rest = 2.39e9, experts = 45.1e9;
+  EXPECT_NEAR(divided.traffic.inside_reduced, 15.0 / 16 * 4 * rest, 1e9);
+  EXPECT_NEAR(divided.traffic.between_reduced, 4 * (15.0 / 16 * rest + experts / 2), 2e9);
+  EXPECT_NEAR(whole.traffic.inside_reduced, 15.0 / 16 * 4 * (rest + experts), 2e9);
+  EXPECT_GT(divided.traffic.inside_gathered, 5 * rows * width * 7 / 8);
+  EXPECT_LT(divided.step_seconds, whole.step_seconds);
+  EXPECT_GE(divided.exposed_seconds, 5 * rows * width * 7 / 8 / H100().link_rate * 0.99);
+}
+
 // The published threshold for 8 ranks at 600 TFLOP/s over 45 GB/s: 15,500 tokens with fp32 sums.
 TEST(TimePlanTest, TellsFromHowManyTokensOnCommunicationIsHidden) {
   PlanJob job = GpuJob(Llama8B(), 8, 1);

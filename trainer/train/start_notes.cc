@@ -1,5 +1,7 @@
 #include "trainer/train/start_notes.h"
 
+#include "trainer/fsdp/mesh.h"
+
 namespace muster {
 
 std::vector<std::string> StartNotes(const JobSpec& spec, const RankEnv& env) {
@@ -11,6 +13,15 @@ std::vector<std::string> StartNotes(const JobSpec& spec, const RankEnv& env) {
       notes.push_back("train.fsdp.strategy hybrid_shard on one node is full_shard");
     if (fsdp.strategy == ShardingStrategy::kHybridShardZero2)
       notes.push_back("train.fsdp.strategy hybrid_shard_zero2 on one node is shard_grad_op");
+  }
+  // An attempt may have fewer ranks than the job, and torchrun starts any number.
+  const auto shape =
+      ShapeOf(fsdp.strategy, env.world_size, env.local_world_size, fsdp.expert_parallel);
+  if (shape.ok() && shape->expert_ways < fsdp.expert_parallel) {
+    notes.push_back("train.fsdp.expert_parallel " + std::to_string(fsdp.expert_parallel) +
+                    " does not divide the " + std::to_string(shape->shard_size) +
+                    " ranks that there are: experts are divided among " +
+                    std::to_string(shape->expert_ways));
   }
   if (spec.resources.device == "cpu") {
     if (fsdp.activation_checkpointing == ActivationCheckpointing::kFullOffload)

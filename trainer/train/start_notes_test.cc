@@ -48,6 +48,14 @@ TEST(StartNotes, ABuddyNeedsAnotherNode) {
   EXPECT_THAT(StartNotes(spec, {.world_size = 2, .local_world_size = 1}), IsEmpty());
 }
 
+TEST(StartNotes, FewerRanksDivideExpertsAmongFewer) {
+  const JobSpec spec = Spec({.expert_parallel = 4});
+  EXPECT_THAT(StartNotes(spec, {.world_size = 6, .local_world_size = 3}),
+              ElementsAre("train.fsdp.expert_parallel 4 does not divide the 6 ranks that there "
+                          "are: experts are divided among 2"));
+  EXPECT_THAT(StartNotes(spec, {.world_size = 8, .local_world_size = 4}), IsEmpty());
+}
+
 TEST(StartNotes, TheDefaultsNeedNone) { EXPECT_THAT(StartNotes(Spec({}), {}), IsEmpty()); }
 
 }  // namespace

@@ -28,6 +28,14 @@ inline ModelConfig Llama70B() {
   return config;
 }
 
+// 8 experts of a Llama 3.1 8B in each layer, of which a token has two: 47 B parameters.
+inline ModelConfig Mixture47B() {
+  ModelConfig config = Llama8B();
+  config.architecture = "MixtralForCausalLM";
+  config.experts = {.count = 8, .per_token = 2, .intermediate_size = 14336};
+  return config;
+}
+
 inline PlanJob GpuJob(ModelConfig model, int nodes, int ranks_per_node) {
   PlanJob job;
   job.model = std::move(model);
