@@ -36,8 +36,9 @@ bool EndsAt(const Json& file, std::int32_t id) {
 
 }  // namespace
 
-Result<std::string> GenerationConfigWithEnd(const std::string& model_dir, const ModelConfig& config,
-                                            std::int32_t id) {
+Result<std::string> GenerationConfigWithEnds(const std::string& model_dir,
+                                             const ModelConfig& config,
+                                             const std::vector<std::int32_t>& ids) {
   const std::string path = model_dir + "/" + kGenerationConfig;
   std::error_code error;
   Json file;
@@ -48,9 +49,11 @@ Result<std::string> GenerationConfigWithEnd(const std::string& model_dir, const 
   } else {
     file = DerivedFrom(config);
   }
-  if (EndsAt(file, id)) return std::string();
+  if (std::all_of(ids.begin(), ids.end(), [&](std::int32_t id) { return EndsAt(file, id); }))
+    return std::string();
   std::vector<std::int32_t> ends = config.eos_token_ids;
-  if (std::find(ends.begin(), ends.end(), id) == ends.end()) ends.push_back(id);
+  for (const std::int32_t id : ids)
+    if (std::find(ends.begin(), ends.end(), id) == ends.end()) ends.push_back(id);
   file[kEos] = ends;
   return file.dump(2) + "\n";
 }

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/base/result.h"
 #include "trainer/core/model_config.h"
@@ -17,10 +18,11 @@ namespace muster {
 
 inline constexpr char kGenerationConfig[] = "generation_config.json";
 
-// The file's text for a model whose texts end at `id` as well: that of `model_dir`, else a new one,
-// with `id` behind the ids that end texts already, all else as it was. Empty: texts end there
-// already. `config` is the directory's. kInvalidArgument: the file holds no JSON object.
-Result<std::string> GenerationConfigWithEnd(const std::string& model_dir, const ModelConfig& config,
-                                            std::int32_t id);
+// The file's text for a model whose texts end at each of `ids` as well: that of `model_dir`, else a
+// new one, with `ids` behind the ids that end texts already, all else as it was. Empty: texts end
+// there already. `config` is the directory's. kInvalidArgument: the file holds no JSON object.
+Result<std::string> GenerationConfigWithEnds(const std::string& model_dir,
+                                             const ModelConfig& config,
+                                             const std::vector<std::int32_t>& ids);
 
 }  // namespace muster

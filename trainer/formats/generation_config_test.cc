@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 
 // The new file's content; nothing: it stays as it is.
 std::optional<Json> WithEnd(const TempDirForTest& dir, const ModelConfig& config, std::int32_t id) {
-  const Result<std::string> text = GenerationConfigWithEnd(dir.path(), config, id);
+  const Result<std::string> text = GenerationConfigWithEnds(dir.path(), config, {id});
   if (!text.ok()) ADD_FAILURE() << text.status().ToString();
   if (!text.ok() || text->empty()) return std::nullopt;
   return Json::parse(*text);
@@ -29,6 +29,15 @@ TEST(GenerationConfigTest, AnotherEndIsPutBehindThoseThatThereAre) {
   EXPECT_FALSE(WithEnd(dir, config, 7));
   dir.Write("generation_config.json", R"({"eos_token_id": [7, 9]})");
   EXPECT_FALSE(WithEnd(dir, {.eos_token_ids = {7, 9}}, 9));
+}
+
+TEST(GenerationConfigTest, SeveralEndsArePutThereOnceEach) {
+  TempDirForTest dir;
+  dir.Write("generation_config.json", R"({"eos_token_id": [7, 9]})");
+  const ModelConfig config{.eos_token_ids = {7, 9}};
+  EXPECT_EQ(Json::parse(*GenerationConfigWithEnds(dir.path(), config, {9, 11}))["eos_token_id"],
+            Json({7, 9, 11}));
+  EXPECT_EQ(*GenerationConfigWithEnds(dir.path(), config, {9, 7}), "");
 }
 
 // transformers asks the one file alone.
@@ -52,7 +61,7 @@ TEST(GenerationConfigTest, WhereThereIsNoFileTheModelsOwnIdsAreTaken) {
 TEST(GenerationConfigTest, AFileThatIsNoneIsNamed) {
   TempDirForTest dir;
   dir.Write("generation_config.json", "[1]");
-  const Status status = GenerationConfigWithEnd(dir.path(), {}, 9).status();
+  const Status status = GenerationConfigWithEnds(dir.path(), {}, {9}).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("generation_config.json holds no JSON object"));
 }

@@ -94,7 +94,7 @@ struct RowsLoader {
       MUSTER_ASSIGN_OR_RETURN(rows.eval, LoadFiles(data.eval, "train.data.eval"));
     }
     MUSTER_ASSIGN_OR_RETURN(rows.train, LoadFiles(data.train, "train.data.train"));
-    rows.end_of_turn = TaughtEndOfTurn(*rows.train);
+    rows.ends_of_turn = TaughtEndsOfTurn(*rows.train);
     if (data.eval.empty() && data.eval_ratio > 0) {
       MUSTER_ASSIGN_OR_RETURN(
           SplitRows split,
@@ -163,13 +163,14 @@ struct RowsLoader {
     return std::move(loaded.dataset);
   }
 
-  std::optional<std::int32_t> TaughtEndOfTurn(const Dataset& rows) const {
-    if (!tokenizer) return std::nullopt;
+  std::vector<std::int32_t> TaughtEndsOfTurn(const Dataset& rows) const {
+    if (!tokenizer) return {};
     const Result<ChatTemplate> chat =
         ChooseChatTemplate(ChatTemplateChoice(spec), model_dir, *tokenizer);
-    if (!chat.ok()) return std::nullopt;
-    const std::optional<std::int32_t> id = EndOfTurn(*chat, *tokenizer);
-    return id && AnyTrainsOn(*id, rows) ? id : std::nullopt;
+    if (!chat.ok()) return {};
+    std::vector<std::int32_t> ids = EndsOfTurn(*chat, *tokenizer);
+    std::erase_if(ids, [&](std::int32_t id) { return !AnyTrainsOn(id, rows); });
+    return ids;
   }
 
   TextOptions Options() const {

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,9 +43,9 @@ struct InputEvents {
 struct LoadedRows {
   std::unique_ptr<const Dataset> train;
   std::unique_ptr<const Dataset> eval;  // null: the job evaluates on nothing
-  // The token that ends an assistant's turn in the job's chat template. Nothing: the rows to train
-  // on do not teach it, as far as some of them from every part show, or no rows are text.
-  std::optional<std::int32_t> end_of_turn;
+  // The tokens that end an assistant's turn in the job's chat template, those of them that the rows
+  // to train on teach, as far as some rows from every part show. None: no rows are text.
+  std::vector<std::int32_t> ends_of_turn;
   std::vector<std::string> notes;  // for people: what the cache could not do
 };
 

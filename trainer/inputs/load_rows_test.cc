@@ -13,7 +13,9 @@
 namespace muster {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class LoadRowsTest : public ::testing::Test {
  protected:
@@ -112,24 +114,24 @@ class LoadChatRowsTest : public LoadRowsTest {
 };
 
 TEST_F(LoadChatRowsTest, ConversationsTeachTheEndOfATurn) {
-  EXPECT_FALSE(Load().end_of_turn) << "plain text";
+  EXPECT_THAT(Load().ends_of_turn, IsEmpty()) << "plain text";
   dir_.Write("rows.jsonl", Answers(3));
-  EXPECT_EQ(Load().end_of_turn, kImEndId);
+  EXPECT_THAT(Load().ends_of_turn, ElementsAre(kImEndId));
   data().packing = true;
-  EXPECT_EQ(Load().end_of_turn, kImEndId);
+  EXPECT_THAT(Load().ends_of_turn, ElementsAre(kImEndId));
 }
 
 TEST_F(LoadChatRowsTest, ConversationsAmongOtherRowsTeachItToo) {
   dir_.Write("chats.jsonl", Answers(2));
   data().train = {"rows.jsonl", "chats.jsonl"};
-  EXPECT_EQ(Load().end_of_turn, kImEndId);
+  EXPECT_THAT(Load().ends_of_turn, ElementsAre(kImEndId));
 }
 
 TEST_F(LoadChatRowsTest, ATurnThatIsCutOffTeachesNoEnd) {
   dir_.Write("rows.jsonl", R"({"prompt": "say it", "completion": ")" + std::string(90, 'x') +
                                R"("})"
                                "\n");
-  EXPECT_FALSE(Load().end_of_turn);
+  EXPECT_THAT(Load().ends_of_turn, IsEmpty());
 }
 
 TEST_F(LoadRowsTest, WhatIsWrongIsOfTheRowsOrOfTheModel) {

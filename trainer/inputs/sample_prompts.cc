@@ -43,7 +43,8 @@ Result<SamplePrompts> SamplePrompts::Load(const std::vector<std::string>& texts,
   samples.end_ids_.assign(config.eos_token_ids.begin(), config.eos_token_ids.end());
   // As `generate --chat` ends an answer, whatever the model's files name as the end of a text.
   if (chat.ok()) {
-    if (const auto end = EndOfTurn(*chat, samples.tokenizer_)) samples.end_ids_.push_back(*end);
+    for (const std::int32_t end : EndsOfTurn(*chat, samples.tokenizer_))
+      samples.end_ids_.push_back(end);
   }
   samples.max_tokens_ = options.max_tokens;
   samples.words_ = std::min<std::int64_t>(config.vocab_size, samples.tokenizer_.vocab_size());

@@ -97,10 +97,10 @@ TrainResult<TrainInputs> LoadTrainInputs(const JobSpec& spec, const InputEvents&
   MUSTER_ASSIGN_OR_RETURN(LoadedRows rows,
                           LoadRows(spec, dir, model.config, events, tokenizer_json));
   std::string generation_config;
-  if (rows.end_of_turn) {
+  if (!rows.ends_of_turn.empty()) {
     MUSTER_ASSIGN_OR_RETURN(
         generation_config,
-        FromInput(kModel, GenerationConfigWithEnd(dir, model.config, *rows.end_of_turn)));
+        FromInput(kModel, GenerationConfigWithEnds(dir, model.config, rows.ends_of_turn)));
   }
   const std::int32_t pad_id =
       model.config.eos_token_ids.empty() ? 0 : model.config.eos_token_ids.front();

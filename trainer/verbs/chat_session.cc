@@ -15,8 +15,8 @@ ChatSession::ChatSession(TextGenerator& generator, ChatTemplate chat_template,
       system_(std::move(system)) {
   settings_.continues_prompt = false;
   // A base model that was trained on conversations has learnt this one, and its files name another.
-  if (const auto end = EndOfTurn(template_, generator_.tokenizer()))
-    settings_.end_ids.push_back(*end);
+  for (const std::int32_t end : EndsOfTurn(template_, generator_.tokenizer()))
+    settings_.end_ids.push_back(end);
   Clear();
 }
 

@@ -32,6 +32,29 @@ std::optional<std::string> NamedTemplate(const nlohmann::ordered_json& list,
   return std::nullopt;
 }
 
+// An answer that calls a tool. Some templates want an id of nine letters or digits.
+constexpr char kCall[] = R"({"role": "assistant", "content": "", "tool_calls": [{"id": "123456789",
+    "type": "function", "function": {"name": "f", "arguments": {}}}]})";
+
+// The added tokens that what is trained on of an answer ends with, in their order, white space
+// aside: Phi-3 has the end of the turn and that of the text.
+std::vector<std::int32_t> TrainedEnd(const ChatTemplate& chat_template, const ChatMessage& answer,
+                                     const Tokenizer& tokenizer) {
+  const Conversation turns{.messages = {{"user", "Hello"}, answer}};
+  // The day is no part of the answer.
+  const Result<EncodedChat> chat = EncodeChat(chat_template, turns, tokenizer, {.now = 0});
+  if (!chat.ok()) return {};
+  std::vector<std::int32_t> ends;
+  for (std::size_t i = chat->ids.size(); i-- > 0;) {
+    const std::int32_t id = chat->ids[i];
+    if (chat->trained[i] == 0) continue;
+    if (tokenizer.Decode({id}).find_first_not_of(" \t\r\n") == std::string::npos) continue;
+    if (!tokenizer.IsAddedToken(id)) break;
+    ends.insert(ends.begin(), id);
+  }
+  return ends;
+}
+
 struct TemplateTexts {
   std::string plain;
   std::optional<std::string> with_tools = {};
@@ -165,19 +188,16 @@ Result<EncodedChat> EncodeChat(const ChatTemplate& chat_template, const Conversa
   return chat;
 }
 
-std::optional<std::int32_t> EndOfTurn(const ChatTemplate& chat_template,
-                                      const Tokenizer& tokenizer) {
-  const Conversation turns{.messages = {{"user", "Hello"}, {"assistant", "Hello"}}};
-  const Result<EncodedChat> chat = EncodeChat(chat_template, turns, tokenizer);
-  if (!chat.ok()) return std::nullopt;
-  for (std::size_t i = chat->ids.size(); i-- > 0;) {
-    if (chat->trained[i] == 0) continue;
-    const std::int32_t id = chat->ids[i];
-    if (tokenizer.IsAddedToken(id)) return id;
-    // Some templates train on the line's end behind it.
-    if (tokenizer.Decode({id}).find_first_not_of(" \t\r\n") != std::string::npos) break;
-  }
-  return std::nullopt;
+std::vector<std::int32_t> EndsOfTurn(const ChatTemplate& chat_template,
+                                     const Tokenizer& tokenizer) {
+  const auto said = TrainedEnd(chat_template, {"assistant", "Hello"}, tokenizer);
+  if (said.empty()) return {};
+  std::vector<std::int32_t> ends = {said.front()};
+  const auto called =
+      TrainedEnd(chat_template, {.role = "assistant", .content = "", .json = kCall}, tokenizer);
+  if (!called.empty() && std::find(called.begin(), called.end(), said.front()) == called.end())
+    ends.push_back(called.back());
+  return ends;
 }
 
 }  // namespace muster

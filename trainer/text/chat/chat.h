@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,9 +62,9 @@ Result<ChatTemplate> ChooseChatTemplate(const std::string& choice, const std::st
 Result<EncodedChat> EncodeChat(const ChatTemplate& chat_template, const Conversation& conversation,
                                const Tokenizer& tokenizer, const ChatRenderOptions& options = {});
 
-// The added token that ends an assistant's turn, as training on conversations teaches it. Nothing:
-// the template ends turns with plain text, or renders no question with its answer.
-std::optional<std::int32_t> EndOfTurn(const ChatTemplate& chat_template,
-                                      const Tokenizer& tokenizer);
+// The added tokens that end an assistant's turn, as training on conversations teaches them: that
+// behind an answer, and that behind a call of a tool where it is another (gpt-oss: <|return|> and
+// <|call|>). None: the template ends turns with plain text, or renders no question with its answer.
+std::vector<std::int32_t> EndsOfTurn(const ChatTemplate& chat_template, const Tokenizer& tokenizer);
 
 }  // namespace muster

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "trainer/text/tokenizer/utf8.h"
+
 namespace muster {
 
 void ChatEncoder::Add(const ChatSegment& segment) {
@@ -14,6 +16,7 @@ void ChatEncoder::Add(const ChatSegment& segment) {
   for (const Part& part : PartsOf(segment.text)) {
     plain_ += part.text;
     if (part.ids.empty()) continue;
+    DropSpaceBefore(part.ids.front(), &plain_);
     EndPlain();
     Push(part.ids);
   }
@@ -24,24 +27,40 @@ EncodedChat ChatEncoder::Take() {
   return std::move(chat_);
 }
 
-// Added tokens by themselves, and what stands between them. Some take blanks around them, too; then
-// the markup is one part with the ids that it has by itself.
+// Added tokens by themselves, and what stands between them. Where that does not give the ids that
+// the markup has by itself, it is one part with these.
 std::vector<ChatEncoder::Part> ChatEncoder::PartsOf(const std::string& markup) const {
   const std::vector<std::int32_t> ids = tokenizer_.Encode(markup);
   std::vector<Part> parts;
   std::size_t at = 0;
   for (const std::int32_t id : ids) {
-    if (!tokenizer_.IsAddedToken(id)) continue;
+    if (!tokenizer_.IsAddedToken(id) || tokenizer_.IsAddedSpace(id)) continue;
     const std::string token = tokenizer_.TokenText(id);
     const std::size_t found = markup.find(token, at);
     if (found == std::string::npos) return {{.text = "", .ids = ids}};
-    if (found > at) parts.push_back({.text = markup.substr(at, found - at)});
+    AddText(markup.substr(at, found - at), id, &parts);
     parts.push_back({.text = "", .ids = {id}});
     at = found + token.size();
   }
-  if (at < markup.size()) parts.push_back({.text = markup.substr(at)});
+  AddText(markup.substr(at), std::nullopt, &parts);
   if (!Gives(parts, ids)) return {{.text = "", .ids = ids}};
   return parts;
+}
+
+// Text between what the parts end with and an added token, or the end.
+void ChatEncoder::AddText(std::string text, std::optional<std::int32_t> next,
+                          std::vector<Part>* parts) const {
+  if (!parts->empty()) DropSpaceBehind(parts->back().ids.front(), &text);
+  if (next) DropSpaceBefore(*next, &text);
+  if (!text.empty()) parts->push_back({.text = std::move(text)});
+}
+
+void ChatEncoder::DropSpaceBefore(std::int32_t added_token, std::string* text) const {
+  if (tokenizer_.TakesSpaceBefore(added_token)) text->resize(text->size() - SpacesAtEnd(*text));
+}
+
+void ChatEncoder::DropSpaceBehind(std::int32_t added_token, std::string* text) const {
+  if (tokenizer_.TakesSpaceBehind(added_token)) text->erase(0, SpacesAtBegin(*text));
 }
 
 // Whether the parts, each encoded by itself, are the ids of the whole.
@@ -76,6 +95,7 @@ bool ChatEncoder::GoesOnBehind(std::int32_t added_token) const {
 }
 
 void ChatEncoder::EndPlain() {
+  if (!chat_.ids.empty()) DropSpaceBehind(chat_.ids.back(), &plain_);
   if (plain_.empty()) return;
   Push(EncodeBehind(chat_.ids, plain_));
   plain_.clear();

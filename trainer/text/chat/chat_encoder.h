@@ -2,7 +2,8 @@
 //
 // Plain text is encoded in one piece across segments, up to the next added token that the markup
 // means, and up to where what is trained on begins or ends: so the ids are those of the whole text,
-// but that content holds no added tokens.
+// but that content holds no added tokens except those of white space. White space that an added
+// token takes along is gone, in markup and content.
 //
 // Made for one conversation; refers to the tokenizer, which outlives it. One thread.
 #pragma once
@@ -33,11 +34,14 @@ class ChatEncoder {
     std::vector<std::int32_t> ids = {};
   };
   std::vector<Part> PartsOf(const std::string& markup) const;
+  void AddText(std::string text, std::optional<std::int32_t> next, std::vector<Part>* parts) const;
   bool Gives(const std::vector<Part>& parts, const std::vector<std::int32_t>& ids) const;
   // Plain text behind `ids`.
   std::vector<std::int32_t> EncodeBehind(const std::vector<std::int32_t>& ids,
                                          const std::string& text) const;
   bool GoesOnBehind(std::int32_t added_token) const;
+  void DropSpaceBefore(std::int32_t added_token, std::string* text) const;
+  void DropSpaceBehind(std::int32_t added_token, std::string* text) const;
   void EndPlain();
   void Push(const std::vector<std::int32_t>& ids);
 

@@ -73,8 +73,9 @@ TEST(ChatEncoderTest, MarkupWhoseTokensTakeBlanksKeepsItsIds) {
 // For every kind of tokenizer: those that put a blank in front of a text, in front of each piece,
 // or nowhere.
 TEST(ChatEncoderTest, WithoutForgedMarkupTheIdsAreThoseOfTheWholeText) {
-  for (const char* kind : {"gpt2", "llama2", "llama2_metaspace", "llama3", "mistral",
-                           "mistral_always", "qwen2", "qwen3", "smollm2"}) {
+  for (const char* kind :
+       {"gpt2", "llama2", "llama2_metaspace", "llama3", "mistral", "mistral_always", "qwen2",
+        "qwen3", "smollm2", "gpt_neox", "o200k", "gemma", "phi3", "phi4"}) {
     const auto json = ReadFile(std::string(MUSTER_TOKENIZERS) + "/" + kind + ".tokenizer.json");
     ASSERT_TRUE(json.ok()) << json.status().ToString();
     const auto tokenizer = Tokenizer::Parse(*json, kind);
@@ -82,10 +83,12 @@ TEST(ChatEncoderTest, WithoutForgedMarkupTheIdsAreThoseOfTheWholeText) {
     const std::string end = tokenizer->TokenId("</s>") ? "</s>" : "<|im_end|>";
     ASSERT_TRUE(tokenizer->TokenId(end)) << kind;
     const std::vector<ChatSegment> segments = {
-        {end + "[INST] ", false, true}, {"Hello\n", false, false}, {" [/INST]", false, true},
-        {" Grüße  ", false, false},     {end + "\n", false, true}, {"\nmore", false, false},
-        {" " + end, false, true},       {"the end", false, false}, {end + end, false, true},
-        {" blank first", false, false}};
+        {end + "[INST] ", false, true},   {"Hello\n", false, false},
+        {" [/INST]", false, true},        {" Grüße  ", false, false},
+        {end + "\n", false, true},        {"\nmore", false, false},
+        {" " + end, false, true},         {"the end", false, false},
+        {end + end, false, true},         {"if:\n\n\n        pass\n", false, false},
+        {"\n" + end + "\n", false, true}, {" blank first", false, false}};
     ChatEncoder encoder(*tokenizer);
     std::string whole;
     for (const ChatSegment& segment : segments) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "common/base/files.h"
 #include "common/base/testing/temp_dir.h"
 #include "trainer/formats/init_model.h"
 #include "trainer/text/chat/built_in.h"
@@ -162,6 +163,34 @@ TEST_F(ChatTest, WhatBeginsEveryTextBeginsAChatOnce) {
   const auto own = EncodeChat(*ChatTemplate::Load(dir_.path()), letter, tokenizer);
   ASSERT_TRUE(own.ok()) << own.status().ToString();
   EXPECT_THAT(own->ids, ElementsAre(0)) << "a template in Jinja writes its own beginning";
+}
+
+// Tokenizers of testdata with templates of their families.
+TEST_F(ChatTest, EveryFamilyHasItsEndsOfATurn) {
+  const auto ends = [&](const std::string& shape, const std::string& kind, const char* eos) {
+    const auto tokenizer =
+        Tokenizer::Parse(*ReadFile(MUSTER_TOKENIZERS "/" + kind + ".tokenizer.json"), kind);
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+    dir_.Write("tokenizer_config.json",
+               R"({"bos_token": "<s>", "eos_token": ")" + std::string(eos) + R"("})");
+    const auto chat =
+        ChatTemplate::LoadFile(MUSTER_TESTDATA "/" + shape + "_shape.jinja", dir_.path());
+    EXPECT_TRUE(chat.ok()) << chat.status().ToString();
+    std::string texts;
+    for (const std::int32_t id : EndsOfTurn(*chat, *tokenizer))
+      texts += (texts.empty() ? "" : " ") + tokenizer->TokenText(id);
+    return texts;
+  };
+  EXPECT_EQ(ends("gpt_oss", "o200k", "<|return|>"), "<|return|> <|call|>");
+  EXPECT_EQ(ends("gemma2", "gemma", "<eos>"), "<end_of_turn>") << "not the line's end behind it";
+  EXPECT_EQ(ends("gemma3", "gemma", "<eos>"), "<end_of_turn>");
+  EXPECT_EQ(ends("phi3", "phi3", "<|endoftext|>"), "<|end|>") << "not the text's";
+  EXPECT_EQ(ends("phi4_mini", "o200k", "<|endoftext|>"), "<|end|>");
+  EXPECT_EQ(ends("phi4", "phi4", "<|im_end|>"), "<|im_end|>");
+  EXPECT_EQ(ends("granite3", "gpt_neox", "<|endoftext|>"), "") << "its tokenizer has such a token";
+  EXPECT_EQ(ends("olmoe", "gpt_neox", "<|endoftext|>"), "<|endoftext|>");
+  EXPECT_EQ(ends("mixtral", "llama2", "</s>"), "</s>");
+  EXPECT_EQ(ends("qwen3", "qwen3", "<|im_end|>"), "<|im_end|>") << "nor that of a call in it";
 }
 
 }  // namespace

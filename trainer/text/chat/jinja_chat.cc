@@ -54,10 +54,35 @@ bool StartsWith(const jinja::Text& text, const jinja::Text& start) {
   return text.bytes().starts_with(start.bytes());
 }
 
+bool IsContent(const jinja::Text& text, std::size_t i) {
+  return (text.MarkAt(i) & jinja::kInput) != 0;
+}
+
+// Where an answer that begins at `begin` ends in the whole text, `with` being the text up to and
+// with it as the last one. None: more of it differs than markup behind it.
+//
+// Two tokens may begin alike (<|return|>, <|end|>), so that the end is where the content ends, or a
+// token does by its bracket or white space.
+std::optional<std::size_t> EndOfAnswer(const jinja::Text& with, const jinja::Text& whole,
+                                       std::size_t begin) {
+  if (StartsWith(whole, with)) return with.size();
+  const auto first = std::mismatch(with.bytes().begin(), with.bytes().end(), whole.bytes().begin(),
+                                   whole.bytes().end())
+                         .first;
+  std::size_t end = static_cast<std::size_t>(first - with.bytes().begin());
+  for (std::size_t i = end; i < with.size(); ++i)
+    if (IsContent(with, i)) return std::nullopt;
+  constexpr std::string_view kEnds = ">] \t\r\n";
+  while (end > begin && !IsContent(with, end - 1) &&
+         kEnds.find(with.bytes()[end - 1]) == std::string_view::npos)
+    --end;
+  return end > begin ? std::optional(end) : std::nullopt;
+}
+
 std::vector<ChatSegment> ToSegments(const jinja::Text& text, const std::vector<bool>& trained) {
   std::vector<ChatSegment> segments;
   for (std::size_t begin = 0; begin < text.size();) {
-    const auto is_content = [&](std::size_t i) { return (text.MarkAt(i) & jinja::kInput) != 0; };
+    const auto is_content = [&](std::size_t i) { return IsContent(text, i); };
     std::size_t end = begin + 1;
     while (end < text.size() && is_content(end) == is_content(begin) &&
            trained[end] == trained[begin])
@@ -132,13 +157,14 @@ Status JinjaChat::MarkAnswers(const Conversation& conversation, const Prepared& 
                              ": the chat template does not render it as the answer to "
                              "its prompt" +
                              kWay);
-    if (!StartsWith(whole, *with))
+    const std::optional<std::size_t> end = EndOfAnswer(*with, whole, before->size());
+    if (!end)
       return InvalidArgument(Where(i) +
                              ": the chat template renders it differently once other "
                              "turns follow" +
                              kWay);
     std::fill(trained->begin() + static_cast<std::ptrdiff_t>(before->size()),
-              trained->begin() + static_cast<std::ptrdiff_t>(with->size()), true);
+              trained->begin() + static_cast<std::ptrdiff_t>(*end), true);
   }
   return OkStatus();
 }

@@ -5,7 +5,8 @@
 // is markup. Trained on: what stands within {% generation %}, where the template has it. Else what
 // an assistant's message adds: the text up to and with it, less the text before it with the prompt
 // for an answer; each must be the beginning of the next and of the whole, or the message is
-// refused.
+// refused. Markup may end the last answer in another way than those before it (gpt-oss, Phi-3):
+// what only the last one has behind it is trained on there alone.
 //
 // Immutable, movable, owned by the caller; any thread.
 #pragma once

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/base/files.h"
 #include "trainer/text/chat/testing/segments.h"
 
 namespace muster {
@@ -116,6 +117,54 @@ TEST(JinjaChatTest, AMessageWhoseTextCannotBeToldIsNamed) {
               HasSubstr("messages[0]: the message is not valid JSON"));
   EXPECT_THAT(Refusal("{{ raise_exception('no system') }}", {.messages = {{"system", "b"}}}),
               HasSubstr("t.jinja:1: the template refuses it: no system"));
+}
+
+std::string Trained(const std::string& name, const Conversation& conversation) {
+  const auto source = ReadFile(std::string(MUSTER_TESTDATA "/") + name + ".jinja");
+  EXPECT_TRUE(source.ok()) << source.status().ToString();
+  const auto segments =
+      Chat(*source, {.texts = {{"eos_token", "</s>"}}}).Render(conversation, {.now = 0});
+  return segments.ok() ? TrainedText(*segments) : segments.status().message();
+}
+
+TEST(JinjaChatTest, WhatEndsTheLastAnswerAloneIsTrainedOnThereAlone) {
+  EXPECT_EQ(Trained("gpt_oss_shape", kTalk),
+            "<|channel|>final<|message|>Yo<|channel|>final<|message|>So long<|return|>");
+  EXPECT_EQ(Trained("phi3_shape", kTalk), "Yo<|end|>\nSo long<|end|>\n</s>");
+  EXPECT_EQ(Trained("olmoe_shape", kTalk), "Yo</s>So long</s>");
+  const Conversation nothing_said = {
+      .messages = {{"user", "Hi"}, {"assistant", ""}, {"user", "Bye"}, {"assistant", "So long"}}};
+  EXPECT_EQ(Trained("gpt_oss_shape", nothing_said),
+            "<|channel|>final<|message|><|channel|>final<|message|>So long<|return|>");
+  EXPECT_EQ(Trained("phi4_mini_shape", nothing_said), "<|end|>So long<|end|></s>");
+}
+
+TEST(JinjaChatTest, ThoughtsThatAreDroppedOnceOthersFollowAreRefused) {
+  const Conversation thoughtful = {
+      .messages = {{"user", "Hi"},
+                   {"assistant", "Yo",
+                    R"({"role": "assistant", "content": "Yo", "reasoning_content": "why"})"},
+                   {"user", "Bye"},
+                   {"assistant", "So long"}}};
+  EXPECT_THAT(Trained("gpt_oss_shape", thoughtful),
+              HasSubstr("messages[1]: the chat template renders it differently once other turns"));
+  EXPECT_EQ(Trained("phi4_shape", thoughtful),
+            "<think>\nwhy\n</think>\nYo<|im_end|>So long<|im_end|>");
+}
+
+TEST(JinjaChatTest, CallsOfToolsAreTrainedOnWithTheirOwnEnd) {
+  const Conversation calling = {
+      .messages = {{"user", "Hi"},
+                   {"assistant", "", R"({"role": "assistant", "content": "", "tool_calls":
+                       [{"function": {"name": "f", "arguments": {"a": 2}}}]})"},
+                   {"tool", "3"},
+                   {"assistant", "It is 3"}}};
+  EXPECT_EQ(Trained("gpt_oss_shape", calling),
+            " to=functions.f<|channel|>commentary json<|message|>{\"a\": 2}<|call|>"
+            "<|channel|>final<|message|>It is 3<|return|>");
+  EXPECT_EQ(Trained("granite3_shape", calling),
+            "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"a\": 2}}]<|end_of_text|>\n"
+            "It is 3<|end_of_text|>\n");
 }
 
 TEST(JinjaChatTest, ToolsMayHaveATemplateOfTheirOwn) {

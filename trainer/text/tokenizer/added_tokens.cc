@@ -15,26 +15,6 @@ bool StartsWithWord(std::string_view text) {
   return !text.empty() && IsUnicodeWord(DecodeUtf8(text).code_point);
 }
 
-std::size_t SpacesBefore(std::string_view text) {
-  std::size_t count = 0;
-  while (count < text.size()) {
-    const Utf8Char c = LastUtf8(text.substr(0, text.size() - count));
-    if (!IsUnicodeSpace(c.code_point)) break;
-    count += static_cast<std::size_t>(c.length);
-  }
-  return count;
-}
-
-std::size_t SpacesAfter(std::string_view text) {
-  std::size_t count = 0;
-  while (count < text.size()) {
-    const Utf8Char c = DecodeUtf8(text.substr(count));
-    if (!IsUnicodeSpace(c.code_point)) break;
-    count += static_cast<std::size_t>(c.length);
-  }
-  return count;
-}
-
 }  // namespace
 
 void AddedTokens::Add(AddedToken token) {
@@ -69,8 +49,8 @@ void AddedTokens::Split(std::string_view text,
         (EndsWithWord(text.substr(0, begin)) || StartsWithWord(text.substr(end))))
       continue;
     // Spaces that the token before took along are gone, but may begin the next token all the same.
-    if (found->lstrip) begin = std::max(begin - SpacesBefore(text.substr(0, begin)), done);
-    if (found->rstrip) end += SpacesAfter(text.substr(end));
+    if (found->lstrip) begin = std::max(begin - SpacesAtEnd(text.substr(0, begin)), done);
+    if (found->rstrip) end += SpacesAtBegin(text.substr(end));
     if (begin > done) text_piece(text.substr(done, begin - done));
     token(*found);
     done = end;

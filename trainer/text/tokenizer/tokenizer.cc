@@ -14,6 +14,11 @@ namespace {
 
 constexpr std::int64_t kMaxTokenizerBytes = 256 << 20;
 
+bool IsSpaceAlone(const AddedToken& token) {
+  const std::string& text = token.content;
+  return !token.special && !text.empty() && SpacesAtBegin(text) == text.size();
+}
+
 }  // namespace
 
 struct Tokenizer::Impl {
@@ -24,11 +29,20 @@ struct Tokenizer::Impl {
     bool known = false;
     bool special = false;
     bool added = false;
+    bool space = false;  // an added one that is white space alone
+    bool lstrip = false;
+    bool rstrip = false;
+  };
+
+  // Those that are matched before a text is normalized, and those after it.
+  struct AddedSets {
+    AddedTokens raw;
+    AddedTokens normalized;
   };
 
   TokenizerParts parts;
-  AddedTokens raw_added;         // matched before normalization
-  AddedTokens normalized_added;  // and after it
+  AddedSets added;
+  AddedSets added_spaces;  // those of them that are white space alone
   std::vector<IdEntry> by_id;
   std::unordered_map<std::int32_t, std::string> normalized_texts;  // of added tokens
 
@@ -46,12 +60,19 @@ struct Tokenizer::Impl {
   }
 
   void AddToken(AddedToken token) {
-    by_id[static_cast<std::size_t>(token.id)] = {token.content, true, token.special, true};
+    const bool space = IsSpaceAlone(token);
+    by_id[static_cast<std::size_t>(token.id)] = {token.content, true,         token.special, true,
+                                                 space,         token.lstrip, token.rstrip};
     if (token.normalized && !token.as_is) {
       token.content = parts.normalizer.Run(token.content);
       normalized_texts[token.id] = token.content;
     }
-    (token.normalized ? normalized_added : raw_added).Add(std::move(token));
+    if (space) SetOf(added_spaces, token).Add(token);
+    SetOf(added, token).Add(std::move(token));
+  }
+
+  static AddedTokens& SetOf(AddedSets& sets, const AddedToken& token) {
+    return token.normalized ? sets.normalized : sets.raw;
   }
 
   // `place` is that of the text's beginning in the whole input.
@@ -61,14 +82,13 @@ struct Tokenizer::Impl {
                             [&](std::string_view piece) { parts.bpe.Encode(piece, cache, out); });
   }
 
-  void EncodeNormalized(std::string_view text, TextPlace place, bool parse_added, BpeCache* cache,
-                        std::vector<std::int32_t>* out) const {
+  void EncodeNormalized(std::string_view text, TextPlace place, const AddedTokens& normalized_added,
+                        BpeCache* cache, std::vector<std::int32_t>* out) const {
     std::string normalized;
     if (!parts.normalizer.empty()) {
       normalized = parts.normalizer.Run(text, place);
       text = normalized;
     }
-    if (!parse_added) return EncodePlain(text, place, cache, out);
     normalized_added.Split(
         text,
         [&](std::string_view piece) {
@@ -118,17 +138,14 @@ std::vector<std::int32_t> Tokenizer::Encode(std::string_view text, EncodeOptions
   const TextPlace place = options.continues_text ? TextPlace::kContinued : TextPlace::kStart;
   std::vector<std::int32_t> ids;
   if (options.add_special_tokens) ids = parts.prefix_ids;
-  if (options.parse_added_tokens) {
-    impl_->raw_added.Split(
-        valid,
-        [&](std::string_view piece) {
-          impl_->EncodeNormalized(piece, PlaceOfPart(piece, valid, place), true, &cache_->pieces,
-                                  &ids);
-        },
-        [&](const AddedToken& token) { ids.push_back(token.id); });
-  } else {
-    impl_->EncodeNormalized(valid, place, false, &cache_->pieces, &ids);
-  }
+  const Impl::AddedSets& parsed = options.parse_added_tokens ? impl_->added : impl_->added_spaces;
+  parsed.raw.Split(
+      valid,
+      [&](std::string_view piece) {
+        impl_->EncodeNormalized(piece, PlaceOfPart(piece, valid, place), parsed.normalized,
+                                &cache_->pieces, &ids);
+      },
+      [&](const AddedToken& token) { ids.push_back(token.id); });
   if (options.add_special_tokens)
     ids.insert(ids.end(), parts.suffix_ids.begin(), parts.suffix_ids.end());
   return ids;
@@ -167,6 +184,18 @@ const std::vector<std::int32_t>& Tokenizer::Suffix() const { return impl_->parts
 
 bool Tokenizer::IsAddedToken(std::int32_t id) const {
   return id >= 0 && id < vocab_size() && impl_->by_id[static_cast<std::size_t>(id)].added;
+}
+
+bool Tokenizer::TakesSpaceBefore(std::int32_t id) const {
+  return id >= 0 && id < vocab_size() && impl_->by_id[static_cast<std::size_t>(id)].lstrip;
+}
+
+bool Tokenizer::TakesSpaceBehind(std::int32_t id) const {
+  return id >= 0 && id < vocab_size() && impl_->by_id[static_cast<std::size_t>(id)].rstrip;
+}
+
+bool Tokenizer::IsAddedSpace(std::int32_t id) const {
+  return id >= 0 && id < vocab_size() && impl_->by_id[static_cast<std::size_t>(id)].space;
 }
 
 std::int32_t Tokenizer::vocab_size() const {

@@ -29,7 +29,8 @@ struct EncodeOptions {
   // Put the ids of the post-processor's template around the text (Llama 3: begin of text).
   bool add_special_tokens = false;
   // Recognise added tokens such as <|im_end|> inside the text. Off for text that must not be able
-  // to forge them: what a user wrote within a chat turn.
+  // to forge them, what a user wrote within a chat turn: then only those of white space alone are
+  // (OLMoE: runs of blanks; Gemma: line breaks).
   bool parse_added_tokens = true;
   // The text goes on from text that was encoded before it, so that a tokenizer that puts a blank or
   // a mark in front of every text (Llama 2, Mistral) puts none here. False where nothing stands
@@ -68,6 +69,12 @@ class Tokenizer {
   const std::vector<std::int32_t>& Suffix() const;
   // Whether the id is that of an added token, which ends the text before it.
   bool IsAddedToken(std::int32_t id) const;
+  // Whether it is that of an added token of white space alone, which no text can forge.
+  bool IsAddedSpace(std::int32_t id) const;
+  // Whether it is that of an added token that takes along the white space on that side (Phi-3,
+  // Phi-4).
+  bool TakesSpaceBefore(std::int32_t id) const;
+  bool TakesSpaceBehind(std::int32_t id) const;
   // The largest id plus one, added tokens included.
   std::int32_t vocab_size() const;
 

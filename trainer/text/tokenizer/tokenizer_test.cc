@@ -51,6 +51,23 @@ TEST(TokenizerTest, MergesByRankAndFindsAddedTokens) {
   EXPECT_EQ(tokenizer->TokenText(261), "");
 }
 
+// Those that no text can forge.
+TEST(TokenizerTest, AddedTokensOfWhiteSpaceAreFoundInAnyText) {
+  Json json = SmallTokenizer();
+  json["added_tokens"].push_back({{"id", 261}, {"content", "\n\n"}, {"normalized", false}});
+  json["added_tokens"].push_back({{"id", 262}, {"content", "    "}, {"normalized", true}});
+  json["added_tokens"].push_back({{"id", 263}, {"content", " \t"}, {"special", true}});
+  const auto tokenizer = Parse(json);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+  const EncodeOptions content{.parse_added_tokens = false};
+  EXPECT_THAT(tokenizer->Encode("o\n\n    <s>", content),
+              ElementsAre('o', 261, 262, '<', 's', '>'));
+  EXPECT_THAT(tokenizer->Encode("o \t"), ElementsAre('o', 263));
+  EXPECT_THAT(tokenizer->Encode("o \t", content), ElementsAre('o', ' ', '\t')) << "a special one";
+  EXPECT_TRUE(tokenizer->IsAddedSpace(261));
+  for (const std::int32_t id : {260, 263, 256, 264, -1}) EXPECT_FALSE(tokenizer->IsAddedSpace(id));
+}
+
 // Pieces differ between the threads, so that a table or cache that both wrote to would show.
 TEST(TokenizerTest, ThreadsThatShareTablesEncodeAsOne) {
   auto tokenizer = Parse(SmallTokenizer());

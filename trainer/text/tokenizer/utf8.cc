@@ -171,4 +171,24 @@ bool IsUnicodeWord(char32_t c) {
   }
 }
 
+std::size_t SpacesAtEnd(std::string_view text) {
+  std::size_t count = 0;
+  while (count < text.size()) {
+    const Utf8Char c = LastUtf8(text.substr(0, text.size() - count));
+    if (!IsUnicodeSpace(c.code_point)) break;
+    count += static_cast<std::size_t>(c.length);
+  }
+  return count;
+}
+
+std::size_t SpacesAtBegin(std::string_view text) {
+  std::size_t count = 0;
+  while (count < text.size()) {
+    const Utf8Char c = DecodeUtf8(text.substr(count));
+    if (!IsUnicodeSpace(c.code_point)) break;
+    count += static_cast<std::size_t>(c.length);
+  }
+  return count;
+}
+
 }  // namespace muster

@@ -4,6 +4,7 @@
 // Pure functions; any thread.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -43,5 +44,9 @@ bool IsUnicodeNumeric(char32_t code_point);      // Nd, Nl, No
 bool IsUnicodePunctuation(char32_t code_point);  // P*, and ASCII's symbols
 // What \w means to the reference implementation: Alphabetic, M, Nd, Pc, Join_Control.
 bool IsUnicodeWord(char32_t code_point);
+
+// Bytes of white space at the ends of valid UTF-8.
+std::size_t SpacesAtBegin(std::string_view text);
+std::size_t SpacesAtEnd(std::string_view text);
 
 }  // namespace muster

@@ -95,5 +95,14 @@ TEST(Utf8Test, KnowsClassesOfCharacters) {
   EXPECT_FALSE(IsUnicodePunctuation(0x20ac));
 }
 
+TEST(Utf8Test, MeasuresWhiteSpaceAtTheEnds) {
+  EXPECT_EQ(SpacesAtBegin("\n\u3000 a \t"), 5u);
+  EXPECT_EQ(SpacesAtEnd("\n\u3000 a \u00a0"), 3u);
+  EXPECT_EQ(SpacesAtBegin("a "), 0u);
+  EXPECT_EQ(SpacesAtEnd(" a"), 0u);
+  EXPECT_EQ(SpacesAtBegin(" \u2028"), 4u);
+  EXPECT_EQ(SpacesAtEnd(""), 0u);
+}
+
 }  // namespace
 }  // namespace muster

@@ -66,9 +66,9 @@ Value Evaluator::Find(const std::string& name) const {
   if (const Value* global = FindGlobal(name, budget_)) return *global;
   if (name == "strftime_now")
     return Value::MakeUndefined(
-        "strftime_now is not there: rows that are trained on must not depend on the day; ask for "
-        "it "
-        "with 'is defined'");
+        "strftime_now is not there: rows that are trained on must not depend on the day; name a "
+        "copy of the template with a day in its place, or one that asks whether it 'is defined', "
+        "in data.chat_template");
   return Value::MakeUndefined("'" + name + "' is undefined");
 }
 
