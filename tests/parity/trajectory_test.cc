@@ -80,14 +80,14 @@ MicroBatch BatchOf(int step, int micro, std::int64_t vocabulary, Layout layout) 
   return batch;
 }
 
-struct Run {
+struct Trial {
   int world_size = 1;
   Layout layout = Layout::kPacked;
   MixedPrecision precision = MixedPrecision::kFp64;
   ActivationCheckpointing checkpointing = ActivationCheckpointing::kNone;
 };
 
-FsdpOptions OptionsOfRun(const Run& run) {
+FsdpOptions OptionsOfTrial(const Trial& run) {
   TrainSpec train;
   train.fsdp = {.mixed_precision = run.precision, .activation_checkpointing = run.checkpointing};
   train.optimizer = {.lr = kRate, .weight_decay = 0.1, .grad_clip = 0};
@@ -95,7 +95,7 @@ FsdpOptions OptionsOfRun(const Run& run) {
 }
 
 // All steps of one rank.
-void RunRank(const ModelConfig& config, const Run& run, InProcessGroup& group, int rank,
+void RunRank(const ModelConfig& config, const Trial& run, InProcessGroup& group, int rank,
              std::vector<StepNumbers>* numbers) {
   at::set_num_threads(1);
   const auto communicator = group.Join(rank);
@@ -104,7 +104,7 @@ void RunRank(const ModelConfig& config, const Run& run, InProcessGroup& group, i
                          Deadline::After(std::chrono::seconds(30)));
   ASSERT_TRUE(formed.ok()) << formed.ToString();
   const auto ops = MakeCpuOps();
-  auto engine = FsdpEngine::Create(config, *communicator, *ops, OptionsOfRun(run));
+  auto engine = FsdpEngine::Create(config, *communicator, *ops, OptionsOfTrial(run));
   ASSERT_TRUE(engine.ok()) << engine.status().ToString();
   ReferenceTrainer::Weights weights;
   for (const UnitTensor& tensor : ModelTensors(config)) weights[tensor.name] = WeightOf(tensor);
@@ -129,7 +129,7 @@ void RunRank(const ModelConfig& config, const Run& run, InProcessGroup& group, i
   (*engine)->WaitForUpdate();
 }
 
-std::vector<StepNumbers> Train(const ModelConfig& config, const Run& run) {
+std::vector<StepNumbers> Train(const ModelConfig& config, const Trial& run) {
   InProcessGroup group(run.world_size, InProcessTransport::kSharedMemory);
   std::vector<std::vector<StepNumbers>> numbers(static_cast<std::size_t>(run.world_size));
   std::vector<std::thread> threads;
@@ -142,7 +142,7 @@ std::vector<StepNumbers> Train(const ModelConfig& config, const Run& run) {
 class Trajectories : public testing::TestWithParam<int> {
  protected:
   // Every case's model, and how far a run of it strays at most.
-  static void ForEach(const Run& run, double limit) {
+  static void ForEach(const Trial& run, double limit) {
     std::ifstream file(MUSTER_TESTDATA "/trajectories.json");
     for (const Json& golden : Json::parse(file)) {
       const std::string name = golden["name"];

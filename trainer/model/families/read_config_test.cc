@@ -223,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{R"("rope_scaling": 8)", StatusCode::kInvalidArgument,
                   "rope_scaling is no object"},
         BadConfig{R"("rope_scaling": {"type": "su", "factor": 2.0})", StatusCode::kUnimplemented,
-                  "linear, dynamic, yarn, longrope"},
+                  "default, linear, dynamic, yarn"},
         BadConfig{R"("rope_scaling": {"type": "linear"})", StatusCode::kInvalidArgument,
                   "rope_scaling: factor is missing"},
         BadConfig{R"("rope_scaling": {"type": "dynamic", "factor": 0.5})",
