@@ -141,7 +141,8 @@ std::vector<StepNumbers> Train(const ModelConfig& config, const Trial& run) {
 
 class Trajectories : public testing::TestWithParam<int> {
  protected:
-  // Every case's model, and how far a run of it strays at most.
+  // Every case's model, and how far a run of it strays at most: in fp32 also twice as far as that
+  // of transformers, since some cases' norms round more than others.
   static void ForEach(const Trial& run, double limit) {
     std::ifstream file(MUSTER_TESTDATA "/trajectories.json");
     for (const Json& golden : Json::parse(file)) {
@@ -155,8 +156,11 @@ class Trajectories : public testing::TestWithParam<int> {
         of_loss = std::max(of_loss, Relative(numbers[step].loss, golden["losses"][step]));
         of_norm = std::max(of_norm, Relative(numbers[step].grad_norm, golden["grad_norms"][step]));
       }
+      double limit_of_norm = limit;
+      if (run.precision == MixedPrecision::kFp32)
+        limit_of_norm = std::max(limit, 2 * golden["strays_in_fp32"]["grad_norms"].get<double>());
       EXPECT_LE(of_loss, limit) << name;
-      EXPECT_LE(of_norm, limit) << name;
+      EXPECT_LE(of_norm, limit_of_norm) << name;
       RecordProperty(name, std::to_string(of_loss / limit) + " " + std::to_string(of_norm / limit));
     }
   }
