@@ -73,23 +73,24 @@ def put_nan(tensor):
     return spoil
 
 
-Q, V = "model.layers.1.self_attn.q_proj.weight", "model.layers.1.self_attn.v_proj.weight"
+# Every family has these.
+OUTPUT, DOWN = "model.layers.1.self_attn.o_proj.weight", "model.layers.1.mlp.down_proj.weight"
 
 
 class BadModelOfEachFamily(unittest.TestCase):
     """Config and weights that contradict each other are refused by name and file before a step is trained."""
 
     SPOILED = {
-        "a tensor is missing": (change_header(lambda h: h.update({"model.other": h.pop(Q)})),
-                                [Q, "config.json"]),
+        "a tensor is missing": (change_header(lambda h: h.update({"model.other": h.pop(OUTPUT)})),
+                                [OUTPUT, "config.json"]),
         "a tensor too many": (change_config(num_hidden_layers=1), ["model.safetensors", "model.layers.1."]),
-        "another shape": (change_header(lambda h: h[V]["shape"].reverse()),
-                          ["model.safetensors", V, "shape"]),
-        "another type": (change_header(lambda h: h[V].update(dtype="I32")),
-                         ["model.safetensors", V, "I32"]),
+        "another shape": (change_header(lambda h: h[DOWN]["shape"].reverse()),
+                          ["model.safetensors", DOWN, "shape"]),
+        "another type": (change_header(lambda h: h[DOWN].update(dtype="I32")),
+                         ["model.safetensors", DOWN, "I32"]),
         "an unknown rope": (change_config(rope_scaling={"rope_type": "spiral", "factor": 2.0}),
                             ["config.json", "spiral"]),
-        "a number that is none": (put_nan(V), ["model.safetensors", V, "not finite"]),
+        "a number that is none": (put_nan(DOWN), ["model.safetensors", DOWN, "not finite"]),
     }
 
     def test_it_is_refused_by_name_and_file(self):

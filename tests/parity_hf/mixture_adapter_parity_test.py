@@ -36,7 +36,7 @@ class OnExperts(AdapterParity):
             config = {"r": 3, "lora_alpha": 4, "use_rslora": True, "target_modules": [],
                       "target_parameters": [parameter]}
             with self.subTest(parameter=parameter), self.of_mixture("qwen3_moe", mlp_only_layers=[1]):
-                adapter = self.compare("fp64", config, [(1, self.steps, 1e-12)], ways=WAYS[1:2])
+                adapter = self.compare("fp64", config, [(1, self.steps, 1e-12)], ways=WAYS[1:2], learned=1)
                 self.check_return(adapter)
                 saved = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
                 self.assertEqual((saved["target_modules"], saved["target_parameters"]), ([], [parameter]))
@@ -74,7 +74,8 @@ class OnExpertsInFourBits(AdapterParity):
         self.compare_packed("fp64", [(1, self.steps, 1e-9)], WAYS[:2])
 
     def test_fp32_losses_are_those_of_bitsandbytes(self):
-        self.compare_packed("fp32", [(1, 1, 1e-6), (2, self.steps, 1e-5)], WAYS[1:2])
+        # Where experts are chosen, rounding grows: 2e-5 was seen over 20 steps, with equal values in fp64.
+        self.compare_packed("fp32", [(1, 1, 1e-6), (2, self.steps, 5e-5)], WAYS[1:2])
 
 
 if __name__ == "__main__":
