@@ -32,11 +32,12 @@ class OnExperts(AdapterParity):
                 self.check_return(self.compare("fp64", EVERYWHERE, [(1, self.steps, 1e-12)], ways=WAYS))
 
     def test_one_parameter_alone_with_rslora_over_dense_layers_too(self):
+        """Which learns so little that the rows of the last step may be harder than those of the first."""
         for parameter in EXPERTS:
             config = {"r": 3, "lora_alpha": 4, "use_rslora": True, "target_modules": [],
                       "target_parameters": [parameter]}
             with self.subTest(parameter=parameter), self.of_mixture("qwen3_moe", mlp_only_layers=[1]):
-                adapter = self.compare("fp64", config, [(1, self.steps, 1e-12)], ways=WAYS[1:2], learned=1)
+                adapter = self.compare("fp64", config, [(1, self.steps, 1e-12)], ways=WAYS[1:2], learned=1.01)
                 self.check_return(adapter)
                 saved = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
                 self.assertEqual((saved["target_modules"], saved["target_parameters"]), ([], [parameter]))
