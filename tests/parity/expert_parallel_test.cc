@@ -98,7 +98,7 @@ TEST_P(ExpertParallel, ComputesWhatUndividedExpertsDo) {
               1e-12);
     EXPECT_EQ(divided[r].next_tokens, whole[r].next_tokens);
   }
-  // Of every tensor, in the order of the model: rounded to fp32.
+  // The export has every tensor in the order of the model, rounded to fp32.
   ASSERT_EQ(divided[0].exported.size(), whole[0].exported.size());
   for (std::size_t i = 0; i < whole[0].exported.size(); ++i) {
     ASSERT_NEAR(divided[0].exported[i], whole[0].exported[i], 1e-6) << i;

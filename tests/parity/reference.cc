@@ -28,7 +28,7 @@ at::Tensor RotateAll(const at::Tensor& x, double theta) {
   return x * both.cos().to(x.scalar_type()) + RotateHalf(x) * both.sin().to(x.scalar_type());
 }
 
-// Of each head the first `dim` elements.
+// Rotates the first `dim` elements of each head.
 at::Tensor ApplyRotary(const at::Tensor& x, double theta, std::int64_t dim) {
   const std::int64_t rest = x.size(-1) - dim;
   return at::cat({RotateAll(x.narrow(-1, 0, dim), theta), x.narrow(-1, dim, rest)}, -1);

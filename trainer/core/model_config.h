@@ -35,7 +35,7 @@ struct RopeScaling {
   double beta_slow = 1;
   bool truncate = true;         // the range between the two to whole elements
   double attention_factor = 1;  // on cosines and sines: of YaRN and LongRoPE
-  // Of each frequency: in documents of up to original positions, and in longer ones.
+  // A factor for each frequency: in documents of up to original positions, and in longer ones.
   std::vector<double> short_factors = {};
   std::vector<double> long_factors = {};
 

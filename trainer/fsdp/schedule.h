@@ -73,7 +73,7 @@ class Schedule {
   Status Backward(HeadTask task, const BalanceTask& balance, at::Tensor& loss,
                   at::Tensor& balance_loss, bool last);
 
-  // Of Forward's micro-batch (LlamaBlocks).
+  // The choices of Forward's micro-batch (LlamaBlocks).
   at::Tensor ExpertChoices() const { return blocks_.ExpertChoices(); }
   LlamaHead& head() { return head_; }
   std::int64_t activation_bytes() const { return blocks_.bytes(); }

@@ -89,8 +89,8 @@ class LlamaBlocks {
   void Backward(int block, const BlockWeights& weights, const BlockGradients& gradients,
                 at::Tensor& gradient);
 
-  // Of what travels to experts on other ranks: after an error nothing does, and results mean
-  // nothing.
+  // The first error of an exchange with experts on other ranks: after it nothing is exchanged, and
+  // results mean nothing.
   Status status() const { return parallel_ ? parallel_->status() : OkStatus(); }
 
   // Bytes held on the device for activations and scratch, and in host memory beside it.

@@ -1,7 +1,7 @@
 // ParallelExperts: the experts of sparse layers where each rank of a group has a part of them
 // (expert parallelism).
 //
-// Of E experts rank r of n has E / n, from r * E / n on. The rows of a rank's tokens go to the
+// Rank r of n has E / n of the E experts, from r * E / n on. The rows of a rank's tokens go to the
 // ranks of their experts by an all-to-all, and what these make of them comes back by another;
 // backward does the same with gradients. To the rank that computes them the R rows that came are
 // tokens with one expert each (experts.h): sorted by expert, those of one expert by the rank they
@@ -71,7 +71,7 @@ class ParallelExperts {
     at::Tensor gate_up;  // [R, 2 * I]
     std::int64_t count() const { return routing.begins.back(); }
   };
-  // Of all blocks in turn.
+  // Blocks use it in turn.
   struct Scratch {
     ExpertScratch experts;
     at::Tensor rows;     // [R, H], in the order in which they came

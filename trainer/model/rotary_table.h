@@ -36,7 +36,7 @@ class RotaryTable {
   explicit RotaryTable(const ModelConfig& config, const RotaryTypes& types = {});
 
   bool depends_on_length() const;
-  // Of `count` positions from `begin` on, in a document of `length` tokens.
+  // The angles of `count` positions from `begin` on, in a document of `length` tokens.
   RotaryAngles Of(std::int64_t length, std::int64_t begin, std::int64_t count);
   // Those of the tokens of a batch. `row_lengths`: the tokens of each row before its padding, where
   // no documents are named; empty: rows have none.

@@ -55,7 +55,7 @@ double StepPlanner::WholeElements() const {
   return elements;
 }
 
-// Of what is gathered, as if a rank had nothing of its own. Where experts are divided, the ranks
+// Counts what a rank gathers as if it had nothing of its own. Where experts are divided, the ranks
 // with the same ones gather these: on a node as many rings as it has parts of the experts.
 double StepPlanner::GatheredElements(std::size_t unit, Link link) const {
   const FlatUnit& part = placement_.parts[unit];

@@ -19,7 +19,7 @@ struct LayerLoad {
   std::int64_t idle = 0;      // experts that no token was given
 };
 
-// Of one step, over all ranks, padding not counted.
+// How often each expert was chosen in one step, over all ranks; padding does not count.
 struct ExpertLoad {
   std::int64_t experts = 0;          // of a layer
   std::int64_t per_token = 0;        // choices of a token

@@ -45,7 +45,7 @@ class RingCollectives {
     std::size_t offset;
     std::size_t bytes;
   };
-  // Of all blocks of an all-to-all the bytes from `begin` on, at most `length` of each.
+  // A part of each block of an all-to-all: its bytes from `begin` on, at most `length` of them.
   struct BlockParts {
     const std::vector<std::uint64_t>& blocks;  // of each rank for each, row by row
     std::size_t begin;
