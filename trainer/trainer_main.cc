@@ -170,6 +170,8 @@ void AddScore(CLI::App& app, Options& options, Action& action) {
   verb->add_option("--chat-template", o.chat_template,
                    "Chat template of --data, as data.chat_template of a job")
       ->capture_default_str();
+  verb->add_option("--chat-date", o.chat_date,
+                   "Day that the chat template of --data writes, such as 2026-01-31");
   verb->add_option("--text-field", o.text_field,
                    "Text field of --data, as data.text_field of a job")
       ->capture_default_str();
@@ -334,9 +336,11 @@ void AddExport(CLI::App& app, Options& options, Action& action) {
       "model that the job trained it on]");
   AddByteSize(verb, "--max-shard-size", "hf: maximum size of a weights file, such as 5GB or 500MiB",
               &o.max_shard_bytes);
+  verb->add_flag("--mxfp4", o.mxfp4,
+                 "hf: write the experts of a gpt-oss in MXFP4; print the error");
   verb->callback([&] {
-    if (o.format != "hf" && !o.model.empty()) {
-      throw CLI::ValidationError("export: --model goes with --format hf");
+    if (o.format != "hf" && (!o.model.empty() || o.mxfp4)) {
+      throw CLI::ValidationError("export: --model and --mxfp4 go with --format hf");
     }
     action = [&] { return muster::RunExport(o); };
   });
@@ -351,6 +355,9 @@ void AddMerge(CLI::App& app, Options& options, Action& action) {
   verb->add_option("--out", o.out, "Directory to write")->required();
   AddByteSize(verb, "--max-shard-size", "Maximum size of a weights file, such as 5GB or 500MiB",
               &o.max_shard_bytes);
+  verb->add_flag("--mxfp4", o.mxfp4,
+                 "Write experts of a gpt-oss that the adapter changes in MXFP4 again; print the "
+                 "error");
   verb->callback([&] { action = [&] { return muster::RunMerge(o); }; });
 }
 

@@ -15,6 +15,7 @@
 #include "trainer/fsdp/export_stream.h"
 #include "trainer/fsdp/load_weights.h"
 #include "trainer/fsdp/retained_weights.h"
+#include "trainer/model/stored_model.h"
 #include "trainer/model/testing/late_copies_testing.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/scalar_type.h"
@@ -104,7 +105,7 @@ class RankThread {
 
   void LoadFrozen() {
     if (!options_.model.lora) return;
-    const Result<SafetensorsModel> model = SafetensorsModel::Open(options_.model_dir);
+    const Result<SafetensorsModel> model = OpenModelWeights(config_, options_.model_dir);
     ASSERT_TRUE(model.ok()) << model.status().ToString();
     const Status loaded = engine_->LoadFrozen(&*model, {});
     ASSERT_TRUE(loaded.ok()) << loaded.ToString();

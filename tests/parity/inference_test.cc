@@ -12,40 +12,56 @@
 #include "tests/parity/gang_run.h"
 #include "tests/parity/reference.h"
 #include "tests/parity/test_model.h"
-#include "trainer/formats/safetensors.h"
-#include "trainer/model/families/units.h"
 #include "trainer/model/inference.h"
 
 namespace muster::parity {
 namespace {
 
+// What only the config.json of a Gemma or a gpt-oss says.
+std::string OfKindsOfLayers(const ModelConfig& config) {
+  if (config.attention.full_layers.empty()) return "";
+  std::string types;
+  for (const bool full : config.attention.full_layers)
+    types += std::string(types.empty() ? "" : ", ") +
+             (full ? "\"full_attention\"" : "\"sliding_attention\"");
+  std::string json = ", \"query_pre_attn_scalar\": 20, \"layer_types\": [" + types + "]";
+  const auto add = [&json](const std::string& key, double value) {
+    json += ", \"" + key + "\": " + std::to_string(value);
+  };
+  if (config.attention.cap != 0) add("attn_logit_softcapping", config.attention.cap);
+  if (config.logit_cap != 0) add("final_logit_softcapping", config.logit_cap);
+  if (config.attention.window_rope_theta)
+    add("rope_local_base_freq", *config.attention.window_rope_theta);
+  if (config.rope_scaling)
+    json += ", \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": " +
+            std::to_string(config.rope_scaling->factor) + "}";
+  if (config.attention.sinks) {
+    json += ", \"num_local_experts\": " + std::to_string(config.experts->count) +
+            ", \"num_experts_per_tok\": " + std::to_string(config.experts->per_token) +
+            ", \"dtype\": \"float32\", \"attention_bias\": true";
+    add("swiglu_limit", config.experts->clamped->limit);
+    add("swiglu_alpha", config.experts->clamped->alpha);
+  }
+  return json;
+}
+
 // config.json and model.safetensors of the test model, as another program would have left them.
-void WriteModel(const std::string& dir, const ModelConfig& config) {
+void WriteModelOf(const std::string& dir, const ModelConfig& config) {
   std::ofstream(dir + "/config.json")
       << "{\"architectures\": [\"" << config.architecture << "\"], \"hidden_act\": \"silu\""
       << (config.sliding_window ? ", \"sliding_window\": " + std::to_string(*config.sliding_window)
                                 : std::string())
-      << ", \"hidden_size\": " << config.hidden_size
-      << ", \"intermediate_size\": " << config.intermediate_size
+      << ", \"hidden_size\": " << config.hidden_size << ", \"intermediate_size\": "
+      << (config.experts ? config.experts->intermediate_size : config.intermediate_size)
       << ", \"num_hidden_layers\": " << config.num_hidden_layers
       << ", \"num_attention_heads\": " << config.num_attention_heads
       << ", \"num_key_value_heads\": " << config.num_key_value_heads
       << ", \"head_dim\": " << config.head_dim << ", \"vocab_size\": " << config.vocab_size
       << ", \"rms_norm_eps\": " << config.rms_norm_eps << ", \"rope_theta\": " << config.rope_theta
       << (config.rotating_layers.empty() ? "" : ", \"no_rope_layer_interval\": 2")
+      << OfKindsOfLayers(config)
       << ", \"tie_word_embeddings\": " << (config.tie_word_embeddings ? "true" : "false") << "}";
-  std::vector<TensorSpec> specs;
-  for (const UnitTensor& tensor : ModelTensors(config)) {
-    specs.push_back({.name = tensor.name, .type = TensorType::kF32, .shape = tensor.shape});
-  }
-  auto writer = SafetensorsWriter::Create(dir + "/model.safetensors", specs);
-  ASSERT_TRUE(writer.ok());
-  const ReferenceTrainer::Weights weights = RandomWeights(config);
-  for (const TensorSpec& spec : specs) {
-    const at::Tensor values = weights.at(spec.name).contiguous();
-    ASSERT_TRUE(writer->AppendFloats(values.const_data_ptr<float>(), values.numel()).ok());
-  }
-  ASSERT_TRUE(writer->Finish().ok());
+  WriteModel(config, RandomWeights(config), dir);
 }
 
 // The model of a directory that is there as long as the test needs it.
@@ -53,7 +69,7 @@ Result<InferenceModel> LoadTestModel(const ModelConfig& config) {
   at::set_num_threads(1);  // these matrices are too small for more
   std::string dir = testing::TempDir() + "parity-XXXXXX";
   if (::mkdtemp(dir.data()) == nullptr) return Unavailable("no temporary directory");
-  WriteModel(dir, config);
+  WriteModelOf(dir, config);
   Result<InferenceModel> model = InferenceModel::Load(dir, at::kFloat);
   std::filesystem::remove_all(dir);
   return model;
@@ -67,7 +83,10 @@ std::vector<ModelConfig> Kinds() {
           TestConfig({.family = Family::kQwen2}),
           TestConfig({.family = Family::kQwen3}),
           TestConfig({.family = Family::kSmolLm3}),
-          TestConfig({.family = Family::kOlmo2})};
+          TestConfig({.family = Family::kOlmo2}),
+          TestConfig({.tied = true, .family = Family::kGemma2}),
+          TestConfig({.family = Family::kGemma3}),
+          TestConfig({.family = Family::kGptOss})};
 }
 
 std::vector<std::int64_t> Greedy(InferenceModel& model, std::vector<std::int64_t> ids, int tokens,

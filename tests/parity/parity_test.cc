@@ -145,7 +145,7 @@ std::vector<Way> Mixtures() {
   std::vector<Way> ways;
   for (const auto& [family, name] :
        {std::pair(Family::kQwen3Moe, "qwen3_moe"), std::pair(Family::kOlmoe, "olmoe"),
-        std::pair(Family::kMixtral, "mixtral")}) {
+        std::pair(Family::kMixtral, "mixtral"), std::pair(Family::kGptOss, "gpt_oss")}) {
     const std::string of(name);
     ways.push_back({.name = of, .family = family});
     ways.push_back({.name = of + "_sockets_3",
@@ -198,7 +198,8 @@ std::vector<Way> AdaptedMixtures() {
   std::vector<Way> ways;
   const LoraSpec on_experts = Lora({"o_proj", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"});
   for (const auto& [each, name] :
-       {std::pair(Family::kQwen3Moe, "qwen3_moe"), std::pair(Family::kMixtral, "mixtral")}) {
+       {std::pair(Family::kQwen3Moe, "qwen3_moe"), std::pair(Family::kMixtral, "mixtral"),
+        std::pair(Family::kGptOss, "gpt_oss")}) {
     const std::string of(name);
     ways.push_back({.name = of + "_lora_experts_1", .family = each, .lora = on_experts});
     ways.push_back({.name = of + "_lora_experts_3",
@@ -222,6 +223,12 @@ std::vector<Way> AdaptedMixtures() {
                     .lora = Lora({"v_proj"}),
                     .quantization = QuantizationSpec{.double_quant = twice}});
   }
+  ways.push_back({.name = "gpt_oss_qlora_2",
+                  .world_size = 2,
+                  .shares_memory = false,
+                  .family = Family::kGptOss,
+                  .lora = on_experts,
+                  .quantization = QuantizationSpec{.double_quant = true}});
   ways.push_back({.name = "olmoe_lora_down_2",
                   .world_size = 2,
                   .reduce_every_micro_batch = false,
@@ -238,7 +245,8 @@ std::vector<Way> Models() {
        {std::pair(Family::kMistral, "mistral"), std::pair(Family::kQwen2, "qwen2"),
         std::pair(Family::kQwen3, "qwen3"), std::pair(Family::kSmolLm3, "smollm3"),
         std::pair(Family::kOlmo2, "olmo2"), std::pair(Family::kGranite, "granite"),
-        std::pair(Family::kPhi3, "phi3")}) {
+        std::pair(Family::kPhi3, "phi3"), std::pair(Family::kGemma2, "gemma2"),
+        std::pair(Family::kGemma3, "gemma3")}) {
     ways.push_back({.name = name, .family = family});
     ways.push_back({.name = std::string(name) + "_sockets_3",
                     .world_size = 3,
@@ -252,6 +260,40 @@ std::vector<Way> Models() {
                     .lora = Lora(kLinearModules)});
   }
   const LoraSpec some = Lora({"q_proj", "v_proj", "down_proj"});
+  // What a window of one token, caps and tied embeddings meet under each strategy.
+  for (const auto& [family, name] :
+       {std::pair(Family::kGemma2, "gemma2"), std::pair(Family::kGemma3, "gemma3")}) {
+    const std::string of(name);
+    ways.push_back({.name = of + "_tied_grad_op_2",
+                    .world_size = 2,
+                    .strategy = kShardGradOp,
+                    .shares_memory = false,
+                    .tied = true,
+                    .family = family});
+    ways.push_back({.name = of + "_tied_hybrid_4",
+                    .world_size = 4,
+                    .strategy = kHybridShard,
+                    .ranks_per_node = 2,
+                    .tied = true,
+                    .checkpointing = ActivationCheckpointing::kFull,
+                    .family = family});
+    ways.push_back({.name = of + "_tied_replicas_2",
+                    .world_size = 2,
+                    .strategy = kNoShard,
+                    .tied = true,
+                    .reduce_every_micro_batch = false,
+                    .family = family});
+    ways.push_back({.name = of + "_qlora_3",
+                    .world_size = 3,
+                    .shares_memory = false,
+                    .tied = true,
+                    .blocks = 4,
+                    .blocks_per_unit = 2,
+                    .checkpointing = ActivationCheckpointing::kSelective,
+                    .family = family,
+                    .lora = Lora(kLinearModules),
+                    .quantization = QuantizationSpec{}});
+  }
   ways.push_back({.name = "lora_1", .lora = some});
   ways.push_back({.name = "qlora_1", .lora = some, .quantization = QuantizationSpec{}});
   ways.push_back({.name = "lora_tied_3", .world_size = 3, .tied = true, .lora = some});

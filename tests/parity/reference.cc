@@ -18,20 +18,21 @@ at::Tensor RotateHalf(const at::Tensor& x) {
   return at::cat({-x.narrow(-1, half, half), x.narrow(-1, 0, half)}, -1);
 }
 
-// x [B, heads, T, dim]. The angles are fp32 whatever x is, as Hugging Face's are.
-at::Tensor RotateAll(const at::Tensor& x, double theta) {
+// x [B, heads, T, dim]. The angles are fp32 whatever x is, as Hugging Face's are; they grow slower
+// by that factor (a linear scaling).
+at::Tensor RotateAll(const at::Tensor& x, double theta, double slower) {
   const std::int64_t dim = x.size(-1);
   const at::Tensor exponents = at::arange(0, dim, 2, at::kFloat) / static_cast<double>(dim);
-  const at::Tensor frequencies = 1.0 / at::pow(theta, exponents);
+  const at::Tensor frequencies = 1.0 / at::pow(theta, exponents) / slower;
   const at::Tensor angles = at::outer(at::arange(x.size(2), at::kFloat), frequencies);
   const at::Tensor both = at::cat({angles, angles}, -1);
   return x * both.cos().to(x.scalar_type()) + RotateHalf(x) * both.sin().to(x.scalar_type());
 }
 
 // Rotates the first `dim` elements of each head.
-at::Tensor ApplyRotary(const at::Tensor& x, double theta, std::int64_t dim) {
+at::Tensor ApplyRotary(const at::Tensor& x, double theta, double slower, std::int64_t dim) {
   const std::int64_t rest = x.size(-1) - dim;
-  return at::cat({RotateAll(x.narrow(-1, 0, dim), theta), x.narrow(-1, dim, rest)}, -1);
+  return at::cat({RotateAll(x.narrow(-1, 0, dim), theta, slower), x.narrow(-1, dim, rest)}, -1);
 }
 
 at::Tensor Ids(const std::vector<std::int64_t>& values, const MicroBatch& batch) {
@@ -57,7 +58,8 @@ ReferenceTrainer::ReferenceTrainer(ModelConfig config, const Weights& weights,
 }
 
 at::Tensor ReferenceTrainer::Norm(const at::Tensor& x, const std::string& name) const {
-  return x / at::sqrt(x.pow(2).mean(-1, true) + config_.rms_norm_eps) * Weight(name);
+  const at::Tensor normed = x / at::sqrt(x.pow(2).mean(-1, true) + config_.rms_norm_eps);
+  return config_.zero_centered_norms ? normed * (1 + Weight(name)) : normed * Weight(name);
 }
 
 at::Tensor ReferenceTrainer::Linear(const at::Tensor& x, const std::string& module) const {
@@ -68,8 +70,18 @@ at::Tensor ReferenceTrainer::Linear(const at::Tensor& x, const std::string& modu
   return y + at::matmul(hidden, Weight(module + ".lora_B.weight").t()) * lora_scale_;
 }
 
-at::Tensor ReferenceTrainer::Attention(const at::Tensor& x, const std::string& prefix,
-                                       bool rotates) const {
+// Scaling of rotations is linear, where a test has any.
+at::Tensor ReferenceTrainer::Turned(const at::Tensor& x, std::int64_t layer) const {
+  if (!config_.Rotates(layer)) return x;
+  const std::int64_t dim = config_.rotary_dim();
+  const bool own = config_.attention.window_rope_theta && config_.WindowOf(layer);
+  if (own) return ApplyRotary(x, *config_.attention.window_rope_theta, 1, dim);
+  return ApplyRotary(x, config_.rope_theta, config_.rope_scaling ? config_.rope_scaling->factor : 1,
+                     dim);
+}
+
+at::Tensor ReferenceTrainer::Attention(const at::Tensor& x, std::int64_t layer) const {
+  const std::string prefix = "model.layers." + std::to_string(layer) + ".self_attn.";
   const std::int64_t rows = x.size(0), length = x.size(1);
   const auto heads = [&](const at::Tensor& all, std::int64_t count) {
     return all.reshape({rows, length, count, config_.head_dim}).transpose(1, 2);
@@ -89,7 +101,7 @@ at::Tensor ReferenceTrainer::Attention(const at::Tensor& x, const std::string& p
     if (config_.qk_norms == QkNorms::kAllHeads) all = Norm(all, norm);
     at::Tensor each = heads(all, count);
     if (config_.qk_norms == QkNorms::kPerHead) each = Norm(each, norm);
-    return rotates ? ApplyRotary(each, config_.rope_theta, config_.rotary_dim()) : each;
+    return Turned(each, layer);
   };
   const std::int64_t group = config_.num_attention_heads / config_.num_key_value_heads;
   const at::Tensor query = prepared("q", config_.num_attention_heads);
@@ -99,11 +111,18 @@ at::Tensor ReferenceTrainer::Attention(const at::Tensor& x, const std::string& p
   const double scale = config_.attention_multiplier > 0
                            ? config_.attention_multiplier
                            : 1 / std::sqrt(static_cast<double>(config_.head_dim));
-  const at::Tensor scores = at::matmul(query, key.transpose(2, 3)) * scale;
+  const double cap = config_.attention.cap;
+  at::Tensor scores = at::matmul(query, key.transpose(2, 3)) * scale;
+  if (cap != 0) scores = at::tanh(scores / cap) * cap;
   const at::Tensor all = at::ones({length, length}, at::kBool);
-  const std::int64_t window = config_.sliding_window.value_or(length);
+  const std::int64_t window = config_.WindowOf(layer).value_or(length);
   const at::Tensor unseen = all.triu(1).logical_or(all.tril(-window));
-  const at::Tensor mixed = at::matmul(scores.masked_fill(unseen, -1e30).softmax(-1), value);
+  scores = scores.masked_fill(unseen, -1e30);
+  if (config_.attention.sinks) {
+    const at::Tensor sinks = Weight(prefix + "sinks").view({1, -1, 1, 1});
+    scores = at::cat({scores, sinks.expand({rows, -1, length, 1})}, -1);
+  }
+  const at::Tensor mixed = at::matmul(scores.softmax(-1).narrow(-1, 0, length), value);
   return Linear(mixed.transpose(1, 2).reshape({rows, length, -1}), prefix + "o_proj");
 }
 
@@ -117,30 +136,59 @@ at::Tensor ReferenceTrainer::FeedForward(const at::Tensor& x, const std::string&
     gate = Linear(x, prefix + "gate_proj");
     up = Linear(x, prefix + "up_proj");
   }
-  return Linear(gate * at::sigmoid(gate) * up, prefix + "down_proj");
+  if (config_.activation == Activation::kSilu) {
+    return Linear(gate * at::sigmoid(gate) * up, prefix + "down_proj");
+  }
+  const at::Tensor bent = std::sqrt(2 / M_PI) * (gate + 0.044715 * gate.pow(3));
+  return Linear(0.5 * gate * (1 + at::tanh(bent)) * up, prefix + "down_proj");
+}
+
+at::Tensor ReferenceTrainer::StackedExpert(const at::Tensor& x, const std::string& experts,
+                                           std::int64_t number) const {
+  const std::string end = "." + std::to_string(number);
+  const ClampedSwiGluForm& form = *config_.experts->clamped;
+  const at::Tensor gate_up = at::matmul(x, (Weight(experts + "gate_up_proj" + end) +
+                                            ExpertDelta(experts + "gate_up_proj", number))
+                                               .t()) +
+                             Weight(experts + "gate_up_proj_bias" + end);
+  const std::vector<at::Tensor> turns = gate_up.unflatten(-1, {-1, 2}).unbind(-1);
+  const at::Tensor gate = turns[0].clamp_max(form.limit);
+  const at::Tensor up = turns[1].clamp(-form.limit, form.limit);
+  const at::Tensor inner = (up + 1) * (gate * at::sigmoid(form.alpha * gate));
+  return at::matmul(inner, (Weight(experts + "down_proj" + end) +
+                            ExpertDelta(experts + "down_proj", number))
+                               .t()) +
+         Weight(experts + "down_proj_bias" + end);
+}
+
+at::Tensor ReferenceTrainer::SingleExpert(const at::Tensor& x, const std::string& prefix,
+                                          std::int64_t number) const {
+  const BlockNames& names = FamilyOf(config_).names;
+  const std::string expert = prefix + names.experts + std::to_string(number);
+  const at::Tensor gate_up =
+      at::cat({Weight(expert + names.expert_gate), Weight(expert + names.expert_up)}) +
+      ExpertDelta(prefix + "mlp.experts.gate_up_proj", number);
+  const at::Tensor down =
+      Weight(expert + names.expert_down) + ExpertDelta(prefix + "mlp.experts.down_proj", number);
+  const std::vector<at::Tensor> both = at::matmul(x, gate_up.t()).chunk(2, -1);
+  return at::matmul(both[0] * at::sigmoid(both[0]) * both[1], down.t());
 }
 
 at::Tensor ReferenceTrainer::Mixture(const at::Tensor& x, const std::string& prefix,
                                      Gates* gates) const {
   const ExpertsConfig& config = *config_.experts;
-  const BlockNames& names = FamilyOf(config_).names;
-  const at::Tensor probabilities =
-      at::matmul(x, Weight(prefix + names.router).t()).softmax(-1);  // [B, T, E]
+  at::Tensor logits = at::matmul(x, Weight(prefix + FamilyOf(config_).names.router).t());
+  if (config.biases) logits = logits + Weight(prefix + "mlp.router.bias");
+  const at::Tensor probabilities = logits.softmax(-1);  // [B, T, E]
   const at::Tensor chosen = at::zeros_like(probabilities)
                                 .scatter(-1, std::get<1>(probabilities.topk(config.per_token)), 1);
   at::Tensor shares = probabilities * chosen;
   if (config.normalizes_weights) shares = shares / shares.sum(-1, true);
   at::Tensor y = at::zeros_like(x);
   for (std::int64_t e = 0; e < config.count; ++e) {
-    const std::string expert = prefix + names.experts + std::to_string(e);
-    const at::Tensor gate_up =
-        at::cat({Weight(expert + names.expert_gate), Weight(expert + names.expert_up)}) +
-        ExpertDelta(prefix + "mlp.experts.gate_up_proj", e);
-    const at::Tensor down =
-        Weight(expert + names.expert_down) + ExpertDelta(prefix + "mlp.experts.down_proj", e);
-    const std::vector<at::Tensor> both = at::matmul(x, gate_up.t()).chunk(2, -1);
-    const at::Tensor inner = both[0] * at::sigmoid(both[0]) * both[1];
-    y = y + at::matmul(inner, down.t()) * shares.narrow(-1, e, 1);
+    const at::Tensor out =
+        config.clamped ? StackedExpert(x, prefix + "mlp.experts.", e) : SingleExpert(x, prefix, e);
+    y = y + out * shares.narrow(-1, e, 1);
   }
   if (gates != nullptr) {
     gates->probabilities.push_back(probabilities.flatten(0, -2));
@@ -170,28 +218,41 @@ at::Tensor ReferenceTrainer::Balance(const Gates& gates) const {
 at::Tensor ReferenceTrainer::Head(const at::Tensor& x) const {
   const std::string name =
       config_.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight";
-  return at::matmul(Norm(x, "model.norm.weight"), Weight(name).t()) / config_.logits_scaling;
+  const at::Tensor logits =
+      at::matmul(Norm(x, "model.norm.weight"), Weight(name).t()) / config_.logits_scaling;
+  return config_.logit_cap != 0 ? at::tanh(logits / config_.logit_cap) * config_.logit_cap : logits;
+}
+
+at::Tensor ReferenceTrainer::Block(const at::Tensor& x, std::int64_t layer, Gates* gates) const {
+  const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+  const auto fed = [&](const at::Tensor& entered) {
+    return config_.IsSparse(layer) ? Mixture(entered, prefix, gates)
+                                   : FeedForward(entered, prefix + "mlp.");
+  };
+  const auto norm = [&](const at::Tensor& y, const char* name) {
+    return Norm(y, prefix + name + "_layernorm.weight");
+  };
+  switch (config_.norm_placement) {
+    case NormPlacement::kBefore: {
+      const double multiplier = config_.residual_multiplier;
+      const at::Tensor middle = x + Attention(norm(x, "input"), layer) * multiplier;
+      return middle + fed(norm(middle, "post_attention")) * multiplier;
+    }
+    case NormPlacement::kAfter: {
+      const at::Tensor middle = x + norm(Attention(x, layer), "post_attention");
+      return middle + norm(fed(middle), "post_feedforward");
+    }
+    case NormPlacement::kBoth: break;
+  }
+  const at::Tensor middle = x + norm(Attention(norm(x, "input"), layer), "post_attention");
+  return middle + norm(fed(norm(middle, "pre_feedforward")), "post_feedforward");
 }
 
 at::Tensor ReferenceTrainer::Logits(const at::Tensor& ids, Gates* gates) const {
-  at::Tensor x =
-      at::embedding(Weight("model.embed_tokens.weight"), ids) * config_.embedding_multiplier;
+  at::Tensor x = at::embedding(Weight("model.embed_tokens.weight"), ids);
+  x = x * at::full({}, config_.embedding_multiplier, x.options());
   for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
-    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-    const bool rotates = config_.Rotates(layer);
-    if (config_.norm_placement == NormPlacement::kBefore) {
-      x = x +
-          Attention(Norm(x, prefix + "input_layernorm.weight"), prefix + "self_attn.", rotates) *
-              config_.residual_multiplier;
-      const at::Tensor normed = Norm(x, prefix + "post_attention_layernorm.weight");
-      x = x + (config_.IsSparse(layer) ? Mixture(normed, prefix, gates)
-                                       : FeedForward(normed, prefix + "mlp.")) *
-                  config_.residual_multiplier;
-    } else {
-      x = x + Norm(Attention(x, prefix + "self_attn.", rotates),
-                   prefix + "post_attention_layernorm.weight");
-      x = x + Norm(FeedForward(x, prefix + "mlp."), prefix + "post_feedforward_layernorm.weight");
-    }
+    x = Block(x, layer, gates);
   }
   return Head(x);
 }

@@ -61,11 +61,18 @@ class ReferenceTrainer {
   at::Tensor Norm(const at::Tensor& x, const std::string& name) const;
   // x through a linear layer with its bias and adapter, if it has any.
   at::Tensor Linear(const at::Tensor& x, const std::string& module) const;
-  at::Tensor Attention(const at::Tensor& x, const std::string& prefix, bool rotates) const;
+  at::Tensor Attention(const at::Tensor& x, std::int64_t layer) const;
+  at::Tensor Turned(const at::Tensor& x, std::int64_t layer) const;
+  at::Tensor Block(const at::Tensor& x, std::int64_t layer, Gates* gates) const;
   at::Tensor FeedForward(const at::Tensor& x, const std::string& prefix) const;
   // Every expert sees every token; `gates`, if wanted, takes the probabilities [N, E] and which
   // experts were chosen [N, E].
   at::Tensor Mixture(const at::Tensor& x, const std::string& prefix, Gates* gates) const;
+  // The output of one expert, of those that files have in one tensor, or of others.
+  at::Tensor StackedExpert(const at::Tensor& x, const std::string& experts,
+                           std::int64_t number) const;
+  at::Tensor SingleExpert(const at::Tensor& x, const std::string& prefix,
+                          std::int64_t number) const;
   // What the adapters add to the matrices of an expert, [2 I, H] and [H, I]; 0: there are none.
   at::Tensor ExpertDelta(const std::string& parameter, std::int64_t expert) const;
   at::Tensor Balance(const Gates& gates) const;

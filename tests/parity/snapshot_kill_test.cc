@@ -16,6 +16,7 @@
 #include <atomic>
 #include <random>
 #include <string>
+#include <tuple>
 
 #include "tests/parity/snapshot_run.h"
 #include "tests/support/eventually.h"
@@ -31,6 +32,7 @@ constexpr Step kSteps = 24;
 struct Board {
   std::array<std::atomic<Step>, kMaxRanks> sealed;
   std::atomic<Step> resumed;
+  std::atomic<int> operators;  // of the watched rank, in the step that is watched
   std::array<std::atomic<std::uint64_t>, kMaxRanks> result;  // of the arrays at the end; 0: none
 };
 
@@ -43,6 +45,13 @@ std::uint64_t Digest(const Arrays& arrays) {
   }
   return digest;
 }
+
+// Where a child ends itself: before the `at`-th operator of a rank in the step behind `behind`.
+struct Death {
+  int rank = 0;
+  Step behind = -1;
+  int at = -1;  // never; the operators are counted all the same
+};
 
 struct KillCase {
   std::string name;
@@ -75,12 +84,13 @@ class Kill : public testing::TestWithParam<KillCase> {
     return segments;
   }
 
-  pid_t StartChild(std::vector<HeldSegments>* held) {
+  pid_t StartChild(std::vector<HeldSegments>* held, Step steps = kSteps, const Death& death = {}) {
     for (auto& each : control_block_->result) each = 0;
     control_block_->resumed = -1;
+    control_block_->operators = 0;
     const pid_t pid = ::fork();
     if (pid != 0) return pid;
-    SnapshotOptions options{.gang = gang(), .generation = ++generation_, .until = kSteps};
+    SnapshotOptions options{.gang = gang(), .generation = ++generation_, .until = steps};
     if (has_buddies()) {
       options.buddy = {.wanted = BuddyCopies::kOn,
                        .ranks_per_node = GetParam().ranks_per_node,
@@ -88,6 +98,10 @@ class Kill : public testing::TestWithParam<KillCase> {
     }
     options.after_seal = [this](int rank, Step step, FsdpEngine&) {
       control_block_->sealed[rank] = step;
+    };
+    options.before_operator = [this, death](int rank, const AnyOperator&) {
+      if (rank != death.rank || control_block_->sealed[rank] != death.behind) return;
+      if (++control_block_->operators == death.at) ::kill(::getpid(), SIGKILL);
     };
     const std::vector<SnapshotRank> ranks = RunWithSnapshots(options, std::move(*held));
     control_block_->resumed = ranks[0].resumed;
@@ -164,6 +178,58 @@ TEST_P(Kill, LeavesTheStepOrTheOneBeforeAndTheSameEnd) {
   EXPECT_GE(control_block_->resumed, kSteps - 1);
   EXPECT_EQ(Results(), undisturbed);
 }
+
+// A router's decisions, and rows on their way to experts, are nowhere but in the step that dies.
+class KillInAStep : public Kill {
+ protected:
+  std::vector<HeldSegments> NewSegmentsOfAll() {
+    std::vector<HeldSegments> held;
+    for (int rank = 0; rank < world(); ++rank) held.push_back(NewSegments(rank));
+    for (auto& each : control_block_->sealed) each = -1;
+    return held;
+  }
+  void RunToTheEnd(std::vector<HeldSegments>* held, const Death& death = {}) {
+    ASSERT_GT(::waitpid(StartChild(held, kLast, death), nullptr, 0), 0);
+  }
+
+  static constexpr Step kBehind = 1, kLast = 3;
+};
+
+TEST_P(KillInAStep, BeforeAnyOperatorEndsAsIfUndisturbed) {
+  std::vector<HeldSegments> held = NewSegmentsOfAll();
+  RunToTheEnd(&held, {.rank = world() - 1, .behind = kBehind});
+  const std::vector<std::uint64_t> undisturbed = Results();
+  const int operators = control_block_->operators;
+  ASSERT_GT(operators, 40);
+  constexpr int kKills = 14;
+  for (int kill = 0; kill < kKills; ++kill) {
+    const int at = 1 + kill * (operators - 1) / (kKills - 1);
+    held = NewSegmentsOfAll();
+    RunToTheEnd(&held, {.rank = world() - 1, .behind = kBehind, .at = at});
+    ASSERT_EQ(control_block_->operators, at) << "the child did not die";
+    ++generation_;
+    RunToTheEnd(&held);
+    EXPECT_GE(control_block_->resumed, kBehind) << at;
+    EXPECT_EQ(Results(), undisturbed) << "killed before operator " << at << " of " << operators;
+  }
+}
+
+std::vector<KillCase> MixtureKillCases() {
+  std::vector<KillCase> cases;
+  for (const auto& [name, family, ways] : {std::tuple("mixture", Family::kQwen3Moe, 1),
+                                           std::tuple("experts_divided", Family::kQwen3Moe, 2),
+                                           std::tuple("gpt_oss", Family::kGptOss, 2)}) {
+    KillCase which{name, {.world_size = 4}};
+    which.gang.model = {.experts = 4, .family = family};
+    which.gang.fsdp = {.expert_parallel = ways,
+                       .mixed_precision = MixedPrecision::kBf16,
+                       .activation_checkpointing = ActivationCheckpointing::kFull};
+    cases.push_back(which);
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Mixtures, KillInAStep, testing::ValuesIn(MixtureKillCases()),
+                         [](const auto& info) { return info.param.name; });
 
 std::vector<KillCase> KillCases() {
   using enum ShardingStrategy;

@@ -10,25 +10,24 @@
 #include "trainer/comm/group/testing/in_process_communicator.h"
 #include "trainer/fsdp/state_plan.h"
 #include "trainer/model/testing/late_copies_testing.h"
-#include "trainer/ops/adamw.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/state/snapshot/restore.h"
 
 namespace muster::parity {
 namespace {
 
-// Shows a test what the optimizer is about to write to.
-class WatchedUpdates : public ForwardingOps {
+// Shows a test what is about to run.
+class WatchedOps : public ForwardingOps {
  public:
-  WatchedUpdates(DeviceOps& to, std::function<void(const OptimizerArrays&)> watch)
+  WatchedOps(DeviceOps& to, std::function<void(const AnyOperator&)> watch)
       : ForwardingOps(to), watch_(std::move(watch)) {}
   void RunKernel(const AnyOperator& op) override {
-    if (const auto* adamw = op.As<op::AdamW>()) watch_(adamw->arrays);
+    watch_(op);
     ForwardingOps::RunKernel(op);
   }
 
  private:
-  const std::function<void(const OptimizerArrays&)> watch_;
+  const std::function<void(const AnyOperator&)> watch_;
 };
 
 // One rank's generation, as the training loop goes through it.
@@ -41,8 +40,8 @@ class Rank {
         host_ops_(MakeCpuOps()),
         late_copies_(*host_ops_),
         ops_(options.gang.apart_from_host ? static_cast<DeviceOps&>(late_copies_) : *host_ops_,
-             [this](const OptimizerArrays& arrays) {
-               if (options_.before_update) options_.before_update(rank_, arrays);
+             [this](const AnyOperator& op) {
+               if (options_.before_operator) options_.before_operator(rank_, op);
              }),
         communicator_(group.Join(rank)) {
     result_.held = std::move(held);
@@ -175,7 +174,7 @@ class Rank {
   const ModelConfig config_;
   const std::unique_ptr<DeviceOps> host_ops_;
   LateCopies late_copies_;
-  WatchedUpdates ops_;
+  WatchedOps ops_;
   const std::unique_ptr<Communicator> communicator_;
   std::optional<Cut> cut_;
   const Segment* own_ = nullptr;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/parity/gang_run.h"
+#include "trainer/ops/operators.h"
 #include "trainer/state/snapshot/buddy.h"
 #include "trainer/state/snapshot/segment.h"
 
@@ -24,8 +25,8 @@ struct SnapshotOptions {
   BuddyOptions buddy{.wanted = BuddyCopies::kOff};
   // Of steps that are left out, as after NaNs: the step's gradients are not used.
   std::function<bool(Step)> leaves_out;
-  // On the rank's thread, before each unit is updated there (not with cpu_offload).
-  std::function<void(int rank, const OptimizerArrays&)> before_update;
+  // On the rank's thread, before each operator (not what the host does with cpu_offload).
+  std::function<void(int rank, const AnyOperator&)> before_operator;
   // On the rank's thread, after every seal.
   std::function<void(int rank, Step step, FsdpEngine&)> after_seal;
 };

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/parity/snapshot_run.h"
+#include "trainer/ops/adamw.h"
 #include "trainer/state/snapshot/cut.h"
 
 namespace muster::parity {
@@ -174,7 +175,10 @@ TEST(Snapshots, ASlotHasNoLabelWhileItIsWrittenTo) {
     own.push_back(held[rank].back().get());
   }
   std::atomic<int> updates = 0;
-  options.before_update = [&](int rank, const OptimizerArrays& arrays) {
+  options.before_operator = [&](int rank, const AnyOperator& any) {
+    const auto* adamw = any.As<op::AdamW>();
+    if (adamw == nullptr) return;
+    const OptimizerArrays& arrays = adamw->arrays;
     const Segment& segment = *own[rank];
     const auto lies_in = [&](const void* array, int slot) {
       const auto* byte = static_cast<const std::byte*>(array);

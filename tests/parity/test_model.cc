@@ -2,12 +2,14 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
 #include <random>
 
 #include "common/base/check.h"
-#include "trainer/formats/safetensors.h"
+#include "trainer/formats/stored_tensor.h"
 #include "trainer/model/adapters.h"
 #include "trainer/model/families/units.h"
+#include "trainer/model/stored_model.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/cpu/nf4_tensor.h"
 #include "trainer/ops/device_ops.h"
@@ -42,6 +44,9 @@ const char* ArchitectureOf(Family family) {
     case Family::kMixtral: return "MixtralForCausalLM";
     case Family::kGranite: return "GraniteForCausalLM";
     case Family::kPhi3: return "Phi3ForCausalLM";
+    case Family::kGemma2: return "Gemma2ForCausalLM";
+    case Family::kGemma3: return "Gemma3ForCausalLM";
+    case Family::kGptOss: return "GptOssForCausalLM";
   }
   return "";
 }
@@ -71,10 +76,55 @@ void SetExperts(const TestModelOptions& options, ModelConfig& config) {
                  .normalizes_weights = true,
                  .balance_coefficient = 0.2};
       break;
+    case Family::kGptOss:
+      experts = {.count = 4,
+                 .per_token = 2,
+                 .intermediate_size = 28,
+                 .normalizes_weights = true,
+                 .balance_coefficient = 0.2,
+                 .biases = true,
+                 .picks_by_logit = true,
+                 .clamped = ClampedSwiGluForm{.limit = 1.2, .alpha = 1.7}};
+      break;
     default: return;
   }
   if (options.experts > 0) experts.count = options.experts;
   config.experts = experts;
+}
+
+// Heads that do not add up to the hidden size, caps low enough that they are felt, and in Gemma 3 a
+// window of one token.
+void SetGemma(const TestModelOptions& options, ModelConfig& config) {
+  const bool third = options.family == Family::kGemma3;
+  if (!third && options.family != Family::kGemma2) return;
+  config.head_dim = 14;
+  config.norm_placement = NormPlacement::kBoth;
+  config.zero_centered_norms = true;
+  config.activation = Activation::kGeluTanh;
+  config.embedding_multiplier = std::sqrt(static_cast<double>(config.hidden_size));
+  config.rounds_embedding_multiplier = true;
+  config.attention_multiplier = 1 / std::sqrt(20.0);
+  config.sliding_window = third ? 1 : 4;
+  for (int b = 0; b < options.blocks; ++b) config.attention.full_layers.push_back(b % 2 == 1);
+  if (third) {
+    config.qk_norms = QkNorms::kPerHead;
+    config.attention.window_rope_theta = 100;
+    config.rope_scaling = {.kind = RopeKind::kLinear, .factor = 4};
+  } else {
+    config.attention.cap = 0.5;
+    config.logit_cap = 1.5;
+  }
+}
+
+// Windows in every other layer, and rotations that are scaled evenly.
+void SetGptOss(const TestModelOptions& options, ModelConfig& config) {
+  if (options.family != Family::kGptOss) return;
+  config.head_dim = 14;
+  config.qkv_bias = config.output_bias = true;
+  config.attention.sinks = true;
+  config.sliding_window = 4;
+  for (int b = 0; b < options.blocks; ++b) config.attention.full_layers.push_back(b % 2 == 1);
+  config.rope_scaling = {.kind = RopeKind::kLinear, .factor = 4};
 }
 
 }  // namespace
@@ -112,6 +162,8 @@ ModelConfig TestConfig(const TestModelOptions& options) {
     config.logits_scaling = 1.5;
   }
   SetExperts(options, config);
+  SetGemma(options, config);
+  SetGptOss(options, config);
   return config;
 }
 
@@ -159,25 +211,28 @@ ReferenceTrainer::Weights RandomWeights(const ModelConfig& config,
   }
   for (const UnitTensor& tensor : tensors) {
     const at::Tensor values = at::randn(tensor.shape, generator) * 0.1;
-    weights[tensor.name] = tensor.shape.size() == 1 ? values + 1.0 : values;
+    const bool around_one = tensor.shape.size() == 1 && !config.zero_centered_norms;
+    weights[tensor.name] = around_one ? values + 1.0 : values;
   }
   return weights;
 }
 
 void WriteModel(const TestModelOptions& options, const std::string& dir) {
-  const ReferenceTrainer::Weights weights = RandomWeights(options);
-  std::vector<TensorSpec> specs;
-  for (const UnitTensor& tensor : ModelTensors(TestConfig(options))) {
-    specs.push_back({.name = tensor.name, .shape = tensor.shape});
+  WriteModel(TestConfig(options), RandomWeights(options), dir);
+}
+
+void WriteModel(const ModelConfig& config, const ReferenceTrainer::Weights& weights,
+                const std::string& dir) {
+  const std::vector<StoredTensor> stored = StoredTensors(config);
+  WeightFiles files(dir, {{"model.safetensors", FileTensors(stored)}});
+  TensorStream stream(stored, files);
+  Status written = files.Begin();
+  for (const UnitTensor& tensor : ModelTensors(config)) {
+    const at::Tensor values = weights.at(tensor.name).contiguous();
+    if (written.ok()) written = stream.Append(values.const_data_ptr<float>(), values.numel());
   }
-  auto writer = SafetensorsWriter::Create(dir + "/model.safetensors", specs);
-  MUSTER_CHECK(writer.ok(), "the test's model cannot be written");
-  for (const TensorSpec& spec : specs) {
-    const at::Tensor& values = weights.at(spec.name);
-    MUSTER_CHECK(writer->AppendFloats(values.const_data_ptr<float>(), values.numel()).ok(),
-                 "the test's model cannot be written");
-  }
-  MUSTER_CHECK(writer->Finish().ok(), "the test's model cannot be written");
+  if (written.ok()) written = files.Finish();
+  MUSTER_CHECK(written.ok(), "the test's model cannot be written: " + written.ToString());
 }
 
 std::set<std::string> TrainedNames(const TestModelOptions& options) {

@@ -26,7 +26,10 @@ enum class Family {
   kOlmoe,
   kMixtral,
   kGranite,
-  kPhi3
+  kPhi3,
+  kGemma2,
+  kGemma3,
+  kGptOss
 };
 
 struct TestModelOptions {
@@ -48,6 +51,8 @@ ReferenceTrainer::Weights RandomWeights(const ModelConfig& config,
 ReferenceTrainer::Weights WeightsAsTrained(const TestModelOptions& options);
 // Writes those of the model, without adapters, as model.safetensors of `dir`.
 void WriteModel(const TestModelOptions& options, const std::string& dir);
+void WriteModel(const ModelConfig& config, const ReferenceTrainer::Weights& weights,
+                const std::string& dir);
 // The names of the tensors that are trained.
 std::set<std::string> TrainedNames(const TestModelOptions& options);
 

@@ -7,13 +7,12 @@ Fails, and does not skip, where Python torch is missing: tests/run --label peer 
 import json
 import pathlib
 import random
-import subprocess
 import sys
 import unittest
 import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from training_parity import BIN, FAMILIES, LIMIT_S, TOKENS, TrainingParity, learnable_rows  # noqa: E402
+from training_parity import FAMILIES, TOKENS, TrainingParity, learnable_rows  # noqa: E402
 
 LIMITS = {"fp64": 1e-12, "fp32": 1e-6}
 # Ranks, and rows and micro-batches of each: 6 rows in a step.
@@ -97,21 +96,8 @@ class DenseModels(TrainingParity):
                         distance = max(self.distances(curve, reference[name]))
                         print(f"{kind} {precision} {way[0]} ranks, {name}: {distance:.1e}")
                         self.assertLessEqual(distance, LIMITS[precision], f"{name}, {way[0]} ranks")
-                self.compare_export()
-
-    def compare_export(self):
-        """transformers finds every tensor in what the last run has exported, and tokens as likely as `score` does, in
-        rows of unequal lengths."""
-        exported, ids = self.root / f"{self.runs}-ours" / "model", self.root / "ids.jsonl"
-        rows = learnable_rows()
-        ids.write_text("".join(json.dumps(row) + "\n" for row in (rows[0][:SHORTER], rows[1][:ORIGINAL + 9], rows[2])),
-                       encoding="utf-8")
-        scored = subprocess.run([BIN / "muster-trainer", "score", "--model", exported, "--ids", ids, "-o", "json"],
-                                check=True, capture_output=True, timeout=LIMIT_S).stdout
-        theirs = json.loads(self.reference("reference_logits.py", "--model", exported, "--ids", ids).splitlines()[-1])
-        for row, reference in zip(json.loads(scored)["rows"], theirs["logprobs"], strict=True):
-            for ours, their in zip(row["logprobs"], reference, strict=True):
-                self.assertAlmostEqual(ours, their, delta=1e-5)
+                rows = learnable_rows()
+                self.compare_export((rows[0][:SHORTER], rows[1][:ORIGINAL + 9], rows[2]), 1e-5)  # of unequal lengths
 
     def test_shapes_that_are_drawn(self):
         for kind in KINDS:

@@ -7,13 +7,12 @@ Fails, and does not skip, where Python torch is missing: tests/run --label peer 
 import json
 import pathlib
 import random
-import subprocess
 import sys
 import unittest
 import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from training_parity import BIN, FAMILIES, LIMIT_S, WAYS, TrainingParity, learnable_rows  # noqa: E402
+from training_parity import FAMILIES, WAYS, TrainingParity, learnable_rows  # noqa: E402
 
 LIMIT = 1e-12
 SHAPES = 3  # for each family
@@ -45,18 +44,7 @@ class FamiliesInFp64(TrainingParity):
                     for way in WAYS:
                         distances = self.distances(self.ours(train, *way), reference)
                         self.assertLessEqual(max(distances), LIMIT, f"{way[0]} ranks")
-                        self.compare_export()
-
-    def compare_export(self):
-        """transformers finds every tensor in what the last run has exported, and tokens as likely as `score` does."""
-        exported, ids = self.root / f"{self.runs}-ours" / "model", self.root / "ids.jsonl"
-        ids.write_text("".join(json.dumps(row) + "\n" for row in learnable_rows()[:3]), encoding="utf-8")
-        scored = subprocess.run([BIN / "muster-trainer", "score", "--model", exported, "--ids", ids, "-o", "json"],
-                                check=True, capture_output=True, timeout=LIMIT_S).stdout
-        theirs = json.loads(self.reference("reference_logits.py", "--model", exported, "--ids", ids).splitlines()[-1])
-        for row, reference in zip(json.loads(scored)["rows"], theirs["logprobs"], strict=True):
-            for ours, their in zip(row["logprobs"], reference, strict=True):
-                self.assertAlmostEqual(ours, their, delta=1e-4)
+                        self.compare_export(learnable_rows()[:3], 1e-4)
 
     def test_smollm3(self):
         self.compare("smollm3")

@@ -14,6 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
 import peer  # noqa: E402
 from cluster import BIN  # noqa: E402
+from families import FAMILIES, MIXTURES  # noqa: E402
 
 LIMIT_S = 240
 TOKENS = 120
@@ -121,6 +122,16 @@ class GeneratedTokens(unittest.TestCase):
             **phi3, "original_max_position_embeddings": 100, "tie_word_embeddings": True, "rope_scaling": {
                 "rope_type": "longrope", "original_max_position_embeddings": 100,
                 "short_factor": [1.0, 1.1, 1.2, 1.3, 1.5, 2.0], "long_factor": [1.0, 2.0, 3.0, 5.0, 8.0, 9.0]}}))
+
+    def test_of_a_gemma2_with_caps_far_beyond_its_windows(self):
+        self.compare(self.make_model("gemma2", {**FAMILIES["gemma2"], "head_dim": 24, "sliding_window": 16}))
+
+    def test_of_a_gpt_oss_with_sinks_far_beyond_its_windows(self):
+        self.compare(self.make_model("gpt_oss", {**MIXTURES["gpt_oss"], "head_dim": 24, "sliding_window": 16,
+                                                 "dtype": "float32"}))
+
+    def test_of_a_gemma3_with_two_bases(self):
+        self.compare(self.make_model("gemma3", {**FAMILIES["gemma3"], "head_dim": 24, "sliding_window": 1}))
 
 
 if __name__ == "__main__":

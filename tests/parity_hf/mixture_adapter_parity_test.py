@@ -61,7 +61,7 @@ class OnExpertsInFourBits(AdapterParity):
     shape = {"intermediate_size": 128}
 
     def compare_packed(self, precision, limits, ways):
-        for family in ("qwen3_moe", "mixtral"):
+        for family in ("qwen3_moe", "mixtral", "gpt_oss"):
             model = {**MIXTURES[family], **self.shape}
             if family == "qwen3_moe":
                 model["moe_intermediate_size"] = 64

@@ -39,6 +39,12 @@ class OverWeightsInFourBits(AdapterParity):
     def test_fp64_losses_are_those_of_the_matrices_that_bitsandbytes_reads_back(self):
         self.compare_packed("fp64", [(1, self.steps, 1e-9)], WAYS[1:])
 
+    def test_fp64_losses_of_gemmas_are_those_of_the_matrices_that_bitsandbytes_reads_back(self):
+        for family in ("gemma2", "gemma3"):
+            with self.subTest(family=family), self.of_family(family):
+                self.compare("fp64", EVERYWHERE, [(1, self.steps, 1e-9)], WAYS[1:],
+                             quantization={"kind": "nf4", "double_quant": True})
+
     def test_each_kind_of_weights_has_a_loss_of_its_own(self):
         """Or the limits above would tell none from the other."""
         kinds = [{"quantization": {"kind": "nf4", "double_quant": twice}} for twice in (False, True)]

@@ -6,8 +6,9 @@
 and micro-batches: step s trains on rows [s * batch, (s + 1) * batch) in one forward. Writes the
 losses and gradient norms as JSON. `fsdp.mixed_precision` says what is computed in: fp64 or fp32.
 
-transformers narrows to fp32 within its norms, its routers and its loss. In fp64 all are lifted, or the
-curve would be an fp32 one; the rotary tables stay those of transformers, fp32 values.
+transformers narrows to fp32 within its norms, its attention where that is eager, its routers and its
+loss. In fp64 all are lifted, or the curve would be an fp32 one; the rotary tables stay those of
+transformers, fp32 values.
 
 Where a model's config asks for it (output_router_logits), the loss has the balance of its experts:
 the mean over micro-batches of --micro rows.
@@ -37,6 +38,20 @@ def wide_norm(self, x):
     return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
 
 
+def wide_centered_norm(self, x):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * (1 + self.weight)
+
+
+def wide_attention(module, query, key, value, attention_mask, scaling=None, softcap=None, **_kwargs):
+    """eager_attention_forward of transformers without its narrowing and without dropout."""
+    key, value = (part.repeat_interleave(module.num_key_value_groups, 1) for part in (key, value))
+    scores = query @ key.transpose(2, 3) * scaling
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    weights = (scores + attention_mask).softmax(-1)
+    return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
 def wide_router(self, hidden):
     logits = torch.nn.functional.linear(hidden.reshape(-1, self.hidden_dim), self.weight)
     shares, experts = logits.softmax(-1).topk(self.top_k, dim=-1)
@@ -58,11 +73,15 @@ def routers_of(model):
 
 def lift(model):
     """Computes in fp64 what transformers narrows."""
-    type(model.model.norm).forward = wide_norm
+    norm = type(model.model.norm)
+    norm.forward = wide_centered_norm if norm.__name__.startswith("Gemma") else wide_norm
     module = sys.modules[type(model).__module__]
+    narrows = not type(model).__name__.startswith("GptOss")  # in its norms and its balance alone
+    if narrows and hasattr(module, "eager_attention_forward"):
+        module.eager_attention_forward = wide_attention
     if hasattr(module, "load_balancing_loss_func"):
         module.load_balancing_loss_func = wide_balance
-    for part in routers_of(model):
+    for part in routers_of(model) if narrows else ():
         type(part).forward = wide_router
 
 
@@ -88,6 +107,9 @@ def pack_experts(model, quantization):
         for name, parts in (("gate_up_proj", 2), ("down_proj", 1)):
             parameter = getattr(module, name, None)
             if not isinstance(parameter, torch.nn.Parameter) or parameter.ndim != 3:
+                continue
+            if getattr(module, "is_transposed", False):  # gate and up are rows of one matrix
+                parameter.data.copy_(torch.stack([through(matrix.t()).t() for matrix in parameter.data]))
                 continue
             matrices = [part for matrix in parameter.data for part in matrix.chunk(parts)]
             packed = torch.cat([through(part) for part in matrices]).view_as(parameter)

@@ -131,6 +131,17 @@ class TrainingParity(unittest.TestCase):
                        *(["--adapter", adapter] if adapter else []), *(["--micro", micro] if micro else []))
         return json.loads(out.read_text(encoding="utf-8"))
 
+    def compare_export(self, rows, delta):
+        """transformers finds every tensor in what the last run has exported, and tokens of these rows as likely as `score` does."""
+        exported, ids = self.root / f"{self.runs}-ours" / "model", self.root / "ids.jsonl"
+        ids.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        scored = subprocess.run([BIN / "muster-trainer", "score", "--model", exported, "--ids", ids, "-o", "json"],
+                                check=True, capture_output=True, timeout=LIMIT_S).stdout
+        theirs = json.loads(self.reference("reference_logits.py", "--model", exported, "--ids", ids).splitlines()[-1])
+        for row, reference in zip(json.loads(scored)["rows"], theirs["logprobs"], strict=True):
+            for ours, their in zip(row["logprobs"], reference, strict=True):
+                self.assertAlmostEqual(ours, their, delta=delta)
+
     def distances(self, losses, reference):
         """Relative, of each step."""
         self.assertEqual((len(losses), len(reference)), (self.steps, self.steps))

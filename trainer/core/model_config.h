@@ -49,8 +49,33 @@ enum class QkNorms {
   kAllHeads,  // all heads together, a weight as wide as the projection (OLMo 2)
 };
 
-// Where a block's two norms are: x + f(norm(x)), or x + norm(f(x)) (OLMo 2).
-enum class NormPlacement { kBefore, kAfter };
+// Where the norms of a block's two halves are: x + f(norm(x)), x + norm(f(x)) (OLMo 2), or
+// x + norm(f(norm(x))) with two norms each (Gemma).
+enum class NormPlacement { kBefore, kAfter, kBoth };
+
+// What the gate of a feed-forward layer goes through.
+enum class Activation {
+  kSilu,
+  kGeluTanh,  // GELU in its approximation by tanh
+};
+
+// What sets attention apart beside the shapes of its heads.
+struct AttentionForm {
+  double cap = 0;  // a scaled score s counts as cap * tanh(s / cap); 0: as s
+  // By layer: those that have no window, whatever sliding_window says; empty: none of them.
+  std::vector<bool> full_layers = {};
+  // Base of the rotations in layers with a window, where these have another one, without scaling.
+  std::optional<double> window_rope_theta = {};
+  // Each head has one more score, a weight, whose share of attention goes nowhere (gpt-oss).
+  bool sinks = false;
+};
+
+// A gated activation with bounds, (up + 1) * gate * sigmoid(alpha * gate), where gate is at most
+// `limit` and up between -limit and limit (gpt-oss).
+struct ClampedSwiGluForm {
+  double limit = 7;
+  double alpha = 1.702;
+};
 
 // A feed-forward layer that is a choice among several (mixture of experts): a router gives each
 // token its most likely experts, whose outputs are added up with weights.
@@ -61,6 +86,12 @@ struct ExpertsConfig {
   bool normalizes_weights = false;     // a token's weights add up to 1
   // On the loss that punishes uneven loads, where training has one; else 0.
   double balance_coefficient = 0;
+  bool biases = false;  // of the router, and of each expert's matrices
+  // The experts of the largest logits are taken, not those of the largest probabilities: where two
+  // probabilities are rounded to one, these may be others.
+  bool picks_by_logit = false;
+  // In place of silu(gate) * up. Rows of gate and of up take turns in an expert's matrix then.
+  std::optional<ClampedSwiGluForm> clamped = {};
   std::vector<bool> sparse_layers = {};  // by layer; empty: every one is
 };
 
@@ -78,15 +109,21 @@ struct ModelConfig {
   std::optional<RopeScaling> rope_scaling;
   // Only the first elements of a head rotate, so large a part of it (Phi-3).
   double partial_rotary_factor = 1;
-  bool qkv_bias = false;  // query, key and value projections have a bias (Qwen2)
+  bool qkv_bias = false;     // query, key and value projections have a bias (Qwen2)
+  bool output_bias = false;  // and so has that of attention's output
   QkNorms qk_norms = QkNorms::kNone;
   NormPlacement norm_placement = NormPlacement::kBefore;
+  bool zero_centered_norms = false;  // a norm's weight w multiplies by 1 + w
+  Activation activation = Activation::kSilu;
+  double logit_cap = 0;  // a logit x counts as cap * tanh(x / cap); 0: as x
+  AttentionForm attention;
   // Whether each layer rotates query and key; empty: every one does (SmolLM3: some do not).
   std::vector<bool> rotating_layers;
   std::optional<ExpertsConfig> experts;  // nothing: every layer is dense
-  // Granite's: on embeddings, on scores in place of 1 / sqrt(head_dim) (0: that), on what each half
-  // of a block adds to the stream; logits are divided by the last one.
+  // On embeddings, on scores in place of 1 / sqrt(head_dim) (0: that), on what each half of a block
+  // adds to the stream, where norms are before alone; logits are divided by the last one (Granite).
   double embedding_multiplier = 1;
+  bool rounds_embedding_multiplier = false;  // to the weights' type, before it multiplies (Gemma)
   double attention_multiplier = 0;
   double residual_multiplier = 1;
   double logits_scaling = 1;
@@ -117,6 +154,11 @@ struct ModelConfig {
   bool IsSparse(std::int64_t layer) const {
     return experts && (experts->sparse_layers.empty() ||
                        experts->sparse_layers[static_cast<std::size_t>(layer)]);
+  }
+  std::optional<std::int64_t> WindowOf(std::int64_t layer) const {
+    const std::vector<bool>& full = attention.full_layers;
+    const bool has_none = !full.empty() && full[static_cast<std::size_t>(layer)];
+    return has_none ? std::nullopt : sliding_window;
   }
   std::int64_t SparseLayers() const;
   // Elements of all weights; a tied head counts once.

@@ -11,21 +11,28 @@ enum class TensorRole {
   kFinalNorm,
   kHead,
   // Tensors of a block. Query, key and value have one role, because they are one matrix; so have
-  // gate and up.
+  // gate and up. An output norm follows attention or feed-forward, a norm precedes it.
   kAttentionNorm,
   kQkv,
   kQkvBias,
   kQueryNorm,
   kKeyNorm,
+  kSinks,
   kAttentionOutput,
+  kAttentionOutputBias,
+  kAttentionOutputNorm,
   kFeedForwardNorm,
   kGateUp,
   kDown,
-  // In place of the two before, in a block with a mixture of experts: gate and up of all experts
+  kFeedForwardOutputNorm,
+  // In place of gate, up and down, in a block with a mixture of experts: gate and up of all experts
   // are one matrix, and so are their down.
   kRouter,
+  kRouterBias,
   kExpertGateUp,
+  kExpertGateUpBias,
   kExpertDown,
+  kExpertDownBias,
   // Adapters of a block's matrices.
   kQkvLoraA,
   kQkvLoraB,

@@ -27,6 +27,24 @@ TEST(Exp, HasTheLimitsOfTheExponential) {
   EXPECT_TRUE(std::isnan(Exp(std::numeric_limits<float>::quiet_NaN())));
 }
 
+TEST(Tanh, IsWithinThreeUnitsInTheLastPlace) {
+  for (int i = -200'000; i <= 200'000; ++i) {
+    for (const double size : {1.0, 1e-3, 10.0}) {
+      const float x = static_cast<float>(size * i / 200'000);
+      const double want = std::tanh(static_cast<double>(x));
+      ASSERT_NEAR(Tanh(x), want, 3.6e-7 * std::abs(want)) << x;
+    }
+  }
+}
+
+TEST(Tanh, HasTheLimitsOfTheTangent) {
+  const float inf = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(Tanh(0.0f), 0.0f);
+  EXPECT_EQ(Tanh(inf), 1.0f);
+  EXPECT_EQ(Tanh(-inf), -1.0f);
+  EXPECT_TRUE(std::isnan(Tanh(std::numeric_limits<float>::quiet_NaN())));
+}
+
 TEST(SumOver, AddsEveryTermWhateverTheCount) {
   for (const std::int64_t count : {0, 1, 31, 32, 33, 64, 1000}) {
     std::vector<int> visits(static_cast<std::size_t>(count));

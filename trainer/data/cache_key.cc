@@ -77,6 +77,7 @@ Result<std::uint64_t> CacheKey(const std::vector<FileContent>& rows, const TextO
   hash.Number(options.split_text ? 1 : 0);
   hash.Number(options.train_on_all ? 1 : 0);
   hash.Text(options.text_field);
+  hash.Text(options.chat_date);
   const bool is_file = options.chat_template.ends_with(".jinja");
   hash.Text(is_file ? ".jinja" : options.chat_template);
   if (is_file) MUSTER_RETURN_IF_ERROR(AddFile(options.chat_template, &hash));

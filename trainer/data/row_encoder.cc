@@ -8,7 +8,8 @@ namespace muster {
 RowEncoder::RowEncoder(const Tokenizer& tokenizer, const TextOptions& options)
     : tokenizer_(tokenizer),
       options_(options),
-      chat_template_(ChooseChatTemplate(options.chat_template, options.model_dir, tokenizer)) {}
+      chat_template_(ChooseChatTemplate(options.chat_template, options.model_dir, tokenizer)),
+      chat_now_(NoonOf(options.chat_date)) {}
 
 Status RowEncoder::Encode(std::string_view text, RowPlace place, EncodedRows* rows) {
   MUSTER_ASSIGN_OR_RETURN(const std::vector<RowSample> samples,
@@ -46,8 +47,8 @@ bool RowEncoder::EndsInText() const {
 
 Status RowEncoder::EncodeTurns(const Conversation& conversation) {
   if (!chat_template_.ok()) return chat_template_.status();
-  MUSTER_ASSIGN_OR_RETURN(const EncodedChat chat,
-                          EncodeChat(*chat_template_, conversation, tokenizer_));
+  MUSTER_ASSIGN_OR_RETURN(const EncodedChat chat, EncodeChat(*chat_template_, conversation,
+                                                             tokenizer_, {.now = chat_now_}));
   for (std::size_t i = 0; i < chat.ids.size(); ++i)
     words_.push_back(static_cast<std::uint32_t>(chat.ids[i]) |
                      (options_.train_on_all || chat.trained[i] != 0 ? kTrainedBit : 0));

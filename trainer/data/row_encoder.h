@@ -35,6 +35,7 @@ struct TextOptions {
   std::int64_t max_seq_len = 2048;
   std::string text_field = "text";     // the key of a row of plain text
   std::string chat_template = "auto";  // as ChooseChatTemplate takes it
+  std::string chat_date = {};          // as NoonOf takes it
   std::string model_dir = {};          // where auto finds the model's own; empty: nowhere
   bool train_on_all = false;           // also on what is no answer
   // Rows of the model's embedding; a larger id is an error.
@@ -69,6 +70,7 @@ class RowEncoder {
   const Tokenizer& tokenizer_;
   const TextOptions& options_;
   const Result<ChatTemplate> chat_template_;
+  const std::optional<std::int64_t> chat_now_;
   std::vector<std::uint32_t> words_;  // of the sample at hand
 };
 

@@ -213,6 +213,20 @@ TEST_F(TextDatasetTest, AModelsOwnTemplateRendersItsRows) {
   EXPECT_EQ(Whole(*dataset, 2, tokenizer), "abc");
 }
 
+TEST_F(TextDatasetTest, ATemplateThatWritesADayHasTheJobs) {
+  const Tokenizer tokenizer = PlainTokenizer();
+  dir_.Write("chat_template.jinja",
+             "{{ strftime_now('%Y-%m-%d') }} {% for m in messages %}{{ m.content }};{% endfor %}");
+  options_.model_dir = dir_.path();
+  options_.eos_token_id = kPlainEnd;
+  const std::string row = R"({"prompt": "2+2=", "completion": "4"})";
+  EXPECT_THAT(LoadText(row, tokenizer).status().message(), HasSubstr("data.chat_date"));
+  options_.chat_date = "2026-01-31";
+  const auto dataset = LoadText(row, tokenizer);
+  ASSERT_TRUE(dataset.ok()) << dataset.status().ToString();
+  EXPECT_EQ(Whole(*dataset, 0, tokenizer), "2026-01-31 2+2=;4;");
+}
+
 TEST_F(TextDatasetTest, WithoutATemplateAPromptIsTextAndMessagesAreRefused) {
   const Tokenizer tokenizer = PlainTokenizer();
   dir_.Write("chat_template.jinja", "{{ messages[0].content }}");

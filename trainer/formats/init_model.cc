@@ -33,6 +33,7 @@ Json SpecialTokenJson(const char* text) {
 Json ConfigJson(const ModelConfig& config) {
   if (!config.raw_json.empty()) {
     Json given = Json::parse(config.raw_json);
+    given.erase("quantization_config");  // random weights are numbers
     given.update({{"bos_token_id", kEndOfTextId},
                   {"eos_token_id", {kEndOfTextId, kImEndId}},
                   {"pad_token_id", kEndOfTextId}});

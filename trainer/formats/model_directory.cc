@@ -21,6 +21,12 @@ std::string Suffix(const ModelWriter& who) {
   return who.job.empty() ? kWriting : JobSuffix(who) + std::to_string(who.generation);
 }
 
+// "out/" is "out".
+std::string WithoutSlash(std::string dir) {
+  while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
+  return dir;
+}
+
 fs::path ParentOf(const std::string& target_dir) {
   const fs::path parent = fs::path(target_dir).parent_path();
   return parent.empty() ? "." : parent;
@@ -28,9 +34,14 @@ fs::path ParentOf(const std::string& target_dir) {
 
 }  // namespace
 
+void PutFile(ModelFile file, std::vector<ModelFile>* files) {
+  std::erase_if(*files, [&file](const ModelFile& each) { return each.name == file.name; });
+  files->push_back(std::move(file));
+}
+
 ModelDirectory::ModelDirectory(std::string source_dir, std::string target_dir, ModelWriter writer)
     : source_dir_(std::move(source_dir)),
-      target_dir_(std::move(target_dir)),
+      target_dir_(WithoutSlash(std::move(target_dir))),
       who_(std::move(writer)),
       temporary_(target_dir_ + Suffix(who_)) {}
 
@@ -82,13 +93,20 @@ Status ModelDirectory::WriteReplaced() const {
   return OkStatus();
 }
 
-Status ModelDirectory::Begin(std::vector<TensorSpec> tensors, std::int64_t max_shard_bytes) {
+Status ModelDirectory::BeginWeights(std::vector<StoredTensor> tensors,
+                                    std::vector<WeightFile> files) {
+  weights_.emplace(temporary_, std::move(files));
+  stream_.emplace(std::move(tensors), *weights_);
+  return weights_->Begin();
+}
+
+Status ModelDirectory::Begin(std::vector<StoredTensor> tensors, std::int64_t max_shard_bytes) {
   MUSTER_RETURN_IF_ERROR(BeginDirectory());
   auto copied = CopyModelFiles(source_dir_, temporary_);
   MUSTER_RETURN_IF_ERROR(copied.status());
   MUSTER_RETURN_IF_ERROR(WriteReplaced());
-  weights_.emplace(temporary_, PlanWeightFiles(std::move(tensors), max_shard_bytes));
-  return weights_->Begin();
+  std::vector<WeightFile> files = PlanWeightFiles(FileTensors(tensors), max_shard_bytes);
+  return BeginWeights(std::move(tensors), std::move(files));
 }
 
 Status ModelDirectory::BeginAdapter(Adapter adapter) {
@@ -97,14 +115,15 @@ Status ModelDirectory::BeginAdapter(Adapter adapter) {
   MUSTER_RETURN_IF_ERROR(WriteReplaced());
   MUSTER_RETURN_IF_ERROR(
       WriteFileAtomically(temporary_ + "/" + adapter.config_name, adapter.config_text));
-  std::vector<WeightFile> files = {{adapter.weights_name, std::move(adapter.tensors)}};
-  weights_.emplace(temporary_, std::move(files));
-  return weights_->Begin();
+  std::vector<StoredTensor> tensors(adapter.tensors.begin(), adapter.tensors.end());
+  return BeginWeights(std::move(tensors), {{adapter.weights_name, std::move(adapter.tensors)}});
 }
 
 Status ModelDirectory::Append(const float* values, std::int64_t count) {
-  return weights_->Append(values, count);
+  return stream_->Append(values, count);
 }
+
+Status ModelDirectory::Copy(const SafetensorsModel& model) { return stream_->Copy(model); }
 
 Status ModelDirectory::Seal() {
   MUSTER_RETURN_IF_ERROR(weights_->Finish());

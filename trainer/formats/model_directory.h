@@ -16,6 +16,7 @@
 #include "common/base/ids.h"
 #include "common/base/status.h"
 #include "trainer/formats/safetensors.h"
+#include "trainer/formats/stored_tensor.h"
 #include "trainer/formats/weight_files.h"
 
 namespace muster {
@@ -32,6 +33,9 @@ struct ModelFile {
   std::string text;
 };
 
+// In the place of the one of that name, or behind the others.
+void PutFile(ModelFile file, std::vector<ModelFile>* files);
+
 class ModelDirectory {
  public:
   // Configuration and tokenizer files come from `source_dir`.
@@ -47,7 +51,7 @@ class ModelDirectory {
 
   // Also removes what other jobs and older generations of this one left unfinished. Weights beyond
   // `max_shard_bytes` are split (weight_files.h).
-  Status Begin(std::vector<TensorSpec> tensors,
+  Status Begin(std::vector<StoredTensor> tensors,
                std::int64_t max_shard_bytes = kDefaultMaxShardBytes);
   // The same for an adapter: its tensors in one file, its configuration, and the tokenizer's files.
   struct Adapter {
@@ -59,6 +63,9 @@ class ModelDirectory {
   Status BeginAdapter(Adapter adapter);
   // The next `count` elements of the tensors, in their order.
   Status Append(const float* values, std::int64_t count);
+  // As TensorStream's.
+  Status Copy(const SafetensorsModel& model);
+  const Mxfp4Error& mxfp4_error() const { return stream_->mxfp4_error(); }
   // Makes it durable under its temporary name. An error also when a newer generation removed it.
   Status Seal();
   // Puts what was sealed in place; when that fails, what was there stays. kCancelled when a newer
@@ -73,6 +80,7 @@ class ModelDirectory {
   std::vector<std::string> Leftovers(Leftover kind) const;
   Status BeginDirectory();
   Status WriteReplaced() const;
+  Status BeginWeights(std::vector<StoredTensor> tensors, std::vector<WeightFile> files);
 
   const std::string source_dir_;
   const std::string target_dir_;
@@ -81,6 +89,7 @@ class ModelDirectory {
   bool begun_ = false;  // and not finished: the temporary directory is this object's
   std::vector<ModelFile> replaced_;
   std::optional<WeightFiles> weights_;
+  std::optional<TensorStream> stream_;  // into them
 };
 
 }  // namespace muster

@@ -28,7 +28,8 @@ class ModelDirectoryFencing : public ::testing::Test {
   }
   // The model is one number.
   static void Begin(ModelDirectory& model, float value) {
-    ASSERT_TRUE(model.Begin({{.name = "x", .type = TensorType::kF32, .shape = {1}}}).ok());
+    ASSERT_TRUE(
+        model.Begin({TensorSpec{.name = "x", .type = TensorType::kF32, .shape = {1}}}).ok());
     ASSERT_TRUE(model.Append(&value, 1).ok());
   }
   float Published() const {

@@ -77,6 +77,13 @@ class SafetensorsModel {
   // The metadata of the first file: {"format": "pt"}.
   const std::map<std::string, std::string>& metadata() const;
 
+  // A tensor [experts, ...] is one for each expert from here on, NAME.0, NAME.1 and so on: a matrix
+  // [in, out] of it is [out, in], as linear layers have theirs, and a vector is as it is. Where the
+  // files hold NAME_blocks and NAME_scales in its place (mxfp4.h), these are not seen any more, and
+  // values are theirs, as BF16. Before anyone reads. kNotFound, kInvalidArgument where it has not
+  // so many parts.
+  Status SplitExperts(const std::string& name, std::int64_t experts);
+
   // Gives a matrix `rows` rows, no fewer than it has: Find then reports so many, and those that the
   // files lack are the mean of those that they hold, column by column, added up in fp64. So
   // transformers fills an embedding that it resizes, but for the noise of their covariance that it
@@ -93,8 +100,9 @@ class SafetensorsModel {
   Status ReadFloats(const std::string& name, std::int64_t begin, std::int64_t count,
                     float* out) const;
 
-  // The same elements as they are stored, of any type: count * TensorTypeSize(type) bytes. Not of
-  // grown rows.
+  // The same elements as they are stored, of any type: count * TensorTypeSize(type) bytes. Only
+  // where they lie in this order: not of grown rows, nor of matrices that SplitExperts has turned.
+  bool LiesInOrder(const std::string& name) const;
   Status ReadStored(const std::string& name, std::int64_t begin, std::int64_t count,
                     void* out) const;
 
@@ -106,7 +114,7 @@ class SafetensorsModel {
 
 class SafetensorsWriter {
  public:
-  // Starts `path` + ".tmp.PID" with the header of `tensors`, whose types are F64, F32, BF16 or F16.
+  // Starts `path` + ".tmp.PID" with the header of `tensors`, of types F64, F32, BF16, F16 or U8.
   static Result<SafetensorsWriter> Create(const std::string& path, std::vector<TensorSpec> tensors,
                                           const std::map<std::string, std::string>& metadata = {
                                               {"format", "pt"}});
@@ -117,7 +125,7 @@ class SafetensorsWriter {
   ~SafetensorsWriter();
 
   // The next `count` elements of the tensors in declared order, converted to their tensor's type.
-  // A call may end inside a tensor and may span several. Not for tensors of type F64.
+  // A call may end inside a tensor and may span several. Not for tensors of type F64 or U8.
   Status AppendFloats(const float* values, std::int64_t count);
 
   // The next `count` elements of the tensor whose turn it is, in its own type. A call may end

@@ -9,6 +9,8 @@
 #include "common/base/files.h"
 #include "common/base/json.h"
 #include "trainer/core/convert.h"
+#include "trainer/core/interval.h"
+#include "trainer/formats/mxfp4.h"
 #include "trainer/formats/safetensors_header.h"
 
 namespace muster {
@@ -42,6 +44,13 @@ Result<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
   }
 }
 
+std::string ShapeOf(const TensorSpec& tensor) {
+  std::string text;
+  for (const std::int64_t size : tensor.shape)
+    text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
+}
+
 Status NoWeights(const std::string& dir) {
   std::error_code error;
   std::string why = "there is no " + dir + "/" + kSingleFile + " (nor " + kIndexFile + ")";
@@ -56,6 +65,11 @@ Status NoWeights(const std::string& dir) {
 }  // namespace
 
 struct SafetensorsModel::Impl {
+  enum class Order {
+    kInOrder,
+    kTurned,  // the file has the matrix's transpose
+    kMxfp4,
+  };
   struct File {
     std::string path;
     UniqueFd fd;
@@ -65,6 +79,10 @@ struct SafetensorsModel::Impl {
     TensorSpec spec;
     std::size_t file = 0;
     std::int64_t begin = 0;  // bytes from the start of the file
+    Order order = Order::kInOrder;
+    // Where the scales of kMxfp4 are; its blocks are at `begin`.
+    std::size_t scales_file = 0;
+    std::int64_t scales_begin = 0;
   };
 
   // A matrix that has got more rows than its file has.
@@ -80,6 +98,13 @@ struct SafetensorsModel::Impl {
   std::map<std::string, std::string> metadata;
 
   Status ReadFile(const Entry& entry, std::int64_t begin, std::int64_t count, float* out) const;
+  Status ReadInOrder(const Entry& entry, std::int64_t begin, std::int64_t count, float* out) const;
+  Status ReadTurned(const Entry& entry, std::int64_t begin, std::int64_t count, float* out) const;
+  // Rows and columns of the matrix, as it is shown; out is [rows, columns] of them.
+  Status ReadTurnedPart(const Entry& entry, const Interval& rows, const Interval& columns,
+                        float* out) const;
+  Status ReadMxfp4(const Entry& entry, std::int64_t begin, std::int64_t count, float* out) const;
+  Result<Entry> TakeMxfp4(const std::string& name);
   Status FindMean(const Entry& entry, Growth* growth, const std::function<void()>& on_read) const;
 
   // Adds the tensors for which `wanted` says so.
@@ -167,6 +192,70 @@ const std::map<std::string, std::string>& SafetensorsModel::metadata() const {
 // Elements of a tensor that its file holds.
 Status SafetensorsModel::Impl::ReadFile(const Entry& entry, std::int64_t begin, std::int64_t count,
                                         float* out) const {
+  switch (entry.order) {
+    case Order::kInOrder: return ReadInOrder(entry, begin, count, out);
+    case Order::kTurned: return ReadTurned(entry, begin, count, out);
+    case Order::kMxfp4: return ReadMxfp4(entry, begin, count, out);
+  }
+  return OkStatus();
+}
+
+Status SafetensorsModel::Impl::ReadTurnedPart(const Entry& entry, const Interval& rows,
+                                              const Interval& columns, float* out) const {
+  const std::int64_t all_rows = entry.spec.shape[0];
+  std::vector<float> run(static_cast<std::size_t>(rows.count()));
+  for (std::int64_t column = columns.begin; column < columns.end; ++column) {
+    MUSTER_RETURN_IF_ERROR(
+        ReadInOrder(entry, column * all_rows + rows.begin, rows.count(), run.data()));
+    for (std::int64_t row = 0; row < rows.count(); ++row)
+      out[row * columns.count() + column - columns.begin] = run[static_cast<std::size_t>(row)];
+  }
+  return OkStatus();
+}
+
+// Whole rows in one, and what is cut of the first and the last row by itself.
+Status SafetensorsModel::Impl::ReadTurned(const Entry& entry, std::int64_t begin,
+                                          std::int64_t count, float* out) const {
+  const std::int64_t width = entry.spec.shape[1];
+  for (std::int64_t at = begin; at < begin + count;) {
+    const std::int64_t row = at / width, column = at % width, left = begin + count - at;
+    const bool is_cut = column > 0 || left < width;
+    const Interval rows = {row, row + (is_cut ? 1 : left / width)};
+    const Interval columns = {column, is_cut ? std::min(width, column + left) : width};
+    MUSTER_RETURN_IF_ERROR(ReadTurnedPart(entry, rows, columns, out));
+    out += rows.count() * columns.count();
+    at += rows.count() * columns.count();
+  }
+  return OkStatus();
+}
+
+// A row is of whole blocks, so that blocks follow one another as elements do.
+Status SafetensorsModel::Impl::ReadMxfp4(const Entry& entry, std::int64_t begin, std::int64_t count,
+                                         float* out) const {
+  constexpr std::int64_t kPieceBlocks = 1 << 15;
+  const File& file = files[entry.file];
+  const File& scales_file = files[entry.scales_file];
+  const std::int64_t last = (begin + count + kMxfp4Block - 1) / kMxfp4Block;
+  for (std::int64_t block = begin / kMxfp4Block; block < last; block += kPieceBlocks) {
+    const std::int64_t blocks = std::min(kPieceBlocks, last - block);
+    std::string codes(static_cast<std::size_t>(blocks * kMxfp4Bytes), '\0');
+    std::string scales(static_cast<std::size_t>(blocks), '\0');
+    MUSTER_RETURN_IF_ERROR(ReadExactly(file.fd.get(), codes.data(), blocks * kMxfp4Bytes,
+                                       entry.begin + block * kMxfp4Bytes, file.path));
+    MUSTER_RETURN_IF_ERROR(ReadExactly(scales_file.fd.get(), scales.data(), blocks,
+                                       entry.scales_begin + block, scales_file.path));
+    std::vector<float> values(static_cast<std::size_t>(blocks * kMxfp4Block));
+    DequantizeMxfp4(codes.data(), scales.data(), blocks, values.data());
+    const Interval read = {block * kMxfp4Block, (block + blocks) * kMxfp4Block};
+    const Interval wanted = Intersect(read, {begin, begin + count});
+    std::copy_n(values.data() + (wanted.begin - read.begin), wanted.count(),
+                out + (wanted.begin - begin));
+  }
+  return OkStatus();
+}
+
+Status SafetensorsModel::Impl::ReadInOrder(const Entry& entry, std::int64_t begin,
+                                           std::int64_t count, float* out) const {
   const File& file = files[entry.file];
   if (!IsReadableType(entry.spec.type))
     return Unimplemented(file.path + ": tensor " + entry.spec.name + " is of type " +
@@ -214,6 +303,78 @@ Status SafetensorsModel::Impl::FindMean(const Entry& entry, Growth* growth,
     growth->mean.push_back(static_cast<float>(sum / static_cast<double>(rows)));
   }
   return OkStatus();
+}
+
+// What NAME would be, had it been stored as such; [experts, out, in].
+Result<SafetensorsModel::Impl::Entry> SafetensorsModel::Impl::TakeMxfp4(const std::string& name) {
+  const auto blocks = entries.find(name + "_blocks"), scales = entries.find(name + "_scales");
+  if (blocks == entries.end() || scales == entries.end())
+    return NotFound("the model's safetensors hold neither tensor " + name + " nor both " + name +
+                    "_blocks and " + name + "_scales; download the model again");
+  const TensorSpec& codes = blocks->second.spec;
+  const TensorSpec& exponents = scales->second.spec;
+  const std::vector<std::int64_t>& shape = exponents.shape;
+  const bool fits =
+      codes.type == TensorType::kU8 && exponents.type == TensorType::kU8 && shape.size() == 3 &&
+      codes.shape == std::vector<std::int64_t>{shape[0], shape[1], shape[2], kMxfp4Bytes};
+  if (!fits)
+    return InvalidArgument("tensors " + codes.name + " (" +
+                           std::string(TensorTypeName(codes.type)) + " " + ShapeOf(codes) +
+                           ") and " + exponents.name + " (" +
+                           std::string(TensorTypeName(exponents.type)) + " " + ShapeOf(exponents) +
+                           ") are not the blocks (U8, [experts, out, in / 32, 16]) and the scales "
+                           "(U8, [experts, out, in "
+                           "/ 32]) of matrices in MXFP4; download the model again");
+  Entry entry{.spec = {name, TensorType::kBF16, {shape[0], shape[1], shape[2] * kMxfp4Block}},
+              .file = blocks->second.file,
+              .begin = blocks->second.begin,
+              .order = Order::kMxfp4,
+              .scales_file = scales->second.file,
+              .scales_begin = scales->second.begin};
+  entries.erase(blocks);
+  entries.erase(scales);
+  return entry;
+}
+
+Status SafetensorsModel::SplitExperts(const std::string& name, std::int64_t experts) {
+  const auto found = impl_->entries.find(name);
+  Impl::Entry all;
+  if (found == impl_->entries.end()) {
+    MUSTER_ASSIGN_OR_RETURN(all, impl_->TakeMxfp4(name));
+  } else {
+    all = found->second;
+  }
+  std::vector<std::int64_t> shape = all.spec.shape;
+  if (shape.size() < 2 || shape.size() > 3 || shape[0] != experts)
+    return InvalidArgument("tensor " + name + " has shape " + ShapeOf(all.spec) +
+                           ", but config.json calls for a part for each of " +
+                           std::to_string(experts) + " experts");
+  const std::int64_t part = all.spec.count() / experts;
+  shape.erase(shape.begin());
+  const bool is_mxfp4 = all.order == Impl::Order::kMxfp4;
+  if (shape.size() == 2 && !is_mxfp4) {
+    std::swap(shape[0], shape[1]);
+    all.order = Impl::Order::kTurned;
+  }
+  const std::int64_t bytes =
+      is_mxfp4 ? part / kMxfp4Block * kMxfp4Bytes : part * TensorTypeSize(all.spec.type);
+  impl_->entries.erase(name);
+  for (std::int64_t e = 0; e < experts; ++e) {
+    Impl::Entry one = all;
+    one.spec.name = name + "." + std::to_string(e);
+    one.spec.shape = shape;
+    one.begin += e * bytes;
+    one.scales_begin += e * part / kMxfp4Block;
+    if (!impl_->entries.emplace(one.spec.name, one).second)
+      return InvalidArgument("the model's safetensors hold both " + name + " and " + one.spec.name);
+  }
+  return OkStatus();
+}
+
+bool SafetensorsModel::LiesInOrder(const std::string& name) const {
+  const auto it = impl_->entries.find(name);
+  return it != impl_->entries.end() && it->second.order == Impl::Order::kInOrder &&
+         !impl_->growths.contains(name);
 }
 
 Status SafetensorsModel::GrowRows(const std::string& name, std::int64_t rows) {
@@ -266,8 +427,7 @@ Status SafetensorsModel::ReadStored(const std::string& name, std::int64_t begin,
   if (it == impl_->entries.end()) return NotFound("the model has no tensor " + name);
   const Impl::Entry& entry = it->second;
   const Impl::File& file = impl_->files[entry.file];
-  MUSTER_CHECK(begin >= 0 && count >= 0 && begin <= entry.spec.count() - count &&
-                   !impl_->growths.contains(name),
+  MUSTER_CHECK(begin >= 0 && count >= 0 && begin <= entry.spec.count() - count && LiesInOrder(name),
                "interval outside of tensor " + name);
   const std::int64_t size = TensorTypeSize(entry.spec.type);
   return ReadExactly(file.fd.get(), static_cast<char*>(out), count * size,

@@ -23,7 +23,8 @@ Status CheckDeclarations(const std::string& path, const std::vector<TensorSpec>&
   std::set<std::string> names;
   for (const TensorSpec& tensor : tensors) {
     if (tensor.type != TensorType::kF64 && tensor.type != TensorType::kF32 &&
-        tensor.type != TensorType::kBF16 && tensor.type != TensorType::kF16)
+        tensor.type != TensorType::kBF16 && tensor.type != TensorType::kF16 &&
+        tensor.type != TensorType::kU8)
       return Unimplemented("write " + path + ": tensor " + tensor.name + " is of type " +
                            std::string(TensorTypeName(tensor.type)));
     if (!names.insert(tensor.name).second || tensor.name == "__metadata__")
@@ -123,7 +124,8 @@ const TensorSpec& SafetensorsWriter::NextTensor() {
 Status SafetensorsWriter::AppendFloats(const float* values, std::int64_t count) {
   while (count > 0) {
     const TensorSpec& tensor = NextTensor();
-    MUSTER_CHECK(tensor.type != TensorType::kF64, path_ + ": floats for a tensor of type F64");
+    MUSTER_CHECK(tensor.type != TensorType::kF64 && tensor.type != TensorType::kU8,
+                 path_ + ": floats for a tensor of another type");
     const std::int64_t part =
         std::min({count, tensor.count() - appended_, static_cast<std::int64_t>(kBufferBytes / 4)});
     AppendConverted(values, part, tensor.type);

@@ -78,14 +78,24 @@ Status WeightFiles::FinishFile() {
   return OkStatus();
 }
 
+Status WeightFiles::GoOn() {
+  if (left_ > 0) return OkStatus();
+  MUSTER_CHECK(current_ + 1 < files_.size(), "more elements than the tensors have");
+  MUSTER_RETURN_IF_ERROR(FinishFile());
+  ++current_;
+  return BeginFile();
+}
+
+Status WeightFiles::AppendStored(const void* values, std::int64_t count) {
+  if (count == 0) return OkStatus();
+  MUSTER_RETURN_IF_ERROR(GoOn());
+  left_ -= count;
+  return writer_->AppendStored(values, count);
+}
+
 Status WeightFiles::Append(const float* values, std::int64_t count) {
   while (count > 0) {
-    if (left_ == 0) {
-      MUSTER_CHECK(current_ + 1 < files_.size(), "more elements than the tensors have");
-      MUSTER_RETURN_IF_ERROR(FinishFile());
-      ++current_;
-      MUSTER_RETURN_IF_ERROR(BeginFile());
-    }
+    MUSTER_RETURN_IF_ERROR(GoOn());
     const std::int64_t now = std::min(count, left_);
     MUSTER_RETURN_IF_ERROR(writer_->AppendFloats(values, now));
     values += now;

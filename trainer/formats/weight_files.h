@@ -39,12 +39,16 @@ class WeightFiles {
   Status Begin();
   // The next `count` elements of the tensors, in their order; over the ends of tensors and files.
   Status Append(const float* values, std::int64_t count);
+  // The same of elements in the type of their tensor, of one tensor.
+  Status AppendStored(const void* values, std::int64_t count);
   // Checks that every element was appended; all files are durable then.
   Status Finish();
 
  private:
   Status BeginFile();
   Status FinishFile();
+  // Goes on to the next file where the current one has all that it is to have.
+  Status GoOn();
 
   const std::string dir_;
   const std::vector<WeightFile> files_;

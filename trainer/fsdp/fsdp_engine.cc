@@ -268,6 +268,7 @@ NonFiniteFinder& FsdpEngine::non_finite() {
 }
 
 EngineMemory FsdpEngine::memory() const {
+  const std::int64_t choices = sums_.numel() - kSumCount;
   const Segment* segment = options_.segment;
   const std::size_t slots = segment != nullptr ? kTrainingSlots * segment->slot_bytes() : 0;
   return {.frozen = frozen_ != nullptr ? frozen_->shard_bytes() : 0,
@@ -275,7 +276,8 @@ EngineMemory FsdpEngine::memory() const {
           .snapshots = static_cast<std::int64_t>(slots),
           .gathered = weights_->bytes() + (frozen_ != nullptr ? frozen_->gathered_bytes() : 0),
           .gradients = reducer_->bytes(),
-          .activations = schedule_->activation_bytes(),
+          .activations = schedule_->activation_bytes() +
+                         static_cast<std::int64_t>(sums_.narrow(0, kSumCount, choices).nbytes()),
           .head = schedule_->head_bytes()};
 }
 

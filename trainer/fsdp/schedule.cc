@@ -23,7 +23,8 @@ Schedule::Schedule(const ModelConfig& config, const Placement& placement,
       head_(ops, ScalarTypeOf(options.precision.compute)),
       rotary_(config, {.buffer = ScalarTypeOf(options.precision.buffer),
                        .stored = ScalarTypeOf(options.precision.wide()),
-                       .device = ops.device()}) {
+                       .device = ops.device()}),
+      embedding_multiplier_(EmbeddingMultiplier(config, ScalarTypeOf(options.precision.compute))) {
   for (int u = 0; u <= head_unit(); ++u) {
     UnitWeights& weights = weights_.emplace_back();
     if (movers_.frozen != nullptr) weights = movers_.frozen->weights(u);
@@ -45,7 +46,7 @@ Result<HeadTask> Schedule::Forward(const MicroBatch& batch, const LabelledPositi
     const TraceSpan span = Span(TracePhase::kForward, 0);
     stream.sum = blocks_.FirstInput();
     at::index_select_out(stream.sum, weights_.front().embedding, 0, ids_);
-    if (config_.embedding_multiplier != 1) stream.sum.mul_(config_.embedding_multiplier);
+    if (embedding_multiplier_ != 1) stream.sum.mul_(embedding_multiplier_);
   }
   for (int u = 1; u < head_unit(); ++u) {
     Prefetch(u + 1);
@@ -61,7 +62,9 @@ Result<HeadTask> Schedule::Forward(const MicroBatch& batch, const LabelledPositi
                   .positions = OnDevice(labelled.positions),
                   .labels = OnDevice(labelled.labels),
                   .eps = config_.rms_norm_eps,
-                  .logits_scaling = config_.logits_scaling};
+                  .zero_centered = config_.zero_centered_norms,
+                  .logits_scaling = config_.logits_scaling,
+                  .cap = config_.logit_cap};
 }
 
 Status Schedule::Backward(HeadTask task, const BalanceTask& balance, at::Tensor& loss,
@@ -169,7 +172,7 @@ void Schedule::BlocksBackward(int unit, const UnitGradients& gradients, at::Tens
 }
 
 void Schedule::EmbeddingBackward(const UnitGradients& gradients, at::Tensor& gradient) {
-  if (config_.embedding_multiplier != 1) gradient.mul_(config_.embedding_multiplier);
+  if (embedding_multiplier_ != 1) gradient.mul_(embedding_multiplier_);
   GradientTarget target = gradients.embedding;
   if (tied_gradient_.defined()) {
     if (target.add) {

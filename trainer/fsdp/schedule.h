@@ -112,7 +112,8 @@ class Schedule {
   std::vector<UnitWeights> weights_;  // by unit: what is gathered, trained or frozen
   LlamaBlocks blocks_;
   LlamaHead head_;
-  RotaryTable rotary_;
+  RotaryTables rotary_;
+  const double embedding_multiplier_;
   at::Tensor ids_;            // of the micro-batch
   at::Tensor tied_gradient_;  // of the embedding by way of the head; undefined: they are not tied
   bool last_ = false;         // of the step

@@ -5,9 +5,9 @@
 #include <random>
 #include <vector>
 
-#include "trainer/formats/safetensors.h"
-#include "trainer/inputs/stored_type.h"
+#include "trainer/formats/stored_tensor.h"
 #include "trainer/model/families/units.h"
+#include "trainer/model/stored_model.h"
 
 namespace muster {
 namespace {
@@ -34,28 +34,35 @@ class Normal {
   std::mt19937_64 random_;
 };
 
+bool IsBiasOrSink(TensorRole role) {
+  switch (role) {
+    case TensorRole::kQkvBias:
+    case TensorRole::kSinks:
+    case TensorRole::kAttentionOutputBias:
+    case TensorRole::kRouterBias:
+    case TensorRole::kExpertGateUpBias:
+    case TensorRole::kExpertDownBias: return true;
+    default: return false;
+  }
+}
+
 }  // namespace
 
 Status WriteRandomWeights(const ModelConfig& config, std::uint64_t seed, const std::string& dir) {
-  const std::vector<UnitTensor> tensors = ModelTensors(config);
-  std::vector<TensorSpec> specs;
-  for (const UnitTensor& tensor : tensors) {
-    specs.push_back(
-        {.name = tensor.name, .type = StoredType(config.torch_dtype), .shape = tensor.shape});
-  }
-  MUSTER_ASSIGN_OR_RETURN(SafetensorsWriter writer,
-                          SafetensorsWriter::Create(dir + "/model.safetensors", std::move(specs)));
+  const std::vector<StoredTensor> stored = StoredTensors(config);
+  WeightFiles files(dir, {{"model.safetensors", FileTensors(stored)}});
+  MUSTER_RETURN_IF_ERROR(files.Begin());
+  TensorStream stream(stored, files);
   Normal normal(seed);
   std::vector<float> values;
-  for (const UnitTensor& tensor : tensors) {
-    const bool is_bias = tensor.role == TensorRole::kQkvBias;
-    values.assign(static_cast<std::size_t>(ElementCount(tensor.shape)), is_bias ? 0.0f : 1.0f);
+  for (const UnitTensor& tensor : ModelTensors(config)) {
+    const bool is_zero = IsBiasOrSink(tensor.role) || config.zero_centered_norms;
+    values.assign(static_cast<std::size_t>(ElementCount(tensor.shape)), is_zero ? 0.0f : 1.0f);
     const bool is_matrix = tensor.shape.size() > 1;
     if (is_matrix) normal.Fill(&values);
-    MUSTER_RETURN_IF_ERROR(
-        writer.AppendFloats(values.data(), static_cast<std::int64_t>(values.size())));
+    MUSTER_RETURN_IF_ERROR(stream.Append(values.data(), static_cast<std::int64_t>(values.size())));
   }
-  return writer.Finish();
+  return files.Finish();
 }
 
 }  // namespace muster

@@ -85,7 +85,8 @@ std::uint64_t SettingsFingerprint(const TrainSpec& train) {
   add(schedule.kind, schedule.warmup_ratio, schedule.warmup_steps.value_or(-1), schedule.max_steps,
       schedule.epochs);
   add(train.data.group_by_length, train.data.packing, train.data.eval_ratio,
-      train.data.eval.empty(), train.data.text_field, train.data.train_on_all);
+      train.data.eval.empty(), train.data.text_field, train.data.train_on_all,
+      train.data.chat_date);
   add(train.lora.has_value(), train.lora.value_or(LoraSpec()).init_from.empty(),
       AdapterFormText(AdapterFormOf(train)));
   add(train.batch.per_rank, train.batch.accumulation, train.data.shuffle, train.checkpoint.every,

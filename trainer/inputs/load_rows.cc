@@ -177,6 +177,7 @@ struct RowsLoader {
     TextOptions options{.max_seq_len = data.max_seq_len,
                         .text_field = data.text_field,
                         .chat_template = ChatTemplateChoice(spec),
+                        .chat_date = data.chat_date,
                         .model_dir = model_dir,
                         .train_on_all = data.train_on_all,
                         .vocab_size = config.vocab_size,

@@ -54,7 +54,7 @@ Result<SamplePrompts> SamplePrompts::Load(const std::vector<std::string>& texts,
       MUSTER_ASSIGN_OR_RETURN(
           EncodedChat encoded,
           EncodeChat(*chat, {.messages = {{.role = "user", .content = text}}}, samples.tokenizer_,
-                     {.prompt = GenerationPrompt::kAssistant}));
+                     {.prompt = GenerationPrompt::kAssistant, .now = NoonOf(options.chat_date)}));
       prompt.ids = std::move(encoded.ids);
     } else {
       prompt.ids = samples.tokenizer_.Encode(text, {.add_special_tokens = true});

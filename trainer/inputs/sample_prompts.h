@@ -28,6 +28,7 @@ class SamplePrompts {
     std::string model_dir;               // of tokenizer and template
     std::string tokenizer_json = {};     // the tokenizer instead; empty: the directory's
     std::string chat_template = "auto";  // as ChooseChatTemplate takes it
+    std::string chat_date = {};          // as NoonOf takes it
     std::int64_t max_tokens = 0;         // of a prompt and what follows it
   };
   // Errors are those of the tokenizer and the template; kInvalidArgument names a prompt that has no

@@ -5,9 +5,10 @@
 #include "trainer/formats/generation_config.h"
 #include "trainer/formats/weights_fingerprint.h"
 #include "trainer/hub/hub_id.h"
+#include "trainer/model/families/family.h"
 #include "trainer/model/families/read_config.h"
+#include "trainer/model/stored_model.h"
 #include "trainer/model/train_check.h"
-#include "trainer/model/weight_check.h"
 
 namespace muster {
 namespace {
@@ -19,12 +20,8 @@ struct ModelFiles {
 
 Result<ModelFiles> OpenModel(const std::string& dir) {
   MUSTER_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(dir));
-  Result<SafetensorsModel> weights = SafetensorsModel::Open(dir);
-  if (weights.ok()) {
-    MUSTER_RETURN_IF_ERROR(CheckModelTensors(config, *weights).WithContext(dir));
-  } else if (weights.status().code() != StatusCode::kNotFound) {
-    return weights.status();
-  }
+  Result<SafetensorsModel> weights = OpenModelWeights(config, dir);
+  if (!weights.ok() && weights.status().code() != StatusCode::kNotFound) return weights.status();
   return ModelFiles{std::move(config), std::move(weights)};
 }
 
@@ -44,6 +41,7 @@ Result<std::optional<SamplePrompts>> LoadSamples(const JobSpec& spec, const std:
                                               {.model_dir = model_dir,
                                                .tokenizer_json = tokenizer_json,
                                                .chat_template = ChatTemplateChoice(spec),
+                                               .chat_date = train.data.chat_date,
                                                .max_tokens = train.data.max_seq_len}));
   return std::optional<SamplePrompts>(std::move(samples));
 }
@@ -120,6 +118,9 @@ TrainResult<TrainInputs> LoadTrainInputs(const JobSpec& spec, const InputEvents&
 std::vector<ModelFile> ChangedFiles(const TrainInputs& inputs, bool adapter) {
   std::vector<ModelFile> files;
   if (inputs.growth) files = FilesOfGrownModel(*inputs.growth, inputs.config, adapter);
+  // Trained experts are written as they are computed with, whatever they were read from.
+  if (!adapter && FamilyOf(inputs.config).stacked_experts)
+    PutFile({"config.json", WithQuantization(inputs.config.raw_json, /*mxfp4=*/false)}, &files);
   if (!inputs.generation_config.empty()) {
     files.push_back({kGenerationConfig, inputs.generation_config});
   }

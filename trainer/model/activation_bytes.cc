@@ -7,10 +7,13 @@
 #include <utility>
 
 #include "trainer/model/arena.h"
+#include "trainer/model/attention_heads.h"
 #include "trainer/model/block_inputs.h"
 #include "trainer/model/block_memory.h"
 #include "trainer/model/llama_head.h"
 #include "trainer/model/parallel_experts.h"
+#include "trainer/model/router.h"
+#include "trainer/ops/attention.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/device_ops.h"
 #include "trainer/ops/scalar_type.h"
@@ -44,7 +47,13 @@ std::int64_t LayerBytes(const ModelConfig& config, const ActivationShape& shape,
 // What the loads of experts are added up in: of a micro-batch, and of the step.
 std::int64_t LoadBytes(const ModelConfig& config) {
   if (config.SparseLayers() == 0) return 0;
-  return 2 * BytesOf(config.SparseLayers(), config.experts->count, at::kDouble);
+  return 2 * LoadBalance(config).bytes();
+}
+
+std::int64_t ScoreBytes(const ModelConfig& config, const ActivationShape& shape) {
+  const bool plain = ElementSize(shape.compute) > 2 || config.attention.cap != 0;
+  if (shape.on_host || !plain) return 0;
+  return op::MathAttentionBytes(HeadsOf(config, 0), shape.length, shape.compute);
 }
 
 }  // namespace
@@ -66,6 +75,7 @@ ActivationBytes MeasureActivations(const ModelConfig& config, const ActivationSh
   const LlamaHead head(*ops, type, LlamaHead::DefaultChunkBytes(device));
   return {.blocks = memory.BytesFor(batch) + of_inputs.device + experts +
                     LayerBytes(config, shape, batch.tokens(), type) + LoadBytes(config),
+          .scores = ScoreBytes(config, shape),
           .host_inputs = of_inputs.host,
           .head = head.BytesFor({.tokens = batch.tokens(),
                                  .hidden = config.hidden_size,

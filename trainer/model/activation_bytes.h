@@ -28,6 +28,7 @@ struct ActivationShape {
 
 struct ActivationBytes {
   std::int64_t blocks = 0;       // LlamaBlocks::bytes: kept for backward, and computed in
+  std::int64_t scores = 0;       // of attention, where a GPU has no fused kernel for it
   std::int64_t host_inputs = 0;  // inputs of blocks that wait in host memory (full_offload)
   std::int64_t head = 0;         // LlamaHead::bytes, with its chunk of logits
 };

@@ -91,7 +91,7 @@ void AdapterMerge::AddExperts(const ModelConfig& config, const Factors& factors)
       part = tensor.joined ? part + 1 : 0;
       const auto found = factors.find(ExpertAdapterOf(tensor));
       if (found == factors.end()) continue;
-      const std::size_t parts = tensor.role == TensorRole::kExpertGateUp ? 2 : 1;
+      const auto parts = static_cast<std::size_t>(TensorsOfExpert(config, tensor.role));
       const std::size_t expert = part / parts;
       const auto rows = static_cast<std::size_t>(tensor.shape[0]);
       const auto in = static_cast<std::size_t>(tensor.shape[1]);

@@ -78,6 +78,31 @@ bool HasAdapter(const UnitTensor& tensor, const LoraSpec& spec) {
   return IsModule(tensor) && IsTarget(spec, ModuleName(tensor.name));
 }
 
+// Whether it belongs to routers and experts, which are frozen beside adapters.
+bool IsOfMixture(TensorRole role) {
+  switch (role) {
+    case TensorRole::kRouter:
+    case TensorRole::kRouterBias:
+    case TensorRole::kExpertGateUp:
+    case TensorRole::kExpertGateUpBias:
+    case TensorRole::kExpertDown:
+    case TensorRole::kExpertDownBias: return true;
+    default: return false;
+  }
+}
+
+// Whether it is in attention, and no norm.
+bool IsOfAttention(TensorRole role) {
+  switch (role) {
+    case TensorRole::kQkv:
+    case TensorRole::kQkvBias:
+    case TensorRole::kSinks:
+    case TensorRole::kAttentionOutput:
+    case TensorRole::kAttentionOutputBias: return true;
+    default: return false;
+  }
+}
+
 bool IsNamed(const std::vector<std::string>& ends, const UnitTensor& tensor) {
   const std::string path = ModulePath(tensor.name);
   return std::any_of(ends.begin(), ends.end(),
@@ -124,7 +149,7 @@ class UnitSplitter {
     if (ExpertParameter(tensor.role) != nullptr) {
       path = ExpertAdapterOf(tensor);
       rank *= config_.experts->count;
-      if (tensor.role == TensorRole::kExpertGateUp) out *= 2;
+      out *= TensorsOfExpert(config_, tensor.role);
     }
     Append({path + ".lora_A.weight", {rank, tensor.shape[1]}, false, roles.a, tensor.block},
            &trained_);
@@ -166,9 +191,7 @@ Status CheckExpertTargets(const ModelConfig& config, const LoraSpec& spec) {
                          "v_proj, o_proj and those");
   }
   for (const UnitTensor& tensor : ModelTensors(config)) {
-    const bool of_mixture =
-        tensor.role == TensorRole::kRouter || ExpertParameter(tensor.role) != nullptr;
-    if (!of_mixture || !IsNamed(spec.modules_to_save, tensor)) continue;
+    if (!IsOfMixture(tensor.role) || !IsNamed(spec.modules_to_save, tensor)) continue;
     return Unimplemented("lora.modules_to_save: " + ModulePath(tensor.name) +
                          " is a router or an expert of this model, which stay frozen beside "
                          "adapters; leave it out, and name " +
@@ -181,6 +204,9 @@ Status CheckExpertTargets(const ModelConfig& config, const LoraSpec& spec) {
 // Every module that is named is one of the model's.
 Status CheckTargets(const std::vector<UnitTensor>& tensors, const LoraSpec& spec) {
   if (IsAllLinear(spec)) return OkStatus();
+  const bool sparse = std::any_of(tensors.begin(), tensors.end(), [](const UnitTensor& tensor) {
+    return ExpertParameter(tensor.role) != nullptr;
+  });
   std::vector<std::string> known;
   for (const std::string& module : kAdapterModules) {
     const bool has = std::any_of(tensors.begin(), tensors.end(), [&](const UnitTensor& tensor) {
@@ -190,8 +216,9 @@ Status CheckTargets(const std::vector<UnitTensor>& tensors, const LoraSpec& spec
   }
   for (const std::string& module : spec.target_modules) {
     if (!Contains(known, module) && !Contains(kExpertParameters, module))
-      return InvalidArgument("lora.target_modules: this model has no " + module + "; it has " +
-                             Join(known) + ", and all-linear is all of them");
+      return InvalidArgument(
+          "lora.target_modules: this model has no " + module + "; it has " + Join(known) +
+          (sparse ? ", " + Join(kExpertParameters) : ", and all-linear is all of them"));
   }
   return OkStatus();
 }
@@ -202,17 +229,16 @@ Status CheckModulesToSave(const std::vector<UnitTensor>& tensors, const LoraSpec
     bool found = false;
     std::string known;
     for (const UnitTensor& tensor : tensors) {
-      const bool is_linear =
-          AdaptersOn().contains(tensor.role) || tensor.role == TensorRole::kQkvBias;
+      const bool is_linear = AdaptersOn().contains(tensor.role) || IsOfAttention(tensor.role);
       const bool named = IsNamed({module}, tensor);
       if (named && is_linear) {
-        return InvalidArgument(
-            kKey + module + " names " + ModulePath(tensor.name) +
-            ", which can have an adapter and is not trained whole beside others");
+        return InvalidArgument(kKey + module + " names " + ModulePath(tensor.name) +
+                               ", of attention or feed-forward, which is not trained whole beside "
+                               "adapters; leave it out");
       }
       found = found || named;
       const std::string name = ModuleName(tensor.name);
-      const bool may = !is_linear && tensor.role != TensorRole::kRouter;
+      const bool may = !is_linear && !IsOfMixture(tensor.role);
       if (may && known.find(name) == std::string::npos) {
         known += (known.empty() ? "" : ", ") + name;
       }
@@ -239,6 +265,10 @@ std::string ExpertAdapterName(const UnitTensor& tensor, const LoraSpec& spec) {
 }  // namespace
 
 Status CheckLora(const ModelConfig& config, const LoraSpec& spec) {
+  if (spec.bias != LoraBias::kNone && config.output_bias) {
+    return Unimplemented("lora.bias: of a " + config.architecture +
+                         " biases stay frozen beside adapters; leave it at none");
+  }
   if (config.tie_word_embeddings && Contains(spec.modules_to_save, "lm_head")) {
     return InvalidArgument(
         "lora.modules_to_save: the head of this model is its embedding; name embed_tokens");
@@ -309,6 +339,10 @@ std::string PeftName(const UnitTensor& tensor, const LoraSpec& spec) {
       tensor.role == TensorRole::kQkvBias && Contains(spec.target_modules, ModuleName(tensor.name));
   if (!is_wrapped) return kPeftPrefix + tensor.name;
   return kPeftPrefix + ModulePath(tensor.name) + ".base_layer.bias";
+}
+
+int TensorsOfExpert(const ModelConfig& config, TensorRole matrix) {
+  return matrix == TensorRole::kExpertGateUp && !FamilyOf(config).stacked_experts ? 2 : 1;
 }
 
 std::string ExpertAdapterOf(const UnitTensor& tensor) {

@@ -61,6 +61,8 @@ bool IsAdapterTensor(const UnitTensor& tensor);
 bool IsLoraA(TensorRole role);
 // Whether it is that of all experts of a layer.
 bool IsExpertAdapter(TensorRole role);
+// How many tensors an expert's matrix consists of: gate and up are two, or one.
+int TensorsOfExpert(const ModelConfig& config, TensorRole matrix);
 // The path under which the adapter on a tensor of an expert is, before ".lora_A.weight"; "" for
 // other tensors.
 std::string ExpertAdapterOf(const UnitTensor& tensor);

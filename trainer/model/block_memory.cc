@@ -17,7 +17,8 @@ BlockMemory::BlockMemory(const ModelConfig& config, const BlockLora& lora, Devic
     : config_(config),
       lora_(lora),
       type_(type),
-      norms_after_(config.norm_placement == NormPlacement::kAfter),
+      norms_before_(config.norm_placement != NormPlacement::kAfter),
+      norms_after_(config.norm_placement != NormPlacement::kBefore),
       keeps_normed_(level != ActivationCheckpointing::kSelective),
       experts_elsewhere_(experts_elsewhere),
       kept_arena_(ops),
@@ -42,11 +43,12 @@ std::int64_t BlockMemory::BytesFor(const BatchShape& shape) const {
 NormActivations BlockMemory::CutNorm(BumpAllocator& allocator, std::int64_t tokens,
                                      bool keeps_normed) const {
   NormActivations kept;
-  kept.scale = allocator.Cut({tokens}, WideType(type_));
+  const auto cut = [&] { return allocator.Cut({tokens, config_.hidden_size}, type_); };
+  if (norms_before_) kept.scale = allocator.Cut({tokens}, WideType(type_));
+  if (norms_before_ && keeps_normed) kept.normed = cut();
   if (norms_after_) {
-    kept.output = allocator.Cut({tokens, config_.hidden_size}, type_);
-  } else if (keeps_normed) {
-    kept.normed = allocator.Cut({tokens, config_.hidden_size}, type_);
+    kept.output_scale = allocator.Cut({tokens}, WideType(type_));
+    kept.output = cut();
   }
   return kept;
 }
@@ -88,7 +90,8 @@ void BlockMemory::CutFeedForward(BumpAllocator& allocator, std::int64_t tokens, 
   if (sparse) {
     kept.routing = CutRouting(*config_.experts, allocator, tokens, type_);
     if (experts_elsewhere_) return;
-    kept.expert_gate_up = CutExpertGateUp(config_, allocator, tokens, type_);
+    kept.expert_gate_up =
+        CutExpertGateUp(config_, allocator, tokens * config_.experts->per_token, type_);
     return;
   }
   kept.gate_up = allocator.Cut({tokens, 2 * config_.intermediate_size}, type_);
@@ -110,7 +113,7 @@ BlockScratch BlockMemory::CutScratch(BumpAllocator& allocator, std::int64_t toke
       tensor = allocator.Cut({tokens, width}, type_);
     };
   };
-  const bool computes_normed = !norms_after_ && !keeps_normed_;
+  const bool computes_normed = norms_before_ && !keeps_normed_;
   BlockScratch scratch;
   BlockScratch::Attention& a = scratch.attention;
   BlockScratch::FeedForward& f = scratch.feed_forward;
@@ -139,7 +142,8 @@ BlockScratch BlockMemory::CutScratch(BumpAllocator& allocator, std::int64_t toke
         cut(scratch.sparse.normed_gradient, hidden)();
         scratch.sparse.experts =
             experts_elsewhere_ ? ParallelExperts::CutScratch(config_, allocator, tokens, type_)
-                               : CutExpertScratch(config_, lora_, allocator, tokens, type_);
+                               : CutExpertScratch(config_, lora_, allocator,
+                                                  tokens * config_.experts->per_token, type_);
       });
   return scratch;
 }

@@ -104,7 +104,7 @@ class BlockMemory {
   const ModelConfig config_;
   const BlockLora lora_;
   const at::ScalarType type_;
-  const bool norms_after_;
+  const bool norms_before_, norms_after_;
   const bool keeps_normed_;
   const bool experts_elsewhere_;
   Arena kept_arena_;

@@ -23,7 +23,7 @@ namespace muster {
 template <typename T>
 struct LinearTensors {
   T weight;  // [out, in]
-  T bias;    // [out]
+  T bias;    // [out], of all experts' where the matrix is theirs
   T lora_a;
   T lora_b;
 };
@@ -36,17 +36,21 @@ using LinearGradients = LinearTensors<GradientTarget>;
 
 template <typename T, typename Linear>
 struct BlockTensors {
-  T attention_norm;       // [H]
-  Linear qkv;             // [J, H]
-  T query_norm;           // [D]
-  T key_norm;             // [D]
-  Linear output;          // [H, A]
-  T feed_forward_norm;    // [H]
-  Linear gate_up;         // [2 * I, H]
-  Linear down;            // [H, I]
-  T router;               // [E, H]
-  Linear expert_gate_up;  // [E * 2 * I of experts, H]
-  Linear expert_down;     // [E * H, I of experts]
+  T attention_norm;            // [H]
+  Linear qkv;                  // [J, H]
+  T query_norm;                // [D]
+  T key_norm;                  // [D]
+  T sinks;                     // [heads]
+  Linear output;               // [H, A]
+  T attention_output_norm;     // [H]
+  T feed_forward_norm;         // [H]
+  Linear gate_up;              // [2 * I, H]
+  Linear down;                 // [H, I]
+  T feed_forward_output_norm;  // [H]
+  T router;                    // [E, H]
+  T router_bias;               // [E]
+  Linear expert_gate_up;       // [E * 2 * I of experts, H]
+  Linear expert_down;          // [E * H, I of experts]
 
   // The layer whose matrix has this role.
   Linear& LinearOf(TensorRole matrix) {
@@ -70,13 +74,20 @@ struct BlockTensors {
       case TensorRole::kQkvBias: return qkv.bias;
       case TensorRole::kQueryNorm: return query_norm;
       case TensorRole::kKeyNorm: return key_norm;
+      case TensorRole::kSinks: return sinks;
       case TensorRole::kAttentionOutput: return output.weight;
+      case TensorRole::kAttentionOutputBias: return output.bias;
+      case TensorRole::kAttentionOutputNorm: return attention_output_norm;
       case TensorRole::kFeedForwardNorm: return feed_forward_norm;
       case TensorRole::kGateUp: return gate_up.weight;
       case TensorRole::kDown: return down.weight;
+      case TensorRole::kFeedForwardOutputNorm: return feed_forward_output_norm;
       case TensorRole::kRouter: return router;
+      case TensorRole::kRouterBias: return router_bias;
       case TensorRole::kExpertGateUp: return expert_gate_up.weight;
+      case TensorRole::kExpertGateUpBias: return expert_gate_up.bias;
       case TensorRole::kExpertDown: return expert_down.weight;
+      case TensorRole::kExpertDownBias: return expert_down.bias;
       case TensorRole::kQkvLoraA: return qkv.lora_a;
       case TensorRole::kQkvLoraB: return qkv.lora_b;
       case TensorRole::kAttentionOutputLoraA: return output.lora_a;
@@ -107,13 +118,20 @@ inline constexpr TensorRole kBlockRoles[] = {TensorRole::kAttentionNorm,
                                              TensorRole::kQkvBias,
                                              TensorRole::kQueryNorm,
                                              TensorRole::kKeyNorm,
+                                             TensorRole::kSinks,
                                              TensorRole::kAttentionOutput,
+                                             TensorRole::kAttentionOutputBias,
+                                             TensorRole::kAttentionOutputNorm,
                                              TensorRole::kFeedForwardNorm,
                                              TensorRole::kGateUp,
                                              TensorRole::kDown,
+                                             TensorRole::kFeedForwardOutputNorm,
                                              TensorRole::kRouter,
+                                             TensorRole::kRouterBias,
                                              TensorRole::kExpertGateUp,
+                                             TensorRole::kExpertGateUpBias,
                                              TensorRole::kExpertDown,
+                                             TensorRole::kExpertDownBias,
                                              TensorRole::kQkvLoraA,
                                              TensorRole::kQkvLoraB,
                                              TensorRole::kAttentionOutputLoraA,

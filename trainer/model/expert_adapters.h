@@ -5,6 +5,8 @@
 // lora/layer.py): A is [E * r, in], expert e's in rows e * r .. e * r + r - 1; B is [out, r * E],
 // expert e's in the columns e, E + e, 2 E + e, and so on. To the output of expert e goes
 // scale * x A_e^T B_e^T, where x are its rows (router.h). Hidden values are made again in backward.
+// On a CPU one call goes over all experts (trainer/ops/cpu/grouped_factors.h), since products with
+// so few columns are over before a library has found its kernel.
 //
 // A form without segments adds nothing. The trainer's thread. Shape errors are Torch exceptions.
 #pragma once
@@ -32,7 +34,7 @@ struct ExpertAdapterScratch {
 };
 
 ExpertAdapterScratch CutExpertAdapterScratch(const ModelConfig& config, const BlockLora& lora,
-                                             BumpAllocator& allocator, std::int64_t tokens,
+                                             BumpAllocator& allocator, std::int64_t rows,
                                              at::ScalarType type);
 
 class ExpertAdapters {
@@ -55,6 +57,10 @@ class ExpertAdapters {
                           const LinearGradients& gradients);
 
  private:
+  // target [E, r, width] (+)= scale * hidden^T x of each expert's rows
+  void FactorGradients(const Routing& routing, const at::Tensor& hidden, const at::Tensor& x,
+                       double scale, const GradientTarget& target);
+
   LinearWeightGradient weight_gradient_;
 };
 

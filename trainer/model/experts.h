@@ -1,9 +1,10 @@
 // Experts: the feed-forward layers of a mixture, forward and backward by hand.
 //
 // The rows that a router has sorted by expert are gathered once; then each expert is one product
-// over its own rows, which lie together, for each matrix. A row's weight is on the activation. The
-// sums over a token's experts are in the order of its choices, so bits depend on the routing and
-// the number of threads alone.
+// over its own rows, which lie together, for each matrix; on a CPU threads take experts of their
+// own where there are many of about equal size. A row's weight is on the activation, and on the
+// bias of the second matrix where there is one. The sums over a token's experts are in the order of
+// its choices, so bits depend on the routing and the number of threads alone.
 //
 // N tokens, H hidden size, E experts, K of them for each token, S = N * K rows, I inner size of an
 // expert. The trainer's thread. Shape errors are Torch exceptions.
@@ -12,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "trainer/core/model_config.h"
 #include "trainer/model/block_tensors.h"
@@ -32,16 +34,21 @@ struct ExpertScratch {
 };
 
 ExpertScratch CutExpertScratch(const ModelConfig& config, const BlockLora& lora,
-                               BumpAllocator& allocator, std::int64_t tokens, at::ScalarType type);
+                               BumpAllocator& allocator, std::int64_t rows, at::ScalarType type);
 // Gate and up of all rows, what forward keeps for backward.
-at::Tensor CutExpertGateUp(const ModelConfig& config, BumpAllocator& allocator, std::int64_t tokens,
+at::Tensor CutExpertGateUp(const ModelConfig& config, BumpAllocator& allocator, std::int64_t rows,
                            at::ScalarType type);
 
 class Experts {
  public:
   // `ops` outlives the object.
-  Experts(DeviceOps& ops, const BlockLora& lora)
-      : ops_(ops), lora_(lora), weight_gradient_(ops), adapters_(ops), matrices_(ops) {}
+  Experts(const ModelConfig& config, DeviceOps& ops, const BlockLora& lora)
+      : clamped_(config.experts ? config.experts->clamped : std::nullopt),
+        ops_(ops),
+        lora_(lora),
+        weight_gradient_(ops),
+        adapters_(ops),
+        matrices_(ops) {}
 
   // gate_up [S, 2 * I] of x [N, H], before the activation.
   void GateUp(const at::Tensor& x, const BlockWeights& weights, const Routing& routing,
@@ -59,6 +66,15 @@ class Experts {
   std::int64_t bytes() const { return matrices_.bytes(); }
 
  private:
+  // gated of gate and up, which become their own gradients backward.
+  void Activate(const Routing& routing, const at::Tensor& gate_up, at::Tensor& gated);
+  void ActivateBackward(const Routing& routing, ExpertScratch& scratch, at::Tensor& gate_up);
+  // The gradients of each expert's bias [E * out], of its rows [S, out] times `weights` [S] W, or
+  // as they are where that is undefined.
+  void BiasGradients(const Routing& routing, const at::Tensor& rows, const at::Tensor& weights,
+                     const GradientTarget& target);
+
+  const std::optional<ClampedSwiGluForm> clamped_;
   DeviceOps& ops_;
   const BlockLora lora_;
   LinearWeightGradient weight_gradient_;

@@ -12,7 +12,7 @@
 #include "trainer/model/families/units.h"
 #include "trainer/model/linear_layer.h"
 #include "trainer/model/products.h"
-#include "trainer/model/weight_check.h"
+#include "trainer/model/stored_model.h"
 
 namespace muster {
 namespace {
@@ -26,7 +26,8 @@ class WeightReader {
   Result<at::Tensor> Read(const UnitTensor& spec, at::ScalarType type) const {
     at::Tensor values = at::empty(spec.shape, type);
     const std::int64_t count = values.numel();
-    const bool as_stored = adapter_ == nullptr && model_.Find(spec.name)->type == TensorType::kBF16;
+    const bool as_stored = adapter_ == nullptr && model_.LiesInOrder(spec.name) &&
+                           model_.Find(spec.name)->type == TensorType::kBF16;
     if (type == at::kBFloat16 && as_stored) {
       MUSTER_RETURN_IF_ERROR(model_.ReadStored(spec.name, 0, count, values.mutable_data_ptr()));
       return values;
@@ -77,8 +78,7 @@ InferenceModel::InferenceModel(ModelConfig config) : config_(std::move(config)),
 Result<InferenceModel> InferenceModel::Load(const std::string& dir, at::ScalarType type,
                                             const std::string& adapter) {
   MUSTER_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(dir));
-  MUSTER_ASSIGN_OR_RETURN(const SafetensorsModel file, SafetensorsModel::Open(dir));
-  MUSTER_RETURN_IF_ERROR(CheckModelTensors(config, file));
+  MUSTER_ASSIGN_OR_RETURN(const SafetensorsModel file, OpenModelWeights(config, dir));
   std::optional<AdapterMerge> merge;
   if (!adapter.empty()) {
     MUSTER_ASSIGN_OR_RETURN(AdapterMerge opened, AdapterMerge::Open(adapter, config));
@@ -110,16 +110,16 @@ Result<InferenceModel> InferenceModel::Load(const std::string& dir, at::ScalarTy
 at::Tensor InferenceModel::HiddenOf(const at::Tensor& ids, std::span<KvCache* const> caches,
                                     const std::vector<std::int64_t>& lengths) {
   const at::NoGradGuard no_grad;
-  at::Tensor hidden = EmbedTokens(embedding_, ids);
-  if (config_.embedding_multiplier != 1) hidden.mul_(config_.embedding_multiplier);
+  at::Tensor hidden = EmbedTokens(config_, embedding_, ids);
   std::vector<BlockCache*> of_block(caches.size());
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     std::transform(caches.begin(), caches.end(), of_block.begin(),
                    [b](KvCache* cache) { return &cache->block(b); });
-    hidden = BlockForward(config_, config_.Rotates(b) ? &rotary_ : nullptr, hidden, blocks_[b],
-                          of_block, lengths);
+    const auto layer = static_cast<std::int64_t>(b);
+    hidden =
+        BlockForward(config_, layer, rotary_.OfLayer(layer), hidden, blocks_[b], of_block, lengths);
   }
-  return RmsNorm(hidden, final_norm_, config_.rms_norm_eps);
+  return RmsNorm(hidden, final_norm_, config_.rms_norm_eps, config_.zero_centered_norms);
 }
 
 at::Tensor InferenceModel::Hidden(const at::Tensor& ids, const std::vector<std::int64_t>& lengths) {
@@ -130,7 +130,7 @@ at::Tensor InferenceModel::NextLogits(const std::vector<std::int64_t>& ids,
                                       std::span<KvCache* const> caches) {
   const at::Tensor hidden = HiddenOf(at::tensor(ids, at::kLong).unsqueeze(1), caches, {});
   const at::NoGradGuard no_grad;
-  return LinearLayer(hidden.select(1, 0), head_).div_(config_.logits_scaling).to(at::kFloat);
+  return LogitsOf(LinearLayer(hidden.select(1, 0), head_));
 }
 
 at::Tensor InferenceModel::LastLogits(const at::Tensor& ids, KvCache& cache) {
@@ -144,13 +144,15 @@ at::Tensor InferenceModel::LastLogits(const at::Tensor& ids, KvCache& cache) {
     const std::int64_t length = std::min(kPiece, ids.size(1) - begin);
     hidden = HiddenOf(ids.narrow(1, begin, length), {&all_rows, 1}, {whole});
   }
-  return LinearLayer(hidden.select(1, hidden.size(1) - 1), head_)
-      .div_(config_.logits_scaling)
-      .to(at::kFloat);
+  return LogitsOf(LinearLayer(hidden.select(1, hidden.size(1) - 1), head_));
 }
 
 at::Tensor InferenceModel::Logits(const at::Tensor& ids) {
-  return Linear(Hidden(ids), head_).div_(config_.logits_scaling).to(at::kFloat);
+  return LogitsOf(Linear(Hidden(ids), head_));
+}
+
+at::Tensor InferenceModel::LogitsOf(at::Tensor products) const {
+  return CapLogits(products.div_(config_.logits_scaling).to(at::kFloat), config_.logit_cap);
 }
 
 }  // namespace muster

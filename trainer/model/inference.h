@@ -43,9 +43,11 @@ class InferenceModel {
   // added to it. `lengths` as BlockForward's.
   at::Tensor HiddenOf(const at::Tensor& ids, std::span<KvCache* const> caches,
                       const std::vector<std::int64_t>& lengths);
+  // What becomes of the products with the head, of any shape; fp32. They are overwritten.
+  at::Tensor LogitsOf(at::Tensor products) const;
 
   ModelConfig config_;
-  RotaryTable rotary_;
+  RotaryTables rotary_;
   at::Tensor embedding_;
   std::vector<BlockWeights> blocks_;
   at::Tensor final_norm_;

@@ -43,18 +43,31 @@ BlockCache::Held BlockCache::Append(const at::Tensor& key, const at::Tensor& val
   return {.key = key_.narrow(2, used_ - seen, seen), .value = value_.narrow(2, used_ - seen, seen)};
 }
 
-bool BlockCache::Truncate(std::int64_t length) {
+bool BlockCache::CanTruncate(std::int64_t length) const {
   if (length >= this->length()) return true;
   const std::int64_t first_needed = window_ ? std::max<std::int64_t>(0, length - Reach()) : 0;
-  if (length < begin_ || first_needed < begin_) return false;
-  used_ = length - begin_;
+  return length >= begin_ && first_needed >= begin_;
+}
+
+bool BlockCache::Truncate(std::int64_t length) {
+  if (!CanTruncate(length)) return false;
+  used_ = std::min(used_, length - begin_);
   return true;
 }
 
+KvCache::KvCache(const ModelConfig& config) {
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    blocks_.emplace_back(config.WindowOf(layer));
+  }
+}
+
 bool KvCache::Truncate(std::int64_t length) {
-  // Blocks have seen the same positions, so that all answer alike.
-  return std::all_of(blocks_.begin(), blocks_.end(),
-                     [&](BlockCache& block) { return block.Truncate(length); });
+  // Layers may have windows of their own, so that one can and another cannot.
+  const bool all = std::all_of(blocks_.begin(), blocks_.end(),
+                               [&](const BlockCache& block) { return block.CanTruncate(length); });
+  if (!all) return false;
+  for (BlockCache& block : blocks_) block.Truncate(length);
+  return true;
 }
 
 }  // namespace muster

@@ -33,6 +33,7 @@ class BlockCache {
   // Forgets the positions from `length` on. False: what the window reaches back to is gone by now,
   // and nothing has changed.
   bool Truncate(std::int64_t length);
+  bool CanTruncate(std::int64_t length) const;
 
   std::int64_t length() const { return begin_ + used_; }  // positions seen
 
@@ -49,13 +50,11 @@ class BlockCache {
 
 class KvCache {
  public:
-  explicit KvCache(const ModelConfig& config)
-      : blocks_(static_cast<std::size_t>(config.num_hidden_layers),
-                BlockCache(config.sliding_window)) {}
+  explicit KvCache(const ModelConfig& config);
 
   BlockCache& block(std::size_t index) { return blocks_[index]; }
   std::int64_t length() const { return blocks_.empty() ? 0 : blocks_.front().length(); }
-  // As BlockCache::Truncate, for all blocks.
+  // As BlockCache::Truncate, for all blocks or for none.
   bool Truncate(std::int64_t length);
 
  private:

@@ -77,12 +77,12 @@ TEST_P(CachedBlock, GivesInPiecesWhatItGivesAtOnce) {
   const BlockWeights weights = RandomBlock(config, at::kDouble);
   RotaryTable rotary(config);
   const at::Tensor hidden = at::randn({2, 90, config.hidden_size}, at::kDouble);
-  const at::Tensor whole = BlockForward(config, &rotary, hidden, weights);
+  const at::Tensor whole = BlockForward(config, 0, &rotary, hidden, weights);
   BlockCache cache(config.sliding_window);
   std::vector<at::Tensor> pieces;
   for (std::int64_t at = 0, count = 5; at < 90; at += count, count = at < 40 ? 6 : 1) {
     pieces.push_back(
-        BlockForward(config, &rotary, hidden.narrow(1, at, count), weights, {{&cache}}));
+        BlockForward(config, 0, &rotary, hidden.narrow(1, at, count), weights, {{&cache}}));
   }
   EXPECT_LE(RelativeDifference(at::cat(pieces, 1), whole), 1e-12);
 }
@@ -106,20 +106,22 @@ TEST_P(CachedBlock, OfATextThatGrowsIsThatOfTheWholeText) {
   const at::Tensor hidden = at::randn({2, 20, config.hidden_size}, at::kDouble);
   const auto last_of = [&](std::int64_t row, std::int64_t length) {
     const at::Tensor text = hidden.narrow(0, row, 1).narrow(1, 0, length);
-    return BlockForward(config, &rotary, text, weights).select(1, length - 1);
+    return BlockForward(config, 0, &rotary, text, weights).select(1, length - 1);
   };
   std::vector<BlockCache> caches(2, BlockCache(config.sliding_window));
   // The first piece of a prompt of six has the angles of all of it.
   const std::int64_t prompt = 6;
   for (const std::int64_t begin : {0, 4}) {
     const at::Tensor piece = hidden.narrow(0, 0, 1).narrow(1, begin, begin == 0 ? 4 : 2);
-    BlockForward(config, &rotary, piece, weights, {{&caches[0]}}, {{prompt}});
+    BlockForward(config, 0, &rotary, piece, weights, {{&caches[0]}}, {{prompt}});
   }
-  BlockForward(config, &rotary, hidden.narrow(0, 1, 1).narrow(1, 0, 12), weights, {{&caches[1]}});
+  BlockForward(config, 0, &rotary, hidden.narrow(0, 1, 1).narrow(1, 0, 12), weights,
+               {{&caches[1]}});
   for (std::int64_t step = 0; step < 8; ++step) {
     const at::Tensor next =
         at::stack({hidden[0].narrow(0, prompt + step, 1), hidden[1].narrow(0, 12 + step, 1)});
-    const at::Tensor got = BlockForward(config, &rotary, next, weights, {{&caches[0], &caches[1]}});
+    const at::Tensor got =
+        BlockForward(config, 0, &rotary, next, weights, {{&caches[0], &caches[1]}});
     EXPECT_LE(RelativeDifference(got[0], last_of(0, prompt + step + 1)), 1e-12) << step;
     EXPECT_LE(RelativeDifference(got[1], last_of(1, 12 + step + 1)), 1e-12) << step;
   }
@@ -134,8 +136,8 @@ TEST(BlockForward, OfAWindowSeesNothingBeyondIt) {
   const at::Tensor hidden = at::randn({1, 12, config.hidden_size}, at::kDouble);
   at::Tensor changed = hidden.clone();
   changed.select(1, 3).add_(1.0);
-  const at::Tensor a = BlockForward(config, &rotary, hidden, weights);
-  const at::Tensor b = BlockForward(config, &rotary, changed, weights);
+  const at::Tensor a = BlockForward(config, 0, &rotary, hidden, weights);
+  const at::Tensor b = BlockForward(config, 0, &rotary, changed, weights);
   EXPECT_TRUE(at::equal(a.narrow(1, 7, 5), b.narrow(1, 7, 5)));
   EXPECT_FALSE(at::allclose(a.select(1, 6), b.select(1, 6), 1e-6, 1e-6));
 }

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <vector>
 
 #include "common/base/check.h"
+#include "trainer/model/attention_heads.h"
 #include "trainer/model/linear_layer.h"
 #include "trainer/ops/cpu/decode_attention.h"
 #include "trainer/ops/host_threads.h"
@@ -86,27 +88,61 @@ at::Tensor VisibleTo(std::int64_t last, std::int64_t all, std::optional<std::int
   return window ? earlier.logical_and(key > query - *window) : earlier;
 }
 
+// The share of each score [B, heads, T, S] in the sum of exponentials, where a head's sink [heads]
+// has one as well.
+at::Tensor SharesOf(const at::Tensor& scores, const at::Tensor& sinks) {
+  if (!sinks.defined()) return scores.softmax(-1);
+  const at::Tensor sink = sinks.to(scores.scalar_type()).view({1, -1, 1, 1});
+  const std::vector<std::int64_t> shape = {scores.size(0), scores.size(1), scores.size(2), 1};
+  return at::cat({scores, sink.expand(shape)}, -1).softmax(-1).narrow(-1, 0, scores.size(3));
+}
+
+// Attend with a cap on the scores or with sinks, of some positions at a time: only their scores
+// take memory.
+at::Tensor AttendPlainly(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values,
+                         const AttentionHeads& heads, const at::Tensor& sinks) {
+  constexpr std::int64_t kPiece = 512;
+  const at::ScalarType wide = WideType(query.scalar_type());
+  const std::int64_t last = query.size(2), before = keys.size(2) - last;
+  const std::optional<std::int64_t> window =
+      heads.window > 0 ? std::optional(heads.window) : std::nullopt;
+  std::vector<at::Tensor> pieces;
+  for (std::int64_t begin = 0; begin < last; begin += kPiece) {
+    const std::int64_t count = std::min(kPiece, last - begin), seen = before + begin + count;
+    const at::Tensor some = query.narrow(2, begin, count).to(wide);
+    const at::Tensor scores =
+        at::matmul(some, keys.narrow(2, 0, seen).to(wide).transpose(2, 3)) * heads.score_scale();
+    const at::Tensor capped = CapLogits(scores, heads.cap);
+    const at::Tensor unseen = VisibleTo(count, seen, window).logical_not();
+    const at::Tensor weights =
+        SharesOf(capped.masked_fill(unseen, -std::numeric_limits<double>::infinity()), sinks);
+    pieces.push_back(at::matmul(weights, values.narrow(2, 0, seen).to(wide)));
+  }
+  return at::cat(pieces, 2).to(query.scalar_type());
+}
+
 // query [B, heads, T, head_dim] of the last T of S positions, key and value [B, kv heads, S,
 // head_dim] -> [B, heads, T, head_dim].
 at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                  const ModelConfig& config) {
-  const std::optional<std::int64_t> window = config.sliding_window;
-  std::optional<double> scale;
-  if (config.attention_multiplier > 0) scale = config.attention_multiplier;
-  const std::int64_t heads = query.size(1), last = query.size(2), all = key.size(2);
-  const at::Tensor keys = ShareHeads(key, heads), values = ShareHeads(value, heads);
-  if (last == all && (!window || all <= *window)) {
+                  const AttentionHeads& heads, const at::Tensor& sinks) {
+  const std::int64_t last = query.size(2), all = key.size(2);
+  const at::Tensor keys = ShareHeads(key, heads.heads), values = ShareHeads(value, heads.heads);
+  if (heads.cap != 0 || sinks.defined()) return AttendPlainly(query, keys, values, heads, sinks);
+  const bool windowed = heads.window > 0 && all > heads.window;
+  if (last == all && !windowed) {
     return at::scaled_dot_product_attention(query, keys, values, {}, 0.0, /*is_causal=*/true,
-                                            scale);
+                                            heads.score_scale());
   }
-  return at::scaled_dot_product_attention(query, keys, values, VisibleTo(last, all, window), 0.0,
-                                          /*is_causal=*/false, scale);
+  const at::Tensor seen =
+      VisibleTo(last, all, windowed ? std::optional(heads.window) : std::nullopt);
+  return at::scaled_dot_product_attention(query, keys, values, seen, 0.0, /*is_causal=*/false,
+                                          heads.score_scale());
 }
 
 // query [B, heads, 1, head_dim] of one position, which sees all that is given; no gradients.
 // held[i]: [B / held.size(), kv heads, S, head_dim], of rows in a row -> [B, heads, 1, head_dim].
 at::Tensor AttendLast(const at::Tensor& query, const std::vector<BlockCache::Held>& held,
-                      double scale) {
+                      const AttentionHeads& form, const at::Tensor& sinks) {
   const at::Tensor queries = query.contiguous();
   at::Tensor mixed = at::empty_like(queries);
   const std::int64_t heads = query.size(1), head_dim = query.size(3),
@@ -131,7 +167,9 @@ at::Tensor AttendLast(const at::Tensor& query, const std::vector<BlockCache::Hel
                                   .heads = heads,
                                   .kv_heads = kv_heads,
                                   .head_dim = head_dim,
-                                  .scale = scale,
+                                  .scale = form.scale,
+                                  .cap = form.cap,
+                                  .sinks = sinks.defined() ? sinks.const_data_ptr() : nullptr,
                                   .texts = texts};
   OverRanges(query.size(0) * heads, 1,
              [&](std::int64_t begin, std::int64_t end) { DecodeAttend(attention, begin, end); });
@@ -151,9 +189,9 @@ NextPositions PositionsOf(std::int64_t length, std::span<BlockCache* const> cach
   return next;
 }
 
-at::Tensor Attention(const ModelConfig& config, RotaryTable* rotary, const at::Tensor& x,
-                     const BlockWeights& weights, std::span<BlockCache* const> caches,
-                     std::span<const std::int64_t> lengths) {
+at::Tensor Attention(const ModelConfig& config, std::int64_t layer, RotaryTable* rotary,
+                     const at::Tensor& x, const BlockWeights& weights,
+                     std::span<BlockCache* const> caches, std::span<const std::int64_t> lengths) {
   const std::int64_t rows = x.size(0), length = x.size(1);
   const std::int64_t heads = config.num_attention_heads, kv_heads = config.num_key_value_heads;
   const NextPositions next = PositionsOf(length, caches, lengths);
@@ -164,8 +202,10 @@ at::Tensor Attention(const ModelConfig& config, RotaryTable* rotary, const at::T
                                             .split_with_sizes({heads, kv_heads, kv_heads}, 2);
   const auto normed = [&](const at::Tensor& part, const at::Tensor& norm) {
     if (config.qk_norms == QkNorms::kNone) return part;
-    if (config.qk_norms == QkNorms::kPerHead) return RmsNorm(part, norm, config.rms_norm_eps);
-    return RmsNorm(part.flatten(2), norm, config.rms_norm_eps).view(part.sizes());
+    const bool per_head = config.qk_norms == QkNorms::kPerHead;
+    return RmsNorm(per_head ? part : part.flatten(2), norm, config.rms_norm_eps,
+                   config.zero_centered_norms)
+        .view(part.sizes());
   };
   const bool keys_later = rotary != nullptr && rotary->depends_on_length() && !caches.empty();
   const auto prepared = [&](const at::Tensor& part, const at::Tensor& norm, bool rotates) {
@@ -186,11 +226,12 @@ at::Tensor Attention(const ModelConfig& config, RotaryTable* rotary, const at::T
                    .value = held.back().value.contiguous()};
   }
   if (held.empty()) held.push_back({.key = key, .value = value});
+  const AttentionHeads form = HeadsOf(config, layer);
   const at::Tensor mixed = !caches.empty() && length == 1
-                               ? AttendLast(query, held, config.attention_multiplier)
-                               : Attend(query, held[0].key, held[0].value, config);
+                               ? AttendLast(query, held, form, weights.sinks)
+                               : Attend(query, held[0].key, held[0].value, form, weights.sinks);
   return LinearLayer(mixed.transpose(1, 2).reshape({rows, length, heads * config.head_dim}),
-                     weights.output.weight);
+                     weights.output.weight, weights.output.bias);
 }
 
 at::Tensor SwiGlu(const at::Tensor& gate_up) {
@@ -201,27 +242,59 @@ at::Tensor SwiGlu(const at::Tensor& gate_up) {
   return (at::silu(gate) * up).to(gate_up.scalar_type());
 }
 
-at::Tensor FeedForward(const at::Tensor& x, const BlockWeights& weights) {
-  return LinearLayer(SwiGlu(LinearLayer(x, weights.gate_up.weight)), weights.down.weight);
+at::Tensor GeGlu(const at::Tensor& gate_up) {
+  const at::ScalarType wide = WideType(gate_up.scalar_type());
+  const std::vector<at::Tensor> halves = gate_up.to(wide).chunk(2, -1);
+  return (at::gelu(halves[0], "tanh") * halves[1]).to(gate_up.scalar_type());
+}
+
+at::Tensor FeedForward(const ModelConfig& config, const at::Tensor& x,
+                       const BlockWeights& weights) {
+  const at::Tensor gate_up = LinearLayer(x, weights.gate_up.weight);
+  const bool gelu = config.activation == Activation::kGeluTanh;
+  return LinearLayer(gelu ? GeGlu(gate_up) : SwiGlu(gate_up), weights.down.weight);
+}
+
+at::Tensor ClampedSwiGlu(const at::Tensor& gate_up, const ClampedSwiGluForm& form) {
+  const at::Tensor pairs =
+      gate_up.to(WideType(gate_up.scalar_type())).unflatten(-1, {gate_up.size(-1) / 2, 2});
+  const at::Tensor gate = pairs.select(-1, 0).clamp_max(form.limit);
+  const at::Tensor up = pairs.select(-1, 1).clamp(-form.limit, form.limit);
+  return ((up + 1) * gate * (gate * form.alpha).sigmoid()).to(gate_up.scalar_type());
+}
+
+// Each token's experts [N, K], and their weights.
+std::pair<at::Tensor, at::Tensor> Route(const ExpertsConfig& config, const at::Tensor& tokens,
+                                        const BlockWeights& weights) {
+  const at::Tensor logits = LinearLayer(tokens, weights.router, weights.router_bias);
+  const at::Tensor probabilities = logits.softmax(-1, WideType(tokens.scalar_type()));
+  const at::Tensor experts =
+      std::get<1>((config.picks_by_logit ? logits : probabilities).topk(config.per_token, -1));
+  const at::Tensor share = probabilities.gather(-1, experts);
+  return {experts, config.normalizes_weights ? share / share.sum(-1, /*keepdim=*/true) : share};
 }
 
 // Each token through its experts, one expert after the other.
 at::Tensor MixtureForward(const ExpertsConfig& config, const at::Tensor& x,
                           const BlockWeights& weights) {
   const at::Tensor tokens = x.flatten(0, 1);
-  const at::Tensor logits = LinearLayer(tokens, weights.router);
-  auto [share, experts] = logits.softmax(-1, WideType(x.scalar_type())).topk(config.per_token, -1);
-  if (config.normalizes_weights) share = share / share.sum(-1, /*keepdim=*/true);
+  const auto [experts, share] = Route(config, tokens, weights);
   const std::vector<at::Tensor> gate_up = weights.expert_gate_up.weight.chunk(config.count);
   const std::vector<at::Tensor> down = weights.expert_down.weight.chunk(config.count);
+  const auto bias_of = [&](const at::Tensor& biases, std::int64_t expert) {
+    return biases.defined() ? biases.view({config.count, -1})[expert] : at::Tensor();
+  };
   at::Tensor y = at::zeros_like(tokens);
   for (std::int64_t e = 0; e < config.count; ++e) {
     const at::Tensor chosen = experts.eq(e).nonzero();  // [its tokens, 2]
     if (chosen.size(0) == 0) continue;
     const at::Tensor token = chosen.select(1, 0);
     const at::Tensor weight = share.index({token, chosen.select(1, 1)}).unsqueeze(1);
-    const at::Tensor inner = SwiGlu(LinearLayer(tokens.index_select(0, token), gate_up[e]));
-    const at::Tensor out = LinearLayer(inner, down[e]);
+    const at::Tensor entered = LinearLayer(tokens.index_select(0, token), gate_up[e],
+                                           bias_of(weights.expert_gate_up.bias, e));
+    const at::Tensor inner =
+        config.clamped ? ClampedSwiGlu(entered, *config.clamped) : SwiGlu(entered);
+    const at::Tensor out = LinearLayer(inner, down[e], bias_of(weights.expert_down.bias, e));
     y = y.index_add(0, token, (out * weight).to(y.scalar_type()));
   }
   return y.view(x.sizes());
@@ -229,33 +302,54 @@ at::Tensor MixtureForward(const ExpertsConfig& config, const at::Tensor& x,
 
 }  // namespace
 
-at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  const at::Tensor wide = x.to(WideType(x.scalar_type()));
+at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps, bool zero_centered) {
+  const at::ScalarType type = WideType(x.scalar_type());
+  const at::Tensor wide = x.to(type);
   const at::Tensor normed = wide * at::rsqrt(wide.square().mean(-1, true) + eps);
+  if (zero_centered) return (normed * (1 + weight.to(type))).to(x.scalar_type());
   return normed.to(x.scalar_type()) * weight;
 }
 
-at::Tensor EmbedTokens(const at::Tensor& embedding, const at::Tensor& ids) {
-  return at::embedding(embedding, ids);
+double EmbeddingMultiplier(const ModelConfig& config, at::ScalarType type) {
+  const double multiplier = config.embedding_multiplier;
+  if (!config.rounds_embedding_multiplier) return multiplier;
+  return at::scalar_tensor(multiplier, at::TensorOptions(type)).item<double>();
 }
 
-at::Tensor BlockForward(const ModelConfig& config, RotaryTable* rotary, const at::Tensor& hidden,
-                        const BlockWeights& weights, std::span<BlockCache* const> caches,
+at::Tensor EmbedTokens(const ModelConfig& config, const at::Tensor& embedding,
+                       const at::Tensor& ids) {
+  const at::Tensor embedded = at::embedding(embedding, ids);
+  const double multiplier = EmbeddingMultiplier(config, embedding.scalar_type());
+  return multiplier == 1 ? embedded : embedded * multiplier;
+}
+
+at::Tensor CapLogits(const at::Tensor& logits, double cap) {
+  return cap != 0 ? (logits / cap).tanh() * cap : logits;
+}
+
+at::Tensor BlockForward(const ModelConfig& config, std::int64_t layer, RotaryTable* rotary,
+                        const at::Tensor& hidden, const BlockWeights& weights,
+                        std::span<BlockCache* const> caches,
                         std::span<const std::int64_t> lengths) {
-  const bool before = config.norm_placement == NormPlacement::kBefore;
-  const auto residual = [&](const at::Tensor& x, const at::Tensor& norm, const auto& f) {
-    const auto normed = [&](const at::Tensor& y) { return RmsNorm(y, norm, config.rms_norm_eps); };
-    if (!before) return x + normed(f(x));
-    const at::Tensor added = f(normed(x));
-    return x + (config.residual_multiplier == 1 ? added : added * config.residual_multiplier);
+  const auto normed = [&](const at::Tensor& x, const at::Tensor& norm) {
+    return RmsNorm(x, norm, config.rms_norm_eps, config.zero_centered_norms);
   };
-  const at::Tensor attended = residual(hidden, weights.attention_norm, [&](const at::Tensor& x) {
-    return Attention(config, rotary, x, weights, caches, lengths);
-  });
-  return residual(attended, weights.feed_forward_norm, [&](const at::Tensor& x) {
-    return weights.router.defined() ? MixtureForward(*config.experts, x, weights)
-                                    : FeedForward(x, weights);
-  });
+  const auto before = [&](const at::Tensor& x, const at::Tensor& norm) {
+    return config.norm_placement == NormPlacement::kAfter ? x : normed(x, norm);
+  };
+  // What is added to the stream.
+  const auto after = [&](const at::Tensor& x, const at::Tensor& norm) {
+    if (config.norm_placement != NormPlacement::kBefore) return normed(x, norm);
+    return config.residual_multiplier == 1 ? x : x * config.residual_multiplier;
+  };
+  const at::Tensor attention = Attention(
+      config, layer, rotary, before(hidden, weights.attention_norm), weights, caches, lengths);
+  const at::Tensor middle = hidden + after(attention, weights.attention_output_norm);
+  const at::Tensor entered = before(middle, weights.feed_forward_norm);
+  const at::Tensor fed = weights.router.defined()
+                             ? MixtureForward(*config.experts, entered, weights)
+                             : FeedForward(config, entered, weights);
+  return middle + after(fed, weights.feed_forward_output_norm);
 }
 
 }  // namespace muster

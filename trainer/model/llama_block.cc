@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "trainer/ops/attention.h"
+#include "trainer/ops/geglu.h"
 #include "trainer/ops/norm.h"
 #include "trainer/ops/qk_norm.h"
 #include "trainer/ops/rope.h"
@@ -27,11 +28,6 @@ LlamaBlocks::LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarTy
                          Communicator* expert_group)
     : config_(config),
       lora_(lora),
-      heads_{.heads = config.num_attention_heads,
-             .kv_heads = config.num_key_value_heads,
-             .head_dim = config.head_dim,
-             .window = config.sliding_window.value_or(0),
-             .scale = config.attention_multiplier},
       ops_(ops),
       recomputes_(level == ActivationCheckpointing::kFull ||
                   level == ActivationCheckpointing::kFullOffload),
@@ -40,7 +36,7 @@ LlamaBlocks::LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarTy
       inputs_(ops, static_cast<int>(config.num_hidden_layers), MemoryOfInputs(level, ops)),
       layers_(ops),
       norm_(config, ops),
-      experts_(ops, lora) {
+      experts_(config, ops, lora) {
   if (config.SparseLayers() == 0) return;
   MUSTER_CHECK(config.norm_placement == NormPlacement::kBefore, "no mixture has a norm after it");
   MUSTER_CHECK(config.residual_multiplier == 1, "no mixture's output has a multiplier");
@@ -51,10 +47,9 @@ LlamaBlocks::LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarTy
   }
 }
 
-void LlamaBlocks::Begin(const BatchShape& shape, const RotaryAngles& angles,
+void LlamaBlocks::Begin(const BatchShape& shape, const LayerAngles& angles,
                         std::optional<DropoutKey> dropout, const at::Tensor& real) {
   angles_ = angles;
-  angle_shape_ = angles.by_token ? BatchShape{.rows = 1, .length = shape.tokens()} : shape;
   dropout_ = dropout;
   latest_ = -1;
   const auto all = at::TensorOptions(WideType(type_)).device(ops_.device());
@@ -110,7 +105,7 @@ void LlamaBlocks::Backward(int block, const BlockWeights& weights, const BlockGr
   if (MustRunAgain(block)) {
     AttentionForward({.sum = input}, weights, input, kept);
     FeedForwardForward(input, weights, kept);
-    if (config_.norm_placement == NormPlacement::kAfter) FeedForwardOutput(weights, kept);
+    if (config_.norm_placement != NormPlacement::kBefore) FeedForwardOutput(weights, kept);
   }
   latest_ = -1;
   FeedForwardBackward(weights, gradients, kept, gradient);
@@ -126,7 +121,7 @@ void LlamaBlocks::ForwardToExperts(int block, const ResidualStream& in,
   AttentionForward(in, weights, input, kept);
   inputs_.Written(block);
   const at::Tensor& entered = EnterFeedForward(input, weights, kept);
-  router_->Forward(entered, weights.router, memory_.scratch().sparse.logits, kept.routing);
+  router_->Forward(entered, weights, memory_.scratch().sparse.logits, kept.routing);
   balance_->Add(kept.routing);
 }
 
@@ -156,7 +151,7 @@ void LlamaBlocks::ForwardAgain(int block, const BlockWeights& weights) {
   at::Tensor& input = inputs_.Fetch(block);
   AttentionForward({.sum = input}, weights, input, kept);
   const at::Tensor& entered = EnterFeedForward(input, weights, kept);
-  router_->Forward(entered, weights.router, memory_.scratch().sparse.logits, kept.routing);
+  router_->Forward(entered, weights, memory_.scratch().sparse.logits, kept.routing);
 }
 
 void LlamaBlocks::BackwardExperts(int block, const BlockWeights& weights,
@@ -187,9 +182,9 @@ void LlamaBlocks::BackwardToExperts(int block, const BlockWeights& weights,
   BlockScratch::SparseFeedForward& scratch = memory_.scratch().sparse;
   at::Tensor& input = MustRunAgain(block) ? inputs_.Place(block) : inputs_.Fetch(block);
   latest_ = -1;
-  router_->Backward(kept.feed_forward_norm.normed, weights.router, kept.routing,
-                    scratch.experts.row_gradients, balance_gradient_, scratch.logits,
-                    gradients.router, scratch.normed_gradient);
+  router_->Backward(kept.feed_forward_norm.normed, weights, kept.routing,
+                    scratch.experts.row_gradients, balance_gradient_, scratch.logits, gradients,
+                    scratch.normed_gradient);
   norm_.Entered(scratch.normed_gradient, kept.feed_forward_norm, kept.middle,
                 weights.feed_forward_norm, gradients.feed_forward_norm, gradient);
   AttentionBackward(input, weights, gradients, kept, gradient);
@@ -209,19 +204,25 @@ void LlamaBlocks::AttentionForward(const ResidualStream& in, const BlockWeights&
                                           memory_.scratch().attention.normed);
   layers_.Forward(entered, weights.qkv, AdaptersOf(Matrix::kQkv), kept.qkv_lora, kept.qkv);
   if (config_.qk_norms == QkNorms::kNone) RotateByPosition(kept.qkv, 1);
-  ops_.Run(op::Attention{Rotated(weights, kept), shape_, heads_, kept.attended, kept.lse});
+  ops_.Run(op::Attention{Rotated(weights, kept), shape_, Heads(), kept.attended, kept.lse,
+                         weights.sinks});
 }
 
 void LlamaBlocks::RotateByPosition(at::Tensor& qkv, int direction) {
   if (!config_.Rotates(block_)) return;
-  ops_.Run(op::ApplyRope{qkv, angles_.cos, angles_.sin, angle_shape_, heads_, direction});
+  const bool own = angles_.windowed.cos.defined() && config_.WindowOf(block_).has_value();
+  const RotaryAngles& angles = own ? angles_.windowed : angles_.all;
+  // A row of angles for each token is found by its place among all tokens.
+  const BatchShape shape =
+      angles.by_token ? BatchShape{.rows = 1, .length = shape_.tokens()} : shape_;
+  ops_.Run(op::ApplyRope{qkv, angles.cos, angles.sin, shape, Heads(), direction});
 }
 
 at::Tensor& LlamaBlocks::Rotated(const BlockWeights& weights, BlockActivations& kept) {
   if (config_.qk_norms == QkNorms::kNone) return kept.qkv;
   BlockScratch::Attention& scratch = memory_.scratch().attention;
-  ops_.Run(op::QkNorm{kept.qkv, weights.query_norm, weights.key_norm, config_.rms_norm_eps, heads_,
-                      scratch.rotated, scratch.head_scale});
+  ops_.Run(op::QkNorm{kept.qkv, weights.query_norm, weights.key_norm, config_.rms_norm_eps, Heads(),
+                      scratch.rotated, scratch.head_scale, config_.zero_centered_norms});
   RotateByPosition(scratch.rotated, 1);
   return scratch.rotated;
 }
@@ -232,7 +233,7 @@ const at::Tensor& LlamaBlocks::EnterFeedForward(const at::Tensor& input,
   BlockScratch& scratch = memory_.scratch();
   layers_.Forward(kept.attended, weights.output, AdaptersOf(Matrix::kOutput), kept.output_lora,
                   norm_.OutputPlace(kept.attention_norm, scratch.delta));
-  norm_.Leave(weights.attention_norm, kept.attention_norm, scratch.delta);
+  norm_.Leave(weights.attention_output_norm, kept.attention_norm, scratch.delta);
   return norm_.Enter({.sum = input, .delta = scratch.delta}, weights.feed_forward_norm,
                      kept.feed_forward_norm, kept.middle, scratch.feed_forward.normed);
 }
@@ -246,11 +247,14 @@ void LlamaBlocks::FeedForwardForward(const at::Tensor& input, const BlockWeights
 
 at::Tensor& LlamaBlocks::FeedForwardOutput(const BlockWeights& weights, BlockActivations& kept) {
   BlockScratch& scratch = memory_.scratch();
-  ops_.Run(op::SwiGlu{kept.gate_up, scratch.feed_forward.gated});
-  layers_.Forward(scratch.feed_forward.gated, weights.down, AdaptersOf(Matrix::kDown),
-                  scratch.feed_forward.down_lora,
+  at::Tensor& gated = scratch.feed_forward.gated;
+  switch (config_.activation) {
+    case Activation::kSilu: ops_.Run(op::SwiGlu{kept.gate_up, gated}); break;
+    case Activation::kGeluTanh: ops_.Run(op::GeGlu{kept.gate_up, gated}); break;
+  }
+  layers_.Forward(gated, weights.down, AdaptersOf(Matrix::kDown), scratch.feed_forward.down_lora,
                   norm_.OutputPlace(kept.feed_forward_norm, scratch.delta));
-  norm_.Leave(weights.feed_forward_norm, kept.feed_forward_norm, scratch.delta);
+  norm_.Leave(weights.feed_forward_output_norm, kept.feed_forward_norm, scratch.delta);
   return scratch.delta;
 }
 
@@ -258,11 +262,18 @@ void LlamaBlocks::FeedForwardBackward(const BlockWeights& weights, const BlockGr
                                       BlockActivations& kept, at::Tensor& gradient) {
   BlockScratch::FeedForward& scratch = memory_.scratch().feed_forward;
   at::Tensor& output_gradient =
-      norm_.Returned(kept.feed_forward_norm, weights.feed_forward_norm, gradients.feed_forward_norm,
-                     gradient, memory_.scratch().delta);
+      norm_.Returned(kept.feed_forward_norm, weights.feed_forward_output_norm,
+                     gradients.feed_forward_output_norm, gradient, memory_.scratch().delta);
   layers_.InputGradient(output_gradient, weights.down, AdaptersOf(Matrix::kDown),
                         scratch.gated_gradient);
-  ops_.Run(op::SwiGluBackward{kept.gate_up, scratch.gated_gradient, scratch.gated});
+  switch (config_.activation) {
+    case Activation::kSilu:
+      ops_.Run(op::SwiGluBackward{kept.gate_up, scratch.gated_gradient, scratch.gated});
+      break;
+    case Activation::kGeluTanh:
+      ops_.Run(op::GeGluBackward{kept.gate_up, scratch.gated_gradient, scratch.gated});
+      break;
+  }
   layers_.AdapterForward(scratch.gated, weights.down, AdaptersOf(Matrix::kDown), scratch.down_lora);
   layers_.ParameterGradients(output_gradient, scratch.gated, scratch.down_lora,
                              AdaptersOf(Matrix::kDown), gradients.down);
@@ -282,19 +293,20 @@ void LlamaBlocks::AttentionBackward(const at::Tensor& input, const BlockWeights&
                                     at::Tensor& gradient) {
   BlockScratch::Attention& scratch = memory_.scratch().attention;
   at::Tensor& output_gradient =
-      norm_.Returned(kept.attention_norm, weights.attention_norm, gradients.attention_norm,
-                     gradient, memory_.scratch().delta);
+      norm_.Returned(kept.attention_norm, weights.attention_output_norm,
+                     gradients.attention_output_norm, gradient, memory_.scratch().delta);
   layers_.InputGradient(output_gradient, weights.output, AdaptersOf(Matrix::kOutput),
                         scratch.attended_gradient);
   layers_.ParameterGradients(output_gradient, kept.attended, kept.output_lora,
                              AdaptersOf(Matrix::kOutput), gradients.output);
   ops_.Run(op::AttentionBackward{Rotated(weights, kept), kept.attended, kept.lse,
-                                 scratch.attended_gradient, shape_, heads_, scratch.qkv_gradient});
+                                 scratch.attended_gradient, shape_, Heads(), scratch.qkv_gradient,
+                                 weights.sinks, gradients.sinks});
   RotateByPosition(scratch.qkv_gradient, -1);
   if (config_.qk_norms != QkNorms::kNone) {
     ops_.Run(op::QkNormBackward{kept.qkv, weights.query_norm, weights.key_norm, scratch.head_scale,
-                                heads_, scratch.qkv_gradient, gradients.query_norm,
-                                gradients.key_norm});
+                                Heads(), scratch.qkv_gradient, gradients.query_norm,
+                                gradients.key_norm, config_.zero_centered_norms});
   }
   layers_.InputGradient(scratch.qkv_gradient, weights.qkv, AdaptersOf(Matrix::kQkv),
                         scratch.normed_gradient);
@@ -308,7 +320,7 @@ void LlamaBlocks::AttentionBackward(const at::Tensor& input, const BlockWeights&
 
 std::int64_t LlamaBlocks::bytes() const {
   return memory_.bytes() + inputs_.device_bytes() + layers_.bytes() + experts_.bytes() +
-         (parallel_ ? parallel_->bytes() : 0);
+         (parallel_ ? parallel_->bytes() : 0) + (balance_ ? balance_->bytes() : 0);
 }
 
 }  // namespace muster

@@ -18,6 +18,7 @@
 
 #include "common/job_spec/job_spec.h"
 #include "trainer/core/model_config.h"
+#include "trainer/model/attention_heads.h"
 #include "trainer/model/block_inputs.h"
 #include "trainer/model/block_memory.h"
 #include "trainer/model/block_tensors.h"
@@ -46,11 +47,11 @@ class LlamaBlocks {
               ActivationCheckpointing level, const BlockLora& lora = {},
               Communicator* expert_group = nullptr);
 
-  // A micro-batch begins. The angles are W. `dropout`: the micro-batch's own
-  // key, of which every matrix of every block has a part; nothing: nothing is dropped, as in
-  // evaluation. `real` [N] W: 0 for padding, which does not count among the experts' loads, and 1
-  // for other tokens; undefined: there is no padding.
-  void Begin(const BatchShape& shape, const RotaryAngles& angles,
+  // A micro-batch begins. The angles are W. `dropout`: the micro-batch's own key, of which every
+  // matrix of every block has a part; nothing: nothing is dropped, as in evaluation. `real` [N] W:
+  // 0 for padding, which does not count among the experts' loads, and 1 for other tokens;
+  // undefined: there is no padding.
+  void Begin(const BatchShape& shape, const LayerAngles& angles,
              std::optional<DropoutKey> dropout = {}, const at::Tensor& real = {});
 
   // [N, H]: where the caller may write the hidden states that enter block 0, and pass it to
@@ -108,6 +109,8 @@ class LlamaBlocks {
   at::Tensor& Rotated(const BlockWeights& weights, BlockActivations& kept);
   // Turns by the positions' angles (direction 1) or back (-1), where the block at work does that.
   void RotateByPosition(at::Tensor& qkv, int direction);
+  // Those of the block at work.
+  AttentionHeads Heads() const { return HeadsOf(config_, block_); }
   // From there to what feed-forward reads.
   const at::Tensor& EnterFeedForward(const at::Tensor& input, const BlockWeights& weights,
                                      BlockActivations& kept);
@@ -123,12 +126,10 @@ class LlamaBlocks {
 
   const ModelConfig config_;
   const BlockLora lora_;
-  const AttentionHeads heads_;
   DeviceOps& ops_;
   const bool recomputes_;  // backward begins with forward
   BatchShape shape_;
-  RotaryAngles angles_;
-  BatchShape angle_shape_;             // by which a token finds its angles
+  LayerAngles angles_;
   std::optional<DropoutKey> dropout_;  // of the micro-batch
   int block_ = 0;                      // at work
   const at::ScalarType type_;

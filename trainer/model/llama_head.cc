@@ -56,10 +56,11 @@ void LlamaHead::Measure(const HeadTask& task, at::Tensor& loss, at::Tensor& corr
   OverLogits(task, rows, [&](std::int64_t begin, std::int64_t size, at::Tensor& logits) {
     const at::Tensor labels = rows.labels.narrow(0, begin, size);
     const at::Tensor of_label = logits.gather(1, labels.clamp_min(0).unsqueeze(1)).squeeze(1);
+    // A cap changes no order.
     const at::Tensor is_best = of_label.ge(logits.amax(1)).logical_and_(labels.ge(0));
     correct.add_(is_best.sum());
     // Makes the logits something else.
-    ops_.Run(op::CrossEntropy{logits, labels, 1, loss});
+    ops_.Run(op::CrossEntropy{logits, labels, 1, loss, task.cap});
   });
 }
 
@@ -147,7 +148,7 @@ LlamaHead::Rows LlamaHead::Gather(const HeadTask& task) {
     rows.labels.narrow(0, count, filled - count).fill_(-1);
   }
   ops_.Run(op::AddNorm{hidden.sum, hidden.delta, task.norm, task.eps, rows.sum, rows.normed,
-                       rows.scale});
+                       rows.scale, task.zero_centered});
   return rows;
 }
 
@@ -170,7 +171,7 @@ void LlamaHead::LossAndProducts(const HeadTask& task, Rows& rows, at::Tensor& lo
   OverLogits(task, rows, [&](std::int64_t begin, std::int64_t size, at::Tensor& logits) {
     // What becomes of the logits is the gradient of what the product gave.
     const double scale = task.scale / task.logits_scaling;
-    ops_.Run(op::CrossEntropy{logits, rows.labels.narrow(0, begin, size), scale, loss});
+    ops_.Run(op::CrossEntropy{logits, rows.labels.narrow(0, begin, size), scale, loss, task.cap});
     at::Tensor normed_gradient = rows.normed_gradient.narrow(0, begin, size);
     LinearInputGradient(logits, task.head, normed_gradient);
     if (head_gradient.tensor.defined()) {
@@ -187,13 +188,13 @@ void LlamaHead::NormBackward(const HeadTask& task, Rows& rows) {
   gradient.zero_();
   if (count == tokens) {
     ops_.Run(op::NormBackward{rows.normed_gradient, rows.sum, task.norm, rows.scale, gradient,
-                              task.norm_gradient});
+                              task.norm_gradient, task.zero_centered});
     return;
   }
   // The products have read the norm's output; its memory takes the gradient of the gathered rows.
   at::Tensor gathered = rows.normed.zero_();
   ops_.Run(op::NormBackward{rows.normed_gradient, rows.sum, task.norm, rows.scale, gathered,
-                            task.norm_gradient});
+                            task.norm_gradient, task.zero_centered});
   gradient.index_copy_(0, task.positions, gathered.narrow(0, 0, count));
 }
 

@@ -30,7 +30,9 @@ struct HeadTask {
   at::Tensor positions;
   at::Tensor labels;
   double eps = 0;
-  double logits_scaling = 1;  // logits are divided by it
+  bool zero_centered = false;  // the norm's weight
+  double logits_scaling = 1;   // logits are divided by it
+  double cap = 0;              // a logit x counts as cap * tanh(x / cap) then; 0: as x
   double scale = 1;  // on every gradient; one over the labels of the window, times the loss scale
   // A target without a tensor: that weight is frozen.
   GradientTarget norm_gradient;

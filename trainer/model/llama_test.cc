@@ -32,8 +32,8 @@ TEST(BlockForward, LaterPositionsDoNotReachEarlierOnes) {
   const BlockWeights weights = RandomBlock(config);
   RotaryTable rotary(config);
   const at::Tensor hidden = at::randn({2, 9, 32});
-  const at::Tensor whole = BlockForward(config, &rotary, hidden, weights);
-  const at::Tensor prefix = BlockForward(config, &rotary, hidden.narrow(1, 0, 5), weights);
+  const at::Tensor whole = BlockForward(config, 0, &rotary, hidden, weights);
+  const at::Tensor prefix = BlockForward(config, 0, &rotary, hidden.narrow(1, 0, 5), weights);
   EXPECT_TRUE(at::allclose(whole.narrow(1, 0, 5), prefix, 1e-5, 1e-6));
   EXPECT_FALSE(at::allclose(whole.narrow(1, 4, 5), whole.narrow(1, 0, 5), 1e-3, 1e-3));
 }
@@ -53,7 +53,7 @@ TEST(BlockForward, OfOnePositionFollowsItsDefinition) {
   const at::Tensor both = at::matmul(norm(middle, w.feed_forward_norm), w.gate_up.weight.t());
   const at::Tensor gate = both.narrow(2, 0, 48), up = both.narrow(2, 48, 48);
   const at::Tensor want = middle + at::matmul(gate * at::sigmoid(gate) * up, w.down.weight.t());
-  EXPECT_TRUE(at::allclose(BlockForward(config, &rotary, x, w), want, 1e-5, 1e-6));
+  EXPECT_TRUE(at::allclose(BlockForward(config, 0, &rotary, x, w), want, 1e-5, 1e-6));
 }
 
 TEST(BlockForward, KnowsTheOrderOfEarlierPositions) {
@@ -62,9 +62,9 @@ TEST(BlockForward, KnowsTheOrderOfEarlierPositions) {
   RotaryTable rotary(config);
   const at::Tensor hidden = at::randn({1, 3, 32});
   const at::Tensor swapped = at::stack({hidden[0][1], hidden[0][0], hidden[0][2]}).unsqueeze(0);
-  const at::Tensor last = BlockForward(config, &rotary, hidden, weights).narrow(1, 2, 1);
-  EXPECT_FALSE(at::allclose(BlockForward(config, &rotary, swapped, weights).narrow(1, 2, 1), last,
-                            1e-4, 1e-5));
+  const at::Tensor last = BlockForward(config, 0, &rotary, hidden, weights).narrow(1, 2, 1);
+  EXPECT_FALSE(at::allclose(BlockForward(config, 0, &rotary, swapped, weights).narrow(1, 2, 1),
+                            last, 1e-4, 1e-5));
 }
 
 TEST(BlockForward, SharedKeyHeadsEqualRepeatedOnes) {
@@ -79,8 +79,8 @@ TEST(BlockForward, SharedKeyHeadsEqualRepeatedOnes) {
   repeated.qkv.weight = at::cat({parts[0], repeat(parts[1]), repeat(parts[2])});
   RotaryTable rotary(grouped);
   const at::Tensor hidden = at::randn({1, 7, 32});
-  EXPECT_TRUE(at::allclose(BlockForward(grouped, &rotary, hidden, weights),
-                           BlockForward(full, &rotary, hidden, repeated), 1e-5, 1e-6));
+  EXPECT_TRUE(at::allclose(BlockForward(grouped, 0, &rotary, hidden, weights),
+                           BlockForward(full, 0, &rotary, hidden, repeated), 1e-5, 1e-6));
 }
 
 TEST(RotaryTable, GrowingKeepsWhatWasThere) {
@@ -113,6 +113,18 @@ TEST(RotaryTable, RoundsToItsBufferType) {
   EXPECT_TRUE(
       at::equal(rounded.Of(9, 0, 9).cos, wide.Of(9, 0, 9).cos.to(at::kBFloat16).to(at::kFloat)));
   EXPECT_FALSE(at::equal(rounded.Of(9, 0, 9).cos, wide.Of(9, 0, 9).cos));
+}
+
+// sqrt(48) is 6.928; bf16 has every 32nd there.
+TEST(EmbeddingMultiplier, IsRoundedWhereTheModelRoundsIt) {
+  ModelConfig config = SmallConfig(2);
+  config.embedding_multiplier = std::sqrt(48.0);
+  EXPECT_EQ(EmbeddingMultiplier(config, at::kBFloat16), std::sqrt(48.0));
+  config.rounds_embedding_multiplier = true;
+  EXPECT_EQ(EmbeddingMultiplier(config, at::kBFloat16), 222.0 / 32);
+  const at::Tensor embedding = at::ones({3, 4}, at::kBFloat16);
+  const at::Tensor embedded = EmbedTokens(config, embedding, at::tensor({2, 0}, at::kLong));
+  EXPECT_TRUE(at::equal(embedded, at::full({2, 4}, 222.0 / 32, at::kBFloat16)));
 }
 
 TEST(RmsNorm, ScalesToUnitRootMeanSquare) {

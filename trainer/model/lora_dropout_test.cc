@@ -125,7 +125,7 @@ class LoraDropoutBlocks : public testing::Test {
 
   // The sum of slope_ times the output of all blocks.
   double Scalar(LlamaBlocks& blocks, const at::Tensor& input) {
-    blocks.Begin(shape_, rotary_.OfBatch(shape_, {}), key_);
+    blocks.Begin(shape_, {rotary_.OfBatch(shape_, {})}, key_);
     ResidualStream stream{.sum = input.clone()};
     for (int b = 0; b < 2; ++b) stream = blocks.Forward(b, stream, weights_[b]);
     return ((stream.sum + stream.delta) * slope_).sum().item<double>();

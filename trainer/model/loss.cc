@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "trainer/model/llama.h"
 #include "trainer/model/products.h"
 
 namespace muster {
@@ -15,7 +16,7 @@ constexpr std::int64_t kPositions = 256;
 }  // namespace
 
 LabelScores ScoreLabels(const at::Tensor& hidden, const at::Tensor& weight,
-                        const at::Tensor& labels, double logits_scaling) {
+                        const at::Tensor& labels, double logits_scaling, double logit_cap) {
   const at::NoGradGuard no_grad;
   const std::int64_t count = labels.size(0);
   LabelScores scores{.log_probs = at::empty({count}, at::kFloat),
@@ -25,7 +26,7 @@ LabelScores ScoreLabels(const at::Tensor& hidden, const at::Tensor& weight,
     const at::Tensor label = labels.narrow(0, begin, some);
     at::Tensor logits = Linear(hidden.narrow(0, begin, some), weight);
     if (logits_scaling != 1) logits.div_(logits_scaling);
-    logits = logits.to(at::kFloat).log_softmax(1);
+    logits = CapLogits(logits.to(at::kFloat), logit_cap).log_softmax(1);
     const at::Tensor chosen = logits.gather(1, label.unsqueeze(1)).squeeze(1);
     scores.log_probs.narrow(0, begin, some).copy_(chosen);
     scores.is_best.narrow(0, begin, some).copy_(chosen.ge(logits.amax(1)));

@@ -14,8 +14,9 @@ struct LabelScores {
 };
 
 // Scores each label: hidden [N, H] after the final norm, weight [V, H], labels [N] int64; logits
-// are divided by logits_scaling. Those of a bounded number of positions are there at a time.
+// are divided by logits_scaling and capped as ModelConfig says. Those of a bounded number of
+// positions are there at a time.
 LabelScores ScoreLabels(const at::Tensor& hidden, const at::Tensor& weight,
-                        const at::Tensor& labels, double logits_scaling = 1);
+                        const at::Tensor& labels, double logits_scaling = 1, double logit_cap = 0);
 
 }  // namespace muster

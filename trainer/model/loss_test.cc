@@ -17,6 +17,16 @@ TEST(ScoreLabels, AreTheNegativeCrossEntropies) {
   EXPECT_TRUE(at::allclose(log_probs, want, 1e-5, 1e-6));
 }
 
+TEST(ScoreLabels, AreThoseOfLogitsThatAreDividedAndCapped) {
+  at::manual_seed(9);
+  const at::Tensor hidden = at::randn({6, 12}), weight = at::randn({29, 12});
+  const at::Tensor labels = at::randint(29, {6}, at::kLong);
+  const at::Tensor logits = 1.5 * (at::linear(hidden, weight) / 2 / 1.5).tanh();
+  const at::Tensor want = at::cross_entropy_loss(logits, labels, {}, at::Reduction::None).neg();
+  const at::Tensor log_probs = ScoreLabels(hidden, weight, labels, 2, 1.5).log_probs;
+  EXPECT_TRUE(at::allclose(log_probs, want, 1e-5, 1e-6));
+}
+
 TEST(ScoreLabels, AreFp32ForWeightsOfFewerBits) {
   const at::Tensor hidden = at::ones({1, 4}, at::kBFloat16),
                    weight = at::zeros({8, 4}, at::kBFloat16);

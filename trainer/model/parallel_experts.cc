@@ -39,7 +39,7 @@ ParallelExperts::ParallelExperts(const ModelConfig& config, Communicator& group,
       group_(group),
       ops_(ops),
       type_(type),
-      experts_(ops, {}),
+      experts_(config, ops, {}),
       arrived_(static_cast<std::size_t>(places)),
       scratch_arena_(ops) {
   for (int p = 0; p < places; ++p) arenas_.emplace_back(ops);
@@ -58,19 +58,15 @@ ParallelExperts::Arrived ParallelExperts::CutArrived(const ModelConfig& config,
   Arrived cut;
   cut.routing.row_weights = allocator.Cut({rows}, WideType(type));
   cut.rows = allocator.Cut({rows, config.hidden_size}, type);
-  cut.gate_up = allocator.Cut({rows, 2 * config.experts->intermediate_size}, type);
+  cut.gate_up = CutExpertGateUp(config, allocator, rows, type);
   return cut;
 }
 
 ParallelExperts::Scratch ParallelExperts::CutOwnScratch(const ModelConfig& config,
                                                         BumpAllocator& allocator, std::int64_t rows,
                                                         at::ScalarType type) {
-  const std::int64_t hidden = config.hidden_size, inner = config.experts->intermediate_size;
-  return {.experts = {.rows = allocator.Cut({rows, hidden}, type),
-                      .gated = allocator.Cut({rows, inner}, type),
-                      .gated_gradient = allocator.Cut({rows, inner}, type),
-                      .row_gradients = allocator.Cut({rows}, WideType(type))},
-          .rows = allocator.Cut({rows, hidden}, type),
+  return {.experts = CutExpertScratch(config, {}, allocator, rows, type),
+          .rows = allocator.Cut({rows, config.hidden_size}, type),
           .weights = allocator.Cut({rows}, WideType(type))};
 }
 
@@ -146,7 +142,7 @@ void ParallelExperts::Meet(int block, const Routing& routing) {
   for (std::size_t r = 0; r < ranks; ++r) {
     sorted.sent.push_back(routing.begins[(r + 1) * own] - routing.begins[r * own]);
   }
-  const std::size_t place = static_cast<std::size_t>(block) % arrived_.size();
+  const std::size_t place = PlaceOf(block);
   Arrived& arrived = arrived_[place];
   arenas_[place].Fit([&](BumpAllocator& allocator) {
     arrived = CutArrived(config_, allocator, Room(sorted.count()), type_);
@@ -180,7 +176,7 @@ void ParallelExperts::Return(const Arrived& arrived, const at::Tensor& from, at:
 void ParallelExperts::Gather(int block, const at::Tensor& x, const BlockWeights& weights,
                              const Routing& routing, ExpertScratch& scratch) {
   Meet(block, routing);
-  Arrived& arrived = arrived_[static_cast<std::size_t>(block) % arrived_.size()];
+  Arrived& arrived = arrived_[PlaceOf(block)];
   at::index_select_out(scratch.rows, x, 0, routing.tokens);
   Send(arrived, scratch.rows, arrived.rows);
   Send(arrived, routing.row_weights, scratch_.weights);
@@ -191,7 +187,7 @@ void ParallelExperts::Gather(int block, const at::Tensor& x, const BlockWeights&
 
 void ParallelExperts::Output(int block, const BlockWeights& weights, const Routing& routing,
                              ExpertScratch& scratch, at::Tensor& y) {
-  Arrived& arrived = arrived_[static_cast<std::size_t>(block) % arrived_.size()];
+  Arrived& arrived = arrived_[PlaceOf(block)];
   if (arrived.count() > 0) {
     experts_.Output(weights, arrived.routing, arrived.gate_up, scratch_.experts, scratch_.rows);
   }
@@ -202,13 +198,15 @@ void ParallelExperts::Output(int block, const BlockWeights& weights, const Routi
 void ParallelExperts::Backward(int block, const at::Tensor& y_gradient, const BlockWeights& weights,
                                const BlockGradients& gradients, const Routing& routing,
                                ExpertScratch& scratch, at::Tensor& x_gradient) {
-  Arrived& arrived = arrived_[static_cast<std::size_t>(block) % arrived_.size()];
+  Arrived& arrived = arrived_[PlaceOf(block)];
   FitScratch(arrived.count());
   at::index_select_out(scratch.rows, y_gradient, 0, routing.tokens);
   Send(arrived, scratch.rows, scratch_.rows);
   if (arrived.count() == 0) {
-    ZeroGradient(gradients.expert_gate_up.weight);
-    ZeroGradient(gradients.expert_down.weight);
+    for (const LinearGradients* of : {&gradients.expert_gate_up, &gradients.expert_down}) {
+      ZeroGradient(of->weight);
+      ZeroGradient(of->bias);
+    }
   } else {
     // The rows' gradients take the place of those that came.
     experts_.Backward(arrived.rows, scratch_.rows, weights, gradients, arrived.routing,

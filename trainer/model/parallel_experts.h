@@ -82,6 +82,7 @@ class ParallelExperts {
   static Scratch CutOwnScratch(const ModelConfig& config, BumpAllocator& allocator,
                                std::int64_t rows, at::ScalarType type);
 
+  std::size_t PlaceOf(int block) const { return static_cast<std::size_t>(block) % arrived_.size(); }
   // What comes from where, and room for it.
   void Meet(int block, const Routing& routing);
   void FitScratch(std::int64_t rows);

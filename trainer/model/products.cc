@@ -30,9 +30,10 @@ constexpr int kRowMajor = 101, kPlain = 111, kTransposed = 112;
 constexpr std::int64_t kTileElements = std::int64_t{1} << 20;
 
 bool WidensFactors(const at::Tensor& factor) {
+  if (!factor.device().is_cpu()) return false;
   const auto type = factor.scalar_type();
-  return factor.device().is_cpu() && (type == at::kBFloat16 || type == at::kHalf) &&
-         !ThisCpu().avx512;
+  return (type == at::kBFloat16 && !ThisCpu().avx512_bf16) ||
+         (type == at::kHalf && !ThisCpu().avx512_fp16);
 }
 
 at::Tensor Widened(const at::Tensor& factor) { return factor.to(at::kFloat); }
@@ -51,6 +52,24 @@ void ForEachTile(const at::Tensor& a, const at::Tensor& b, Multiply multiply) {
     for (std::int64_t row = 0; row < rows; row += high) {
       const std::int64_t some = std::min(high, rows - row);
       multiply(row, some, column, wide, Widened(a.narrow(0, row, some)), b_tile);
+    }
+  }
+}
+
+// out += alpha a^T b by tiles whose sums are fp32 all along, so that these may be cut as well.
+// MKL's product would keep the widened factors of the largest one.
+void AddWidenedTiles(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double alpha) {
+  static constexpr std::int64_t kSide = 1024;
+  static_assert(kSide * kSide == kTileElements);
+  const auto tile = [](const at::Tensor& of, std::int64_t row, std::int64_t column) {
+    return of.narrow(0, row, std::min(kSide, of.size(0) - row))
+        .narrow(1, column, std::min(kSide, of.size(1) - column));
+  };
+  for (std::int64_t k = 0; k < a.size(0); k += kSide) {
+    for (std::int64_t column = 0; column < b.size(1); column += kSide) {
+      const at::Tensor b_tile = Widened(tile(b, k, column));
+      for (std::int64_t row = 0; row < a.size(1); row += kSide)
+        tile(out, row, column).addmm_(Widened(tile(a, k, row)).t(), b_tile, 1, alpha);
     }
   }
 }
@@ -91,15 +110,13 @@ void AddWideProduct(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, d
     at::addmm_out(out, out, a.t(), b, at::kFloat, 1, alpha);
     return;
   }
+  if (WidensFactors(a)) return AddWidenedTiles(out, a, b, alpha);
   const auto row = [](const at::Tensor& matrix) {
     TORCH_CHECK(matrix.stride(1) == 1 || matrix.size(1) == 1, "rows that are not contiguous");
     return static_cast<int>(std::max(matrix.stride(0), matrix.size(1)));
   };
   Gemm* const gemm = a.scalar_type() == at::kHalf ? cblas_gemm_f16f16f32 : cblas_gemm_bf16bf16f32;
-  if (gemm == nullptr) {
-    out.addmm_(Widened(a).t(), Widened(b), 1, alpha);
-    return;
-  }
+  if (gemm == nullptr) return AddWidenedTiles(out, a, b, alpha);
   gemm(kRowMajor, kTransposed, kPlain, static_cast<int>(a.size(1)), static_cast<int>(b.size(1)),
        static_cast<int>(a.size(0)), static_cast<float>(alpha), a.const_data_ptr(), row(a),
        b.const_data_ptr(), row(b), 1, out.mutable_data_ptr<float>(), row(out));

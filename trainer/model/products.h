@@ -1,9 +1,10 @@
 // Matrix products of the compute type.
 //
-// LibTorch multiplies bf16 and fp16 by scalar code on processors without AVX-512, at a tenth of the
-// speed of its fp32 products. There the factors are widened to fp32 and the product is rounded
-// once, as oneDNN's kernels do elsewhere. Free functions; any thread. Shape errors are Torch
-// exceptions.
+// Where a processor has no products of bf16 or fp16, LibTorch makes them of other instructions:
+// with AVX-512 at a fifth of the speed of its fp32 products, and value by value (fp16 always, bf16
+// without AVX-512) at a tenth or less. There the factors are widened to fp32 and the product is
+// rounded once, as oneDNN's kernels do elsewhere. Free functions; any thread. Shape errors are
+// Torch exceptions.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -18,13 +18,14 @@ constexpr std::size_t kMostTables = 16;
 // All of these compute in fp32 and in the order of transformers, so that the angles are its angles.
 at::Tensor Exponents(std::int64_t dim) { return at::arange(0, dim, 2, at::kFloat) / dim; }
 
+// A number over a tensor is times its reciprocal in Python, but a division in C++.
 at::Tensor Llama3(const at::Tensor& frequencies, const RopeScaling& scaling) {
   const auto original = static_cast<double>(scaling.original_max_position_embeddings);
   const double longest = original / scaling.low_freq_factor;
   const double shortest = original / scaling.high_freq_factor;
-  const at::Tensor lengths = 2 * M_PI / frequencies;
+  const at::Tensor lengths = at::reciprocal(frequencies) * (2 * M_PI);
   const at::Tensor slowed = at::where(lengths > longest, frequencies / scaling.factor, frequencies);
-  const at::Tensor share = (original / lengths - scaling.low_freq_factor) /
+  const at::Tensor share = (at::reciprocal(lengths) * original - scaling.low_freq_factor) /
                            (scaling.high_freq_factor - scaling.low_freq_factor);
   const at::Tensor blended = (1 - share) * slowed / scaling.factor + share * slowed;
   const at::Tensor between = (lengths >= shortest).logical_and(lengths <= longest);
@@ -153,6 +154,27 @@ RotaryAngles RotaryTable::OfBatch(const BatchShape& shape,
     sines.push_back(document.sin);
   }
   return {.cos = at::cat(cosines), .sin = at::cat(sines), .by_token = true};
+}
+
+RotaryTables::RotaryTables(const ModelConfig& config, const RotaryTypes& types)
+    : config_(config), all_(config, types) {
+  if (!config.attention.window_rope_theta) return;
+  ModelConfig windowed = config;
+  windowed.rope_theta = *config.attention.window_rope_theta;
+  windowed.rope_scaling.reset();
+  windowed_.emplace(windowed, types);
+}
+
+LayerAngles RotaryTables::OfBatch(const BatchShape& shape,
+                                  const std::vector<std::int64_t>& row_lengths) {
+  LayerAngles angles{.all = all_.OfBatch(shape, row_lengths)};
+  if (windowed_) angles.windowed = windowed_->OfBatch(shape, row_lengths);
+  return angles;
+}
+
+RotaryTable* RotaryTables::OfLayer(std::int64_t layer) {
+  if (!config_.Rotates(layer)) return nullptr;
+  return windowed_ && config_.WindowOf(layer) ? &*windowed_ : &all_;
 }
 
 }  // namespace muster

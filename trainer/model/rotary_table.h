@@ -4,12 +4,16 @@
 // is: of those packed into a row each has its own, and a row's padding counts nothing.
 //
 // Owned by who trains or infers; grows to the longest document; one thread.
+//
+// RotaryTables: that of a model's layers, and a second one where layers with a window have angles
+// of their own (Gemma 3).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "trainer/core/model_config.h"
@@ -55,6 +59,26 @@ class RotaryTable {
   const ModelConfig config_;
   const RotaryTypes types_;
   std::map<std::int64_t, Grown> tables_;  // by class
+};
+
+struct LayerAngles {
+  RotaryAngles all;
+  RotaryAngles windowed = {};  // of layers with a window; undefined: they have those of all
+};
+
+class RotaryTables {
+ public:
+  explicit RotaryTables(const ModelConfig& config, const RotaryTypes& types = {});
+
+  // As RotaryTable's.
+  LayerAngles OfBatch(const BatchShape& shape, const std::vector<std::int64_t>& row_lengths);
+  // Null: the layer does not rotate.
+  RotaryTable* OfLayer(std::int64_t layer);
+
+ private:
+  const ModelConfig config_;
+  RotaryTable all_;
+  std::optional<RotaryTable> windowed_;
 };
 
 }  // namespace muster

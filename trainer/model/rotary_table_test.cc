@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -44,6 +45,19 @@ TEST(RotaryTableGolden, IsThatOfTransformers) {
       EXPECT_LE(distance.item<double>(), 3e-7) << name << " of " << length << ", " << key;
     }
   }
+}
+
+// By division it would be 0x1.0769c8p-4.
+TEST(RotaryTable, Llama3HasTheFrequenciesOfTransformersToTheLastBit) {
+  ModelConfig config;
+  config.head_dim = 32;
+  config.rope_scaling = RopeScaling{.kind = RopeKind::kLlama3,
+                                    .factor = 8,
+                                    .low_freq_factor = 1,
+                                    .high_freq_factor = 4,
+                                    .original_max_position_embeddings = 64};
+  const RotaryAngles angles = RotaryTable(config).Of(4097, 4096, 1);
+  EXPECT_NEAR(angles.sin[0][3].item<double>(), std::sin(4096 * 0x1.0769cap-4), 1e-6);
 }
 
 ModelConfig Dynamic() {
@@ -97,6 +111,35 @@ TEST(RotaryTable, EveryLengthHasItsAngles) {
     EXPECT_TRUE(at::equal(table.Of(length, 2, 5).cos,
                           RotaryTable(Dynamic()).Of(length, 0, 7).cos.narrow(0, 2, 5)));
   }
+}
+
+// Also where the angles of the others depend on the length of a document.
+TEST(RotaryTables, LayersWithAWindowHaveTheirOwnBaseAndNoScaling) {
+  ModelConfig config = Dynamic();
+  config.sliding_window = 3;
+  config.attention = {.full_layers = {true, false}, .window_rope_theta = 50};
+  RotaryTables tables(config);
+  const LayerAngles angles =
+      tables.OfBatch({.rows = 1, .length = 10, .document_begins = {0, 7}}, {});
+  ExpectOfDocuments(angles.all, {7, 3}, {7, 3});
+  config.rope_theta = 50;
+  config.rope_scaling.reset();
+  const RotaryAngles plain = RotaryTable(config).Of(10, 0, 10);
+  EXPECT_FALSE(angles.windowed.by_token);
+  EXPECT_TRUE(at::equal(angles.windowed.cos, plain.cos));
+  EXPECT_TRUE(at::equal(angles.windowed.sin, plain.sin));
+  EXPECT_TRUE(tables.OfLayer(0)->depends_on_length());
+  EXPECT_FALSE(tables.OfLayer(1)->depends_on_length());
+}
+
+TEST(RotaryTables, OfOtherModelsAreOne) {
+  ModelConfig config = Dynamic();
+  config.sliding_window = 3;
+  config.rotating_layers = {true, false};
+  RotaryTables tables(config);
+  EXPECT_FALSE(tables.OfBatch({.rows = 1, .length = 2}, {}).windowed.cos.defined());
+  EXPECT_NE(tables.OfLayer(0), nullptr);
+  EXPECT_EQ(tables.OfLayer(1), nullptr);
 }
 
 }  // namespace

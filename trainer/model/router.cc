@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <tuple>
+
 #include "trainer/model/products.h"
 #include "trainer/ops/scalar_type.h"
 
@@ -77,19 +79,24 @@ Routing CutRouting(const ExpertsConfig& config, BumpAllocator& allocator, std::i
           .row_weights = allocator.Cut({tokens * per_token}, wide)};
 }
 
-void Router::Forward(const at::Tensor& x, const at::Tensor& weight, at::Tensor& logits,
+void Router::Forward(const at::Tensor& x, const BlockWeights& weights, at::Tensor& logits,
                      Routing& routing) {
-  LinearForward(x, weight, logits);
+  LinearForward(x, weights.router, logits);
+  if (weights.router_bias.defined()) logits.add_(weights.router_bias);
   at::softmax_out(routing.probabilities, logits, -1, routing.probabilities.scalar_type());
-  at::topk_out(routing.weights, routing.experts, routing.probabilities, config_.per_token);
+  if (config_.picks_by_logit) {
+    routing.experts.copy_(std::get<1>(logits.topk(config_.per_token)));
+    at::gather_out(routing.weights, routing.probabilities, 1, routing.experts);
+  } else {
+    at::topk_out(routing.weights, routing.experts, routing.probabilities, config_.per_token);
+  }
   if (config_.normalizes_weights) routing.weights.div_(routing.weights.sum(-1, /*keepdim=*/true));
   SortByExpert(config_.count, routing);
 }
 
-void Router::Backward(const at::Tensor& x, const at::Tensor& weight, const Routing& routing,
+void Router::Backward(const at::Tensor& x, const BlockWeights& weights, const Routing& routing,
                       const at::Tensor& row_gradients, const at::Tensor& balance,
-                      at::Tensor& logits, const GradientTarget& weight_gradient,
-                      at::Tensor& x_gradient) {
+                      at::Tensor& logits, const BlockGradients& gradients, at::Tensor& x_gradient) {
   const at::Tensor& probabilities = routing.probabilities;
   at::Tensor of_weights =
       row_gradients.index_select(0, routing.places.view({-1})).view(routing.weights.sizes());
@@ -102,8 +109,10 @@ void Router::Backward(const at::Tensor& x, const at::Tensor& weight, const Routi
   gradient.scatter_add_(1, routing.experts, of_weights);
   const at::Tensor mean = (gradient * probabilities).sum(-1, /*keepdim=*/true);
   logits.copy_(probabilities * (gradient - mean));
-  if (weight_gradient.tensor.defined()) weight_gradient_.Write(logits, x, weight_gradient);
-  MultiplyAddInto(x_gradient, x_gradient, logits, weight);
+  if (gradients.router.tensor.defined()) weight_gradient_.Write(logits, x, gradients.router);
+  if (gradients.router_bias.tensor.defined())
+    weight_gradient_.WriteBias(logits, gradients.router_bias);
+  MultiplyAddInto(x_gradient, x_gradient, logits, weights.router);
 }
 
 }  // namespace muster

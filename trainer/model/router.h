@@ -1,10 +1,10 @@
 // Router: which experts each token of a sparse layer is given, and how much each of them counts.
 //
-// Decisions are those of transformers: the softmax over all experts, its largest values, ties among
-// equal ones as ATen's topk on this device resolves them, and their weights, which are the values
-// themselves or divided by their sum. N tokens, E experts, K of them for each token, S = N * K.
-// Bits depend on the arguments and the number of threads alone. Shape errors are Torch exceptions.
-// The trainer's thread.
+// Decisions are those of transformers: the softmax over all experts, its largest values or those of
+// the logits, ties among equal ones as ATen's topk on this device resolves them, and their weights,
+// which are the softmax's values themselves or divided by their sum. N tokens, E experts, K of them
+// for each token, S = N * K. Bits depend on the arguments and the number of threads alone. Shape
+// errors are Torch exceptions. The trainer's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,6 +14,7 @@
 
 #include "trainer/core/model_config.h"
 #include "trainer/model/arena.h"
+#include "trainer/model/block_tensors.h"
 #include "trainer/model/linear.h"
 #include "trainer/ops/device_ops.h"
 
@@ -53,6 +54,8 @@ class LoadBalance {
   void Add(const Routing& routing);
   // [sparse layers, E] fp64 on the device: how often each expert was chosen. Exact.
   const at::Tensor& choices() const { return choices_; }
+  // What `choices` takes.
+  std::int64_t bytes() const { return layers_ * experts_ * std::int64_t{sizeof(double)}; }
   // fp64 on the device, of the layers so far; 0 where there is no token. Only with a coefficient.
   at::Tensor Loss() const;
   // What backward adds to the gradient of each layer's probabilities, [N, E] W, for a loss that is
@@ -77,15 +80,16 @@ class Router {
   // `ops` outlives the object. The config has experts.
   Router(const ModelConfig& config, DeviceOps& ops);
 
-  // x [N, H], weight [E, H] T; logits [N, E] T is scratch. Waits for the device: the products'
-  // sizes are the host's to know.
-  void Forward(const at::Tensor& x, const at::Tensor& weight, at::Tensor& logits, Routing& routing);
+  // x [N, H], weight [E, H] T, bias [E] or undefined; logits [N, E] T is scratch. Waits for the
+  // device: the products' sizes are the host's to know.
+  void Forward(const at::Tensor& x, const BlockWeights& weights, at::Tensor& logits,
+               Routing& routing);
 
   // row_gradients [S] W: of row_weights. `balance` [N, E] W: of the probabilities from elsewhere,
   // or undefined. logits [N, E] T is scratch; x_gradient [N, H] grows.
-  void Backward(const at::Tensor& x, const at::Tensor& weight, const Routing& routing,
+  void Backward(const at::Tensor& x, const BlockWeights& weights, const Routing& routing,
                 const at::Tensor& row_gradients, const at::Tensor& balance, at::Tensor& logits,
-                const GradientTarget& weight_gradient, at::Tensor& x_gradient);
+                const BlockGradients& gradients, at::Tensor& x_gradient);
 
  private:
   const ExpertsConfig config_;

@@ -9,9 +9,9 @@ namespace muster {
 const at::Tensor& SublayerNorm::Enter(const ResidualStream& in, const at::Tensor& weight,
                                       NormActivations& kept, at::Tensor& sum,
                                       at::Tensor& scratch) const {
-  if (placement_ == NormPlacement::kBefore) {
+  if (before_) {
     at::Tensor& normed = kept.normed.defined() ? kept.normed : scratch;
-    ops_.Run(op::AddNorm{in.sum, in.delta, weight, eps_, sum, normed, kept.scale});
+    ops_.Run(op::AddNorm{in.sum, in.delta, weight, eps_, sum, normed, kept.scale, zero_centered_});
     return normed;
   }
   if (in.delta.defined()) {
@@ -23,38 +23,41 @@ const at::Tensor& SublayerNorm::Enter(const ResidualStream& in, const at::Tensor
 }
 
 void SublayerNorm::Leave(const at::Tensor& weight, NormActivations& kept, at::Tensor& delta) const {
-  if (placement_ == NormPlacement::kBefore) {
+  if (!after_) {
     if (multiplier_ != 1) delta.mul_(multiplier_);
     return;
   }
-  ops_.Run(op::AddNorm{kept.output, {}, weight, eps_, kept.output, delta, kept.scale});
+  ops_.Run(op::AddNorm{
+      kept.output, {}, weight, eps_, kept.output, delta, kept.output_scale, zero_centered_});
 }
 
 at::Tensor& SublayerNorm::Returned(const NormActivations& kept, const at::Tensor& weight,
                                    const GradientTarget& weight_gradient, at::Tensor& gradient,
                                    at::Tensor& scratch) const {
-  if (placement_ == NormPlacement::kBefore) {
+  if (!after_) {
     if (multiplier_ == 1) return gradient;
     return at::mul_out(scratch, gradient, at::scalar_tensor(multiplier_, at::kDouble));
   }
   scratch.zero_();
-  ops_.Run(op::NormBackward{gradient, kept.output, weight, kept.scale, scratch, weight_gradient});
+  ops_.Run(op::NormBackward{gradient, kept.output, weight, kept.output_scale, scratch,
+                            weight_gradient, zero_centered_});
   return scratch;
 }
 
 const at::Tensor& SublayerNorm::InputAgain(const NormActivations& kept, const at::Tensor& x,
                                            const at::Tensor& weight, at::Tensor& scratch) const {
-  if (placement_ == NormPlacement::kAfter) return x;
+  if (!before_) return x;
   if (kept.normed.defined()) return kept.normed;
-  ops_.Run(op::RecomputeRmsNorm{x, weight, kept.scale, scratch});
+  ops_.Run(op::RecomputeRmsNorm{x, weight, kept.scale, scratch, zero_centered_});
   return scratch;
 }
 
 void SublayerNorm::Entered(const at::Tensor& input_gradient, const NormActivations& kept,
                            const at::Tensor& x, const at::Tensor& weight,
                            const GradientTarget& weight_gradient, at::Tensor& gradient) const {
-  if (placement_ == NormPlacement::kBefore) {
-    ops_.Run(op::NormBackward{input_gradient, x, weight, kept.scale, gradient, weight_gradient});
+  if (before_) {
+    ops_.Run(op::NormBackward{input_gradient, x, weight, kept.scale, gradient, weight_gradient,
+                              zero_centered_});
   } else {
     gradient.add_(input_gradient);
   }

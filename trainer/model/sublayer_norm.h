@@ -1,8 +1,8 @@
-// SublayerNorm: the norm of one half of a block (attention or feed-forward) and its residual,
-// before the half or after.
+// SublayerNorm: the norms of one half of a block (attention or feed-forward) and its residual,
+// before the half, after it, or on both sides.
 //
-// Before: y = x + m f(norm(x)), m the residual multiplier; after: y = x + norm(f(x)). With x = sum
-// + delta of the residual stream:
+// Before: y = x + m f(norm(x)), m the residual multiplier; after: y = x + norm(f(x)); both: y = x +
+// norm(f(norm(x))). With x = sum + delta of the residual stream:
 //
 //   Enter        what f reads: norm(x), or x itself
 //   Leave        what is added to x: m times f's output, or its norm
@@ -24,9 +24,10 @@ namespace muster {
 
 // What backward reads of one half's norm.
 struct NormActivations {
-  at::Tensor scale;   // [N] W
-  at::Tensor normed;  // before: norm(x); undefined where it is computed again
-  at::Tensor output;  // after: f(x)
+  at::Tensor scale;         // before: [N] W
+  at::Tensor normed;        // before: norm(x); undefined where it is computed again
+  at::Tensor output;        // after: f(x)
+  at::Tensor output_scale;  // after: [N] W
 };
 
 class SublayerNorm {
@@ -36,16 +37,20 @@ class SublayerNorm {
       : ops_(ops),
         eps_(config.rms_norm_eps),
         multiplier_(config.residual_multiplier),
-        placement_(config.norm_placement) {}
+        zero_centered_(config.zero_centered_norms),
+        before_(config.norm_placement != NormPlacement::kAfter),
+        after_(config.norm_placement != NormPlacement::kBefore) {}
 
-  // `sum` becomes x. `scratch`: for norm(x) where it is not kept.
+  // `weight` is that of the norm before. `sum` becomes x. `scratch`: for norm(x) where it is not
+  // kept.
   const at::Tensor& Enter(const ResidualStream& in, const at::Tensor& weight, NormActivations& kept,
                           at::Tensor& sum, at::Tensor& scratch) const;
   // Where f is to write its output.
   at::Tensor& OutputPlace(NormActivations& kept, at::Tensor& delta) const {
-    return placement_ == NormPlacement::kBefore ? delta : kept.output;
+    return after_ ? kept.output : delta;
   }
-  // f has written it: `delta` becomes what is added to x.
+  // f has written it: `delta` becomes what is added to x. `weight` is that of the norm after, here
+  // and in Returned.
   void Leave(const at::Tensor& weight, NormActivations& kept, at::Tensor& delta) const;
 
   // `scratch`: for the gradient of f's output where it is not that of y.
@@ -63,7 +68,8 @@ class SublayerNorm {
   DeviceOps& ops_;
   const double eps_;
   const double multiplier_;
-  const NormPlacement placement_;
+  const bool zero_centered_;
+  const bool before_, after_;
 };
 
 }  // namespace muster

@@ -17,6 +17,8 @@ struct AttentionHeads {
   // when i - window < j <= i, as Hugging Face's sliding_window has it); 0: all of them.
   std::int64_t window = 0;
   double scale = 0;  // on scores; 0: 1 / sqrt(head_dim)
+  // Where it is not 0, a scaled score s counts as cap * tanh(s / cap) (Gemma 2).
+  double cap = 0;
 
   double score_scale() const {
     return scale > 0 ? scale : 1.0 / std::sqrt(static_cast<double>(head_dim));

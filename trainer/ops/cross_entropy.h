@@ -14,11 +14,15 @@ struct CrossEntropy {
   ConstArray labels;  // [n] int64; a negative one counts nothing
   double scale = 1;
   Array loss;  // fp64, on the device: its first element += the unscaled sum
+  // Where it is not 0, logits count as cap * tanh(logit / cap), and the gradient is that of the
+  // logit.
+  double cap = 0;
 
   void Check(const ArrayChecks& check) const {
     check.Rows(logits, "the array of logits");
     check.Array(labels, {logits.rows()}, ElementType::kInt64, "the array of labels");
     check.Sum(loss, "the loss");
+    if (cap < 0) Refuse("a cap of " + std::to_string(cap) + " on the logits");
   }
 };
 

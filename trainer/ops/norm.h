@@ -1,7 +1,8 @@
 // RMS norm of whole rows, forward with the residual addition before it, and backward.
 //
 // Rounding is Hugging Face's: the sum is rounded to the element type, the normed value once before
-// and once after its weight.
+// and once after its weight. A zero-centered weight w multiplies by 1 + w, in W and with one
+// rounding behind it (Gemma).
 #pragma once
 
 #include "trainer/ops/array_checks.h"
@@ -12,10 +13,11 @@ namespace muster::op {
 struct RecomputeRmsNorm {
   static constexpr char kName[] = "recompute_rms_norm";
 
-  ConstArray sum;     // [N, H] T
-  ConstArray weight;  // [H] T
-  ConstArray scale;   // [N] W
-  Array y;            // [N, H] T
+  ConstArray sum;              // [N, H] T
+  ConstArray weight;           // [H] T
+  ConstArray scale;            // [N] W
+  Array y;                     // [N, H] T
+  bool zero_centered = false;  // the weight
 
   void Check(const ArrayChecks& check) const {
     check.Rows(sum, "the sum");
@@ -33,9 +35,10 @@ struct AddNorm {
   ConstArray delta;   // the same, or not there: nothing is added
   ConstArray weight;  // [H] T
   double eps = 0;
-  Array sum;    // [N, H] T; may be x
-  Array y;      // [N, H] T
-  Array scale;  // [N] W: 1 / rms of each row
+  Array sum;                   // [N, H] T; may be x
+  Array y;                     // [N, H] T
+  Array scale;                 // [N] W: 1 / rms of each row
+  bool zero_centered = false;  // the weight
 
   void Check(const ArrayChecks& check) const {
     check.Rows(x, "x");
@@ -54,6 +57,7 @@ struct NormBackward {
   ConstArray scale;               // [N] W
   Array gradient;                 // [N, H] T, of the sum: the norm's part is added
   GradientArray weight_gradient;  // [H]
+  bool zero_centered = false;     // the weight
 
   void Check(const ArrayChecks& check) const {
     check.Rows(sum, "the sum");

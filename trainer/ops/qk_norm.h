@@ -3,6 +3,7 @@
 // of the queries and all of the keys (weights [heads * head_dim] and [kv_heads * head_dim]).
 //
 // Rounding is that of Hugging Face's Qwen3RMSNorm: normed in W, to T, times the weight.
+// Zero-centered weights are as in norm.h.
 #pragma once
 
 #include "trainer/ops/array_checks.h"
@@ -54,6 +55,7 @@ struct QkNorm {
   AttentionHeads heads;
   Array out;    // [N, joined width] T, apart from qkv
   Array scale;  // [N, heads + kv_heads] W: 1 / rms of each head; of all heads: [N, 2]
+  bool zero_centered = false;  // the weights
 
   void Check(const ArrayChecks& check) const {
     CheckQkNorm(check, qkv, query_weight, key_weight, heads, out, scale);
@@ -71,6 +73,7 @@ struct QkNormBackward {
   Array gradient;                       // [N, joined width] T, of `out`; becomes that of qkv
   GradientArray query_weight_gradient;  // as wide as the weight
   GradientArray key_weight_gradient;    // likewise
+  bool zero_centered = false;           // the weights
 
   void Check(const ArrayChecks& check) const {
     CheckQkNorm(check, qkv, query_weight, key_weight, heads, gradient, scale);

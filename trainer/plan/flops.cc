@@ -36,7 +36,7 @@ double ExecutedFlops(const ModelConfig& config, const FlopsOptions& options) {
   std::int64_t inner = (config.num_hidden_layers - sparse) * config.intermediate_size;
   if (sparse > 0) inner += sparse * config.experts->per_token * config.experts->intermediate_size;
   const std::int64_t down =
-      config.norm_placement == NormPlacement::kAfter ? 0 : inner * config.hidden_size;
+      config.norm_placement != NormPlacement::kBefore ? 0 : inner * config.hidden_size;
   if (ComputesBlocksAgain(options.checkpointing))
     flops += 2 * (blocks - static_cast<double>(down)) + attention;
   return flops;

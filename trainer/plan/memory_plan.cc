@@ -13,13 +13,13 @@ namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
 // Memory of a process on a CPU before its first array (libraries, their tables, threads' stacks),
-// and what matrix libraries keep of kernels for 16-bit types. Measured on x86-64 with
-// LibTorch 2.11.
+// and what products of 16-bit types keep: kernels, or factors in fp32 (products.h). Measured on
+// x86-64 with LibTorch 2.11; a processor with products of bf16 takes 15 MiB less of the latter.
 constexpr std::int64_t kHostRuntime = 129 * kMiB;
-constexpr std::int64_t kHalfKernels = 9 * kMiB;
+constexpr std::int64_t kHalfKernels = 24 * kMiB;
 // And for the narrow products of adapters, measured at ranks 8 and 64: what 16-bit types take,
 // and others.
-constexpr std::int64_t kHalfAdapterKernels = 24 * kMiB;
+constexpr std::int64_t kHalfAdapterKernels = 9 * kMiB;
 constexpr std::int64_t kAdapterKernels = 13 * kMiB;
 // Memory of a rank on a GPU. Not measured, there was none: CUDA's context and kernels, NCCL's
 // buffers for its two communicators with our scratch, and what the allocator cannot use of
@@ -113,6 +113,7 @@ void Planner::AddActivations() {
                    .largest_packed = layout_.largest_matrix,
                    .expert_ways = layout_.mesh.expert_ways});
   Add("activations", bytes.blocks, false);
+  Add("attention scores", bytes.scores, false);
   Add("activations", bytes.host_inputs, true);
   std::int64_t head = bytes.head;
   // A tied head's gradient waits for the embedding's.

@@ -4,6 +4,7 @@
 
 #include "trainer/fsdp/frozen_layout.h"
 #include "trainer/fsdp/step_batch.h"
+#include "trainer/model/adapters.h"
 #include "trainer/model/train_check.h"
 
 namespace muster {
@@ -11,15 +12,17 @@ namespace {
 
 // Elements of the largest matrix that is made whole to be used, and of an expert's, which have
 // scratch memory of their own.
-std::int64_t LargestPacked(const std::vector<UnitSpec>& units, const FrozenForm& form) {
+std::int64_t LargestPacked(const ModelConfig& config, const std::vector<UnitSpec>& units,
+                           const FrozenForm& form) {
   std::int64_t largest = 0, joined = 0, of_expert = 0;
   for (const UnitSpec& unit : units) {
     for (const UnitTensor& tensor : unit.tensors) {
       if (!IsPacked(tensor, form)) continue;
       const std::int64_t count = ElementCount(tensor.shape);
-      if (tensor.role == TensorRole::kExpertGateUp) of_expert = std::max(of_expert, 2 * count);
-      if (tensor.role == TensorRole::kExpertDown) of_expert = std::max(of_expert, count);
-      if (unit.blocks.part == BlockPart::kExperts) continue;
+      if (unit.blocks.part == BlockPart::kExperts) {
+        of_expert = std::max(of_expert, TensorsOfExpert(config, tensor.role) * count);
+        continue;
+      }
       joined = (tensor.joined ? joined : 0) + count;
       largest = std::max(largest, joined);
     }
@@ -51,7 +54,7 @@ Result<PlanLayout> LayOutPlan(const PlanJob& job) {
   if (!options.lora) return layout;
   layout.adapter_parameters = layout.placement.trained.parameter_count();
   layout.active_adapter_parameters = ActiveTrainedParameters(job.model, layout.placement.trained);
-  layout.largest_matrix = LargestPacked(layout.placement.frozen_units,
+  layout.largest_matrix = LargestPacked(job.model, layout.placement.frozen_units,
                                         {options.precision.compute, options.quantization});
   return layout;
 }

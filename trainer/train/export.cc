@@ -2,23 +2,12 @@
 
 #include <vector>
 
-#include "trainer/formats/safetensors.h"
 #include "trainer/fsdp/export_stream.h"
-#include "trainer/inputs/stored_type.h"
-#include "trainer/model/families/units.h"
 #include "trainer/model/peft.h"
+#include "trainer/model/stored_model.h"
 
 namespace muster {
 namespace {
-
-std::vector<TensorSpec> StoredTensors(const ModelConfig& config) {
-  std::vector<TensorSpec> tensors;
-  for (const UnitTensor& tensor : ModelTensors(config)) {
-    tensors.push_back(
-        {.name = tensor.name, .type = StoredType(config.torch_dtype), .shape = tensor.shape});
-  }
-  return tensors;
-}
 
 // Every trained tensor, in the order in which the shards are streamed.
 ModelDirectory::Adapter AdapterOf(const FlatLayout& layout, const ExportOptions& options) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "trainer/comm/long_work.h"
@@ -81,12 +82,22 @@ TrainStatus LoadInputs(const RunContext& run) {
   return reading.Await();
 }
 
+// The libraries keep compiled products of bf16 for 1,024 shapes. Those of experts, whose numbers of
+// rows hardly ever come again, then take a third of a small model's memory, of which no plan knows.
+// They read these when the first product is made.
+void BoundKeptProducts(const ModelConfig& config) {
+  if (!config.experts) return;
+  for (const char* name : {"ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"})
+    ::setenv(name, "24", /*overwrite=*/0);
+}
+
 TrainStatus ReadInputs(const RunContext& run, StartedRun* started) {
   run.progress.EnterPhase(TrainPhase::kReadingRows);
   started->memory.Enter(MemoryStage::kLoad);
   if (auto status = LoadInputs(run); !status.ok()) return status;
   const TrainSpec& train = run.train();
   const TrainInputs& inputs = *run.inputs;
+  BoundKeptProducts(inputs.config);
   started->loader.emplace(*inputs.dataset,
                           BatchGeometry{.per_rank = train.batch.per_rank,
                                         .micro_batches = train.batch.accumulation * run.step_ranks,

@@ -14,14 +14,15 @@
 #include "trainer/model/adapters.h"
 #include "trainer/model/families/read_config.h"
 #include "trainer/model/peft.h"
+#include "trainer/model/stored_model.h"
 #include "trainer/state/checkpoint/export_model.h"
 
 namespace muster {
 namespace {
 
 // A directory with configuration and tokenizer alone will do.
-Status CheckBase(const std::string& dir, const AdapterOrigin& origin) {
-  const Result<SafetensorsModel> weights = SafetensorsModel::Open(dir);
+Status CheckBase(const ModelConfig& config, const std::string& dir, const AdapterOrigin& origin) {
+  const Result<SafetensorsModel> weights = OpenModelWeights(config, dir);
   if (origin.base_weights.empty() || weights.status().code() == StatusCode::kNotFound) {
     return OkStatus();
   }
@@ -63,7 +64,7 @@ Status ExportAdapter(StateReader& state, const AdapterExport& options) {
   if (!dir.ok()) return dir.status().WithContext("the adapter's model (--model names it)");
   MUSTER_ASSIGN_OR_RETURN(const AdapterForm form, ParseAdapterForm(origin.form));
   MUSTER_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(*dir));
-  MUSTER_RETURN_IF_ERROR(CheckBase(*dir, origin));
+  MUSTER_RETURN_IF_ERROR(CheckBase(config, *dir, origin));
   MUSTER_ASSIGN_OR_RETURN(std::vector<ModelFile> replaced, GrowVocabulary(form, *dir, &config));
   ModelExport directory{
       .source_dir = *dir, .target_dir = options.out, .replaced = std::move(replaced)};

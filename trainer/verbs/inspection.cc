@@ -8,7 +8,7 @@
 #include "trainer/formats/safetensors.h"
 #include "trainer/hub/hub_id.h"
 #include "trainer/model/families/read_config.h"
-#include "trainer/model/weight_check.h"
+#include "trainer/model/stored_model.h"
 #include "trainer/state/checkpoint/manifest.h"
 #include "trainer/state/checkpoint/shard_file.h"
 #include "trainer/text/tokenizer/tokenizer.h"
@@ -87,8 +87,8 @@ Json TokenizerSummary(const std::string& dir) {
 
 Result<Json> ModelJson(const std::string& dir, const InspectionOptions& options) {
   MUSTER_ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(dir));
+  MUSTER_RETURN_IF_ERROR(OpenModelWeights(config, dir).status());
   MUSTER_ASSIGN_OR_RETURN(const SafetensorsModel weights, SafetensorsModel::Open(dir));
-  MUSTER_RETURN_IF_ERROR(CheckModelTensors(config, weights).WithContext(dir));
   Json json = {{"kind", "model"},
                {"path", dir},
                {"architecture", config.architecture},

@@ -15,6 +15,7 @@
 #include "trainer/fsdp/precision.h"
 #include "trainer/hub/hub_id.h"
 #include "trainer/model/families/read_config.h"
+#include "trainer/model/products.h"
 #include "trainer/ops/scalar_type.h"
 
 namespace muster {
@@ -31,11 +32,12 @@ double MeasurePeak(MixedPrecision precision, int threads) {
       ScalarTypeOf(ResolvePrecision({.mixed_precision = precision}, {}).compute);
   constexpr std::int64_t kSize = 1024;
   const at::Tensor a = at::ones({kSize, kSize}, type), b = at::ones({kSize, kSize}, type);
-  at::Tensor product = at::mm(a, b);
+  at::Tensor product = at::empty_like(a);
+  MultiplyInto(product, a, b);
   double best = 0;
   for (int i = 0; i < 3; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    at::mm_out(product, a, b);
+    MultiplyInto(product, a, b);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     best = std::max(best, 2.0 * kSize * kSize * kSize / seconds.count());
   }

@@ -85,9 +85,9 @@ std::vector<RowScore> Scorer::ScoreBatch(const std::vector<ScorableRow>& rows) {
   const auto columns = static_cast<std::int64_t>(length);
   const at::Tensor hidden =
       model_.Hidden(at::tensor(ids, at::kLong).view({-1, columns}), lengths).flatten(0, 1);
-  const LabelScores scored =
-      ScoreLabels(hidden.index_select(0, at::tensor(places, at::kLong)), model_.head(),
-                  at::tensor(labels, at::kLong), model_.config().logits_scaling);
+  const LabelScores scored = ScoreLabels(hidden.index_select(0, at::tensor(places, at::kLong)),
+                                         model_.head(), at::tensor(labels, at::kLong),
+                                         model_.config().logits_scaling, model_.config().logit_cap);
   const float* log_prob = scored.log_probs.const_data_ptr<float>();
   const bool* is_best = scored.is_best.const_data_ptr<bool>();
   for (std::size_t r = 0; r < rows.size(); ++r) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -41,11 +42,27 @@ TrialFolder::TrialFolder(const fs::path& output, int rank, int local_rank)
 
 Result<TrialFolder> TrialFolder::Take(const fs::path& output, int rank, int local_rank) {
   TrialFolder folder(output, rank, local_rank);
-  MUSTER_RETURN_IF_ERROR(MakeDirectories(folder.path_.string()));
+  MUSTER_RETURN_IF_ERROR(folder.Make());
   if (rank == 0) MUSTER_RETURN_IF_ERROR(folder.Lock());
   const bool is_mine = rank == 0 || (local_rank == 0 && !folder.IsLocked());
   if (is_mine) MUSTER_RETURN_IF_ERROR(folder.RemoveContents());
   return folder;
+}
+
+// An output directory that is not there appears with the folder in it: a rank that finds it without
+// takes it for the user's.
+Status TrialFolder::Make() const {
+  std::error_code error;
+  if (!fs::exists(output_, error)) {
+    fs::path beside = output_.has_filename() ? output_ : output_.parent_path();
+    MUSTER_RETURN_IF_ERROR(MakeDirectories(beside.parent_path().string()));
+    beside += kFolder + ("-" + std::to_string(rank_) + "-" + std::to_string(::getpid()));
+    const bool is_new =
+        fs::create_directory(beside, error) && fs::create_directory(beside / kFolder);
+    if (is_new) fs::rename(beside, output_, error);
+    if (is_new && error) fs::remove_all(beside, error);  // another rank was first
+  }
+  return MakeDirectories(path_.string());
 }
 
 fs::path TrialFolder::LossesOf(int rank) const {

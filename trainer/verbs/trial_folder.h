@@ -30,6 +30,7 @@ class TrialFolder {
 
  private:
   TrialFolder(const std::filesystem::path& output, int rank, int local_rank);
+  Status Make() const;
   Status Lock();
   bool IsLocked() const;
   Status RemoveContents() const;

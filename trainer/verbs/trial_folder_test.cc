@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <thread>
 #include <utility>
 
 #include "common/base/testing/temp_dir.h"
@@ -54,6 +55,17 @@ TEST_F(TrialFolderTest, IsLeftToRankZeroByNodesThatShareIt) {
   EXPECT_FALSE(fs::exists(output_));
   other.Remove();
   EXPECT_FALSE(fs::exists(output_)) << "there is nothing left to remove";
+}
+
+// Rank 0 took an output directory that another rank had just made for the user's, and left it.
+TEST_F(TrialFolderTest, AnOutputThatRanksMakeAtOnceIsRemoved) {
+  for (int trial = 0; trial < 300; ++trial) {
+    std::thread other([&] { Take(1, 1); });
+    const TrialFolder zero = Take(0, 0);
+    other.join();
+    zero.Remove();
+    ASSERT_TRUE(fs::is_empty(dir_.path())) << "trial " << trial;
+  }
 }
 
 TEST_F(TrialFolderTest, OfANodeWithADiskOfItsOwnIsRemovedThere) {

@@ -5,9 +5,10 @@
 #include "common/control_pipe/trainer_protocol.h"
 #include "trainer/core/model_config.h"
 #include "trainer/hub/hub_id.h"
-#include "trainer/inputs/stored_type.h"
+#include "trainer/model/families/family.h"
 #include "trainer/model/families/read_config.h"
 #include "trainer/model/families/units.h"
+#include "trainer/model/stored_model.h"
 #include "trainer/state/checkpoint/export_model.h"
 #include "trainer/state/checkpoint/file_state.h"
 #include "trainer/state/checkpoint/state_reader.h"
@@ -25,16 +26,27 @@ Status ExportWholeModel(StateReader& state, const ExportStateOptions& options) {
   }
   MUSTER_ASSIGN_OR_RETURN(const std::string source, ResolveModel(options.model));
   MUSTER_ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(source));
-  ModelExport model{
-      .source_dir = source, .target_dir = options.out, .max_shard_bytes = options.max_shard_bytes};
-  for (const UnitTensor& tensor : ModelTensors(config)) {
-    model.tensors.push_back({tensor.name, StoredType(config.torch_dtype), tensor.shape});
-  }
-  return WriteModelDirectory(state, model);
+  if (options.mxfp4) MUSTER_RETURN_IF_ERROR(CheckMxfp4(config));
+  ModelExport model{.stored = StoredTensors(config, options.mxfp4),
+                    .source_dir = source,
+                    .target_dir = options.out,
+                    .max_shard_bytes = options.max_shard_bytes};
+  if (FamilyOf(config).stacked_experts)
+    model.replaced = {{"config.json", WithQuantization(config.raw_json, options.mxfp4)}};
+  for (const UnitTensor& tensor : ModelTensors(config))
+    model.tensors.push_back({.name = tensor.name, .shape = tensor.shape});
+  Mxfp4Error error;
+  MUSTER_RETURN_IF_ERROR(WriteModelDirectory(state, model, &error));
+  if (options.mxfp4) std::fprintf(stderr, "%s\n", ErrorText(error).c_str());
+  return OkStatus();
 }
 
 Status ExportHuggingFace(StateReader& state, const ExportStateOptions& options) {
   if (!HoldsAdapter(state)) return ExportWholeModel(state, options);
+  if (options.mxfp4) {
+    return InvalidArgument("--mxfp4: " + state.path() +
+                           " holds an adapter; give it to muster-trainer merge");
+  }
   if (state.adapter()) return ExportAdapter(state, {.model = options.model, .out = options.out});
   return FailedPrecondition(
       state.path() +

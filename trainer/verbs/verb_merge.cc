@@ -7,17 +7,18 @@
 
 #include "common/base/files.h"
 #include "common/control_pipe/trainer_protocol.h"
+#include "common/job_spec/lora_targets.h"
 #include "trainer/core/model_config.h"
 #include "trainer/formats/generation_config.h"
 #include "trainer/formats/model_directory.h"
 #include "trainer/hub/hub_id.h"
-#include "trainer/inputs/stored_type.h"
 #include "trainer/inputs/vocab_growth.h"
 #include "trainer/model/adapter_merge.h"
 #include "trainer/model/adapters.h"
+#include "trainer/model/families/family.h"
 #include "trainer/model/families/read_config.h"
 #include "trainer/model/families/units.h"
-#include "trainer/model/weight_check.h"
+#include "trainer/model/stored_model.h"
 #include "trainer/verbs/verbs.h"
 
 namespace muster {
@@ -26,15 +27,46 @@ namespace {
 constexpr std::int64_t kPieceElements = 1 << 20;
 constexpr std::int64_t kMaxTokenizerBytes = 256 << 20;
 
+bool IsExpertMatrix(const UnitTensor& tensor) {
+  return tensor.role == TensorRole::kExpertGateUp || tensor.role == TensorRole::kExpertDown;
+}
+
+bool AdaptsExperts(const LoraSpec& lora) {
+  return std::any_of(kExpertParameters.begin(), kExpertParameters.end(), [&](const auto& each) {
+    return std::find(lora.target_modules.begin(), lora.target_modules.end(), each) !=
+           lora.target_modules.end();
+  });
+}
+
 Status MergeTensor(const SafetensorsModel& model, const AdapterMerge& adapter,
                    const UnitTensor& tensor, ModelDirectory* directory) {
-  const std::int64_t size = ElementCount(tensor.shape);
-  std::vector<float> values(static_cast<std::size_t>(std::min(size, kPieceElements)));
-  for (std::int64_t at = 0; at < size; at += kPieceElements) {
-    const std::int64_t count = std::min(kPieceElements, size - at);
+  const std::int64_t size = ElementCount(tensor.shape), width = tensor.shape.back();
+  // Whole rows: matrices that files have turned are read by them.
+  const std::int64_t piece = std::max<std::int64_t>(1, kPieceElements / width) * width;
+  std::vector<float> values(static_cast<std::size_t>(std::min(size, piece)));
+  for (std::int64_t at = 0; at < size; at += piece) {
+    const std::int64_t count = std::min(piece, size - at);
     MUSTER_RETURN_IF_ERROR(model.ReadFloats(tensor.name, at, count, values.data()));
     adapter.Apply(tensor.name, at, count, values.data());
     MUSTER_RETURN_IF_ERROR(directory->Append(values.data(), count));
+  }
+  return OkStatus();
+}
+
+struct MergedExperts {
+  bool mxfp4 = false;      // are written so
+  bool untouched = false;  // and are so in the model, byte for byte
+};
+
+Status WriteMerged(const ModelConfig& config, const SafetensorsModel& as_stored,
+                   const SafetensorsModel& model, const AdapterMerge& adapter,
+                   const MergedExperts& experts, ModelDirectory* directory) {
+  for (const UnitTensor& tensor : ModelTensors(config)) {
+    if (!experts.untouched || !IsExpertMatrix(tensor)) {
+      MUSTER_RETURN_IF_ERROR(MergeTensor(model, adapter, tensor, directory));
+    } else if (!tensor.joined) {
+      MUSTER_RETURN_IF_ERROR(directory->Copy(as_stored));  // of all experts
+    }
   }
   return OkStatus();
 }
@@ -78,23 +110,24 @@ Status Merge(const MergeOptions& options) {
   }
   MUSTER_ASSIGN_OR_RETURN(const std::string source, ResolveModel(options.model));
   MUSTER_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(source));
-  MUSTER_ASSIGN_OR_RETURN(SafetensorsModel model, SafetensorsModel::Open(source));
-  MUSTER_RETURN_IF_ERROR(CheckModelTensors(config, model));
+  if (options.mxfp4) MUSTER_RETURN_IF_ERROR(CheckMxfp4(config));
+  MUSTER_ASSIGN_OR_RETURN(SafetensorsModel model, OpenModelWeights(config, source));
   MUSTER_ASSIGN_OR_RETURN(std::vector<ModelFile> files,
                           GrowToAdapter(options.adapter, &config, &model));
   MUSTER_RETURN_IF_ERROR(AddGenerationConfig(options.adapter, &files));
   MUSTER_ASSIGN_OR_RETURN(const AdapterMerge adapter, AdapterMerge::Open(options.adapter, config));
-  const std::vector<UnitTensor> tensors = ModelTensors(config);
-  std::vector<TensorSpec> specs;
-  for (const UnitTensor& tensor : tensors) {
-    specs.push_back({tensor.name, StoredType(config.torch_dtype), tensor.shape});
-  }
+  MUSTER_ASSIGN_OR_RETURN(const SafetensorsModel as_stored, SafetensorsModel::Open(source));
+  const bool untouched = HoldsMxfp4(config, as_stored) && !AdaptsExperts(adapter.spec());
+  const MergedExperts experts = {.mxfp4 = options.mxfp4 || untouched, .untouched = untouched};
+  if (FamilyOf(config).stacked_experts)
+    PutFile({"config.json", WithQuantization(config.raw_json, experts.mxfp4)}, &files);
   ModelDirectory directory(source, options.out);
   directory.Replace(files);
-  MUSTER_RETURN_IF_ERROR(directory.Begin(specs, options.max_shard_bytes));
-  for (const UnitTensor& tensor : tensors) {
-    MUSTER_RETURN_IF_ERROR(MergeTensor(model, adapter, tensor, &directory));
-  }
+  MUSTER_RETURN_IF_ERROR(
+      directory.Begin(StoredTensors(config, experts.mxfp4), options.max_shard_bytes));
+  MUSTER_RETURN_IF_ERROR(WriteMerged(config, as_stored, model, adapter, experts, &directory));
+  if (experts.mxfp4 && !experts.untouched)
+    std::fprintf(stderr, "%s\n", ErrorText(directory.mxfp4_error()).c_str());
   return directory.Finish();
 }
 

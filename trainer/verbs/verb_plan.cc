@@ -6,6 +6,7 @@
 #include "common/base/files.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "common/job_spec/foreign_config.h"
+#include "common/job_spec/lora_targets.h"
 #include "common/job_spec/parse.h"
 #include "trainer/plan/run_plan.h"
 #include "trainer/verbs/plan_inputs.h"
@@ -98,7 +99,10 @@ Result<PlanQuestion> ReadQuestion(const PlanOptions& options) {
   question.job.train = *spec.train;
   question.job.resources = spec.resources;
   if (options.lora_r > 0) {
-    question.job.train.lora = LoraSpec{.r = options.lora_r};
+    LoraSpec& lora = question.job.train.lora.emplace(LoraSpec{.r = options.lora_r});
+    // The dense layers of a mixture have no adapters.
+    if (question.job.model.SparseLayers() > 0)
+      lora.target_modules = {"q_proj", "k_proj", "v_proj", "o_proj", kExpertGateUp, kExpertDown};
     if (options.nf4) question.job.train.quantization.emplace();
   }
   question.job.supervised = !options.standalone;

@@ -76,6 +76,9 @@ Result<std::shared_ptr<const Dataset>> OpenData(const ScoreOptions& options,
   job.train->data.train = options.data;
   job.train->data.max_seq_len = options.max_seq_len;
   job.train->data.chat_template = options.chat_template;
+  if (!options.chat_date.empty() && !NoonOf(options.chat_date))
+    return InvalidArgument("--chat-date: " + options.chat_date + " is no day such as 2026-01-31");
+  job.train->data.chat_date = options.chat_date;
   job.train->data.text_field = options.text_field;
   job.train->data.cache = "none";
   TrainResult<LoadedRows> rows = LoadRows(job, options.model, config, {});

@@ -67,6 +67,7 @@ struct ScoreOptions {
   std::string ids;                // a file with one JSON array of ids per line
   int max_seq_len = 2048;
   std::string chat_template = "auto";
+  std::string chat_date;  // "2026-01-31"; empty: templates have no day to write
   std::string text_field = "text";
   std::int64_t limit = 0;  // rows; 0: all
   std::int64_t batch_tokens = 4096;
@@ -145,6 +146,7 @@ struct ExportStateOptions {
   // hf: directory with config.json and the tokenizer; empty: that of the adapter's own model.
   std::string model;
   std::int64_t max_shard_bytes = 5'000'000'000;  // hf: of a file
+  bool mxfp4 = false;                            // hf: experts in MXFP4
 };
 int RunExport(const ExportStateOptions& options);
 
@@ -153,6 +155,7 @@ struct MergeOptions {
   std::string model;                             // what it adapts
   std::string out;                               // directory to write; must not exist
   std::int64_t max_shard_bytes = 5'000'000'000;  // of a file
+  bool mxfp4 = false;                            // experts in MXFP4, where they change too
 };
 int RunMerge(const MergeOptions& options);
 

@@ -106,7 +106,13 @@ class ConfigReader {
     if (status_.ok()) status_ = Unimplemented(origin_ + ": " + what);
   }
 
+  // What has gone wrong in an object within this one.
+  void Take(const Status& status) {
+    if (status_.ok()) status_ = status;
+  }
+
   const Status& status() const { return status_; }
+  const std::string& origin() const { return origin_; }
 
  private:
   const nlohmann::json& object_;

@@ -16,11 +16,14 @@ Family Olmoe();
 Family Mixtral();
 Family Granite();
 Family Phi3();
+Family Gemma2();
+Family Gemma3();
+Family GptOss();
 
 const std::vector<Family>& Families() {
-  static const std::vector<Family> families = {Llama(),   Mistral(), Qwen2(),    Qwen3(),
-                                               SmolLm3(), Olmo2(),   Qwen3Moe(), Olmoe(),
-                                               Mixtral(), Granite(), Phi3()};
+  static const std::vector<Family> families = {Llama(), Mistral(),  Qwen2(),  Qwen3(),   SmolLm3(),
+                                               Olmo2(), Qwen3Moe(), Olmoe(),  Mixtral(), Granite(),
+                                               Phi3(),  Gemma2(),   Gemma3(), GptOss()};
   return families;
 }
 
@@ -42,6 +45,11 @@ void ReadExperts(ConfigReader& reader, ExpertsConfig& experts) {
     reader.Fail("num_experts_per_tok", "is " + std::to_string(experts.per_token) +
                                            ", more than the " + std::to_string(experts.count) +
                                            " experts of a layer");
+  for (const char* key : {"router_z_loss_coef", "num_shared_experts", "n_shared_experts",
+                          "shared_expert_intermediate_size"}) {
+    if (const auto* value = reader.Find(key); value != nullptr && *value != 0)
+      reader.Refuse(std::string(key) + " other than 0 is not supported by this version");
+  }
   bool wanted = false;
   reader.ReadBool("output_router_logits", &wanted);
   const auto* coefficient = reader.Find("router_aux_loss_coef");
@@ -49,6 +57,43 @@ void ReadExperts(ConfigReader& reader, ExpertsConfig& experts) {
     experts.balance_coefficient = 0;
   } else {
     reader.ReadPositive("router_aux_loss_coef", &experts.balance_coefficient);
+  }
+}
+
+namespace {
+
+void ReadLayerTypes(ConfigReader& reader, ModelConfig& config, std::int64_t interval) {
+  std::vector<bool>& full = config.attention.full_layers;
+  const auto* types = reader.Find("layer_types");
+  if (types == nullptr) {
+    for (std::int64_t layer = 1; layer <= config.num_hidden_layers; ++layer)
+      full.push_back(layer % interval == 0);
+    return;
+  }
+  const auto layers = static_cast<std::size_t>(config.num_hidden_layers);
+  if (!types->is_array() || types->size() != layers)
+    return reader.Fail("layer_types", "has " + std::to_string(types->size()) +
+                                          " kinds; it needs one for each of the " +
+                                          std::to_string(layers) + " layers");
+  for (const auto& type : *types) {
+    if (type != "full_attention" && type != "sliding_attention")
+      return reader.Fail("layer_types", "holds " + type.dump() +
+                                            "; a layer has full_attention or sliding_attention");
+    full.push_back(type == "full_attention");
+  }
+}
+
+}  // namespace
+
+void ReadWindows(ConfigReader& reader, ModelConfig& config, std::int64_t interval) {
+  ReadLayerTypes(reader, config, interval);
+  const std::vector<bool>& full = config.attention.full_layers;
+  const bool none = std::find(full.begin(), full.end(), false) == full.end();
+  if (reader.IsNull("sliding_window")) {
+    config.sliding_window.reset();
+    if (!none) reader.Fail("sliding_window", "is null; layers with a window need one");
+  } else {
+    reader.ReadPositions("sliding_window", &*config.sliding_window);
   }
 }
 

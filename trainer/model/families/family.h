@@ -18,6 +18,9 @@ namespace muster {
 struct BlockNames {
   const char* attention_norm = "input_layernorm.weight";
   const char* feed_forward_norm = "post_attention_layernorm.weight";
+  // Where the norms are behind their halves of a block, or on both sides.
+  const char* attention_output_norm = "post_attention_layernorm.weight";
+  const char* feed_forward_output_norm = "post_feedforward_layernorm.weight";
   const char* router = "mlp.gate.weight";
   const char* experts = "mlp.experts.";  // then the expert's number and one of the next three
   const char* expert_gate = ".gate_proj.weight";
@@ -37,6 +40,11 @@ struct Family {
   std::int64_t longrope_positions = 0;
   // Query, key and value are one tensor, qkv_proj, and gate and up are gate_up_proj.
   bool fused_projections = false;
+  // Files have one tensor [experts, in, out] for all experts of a layer, gate and up in one,
+  // perhaps in MXFP4 (mxfp4.h), and biases [experts, out]. Here each expert has its own, with its
+  // number behind the name (stored_model.h).
+  bool stacked_experts = false;
+  bool reads_attention_bias = false;  // attention_bias may be true
   // Reads what only this family has, once all other fields are in `config`, and refuses what is not
   // implemented.
   void (*read)(ConfigReader& reader, ModelConfig& config) = nullptr;
@@ -49,6 +57,10 @@ const Family& FamilyOf(const ModelConfig& config);
 // The fields of experts that all families with such have. `experts` holds the family's defaults,
 // the coefficient that training has where the file asks for the loss among them.
 void ReadExperts(ConfigReader& reader, ExpertsConfig& experts);
+
+// Which layers have no window: as layer_types says, else each `interval`-th; and the others'
+// window, of which config.sliding_window holds the family's default.
+void ReadWindows(ConfigReader& reader, ModelConfig& config, std::int64_t interval);
 
 // Windows of some blocks only, as Qwen and SmolLM3 name them.
 void RefuseWindowsOfSomeBlocks(ConfigReader& reader, ModelConfig& config);

@@ -9,8 +9,6 @@ Family Olmo2() {
                        .rms_norm_eps = 1e-5,
                        .qk_norms = QkNorms::kAllHeads,
                        .norm_placement = NormPlacement::kAfter},
-          .names = {.attention_norm = "post_attention_layernorm.weight",
-                    .feed_forward_norm = "post_feedforward_layernorm.weight"},
           .read = RefuseWindowsOfSomeBlocks};
 }
 

@@ -51,20 +51,36 @@ const Family& ReadFamily(ConfigReader& reader) {
   return Families().front();
 }
 
-void RefuseWhatIsNotImplemented(ConfigReader& reader) {
+// The experts may be in MXFP4, as their tensors then say (stored_model.h).
+void RefuseQuantization(ConfigReader& reader, const Family& family) {
+  const Json* quantization = reader.Find("quantization_config");
+  if (quantization == nullptr) return;
+  if (!family.stacked_experts)
+    return reader.Refuse(
+        "quantized weights (quantization_config) are not supported by this version");
+  const Json method =
+      quantization->is_object() ? quantization->value("quant_method", Json()) : Json();
+  if (method != "mxfp4")
+    reader.Refuse("quantization_config: quant_method " + method.dump() +
+                  " is not supported; of this architecture this version reads mxfp4 and bf16");
+}
+
+void RefuseWhatIsNotImplemented(ConfigReader& reader, const Family& family) {
+  const ModelConfig& defaults = family.defaults;
   for (const char* key : {"attention_bias", "mlp_bias"}) {
     bool value = false;
     reader.ReadBool(key, &value);
+    if (family.reads_attention_bias && key == std::string_view("attention_bias")) continue;
     if (value) reader.Refuse(std::string(key) + " true is not supported by this version");
   }
   std::string activation = "silu";
-  reader.ReadString("hidden_act", &activation);
+  // The others read an activation that they name otherwise.
+  if (defaults.activation == Activation::kSilu) reader.ReadString("hidden_act", &activation);
   if (activation != "silu" && activation != "swish")
     reader.Refuse("hidden_act " + activation + " is not supported; this version knows silu");
   if (const Json* dropout = reader.Find("attention_dropout"); dropout != nullptr && *dropout != 0)
     reader.Refuse("attention_dropout other than 0 is not supported by this version");
-  if (const Json* quantization = reader.Find("quantization_config"); quantization != nullptr)
-    reader.Refuse("quantized weights (quantization_config) are not supported by this version");
+  RefuseQuantization(reader, family);
 }
 
 void ReadDtype(ConfigReader& reader, std::string* dtype) {
@@ -112,7 +128,7 @@ Result<ModelConfig> ParseModelConfig(std::string_view json, const std::string& o
   ConfigReader reader(object, origin);
   const Family& family = ReadFamily(reader);
   ModelConfig config = family.defaults;
-  RefuseWhatIsNotImplemented(reader);
+  RefuseWhatIsNotImplemented(reader, family);
   ReadShape(reader, &config);
   reader.ReadPositive("rms_norm_eps", &config.rms_norm_eps);
   const Status rope_status = ReadRope(reader, origin, family, &config);
@@ -135,6 +151,18 @@ Result<std::string> WithVocabSize(std::string_view json, std::int64_t vocab_size
   auto file = nlohmann::ordered_json::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!file.is_object()) return InvalidArgument("config.json holds no JSON object");
   file["vocab_size"] = vocab_size;
+  return file.dump(2) + "\n";
+}
+
+std::string WithQuantization(std::string_view json, bool mxfp4) {
+  auto file = nlohmann::ordered_json::parse(json);
+  if (!mxfp4) file.erase("quantization_config");
+  if (mxfp4 && !file.contains("quantization_config")) {
+    file["quantization_config"] = {{"quant_method", "mxfp4"},
+                                   {"modules_to_not_convert",
+                                    {"model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                     "model.embed_tokens", "lm_head"}}};
+  }
   return file.dump(2) + "\n";
 }
 

@@ -27,4 +27,7 @@ Result<ModelConfig> ParseModelConfig(std::string_view json, const std::string& o
 // A config.json with another vocab_size and everything else in its place.
 Result<std::string> WithVocabSize(std::string_view json, std::int64_t vocab_size);
 
+// A config.json, which is one, that says of the experts whether they are in MXFP4 (mxfp4.h).
+std::string WithQuantization(std::string_view json, bool mxfp4);
+
 }  // namespace muster

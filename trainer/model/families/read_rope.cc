@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <utility>
 
 namespace muster {
 namespace {
@@ -104,6 +105,7 @@ class ScalingReader {
     Require("factor", &scaling_.factor);
     reader_.ReadPositive("beta_fast", &scaling_.beta_fast);
     reader_.ReadPositive("beta_slow", &scaling_.beta_slow);
+    if (reader_.IsNull("truncate")) scaling_.truncate = false;  // as to transformers
     reader_.ReadBool("truncate", &scaling_.truncate);
     if (config_.rotary_dim() % 2 != 0)
       reader_.Fail("rope_type", "yarn needs heads of which an even number of elements rotates");
@@ -181,20 +183,27 @@ Status ReadRope(ConfigReader& reader, const std::string& origin, const Family& f
   if (!reader.status().ok()) return OkStatus();
   reader.ReadPositive("rope_theta", &config->rope_theta);
   ReadPartial(reader, family, config);
+  bool given = false;  // then a scaling that the family has otherwise does not count
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const Json* rope = reader.Find(key);
-    if (rope == nullptr) continue;
+    if (rope == nullptr || (rope->is_object() && rope->empty())) continue;
+    if (!std::exchange(given, true)) config->rope_scaling.reset();
     if (!rope->is_object()) {
       reader.Fail(key, "is no object");
       continue;
     }
-    ScalingReader scaling(*rope, origin + ": " + key, reader, family, *config);
-    scaling.reader().ReadPositive("rope_theta", &config->rope_theta);
-    ReadPartial(scaling.reader(), family, config);
-    if (const auto read = scaling.Read()) config->rope_scaling = read;
-    MUSTER_RETURN_IF_ERROR(scaling.reader().status());
+    MUSTER_RETURN_IF_ERROR(ReadRopeObject(*rope, origin + ": " + key, reader, family, config));
   }
   return OkStatus();
+}
+
+Status ReadRopeObject(const Json& rope, const std::string& origin, ConfigReader& outer,
+                      const Family& family, ModelConfig* config) {
+  ScalingReader scaling(rope, origin, outer, family, *config);
+  scaling.reader().ReadPositive("rope_theta", &config->rope_theta);
+  ReadPartial(scaling.reader(), family, config);
+  if (const auto read = scaling.Read()) config->rope_scaling = read;
+  return scaling.reader().status();
 }
 
 }  // namespace muster

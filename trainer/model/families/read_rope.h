@@ -17,5 +17,9 @@ namespace muster {
 // has the rest, and `origin` as its origin.
 Status ReadRope(ConfigReader& reader, const std::string& origin, const Family& family,
                 ModelConfig* config);
+// One of these objects, or one within them: `origin` says where it stands, and `outer` reads what
+// it stands in.
+Status ReadRopeObject(const nlohmann::json& rope, const std::string& origin, ConfigReader& outer,
+                      const Family& family, ModelConfig* config);
 
 }  // namespace muster

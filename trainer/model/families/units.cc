@@ -20,7 +20,11 @@ class BlockTensorList {
     const std::int64_t hidden = config_.hidden_size;
     const std::int64_t query = config_.num_attention_heads * config_.head_dim;
     const std::int64_t key = config_.num_key_value_heads * config_.head_dim;
-    Add(names_.attention_norm, {hidden}, TensorRole::kAttentionNorm);
+    const NormPlacement norms = config_.norm_placement;
+    // Where there is no norm before, that behind has its place: checkpoints know it there.
+    norms == NormPlacement::kAfter
+        ? AddAttentionOutputNorm()
+        : Add(names_.attention_norm, {hidden}, TensorRole::kAttentionNorm);
     if (family_.fused_projections) {
       Add("self_attn.qkv_proj.weight", {query + 2 * key, hidden}, TensorRole::kQkv);
     } else {
@@ -38,8 +42,15 @@ class BlockTensorList {
       Add("self_attn.q_norm.weight", {per_head ? config_.head_dim : query}, TensorRole::kQueryNorm);
       Add("self_attn.k_norm.weight", {per_head ? config_.head_dim : key}, TensorRole::kKeyNorm);
     }
+    if (config_.attention.sinks)
+      Add("self_attn.sinks", {config_.num_attention_heads}, TensorRole::kSinks);
     Add("self_attn.o_proj.weight", {hidden, query}, TensorRole::kAttentionOutput);
-    Add(names_.feed_forward_norm, {hidden}, TensorRole::kFeedForwardNorm);
+    if (config_.output_bias)
+      Add("self_attn.o_proj.bias", {hidden}, TensorRole::kAttentionOutputBias);
+    if (norms == NormPlacement::kBoth) AddAttentionOutputNorm();
+    norms == NormPlacement::kAfter
+        ? AddFeedForwardOutputNorm()
+        : Add(names_.feed_forward_norm, {hidden}, TensorRole::kFeedForwardNorm);
   }
 
   void AddFeedForward() {
@@ -51,13 +62,33 @@ class BlockTensorList {
       Add("mlp.up_proj.weight", {inner, hidden}, TensorRole::kGateUp);
     }
     Add("mlp.down_proj.weight", {hidden, inner}, TensorRole::kDown);
+    if (config_.norm_placement == NormPlacement::kBoth) AddFeedForwardOutputNorm();
   }
 
   void AddRouter() {
     Add(names_.router, {config_.experts->count, config_.hidden_size}, TensorRole::kRouter);
+    if (config_.experts->biases)
+      Add("mlp.router.bias", {config_.experts->count}, TensorRole::kRouterBias);
   }
 
-  void AddExperts() {
+  void AddExperts() { family_.stacked_experts ? AddStackedExperts() : AddSingleExperts(); }
+
+  std::vector<UnitTensor> Take() { return std::move(tensors_); }
+
+ private:
+  void AddStackedExperts() {
+    const std::int64_t hidden = config_.hidden_size, inner = config_.experts->intermediate_size;
+    const auto add = [this](const char* name, const std::vector<std::int64_t>& shape,
+                            TensorRole role) {
+      for (std::int64_t e = 0; e < config_.experts->count; ++e)
+        Add(names_.experts + std::string(name) + "." + std::to_string(e), shape, role);
+    };
+    add("gate_up_proj", {2 * inner, hidden}, TensorRole::kExpertGateUp);
+    add("gate_up_proj_bias", {2 * inner}, TensorRole::kExpertGateUpBias);
+    add("down_proj", {hidden, inner}, TensorRole::kExpertDown);
+    add("down_proj_bias", {hidden}, TensorRole::kExpertDownBias);
+  }
+  void AddSingleExperts() {
     const std::int64_t hidden = config_.hidden_size, inner = config_.experts->intermediate_size;
     for (std::int64_t e = 0; e < config_.experts->count; ++e) {
       const std::string expert = names_.experts + std::to_string(e);
@@ -69,10 +100,12 @@ class BlockTensorList {
           TensorRole::kExpertDown);
     }
   }
-
-  std::vector<UnitTensor> Take() { return std::move(tensors_); }
-
- private:
+  void AddAttentionOutputNorm() {
+    Add(names_.attention_output_norm, {config_.hidden_size}, TensorRole::kAttentionOutputNorm);
+  }
+  void AddFeedForwardOutputNorm() {
+    Add(names_.feed_forward_output_norm, {config_.hidden_size}, TensorRole::kFeedForwardOutputNorm);
+  }
   void Add(const std::string& name, std::vector<std::int64_t> shape, TensorRole role) {
     const bool joined = !tensors_.empty() && tensors_.back().role == role;
     tensors_.push_back({prefix_ + name, std::move(shape), joined, role, block_});

@@ -35,7 +35,10 @@ inline BlockWeights RandomBlock(const ModelConfig& c, at::ScalarType type, std::
     return (at::randn(shape, at::kDouble) * scale).to(type);
   };
   BlockWeights block;
-  block.attention_norm = random({hidden}, 0.5);
+  const bool before = c.norm_placement != NormPlacement::kAfter;
+  const bool after = c.norm_placement != NormPlacement::kBefore;
+  if (before) block.attention_norm = random({hidden}, 0.5);
+  if (after) block.attention_output_norm = random({hidden}, 0.5);
   block.qkv.weight = random({query + 2 * key, hidden}, 0.2);
   if (c.qkv_bias) block.qkv.bias = random({query + 2 * key}, 0.2);
   if (c.qk_norms != QkNorms::kNone) {
@@ -44,12 +47,20 @@ inline BlockWeights RandomBlock(const ModelConfig& c, at::ScalarType type, std::
     block.key_norm = random({per_head ? c.head_dim : key}, 0.5);
   }
   block.output.weight = random({hidden, query}, 0.2);
-  block.feed_forward_norm = random({hidden}, 0.5);
+  if (c.output_bias) block.output.bias = random({hidden}, 0.2);
+  if (c.attention.sinks) block.sinks = random({c.num_attention_heads}, 1);
+  if (before) block.feed_forward_norm = random({hidden}, 0.5);
+  if (after) block.feed_forward_output_norm = random({hidden}, 0.5);
   if (c.IsSparse(layer)) {
     const std::int64_t experts = c.experts->count, inner = c.experts->intermediate_size;
     block.router = random({experts, hidden}, 0.5);
     block.expert_gate_up.weight = random({experts * 2 * inner, hidden}, 0.2);
     block.expert_down.weight = random({experts * hidden, inner}, 0.2);
+    if (c.experts->biases) {
+      block.router_bias = random({experts}, 0.5);
+      block.expert_gate_up.bias = random({experts * 2 * inner}, 0.2);
+      block.expert_down.bias = random({experts * hidden}, 0.2);
+    }
     return block;
   }
   block.gate_up.weight = random({2 * c.intermediate_size, hidden}, 0.2);

@@ -12,6 +12,7 @@
 #include "common/base/round_up.h"
 #include "trainer/ops/attention.h"
 #include "trainer/ops/cpu/attention_paths.h"
+#include "trainer/ops/cpu/attention_sinks.h"
 #include "trainer/ops/cpu/cpu_features.h"
 #include "trainer/ops/cpu/kernel.h"
 #include "trainer/ops/documents.h"
@@ -57,6 +58,7 @@ AttentionShape ShapeOfAttention(const std::vector<std::int64_t>& bounds,
           .kv_heads = heads.kv_heads,
           .head_dim = heads.head_dim,
           .scale = heads.score_scale(),
+          .cap = heads.cap,
           .window = heads.window,
           .bounds = bounds.data()};
 }
@@ -208,6 +210,7 @@ void RunOnCpu(const Attention& a) {
                                            .lse = a.lse.data<Wide<T>>()};
     OverTasks(shape, [&](auto begin, auto end) { AttentionForward(shape, arrays, begin, end); });
   });
+  if (a.sinks.defined()) CountSinks(a, bounds);
 }
 
 void RunOnCpu(const AttentionBackward& a) {
@@ -229,6 +232,7 @@ void RunOnCpu(const AttentionBackward& a) {
     OverTasks(shape,
               [&](auto begin, auto end) { muster::AttentionBackward(shape, arrays, begin, end); });
   });
+  if (a.sink_gradients.array.defined()) WriteSinkGradients(a, bounds);
 }
 
 }  // namespace op

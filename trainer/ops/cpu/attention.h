@@ -37,6 +37,7 @@ struct AttentionShape {
   std::int64_t kv_heads = 0;  // divides heads; query head h reads key head h / (heads / kv_heads)
   std::int64_t head_dim = 0;
   double scale = 1;  // of the scores before the softmax
+  double cap = 0;    // a scaled score s counts as cap * tanh(s / cap); 0: as s
   // Positions that a position sees, the newest up to itself; 0: all before it in its document.
   std::int64_t window = 0;
   // [batch + 1], ascending from 0: where documents begin, and where the last one ends, among all

@@ -33,6 +33,7 @@ class Backward {
     score_gradient_right_ = Arithmetic::kPaired ? arena.Take<Packed>(square) : score_gradient_;
     scores_ = arena.Take<Real>(kBlock);
     probability_gradient_ = arena.Take<Real>(kBlock);
+    slopes_ = arena.Take<Real>(kBlock);
   }
 
   // All query heads of one key head of one document.
@@ -98,13 +99,15 @@ class Backward {
           Arithmetic::Multiply(scores_, keys_ + row, queries_.query.transposed + column, columns);
           Arithmetic::Multiply(probability_gradient_, values_ + row,
                                queries_.out_gradient.transposed + column, columns);
+          if (shape_.cap != 0) CapScores<Real>(shape_, scores_, slopes_);
           grid_.template Mask<Arithmetic>(first + q, key + k, scores_);
-          Exponentials(k, q);
+          shape_.cap != 0 ? Exponentials<true>(k, q) : Exponentials<false>(k, q);
         }
       }
     }
   }
 
+  template <bool kCapped>
   void Exponentials(int key, int query) {
     constexpr int kVectors = Arithmetic::kVectors, kLanes = Arithmetic::kLanes;
     const Vector scale = Arithmetic::Broadcast(static_cast<Real>(shape_.scale * kLog2e));
@@ -123,6 +126,7 @@ class Backward {
           const Vector dp = Arithmetic::LoadVector(probability_gradient_ + offset);
           p[r][v] = Arithmetic::Exp2(score * scale - log2_sum[v]);
           ds[r][v] = p[r][v] * (dp - row_sum[v]);
+          if constexpr (kCapped) ds[r][v] *= Arithmetic::LoadVector(slopes_ + offset);
         }
       }
       Arithmetic::StoreLeft(probabilities_ + at, row, p[0], p[1]);
@@ -188,9 +192,10 @@ class Backward {
   Packed* probabilities_;         // P^T, left factor
   Packed* score_gradient_;        // dS^T, left factor
   Packed* score_gradient_right_;  // dS^T, right factor
-  // One block of S^T and of dP^T.
+  // One block of S^T, of dP^T, and of the slopes where scores have a cap.
   Real* scores_;
   Real* probability_gradient_;
+  Real* slopes_;
 };
 
 }  // namespace muster::attention

@@ -9,6 +9,9 @@
 //             dS^T = P^T (dP^T - D)     D = rowsum(dO O)
 //             dV += P^T dO              dK += dS^T Q              dQ^T += K^T dS^T
 //
+// Scores with a cap become cap / scale * tanh(scale / cap * S^T) before anything is masked, so that
+// all else is as without one; backward multiplies dS^T by the slope 1 - tanh^2.
+//
 // Everything is padded with zeros to blocks of 32: a padded key lies behind every real query, and
 // a padded query has zero in Q and dO, so it adds nothing. A document has blocks of its own, so
 // nothing of another one is ever read.
@@ -19,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "trainer/core/vector_math.h"
 #include "trainer/ops/cpu/attention_blocks.h"
 #include "trainer/ops/cpu/attention_paths.h"
 
@@ -164,6 +168,20 @@ MUSTER_INLINE void Grid::Mask(std::int64_t query, std::int64_t key,
   if (key == query) MaskDiagonal<Arithmetic>(scores);
   const std::int64_t distance = window - (query - key) * kSide;  // within the block
   if (window != 0 && distance < kSide) MaskDistance<Arithmetic>(static_cast<int>(distance), scores);
+}
+
+// The scores of a block under their cap; `slopes`: how a score's gradient passes it, null: not
+// wanted.
+template <typename Real>
+MUSTER_INLINE void CapScores(const AttentionShape& shape, Real* __restrict scores,
+                             Real* __restrict slopes) {
+  const Real to_cap = static_cast<Real>(shape.scale / shape.cap);
+  const Real from_cap = static_cast<Real>(shape.cap / shape.scale);
+  for (int i = 0; i < kBlock; ++i) {
+    const Real tangent = Tanh(scores[i] * to_cap);
+    scores[i] = tangent * from_cap;
+    if (slopes != nullptr) slopes[i] = Real{1} - tangent * tangent;
+  }
 }
 
 template <typename Number>

@@ -115,6 +115,7 @@ class Forward {
         if (key < KeysFrom(first + i) || key >= KeysFor(first + i)) continue;
         Arithmetic::Multiply(scores_, keys_ + (key_ + key) * grid_.columns * kBlock,
                              strip_[i].query, static_cast<int>(grid_.columns));
+        if (shape_.cap != 0) CapScores<Real>(shape_, scores_, nullptr);
         grid_.template Mask<Arithmetic>(first + i, key_ + key, scores_);
         Exponentials(strip_[i], key);
       }

@@ -79,11 +79,16 @@ struct Reference {
     double* o = &out[At(begin + i, query_stride(), h, dim, 0)];
     double* dq = &query_gradient[At(begin + i, query_stride(), h, dim, 0)];
     std::vector<double> p(static_cast<std::size_t>(i + 1), -HUGE_VAL), dp(p.size());
+    std::vector<double> slope(p.size(), 1);  // of the cap
     const auto at = [&](std::int64_t j) { return At(begin + j, key_stride(), kv, dim, 0); };
     for (std::int64_t j = first; j <= i; ++j) {
       double s = 0;
       for (std::int64_t d = 0; d < dim; ++d) s += q[d] * key[at(j) + d];
       p[j] = s * shape.scale;
+      if (shape.cap == 0) continue;
+      const double tangent = std::tanh(p[j] / shape.cap);
+      p[j] = shape.cap * tangent;
+      slope[j] = 1 - tangent * tangent;
     }
     const double maximum = *std::max_element(p.begin(), p.end());
     double sum = 0;
@@ -100,7 +105,7 @@ struct Reference {
       row_sum += p[j] * dp[j];
     }
     for (std::int64_t j = first; j <= i; ++j) {
-      const double ds = p[j] * (dp[j] - row_sum) * shape.scale;
+      const double ds = p[j] * (dp[j] - row_sum) * slope[j] * shape.scale;
       for (std::int64_t d = 0; d < dim; ++d) {
         dq[d] += ds * key[at(j) + d];
         key_gradient[at(j) + d] += ds * q[d];
@@ -318,6 +323,20 @@ AttentionShape PackedShape(std::int64_t window) {
 TEST_P(AttentionOnPath, MatchesTheDefinitionOverDocuments) {
   With([](const auto& kernels) {
     for (const std::int64_t window : {0, 1, 40, 200}) Check(kernels, PackedShape(window));
+  });
+}
+
+// A low cap that most scores feel, and a high one; a scale that is not the heads'.
+TEST_P(AttentionOnPath, MatchesTheDefinitionUnderACap) {
+  With([](const auto& kernels) {
+    for (const double cap : {0.5, 3.0, 50.0}) {
+      for (const std::int64_t window : {0, 1, 40}) {
+        AttentionShape shape = PackedShape(window);
+        shape.scale = 0.4;
+        shape.cap = cap;
+        Check(kernels, shape);
+      }
+    }
   });
 }
 

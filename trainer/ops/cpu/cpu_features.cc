@@ -40,6 +40,7 @@ CpuFeatures Detect() {
   constexpr unsigned kAvx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;  // F, DQ, BW, VL
   cpu.avx2 = saves_ymm && fma && (b & (1u << 5));
   cpu.avx512 = cpu.avx2 && saves_zmm && (b & kAvx512) == kAvx512;
+  cpu.avx512_fp16 = cpu.avx512 && (d & (1u << 23));
   const bool amx = (d & (1u << 22)) && (d & (1u << 24));  // AMX-BF16, AMX-TILE
   if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) cpu.avx512_bf16 = cpu.avx512 && (a & (1u << 5));
   cpu.amx_bf16 = cpu.avx512_bf16 && amx && saves_tiles && TilesGranted();
@@ -61,8 +62,10 @@ CpuFeatures LimitedTo(CpuFeatures cpu, std::string_view isa) {
   if (isa.empty() || isa == "DEFAULT" || isa.find("AMX") != isa.npos) return cpu;
   cpu.amx_bf16 = false;
   const bool avx10 = isa.starts_with("AVX10");
-  const bool bf16 = avx10 || isa == "AVX512_CORE_BF16" || isa == "AVX512_CORE_FP16";
+  const bool fp16 = avx10 || isa == "AVX512_CORE_FP16";
+  const bool bf16 = fp16 || isa == "AVX512_CORE_BF16";
   const bool avx512 = avx10 || isa.starts_with("AVX512");
+  cpu.avx512_fp16 = cpu.avx512_fp16 && fp16;
   cpu.avx512_bf16 = cpu.avx512_bf16 && bf16;
   cpu.fast_bf16_dot = cpu.fast_bf16_dot && bf16;
   cpu.avx512 = cpu.avx512 && avx512;

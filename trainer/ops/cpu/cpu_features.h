@@ -14,6 +14,7 @@ struct CpuFeatures {
   bool avx2 = false;         // with FMA
   bool avx512 = false;       // F, BW, DQ, VL: what x86-64-v4 means
   bool avx512_bf16 = false;  // VDPBF16PS and conversions
+  bool avx512_fp16 = false;  // arithmetic on halves
   bool amx_bf16 = false;     // TDPBF16PS, and this process has permission to use the tiles
   // VDPBF16PS does more multiplications per second than a fused multiply-add on singles: AMD's
   // does twice as many, Intel's (Sapphire Rapids) half as many.

@@ -16,6 +16,7 @@
 #include "trainer/ops/device_ops.h"
 #include "trainer/ops/dropout.h"
 #include "trainer/ops/embedding.h"
+#include "trainer/ops/geglu.h"
 #include "trainer/ops/norm.h"
 #include "trainer/ops/qk_norm.h"
 #include "trainer/ops/rope.h"
@@ -104,6 +105,58 @@ TEST_P(CpuOps, AddNormRoundsBeforeTheWeight) {
   ops_->Run(op::AddNorm{x, {}, weight, 1e-5, sum, y, scale});
   const at::Tensor normed = (x.to(wide()) * scale.unsqueeze(1)).to(type());
   EXPECT_TRUE(at::equal(y, weight * normed));
+}
+
+// As transformers' Gemma2RMSNorm: 1 + weight in W, and one rounding behind it.
+TEST_P(CpuOps, AddNormOfZeroCenteredWeightsRoundsOnce) {
+  const at::Tensor x = Random({50, 65}), weight = Random({65});
+  at::Tensor sum = Empty({50, 65}), y = Empty({50, 65}), scale = EmptyWide({50});
+  ops_->Run(op::AddNorm{x, {}, weight, 1e-5, sum, y, scale, true});
+  const at::Tensor normed = x.to(wide()) * scale.unsqueeze(1);
+  EXPECT_TRUE(at::equal(y, (normed * (1 + weight.to(wide()))).to(type())));
+  at::Tensor again = Empty({50, 65});
+  ops_->Run(op::RecomputeRmsNorm{sum, weight, scale, again, true});
+  EXPECT_TRUE(at::equal(again, y));
+}
+
+TEST_P(CpuOps, NormBackwardOfZeroCenteredWeightsMatchesAutograd) {
+  const at::Tensor sum = Random({37, 65}), weight = Random({65}), y_gradient = Random({37, 65});
+  at::Tensor y = Empty({37, 65}), copy = Empty({37, 65}), scale = EmptyWide({37});
+  ops_->Run(op::AddNorm{sum, {}, weight, 1e-5, copy, y, scale, true});
+  at::Tensor gradient = at::zeros({37, 65}, type()), frozen = gradient.clone();
+  const at::Tensor written = EmptyWide({65});
+  ops_->Run(op::NormBackward{y_gradient, sum, weight, scale, gradient, {written, false}, true});
+  ops_->Run(op::NormBackward{y_gradient, sum, weight, scale, frozen, {}, true});
+  EXPECT_TRUE(at::equal(gradient, frozen));
+  const at::Tensor x = WideLeaf(sum), w = WideLeaf(weight);
+  const at::Tensor normed = x * (x.square().mean(1, true) + 1e-5).rsqrt() * (1 + w);
+  const auto want = grad({normed}, {x, w}, {y_gradient.to(at::kDouble)});
+  ExpectClose(gradient, want[0], "gradient");
+  ExpectClose(written, want[1], "weight");
+}
+
+TEST_P(CpuOps, QkNormOfZeroCenteredWeightsMatchesAutograd) {
+  const AttentionHeads heads{.heads = 4, .kv_heads = 2, .head_dim = 10};
+  const at::Tensor qkv = Random({30, heads.joined_width()}), out_gradient = Random(qkv.sizes());
+  const at::Tensor query_weight = Random({10}), key_weight = Random({10});
+  at::Tensor out = Empty(qkv.sizes()), scale = EmptyWide({30, 6});
+  ops_->Run(op::QkNorm{qkv, query_weight, key_weight, 1e-6, heads, out, scale, true});
+  at::Tensor gradient = out_gradient.clone();
+  const at::Tensor of_query = EmptyWide({10}), of_key = EmptyWide({10});
+  ops_->Run(op::QkNormBackward{
+      qkv, query_weight, key_weight, scale, heads, gradient, {of_query}, {of_key}, true});
+  const at::Tensor x = WideLeaf(qkv), a = WideLeaf(query_weight), b = WideLeaf(key_weight);
+  const at::Tensor each = x.view({30, 8, 10});
+  const at::Tensor normed = each * (each.square().mean(2, true) + 1e-6).rsqrt();
+  const at::Tensor want = at::cat({normed.narrow(1, 0, 4) * (1 + a),
+                                   normed.narrow(1, 4, 2) * (1 + b), each.narrow(1, 6, 2)},
+                                  1)
+                              .reshape(qkv.sizes());
+  const auto gradients = grad({want}, {x, a, b}, {out_gradient.to(at::kDouble)});
+  ExpectClose(out, want, "normed");
+  ExpectClose(gradient, gradients[0], "gradient");
+  ExpectClose(of_query, gradients[1], "query weight");
+  ExpectClose(of_key, gradients[2], "key weight");
 }
 
 TEST_P(CpuOps, AddNormWorksInPlaceAndWithoutDelta) {
@@ -283,6 +336,40 @@ TEST_P(CpuOps, SwiGluMatchesAutograd) {
   }
 }
 
+TEST_P(CpuOps, GeGluMatchesAutograd) {
+  for (const std::int64_t width : kWidths) {
+    const at::Tensor gate_up = Random({23, 2 * width}) * 4;
+    const at::Tensor out_gradient = Random({23, width});
+    at::Tensor out = Empty({23, width}), again = Empty({23, width});
+    ops_->Run(op::GeGlu{gate_up, out});
+    at::Tensor gradient = gate_up.clone();
+    ops_->Run(op::GeGluBackward{gradient, out_gradient, again});
+    EXPECT_TRUE(at::equal(out, again)) << width;
+
+    const at::Tensor leaf = WideLeaf(gate_up);
+    const at::Tensor want =
+        at::gelu(leaf.narrow(1, 0, width), "tanh") * leaf.narrow(1, width, width);
+    const at::Tensor want_gradient = grad({want}, {leaf}, {out_gradient.to(at::kDouble)})[0];
+    ExpectClose(out, want, "width " + std::to_string(width));
+    ExpectClose(gradient, want_gradient, "gradient, width " + std::to_string(width));
+  }
+}
+
+TEST_P(CpuOps, GeGluKeepsItsLimits) {
+  at::Tensor gate_up = at::tensor({-300.0, 300.0, 0.0, kNan, 1.0, 1.0, 1.0, 1.0}).to(type());
+  gate_up = gate_up.view({1, 8});
+  at::Tensor out = Empty({1, 4}), gradient = gate_up.clone();
+  ops_->Run(op::GeGluBackward{gradient, at::ones({1, 4}, type()), out});
+  const at::Tensor wide_out = out.to(at::kDouble), wide_gradient = gradient.to(at::kDouble);
+  EXPECT_EQ(wide_out[0][0].item<double>(), 0);
+  EXPECT_EQ(wide_out[0][1].item<double>(), 300);
+  EXPECT_EQ(wide_out[0][2].item<double>(), 0);
+  EXPECT_TRUE(std::isnan(wide_out[0][3].item<double>()));
+  EXPECT_EQ(wide_gradient[0][0].item<double>(), 0);
+  EXPECT_EQ(wide_gradient[0][1].item<double>(), 1);
+  EXPECT_EQ(wide_gradient[0][2].item<double>(), 0.5);
+}
+
 TEST_P(CpuOps, SwiGluKeepsItsLimits) {
   at::Tensor gate_up = at::tensor({-300.0, 300.0, 0.0, kNan, 1.0, 1.0, 1.0, 1.0}).to(type());
   gate_up = gate_up.view({1, 8});
@@ -299,9 +386,10 @@ struct Loss {
   at::Tensor sum, gradient;
 };
 
-Loss DefinedLoss(const at::Tensor& logits, const at::Tensor& labels, double scale) {
+Loss DefinedLoss(const at::Tensor& logits, const at::Tensor& labels, double scale, double cap = 0) {
   const at::Tensor leaf = WideLeaf(logits);
-  const at::Tensor picked = leaf.log_softmax(1).gather(1, labels.clamp_min(0).unsqueeze(1));
+  const at::Tensor capped = cap != 0 ? cap * (leaf / cap).tanh() : leaf;
+  const at::Tensor picked = capped.log_softmax(1).gather(1, labels.clamp_min(0).unsqueeze(1));
   const at::Tensor sum = -picked.squeeze(1).masked_select(labels.ge(0)).sum();
   return {sum, grad({sum * scale}, {leaf})[0]};
 }
@@ -320,6 +408,24 @@ TEST_P(CpuOps, CrossEntropyMatchesAutograd) {
     EXPECT_NEAR(loss.item<double>(), expected, expected * (type() == at::kDouble ? 1e-14 : 1e-6));
     if (width > 1) ExpectClose(logits, want.gradient, "width " + std::to_string(width));
     EXPECT_EQ(logits[4].abs().max().item<double>(), 0);
+  }
+}
+
+TEST_P(CpuOps, CrossEntropyUnderACapMatchesAutograd) {
+  for (const std::int64_t width : {1, 3, 65, 5003}) {
+    for (const double cap : {1.5, 30.0}) {
+      const at::Tensor slope = at::linspace(0, 12, width).to(type());
+      at::Tensor logits = Random({11, width}) * 2 + slope;
+      at::Tensor labels = at::randint(width, {11}, at::kLong);
+      labels[4] = -100;
+      const Loss want = DefinedLoss(logits, labels, 0.25, cap);
+      at::Tensor loss = at::full({1}, 2.0, at::kDouble);
+      ops_->Run(op::CrossEntropy{logits, labels, 0.25, loss, cap});
+      const double expected = 2.0 + want.sum.item<double>();
+      EXPECT_NEAR(loss.item<double>(), expected, expected * (type() == at::kDouble ? 1e-14 : 1e-6));
+      if (width > 1) ExpectClose(logits, want.gradient, "width " + std::to_string(width));
+      EXPECT_EQ(logits[4].abs().max().item<double>(), 0);
+    }
   }
 }
 

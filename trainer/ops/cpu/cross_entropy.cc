@@ -37,6 +37,7 @@ struct Softmax {
   std::vector<Real> powers;   // [width]
   std::vector<Real> maximum;  // by block
   double sum = 0;             // relative to the last maximum
+  std::vector<Real> capped;   // [width]; empty: logits have no cap
 };
 
 template <typename T>
@@ -47,6 +48,19 @@ MUSTER_INLINE Wide<T> Exponentials(const T* __restrict values, Wide<T> maximum,
     powers[i] = power;
     return power;
   });
+}
+
+template <typename T>
+MUSTER_INLINE void Cap(const T* __restrict logits, Wide<T> cap, Wide<T>* __restrict capped,
+                       std::int64_t width) {
+  for (std::int64_t i = 0; i < width; ++i) capped[i] = cap * Tanh(Load(logits[i]) / cap);
+}
+
+// What a cap leaves of a gradient.
+template <typename Real>
+MUSTER_INLINE Real SlopeAt(Real capped, Real cap) {
+  const Real tangent = capped / cap;
+  return Real(1) - tangent * tangent;
 }
 
 template <typename T>
@@ -70,7 +84,7 @@ MUSTER_INLINE void ReadRow(const T* __restrict logits, std::int64_t width,
 
 template <typename T>
 MUSTER_INLINE void WriteGradient(const Softmax<Wide<T>>& softmax, std::int64_t width, double scale,
-                                 T* __restrict gradient) {
+                                 Wide<T> cap, T* __restrict gradient) {
   using Real = Wide<T>;
   const std::int64_t last = (width - 1) / kBlock;
   for (std::int64_t at = 0, block = 0; at < width; at += kBlock, ++block) {
@@ -80,7 +94,14 @@ MUSTER_INLINE void WriteGradient(const Softmax<Wide<T>>& softmax, std::int64_t w
     const double behind = static_cast<double>(softmax.maximum[static_cast<std::size_t>(block)]) -
                           softmax.maximum[static_cast<std::size_t>(last)];
     const Real factor = static_cast<Real>(std::exp(behind) / softmax.sum * scale);
-    for (std::int64_t i = 0; i < count; ++i) Store(&to[i], powers[i] * factor);
+    if (softmax.capped.empty()) {
+      for (std::int64_t i = 0; i < count; ++i) Store(&to[i], powers[i] * factor);
+    } else {
+      const Real* __restrict capped = softmax.capped.data() + at;
+      for (std::int64_t i = 0; i < count; ++i) {
+        Store(&to[i], powers[i] * factor * SlopeAt(capped[i], cap));
+      }
+    }
   }
 }
 
@@ -93,6 +114,8 @@ void Rows(const CrossEntropy& c, double* losses, std::int64_t begin, std::int64_
     Softmax<Real> softmax;
     softmax.powers.resize(static_cast<std::size_t>(width));
     softmax.maximum.resize(static_cast<std::size_t>((width + kBlock - 1) / kBlock));
+    const Real cap = static_cast<Real>(c.cap);
+    if (cap != 0) softmax.capped.resize(static_cast<std::size_t>(width));
     for (std::int64_t row = begin; row < end; ++row) {
       T* logits = c.logits.data<T>() + row * width;
       const std::int64_t label = c.labels.data<std::int64_t>()[row];
@@ -101,12 +124,21 @@ void Rows(const CrossEntropy& c, double* losses, std::int64_t begin, std::int64_
         losses[row] = 0;
         continue;
       }
-      ReadRow(logits, width, &softmax);
-      const double distance = static_cast<double>(Load(logits[label])) - softmax.maximum.back();
+      double at_label = Load(logits[label]), slope = 1;
+      if (cap != 0) {
+        Real* const capped = softmax.capped.data();
+        Cap(logits, cap, capped, width);
+        ReadRow(capped, width, &softmax);
+        at_label = capped[label];
+        slope = SlopeAt<double>(at_label, c.cap);
+      } else {
+        ReadRow(logits, width, &softmax);
+      }
+      const double distance = at_label - softmax.maximum.back();
       losses[row] = std::log(softmax.sum) - distance;
-      WriteGradient(softmax, width, c.scale, logits);
+      WriteGradient(softmax, width, c.scale, cap, logits);
       const double probability = std::exp(distance) / softmax.sum;
-      Store(&logits[label], (probability - 1.0) * c.scale);
+      Store(&logits[label], (probability - 1.0) * c.scale * slope);
     }
   });
 }

@@ -11,27 +11,29 @@
 namespace muster {
 namespace {
 
-// scores[s] = scale * query . key[s]; the largest of them.
+// scores[s] = query . key[s], scaled and capped; the largest of them.
 template <typename T>
 MUSTER_INLINE Wide<T> Score(const Wide<T>* query, const T* key, std::int64_t positions,
-                            std::int64_t width, Wide<T> scale, Wide<T>* scores) {
+                            std::int64_t width, Wide<T> scale, Wide<T> cap, Wide<T>* scores) {
   Wide<T> largest = -std::numeric_limits<Wide<T>>::infinity();
   for (std::int64_t s = 0; s < positions; ++s) {
     const T* row = key + s * width;
     scores[s] = scale * SumOver<Wide<T>>(width, [=](std::int64_t i) MUSTER_INLINE_CALL {
                   return query[i] * Load(row[i]);
                 });
+    if (cap != 0) scores[s] = cap * Tanh(scores[s] / cap);
     largest = std::max(largest, scores[s]);
   }
   return largest;
 }
 
-// mixed = the values, weighed by the softmax of the scores.
+// mixed = the values, weighed by the softmax of the scores; `sunk` is added to the exponentials'
+// sum.
 template <typename T>
-MUSTER_INLINE void Mix(const Wide<T>* scores, Wide<T> largest, const T* value,
+MUSTER_INLINE void Mix(const Wide<T>* scores, Wide<T> largest, Wide<T> sunk, const T* value,
                        std::int64_t positions, std::int64_t width, T* mixed) {
   Wide<T> sums[kMaxDecodeHeadDim] = {};
-  Wide<T> total = 0;
+  Wide<T> total = sunk;
   for (std::int64_t s = 0; s < positions; ++s) {
     const Wide<T> weight = Exp(scores[s] - largest);
     const T* row = value + s * width;
@@ -57,9 +59,15 @@ void DecodeAttend(const DecodeAttention& a, std::int64_t begin, std::int64_t end
       scores.resize(std::max<std::size_t>(scores.size(), static_cast<std::size_t>(text.positions)));
       const T* given = static_cast<const T*>(text.query) + head * a.head_dim;
       for (std::int64_t i = 0; i < a.head_dim; ++i) query[i] = Load(given[i]);
-      const Wide<T> largest = Score<T>(query, static_cast<const T*>(text.key) + at, text.positions,
-                                       a.head_dim, scale, scores.data());
-      Mix<T>(scores.data(), largest, static_cast<const T*>(text.value) + at, text.positions,
+      Wide<T> largest = Score<T>(query, static_cast<const T*>(text.key) + at, text.positions,
+                                 a.head_dim, scale, static_cast<Wide<T>>(a.cap), scores.data());
+      Wide<T> sunk = 0;
+      if (a.sinks != nullptr) {
+        const Wide<T> sink = Load(static_cast<const T*>(a.sinks)[head]);
+        largest = std::max(largest, sink);
+        sunk = Exp(sink - largest);
+      }
+      Mix<T>(scores.data(), largest, sunk, static_cast<const T*>(text.value) + at, text.positions,
              a.head_dim, static_cast<T*>(text.mixed) + head * a.head_dim);
     }
   });

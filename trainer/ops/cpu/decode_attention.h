@@ -27,9 +27,11 @@ struct DecodeText {
 struct DecodeAttention {
   ElementType type = ElementType::kFloat32;  // fp64, fp32, bf16 or fp16
   std::int64_t heads = 0;
-  std::int64_t kv_heads = 0;  // each serves heads / kv_heads query heads in a row
-  std::int64_t head_dim = 0;  // at most kMaxDecodeHeadDim
-  double scale = 0;           // on scores; 0: 1 / sqrt(head_dim)
+  std::int64_t kv_heads = 0;    // each serves heads / kv_heads query heads in a row
+  std::int64_t head_dim = 0;    // at most kMaxDecodeHeadDim
+  double scale = 0;             // on scores; 0: 1 / sqrt(head_dim)
+  double cap = 0;               // a scaled score s counts as cap * tanh(s / cap); 0: as s
+  const void* sinks = nullptr;  // [heads]: one more score of each head, for a value of zero
   std::span<const DecodeText> texts;
 };
 inline constexpr std::int64_t kMaxDecodeHeadDim = 512;

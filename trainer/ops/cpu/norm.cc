@@ -32,7 +32,7 @@ void Rows(const AddNorm& n, std::int64_t begin, std::int64_t end) {
       }
       const Wide<T> scale = ScaleOf(sum, width, n.eps);
       n.scale.data<Wide<T>>()[row] = scale;
-      ApplyNorm(sum, n.weight.data<T>(), scale, n.y.data<T>() + at, width);
+      ApplyNorm(sum, n.weight.data<T>(), n.zero_centered, scale, n.y.data<T>() + at, width);
     }
   });
 }
@@ -44,7 +44,8 @@ void Rows(const RecomputeRmsNorm& n, std::int64_t begin, std::int64_t end) {
     const Wide<T>* const scale = n.scale.data<Wide<T>>();
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int64_t at = row * width;
-      ApplyNorm(n.sum.data<T>() + at, n.weight.data<T>(), scale[row], n.y.data<T>() + at, width);
+      ApplyNorm(n.sum.data<T>() + at, n.weight.data<T>(), n.zero_centered, scale[row],
+                n.y.data<T>() + at, width);
     }
   });
 }
@@ -60,11 +61,7 @@ void Rows(const NormBackward& n, void* part, std::int64_t begin, std::int64_t en
       const T* const dy = n.y_gradient.data<T>() + row * width;
       T* const dx = n.gradient.data<T>() + row * width;
       const Wide<T> scale = n.scale.data<Wide<T>>()[row];
-      if (weight_gradient != nullptr) {
-        RowGradient<true, true>(x, weight, scale, dy, dx, weight_gradient, width);
-      } else {
-        RowGradient<true, false>(x, weight, scale, dy, dx, weight_gradient, width);
-      }
+      RowGradient<true>(x, weight, n.zero_centered, scale, dy, dx, weight_gradient, width);
     }
   });
 }

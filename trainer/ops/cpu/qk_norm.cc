@@ -23,7 +23,7 @@ void Rows(const QkNorm& n, std::int64_t begin, std::int64_t end) {
         const ConstArray& weight = group < groups.queries ? n.query_weight : n.key_weight;
         const std::int64_t width = weight.count();
         scales[group] = ScaleOf(x, width, n.eps);
-        ApplyNorm(x, weight.data<T>(), scales[group], y, width);
+        ApplyNorm(x, weight.data<T>(), n.zero_centered, scales[group], y, width);
         x += width;
         y += width;
       }
@@ -48,11 +48,7 @@ void Rows(const QkNormBackward& n, void* query_part, void* key_part, std::int64_
         const std::int64_t width = query ? groups.query_width : groups.key_width;
         const T* const weight = query ? n.query_weight.data<T>() : n.key_weight.data<T>();
         Wide<T>* const to = static_cast<Wide<T>*>(query ? query_part : key_part);
-        if (to != nullptr) {
-          RowGradient<false, true>(x, weight, scale[group], dy, dy, to, width);
-        } else {
-          RowGradient<false, false>(x, weight, scale[group], dy, dy, to, width);
-        }
+        RowGradient<false>(x, weight, n.zero_centered, scale[group], dy, dy, to, width);
         x += width;
         dy += width;
       }

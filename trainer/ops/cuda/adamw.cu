@@ -4,7 +4,7 @@
 #include "trainer/ops/cuda/flat.cuh"
 
 namespace muster::cuda {
-namespace {
+inline namespace adamw_kernels {
 
 // What a thread reads is what it wrote: the value as the type keeps it.
 template <typename Real>
@@ -86,7 +86,7 @@ CudaResult LaunchAdamW(const OptimizerArrays& a, const AdamWOptions& options, co
                 c);
 }
 
-}  // namespace
+}  // namespace adamw_kernels
 
 CudaResult RunOnCuda(const op::AdamW& adamw, KernelScope& scope) {
   OptimizerArrays a = adamw.arrays;

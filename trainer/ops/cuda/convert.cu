@@ -5,7 +5,7 @@
 #include "trainer/ops/cuda/flat.cuh"
 
 namespace muster::cuda {
-namespace {
+inline namespace convert_kernels {
 
 template <typename Real, int N>
 __device__ void ConvertRun(const ConvertRows& c, std::int64_t from, std::int64_t to) {
@@ -47,7 +47,7 @@ CudaResult LaunchConvert(const ConvertRows& c, CudaStream stream) {
                 0, stream, c, c.columns);
 }
 
-}  // namespace
+}  // namespace convert_kernels
 
 CudaResult ConvertOnStream(const ConvertRows& c, CudaStream stream) {
   if (!IsFloating(c.from_type) || !IsFloating(c.to_type)) return kInvalidValue;

@@ -4,13 +4,19 @@
 #include "trainer/ops/cuda/kernel.cuh"
 
 namespace muster::cuda {
-namespace {
+inline namespace cross_entropy_kernels {
 
 constexpr unsigned kThreads = 512;
 
 template <typename Real>
 __device__ __forceinline__ Real Infinity() {
   return static_cast<Real>(HUGE_VAL);
+}
+
+// A logit under its cap; 0: it has none.
+template <typename Real>
+__device__ __forceinline__ Real Capped(Real logit, Real cap) {
+  return cap != 0 ? cap * Tanh(logit / cap) : logit;
 }
 
 // The largest logit so far and the sum of exponentials relative to it.
@@ -21,19 +27,19 @@ struct Softmax {
 };
 
 template <typename T, int N>
-__device__ Softmax<Wide<T>> ReadLogits(const T* logits, std::int64_t width) {
+__device__ Softmax<Wide<T>> ReadLogits(const T* logits, std::int64_t width, Wide<T> cap) {
   using Real = Wide<T>;
   Softmax<Real> own;
   const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * N;
   for (std::int64_t column = threadIdx.x * N; column < width; column += step) {
     const Pack<T, N> pack = ReadPack<N>(logits + column);
     Real largest = own.maximum;
-    for (int k = 0; k < N; ++k) largest = Larger()(largest, Read(pack.at[k]));
+    for (int k = 0; k < N; ++k) largest = Larger()(largest, Capped(Read(pack.at[k]), cap));
     // Nothing but minus infinity so far: the difference of infinities would be NaN.
     if (largest > own.maximum) own.sum *= Exp(own.maximum - largest);
     own.maximum = largest;
     if (largest == -Infinity<Real>()) largest = 0;
-    for (int k = 0; k < N; ++k) own.sum += Exp(Read(pack.at[k]) - largest);
+    for (int k = 0; k < N; ++k) own.sum += Exp(Capped(Read(pack.at[k]), cap) - largest);
   }
   Softmax<Real> all;
   all.maximum = OverBlock(own.maximum, -Infinity<Real>(), Larger());
@@ -49,15 +55,15 @@ __global__ void CrossEntropyKernel(op::CrossEntropy c, double* losses) {
   const std::int64_t width = c.logits.width(), row = blockIdx.x;
   const std::int64_t label = c.labels.data<std::int64_t>()[row];
   T* const logits = c.logits.data<T>() + row * width;
-  const Real wanted = static_cast<Real>(c.scale);
+  const Real wanted = static_cast<Real>(c.scale), cap = static_cast<Real>(c.cap);
   const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * N;
   const bool counts = label >= 0;
   const bool known = label < width;
   Softmax<Real> softmax;
   Real at_label = 0;
   if (counts) {
-    softmax = ReadLogits<T, N>(logits, width);
-    at_label = known ? Read(logits[label]) : Infinity<Real>() - Infinity<Real>();
+    softmax = ReadLogits<T, N>(logits, width, cap);
+    at_label = known ? Capped(Read(logits[label]), cap) : Infinity<Real>() - Infinity<Real>();
     __syncthreads();  // the label's logit is read before its gradient is written
   }
   if (threadIdx.x == 0) {
@@ -71,8 +77,10 @@ __global__ void CrossEntropyKernel(op::CrossEntropy c, double* losses) {
     for (int k = 0; k < N; ++k) {
       Real gradient = 0;
       if (counts) {
-        gradient = Exp(Read(pack.at[k]) - softmax.maximum) * factor;
+        const Real logit = Capped(Read(pack.at[k]), cap);
+        gradient = Exp(logit - softmax.maximum) * factor;
         if (column + k == label) gradient -= wanted;
+        if (cap != 0) gradient *= Real(1) - logit / cap * (logit / cap);
         if (!known) gradient = at_label;
       }
       Write(&pack.at[k], gradient);
@@ -89,7 +97,7 @@ __global__ void AddUpKernel(const double* values, std::int64_t count, double* su
   if (threadIdx.x == 0) *sum += all;
 }
 
-}  // namespace
+}  // namespace cross_entropy_kernels
 
 CudaResult RunOnCuda(const op::CrossEntropy& c, KernelScope& scope) {
   const std::int64_t count = c.logits.rows();

@@ -13,6 +13,7 @@
 
 #include "trainer/ops/adamw.h"
 #include "trainer/ops/attention.h"
+#include "trainer/ops/clamped_swiglu.h"
 #include "trainer/ops/convert.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/cpu/nf4.h"
@@ -20,6 +21,7 @@
 #include "trainer/ops/cuda/cuda_kernels.h"
 #include "trainer/ops/dropout.h"
 #include "trainer/ops/embedding.h"
+#include "trainer/ops/geglu.h"
 #include "trainer/ops/norm.h"
 #include "trainer/ops/qk_norm.h"
 #include "trainer/ops/rope.h"
@@ -159,6 +161,28 @@ TEST_P(DeviceOpsOracle, NormWithResidual) {
   });
 }
 
+TEST_P(DeviceOpsOracle, NormsOfZeroCenteredWeights) {
+  InEveryType([&] {
+    for (const std::int64_t width : {65, 64}) {
+      const at::Tensor x = Random({7, width}), weight = Random({width});
+      const at::Tensor y_gradient = Random({7, width});
+      at::Tensor sum = Blank({7, width}), y = Blank({7, width}), again = Blank({7, width});
+      at::Tensor scale = Blank({7}, wide()), gradient = On(at::zeros({7, width}).to(type()));
+      const at::Tensor written = Blank({width});
+      ops_->Run(op::AddNorm{x, {}, weight, 1e-5, sum, y, scale, true});
+      ops_->Run(op::RecomputeRmsNorm{sum, weight, scale, again, true});
+      ops_->Run(op::NormBackward{y_gradient, sum, weight, scale, gradient, {written, false}, true});
+      ExpectSame(again, y);
+      const at::Tensor leaf = WideLeaf(x.cpu()), w = WideLeaf(weight.cpu());
+      const at::Tensor want = leaf * (leaf.square().mean(1, true) + 1e-5).rsqrt() * (1 + w);
+      const auto gradients = grad({want}, {leaf, w}, {Exact(y_gradient)});
+      ExpectClose(y, want, "y");
+      ExpectClose(gradient, gradients[0], "gradient");
+      ExpectClose(written, gradients[1], "weight");
+    }
+  });
+}
+
 TEST_P(DeviceOpsOracle, NormBackward) {
   InEveryType([&] {
     for (const auto& [count, width] :
@@ -279,6 +303,27 @@ TEST_P(DeviceOpsOracle, QkNormAndItsGradient) {
   });
 }
 
+TEST_P(DeviceOpsOracle, QkNormOfZeroCenteredWeights) {
+  InEveryType([&] {
+    const AttentionHeads heads{.heads = 3, .kv_heads = 1, .head_dim = 6};
+    const at::Tensor qkv = Random({7, heads.joined_width()}), out_gradient = Random(qkv.sizes());
+    const at::Tensor q = Random({6}), k = Random({6});
+    at::Tensor out = Blank(qkv.sizes()), scale = Blank({7, 4}, wide());
+    ops_->Run(op::QkNorm{qkv, q, k, 1e-6, heads, out, scale, true});
+    at::Tensor gradient = out_gradient.clone();
+    const at::Tensor of_query = Blank({6}), of_key = Blank({6});
+    ops_->Run(op::QkNormBackward{
+        qkv, q, k, scale, heads, gradient, {of_query, false}, {of_key, false}, true});
+    const at::Tensor x = WideLeaf(qkv.cpu()), a = WideLeaf(q.cpu()), b = WideLeaf(k.cpu());
+    const at::Tensor want = HeadsNormed(x, 1 + a, 1 + b, heads);
+    const auto gradients = grad({want}, {x, a, b}, {Exact(out_gradient)});
+    ExpectClose(out, want, "normed");
+    ExpectClose(gradient, gradients[0], "gradient", 2);
+    ExpectClose(of_query, gradients[1], "query weight");
+    ExpectClose(of_key, gradients[2], "key weight");
+  });
+}
+
 at::Tensor Turned(const at::Tensor& heads, const at::Tensor& cos, const at::Tensor& sin) {
   const std::int64_t half = heads.size(-1) / 2;
   const at::Tensor a = heads.slice(-1, 0, half), b = heads.slice(-1, half);
@@ -373,6 +418,23 @@ TEST_P(DeviceOpsOracle, GatedActivation) {
   });
 }
 
+TEST_P(DeviceOpsOracle, GatedActivationWithGelu) {
+  InEveryType([&] {
+    for (const std::int64_t width : {5, 64, 1024}) {
+      const at::Tensor gate_up = Random({6, 2 * width}), out_gradient = Random({6, width});
+      at::Tensor out = Blank({6, width}), again = Blank({6, width}), gradient = gate_up.clone();
+      ops_->Run(op::GeGlu{gate_up, out});
+      ops_->Run(op::GeGluBackward{gradient, out_gradient, again});
+      ExpectSame(again, out);
+      const at::Tensor leaf = WideLeaf(gate_up.cpu());
+      const at::Tensor want =
+          at::gelu(leaf.narrow(1, 0, width), "tanh") * leaf.narrow(1, width, width);
+      ExpectClose(out, want, "forward");
+      ExpectClose(gradient, grad({want}, {leaf}, {Exact(out_gradient)})[0], "backward");
+    }
+  });
+}
+
 // The mask is compared with its definition, bit for bit: it is the same on every device.
 TEST_P(DeviceOpsOracle, WeightedActivationOfExperts) {
   InEveryType([&] {
@@ -388,6 +450,32 @@ TEST_P(DeviceOpsOracle, WeightedActivationOfExperts) {
       const at::Tensor leaf = WideLeaf(gate_up.cpu()), weight = WideLeaf(weights.cpu());
       const at::Tensor want =
           weight.unsqueeze(1) * at::silu(leaf.narrow(1, 0, width)) * leaf.narrow(1, width, width);
+      ExpectClose(out, want, "forward");
+      const auto wanted = grad({want}, {leaf, weight}, {Exact(out_gradient)});
+      ExpectClose(gradient, wanted[0], "backward");
+      ExpectClose(weight_gradients, wanted[1], "of the weights");
+    }
+  });
+}
+
+TEST_P(DeviceOpsOracle, BoundedActivationOfExperts) {
+  InEveryType([&] {
+    const ClampedSwiGluForm form{.limit = 0.9, .alpha = 1.7};
+    for (const std::int64_t width : {5, 64, 1000}) {
+      const at::Tensor gate_up = Random({6, 2 * width}), out_gradient = Random({6, width});
+      const at::Tensor weights = On(at::rand({6}).to(wide()));
+      at::Tensor out = Blank({6, width}), again = Blank({6, width}), gradient = gate_up.clone();
+      at::Tensor weight_gradients = Blank({6}, wide());
+      ops_->Run(op::ClampedSwiGlu{gate_up, weights, form, out});
+      ops_->Run(op::ClampedSwiGluBackward{gradient, weights, out_gradient, form, again,
+                                          weight_gradients});
+      ExpectSame(again, out);
+      const at::Tensor leaf = WideLeaf(gate_up.cpu()), weight = WideLeaf(weights.cpu());
+      const std::vector<at::Tensor> turns = leaf.view({6, width, 2}).unbind(-1);
+      const at::Tensor gate = turns[0].clamp_max(form.limit);
+      const at::Tensor up = turns[1].clamp(-form.limit, form.limit);
+      const at::Tensor want =
+          weight.unsqueeze(1) * (up + 1) * gate * at::sigmoid(form.alpha * gate);
       ExpectClose(out, want, "forward");
       const auto wanted = grad({want}, {leaf, weight}, {Exact(out_gradient)});
       ExpectClose(gradient, wanted[0], "backward");
@@ -495,6 +583,82 @@ TEST_P(DeviceOpsOracle, AttentionOverDocumentsAndWindows) {
       const std::string what = "window " + std::to_string(window);
       ExpectClose(out, want, "output, " + what);
       ExpectClose(gradient, grad({want}, {leaf}, {Exact(out_gradient)})[0], "gradient, " + what, 2);
+    }
+  });
+}
+
+TEST_P(DeviceOpsOracle, AttentionUnderACapAndWithAScale) {
+  InEveryType([&] {
+    for (const std::int64_t window : {0, 1, 9}) {
+      const AttentionHeads heads{
+          .heads = 4, .kv_heads = 2, .head_dim = 64, .window = window, .scale = 0.2, .cap = 1.5};
+      const at::Tensor qkv = Random({120, heads.joined_width()});
+      const at::Tensor out_gradient = Random({120, 256});
+      at::Tensor out = Blank({120, 256}), gradient = Blank({120, heads.joined_width()});
+      at::Tensor lse = Blank({3, 4, 40}, wide());
+      ops_->Run(op::Attention{qkv, kPacked, heads, out, lse});
+      ops_->Run(op::AttentionBackward{qkv, out, lse, out_gradient, kPacked, heads, gradient});
+
+      const at::Tensor leaf = WideLeaf(qkv.cpu());
+      const at::Tensor joined = leaf.view({120, 8, 64}).transpose(0, 1);
+      const at::Tensor key = joined.narrow(0, 4, 2).repeat_interleave(2, 0);
+      const at::Tensor value = joined.narrow(0, 6, 2).repeat_interleave(2, 0);
+      const at::Tensor scores =
+          (1.5 * (at::matmul(joined.narrow(0, 0, 4), key.transpose(1, 2)) * (0.2 / 1.5)).tanh())
+              .masked_fill(Unseen(kPacked, window), -std::numeric_limits<double>::infinity());
+      const at::Tensor want =
+          at::matmul(scores.softmax(-1), value).transpose(0, 1).reshape({120, 256});
+      const std::string what = "window " + std::to_string(window);
+      ExpectClose(out, want, "output, " + what);
+      ExpectClose(gradient, grad({want}, {leaf}, {Exact(out_gradient)})[0], "gradient, " + what, 2);
+    }
+  });
+}
+
+TEST_P(DeviceOpsOracle, AttentionWithSinks) {
+  InEveryType([&] {
+    for (const std::int64_t window : {0, 1, 9}) {
+      const AttentionHeads heads{.heads = 4, .kv_heads = 2, .head_dim = 64, .window = window};
+      const at::Tensor qkv = Random({120, heads.joined_width()}), sinks = Random({4});
+      const at::Tensor out_gradient = Random({120, 256});
+      at::Tensor out = Blank({120, 256}), gradient = Blank({120, heads.joined_width()});
+      at::Tensor lse = Blank({3, 4, 40}, wide()), sink_gradients = On(at::ones({4}, wide()));
+      ops_->Run(op::Attention{qkv, kPacked, heads, out, lse, sinks});
+      ops_->Run(op::AttentionBackward{
+          qkv, out, lse, out_gradient, kPacked, heads, gradient, sinks, {sink_gradients, true}});
+
+      const at::Tensor leaf = WideLeaf(qkv.cpu()), sink = WideLeaf(sinks.cpu());
+      const at::Tensor joined = leaf.view({120, 8, 64}).transpose(0, 1);
+      const at::Tensor key = joined.narrow(0, 4, 2).repeat_interleave(2, 0);
+      const at::Tensor value = joined.narrow(0, 6, 2).repeat_interleave(2, 0);
+      const at::Tensor scores =
+          (at::matmul(joined.narrow(0, 0, 4), key.transpose(1, 2)) / 8)
+              .masked_fill(Unseen(kPacked, window), -std::numeric_limits<double>::infinity());
+      const at::Tensor all = at::cat({scores, sink.view({4, 1, 1}).expand({4, 120, 1})}, -1);
+      const at::Tensor want =
+          at::matmul(all.softmax(-1).narrow(-1, 0, 120), value).transpose(0, 1).reshape({120, 256});
+      const std::string what = "window " + std::to_string(window);
+      const auto wanted = grad({want}, {leaf, sink}, {Exact(out_gradient)});
+      ExpectClose(out, want, "output, " + what);
+      ExpectClose(gradient, wanted[0], "gradient, " + what, 2);
+      ExpectClose(sink_gradients, wanted[1] + 1, "gradient of the sinks, " + what, 2);
+    }
+  });
+}
+
+TEST_P(DeviceOpsOracle, CrossEntropyUnderACap) {
+  InEveryType([&] {
+    for (const std::int64_t words : {7, 8192}) {
+      const at::Tensor logits = On((at::randn({5, words}) * 3).to(type()));
+      const at::Tensor labels = at::randint(0, words, {5}, at::kLong);
+      at::Tensor gradient = logits.clone(), loss = On(at::zeros({1}, at::kDouble));
+      ops_->Run(op::CrossEntropy{gradient, On(labels), 0.25, loss, 2.5});
+      const at::Tensor leaf = WideLeaf(logits.cpu());
+      const at::Tensor want = at::cross_entropy_loss(2.5 * (leaf / 2.5).tanh(), labels, {},
+                                                     at::Reduction::Sum, /*ignore_index=*/-100);
+      const double sum = want.item<double>();
+      EXPECT_NEAR(loss.cpu().item<double>(), sum, (type() == at::kDouble ? 1e-12 : 2e-5) * sum);
+      ExpectClose(gradient, grad({want * 0.25}, {leaf})[0], std::to_string(words));
     }
   });
 }

@@ -4,7 +4,7 @@
 #include "trainer/ops/cuda/kernel.cuh"
 
 namespace muster::cuda {
-namespace {
+inline namespace dropout_kernels {
 
 constexpr unsigned kThreads = 256;
 
@@ -25,7 +25,7 @@ __global__ void DropoutKernel(op::Dropout d, std::int64_t packs, std::uint32_t t
   WritePack(d.out.data<T>() + index * N, pack);
 }
 
-}  // namespace
+}  // namespace dropout_kernels
 
 CudaResult RunOnCuda(const op::Dropout& d, KernelScope& scope) {
   return WithElement(d.x.type(), [&]<typename T>(T*) {

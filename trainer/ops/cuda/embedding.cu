@@ -4,7 +4,7 @@
 #include "trainer/ops/cuda/kernel.cuh"
 
 namespace muster::cuda {
-namespace {
+inline namespace embedding_kernels {
 
 constexpr unsigned kColumns = 128;
 
@@ -36,7 +36,7 @@ __global__ void ClearKernel(Out* values, std::int64_t count) {
   for (; i < count; i += step) Write(&values[i], Wide<Out>(0));
 }
 
-}  // namespace
+}  // namespace embedding_kernels
 
 CudaResult RunOnCuda(const op::EmbeddingBackward& e, KernelScope& scope) {
   const Array& table = e.table_gradient.array;

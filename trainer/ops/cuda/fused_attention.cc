@@ -187,6 +187,7 @@ std::vector<AttentionBackend> AttentionCandidates(bool deterministic) {
 bool AttentionFits(AttentionBackend backend, at::ScalarType type, const BatchShape& shape,
                    const AttentionHeads& heads) {
   if (IsPacked(shape, heads) != (backend == AttentionBackend::kPackedFlash)) return false;
+  if (heads.cap != 0) return false;
   const std::int64_t widest = backend == AttentionBackend::kCudnn ? 128 : 256;
   return (type == at::kBFloat16 || type == at::kHalf) && heads.head_dim % 8 == 0 &&
          heads.head_dim <= widest;

@@ -24,7 +24,7 @@ enum class AttentionBackend { kCudnn, kFlash, kPackedFlash };
 
 // In the order in which they are tried.
 std::vector<AttentionBackend> AttentionCandidates(bool deterministic);
-// Documents, windows, head widths and types that the backend takes.
+// Documents, windows, head widths and types that the backend takes; none takes capped scores.
 bool AttentionFits(AttentionBackend backend, at::ScalarType type, const BatchShape& shape,
                    const AttentionHeads& heads);
 

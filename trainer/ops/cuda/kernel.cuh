@@ -60,8 +60,21 @@ __device__ __forceinline__ Wide<T> RoundedTo(Wide<T> value) {
 
 __device__ __forceinline__ float Exp(float x) { return expf(x); }
 __device__ __forceinline__ double Exp(double x) { return exp(x); }
+__device__ __forceinline__ float Tanh(float x) { return tanhf(x); }
+__device__ __forceinline__ double Tanh(double x) { return tanh(x); }
 __device__ __forceinline__ float Root(float x) { return sqrtf(x); }
 __device__ __forceinline__ double Root(double x) { return sqrt(x); }
+
+// A norm's output and what its weight multiplies by (trainer/ops/norm.h).
+template <typename T>
+__device__ __forceinline__ Wide<T> GainOf(T weight, bool zero_centered) {
+  return zero_centered ? Wide<T>(1) + Read(weight) : Read(weight);
+}
+template <typename T>
+__device__ __forceinline__ Wide<T> Normed(T x, Wide<T> scale, T weight, bool zero_centered) {
+  const Wide<T> normed = Read(x) * scale;
+  return GainOf(weight, zero_centered) * (zero_centered ? normed : RoundedTo<T>(normed));
+}
 
 // N elements that are read or written at once.
 template <typename T, int N>

@@ -1,8 +1,9 @@
 // Causal attention out of matrix products and element-wise operations of ATen.
 //
-// For what the fused kernels do not take: fp32 and fp64, and unusual head widths. One document and
-// key head at a time, so that the matrix of scores stays small. Works on every device of ATen's;
-// arguments are those of op::Attention. The trainer's thread.
+// For what the fused kernels do not take: fp32 and fp64, unusual head widths, and capped scores.
+// Some queries of one document and key head at a time, so that the matrix of scores stays small
+// (op::MathAttentionBytes). Works on every device of ATen's; arguments are those of op::Attention.
+// The trainer's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>

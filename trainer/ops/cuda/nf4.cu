@@ -4,7 +4,7 @@
 #include "trainer/ops/cuda/kernel.cuh"
 
 namespace muster::cuda {
-namespace {
+inline namespace nf4_kernels {
 
 constexpr unsigned kThreads = 256;
 constexpr int kCodes = 8;
@@ -59,7 +59,7 @@ __global__ void DequantizeKernel(Nf4Source s, Levels levels, T* out, bool packs)
   }
 }
 
-}  // namespace
+}  // namespace nf4_kernels
 
 CudaResult RunOnCuda(const op::DequantizeNf4& d, KernelScope& scope) {
   Levels levels;

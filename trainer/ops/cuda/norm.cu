@@ -5,7 +5,7 @@
 #include "trainer/ops/cuda/kernel.cuh"
 
 namespace muster::cuda {
-namespace {
+inline namespace norm_kernels {
 
 constexpr unsigned kThreads = 256;
 // Runs of rows whose parts of the weight's gradient are kept apart.
@@ -14,12 +14,13 @@ constexpr std::int64_t kMostParts = 256;
 constexpr std::size_t kSharedBytes = 48 * 1024;
 
 template <int N, typename T>
-__device__ void ApplyNorm(const T* sums, const T* weights, Wide<T> scale, T* to) {
+__device__ void ApplyNorm(const T* sums, const T* weights, bool zero_centered, Wide<T> scale,
+                          T* to) {
   const Pack<T, N> sum = ReadPack<N>(sums);
   const Pack<T, N> weight = ReadPack<N>(weights);
   Pack<T, N> y;
   for (int k = 0; k < N; ++k) {
-    Write(&y.at[k], Read(weight.at[k]) * RoundedTo<T>(Read(sum.at[k]) * scale));
+    Write(&y.at[k], Normed(sum.at[k], scale, weight.at[k], zero_centered));
   }
   WritePack(to, y);
 }
@@ -45,7 +46,8 @@ __global__ void AddNormKernel(op::AddNorm n) {
   const Wide<T> scale = Wide<T>(1) / Root(mean + static_cast<Wide<T>>(n.eps));
   if (threadIdx.x == 0) n.scale.data<Wide<T>>()[blockIdx.x] = scale;
   for (std::int64_t column = threadIdx.x * N; column < width; column += step) {
-    ApplyNorm<N>(sums + column, n.weight.data<T>() + column, scale, n.y.data<T>() + first + column);
+    ApplyNorm<N>(sums + column, n.weight.data<T>() + column, n.zero_centered, scale,
+                 n.y.data<T>() + first + column);
   }
 }
 
@@ -55,8 +57,8 @@ __global__ void RecomputeRmsNormKernel(op::RecomputeRmsNorm n) {
   const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * N;
   const Wide<T> scale = n.scale.data<Wide<T>>()[blockIdx.x];
   for (std::int64_t column = threadIdx.x * N; column < width; column += step) {
-    ApplyNorm<N>(n.sum.data<T>() + first + column, n.weight.data<T>() + column, scale,
-                 n.y.data<T>() + first + column);
+    ApplyNorm<N>(n.sum.data<T>() + first + column, n.weight.data<T>() + column, n.zero_centered,
+                 scale, n.y.data<T>() + first + column);
   }
 }
 
@@ -91,7 +93,9 @@ __global__ void NormBackwardKernel(op::NormBackward n, std::int64_t rows_per_blo
       const Pack<T, N> x = ReadPack<N>(sum + column);
       const Pack<T, N> dy = ReadPack<N>(y_gradient + column);
       const Pack<T, N> weight = ReadPack<N>(weights + column);
-      for (int k = 0; k < N; ++k) product += Read(dy.at[k]) * Read(weight.at[k]) * Read(x.at[k]);
+      for (int k = 0; k < N; ++k) {
+        product += Read(dy.at[k]) * GainOf(weight.at[k], n.zero_centered) * Read(x.at[k]);
+      }
     }
     const Real scale = n.scale.data<Real>()[row];
     const Real along = BlockSum(product) * scale * scale * scale / static_cast<Real>(width);
@@ -103,7 +107,8 @@ __global__ void NormBackwardKernel(op::NormBackward n, std::int64_t rows_per_blo
       for (int k = 0; k < N; ++k) {
         const Real scaled = Read(dy.at[k]) * scale;
         if (!frozen) part[column + k] += scaled * Read(x.at[k]);
-        Write(&dx.at[k], Read(dx.at[k]) + (scaled * Read(weight.at[k]) - Read(x.at[k]) * along));
+        const Real gain = GainOf(weight.at[k], n.zero_centered);
+        Write(&dx.at[k], Read(dx.at[k]) + (scaled * gain - Read(x.at[k]) * along));
       }
       WritePack(gradient + column, dx);
     }
@@ -122,7 +127,7 @@ bool PacksFit(std::int64_t width) {
 
 std::int64_t Parts(std::int64_t rows) { return rows < kMostParts ? rows : kMostParts; }
 
-}  // namespace
+}  // namespace norm_kernels
 
 CudaResult RunOnCuda(const op::AddNorm& n, KernelScope& scope) {
   return WithElement(n.x.type(), [&]<typename T>(T*) {

@@ -6,7 +6,7 @@
 #include "trainer/ops/cuda/kernel.cuh"
 
 namespace muster::cuda {
-namespace {
+inline namespace qk_norm_kernels {
 
 constexpr unsigned kWarps = 8;
 constexpr unsigned kThreads = kWarps * kWarp;
@@ -53,7 +53,7 @@ __global__ void QkNormKernel(op::QkNorm n, op::QkGroups g) {
   if (lane == 0) n.scale.data<Wide<T>>()[row * normed + group] = scale;
   const T* const weight = query ? n.query_weight.data<T>() : n.key_weight.data<T>();
   for (std::int64_t i = lane; i < width; i += kWarp) {
-    Write(&y[i], Read(weight[i]) * RoundedTo<T>(Read(x[i]) * scale));
+    Write(&y[i], Normed(x[i], scale, weight[i], n.zero_centered));
   }
 }
 
@@ -89,14 +89,14 @@ __global__ void QkNormBackwardKernel(op::QkNormBackward n, op::QkGroups g,
     Real* const parts = query ? query_parts : key_parts;
     Real product = 0;
     for (std::int64_t i = lane; i < width; i += kWarp) {
-      product += Read(dy[i]) * Read(weight[i]) * Read(x[i]);
+      product += Read(dy[i]) * GainOf(weight[i], n.zero_centered) * Read(x[i]);
     }
     const Real scale = n.scale.data<Real>()[index];
     const Real along = WarpSum(product) * scale * scale * scale / static_cast<Real>(width);
     for (std::int64_t i = lane; i < width; i += kWarp) {
       const Real scaled = Read(dy[i]) * scale;
       if (parts != nullptr) parts[i] += scaled * Read(x[i]);
-      Write(&dy[i], scaled * Read(weight[i]) - Read(x[i]) * along);
+      Write(&dy[i], scaled * GainOf(weight[i], n.zero_centered) - Read(x[i]) * along);
     }
   }
 }
@@ -107,7 +107,7 @@ std::int64_t Runs(std::int64_t rows) {
   return rows == 0 ? 0 : (rows + RowsPerRun(rows) - 1) / RowsPerRun(rows);
 }
 
-}  // namespace
+}  // namespace qk_norm_kernels
 
 CudaResult RunOnCuda(const op::QkNorm& n, KernelScope& scope) {
   const op::QkGroups groups = op::GroupsOf(n.heads, n.query_weight, n.key_weight);

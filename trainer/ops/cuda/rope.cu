@@ -4,7 +4,7 @@
 #include "trainer/ops/cuda/kernel.cuh"
 
 namespace muster::cuda {
-namespace {
+inline namespace rope_kernels {
 
 constexpr unsigned kThreads = 256;
 
@@ -49,7 +49,7 @@ __global__ void RopeKernel(Turn<T> t) {
   WritePack(right, b);
 }
 
-}  // namespace
+}  // namespace rope_kernels
 
 CudaResult RunOnCuda(const op::ApplyRope& r, KernelScope& scope) {
   return WithElement(r.qkv.type(), [&]<typename T>(T*) {

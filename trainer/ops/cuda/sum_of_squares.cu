@@ -6,7 +6,7 @@
 #include "trainer/ops/cuda/flat.cuh"
 
 namespace muster::cuda {
-namespace {
+inline namespace sum_of_squares_kernels {
 
 template <int N>
 __global__ void SquaresKernel(const void* values, ElementType type, std::int64_t count,
@@ -35,7 +35,7 @@ __global__ void AddSquaresKernel(const double* parts, std::int64_t count, double
   if (threadIdx.x == 0) *sum += all;
 }
 
-}  // namespace
+}  // namespace sum_of_squares_kernels
 
 CudaResult RunOnCuda(const op::SumOfSquares& s, KernelScope& scope) {
   if (!IsFloating(s.type)) return kInvalidValue;

@@ -4,7 +4,7 @@
 #include "trainer/ops/cuda/kernel.cuh"
 
 namespace muster::cuda {
-namespace {
+inline namespace sum_rows_kernels {
 
 constexpr unsigned kThreads = 256;
 
@@ -21,7 +21,7 @@ __global__ void SumRowsKernel(op::SumRows s, std::int64_t elements) {
   Write(s.out.data<T>() + index, sum);
 }
 
-}  // namespace
+}  // namespace sum_rows_kernels
 
 CudaResult RunOnCuda(const op::SumRows& s, KernelScope& scope) {
   const std::int64_t elements = s.out.rows() * s.out.width();

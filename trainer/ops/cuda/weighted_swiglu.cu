@@ -4,7 +4,7 @@
 #include "trainer/ops/cuda/kernel.cuh"
 
 namespace muster::cuda {
-namespace {
+inline namespace weighted_swiglu_kernels {
 
 constexpr unsigned kThreads = 256;
 
@@ -48,7 +48,7 @@ __global__ void WeightedSwiGluBackwardKernel(op::WeightedSwiGluBackward g) {
   if (threadIdx.x == 0) g.weight_gradients.data<Real>()[row] = weight_gradient;
 }
 
-}  // namespace
+}  // namespace weighted_swiglu_kernels
 
 CudaResult RunOnCuda(const op::WeightedSwiGlu& g, KernelScope& scope) {
   const std::int64_t elements = g.out.rows() * g.out.width();

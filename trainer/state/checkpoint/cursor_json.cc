@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "common/base/json_integer.h"
+
 namespace muster {
 namespace {
 
@@ -21,9 +23,9 @@ nlohmann::json EvaluationsToJson(const EvalHistory& history) {
 
 EvalHistory EvaluationsFromJson(const nlohmann::json& json) {
   EvalHistory history;
-  history.step = json.at("step").get<Step>();
-  history.best_step = json.at("best_step").get<Step>();
-  history.without_better = json.at("without_better").get<std::int64_t>();
+  history.step = IntegerOf<Step>(json.at("step"));
+  history.best_step = IntegerOf<Step>(json.at("best_step"));
+  history.without_better = IntegerOf<std::int64_t>(json.at("without_better"));
   history.loss = json.value("loss", history.loss);
   history.best_loss = json.value("best_loss", history.best_loss);
   history.reference_loss = json.value("reference_loss", history.reference_loss);
@@ -48,15 +50,15 @@ nlohmann::json CursorToJson(const TrainCursor& cursor) {
 
 TrainCursor CursorFromJson(const nlohmann::json& object) {
   TrainCursor cursor;
-  cursor.step = object.at("step").get<Step>();
-  cursor.samples = object.at("samples").get<std::int64_t>();
-  cursor.tokens = object.at("tokens").get<std::int64_t>();
-  cursor.seed = object.at("seed").get<std::uint64_t>();
-  cursor.sample_chain = object.at("sample_chain").get<std::uint64_t>();
+  cursor.step = IntegerOf<Step>(object.at("step"));
+  cursor.samples = IntegerOf<std::int64_t>(object.at("samples"));
+  cursor.tokens = IntegerOf<std::int64_t>(object.at("tokens"));
+  cursor.seed = IntegerOf<std::uint64_t>(object.at("seed"));
+  cursor.sample_chain = IntegerOf<std::uint64_t>(object.at("sample_chain"));
   // The first shards had none of these: every step was an update, and there was no fp16.
-  cursor.optimizer_steps = object.value("optimizer_steps", cursor.step);
+  cursor.optimizer_steps = IntegerOr(object, "optimizer_steps", cursor.step);
   cursor.loss_scale = object.value("loss_scale", cursor.loss_scale);
-  cursor.loss_scale_steps = object.value("loss_scale_steps", cursor.loss_scale_steps);
+  cursor.loss_scale_steps = IntegerOr(object, "loss_scale_steps", cursor.loss_scale_steps);
   if (const auto found = object.find("evaluations"); found != object.end())
     cursor.evaluations = EvaluationsFromJson(*found);
   return cursor;

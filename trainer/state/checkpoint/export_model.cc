@@ -1,6 +1,7 @@
 #include "trainer/state/checkpoint/export_model.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "trainer/core/flat_layout.h"
 #include "trainer/state/checkpoint/element_convert.h"
@@ -38,15 +39,18 @@ Status AppendTensor(StateReader& state, const TensorSpec& tensor, ModelDirectory
 
 }  // namespace
 
-Status WriteModelDirectory(StateReader& state, const ModelExport& model) {
+Status WriteModelDirectory(StateReader& state, const ModelExport& model, Mxfp4Error* error) {
+  std::vector<StoredTensor> stored = model.stored;
+  if (stored.empty()) stored.assign(model.tensors.begin(), model.tensors.end());
   for (const TensorSpec& tensor : model.tensors) MUSTER_RETURN_IF_ERROR(CheckTensor(state, tensor));
   ModelDirectory directory(model.source_dir, model.target_dir);
   directory.Replace(model.replaced);
   MUSTER_RETURN_IF_ERROR(model.adapter ? directory.BeginAdapter(*model.adapter)
-                                       : directory.Begin(model.tensors, model.max_shard_bytes));
+                                       : directory.Begin(std::move(stored), model.max_shard_bytes));
   for (const TensorSpec& tensor : model.tensors) {
     MUSTER_RETURN_IF_ERROR(AppendTensor(state, tensor, &directory));
   }
+  if (error != nullptr) *error = directory.mxfp4_error();
   return directory.Finish();
 }
 

@@ -17,6 +17,8 @@ namespace muster {
 struct ModelExport {
   // By their names in the state, in the types in which they are to be stored.
   std::vector<TensorSpec> tensors = {};
+  // What files hold of them, in their order; empty: the same.
+  std::vector<StoredTensor> stored = {};
   std::string source_dir;  // configuration and tokenizer files are copied from here
   std::string target_dir;
   std::int64_t max_shard_bytes = kDefaultMaxShardBytes;
@@ -27,6 +29,8 @@ struct ModelExport {
 
 // Blocks on the disk; memory is a few MB. kFailedPrecondition when the state is not of this model,
 // with the tensor's name; kDataLoss when it is damaged. Nothing is left then.
-Status WriteModelDirectory(StateReader& state, const ModelExport& model);
+// `error`: of what was put into MXFP4; null: not asked for.
+Status WriteModelDirectory(StateReader& state, const ModelExport& model,
+                           Mxfp4Error* error = nullptr);
 
 }  // namespace muster

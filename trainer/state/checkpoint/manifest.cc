@@ -9,6 +9,7 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
+#include "common/base/json_integer.h"
 
 namespace muster {
 namespace {
@@ -47,12 +48,10 @@ json ToJson(const CheckpointManifest& manifest) {
 template <typename T>
 T Integer(const json& object, const char* key) {
   const json& value = object.at(key);
+  if (!value.is_string()) return IntegerOf<T>(value);
   std::int64_t number = 0;
-  if (!value.is_string()) {
-    number = value.get<std::int64_t>();
-  } else if (!ParseNumber(value.get_ref<const std::string&>(), &number)) {
+  if (!ParseNumber(value.get_ref<const std::string&>(), &number))
     throw json::other_error::create(501, std::string(key) + " is not a number", nullptr);
-  }
   if (!std::in_range<T>(number))
     throw json::other_error::create(501, std::string(key) + " is out of range", nullptr);
   return static_cast<T>(number);
@@ -105,7 +104,7 @@ CheckpointManifest FromJson(const json& object) {
 
 Result<CheckpointManifest> Checked(const json& object) {
   try {
-    const int format = object.value("format_version", kManifestVersion);
+    const int format = IntegerOr(object, "format_version", kManifestVersion);
     if (format != kManifestVersion) {
       return DataLoss("manifest format " + std::to_string(format) + " is not known, only " +
                       std::to_string(kManifestVersion));

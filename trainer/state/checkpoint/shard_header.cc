@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/json.h"
+#include "common/base/json_integer.h"
 #include "common/base/round_up.h"
 #include "trainer/state/checkpoint/cursor_json.h"
 
@@ -43,7 +44,7 @@ json ToJson(const ShardArray& array, std::uint64_t offset) {
 Result<ShardArray> ArrayFromJson(const json& object) {
   ShardArray array;
   array.name = object.at("name").get<std::string>();
-  array.count = object.at("count").get<std::int64_t>();
+  array.count = IntegerOf<std::int64_t>(object.at("count"));
   const auto dtype = object.at("dtype").get<std::string>();
   bool known = false;
   for (const auto& [type, name] : kTypeNames) {
@@ -55,10 +56,11 @@ Result<ShardArray> ArrayFromJson(const json& object) {
   for (const json& each : object.at("intervals")) {
     TensorInterval interval;
     interval.tensor = each.at("tensor").get<std::string>();
-    interval.shape = each.at("shape").get<std::vector<std::int64_t>>();
-    interval.begin = each.at("begin").get<std::int64_t>();
-    interval.count = each.at("count").get<std::int64_t>();
-    interval.array_offset = each.at("array_offset").get<std::int64_t>();
+    for (const json& size : each.at("shape"))
+      interval.shape.push_back(IntegerOf<std::int64_t>(size));
+    interval.begin = IntegerOf<std::int64_t>(each.at("begin"));
+    interval.count = IntegerOf<std::int64_t>(each.at("count"));
+    interval.array_offset = IntegerOf<std::int64_t>(each.at("array_offset"));
     array.intervals.push_back(std::move(interval));
   }
   return array;
@@ -96,10 +98,10 @@ Status CheckBounds(const ShardArray& array, std::uint64_t offset, std::uint64_t 
 Result<ShardHeader> HeaderFromJson(const json& object) {
   ShardHeader header;
   header.job_id = object.at("job_id").get<std::string>();
-  header.generation = object.at("generation").get<Generation>();
-  header.rank = object.at("rank").get<int>();
-  header.world_size = object.at("world_size").get<int>();
-  header.parameters = object.value("parameters", std::int64_t{0});
+  header.generation = IntegerOf<Generation>(object.at("generation"));
+  header.rank = IntegerOf<int>(object.at("rank"));
+  header.world_size = IntegerOf<int>(object.at("world_size"));
+  header.parameters = IntegerOr(object, "parameters", std::int64_t{0});
   header.cursor = CursorFromJson(object.at("cursor"));
   if (const auto adapter = object.find("adapter"); adapter != object.end()) {
     MUSTER_ASSIGN_OR_RETURN(header.adapter, AdapterOriginFromJson(adapter->dump()));
@@ -144,7 +146,7 @@ Result<DecodedShardHeader> ShardHeaderFromJson(std::string_view text, const Shar
     MUSTER_ASSIGN_OR_RETURN(decoded.header, HeaderFromJson(object));
     for (const json& each : object.at("arrays")) {
       MUSTER_ASSIGN_OR_RETURN(ShardArray array, ArrayFromJson(each));
-      const auto offset = each.at("offset").get<std::uint64_t>();
+      const auto offset = IntegerOf<std::uint64_t>(each.at("offset"));
       MUSTER_RETURN_IF_ERROR(CheckBounds(array, offset, frame.data_bytes));
       decoded.places.offsets.push_back(offset);
       decoded.places.end = offset + array.bytes();

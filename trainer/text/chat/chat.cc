@@ -1,12 +1,14 @@
 #include "trainer/text/chat/chat.h"
 
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <optional>
 #include <utility>
 
 #include "common/base/files.h"
 #include "common/base/json.h"
+#include "common/base/wall_time.h"
 #include "trainer/formats/init_model.h"
 #include "trainer/text/chat/built_in.h"
 #include "trainer/text/chat/chat_encoder.h"
@@ -198,6 +200,18 @@ std::vector<std::int32_t> EndsOfTurn(const ChatTemplate& chat_template,
   if (!called.empty() && std::find(called.begin(), called.end(), said.front()) == called.end())
     ends.push_back(called.back());
   return ends;
+}
+
+std::optional<std::int64_t> NoonOf(std::string_view date) {
+  const std::optional<CivilTime> day = TakeCivilTime(&date);
+  if (!day || !date.empty()) return std::nullopt;
+  std::tm parts = {};
+  parts.tm_year = day->year - 1900;
+  parts.tm_mon = day->month - 1;
+  parts.tm_mday = day->day;
+  parts.tm_hour = 12;
+  parts.tm_isdst = -1;
+  return std::mktime(&parts);
 }
 
 }  // namespace muster

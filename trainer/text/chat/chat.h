@@ -9,7 +9,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/result.h"
@@ -66,5 +68,9 @@ Result<EncodedChat> EncodeChat(const ChatTemplate& chat_template, const Conversa
 // behind an answer, and that behind a call of a tool where it is another (gpt-oss: <|return|> and
 // <|call|>). None: the template ends turns with plain text, or renders no question with its answer.
 std::vector<std::int32_t> EndsOfTurn(const ChatTemplate& chat_template, const Tokenizer& tokenizer);
+
+// ChatRenderOptions::now of a day such as "2026-01-31", in the zone of this process, in which
+// templates write it; nothing for "".
+std::optional<std::int64_t> NoonOf(std::string_view date);
 
 }  // namespace muster

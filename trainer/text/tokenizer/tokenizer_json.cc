@@ -1,5 +1,6 @@
 #include "trainer/text/tokenizer/tokenizer_json.h"
 
+#include <set>
 #include <unordered_set>
 #include <utility>
 
@@ -147,6 +148,18 @@ Status ParseAddedTokens(const Json& file, TokenizerParts* parts) {
   return OkStatus();
 }
 
+// A model has no row for an id that no token has.
+Status CheckTemplateIds(const TokenizerParts& parts) {
+  std::set<std::int32_t> ids(parts.prefix_ids.begin(), parts.prefix_ids.end());
+  ids.insert(parts.suffix_ids.begin(), parts.suffix_ids.end());
+  for (const AddedToken& token : parts.added_tokens) ids.erase(token.id);
+  if (ids.empty()) return OkStatus();
+  for (const auto& [token, id] : parts.bpe.vocab()) ids.erase(id);
+  if (ids.empty()) return OkStatus();
+  return InvalidArgument("post_processor puts the id " + std::to_string(*ids.begin()) +
+                         " beside the text, which no token has");
+}
+
 // What the parts say of each other.
 Status CheckTogether(const TokenizerParts& parts) {
   // A normalizer moves the places that the reference implementation then asks for.
@@ -157,7 +170,7 @@ Status CheckTogether(const TokenizerParts& parts) {
   for (const AddedToken& token : parts.added_tokens)
     if (token.normalized && !token.content.empty() && parts.normalizer.Run(token.content).empty())
       return Unimplemented("added token " + token.content + " is normalized to nothing");
-  return OkStatus();
+  return CheckTemplateIds(parts);
 }
 
 // What `parse` gives; where it throws, the error names this part of the file.

@@ -310,6 +310,11 @@ INSTANTIATE_TEST_SUITE_P(
                      R"({"post_processor": {"type": "TemplateProcessing", "single":
                          [{"SpecialToken": {"id": "x"}}], "special_tokens": {}}})",
                      kWrong, "t.json"},
+        BadTokenizer{"template of an id that no token has",
+                     R"({"post_processor": {"type": "TemplateProcessing", "single":
+                         [{"SpecialToken": {"id": "x"}}, {"Sequence": {"id": "A"}}],
+                         "special_tokens": {"x": {"ids": [12345678]}}}})",
+                     kWrong, "12345678"},
         BadTokenizer{"added token elsewhere", R"({"added_tokens": [{"id": 5, "content": "he"}]})",
                      kWrong, "added token he"},
         BadTokenizer{"added token without id", R"({"added_tokens": [{"content": "he"}]})", kWrong,

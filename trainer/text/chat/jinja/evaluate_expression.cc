@@ -66,9 +66,9 @@ Value Evaluator::Find(const std::string& name) const {
   if (const Value* global = FindGlobal(name, budget_)) return *global;
   if (name == "strftime_now")
     return Value::MakeUndefined(
-        "strftime_now is not there: rows that are trained on must not depend on the day; name a "
-        "copy of the template with a day in its place, or one that asks whether it 'is defined', "
-        "in data.chat_template");
+        "strftime_now is not there: rows that are trained on must not depend on the day; give the "
+        "day that the template is to write in data.chat_date (score --chat-date), such as "
+        "2026-01-31");
   return Value::MakeUndefined("'" + name + "' is undefined");
 }
 
