@@ -1,15 +1,17 @@
 """A spare node that two jobs share, and a preemptible job to which it is lent meanwhile: who takes it, how soon, what
 the others lose."""
 
+import os
 import pathlib
 import signal
+import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from cluster import Cluster, alive, fake_gpus, kill, read_metrics, trajectory, trajectory_of, wait_until  # noqa: E402
-from device_watch import DeviceWatch  # noqa: E402
+from device_watch import DeviceWatch, job_of  # noqa: E402
 
 STEPS = 150
 FOREVER = 10**6
@@ -118,17 +120,18 @@ class SharedSpares(unittest.TestCase):
         wait_until(lambda: self.events(borrower, "preempted"), "the coordinator preempts the borrower")
         self.assertTrue(all(alive(pid) for pid in stopped), "it has not left yet")
         self.assertEqual(len(self.cluster.get(first)["attempts"]), 1, "its owner waits for that")
+        looks = watch.looks
         disturb(spare, borrower)
         for pid in stopped:
             kill(pid, signal.SIGCONT)
         self.wait_for_generation(first, 2)
+        self.assertGreater(watch.looks, looks + 1, "nothing was watched while the spare changed hands")
         self.assertEqual(len(self.cluster.get(second)["attempts"]), 1, "it is not touched")
         for job in (first, second):
             self.cluster.muster("cancel", job)
         self.wait_for_generation(borrower, 2)
         self.cluster.muster("cancel", borrower)
         watch.stop()
-        self.assertGreater(watch.looks, 20)
         self.assertTrue(any(device.startswith(f"FAKE-{spare}-") for device in watch.held))
         self.assertEqual(watch.shared, [], "a device has processes of two jobs")
 
@@ -142,6 +145,13 @@ class SharedSpares(unittest.TestCase):
     def test_a_borrowers_guardian_that_is_killed_while_its_node_is_cleared_costs_no_job(self):
         self.clear_the_lent_spare(
             lambda spare, borrower: self.kill_and_wait(self.cluster.guardians(borrower)[spare]))
+
+    def test_a_process_that_ends_while_the_watch_looks_is_of_no_second_job(self):
+        ended = subprocess.Popen(["true"])
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        self.addCleanup(ended.wait)
+        with self.assertRaises(ProcessLookupError):
+            job_of(ended.pid)
 
     def test_a_coordinator_that_is_killed_while_a_spare_is_cleared_costs_no_job(self):
         def restart(*_):

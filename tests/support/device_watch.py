@@ -17,12 +17,16 @@ LOOK_EVERY_S = 0.05
 
 
 def job_of(pid):
-    """The job that a guardian or one of its processes belongs to."""
+    """The job that a guardian or one of its processes belongs to. A process that ends is an OSError: the kernel takes its
+    memory, and with it environment and command line, before its files."""
     entry = pathlib.Path(f"/proc/{pid}")
     for variable in (entry / "environ").read_bytes().split(b"\0"):
         if variable.startswith(b"MUSTER_JOB_ID="):
             return variable.partition(b"=")[2].decode()
-    found = re.search(rb"/jobs/([0-9a-f]+)", (entry / "cmdline").read_bytes())
+    command = (entry / "cmdline").read_bytes()
+    if not command:
+        raise ProcessLookupError(f"process {pid} ends")
+    found = re.search(rb"/jobs/([0-9a-f]+)", command)
     return found[1].decode() if found else ""
 
 
