@@ -17,6 +17,8 @@
 #include "cli/base/standard_output.h"
 #include "cli/base/terminal.h"
 #include "cli/completion.h"
+#include "cli/login/login_store.h"
+#include "cli/login/session.h"
 #include "cli/slurm/allocation_access.h"
 #include "cli/slurm/slurm_job.h"
 #include "common/base/strings.h"
@@ -69,6 +71,9 @@ using TopVerbs = VerbList<
     struct MigrateConfig,
     struct CompletionOf,
     struct Version,
+    struct WhoAmI,
+    struct LogIn,
+    struct LogOut,
     struct Nodes,
     struct Drain,
     struct Undrain,
@@ -83,6 +88,19 @@ using QueuesVerbs = VerbList<
     struct QueuesCheck,
     struct QueuesApply,
     struct QueuesShow>;
+using UsersVerbs = VerbList<
+    struct UsersCheck,
+    struct UsersApply,
+    struct UsersShow>;
+using AuditVerbs = VerbList<
+    struct AuditTail,
+    struct AuditExport,
+    struct AuditVerify>;
+using SecretVerbs = VerbList<
+    struct SecretSet,
+    struct SecretList,
+    struct SecretRemove,
+    struct SecretRotateKey>;
 using ScheduleVerbs = VerbList<
     struct ScheduleExport,
     struct ScheduleReplay>;
@@ -120,6 +138,7 @@ void AddGlobals(Flags flags) {
            "job's supervisors share")
       .Excludes(coordinator)
       .Excludes(tls);
+  flags.Add("--as USER", global.as_user, "Act for this user, with that user's rights; for admins");
   flags.AddOutput("-o,--output");
   flags.Add("--no-color", global.no_color, "Disable colors; NO_COLOR does the same");
 }
@@ -128,6 +147,9 @@ void AddVerbs(CLI::App& app, Parsed& parsed) {
   CommandLine line(app, parsed);
   verbs::TopVerbs::AddTo(line);
   verbs::QueuesVerbs::AddTo(line.Group("queues", "Show and change the cluster's queues"));
+  verbs::UsersVerbs::AddTo(line.Group("users", "Show and change who may do what in the cluster"));
+  verbs::SecretVerbs::AddTo(line.Group("secret", "Store values that only your jobs can read"));
+  verbs::AuditVerbs::AddTo(line.Group("audit", "Read and verify the cluster's audit trail"));
   verbs::ScheduleVerbs::AddTo(
       line.Group("schedule", "Export what the scheduler is given, and replay what it planned"));
   verbs::SlurmVerbs::AddTo(line.Group("slurm", "Run jobs under Slurm, without a Muster cluster"));
@@ -217,10 +239,23 @@ Terminal FindTerminal(const GlobalOptions& global) {
   return terminal;
 }
 
-std::unique_ptr<ClusterClient> MakeClient(const GlobalOptions& global, Interrupt& interrupt) {
+// `by_login` is set once a call goes to the coordinator of a login.
+std::unique_ptr<ClusterClient> MakeClient(const GlobalOptions& global, Interrupt& interrupt,
+                                          bool* by_login) {
   std::string dir = ClusterDirectory(global.dir);
-  if (global.slurm_job.empty())
-    return std::make_unique<ClusterClient>(std::move(dir), interrupt, global.remote);
+  if (global.slurm_job.empty()) {
+    auto client = std::make_unique<ClusterClient>(std::move(dir), interrupt, global.remote);
+    const std::string logins = LoginStore::RootOfUser();
+    const bool chosen = !global.dir.empty() || !global.remote.address.empty() ||
+                        !global.remote.credentials_dir.empty();
+    if (!chosen && !logins.empty())
+      client->OtherwiseUse([logins, &interrupt, by_login] {
+        auto found = CoordinatorOfLogin(LoginStore(logins), interrupt);
+        *by_login = found.ok();
+        return found;
+      });
+    return client;
+  }
   return std::make_unique<ClusterClient>(
       std::move(dir), interrupt,
       CoordinatorOfSlurmJob(UserSlurmCommands(), CurrentUser(), global.slurm_job));
@@ -228,9 +263,12 @@ std::unique_ptr<ClusterClient> MakeClient(const GlobalOptions& global, Interrupt
 
 int RunCommand(const Parsed& parsed, Interrupt& interrupt) {
   Terminal terminal = FindTerminal(parsed.global);
-  const auto client = MakeClient(parsed.global, interrupt);
-  CommandContext context{*client, terminal, FormatOf(parsed.global.output), parsed.passed_on,
-                         parsed.global.slurm_job};
+  bool by_login = false;
+  const auto client = MakeClient(parsed.global, interrupt, &by_login);
+  client->ActFor(parsed.global.as_user);
+  CommandContext context{
+      *client,  terminal, FormatOf(parsed.global.output), parsed.passed_on, parsed.global.slurm_job,
+      &by_login};
   const CommandResult result = parsed.command(context);
   terminal.out.flush();
   if (result.ok()) return *result;

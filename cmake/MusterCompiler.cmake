@@ -30,6 +30,12 @@ if(MUSTER_MOLD)
   add_link_options($<$<LINK_LANGUAGE:CXX>:-fuse-ld=mold>)
 endif()
 
+# Clang is there for fuzzing alone. GCC's warnings are the rule, and Clang does not know all of them.
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-unknown-warning-option>)
+  target_compile_options(muster_warnings INTERFACE -Wno-everything)
+endif()
+
 if(MUSTER_SANITIZE)
   # With instrumented code GCC 12 sees uninitialised values where there are none (Boost.Beast).
   target_compile_options(muster_warnings INTERFACE -Wno-maybe-uninitialized)

@@ -12,8 +12,11 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
+#include "common/security/testing/forged_certificate.h"
+#include "common/security/user_authority.h"
 #include "coordinator/service/authorization.h"
 #include "muster/v1/enrol_api.grpc.pb.h"
+#include "muster/v1/secret_api.grpc.pb.h"
 #include "muster/v1/worker_api.grpc.pb.h"
 #include "tests/support/eventually.h"
 #include "tests/support/https_get.h"
@@ -31,7 +34,7 @@ std::vector<std::string> AllMethods() {
   std::vector<std::string> methods;
   for (const google::protobuf::FileDescriptor* file :
        {v1::SubmitRequest::descriptor()->file(), v1::WorkerMessage::descriptor()->file(),
-        v1::JoinRequest::descriptor()->file()}) {
+        v1::JoinRequest::descriptor()->file(), v1::SetSecretRequest::descriptor()->file()}) {
     for (int s = 0; s < file->service_count(); ++s)
       for (int m = 0; m < file->service(s)->method_count(); ++m)
         methods.push_back("/" + file->service(s)->full_name() + "/" +
@@ -89,26 +92,33 @@ class AccessTest : public TlsServerTest {
     const std::string plain = server_->endpoint().grpc;
     const std::string client = "/muster.v1.Client/";
     const std::string worker = "/muster.v1.Worker/";
-    const std::string join = "/muster.v1.Enrol/Join";
+    const std::string secrets = "/muster.v1.Secrets/";
+    const std::string fetch = secrets + "FetchSecrets";
+    const std::set<std::string> join = {"/muster.v1.Enrol/Join", "/muster.v1.Enrol/Issuers",
+                                        "/muster.v1.Enrol/Login"};
     const auto with = [&](Role role, const std::string& name) {
       return OpenWhateverItIs(Door(), ca, ours_.Make(role, name));
     };
     const auto nobody = OpenTlsChannelToJoin(Door(), ca);
     const auto joining = OpenTlsChannelToJoin(JoinDoor(), ca);
     return {
-        {"plain text, the token", {OpenChannel(plain), token_, {client, worker}}},
+        {"plain text, the token", {OpenChannel(plain), token_, {client, worker, secrets}}},
         {"plain text, no token", {OpenChannel(plain), "", {}}},
         {"plain text, another token", {OpenChannel(plain), std::string(64, '0'), {}}},
         {"TLS, nobody", {nobody, "", {}}},
         {"TLS, nobody with the token", {nobody, token_, {}}},
-        {"where nodes join, nobody", {joining, "", {join}}},
-        {"where nodes join, nobody with the token", {joining, token_, {join}}},
+        {"where nodes join, nobody", {joining, "", join}},
+        {"where nodes join, nobody with the token", {joining, token_, join}},
         {"where nodes join, admin",
-         {OpenWhateverItIs(JoinDoor(), ca, ours_.Make(Role::kAdmin, "bob")), "", {join}}},
-        {"TLS, admin", {with(Role::kAdmin, "ann"), "", {client}}},
-        {"TLS, node", {with(Role::kNode, "n1"), "", {worker, "/muster.v1.Enrol/Renew"}}},
+         {OpenWhateverItIs(JoinDoor(), ca, ours_.Make(Role::kAdmin, "bob")), "", join}},
+        {"TLS, admin",
+         {with(Role::kAdmin, "ann"),
+          "",
+          {client, secrets + "SetSecret", secrets + "ListSecrets", secrets + "RemoveSecret",
+           secrets + "RotateSecretKey"}}},
+        {"TLS, node", {with(Role::kNode, "n1"), "", {worker, fetch, "/muster.v1.Enrol/Renew"}}},
         {"TLS, node with the token",
-         {with(Role::kNode, "n2"), token_, {worker, "/muster.v1.Enrol/Renew"}}},
+         {with(Role::kNode, "n2"), token_, {worker, fetch, "/muster.v1.Enrol/Renew"}}},
         {"TLS, scraper", {with(Role::kScraper, "prometheus"), "", {}}},
         {"TLS, coordinator", {with(Role::kCoordinator, "other"), "", {}}},
         {"TLS, expired",
@@ -159,6 +169,29 @@ TEST_F(AccessTest, EveryMethodIsInTheTable) {
         << method << " is not in coordinator/service/authorization.cc: say who may call it";
 }
 
+// The users' authority may sign for users alone, whatever a thief of its key puts into
+// certificates.
+TEST_F(AccessTest, ACertificateOfALoginSpeaksForAUserAndForNobodyElse) {
+  const std::string users = ours_.security_dir() + "/users";
+  const std::int64_t now_ms = SystemClock().UnixMillis();
+  ASSERT_TRUE(UserAuthority::Ensure(ours_.authority(), users, now_ms).ok());
+  StartTlsServer();
+  const std::string ca = ours_.authority().certificate_pem();
+  const auto ask = [&](Role role) {
+    const IssuedCertificate forged = ForgeForTest(users, {role, "eve", ours_.cluster()}, now_ms);
+    return CallWithNothing(OpenWhateverItIs(Door(), ca, forged.key_pem, forged.certificate_pem),
+                           "/muster.v1.Client/Version", "");
+  };
+  for (const Role role : kRoles) {
+    const grpc::Status status = ask(role);
+    EXPECT_EQ(status.ok(), role == Role::kUser) << RoleWord(role) << status.error_message();
+    if (status.ok()) continue;
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+    EXPECT_THAT(status.error_message(), HasSubstr("not one of a Muster authority"));
+  }
+  EXPECT_TRUE(CallWithNothing(Channel(admin_), "/muster.v1.Client/Version", "").ok());
+}
+
 TEST_F(AccessTest, AnUnknownMethodIsDeniedAtTheListener) {
   StartTlsServer();
   const grpc::Status status =
@@ -191,8 +224,11 @@ TEST_F(AccessTest, PagesAreForScrapersAndAdmins) {
   for (const std::string& dir :
        {ours_.Make(Role::kNode, "n1"), ours_.Make(Role::kScraper, "former")})
     EXPECT_THAT(Get("/metrics", dir), HasSubstr("403 Forbidden"));
+  for (const char* path : {"/metrics", "/sd", "/healthz", "/api/v1/events", "/api/v1/log"})
+    EXPECT_THAT(Get(path, scraper, /*with_certificate=*/false), HasSubstr("403 Forbidden")) << path;
+  for (const char* path : {"/", "/jobs/any", "/assets/page.js", "/auth/session"})
+    EXPECT_THAT(Get(path, scraper, /*with_certificate=*/false), HasSubstr("200 OK")) << path;
   // Their handshakes fail.
-  EXPECT_EQ(Get("/metrics", scraper, /*with_certificate=*/false), "");
   EXPECT_EQ(Get("/metrics", ours_.MakeExpired(Role::kScraper, "late")), "");
   EXPECT_EQ(Get("/metrics", theirs_.Make(Role::kScraper, "eve")), "");
   // On loopback in plain text nothing has changed.
@@ -206,7 +242,7 @@ TEST_F(AccessTest, TheStatusPageIsForAdminsOverTlsAndForItsKeyOnLoopback) {
   EXPECT_THAT(Get("/api/v1/events?job=nobody", admin_), HasSubstr("404 Not Found"));
   for (const Role role : {Role::kScraper, Role::kNode, Role::kCoordinator}) {
     const std::string other = ours_.Make(role, "other");
-    for (const char* path : {"/", "/jobs/any", "/assets/page.js", "/api/v1/events", "/api/v1/log"})
+    for (const char* path : {"/api/v1/events", "/api/v1/log"})
       EXPECT_THAT(Get(path, other), HasSubstr("403 Forbidden")) << path;
   }
   const Endpoint& endpoint = server_->endpoint();

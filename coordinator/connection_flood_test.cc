@@ -1,4 +1,5 @@
-// Crowds at the door for pages: many who connect and do not go on, tried at a real coordinator.
+// Crowds at the doors for calls and pages: many who connect and do not go on, tried at a real
+// coordinator.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +9,7 @@
 #include <functional>
 #include <memory>
 
+#include "coordinator/service/probation.h"
 #include "tests/support/https_get.h"
 #include "tests/support/tls_server_test.h"
 
@@ -40,13 +42,15 @@ class ConnectionFloodTest : public TlsServerTest {
   ConnectionFloodTest() { StartTlsServer(); }
 
   // Connected once this returns, each having sent `words`.
-  std::vector<UniqueFd> Crowd(const std::string& words) const {
+  std::vector<UniqueFd> Crowd(const std::string& words) const { return CrowdAt(port(), words); }
+  static std::vector<UniqueFd> CrowdAt(std::uint16_t port, const std::string& words,
+                                       int size = kCrowd) {
     std::vector<UniqueFd> crowd;
-    for (int i = 0; i < kCrowd; ++i) {
+    for (int i = 0; i < size; ++i) {
       UniqueFd& fd = crowd.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
       sockaddr_in address{};
       address.sin_family = AF_INET;
-      address.sin_port = htons(port());
+      address.sin_port = htons(port);
       address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
       EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
       // Some have been hung up on by now.
@@ -92,6 +96,19 @@ TEST_F(ConnectionFloodTest, SilentConnectionsDelayNoOtherClient) {
   Note("version", AskVersion(*admin));
   Note("scrape", Scrape());
   Note("version after", AskVersion(*admin));
+}
+
+// More than are on probation at once.
+TEST_F(ConnectionFloodTest, ACrowdAtThePortForCallsEndsNoAdmittedConnectionAndShutsNobodyOut) {
+  const auto admitted = v1::Client::NewStub(Channel(ours_.Make(Role::kAdmin, "ann")));
+  AskVersion(*admitted);
+  for (const std::string& words : {std::string(), ClientHello()}) {
+    const std::vector<UniqueFd> crowd =
+        CrowdAt(SplitAddress(Door()).port, words, 2 * ProbationLimits().connections);
+    Note("version", AskVersion(*admitted));
+    const auto other = v1::Client::NewStub(Channel(ours_.Make(Role::kAdmin, "bob")));
+    Note("version of another", AskVersion(*other));
+  }
 }
 
 TEST_F(ConnectionFloodTest, UnfinishedHandshakesShutNoOtherClientOut) {

@@ -31,7 +31,9 @@ class EnrolStallTest : public TlsServerTest {
     StartTlsServer();
     const std::string dir = ours_.Make(Role::kNode, "n1");
     request_.set_request_pem(MakeCertificateRequest({Role::kNode, "n1", ours_.cluster()})->csr_pem);
-    stub_ = v1::Enrol::NewStub(Channel(dir));
+    // A connection has 256 calls at once.
+    for (std::size_t i = 0; i <= 2 * EnrolService::kMaxQueued / 200; ++i)
+      stubs_.push_back(v1::Enrol::NewStub(Channel(dir)));
     auto lock = LockDirectory(ours_.security_dir());
     EXPECT_TRUE(lock.ok()) << lock.status().ToString();
     lock_ = *std::move(lock);
@@ -45,11 +47,12 @@ class EnrolStallTest : public TlsServerTest {
   void Renew() {
     Call& call = calls_.emplace_back();
     call.context.set_deadline(std::chrono::system_clock::now() + 2 * kAllCalls);
-    stub_->async()->Renew(&call.context, &request_, &call.response,
-                          [this](const grpc::Status& status) {
-                            const std::lock_guard lock(mutex_);
-                            ends_.push_back(status.error_code());
-                          });
+    v1::Enrol::Stub& stub = *stubs_[calls_.size() % stubs_.size()];
+    stub.async()->Renew(&call.context, &request_, &call.response,
+                        [this](const grpc::Status& status) {
+                          const std::lock_guard lock(mutex_);
+                          ends_.push_back(status.error_code());
+                        });
   }
   std::size_t Ended() {
     const std::lock_guard lock(mutex_);
@@ -65,7 +68,7 @@ class EnrolStallTest : public TlsServerTest {
     v1::RenewResponse response;
   };
   v1::RenewRequest request_;
-  std::unique_ptr<v1::Enrol::Stub> stub_;
+  std::vector<std::unique_ptr<v1::Enrol::Stub>> stubs_;
   UniqueFd lock_;
   std::deque<Call> calls_;
   std::mutex mutex_;

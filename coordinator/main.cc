@@ -24,12 +24,17 @@ int Fail(const muster::Status& status) {
   return muster::ExitCodeOf(status);
 }
 
-void AddTlsOptions(CLI::App& app, muster::ServerOptions* options, double* certificate_seconds) {
+struct CertificateSeconds {
+  double nodes = 0;
+  double users = 0;
+};
+
+void AddTlsOptions(CLI::App& app, muster::ServerOptions* options, CertificateSeconds* seconds) {
   app.add_option("--tls-listen", options->tls_listen,
                  "gRPC address for other machines, IP:PORT, with mutual TLS (muster init)")
       ->envname("MUSTER_TLS_LISTEN");
   app.add_option("--join-listen", options->join_listen,
-                 "Address where nodes join by a token (muster certs join-token), IP:PORT")
+                 "Address where nodes join by a token and users log in, IP:PORT")
       ->envname("MUSTER_JOIN_LISTEN");
   app.add_option("--tls-http", options->tls_http,
                  "Address of /metrics, /healthz, and /sd for other machines, with mutual TLS")
@@ -37,12 +42,31 @@ void AddTlsOptions(CLI::App& app, muster::ServerOptions* options, double* certif
   app.add_option("--tls", options->tls,
                  "Directory with the coordinator's credentials [default: DIR/security/coordinator]")
       ->envname("MUSTER_TLS");
-  app.add_option("--node-certificate-lifetime", *certificate_seconds,
-                 "Lifetime of node certificates, such as 24h; nodes renew them before the end")
-      ->envname("MUSTER_NODE_CERTIFICATE_LIFETIME")
-      ->transform(
-          CLI::AsNumberWithUnit(std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}}))
-      ->check(CLI::Range(60.0, 8760 * 3600.0));
+  const auto lifetime = [&app](const char* name, double& value, const char* help,
+                               const char* variable, double most) {
+    app.add_option(name, value, help)
+        ->envname(variable)
+        ->transform(
+            CLI::AsNumberWithUnit(std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}}))
+        ->check(CLI::Range(60.0, most));
+  };
+  lifetime("--node-certificate-lifetime", seconds->nodes,
+           "Lifetime of node certificates, such as 24h; nodes renew them before the end",
+           "MUSTER_NODE_CERTIFICATE_LIFETIME", 8760 * 3600.0);
+  lifetime("--user-certificate-lifetime", seconds->users,
+           "Lifetime of the certificate of a login, 1h at most; muster renews it while it is used",
+           "MUSTER_USER_CERTIFICATE_LIFETIME", 3600.0);
+  app.add_option("--local-login", options->local_login,
+                 "Path of a socket where users of this machine log in by their account; needs "
+                 "--tls-listen")
+      ->envname("MUSTER_LOCAL_LOGIN");
+  app.add_option("--secret-keys", options->secret_keys,
+                 "File with the keys of stored secrets [default: DIR/coordinator/secret-keys]")
+      ->envname("MUSTER_SECRET_KEYS");
+  app.add_option("--issuer-ca", options->issuer_ca,
+                 "File with certificate authorities of the issuers at which users log in, besides "
+                 "those of the system")
+      ->envname("MUSTER_ISSUER_CA");
 }
 
 void AddMetricsOptions(CLI::App& app, muster::ServerOptions* options, double* scrape_seconds) {
@@ -109,7 +133,7 @@ int main(int argc, char** argv) {
   muster::ServerOptions options;
   std::string log_level = "info";
   double lease_seconds = muster::ToSeconds(options.lease);
-  double certificate_seconds = 0;
+  CertificateSeconds certificate_seconds;
   double scrape_seconds = muster::ToSeconds(options.scrape_interval);
   double scrub_seconds = muster::ToSeconds(options.scrub_interval);
   app.add_option("--dir", options.dir, "Cluster directory")
@@ -186,8 +210,10 @@ int main(int argc, char** argv) {
   options.dir = std::filesystem::absolute(options.dir).lexically_normal().string();
   if (!options.file_sd.empty())
     options.file_sd = std::filesystem::absolute(options.file_sd).lexically_normal().string();
-  if (certificate_seconds > 0)
-    options.node_certificate_lifetime = muster::FromSeconds(certificate_seconds);
+  if (certificate_seconds.nodes > 0)
+    options.node_certificate_lifetime = muster::FromSeconds(certificate_seconds.nodes);
+  if (certificate_seconds.users > 0)
+    options.user_certificate_lifetime = muster::FromSeconds(certificate_seconds.users);
   if (!options.record_schedules.empty())
     options.record_schedules = std::filesystem::absolute(options.record_schedules).string();
   if (!options.journal.empty()) {

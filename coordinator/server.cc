@@ -23,6 +23,7 @@
 #include "common/security/credentials.h"
 #include "common/security/encoding.h"
 #include "common/security/enrolment.h"
+#include "common/security/user_authority.h"
 #include "common/slurm/allocation.h"
 #include "common/slurm/submission.h"
 #include "common/telemetry/http_server.h"
@@ -46,6 +47,10 @@
 #include "coordinator/service/enrol_service.h"
 #include "coordinator/service/grpc_server.h"
 #include "coordinator/service/job_lookup.h"
+#include "coordinator/service/local_logins.h"
+#include "coordinator/service/login_service.h"
+#include "coordinator/service/page_sign_in.h"
+#include "coordinator/service/secret_service.h"
 #include "coordinator/service/watch_hub.h"
 #include "coordinator/service/worker_service.h"
 #include "coordinator/store/journal_store.h"
@@ -57,6 +62,7 @@ namespace {
 constexpr Duration kShutdownGrace = std::chrono::seconds(2);
 constexpr Duration kFenceInterval = std::chrono::seconds(1);
 constexpr std::size_t kTokenBytes = 32;
+constexpr std::int64_t kMaxIssuerCaBytes = 1 << 20;
 
 bool WantsTls(const ServerOptions& options) {
   return !options.tls_listen.empty() || !options.tls_http.empty() || !options.join_listen.empty();
@@ -87,6 +93,9 @@ Status CheckAddresses(const ServerOptions& options) {
   if (!options.worker_listen.empty()) MUSTER_RETURN_IF_ERROR(CheckPrivateNetwork(options.dir));
   for (const std::string& address : {options.tls_listen, options.tls_http, options.join_listen})
     if (!address.empty()) MUSTER_RETURN_IF_ERROR(CheckTlsListenAddress(address));
+  if (!options.local_login.empty() && options.tls_listen.empty())
+    return InvalidArgument(
+        "--local-login needs --tls-listen, where the certificates that it gives count");
   return OkStatus();
 }
 
@@ -104,8 +113,37 @@ Status CheckFileSd(const std::string& path) {
 struct Security {
   std::shared_ptr<Authenticator> authenticator;
   std::optional<Enrolment> enrolment;
-  std::string cluster;  // of the certificates; empty: none
+  LoginOptions logins;
+  std::string issuer_ca_pem;
+  std::string clients_root;  // GrpcAddresses'
+  std::string cluster;       // of the certificates; empty: none
 };
+
+Status OpenLogins(const ServerOptions& options, const std::string& ca_pem, Security* out) {
+  out->logins.cluster = out->cluster;
+  out->logins.ca_pem = ca_pem;
+  out->logins.lifetime = options.user_certificate_lifetime.value_or(kUserCertificateLifetime);
+  if (!options.issuer_ca.empty()) {
+    auto authorities = ReadFile(options.issuer_ca, kMaxIssuerCaBytes);
+    if (!authorities.ok()) return authorities.status().WithContext("--issuer-ca");
+    out->issuer_ca_pem = *std::move(authorities);
+  }
+  const std::string dir = ClusterPaths{options.dir}.Security().UserAuthority();
+  auto authority = UserAuthority::Open(dir, ca_pem);
+  if (authority.status().code() == StatusCode::kNotFound) {
+    out->logins.without_authority =
+        "this cluster has no authority for logins; run 'muster init --dir " + options.dir +
+        "' on the coordinator's machine, and start the coordinator again";
+    return OkStatus();
+  }
+  if (!authority.ok()) return authority.status();
+  out->clients_root = UserAuthority::RootPath(dir);
+  if (options.tls_listen.empty())
+    out->logins.without_authority = "the coordinator has no address for logins: --tls-listen";
+  else
+    out->logins.authority = *std::move(authority);
+  return OkStatus();
+}
 
 Result<Security> OpenSecurity(const ServerOptions& options) {
   MUSTER_ASSIGN_OR_RETURN(std::string token, LoadOrCreateToken(ClusterPaths{options.dir}.Token()));
@@ -118,6 +156,7 @@ Result<Security> OpenSecurity(const ServerOptions& options) {
           "--tls-listen and --tls-http need credentials; 'muster init --dir " + options.dir +
           "' makes them, --tls names others");
     out.cluster = credentials->identity.cluster;
+    MUSTER_RETURN_IF_ERROR(OpenLogins(options, credentials->ca_pem, &out));
     if (!directories.authority.empty()) {
       const Duration lifetime =
           options.node_certificate_lifetime.value_or(DefaultLifetime(Role::kNode));
@@ -199,6 +238,8 @@ ControllerOptions OptionsOf(const ServerOptions& options, std::uint64_t epoch,
   return controller;
 }
 
+const Actor kCoordinatorActor{.kind = Actor::Kind::kSystem, .name = "coordinator"};
+
 void LogEvent(const EventRecord& event) {
   constexpr LogLevel kLevels[] = {LogLevel::kInfo, LogLevel::kWarning, LogLevel::kError};
   const LogLevel level = kLevels[static_cast<int>(event.severity)];
@@ -214,14 +255,16 @@ void LogEvent(const EventRecord& event) {
 
 // Members are destroyed from last to first: the listeners before what they use.
 struct Server::Impl : EffectSink {
-  Impl(ServerOptions options, std::shared_ptr<Authenticator> authenticator,
-       std::optional<Enrolment> enrolment, LockedRecord pid_file, OpenedStore store,
+  Impl(ServerOptions options, Security security, LockedRecord pid_file, OpenedStore store,
        WebhookRules webhook_rules, std::unique_ptr<ScheduleRecorder> recorder);
 
   Status Start();
   Status ListenGrpc();
+  Status ListenForLogins();
   Status StartTls();
   Status ListenHttp();
+  Status AuthorizeReader(const std::string& path, const CertificateInfo* reader) const;
+  PageViewer ViewerOf(const CertificateInfo& reader) const;
   void StartPilots();
   void AddPages(HttpServer& server, bool by_tls);
   PageSources SourcesOfPage();
@@ -254,8 +297,15 @@ struct Server::Impl : EffectSink {
   JobLookup jobs;
   WorkerService workers;
   WatchHub watches;
+  RefusalLog refusals;
+  ClientCalls calls;
   ClientService clients;
+  SecretService secrets;
   EnrolService enrolment;
+  IssuerLanes issuers;
+  LoginService logins;
+  PageSignIn sign_in;
+  const std::string clients_root;
   PageFeeds page;
   std::unique_ptr<PilotRunner> pilots;
   std::unique_ptr<CertificateRotator> credentials;  // with TLS
@@ -263,6 +313,7 @@ struct Server::Impl : EffectSink {
   std::unique_ptr<HttpServer> tls_http;
   std::unique_ptr<DiscoveryFile> discovery_file;
   std::unique_ptr<GrpcServer> grpc;
+  std::unique_ptr<LocalLogins> local_logins;
   Endpoint endpoint;
   std::string pages_for_others;  // the address in lists of scrape targets
   Status outcome;
@@ -270,13 +321,12 @@ struct Server::Impl : EffectSink {
   std::thread shutdown;
 };
 
-Server::Impl::Impl(ServerOptions options_in, std::shared_ptr<Authenticator> authenticator_in,
-                   std::optional<Enrolment> enrolment_in, LockedRecord pid_file_in,
+Server::Impl::Impl(ServerOptions options_in, Security security, LockedRecord pid_file_in,
                    OpenedStore store_in, WebhookRules webhook_rules,
                    std::unique_ptr<ScheduleRecorder> recorder_in)
     : options(std::move(options_in)),
       paths{options.dir},
-      authenticator(std::move(authenticator_in)),
+      authenticator(std::move(security.authenticator)),
       pid_file(std::move(pid_file_in)),
       store(std::move(store_in)),
       metrics(3 * options.scrape_interval),
@@ -288,16 +338,32 @@ Server::Impl::Impl(ServerOptions options_in, std::shared_ptr<Authenticator> auth
       jobs(loop, runtime.controller(), store.store()),
       workers(loop, *authenticator, runtime),
       watches(loop, runtime),
-      clients({loop, runtime, store.store(), jobs, watches, workers, *authenticator,
+      refusals(runtime, SystemClock()),
+      calls({loop, runtime, *authenticator, refusals}),
+      clients({loop, runtime, store.store(), jobs, watches, workers, *authenticator, calls,
                [this](const JobId& job) { return pilots->PendingFor(job); }},
               options.dir),
-      enrolment(std::move(enrolment_in)),
+      secrets({loop, runtime, *authenticator, calls},
+              SecretVault(options.secret_keys.empty() ? paths.SecretKeys() : options.secret_keys,
+                          options.cluster_name)),
+      enrolment(std::move(security.enrolment)),
+      issuers(std::move(security.issuer_ca_pem)),
+      logins({loop, runtime, *authenticator, refusals, issuers}, std::move(security.logins)),
+      sign_in({loop, runtime, *authenticator, refusals, issuers},
+              options.user_certificate_lifetime.value_or(kUserCertificateLifetime)),
+      clients_root(std::move(security.clients_root)),
       page(loop, SourcesOfPage()) {
   endpoint.page_key = ToHex(*RandomBytes(kTokenBytes));
 }
 
 Status Server::Impl::Start() {
   MUSTER_RETURN_IF_ERROR(runtime.Restore());
+  authenticator->SetHasUsers(runtime.controller().Users().users->in_force());
+  authenticator->OnRefusal([this](RequestNoted refusal) {
+    if (!refusals.MayWait()) return;
+    loop.Post(
+        [this, refusal = std::move(refusal)]() mutable { refusals.Noted(std::move(refusal)); });
+  });
   MUSTER_RETURN_IF_ERROR(StartTls());
   MUSTER_RETURN_IF_ERROR(ListenHttp());
   MUSTER_RETURN_IF_ERROR(ListenGrpc());
@@ -333,7 +399,8 @@ void Server::Impl::StartPilots() {
   PilotHooks hooks{.facts = [this] { return ReadPoolFacts(runtime.controller()); },
                    .drain =
                        [this](const DrainPoolNode& drain) {
-                         runtime.Ask(DrainRequested{.node = {drain.node},
+                         runtime.Ask(DrainRequested{.actor = kCoordinatorActor,
+                                                    .node = {drain.node},
                                                     .by_seconds = drain.by_seconds,
                                                     .reason = drain.why,
                                                     .cause = DrainCause::kPilot},
@@ -373,19 +440,35 @@ Status Server::Impl::ListenHttp() {
   AddPages(*http, /*by_tls=*/false);
   if (options.tls_http.empty()) return OkStatus();
   HostPort outside = SplitAddress(options.tls_http);
-  HttpTlsOptions tls{.credentials_dir = TlsDirectoriesOf(options).credentials,
-                     .authorize = [this](const std::string& path, const CertificateInfo& peer) {
-                       if (Status status = authenticator->CheckRevoked(peer); !status.ok())
-                         return status;
-                       return AuthorizePage(path, CallerOf(peer.identity.role));
-                     }};
+  HttpTlsOptions tls{
+      .credentials_dir = TlsDirectoriesOf(options).credentials,
+      .authorize = [this](const std::string& path,
+                          const CertificateInfo* peer) { return AuthorizeReader(path, peer); },
+      .find_session = [this](std::string_view session) { return sign_in.Find(session); }};
   MUSTER_ASSIGN_OR_RETURN(tls_http,
                           HttpServer::ListenTls(loop, outside.host, outside.port, std::move(tls)));
   outside.port = tls_http->port();
   endpoint.http_tls = JoinAddress(outside);
   pages_for_others = PagesForOthers(endpoint.http_tls);
   AddPages(*tls_http, /*by_tls=*/true);
+  sign_in.AddRoutes(*tls_http);
   return OkStatus();
+}
+
+// Every user with a role may read; what each then sees is ViewerOf's.
+Status Server::Impl::AuthorizeReader(const std::string& path, const CertificateInfo* reader) const {
+  MUSTER_RETURN_IF_ERROR(
+      AuthorizePage(path, reader == nullptr ? Caller::kNobody : CallerOf(reader->identity.role)));
+  if (reader == nullptr) return OkStatus();
+  MUSTER_RETURN_IF_ERROR(authenticator->CheckRevoked(*reader));
+  if (reader->identity.role != Role::kUser || MayGet(path, Caller::kNobody)) return OkStatus();
+  return runtime.controller().access().Check(ActorOf(reader->identity), ClientOperation::kListJobs);
+}
+
+PageViewer Server::Impl::ViewerOf(const CertificateInfo& reader) const {
+  const Actor actor = ActorOf(reader.identity);
+  JobFilter sees = JobsSeenBy(runtime.controller(), actor);
+  return {.user = sees ? actor.name : "", .sees = std::move(sees)};
 }
 
 void Server::Impl::AddPages(HttpServer& server, bool by_tls) {
@@ -393,7 +476,7 @@ void Server::Impl::AddPages(HttpServer& server, bool by_tls) {
   server.Handle("/metrics", [this](const std::string&) {
     const EdgeFigures edges{
         workers.streams(),          watches.watchers(),
-        runtime.pending_requests(), runtime.refused_requests() + clients.refused_calls(),
+        runtime.pending_requests(), runtime.refused_requests() + calls.refused(),
         on_event.totals(),          credentials ? credentials->not_after_ms() : 0,
         pilots->counts(),           DroppedLogLines()};
     const Now now{SystemClock().Now(), SystemClock().UnixMillis()};
@@ -407,36 +490,37 @@ void Server::Impl::AddPages(HttpServer& server, bool by_tls) {
 }
 
 PageSources Server::Impl::SourcesOfPage() {
-  return {
-      .controller = runtime.controller(),
-      .cluster = options.cluster_name,
-      .find_job = [this](const std::string& job, auto found) { jobs.Find(job, std::move(found)); },
-      .after_durable = [this](auto done) { runtime.AfterDurable(std::move(done)); },
-      .now =
-          [] {
-            return Now{SystemClock().Now(), SystemClock().UnixMillis()};
-          }};
+  return {.controller = runtime.controller(),
+          .cluster = options.cluster_name,
+          .find_job = [this](const std::string& job,
+                             auto found) { jobs.Find(job, {}, std::move(found)); },
+          .after_durable = [this](auto done) { runtime.AfterDurable(std::move(done)); },
+          .now =
+              [] {
+                return Now{SystemClock().Now(), SystemClock().UnixMillis()};
+              }};
 }
 
 PageContext Server::Impl::ListenerOfPage() {
-  return {
-      .key = endpoint.page_key,
-      .controller = runtime.controller(),
-      .find_job = [this](const std::string& job, auto found) { jobs.Find(job, std::move(found)); },
-      .feeds = page,
-      .read_log =
-          [this](const LogLocation& location, int rank, std::int64_t offset,
-                 const std::function<void(Result<LogBytes>)>& done) {
-            workers.ReadLog(location, rank, offset,
-                            [done, final = location.final](Result<v1::LogChunk> chunk) {
-                              if (!chunk.ok()) return done(chunk.status());
-                              done(LogBytes{.data = std::move(*chunk->mutable_data()),
-                                            .next_offset = chunk->next_offset(),
-                                            .at_end = chunk->at_end(),
-                                            .final = final,
-                                            .path = chunk->path()});
-                            });
-          }};
+  return {.key = endpoint.page_key,
+          .controller = runtime.controller(),
+          .viewer_of = [this](const CertificateInfo& reader) { return ViewerOf(reader); },
+          .find_job = [this](const std::string& job, JobFilter filter,
+                             auto found) { jobs.Find(job, std::move(filter), std::move(found)); },
+          .feeds = page,
+          .read_log =
+              [this](const LogLocation& location, int rank, std::int64_t offset,
+                     const std::function<void(Result<LogBytes>)>& done) {
+                workers.ReadLog(location, rank, offset,
+                                [done, final = location.final](Result<v1::LogChunk> chunk) {
+                                  if (!chunk.ok()) return done(chunk.status());
+                                  done(LogBytes{.data = std::move(*chunk->mutable_data()),
+                                                .next_offset = chunk->next_offset(),
+                                                .at_end = chunk->at_end(),
+                                                .final = final,
+                                                .path = chunk->path()});
+                                });
+              }};
 }
 
 std::string Server::Impl::Discovery(bool by_tls) const {
@@ -456,25 +540,40 @@ Status Server::Impl::ListenGrpc() {
   GrpcAddresses addresses{.plain = {options.listen},
                           .tls = options.tls_listen,
                           .join = options.join_listen,
-                          .credentials_dir = TlsDirectoriesOf(options).credentials};
+                          .credentials_dir = TlsDirectoriesOf(options).credentials,
+                          .clients_root = clients_root};
   if (!options.worker_listen.empty()) addresses.plain.push_back(options.worker_listen);
-  MUSTER_ASSIGN_OR_RETURN(
-      grpc, GrpcServer::Listen(addresses, {clients, workers, enrolment, authenticator}));
+  MUSTER_ASSIGN_OR_RETURN(grpc, GrpcServer::Listen(addresses, {clients, workers, enrolment, logins,
+                                                               secrets, authenticator}));
   endpoint.grpc = grpc->addresses().front();
   endpoint.grpc_tls = grpc->tls_address();
-  if (options.join_listen.empty()) return OkStatus();
-  // Tokens contain it, so it is the address that nodes reach.
-  const auto join = ReachableAddress(grpc->join_address(), OwnAddressOfHost);
-  if (!join.ok()) return join.status().WithContext("--join-listen: name an address of this host");
-  endpoint.grpc_join = *join;
+  if (!options.join_listen.empty()) {
+    // Tokens contain it, so it is the address that nodes reach.
+    const auto join = ReachableAddress(grpc->join_address(), OwnAddressOfHost);
+    if (!join.ok()) return join.status().WithContext("--join-listen: name an address of this host");
+    endpoint.grpc_join = *join;
+  }
+  return ListenForLogins();
+}
+
+Status Server::Impl::ListenForLogins() {
+  const bool people_log_in = !options.join_listen.empty() || !options.local_login.empty();
+  if (!people_log_in || endpoint.grpc_tls.empty()) return OkStatus();
+  const auto calls = ReachableAddress(endpoint.grpc_tls, OwnAddressOfHost);
+  if (!calls.ok()) return calls.status().WithContext("--tls-listen: name an address of this host");
+  logins.SetCoordinator(*calls);
+  if (options.local_login.empty()) return OkStatus();
+  MUSTER_ASSIGN_OR_RETURN(local_logins, LocalLogins::Listen(loop, logins, options.local_login));
   return OkStatus();
 }
 
 // The log has the same timeline as the events.
 void Server::Impl::OnDecided(const Effects& effects) {
   for (const Observation& observation : effects.observations) metrics.Observe(observation);
-  for (const StoreOperation& operation : effects.store)
+  for (const StoreOperation& operation : effects.store) {
+    if (std::holds_alternative<PutUsers>(operation)) authenticator->SetHasUsers(true);
     if (const auto* append = std::get_if<AppendEvent>(&operation)) LogEvent(append->event);
+  }
 }
 
 void Server::Impl::OnDiskBehind(std::size_t commits, std::size_t messages) {
@@ -498,7 +597,7 @@ void Server::Impl::OnEvents(const std::vector<EventRecord>& events) {
   page.OnEvents();
   for (const EventRecord& event : events) {
     if (event.job.empty()) continue;
-    jobs.Find(event.job.value, [this, event](const Result<JobView>& job) {
+    jobs.Find(event.job.value, {}, [this, event](const Result<JobView>& job) {
       if (!job.ok()) return;
       if (!job->archived) return on_event.Offer(*job->spec, event);
       const Result<JobSpec> spec = ParseJobSpec(job->record->spec_yaml);
@@ -529,6 +628,9 @@ void Server::Impl::Close(const Status& reason) {
   page.CloseAll();
   workers.CloseAll(reason);
   enrolment.Close(reason);
+  logins.Close(reason);
+  sign_in.Close();
+  issuers.Cancel();
   shutdown = std::thread([this] {
     grpc->Shutdown(kShutdownGrace);
     loop.Stop();
@@ -574,9 +676,9 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
     if (!opened.ok()) return opened.status().WithContext("--record-schedules");
     recorder = *std::move(opened);
   }
-  auto impl = std::make_unique<Impl>(
-      std::move(options), std::move(security.authenticator), std::move(security.enrolment),
-      std::move(pid_file), std::move(store), std::move(webhook_rules), std::move(recorder));
+  auto impl =
+      std::make_unique<Impl>(std::move(options), std::move(security), std::move(pid_file),
+                             std::move(store), std::move(webhook_rules), std::move(recorder));
   std::unique_ptr<Server> server(new Server(std::move(impl)));
   MUSTER_RETURN_IF_ERROR(server->impl_->Start());
   Log().info("muster-coordinator {} listens on {}, http://{}", kVersion, server->endpoint().grpc,

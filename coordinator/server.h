@@ -29,10 +29,16 @@ struct ServerOptions {
   // Listeners for other machines, IP:PORT, by certificates only; empty: none. They need
   // credentials: `tls`, or those that `muster init` made in the cluster's directory.
   std::string tls_listen;   // gRPC; a client certificate is required
-  std::string join_listen;  // gRPC for nodes that join with a token; needs the authority
+  std::string join_listen;  // gRPC for nodes that join, and people who log in; needs the authority
   std::string tls_http;     // metrics
   std::string tls;          // credentials directory; empty: DIR/security/coordinator
   std::optional<Duration> node_certificate_lifetime;  // empty: as in DefaultLifetime
+  std::optional<Duration> user_certificate_lifetime;  // of a login; empty: kUserCertificateLifetime
+  // A socket where people of this machine log in by their account; empty: none.
+  std::string local_login;
+  std::string secret_keys;  // file with the keys of stored secrets; empty: in `dir`
+  // Authorities of issuers at which users log in, PEM; empty: those of the system alone.
+  std::string issuer_ca;
   // Directory of a journal on a shared file system, instead of the database in `dir`; absolute. The
   // coordinator that holds it ends with a named cause when another one takes over.
   std::string journal;

@@ -99,7 +99,7 @@ def write_metadata(build, stage, version):
     programs = sorted(path for folder in ("bin", "lib") for path in (stage / NAME / folder).iterdir())
     targets = [f"bin/{path.name}" for path in programs]
     parts = sbom.components(build, targets, [build / target for target in targets])
-    scripts = [path.name for path in programs if path.parent.name == "bin" and path.name != "muster-guardian"]
+    scripts = [path.name for path in programs if path.parent.name == "bin" and path.name not in ("muster-guardian", "muster-launcher")]
     (info / "METADATA").write_text(METADATA.format(version=version) + (ROOT / "README.md").read_text("utf-8"))
     (info / "WHEEL").write_text(WHEEL)
     (info / "entry_points.txt").write_text("[console_scripts]\n" + "".join(f"{name} = {NAME}.__main__:main\n" for name in scripts))

@@ -26,12 +26,14 @@
 #include "common/rpc/endpoint.h"
 #include "common/runtime/exit_deadline.h"
 #include "common/telemetry/log.h"
+#include "worker/agent/owner_server.h"
 #include "worker/allocation/auto_command.h"
 #include "worker/fabric/cpu_topology.h"
 #include "worker/fabric/fake_gpus.h"
 #include "worker/fabric/node_place.h"
 #include "worker/fabric/node_report.h"
 #include "worker/health/host_memory.h"
+#include "worker/launcher/client.h"
 #include "worker/process/cgroup.h"
 #include "worker/process/device_lock.h"
 #include "worker/service/enrolment.h"
@@ -141,6 +143,14 @@ void AddResourceOptions(CLI::App& app, ResourceTexts* texts) {
 void AddBindingOption(CLI::App& app, Texts* texts) {
   app.add_flag("--no-cpu-binding", texts->no_cpu_binding,
                "Do not bind ranks to CPUs, because other workers share this host");
+}
+
+void AddLauncherOption(CLI::App& app, muster::worker::WorkerOptions* options) {
+  app.add_option("--launcher", options->launcher,
+                 "Socket of muster-launcher, which runs each job as the account that the cluster's "
+                 "user file has for its owner [default: jobs run as this worker's user]")
+      ->option_text("PATH")
+      ->envname("MUSTER_LAUNCHER");
 }
 
 void AddNvmlOption(CLI::App& app, muster::worker::WorkerOptions* options) {
@@ -334,11 +344,14 @@ muster::Status FindDeviceLocks(const ResourceTexts& texts, muster::worker::Worke
   std::string& directory = options->device_locks;
   if (!texts.device_locks.empty()) {
     directory = std::filesystem::absolute(texts.device_locks).lexically_normal().string();
-  } else if (options->devices.empty() || !texts.fake_gpus.empty()) {
+  } else if (options->launcher.empty() && (options->devices.empty() || !texts.fake_gpus.empty())) {
     directory = paths.DevicesDir(options->node);
   } else {
     MUSTER_ASSIGN_OR_RETURN(directory, muster::SharedLockDirectory());
   }
+  if (!options->launcher.empty() && muster::launcher::IsOfEachJob(directory))
+    return muster::InvalidArgument("jobs that run as their owners would not see " + directory +
+                                   "; name another directory with --device-locks");
   if (!options->devices.empty()) options->health.device_locks = directory;
   options->health.jobs_dir = paths.JobsDir(options->node);
   return muster::OkStatus();
@@ -438,9 +451,17 @@ int PrintReport(int argc, char** argv) {
   return EXIT_SUCCESS;
 }
 
+muster::Status FindLauncher(muster::worker::WorkerOptions* options) {
+  if (options->launcher.empty()) return muster::OkStatus();
+  MUSTER_ASSIGN_OR_RETURN(options->launcher_dir, muster::Launcher(options->launcher).Hello());
+  muster::Log().info("jobs run as their owners, by {}", options->launcher);
+  return muster::OkStatus();
+}
+
 // The settings that are needed before there is a server.
 muster::Status Prepare(const Texts& texts, muster::worker::WorkerOptions* options) {
   MUSTER_RETURN_IF_ERROR(Join(texts.join, options));
+  MUSTER_RETURN_IF_ERROR(FindLauncher(options));
   return LookAround(texts, options);
 }
 
@@ -475,6 +496,8 @@ int Supervise(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 3 && std::string_view(argv[1]) == "--serve-files")  // by muster-launcher
+    muster::worker::ServeOwnerFiles(std::atoi(argv[2]));
   if (WantsReport(argc, argv)) return PrintReport(argc, argv);
   if (muster::worker::WantsAuto(argc, argv)) return Supervise(argc, argv);
   CLI::App app{"Run the ranks of jobs on one node for the coordinator.", "muster-worker"};
@@ -485,6 +508,7 @@ int main(int argc, char** argv) {
   AddOptions(app, &options, &texts.log_level);
   AddNetworkOptions(app, &texts);
   AddBindingOption(app, &texts);
+  AddLauncherOption(app, &options);
   AddResourceOptions(app, &texts.resources);
   AddClusterOptions(app, &options, &texts.join);
   AddHealthOptions(app, &options, &texts);

@@ -9,7 +9,9 @@
 #include "common/base/locked_record.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/tls.h"
+#include "common/rpc/token.h"
 #include "muster/v1/client_api.grpc.pb.h"
+#include "muster/v1/secret_api.grpc.pb.h"
 
 namespace muster {
 namespace {
@@ -32,6 +34,10 @@ std::chrono::system_clock::time_point SystemDeadline(Duration remaining) {
 struct ClusterClient::Connection {
   CoordinatorChannel coordinator;
   std::unique_ptr<v1::Client::Stub> stub;
+  std::unique_ptr<v1::Secrets::Stub> secrets;
+
+  v1::Client::Stub& Of(const v1::Client::Stub*) const { return *stub; }
+  v1::Secrets::Stub& Of(const v1::Secrets::Stub*) const { return *secrets; }
 };
 
 ClusterClient::ClusterClient(std::string dir, Interrupt& interrupt, RemoteCoordinator remote)
@@ -92,8 +98,15 @@ std::string ClusterClient::RestartCommand() const {
 
 Status ClusterClient::Connect() {
   if (connection_) return OkStatus();
-  if (find_remote_) {
-    MUSTER_ASSIGN_OR_RETURN(remote_, find_remote_());
+  // Asked again for each connection: a coordinator moves, a login is renewed.
+  std::error_code error;
+  const bool by_login =
+      !find_remote_ && find_login_ && !std::filesystem::exists(paths_.Token(), error);
+  if (find_remote_ || by_login) {
+    auto found = by_login ? find_login_() : find_remote_();
+    if (found.ok()) remote_ = *std::move(found);
+    const bool none = by_login && found.status().code() == StatusCode::kNotFound;
+    if (!found.ok() && !none) return found.status();
   }
   const auto endpoint = AwaitEndpoint();
   if (!endpoint.ok()) return endpoint.status();
@@ -107,8 +120,15 @@ Status ClusterClient::Connect() {
                 " && " + RestartCommand()};
   }
   auto stub = v1::Client::NewStub(coordinator->channel);
-  connection_ = std::make_unique<Connection>(Connection{*std::move(coordinator), std::move(stub)});
+  auto secrets = v1::Secrets::NewStub(coordinator->channel);
+  connection_ = std::make_unique<Connection>(
+      Connection{*std::move(coordinator), std::move(stub), std::move(secrets)});
   return OkStatus();
+}
+
+void ClusterClient::Attach(grpc::ClientContext& context) const {
+  AttachToken(context, connection_->coordinator);
+  if (!as_user_.empty()) context.AddMetadata(kAsUserKey, as_user_);
 }
 
 void ClusterClient::Disconnect() { connection_.reset(); }
@@ -132,16 +152,19 @@ Status ClusterClient::Explain(const Status& status) const {
   return {status.code(), message};
 }
 
-template <typename Request, typename Response, typename Method>
-Result<Response> ClusterClient::Call(const Request& request, Method method,
+template <typename Request, typename Response, typename Stub>
+Result<Response> ClusterClient::Call(const Request& request,
+                                     grpc::Status (Stub::*method)(grpc::ClientContext*,
+                                                                  const Request&, Response*),
                                      std::optional<Duration> timeout) {
   MUSTER_RETURN_IF_ERROR(Connect());
   grpc::ClientContext context;
-  AttachToken(context, connection_->coordinator);
+  Attach(context);
   context.set_deadline(SystemDeadline(timeout.value_or(call_limit_)));
   Interrupt::Scope scope(interrupt_, [&context] { context.TryCancel(); });
   Response response;
-  const grpc::Status status = ((*connection_->stub).*method)(&context, request, &response);
+  const grpc::Status status =
+      (connection_->Of(static_cast<const Stub*>(nullptr)).*method)(&context, request, &response);
   if (!status.ok()) return Explain(FromGrpcStatus(status));
   return response;
 }
@@ -156,10 +179,14 @@ Result<v1::Job> ClusterClient::GetJob(const std::string& job) {
   return Call<v1::GetJobRequest, v1::Job>(request, &v1::Client::Stub::GetJob);
 }
 
-// Pages come with the newest submission first.
 Result<v1::ListJobsResponse> ClusterClient::ListJobs(bool all, int limit) {
   v1::ListJobsRequest request;
   request.set_all(all);
+  return ListJobs(std::move(request), limit);
+}
+
+// Pages come with the newest submission first.
+Result<v1::ListJobsResponse> ClusterClient::ListJobs(v1::ListJobsRequest request, int limit) {
   v1::ListJobsResponse jobs;
   do {
     if (limit > 0) request.set_limit(std::min(kPageLimit, limit - jobs.jobs_size()));
@@ -240,15 +267,6 @@ Result<v1::VerifyCheckpointsResponse> ClusterClient::VerifyCheckpoints(
       request, &v1::Client::Stub::VerifyCheckpoints, kVerifyTimeout);
 }
 
-Result<v1::ApplyQueuesResponse> ClusterClient::ApplyQueues(const v1::ApplyQueuesRequest& request) {
-  return Call<v1::ApplyQueuesRequest, v1::ApplyQueuesResponse>(request,
-                                                               &v1::Client::Stub::ApplyQueues);
-}
-
-Result<v1::ShowQueuesResponse> ClusterClient::ShowQueues() {
-  return Call<v1::ShowQueuesRequest, v1::ShowQueuesResponse>({}, &v1::Client::Stub::ShowQueues);
-}
-
 Result<v1::ShowUsageResponse> ClusterClient::ShowUsage(const v1::ShowUsageRequest& request) {
   return Call<v1::ShowUsageRequest, v1::ShowUsageResponse>(request, &v1::Client::Stub::ShowUsage);
 }
@@ -256,7 +274,7 @@ Result<v1::ShowUsageResponse> ClusterClient::ShowUsage(const v1::ShowUsageReques
 Result<std::string> ClusterClient::ExportSchedule() {
   MUSTER_RETURN_IF_ERROR(Connect());
   grpc::ClientContext context;
-  AttachToken(context, connection_->coordinator);
+  Attach(context);
   Interrupt::Scope scope(interrupt_, [&context] { context.TryCancel(); });
   const auto reader = connection_->stub->ExportSchedule(&context, {});
   std::string recording;
@@ -278,7 +296,7 @@ Status ClusterClient::Watch(const v1::WatchRequest& request, TimePoint deadline,
                             const std::function<bool(const v1::WatchUpdate&)>& on_update) {
   MUSTER_RETURN_IF_ERROR(Connect());
   grpc::ClientContext context;
-  AttachToken(context, connection_->coordinator);
+  Attach(context);
   if (deadline != TimePoint::max())
     context.set_deadline(SystemDeadline(Deadline::At(deadline).Remaining()));
   Interrupt::Scope scope(interrupt_, [&context] { context.TryCancel(); });
@@ -290,6 +308,55 @@ Status ClusterClient::Watch(const v1::WatchRequest& request, TimePoint deadline,
   const grpc::Status status = reader->Finish();
   if (!wanted && !interrupt_.requested()) return OkStatus();
   return Explain(FromGrpcStatus(status));
+}
+
+Result<v1::WhoAmIResponse> ClusterAdmin::WhoAmI() {
+  return client_.Call<v1::WhoAmIRequest, v1::WhoAmIResponse>({}, &v1::Client::Stub::WhoAmI);
+}
+
+Result<v1::ApplyQueuesResponse> ClusterAdmin::ApplyQueues(const v1::ApplyQueuesRequest& request) {
+  return client_.Call<v1::ApplyQueuesRequest, v1::ApplyQueuesResponse>(
+      request, &v1::Client::Stub::ApplyQueues);
+}
+
+Result<v1::ShowQueuesResponse> ClusterAdmin::ShowQueues() {
+  return client_.Call<v1::ShowQueuesRequest, v1::ShowQueuesResponse>({},
+                                                                     &v1::Client::Stub::ShowQueues);
+}
+
+Result<v1::ApplyUsersResponse> ClusterAdmin::ApplyUsers(const v1::ApplyUsersRequest& request) {
+  return client_.Call<v1::ApplyUsersRequest, v1::ApplyUsersResponse>(request,
+                                                                     &v1::Client::Stub::ApplyUsers);
+}
+
+Result<v1::ShowUsersResponse> ClusterAdmin::ShowUsers() {
+  return client_.Call<v1::ShowUsersRequest, v1::ShowUsersResponse>({},
+                                                                   &v1::Client::Stub::ShowUsers);
+}
+
+Result<v1::ListAuditResponse> ClusterAdmin::ListAudit(const v1::ListAuditRequest& request) {
+  return client_.Call<v1::ListAuditRequest, v1::ListAuditResponse>(request,
+                                                                   &v1::Client::Stub::ListAudit);
+}
+
+Result<v1::SecretResponse> ClusterAdmin::SetSecret(const v1::SetSecretRequest& request) {
+  return client_.Call<v1::SetSecretRequest, v1::SecretResponse>(request,
+                                                                &v1::Secrets::Stub::SetSecret);
+}
+
+Result<v1::ListSecretsResponse> ClusterAdmin::ListSecrets(const v1::ListSecretsRequest& request) {
+  return client_.Call<v1::ListSecretsRequest, v1::ListSecretsResponse>(
+      request, &v1::Secrets::Stub::ListSecrets);
+}
+
+Result<v1::SecretResponse> ClusterAdmin::RemoveSecret(const v1::RemoveSecretRequest& request) {
+  return client_.Call<v1::RemoveSecretRequest, v1::SecretResponse>(
+      request, &v1::Secrets::Stub::RemoveSecret);
+}
+
+Result<v1::RotateSecretKeyResponse> ClusterAdmin::RotateSecretKey() {
+  return client_.Call<v1::RotateSecretKeyRequest, v1::RotateSecretKeyResponse>(
+      {}, &v1::Secrets::Stub::RotateSecretKey);
 }
 
 }  // namespace muster

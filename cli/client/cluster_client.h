@@ -5,16 +5,24 @@
 // Interrupt (kCancelled). Errors name the next command to type. One thread.
 #pragma once
 
+#include <grpcpp/support/status.h>
 #include <functional>
+
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "cli/base/interrupt.h"
 #include "common/base/cluster_paths.h"
 #include "common/base/result.h"
 #include "common/rpc/endpoint.h"
 #include "muster/v1/client_api.pb.h"
+#include "muster/v1/secret_api.pb.h"
+
+namespace grpc {
+class ClientContext;
+}
 
 namespace muster {
 
@@ -33,10 +41,15 @@ class ClusterClient {
   ClusterClient(std::string dir, Interrupt& interrupt, FindRemote find_remote);
   ~ClusterClient();
 
+  // Where the directory has no cluster, calls go to this coordinator instead, that of a login;
+  // kNotFound: there is none. Verbs for clusters of this machine act on the directory still.
+  void OtherwiseUse(FindRemote find) { find_login_ = std::move(find); }
+
   Result<v1::SubmitResponse> Submit(const v1::SubmitRequest& request);
   Result<v1::Job> GetJob(const std::string& job);
-  // In order of submission, of all pages. `all`: also those that ended more than a day ago, and the
-  // archive. `limit`: the newest so many; 0: no limit.
+  // In order of submission, of all pages. `limit`: the newest so many; 0: no limit.
+  Result<v1::ListJobsResponse> ListJobs(v1::ListJobsRequest request, int limit = 0);
+  // `all`: also those that ended more than a day ago, and the archive.
   Result<v1::ListJobsResponse> ListJobs(bool all, int limit = 0);
   Result<v1::CancelResponse> Cancel(const v1::CancelRequest& request);
   Result<v1::SuspendResponse> Suspend(const v1::SuspendRequest& request);
@@ -53,8 +66,6 @@ class ClusterClient {
   // Returns when every checkpoint is read, which can take hours.
   Result<v1::VerifyCheckpointsResponse> VerifyCheckpoints(
       const v1::VerifyCheckpointsRequest& request);
-  Result<v1::ApplyQueuesResponse> ApplyQueues(const v1::ApplyQueuesRequest& request);
-  Result<v1::ShowQueuesResponse> ShowQueues();
   Result<v1::ShowUsageResponse> ShowUsage(const v1::ShowUsageRequest& request);
   // A recording of one pass.
   Result<std::string> ExportSchedule();
@@ -78,6 +89,9 @@ class ClusterClient {
   // the command that starts it.
   Result<Endpoint> AwaitEndpoint();
 
+  // From now on calls are made in the name of that user; empty: in the caller's own.
+  void ActFor(std::string user) { as_user_ = std::move(user); }
+
   // Drops the connection, so that the next call reads the endpoint again.
   void Disconnect();
 
@@ -85,11 +99,15 @@ class ClusterClient {
   void LimitCalls(Duration limit) { call_limit_ = limit; }
 
  private:
+  friend class ClusterAdmin;
   std::string RestartCommand() const;
+  void Attach(grpc::ClientContext& context) const;
   struct Connection;
   Status Connect();
-  template <typename Request, typename Response, typename Method>
-  Result<Response> Call(const Request& request, Method method,
+  template <typename Request, typename Response, typename Stub>
+  Result<Response> Call(const Request& request,
+                        grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                     Response*),
                         std::optional<Duration> timeout = std::nullopt);
   Status Explain(const Status& status) const;
 
@@ -97,8 +115,33 @@ class ClusterClient {
   Interrupt& interrupt_;
   RemoteCoordinator remote_;
   const FindRemote find_remote_;
+  FindRemote find_login_;
+  std::string as_user_;
   Duration call_limit_ = std::chrono::seconds(15);
   std::unique_ptr<Connection> connection_;
+};
+
+// ClusterAdmin: calls about the cluster itself: its queues, its users, its audit trail, secrets,
+// and who the caller is to it.
+//
+// A view of a ClusterClient, which outlives it; fails as its calls do. One thread.
+class ClusterAdmin {
+ public:
+  explicit ClusterAdmin(ClusterClient& client) : client_(client) {}
+
+  Result<v1::WhoAmIResponse> WhoAmI();
+  Result<v1::ApplyQueuesResponse> ApplyQueues(const v1::ApplyQueuesRequest& request);
+  Result<v1::ShowQueuesResponse> ShowQueues();
+  Result<v1::ApplyUsersResponse> ApplyUsers(const v1::ApplyUsersRequest& request);
+  Result<v1::ShowUsersResponse> ShowUsers();
+  Result<v1::ListAuditResponse> ListAudit(const v1::ListAuditRequest& request);
+  Result<v1::SecretResponse> SetSecret(const v1::SetSecretRequest& request);
+  Result<v1::ListSecretsResponse> ListSecrets(const v1::ListSecretsRequest& request);
+  Result<v1::SecretResponse> RemoveSecret(const v1::RemoveSecretRequest& request);
+  Result<v1::RotateSecretKeyResponse> RotateSecretKey();
+
+ private:
+  ClusterClient& client_;
 };
 
 }  // namespace muster

@@ -19,6 +19,7 @@ void Print(CommandContext& context, const char* kind, Json json, const char* key
 }  // namespace
 
 std::string SameCluster(const CommandContext& context) {
+  if (context.by_login != nullptr && *context.by_login) return "";
   if (!context.slurm_job.empty()) return "--slurm-job " + ShellWord(context.slurm_job);
   const auto endpoint = context.client.FindEndpoint();
   // An endpoint that was given by its address has no other field yet.

@@ -21,7 +21,8 @@ struct CommandContext {
   OutputFormat output = OutputFormat::kTable;
   // The words of the command line for another program: torchrun's, sbatch's, srun's.
   std::vector<std::string> passed_on = {};
-  std::string slurm_job = {};  // --slurm-job, where it was given
+  std::string slurm_job = {};      // --slurm-job, where it was given
+  const bool* by_login = nullptr;  // true once a call went to the coordinator of a login
 
   const std::string& dir() const { return client.dir(); }
   Interrupt& interrupt() { return client.interrupt(); }
@@ -34,8 +35,8 @@ struct CommandContext {
 // An exit code (exit_code.h), or the error that the program prints and maps to one.
 using CommandResult = Result<int>;
 
-// The flags by which the next command reaches the same cluster: "--dir DIR", "--slurm-job JOB", or
-// "--coordinator IP:PORT --tls DIR" for a coordinator on another machine.
+// The flags by which the next command reaches the same cluster: "--dir DIR", "--slurm-job JOB",
+// "--coordinator IP:PORT --tls DIR" for a coordinator on another machine, none with a login.
 std::string SameCluster(const CommandContext& context);
 
 // The new state of a job or a node, for verbs that change one: "job 7f3a9c1e2b is stopping", with

@@ -204,10 +204,10 @@ struct CertsIssue {
   std::optional<Duration> lifetime;
 
   void AddFlags(Flags& flags) {
-    flags.Add("--role ROLE", role, "Role: admin, coordinator, node, or scraper").Required();
+    flags.Add("--role ROLE", role, "Role: admin, coordinator, node, scraper, or user").Required();
     flags.Add("--name NAME", name, "Name of the node, person, or script [default: the role]");
     flags.Add("--lifetime DURATION", lifetime,
-              "Lifetime [default: node 1d, coordinator 30d, scraper 90d, admin 365d]");
+              "Lifetime [default: node 1d, coordinator 30d, scraper and user 90d, admin 365d]");
     flags.Add("--out DIR", out,
               "Directory for ca.pem, cert.pem, and key.pem [default: DIR/security/ROLE]");
   }

@@ -27,6 +27,7 @@ namespace muster::verbs {
 struct GlobalOptions {
   std::string dir;
   RemoteCoordinator remote;
+  std::string as_user;
   std::string slurm_job;
   std::string output = "table";
   bool no_color = false;

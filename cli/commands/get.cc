@@ -10,12 +10,16 @@ namespace {
 
 struct Columns {
   bool wide = false;
-  // Only where a job has another one than the default.
+  // Only where a job has another one than the default; owners where there are several.
   bool queue = false;
   bool priority_class = false;
+  std::string owner = {};  // of the first job
+  bool owners = false;
 
   void Fit(const v1::Job& job) {
     queue = queue || QueueName(job.queue()) != kDefaultQueue;
+    if (owner.empty()) owner = job.owner();
+    owners = owners || job.owner() != owner;
     priority_class = priority_class || ClassName(job.priority_class()) != kNormalClass;
   }
 };
@@ -23,6 +27,7 @@ struct Columns {
 std::vector<std::string> JobHeaders(const Columns& columns) {
   std::vector<std::string> headers = {"ID",   "NAME",  "STATE", "GEN", "STEP",
                                       "LOSS", "TOK/S", "ETA",   "AGE"};
+  if (columns.owners || columns.wide) headers.push_back("OWNER");
   if (columns.queue) headers.push_back("QUEUE");
   if (columns.priority_class) headers.push_back("CLASS");
   if (columns.wide) headers.insert(headers.end(), {"PRIORITY", "RESTARTS", "OUTPUT", "REASON"});
@@ -44,6 +49,7 @@ std::vector<std::string> JobRow(const v1::Job& job, const Columns& columns,
       job.tokens_per_second() > 0 ? Fixed(job.tokens_per_second(), 0) : "-",
       live && job.eta_seconds() >= 0 ? HumanSeconds(job.eta_seconds()) : "-",
       HumanSeconds(static_cast<double>(now_unix_ms - job.submitted_unix_ms()) / 1000)};
+  if (columns.owners || columns.wide) row.push_back(job.owner().empty() ? "-" : job.owner());
   if (columns.queue) row.push_back(QueueName(job.queue()));
   if (columns.priority_class) row.push_back(ClassName(job.priority_class()));
   if (columns.wide)
@@ -69,11 +75,15 @@ struct Get {
 
   std::string job;
   bool all = false;
+  std::string owner;
+  std::string queue;
   int limit = 0;
 
   void AddFlags(Flags& flags) {
     flags.Add("JOB", job, kJobHelp);
     flags.Add("--all", all, "Include archived jobs, and jobs that ended more than a day ago");
+    flags.Add("--owner USER", owner, "Show this user's jobs only");
+    flags.Add("--queue QUEUE", queue, "Show jobs of this queue only");
     flags.Add("--limit N", limit, "Show the newest N jobs only").Range(1, 1e6);
   }
 
@@ -88,7 +98,11 @@ struct Get {
       if (PrintStructured(terminal.out, context.output, JobJson(found), "id")) return kExitSuccess;
       shown.push_back(&found);
     } else {
-      MUSTER_ASSIGN_OR_RETURN(jobs, context.client.ListJobs(all, limit));
+      v1::ListJobsRequest request;
+      request.set_all(all);
+      request.set_owner(owner);
+      request.set_queue(queue);
+      MUSTER_ASSIGN_OR_RETURN(jobs, context.client.ListJobs(std::move(request), limit));
       if (PrintStructured(terminal.out, context.output, JobListJson(jobs), "id"))
         return kExitSuccess;
       if (jobs.jobs().empty()) terminal.err << "no jobs; next: muster submit FILE\n";

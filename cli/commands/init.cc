@@ -1,5 +1,6 @@
-// init: creates the cluster's certificate authority, and credentials for the coordinator, an
-// administrator and a scraper. Reads and writes files below DIR/security, without a coordinator.
+// init: creates the cluster's certificate authority, the one for users who log in, and credentials
+// for the coordinator, an administrator and a scraper. Reads and writes files below DIR/security,
+// without a coordinator.
 
 #include <stdio.h>
 
@@ -16,6 +17,7 @@
 #include "common/security/identity.h"
 #include "common/security/issued_register.h"
 #include "common/security/revocation.h"
+#include "common/security/user_authority.h"
 
 namespace muster::verbs {
 namespace {
@@ -93,13 +95,14 @@ Result<Member> Ensure(const CertificateAuthority& authority, Role role, const st
 }
 
 Json InitJson(const CertificateAuthority& authority, const SecurityPaths& paths, bool created,
-              const std::string& aside, const std::vector<Member>& members) {
+              const std::string& aside, const std::vector<Member>& members, bool users_created) {
   Json json = {{"cluster", authority.cluster()},
                {"dir", paths.dir},
                {"created", created},
                {"fingerprint", authority.info().fingerprint},
                {"expires", IsoTime(authority.info().not_after_ms)},
-               {"credentials", Json::array()}};
+               {"credentials", Json::array()},
+               {"user_authority", {{"dir", paths.UserAuthority()}, {"created", users_created}}}};
   if (!aside.empty()) json["replaced"] = aside;
   for (const Member& member : members)
     json["credentials"].push_back({{"role", RoleWord(member.credentials.identity.role)},
@@ -187,9 +190,14 @@ struct Init {
                               Ensure(authority, role, dir, paths.RevokedCertificates(), now_ms));
       members.push_back(std::move(member));
     }
-    const Json json = InitJson(authority, paths, created, aside, members);
-    if (!PrintStructured(context.terminal.out, context.output, json, "dir"))
-      PrintForPeople(context, authority, paths, created, aside, members);
+    MUSTER_ASSIGN_OR_RETURN(const bool users_created,
+                            UserAuthority::Ensure(authority, paths.UserAuthority(), now_ms));
+    const Json json = InitJson(authority, paths, created, aside, members, users_created);
+    if (PrintStructured(context.terminal.out, context.output, json, "dir")) return kExitSuccess;
+    PrintForPeople(context, authority, paths, created, aside, members);
+    if (users_created && !created)
+      context.terminal.out << "\nUsers can log in once the coordinator is started again "
+                              "(muster login).\n";
     return kExitSuccess;
   }
 };

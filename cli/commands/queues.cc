@@ -5,11 +5,10 @@
 #include <optional>
 
 #include "cli/base/exit_code.h"
+#include "cli/client/applied_file.h"
 #include "cli/commands/verb.h"
 #include "cli/jobs/job_json.h"
 #include "cli/jobs/queue_texts.h"
-#include "common/base/text.h"
-#include "common/job_spec/job_file.h"
 
 namespace muster::verbs {
 namespace {
@@ -22,30 +21,7 @@ constexpr char kExamples[] =
     "  muster queues apply queues.yaml";
 
 Result<v1::ApplyQueuesRequest> RequestWith(const std::string& path) {
-  const auto file = ReadJobFile(path);
-  if (!file.ok()) return file.status().WithContext("cannot read the queue file");
-  // Messages carry nothing else, so that the coordinator could not say what is wrong.
-  if (ValidUtf8(file->text) != file->text) return InvalidArgument(file->name + ": is not UTF-8");
-  v1::ApplyQueuesRequest request;
-  request.set_yaml(file->text);
-  request.set_file(file->name);
-  return request;
-}
-
-// What the file changes, or would change, below `headline`.
-void PrintChanges(CommandContext& context, const v1::ApplyQueuesResponse& response,
-                  const std::string& headline) {
-  Terminal& terminal = context.terminal;
-  Json json = {
-      {"version", response.version()}, {"changes", Json::array()}, {"warnings", Json::array()}};
-  for (const std::string& change : response.changes()) json["changes"].push_back(change);
-  for (const std::string& warning : response.warnings()) json["warnings"].push_back(warning);
-  for (const std::string& warning : response.warnings())
-    terminal.err << "muster: warning: " << Printable(warning) << "\n";
-  if (PrintStructured(terminal.out, context.output, json, "version")) return;
-  terminal.out << headline << "\n";
-  for (const std::string& change : response.changes())
-    terminal.out << "  " << Printable(change) << "\n";
+  return RequestWithFile<v1::ApplyQueuesRequest>(path, "queue file");
 }
 
 Json QueuesJson(const v1::ShowQueuesResponse& queues) {
@@ -70,7 +46,7 @@ void PrintTable(CommandContext& context, const v1::ShowQueuesResponse& queues) {
   const bool wide = context.output == OutputFormat::kWide;
   std::vector<std::string> headers = {"QUEUE", "GUARANTEE", "CEILING", "WEIGHT", "SHARE",
                                       "HAD",   "USED",      "RUNNING", "WAITING"};
-  if (wide) headers.insert(headers.end(), {"PRIORITY", "TIME LIMIT"});
+  if (wide) headers.insert(headers.end(), {"PRIORITY", "TIME LIMIT", "PER USER"});
   Table table(headers);
   std::map<std::string, std::size_t> depths;
   for (const auto& queue : queues.queues()) {
@@ -89,7 +65,8 @@ void PrintTable(CommandContext& context, const v1::ShowQueuesResponse& queues) {
       row.insert(row.end(), {std::to_string(queue.priority()),
                              queue.time_limit_seconds() == 0
                                  ? "-"
-                                 : HumanSeconds(static_cast<double>(queue.time_limit_seconds()))});
+                                 : HumanSeconds(static_cast<double>(queue.time_limit_seconds())),
+                             UserLimitsText(queue)});
     table.Add(std::move(row));
   }
   table.Print(context.terminal.out, context.terminal.color);
@@ -119,11 +96,8 @@ struct QueuesCheck {
     MUSTER_ASSIGN_OR_RETURN(v1::ApplyQueuesRequest request, RequestWith(file));
     request.set_check_only(true);
     MUSTER_ASSIGN_OR_RETURN(const v1::ApplyQueuesResponse response,
-                            context.client.ApplyQueues(request));
-    const std::string version = "version " + std::to_string(response.version());
-    PrintChanges(context, response,
-                 response.changes().empty() ? "valid; would change nothing in " + version
-                                            : "valid; would change in " + version + ":");
+                            ClusterAdmin(context.client).ApplyQueues(request));
+    PrintFileChanges(context, response, /*applied=*/false);
     return kExitSuccess;
   }
 };
@@ -138,11 +112,7 @@ struct QueuesApply {
 
   void AddFlags(Flags& flags) {
     flags.Add("FILE", file, kFileHelp).Required();
-    flags
-        .Add("--version N", version,
-             "Version that the file replaces; if another one is in force, nothing is changed "
-             "[default: the one in force now]")
-        .AtLeast(0);
+    flags.Add("--version N", version, kAppliedVersionHelp).AtLeast(0);
     flags.SetFooter(kExamples);
   }
 
@@ -151,14 +121,13 @@ struct QueuesApply {
     if (version) {
       request.set_expected_version(static_cast<std::uint64_t>(*version));
     } else {
-      MUSTER_ASSIGN_OR_RETURN(const v1::ShowQueuesResponse now, context.client.ShowQueues());
+      MUSTER_ASSIGN_OR_RETURN(const v1::ShowQueuesResponse now,
+                              ClusterAdmin(context.client).ShowQueues());
       request.set_expected_version(now.version());
     }
     MUSTER_ASSIGN_OR_RETURN(const v1::ApplyQueuesResponse response,
-                            context.client.ApplyQueues(request));
-    PrintChanges(context, response,
-                 "version " + std::to_string(response.version()) + " is in force" +
-                     (response.changes().empty() ? "; nothing changed" : ":"));
+                            ClusterAdmin(context.client).ApplyQueues(request));
+    PrintFileChanges(context, response, /*applied=*/true);
     return kExitSuccess;
   }
 };
@@ -171,7 +140,8 @@ struct QueuesShow {
   void AddFlags(Flags& flags) { flags.SetFooter(kExamples); }
 
   CommandResult Run(CommandContext& context) const {
-    MUSTER_ASSIGN_OR_RETURN(const v1::ShowQueuesResponse queues, context.client.ShowQueues());
+    MUSTER_ASSIGN_OR_RETURN(const v1::ShowQueuesResponse queues,
+                            ClusterAdmin(context.client).ShowQueues());
     std::ostream& out = context.terminal.out;
     if (context.output == OutputFormat::kYaml) {
       out << queues.yaml();

@@ -35,6 +35,9 @@ class QueuesVerbsTest : public CommandsTest {
     vision.set_weight(1);
     vision.set_running(2);
     vision.set_waiting(1);
+    vision.mutable_per_user()->set_gpus(8);
+    vision.mutable_per_user()->set_jobs(2);
+    vision.set_per_user_queued(100);
     vision.mutable_used()->set_gpus(1);
     vision.mutable_used()->set_slots(1);
   }
@@ -100,6 +103,7 @@ TEST_F(QueuesVerbsTest, ShowPrintsTheTreeAsATable) {
   context_->output = OutputFormat::kWide;
   ASSERT_TRUE(Run({"queues", "show"}).ok());
   EXPECT_NE(out_.str().find("PRIORITY  TIME LIMIT"), std::string::npos) << out_.str();
+  EXPECT_NE(out_.str().find("  8 GPUs, 2 running, 100 queued\n"), std::string::npos) << out_.str();
   EXPECT_NE(out_.str().find("60        2d 00h"), std::string::npos) << out_.str();
   EXPECT_NE(out_.str().find("\nversion 3; classes: normal 0; half-life of usage: 7d 00h\n"),
             std::string::npos)
@@ -126,6 +130,8 @@ TEST_F(QueuesVerbsTest, ShowForPrograms) {
   EXPECT_EQ(json["queues"][0]["ceiling"]["gpus"], 128);
   EXPECT_EQ(json["queues"][1]["ceiling"]["gpus"], nullptr);
   EXPECT_EQ(json["queues"][1]["parent"], "research");
+  EXPECT_EQ(json["queues"][1]["per_user"],
+            (Json{{"gpus", 8}, {"slots", nullptr}, {"running", 2}, {"queued", 100}}));
   EXPECT_EQ(json["queues"][1]["used"]["gpus"], 1);
   out_.str("");
   context_->output = OutputFormat::kName;

@@ -119,7 +119,7 @@ class Screen {
     }
     MUSTER_ASSIGN_OR_RETURN(v1::ListJobsResponse jobs, client.ListJobs(/*all=*/false));
     MUSTER_ASSIGN_OR_RETURN(model_.nodes, client.ListNodes());
-    MUSTER_ASSIGN_OR_RETURN(model_.queues, client.ShowQueues());
+    MUSTER_ASSIGN_OR_RETURN(model_.queues, ClusterAdmin(client).ShowQueues());
     const std::int64_t now = SystemClock().UnixMillis();
     for (const v1::Job& job : jobs.jobs())
       if (!IsTerminal(job.state()) && model_.histories.count(job.id()) == 0)

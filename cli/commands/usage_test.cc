@@ -34,6 +34,7 @@ TEST_F(UsageVerbTest, PrintsHoursByDayAndQueueAndTheirSum) {
             "all         -        3.00       2.50        0.50  6.00        5.00        1.00\n");
   EXPECT_EQ(coordinator_.usage_asked.since_day(), 0);
   EXPECT_EQ(coordinator_.usage_asked.queue(), "");
+  EXPECT_FALSE(coordinator_.usage_asked.by_user());
 }
 
 TEST_F(UsageVerbTest, PrintsCsv) {
@@ -51,6 +52,34 @@ TEST_F(UsageVerbTest, PrintsCsv) {
   EXPECT_EQ(coordinator_.usage_asked.until_day(), 20'787);
 }
 
+TEST_F(UsageVerbTest, PrintsAColumnOfUsersWhereTheyAreAskedFor) {
+  coordinator_.usage.mutable_days(0)->set_user("ada");
+  Serve();
+  ASSERT_TRUE(Run({"usage", "--by", "user"}).ok());
+  EXPECT_EQ(
+      out_.str(),
+      "DAY         QUEUE    USER  GPU-HOURS  PRODUCTIVE  LOST  SLOT-HOURS  PRODUCTIVE  LOST\n"
+      "2026-11-27  vision   ada   3.00       2.50        0.50  5.00        5.00        0.00\n"
+      "2026-11-28  default  -     0.00       0.00        0.00  1.00        0.00        1.00\n"
+      "all         -        -     3.00       2.50        0.50  6.00        5.00        1.00\n");
+  EXPECT_TRUE(coordinator_.usage_asked.by_user());
+  EXPECT_EQ(coordinator_.usage_asked.user(), "");
+  out_.str("");
+  ASSERT_TRUE(Run({"usage", "--user", "ada", "--csv"}).ok());
+  EXPECT_NE(out_.str().find("day,queue,user,gpu_hours_allocated,"), std::string::npos);
+  EXPECT_NE(out_.str().find("\n2026-11-27,vision,ada,3.000000,"), std::string::npos) << out_.str();
+  EXPECT_NE(out_.str().find("\n2026-11-28,default,,0.000000,"), std::string::npos) << out_.str();
+  EXPECT_TRUE(coordinator_.usage_asked.by_user());
+  EXPECT_EQ(coordinator_.usage_asked.user(), "ada");
+  out_.str("");
+  context_->output = OutputFormat::kJson;
+  ASSERT_TRUE(Run({"usage", "--by", "user"}).ok());
+  const Json json = Json::parse(out_.str());
+  EXPECT_EQ(json[0]["user"], "ada");
+  EXPECT_EQ(json[1]["user"], nullptr);
+  EXPECT_EQ(ExitCodeOf(Run({"usage", "--by", "team"}).status()), kExitBadUsage);
+}
+
 TEST_F(UsageVerbTest, PrintsSecondsForPrograms) {
   Serve();
   context_->output = OutputFormat::kJson;
@@ -58,6 +87,7 @@ TEST_F(UsageVerbTest, PrintsSecondsForPrograms) {
   const Json json = Json::parse(out_.str());
   ASSERT_EQ(json.size(), 2u);
   EXPECT_EQ(json[0]["day"], "2026-11-27");
+  EXPECT_FALSE(json[0].contains("user"));
   EXPECT_EQ(json[0]["gpu_seconds"]["allocated"], 3 * 3600);
   EXPECT_EQ(json[0]["slot_seconds"]["productive"], 5 * 3600);
   EXPECT_EQ(json[1]["slot_seconds"]["lost"], 3600);

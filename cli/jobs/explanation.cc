@@ -43,6 +43,10 @@ Json CauseJson(const v1::WaitCause& cause) {
   json["used"] = AmountsJson(cause.used());
   json["wanted"] = AmountsJson(cause.wanted());
   json["ceiling"] = CeilingJson(cause.ceiling());
+  if (!cause.of_user()) return json;
+  json["user"] = TextOrNull(cause.user());
+  json["used"]["running"] = cause.used().jobs();
+  json["ceiling"]["running"] = NumberOrNull(cause.ceiling().jobs());
   return json;
 }
 
@@ -95,10 +99,30 @@ std::string AmountText(const v1::Amounts& amounts, bool gpus) {
   return gpus ? Counted(amounts.gpus(), "GPU", "GPUs") : Counted(amounts.slots(), "slot", "slots");
 }
 
+// As the coordinator says it (coordinator/scheduler/wait_reason.h).
+std::string UserQuotaText(const v1::WaitCause& cause, bool gpus, bool slots) {
+  const v1::Ceiling& ceiling = cause.ceiling();
+  const auto has = [](int used, const std::string& most) {
+    return std::to_string(used) + " of the " + most;
+  };
+  return (cause.user().empty() ? "its owner" : cause.user()) + " has " +
+         (gpus ? has(cause.used().gpus(), Counted(ceiling.gpus(), "GPU", "GPUs"))
+          : slots
+              ? has(cause.used().slots(), Counted(ceiling.slots(), "slot", "slots"))
+              : has(cause.used().jobs(), Counted(ceiling.jobs(), "running job", "running jobs"))) +
+         " that one user may have in queue " + cause.queue();
+}
+
 std::string QuotaText(const v1::WaitCause& cause) {
   const v1::Ceiling& ceiling = cause.ceiling();
+  const auto is_over = [](bool has, int used, int wanted, int most) {
+    return has && wanted > 0 && used + wanted > most;
+  };
   const bool gpus =
-      ceiling.has_gpus() && cause.used().gpus() + cause.wanted().gpus() > ceiling.gpus();
+      is_over(ceiling.has_gpus(), cause.used().gpus(), cause.wanted().gpus(), ceiling.gpus());
+  const bool slots =
+      is_over(ceiling.has_slots(), cause.used().slots(), cause.wanted().slots(), ceiling.slots());
+  if (cause.of_user()) return UserQuotaText(cause, gpus, slots);
   return "queue " + cause.queue() + " has " + AmountText(cause.used(), gpus) + " of " +
          std::to_string(gpus ? ceiling.gpus() : ceiling.slots()) +
          " that its ceiling allows, and " + AmountText(cause.wanted(), gpus) +

@@ -234,6 +234,32 @@ TEST(ExplanationText, SaysWhereAJobFileWouldStartOrWhyNot) {
   EXPECT_THAT(PlacementText(answer), HasSubstr("would not be placed now\n"));
 }
 
+TEST(ExplanationText, SaysWhatOneUserHasOfWhatEachMayHave) {
+  v1::ExplainJobResponse answer = WideJob();
+  v1::WaitCause& quota = *answer.mutable_causes(1);
+  quota.set_of_user(true);
+  quota.set_user("ada");
+  EXPECT_THAT(ExplanationText(answer),
+              HasSubstr("\n  ada has 30 of the 32 GPUs that one user may have in queue vision\n"));
+  quota.mutable_ceiling()->clear_gpus();
+  quota.mutable_ceiling()->set_slots(1);
+  quota.mutable_used()->set_slots(1);
+  quota.mutable_wanted()->set_slots(8);
+  EXPECT_THAT(ExplanationText(answer),
+              HasSubstr("\n  ada has 1 of the 1 slot that one user may have in queue vision\n"));
+  quota.mutable_ceiling()->clear_slots();
+  quota.mutable_ceiling()->set_jobs(2);
+  quota.mutable_used()->set_jobs(2);
+  EXPECT_THAT(ExplanationText(answer), HasSubstr("\n  ada has 2 of the 2 running jobs that one "
+                                                 "user may have in queue vision\n"));
+  const Json json = ExplanationJson(answer)["causes"][1];
+  EXPECT_EQ(json["user"], "ada");
+  EXPECT_EQ(json["used"]["running"], 2);
+  EXPECT_EQ(json["ceiling"]["running"], 2);
+  quota.clear_user();
+  EXPECT_THAT(ExplanationText(answer), HasSubstr("\n  its owner has 2 of the 2 running jobs"));
+}
+
 TEST(ExplanationJson, HasNumbersAsNumbersAndStableCodes) {
   const Json json = ExplanationJson(WideJob());
   EXPECT_EQ(json["start"], "promised");

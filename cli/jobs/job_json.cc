@@ -126,6 +126,8 @@ Json SummaryJson(const v1::Job& job) {
           {"restarts", job.restarts()},
           {"goodput", GoodputJson(job.goodput())},
           {"slow_rank", job.has_slow_rank() ? SlowRankJson(job.slow_rank()) : Json(nullptr)},
+          {"owner", job.owner().empty() ? Json() : Json(job.owner())},
+          {"submitter", job.submitter().empty() ? Json() : Json(job.submitter())},
           {"queue", QueueName(job.queue())},
           {"class", ClassName(job.priority_class())},
           {"priority", job.priority()},

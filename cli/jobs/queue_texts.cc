@@ -16,6 +16,14 @@ std::string AmountText(std::optional<int> gpus, std::optional<int> slots) {
   return OrDash(text);
 }
 
+Json UserLimitsJson(const v1::Queue& queue) {
+  Json json = CeilingJson(queue.per_user());
+  const auto or_null = [](int most) { return most == 0 ? Json(nullptr) : Json(most); };
+  json["running"] = or_null(queue.per_user().jobs());
+  json["queued"] = or_null(queue.per_user_queued());
+  return json;
+}
+
 }  // namespace
 
 Json QueueListJson(const v1::ShowQueuesResponse& queues) {
@@ -26,6 +34,7 @@ Json QueueListJson(const v1::ShowQueuesResponse& queues) {
                     {"takes_jobs", queue.leaf()},
                     {"guarantee", AmountsJson(queue.guarantee())},
                     {"ceiling", CeilingJson(queue.ceiling())},
+                    {"per_user", UserLimitsJson(queue)},
                     {"weight", queue.weight()},
                     {"priority", queue.priority()},
                     {"time_limit_seconds", queue.time_limit_seconds()},
@@ -40,6 +49,17 @@ Json QueueListJson(const v1::ShowQueuesResponse& queues) {
 std::string AmountText(const v1::Amounts& amounts) {
   const auto unless_zero = [](int n) { return n == 0 ? std::nullopt : std::optional(n); };
   return AmountText(unless_zero(amounts.gpus()), unless_zero(amounts.slots()));
+}
+
+std::string UserLimitsText(const v1::Queue& queue) {
+  const v1::Ceiling& most = queue.per_user();
+  std::string text = most.has_gpus() || most.has_slots() ? AmountText(most) : "";
+  const auto add = [&text](int count, const char* what) {
+    if (count > 0) text += (text.empty() ? "" : ", ") + std::to_string(count) + what;
+  };
+  add(most.jobs(), " running");
+  add(queue.per_user_queued(), " queued");
+  return OrDash(text);
 }
 
 std::string AmountText(const v1::Ceiling& ceiling) {

@@ -67,7 +67,7 @@ std::string DoneText(int exit_code) {
     case kExitJobFailed: return "failed";
     case kExitJobCancelled: return "cancelled";
     case kExitJobSuspended: return "suspended";
-    // The allocation's end, not the job's: docs/slurm.md has the codes.
+    // The allocation's end, not the job's: docs/reference/exit-codes.md has the codes.
     default: return "ended with " + std::to_string(exit_code);
   }
 }

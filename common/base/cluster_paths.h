@@ -20,6 +20,7 @@ namespace muster {
 //   DIR/{ca.pem,ca.key,issued.jsonl}     the certificate authority
 //   DIR/{coordinator,admin,scraper}/     credentials: ca.pem, cert.pem, key.pem
 //   DIR/{revoked.json,join-tokens.json}
+//   DIR/users/{root.pem,cert.pem,key.pem} the authority for people who log in
 struct SecurityPaths {
   std::string dir;
 
@@ -31,6 +32,8 @@ struct SecurityPaths {
   std::string CoordinatorCredentials() const { return dir + "/coordinator"; }
   std::string AdminCredentials() const { return dir + "/admin"; }
   std::string ScraperCredentials() const { return dir + "/scraper"; }
+  // The authority for people who log in (common/security/user_authority.h).
+  std::string UserAuthority() const { return dir + "/users"; }
 };
 
 struct ClusterPaths {
@@ -49,6 +52,8 @@ struct ClusterPaths {
   std::string ClientSocket() const { return CoordinatorDir() + "/socket"; }
   std::string Token() const { return CoordinatorDir() + "/token"; }
   std::string Database() const { return CoordinatorDir() + "/state.db"; }
+  // What the keys of stored secrets are encrypted with (common/security/secret_keys.h).
+  std::string SecretKeys() const { return CoordinatorDir() + "/secret-keys"; }
   std::string CoordinatorLog() const { return CoordinatorDir() + "/coordinator.log"; }
   // What is wanted of the pool of pilot jobs, and what there is (docs/pilots.md).
   std::string Pilots() const { return dir + "/pilots.yaml"; }

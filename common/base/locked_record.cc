@@ -32,7 +32,7 @@ Status LockedRecord::Write(std::string_view content) {
 void LockedRecord::Remove() { ::unlink(path_.c_str()); }
 
 bool IsRecordLocked(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd.valid()) return false;
   return ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }

@@ -7,7 +7,7 @@
 
 namespace muster {
 
-inline constexpr char kVersion[] = "0.2.0-alpha";
+inline constexpr char kVersion[] = "0.2.0";
 
 // Versions of the protocol that a program speaks, both ends included.
 struct ProtocolRange {

@@ -1,5 +1,6 @@
 #include "common/control_pipe/progress_page.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -58,14 +59,21 @@ std::string_view TrainPhaseName(std::optional<TrainPhase> phase) {
 }
 
 Result<UniqueFd> CreateProgressPage() {
-  UniqueFd fd(::memfd_create("muster-progress", MFD_CLOEXEC));
+  UniqueFd fd(::memfd_create("muster-progress", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return ErrnoStatus(errno, "memfd_create");
   if (::ftruncate(fd.get(), kProgressPageBytes) != 0)
     return ErrnoStatus(errno, "size the progress page");
   const std::uint32_t head[2] = {kMagic, kProgressPageVersion};
   if (::pwrite(fd.get(), head, sizeof head, 0) != sizeof head)
     return ErrnoStatus(errno, "write the progress page");
+  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return ErrnoStatus(errno, "seal the progress page");
   return fd;
+}
+
+bool IsSealed(int fd) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
 }
 
 Result<std::unique_ptr<ProgressWriter>> ProgressWriter::Map(int fd) {

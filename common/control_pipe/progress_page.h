@@ -1,11 +1,11 @@
 // ProgressPage: one page of shared memory in which a rank says how far it is.
 //
-// The guardian makes the page (memfd) and owns it; the rank inherits the descriptor and is the
-// only writer; worker and guardian map it read-only. The rank only stores: no system call, no
-// wait, and the page outlives a dead or stopped rank. A sequence lock makes a snapshot of the
-// values consistent; the cells of the communicators beside them are counted up one by one, by the
-// thread that runs the collectives, so that a rank which hangs in one shows it. The layout is
-// versioned by kProgressPageVersion; docs/trainer-protocol.md describes it.
+// The guardian makes the page (memfd, which cannot shrink: IsSealed) and owns it; the rank inherits
+// the descriptor and is the only writer; worker and guardian map it read-only. The rank only
+// stores: no system call, no wait, and the page outlives a dead or stopped rank. A sequence lock
+// makes a snapshot of the values consistent; the cells of the communicators beside them are counted
+// up one by one, by the thread that runs the collectives, so that a rank which hangs in one shows
+// it. The layout is versioned by kProgressPageVersion; docs/trainer-protocol.md describes it.
 #pragma once
 
 #include <array>
@@ -125,6 +125,8 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
 
 // A new page; the descriptor is close-on-exec and may be passed on.
 Result<UniqueFd> CreateProgressPage();
+// Whether no process can make it smaller, so that one which has mapped it may read it.
+bool IsSealed(int fd);
 
 // The rank's side. One thread stores values, takes cells and retires them.
 class ProgressWriter {

@@ -1,6 +1,8 @@
 #include "common/control_pipe/progress_page.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -10,6 +12,17 @@
 
 namespace muster {
 namespace {
+
+TEST(ProgressPage, CannotBeMadeSmallerBelowAReader) {
+  const auto page = CreateProgressPage();
+  ASSERT_TRUE(page.ok()) << page.status().ToString();
+  EXPECT_TRUE(IsSealed(page->get()));
+  EXPECT_NE(::ftruncate(page->get(), 0), 0);
+  const UniqueFd open_ended(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_FALSE(IsSealed(open_ended.get()));
+  const UniqueFd file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  EXPECT_FALSE(IsSealed(file.get()));
+}
 
 TEST(ProgressPage, AReaderSeesWhatWasPublishedAndNotWhatWasOnlySet) {
   auto fd = CreateProgressPage();
@@ -92,9 +105,9 @@ TEST(ProgressPage, AnotherLayoutIsRefused) {
   ASSERT_EQ(::pwrite(fd->get(), &version, sizeof version, offsetof(ProgressPageLayout, version)),
             4);
   EXPECT_EQ(ProgressReader::Map(fd->get()).status().code(), StatusCode::kFailedPrecondition);
-  auto small = CreateProgressPage();
-  ASSERT_EQ(::ftruncate(small->get(), 10), 0);
-  EXPECT_EQ(ProgressReader::Map(small->get()).status().code(), StatusCode::kDataLoss);
+  const UniqueFd small(::memfd_create("test", MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(small.get(), 10), 0);
+  EXPECT_EQ(ProgressReader::Map(small.get()).status().code(), StatusCode::kDataLoss);
 }
 
 class CollectiveCells : public ::testing::Test {

@@ -126,8 +126,9 @@ class CurlClient : public HttpClient {
     }
     if (request.json) {
       headers = curl_slist_append(headers, "Content-Type: application/json");
-      headers = curl_slist_append(headers, "Expect:");  // a second of waiting for small bodies
     }
+    // A second of waiting for small bodies.
+    if (request.json || request.form) headers = curl_slist_append(headers, "Expect:");
     curl_easy_setopt(handle_, CURLOPT_HTTPHEADER, headers);
     const CURLcode code = curl_easy_perform(handle_);
     curl_slist_free_all(headers);
@@ -152,7 +153,13 @@ class CurlClient : public HttpClient {
       curl_easy_setopt(handle_, option, value);
     };
     set(CURLOPT_URL, request.url.c_str());
-    set(CURLOPT_PROTOCOLS_STR, "http,https");
+    set(CURLOPT_PROTOCOLS_STR, request.only_https ? "https" : "http,https");
+    if (request.only_https) set(CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
+    if (!request.ca_pem.empty()) {
+      curl_blob authorities{const_cast<char*>(request.ca_pem.data()), request.ca_pem.size(),
+                            CURL_BLOB_COPY};
+      set(CURLOPT_CAINFO_BLOB, &authorities);
+    }
     set(CURLOPT_USERAGENT, (std::string("muster/") + kVersion).c_str());
     set(CURLOPT_NOSIGNAL, 1L);
     set(CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
@@ -160,9 +167,9 @@ class CurlClient : public HttpClient {
     set(CURLOPT_LOW_SPEED_TIME, kStallSeconds);
     set(CURLOPT_ERRORBUFFER, why);
     set(CURLOPT_NOBODY, request.head ? 1L : 0L);
-    if (request.json) {
-      set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.json->size()));
-      set(CURLOPT_POSTFIELDS, request.json->data());
+    if (const auto& body = request.json ? request.json : request.form; body) {
+      set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body->size()));
+      set(CURLOPT_POSTFIELDS, body->data());
     }
     if (request.limit > Duration::zero())
       set(CURLOPT_TIMEOUT_MS, static_cast<long>(ToSeconds(request.limit) * 1000));
@@ -193,6 +200,29 @@ std::string HttpClientResponse::Header(const std::string& name) const {
 }
 
 std::unique_ptr<HttpClient> MakeHttpClient() { return std::make_unique<CurlClient>(); }
+
+std::string FormText(const std::vector<std::pair<std::string, std::string>>& fields) {
+  constexpr std::string_view kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+  constexpr std::string_view kHexDigits = "0123456789ABCDEF";
+  std::string text;
+  const auto add = [&](std::string_view part) {
+    for (const char c : part) {
+      const auto byte = static_cast<unsigned char>(c);
+      if (kPlain.find(c) != kPlain.npos)
+        text += c;
+      else
+        text += {'%', kHexDigits[byte >> 4], kHexDigits[byte & 15]};
+    }
+  };
+  for (const auto& [name, value] : fields) {
+    if (!text.empty()) text += '&';
+    add(name);
+    text += '=';
+    add(value);
+  }
+  return text;
+}
 
 bool IsSameOrigin(const std::string& a, const std::string& b) {
   const std::string origin = Origin(a);

@@ -16,6 +16,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
@@ -29,8 +31,11 @@ struct HttpClientRequest {
   std::string token = {};                // sent as Authorization: Bearer; empty: none
   std::int64_t offset = 0;               // Range: bytes=OFFSET-
   std::optional<std::string> json = {};  // the body of a POST; nothing: a GET
+  std::optional<std::string> form = {};  // the same, of fields (FormText)
   Duration limit = Duration::zero();     // of the whole exchange; zero: none
   bool may_use_proxy = true;
+  bool only_https = false;  // another scheme fails
+  std::string ca_pem = {};  // authorities that are believed besides the system's
   // Called with each address right before the connection to it, so a name cannot resolve to another
   // address in between; with a proxy, the address is the proxy's. An error refuses the address. An
   // empty function allows all.
@@ -58,6 +63,9 @@ class HttpClient {
 };
 
 std::unique_ptr<HttpClient> MakeHttpClient();
+
+// "grant_type=a&code=b%20c": a query, or the body of a POST. Pure.
+std::string FormText(const std::vector<std::pair<std::string, std::string>>& fields);
 
 // Whether two URLs have scheme, host and port in common: only then may a redirect get the token of
 // the request. Pure.

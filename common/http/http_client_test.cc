@@ -44,6 +44,12 @@ TEST(Origin, IsSchemeHostAndPort) {
   EXPECT_FALSE(IsSameOrigin("", ""));
 }
 
+TEST(FormText, EscapesAllButWhatNeedsNone) {
+  EXPECT_EQ(FormText({{"code", "a b&c=d/~"}, {"state", "-._9"}, {"empty", ""}}),
+            "code=a%20b%26c%3Dd%2F~&state=-._9&empty=");
+  EXPECT_EQ(FormText({}), "");
+}
+
 TEST(SendFollowing, GivesTheTokenToNoOtherHost) {
   ScriptedClient client({Redirect("https://hub.example/moved"),
                          Redirect("https://cdn.example/x"),
@@ -84,6 +90,24 @@ Result<long> Post(const std::string& url, HttpClientRequest request = {.url = ""
   MUSTER_ASSIGN_OR_RETURN(const HttpClientResponse response,
                           MakeHttpClient()->Send(request, Ignore));
   return response.code;
+}
+
+TEST(HttpClientTest, PostsFieldsOfAForm) {
+  const HttpSinkForTest sink({200});
+  const auto sent =
+      MakeHttpClient()->Send({.url = sink.Url("/token"), .form = "grant_type=x"}, Ignore);
+  ASSERT_TRUE(sent.ok()) << sent.status().ToString();
+  ASSERT_EQ(sink.requests().size(), 1u);
+  EXPECT_THAT(sink.requests()[0],
+              testing::AllOf(testing::StartsWith("POST /token HTTP/1.1\r\n"),
+                             testing::HasSubstr("application/x-www-form-urlencoded"),
+                             testing::EndsWith("\r\n\r\ngrant_type=x")));
+}
+
+TEST(HttpClientTest, SendsNothingInPlainTextWhereOnlyHttpsIsAllowed) {
+  const HttpSinkForTest sink({200});
+  EXPECT_FALSE(MakeHttpClient()->Send({.url = sink.Url("/"), .only_https = true}, Ignore).ok());
+  EXPECT_TRUE(sink.requests().empty());
 }
 
 TEST(HttpClientTest, PostsJson) {

@@ -106,7 +106,7 @@ TEST(JobSchema, HasTheKeysOfTheParser) {
   parse(std::string(kCommand) +
         "resources: {device: cuda, gpu: {}, topology: {within: rack}, labels: {any: {exists: "
         "true}}}\nrestart: {}\non_event: {kinds: [a], webhook: 'http://h/p'}\ncontainer: {image: "
-        "i}\n");
+        "i}\nsecrets: [{name: a, file: A}]\n");
   parse(R"(name: j
 train:
   model: {path: m, add_tokens: [{content: x}]}

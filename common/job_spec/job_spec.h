@@ -87,7 +87,8 @@ struct DataSpec {
   int max_seq_len = 2048;  // tokens; longer rows are truncated and counted. Row length of a .bin
   std::string text_field = "text";     // the key of a row of plain text
   std::string chat_template = "auto";  // auto, none, a built-in one's name, or a .jinja file
-  bool train_on_all = false;           // also on what users say and prompts, not answers alone
+  std::string chat_date;      // "2026-01-31", that a template writes as the day; empty: it has none
+  bool train_on_all = false;  // also on what users say and prompts, not answers alone
   bool shuffle = true;
   bool group_by_length = false;  // rows of like length in one batch
   bool packing = false;  // several rows as documents in one of max_seq_len, instead of padding
@@ -284,6 +285,15 @@ struct ContainerSpec {
   friend bool operator==(const ContainerSpec&, const ContainerSpec&) = default;
 };
 
+// A stored secret that the ranks get (docs/secrets.md): as a variable, or as the path of a file
+// that they alone can read, which the variable holds.
+struct SecretUse {
+  std::string name;
+  std::string variable;
+  bool as_file = false;
+  friend bool operator==(const SecretUse&, const SecretUse&) = default;
+};
+
 struct JobSpec {
   std::string name;
   ResourceSpec resources;
@@ -296,6 +306,7 @@ struct JobSpec {
   RestartSpec restart;
   OnEventSpec on_event;
   std::map<std::string, std::string> env;
+  std::vector<SecretUse> secrets;
   std::string workdir = ".";  // absolute once the CLI has sent it
   ContainerSpec container;
   Boxed<TrainSpec> train;  // exactly one of train and command

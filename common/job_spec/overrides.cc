@@ -14,12 +14,17 @@ namespace {
 constexpr std::size_t kMaxNodes = 20'000;  // aliases can multiply a small file
 constexpr int kMaxDepth = 32;
 
+struct Entry;
 struct Tree {
   enum class Kind { kScalar, kList, kMap };
   Kind kind = Kind::kScalar;
   std::string text;  // of a scalar, as it is written
-  std::vector<std::pair<std::string, Tree>> entries;
+  std::vector<Entry> entries;
   std::vector<Tree> elements;
+};
+struct Entry {
+  std::string key;
+  Tree value;
 };
 
 // JSON's string syntax is a subset of YAML's double-quoted one.
@@ -35,8 +40,8 @@ Tree ToTree(const YAML::Node& node, int depth, std::size_t* budget) {
   if (node.IsMap()) {
     tree.kind = Tree::Kind::kMap;
     for (const auto& pair : node)
-      tree.entries.emplace_back(pair.first.IsScalar() ? pair.first.Scalar() : "?",
-                                ToTree(pair.second, depth + 1, budget));
+      tree.entries.push_back({pair.first.IsScalar() ? pair.first.Scalar() : "?",
+                              ToTree(pair.second, depth + 1, budget)});
   } else if (node.IsSequence()) {
     tree.kind = Tree::Kind::kList;
     for (const auto& element : node) tree.elements.push_back(ToTree(element, depth + 1, budget));
@@ -65,8 +70,8 @@ void WriteFlow(const Tree& tree, std::string* out) {
       *out += '{';
       for (std::size_t i = 0; i < tree.entries.size(); ++i) {
         if (i > 0) *out += ", ";
-        *out += Quoted(tree.entries[i].first) + ": ";
-        WriteFlow(tree.entries[i].second, out);
+        *out += Quoted(tree.entries[i].key) + ": ";
+        WriteFlow(tree.entries[i].value, out);
       }
       *out += '}';
       return;
@@ -115,7 +120,8 @@ Status Apply(const std::string& override, Tree* root) {
     Tree* next = nullptr;
     for (auto& [name, value] : tree->entries)
       if (name == part) next = &value;
-    tree = next ? next : &tree->entries.emplace_back(part, Tree{.text = "null"}).second;
+    if (next == nullptr) next = &tree->entries.emplace_back(Entry{part, {.text = "null"}}).value;
+    tree = next;
     start = dot + 1;
   }
   const std::string value = override.substr(equals + 1);

@@ -60,6 +60,44 @@ void ReadEnvironment(MapReader& file, std::map<std::string, std::string>* out, S
   }
 }
 
+constexpr std::size_t kMaxSecrets = 64;
+
+void ReadSecret(MapReader& map, JobSpec* out) {
+  SecretUse use;
+  map.Require("name", "the name by which 'muster secret set' stored it");
+  map.Text("name", &use.name);
+  if (map.Has("name") && !FollowsNameRule(use.name)) map.Error("name", std::string(kNameRule));
+  use.as_file = map.Has("file");
+  const std::string key = use.as_file ? "file" : "env";
+  map.Text("file", &use.variable);
+  map.Text("env", &use.variable);
+  if (map.Has("env") == use.as_file)
+    map.Error(key, "give either env or file: the variable that has the value, or a file's path");
+  else if (!IsVariableName(use.variable))
+    map.Error(key, "is no name of an environment variable");
+  else if (const std::string why = WhyReserved(use.variable); !why.empty())
+    map.Error(key, why);
+  else if (out->env.contains(use.variable) ||
+           std::ranges::find(out->secrets, use.variable, &SecretUse::variable) !=
+               out->secrets.end())
+    map.Error(key, use.variable + " is set twice");
+  map.Finish();
+  out->secrets.push_back(std::move(use));
+}
+
+void ReadSecrets(MapReader& file, JobSpec* out, SpecErrors* errors) {
+  const auto list = file.Node("secrets");
+  if (!list || list->IsNull()) return;
+  if (!list->IsSequence())
+    return file.Error("secrets", "expected a list such as [{name: hf, env: HF_TOKEN}]");
+  if (list->size() > kMaxSecrets)
+    return file.Error("secrets", "there may be " + std::to_string(kMaxSecrets) + " of them");
+  for (std::size_t i = 0; i < list->size() && errors->ok(); ++i) {
+    MapReader map = file.MapWithin("secrets", (*list)[i], i);
+    if (errors->ok()) ReadSecret(map, out);
+  }
+}
+
 void ReadCommand(MapReader& file, JobSpec* out) {
   file.TextList("command", &out->command);
   if (file.Has("command") && (out->command.empty() || out->command[0].empty()))
@@ -108,6 +146,7 @@ void ReadJob(MapReader& file, JobSpec* out, SpecErrors* errors) {
   }
   ReadOnEvent(file, &out->on_event);
   ReadEnvironment(file, &out->env, errors);
+  ReadSecrets(file, out, errors);
   file.Text("workdir", &out->workdir);
   ReadContainer(file, &out->container);
   if (file.Has("train") && file.Has("command"))
@@ -130,17 +169,14 @@ Result<JobSpec> ParseJobSpec(std::string_view yaml, std::string_view file,
                              std::set<std::string>* keys) {
   const std::string name(file);
   try {
-    MUSTER_ASSIGN_OR_RETURN(const std::vector<YAML::Node> documents,
+    MUSTER_ASSIGN_OR_RETURN(const YAML::Node document,
                             LoadYaml(yaml, name, {"job file", kMaxKeys}));
-    if (documents.empty() || documents[0].IsNull())
+    if (document.IsNull())
       return InvalidArgument(name + ":1: the job file is empty; docs/job-file.md shows one");
-    if (documents.size() > 1)
-      return InvalidArgument(name + ":" + std::to_string(LineOf(documents[1])) +
-                             ": a second document; one file holds one job");
-    if (!documents[0].IsMap())
+    if (!document.IsMap())
       return InvalidArgument(name + ":1: expected a map of keys such as name: and train:");
     SpecErrors errors(name, keys);
-    MapReader reader(&errors, documents[0], "");
+    MapReader reader(&errors, document, "");
     JobSpec spec;
     ReadJob(reader, &spec, &errors);
     MUSTER_RETURN_IF_ERROR(errors.status());

@@ -104,6 +104,12 @@ TEST(ParseJobSpec, ARankOfAGpuJobHasOneGpuUnlessItSaysOtherwise) {
 }
 
 // Each of them was compared with all before it: about a minute for 1 MiB.
+// yaml-cpp reads an empty document there, and another one, without end.
+TEST(ParseJobSpec, AStrayCommaIsRefused) {
+  for (const char* yaml : {",aM", "name: a\n---\n,b", ",", "]", "}", "name: a\n... ,"})
+    EXPECT_EQ(ParseJobSpec(yaml).status().code(), StatusCode::kInvalidArgument) << yaml;
+}
+
 TEST(ParseJobSpec, AMebibyteOfKeysIsRefusedWhereTheyAreTooMany) {
   std::string yaml = WithVariables(85000);
   ASSERT_LT(yaml.size(), 1u << 20);
@@ -288,7 +294,7 @@ const BadCase kShapeCases[] = {
     {"NoYaml", "name: [a\ntrain: b: c",
      "job.yaml:2: is no valid YAML: end of sequence flow not found"},
     {"TwoDocuments", COMMAND_HEAD "---\nname: k\n",
-     "job.yaml:4: a second document; one file holds one job"},
+     "job.yaml:4: a second document; a job file has one"},
     {"ControlCharacter", "name: a\x1b[31m\n",
      "job.yaml:1: control characters are not allowed in a job file"},
     {"NotUtf8", "name: j\ncommand: [echo, \"\xff\"]\n", "job.yaml:2: is not UTF-8"},
@@ -418,6 +424,17 @@ const BadCase kChoiceCases[] = {
      "job.yaml:3: resources.peak_tflops: must be above 0, got 0"},
     {"VariableName", COMMAND_HEAD "env: {'A=B': 4}\n",
      "job.yaml:3: env.A=B: is no name of an environment variable"},
+    {"SecretWithout", COMMAND_HEAD "secrets: [{env: A}]\n",
+     "job.yaml:3: secrets[0].name: is missing; the name by which 'muster secret set' stored it"},
+    {"SecretTwice", COMMAND_HEAD "env: {A: b}\nsecrets: [{name: s, env: A}]\n",
+     "job.yaml:4: secrets[0].env: A is set twice"},
+    {"SecretTwoWays", COMMAND_HEAD "secrets: [{name: s, env: A, file: B}]\n",
+     "job.yaml:3: secrets[0].file: give either env or file: the variable that has the value, or a "
+     "file's path"},
+    {"SecretOfMuster", COMMAND_HEAD "secrets: [{name: s, file: RANK}]\n",
+     "job.yaml:3: secrets[0].file: is set by muster for every rank and must not be overridden"},
+    {"SecretsAreAList", COMMAND_HEAD "secrets: {A: s}\n",
+     "job.yaml:3: secrets: expected a list such as [{name: hf, env: HF_TOKEN}]"},
     {"RowFile",
      "name: j\ntrain:\n  model: {path: m}\n  data: {train: d.parquet}\n  "
      "schedule: {max_steps: 1}\n",

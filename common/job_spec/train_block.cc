@@ -5,6 +5,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "common/base/wall_time.h"
 #include "common/job_spec/adapter_block.h"
 #include "common/job_spec/eval_block.h"
 
@@ -146,6 +147,13 @@ void ReadChatTemplate(MapReader& data, DataSpec* out) {
              "must be " + names + "or the path of a .jinja file, got '" + chosen + "'");
 }
 
+void ReadChatDate(MapReader& data, DataSpec* out) {
+  data.Text("chat_date", &out->chat_date);
+  std::string_view rest = out->chat_date;
+  if (!rest.empty() && (rest.size() != 10 || !TakeCivilTime(&rest)))
+    data.Error("chat_date", "must be a day such as 2026-01-31, got '" + out->chat_date + "'");
+}
+
 // What is a file by its ending must be one that is read; anything else is taken for a folder.
 void CheckRowsEnding(MapReader& data, const std::string& key, const std::string& path) {
   static constexpr std::string_view kRead[] = {".jsonl",   ".json", ".jsonl.gz",
@@ -196,6 +204,7 @@ void ReadData(MapReader& train, DataSpec* out) {
   map->Integer("max_seq_len", {2, 1 << 20}, &out->max_seq_len);
   map->Text("text_field", &out->text_field);
   ReadChatTemplate(*map, out);
+  ReadChatDate(*map, out);
   map->Boolean("shuffle", &out->shuffle);
   map->Boolean("group_by_length", &out->group_by_length);
   map->Boolean("packing", &out->packing);

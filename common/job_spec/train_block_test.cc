@@ -214,6 +214,14 @@ Result<DataSpec> Data(const std::string& data) {
   return spec.train->data;
 }
 
+TEST(TrainBlock, ReadsTheDayThatTemplatesWrite) {
+  EXPECT_EQ(Data("train: d.jsonl, chat_date: 2026-01-31")->chat_date, "2026-01-31");
+  for (const char* day : {"2026-02-30", "today", "2026-01-31T03:42", "31.1.2026"})
+    EXPECT_EQ(Data("train: d.jsonl, chat_date: " + std::string(day)).status().message(),
+              "job.yaml:4: train.data.chat_date: must be a day such as 2026-01-31, got '" +
+                  std::string(day) + "'");
+}
+
 TEST(TrainBlock, ReadsWhichRowsAndWhatOfThem) {
   const auto list = Data("train: [a.jsonl, b/], text_field: content, cache: /tmp/tokens");
   ASSERT_TRUE(list.ok()) << list.status().ToString();

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "common/base/text.h"
 
@@ -42,7 +44,10 @@ class KeyCounter final : public YAML::EventHandler {
 
   explicit KeyCounter(int most) : most_(most) {}
 
-  void OnDocumentStart(const YAML::Mark&) override {}
+  // Where the newest document has its content.
+  int line() const { return line_; }
+
+  void OnDocumentStart(const YAML::Mark&) override { line_ = 0; }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { Node(mark); }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { Node(mark); }
@@ -68,6 +73,7 @@ class KeyCounter final : public YAML::EventHandler {
   enum class Place { kList, kKey, kValue };
 
   void Node(const YAML::Mark& mark) {
+    if (line_ == 0) line_ = mark.line + 1;
     if (around_.empty() || around_.back() == Place::kList) return;
     const bool is_key = around_.back() == Place::kKey;
     around_.back() = is_key ? Place::kValue : Place::kKey;
@@ -77,37 +83,38 @@ class KeyCounter final : public YAML::EventHandler {
   std::vector<Place> around_;
   int most_;
   int keys_ = 0;
+  int line_ = 0;
 };
 
-// Before anything is made of them. A key ends in a colon, follows a question mark, or stands after
-// a brace or a comma: most files have so few of these that they need not be read twice.
-Status CheckKeyCount(const std::string& yaml, const std::string& file, const YamlKind& kind) {
-  const auto signs = std::ranges::count_if(
-      yaml, [](char c) { return c == ':' || c == '?' || c == '{' || c == ','; });
-  if (signs <= kind.max_keys) return OkStatus();
+// Before anything is made of them. yaml-cpp does not get past what cannot begin a node, such as a
+// stray comma: it reads one empty document after the other there, without end. So it is asked for
+// one document, and whether there is another.
+Status CheckKeysAndDocuments(const std::string& yaml, const std::string& file,
+                             const YamlKind& kind) {
   std::istringstream input(yaml);
   YAML::Parser parser(input);
   KeyCounter counter(kind.max_keys);
   try {
-    while (parser.HandleNextDocument(counter)) continue;
+    if (!parser.HandleNextDocument(counter) || !parser.HandleNextDocument(counter))
+      return OkStatus();
+    return InvalidArgument(file + ":" + std::to_string(counter.line()) + ": a second document; a " +
+                           kind.name + " has one");
   } catch (const KeyCounter::TooMany& at) {
     return InvalidArgument(file + ":" + std::to_string(at.line) + ": more than " +
                            std::to_string(kind.max_keys) + " keys, the most that a " + kind.name +
                            " may have");
   }
-  return OkStatus();
 }
 
 }  // namespace
 
-Result<std::vector<YAML::Node>> LoadYaml(std::string_view yaml, const std::string& file,
-                                         const YamlKind& kind) {
+Result<YAML::Node> LoadYaml(std::string_view yaml, const std::string& file, const YamlKind& kind) {
   if (yaml.size() > kMaxYamlBytes)
     return InvalidArgument(file + ": is larger than a " + kind.name + " may be (1 MiB)");
   MUSTER_RETURN_IF_ERROR(CheckCharacters(yaml, file, kind));
   const std::string text(yaml);
-  MUSTER_RETURN_IF_ERROR(CheckKeyCount(text, file, kind));
-  return YAML::LoadAll(text);
+  MUSTER_RETURN_IF_ERROR(CheckKeysAndDocuments(text, file, kind));
+  return YAML::Load(text);
 }
 
 }  // namespace muster

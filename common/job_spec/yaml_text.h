@@ -7,7 +7,6 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "common/base/result.h"
 
@@ -18,9 +17,8 @@ struct YamlKind {
   int max_keys;      // of all maps together, as written; aliases count once
 };
 
-// The documents of `yaml`, 1 MiB at most. kInvalidArgument "FILE:LINE: what is wrong"; throws
-// YAML::Exception where the text is no YAML.
-Result<std::vector<YAML::Node>> LoadYaml(std::string_view yaml, const std::string& file,
-                                         const YamlKind& kind);
+// The one document of `yaml`, 1 MiB at most; null: it is empty. kInvalidArgument "FILE:LINE: what
+// is wrong"; throws YAML::Exception where the text is no YAML.
+Result<YAML::Node> LoadYaml(std::string_view yaml, const std::string& file, const YamlKind& kind);
 
 }  // namespace muster

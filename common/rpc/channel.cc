@@ -2,9 +2,12 @@
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
+
+#include <limits>
+
 namespace muster {
 
-grpc::ChannelArguments ChannelArguments() {
+grpc::ChannelArguments ChannelArguments(Pings pings) {
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(kMaxMessageBytes);
   args.SetMaxSendMessageSize(kMaxMessageBytes);
@@ -18,7 +21,9 @@ grpc::ChannelArguments ChannelArguments() {
   args.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   // A connection that a cut link has swallowed is noticed in 3 s. One that is given up for a stall
   // of the machine costs a reconnect and no more: whether a node is lost, its probers say.
-  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  // Set once: of two values of an argument gRPC may take either.
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS,
+              pings == Pings::kNone ? std::numeric_limits<int>::max() : kKeepaliveMs);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2 * kKeepaliveMs);
   // Otherwise a call that only listens pings no more than once in a minute.
   args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);

@@ -16,8 +16,10 @@ inline constexpr int kMaxMessageBytes = 32 << 20;
 // A client pings this often while a call is open; a server must permit it.
 inline constexpr int kKeepaliveMs = 1000;
 
-// No proxy, quick reconnects (50 ms doubling to 1 s), no shared subchannels.
-grpc::ChannelArguments ChannelArguments();
+// No proxy, quick reconnects (50 ms doubling to 1 s), no shared subchannels. Without pings where
+// the server permits none.
+enum class Pings { kNone, kWhileCallsAreOpen };
+grpc::ChannelArguments ChannelArguments(Pings pings = Pings::kWhileCallsAreOpen);
 
 // `address` is Endpoint::grpc, where plain text may be spoken. Returns at once; the connection is
 // made by the first call. Over TLS: tls.h.

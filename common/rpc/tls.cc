@@ -41,7 +41,9 @@ std::shared_ptr<grpc::Channel> OpenVerified(const std::string& address, const st
       std::make_shared<tls::StaticDataCertificateProvider>(ca_pem, std::move(own)));
   options.watch_root_certs();
   if (has_own) options.watch_identity_key_cert_pairs();
-  grpc::ChannelArguments args = ChannelArguments();
+  // Where clients have no certificate a server permits no pings; their calls have short deadlines.
+  grpc::ChannelArguments args =
+      ChannelArguments(has_own ? Pings::kWhileCallsAreOpen : Pings::kNone);
   args.SetSslTargetNameOverride(kCoordinatorServerName);
   return grpc::CreateCustomChannel(address, tls::TlsCredentials(options), args);
 }
@@ -50,7 +52,7 @@ std::shared_ptr<grpc::Channel> OpenVerified(const std::string& address, const st
 
 Result<std::shared_ptr<grpc::ServerCredentials>> TlsServerCredentials(
     const std::string& dir, std::shared_ptr<grpc::AuthMetadataProcessor> processor,
-    ClientCertificate client) {
+    ClientCertificate client, const std::string& clients_root) {
   MUSTER_CHECK(processor != nullptr, "a TLS port without a processor that authorizes calls");
   // What is wrong with them is said at the start, and not in gRPC's log at each handshake.
   MUSTER_ASSIGN_OR_RETURN(const Credentials credentials, LoadCredentials(dir));
@@ -63,8 +65,8 @@ Result<std::shared_ptr<grpc::ServerCredentials>> TlsServerCredentials(
   // One file for both, since they are read one after the other.
   const Result<std::string> both = KeepServingFile(dir, credentials);
   tls::TlsServerCredentialsOptions options(std::make_shared<tls::FileWatcherCertificateProvider>(
-      both.ok() ? *both : dir + "/key.pem", both.ok() ? *both : dir + "/cert.pem", dir + "/ca.pem",
-      kReloadSeconds));
+      both.ok() ? *both : dir + "/key.pem", both.ok() ? *both : dir + "/cert.pem",
+      clients_root.empty() ? dir + "/ca.pem" : clients_root, kReloadSeconds));
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
   options.set_cert_request_type(client == ClientCertificate::kRequired

@@ -33,9 +33,10 @@ enum class ClientCertificate {
 };
 
 // `processor` decides of each call, before its first message is read; it must not block.
+// `clients_root`: a file with the authority that clients' certificates go back to; empty: DIR's.
 Result<std::shared_ptr<grpc::ServerCredentials>> TlsServerCredentials(
     const std::string& dir, std::shared_ptr<grpc::AuthMetadataProcessor> processor,
-    ClientCertificate client = ClientCertificate::kRequired);
+    ClientCertificate client = ClientCertificate::kRequired, const std::string& clients_root = "");
 
 // A channel to a coordinator, with the certificate in `dir`. kFailedPrecondition when that has
 // expired: it would be refused without a reason.

@@ -22,6 +22,9 @@ Result<std::string> LoadOrCreateToken(const std::string& path);
 
 Result<std::string> LoadToken(const std::string& path);
 
+// Metadata of a call: the user for whom an admin makes it.
+inline constexpr char kAsUserKey[] = "muster-as";
+
 void AttachToken(grpc::ClientContext& context, const std::string& token);
 
 // OK, or UNAUTHENTICATED. Takes the same time whatever the presented token is.

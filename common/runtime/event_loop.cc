@@ -2,6 +2,7 @@
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -80,6 +81,34 @@ void Timer::StartAt(TimePoint when, std::function<void()> function) {
 void Timer::Cancel() {
   ++*impl_->epoch;
   impl_->timer.cancel();
+}
+
+struct ReadWatch::Impl : std::enable_shared_from_this<Impl> {
+  Impl(EventLoop& loop, int fd, std::function<void()> call)
+      : descriptor(loop.context(), fd), on_readable(std::move(call)) {}
+
+  void Wait() {
+    descriptor.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                          [self = shared_from_this()](boost::system::error_code error) {
+                            if (error || self->ended) return;
+                            self->on_readable();
+                            if (!self->ended) self->Wait();
+                          });
+  }
+
+  boost::asio::posix::stream_descriptor descriptor;
+  const std::function<void()> on_readable;
+  bool ended = false;
+};
+
+ReadWatch::ReadWatch(EventLoop& loop, int fd, std::function<void()> on_readable)
+    : impl_(std::make_shared<Impl>(loop, fd, std::move(on_readable))) {
+  impl_->Wait();
+}
+
+ReadWatch::~ReadWatch() {
+  impl_->ended = true;
+  impl_->descriptor.release();
 }
 
 }  // namespace muster

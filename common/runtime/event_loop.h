@@ -59,4 +59,18 @@ class Timer {
   std::unique_ptr<Impl> impl_;
 };
 
+// Calls a function each time that a descriptor can be read, until it is destroyed, which the
+// function may do. The descriptor outlives it. Lives on the loop's thread.
+class ReadWatch {
+ public:
+  ReadWatch(EventLoop& loop, int fd, std::function<void()> on_readable);
+  ~ReadWatch();
+  ReadWatch(const ReadWatch&) = delete;
+  ReadWatch& operator=(const ReadWatch&) = delete;
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
 }  // namespace muster

@@ -2,6 +2,9 @@
 
 #include <time.h>
 
+#include <string_view>
+
+#include "common/security/certificate_builder.h"
 #include "common/security/encoding.h"
 #include "common/security/pem.h"
 
@@ -51,10 +54,21 @@ Result<Identity> IdentityOf(X509* certificate) {
   return ParseIdentityUri(uri);
 }
 
+// The issuer is who has signed: TLS finds the next certificate of a chain by this name.
+bool IsByUserAuthority(X509* certificate) {
+  X509_NAME* issuer = X509_get_issuer_name(certificate);
+  char organization[128] = "";
+  X509_NAME_get_text_by_NID(issuer, NID_organizationName, organization, sizeof organization);
+  return std::string_view(organization) == kUserAuthorityOrganization;
+}
+
 Result<CertificateInfo> Read(X509* certificate) {
   const OpenSslErrors errors;
   CertificateInfo info;
   MUSTER_ASSIGN_OR_RETURN(info.identity, IdentityOf(certificate));
+  if (info.identity.role != Role::kUser && IsByUserAuthority(certificate))
+    return InvalidArgument("the authority for users has signed a certificate of " +
+                           IdentityUri(info.identity) + ", which it may not");
   MUSTER_ASSIGN_OR_RETURN(info.serial, SerialOf(certificate));
   MUSTER_ASSIGN_OR_RETURN(const std::int64_t not_before, UnixMs(X509_get0_notBefore(certificate)));
   info.issued_ms = not_before + kSkewMs;
@@ -105,12 +119,18 @@ Status CheckBelongTogether(const std::string& ca_pem, const std::string& certifi
                            const std::string& key_pem) {
   MUSTER_ASSIGN_OR_RETURN(const X509Ptr authority, CertificateFromPem(ca_pem));
   MUSTER_RETURN_IF_ERROR(ReadAuthority(authority.get()).status());
-  MUSTER_ASSIGN_OR_RETURN(const X509Ptr certificate, CertificateFromPem(certificate_pem));
+  MUSTER_ASSIGN_OR_RETURN(const auto chain, CertificatesFromPem(certificate_pem));
   MUSTER_ASSIGN_OR_RETURN(const KeyPtr key, PrivateKeyFromPem(key_pem));
   const OpenSslErrors errors;
-  if (X509_check_private_key(certificate.get(), key.get()) != 1)
+  X509* const leaf = chain.front().get();
+  if (X509_check_private_key(leaf, key.get()) != 1)
     return FailedPrecondition("the private key is not the certificate's");
-  if (X509_verify(certificate.get(), X509_get0_pubkey(authority.get())) != 1)
+  const auto signed_by = [](X509* certificate, X509* signer) {
+    return X509_verify(certificate, X509_get0_pubkey(signer)) == 1;
+  };
+  const bool by_next = chain.size() == 2 && signed_by(leaf, chain[1].get()) &&
+                       signed_by(chain[1].get(), authority.get());
+  if (!by_next && !signed_by(leaf, authority.get()))
     return FailedPrecondition("the certificate is not signed by this authority");
   return OkStatus();
 }

@@ -1,8 +1,9 @@
 // Certificates as text (PEM): what one says, and what belongs to it.
 //
 // Formats: X.509 of RFC 5280, PEM of RFC 7468. Certificates are signed by the cluster's authority
-// itself; there are no intermediate ones. Pure functions; any thread. Times are milliseconds since
-// the Unix epoch, in whole seconds as certificates have them.
+// itself, but for those of people who log in: between stands the authority for users
+// (user_authority.h), whose certificate follows theirs. Pure functions; any thread. Times are
+// milliseconds since the Unix epoch, in whole seconds as certificates have them.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,8 @@ struct CertificateInfo {
 };
 
 // What the certificate says, believed or not: for a peer that TLS has already verified, and for
-// lists. kInvalidArgument for what is no PEM certificate, or not one of a Muster authority.
+// lists. kInvalidArgument for what is no PEM certificate, or not one of a Muster authority; so is
+// what the authority for users has signed for another role.
 Result<CertificateInfo> ReadCertificate(const std::string& certificate_pem);
 
 struct AuthorityInfo {
@@ -35,8 +37,8 @@ struct AuthorityInfo {
 // Reads the certificate of an authority (ca.pem).
 Result<AuthorityInfo> ReadAuthority(const std::string& ca_pem);
 
-// OK when the private key is the one of the certificate, and `ca_pem` has signed it, at whatever
-// time: that three files belong together.
+// OK when the private key is the one of the certificate, and `ca_pem` has signed it, itself or by
+// the authority that follows it, at whatever time: that three files belong together.
 Status CheckBelongTogether(const std::string& ca_pem, const std::string& certificate_pem,
                            const std::string& key_pem);
 

@@ -160,6 +160,23 @@ Result<std::string> CertificateAuthority::SignUnrecorded(const std::string& csr_
   return keys_->Sign(X509_REQ_get0_pubkey(request.get()), identity, validity);
 }
 
+Result<CertificateAuthority::UserAuthorityFiles> CertificateAuthority::MakeUserAuthority(
+    std::int64_t now_ms) const {
+  const Validity validity{std::max(WholeSeconds(now_ms) - Millis(kClockSkew), info_.not_before_ms),
+                          info_.not_after_ms};
+  MUSTER_ASSIGN_OR_RETURN(const KeyPtr key, GenerateKey());
+  MUSTER_ASSIGN_OR_RETURN(const X509Ptr root,
+                          BuildAuthority(keys_->key.get(), info_.cluster, validity, 1));
+  MUSTER_ASSIGN_OR_RETURN(
+      const X509Ptr certificate,
+      BuildUserAuthority(key.get(), info_.cluster, validity, root.get(), keys_->key.get()));
+  UserAuthorityFiles files;
+  MUSTER_ASSIGN_OR_RETURN(files.root_pem, ToPem(root.get()));
+  MUSTER_ASSIGN_OR_RETURN(files.certificate_pem, ToPem(certificate.get()));
+  MUSTER_ASSIGN_OR_RETURN(files.key_pem, ToPem(key.get()));
+  return files;
+}
+
 Status CertificateAuthority::CheckInForce() const {
   const std::string path = SecurityPaths{dir_}.AuthorityCertificate();
   MUSTER_ASSIGN_OR_RETURN(const std::string pem, ReadPrivateFile(path, Privacy::kTrusted));

@@ -61,6 +61,15 @@ class CertificateAuthority {
                                      Duration lifetime, std::int64_t now_ms) const;
   Status Record(std::span<const std::string> certificate_pems, std::int64_t now_ms) const;
 
+  // A new authority for users' certificates, below this one, good for as long as this one
+  // (user_authority.h); nothing is written.
+  struct UserAuthorityFiles {
+    std::string root_pem;  // of this authority's key, for those who believe the other one too
+    std::string certificate_pem;
+    std::string key_pem;
+  };
+  Result<UserAuthorityFiles> MakeUserAuthority(std::int64_t now_ms) const;
+
   // kFailedPrecondition once another authority is in the directory (`muster init --force`): no
   // program accepts any more what this one signs.
   Status CheckInForce() const;

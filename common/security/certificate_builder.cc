@@ -1,6 +1,7 @@
 #include "common/security/certificate_builder.h"
 
 #include <initializer_list>
+#include <string>
 
 namespace muster {
 namespace {
@@ -77,21 +78,41 @@ X509Ptr Begin(EVP_PKEY* public_key, const Validity& validity) {
 
 }  // namespace
 
-Result<X509Ptr> BuildAuthority(EVP_PKEY* key, const std::string& cluster,
-                               const Validity& validity) {
+Result<X509Ptr> BuildAuthority(EVP_PKEY* key, const std::string& cluster, const Validity& validity,
+                               int path_length) {
   const OpenSslErrors errors;
   X509Ptr certificate = Begin(key, validity);
   X509* const self = certificate.get();
-  const bool made = self &&
-                    SetSubject(self, {{"O", "Muster certificate authority"}, {"CN", cluster}}) &&
-                    X509_set_issuer_name(self, X509_get_subject_name(self)) == 1 &&
-                    AddExtensions(self, self,
-                                  {{NID_basic_constraints, "critical,CA:TRUE,pathlen:0"},
-                                   {NID_key_usage, "critical,keyCertSign,cRLSign"},
-                                   {NID_subject_key_identifier, "hash"}}) &&
-                    AddExtensions(self, self, {{NID_authority_key_identifier, "keyid:always"}}) &&
-                    X509_sign(self, key, EVP_sha256()) > 0;
+  const bool made =
+      self && SetSubject(self, {{"O", kAuthorityOrganization}, {"CN", cluster}}) &&
+      X509_set_issuer_name(self, X509_get_subject_name(self)) == 1 &&
+      AddExtensions(
+          self, self,
+          {{NID_basic_constraints, "critical,CA:TRUE,pathlen:" + std::to_string(path_length)},
+           {NID_key_usage, "critical,keyCertSign,cRLSign"},
+           {NID_subject_key_identifier, "hash"}}) &&
+      AddExtensions(self, self, {{NID_authority_key_identifier, "keyid:always"}}) &&
+      X509_sign(self, key, EVP_sha256()) > 0;
   if (!made) return errors.Take(StatusCode::kInternal, "make the authority's certificate");
+  return certificate;
+}
+
+Result<X509Ptr> BuildUserAuthority(EVP_PKEY* key, const std::string& cluster,
+                                   const Validity& validity, X509* authority,
+                                   EVP_PKEY* authority_key) {
+  const OpenSslErrors errors;
+  X509Ptr certificate = Begin(key, validity);
+  X509* const own = certificate.get();
+  const bool made = own && SetSubject(own, {{"O", kUserAuthorityOrganization}, {"CN", cluster}}) &&
+                    X509_set_issuer_name(own, X509_get_subject_name(authority)) == 1 &&
+                    AddExtensions(own, authority,
+                                  {{NID_basic_constraints, "critical,CA:TRUE,pathlen:0"},
+                                   {NID_key_usage, "critical,keyCertSign"},
+                                   {NID_ext_key_usage, "clientAuth"},
+                                   {NID_subject_key_identifier, "hash"},
+                                   {NID_authority_key_identifier, "keyid:always"}}) &&
+                    X509_sign(own, authority_key, EVP_sha256()) > 0;
+  if (!made) return errors.Take(StatusCode::kInternal, "make the users' authority");
   return certificate;
 }
 

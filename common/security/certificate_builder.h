@@ -19,8 +19,20 @@ struct Validity {
   std::int64_t not_after_ms = 0;
 };
 
-// An authority's own, signed with its key.
-Result<X509Ptr> BuildAuthority(EVP_PKEY* key, const std::string& cluster, const Validity& validity);
+// Who signs, as the certificates' organization: the cluster's authority itself, or the one for
+// users, whose certificates speak for users alone.
+inline constexpr char kAuthorityOrganization[] = "Muster certificate authority";
+inline constexpr char kUserAuthorityOrganization[] = "Muster user authority";
+
+// An authority's own, signed with its key. `path_length`: how many authorities may stand between
+// it and a certificate.
+Result<X509Ptr> BuildAuthority(EVP_PKEY* key, const std::string& cluster, const Validity& validity,
+                               int path_length = 0);
+
+// The certificate of an authority for users' certificates alone, below the cluster's.
+Result<X509Ptr> BuildUserAuthority(EVP_PKEY* key, const std::string& cluster,
+                                   const Validity& validity, X509* authority,
+                                   EVP_PKEY* authority_key);
 
 // Of `public_key`'s owner, signed by the authority.
 Result<X509Ptr> BuildCertificate(EVP_PKEY* public_key, const Identity& identity,

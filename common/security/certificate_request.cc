@@ -5,9 +5,10 @@
 
 namespace muster {
 
-Result<KeyAndRequest> MakeCertificateRequest(const Identity& identity) {
+namespace {
+
+Result<std::string> RequestWith(const Identity& identity, EVP_PKEY* key) {
   MUSTER_RETURN_IF_ERROR(CheckIdentity(identity));
-  MUSTER_ASSIGN_OR_RETURN(const KeyPtr key, GenerateKey());
   const OpenSslErrors errors;
   const X509RequestPtr request(X509_REQ_new());
   const X509NamePtr name(X509_NAME_new());
@@ -18,13 +19,25 @@ Result<KeyAndRequest> MakeCertificateRequest(const Identity& identity) {
       X509_NAME_add_entry_by_txt(name.get(), "CN", MBSTRING_ASC, common_name, length, -1, 0) == 1 &&
       X509_REQ_set_version(request.get(), X509_REQ_VERSION_1) == 1 &&
       X509_REQ_set_subject_name(request.get(), name.get()) == 1 &&
-      X509_REQ_set_pubkey(request.get(), key.get()) == 1 &&
-      X509_REQ_sign(request.get(), key.get(), EVP_sha256()) > 0;
+      X509_REQ_set_pubkey(request.get(), key) == 1 &&
+      X509_REQ_sign(request.get(), key, EVP_sha256()) > 0;
   if (!made) return errors.Take(StatusCode::kInternal, "make a certificate request");
+  return ToPem(request.get());
+}
+
+}  // namespace
+
+Result<KeyAndRequest> MakeCertificateRequest(const Identity& identity) {
+  MUSTER_ASSIGN_OR_RETURN(const KeyPtr key, GenerateKey());
   KeyAndRequest result;
   MUSTER_ASSIGN_OR_RETURN(result.key_pem, ToPem(key.get()));
-  MUSTER_ASSIGN_OR_RETURN(result.csr_pem, ToPem(request.get()));
+  MUSTER_ASSIGN_OR_RETURN(result.csr_pem, RequestWith(identity, key.get()));
   return result;
+}
+
+Result<std::string> MakeRequestFor(const Identity& identity, const std::string& key_pem) {
+  MUSTER_ASSIGN_OR_RETURN(const KeyPtr key, PrivateKeyFromPem(key_pem));
+  return RequestWith(identity, key.get());
 }
 
 Status CheckCertificateRequest(const std::string& csr_pem) {

@@ -1,5 +1,5 @@
-// The key that a node makes for itself, and the request (PKCS #10, RFC 2986) by which it asks for a
-// certificate: the key never leaves the node. Keys are ECDSA on P-256.
+// The key that a node or a user makes, and the request (PKCS #10, RFC 2986) by which it asks for a
+// certificate: the key never leaves its maker. Keys are ECDSA on P-256.
 //
 // Only the public key of a request and the proof that the asker has the private one are used; the
 // signer decides whom the certificate is for. Free functions; any thread.
@@ -18,6 +18,8 @@ struct KeyAndRequest {
 };
 
 Result<KeyAndRequest> MakeCertificateRequest(const Identity& identity);
+// The same for a key that is there.
+Result<std::string> MakeRequestFor(const Identity& identity, const std::string& key_pem);
 
 // OK for a request that an authority would sign: well-formed, on P-256, signed with its own key.
 Status CheckCertificateRequest(const std::string& csr_pem);

@@ -18,6 +18,7 @@ std::string_view RoleWord(Role role) {
     case Role::kCoordinator: return "coordinator";
     case Role::kNode: return "node";
     case Role::kScraper: return "scraper";
+    case Role::kUser: return "user";
   }
   MUSTER_CHECK(false, "no role");
 }
@@ -26,7 +27,7 @@ Result<Role> ParseRole(std::string_view word) {
   for (const Role role : kRoles)
     if (RoleWord(role) == word) return role;
   return InvalidArgument("'" + std::string(word.substr(0, kMaxNameBytes)) +
-                         "' is no role; use admin, coordinator, node or scraper");
+                         "' is no role; use admin, coordinator, node, scraper or user");
 }
 
 Status CheckName(std::string_view what, std::string_view name) {
@@ -68,7 +69,8 @@ std::string_view ServerName(Role role) {
     case Role::kCoordinator: return kCoordinatorServerName;
     case Role::kNode: return kNodeServerName;
     case Role::kAdmin:
-    case Role::kScraper: return "";
+    case Role::kScraper:
+    case Role::kUser: return "";
   }
   MUSTER_CHECK(false, "no role");
 }
@@ -80,6 +82,7 @@ Duration DefaultLifetime(Role role) {
     case Role::kCoordinator: return 30 * kDay;
     case Role::kNode: return kDay;
     case Role::kScraper: return 90 * kDay;
+    case Role::kUser: return 90 * kDay;
   }
   MUSTER_CHECK(false, "no role");
 }

@@ -19,8 +19,10 @@ enum class Role {
   kCoordinator,  // serves clients, workers and scrapers
   kNode,         // a worker: speaks for its own node and nothing else
   kScraper,      // reads metrics
+  kUser,         // a user of the cluster (docs/users.md)
 };
-inline constexpr Role kRoles[] = {Role::kAdmin, Role::kCoordinator, Role::kNode, Role::kScraper};
+inline constexpr Role kRoles[] = {Role::kAdmin, Role::kCoordinator, Role::kNode, Role::kScraper,
+                                  Role::kUser};
 
 struct Identity {
   Role role = Role::kAdmin;
@@ -30,7 +32,7 @@ struct Identity {
   friend bool operator==(const Identity&, const Identity&) = default;
 };
 
-// "admin", "coordinator", "node", "scraper".
+// "admin", "coordinator", "node", "scraper", "user".
 std::string_view RoleWord(Role role);
 Result<Role> ParseRole(std::string_view word);
 

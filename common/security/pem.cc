@@ -50,6 +50,16 @@ Result<X509Ptr> CertificateFromPem(const std::string& pem) {
   });
 }
 
+Result<std::vector<X509Ptr>> CertificatesFromPem(const std::string& pem) {
+  MUSTER_ASSIGN_OR_RETURN(X509Ptr first, CertificateFromPem(pem));
+  const OpenSslErrors errors;
+  std::vector<X509Ptr> certificates;
+  const BioPtr reader = Reader(pem);
+  while (X509Ptr next{PEM_read_bio_X509(reader.get(), nullptr, NoPassword, nullptr)})
+    certificates.push_back(std::move(next));
+  return certificates;
+}
+
 Result<KeyPtr> PrivateKeyFromPem(const std::string& pem) {
   return FromPem<KeyPtr>(pem, "unencrypted private key", [](BIO* bio) {
     return PEM_read_bio_PrivateKey(bio, nullptr, NoPassword, nullptr);

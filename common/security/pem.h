@@ -5,14 +5,17 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "common/base/result.h"
 #include "common/security/openssl_handles.h"
 
 namespace muster {
 
-// The first certificate in the text. kInvalidArgument for all three when there is none.
+// The first certificate in the text. kInvalidArgument for all when there is none.
 Result<X509Ptr> CertificateFromPem(const std::string& pem);
+// All of them, in their order: a chain begins with its leaf.
+Result<std::vector<X509Ptr>> CertificatesFromPem(const std::string& pem);
 Result<KeyPtr> PrivateKeyFromPem(const std::string& pem);
 Result<X509RequestPtr> RequestFromPem(const std::string& pem);
 

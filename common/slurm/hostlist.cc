@@ -1,5 +1,6 @@
 #include "common/slurm/hostlist.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <utility>
@@ -61,6 +62,11 @@ class Parser {
                              "' has more than " + std::to_string(max_hosts_) + " nodes");
   }
 
+  Status TooLong(std::size_t from) {
+    at_ = from;
+    return Wrong("a node's name has " + std::to_string(kMaxNameBytes) + " characters at most");
+  }
+
   // All names of one element, up to the comma behind it or the end.
   Result<std::vector<std::string>> Names() {
     const std::size_t begin = at_;
@@ -74,6 +80,8 @@ class Parser {
         MUSTER_ASSIGN_OR_RETURN(const std::string_view letters, Letters());
         for (std::string& name : names) name += letters;
       }
+      if (std::ranges::any_of(names, [](const auto& name) { return name.size() > kMaxNameBytes; }))
+        return TooLong(begin);
     }
     if (at_ == begin) return Wrong("expected a node's name");
     return names;
@@ -84,10 +92,7 @@ class Parser {
     while (!AtEnd() && IsNameCharacter(text_[at_])) ++at_;
     if (at_ == from)
       return Wrong("a node's name has letters, digits, '.', '_', '-' and brackets with numbers");
-    if (at_ - from > kMaxNameBytes) {
-      at_ = from;
-      return Wrong("a node's name has " + std::to_string(kMaxNameBytes) + " characters at most");
-    }
+    if (at_ - from > kMaxNameBytes) return TooLong(from);
     return text_.substr(from, at_ - from);
   }
 

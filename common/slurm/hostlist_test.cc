@@ -39,6 +39,17 @@ TEST(Hostlist, ExpandsRangesPaddingBracketsAndSuffixes) {
   EXPECT_EQ(Expanded("n[2,2]"), Names({"n2", "n2"}));
 }
 
+TEST(Hostlist, ANameIsNotLongerThanANamesLimitWithItsNumbers) {
+  const std::string letters(254, 'a');
+  EXPECT_EQ(Expanded("[1-9]" + letters).size(), 9u);
+  EXPECT_NE(ErrorOf("[1-10]" + letters).find("column 1: a node's name has 255 characters at most"),
+            std::string::npos);
+  // Or each name would be as long as the text.
+  std::string long_list = "[0-65535]";
+  for (int i = 0; i < 4000; ++i) long_list += letters + "[0]";
+  EXPECT_NE(ErrorOf(long_list).find("255 characters at most"), std::string::npos);
+}
+
 TEST(Hostlist, NamesTheColumnOfWhatIsWrong) {
   EXPECT_NE(ErrorOf("").find("column 1: expected a node's name"), std::string::npos);
   EXPECT_NE(ErrorOf("a,,b").find("column 3: expected a node's name"), std::string::npos);

@@ -22,6 +22,15 @@ SSL* HttpConnection::tls() {
   return tls == nullptr ? nullptr : tls->native_handle();
 }
 
+std::string HttpConnection::PeerAddress() {
+  beast::error_code error;
+  const tcp::endpoint peer = Lowest().socket().remote_endpoint(error);
+  if (error) return "";
+  const std::string address = peer.address().to_string();
+  const std::string port = ":" + std::to_string(peer.port());
+  return peer.address().is_v6() ? "ipv6:[" + address + "]" + port : "ipv4:" + address + port;
+}
+
 void HttpConnection::Handshake(Done done) {
   std::get<Tls>(stream_).async_handshake(
       asio::ssl::stream_base::server,

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <variant>
 
 #include "common/base/clock.h"
@@ -36,6 +37,8 @@ class HttpConnection {
   // where it is not closed before.
   void HangUp(Done done);
   void Close() { Lowest().close(); }
+  // HttpRequest's; empty: the client is gone.
+  std::string PeerAddress();
 
   // The limit holds for the operations from now on together; they fail when it has passed.
   void ExpireAfter(std::chrono::seconds limit) { Lowest().expires_after(limit); }

@@ -4,7 +4,10 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "common/base/status.h"
 #include "common/security/certificate.h"
@@ -20,13 +23,20 @@ struct HttpResponse {
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
   std::string content_policy = kNoContentPolicy;  // Content-Security-Policy
+  std::string location;                           // of a redirect; empty: it is none
+  std::vector<std::string> cookies;               // Set-Cookie (cookies.h)
 };
 
 struct HttpRequest {
-  std::string path;             // as it was sent, without the query
-  std::string query;            // without '?'
-  std::string bearer;           // of "Authorization: Bearer ..."; empty: none
-  bool by_certificate = false;  // over TLS, by a client that `authorize` let in
+  std::string path;     // as it was sent, without the query
+  std::string query;    // without '?'
+  std::string bearer;   // of "Authorization: Bearer ..."; empty: none
+  std::string host;     // as the client names it; may be empty
+  std::string cookies;  // as they were sent: "a=b; c=d"
+  std::string csrf;     // of "X-CSRF-Token"
+  std::string address;  // of the client, as gRPC writes it: "ipv4:10.0.0.1:4711"
+  // Over TLS: who it is, by certificate or session. None: `authorize` lets strangers in.
+  std::optional<CertificateInfo> peer;
   // Over TLS: whether `authorize` would still let the client in. A stream calls it now and then.
   std::function<Status()> recheck;
 };
@@ -43,9 +53,11 @@ using HttpStreamHandler =
 
 struct HttpTlsOptions {
   std::string credentials_dir;  // followed: a renewed certificate is shown from then on
-  // Whether the peer, whose certificate is good still, may have what is at `path`; the message of a
-  // refusal is sent with 403.
-  std::function<Status(const std::string& path, const CertificateInfo& peer)> authorize;
+  // Whether the peer, whose certificate or session is good still, may have what is at `path`; the
+  // message of a refusal is sent with 403. nullptr: a client without either.
+  std::function<Status(const std::string& path, const CertificateInfo* peer)> authorize;
+  // Whom the value of the session cookie stands for, if anybody. Set: clients need no certificate.
+  std::function<std::optional<CertificateInfo>(std::string_view session)> find_session = nullptr;
 };
 
 }  // namespace muster

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "common/telemetry/cookies.h"
+
 namespace muster {
 namespace {
 
@@ -35,7 +37,7 @@ HttpResponse Refuse(int status, const std::string& why) {
 }
 
 // The owner of a name can make it lead here, an address cannot be made to.
-bool HasGoodHost(const HttpMessage& message, bool by_certificate, HttpResponse* refusal) {
+bool HasGoodHost(const HttpMessage& message, bool by_tls, HttpResponse* refusal) {
   const auto hosts = message.equal_range(http::field::host);
   const auto count = std::distance(hosts.first, hosts.second);
   if (count == 0 && message.version() < 11) return true;
@@ -44,21 +46,30 @@ bool HasGoodHost(const HttpMessage& message, bool by_certificate, HttpResponse* 
     return false;
   }
   const std::string host = HostOf(ViewOf(hosts.first->value()));
-  if (by_certificate || IsOwnName(host)) return true;
+  if (by_tls || IsOwnName(host)) return true;
   *refusal = Refuse(421, "ask by 127.0.0.1 or localhost; a host of another name is not answered");
   return false;
 }
 
+// Browsers say the origin of each request that posts.
 bool HasOwnOrigin(const HttpMessage& message) {
   const std::string_view origin = ViewOf(message[http::field::origin]);
   const std::size_t scheme = origin.find("://");
-  return origin.empty() || (scheme != std::string_view::npos &&
-                            origin.substr(scheme + 3) == ViewOf(message[http::field::host]));
+  if (origin.empty()) return message.method() != http::verb::post;
+  return (scheme != std::string_view::npos &&
+          origin.substr(scheme + 3) == ViewOf(message[http::field::host]));
 }
 
 std::string PathOf(const HttpMessage& message) {
   const std::string_view target = ViewOf(message.target());
   return std::string(target.substr(0, target.find('?')));
+}
+
+// The handshake of a connection that is kept alive was long ago.
+Status CheckPeerNotExpired(const CertificateInfo& peer) {
+  if (SystemClock().UnixMillis() < peer.not_after_ms) return OkStatus();
+  return Unauthenticated("the certificate of " + IdentityUri(peer.identity) +
+                         " has expired; connect with a renewed one");
 }
 
 template <typename Message>
@@ -72,6 +83,23 @@ void AddCommonFields(Message& message, const std::string& content_policy) {
 }
 
 }  // namespace
+
+std::optional<CertificateInfo> HttpGuard::PeerOf(std::string_view cookies) const {
+  if (certificate || !options || !options->find_session) return certificate;
+  const std::string_view session = CookieValue(cookies, kSessionCookie);
+  return session.empty() ? std::nullopt : options->find_session(session);
+}
+
+Status HttpGuard::Check(const std::string& path, const std::optional<CertificateInfo>& peer) const {
+  if (!options) return OkStatus();
+  if (peer) MUSTER_RETURN_IF_ERROR(CheckPeerNotExpired(*peer));
+  return options->authorize(path, peer ? &*peer : nullptr);
+}
+
+const HttpLateHandler* HttpRoutes::FindPost(const std::string& path) const {
+  const auto exact = posts.find(path);
+  return exact == posts.end() ? nullptr : &exact->second;
+}
 
 const HttpRoutes::Route* HttpRoutes::Find(const std::string& path) const {
   if (const auto exact = routes.find(path); exact != routes.end()) return &exact->second;
@@ -89,19 +117,21 @@ HttpResponse HttpRoutes::NotFound() const {
   return Refuse(404, body);
 }
 
-bool IsWelcome(const HttpMessage& message, const HttpGuard& guard, HttpResponse* refusal) {
+bool IsWelcome(const HttpRoutes& routes, const HttpMessage& message, const HttpGuard& guard,
+               HttpResponse* refusal) {
   const bool reads = message.method() == http::verb::get || message.method() == http::verb::head;
-  if (!reads) {
+  const bool posts = message.method() == http::verb::post && routes.FindPost(PathOf(message));
+  if (!reads && !posts) {
     *refusal = Refuse(405, "only GET and HEAD are answered");
     return false;
   }
-  if (!HasGoodHost(message, guard != nullptr, refusal)) return false;
+  if (!HasGoodHost(message, guard.options != nullptr, refusal)) return false;
   if (!HasOwnOrigin(message)) {
     *refusal = Refuse(403, "a page of another origin may not read this");
     return false;
   }
-  if (!guard) return true;
-  const Status status = guard(PathOf(message));
+  const Status status =
+      guard.Check(PathOf(message), guard.PeerOf(ViewOf(message[http::field::cookie])));
   if (!status.ok()) *refusal = Refuse(403, status.message());
   return status.ok();
 }
@@ -115,10 +145,15 @@ HttpRequest RequestOf(const HttpMessage& message, const HttpGuard& guard) {
   constexpr std::string_view kScheme = "Bearer ";
   const std::string_view authorization = ViewOf(message[http::field::authorization]);
   if (authorization.starts_with(kScheme)) request.bearer = authorization.substr(kScheme.size());
-  if (guard) {
-    request.by_certificate = true;
-    request.recheck = [guard, path = request.path] { return guard(path); };
-  }
+  request.host = ViewOf(message[http::field::host]);
+  request.cookies = ViewOf(message[http::field::cookie]);
+  request.csrf = ViewOf(message["X-CSRF-Token"]);
+  request.address = guard.address;
+  if (!guard.options) return request;
+  request.peer = guard.PeerOf(request.cookies);
+  request.recheck = [guard, path = request.path, cookies = request.cookies] {
+    return guard.Check(path, guard.PeerOf(cookies));
+  };
   return request;
 }
 
@@ -129,6 +164,8 @@ HttpAnswer BuildAnswer(const HttpMessage& message, HttpResponse response) {
   answer.result(static_cast<unsigned>(response.status));
   if (response.status == 405) answer.set(http::field::allow, "GET, HEAD");
   answer.set(http::field::content_type, response.content_type);
+  if (!response.location.empty()) answer.set(http::field::location, response.location);
+  for (const std::string& cookie : response.cookies) answer.insert(http::field::set_cookie, cookie);
   AddCommonFields(answer, response.content_policy);
   if (message.method() == http::verb::head) {
     answer.content_length(response.body.size());

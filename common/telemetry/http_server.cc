@@ -119,7 +119,9 @@ Result<std::unique_ptr<HttpServer>> HttpServer::ListenTls(EventLoop& loop,
                                                           std::uint16_t port,
                                                           HttpTlsOptions options) {
   auto impl = std::make_shared<Impl>(loop);
-  MUSTER_ASSIGN_OR_RETURN(impl->tls, TlsContext::Open(options.credentials_dir));
+  const auto clients = options.find_session ? TlsContext::Clients::kMayHaveCertificates
+                                            : TlsContext::Clients::kHaveCertificates;
+  MUSTER_ASSIGN_OR_RETURN(impl->tls, TlsContext::Open(options.credentials_dir, clients));
   impl->tls_options = std::make_shared<HttpTlsOptions>(std::move(options));
   MUSTER_RETURN_IF_ERROR(impl->Bind(address, port));
   impl->Accept();
@@ -134,10 +136,12 @@ HttpServer::~HttpServer() {
   impl_->retry.cancel();
   // Connections may outlive the server for a moment; what the handlers refer to may not.
   impl_->routes->routes.clear();
-  if (impl_->tls_options)
-    impl_->tls_options->authorize = [](const std::string&, const CertificateInfo&) {
-      return Unavailable("the server is shutting down");
-    };
+  impl_->routes->posts.clear();
+  if (!impl_->tls_options) return;
+  impl_->tls_options->find_session = nullptr;
+  impl_->tls_options->authorize = [](const std::string&, const CertificateInfo*) {
+    return Unavailable("the server is shutting down");
+  };
 }
 
 void HttpServer::Handle(const std::string& path, HttpHandler handler) {
@@ -149,6 +153,10 @@ void HttpServer::Handle(const std::string& path, HttpHandler handler) {
 
 void HttpServer::HandleLater(const std::string& path, HttpLateHandler handler) {
   impl_->routes->routes[path] = std::move(handler);
+}
+
+void HttpServer::HandlePost(const std::string& path, HttpLateHandler handler) {
+  impl_->routes->posts[path] = std::move(handler);
 }
 
 void HttpServer::HandleStream(const std::string& path, HttpStreamHandler handler) {

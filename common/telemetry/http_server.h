@@ -1,12 +1,13 @@
-// HttpServer: a small HTTP/1.1 GET server on a daemon's event loop (/metrics, /healthz, the status
+// HttpServer: a small HTTP/1.1 server on a daemon's event loop (/metrics, /healthz, the status
 // page with its streams of server-sent events).
 //
 // Owned by a daemon. Handlers run on the loop's thread and must be quick; what takes longer is
 // answered later. Connections, streams, request sizes and idle time are bounded. In plain text it
 // binds to loopback addresses only, and answers only requests for an address or `localhost`: a web
 // page of another site whose name leads here (DNS rebinding) gets nothing. With TLS (1.3,
-// certificates on both sides) it binds to any, and each request is held against the caller's
-// certificate: once that has expired, a connection that it has opened is refused everything. At
+// certificates on both sides, or sessions of people who have signed in) it binds to any, and each
+// request is held against the caller's certificate: once that has expired, a connection that it has
+// opened is refused everything. At
 // most 16 handshakes are under way; a client that connects and does not go on gives way to one that
 // waits, and so does a connection without a request where the bound is reached.
 // Requests of another origin than this server are refused, and no answer may be framed, sniffed or
@@ -42,6 +43,9 @@ class HttpServer {
   void Handle(const std::string& path, HttpHandler handler);
   void HandleLater(const std::string& path, HttpLateHandler handler);
   void HandleStream(const std::string& path, HttpStreamHandler handler);
+  // A POST to exactly this path, by a page of this server: of another origin, or of none, it is
+  // refused. Its body is not read out.
+  void HandlePost(const std::string& path, HttpLateHandler handler);
   std::uint16_t port() const;
 
  private:

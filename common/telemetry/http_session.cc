@@ -5,19 +5,11 @@
 #include <utility>
 
 #include "common/base/clock.h"
-#include "common/security/certificate.h"
 
 namespace muster {
 namespace {
 
 constexpr std::size_t kReadBytes = 4096;
-
-// The handshake of a connection that is kept alive was long ago.
-Status CheckPeerNotExpired(const CertificateInfo& peer) {
-  if (SystemClock().UnixMillis() < peer.not_after_ms) return OkStatus();
-  return Unauthenticated("the certificate of " + IdentityUri(peer.identity) +
-                         " has expired; connect with a renewed one");
-}
 
 template <typename Head>
 std::string TextOf(const Head& head) {
@@ -51,12 +43,9 @@ void HttpSession::Handshake(std::shared_ptr<const HttpTlsOptions> options) {
   connection_.Handshake([self = shared_from_this(), options](beast::error_code error, std::size_t) {
     self->routes_->handshakes.End(self->handshake_);
     if (error) return;
-    const Result<CertificateInfo> peer = PeerCertificate(self->connection_.tls());
+    const Result<std::optional<CertificateInfo>> peer = PeerCertificate(self->connection_.tls());
     if (!peer.ok()) return;
-    self->guard_ = [options, peer = *peer](const std::string& path) {
-      if (const Status status = CheckPeerNotExpired(peer); !status.ok()) return status;
-      return options->authorize(path, peer);
-    };
+    self->guard_ = {options, *peer, self->connection_.PeerAddress()};
     self->Read();
   });
 }
@@ -112,19 +101,24 @@ void HttpSession::Answer() {
   routes_->waiting.erase(waiting_);
   const HttpMessage& message = parser_->get();
   HttpResponse refusal;
-  if (!IsWelcome(message, guard_, &refusal)) return Write(std::move(refusal), /*last=*/true);
+  if (!IsWelcome(*routes_, message, guard_, &refusal))
+    return Write(std::move(refusal), /*last=*/true);
   const HttpRequest request = RequestOf(message, guard_);
+  if (message.method() == http::verb::post) return Ask(*routes_->FindPost(request.path), request);
   const HttpRoutes::Route* route = routes_->Find(request.path);
   if (route == nullptr) return Write(routes_->NotFound());
   if (const auto* stream = std::get_if<HttpStreamHandler>(route))
     return BeginStream(*stream, request);
+  Ask(std::get<HttpLateHandler>(*route), request);
+}
+
+void HttpSession::Ask(const HttpLateHandler& handler, const HttpRequest& request) {
   awaited_ = ++requests_;
-  std::get<HttpLateHandler> (*route)(
-      request, [self = shared_from_this(), number = requests_](HttpResponse response) {
-        if (self->awaited_ != number) return;
-        self->awaited_ = 0;
-        self->Write(std::move(response));
-      });
+  handler(request, [self = shared_from_this(), number = requests_](HttpResponse response) {
+    if (self->awaited_ != number) return;
+    self->awaited_ = 0;
+    self->Write(std::move(response));
+  });
 }
 
 // After the last one the connection ends, whatever the client has asked for.

@@ -47,6 +47,7 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
  private:
   void Parse();
   void Answer();
+  void Ask(const HttpLateHandler& handler, const HttpRequest& request);
   void Write(HttpResponse response, bool last = false);
   void BeginStream(const HttpStreamHandler& handler, const HttpRequest& request);
   void WaitForEnd();

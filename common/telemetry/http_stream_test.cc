@@ -71,7 +71,7 @@ TEST_F(HttpStreamTest, AnAnswerMayComeLater) {
   EXPECT_EQ(request_.path, "/late/a/b");
   EXPECT_EQ(request_.query, "c=d");
   EXPECT_EQ(request_.bearer, "secret");
-  EXPECT_FALSE(request_.by_certificate);
+  EXPECT_FALSE(request_.peer);
   EXPECT_THAT(Ask(Request("GET /metrics?meanwhile")), HasSubstr("hello meanwhile"));
   OnLoop([this] {
     reply_({.body = "at last"});

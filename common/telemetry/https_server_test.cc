@@ -26,10 +26,10 @@ class HttpsServerTest : public testing::Test {
   HttpsServerTest() {
     auto server = HttpServer::ListenTls(
         loop_, "127.0.0.1", 0,
-        {server_dir_, [](const std::string& path, const CertificateInfo& peer) {
-           return path == "/open" || peer.identity.role == Role::kScraper
+        {server_dir_, [](const std::string& path, const CertificateInfo* peer) {
+           return path == "/open" || peer->identity.role == Role::kScraper
                       ? OkStatus()
-                      : PermissionDenied("not for you, " + peer.identity.name);
+                      : PermissionDenied("not for you, " + peer->identity.name);
          }});
     EXPECT_TRUE(server.ok()) << server.status().ToString();
     server_ = *std::move(server);
@@ -120,6 +120,88 @@ TEST_F(HttpsServerTest, HangsUpAfterTheLastAnswerThoughTheClientStays) {
   };
   EXPECT_FALSE(stays_open("GET /metrics HTTP/1.1\r\nHost: muster\r\nConnection: close\r\n\r\n"));
   EXPECT_FALSE(stays_open("DELETE /metrics HTTP/1.1\r\nHost: muster\r\n\r\n"));
+}
+
+// Where people sign in: a stranger may have what is open, a session what it stands for.
+class SignedInTest : public testing::Test {
+ protected:
+  SignedInTest() {
+    auto server = HttpServer::ListenTls(
+        loop_, "127.0.0.1", 0,
+        {.credentials_dir = ours_.Make(Role::kNode, "n1"),
+         .authorize =
+             [](const std::string& path, const CertificateInfo* peer) {
+               if (path == "/open" || (peer != nullptr && peer->identity.name == "ada"))
+                 return OkStatus();
+               return PermissionDenied("sign in");
+             },
+         .find_session = [this](std::string_view session) -> std::optional<CertificateInfo> {
+           if (session != session_) return std::nullopt;
+           return CertificateInfo{.identity = {Role::kUser, "ada", "lab"},
+                                  .not_after_ms = SystemClock().UnixMillis() + left_ms_};
+         }});
+    EXPECT_TRUE(server.ok()) << server.status().ToString();
+    server_ = *std::move(server);
+    const auto who = [](const HttpRequest& request, const HttpResponder& reply) {
+      const std::string name = request.peer ? request.peer->identity.name : "a stranger";
+      reply({.body = name + " at " + request.host + " from " + request.address + " with " +
+                     request.csrf,
+             .cookies = {"a=1", "b=2"}});
+    };
+    for (const char* path : {"/open", "/closed"}) server_->HandleLater(path, who);
+    server_->HandlePost("/closed", who);
+    thread_ = std::thread([this] { loop_.Run(); });
+  }
+  ~SignedInTest() override {
+    loop_.Stop();
+    thread_.join();
+  }
+
+  std::string Ask(const std::string& line, const std::string& fields) {
+    HttpsConnection connection("127.0.0.1", server_->port(),
+                               {.credentials_dir = ours_.Make(Role::kScraper, "any"),
+                                .with_certificate = false,
+                                .server = kNodeServerName});
+    if (!connection.stream) return "";
+    const std::string request =
+        line + " HTTP/1.1\r\nHost: muster:1\r\nConnection: close\r\n" + fields + "\r\n";
+    boost::asio::write(*connection.stream, boost::asio::buffer(request));
+    std::string answer;
+    boost::system::error_code error;
+    boost::asio::read(*connection.stream, boost::asio::dynamic_buffer(answer), error);
+    return answer;
+  }
+
+  ClusterCredentials ours_;
+  const std::string session_ = "0123";
+  std::int64_t left_ms_ = 60'000;
+  EventLoop loop_;
+  std::unique_ptr<HttpServer> server_;
+  std::thread thread_;
+};
+
+TEST_F(SignedInTest, ASessionStandsForAPersonAndStrangersAreRefused) {
+  const std::string cookie = "Cookie: x=1; __Host-muster-session=0123\r\n";
+  EXPECT_THAT(Ask("GET /open", ""), HasSubstr("a stranger at muster:1 from ipv4:127.0.0.1:"));
+  EXPECT_THAT(Ask("GET /closed", ""), HasSubstr("403 Forbidden"));
+  EXPECT_THAT(Ask("GET /closed", "Cookie: __Host-muster-session=0124\r\n"),
+              HasSubstr("403 Forbidden"));
+  EXPECT_THAT(Ask("GET /closed", "Cookie: muster-session=0123\r\n"), HasSubstr("403 Forbidden"));
+  const std::string ada = Ask("GET /closed", cookie);
+  EXPECT_THAT(ada, HasSubstr("ada at muster:1"));
+  EXPECT_THAT(ada, HasSubstr("Set-Cookie: a=1\r\nSet-Cookie: b=2\r\n"));
+  left_ms_ = -1;
+  EXPECT_THAT(Ask("GET /closed", cookie), HasSubstr("has expired"));
+}
+
+TEST_F(SignedInTest, OnlyAPageOfThisServerPosts) {
+  const std::string cookie = "Cookie: __Host-muster-session=0123\r\nX-CSRF-Token: t\r\n";
+  EXPECT_THAT(Ask("POST /closed", cookie + "Origin: https://muster:1\r\n"), HasSubstr("with t"));
+  for (const char* origin : {"", "Origin: null\r\n", "Origin: https://evil\r\n"})
+    EXPECT_THAT(Ask("POST /closed", cookie + origin), HasSubstr("403 Forbidden")) << origin;
+  EXPECT_THAT(Ask("POST /closed", "Origin: https://muster:1\r\n"), HasSubstr("403 Forbidden"));
+  EXPECT_THAT(Ask("POST /open", "Origin: https://muster:1\r\n"), HasSubstr("405 "));
+  EXPECT_THAT(Ask("POST /nothing", "Origin: https://muster:1\r\n"), HasSubstr("405 "));
 }
 
 TEST_F(HttpsServerTest, IsBelievedOnlyByItsRolesName) {

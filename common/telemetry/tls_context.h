@@ -1,6 +1,6 @@
 // TlsContext: what an HTTP server's handshakes stand on: TLS 1.3 alone, and a certificate of the
-// cluster's authority from every client. Follows its credentials directory: handshakes
-// after a renewal use what is there then.
+// cluster's authority from every client, or from those that show one. Follows its credentials
+// directory: handshakes after a renewal use what is there then.
 //
 // Owned by a server. The files are looked at each second on a thread of its own, since their disk
 // may be a network's that does not answer; the destructor waits for it. Current: any thread, never
@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -28,7 +29,9 @@ class TlsContext {
   static constexpr Duration kLookInterval = std::chrono::seconds(1);
 
   // kFailedPrecondition where the certificate has expired, and as LoadCredentials.
+  enum class Clients { kHaveCertificates, kMayHaveCertificates };
   static Result<std::unique_ptr<TlsContext>> Open(const std::string& credentials_dir,
+                                                  Clients clients = Clients::kHaveCertificates,
                                                   Duration look_interval = kLookInterval);
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;
@@ -38,11 +41,12 @@ class TlsContext {
   std::shared_ptr<boost::asio::ssl::context> Current() const;
 
  private:
-  explicit TlsContext(std::string dir) : dir_(std::move(dir)) {}
+  TlsContext(std::string dir, Clients clients) : dir_(std::move(dir)), clients_(clients) {}
   Status Load();
   void Follow(Duration look_interval);
 
   const std::string dir_;
+  const Clients clients_;
   CredentialsStamp stamp_;  // the thread's
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -51,7 +55,8 @@ class TlsContext {
   std::thread thread_;
 };
 
-// The identity at the other end of a connection whose handshake has succeeded.
-Result<CertificateInfo> PeerCertificate(SSL* ssl);
+// The identity at the other end of a connection whose handshake has succeeded; none: it has shown
+// no certificate.
+Result<std::optional<CertificateInfo>> PeerCertificate(SSL* ssl);
 
 }  // namespace muster

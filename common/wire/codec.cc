@@ -586,6 +586,7 @@ void Fill(const Prepare& from, v1::Prepare* to) {
   to->set_spare(from.spare);
   to->set_standbys(from.standbys);
   to->mutable_devices()->Add(from.devices.begin(), from.devices.end());
+  to->set_account(from.account);
 }
 
 Prepare Read(const v1::Prepare& from) {
@@ -598,7 +599,8 @@ Prepare Read(const v1::Prepare& from) {
              .master_bind_address = from.master_bind_address(),
              .spare = from.spare(),
              .standbys = from.standbys(),
-             .devices = {from.devices().begin(), from.devices().end()}};
+             .devices = {from.devices().begin(), from.devices().end()},
+             .account = from.account()};
   for (const v1::RankPlacement& rank : from.ranks())
     to.ranks.push_back({.rank = rank.rank(), .local_rank = rank.local_rank()});
   return to;
@@ -711,6 +713,7 @@ void Fill(const CheckpointCommitted& from, v1::CheckpointCommitted* to) {
   to->set_output_dir(from.output_dir);
   Fill(from.checkpoint, to->mutable_checkpoint());
   for (const std::string& directory : from.prune) to->add_prune(directory);
+  to->set_account(from.account);
 }
 
 CheckpointCommitted Read(const v1::CheckpointCommitted& from) {
@@ -718,7 +721,8 @@ CheckpointCommitted Read(const v1::CheckpointCommitted& from) {
           .generation = from.generation(),
           .output_dir = from.output_dir(),
           .checkpoint = Read(from.checkpoint()),
-          .prune = {from.prune().begin(), from.prune().end()}};
+          .prune = {from.prune().begin(), from.prune().end()},
+          .account = from.account()};
 }
 
 void Fill(const ReadLog& from, v1::ReadLog* to) {
@@ -729,6 +733,7 @@ void Fill(const ReadLog& from, v1::ReadLog* to) {
   to->set_offset(from.offset);
   to->set_limit_bytes(from.limit_bytes);
   to->set_output_dir(from.output_dir);
+  to->set_account(from.account);
 }
 
 ReadLog Read(const v1::ReadLog& from) {
@@ -738,7 +743,8 @@ ReadLog Read(const v1::ReadLog& from) {
           .rank = from.rank(),
           .offset = from.offset(),
           .limit_bytes = from.limit_bytes(),
-          .output_dir = from.output_dir()};
+          .output_dir = from.output_dir(),
+          .account = from.account()};
 }
 
 void Fill(const ScrubCheckpoint& from, v1::ScrubCheckpoint* to) {
@@ -748,6 +754,7 @@ void Fill(const ScrubCheckpoint& from, v1::ScrubCheckpoint* to) {
   Fill(from.checkpoint, to->mutable_checkpoint());
   to->set_max_bytes_per_second(from.max_bytes_per_second);
   to->set_at_once(from.at_once);
+  to->set_account(from.account);
 }
 
 ScrubCheckpoint Read(const v1::ScrubCheckpoint& from) {
@@ -756,7 +763,8 @@ ScrubCheckpoint Read(const v1::ScrubCheckpoint& from) {
           .output_dir = from.output_dir(),
           .checkpoint = Read(from.checkpoint()),
           .max_bytes_per_second = from.max_bytes_per_second(),
-          .at_once = from.at_once()};
+          .at_once = from.at_once(),
+          .account = from.account()};
 }
 
 void Fill(const CancelScrub& from, v1::CancelScrub* to) { to->set_scrub_id(from.scrub_id); }

@@ -386,6 +386,7 @@ struct Prepare {
   int standbys = 0;
   // That the job has on this node: those of the first rank, then those of the next one.
   std::vector<std::string> devices = {};
+  std::string account = {};  // of its owner, on nodes that run jobs as their owners; empty: none
 
   friend bool operator==(const Prepare&, const Prepare&) = default;
 };
@@ -462,6 +463,7 @@ struct CheckpointCommitted {
   std::string output_dir;
   CheckpointInfo checkpoint;
   std::vector<std::string> prune;
+  std::string account = {};  // as in Prepare
 
   friend bool operator==(const CheckpointCommitted&, const CheckpointCommitted&) = default;
 };
@@ -474,6 +476,7 @@ struct ReadLog {
   std::int64_t offset = 0;
   int limit_bytes = 0;
   std::string output_dir;
+  std::string account = {};  // as in Prepare
 
   friend bool operator==(const ReadLog&, const ReadLog&) = default;
 };
@@ -485,6 +488,7 @@ struct ScrubCheckpoint {
   CheckpointInfo checkpoint;
   std::uint64_t max_bytes_per_second = 0;  // 0: no limit
   bool at_once = false;                    // not in the background
+  std::string account = {};                // as in Prepare
 
   friend bool operator==(const ScrubCheckpoint&, const ScrubCheckpoint&) = default;
 };

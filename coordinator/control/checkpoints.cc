@@ -108,7 +108,8 @@ void SendCommitted(Transaction& tx, JobEntry& job, const CheckpointRecord& check
                                     .generation = job.record.generation,
                                     .output_dir = job.record.output_dir,
                                     .checkpoint = InfoOf(checkpoint),
-                                    .prune = ToRemove(job)});
+                                    .prune = ToRemove(job),
+                                    .account = AccountOf(tx.state, job.record)});
 }
 
 // Keeps the checkpoints in the order of their age.

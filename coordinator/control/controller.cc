@@ -20,9 +20,11 @@
 #include "coordinator/control/restore.h"
 #include "coordinator/control/running.h"
 #include "coordinator/control/scheduler_snapshot.h"
+#include "coordinator/control/secrets.h"
 #include "coordinator/control/silence.h"
 #include "coordinator/control/time_booking.h"
 #include "coordinator/control/transaction.h"
+#include "coordinator/control/users.h"
 
 namespace muster {
 namespace control {
@@ -105,6 +107,28 @@ Effects Controller::Handle(const Event& event, Now now) {
   return effects;
 }
 
+Access Controller::access() const { return {core_->state.users, core_->state.queues}; }
+UsersView Controller::Users() const { return {&core_->state.users, &core_->state.users_yaml}; }
+const std::map<SecretName, SecretRecord>& Controller::Secrets() const {
+  return core_->state.secrets;
+}
+
+Result<std::vector<std::pair<SecretUse, SecretRecord>>> Controller::SecretsOf(
+    const JobView& job) const {
+  std::vector<std::pair<SecretUse, SecretRecord>> out;
+  for (const SecretUse& use : job.spec->secrets) {
+    const SecretRecord* found = control::FindSecret(core_->state, job.record->owner,
+                                                    QueueName(job.record->queue), use.name);
+    if (found == nullptr)
+      return NotFound(job.record->owner + " has no secret '" + use.name + "' any more, which job " +
+                      job.record->id.value + " needs");
+    out.emplace_back(use, *found);
+  }
+  return out;
+}
+
+std::uint64_t Controller::audit_entries() const { return core_->state.audit.seq; }
+
 Status Controller::CheckInvariants() const {
   std::string broken = control::BrokenInvariant(core_->state);
   return broken.empty() ? OkStatus() : Internal(std::move(broken));
@@ -114,11 +138,11 @@ std::optional<TimePoint> Controller::NextDeadline() const {
   return control::NextDeadline(core_->state);
 }
 
-Result<JobView> Controller::FindJob(std::string_view job) const {
-  return control::FindJob(core_->state, job);
+Result<JobView> Controller::FindJob(std::string_view job, const JobFilter& filter) const {
+  return control::FindJob(core_->state, job, filter);
 }
-JobId Controller::FindArchived(std::string_view job) const {
-  const auto* found = control::FindArchived(core_->state, job);
+JobId Controller::FindArchived(std::string_view job, const JobFilter& filter) const {
+  const auto* found = control::FindArchived(core_->state, job, filter);
   return found == nullptr ? JobId{} : found->first;
 }
 std::size_t Controller::archived_jobs() const { return core_->state.archive.jobs().size(); }
@@ -141,8 +165,10 @@ int Controller::PendingJobs() const { return control::PendingJobs(core_->state);
 std::shared_ptr<const WhyQuestion> Controller::AskWhy(const JobId& job, Now now) const {
   return control::AskWhy(core_->state, core_->view, job, now);
 }
-Result<std::shared_ptr<const WhyQuestion>> Controller::AskWhy(const JobSpec& spec, Now now) const {
-  return control::AskWhy(core_->state, core_->view, core_->options, spec, now);
+Result<std::shared_ptr<const WhyQuestion>> Controller::AskWhy(const JobSpec& spec,
+                                                              const std::string& owner,
+                                                              Now now) const {
+  return control::AskWhy(core_->state, core_->view, core_->options, spec, owner, now);
 }
 Goodput Controller::ClusterGoodput(TimePoint now, bool stored) const {
   return control::ClusterGoodput(core_->state, now, stored);

@@ -14,6 +14,7 @@
 // Client errors are replies; a broken invariant ends the process.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -22,6 +23,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/result.h"
+#include "coordinator/access/access.h"
 #include "coordinator/control/effects.h"
 #include "coordinator/control/events.h"
 #include "coordinator/control/explaining.h"
@@ -41,7 +43,7 @@ class Controller {
 
   // Takes over what an earlier process left. Live jobs wait for their workers' Hello for one lease
   // from `now`; until then nothing is assumed dead. Precondition: ParseStoredQueues accepts the
-  // queues.
+  // queues, and ParseStoredUsers the users.
   Effects Restore(StoredState state, Now now);
 
   Effects Handle(const Event& event, Now now);
@@ -51,12 +53,22 @@ class Controller {
 
   // --- queries ---
 
-  // By id, unique prefix of an id, or name (the newest of that name). Fails with kNotFound or, for
+  // By id, unique prefix of an id, or name (the newest of that name), of the jobs that `filter`
+  // takes. Fails with kNotFound or, for
   // an ambiguous prefix, kInvalidArgument.
-  Result<JobView> FindJob(std::string_view job) const;
+  Result<JobView> FindJob(std::string_view job, const JobFilter& filter = {}) const;
   // The archived job that FindJob refuses with kFailedPrecondition; empty: none.
-  JobId FindArchived(std::string_view job) const;
+  JobId FindArchived(std::string_view job, const JobFilter& filter = {}) const;
   std::size_t archived_jobs() const;
+  // Who may do what; valid as long as the controller.
+  Access access() const;
+  UsersView Users() const;
+  // By owner, queue and name.
+  const std::map<SecretName, SecretRecord>& Secrets() const;
+  // What the job gets of those that it names, in their order, with each use; kNotFound names the
+  // first that its owner has no more.
+  Result<std::vector<std::pair<SecretUse, SecretRecord>>> SecretsOf(const JobView& job) const;
+  std::uint64_t audit_entries() const;  // of the audit trail so far
   // In order of submission.
   std::vector<JobView> Jobs() const;
   // By name.
@@ -79,7 +91,8 @@ class Controller {
   // Why the job, which is in memory, waits.
   std::shared_ptr<const WhyQuestion> AskWhy(const JobId& job, Now now) const;
   // What would become of a job that is not submitted; fails as its submit would.
-  Result<std::shared_ptr<const WhyQuestion>> AskWhy(const JobSpec& spec, Now now) const;
+  Result<std::shared_ptr<const WhyQuestion>> AskWhy(const JobSpec& spec, const std::string& owner,
+                                                    Now now) const;
   // All jobs that were ever submitted, and the slots that no job has. `stored` as in JobView.
   Goodput ClusterGoodput(TimePoint now, bool stored = false) const;
 

@@ -250,7 +250,8 @@ void On(Transaction& tx, const DrainRequested& request) {
     }
     MUSTER_RETURN_IF_ERROR(CheckBySeconds(request.by_seconds));
     std::vector<JobId> jobs = JobsOn(tx, request.node);
-    Drain(tx, *node, request.cause, request.reason.empty() ? "requested by a user" : request.reason,
+    Drain(tx, *node, request.cause,
+          request.reason.empty() ? "requested " + ByWhom(tx, request.actor) : request.reason,
           request.by_seconds);
     return DrainAccepted{node->record.state, std::move(jobs)};
   });

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/audit/audit_chain.h"
 #include "common/base/status.h"
 #include "common/wire/messages.h"
 #include "coordinator/control/events.h"
@@ -42,6 +43,11 @@ struct PutNode {
 struct AppendEvent {
   EventRecord event;
 };
+// The next line of the audit trail (common/audit).
+struct AppendAudit {
+  std::uint64_t seq = 0;
+  std::string line;
+};
 struct DeleteNode {
   NodeName node;
 };
@@ -67,25 +73,34 @@ struct PutArchivedTime {
 struct PutQueues {
   QueuesRecord queues;  // replaces the one before
 };
+struct PutUsers {
+  UsersRecord users;  // replaces the one before
+};
+struct PutSecret {
+  SecretRecord secret;  // replaces the one of its name
+};
+struct DeleteSecret {
+  SecretName secret;
+};
 struct PutQueueUsage {
-  std::string queue;
-  double usage = 0;  // replaces the queue's before
+  std::string queue;  // of QueueUsageRecord
+  double usage = 0;   // replaces the queue's before
 };
 struct DeleteQueueUsage {
   std::string queue;
 };
 struct PutQueueDay {
-  QueueDayRecord record;  // replaces the one of this (queue, day)
+  QueueDayRecord record;  // replaces the one of this (KeyOf, day)
 };
 struct DeleteQueueDay {
-  std::string queue;
+  std::string queue;  // KeyOf the record
   std::int64_t day = 0;
 };
 using StoreOperation =
     std::variant<PutJob, PutAttempt, PutCheckpoint, DeleteCheckpoint, PutNode, AppendEvent,
                  DeleteNode, ArchiveJob, DeleteArchivedJob, PutArchivedJob, PutArchivedCheckpoint,
-                 PutArchivedTime, PutQueues, PutQueueUsage, DeleteQueueUsage, PutQueueDay,
-                 DeleteQueueDay>;
+                 PutArchivedTime, PutQueues, PutUsers, AppendAudit, PutSecret, DeleteSecret,
+                 PutQueueUsage, DeleteQueueUsage, PutQueueDay, DeleteQueueDay>;
 
 // What the store returns at start-up. Any order; at least the newest 10,000 events.
 struct StoredState {
@@ -97,7 +112,10 @@ struct StoredState {
   std::vector<ArchivedJob> archived;
   RankMicros archived_time = {};
   QueuesRecord queues;
-  std::map<std::string, double> queue_usage;  // by queue
+  UsersRecord users;
+  AuditHead audit;
+  std::vector<SecretRecord> secrets;
+  std::map<std::string, double> queue_usage;  // by QueueUsageRecord::queue
   std::vector<QueueDayRecord> queue_days;
 };
 
@@ -181,13 +199,28 @@ struct QueuesAccepted {
   std::vector<std::string> warnings;
 };
 
+// The version of the users that is in force now, and what the file changes; the latter also where
+// it was only checked.
+struct UsersAccepted {
+  std::uint64_t version = 0;
+  std::vector<std::string> changes;
+};
+
+struct SecretAccepted {
+  SecretName secret;
+};
+struct SecretsRewrapped {
+  int count = 0;
+};
+
 // To the client that sent the request. If `status` is not OK, `body` is empty.
 struct Reply {
   RequestId request = 0;
   Status status;
   std::variant<std::monostate, SubmitAccepted, CancelAccepted, SuspendAccepted, ResumeAccepted,
                UpdateAccepted, HoldAccepted, ReleaseAccepted, DrainAccepted, UndrainAccepted,
-               FaultAccepted, CheckpointsVerified, QueuesAccepted>
+               FaultAccepted, CheckpointsVerified, QueuesAccepted, UsersAccepted, SecretAccepted,
+               SecretsRewrapped>
       body;
 };
 

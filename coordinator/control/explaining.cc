@@ -8,6 +8,7 @@
 #include "coordinator/control/job_requests.h"
 #include "coordinator/control/node_parts.h"
 #include "coordinator/control/scheduler_snapshot.h"
+#include "coordinator/control/shares.h"
 #include "coordinator/scheduler/step_function.h"
 
 namespace muster {
@@ -59,6 +60,8 @@ Explanation Answer(const WhyQuestion& question) {
   if (question.waits) explanation = Explain(question.view->Known(), question.asked);
   if (explanation.placement) return explanation;
   std::vector<WaitCause>& causes = explanation.causes;
+  for (WaitCause& cause : causes)
+    if (cause.user == kAnyUser) cause.user = question.owner;
   causes.insert(causes.end(), question.causes.begin(), question.causes.end());
   const GangRequest* request =
       question.waits ? RequestOf(question.view->Known(), question.asked) : nullptr;
@@ -89,7 +92,7 @@ GangWithNodes GangOf(const State& state, const JobEntry& job, const Now& now) {
   GangWithNodes gang{.job = job.record.id,
                      .nodes = {},
                      .lent = job.attempts.back().lent,
-                     .queue = state.queues.Find(QueueOf(job)),
+                     .queue = ShareOf(state, job),
                      .ends = job.ends_at.value_or(kNever)};
   for (const NodeName& name : state.holds.Nodes(job.record.id)) gang.nodes.push_back(name);
   const Step left = job.record.max_steps - job.record.step;
@@ -117,14 +120,14 @@ std::vector<WaitCause> OwnCauses(const JobEntry& job) {
 }
 
 // Other queues that take jobs and allow its time limit.
-std::vector<int> QueuesFor(const QueueTree& tree, const JobEntry& job) {
+std::vector<int> QueuesFor(const QueueTree& tree, const ShareTree& shares, const JobEntry& job) {
   std::vector<int> queues;
-  for (std::size_t i = 0; i < tree.queues.size(); ++i) {
-    const QueueSpec& queue = tree.queues[i];
+  for (const QueueSpec& queue : tree.queues) {
     const bool allows = queue.time_limit_seconds == 0 ||
                         (job.record.time_limit_seconds > 0 &&
                          job.record.time_limit_seconds <= queue.time_limit_seconds);
-    if (queue.leaf && allows && queue.name != QueueOf(job)) queues.push_back(static_cast<int>(i));
+    if (queue.leaf && allows && queue.name != QueueOf(job))
+      queues.push_back(shares.FindOrAny(queue.name, job.record.owner));
   }
   return queues;
 }
@@ -162,6 +165,7 @@ using Question = std::shared_ptr<const WhyQuestion>;
 Question AskAbout(const State& state, View view, const JobEntry& job, bool added) {
   auto question = std::make_shared<WhyQuestion>();
   question->job = job.record.id;
+  question->owner = job.record.owner;
   question->view = std::move(view);
   question->causes = OwnCauses(job);
   if (!MayBePlaced(job)) return question;
@@ -171,10 +175,11 @@ Question AskAbout(const State& state, View view, const JobEntry& job, bool added
   question->beyond_limit = BeyondLimitFromNow(job, now);
   ExplainQuestion& asked = question->asked;
   asked.job = job.record.id;
-  asked.queues = QueuesFor(state.queues, job);
+  const ShareTree& shares = question->view->shares;
+  asked.queues = QueuesFor(state.queues, shares, job);
   asked.kept_away = job.backoff.Paused();
   asked.least_length = question->beyond_limit + std::chrono::seconds(1);
-  if (added) asked.added = RequestOf(state, now, job);
+  if (added) asked.added = RequestOf(state, now, job, shares);
   return question;
 }
 
@@ -203,9 +208,10 @@ std::shared_ptr<const ScheduleView> ViewOf(const State& state, const Now& now) {
   auto view = std::make_shared<ScheduleView>();
   view->now = now;
   view->index = IndexOf(state, now);
-  view->queues = state.queues;
+  view->shares = state.shares;
+  view->shares.AddAnyUser();
   view->snapshot = SnapshotOf(state, now, /*always_nodes=*/true);
-  view->snapshot.queues = &view->queues;
+  view->snapshot.queues = &view->shares.tree();
   for (NodeCapacity& node : view->snapshot.nodes)
     node.inventory = &view->inventories.emplace_back(*node.inventory);
   AddNodes(state, *view);
@@ -236,8 +242,9 @@ Question AskWhy(const State& state, NewestView& newest, const JobId& job, const 
 }
 
 Result<Question> AskWhy(const State& state, NewestView& newest, const ControllerOptions& options,
-                        const JobSpec& spec, const Now& now) {
-  MUSTER_ASSIGN_OR_RETURN(const JobEntry job, NewJob(state, options, now, spec, JobId{"new"}));
+                        const JobSpec& spec, const std::string& owner, const Now& now) {
+  MUSTER_ASSIGN_OR_RETURN(const JobEntry job,
+                          NewJob(state, options, now, spec, JobId{"new"}, owner));
   return AskAbout(state, newest.Of(state, now), job, /*added=*/true);
 }
 

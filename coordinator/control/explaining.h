@@ -20,7 +20,7 @@
 #include "common/job_spec/job_spec.h"
 #include "coordinator/control/events.h"
 #include "coordinator/control/options.h"
-#include "coordinator/queues/queue_tree.h"
+#include "coordinator/queues/share_tree.h"
 #include "coordinator/scheduler/explanation.h"
 
 namespace muster {
@@ -40,7 +40,7 @@ class ScheduleView {
   Now now;
   std::uint64_t index = 0;  // of what answers depend on (IndexOf)
   SchedulerSnapshot snapshot;
-  QueueTree queues;
+  ShareTree shares;  // with a leaf for owners who have none (AddAnyUser)
   std::deque<NodeInventory> inventories;
   std::vector<GangWithNodes> gangs;
   std::map<JobId, std::string> names;  // of jobs that are not over
@@ -66,6 +66,7 @@ class ScheduleView {
 
 struct WhyQuestion {
   JobId job;
+  std::string owner;
   std::shared_ptr<const ScheduleView> view;
   std::vector<WaitCause> causes;  // that neither the scheduler nor the view has
   bool waits = false;             // for a gang: `asked` is there
@@ -97,10 +98,11 @@ class NewestView {
 // The job must be in memory.
 std::shared_ptr<const WhyQuestion> AskWhy(const State& state, NewestView& newest, const JobId& job,
                                           const Now& now);
-// A job that is not submitted; fails as its submit would.
+// A job that is not submitted, as its owner would submit it; fails as its submit would.
 Result<std::shared_ptr<const WhyQuestion>> AskWhy(const State& state, NewestView& newest,
                                                   const ControllerOptions& options,
-                                                  const JobSpec& spec, const Now& now);
+                                                  const JobSpec& spec, const std::string& owner,
+                                                  const Now& now);
 
 }  // namespace control
 }  // namespace muster

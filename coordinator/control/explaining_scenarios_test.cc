@@ -38,7 +38,7 @@ struct Explained : ControlHarness {
   }
   Explanation Why(const JobId& id) const { return Answer(*controller().AskWhy(id, now())); }
   Result<std::shared_ptr<const WhyQuestion>> Ask(const std::string& yaml) const {
-    return controller().AskWhy(*ParseJobSpec(yaml), now());
+    return controller().AskWhy(*ParseJobSpec(yaml), "", now());
   }
   Explanation WouldBe(const std::string& yaml) const { return Answer(**Ask(yaml)); }
   std::uint64_t Index() const { return (*Ask(Yaml("any", 1, "")))->view->index; }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/base/fault_kinds.h"
+#include "coordinator/control/answer.h"
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/queries.h"
 #include "coordinator/control/words.h"
@@ -119,6 +120,11 @@ void On(Transaction& tx, const InjectFaultRequested& request) {
       FailedPrecondition("faults are not allowed here; start the coordinator with --allow-faults");
   if (tx.options.allow_faults)
     status = request.job.empty() ? InjectIntoNode(tx, request) : InjectIntoRank(tx, request);
+  Audit(tx, request.actor,
+        {.operation = std::string(Name(request.kOperation)),
+         .object = ObjectOf(request),
+         .detail = What(request)},
+        status);
   if (!status.ok()) tx.out.replies.push_back({request.request, std::move(status), {}});
 }
 

@@ -28,6 +28,7 @@ void SendPrepare(Transaction& tx, JobEntry& job, int node_rank) {
   prepare.generation = attempt.generation;
   prepare.spec_yaml = job.record.spec_yaml;
   prepare.output_dir = job.record.output_dir;
+  prepare.account = AccountOf(tx.state, job.record);
   // Ranks lie block by block, by node rank.
   for (const RankRecord& rank :
        std::ranges::equal_range(attempt.ranks, node_rank, {}, &RankRecord::node_rank))

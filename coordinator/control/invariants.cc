@@ -9,6 +9,7 @@
 #include "coordinator/control/deadlines.h"
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/readings.h"
+#include "coordinator/control/shares.h"
 #include "coordinator/control/time_booking.h"
 
 namespace muster::control {
@@ -52,6 +53,12 @@ std::string BrokenJob(const State& state, const JobEntry& job) {
   if (state.archive_times.Find(job.record.id) && !job.over()) return "is to be archived and live";
   if (std::string broken = BrokenGang(state, job); !broken.empty()) return broken;
   if (state.job_deadlines.Find(job.record.id) != DeadlineOf(job)) return "has a stale deadline";
+  const int share = ShareOf(state, job);
+  if (!job.over() &&
+      (share < 0 || !state.shares.tree().queues[static_cast<std::size_t>(share)].leaf))
+    return "counts in no queue, or in one that has others below it";
+  if (job.waits_at != (state.shares.by_user() && job.pending() ? share : -1))
+    return "waits, and is not counted for it, or is and does not";
   const bool owed = std::ranges::all_of(job.record.pending_release, [&](const NodeName& node) {
     return state.jobs_of.Has(node, job.record.id);
   });
@@ -146,6 +153,13 @@ std::string BrokenRecall(const State& state) {
   return "";
 }
 
+std::string BrokenShares(const State& state) {
+  std::vector<int> waiting(state.waiting_of.size());
+  for (const auto& [id, job] : state.jobs)
+    if (job.waits_at >= 0) ++waiting.at(static_cast<std::size_t>(job.waits_at));
+  return waiting == state.waiting_of ? "" : "users have other numbers of waiting jobs";
+}
+
 // Nothing in memory leads to a job that is not there any more.
 std::string BrokenReference(const State& state) {
   const auto known = [&state](const JobId& id) { return state.jobs.contains(id); };
@@ -191,6 +205,7 @@ std::string BrokenInvariant(const State& state) {
     if (!broken.empty()) return "node " + name.value + " " + broken;
   }
   if (state.jobs.size() != state.order.size()) return "a job has no place in the order";
+  if (std::string broken = BrokenShares(state); !broken.empty()) return broken;
   if (std::string broken = BrokenRecall(state); !broken.empty()) return broken;
   return BrokenReference(state);
 }

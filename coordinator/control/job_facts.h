@@ -25,6 +25,12 @@ inline int WorldSize(const JobEntry& job) {
   return static_cast<int>(job.attempts.back().ranks.size());
 }
 
+// The account of the job's owner, by the users as they are now; empty: none.
+inline std::string AccountOf(const State& state, const JobRecord& job) {
+  const UserSpec* const owner = state.users.Find(job.owner);
+  return owner != nullptr ? owner->account : "";
+}
+
 inline bool UsesGpus(const JobEntry& job) { return job.spec.resources.device == "cuda"; }
 
 // The newest attempt that had a state to train from, without the last `skipped` ones; nullptr:

@@ -18,6 +18,8 @@
 #include "coordinator/control/queries.h"
 #include "coordinator/control/queues.h"
 #include "coordinator/control/scheduler_snapshot.h"
+#include "coordinator/control/secrets.h"
+#include "coordinator/control/shares.h"
 #include "coordinator/control/stopping.h"
 #include "coordinator/control/time_booking.h"
 #include "coordinator/control/words.h"
@@ -153,8 +155,20 @@ std::int64_t TimeLimitIn(const QueueSpec& queue, std::int64_t seconds) {
 }
 
 // What a ceiling could never hold would wait for ever.
-Status CheckCeilings(const QueueTree& tree, const QueueSpec& queue, const JobSpec& spec) {
+Status CheckCeilings(const State& state, const QueueSpec& queue, const JobSpec& spec) {
+  const QueueTree& tree = state.queues;
   const Amounts gang = AmountsOf(spec.resources.per_node(), spec.resources.nodes);
+  const Amounts& of_user = queue.per_user.ceiling;
+  const bool above = gang.gpus > of_user.gpus || gang.slots > of_user.slots;
+  if (above && state.users.in_force()) {
+    Amounts most = of_user;
+    if (most.gpus == kNoCeiling || gang.gpus == 0) most.gpus = 0;
+    if (most.slots == kNoCeiling) most.slots = 0;
+    return ResourceExhausted("the job needs " + AmountsText(gang) + ", more than the " +
+                             AmountsText(most) + " that one user may have in queue " + queue.name +
+                             "\n  next: muster queues show -o wide; name another queue, or fewer "
+                             "nodes");
+  }
   for (const QueueSpec* at = &queue; at != nullptr;
        at = at->parent < 0 ? nullptr : &tree.queues[static_cast<std::size_t>(at->parent)]) {
     if (gang.gpus <= at->ceiling.gpus && gang.slots <= at->ceiling.slots) continue;
@@ -165,13 +179,28 @@ Status CheckCeilings(const QueueTree& tree, const QueueSpec& queue, const JobSpe
   return OkStatus();
 }
 
+// A user has fewer jobs that wait in the queue than one user may.
+Status CheckQueued(const State& state, const QueueSpec& queue, const std::string& owner) {
+  const int most = queue.per_user.queued;
+  if (most == 0 || !state.users.in_force()) return OkStatus();
+  const int waiting = WaitingOf(state, queue.name, owner);
+  if (waiting < most) return OkStatus();
+  return ResourceExhausted(
+      owner + " has " + std::to_string(waiting) +
+      (waiting == 1 ? " job that waits" : " jobs that wait") + " in queue " + queue.name +
+      ", and one user may have " + std::to_string(most) +
+      " there\n  next: submit again when one has started; muster get --owner " + owner +
+      " --queue " + queue.name + " lists them");
+}
+
 Result<JobEntry*> AcceptJob(Transaction& tx, const SubmitRequested& request) {
   if (request.spec_yaml.size() > kMaxSpecBytes || request.key.size() > kMaxKeyBytes) {
     return InvalidArgument("the job file may have 1 MiB and the key 256 bytes; this is more");
   }
   MUSTER_ASSIGN_OR_RETURN(const JobSpec spec, request.spec);
-  MUSTER_ASSIGN_OR_RETURN(JobEntry entry,
-                          NewJob(tx.state, tx.options, tx.now, spec, request.new_id));
+  MUSTER_ASSIGN_OR_RETURN(JobEntry entry, NewJob(tx.state, tx.options, tx.now, spec, request.new_id,
+                                                 request.actor.user()));
+  MUSTER_RETURN_IF_ERROR(CheckSecrets(tx.state, request.actor.user(), spec));
   if (request.check_index && *request.check_index != IndexOf(tx.state, tx.now)) {
     return FailedPrecondition(
         "nodes, queues or jobs have changed since the plan with index " +
@@ -185,12 +214,14 @@ Result<JobEntry*> AcceptJob(Transaction& tx, const SubmitRequested& request) {
 
   JobEntry& job = tx.state.jobs[request.new_id] = std::move(entry);
   job.record.key = request.key;
+  job.record.submitter = request.actor.name;
   job.record.spec_yaml = request.spec_yaml;
   tx.state.next_order++;
   tx.state.order[job.record.submit_order] = job.record.id;
   tx.state.live.emplace(job.record.id, &job);
+  AddShare(tx.state, job);
   RegisterOutput(tx, job.record);
-  if (!request.key.empty()) tx.state.keys[request.key] = job.record.id;
+  if (!request.key.empty()) tx.state.keys[SubmitKey(job.record)] = job.record.id;
   job.ledger.Begin({.doing = TimeUseOf(job)}, 0, tx.now.mono, tx.now.unix_ms);
   tx.Mark(job);
   tx.RecordEvent(
@@ -219,7 +250,8 @@ void Suspend(Transaction& tx, JobEntry& job, const SuspendRequested& request) {
     tx.Mark(job);
   }
   if (record.stop != StopKind::kSuspend) {
-    const std::string why = request.reason.empty() ? "requested by a user" : request.reason;
+    const std::string why =
+        request.reason.empty() ? "requested " + ByWhom(tx, request.actor) : request.reason;
     return StopJob(tx, job, StopKind::kSuspend, "suspended: " + CutText(why, kMaxReasonBytes));
   }
   // It is already being suspended, and has less time than was planned.
@@ -266,7 +298,9 @@ Result<JobRecord> Updated(const Transaction& tx, const JobEntry& job,
   if (request.queue || request.time_limit_seconds) {
     MUSTER_ASSIGN_OR_RETURN(const QueueSpec queue, FindQueue(tx.state, record.queue));
     MUSTER_RETURN_IF_ERROR(CheckTimeLimit(queue, record.time_limit_seconds));
-    MUSTER_RETURN_IF_ERROR(CheckCeilings(tx.state.queues, queue, job.spec));
+    MUSTER_RETURN_IF_ERROR(CheckCeilings(tx.state, queue, job.spec));
+    if (queue.name != QueueOf(job) && job.pending())
+      MUSTER_RETURN_IF_ERROR(CheckQueued(tx.state, queue, job.record.owner));
     record.time_limit_seconds = TimeLimitIn(queue, record.time_limit_seconds);
   }
   if (request.priority_class) MUSTER_RETURN_IF_ERROR(CheckClass(tx.state, record.priority_class));
@@ -361,6 +395,7 @@ Result<UpdateAccepted> Update(Transaction& tx, JobEntry& job, const UpdateReques
     updated.usage = job.record.usage;
   }
   job.record = std::move(updated);
+  AddShare(tx.state, job);
   tx.RecordEvent(job, {"updated", Severity::kInfo, "updated: " + changed});
   tx.state.reschedule = true;
   if (job.record.state == JobState::kQueued) job.begin_at = BeginAt(job, tx.now);
@@ -383,7 +418,7 @@ Status CheckMayBeHeld(const JobEntry& job) {
 }  // namespace
 
 Result<JobEntry> NewJob(const State& state, const ControllerOptions& options, const Now& now,
-                        const JobSpec& spec, const JobId& id) {
+                        const JobSpec& spec, const JobId& id, const std::string& owner) {
   if (options.check_job) MUSTER_RETURN_IF_ERROR(options.check_job(spec));
   const std::string output_dir =
       std::filesystem::path(OutputDirectory(spec, id)).lexically_normal().string();
@@ -394,7 +429,8 @@ Result<JobEntry> NewJob(const State& state, const ControllerOptions& options, co
   MUSTER_RETURN_IF_ERROR(CheckClass(state, spec.priority_class));
   MUSTER_ASSIGN_OR_RETURN(const QueueSpec queue, FindQueue(state, spec.queue));
   MUSTER_RETURN_IF_ERROR(CheckTimeLimit(queue, spec.resources.time_limit_seconds));
-  MUSTER_RETURN_IF_ERROR(CheckCeilings(state.queues, queue, spec));
+  MUSTER_RETURN_IF_ERROR(CheckCeilings(state, queue, spec));
+  MUSTER_RETURN_IF_ERROR(CheckQueued(state, queue, owner));
   MUSTER_ASSIGN_OR_RETURN(const std::int64_t begin_unix_ms, BeginOf(spec, now));
   MUSTER_RETURN_IF_ERROR(CheckOutputFree(state, output_dir));
   MUSTER_RETURN_IF_ERROR(CheckSomeNodeCanHold(state, spec));
@@ -406,6 +442,7 @@ Result<JobEntry> NewJob(const State& state, const ControllerOptions& options, co
   JobEntry job;
   job.record.id = id;
   job.record.name = spec.name;
+  job.record.owner = owner;
   job.record.output_dir = output_dir;
   job.record.priority = spec.priority.value_or(queue.default_priority);
   job.record.queue = spec.queue;
@@ -424,13 +461,14 @@ Result<JobEntry> NewJob(const State& state, const ControllerOptions& options, co
 
 void On(Transaction& tx, const SubmitRequested& request) {
   Answer(tx, request, [&]() -> Result<SubmitAccepted> {
-    const auto known = request.key.empty() ? tx.state.keys.end() : tx.state.keys.find(request.key);
+    const std::string key = SubmitKey(request.actor.user(), request.key);
+    const auto known = key.empty() ? tx.state.keys.end() : tx.state.keys.find(key);
     if (known != tx.state.keys.end()) {
       const JobEntry& job = std::as_const(tx).job(known->second);
       if (job.record.spec_yaml != request.spec_yaml) return KeyIsTaken(request, NameOf(job));
       return SubmitAccepted{job.record.id, job.record.name, job.record.state, true};
     }
-    if (const auto* archived = tx.state.archive.FindKey(request.key)) {
+    if (const auto* archived = tx.state.archive.FindKey(key)) {
       const auto& [id, job] = *archived;
       if (job.spec_print != TextPrint(request.spec_yaml))
         return KeyIsTaken(request, "job " + id.value + " (archived)");
@@ -458,7 +496,7 @@ void On(Transaction& tx, const CancelRequested& request) {
     }
     if (!job.over()) {
       StopJob(tx, job, StopKind::kCancel,
-              request.reason.empty() ? "cancelled by a user"
+              request.reason.empty() ? "cancelled " + ByWhom(tx, request.actor)
                                      : "cancelled: " + CutText(request.reason, kMaxReasonBytes));
     }
     return CancelAccepted{job.record.id, job.record.state};

@@ -9,9 +9,9 @@
 
 namespace muster::control {
 
-// A job as its submit would add it; fails where that would be refused.
+// A job as its owner's submit would add it; fails where that would be refused.
 Result<JobEntry> NewJob(const State& state, const ControllerOptions& options, const Now& now,
-                        const JobSpec& spec, const JobId& id);
+                        const JobSpec& spec, const JobId& id, const std::string& owner);
 
 void On(Transaction& tx, const SubmitRequested& request);
 void On(Transaction& tx, const CancelRequested& request);

@@ -76,7 +76,7 @@ TEST(SubmitTest, BadFileIsRefusedWithTheParsersMessage) {
   EXPECT_EQ(reply.status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(reply.status.message(), HasSubstr("unheard_of"));
   EXPECT_TRUE(h.controller().Jobs().empty());
-  EXPECT_TRUE(h.last().store.empty());
+  EXPECT_TRUE(h.LastWroteNothing());
 }
 
 TEST(SubmitTest, OutputDirectoryOfALiveJobIsRefusedUntilThatJobIsOver) {

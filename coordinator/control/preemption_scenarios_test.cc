@@ -111,7 +111,7 @@ TEST(Preemption, AnExplanationNamesTheGangsThatGiveWay) {
     std::erase_if(causes, [](const WaitCause& each) { return each.code != WaitCode::kReclaim; });
     return causes;
   };
-  const auto would = reclaims(Answer(**c.controller().AskWhy(*ParseJobSpec(yaml), c.now())));
+  const auto would = reclaims(Answer(**c.controller().AskWhy(*ParseJobSpec(yaml), "", c.now())));
   ASSERT_EQ(would.size(), 1u);
   EXPECT_EQ(would[0].job, c.low);
   EXPECT_THAT(would[0].text, testing::EndsWith(" rank-seconds"));
@@ -129,7 +129,7 @@ TEST(Preemption, AnIndexChangesWhenAGangMayGiveWay) {
   Preemption c;
   ASSERT_TRUE(c.ApplyQueues(std::string("preemption: {after: 1h}\n") + kQueues, 1).status.ok());
   const JobSpec high = *ParseJobSpec(Train("high", "nodes: 1", kUrgent));
-  const auto index = [&] { return (*c.controller().AskWhy(high, c.now()))->view->index; };
+  const auto index = [&] { return (*c.controller().AskWhy(high, "", c.now()))->view->index; };
   const std::uint64_t before = index();
   c.Advance(minutes(30));
   EXPECT_EQ(index(), before) << "it has run for less than an hour";

@@ -37,21 +37,29 @@ JobView ViewOf(const JobEntry& job) {
   return view;
 }
 
-// Appends two at most: ids of `jobs` that begin with `prefix`.
-template <typename Jobs>
-void AddIdsWith(const std::string& prefix, const Jobs& jobs, std::vector<JobId>* ids) {
+// Appends two at most: ids of `jobs` that begin with `prefix` and are taken.
+template <typename Jobs, typename Takes>
+void AddIdsWith(const std::string& prefix, const Jobs& jobs, const Takes& takes,
+                std::vector<JobId>* ids) {
   auto at = jobs.lower_bound(JobId{prefix});
-  for (int n = 0; n < 2 && at != jobs.end() && at->first.value.starts_with(prefix); ++n, ++at)
+  for (int n = 0; n < 2 && at != jobs.end() && at->first.value.starts_with(prefix); ++at) {
+    if (!takes(at->second)) continue;
     ids->push_back(at->first);
+    ++n;
+  }
 }
 
 using ArchivedEntry = Archive::Jobs::value_type;
 using KnownJob = std::variant<const JobEntry*, const ArchivedEntry*>;
 
-// The job in memory or in the archive that the id, unique prefix or name means.
-Result<KnownJob> Resolve(const State& state, const std::string& wanted) {
+// The job in memory or in the archive that the id, unique prefix or name means, of those that the
+// caller may see. Whose an archived job is the store knows: with a filter, only its whole id means
+// it.
+Result<KnownJob> Resolve(const State& state, const std::string& wanted, const JobFilter& filter) {
+  const auto sees = [&filter](const JobEntry& job) { return !filter || filter(job.record); };
   if (wanted.empty()) return InvalidArgument("no job named; give an id, a part of one or a name");
-  if (const auto exact = state.jobs.find(JobId{wanted}); exact != state.jobs.end()) {
+  if (const auto exact = state.jobs.find(JobId{wanted});
+      exact != state.jobs.end() && sees(exact->second)) {
     return KnownJob(&exact->second);
   }
   const auto& archived = state.archive.jobs();
@@ -59,12 +67,13 @@ Result<KnownJob> Resolve(const State& state, const std::string& wanted) {
     return KnownJob(&*exact);
   for (auto at = state.order.rbegin(); at != state.order.rend(); ++at) {
     const JobEntry& named = state.jobs.at(at->second);
-    if (named.record.name == wanted) return KnownJob(&named);
+    if (named.record.name == wanted && sees(named)) return KnownJob(&named);
   }
   std::vector<JobId> found;
-  AddIdsWith(wanted, state.jobs, &found);
+  AddIdsWith(wanted, state.jobs, sees, &found);
   const bool is_archived = found.empty();
-  AddIdsWith(wanted, archived, &found);
+  AddIdsWith(
+      wanted, archived, [&filter](const auto&) { return !filter; }, &found);
   if (found.empty()) return NotFound("no job '" + wanted + "'; 'muster get' lists the jobs");
   if (found.size() > 1) {
     return InvalidArgument("'" + wanted + "' matches job " + found[0].value + " and job " +
@@ -76,16 +85,17 @@ Result<KnownJob> Resolve(const State& state, const std::string& wanted) {
 
 }  // namespace
 
-Result<JobView> FindJob(const State& state, std::string_view job) {
-  MUSTER_ASSIGN_OR_RETURN(const KnownJob known, Resolve(state, std::string(job)));
+Result<JobView> FindJob(const State& state, std::string_view job, const JobFilter& filter) {
+  MUSTER_ASSIGN_OR_RETURN(const KnownJob known, Resolve(state, std::string(job), filter));
   if (const auto* live = std::get_if<const JobEntry*>(&known)) return ViewOf(**live);
   const auto& [id, archived] = *std::get<const ArchivedEntry*>(known);
   return FailedPrecondition("job " + id.value + " is over (" + std::string(Name(archived.state)) +
                             ") and archived; 'muster describe " + id.value + "' shows it");
 }
 
-const Archive::Jobs::value_type* FindArchived(const State& state, std::string_view job) {
-  const Result<KnownJob> known = Resolve(state, std::string(job));
+const Archive::Jobs::value_type* FindArchived(const State& state, std::string_view job,
+                                              const JobFilter& filter) {
+  const Result<KnownJob> known = Resolve(state, std::string(job), filter);
   const auto* archived = known.ok() ? std::get_if<const ArchivedEntry*>(&*known) : nullptr;
   return archived == nullptr ? nullptr : *archived;
 }
@@ -137,6 +147,7 @@ Result<LogLocation> LocateLog(const State& state, const JobView& view, int rank,
   const RankRecord& record = attempt->ranks[rank];
   LogLocation location{
       view.record->id, attempt->generation, record.node, 0, view.record->output_dir, false};
+  location.account = AccountOf(state, *view.record);
   location.final = record.state == RankState::kExited || attempt->state == AttemptState::kEnded;
   const auto node = state.nodes.find(record.node);
   if (node == state.nodes.end() || node->second.session == 0) {

@@ -12,8 +12,9 @@
 
 namespace muster::control {
 
-Result<JobView> FindJob(const State& state, std::string_view job);
-const Archive::Jobs::value_type* FindArchived(const State& state, std::string_view job);
+Result<JobView> FindJob(const State& state, std::string_view job, const JobFilter& filter = {});
+const Archive::Jobs::value_type* FindArchived(const State& state, std::string_view job,
+                                              const JobFilter& filter = {});
 std::vector<JobView> Jobs(const State& state);
 std::vector<NodeView> Nodes(const State& state);
 Result<LogLocation> LocateLog(const State& state, const JobView& view, int rank,

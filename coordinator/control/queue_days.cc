@@ -59,12 +59,12 @@ void AddTo(Used& to, const JobEntry& job, const UsedMicros& used) {
   to.gpus += {used.productive * gpus, used.lost * gpus};
 }
 
-QueueDayRecord& AddTo(QueueDays& days, const JobEntry& job, std::int64_t day,
+QueueDayRecord& AddTo(QueueDays& days, const JobEntry& job, std::int64_t day, bool by_user,
                       const UsedMicros& used) {
-  const std::string queue(QueueOf(job));
-  QueueDayRecord& record = days[day][queue];
-  record.queue = queue;
-  record.day = day;
+  const QueueDayRecord empty{.queue = std::string(QueueOf(job)),
+                             .day = day,
+                             .user = by_user ? job.record.owner : std::string()};
+  QueueDayRecord& record = days[day].emplace(KeyOf(empty), empty).first->second;
   AddTo(record, job, used);
   return record;
 }
@@ -84,20 +84,23 @@ void SumOldest(Transaction& tx) {
   QueueDays& days = tx.state.queue_days;
   auto& older = days[kOlderDays];
   const auto drop = [&tx](const QueueDayRecord& record) {
-    tx.out.store.push_back(DeleteQueueDay{record.queue, record.day});
+    tx.out.store.push_back(DeleteQueueDay{KeyOf(record), record.day});
   };
   const auto oldest = std::next(days.begin());
-  for (const auto& [queue, record] : oldest->second) {
+  for (const auto& [key, record] : oldest->second) {
     drop(record);
-    QueueDayRecord& sum = older[queue];
-    sum.queue = queue;
+    QueueDayRecord& sum = older[record.queue];
+    sum.queue = record.queue;
     sum.gpus += record.gpus;
     sum.slots += record.slots;
     tx.Mark(sum);
   }
   days.erase(oldest);
   std::erase_if(older, [&](const auto& each) {
-    const auto has_it = [&each](const auto& day) { return day.second.contains(each.first); };
+    const auto has_it = [&each](const auto& day) {
+      return std::ranges::any_of(
+          day.second, [&each](const auto& record) { return record.second.queue == each.first; });
+    };
     if (tx.state.queues.Find(each.first) >= 0 ||
         std::any_of(std::next(days.begin()), days.end(), has_it))
       return false;
@@ -117,7 +120,8 @@ void BookDays(Transaction& tx, const JobEntry& job, const GoodputUsage& before) 
   AddTo(tx.state.queue_totals[std::string(QueueOf(job))], job, spent);
   Divide(spent, before.until_unix_ms, after.until_unix_ms,
          [&](std::int64_t day, const UsedMicros& part) {
-           if (part != UsedMicros{}) tx.Mark(AddTo(days, job, day, part));
+           const bool by_user = tx.state.shares.by_user();
+           if (part != UsedMicros{}) tx.Mark(AddTo(days, job, day, by_user, part));
          });
   while (days.size() - days.count(kOlderDays) > kKeptDays) SumOldest(tx);
 }
@@ -126,7 +130,9 @@ QueueDays QueueDaysNow(const State& state, Now now) {
   QueueDays days = state.queue_days;
   ForUnbooked(state, now, [&](const JobEntry& job, const UsedMicros& since) {
     Divide(since, job.record.usage.until_unix_ms, now.unix_ms,
-           [&](std::int64_t day, const UsedMicros& part) { AddTo(days, job, day, part); });
+           [&](std::int64_t day, const UsedMicros& part) {
+             AddTo(days, job, day, state.shares.by_user(), part);
+           });
   });
   return days;
 }
@@ -144,7 +150,8 @@ void RestoreDays(State& state, std::vector<QueueDayRecord> records) {
     QueueTotal& total = state.queue_totals[record.queue];
     total.gpus += record.gpus;
     total.slots += record.slots;
-    state.queue_days[record.day][record.queue] = std::move(record);
+    std::string key = KeyOf(record);
+    state.queue_days[record.day][std::move(key)] = std::move(record);
   }
 }
 

@@ -1,9 +1,10 @@
-// The time of each queue's ranks by day, for `muster usage`: what jobs book to their ledgers
-// (coordinator/goodput) is added to the day and the queue in the same commit, so that no restart
-// counts it twice or loses it.
+// The time of the ranks of each queue, and of each user of it, by day, for `muster usage`: what
+// jobs book to their ledgers (coordinator/goodput) is added to the day and the queue in the same
+// commit, so that no restart counts it twice or loses it.
 //
-// The newest kKeptDays days with use are kept apart, of all queues; older ones are summed, since
-// totals never fall. A queue that is gone is forgotten with the last of its days. Days are UTC.
+// The newest kKeptDays days with use are kept apart, of all queues; older ones are summed, of all
+// users, since totals never fall. A queue that is gone is forgotten with the last of its days. Days
+// are UTC.
 //
 // Free functions over the event under way (transaction.h); private to coordinator/control; one
 // thread.

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/node_parts.h"
 #include "coordinator/control/queue_usage.h"
+#include "coordinator/control/shares.h"
 
 namespace muster::control {
 namespace {
@@ -66,6 +68,13 @@ Status CheckJobsHavePlaces(const State& state, const QueueTree& tree) {
   return Refused(without_class, "class", "would be removed");
 }
 
+// The first queue that limits its users.
+std::optional<std::string> LimitedPerUser(const QueueTree& tree) {
+  for (const QueueSpec& queue : tree.queues)
+    if (queue.per_user != UserLimits()) return queue.name;
+  return std::nullopt;
+}
+
 Result<QueuesAccepted> Apply(Transaction& tx, const QueuesApplyRequested& request) {
   State& state = tx.state;
   const std::uint64_t current = state.queues.version;
@@ -83,14 +92,18 @@ Result<QueuesAccepted> Apply(Transaction& tx, const QueuesApplyRequested& reques
   QueuesAccepted accepted{.version = current,
                           .changes = QueueChanges(state.queues, tree),
                           .warnings = QueueWarnings(tree, ClusterAmounts(state))};
+  if (const auto limited = LimitedPerUser(tree); limited && !state.users.in_force())
+    accepted.warnings.push_back("per_user of queue " + *limited +
+                                " has no effect before users are applied");
   if (request.check_only || same) return accepted;
   tree.version = accepted.version = current + 1;
   const std::int64_t half_life = state.queues.half_life_seconds;
   state.queues = std::move(tree);
+  RebuildShares(state);
   RebookUsage(tx, half_life);
   state.queues_yaml = request.yaml;
   state.reschedule = true;
-  tx.Put(QueuesRecord{accepted.version, request.yaml});
+  tx.Write(PutQueues{{accepted.version, request.yaml}});
   std::string text = "queues: version " + std::to_string(accepted.version);
   for (const std::string& change : accepted.changes)
     text += (&change == &accepted.changes.front() ? ": " : "; ") + change;
@@ -98,19 +111,26 @@ Result<QueuesAccepted> Apply(Transaction& tx, const QueuesApplyRequested& reques
   return accepted;
 }
 
+void AddTo(QueueView& parent, const QueueView& child) {
+  parent.used += child.used;
+  parent.usage_share += child.usage_share;
+  parent.running += child.running;
+  parent.waiting += child.waiting;
+}
+
 }  // namespace
 
 QueuesView QueueViews(const State& state) {
   const std::vector<QueueSpec>& specs = state.queues.queues;
   QueuesView view{.tree = &state.queues, .yaml = &state.queues_yaml};
+  view.shares = &state.shares;
   view.queues.resize(specs.size());
-  std::map<std::string_view, std::size_t> places;
+  view.users.resize(state.shares.leaf_count());
   std::vector<double> weights(specs.size() + 1);  // of the children; at the end of the top's
   const auto above = [&](const QueueSpec& spec) {
     return spec.parent < 0 ? specs.size() : static_cast<std::size_t>(spec.parent);
   };
   for (std::size_t i = 0; i < specs.size(); ++i) {
-    places[specs[i].name] = i;
     weights[above(specs[i])] += specs[i].weight;
   }
   for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -120,9 +140,10 @@ QueuesView QueueViews(const State& state) {
   }
   for (const auto& [id, live] : state.live) {
     const JobEntry& job = *live;
-    const auto place = places.find(QueueOf(job));
-    if (place == places.end()) continue;
-    QueueView& queue = view.queues[place->second];
+    const int share = ShareOf(state, job);
+    if (share < 0) continue;
+    const auto place = static_cast<std::size_t>(share);
+    QueueView& queue = place < specs.size() ? view.queues[place] : view.users[place - specs.size()];
     if (job.gang) {
       queue.used += AmountsOf(job);
       ++queue.running;
@@ -131,14 +152,11 @@ QueuesView QueueViews(const State& state) {
   }
   const std::vector<double> usage = UsageOfQueues(state);
   const double all = std::accumulate(usage.begin(), usage.end(), 0.0);
-  for (std::size_t i = specs.size(); i-- > 0;) {
-    if (all > 0) view.queues[i].usage_share += usage[i] / all;
-    if (specs[i].parent < 0) continue;
-    QueueView& parent = view.queues[above(specs[i])];
-    parent.used += view.queues[i].used;
-    parent.usage_share += view.queues[i].usage_share;
-    parent.running += view.queues[i].running;
-    parent.waiting += view.queues[i].waiting;
+  const std::vector<QueueSpec>& shares = state.shares.tree().queues;
+  for (std::size_t i = shares.size(); i-- > 0;) {
+    QueueView& has = i < specs.size() ? view.queues[i] : view.users[i - specs.size()];
+    if (all > 0) has.usage_share += usage[i] / all;
+    if (shares[i].parent >= 0) AddTo(view.queues[above(shares[i])], has);
   }
   return view;
 }

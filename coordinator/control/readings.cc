@@ -173,7 +173,8 @@ void SendParts(Transaction& tx, JobEntry& job, const CheckpointRecord& checkpoin
                                   .output_dir = job.record.output_dir,
                                   .checkpoint = InfoOf(part),
                                   .max_bytes_per_second = limit,
-                                  .at_once = true});
+                                  .at_once = true,
+                                  .account = AccountOf(tx.state, job.record)});
   }
   tx.state.readings.give_up_times.Set(job.record.id, verification.give_up_at);
   if (job.scrub->id == 0 || !job.scrub->requests.empty()) return;
@@ -250,7 +251,8 @@ void SendScrub(Transaction& tx, JobEntry& job, const CheckpointRecord& checkpoin
                                 .job = job.record.id,
                                 .output_dir = job.record.output_dir,
                                 .checkpoint = InfoOf(checkpoint),
-                                .max_bytes_per_second = kScrubBytesPerSecond});
+                                .max_bytes_per_second = kScrubBytesPerSecond,
+                                .account = AccountOf(tx.state, job.record)});
 }
 
 void FoundDamaged(Transaction& tx, JobEntry& job, CheckpointRecord& checkpoint,

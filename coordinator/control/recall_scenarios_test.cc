@@ -303,7 +303,7 @@ TEST(RecallScenarios, AClientHasAnArchivedJobReadAgainAtOnce) {
   options.scrub_interval = Duration::zero();
   ScrubbedArchive h(options);
   h.AddArchived(h.id);
-  h.Handle(VerifyRequested{kRequest, h.id.value});
+  h.Handle(VerifyRequested{.request = kRequest, .job = h.id.value});
   h.Scrub("n1", ScrubOutcome::kWhole);
   EXPECT_NE(h.LastReply().request, kRequest);
   h.Scrub("n1", ScrubOutcome::kDamaged, "bits");
@@ -318,11 +318,11 @@ TEST(RecallScenarios, TwoClientsShareAReading) {
   ScrubbedArchive h;
   h.AddArchived(h.id);
   h.answers_recalls = false;
-  h.Handle(VerifyRequested{kRequest, h.id.value});
-  h.Handle(VerifyRequested{kRequest + 1, h.id.value});
+  h.Handle(VerifyRequested{.request = kRequest, .job = h.id.value});
+  h.Handle(VerifyRequested{.request = kRequest + 1, .job = h.id.value});
   EXPECT_THAT(h.recalls, SizeIs(1));
   h.AnswerRecall(h.id);
-  h.Handle(VerifyRequested{kRequest + 2, h.id.value});
+  h.Handle(VerifyRequested{.request = kRequest + 2, .job = h.id.value});
   h.Handle(CallerGone{kRequest + 1});
   h.ScrubBoth();
   std::vector<RequestId> answered;
@@ -337,7 +337,7 @@ TEST(RecallScenarios, ACallerThatGoesBeforeTheStoreAnswersIsForgotten) {
   ScrubbedArchive h;
   h.AddArchived(h.id);
   h.answers_recalls = false;
-  h.Handle(VerifyRequested{kRequest, h.id.value});
+  h.Handle(VerifyRequested{.request = kRequest, .job = h.id.value});
   h.Handle(CallerGone{kRequest});
   h.AnswerRecall(h.id);
   EXPECT_THAT(h.Orders("n1"), IsEmpty()) << "it was read a few minutes ago";
@@ -350,7 +350,7 @@ TEST(RecallScenarios, ARequestForAJobThatIsDeletedMeanwhileIsRefused) {
   ScrubbedArchive h(options);
   h.AddArchived(h.id);
   h.answers_recalls = false;
-  h.Handle(VerifyRequested{kRequest, h.id.value});
+  h.Handle(VerifyRequested{.request = kRequest, .job = h.id.value});
   h.Advance(minutes(10));
   ASSERT_EQ(h.controller().FindArchived(h.id.value), JobId{});
   h.AnswerRecall(h.id);
@@ -363,7 +363,7 @@ TEST(RecallScenarios, WithoutANodeARequestIsRefusedAndTheJobLeavesMemory) {
   h.AddArchived(h.id);
   h.Leave("n1");
   h.Leave("n2");
-  h.Handle(VerifyRequested{kRequest, h.id.value});
+  h.Handle(VerifyRequested{.request = kRequest, .job = h.id.value});
   ASSERT_EQ(h.LastReply().request, kRequest);
   EXPECT_THAT(h.LastReply().status.message(), HasSubstr("no connected node can read"));
 }

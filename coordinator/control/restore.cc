@@ -19,6 +19,7 @@
 #include "coordinator/control/queue_days.h"
 #include "coordinator/control/readings.h"
 #include "coordinator/control/recalls.h"
+#include "coordinator/control/shares.h"
 #include "coordinator/control/silence.h"
 #include "coordinator/queues/queue_file.h"
 
@@ -136,6 +137,7 @@ void RestoreJob(Transaction& tx, JobEntry& job) {
   job.ledger.Begin(job.record.usage, job.record.step, tx.now.mono, tx.now.unix_ms);
   if (job.over()) return PlanArchiving(tx, job);
   tx.state.live.emplace(job.record.id, &job);
+  AddShare(tx.state, job);
   tx.Changed(job);  // its time is booked to what it does from now on
   if (!spec.ok()) {
     return FinishJob(
@@ -197,6 +199,13 @@ void RestoreQueues(Transaction& tx, StoredState& stored) {
   RestoreDays(tx.state, std::move(stored.queue_days));
 }
 
+void RestoreUsers(State& state, StoredState& stored) {
+  state.users = ParseStoredUsers(stored.users.version, stored.users.yaml).value();
+  state.users_yaml = std::move(stored.users.yaml);
+  state.audit = std::move(stored.audit);
+  for (SecretRecord& record : stored.secrets) state.secrets[record.secret] = std::move(record);
+}
+
 }  // namespace
 
 void Restore(Transaction& tx, StoredState stored) {
@@ -211,6 +220,8 @@ void Restore(Transaction& tx, StoredState stored) {
   if (!tx.state.events.empty()) tx.state.next_seq = tx.state.events.back().seq + 1;
 
   RestoreQueues(tx, stored);
+  RestoreUsers(tx.state, stored);
+  RebuildShares(tx.state);
   for (NodeRecord& record : stored.nodes) {
     NodeEntry& node = tx.state.nodes[record.name];
     node.record = std::move(record);
@@ -235,7 +246,7 @@ void Restore(Transaction& tx, StoredState stored) {
     tx.state.order[record.submit_order] = record.id;
     tx.state.next_order = std::max(tx.state.next_order, record.submit_order + 1);
     RegisterOutput(tx, record);
-    if (!record.key.empty()) tx.state.keys[record.key] = record.id;
+    if (!record.key.empty()) tx.state.keys[SubmitKey(record)] = record.id;
     JobEntry& job = tx.state.jobs[record.id];
     job.record = std::move(record);
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -182,10 +181,10 @@ struct JobPlace {
   int class_value = 0;
 };
 
-// `queue`: the place of its queue; below 0: there is none.
-JobPlace PlaceIn(const QueueTree& tree, const JobEntry& job, int queue) {
-  const PriorityClass* known = tree.FindClass(ClassOf(job));
-  return {.queue = std::max(0, queue), .class_value = known == nullptr ? 0 : known->value};
+JobPlace PlaceIn(const ShareTree& shares, const JobEntry& job) {
+  const PriorityClass* known = shares.tree().FindClass(ClassOf(job));
+  return {.queue = std::max(0, shares.FindOrAny(QueueOf(job), job.record.owner)),
+          .class_value = known == nullptr ? 0 : known->value};
 }
 
 GangRequest RequestAt(const State& state, const Now& now, const JobEntry& job, JobPlace place) {
@@ -232,6 +231,7 @@ void AddGangsOf(const State& state, const Now& now, const JobEntry& job, JobPlac
                    .class_value = place.class_value,
                    .amounts = AmountsOf(job),
                    .ends = job.ends_at.value_or(kNever)};
+  gang.amounts.jobs = 1;
   const ReclaimRecord& reclaim = job.record.reclaim;
   const bool may_reclaim = state.queues.MayReclaim();
   if (may_reclaim) DescribeVictim(state, now, job, gang);
@@ -264,11 +264,7 @@ void AddGangsOf(const State& state, const Now& now, const JobEntry& job, JobPlac
 class Collector {
  public:
   Collector(const State& state, const Now& now)
-      : state_(state), now_(now), snapshot_{.now = now.mono, .queues = &state.queues} {
-    const std::vector<QueueSpec>& queues = state.queues.queues;
-    for (std::size_t i = 0; i < queues.size(); ++i)
-      places_.emplace(queues[i].name, static_cast<int>(i));
-  }
+      : state_(state), now_(now), snapshot_{.now = now.mono, .queues = &state.shares.tree()} {}
 
   void AddGangs() {
     snapshot_.running.reserve(state_.with_gang.size());
@@ -292,12 +288,9 @@ class Collector {
   }
 
  private:
-  JobPlace PlaceOfJob(const JobEntry& job) const {
-    const auto queue = places_.find(QueueOf(job));
-    return PlaceIn(state_.queues, job, queue == places_.end() ? -1 : queue->second);
-  }
+  JobPlace PlaceOfJob(const JobEntry& job) const { return PlaceIn(state_.shares, job); }
   void AddCluster() {
-    if (state_.queues.queues.size() > 1) snapshot_.usage = UsageOfQueues(state_);
+    if (state_.shares.tree().queues.size() > 1) snapshot_.usage = UsageOfQueues(state_);
     for (const auto& [name, node] : state_.nodes) {
       const bool suspect = node.record.state == NodeState::kSuspect;
       if (!suspect && !IsReady(node)) continue;
@@ -310,13 +303,13 @@ class Collector {
   const State& state_;
   const Now& now_;
   SchedulerSnapshot snapshot_;
-  std::map<std::string_view, int> places_;  // of queues in the tree
 };
 
 }  // namespace
 
-GangRequest RequestOf(const State& state, const Now& now, const JobEntry& job) {
-  return RequestAt(state, now, job, PlaceIn(state.queues, job, state.queues.Find(QueueOf(job))));
+GangRequest RequestOf(const State& state, const Now& now, const JobEntry& job,
+                      const ShareTree& shares) {
+  return RequestAt(state, now, job, PlaceIn(shares, job));
 }
 
 SchedulerSnapshot SnapshotOf(const State& state, const Now& now, bool always_nodes) {
@@ -343,6 +336,7 @@ std::uint64_t IndexOf(const State& state, const Now& now) {
   const bool may_reclaim = state.queues.MayReclaim();
   Digest digest;
   digest.Add(state.queues_yaml);
+  digest.Add(static_cast<std::uint64_t>(state.shares.by_user()));
   for (const auto& [name, node] : state.nodes) {
     digest.Add(name.value);
     digest.Add(IsReady(node) ? 0 : static_cast<std::uint64_t>(node.record.state) + 1);

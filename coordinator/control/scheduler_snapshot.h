@@ -17,8 +17,9 @@ SchedulerSnapshot SnapshotOf(const State& state, const Now& now, bool always_nod
 // The same without waiting jobs that have neither arrived since the last pass nor a plan.
 SchedulerSnapshot SnapshotOfArrived(const State& state, const Now& now);
 
-// What the job asks for.
-GangRequest RequestOf(const State& state, const Now& now, const JobEntry& job);
+// What the job asks for, by its place in a tree that begins as the State's.
+GangRequest RequestOf(const State& state, const Now& now, const JobEntry& job,
+                      const ShareTree& shares);
 
 // A number that stands for nodes, queues and jobs as far as placements depend on them, and for
 // which gangs may give way: while it is the same, so is the plan of the same job file. Below 2^49.

@@ -27,7 +27,7 @@ struct IdleNodes : ControlHarness {
     Join("n2");
   }
   std::string Reason(const JobId& id) { return Job(id).reason(); }
-  bool WritesNothing() const { return last().store.empty(); }
+  bool WritesNothing() const { return LastWroteNothing(); }
 };
 
 const UpdateAccepted& Answer(const Reply& reply) {
@@ -402,12 +402,12 @@ TEST(UpdateTest, SaysWhatItChangedAndIsDurable) {
 TEST(UpdateTest, WithTheValuesThatItHasItWritesNothing) {
   RunningJob h;
   ASSERT_TRUE(h.Update(Priority(h.id, 80)).status.ok());
-  EXPECT_FALSE(h.last().store.empty());
+  EXPECT_FALSE(h.LastWroteNothing());
   for (const UpdateRequested& same :
        {Priority(h.id, 80), TimeLimit(h.id, 0), Begin(h.id, 0), Queue(h.id, "default"),
         Class(h.id, "normal"), UpdateRequested{.job = h.id.value}}) {
     EXPECT_EQ(Answer(h.Update(same)).changed, "");
-    EXPECT_TRUE(h.last().store.empty());
+    EXPECT_TRUE(h.LastWroteNothing());
   }
   EXPECT_EQ(h.CountEvents(h.id, "updated"), 1);
 }
@@ -436,7 +436,7 @@ TEST(UpdateTest, ValuesOutOfRangeChangeNothing) {
     const Reply reply = h.Update(request);
     EXPECT_EQ(reply.status.code(), StatusCode::kInvalidArgument) << reply.status.ToString();
     EXPECT_LT(reply.status.message().size(), 300u);
-    EXPECT_TRUE(h.last().store.empty());
+    EXPECT_TRUE(h.LastWroteNothing());
   }
   EXPECT_EQ(h.Job(h.id).record->priority, 50);
 }

@@ -68,7 +68,7 @@ struct Scrubbed : ControlHarness {
     }
     return directories;
   }
-  void Verify(const JobId& job) { Handle(VerifyRequested{kRequest, job.value}); }
+  void Verify(const JobId& job) { Handle(VerifyRequested{.request = kRequest, .job = job.value}); }
   // The answer to Verify; empty: not yet.
   std::optional<Reply> Answered() const {
     return LastReply().request == kRequest ? std::optional(LastReply()) : std::nullopt;

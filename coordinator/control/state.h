@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -19,6 +20,7 @@
 #include "common/base/clock.h"
 #include "common/base/on_demand.h"
 #include "common/job_spec/job_spec.h"
+#include "coordinator/access/user_file.h"
 #include "coordinator/control/archive.h"
 #include "coordinator/control/checkpoint_clock.h"
 #include "coordinator/control/deadline_queue.h"
@@ -34,6 +36,7 @@
 #include "coordinator/domain/records.h"
 #include "coordinator/goodput/time_ledger.h"
 #include "coordinator/queues/queue_tree.h"
+#include "coordinator/queues/share_tree.h"
 #include "coordinator/scheduler/node_fit.h"
 #include "coordinator/scheduler/wait_reason.h"
 
@@ -124,6 +127,7 @@ struct JobEntry {
   Generation booked = 0;  // the attempt whose ranks its nodes count; 0: none
   std::uint64_t version = 0;
   bool archived = false;  // in Recalls::jobs, and only its checkpoints matter
+  int waits_at = -1;      // in State::shares, where it counts as waiting; -1: nowhere
 
   bool over() const { return IsTerminal(record.state); }
   // Nothing of it runs, and nothing will.
@@ -230,11 +234,19 @@ struct State {
   JobIndex jobs_of;
   DeadlineQueue<JobId> job_deadlines;
   QueueTree queues = DefaultTree();
-  std::string queues_yaml;                    // as it was applied; empty: none was
-  std::map<std::string, double> queue_usage;  // by queue, of ended gangs; queue_usage.h
-  QueueDays queue_days;                       // durable; queue_days.h
-  QueueTotals queue_totals;                   // of queue_days
-  std::int64_t usage_at_unix_ms = 0;          // the newest start or end of a gang
+  UserDirectory users;
+  std::map<SecretName, SecretRecord> secrets;  // durable
+  std::string users_yaml;                      // as it was applied; empty: none was
+  AuditHead audit;                             // end of the audit trail
+  std::string queues_yaml;                     // as it was applied; empty: none was
+  ShareTree shares;                            // by which the scheduler goes; shares.h
+  std::vector<int> waiting_of;                 // jobs that wait, by place in `shares`; by user only
+  // By queue and where there are users by owner, of ended gangs; queue_usage.h.
+  std::map<std::string, double> queue_usage;
+  std::size_t sift_usage_at = 1024;   // so many of these are looked through
+  QueueDays queue_days;               // durable; queue_days.h
+  QueueTotals queue_totals;           // of queue_days
+  std::int64_t usage_at_unix_ms = 0;  // the newest start or end of a gang
   Archive archive;
   Recalls recalls;
   RankMicros archived_time = {};  // of archived jobs and forgotten nodes; durable

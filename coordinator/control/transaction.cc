@@ -5,6 +5,7 @@
 #include "common/base/text.h"
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/node_parts.h"
+#include "coordinator/control/shares.h"
 #include "coordinator/control/words.h"
 
 namespace muster::control {
@@ -29,7 +30,7 @@ void RemoveArchived(Transaction& tx, const JobId& id, TimePoint delete_at) {
   state.jobs_of.Set(id, {});
   state.arrived.erase(id);
   state.order.erase(archived.submit_order);
-  state.keys.erase(job.record.key);
+  state.keys.erase(SubmitKey(job.record));
   const auto owner = state.output_owners.find(job.record.output_dir);
   if (owner != state.output_owners.end() && owner->second.job == id)
     state.output_owners.erase(owner);
@@ -131,7 +132,7 @@ void Transaction::Mark(NodeEntry& node) {
 }
 
 void Transaction::Mark(const QueueDayRecord& record) {
-  marked_days_.emplace(record.day, record.queue);
+  marked_days_.emplace(record.day, KeyOf(record));
 }
 
 void Transaction::Changed(JobEntry& job) {
@@ -209,8 +210,8 @@ void Transaction::RecordClusterEvent(EventText text) {
   Append({.kind = text.kind, .severity = text.severity, .message = std::move(text.message)});
 }
 
-void Transaction::Put(QueuesRecord queues) {
-  other_operations_.push_back(PutQueues{std::move(queues)});
+void Transaction::Write(StoreOperation operation) {
+  other_operations_.push_back(std::move(operation));
 }
 
 void Transaction::Append(EventRecord event) {
@@ -255,6 +256,7 @@ void Transaction::Index(JobEntry& job) {
   };
   set(state.aborting, job.gang && In<Aborting>(*job.gang) != nullptr);
   set(state.claimed, !job.record.reclaim.claimant.empty());
+  CountWaiting(state, job);
 }
 
 void Transaction::RemoveWhatIsOver() {
@@ -275,9 +277,9 @@ Effects Transaction::Finish() {
   }
   for (const NodeName& name : marked_nodes_)
     out.store.push_back(PutNode{state.nodes.at(name).record});
-  for (const auto& [day, queue] : marked_days_) {
+  for (const auto& [day, key] : marked_days_) {
     const auto* records = FindIn(state.queue_days, day);
-    const auto* record = records == nullptr ? nullptr : FindIn(*records, queue);
+    const auto* record = records == nullptr ? nullptr : FindIn(*records, key);
     if (record != nullptr) out.store.push_back(PutQueueDay{*record});  // else it is not kept
   }
   for (StoreOperation& operation : other_operations_) out.store.push_back(std::move(operation));

@@ -71,7 +71,7 @@ class Transaction {
   // The node, which is lost, leaves memory at the end of the transaction.
   void Forget(const NodeEntry& node);
   void Put(const CheckpointRecord& checkpoint);
-  void Put(QueuesRecord queues);
+  void Write(StoreOperation operation);  // as it is, in this order
   void Delete(const CheckpointRecord& checkpoint);
 
   // --- changes that are written ---

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -18,12 +19,16 @@
 #include "coordinator/domain/records.h"
 #include "coordinator/goodput/time_ledger.h"
 #include "coordinator/queues/queue_tree.h"
+#include "coordinator/queues/share_tree.h"
 #include "coordinator/scheduler/node_fit.h"
 #include "coordinator/scheduler/wait_reason.h"
 
 namespace muster {
 
 struct Straggler;
+
+// Which jobs a caller may see; empty: all.
+using JobFilter = std::function<bool(const JobRecord&)>;
 
 struct JobView {
   const JobRecord* record = nullptr;
@@ -111,9 +116,16 @@ struct QueuesView {
   const QueueTree* tree = nullptr;
   const std::string* yaml = nullptr;   // as it was applied; empty: none was
   std::vector<QueueView> queues = {};  // of the tree's, in the same places
+  const ShareTree* shares = nullptr;   // the same queues, then leaves of users
+  std::vector<QueueView> users = {};   // of these leaves, in the same order
 };
 
-// What the ranks of queues had: by day, and by queue.
+struct UsersView {
+  const UserDirectory* users = nullptr;
+  const std::string* yaml = nullptr;  // as it was applied; empty: none was
+};
+
+// What the ranks of queues had: by day, and by KeyOf.
 using QueueDays = std::map<std::int64_t, std::map<std::string, QueueDayRecord>>;
 
 // Over all days.
@@ -131,7 +143,8 @@ struct LogLocation {
   NodeName node;
   SessionId session = 0;
   std::string output_dir;
-  bool final = false;  // the rank has ended: nothing will be added
+  bool final = false;        // the rank has ended: nothing will be added
+  std::string account = {};  // of the job's owner
 };
 
 }  // namespace muster

@@ -15,7 +15,7 @@ ArchivedJob ArchivedJobOf(const JobRecord& job) {
           .state = job.state,
           .submit_order = job.submit_order,
           .ended_unix_ms = job.ended_unix_ms,
-          .key_print = job.key.empty() ? 0 : TextPrint(job.key),
+          .key_print = job.key.empty() ? 0 : TextPrint(SubmitKey(job)),
           .spec_print = TextPrint(job.spec_yaml)};
 }
 

@@ -18,7 +18,7 @@ struct ArchivedJob {
   JobState state = JobState::kSucceeded;  // final
   std::uint64_t submit_order = 0;
   std::int64_t ended_unix_ms = 0;
-  std::uint64_t key_print = 0;   // TextPrint of its key; 0: it has none
+  std::uint64_t key_print = 0;   // TextPrint of its SubmitKey; 0: it has none
   std::uint64_t spec_print = 0;  // TextPrint of its job file
   friend bool operator==(const ArchivedJob&, const ArchivedJob&) = default;
 };

@@ -4,6 +4,10 @@
 
 namespace muster {
 
+std::string SubmitKey(const std::string& owner, const std::string& key) {
+  return owner.empty() || key.empty() ? key : owner + "/" + key;
+}
+
 std::string_view Name(CauseKind kind) {
   static constexpr std::array<std::string_view, kCauseKindCount> kNames = {
       "none",           "finished",        "cancelled",      "time_limit",

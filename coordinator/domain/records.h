@@ -8,6 +8,7 @@
 // values; any thread.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -191,7 +192,9 @@ struct ReclaimRecord {
 struct JobRecord {
   JobId id;
   std::string name;
-  std::string key;  // of the submit; empty: none. Unique among jobs otherwise
+  std::string owner;      // whose job it is; empty: of a version before 0.3
+  std::string submitter;  // who submitted it: its owner, or an admin in the owner's name
+  std::string key;        // of the submit; empty: none. Unique among the owner's jobs otherwise
   std::string spec_yaml;
   std::string output_dir;  // absolute
   int priority = 50;
@@ -235,6 +238,10 @@ struct JobRecord {
   GoodputUsage usage;
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
+
+// A submit's key as it is unique: each owner has keys of its own. Empty: no key.
+std::string SubmitKey(const std::string& owner, const std::string& key);
+inline std::string SubmitKey(const JobRecord& job) { return SubmitKey(job.owner, job.key); }
 
 // A process that survived SIGKILL: its slot is not used again while it may live.
 struct LeakedSlot {
@@ -330,10 +337,37 @@ struct QueuesRecord {
   friend bool operator==(const QueuesRecord&, const QueuesRecord&) = default;
 };
 
+// The file of the cluster's users that is in force (coordinator/access). There is one at most.
+struct UsersRecord {
+  std::uint64_t version = 0;  // 0: none was applied; rises by one
+  std::string yaml;           // as it was applied
+  friend bool operator==(const UsersRecord&, const UsersRecord&) = default;
+};
+
+// Which secret: of that owner, for jobs in that queue and below it.
+struct SecretName {
+  std::string owner;
+  std::string queue;
+  std::string name;
+  friend auto operator<=>(const SecretName&, const SecretName&) = default;
+};
+
+// A secret as it is stored: its value is readable only with a key that the store does not have
+// (coordinator/service/secret_vault.h). Key: secret.
+struct SecretRecord {
+  SecretName secret;
+  std::string key_id;   // of the key that encrypts its own
+  std::string own_key;  // encrypted; base64, as `value`
+  std::string value;
+  std::int64_t updated_unix_ms = 0;
+  std::string updated_by;
+  friend bool operator==(const SecretRecord&, const SecretRecord&) = default;
+};
+
 // What the ended gangs of a queue's jobs had: the binary logarithm of their cost-seconds, each
 // times 2^(seconds since the epoch / half-life). Key: queue.
 struct QueueUsageRecord {
-  std::string queue;
+  std::string queue;  // or QUEUE/USER: of that user's jobs in it
   double usage = 0;
   friend bool operator==(const QueueUsageRecord&, const QueueUsageRecord&) = default;
 };
@@ -347,14 +381,19 @@ struct UsedMicros {
   friend bool operator==(const UsedMicros&, const UsedMicros&) = default;
 };
 
-// What the ranks of a queue's jobs had on a day, UTC. Key: (queue, day).
+// What the ranks of a queue's jobs had on a day, UTC. Key: (KeyOf, day).
 struct QueueDayRecord {
   std::string queue;
   std::int64_t day = 0;  // since 1970-01-01, or kOlderDays
   UsedMicros gpus;
   UsedMicros slots;
+  std::string user;  // whose jobs; empty: of all users, or before there were users
   friend bool operator==(const QueueDayRecord&, const QueueDayRecord&) = default;
 };
+// "nlp/ada", or "nlp".
+inline std::string KeyOf(const QueueDayRecord& record) {
+  return record.user.empty() ? record.queue : record.queue + "/" + record.user;
+}
 // In the place of a day: the sum of those that are not kept any more.
 inline constexpr std::int64_t kOlderDays = 0;
 

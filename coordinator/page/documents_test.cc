@@ -52,6 +52,33 @@ struct Page {
 using OverviewPage = Page<Overview>;
 using JobPage = Page<JobDocument>;
 
+TEST(Overview, OfAUserHasTheJobsThatTheUserMaySee) {
+  RunningJob cluster;
+  bool sees = false;
+  OverviewPage page(std::string("lab"), JobFilter([&](const JobRecord&) { return sees; }));
+  OverviewPage all(std::string("lab"));
+  const auto has_events = [&](const OverviewPage& of) {
+    return std::ranges::any_of(of.parts, [&](const auto& part) {
+      return part.first.starts_with("event/") && part.second["job"] == cluster.id.value;
+    });
+  };
+  page.Look(cluster);
+  all.Look(cluster);
+  const std::string job = "job/" + cluster.id.value;
+  EXPECT_FALSE(page.parts.contains(job));
+  EXPECT_EQ(page.parts["cluster"]["jobs"], Json::object());
+  EXPECT_TRUE(page.parts.contains("node/n1"));
+  EXPECT_TRUE(has_events(all));
+  EXPECT_FALSE(has_events(page));
+  EXPECT_EQ(page.parts["problems"], Json::parse(R"({"count": 0, "first": []})"));
+  sees = true;
+  page.Look(cluster);
+  EXPECT_EQ(page.parts[job], all.parts[job]);
+  sees = false;
+  page.Look(cluster);
+  EXPECT_FALSE(page.parts.contains(job));
+}
+
 TEST(Overview, HasJobsNodesSumsAndEvents) {
   RunningJob cluster;
   OverviewPage page(std::string("lab"));

@@ -8,11 +8,13 @@
 
 namespace muster {
 
-void EventParts::Update(const std::deque<EventRecord>& events, RevisedParts& parts) {
+void EventParts::Update(const std::deque<EventRecord>& events, RevisedParts& parts,
+                        const std::function<bool(const JobId& job)>& sees) {
   // From the newest on, so that a new document reads no more events than it shows.
   std::vector<const EventRecord*> fresh;
   for (auto event = events.rbegin(); event != events.rend() && event->seq > seen_; ++event) {
     if (!job_.empty() && event->job != job_) continue;
+    if (sees && !event->job.empty() && !sees(event->job)) continue;
     fresh.push_back(&*event);
     if (fresh.size() == most_) break;
   }

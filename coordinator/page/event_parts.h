@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 
 #include "coordinator/control/controller.h"
 #include "coordinator/page/revised_parts.h"
@@ -17,8 +18,10 @@ class EventParts {
   // `job` empty: all events.
   EventParts(JobId job, std::size_t most) : job_(std::move(job)), most_(most) {}
 
-  // Parts "event/SEQ", the newest `most` of them.
-  void Update(const std::deque<EventRecord>& events, RevisedParts& parts);
+  // Parts "event/SEQ", the newest `most` of them. `sees`: whether those of a job are shown; not
+  // set: all are.
+  void Update(const std::deque<EventRecord>& events, RevisedParts& parts,
+              const std::function<bool(const JobId& job)>& sees = nullptr);
 
  private:
   const JobId job_;

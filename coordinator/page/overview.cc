@@ -77,12 +77,15 @@ std::string ClusterPart(const std::string& cluster, const std::vector<JobView>& 
 }  // namespace
 
 void Overview::Update(const Controller& controller, const Histories& histories, const Now& now) {
-  const std::vector<JobView> jobs = controller.Jobs();
+  std::vector<JobView> jobs = controller.Jobs();
+  if (sees_) std::erase_if(jobs, [&](const JobView& job) { return !sees_(*job.record); });
   const std::vector<JobView> shown = ShownOf(jobs, now);
   const std::vector<NodeView> nodes = controller.Nodes();
   UpdateJobs(shown);
   UpdateNodes(nodes);
-  events_.Update(controller.Events(), parts_);
+  events_.Update(controller.Events(), parts_, [&](const JobId& job) {
+    return !sees_ || controller.FindJob(job.value, sees_).ok();
+  });
   parts_.Set("cluster", ClusterPart(cluster_, shown, jobs.size() - shown.size(), nodes,
                                     controller.ClusterGoodput(now.mono)));
   parts_.Set("queues", QueuesPart(controller.Queues()));

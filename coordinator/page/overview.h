@@ -24,7 +24,9 @@ class Overview final : public PageDocument {
   static constexpr std::size_t kMaxEnded = 1000;
   static constexpr std::size_t kMaxEvents = 50;
 
-  explicit Overview(std::string cluster) : cluster_(std::move(cluster)) {}
+  // Shows the jobs that `sees` takes, and their events; empty: all.
+  explicit Overview(std::string cluster, JobFilter sees = nullptr)
+      : cluster_(std::move(cluster)), sees_(std::move(sees)) {}
 
   void Update(const Controller& controller, const Histories& histories, const Now& now) override;
 
@@ -42,6 +44,7 @@ class Overview final : public PageDocument {
   void UpdateNodes(const std::vector<NodeView>& nodes);
 
   const std::string cluster_;
+  const JobFilter sees_;
   std::map<JobId, std::uint64_t> jobs_;  // shown, at this version
   std::map<NodeName, ShownNode> nodes_;
   EventParts events_{{}, kMaxEvents};

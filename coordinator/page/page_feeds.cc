@@ -31,8 +31,9 @@ void PageFeeds::OnJobsChanged(const std::vector<JobId>& jobs) {
   NoteNews();
 }
 
-void PageFeeds::Add(const JobId& job, const HttpRequest& request,
+void PageFeeds::Add(const JobId& job, const PageViewer& who, const HttpRequest& request,
                     std::shared_ptr<HttpStream> stream) {
+  const PageName name{job, job.empty() ? who.user : ""};
   const HttpStream* key = stream.get();
   // Called first when the head of the answer has been sent.
   stream->Listen(
@@ -42,10 +43,10 @@ void PageFeeds::Add(const JobId& job, const HttpRequest& request,
           Serve(viewer->second, texts);
       },
       [this, key] { Forget(key); });
-  viewers_[key] = {std::move(stream), request.recheck, job};
-  std::unique_ptr<PageDocument>& page = pages_[job];
+  viewers_[key] = {std::move(stream), request.recheck, name};
+  std::unique_ptr<PageDocument>& page = pages_[name];
   const bool is_first = viewers_.size() == 1;
-  if (page == nullptr && job.empty()) page = std::make_unique<Overview>(sources_.cluster);
+  if (page == nullptr && job.empty()) page = std::make_unique<Overview>(sources_.cluster, who.sees);
   if (page == nullptr) page = std::make_unique<JobDocument>(job);
   if (!job.empty()) Show(job);
   // The content is that of the last round; without one, it is made now.
@@ -68,7 +69,7 @@ void PageFeeds::Arm() {
 void PageFeeds::Compose() {
   if (closed_ || held_ || viewers_.empty()) return;
   const Now now = sources_.now();
-  for (auto& [job, page] : pages_) page->Update(sources_.controller, histories_, now);
+  for (auto& [name, page] : pages_) page->Update(sources_.controller, histories_, now);
   const TimePoint end = sources_.now().mono;
   next_allowed_ = now.mono + std::max(kInterval, std::min<Duration>(kShareOfLoop * (end - now.mono),
                                                                     kIdleInterval));
@@ -95,13 +96,15 @@ void PageFeeds::ServeAll() {
 }
 
 void PageFeeds::Serve(Viewer& viewer, Texts& texts) {
-  const RevisedParts& parts = pages_.at(viewer.page)->parts();
-  if (held_ || !viewer.stream->ready() || viewer.told == parts.revision()) return;
+  if (held_) return;
+  // Also where there is nothing to send: a stream does not outlive the right to it.
   if (viewer.recheck && !viewer.recheck().ok()) {
     const std::shared_ptr<HttpStream> stream = viewer.stream;
     Forget(stream.get());
     return stream->Close();
   }
+  const RevisedParts& parts = pages_.at(viewer.page)->parts();
+  if (!viewer.stream->ready() || viewer.told == parts.revision()) return;
   std::string& text = texts[{viewer.page, viewer.told}];
   if (text.empty()) text = parts.Since(viewer.told, sources_.now().unix_ms);
   if (viewer.stream->Send("parts", text)) viewer.told = parts.revision();
@@ -110,13 +113,13 @@ void PageFeeds::Serve(Viewer& viewer, Texts& texts) {
 void PageFeeds::Forget(const HttpStream* stream) {
   const auto gone = viewers_.find(stream);
   if (gone == viewers_.end()) return;
-  const JobId page = gone->second.page;
+  const PageName page = gone->second.page;
   viewers_.erase(gone);
-  // The overview stays: it catches up cheaply for the next viewer.
+  // The overview of everything stays: it catches up cheaply for the next viewer.
   const bool looked_at = std::any_of(viewers_.begin(), viewers_.end(), [&](const auto& viewer) {
     return viewer.second.page == page;
   });
-  if (!page.empty() && !looked_at) pages_.erase(page);
+  if (page != PageName() && !looked_at) pages_.erase(page);
   if (viewers_.empty()) timer_.Cancel();
 }
 
@@ -125,7 +128,7 @@ void PageFeeds::Show(const JobId& job) {
   sources_.find_job(job.value, [this, alive = alive_, job](const Result<JobView>& view) {
     if (!*alive || !view.ok()) return;
     ReadPast(*view);
-    const auto page = pages_.find(job);
+    const auto page = pages_.find({job, ""});
     if (!view->archived || page == pages_.end()) return;
     static_cast<JobDocument&>(*page->second).Show(*view, sources_.now());
     NoteNews();

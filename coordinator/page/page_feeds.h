@@ -1,16 +1,18 @@
 // PageFeeds: the viewers of the status page, and the updates that they receive.
 //
 // Owned by the server; the loop's thread. Each page with viewers is one document, made once for all
-// of them, when something has changed and at most every kInterval, and less often if that takes
-// more than a twentieth of the loop's time. A viewer receives what has changed since its last
-// update, when its connection can take it: a slow one skips states and delays no other. Only
-// durable state is sent. The HTTP server bounds connections; a viewer that may not read any longer
-// (its certificate was revoked) receives nothing more.
+// of them (the overview once more for each user who may see some jobs only), when something has
+// changed and at most every kInterval, and less often if that takes more than a twentieth of the
+// loop's time. A viewer receives what has changed since its last update, when its connection can
+// take it: a slow one skips states and delays no other. Only durable state is sent. The HTTP server
+// bounds connections; a viewer that may not read any longer (its certificate was revoked) receives
+// nothing more.
 //
 // It also updates the histories, with or without viewers, and has a job's earlier steps read from
 // its metrics.jsonl on a thread of its own.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -39,6 +41,12 @@ struct PageSources {
   std::function<Now()> now;
 };
 
+// What a viewer may see.
+struct PageViewer {
+  std::string user;  // who sees less than everything; empty: a viewer who sees everything
+  JobFilter sees;    // empty: all jobs
+};
+
 class PageFeeds {
  public:
   static constexpr Duration kInterval = std::chrono::milliseconds(250);
@@ -57,22 +65,28 @@ class PageFeeds {
   void OnJobsChanged(const std::vector<JobId>& jobs);
   void OnEvents() { NoteNews(); }
 
-  // A viewer of the overview, or of `job` if that is not empty.
-  void Add(const JobId& job, const HttpRequest& request, std::shared_ptr<HttpStream> stream);
+  // A viewer of the overview, or of `job` if that is not empty, which the viewer may see.
+  void Add(const JobId& job, const PageViewer& who, const HttpRequest& request,
+           std::shared_ptr<HttpStream> stream);
   void CloseAll();
 
   std::size_t viewers() const { return viewers_.size(); }
   const Histories& histories() const { return histories_; }
 
  private:
+  struct PageName {
+    JobId job;         // empty: the overview
+    std::string user;  // of an overview of what one user may see; empty: of everything
+    friend auto operator<=>(const PageName&, const PageName&) = default;
+  };
   struct Viewer {
     std::shared_ptr<HttpStream> stream;
     std::function<Status()> recheck;
-    JobId page;  // empty: the overview
+    PageName page;
     std::uint64_t told = 0;
   };
   // Texts of one round, by page and the revision that was sent before.
-  using Texts = std::map<std::pair<JobId, std::uint64_t>, std::string>;
+  using Texts = std::map<std::pair<PageName, std::uint64_t>, std::string>;
 
   void NoteNews();
   void Arm();
@@ -86,7 +100,7 @@ class PageFeeds {
   EventLoop& loop_;
   const PageSources sources_;
   Histories histories_;
-  std::map<JobId, std::unique_ptr<PageDocument>> pages_;
+  std::map<PageName, std::unique_ptr<PageDocument>> pages_;
   std::map<const HttpStream*, Viewer> viewers_;
   Timer timer_;
   TimePoint next_allowed_;

@@ -77,10 +77,11 @@ class PageFeedsTest : public testing::Test {
   }
 
   void OnLoop(const std::function<void()>& function) { thread_->Do(function); }
-  std::shared_ptr<FakeStream> Open(const JobId& job = {}, const HttpRequest& request = {}) {
+  std::shared_ptr<FakeStream> Open(const JobId& job = {}, const HttpRequest& request = {},
+                                   const PageViewer& viewer = {}) {
     auto stream = std::make_shared<FakeStream>();
     OnLoop([&] {
-      feeds_->Add(job, request, stream);
+      feeds_->Add(job, viewer, request, stream);
       stream->Written();
     });
     return stream;
@@ -173,6 +174,33 @@ TEST_F(PageFeedsTest, AViewerThatMayNotReadAnyLongerReceivesNothing) {
   }));
   EXPECT_EQ(Messages(stream), 1u);
   OnLoop([&] { EXPECT_EQ(feeds_->viewers(), 0u); });
+}
+
+// A stream that had nothing to send went on although its viewer had signed out.
+TEST_F(PageFeedsTest, AViewerThatMayNotReadAnyLongerIsGoneThoughNothingChanges) {
+  bool signed_out = false;
+  HttpRequest request;
+  request.recheck = [&] { return signed_out ? PermissionDenied("signed out") : OkStatus(); };
+  const auto stream = Open({}, request);
+  ASSERT_EQ(Messages(stream), 1u);
+  OnLoop([&] { signed_out = true; });
+  EXPECT_TRUE(Eventually([&] {
+    bool closed = false;
+    OnLoop([&] { closed = stream->closed; });
+    return closed;
+  }));
+}
+
+TEST_F(PageFeedsTest, AnOverviewOfAUserIsOfThatUserAlone) {
+  const PageViewer sees_nothing{"ada", [](const JobRecord&) { return false; }};
+  const auto ada = Open({}, {}, sees_nothing);
+  const auto all = Open();
+  const auto again = Open({}, {}, sees_nothing);
+  const std::string job = "\"job/" + cluster_.id.value + "\"";
+  EXPECT_THAT(ada->messages.at(0), Not(HasSubstr(job)));
+  EXPECT_THAT(again->messages.at(0), Not(HasSubstr(job)));
+  ASSERT_TRUE(Gets(all, 1));
+  EXPECT_THAT(all->messages.at(0), HasSubstr(job));
 }
 
 TEST_F(PageFeedsTest, AJobsPageIsForgottenWithItsLastViewer) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/security/encoding.h"
+#include "common/telemetry/query.h"
 #include "coordinator/page/page_assets.h"
 
 namespace muster {
@@ -37,44 +38,16 @@ HttpResponse Refusal(const Status& status) {
 }
 
 Status CheckKey(const HttpRequest& request, const std::string& key) {
-  if (request.by_certificate || EqualInConstantTime(request.bearer, key)) return OkStatus();
+  if (request.peer || EqualInConstantTime(request.bearer, key)) return OkStatus();
   return PermissionDenied(
       request.bearer.empty() ? "this needs the page's key; 'muster page' prints the address with it"
                              : "the page's key is not valid: a coordinator makes a new one "
                                "when it starts; 'muster page' prints the address with it");
 }
 
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-std::string PercentDecoded(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const int high = text[i] == '%' && i + 2 < text.size() ? HexDigit(text[i + 1]) : -1;
-    const int low = high >= 0 ? HexDigit(text[i + 2]) : -1;
-    out += low >= 0 ? static_cast<char>(high * 16 + low) : text[i];
-    if (low >= 0) i += 2;
-  }
-  return out;
-}
-
-// The value of a key in "a=b&c=d"; empty: it is not there.
-std::optional<std::string> ValueOf(std::string_view query, std::string_view name) {
-  while (!query.empty()) {
-    const std::string_view pair = query.substr(0, query.find('&'));
-    query.remove_prefix(std::min(query.size(), pair.size() + 1));
-    if (pair.substr(0, pair.find('=')) != name) continue;
-    return PercentDecoded(pair.substr(std::min(pair.size(), name.size() + 1)));
-  }
-  return std::nullopt;
-}
-
 Result<std::int64_t> NumberOf(std::string_view query, std::string_view name,
                               std::int64_t otherwise) {
-  const std::optional<std::string> text = ValueOf(query, name);
+  const std::optional<std::string> text = QueryValue(query, name);
   if (!text) return otherwise;
   std::int64_t number = 0;
   const auto end = std::from_chars(text->data(), text->data() + text->size(), number);
@@ -82,19 +55,41 @@ Result<std::int64_t> NumberOf(std::string_view query, std::string_view name,
   return InvalidArgument(std::string(name) + "=" + *text + " is not a whole number");
 }
 
-HttpResponse OpenStream(const PageContext& context, const HttpRequest& request,
+// The key's holder may see all.
+PageViewer ViewerOf(const PageContext& context, const HttpRequest& request) {
+  return request.peer ? context.viewer_of(*request.peer) : PageViewer();
+}
+
+Result<JobId> FindId(const Controller& controller, const std::string& name, const JobFilter& sees) {
+  JobId archived = controller.FindArchived(name, sees);
+  if (!archived.empty()) return archived;
+  MUSTER_ASSIGN_OR_RETURN(const JobView view, controller.FindJob(name, sees));
+  return view.record->id;
+}
+
+// A stream ends also once its viewer may see more, or less, than when it began.
+void AddViewerCheck(const PageContext& context, const JobId& job, HttpRequest& request) {
+  if (!request.peer) return;
+  request.recheck = [context, job, request, user = ViewerOf(context, request).user]() -> Status {
+    MUSTER_RETURN_IF_ERROR(request.recheck());
+    const PageViewer viewer = ViewerOf(context, request);
+    if (viewer.user != user) return PermissionDenied("the viewer's roles have changed");
+    return job.empty() ? OkStatus() : FindId(context.controller, job.value, viewer.sees).status();
+  };
+}
+
+HttpResponse OpenStream(const PageContext& context, HttpRequest request,
                         std::shared_ptr<HttpStream> stream) {
   if (const Status status = CheckKey(request, context.key); !status.ok()) return Refusal(status);
+  const PageViewer viewer = ViewerOf(context, request);
   JobId job;
-  if (const std::optional<std::string> name = ValueOf(request.query, "job")) {
-    job = context.controller.FindArchived(*name);
-    if (job.empty()) {
-      const Result<JobView> view = context.controller.FindJob(*name);
-      if (!view.ok()) return Refusal(view.status());
-      job = view->record->id;
-    }
+  if (const std::optional<std::string> name = QueryValue(request.query, "job")) {
+    Result<JobId> found = FindId(context.controller, *name, viewer.sees);
+    if (!found.ok()) return Refusal(found.status());
+    job = *std::move(found);
   }
-  context.feeds.Add(job, request, std::move(stream));
+  AddViewerCheck(context, job, request);
+  context.feeds.Add(job, viewer, request, std::move(stream));
   return {};
 }
 
@@ -130,7 +125,7 @@ void AnswerLog(const PageContext& context, const LogQuestion& question, const Jo
 void FindLog(const PageContext& context, const HttpRequest& request, const HttpResponder& reply) {
   const Result<LogQuestion> question = QuestionOf(context, request);
   if (!question.ok()) return reply(Refusal(question.status()));
-  context.find_job(ValueOf(request.query, "job").value_or(""),
+  context.find_job(QueryValue(request.query, "job").value_or(""), ViewerOf(context, request).sees,
                    [context, reply, question = *question](const Result<JobView>& view) {
                      if (!view.ok()) return reply(Refusal(view.status()));
                      AnswerLog(context, question, *view, reply);

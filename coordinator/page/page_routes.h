@@ -5,7 +5,8 @@
 //   /api/v1/log?job=JOB&rank=R[&generation=G][&offset=N]
 //
 // Everything below /api needs the page's key as "Authorization: Bearer KEY", or TLS with a
-// certificate that authorization.h accepts. Other requests get 403 and what to do.
+// certificate or session that authorization.h accepts. Other requests get 403 and what to do. What
+// a user may not see is not there for that user.
 //
 // Loop's thread. Nothing here changes anything: the server answers only GET and HEAD.
 #pragma once
@@ -30,8 +31,12 @@ inline constexpr char kPagePolicy[] =
 struct PageContext {
   std::string key;  // not empty
   const Controller& controller;
-  // As PageSources::find_job.
-  std::function<void(const std::string& job, std::function<void(const Result<JobView>&)>)> find_job;
+  // What the one who asks may see; only for requests with a peer.
+  std::function<PageViewer(const CertificateInfo& peer)> viewer_of;
+  // As PageSources::find_job, but jobs that `filter` does not take are not there.
+  std::function<void(const std::string& job, JobFilter filter,
+                     std::function<void(const Result<JobView>&)>)>
+      find_job;
   PageFeeds& feeds;
   // Reads from `offset` on, or this many bytes before the end; answers once, within seconds.
   std::function<void(const LogLocation& location, int rank, std::int64_t offset,

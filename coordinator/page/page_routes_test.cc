@@ -28,19 +28,20 @@ int CountOf(const std::string& text, const std::string& word) {
 class PageRoutesTest : public HttpServerTest {
  protected:
   PageRoutesTest() {
-    const auto find = [this](const std::string& job, auto found) {
-      const JobId archived = cluster_.controller().FindArchived(job);
-      if (archived.empty()) return found(cluster_.controller().FindJob(job));
+    const auto find = [this](const std::string& job, const JobFilter& filter, auto found) {
+      const JobId archived = cluster_.controller().FindArchived(job, filter);
+      if (archived.empty()) return found(cluster_.controller().FindJob(job, filter));
       found(ArchivedJobView(cluster_.StoredArchive(archived)).view());
     };
-    PageSources sources{.controller = cluster_.controller(),
-                        .cluster = "lab",
-                        .find_job = find,
-                        .after_durable = [](auto done) { done(OkStatus()); },
-                        .now =
-                            [this] {
-                              return Now{SystemClock().Now(), cluster_.now().unix_ms};
-                            }};
+    PageSources sources{
+        .controller = cluster_.controller(),
+        .cluster = "lab",
+        .find_job = [find](const std::string& job, auto found) { find(job, {}, std::move(found)); },
+        .after_durable = [](auto done) { done(OkStatus()); },
+        .now =
+            [this] {
+              return Now{SystemClock().Now(), cluster_.now().unix_ms};
+            }};
     feeds_ = std::make_unique<PageFeeds>(loop_, std::move(sources));
     AddPageRoutes(*server_,
                   {.key = kKey,

@@ -5,13 +5,14 @@
 #include <algorithm>
 
 #include "common/job_spec/yaml_reader.h"
+#include "common/job_spec/yaml_text.h"
 #include "common/net/ip_address.h"
 #include "common/slurm/sbatch_options.h"
 
 namespace muster {
 namespace {
 
-constexpr std::size_t kMaxBytes = 1 << 20;
+constexpr int kMaxKeys = 4096;
 constexpr int kMaxNodes = 65536;
 
 // Options that the pool itself decides.
@@ -127,13 +128,13 @@ Status CheckDialBack(const std::string& coordinator) {
 }
 
 Result<PoolConfig> ParsePoolConfig(std::string_view yaml, const std::string& name) {
-  if (yaml.size() > kMaxBytes) return InvalidArgument(name + ": is larger than 1 MiB");
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(yaml));
-    if (documents.size() != 1 || !documents[0].IsMap())
+    MUSTER_ASSIGN_OR_RETURN(const YAML::Node document,
+                            LoadYaml(yaml, name, {"file of pilots", kMaxKeys}));
+    if (!document.IsMap())
       return InvalidArgument(name + ":1: expected one map of keys such as max_nodes: 8");
     SpecErrors errors(name);
-    MapReader file(&errors, documents[0], "");
+    MapReader file(&errors, document, "");
     PoolConfig config;
     ReadPool(file, &config);
     MUSTER_RETURN_IF_ERROR(errors.status());

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
-#include <map>
 #include <set>
 #include <string>
 #include <tuple>
@@ -108,42 +107,50 @@ Wish WishOf(const JobView& job, SharedSpares& shared) {
   return {.nodes = resources.nodes + spares, .least = least, .partly = least < resources.nodes};
 }
 
-// What the ceilings leave to jobs that wait, as far as those before them leave it.
+// What the ceilings of queues, and of users, leave to jobs that wait, as far as those before them
+// leave it.
 class QueueRoom {
  public:
-  explicit QueueRoom(const QueuesView& queues) : queues_(*queues.tree) {
-    for (std::size_t i = 0; i < queues_.queues.size(); ++i) {
-      places_.emplace(queues_.queues[i].name, static_cast<int>(i));
-      used_.push_back(queues.queues[i].used);
+  explicit QueueRoom(const QueuesView& queues) : shares_(*queues.shares) {
+    for (const std::vector<QueueView>* views : {&queues.queues, &queues.users}) {
+      for (const QueueView& queue : *views) {
+        used_.push_back(queue.used);
+        used_.back().jobs = queue.running;
+      }
     }
   }
 
   // So many of the nodes may be used, and count from now on; 0: fewer than the least.
   int Take(const JobView& job, const Wish& wish) {
-    const int queue = places_.at(QueueName(job.record->queue));
+    const int queue = shares_.Find(QueueName(job.record->queue), job.record->owner);
     const NodeDemand demand = job.spec->resources.per_node();
     const auto room = [](int used, int each, int ceiling) {
       return each == 0 || ceiling == kNoCeiling ? std::numeric_limits<int>::max()
                                                 : std::max(0, ceiling - used) / each;
     };
     int nodes = wish.nodes;
+    const bool counts = HasGang(job) || job.record->state == JobState::kRecovering;
     for (int at = queue; at >= 0; at = Spec(at).parent) {
       const Amounts& ceiling = Spec(at).ceiling;
+      if (!counts && ceiling.jobs > 0 && Used(at).jobs >= ceiling.jobs) return 0;
       nodes = std::min({nodes, room(Used(at).gpus, demand.device_count(), ceiling.gpus),
                         room(Used(at).slots, demand.ranks, ceiling.slots)});
     }
     if (nodes < wish.least) return 0;
     for (int at = queue; at >= 0; at = Spec(at).parent)
-      Used(at) += {.gpus = nodes * demand.device_count(), .slots = nodes * demand.ranks};
+      Used(at) += {.gpus = nodes * demand.device_count(),
+                   .slots = nodes * demand.ranks,
+                   .jobs = HasGang(job) ? 0 : 1};
     return nodes;
   }
 
  private:
-  const QueueSpec& Spec(int at) const { return queues_.queues[static_cast<std::size_t>(at)]; }
+  const QueueSpec& Spec(int at) const {
+    return shares_.tree().queues[static_cast<std::size_t>(at)];
+  }
   Amounts& Used(int at) { return used_[static_cast<std::size_t>(at)]; }
 
-  const QueueTree& queues_;
-  std::map<std::string, int> places_;
+  const ShareTree& shares_;
   std::vector<Amounts> used_;
 };
 

@@ -129,6 +129,24 @@ TEST(PoolFactsTest, AJobAboveACeilingLacksNothing) {
   EXPECT_EQ(NodesLacked(Read(h)), 2);
 }
 
+TEST(PoolFactsTest, AJobThatItsOwnerMayNotRunYetLacksNothing) {
+  ControlHarness h;
+  h.ApplyQueues("queues: {default: {}, a: {per_user: {running: 1}}, b: {per_user: {slots: 2}}}", 0);
+  ASSERT_TRUE(
+      h.ApplyUsers("users: {ada: {}, bob: {}}\nroles: [{role: submitter, users: [ada, bob]}]\n")
+          .status.ok());
+  h.SubmitAs("ada");
+  for (const char* name : {"first", "second"}) h.Submit(InQueue(name, "a", 1));
+  EXPECT_EQ(NodesLacked(Read(h)), 1);
+  for (const char* name : {"third", "fourth", "fifth"}) h.Submit(InQueue(name, "b", 1));
+  EXPECT_EQ(NodesLacked(Read(h)), 3);
+  h.Join("n1");
+  EXPECT_EQ(NodesLacked(Read(h)), 2) << "what runs counts";
+  h.SubmitAs("bob");
+  h.Submit(InQueue("his", "a", 1));
+  EXPECT_EQ(NodesLacked(Read(h)), 3);
+}
+
 TEST(PoolFactsTest, ACeilingsRoomIsForTheJobThatGoesFirst) {
   ControlHarness h;
   h.ApplyQueues("classes: {urgent: 10}\nqueues: {default: {}, a: {ceiling: {slots: 2}}}\n", 0);

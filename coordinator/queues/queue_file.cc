@@ -68,6 +68,7 @@ class QueuesReader {
       const QueueSpec& above = tree_.queues[static_cast<std::size_t>(parent)];
       queue.default_priority = above.default_priority;
       queue.time_limit_seconds = above.time_limit_seconds;
+      queue.per_user = above.per_user;
     }
     const std::size_t index = tree_.queues.size();
     auto node = queues.Node(name);
@@ -85,6 +86,7 @@ class QueuesReader {
                 &queue.weight);
     map->Integer("priority", {0, 100}, &queue.default_priority);
     ReadSpan(*map, "time_limit", &queue.time_limit_seconds);
+    ReadUserLimits(*map, queue);
     queue.leaf = !map->Has("queues");
     tree_.queues.push_back(std::move(queue));
     Read(*map, static_cast<int>(index), depth + 1);
@@ -93,6 +95,36 @@ class QueuesReader {
     if (!tree_.queues[index].leaf && tree_.queues.size() == index + 1)
       map->Error("queues", "is empty; leave it out for a queue that takes jobs itself");
     CheckAmounts(*map, index);
+  }
+
+  // An empty map lifts those of its parent.
+  void ReadUserLimits(MapReader& map, QueueSpec& queue) {
+    auto limits = map.Map("per_user");
+    if (!limits) return;
+    queue.per_user = {};
+    Amounts& most = queue.per_user.ceiling;
+    limits->Integer("gpus", {0, kMaxAmount}, &most.gpus);
+    limits->Integer("slots", {0, kMaxAmount}, &most.slots);
+    limits->Integer("running", {1, kMaxAmount}, &most.jobs);
+    limits->Integer("queued", {1, kMaxAmount}, &queue.per_user.queued);
+    CheckReached(*limits, queue, "gpus", &Amounts::gpus, " GPUs");
+    CheckReached(*limits, queue, "slots", &Amounts::slots, " slots");
+    limits->Finish();
+  }
+
+  void CheckReached(MapReader& limits, const QueueSpec& queue, const char* key, int Amounts::*of,
+                    const char* unit) {
+    const int most = queue.per_user.ceiling.*of;
+    if (most == kNoCeiling) return;
+    for (const QueueSpec* at = &queue; at != nullptr; at = ParentOf(*at))
+      if (most > at->ceiling.*of)
+        return limits.Error(key, "is " + std::to_string(most) + unit + ", more than the " +
+                                     std::to_string(at->ceiling.*of) + " of " + at->name +
+                                     ", so it would never be reached");
+  }
+
+  const QueueSpec* ParentOf(const QueueSpec& queue) const {
+    return queue.parent < 0 ? nullptr : &tree_.queues[static_cast<std::size_t>(queue.parent)];
   }
 
   // Its children are complete. Of GPUs and of slots:
@@ -179,14 +211,14 @@ void ReadFile(SpecErrors& errors, const YAML::Node& root, QueueTree& tree) {
 
 Result<QueueTree> ParseQueueFile(std::string_view yaml, const std::string& name) {
   try {
-    MUSTER_ASSIGN_OR_RETURN(const std::vector<YAML::Node> documents,
+    MUSTER_ASSIGN_OR_RETURN(const YAML::Node document,
                             LoadYaml(yaml, name, {"queue file", kMaxKeys}));
-    if (documents.size() != 1 || !documents[0].IsMap())
+    if (!document.IsMap())
       return InvalidArgument(name + ":1: expected one map of keys such as queues: {default: {}}");
     SpecErrors errors(name);
     QueueTree tree = DefaultTree();
     tree.queues.clear();
-    ReadFile(errors, documents[0], tree);
+    ReadFile(errors, document, tree);
     MUSTER_RETURN_IF_ERROR(errors.status());
     return tree;
   } catch (const YAML::Exception& error) {

@@ -122,7 +122,7 @@ TEST(QueueFileTest, NamesFileLineAndKeyOfWhatIsWrong) {
       {"", "q.yaml:1: expected one map of keys such as queues: {default: {}}"},
       {"# nothing\n", "expected one map"},
       {"- a\n", "expected one map"},
-      {"queues: {default: {}}\n---\nqueues: {default: {}}\n", "expected one map"},
+      {"queues: {default: {}}\n---\nqueues: {default: {}}\n", "q.yaml:3: a second document"},
       {"half_life: 7d\n", "q.yaml:1: queues: is missing"},
       {"queues: [a]\n", "queues: expected a map, got a list"},
       {"queues: {}\n", "there is no queue 'default'"},
@@ -174,6 +174,40 @@ TEST(QueueFileTest, NamesFileLineAndKeyOfWhatIsWrong) {
   };
   for (const auto& [yaml, error] : kBad)
     EXPECT_THAT(ErrorOf(yaml), HasSubstr(error)) << yaml.substr(0, 200);
+}
+
+TEST(QueueFileTest, AQueueHasTheLimitsPerUserOfItsParentIfItNamesNone) {
+  const QueueTree tree = Parsed(
+      With("  a:\n    per_user: {gpus: 8, running: 2, queued: 100}\n    queues:\n      b: {}\n"
+           "      c: {ceiling: {gpus: 4}, per_user: {slots: 0}}\n      d: {per_user: {}}\n"
+           "      e: {ceiling: {gpus: 4}}\n"));
+  const auto limits = [&](const char* queue) {
+    return tree.queues.at(static_cast<std::size_t>(tree.Find(queue))).per_user;
+  };
+  const UserLimits of_a{.ceiling = {8, kNoCeiling, 2}, .queued = 100};
+  EXPECT_EQ(limits("a"), of_a);
+  EXPECT_EQ(limits("b"), of_a);
+  EXPECT_EQ(limits("c"), (UserLimits{.ceiling = {kNoCeiling, 0, 0}}));
+  EXPECT_EQ(limits("d"), UserLimits());
+  EXPECT_EQ(limits("e"), of_a) << "what it has from its parent may be above its ceiling";
+  EXPECT_EQ(limits("default"), UserLimits());
+}
+
+TEST(QueueFileTest, LimitsPerUserThatAreWrongAreRefusedWithLineAndKey) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"a: {per_user: 8}", "q.yaml:3: queues.a.per_user: expected a map"},
+      {"a: {per_user: {gpu: 8}}", "q.yaml:3: queues.a.per_user.gpu: unknown key"},
+      {"a: {per_user: {gpus: -1}}", "q.yaml:3: queues.a.per_user.gpus: "},
+      {"a: {per_user: {gpus: many}}", "q.yaml:3: queues.a.per_user.gpus: "},
+      {"a: {per_user: {running: 0}}", "q.yaml:3: queues.a.per_user.running: "},
+      {"a: {per_user: {queued: 0}}", "q.yaml:3: queues.a.per_user.queued: "},
+      {"a: {ceiling: {gpus: 4}, per_user: {gpus: 8}}",
+       "q.yaml:3: queues.a.per_user.gpus: is 8 GPUs, more than the 4 of a, so it would never be "
+       "reached"},
+      {"a: {ceiling: {slots: 4}, queues: {b: {per_user: {slots: 5}}}}",
+       "q.yaml:3: queues.a.queues.b.per_user.slots: is 5 slots, more than the 4 of a"}};
+  for (const auto& [queue, error] : cases)
+    EXPECT_THAT(ErrorOf(With("  " + queue + "\n")), HasSubstr(error)) << queue;
 }
 
 TEST(QueueFileTest, ChildrenAreGuaranteedNoMoreThanTheirParent) {

@@ -43,6 +43,17 @@ void AddChange(const std::string& what, const Amounts& before, const Amounts& af
     AddChange(what, before.slots, after.slots, " slot", " slots", out);
 }
 
+void AddChange(const std::string& what, const UserLimits& before, const UserLimits& after,
+               std::vector<std::string>& out) {
+  AddChange(what, before.ceiling, after.ceiling, out);
+  const auto or_none = [](int count) { return count == 0 ? kNoCeiling : count; };
+  const auto add = [&](int was, int is, const char* one, const char* many) {
+    if (was != is) AddChange(what, or_none(was), or_none(is), one, many, out);
+  };
+  add(before.ceiling.jobs, after.ceiling.jobs, " running job", " running jobs");
+  add(before.queued, after.queued, " queued job", " queued jobs");
+}
+
 std::string ParentName(const QueueTree& tree, const QueueSpec& queue) {
   return queue.parent < 0 ? "the top" : tree.queues[static_cast<std::size_t>(queue.parent)].name;
 }
@@ -57,6 +68,7 @@ std::vector<std::string> FigureChanges(const QueueSpec& before, const QueueSpec&
             std::to_string(after.default_priority), out);
   AddChange("time limit", LimitText(before.time_limit_seconds), LimitText(after.time_limit_seconds),
             out);
+  AddChange("per user", before.per_user, after.per_user, out);
   return out;
 }
 
@@ -123,12 +135,14 @@ void AddClassChanges(const QueueTree& before, const QueueTree& after,
 Amounts& Amounts::operator+=(const Amounts& other) {
   gpus += other.gpus;
   slots += other.slots;
+  jobs += other.jobs;
   return *this;
 }
 
 Amounts& Amounts::operator-=(const Amounts& other) {
   gpus -= other.gpus;
   slots -= other.slots;
+  jobs -= other.jobs;
   return *this;
 }
 

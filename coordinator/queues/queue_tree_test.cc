@@ -92,6 +92,17 @@ TEST(QueueTreeTest, AChangeCountsInTheUnitOfItsNumber) {
                           "2 GPUs, ceiling none -> 1 slot"));
 }
 
+TEST(QueueTreeTest, LimitsPerUserAreChanges) {
+  QueueTree limited = TwoLevels();
+  limited.queues[2].per_user = {.ceiling = {8, kNoCeiling, 1}, .queued = 20};
+  EXPECT_THAT(QueueChanges(TwoLevels(), limited),
+              ElementsAre("vision: per user none -> 8 GPUs, per user none -> 1 running job, per "
+                          "user none -> 20 queued jobs"));
+  EXPECT_THAT(QueueChanges(limited, TwoLevels()),
+              ElementsAre("vision: per user 8 GPUs -> none, per user 1 running job -> none, per "
+                          "user 20 queued jobs -> none"));
+}
+
 TEST(QueueTreeTest, AQueueThatMovesOrDividesIsAChange) {
   QueueTree before = TwoLevels();
   QueueTree after = before;

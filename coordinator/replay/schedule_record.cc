@@ -17,6 +17,7 @@
 #include "common/job_spec/job_spec.h"
 #include "common/job_spec/job_times.h"
 #include "common/wire/inventory_codec.h"
+#include "coordinator/queues/share_tree.h"
 
 namespace muster {
 namespace {
@@ -46,8 +47,10 @@ std::vector<std::string> TextsOf(const List& from) {
 // --- to messages ---
 
 void Fill(const Amounts& from, v1::ScheduleAmounts* to) {
-  to->set_gpus(from.gpus);
-  to->set_slots(from.slots);
+  const auto& [gpus, slots, jobs] = from;
+  to->set_gpus(gpus);
+  to->set_slots(slots);
+  to->set_jobs(jobs);
 }
 
 void Fill(const NodeParts& from, v1::ScheduleParts* to) {
@@ -150,11 +153,16 @@ void Fill(const RunningGang& from, v1::ScheduleGang* to) {
   to->set_cost(cost);
 }
 
+// Users by number: what they are called decides nothing.
+std::string WithoutUser(const std::string& share, const std::string& number) {
+  return IsOfUser(share) ? ShareName(QueueOfShare(share), number) : share;
+}
+
 void Fill(const QueueTree& from, v1::ScheduleSnapshot* to) {
   to->set_has_queues(true);
   for (const QueueSpec& spec : from.queues) {
     v1::ScheduleQueue& queue = *to->add_queues();
-    queue.set_name(spec.name);
+    queue.set_name(WithoutUser(spec.name, std::to_string(to->queues_size())));
     queue.set_parent(spec.parent);
     queue.set_leaf(spec.leaf);
     Fill(spec.guarantee, queue.mutable_guarantee());
@@ -210,7 +218,7 @@ void Fill(const SchedulerSnapshot& from, v1::ScheduleSnapshot* to) {
 
 // --- from messages ---
 
-Amounts Read(const v1::ScheduleAmounts& from) { return {from.gpus(), from.slots()}; }
+Amounts Read(const v1::ScheduleAmounts& from) { return {from.gpus(), from.slots(), from.jobs()}; }
 
 NodeParts Read(const v1::ScheduleParts& from) {
   return {from.slots(), from.devices(), from.cpus(), from.memory_bytes()};
@@ -287,6 +295,7 @@ RunningGang Read(const v1::ScheduleGang& from) {
 // Within these, which are far from those of a cluster, no sum and no difference that the scheduler
 // makes of counts or of times overflows.
 constexpr std::int64_t kMaxSum = 1 << 29;  // of slots, GPUs or CPUs, over all nodes
+constexpr int kMaxShares = 1 << 18;        // queues, and users of each
 constexpr std::int64_t kMaxCpus = 1 << 20;
 constexpr std::int64_t kMaxCpusPerRank = 1024;
 constexpr std::uint64_t kMaxMemoryPerRank = std::uint64_t{1} << 50;
@@ -301,7 +310,7 @@ bool IsFigure(double value) { return std::isfinite(value) && value >= 0; }
 bool IsSpan(std::int64_t count) { return IsIn(count, 0, 2 * kMaxSpan.count()); }
 
 bool AreAmounts(const v1::ScheduleAmounts& amounts) {
-  return amounts.gpus() >= 0 && amounts.slots() >= 0;
+  return amounts.gpus() >= 0 && amounts.slots() >= 0 && amounts.jobs() >= 0;
 }
 
 bool IsDemand(const v1::ScheduleDemand& demand) {
@@ -351,7 +360,7 @@ class SnapshotCheck {
 
   Status CheckQueues() const {
     if (snapshot_.has_queues() && snapshot_.queues().empty()) return Broken("no queue");
-    if (snapshot_.queues_size() > kMaxQueues) return Broken("too many queues");
+    if (snapshot_.queues_size() > kMaxShares) return Broken("too many queues");
     std::vector<int> depths;
     for (const v1::ScheduleQueue& queue : snapshot_.queues()) {
       const int parent = queue.parent();
@@ -359,7 +368,8 @@ class SnapshotCheck {
           !(queue.weight() > 0) || !AreAmounts(queue.guarantee()) || !AreAmounts(queue.ceiling()))
         return Broken("an impossible queue " + queue.name());
       depths.push_back(parent < 0 ? 1 : depths[static_cast<std::size_t>(parent)] + 1);
-      if (depths.back() > kMaxQueueDepth) return Broken("too deep a queue " + queue.name());
+      const int deepest = kMaxQueueDepth + (IsOfUser(queue.name()) ? 1 : 0);
+      if (depths.back() > deepest) return Broken("too deep a queue " + queue.name());
     }
     return std::ranges::all_of(snapshot_.usage(), IsFigure) ? OkStatus()
                                                             : Broken("an impossible usage");
@@ -396,8 +406,8 @@ class SnapshotCheck {
            AreSound(gang.parts()) && IsTime(gang.victim_from()) && IsTime(gang.placed()) &&
            IsIn(gang.nodes(), 0, kMaxClusterNodes) && IsIn(gang.least_nodes(), 0, gang.nodes()) &&
            IsIn(gang.node_amounts().gpus(), 0, kMaxDevicesPerNode) &&
-           IsIn(gang.node_amounts().slots(), 0, kMaxSlots) && IsSpan(gang.leaves_in()) &&
-           IsFigure(gang.cost());
+           IsIn(gang.node_amounts().slots(), 0, kMaxSlots) && gang.node_amounts().jobs() == 0 &&
+           IsSpan(gang.leaves_in()) && IsFigure(gang.cost());
   }
 
   bool IsSound(const v1::ScheduleRequest& request) {
@@ -423,7 +433,8 @@ class SnapshotCheck {
   }
 
   static bool AreSound(const v1::ScheduleAmounts& amounts, Sums* sums) {
-    return AreAmounts(amounts) && sums->Add(amounts.gpus(), amounts.slots(), 0);
+    return AreAmounts(amounts) && amounts.jobs() <= 1 &&
+           sums->Add(amounts.gpus(), amounts.slots(), 0);
   }
   template <typename List>
   bool AreSound(const List& held) {
@@ -535,7 +546,9 @@ v1::SchedulePlan ToProto(const SchedulePlan& plan) {
         waiting;
     v1::ScheduleWaiting& message = *to.add_waiting();
     message.set_job(job.value);
-    message.set_reason(WaitText(reason));
+    WaitReason told = reason;
+    told.over_ceiling = WithoutUser(told.over_ceiling, "");
+    message.set_reason(WaitText(told));
     if (promise) Fill(*promise, message.mutable_promise());
     message.set_delayed(std::string(Name(delayed)));
     Add(collects, message.mutable_collects());

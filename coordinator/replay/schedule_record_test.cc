@@ -97,6 +97,30 @@ struct Full {
   SchedulerSnapshot snapshot;
 };
 
+// Which limits one may read, and not whose they are.
+TEST(ScheduleRecord, UsersAreNumbers) {
+  Full full;
+  full.tree.queues.push_back({.name = "q/CANARY", .parent = 1, .ceiling = {3, 4, 2}});
+  full.snapshot.requests[1].queue = 2;
+  full.snapshot.running[0].amounts.jobs = 1;
+  SchedulePlan plan;
+  plan.waiting.push_back(
+      {.job = JobId{"8c"},
+       .reason = {
+           .over_ceiling = "q/CANARY", .used = {1, 1, 2}, .ceiling = full.tree.queues[2].ceiling}});
+  const v1::SchedulePass pass = ToProto(full.snapshot, plan, 17);
+  EXPECT_EQ(pass.SerializeAsString().find("CANARY"), std::string::npos);
+  EXPECT_EQ(pass.plan().waiting(0).reason(),
+            "needs 1 node with 1 free slot; its owner has 2 of the 2 running jobs that one user "
+            "may have in queue q");
+  const Result<OwnedSnapshot> owned = FromProto(pass.snapshot());
+  ASSERT_TRUE(owned.ok()) << owned.status().message();
+  EXPECT_EQ(owned->snapshot.queues->queues[2].name, "q/3");
+  EXPECT_EQ(owned->snapshot.queues->queues[2].ceiling, (Amounts{3, 4, 2}));
+  EXPECT_EQ(owned->snapshot.running[0].amounts.jobs, 1);
+  EXPECT_EQ(ToProto(owned->snapshot, plan, 17).SerializeAsString(), pass.SerializeAsString());
+}
+
 TEST(ScheduleRecord, EveryFieldComesBack) {
   Full full;
   full.snapshot.nodes[0].shared = {.slots = 2, .cpus = 3};
@@ -158,7 +182,7 @@ const Wrongs kWrongQueuesAndNodes = {
     [](auto& s) { s.mutable_queues(1)->mutable_ceiling()->set_slots(-1); },
     [](auto& s) { s.clear_queues(); },
     [](auto& s) {
-      while (s.queues_size() <= 4096) s.add_queues()->CopyFrom(s.queues(1));
+      while (s.queues_size() <= 1 << 18) s.add_queues()->CopyFrom(s.queues(1));
     },
     [](auto& s) {
       for (int parent = 0; parent < 8; ++parent) {

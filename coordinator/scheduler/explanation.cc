@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "coordinator/queues/share_tree.h"
 #include "coordinator/scheduler/gang_choice.h"
 #include "coordinator/scheduler/queue_loads.h"
 
@@ -77,7 +78,7 @@ class Variants {
     return !IsOver(turn, request) && NodesWithRoom(turn, request) >= request.least();
   }
   bool IsOver(const Turn& turn, const GangRequest& request) const {
-    return turn.loads.OverCeiling(request.queue, request.AmountsOf(request.least()), now_,
+    return turn.loads.OverCeiling(request.queue, request.LoadOf(request.least()), now_,
                                   EndOf(now_, request.length)) >= 0;
   }
   int NodesWithRoom(const Turn& turn, const GangRequest& request) const;
@@ -326,7 +327,7 @@ void Variants::TryTimeLimit(const Turn& turn) {
       values.emplace_back(&node, until == kNever ? kNoLimit : (until - now_).count());
   }
   std::int64_t most = LargestFor(request, RequiredPlace(request), values);
-  const TimePoint over = turn.loads.OverFrom(job_.queue, job_.AmountsOf(job_.least()));
+  const TimePoint over = turn.loads.OverFrom(job_.queue, job_.LoadOf(job_.least()));
   if (over != kNever) most = std::min<std::int64_t>(most, (over - now_).count());
   if (most == kNoLimit) return;
   request.length = std::chrono::floor<std::chrono::seconds>(Duration(most));
@@ -403,14 +404,16 @@ class Causes {
 };
 
 void Causes::AddQuota(const Turn& turn) {
-  const Amounts wanted = job_.AmountsOf(job_.least());
+  const Amounts wanted = job_.LoadOf(job_.least());
   const TimePoint end = EndOf(snapshot_.now, job_.length);
   const int queue = turn.loads.OverCeiling(job_.queue, wanted, snapshot_.now, end);
   if (queue < 0 || snapshot_.queues == nullptr) return;
   full_queue_ = queue;
   const QueueSpec& spec = snapshot_.queues->queues[static_cast<std::size_t>(queue)];
   causes_.push_back({.code = WaitCode::kQuota,
-                     .queue = spec.name,
+                     .queue = std::string(QueueOfShare(spec.name)),
+                     .of_user = IsOfUser(spec.name),
+                     .user = std::string(UserOfShare(spec.name)),
                      .used = turn.loads.Peak(queue, snapshot_.now, end),
                      .wanted = wanted,
                      .ceiling = spec.ceiling});

@@ -61,6 +61,8 @@ struct WaitCause {
   JobId job = {};                    // of kReclaim, kLent: whose gang; else that nodes are kept for
   TimePoint at = kNever;             // its start, or the time that is waited for; kNever: not known
   std::string queue = {};            // of kQuota
+  bool of_user = false;              // it is the ceiling of each user of that queue
+  std::string user = {};             // kAnyUser: who asks; empty: not known
   Amounts used = {}, wanted = {}, ceiling = {};
   std::string text = {};  // why it is held; what a reclaim costs by now; which devices, and by whom
 };

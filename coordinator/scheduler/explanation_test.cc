@@ -81,7 +81,7 @@ class Cluster {
         continue;
       }
       RunningGang gang{.queue = job.request.queue,
-                       .amounts = job.request.AmountsOf(job.request.nodes),
+                       .amounts = job.request.LoadOf(job.request.nodes),
                        .ends = EndOf(job.started, job.request.length)};
       for (std::size_t i = 0; i < job.placement->nodes.size(); ++i) {
         const NodeName& name = job.placement->nodes[i];
@@ -192,6 +192,7 @@ void AddQueues(QueueTree& tree, Random& random) {
       spec.ceiling = {std::max(spec.guarantee.gpus, random.Pick(1, 8)),
                       std::max(spec.guarantee.slots, random.Pick(2, 16))};
     spec.weight = random.Pick(1, 4);
+    if (spec.weight > 3) spec.ceiling.jobs = 2;
     tree.queues.push_back(spec);
   }
 }

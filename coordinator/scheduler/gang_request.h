@@ -69,6 +69,12 @@ struct GangRequest {
 
   int least() const { return min_nodes > 0 && min_nodes < nodes ? min_nodes : nodes; }
   Amounts AmountsOf(int count) const { return muster::AmountsOf(demand, count); }
+  // The same with what it is as a job, unless it counts already: it has its gang, or recovers.
+  Amounts LoadOf(int count) const {
+    Amounts load = AmountsOf(count);
+    load.jobs = recovering || nodes == 0 ? 0 : 1;
+    return load;
+  }
 };
 
 }  // namespace muster

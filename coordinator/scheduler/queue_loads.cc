@@ -7,12 +7,17 @@ namespace {
 
 // The most of two spans of time.
 Amounts Most(const Amounts& a, const Amounts& b) {
-  return {.gpus = std::max(a.gpus, b.gpus), .slots = std::max(a.slots, b.slots)};
+  return {.gpus = std::max(a.gpus, b.gpus),
+          .slots = std::max(a.slots, b.slots),
+          .jobs = std::max(a.jobs, b.jobs)};
 }
+
+int MostJobs(const Amounts& limit) { return limit.jobs == 0 ? kNoCeiling : limit.jobs; }
 
 bool IsWithin(const Amounts& used, const Amounts& more, const Amounts& limit) {
   return (more.gpus == 0 || limit.gpus - more.gpus >= used.gpus) &&
-         (more.slots == 0 || limit.slots - more.slots >= used.slots);
+         (more.slots == 0 || limit.slots - more.slots >= used.slots) &&
+         (more.jobs == 0 || MostJobs(limit) - more.jobs >= used.jobs);
 }
 
 // For a gang of GPUs those alone count.
@@ -43,7 +48,7 @@ QueueLoads::QueueLoads(const QueueTree& tree, const std::vector<double>& usage, 
 
 bool QueueLoads::HasCeiling(int queue) const {
   const Amounts& ceiling = Spec(queue).ceiling;
-  return ceiling.gpus != kNoCeiling || ceiling.slots != kNoCeiling;
+  return ceiling.gpus != kNoCeiling || ceiling.slots != kNoCeiling || ceiling.jobs != 0;
 }
 
 // Sorted, so that each step of a queue is made once.
@@ -180,8 +185,9 @@ CeilingExcess::CeilingExcess(const QueueLoads& loads, int queue, const Amounts& 
 
 double CeilingExcess::Over(const Level& level, const Amounts& peak) const {
   const Amounts& ceiling = loads_->Spec(level.queue).ceiling;
-  return PartOver(peak.gpus, more_.gpus, ceiling.gpus) +
-         PartOver(peak.slots, more_.slots, ceiling.slots);
+  const double over = PartOver(peak.gpus, more_.gpus, ceiling.gpus) +
+                      PartOver(peak.slots, more_.slots, ceiling.slots);
+  return ceiling.jobs == 0 ? over : over + PartOver(peak.jobs, more_.jobs, ceiling.jobs);
 }
 
 double CeilingExcess::Without(int queue, const Amounts& less, TimePoint until) const {

@@ -67,6 +67,7 @@ class QueueLoads {
 
   Amounts Used(int queue) const { return loads_[At(queue)].used.first(); }
   double Share(int queue) const;  // usage per weight
+  const QueueSpec& Spec(int queue) const { return tree_.queues[At(queue)]; }
 
  private:
   friend class CeilingExcess;
@@ -77,7 +78,6 @@ class QueueLoads {
   };
 
   static std::size_t At(int queue) { return static_cast<std::size_t>(queue); }
-  const QueueSpec& Spec(int queue) const { return tree_.queues[At(queue)]; }
   bool HasCeiling(int queue) const;
   bool IsAbove(int queue, int other) const;  // or the same
   Amounts Expected(int queue) const;

@@ -24,16 +24,16 @@ TEST(CeilingExcessTest, WithoutAGangItIsWhatItWouldBeIfTheGangWasReleased) {
     tree.queues.push_back({.name = "a", .parent = 1});
     tree.queues.push_back({.name = "b", .parent = 1});
     for (QueueSpec& queue : tree.queues)
-      if (pick(0, 2) > 0) queue.ceiling = {pick(0, 8), pick(0, 8)};
+      if (pick(0, 2) > 0) queue.ceiling = {pick(0, 8), pick(0, 8), pick(0, 4)};
     const TimePoint now = TimePoint() + minutes(100);
     std::vector<RunningLoad> gangs;
     for (int i = pick(1, 8); i > 0; --i) {
       const TimePoint ends = pick(0, 4) == 0 ? kNever : now + minutes(pick(1, 20));
-      gangs.push_back({pick(0, 1) * pick(2, 3), {pick(0, 2), pick(0, 3)}, ends});
+      gangs.push_back({pick(0, 1) * pick(2, 3), {pick(0, 2), pick(0, 3), pick(0, 1)}, ends});
     }
     QueueLoads loads(tree, {}, now);
     loads.HoldRunning(gangs);
-    const Amounts more{pick(0, 3), pick(1, 3)};
+    const Amounts more{pick(0, 3), pick(1, 3), pick(0, 1)};
     const TimePoint from = now + minutes(pick(0, 12));
     const TimePoint to = pick(0, 3) == 0 ? kNever : from + minutes(pick(1, 12));
     const CeilingExcess excess(loads, 2, more, from, to);

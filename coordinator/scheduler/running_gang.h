@@ -21,7 +21,7 @@ struct RunningGang {
   JobId job;
   int queue = 0;
   int class_value = 0;
-  Amounts amounts;               // spares included
+  Amounts amounts;               // spares included; one job, unless it is only what another gives
   TimePoint ends = kNever;       // by its time limit or for a claimant; kNever: no end is known
   std::vector<HeldParts> parts;  // that are free then: of its nodes, then of its spares
   JobId gives_way_to;            // it saves its state and stops for that job; empty: for none

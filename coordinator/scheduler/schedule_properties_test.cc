@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "coordinator/queues/share_tree.h"
 #include "coordinator/scheduler/queue_loads.h"
 #include "coordinator/scheduler/scheduler.h"
 
@@ -172,6 +173,7 @@ class World {
     plan_ = Plan(snapshot);
     const SchedulePlan& plan = plan_;
     CheckReclaims(snapshot);
+    CheckPromisedCeilings(snapshot);
     for (const GangPlacement& placement : plan.placements) Begin(placement);
     for (const WaitingJob& waiting : plan.waiting) {
       Job& job = jobs_.at(waiting.job.value);
@@ -234,6 +236,7 @@ class World {
       each->nodes = static_cast<int>(each->parts.size());
       each->least_nodes = std::min(each->nodes, job.request.least());
       each->amounts = job.request.AmountsOf(each->nodes);
+      each->amounts.jobs = gangs.empty() ? 1 : 0;
       if (each == &given) {
         each->gives_way_to = job.gives_way->claimant;
         each->ends = *job.victim_at + kLeavesIn;
@@ -306,6 +309,7 @@ class World {
       given.ends = now_ + kLeavesIn;
       given.amounts = {};
       for (std::size_t i = 0; i < given.parts.size(); ++i) given.amounts += gang->node_amounts;
+      if (given.parts.size() == gang->parts.size()) given.amounts.jobs = gang->amounts.jobs;
       gang->amounts -= given.amounts;
       std::erase_if(gang->parts, [&](const HeldParts& parts) {
         return std::ranges::count(given.parts, parts.node, &HeldParts::node) > 0;
@@ -470,11 +474,64 @@ class World {
            queue = tree_.queues[static_cast<std::size_t>(queue)].parent) {
         used[static_cast<std::size_t>(queue)].gpus += AmountsOf(job).gpus;
         used[static_cast<std::size_t>(queue)].slots += AmountsOf(job).slots;
+        ++used[static_cast<std::size_t>(queue)].jobs;
       }
     }
     for (std::size_t i = 0; i < used.size(); ++i) {
       ASSERT_LE(used[i].gpus, tree_.queues[i].ceiling.gpus) << tree_.queues[i].name;
       ASSERT_LE(used[i].slots, tree_.queues[i].ceiling.slots) << tree_.queues[i].name;
+      const int most_jobs = tree_.queues[i].ceiling.jobs;
+      ASSERT_TRUE(most_jobs == 0 || used[i].jobs <= most_jobs) << tree_.queues[i].name;
+    }
+  }
+
+  // What will have nodes of a queue from `from` until `to`.
+  struct Span {
+    int queue = 0;
+    Amounts amounts;
+    TimePoint from, to;
+  };
+  // By the plan; without gangs that end later than they should, and those that give way.
+  std::vector<Span> PlannedSpans(const SchedulerSnapshot& snapshot) const {
+    std::vector<Span> spans;
+    const auto add = [&](const GangRequest& request, int nodes, TimePoint from) {
+      Amounts amounts = request.AmountsOf(nodes);
+      amounts.jobs = 1;
+      spans.push_back({request.queue, amounts, from, EndOf(from, request.length)});
+    };
+    for (const RunningGang& gang : snapshot.running)
+      if (gang.ends > now_ && std::ranges::count(plan_.reclaims, gang.job, &Reclaim::victim) == 0)
+        spans.push_back({gang.queue, gang.amounts, now_, gang.ends});
+    for (const GangPlacement& placement : plan_.placements) {
+      const GangRequest& request =
+          *std::ranges::find(snapshot.requests, placement.job, &GangRequest::job);
+      add(request, static_cast<int>(placement.nodes.size()), now_);
+    }
+    for (const WaitingJob& waiting : plan_.waiting) {
+      const GangRequest& request =
+          *std::ranges::find(snapshot.requests, waiting.job, &GangRequest::job);
+      if (request.recovering) add(request, HeldNodes(request), now_);
+      if (waiting.promise && !request.recovering)
+        add(request, request.least(), waiting.promise->start);
+    }
+    return spans;
+  }
+
+  // No promise leads a queue, or a user, over a ceiling.
+  void CheckPromisedCeilings(const SchedulerSnapshot& snapshot) const {
+    const std::vector<Span> spans = PlannedSpans(snapshot);
+    for (const Span& start : spans) {
+      if (start.from <= now_) continue;
+      for (int queue = start.queue; queue >= 0; queue = Queue(queue).parent) {
+        Amounts used;
+        for (const Span& span : spans)
+          if (span.from <= start.from && start.from < span.to && IsAbove(queue, span.queue))
+            used += span.amounts;
+        const Amounts& ceiling = Queue(queue).ceiling;
+        ASSERT_LE(used.gpus, ceiling.gpus) << Queue(queue).name;
+        ASSERT_LE(used.slots, ceiling.slots) << Queue(queue).name;
+        ASSERT_TRUE(ceiling.jobs == 0 || used.jobs <= ceiling.jobs) << Queue(queue).name;
+      }
     }
   }
 
@@ -545,11 +602,30 @@ struct Mix {
   bool limits = true, faults = false, classes = false, queues = false;
   bool late = false;  // some gangs end some minutes after their limit
   bool reclaims = false;
+  bool users = false;
 };
 
+// With users of each queue, some of whom may have less than their queue.
+QueueTree WithUsers(QueueTree queues, Random& random, int gpus) {
+  for (QueueSpec& queue : queues.queues) {
+    Amounts& most = queue.per_user.ceiling;
+    if (random.OneIn(2)) most.gpus = random.Pick(1, gpus);
+    if (random.OneIn(4)) most.slots = random.Pick(1, 2 * gpus);
+    if (random.OneIn(2)) most.jobs = random.Pick(1, 3);
+  }
+  ShareTree shares(queues, /*by_user=*/true);
+  for (const QueueSpec& queue : queues.queues)
+    for (int user = queue.leaf ? random.Pick(1, 3) : 0; user > 0; --user)
+      shares.Add(queue.name, std::to_string(user));
+  return shares.tree();
+}
+
 // Submits for some hours, and runs until nothing changes any more.
-void RunRandom(World& world, Random& random, const Mix& mix, int queues, int nodes, int gpus) {
-  const auto leaf = [&] { return mix.queues ? random.Pick(0, queues - 1) : 0; };
+void RunRandom(World& world, Random& random, const Mix& mix, const std::vector<int>& queues,
+               int nodes, int gpus) {
+  const auto leaf = [&] {
+    return queues[static_cast<std::size_t>(random.Pick(0, static_cast<int>(queues.size()) - 1))];
+  };
   TimePoint next_submit;
   int left = random.Pick(5, 25);
   while (left > 0 || world.NextEvent() != kNever) {
@@ -579,6 +655,7 @@ void RunRandom(World& world, Random& random, const Mix& mix, int queues, int nod
   }
 }
 
+constexpr int kMixes = 128;
 class RandomSchedules : public testing::TestWithParam<int> {};
 
 TEST_P(RandomSchedules, NeverBreakAPromiseWithoutACauseNorACeilingNorGiveADeviceTwice) {
@@ -587,18 +664,22 @@ TEST_P(RandomSchedules, NeverBreakAPromiseWithoutACauseNorACeilingNorGiveADevice
                 .classes = (GetParam() & 4) != 0,
                 .queues = (GetParam() & 8) != 0,
                 .late = (GetParam() & 16) != 0,
-                .reclaims = (GetParam() & 32) != 0};
+                .reclaims = (GetParam() & 32) != 0,
+                .users = (GetParam() & 64) != 0};
   std::map<DelayCause, int> delays;
-  for (const int seed : Seeds(64)) {
+  for (const int seed : Seeds(kMixes)) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Random random(static_cast<unsigned>(seed * 64 + GetParam()));
+    Random random(static_cast<unsigned>(seed * kMixes + GetParam()));
     const int nodes = random.Pick(1, 5);
     const int gpus = random.Pick(1, 4);
-    const QueueTree tree = mix.queues ? RandomTree(random, nodes * gpus) : DefaultTree();
+    QueueTree tree = mix.queues ? RandomTree(random, nodes * gpus) : DefaultTree();
+    if (mix.users) tree = WithUsers(std::move(tree), random, nodes * gpus);
+    std::vector<int> queues;  // that take jobs
+    for (std::size_t i = 0; i < tree.queues.size(); ++i)
+      if (!mix.users || tree.queues[i].leaf) queues.push_back(static_cast<int>(i));
     World world(nodes, gpus, tree);
     world.set_reclaims(mix.reclaims, mix.late);
-    ASSERT_NO_FATAL_FAILURE(
-        RunRandom(world, random, mix, static_cast<int>(tree.queues.size()), nodes, gpus));
+    ASSERT_NO_FATAL_FAILURE(RunRandom(world, random, mix, queues, nodes, gpus));
     for (const auto& [cause, count] : world.delays()) delays[cause] += count;
   }
   if (!mix.late) {
@@ -618,7 +699,7 @@ TEST_P(RandomSchedules, NeverBreakAPromiseWithoutACauseNorACeilingNorGiveADevice
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Mixes, RandomSchedules, testing::Range(0, 64));
+INSTANTIATE_TEST_SUITE_P(Mixes, RandomSchedules, testing::Range(0, kMixes));
 
 // Small jobs arrive for ever, and each of them fits at once.
 TEST(ScheduleProperties, AGangThatFitsStartsWithinTwiceTheLongestLimitWhateverSmallerJobsArrive) {

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "coordinator/queues/share_tree.h"
 #include "coordinator/scheduler/first_time.h"
 #include "coordinator/scheduler/gang_choice.h"
 #include "coordinator/scheduler/pass_record.h"
@@ -130,11 +131,6 @@ const QueueTree& QueuesOf(const SchedulerSnapshot& snapshot) {
   return snapshot.queues == nullptr ? one : *snapshot.queues;
 }
 
-// Below 0: none.
-std::string NameIn(const QueueTree& tree, int queue) {
-  return queue < 0 ? "" : tree.queues[static_cast<std::size_t>(queue)].name;
-}
-
 PassState StartOf(const SchedulerSnapshot& snapshot) {
   return {.nodes = {snapshot.nodes, snapshot.now},
           .loads = {QueuesOf(snapshot), snapshot.usage, snapshot.now}};
@@ -164,9 +160,8 @@ std::optional<TimePoint> EarliestStart(const GangRequest& request, const Fit& fi
                                        TimePoint latest) {
   FirstTime first;
   if (!request.recovering) {
-    const Amounts amounts = request.AmountsOf(request.least());
-    for (const std::vector<TimeSpan>& spans :
-         loads.Starts(request.queue, amounts, request.length)) {
+    const Amounts load = request.LoadOf(request.least());
+    for (const std::vector<TimeSpan>& spans : loads.Starts(request.queue, load, request.length)) {
       if (spans.empty()) return std::nullopt;  // without a look at the nodes
       first.AddLimit(spans);
     }
@@ -217,7 +212,7 @@ bool HasPromise(const GangRequest& request) { return request.promise && !request
 bool LimitsAllow(const GangRequest& request, const QueueLoads& loads) {
   return request.recovering ||
          std::ranges::none_of(
-             loads.Starts(request.queue, request.AmountsOf(request.least()), request.length),
+             loads.Starts(request.queue, request.LoadOf(request.least()), request.length),
              [](const std::vector<TimeSpan>& spans) { return spans.empty(); });
 }
 
@@ -226,8 +221,8 @@ bool IsThere(const GangRequest& request, const Promise& promise, const Fit& fit,
              const PlannedNodes& nodes, const QueueLoads& loads) {
   if (promise.nodes.size() != static_cast<std::size_t>(request.least())) return false;
   const TimePoint end = EndOf(promise.start, request.length);
-  const Amounts amounts = request.AmountsOf(request.least());
-  if (loads.OverCeiling(request.queue, amounts, promise.start, end) >= 0) return false;
+  const Amounts load = request.LoadOf(request.least());
+  if (loads.OverCeiling(request.queue, load, promise.start, end) >= 0) return false;
   for (std::size_t i = 0; i < promise.nodes.size(); ++i) {
     const PlannedNode* node = nodes.Find(promise.nodes[i]);
     if (node == nullptr || !fit.Has(*node, promise.devices[i])) return false;
@@ -246,6 +241,19 @@ std::set<TimePoint> StartsUntil(TimePoint last, const Promise& promise, const Pl
         starts.insert(from);
   }
   return starts;
+}
+
+// `over`: the queue whose ceiling the job would exceed now; below 0: none.
+void NoteCeiling(const QueueLoads& loads, const GangRequest& request, int over, TimePoint now,
+                 WaitReason& reason) {
+  reason.over_ceiling.clear();
+  reason.used = reason.ceiling = {};
+  if (over < 0) return;
+  const QueueSpec& queue = loads.Spec(over);
+  reason.over_ceiling = queue.name;
+  if (!IsOfUser(queue.name)) return;
+  reason.used = loads.Peak(over, now, EndOf(now, request.length));
+  reason.ceiling = queue.ceiling;
 }
 
 class Pass {
@@ -437,8 +445,9 @@ void Pass::AddRunning() {
 void Pass::RunRecoveries(Requests requests) {
   // They have not given up what they had.
   for (const GangRequest* request : requests) {
-    loads_.Hold(request->queue, request->AmountsOf(HeldNodes(*request)), now_,
-                EndOf(now_, request->length));
+    Amounts held = request->AmountsOf(HeldNodes(*request));
+    held.jobs = 1;
+    loads_.Hold(request->queue, held, now_, EndOf(now_, request->length));
   }
   // A preemptible one would give back at once what the others need.
   std::ranges::sort(requests, {}, [](const GangRequest* r) {
@@ -587,7 +596,7 @@ bool Pass::Ask(const GangRequest& probe, const QueueLoads& guaranteed) {
 int Pass::OverCeiling(const GangRequest& request, int nodes) const {
   nodes -= HeldNodes(request);
   return nodes <= 0 ? -1
-                    : loads_.OverCeiling(request.queue, request.AmountsOf(nodes), now_,
+                    : loads_.OverCeiling(request.queue, request.LoadOf(nodes), now_,
                                          EndOf(now_, request.length));
 }
 
@@ -608,12 +617,12 @@ void Pass::Consider(const GangRequest& request) {
   }
   const int over = OverCeiling(request, request.least());
   const WaitReason* known = known_.Find(request, over >= 0);
-  const bool final = !MayReclaim(request) && (over < 0 || planned_ >= kPlannedJobs);
-  if (known != nullptr && &request != with_ && final) {
+  if (known != nullptr && &request != with_ && !MayReclaim(request) &&
+      (over < 0 || planned_ >= kPlannedJobs || !LimitsAllow(request, loads_))) {
     if (!is_whole_) return;  // no one reads that it waits
     plan_.waiting.push_back({request.job, *known});
     plan_.waiting.back().reason.nodes = request.least();
-    plan_.waiting.back().reason.over_ceiling = NameIn(queues_, over);
+    NoteCeiling(loads_, request, over, now_, plan_.waiting.back().reason);
     plan_.waiting.back().is_behind_planned = planned_ >= kPlannedJobs;
     return;
   }
@@ -746,7 +755,7 @@ void Pass::Place(const GangRequest& request, const Fit& fit, const GangChoice& c
   }
   const std::size_t own_spares = request.share_spares ? 0 : placement.spares.size();
   const auto placed = static_cast<int>(placement.nodes.size() + own_spares);
-  loads_.Hold(request.queue, request.AmountsOf(placed - HeldNodes(request)), now_,
+  loads_.Hold(request.queue, request.LoadOf(placed - HeldNodes(request)), now_,
               EndOf(now_, request.length));
   NodesChange(now_);
   // A gang that grows gives no way meanwhile.
@@ -788,7 +797,7 @@ WaitReason Pass::ReasonFor(const GangRequest& request, const Fit& fit) const {
   WaitReason reason = HasReader(request)
                           ? ReasonOf(request, fit, nodes_, now_, [](const auto&...) {})
                           : WaitReason{.nodes = request.least(), .demand = request.demand};
-  reason.over_ceiling = NameIn(queues_, OverCeiling(request, request.least()));
+  NoteCeiling(loads_, request, OverCeiling(request, request.least()), now_, reason);
   return reason;
 }
 
@@ -807,7 +816,7 @@ Promise Pass::Reserve(const GangRequest& request, TimePoint start) {
     MarkTaken(*node);
   }
   if (!request.recovering) {
-    loads_.Hold(request.queue, request.AmountsOf(least.nodes), start, EndOf(start, request.length));
+    loads_.Hold(request.queue, request.LoadOf(least.nodes), start, EndOf(start, request.length));
   }
   return promise;
 }
@@ -848,7 +857,7 @@ bool Pass::Take(const GangRequest& request, const Promise& promise) {
     node->promised_to = &request.job;
     MarkTaken(*node);
   }
-  loads_.Hold(request.queue, request.AmountsOf(request.least()), promise.start,
+  loads_.Hold(request.queue, request.LoadOf(request.least()), promise.start,
               EndOf(promise.start, request.length));
   NodesChange(promise.start);
   return true;
@@ -858,7 +867,7 @@ void Pass::GiveUp(const GangRequest& request, const Promise& promise) {
   const Fit fit(request, matches_.Of(request.demand), nodes_, promise.start);
   for (std::size_t i = 0; i < promise.nodes.size(); ++i)
     fit.GiveBack(*nodes_.Find(promise.nodes[i]), promise.devices[i]);
-  loads_.Release(request.queue, request.AmountsOf(request.least()), promise.start,
+  loads_.Release(request.queue, request.LoadOf(request.least()), promise.start,
                  EndOf(promise.start, request.length));
   NodesChange(promise.start);
 }
@@ -878,8 +887,8 @@ DelayCause Pass::WhyDelayed(const GangRequest& request) {
     taken_in = std::max(taken_in, taken_in_[nodes_.IndexOf(*node)]);
   }
   const TimePoint end = EndOf(promise.start, request.length);
-  const bool over = loads_.OverCeiling(request.queue, request.AmountsOf(request.least()),
-                                       promise.start, end) >= 0;
+  const bool over =
+      loads_.OverCeiling(request.queue, request.LoadOf(request.least()), promise.start, end) >= 0;
   if (taken_in == kNotTaken && over) taken_in = any_taken_in_;
   if (taken_in != kNotTaken) delay_ahead_ = phase_.CauseOf(taken_in);
   return delay_ahead_;

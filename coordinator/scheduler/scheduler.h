@@ -4,7 +4,8 @@
 // classes; within a class first what stays within its queue's guarantee, then what borrows above
 // it. Queues take turns by their shares (queue_loads.h); within a queue a higher priority goes
 // first, then the earlier submission. A gang is placed whole or not at all, within the ceilings of
-// its queue.
+// its queue. A queue may have a leaf for each of its users (queues/share_tree.h): they take turns,
+// and have ceilings, as queues do.
 //
 // Backfill is conservative. Each of the first kPlannedJobs jobs that cannot start now gets the
 // earliest time at which its nodes are free by the time limits of what runs, and exactly these

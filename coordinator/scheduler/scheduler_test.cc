@@ -9,6 +9,8 @@
 #include <set>
 #include <string>
 
+#include "coordinator/queues/share_tree.h"
+
 namespace muster {
 namespace {
 
@@ -633,6 +635,102 @@ TEST(SchedulerTest, AJobOverItsCeilingSaysNothingOfTheRoomForOthers) {
   const SchedulePlan plan = Plan(snapshot);
   EXPECT_THAT(Placed(plan), ElementsAre("other"));
   EXPECT_EQ(plan.waiting.at(0).reason.over_ceiling, "default");
+}
+
+// A queue with users, of one slot for each job.
+struct TwoUsers {
+  explicit TwoUsers(const UserLimits& limits = {}, int slots = 4) {
+    QueueTree queues = DefaultTree();
+    queues.queues[0].per_user = limits;
+    shares = ShareTree(queues, /*by_user=*/true);
+    for (const char* user : {"ada", "bob"}) shares.Add("default", user);
+    snapshot.queues = &shares.tree();
+    snapshot.nodes = {MakeNode("n1", slots, slots)};
+  }
+  GangRequest& Wants(const std::string& job, const std::string& user) {
+    GangRequest request = Request(job, snapshot.requests.size(), 1, 1);
+    request.queue = shares.Add("default", user);
+    snapshot.requests.push_back(request);
+    return snapshot.requests.back();
+  }
+  RunningGang& Has(const std::string& user, TimePoint ends = kNever) {
+    RunningGang gang = RunningOn({"n1"}, ends);
+    gang.queue = shares.Find("default", user);
+    gang.amounts.jobs = 1;
+    --snapshot.nodes[0].free.slots;
+    snapshot.running.push_back(gang);
+    return snapshot.running.back();
+  }
+  ShareTree shares;
+  SchedulerSnapshot snapshot;
+};
+
+TEST(SchedulerTest, UsersOfAQueueTakeTurnsWhoeverCameFirst) {
+  TwoUsers two;
+  for (int i = 0; i < 100; ++i) two.Wants("a" + std::to_string(i), "ada").priority = 100;
+  for (const char* job : {"b0", "b1", "b2"}) two.Wants(job, "bob").priority = 0;
+  EXPECT_THAT(Placed(Plan(two.snapshot)), ElementsAre("a0", "b0", "a1", "b1"))
+      << "priority orders a user's own jobs";
+}
+
+TEST(SchedulerTest, AUserWhoHasHadNothingGoesFirst) {
+  TwoUsers two({}, 1);
+  two.snapshot.usage = {0, 5000, 7200};
+  two.Wants("a", "ada");
+  two.Wants("b", "bob");
+  two.Wants("c", "carl");
+  const SchedulePlan plan = Plan(two.snapshot);
+  EXPECT_THAT(Placed(plan), ElementsAre("c"));
+  EXPECT_EQ(plan.waiting.at(0).job.value, "a") << "then the one who has had less";
+}
+
+TEST(SchedulerTest, AUserHasNoMoreThanOneUserMayHave) {
+  TwoUsers two({.ceiling = {kNoCeiling, 2}});
+  for (const char* job : {"a0", "a1", "a2"}) two.Wants(job, "ada");
+  two.Wants("b0", "bob");
+  const SchedulePlan plan = Plan(two.snapshot);
+  EXPECT_THAT(Placed(plan), ElementsAre("a0", "b0", "a1"));
+  EXPECT_EQ(WaitText(plan.waiting.at(0).reason),
+            "needs 1 node with 1 free slot; ada has 2 of the 2 slots that one user may have in "
+            "queue default");
+}
+
+TEST(SchedulerTest, AUserRunsNoMoreJobsThanOneUserMayAndTheNextIsPromisedAStart) {
+  TwoUsers two({.ceiling = {kNoCeiling, kNoCeiling, 2}});
+  const TimePoint end = two.snapshot.now + std::chrono::hours(1);
+  two.Has("ada", end);
+  for (const char* job : {"a0", "a1"}) two.Wants(job, "ada").length = std::chrono::hours(2);
+  two.Wants("b0", "bob").length = std::chrono::hours(2);
+  const SchedulePlan plan = Plan(two.snapshot);
+  EXPECT_THAT(Placed(plan), ElementsAre("a0", "b0"));
+  ASSERT_EQ(plan.waiting.size(), 1u);
+  EXPECT_EQ(WaitText(plan.waiting[0].reason),
+            "needs 1 node with 1 free slot; ada has 2 of the 2 running jobs that one user may "
+            "have in queue default");
+  ASSERT_TRUE(plan.waiting[0].promise);
+  EXPECT_EQ(plan.waiting[0].promise->start, end);
+}
+
+TEST(SchedulerTest, AJobThatRecoversIsNotHeldBackByItsOwnersOthersAndCountsMeanwhile) {
+  TwoUsers two({.ceiling = {kNoCeiling, kNoCeiling, 1}});
+  two.Has("ada");
+  two.Wants("next", "ada");
+  GangRequest& fell = two.Wants("fell", "ada");
+  fell.recovering = true;
+  fell.former_nodes = {NodeName{"n1"}};
+  EXPECT_THAT(Placed(Plan(two.snapshot)), ElementsAre("fell"));
+  two.snapshot.running.clear();
+  EXPECT_THAT(Placed(Plan(two.snapshot)), ElementsAre("fell")) << "and is the one that it may run";
+}
+
+// What a gang wants beside its nodes is no other job.
+TEST(SchedulerTest, AGangGetsItsSparesWhereItsOwnerMayRunNoOtherJob) {
+  TwoUsers two({.ceiling = {kNoCeiling, kNoCeiling, 1}});
+  two.Has("ada");
+  GangRequest& spare = two.Wants("runs", "ada");
+  spare.nodes = 0;
+  spare.spares = 1;
+  EXPECT_THAT(Placed(Plan(two.snapshot)), ElementsAre("runs"));
 }
 
 // The sum of their limits was before the time itself, and all got the same device.

@@ -367,7 +367,7 @@ void VictimSearch::Measure() {
   mark_ = lacks[static_cast<std::size_t>(least) - 1];
   need_ = 0;
   for (std::ptrdiff_t i = 0; i < least; ++i) need_ += lacks[static_cast<std::size_t>(i)];
-  excess_ = CeilingExcess(loads_, request_.queue, request_.AmountsOf(request_.least()), leave_at_,
+  excess_ = CeilingExcess(loads_, request_.queue, request_.LoadOf(request_.least()), leave_at_,
                           EndOf(leave_at_, request_.length));
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/queues/share_tree.h"
 #include "coordinator/scheduler/scheduler.h"
 
 namespace muster {
@@ -133,6 +134,37 @@ TEST_F(Victims, AGuaranteeOfAParentIsNoClaimOnAChildOfIt) {
   Running("outside", {"n2"}, 100).queue = 0;
   Waits("own", 1).queue = 2;
   EXPECT_THAT(Chosen(), ElementsAre("outside"));
+}
+
+// They are siblings below their queue.
+TEST_F(Victims, UsersOfAQueueDoNotReclaimItsGuaranteeFromEachOther) {
+  Nodes(2);
+  tree_.queues[1].guarantee.slots = 2;
+  ShareTree shares(tree_, /*by_user=*/true);
+  snapshot_.queues = &shares.tree();
+  Running("of-ada", {"n1"}).queue = shares.Add("a", "ada");
+  RunningGang& outside = Running("outside", {"n2"}, 100);
+  outside.queue = shares.Add("default", "ada");
+  Waits("of-bob", 1).queue = shares.Add("a", "bob");
+  EXPECT_THAT(Chosen(), ElementsAre("outside"));
+  EXPECT_EQ(plan_.reclaims[0].cause, ReclaimCause::kGuarantee);
+  outside.victim_from = kNever;
+  EXPECT_THAT(Chosen(), IsEmpty());
+}
+
+TEST_F(Victims, AUserWithAllRunningJobsTakesThePlaceOfAnOwnOneOfALowerClass) {
+  Nodes(3);
+  tree_.queues[1].per_user.ceiling.jobs = 1;
+  ShareTree shares(tree_, /*by_user=*/true);
+  snapshot_.queues = &shares.tree();
+  RunningGang& own = Running("own", {"n1"}, 100);
+  own.queue = shares.Add("a", "ada");
+  own.amounts.jobs = 1;
+  Running("of-bob", {"n2"}, 1).queue = shares.Add("a", "bob");
+  GangRequest& high = Waits("high", 1);
+  high.queue = own.queue;
+  high.class_value = 1;
+  EXPECT_THAT(Chosen(), ElementsAre("own"));
 }
 
 TEST_F(Victims, NoGuaranteeMakesAHigherClassGiveWay) {

@@ -7,6 +7,7 @@
 #include "common/base/byte_size.h"
 #include "common/base/strings.h"
 #include "common/resources/lack_words.h"
+#include "coordinator/queues/share_tree.h"
 
 namespace muster {
 namespace {
@@ -60,6 +61,11 @@ std::string WaitText(const WaitReason& reason) {
                      CountText(demand.ranks, "free slot", "free slots");
   if (demand.device_count() > 0) text += " and " + GpuText(demand, demand.device_count());
   text += reason.nodes == 1 ? "; " : " each; ";
+  if (IsOfUser(reason.over_ceiling))
+    return text + UserCeilingText(reason.over_ceiling, reason.used,
+                                  {.gpus = reason.nodes * demand.device_count(),
+                                   .slots = reason.nodes * demand.ranks},
+                                  reason.ceiling);
   if (!reason.over_ceiling.empty())
     return text + "queue " + reason.over_ceiling + " would exceed its ceiling";
   if (reason.ready == 0) return text + "no node is ready";
@@ -92,6 +98,23 @@ std::string WaitText(const WaitReason& reason) {
   }
   if (reason.excluded > 0) text += ", " + CountText(reason.excluded, "is", "are") + " excluded";
   return text;
+}
+
+std::string UserCeilingText(std::string_view share, const Amounts& used, const Amounts& more,
+                            const Amounts& ceiling) {
+  const std::string user(UserOfShare(share));
+  std::string has;
+  const auto say = [&has](int count, int most, std::string_view one, std::string_view many) {
+    has = std::to_string(count) + " of the " + CountText(most, one, many);
+  };
+  if (more.gpus > 0 && ceiling.gpus - more.gpus < used.gpus)
+    say(used.gpus, ceiling.gpus, "GPU", "GPUs");
+  else if (more.slots > 0 && ceiling.slots - more.slots < used.slots)
+    say(used.slots, ceiling.slots, "slot", "slots");
+  else
+    say(used.jobs, ceiling.jobs, "running job", "running jobs");
+  return (user.empty() ? "its owner" : user) + " has " + has + " that one user may have in queue " +
+         std::string(QueueOfShare(share));
 }
 
 std::string MissText(const NearestMiss& nearest, int nodes) {

@@ -1,7 +1,10 @@
 #include "coordinator/service/authorization.h"
 
 #include <algorithm>
-#include <array>
+#include <ranges>
+#include <span>
+
+#include "coordinator/access/operations.h"
 
 namespace muster {
 namespace {
@@ -14,57 +17,39 @@ struct Rule {
 constexpr unsigned operator|(Caller a, Caller b) {
   return static_cast<unsigned>(a) | static_cast<unsigned>(b);
 }
-constexpr unsigned kClients = Caller::kToken | Caller::kAdmin;
+constexpr unsigned kClients =
+    Caller::kToken | Caller::kAdmin | static_cast<unsigned>(Caller::kUser);
 constexpr unsigned kWorkers = Caller::kToken | Caller::kNode;
 
+// Beside the operations of clients (coordinator/access), for which roles decide further.
 constexpr Rule kCalls[] = {
-    {"/muster.v1.Client/Submit", kClients},
-    {"/muster.v1.Client/GetJob", kClients},
-    {"/muster.v1.Client/ListJobs", kClients},
-    {"/muster.v1.Client/Cancel", kClients},
-    {"/muster.v1.Client/Suspend", kClients},
-    {"/muster.v1.Client/Resume", kClients},
-    {"/muster.v1.Client/UpdateJob", kClients},
-    {"/muster.v1.Client/HoldJob", kClients},
-    {"/muster.v1.Client/ReleaseJob", kClients},
-    {"/muster.v1.Client/ExplainJob", kClients},
-    {"/muster.v1.Client/Watch", kClients},
-    {"/muster.v1.Client/ListEvents", kClients},
-    {"/muster.v1.Client/ListNodes", kClients},
-    {"/muster.v1.Client/ReadLog", kClients},
-    {"/muster.v1.Client/Version", kClients},
-    {"/muster.v1.Client/Drain", kClients},
-    {"/muster.v1.Client/Undrain", kClients},
-    {"/muster.v1.Client/InjectFault", kClients},
-    {"/muster.v1.Client/VerifyCheckpoints", kClients},
-    {"/muster.v1.Client/ApplyQueues", kClients},
-    {"/muster.v1.Client/ShowQueues", kClients},
-    {"/muster.v1.Client/ShowUsage", kClients},
-    {"/muster.v1.Client/ExportSchedule", kClients},
     // Which node the stream represents follows from its certificate and its Hello.
     {"/muster.v1.Worker/Session", kWorkers},
+    // Those of the jobs of which the node has ranks.
+    {"/muster.v1.Secrets/FetchSecrets", kWorkers},
     {"/muster.v1.Enrol/Join", static_cast<unsigned>(Caller::kNobody)},
+    {"/muster.v1.Enrol/Issuers", static_cast<unsigned>(Caller::kNobody)},
+    {"/muster.v1.Enrol/Login", static_cast<unsigned>(Caller::kNobody)},
     {"/muster.v1.Enrol/Renew", static_cast<unsigned>(Caller::kNode)},
 };
 
+constexpr unsigned kEveryone = ~0U;
+
 // Over TLS. On loopback metrics are open, and the status page's own requests need its key
-// (coordinator/page/page_routes.h). A page shows job files and logs, so scrapers may not read it.
+// (coordinator/page/page_routes.h). Pages and their files contain nothing of the cluster; what they
+// then ask for shows job files and logs, so scrapers may not read it, and users what their roles
+// let them see, for which the server asks.
 constexpr Rule kPages[] = {
     {"/metrics", Caller::kScraper | Caller::kAdmin},
     {"/sd", Caller::kScraper | Caller::kAdmin},
     {"/healthz", Caller::kScraper | Caller::kAdmin},
-    {"/", static_cast<unsigned>(Caller::kAdmin)},
-    {"/jobs/", static_cast<unsigned>(Caller::kAdmin)},
-    {"/assets/", static_cast<unsigned>(Caller::kAdmin)},
-    {"/api/v1/events", static_cast<unsigned>(Caller::kAdmin)},
-    {"/api/v1/log", static_cast<unsigned>(Caller::kAdmin)},
+    {"/", kEveryone},
+    {"/jobs/", kEveryone},
+    {"/assets/", kEveryone},
+    {"/auth/", kEveryone},
+    {"/api/v1/events", Caller::kAdmin | Caller::kUser},
+    {"/api/v1/log", Caller::kAdmin | Caller::kUser},
 };
-
-constexpr auto kMethods = [] {
-  std::array<std::string_view, std::size(kCalls)> methods;
-  for (std::size_t i = 0; i < methods.size(); ++i) methods[i] = kCalls[i].what;
-  return methods;
-}();
 
 // A path that ends with '/' and is longer also covers all below it, as in HttpServer.
 bool Names(const Rule& rule, std::string_view what) {
@@ -86,6 +71,7 @@ Caller CallerOf(Role role) {
     case Role::kCoordinator: return Caller::kCoordinator;
     case Role::kNode: return Caller::kNode;
     case Role::kScraper: return Caller::kScraper;
+    case Role::kUser: return Caller::kUser;
   }
   return Caller::kNobody;
 }
@@ -98,11 +84,17 @@ std::string_view CallerText(Caller caller) {
     case Caller::kNode: return "a node's certificate";
     case Caller::kScraper: return "a scraper's certificate";
     case Caller::kCoordinator: return "a coordinator's certificate";
+    case Caller::kUser: return "a user's certificate";
   }
   return "an unknown client";
 }
 
-bool MayCall(std::string_view method, Caller caller) { return Allows(kCalls, method, caller); }
+bool MayCall(std::string_view method, Caller caller) {
+  const auto rules = OperationRules();
+  if (std::ranges::find(rules, method, &OperationRule::method) != rules.end())
+    return (kClients & static_cast<unsigned>(caller)) != 0;
+  return Allows(kCalls, method, caller);
+}
 
 bool MayGet(std::string_view path, Caller caller) { return Allows(kPages, path, caller); }
 
@@ -116,9 +108,16 @@ Status Authorize(std::string_view method, Caller caller) {
 
 Status AuthorizePage(std::string_view path, Caller caller) {
   if (MayGet(path, caller)) return OkStatus();
+  if (caller == Caller::kNobody)
+    return Unauthenticated("this needs a certificate, or somebody who has signed in");
   return PermissionDenied(std::string(CallerText(caller)) + " may not read " + std::string(path));
 }
 
-std::span<const std::string_view> KnownMethods() { return kMethods; }
+std::vector<std::string_view> KnownMethods() {
+  std::vector<std::string_view> methods;
+  for (const OperationRule& rule : OperationRules()) methods.push_back(rule.method);
+  for (const Rule& rule : kCalls) methods.push_back(rule.what);
+  return methods;
+}
 
 }  // namespace muster

@@ -1,12 +1,13 @@
-// Authorization: one table for every listener of the coordinator. Methods that it does not name are
-// denied, so a new RPC is closed until it is added.
+// Authorization: which kind of caller may call what, at every listener of the coordinator. What a
+// user or admin may do then is for coordinator/access. Methods that neither names are denied, so a
+// new RPC is closed until it is added.
 //
 // Pure functions; any thread.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/base/status.h"
 #include "common/security/identity.h"
@@ -21,6 +22,7 @@ enum class Caller : unsigned {
   kNode = 8,
   kScraper = 16,
   kCoordinator = 32,
+  kUser = 64,
 };
 
 Caller CallerOf(Role role);
@@ -37,6 +39,6 @@ Status Authorize(std::string_view method, Caller caller);
 Status AuthorizePage(std::string_view path, Caller caller);
 
 // All methods that the table names.
-std::span<const std::string_view> KnownMethods();
+std::vector<std::string_view> KnownMethods();
 
 }  // namespace muster

@@ -38,18 +38,20 @@ TEST(Authorization, MetricsAreForScrapersAndAdmins) {
     EXPECT_TRUE(AuthorizePage(path, Caller::kScraper).ok());
     EXPECT_TRUE(AuthorizePage(path, Caller::kAdmin).ok());
     EXPECT_EQ(AuthorizePage(path, Caller::kNode).code(), StatusCode::kPermissionDenied);
-    EXPECT_EQ(AuthorizePage(path, Caller::kNobody).code(), StatusCode::kPermissionDenied);
+    EXPECT_EQ(AuthorizePage(path, Caller::kNobody).code(), StatusCode::kUnauthenticated);
   }
 }
 
-TEST(Authorization, TheStatusPageIsForAdminsAlone) {
-  for (const char* path :
-       {"/", "/jobs/", "/jobs/a-job", "/assets/page.css", "/api/v1/events", "/api/v1/log"}) {
+TEST(Authorization, ThePageIsEmptyForAllAndFilledForAdminsAndUsers) {
+  for (const char* path : {"/", "/jobs/", "/jobs/a-job", "/assets/page.css", "/auth/sign-in"})
+    for (const Caller caller : {Caller::kNobody, Caller::kNode, Caller::kScraper, Caller::kUser})
+      EXPECT_TRUE(AuthorizePage(path, caller).ok()) << path << " by " << CallerText(caller);
+  for (const char* path : {"/api/v1/events", "/api/v1/log"}) {
     EXPECT_TRUE(AuthorizePage(path, Caller::kAdmin).ok()) << path;
+    EXPECT_TRUE(AuthorizePage(path, Caller::kUser).ok()) << path;
     for (const Caller caller :
          {Caller::kNobody, Caller::kNode, Caller::kScraper, Caller::kCoordinator})
-      EXPECT_EQ(AuthorizePage(path, caller).code(), StatusCode::kPermissionDenied)
-          << path << " by " << CallerText(caller);
+      EXPECT_FALSE(AuthorizePage(path, caller).ok()) << path << " by " << CallerText(caller);
   }
 }
 

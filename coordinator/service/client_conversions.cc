@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "common/job_spec/job_spec.h"
 #include "common/wire/codec.h"
@@ -133,6 +136,8 @@ void FillQueue(const QueuesView& view, std::size_t place, v1::Queue& out) {
   out.set_weight(spec.weight);
   out.set_priority(spec.default_priority);
   out.set_time_limit_seconds(spec.time_limit_seconds);
+  *out.mutable_per_user() = CeilingToProto(spec.per_user.ceiling);
+  out.set_per_user_queued(spec.per_user.queued);
   const QueueView& has = view.queues[place];
   *out.mutable_used() = ToProto(has.used);
   out.set_running(has.running);
@@ -147,6 +152,7 @@ v1::Amounts ToProto(const Amounts& amounts) {
   v1::Amounts out;
   out.set_gpus(amounts.gpus);
   out.set_slots(amounts.slots);
+  out.set_jobs(amounts.jobs);
   return out;
 }
 
@@ -154,6 +160,7 @@ v1::Ceiling CeilingToProto(const Amounts& amounts) {
   v1::Ceiling out;
   if (amounts.gpus != kNoCeiling) out.set_gpus(amounts.gpus);
   if (amounts.slots != kNoCeiling) out.set_slots(amounts.slots);
+  if (amounts.jobs != 0) out.set_jobs(amounts.jobs);
   return out;
 }
 
@@ -192,6 +199,8 @@ v1::Job ToProto(const JobView& view, JobDetail detail, TimePoint now) {
   out.set_output_dir(record.output_dir);
   out.set_priority(record.priority);
   out.set_queue(QueueName(record.queue));
+  out.set_owner(record.owner);
+  out.set_submitter(record.submitter);
   out.set_priority_class(ClassName(record.priority_class));
   out.set_held(record.held);
   out.set_begin_unix_ms(record.begin_unix_ms);
@@ -283,6 +292,48 @@ v1::Node ToProto(const NodeView& view) {
   return out;
 }
 
+namespace {
+
+template <typename Grants>
+void FillRoles(const UserSpec& user, Grants* grants) {
+  const auto add = [grants](UserRole role, const std::string& queue) {
+    v1::RoleGrant& grant = *grants->Add();
+    grant.set_role(std::string(Name(role)));
+    grant.set_queue(queue);
+  };
+  if (user.cluster != UserRole::kNone) add(user.cluster, "");
+  for (const auto& [queue, role] : user.queues) add(role, queue);
+}
+
+}  // namespace
+
+v1::ShowUsersResponse ToProto(const UsersView& view) {
+  v1::ShowUsersResponse out;
+  out.set_version(view.users->version);
+  out.set_yaml(*view.yaml);
+  for (const auto& [name, user] : view.users->users) {
+    v1::User& to = *out.add_users();
+    to.set_name(name);
+    to.set_disabled(user.disabled);
+    FillRoles(user, to.mutable_roles());
+  }
+  return out;
+}
+
+void FillWhoAmI(const Actor& actor, const UserDirectory& users, v1::WhoAmIResponse* response) {
+  const bool admin = actor.kind == Actor::Kind::kAdmin;
+  response->set_name(actor.name);
+  response->set_kind(admin ? "admin" : "user");
+  response->set_as_user(actor.as_user);
+  response->set_has_users(users.in_force());
+  if (admin && actor.as_user.empty())
+    return FillRoles(UserSpec{.cluster = UserRole::kAdmin}, response->mutable_roles());
+  const UserSpec* user = users.Find(actor.user());
+  if (user == nullptr) return;
+  response->set_disabled(user->disabled);
+  FillRoles(*user, response->mutable_roles());
+}
+
 v1::ShowQueuesResponse ToProto(const QueuesView& view) {
   v1::ShowQueuesResponse out;
   out.set_version(view.tree->version);
@@ -318,28 +369,41 @@ std::set<std::string> WithQueuesBelow(const QueueTree& tree, const std::string& 
   return names;
 }
 
+// By queue, and by user if that is asked for.
+using UsageOfDay = std::map<std::pair<std::string_view, std::string_view>, QueueTotal>;
+
 }  // namespace
 
 Status FillUsage(const QueueDays& days, const QueueTree& tree, const v1::ShowUsageRequest& request,
+                 const std::function<bool(const QueueDayRecord&)>& may_see,
                  v1::ShowUsageResponse* response) {
   const std::string& wanted = request.queue();
   const std::set<std::string> names = WithQueuesBelow(tree, wanted);
   bool known = wanted.empty() || tree.Find(wanted) >= 0;
   for (const auto& [day, records] : days) {
-    known = known || records.contains(wanted);
     const bool within = day >= std::max(request.since_day(), kOlderDays + 1) &&
                         (request.until_day() == 0 || day <= request.until_day());
-    if (!within) continue;
-    for (const auto& [queue, record] : records) {
-      if (!wanted.empty() && !names.contains(queue)) continue;
+    UsageOfDay rows;
+    for (const auto& [key, record] : records) {
+      known = known || record.queue == wanted;
+      if (!within || (!wanted.empty() && !names.contains(record.queue)) || !may_see(record) ||
+          (!request.user().empty() && record.user != request.user()))
+        continue;
+      const std::string_view user = request.by_user() ? record.user : std::string_view();
+      QueueTotal& row = rows[{record.queue, user}];
+      row.gpus += record.gpus;
+      row.slots += record.slots;
+    }
+    for (const auto& [who, used] : rows) {
       if (response->days_size() == kMaxUsageRows)
         return InvalidArgument("that is more than " + std::to_string(kMaxUsageRows) +
-                               " rows; name a queue, or fewer days");
+                               " rows; name a queue, a user, or fewer days");
       v1::QueueDay& row = *response->add_days();
       row.set_day(day);
-      row.set_queue(queue);
-      *row.mutable_gpus() = SecondsOf(record.gpus);
-      *row.mutable_slots() = SecondsOf(record.slots);
+      row.set_queue(std::string(who.first));
+      row.set_user(std::string(who.second));
+      *row.mutable_gpus() = SecondsOf(used.gpus);
+      *row.mutable_slots() = SecondsOf(used.slots);
     }
   }
   return known ? OkStatus() : NotFound(UnknownQueue(tree, wanted) + "\n  next: muster queues show");

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "coordinator/access/user_file.h"
 #include "coordinator/queues/queue_file.h"
 
 namespace muster {
@@ -35,6 +36,7 @@ Now ControllerRuntime::ReadClock() const { return {clock_.Now(), clock_.UnixMill
 Status ControllerRuntime::Restore() {
   MUSTER_ASSIGN_OR_RETURN(StoredState state, store_.Load());
   MUSTER_RETURN_IF_ERROR(ParseStoredQueues(state.queues.version, state.queues.yaml).status());
+  MUSTER_RETURN_IF_ERROR(ParseStoredUsers(state.users.version, state.users.yaml).status());
   Take(controller_.Restore(std::move(state), ReadClock()));
   ArmTimer();
   return OkStatus();

@@ -69,7 +69,7 @@ class ControllerRuntime {
                     const Clock& clock, RuntimeLimits limits = {});
 
   // Takes over the contents of the store. Once, before any event. Fails where they cannot be read,
-  // or have queues that this version does not accept.
+  // or have queues or users that this version does not accept.
   Status Restore();
 
   // `taken` is called once the event is handled, at once unless it must wait; not after Close, and

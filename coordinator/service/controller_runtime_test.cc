@@ -408,6 +408,19 @@ TEST_F(ControllerRuntimeTest, DoesNotStartWithQueuesThatItDoesNotAccept) {
   });
 }
 
+TEST_F(ControllerRuntimeTest, DoesNotStartWithUsersThatItDoesNotAccept) {
+  MemoryStore store;
+  store.Commit({PutUsers{{3, "users:\n  ada: {color: red}\n"}}}, [](const Status&) {});
+  OnLoop([&] {
+    ControllerRuntime runtime(MakeLoopHandle(loop_), store, sink_, ControllerOptions{},
+                              SystemClock());
+    const Status status = runtime.Restore();
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(), HasSubstr("version 3 of the users, which is in force, is not "
+                                            "accepted by this version of Muster (users:2: "));
+  });
+}
+
 // An archived job with a checkpoint, in a store with a runtime of its own.
 class ArchivedJobTest : public ControllerRuntimeTest {
  protected:
@@ -432,7 +445,7 @@ class ArchivedJobTest : public ControllerRuntimeTest {
     OnLoop([this] { with_archive_.Close(Unavailable("end of the test")); });
   }
   void Verify(const std::string& job) {
-    with_archive_.Ask(VerifyRequested{0, job},
+    with_archive_.Ask(VerifyRequested{.request = 0, .job = job},
                       [this](const Reply& reply) { replies_.push_back(reply); });
   }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -247,7 +248,7 @@ class UsageOfQueues : public ::testing::Test {
   // "100 vision", ...
   std::vector<std::string> Rows(const v1::ShowUsageRequest& request) {
     v1::ShowUsageResponse response;
-    const Status status = FillUsage(days, tree, request, &response);
+    const Status status = FillUsage(days, tree, request, may_see, &response);
     EXPECT_TRUE(status.ok()) << status.message();
     std::vector<std::string> rows;
     for (const v1::QueueDay& row : response.days()) {
@@ -261,7 +262,45 @@ class UsageOfQueues : public ::testing::Test {
 
   QueueTree tree;
   QueueDays days;
+  std::function<bool(const QueueDayRecord&)> may_see = [](const auto&) { return true; };
 };
+
+TEST_F(UsageOfQueues, AreTheSumOfTheirUsersUnlessTheseAreAskedFor) {
+  days.clear();
+  for (const char* user : {"bob", "ada", ""})
+    for (const char* queue : {"vision", "vision-2"}) {
+      QueueDayRecord record{.queue = queue,
+                            .day = 100,
+                            .gpus = {.productive = 1'000'000},
+                            .slots = {.lost = 2'000'000},
+                            .user = user};
+      days[100][KeyOf(record)] = record;
+    }
+  const auto rows = [this](const v1::ShowUsageRequest& request) {
+    v1::ShowUsageResponse response;
+    EXPECT_TRUE(FillUsage(days, tree, request, may_see, &response).ok());
+    std::vector<std::string> texts;
+    for (const v1::QueueDay& row : response.days())
+      texts.push_back(row.queue() + " " + row.user() + " " +
+                      std::to_string(static_cast<int>(row.gpus().productive())) + " " +
+                      std::to_string(static_cast<int>(row.slots().lost())));
+    return texts;
+  };
+  v1::ShowUsageRequest request;
+  EXPECT_THAT(rows(request), ElementsAre("vision  3 6", "vision-2  3 6"));
+  request.set_queue("vision");
+  request.set_by_user(true);
+  EXPECT_THAT(rows(request), ElementsAre("vision  1 2", "vision ada 1 2", "vision bob 1 2"));
+  request.set_user("ada");
+  EXPECT_THAT(rows(request), ElementsAre("vision ada 1 2"));
+  request.set_by_user(false);
+  EXPECT_THAT(rows(request), ElementsAre("vision  1 2"));
+  request.set_user("nobody");
+  EXPECT_THAT(rows(request), ElementsAre());
+  request.clear_user();
+  may_see = [](const QueueDayRecord& record) { return record.user == "bob"; };
+  EXPECT_THAT(rows(request), ElementsAre("vision  1 2")) << "what one may not see is in no sum";
+}
 
 TEST_F(UsageOfQueues, AreByDayAndThenByQueueAndOlderDaysAreNone) {
   v1::ShowUsageRequest request;
@@ -281,7 +320,7 @@ TEST_F(UsageOfQueues, AQueueTakesThoseBelowItAlongAndOneThatIsGoneHasItsDays) {
   EXPECT_THAT(Rows(request), ElementsAre("100 gone", "101 gone"));
   request.set_queue("visoin");
   v1::ShowUsageResponse response;
-  const Status status = FillUsage(days, tree, request, &response);
+  const Status status = FillUsage(days, tree, request, may_see, &response);
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_THAT(status.message(), HasSubstr("unknown queue 'visoin'; did you mean 'vision'?\n"
                                           "  next: muster queues show"));

@@ -186,6 +186,27 @@ EnrolService::Reactor* EnrolService::Renew(Context* context, const v1::RenewRequ
   return Enqueue<RenewCall>({context, std::move(wanted), response}, bytes);
 }
 
+namespace {
+
+grpc::ServerUnaryReactor* RefuseHere(grpc::CallbackServerContext* context) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(
+      PermissionDenied("people log in where nodes join: at the coordinator's --join-listen")));
+  return reactor;
+}
+
+}  // namespace
+
+EnrolService::Reactor* EnrolService::Issuers(Context* context, const v1::IssuersRequest*,
+                                             v1::IssuersResponse*) {
+  return RefuseHere(context);
+}
+
+EnrolService::Reactor* EnrolService::Login(Context* context, const v1::LoginRequest*,
+                                           v1::LoginResponse*) {
+  return RefuseHere(context);
+}
+
 void EnrolService::Close(const Status& reason) {
   {
     const std::lock_guard lock(signing_queue_->mutex);

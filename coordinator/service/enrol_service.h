@@ -34,6 +34,9 @@ class EnrolService final : public v1::Enrol::CallbackService {
   using Reactor = grpc::ServerUnaryReactor;
   Reactor* Join(Context*, const v1::JoinRequest*, v1::JoinResponse*) override;
   Reactor* Renew(Context*, const v1::RenewRequest*, v1::RenewResponse*) override;
+  // Are LoginService's, where nodes join; refused at every other listener.
+  Reactor* Issuers(Context*, const v1::IssuersRequest*, v1::IssuersResponse*) override;
+  Reactor* Login(Context*, const v1::LoginRequest*, v1::LoginResponse*) override;
 
   // Ends what waits and what is being decided, and refuses new calls. Any thread.
   void Close(const Status& reason);

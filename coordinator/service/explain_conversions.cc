@@ -60,6 +60,8 @@ void AnswerWriter::Fill(const WaitCause& cause, v1::WaitCause& out) const {
   out.set_text(cause.text);
   if (cause.code != WaitCode::kQuota) return;
   out.set_queue(cause.queue);
+  out.set_of_user(cause.of_user);
+  out.set_user(cause.user);
   *out.mutable_used() = ToProto(cause.used);
   *out.mutable_wanted() = ToProto(cause.wanted);
   *out.mutable_ceiling() = CeilingToProto(cause.ceiling);
@@ -136,11 +138,12 @@ void AnswerWriter::FillNames(const Change& change, v1::AdmittingChange& out) con
         if (std::ranges::count(now.exclude, name) == 0) out.add_names(name.value);
       return;
     case ChangeKey::kClass:
-      for (const PriorityClass& each : question_.view->queues.classes)
+      for (const PriorityClass& each : question_.view->shares.tree().classes)
         if (each.value == now.class_value && out.names().empty()) out.add_names(each.name);
       return;
     case ChangeKey::kQueue:
-      out.add_names(question_.view->queues.queues[static_cast<std::size_t>(now.queue)].name);
+      out.add_names(std::string(QueueOfShare(
+          question_.view->shares.tree().queues[static_cast<std::size_t>(now.queue)].name)));
       return;
     default: return;
   }

@@ -18,14 +18,25 @@
 #include "common/rpc/tls.h"
 #include "coordinator/service/authenticator.h"
 #include "coordinator/service/client_service.h"
+#include "coordinator/service/connection_door.h"
 #include "coordinator/service/enrol_service.h"
+#include "coordinator/service/login_service.h"
+#include "coordinator/service/secret_service.h"
 #include "coordinator/service/worker_service.h"
 
 namespace muster {
 
 namespace {
 
+// What a client sends is read in pieces: what a piece holds cannot be stopped any more.
+constexpr int kReadBytes = 16 << 10;
+// Limit of one connection: programs have one for each stream or call.
+constexpr int kMaxStreams = 256;
+
 void SetLimits(grpc::ServerBuilder& builder) {
+  builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, kReadBytes);
+  builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kReadBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
   // With SO_REUSEPORT a second program on the port would not be detected.
@@ -49,6 +60,8 @@ void SetJoinLimits(grpc::ServerBuilder& builder) {
   grpc::ResourceQuota quota("join");
   quota.Resize(kJoinMemory);
   builder.SetResourceQuota(quota);
+  builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, kReadBytes);
+  builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kReadBytes);
   builder.SetMaxReceiveMessageSize(kJoinMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kJoinMetadataBytes);
@@ -59,18 +72,32 @@ void SetJoinLimits(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, 10'000);
 }
 
+// Those that join are never admitted: each has one call.
+constexpr ProbationLimits kJoinProbation = {.bytes = kJoinMessageBytes + (64 << 10)};
+
 // Enrol as seen by clients without a certificate.
 class JoinOnly final : public v1::Enrol::CallbackService {
  public:
-  explicit JoinOnly(EnrolService& enrolment) : enrolment_(enrolment) {}
+  JoinOnly(EnrolService& enrolment, LoginService& logins)
+      : enrolment_(enrolment), logins_(logins) {}
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
                                  const v1::JoinRequest* request,
                                  v1::JoinResponse* response) override {
     return enrolment_.Join(context, request, response);
   }
+  grpc::ServerUnaryReactor* Issuers(grpc::CallbackServerContext* context, const v1::IssuersRequest*,
+                                    v1::IssuersResponse* response) override {
+    return logins_.Issuers(context, response);
+  }
+  grpc::ServerUnaryReactor* Login(grpc::CallbackServerContext* context,
+                                  const v1::LoginRequest* request,
+                                  v1::LoginResponse* response) override {
+    return logins_.Login(context, request, response);
+  }
 
  private:
   EnrolService& enrolment_;
+  LoginService& logins_;
 };
 
 Status Taken(const std::string& address, const std::string& flag) {
@@ -78,6 +105,16 @@ Status Taken(const std::string& address, const std::string& flag) {
   if (const UniqueFd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); !probe.valid())
     return ErrnoStatus(errno, "listen on " + address);
   return Unavailable(address + " is taken by another program; choose another with " + flag);
+}
+
+constexpr auto kFromFd = grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD;
+
+Result<std::unique_ptr<ConnectionDoor>> Open(const std::string& address,
+                                             const ProbationLimits& limits,
+                                             const std::string& flag) {
+  auto door = ConnectionDoor::Open(address, limits);
+  if (door.status().code() == StatusCode::kUnavailable) return Taken(address, flag);
+  return door;
 }
 
 // As it was bound, the port chosen by the kernel where it was 0.
@@ -89,13 +126,18 @@ std::string Bound(const std::string& address, int port) {
 }  // namespace
 
 struct GrpcServer::Impl {
-  explicit Impl(EnrolService& enrolment) : join_only(enrolment) {}
+  using Acceptor = std::unique_ptr<ConnectionDoor::Acceptor>;
+
+  explicit Impl(const GrpcServices& services) : join_only(services.enrolment, services.logins) {}
 
   Status ListenForJoins(const GrpcAddresses& addresses, const GrpcServices& services);
 
   JoinOnly join_only;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<grpc::Server> join_server;
+  // After the servers, whose connections come through them.
+  std::shared_ptr<ConnectionDoor> tls_door;
+  std::unique_ptr<ConnectionDoor> join_door;
   std::vector<std::string> addresses;
   std::string tls_address;
   std::string join_address;
@@ -104,17 +146,18 @@ struct GrpcServer::Impl {
 Status GrpcServer::Impl::ListenForJoins(const GrpcAddresses& addresses,
                                         const GrpcServices& services) {
   if (addresses.join.empty()) return OkStatus();
-  int port = 0;
   grpc::ServerBuilder builder;
   MUSTER_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials,
                           TlsServerCredentials(addresses.credentials_dir, services.authenticator,
                                                ClientCertificate::kNone));
-  builder.AddListeningPort(addresses.join, credentials, &port);
+  MUSTER_ASSIGN_OR_RETURN(join_door, Open(addresses.join, kJoinProbation, "--join-listen"));
+  Acceptor acceptor = builder.experimental().AddExternalConnectionAcceptor(kFromFd, credentials);
   builder.RegisterService(&join_only);
   SetJoinLimits(builder);
   join_server = builder.BuildAndStart();
-  if (!join_server || port <= 0) return Taken(addresses.join, "--join-listen");
-  join_address = Bound(addresses.join, port);
+  if (!join_server) return Internal("gRPC did not start a server for --join-listen");
+  join_address = Bound(addresses.join, join_door->port());
+  join_door->Start(std::move(acceptor));
   return OkStatus();
 }
 
@@ -124,31 +167,37 @@ GrpcServer::~GrpcServer() = default;
 Result<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const GrpcAddresses& addresses,
                                                        const GrpcServices& services) {
   std::vector<int> ports(addresses.plain.size());
-  int tls_port = 0;
   grpc::ServerBuilder builder;
+  auto impl = std::make_unique<Impl>(services);
+  Impl::Acceptor acceptor;
   for (std::size_t i = 0; i < ports.size(); ++i)
     builder.AddListeningPort(addresses.plain[i], grpc::InsecureServerCredentials(), &ports[i]);
   if (!addresses.tls.empty()) {
     MUSTER_ASSIGN_OR_RETURN(
         const std::shared_ptr<grpc::ServerCredentials> credentials,
-        TlsServerCredentials(addresses.credentials_dir, services.authenticator));
-    builder.AddListeningPort(addresses.tls, credentials, &tls_port);
+        TlsServerCredentials(addresses.credentials_dir, services.authenticator,
+                             ClientCertificate::kRequired, addresses.clients_root));
+    MUSTER_ASSIGN_OR_RETURN(impl->tls_door, Open(addresses.tls, {}, "--tls-listen"));
+    acceptor = builder.experimental().AddExternalConnectionAcceptor(kFromFd, credentials);
+    services.authenticator->OnAdmission(
+        [door = impl->tls_door](const std::string& peer) { door->Admit(peer); });
   }
   builder.RegisterService(&services.clients);
   builder.RegisterService(&services.workers);
   builder.RegisterService(&services.enrolment);
+  builder.RegisterService(&services.secrets);
   SetLimits(builder);
-  auto impl = std::make_unique<Impl>(services.enrolment);
   impl->server = builder.BuildAndStart();
-  const bool tls_failed = !addresses.tls.empty() && tls_port <= 0;
   for (std::size_t i = 0; i < ports.size(); ++i) {
     const std::string& address = addresses.plain[i];
     if (!impl->server || (ports[i] <= 0 && !IsUnixAddress(address)))
-      return tls_failed ? Taken(addresses.tls, "--tls-listen") : Taken(address, "--listen");
+      return Taken(address, "--listen");
     impl->addresses.push_back(Bound(address, ports[i]));
   }
-  if (tls_failed) return Taken(addresses.tls, "--tls-listen");
-  if (!addresses.tls.empty()) impl->tls_address = Bound(addresses.tls, tls_port);
+  if (impl->tls_door) {
+    impl->tls_address = Bound(addresses.tls, impl->tls_door->port());
+    impl->tls_door->Start(std::move(acceptor));
+  }
   MUSTER_RETURN_IF_ERROR(impl->ListenForJoins(addresses, services));
   return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(impl)));
 }
@@ -160,6 +209,8 @@ const std::string& GrpcServer::join_address() const { return impl_->join_address
 void GrpcServer::Shutdown(Duration grace) {
   const auto deadline = std::chrono::system_clock::now() +
                         std::chrono::duration_cast<std::chrono::milliseconds>(grace);
+  if (impl_->tls_door) impl_->tls_door->Stop();
+  if (impl_->join_door) impl_->join_door->Stop();
   if (impl_->join_server) impl_->join_server->Shutdown(deadline);
   impl_->server->Shutdown(deadline);
 }

@@ -16,22 +16,28 @@ namespace muster {
 class ClientService;
 class Authenticator;
 class EnrolService;
+class LoginService;
+class SecretService;
 class WorkerService;
 
 struct GrpcAddresses {
   // They have been checked: plain text is allowed there.
   std::vector<std::string> plain;
   std::string tls;  // IP:PORT for other machines; empty: none
-  // IP:PORT where nodes join; empty: nowhere. A separate server, because its clients have shown no
-  // certificate: bounded, and with no method other than Enrol/Join.
+  // IP:PORT where nodes join and people log in; empty: nowhere. A separate server, because its
+  // clients have shown no certificate: bounded, and with no method other than Enrol/Join, Issuers
+  // and Login.
   std::string join;
   std::string credentials_dir;
+  std::string clients_root;  // as TlsServerCredentials takes it
 };
 
 struct GrpcServices {
   ClientService& clients;
   WorkerService& workers;
   EnrolService& enrolment;
+  LoginService& logins;
+  SecretService& secrets;
   std::shared_ptr<Authenticator> authenticator;
 };
 

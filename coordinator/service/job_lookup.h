@@ -26,7 +26,8 @@ class JobLookup {
       : loop_(loop), controller_(controller), store_(store) {}
 
   // Calls `found` once: at once with a job in memory, else on the loop when the store has answered.
-  void Find(const std::string& job, Found found) const;
+  // Jobs that `filter` does not take are not there.
+  void Find(const std::string& job, JobFilter filter, Found found) const;
 
  private:
   EventLoop& loop_;

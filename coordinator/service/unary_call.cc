@@ -6,8 +6,9 @@
 
 namespace muster {
 
-std::shared_ptr<UnaryCall> UnaryCall::Begin(EventLoop& loop, std::atomic<int>& calls) {
-  std::shared_ptr<UnaryCall> call(new UnaryCall(loop, calls));
+std::shared_ptr<UnaryCall> UnaryCall::Begin(EventLoop& loop, std::atomic<int>& calls, Actor actor,
+                                            ClientOperation operation) {
+  std::shared_ptr<UnaryCall> call(new UnaryCall(loop, calls, std::move(actor), operation));
   call->self_ = call;
   return call;
 }

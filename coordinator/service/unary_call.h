@@ -14,9 +14,12 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "common/base/status.h"
 #include "common/runtime/event_loop.h"
+#include "coordinator/access/actor.h"
+#include "coordinator/access/operations.h"
 
 namespace muster {
 
@@ -24,7 +27,11 @@ class UnaryCall final : public grpc::ServerUnaryReactor,
                         public std::enable_shared_from_this<UnaryCall> {
  public:
   // `calls` counts this one until it has ended; both outlive it.
-  static std::shared_ptr<UnaryCall> Begin(EventLoop& loop, std::atomic<int>& calls);
+  static std::shared_ptr<UnaryCall> Begin(EventLoop& loop, std::atomic<int>& calls, Actor actor,
+                                          ClientOperation operation);
+
+  const Actor& actor() const { return actor_; }
+  ClientOperation operation() const { return operation_; }
 
   bool open() const { return !ended_; }
   // The first result counts.
@@ -33,13 +40,16 @@ class UnaryCall final : public grpc::ServerUnaryReactor,
   void OnGone(std::function<void()> gone);
 
  private:
-  UnaryCall(EventLoop& loop, std::atomic<int>& calls) : loop_(loop), calls_(calls) {}
+  UnaryCall(EventLoop& loop, std::atomic<int>& calls, Actor actor, ClientOperation operation)
+      : loop_(loop), calls_(calls), actor_(std::move(actor)), operation_(operation) {}
   void OnCancel() override;
   void OnDone() override;
   void EndGone();
 
   EventLoop& loop_;
   std::atomic<int>& calls_;
+  const Actor actor_;
+  const ClientOperation operation_;
   bool ended_ = false;
   std::function<void()> gone_;
   std::shared_ptr<UnaryCall> self_;  // until OnDone

@@ -121,9 +121,20 @@ v1::WatchUpdate WatchHub::Compose(Watcher& watcher, const JobView& view, TimePoi
 void WatchHub::CloseRevoked(const Authenticator& authenticator) {
   for (const auto& [stream, watcher] : watchers_) {
     if (!stream->peer()) continue;
-    if (const Status status = authenticator.CheckMayStay(*stream->peer()); !status.ok())
-      watcher.stream->End(status);
+    Status status = authenticator.CheckMayStay(*stream->peer());
+    if (status.ok()) status = CheckMaySee(watcher);
+    if (!status.ok()) watcher.stream->End(status);
   }
+}
+
+Status WatchHub::CheckMaySee(const Watcher& watcher) const {
+  const Controller& controller = runtime_.controller();
+  const Result<JobView> view = controller.FindJob(watcher.job.value);
+  if (!view.ok()) return OkStatus();  // the next update ends it
+  const std::string queue = QueueName(view->record->queue);
+  if (controller.access().MaySee(watcher.stream->actor(), {view->record->owner, queue}))
+    return OkStatus();
+  return PermissionDenied("you may not see this job any more; muster whoami shows your roles");
 }
 
 void WatchHub::CloseAll(const Status& reason) {

@@ -34,8 +34,10 @@ class WatchStream : public grpc::ServerWriteReactor<v1::WatchUpdate>,
                     public std::enable_shared_from_this<WatchStream> {
  public:
   // `peer` is the watcher's certificate; empty if the call came with the token.
-  WatchStream(EventLoop& loop, WatchHub& hub, std::optional<CertificateInfo> peer)
-      : loop_(loop), hub_(hub), peer_(std::move(peer)) {}
+  WatchStream(EventLoop& loop, WatchHub& hub, Actor actor, std::optional<CertificateInfo> peer)
+      : loop_(loop), hub_(hub), actor_(std::move(actor)), peer_(std::move(peer)) {}
+
+  const Actor& actor() const { return actor_; }
 
   const std::optional<CertificateInfo>& peer() const { return peer_; }
 
@@ -51,6 +53,7 @@ class WatchStream : public grpc::ServerWriteReactor<v1::WatchUpdate>,
 
   EventLoop& loop_;
   WatchHub& hub_;
+  const Actor actor_;
   const std::optional<CertificateInfo> peer_;
   std::shared_ptr<WatchStream> self_;  // until OnDone
   v1::WatchUpdate update_;
@@ -78,7 +81,8 @@ class WatchHub {
   void OnWritten(const WatchStream* stream);
   void OnEnded(const WatchStream* stream) { watchers_.erase(stream); }
   void CloseAll(const Status& reason);
-  // Ends watches that the authenticator no longer allows.
+  // Ends watches that the authenticator no longer allows, or whose watchers may not see the job any
+  // more.
   void CloseRevoked(const Authenticator& authenticator);
 
   std::size_t watchers() const { return watchers_.size(); }
@@ -94,6 +98,7 @@ class WatchHub {
   };
 
   void Flush();
+  Status CheckMaySee(const Watcher& watcher) const;
   void Update(Watcher& watcher, TimePoint now);
   v1::WatchUpdate Compose(Watcher& watcher, const JobView& view, TimePoint now) const;
 

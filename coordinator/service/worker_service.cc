@@ -1,5 +1,6 @@
 #include "coordinator/service/worker_service.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -135,6 +136,7 @@ void WorkerService::HandleHello(const StreamPtr& stream, Result<Hello> hello) {
   Log().info("node {}: worker {} reports, pid {}, {} slots, {} guardians", hello->node.value,
              hello->instance, hello->pid, hello->slots, hello->hosted.size());
   entry->said_hello = true;
+  entry->node = hello->node.value;
   runtime_.Handle(WorkerHello{stream->id(), *std::move(hello)}, [stream] { stream->ReadNext(); });
 }
 
@@ -170,6 +172,14 @@ void WorkerService::Forget(SessionId session) {
   if (entry.empty()) return;
   log_reads_.FailSession(session);
   if (entry.mapped().said_hello) runtime_.Handle(WorkerStreamClosed{session});
+}
+
+std::vector<std::string> WorkerService::NodesWithToken() const {
+  std::vector<std::string> nodes;
+  for (const auto& [id, entry] : streams_)
+    if (!entry.stream->peer() && entry.said_hello) nodes.push_back(entry.node);
+  std::ranges::sort(nodes);
+  return nodes;
 }
 
 void WorkerService::CloseRevoked() {
@@ -230,6 +240,7 @@ void WorkerService::ReadLog(const LogLocation& location, int rank, std::int64_t 
   read.set_offset(offset);
   read.set_limit_bytes(kLogReadBytes);
   read.set_output_dir(location.output_dir);
+  read.set_account(location.account);
   found->second.stream->Send(std::move(message));
 }
 

@@ -47,6 +47,8 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
   // Dropped if that stream has ended; a WorkerStreamClosed reports the end to the controller.
   void Send(const WorkerSend& send);
   void Close(const CloseSession& close);
+  // Nodes whose workers are connected with the cluster's token, without a certificate.
+  std::vector<std::string> NodesWithToken() const;
   void CloseAll(const Status& reason);
   // Ends the streams of nodes that the authenticator no longer allows.
   void CloseRevoked();
@@ -59,6 +61,7 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
   struct Entry {
     std::shared_ptr<WorkerStream> stream;
     TimePoint opened;
+    std::string node = {};  // after its Hello
     bool said_hello = false;
     std::uint64_t dropped = 0;  // messages over a limit
   };

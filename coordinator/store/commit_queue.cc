@@ -29,12 +29,17 @@ void CommitQueue::Commit(std::vector<StoreOperation> operations, Store::Done don
 }
 
 void CommitQueue::ReadEvents(EventQuery query, Store::EventsDone done) {
-  Enqueue(Read{std::move(query), std::move(done)});
+  Enqueue(AnyRead(Read{std::move(query), std::move(done)}));
 }
 
 void CommitQueue::ReadArchive(ArchiveQuery query, Store::ArchiveDone done) {
   query.limit = std::min(query.limit, kPageArchived);
-  Enqueue(ArchiveRead{std::move(query), std::move(done)});
+  Enqueue(AnyRead(ArchiveRead{std::move(query), std::move(done)}));
+}
+
+void CommitQueue::ReadAudit(AuditQuery query, Store::AuditDone done) {
+  query.limit = std::min(query.limit, kPageAudit);
+  Enqueue(AnyRead(AuditRead{query, std::move(done)}));
 }
 
 void CommitQueue::Enqueue(Work work) {
@@ -107,10 +112,8 @@ std::vector<CommitBatch> CommitQueue::TakeQueued() {
   for (Work& item : work) {
     if (auto* batch = std::get_if<CommitBatch>(&item)) {
       group.push_back(std::move(*batch));
-    } else if (auto* read = std::get_if<Read>(&item)) {
-      reads_.push_back(std::move(*read));
     } else {
-      reads_.push_back(std::move(std::get<ArchiveRead>(item)));
+      reads_.push_back(std::move(std::get<AnyRead>(item)));
     }
   }
   return group;
@@ -144,6 +147,15 @@ bool CommitQueue::ReadPage(Read* read) {
 bool CommitQueue::ReadPage(ArchiveRead* read) {
   if (poison_.ok()) {
     read->done(backend_.SelectArchived(read->query));
+  } else {
+    read->done(poison_);
+  }
+  return true;
+}
+
+bool CommitQueue::ReadPage(AuditRead* read) {
+  if (poison_.ok()) {
+    read->done(backend_.SelectAudit(read->query));
   } else {
     read->done(poison_);
   }

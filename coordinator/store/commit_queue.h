@@ -42,6 +42,8 @@ class CommitBackend {
   virtual Result<std::vector<EventRecord>> SelectEvents(const EventQuery& query) = 0;
   // At most kPageArchived jobs are requested.
   virtual Result<std::vector<ArchivedRecords>> SelectArchived(const ArchiveQuery& query) = 0;
+  // At most kPageAudit lines are requested.
+  virtual Result<std::vector<std::string>> SelectAudit(const AuditQuery& query) = 0;
   // After a group's callbacks: work that must not delay an answer.
   virtual void AfterGroup() {}
   // While there is nothing to do, at an interval: a failure poisons as a failed group does.
@@ -59,6 +61,7 @@ class CommitQueue {
  public:
   static constexpr int kPageEvents = 256;  // that a read takes at once
   static constexpr int kPageArchived = 256;
+  static constexpr int kPageAudit = 1000;
 
   CommitQueue(CommitBackend& backend, CommitQueueOptions options);
   // Finishes what is queued.
@@ -72,6 +75,7 @@ class CommitQueue {
   void Commit(std::vector<StoreOperation> operations, Store::Done done);
   void ReadEvents(EventQuery query, Store::EventsDone done);
   void ReadArchive(ArchiveQuery query, Store::ArchiveDone done);
+  void ReadAudit(AuditQuery query, Store::AuditDone done);
   // From now on the backend watches, each `interval` without work. `on_failure`, at most once,
   // reports that it failed.
   void Watch(Duration interval, Store::Done on_failure);
@@ -89,8 +93,12 @@ class CommitQueue {
     ArchiveQuery query;
     Store::ArchiveDone done;
   };
-  using AnyRead = std::variant<Read, ArchiveRead>;
-  using Work = std::variant<CommitBatch, Read, ArchiveRead>;
+  struct AuditRead {
+    AuditQuery query;
+    Store::AuditDone done;
+  };
+  using AnyRead = std::variant<Read, ArchiveRead, AuditRead>;
+  using Work = std::variant<CommitBatch, AnyRead>;
 
   enum class Next { kWork, kWatch, kEnd };
 
@@ -101,6 +109,7 @@ class CommitQueue {
   void Run();
   bool ReadPage(Read* read);
   bool ReadPage(ArchiveRead* read);
+  bool ReadPage(AuditRead* read);
   void CommitGroup(std::vector<CommitBatch> group);
 
   CommitBackend& backend_;

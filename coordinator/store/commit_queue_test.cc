@@ -19,6 +19,9 @@ class EndlessEvents : public CommitBackend {
   Result<std::vector<ArchivedRecords>> SelectArchived(const ArchiveQuery&) override {
     return std::vector<ArchivedRecords>{};
   }
+  Result<std::vector<std::string>> SelectAudit(const AuditQuery&) override {
+    return std::vector<std::string>{};
+  }
   Result<std::vector<EventRecord>> SelectEvents(const EventQuery& query) override {
     if (calls.empty()) {
       reading_.set_value();

@@ -18,7 +18,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "journals are little-endian");
 
 constexpr std::string_view kMagic = "MUSTERJL";
-constexpr std::uint32_t kVersion = 5;
+constexpr std::uint32_t kVersion = 6;
 // From this one on versions have fewer kinds of operations.
 constexpr std::uint32_t kOldestVersion = 3;
 constexpr std::size_t kPayloadHashAt = 40;
@@ -51,7 +51,7 @@ JournalOperation::Kind KindOf(std::uint8_t value) {
 
 bool IsKnown(std::uint8_t kind) {
   return kind >= static_cast<std::uint8_t>(JournalOperation::Kind::kPutJob) &&
-         kind <= static_cast<std::uint8_t>(JournalOperation::Kind::kDeleteQueueDay);
+         kind <= static_cast<std::uint8_t>(JournalOperation::Kind::kDeleteSecret);
 }
 
 }  // namespace
@@ -111,13 +111,31 @@ void AppendOperation(const JournalOperation& operation, std::string* payload) {
   payload->append(operation.key).append(operation.name).append(operation.text);
 }
 
+namespace {
+
+std::string PlaceOf(const SecretName& secret) { return secret.queue + "/" + secret.name; }
+
+void AppendSecret(const PutSecret& op, std::string* payload) {
+  const SecretName& secret = op.secret.secret;
+  AppendOperation(
+      {JournalOperation::Kind::kPutSecret, 0, secret.owner, PlaceOf(secret), Encode(op.secret)},
+      payload);
+}
+
+void AppendSecret(const DeleteSecret& op, std::string* payload) {
+  AppendOperation(
+      {JournalOperation::Kind::kDeleteSecret, 0, op.secret.owner, PlaceOf(op.secret), {}}, payload);
+}
+
+}  // namespace
+
 void AppendOperation(const StoreOperation& operation, std::string* payload) {
   using Kind = JournalOperation::Kind;
   std::visit(
       [payload](const auto& op) {
         using T = std::decay_t<decltype(op)>;
         JournalOperation out;
-        std::string text;
+        std::string key, text;
         if constexpr (std::is_same_v<T, PutJob>) {
           text = Encode(op.job);
           out = {Kind::kPutJob, 0, op.job.id.value, {}, text};
@@ -153,18 +171,22 @@ void AppendOperation(const StoreOperation& operation, std::string* payload) {
         } else if constexpr (std::is_same_v<T, PutQueues>) {
           text = Encode(op.queues);
           out = {Kind::kPutQueues, 0, {}, {}, text};
+        } else if constexpr (std::is_same_v<T, PutUsers>) {
+          text = Encode(op.users);
+          out = {Kind::kPutUsers, 0, {}, {}, text};
+        } else if constexpr (std::is_same_v<T, AppendAudit>) {
+          out = {Kind::kAppendAudit, op.seq, {}, {}, op.line};
+        } else if constexpr (requires { AppendSecret(op, payload); }) {
+          return AppendSecret(op, payload);
         } else if constexpr (std::is_same_v<T, PutQueueUsage>) {
           text = Encode(QueueUsageRecord{op.queue, op.usage});
           out = {Kind::kPutQueueUsage, 0, op.queue, {}, text};
         } else if constexpr (std::is_same_v<T, DeleteQueueUsage>) {
           out = {Kind::kDeleteQueueUsage, 0, op.queue, {}, {}};
         } else if constexpr (std::is_same_v<T, PutQueueDay>) {
+          key = KeyOf(op.record);
           text = Encode(op.record);
-          out = {Kind::kPutQueueDay,
-                 static_cast<std::uint64_t>(op.record.day),
-                 op.record.queue,
-                 {},
-                 text};
+          out = {Kind::kPutQueueDay, static_cast<std::uint64_t>(op.record.day), key, {}, text};
         } else if constexpr (std::is_same_v<T, DeleteQueueDay>) {
           out = {Kind::kDeleteQueueDay, static_cast<std::uint64_t>(op.day), op.queue, {}, {}};
         } else {

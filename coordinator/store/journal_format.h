@@ -50,6 +50,10 @@ struct JournalOperation {
     kDeleteQueueUsage = 16,  // key: queue, no text
     kPutQueueDay = 17,       // key: queue, number: day
     kDeleteQueueDay = 18,    // key: queue, number: day, no text
+    kPutUsers = 19,
+    kAppendAudit = 20,   // number: seq, text: the line
+    kPutSecret = 21,     // key: owner, name: QUEUE/NAME
+    kDeleteSecret = 22,  // key: owner, name: QUEUE/NAME, no text
   };
   Kind kind = Kind::kPutJob;
   std::uint64_t number = 0;

@@ -37,11 +37,11 @@ TEST(JournalFormatTest, EveryBitAndEveryLengthThatIsWrongIsNoticed) {
   EXPECT_THAT(DecodeFrame(bytes + "x", "f").status().message(), HasSubstr("8 bytes instead of 7"));
 }
 
-// Read by later versions: the bytes of version 5.
-TEST(JournalFormatTest, VersionFiveStaysAsItIs) {
+// Read by later versions: the bytes of version 6.
+TEST(JournalFormatTest, VersionSixStaysAsItIs) {
   const std::string bytes = EncodeFrame({FrameKind::kCommit, 0x0102, 0x0304, "ab"});
   EXPECT_EQ(bytes.substr(0, 40), std::string("MUSTERJL"
-                                             "\x05\0\0\0"
+                                             "\x06\0\0\0"
                                              "\x01\0\0\0"
                                              "\x02\x01\0\0\0\0\0\0"
                                              "\x04\x03\0\0\0\0\0\0"

@@ -45,6 +45,13 @@ void JournalImage::Apply(const JournalOperation& op) {
     case Kind::kDeleteArchived: archive_.erase(key); break;
     case Kind::kPutArchivedTime: archived_time_ = std::move(text); break;
     case Kind::kPutQueues: queues_ = std::move(text); break;
+    case Kind::kPutUsers: users_ = std::move(text); break;
+    case Kind::kAppendAudit:
+      audit_[op.number] = std::move(text);
+      while (audit_.size() > kept_events_) audit_.erase(audit_.begin());
+      break;
+    case Kind::kPutSecret: secrets_[{key, name}] = std::move(text); break;
+    case Kind::kDeleteSecret: secrets_.erase({key, name}); break;
     case Kind::kPutQueueUsage: queue_usage_[key] = std::move(text); break;
     case Kind::kDeleteQueueUsage: queue_usage_.erase(key); break;
     case Kind::kPutQueueDay: queue_days_[{key, op.number}] = std::move(text); break;
@@ -111,6 +118,10 @@ std::string JournalImage::Snapshot() const {
     AppendOperation({Kind::kPutNode, 0, key, {}, text}, &payload);
   }
   if (!queues_.empty()) AppendOperation({Kind::kPutQueues, 0, {}, {}, queues_}, &payload);
+  if (!users_.empty()) AppendOperation({Kind::kPutUsers, 0, {}, {}, users_}, &payload);
+  for (const auto& [key, text] : secrets_) {
+    AppendOperation({Kind::kPutSecret, 0, key.first, key.second, text}, &payload);
+  }
   for (const auto& [queue, text] : queue_usage_) {
     AppendOperation({Kind::kPutQueueUsage, 0, queue, {}, text}, &payload);
   }
@@ -119,6 +130,9 @@ std::string JournalImage::Snapshot() const {
   }
   for (const auto& [seq, event] : events_) {
     AppendOperation({Kind::kAppendEvent, seq, event.job, {}, event.text}, &payload);
+  }
+  for (const auto& [seq, line] : audit_) {
+    AppendOperation({Kind::kAppendAudit, seq, {}, {}, line}, &payload);
   }
   for (const auto& [number, claim] : begins_) {
     AppendOperation({Kind::kBeginEpoch, number, {}, {}, claim}, &payload);
@@ -150,6 +164,7 @@ Result<StoredState> JournalImage::Load(std::size_t newest_events) const {
     MUSTER_RETURN_IF_ERROR(DecodeInto(archived_time_, "the time of archived jobs", &time));
   if (!time.empty()) state.archived_time = time.front().micros;
   MUSTER_RETURN_IF_ERROR(LoadQueues(&state));
+  MUSTER_RETURN_IF_ERROR(LoadUsers(&state));
   auto event = events_.begin();
   if (events_.size() > newest_events) std::advance(event, events_.size() - newest_events);
   for (; event != events_.end(); ++event) {
@@ -170,6 +185,25 @@ Status JournalImage::LoadQueues(StoredState* state) const {
   for (const auto& [key, text] : queue_days_)
     MUSTER_RETURN_IF_ERROR(DecodeInto(text, "a day of queue " + key.first, &state->queue_days));
   return OkStatus();
+}
+
+Status JournalImage::LoadUsers(StoredState* state) const {
+  std::vector<UsersRecord> users;
+  if (!users_.empty()) MUSTER_RETURN_IF_ERROR(DecodeInto(users_, "the users", &users));
+  if (!users.empty()) state->users = std::move(users.front());
+  for (const auto& [key, text] : secrets_)
+    MUSTER_RETURN_IF_ERROR(DecodeInto(text, "a secret of " + key.first, &state->secrets));
+  if (audit_.empty()) return OkStatus();
+  MUSTER_ASSIGN_OR_RETURN(state->audit, AuditHeadOf(audit_.rbegin()->second));
+  return OkStatus();
+}
+
+std::vector<std::string> JournalImage::SelectAudit(const AuditQuery& query) const {
+  std::vector<std::string> found;
+  for (auto it = audit_.upper_bound(query.after_seq);
+       it != audit_.end() && static_cast<int>(found.size()) < query.limit; ++it)
+    found.push_back(it->second);
+  return found;
 }
 
 Result<std::vector<EventRecord>> JournalImage::SelectEvents(const EventQuery& query) const {

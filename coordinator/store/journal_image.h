@@ -2,7 +2,7 @@
 //
 // Owned by a Journal; one thread at a time. Texts stay as they were written until the records are
 // needed, so that replaying and writing snapshots cost no parsing. The newest `kept_events` events
-// are kept.
+// are kept, and as many lines of the audit trail.
 #pragma once
 
 #include <cstddef>
@@ -36,6 +36,7 @@ class JournalImage {
   Result<StoredState> Load(std::size_t newest_events) const;
   Result<std::vector<EventRecord>> SelectEvents(const EventQuery& query) const;
   Result<std::vector<ArchivedRecords>> SelectArchived(const ArchiveQuery& query) const;
+  std::vector<std::string> SelectAudit(const AuditQuery& query) const;
 
   // Whether this commit began an epoch. Such commits' files are kept for good.
   bool BeganEpoch(std::uint64_t number) const { return begins_.contains(number); }
@@ -60,6 +61,7 @@ class JournalImage {
   Result<std::vector<ArchivedRecords>> SelectPage(const ArchiveQuery& query) const;
   void AppendArchive(std::string* payload) const;
   Status LoadQueues(StoredState* state) const;
+  Status LoadUsers(StoredState* state) const;
 
   std::size_t kept_events_;
   std::map<std::string, std::string, std::less<>> jobs_;
@@ -67,8 +69,11 @@ class JournalImage {
   std::map<std::pair<std::string, std::uint64_t>, std::string> attempts_;
   std::map<std::pair<std::string, std::string>, std::string> checkpoints_;
   std::map<std::string, ArchivedTexts, std::less<>> archive_;
-  std::string archived_time_;  // empty: none
-  std::string queues_;         // empty: none
+  std::string archived_time_;                                           // empty: none
+  std::string queues_;                                                  // empty: none
+  std::string users_;                                                   // empty: none
+  std::map<std::uint64_t, std::string> audit_;                          // lines by seq
+  std::map<std::pair<std::string, std::string>, std::string> secrets_;  // by owner, QUEUE/NAME
   std::map<std::string, std::string> queue_usage_;
   std::map<std::pair<std::string, std::uint64_t>, std::string> queue_days_;
   std::map<std::uint64_t, Event> events_;        // by seq

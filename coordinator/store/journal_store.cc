@@ -37,8 +37,16 @@ void JournalStore::ReadArchive(ArchiveQuery query, ArchiveDone done) {
   queue_.ReadArchive(std::move(query), std::move(done));
 }
 
+void JournalStore::ReadAudit(AuditQuery query, AuditDone done) {
+  queue_.ReadAudit(query, std::move(done));
+}
+
 Result<std::vector<ArchivedRecords>> JournalStore::SelectArchived(const ArchiveQuery& query) {
   return journal_->image().SelectArchived(query);
+}
+
+Result<std::vector<std::string>> JournalStore::SelectAudit(const AuditQuery& query) {
+  return journal_->image().SelectAudit(query);
 }
 
 void JournalStore::WatchFence(Duration interval, Done on_fenced) {

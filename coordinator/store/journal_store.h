@@ -36,6 +36,7 @@ class JournalStore final : public Store, private CommitBackend {
   void Commit(std::vector<StoreOperation> operations, Done done) override;
   void ReadEvents(EventQuery query, EventsDone done) override;
   void ReadArchive(ArchiveQuery query, ArchiveDone done) override;
+  void ReadAudit(AuditQuery query, AuditDone done) override;
 
   // As CommitQueue::RunOnce; only without a thread.
   void RunOnce() { queue_.RunOnce(); }
@@ -54,6 +55,7 @@ class JournalStore final : public Store, private CommitBackend {
   Status WriteGroup(const std::vector<CommitBatch>& group) override;
   Result<std::vector<EventRecord>> SelectEvents(const EventQuery& query) override;
   Result<std::vector<ArchivedRecords>> SelectArchived(const ArchiveQuery& query) override;
+  Result<std::vector<std::string>> SelectAudit(const AuditQuery& query) override;
   void AfterGroup() override { journal_->CompactIfDue(); }
   Status Watch() override { return journal_->CheckFence(); }
 

@@ -147,7 +147,7 @@ TEST_F(JournalTest, AnotherVersionIsRefusedWithBothNumbers) {
   const Status status = OpenError();
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("version 9"));
-  EXPECT_THAT(status.message(), HasSubstr("knows 3 to 5"));
+  EXPECT_THAT(status.message(), HasSubstr("knows 3 to 6"));
 }
 
 // The model loses the answer to every seventh link.

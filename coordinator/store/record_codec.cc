@@ -43,13 +43,14 @@ BOOST_DESCRIBE_STRUCT(AttemptRecord, (),
 BOOST_DESCRIBE_STRUCT(PromiseRecord, (), (start_unix_ms, nodes, devices));
 BOOST_DESCRIBE_STRUCT(ReclaimRecord, (), (claimant, generation, gives_up, by_unix_ms));
 BOOST_DESCRIBE_STRUCT(JobRecord, (),
-                      (id, name, key, spec_yaml, output_dir, priority, submit_order, world_size,
-                       state, reason, stop, generation, restarts, attempts_without_progress, step,
-                       best_step, committed_step, max_steps, loss, loss_at_start, tokens,
-                       submitted_unix_ms, started_unix_ms, ended_unix_ms, progress_unix_ms,
-                       pending_release, scrub_trouble, stop_by_unix_ms, suspended_unix_ms,
-                       suspended_ms, checkpoint_seconds, queue, priority_class, held, hold_reason,
-                       begin_unix_ms, time_limit_seconds, promise, reclaim, victim_unix_ms, usage));
+                      (id, name, owner, submitter, key, spec_yaml, output_dir, priority,
+                       submit_order, world_size, state, reason, stop, generation, restarts,
+                       attempts_without_progress, step, best_step, committed_step, max_steps, loss,
+                       loss_at_start, tokens, submitted_unix_ms, started_unix_ms, ended_unix_ms,
+                       progress_unix_ms, pending_release, scrub_trouble, stop_by_unix_ms,
+                       suspended_unix_ms, suspended_ms, checkpoint_seconds, queue, priority_class,
+                       held, hold_reason, begin_unix_ms, time_limit_seconds, promise, reclaim,
+                       victim_unix_ms, usage));
 BOOST_DESCRIBE_STRUCT(LeakedSlot, (), (job, pid, devices));
 BOOST_DESCRIBE_STRUCT(BrokenDevice, (), (id, reason));
 BOOST_DESCRIBE_STRUCT(Device, (),
@@ -64,9 +65,13 @@ BOOST_DESCRIBE_STRUCT(NodeRecord, (),
 BOOST_DESCRIBE_STRUCT(ArchivedJob, (),
                       (id, state, submit_order, ended_unix_ms, key_print, spec_print));
 BOOST_DESCRIBE_STRUCT(QueuesRecord, (), (version, yaml));
+BOOST_DESCRIBE_STRUCT(UsersRecord, (), (version, yaml));
+BOOST_DESCRIBE_STRUCT(SecretName, (), (owner, queue, name));
+BOOST_DESCRIBE_STRUCT(SecretRecord, (),
+                      (secret, key_id, own_key, value, updated_unix_ms, updated_by));
 BOOST_DESCRIBE_STRUCT(QueueUsageRecord, (), (queue, usage));
 BOOST_DESCRIBE_STRUCT(UsedMicros, (), (productive, lost));
-BOOST_DESCRIBE_STRUCT(QueueDayRecord, (), (queue, day, gpus, slots));
+BOOST_DESCRIBE_STRUCT(QueueDayRecord, (), (queue, day, gpus, slots, user));
 BOOST_DESCRIBE_STRUCT(EventRecord, (), (seq, unix_ms, job, generation, kind, severity, message));
 BOOST_DESCRIBE_STRUCT(NoticeRecord, (), (kind, detail, in_use));
 
@@ -325,6 +330,8 @@ std::string Encode(const EventRecord& record) { return Encoded(record); }
 std::string Encode(const ArchivedJob& job) { return Encoded(job); }
 std::string Encode(const GoodputUsage& usage) { return Encoded(usage); }
 std::string Encode(const QueuesRecord& queues) { return Encoded(queues); }
+std::string Encode(const UsersRecord& users) { return Encoded(users); }
+std::string Encode(const SecretRecord& secret) { return Encoded(secret); }
 std::string Encode(const QueueUsageRecord& usage) { return Encoded(usage); }
 std::string Encode(const QueueDayRecord& record) { return Encoded(record); }
 
@@ -355,6 +362,8 @@ template Result<EventRecord> Decode<EventRecord>(std::string_view);
 template Result<ArchivedJob> Decode<ArchivedJob>(std::string_view);
 template Result<GoodputUsage> Decode<GoodputUsage>(std::string_view);
 template Result<QueuesRecord> Decode<QueuesRecord>(std::string_view);
+template Result<UsersRecord> Decode<UsersRecord>(std::string_view);
+template Result<SecretRecord> Decode<SecretRecord>(std::string_view);
 template Result<QueueUsageRecord> Decode<QueueUsageRecord>(std::string_view);
 template Result<QueueDayRecord> Decode<QueueDayRecord>(std::string_view);
 

@@ -26,6 +26,8 @@ std::string Encode(const EventRecord& record);
 std::string Encode(const ArchivedJob& job);
 std::string Encode(const GoodputUsage& usage);
 std::string Encode(const QueuesRecord& queues);
+std::string Encode(const UsersRecord& users);
+std::string Encode(const SecretRecord& secret);
 std::string Encode(const QueueUsageRecord& usage);
 std::string Encode(const QueueDayRecord& record);
 

@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-constexpr std::int64_t kSchemaVersion = 5;
+constexpr std::int64_t kSchemaVersion = 6;
 // Old events are removed in batches of this size, or of twice the number of new ones if that is
 // more.
 constexpr std::int64_t kPrunedAtOnce = 256;
@@ -52,6 +52,14 @@ CREATE TABLE queue_days(queue TEXT NOT NULL, day INTEGER NOT NULL, record TEXT N
                         PRIMARY KEY(queue, day)) WITHOUT ROWID;
 )sql";
 
+// And version 5 has all but these.
+constexpr char kUsersSchema[] = R"sql(
+CREATE TABLE users(one INTEGER PRIMARY KEY, record TEXT NOT NULL);
+CREATE TABLE audit(seq INTEGER PRIMARY KEY, line TEXT NOT NULL);
+CREATE TABLE secrets(owner TEXT NOT NULL, queue TEXT NOT NULL, name TEXT NOT NULL,
+                     record TEXT NOT NULL, PRIMARY KEY(owner, queue, name)) WITHOUT ROWID;
+)sql";
+
 // Exclusive locking: the lock taken by the first read stays until the file is closed, and the
 // index of the log needs no shared memory.
 constexpr char kPragmas[] =
@@ -66,7 +74,7 @@ Status CreateOrCheckSchema(SqliteDatabase& database, const std::string& path) {
   MUSTER_RETURN_IF_ERROR(tables.Next().status());
   if (fresh) {
     return database.Execute(std::string("BEGIN IMMEDIATE;") + kSchema + kQueuesSchema +
-                            kQueueDaysSchema + "INSERT INTO meta VALUES('schema'," +
+                            kQueueDaysSchema + kUsersSchema + "INSERT INTO meta VALUES('schema'," +
                             std::to_string(kSchemaVersion) + "); COMMIT;");
   }
   MUSTER_ASSIGN_OR_RETURN(SqliteStatement version,
@@ -74,11 +82,12 @@ Status CreateOrCheckSchema(SqliteDatabase& database, const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(const bool found, version.Next());
   const std::int64_t schema = found ? version.Int(0) : 0;
   if (schema == kSchemaVersion) return OkStatus();
-  if (schema == 3 || schema == 4) {
+  if (schema >= 3 && schema < kSchemaVersion) {
     MUSTER_RETURN_IF_ERROR(version.Next().status());  // there is no other; ends the query
-    return database.Execute(std::string("BEGIN IMMEDIATE;") + (schema == 3 ? kQueuesSchema : "") +
-                            kQueueDaysSchema +
-                            "UPDATE meta SET value=5 WHERE key='schema'; COMMIT;");
+    return database.Execute(std::string("BEGIN IMMEDIATE;") + (schema < 4 ? kQueuesSchema : "") +
+                            (schema < 5 ? kQueueDaysSchema : "") + kUsersSchema +
+                            "UPDATE meta SET value=" + std::to_string(kSchemaVersion) +
+                            " WHERE key='schema'; COMMIT;");
   }
   return FailedPrecondition(path + " has schema " + std::to_string(schema) +
                             ", this version of Muster knows " + std::to_string(kSchemaVersion) +
@@ -154,6 +163,23 @@ Status LoadQueues(SqliteDatabase& database, StoredState* state) {
   return LoadTable(database, "queue_days", state->queue_days);
 }
 
+SqliteStatement& BindTo(SqliteStatement& statement, const SecretName& secret) {
+  return statement.Bind(1, secret.owner).Bind(2, secret.queue).Bind(3, secret.name);
+}
+
+Status LoadUsers(SqliteDatabase& database, StoredState* state) {
+  std::vector<UsersRecord> users;
+  MUSTER_RETURN_IF_ERROR(LoadTable(database, "users", users));
+  if (!users.empty()) state->users = std::move(users.front());
+  MUSTER_RETURN_IF_ERROR(LoadTable(database, "secrets", state->secrets));
+  MUSTER_ASSIGN_OR_RETURN(SqliteStatement newest,
+                          database.Prepare("SELECT line FROM audit ORDER BY seq DESC LIMIT 1"));
+  MUSTER_ASSIGN_OR_RETURN(const bool found, newest.Next());
+  if (!found) return OkStatus();
+  MUSTER_ASSIGN_OR_RETURN(state->audit, AuditHeadOf(std::string(newest.Text(0))));
+  return newest.Next().status();  // there is no other; ends the query
+}
+
 }  // namespace
 
 Result<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteStoreOptions options) {
@@ -165,7 +191,7 @@ Result<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteStoreOptions option
   }
   std::unique_ptr<SqliteStore> store(new SqliteStore(std::move(database), options));
   MUSTER_RETURN_IF_ERROR(store->PrepareStatements());
-  MUSTER_RETURN_IF_ERROR(store->FindOldestEvent());
+  MUSTER_RETURN_IF_ERROR(store->FindOldest());
   store->queue_.Start();
   return store;
 }
@@ -173,6 +199,7 @@ Result<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteStoreOptions option
 SqliteStore::SqliteStore(SqliteDatabase database, const SqliteStoreOptions& options)
     : database_(std::move(database)),
       kept_events_(options.kept_events),
+      kept_audit_(options.kept_audit),
       queue_(*this, {.path = options.path, .max_queued = options.max_queued}) {}
 
 Status SqliteStore::PrepareStatements() {
@@ -198,6 +225,14 @@ Status SqliteStore::PrepareStatements() {
   MUSTER_RETURN_IF_ERROR(
       prepare(s.put_archived_time, "INSERT OR REPLACE INTO archived_time VALUES(1,?)"));
   MUSTER_RETURN_IF_ERROR(prepare(s.put_queues, "INSERT OR REPLACE INTO queues VALUES(1,?)"));
+  MUSTER_RETURN_IF_ERROR(prepare(s.put_users, "INSERT OR REPLACE INTO users VALUES(1,?)"));
+  MUSTER_RETURN_IF_ERROR(prepare(s.put_audit, "INSERT INTO audit VALUES(?,?)"));
+  MUSTER_RETURN_IF_ERROR(prepare(s.delete_audit, "DELETE FROM audit WHERE seq<?"));
+  MUSTER_RETURN_IF_ERROR(
+      prepare(s.audit, "SELECT line FROM audit WHERE seq>? ORDER BY seq LIMIT ?"));
+  MUSTER_RETURN_IF_ERROR(prepare(s.put_secret, "INSERT OR REPLACE INTO secrets VALUES(?,?,?,?)"));
+  MUSTER_RETURN_IF_ERROR(
+      prepare(s.delete_secret, "DELETE FROM secrets WHERE owner=? AND queue=? AND name=?"));
   MUSTER_RETURN_IF_ERROR(
       prepare(s.put_queue_usage, "INSERT OR REPLACE INTO queue_usage VALUES(?,?)"));
   MUSTER_RETURN_IF_ERROR(prepare(s.delete_queue_usage, "DELETE FROM queue_usage WHERE queue=?"));
@@ -251,13 +286,19 @@ Status SqliteStore::PrepareArchiveStatements() {
   return prepare(s.archived_checkpoints, "SELECT record FROM checkpoints_archive WHERE job=?");
 }
 
-Status SqliteStore::FindOldestEvent() {
-  MUSTER_ASSIGN_OR_RETURN(SqliteStatement range,
-                          database_.Prepare("SELECT min(seq), max(seq) FROM events"));
-  MUSTER_RETURN_IF_ERROR(range.Next().status());
-  oldest_event_ = range.Int(0);
-  newest_event_ = range.Int(1);
-  return OkStatus();
+Status SqliteStore::FindOldest() {
+  const auto read = [this](const char* table, std::int64_t* oldest,
+                           std::int64_t* newest) -> Status {
+    MUSTER_ASSIGN_OR_RETURN(
+        SqliteStatement range,
+        database_.Prepare(std::string("SELECT min(seq), max(seq) FROM ") + table));
+    MUSTER_RETURN_IF_ERROR(range.Next().status());
+    *oldest = range.Int(0);
+    *newest = range.Int(1);
+    return OkStatus();
+  };
+  MUSTER_RETURN_IF_ERROR(read("events", &oldest_event_, &newest_event_));
+  return read("audit", &oldest_audit_, &newest_audit_);
 }
 
 Result<StoredState> SqliteStore::Load() {
@@ -274,6 +315,7 @@ Result<StoredState> SqliteStore::Load() {
   std::reverse(state.events.begin(), state.events.end());
   MUSTER_RETURN_IF_ERROR(LoadArchive(database_, &state));
   MUSTER_RETURN_IF_ERROR(LoadQueues(database_, &state));
+  MUSTER_RETURN_IF_ERROR(LoadUsers(database_, &state));
   return state;
 }
 
@@ -289,6 +331,10 @@ void SqliteStore::ReadArchive(ArchiveQuery query, ArchiveDone done) {
   queue_.ReadArchive(std::move(query), std::move(done));
 }
 
+void SqliteStore::ReadAudit(AuditQuery query, AuditDone done) {
+  queue_.ReadAudit(query, std::move(done));
+}
+
 Status SqliteStore::WriteGroup(const std::vector<CommitBatch>& group) {
   MUSTER_RETURN_IF_ERROR(database_.Execute("BEGIN IMMEDIATE"));
   const std::int64_t newest_before = newest_event_;
@@ -300,6 +346,7 @@ Status SqliteStore::WriteGroup(const std::vector<CommitBatch>& group) {
     }
   }
   MUSTER_RETURN_IF_ERROR(PruneEvents(newest_event_ - newest_before));
+  MUSTER_RETURN_IF_ERROR(PruneAudit());
   return database_.Execute("COMMIT");
 }
 
@@ -309,6 +356,13 @@ Status SqliteStore::PruneEvents(std::int64_t appended) {
   if (surplus < kPrunedAtOnce) return OkStatus();
   oldest_event_ += std::min(surplus, std::max(kPrunedAtOnce, 2 * appended));
   return statements_.delete_events.Bind(1, oldest_event_).Run();
+}
+
+Status SqliteStore::PruneAudit() {
+  const std::int64_t surplus = newest_audit_ - kept_audit_ + 1 - oldest_audit_;
+  if (surplus < kPrunedAtOnce) return OkStatus();
+  oldest_audit_ += surplus;
+  return statements_.delete_audit.Bind(1, oldest_audit_).Run();
 }
 
 Status SqliteStore::Write(const StoreOperation& operation) {
@@ -352,19 +406,17 @@ Status SqliteStore::Write(const StoreOperation& operation) {
           return s.put_archived_time.Bind(1, Encode(GoodputUsage{.micros = op.micros})).Run();
         } else if constexpr (std::is_same_v<T, PutQueues>) {
           return s.put_queues.Bind(1, Encode(op.queues)).Run();
-        } else if constexpr (std::is_same_v<T, PutQueueUsage>) {
-          return s.put_queue_usage.Bind(1, op.queue)
-              .Bind(2, Encode(QueueUsageRecord{op.queue, op.usage}))
-              .Run();
-        } else if constexpr (std::is_same_v<T, DeleteQueueUsage>) {
-          return s.delete_queue_usage.Bind(1, op.queue).Run();
-        } else if constexpr (std::is_same_v<T, PutQueueDay>) {
-          return s.put_queue_day.Bind(1, op.record.queue)
-              .Bind(2, op.record.day)
-              .Bind(3, Encode(op.record))
-              .Run();
-        } else if constexpr (std::is_same_v<T, DeleteQueueDay>) {
-          return s.delete_queue_day.Bind(1, op.queue).Bind(2, op.day).Run();
+        } else if constexpr (std::is_same_v<T, PutUsers>) {
+          return s.put_users.Bind(1, Encode(op.users)).Run();
+        } else if constexpr (std::is_same_v<T, AppendAudit>) {
+          newest_audit_ = static_cast<std::int64_t>(op.seq);
+          return s.put_audit.Bind(1, newest_audit_).Bind(2, op.line).Run();
+        } else if constexpr (std::is_same_v<T, PutSecret>) {
+          return BindTo(s.put_secret, op.secret.secret).Bind(4, Encode(op.secret)).Run();
+        } else if constexpr (std::is_same_v<T, DeleteSecret>) {
+          return BindTo(s.delete_secret, op.secret).Run();
+        } else if constexpr (requires { WriteFigures(op); }) {
+          return WriteFigures(op);
         } else {
           static_assert(std::is_same_v<T, AppendEvent>);
           newest_event_ = std::max(newest_event_, static_cast<std::int64_t>(op.event.seq));
@@ -375,6 +427,27 @@ Status SqliteStore::Write(const StoreOperation& operation) {
         }
       },
       operation);
+}
+
+Status SqliteStore::WriteFigures(const PutQueueUsage& op) {
+  return statements_.put_queue_usage.Bind(1, op.queue)
+      .Bind(2, Encode(QueueUsageRecord{op.queue, op.usage}))
+      .Run();
+}
+
+Status SqliteStore::WriteFigures(const DeleteQueueUsage& op) {
+  return statements_.delete_queue_usage.Bind(1, op.queue).Run();
+}
+
+Status SqliteStore::WriteFigures(const PutQueueDay& op) {
+  return statements_.put_queue_day.Bind(1, KeyOf(op.record))
+      .Bind(2, op.record.day)
+      .Bind(3, Encode(op.record))
+      .Run();
+}
+
+Status SqliteStore::WriteFigures(const DeleteQueueDay& op) {
+  return statements_.delete_queue_day.Bind(1, op.queue).Bind(2, op.day).Run();
 }
 
 Status SqliteStore::Archive(const ArchivedJob& job) {
@@ -425,6 +498,17 @@ Status SqliteStore::AddRest(ArchivedRecords* records) {
   MUSTER_RETURN_IF_ERROR(owner.Next().status());
   records->output_owner = JobId{owner.Text(0)};
   return owner.Next().status();  // there is no other; ends the query
+}
+
+Result<std::vector<std::string>> SqliteStore::SelectAudit(const AuditQuery& query) {
+  SqliteStatement& rows = statements_.audit.Bind(1, static_cast<std::int64_t>(query.after_seq))
+                              .Bind(2, std::int64_t{query.limit});
+  std::vector<std::string> lines;
+  for (;;) {
+    MUSTER_ASSIGN_OR_RETURN(const bool more, rows.Next());
+    if (!more) return lines;
+    lines.emplace_back(rows.Text(0));
+  }
 }
 
 Result<std::vector<EventRecord>> SqliteStore::SelectEvents(const EventQuery& query) {

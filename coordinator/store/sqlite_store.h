@@ -21,6 +21,7 @@ struct SqliteStoreOptions {
   std::int64_t max_pages = 0;         // 0: limited by the disk; tests simulate a full disk with it
   std::size_t max_queued = 10000;     // commits; a slower disk than that poisons the store
   std::int64_t kept_events = 200000;  // a few hundred older ones at most are still there
+  std::int64_t kept_audit = 1000000;  // entries of the audit trail; likewise
 };
 
 class SqliteStore final : public Store, private CommitBackend {
@@ -35,6 +36,7 @@ class SqliteStore final : public Store, private CommitBackend {
   void Commit(std::vector<StoreOperation> operations, Done done) override;
   void ReadEvents(EventQuery query, EventsDone done) override;
   void ReadArchive(ArchiveQuery query, ArchiveDone done) override;
+  void ReadAudit(AuditQuery query, AuditDone done) override;
 
   // Transactions so far; fewer than commits where commits were grouped. Thread-safe.
   std::uint64_t transactions() const { return queue_.groups(); }
@@ -43,8 +45,9 @@ class SqliteStore final : public Store, private CommitBackend {
   struct Statements {
     SqliteStatement put_job, put_attempt, put_checkpoint, delete_checkpoint, put_node, put_event;
     SqliteStatement delete_events, delete_node, put_archived_time;
-    SqliteStatement put_queues, put_queue_usage, delete_queue_usage;
+    SqliteStatement put_queues, put_secret, delete_secret, put_queue_usage, delete_queue_usage;
     SqliteStatement put_queue_day, delete_queue_day;
+    SqliteStatement put_users, put_audit, delete_audit, audit;
     // Each moves or deletes the rows of one job in one table.
     SqliteStatement archive_job;
     std::vector<SqliteStatement> archive_rest, delete_archived;
@@ -60,18 +63,28 @@ class SqliteStore final : public Store, private CommitBackend {
   Status Archive(const ArchivedJob& job);
   Status DeleteArchived(const JobId& job);
   Status AddRest(ArchivedRecords* records);
-  Status FindOldestEvent();
+  Status FindOldest();
   Status WriteGroup(const std::vector<CommitBatch>& group) override;
   Status Write(const StoreOperation& operation);
+  // What queues had.
+  Status WriteFigures(const PutQueueUsage& op);
+  Status WriteFigures(const DeleteQueueUsage& op);
+  Status WriteFigures(const PutQueueDay& op);
+  Status WriteFigures(const DeleteQueueDay& op);
   Status PruneEvents(std::int64_t appended);
+  Status PruneAudit();
   Result<std::vector<EventRecord>> SelectEvents(const EventQuery& query) override;
   Result<std::vector<ArchivedRecords>> SelectArchived(const ArchiveQuery& query) override;
+  Result<std::vector<std::string>> SelectAudit(const AuditQuery& query) override;
 
   SqliteDatabase database_;
   Statements statements_;
   const std::int64_t kept_events_;
+  const std::int64_t kept_audit_;
   std::int64_t oldest_event_ = 0;  // the oldest that still exists
   std::int64_t newest_event_ = 0;
+  std::int64_t oldest_audit_ = 0;  // likewise
+  std::int64_t newest_audit_ = 0;
   CommitQueue queue_;  // last: its thread uses the others
 };
 

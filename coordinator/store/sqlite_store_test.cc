@@ -7,6 +7,7 @@
 #include <atomic>
 #include <future>
 #include <string>
+#include <vector>
 
 #include "common/base/testing/temp_dir.h"
 #include "coordinator/store/sqlite_database.h"
@@ -21,6 +22,18 @@ class SqliteStoreTest : public ::testing::Test {
  protected:
   std::string Path() const { return dir_ / "state.db"; }
   SqliteStoreOptions Options() const { return {.path = Path()}; }
+
+  // A file as a version with that schema wrote it, which had no such tables.
+  void MakeSchema(int schema, const std::string& drop_tables) {
+    ASSERT_TRUE(SqliteStore::Open(Options()).ok());
+    auto database = SqliteDatabase::Open(Path());
+    ASSERT_TRUE(database.ok());
+    const std::string version = std::to_string(schema);
+    ASSERT_TRUE(
+        database
+            ->Execute(drop_tables + "; UPDATE meta SET value=" + version + " WHERE key='schema'")
+            .ok());
+  }
 
  private:
   const TempDirForTest dir_;
@@ -49,15 +62,10 @@ TEST_F(SqliteStoreTest, ANewerSchemaIsRefusedWithBothVersions) {
 }
 
 TEST_F(SqliteStoreTest, ASchemaWithoutQueuesGetsThem) {
-  ASSERT_TRUE(SqliteStore::Open(Options()).ok());
-  {
-    auto database = SqliteDatabase::Open(Path());
-    ASSERT_TRUE(database.ok());
-    ASSERT_TRUE(database
-                    ->Execute("DROP TABLE queues; DROP TABLE queue_usage; DROP TABLE queue_days; "
-                              "UPDATE meta SET value=3 WHERE key='schema'")
-                    .ok());
-  }
+  MakeSchema(3,
+             "DROP TABLE queues; DROP TABLE queue_usage; DROP TABLE queue_days; DROP TABLE users; "
+             "DROP TABLE secrets; "
+             "DROP TABLE audit");
   for (int start = 0; start < 2; ++start) {
     const auto opened = SqliteStore::Open(Options());
     ASSERT_TRUE(opened.ok()) << opened.status().ToString();
@@ -68,15 +76,43 @@ TEST_F(SqliteStoreTest, ASchemaWithoutQueuesGetsThem) {
   }
 }
 
-TEST_F(SqliteStoreTest, ASchemaWithoutDaysOfQueuesGetsThem) {
-  ASSERT_TRUE(SqliteStore::Open(Options()).ok());
-  {
-    auto database = SqliteDatabase::Open(Path());
-    ASSERT_TRUE(database.ok());
-    ASSERT_TRUE(
-        database->Execute("DROP TABLE queue_days; UPDATE meta SET value=4 WHERE key='schema'")
-            .ok());
+TEST_F(SqliteStoreTest, ASchemaWithoutUsersGetsThemAndAnAuditTrail) {
+  MakeSchema(5, "DROP TABLE users; DROP TABLE audit; DROP TABLE secrets");
+  for (int start = 0; start < 2; ++start) {
+    const auto opened = SqliteStore::Open(Options());
+    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    const auto state = (*opened)->Load();
+    ASSERT_TRUE(state.ok()) << state.status().ToString();
+    EXPECT_EQ(state->users, UsersRecord{});
+    EXPECT_EQ(state->audit, AuditHead{});
   }
+}
+
+TEST_F(SqliteStoreTest, KeepsTheNewestAuditEntries) {
+  SqliteStoreOptions options = Options();
+  options.kept_audit = 100;
+  auto store = SqliteStore::Open(options);
+  ASSERT_TRUE(store.ok());
+  AuditHead head;
+  for (int i = 0; i < 1000; ++i) {
+    std::promise<Status> done;
+    std::string line = SealAuditEntry({.operation = "Cancel"}, &head);
+    (*store)->Commit({AppendAudit{head.seq, std::move(line)}},
+                     [&](const Status& status) { done.set_value(status); });
+    ASSERT_TRUE(done.get_future().get().ok());
+  }
+  std::promise<std::vector<std::string>> read;
+  (*store)->ReadAudit({}, [&](Result<std::vector<std::string>> lines) { read.set_value(*lines); });
+  const std::vector<std::string> lines = read.get_future().get();
+  EXPECT_GE(lines.size(), 100u);
+  EXPECT_LT(lines.size(), 700u);
+  AuditVerifier verifier;
+  for (const std::string& line : lines) EXPECT_EQ(verifier.Add(line), OkStatus());
+  EXPECT_EQ(verifier.head(), head);
+}
+
+TEST_F(SqliteStoreTest, ASchemaWithoutDaysOfQueuesGetsThem) {
+  MakeSchema(4, "DROP TABLE queue_days; DROP TABLE users; DROP TABLE audit; DROP TABLE secrets");
   for (int start = 0; start < 2; ++start) {
     const auto opened = SqliteStore::Open(Options());
     ASSERT_TRUE(opened.ok()) << opened.status().ToString();

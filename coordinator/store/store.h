@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "common/audit/audit_chain.h"
 #include "common/base/ids.h"
 #include "common/base/result.h"
 #include "common/base/status.h"
@@ -45,11 +46,18 @@ struct ArchiveQuery {
   bool is_page() const { return job.empty() && name.empty(); }
 };
 
+// Lines of the audit trail with seq > after_seq, oldest first.
+struct AuditQuery {
+  std::uint64_t after_seq = 0;
+  int limit = 1000;
+};
+
 class Store {
  public:
   using Done = std::function<void(const Status&)>;
   using EventsDone = std::function<void(Result<std::vector<EventRecord>>)>;
   using ArchiveDone = std::function<void(Result<std::vector<ArchivedRecords>>)>;
+  using AuditDone = std::function<void(Result<std::vector<std::string>>)>;
 
   // Events that Load returns: the newest ones.
   static constexpr int kLoadedEvents = 10000;
@@ -60,6 +68,7 @@ class Store {
   virtual void ReadEvents(EventQuery query, EventsDone done) = 0;
   // None where the job is not archived.
   virtual void ReadArchive(ArchiveQuery query, ArchiveDone done) = 0;
+  virtual void ReadAudit(AuditQuery query, AuditDone done) = 0;
 };
 
 }  // namespace muster

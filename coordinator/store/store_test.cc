@@ -125,6 +125,14 @@ class StoreTest : public ::testing::TestWithParam<Factory> {
     return done.get_future().get();
   }
 
+  std::vector<std::string> ReadAudit(AuditQuery query) {
+    std::promise<std::vector<std::string>> done;
+    store().ReadAudit(query, [&](Result<std::vector<std::string>> lines) {
+      done.set_value(lines.ok() ? *std::move(lines) : std::vector<std::string>{"failed"});
+    });
+    return done.get_future().get();
+  }
+
   void CommitArchived(const std::string& id, std::uint64_t order);
   std::vector<ArchivedRecords> ReadArchive(ArchiveQuery query) {
     std::promise<std::vector<ArchivedRecords>> done;
@@ -303,6 +311,54 @@ TEST_P(StoreTest, KeepsTheQueuesAndTheirUsage) {
     EXPECT_EQ(state.queues, queues);
     EXPECT_EQ(state.queue_usage, (std::map<std::string, double>{{"b", 1e300}}));
   }
+}
+
+TEST_P(StoreTest, SecretsAreReplacedAndRemovedByOwnerQueueAndName) {
+  const auto secret = [](const std::string& owner, const std::string& queue,
+                         const std::string& value) {
+    return SecretRecord{.secret = {owner, queue, "hf"},
+                        .key_id = "k",
+                        .own_key = "o",
+                        .value = value,
+                        .updated_unix_ms = 1,
+                        .updated_by = "root"};
+  };
+  ASSERT_TRUE(Commit({PutSecret{secret("ada", "nlp", "1")}, PutSecret{secret("bob", "nlp", "2")},
+                      PutSecret{secret("ada", "vision", "3")}})
+                  .ok());
+  ASSERT_TRUE(Commit({PutSecret{secret("ada", "nlp", "4")}, DeleteSecret{{"bob", "nlp", "hf"}},
+                      DeleteSecret{{"ada", "nlp", "other"}}})
+                  .ok());
+  for (int start = 0; start < 2; ++start)
+    EXPECT_THAT(Load().secrets, testing::UnorderedElementsAre(secret("ada", "nlp", "4"),
+                                                              secret("ada", "vision", "3")));
+}
+
+TEST_P(StoreTest, KeepsTheUsers) {
+  EXPECT_EQ(Load().users, UsersRecord{});
+  const UsersRecord users{2, "users: {ada: }  # \"all\"\n"};
+  ASSERT_TRUE(Commit({PutUsers{{1, "x"}}}).ok());
+  ASSERT_TRUE(Commit({PutUsers{users}}).ok());
+  for (int start = 0; start < 2; ++start) EXPECT_EQ(Load().users, users);
+}
+
+TEST_P(StoreTest, ContinuesTheAuditTrail) {
+  EXPECT_EQ(Load().audit, AuditHead{});
+  AuditHead head;
+  std::vector<std::string> written;
+  for (int start = 0; start < 3; ++start) {
+    std::vector<StoreOperation> operations;
+    for (int i = 0; i < 4; ++i) {
+      written.push_back(SealAuditEntry({.operation = "Cancel", .object = "job"}, &head));
+      operations.push_back(AppendAudit{head.seq, written.back()});
+    }
+    ASSERT_TRUE(Commit(std::move(operations)).ok());
+    EXPECT_EQ(Load().audit, head);
+  }
+  EXPECT_EQ(ReadAudit({}), written);
+  EXPECT_EQ(ReadAudit({.after_seq = 10}), (std::vector{written[10], written[11]}));
+  EXPECT_EQ(ReadAudit({.after_seq = 3, .limit = 2}), (std::vector{written[3], written[4]}));
+  EXPECT_EQ(ReadAudit({.after_seq = 12}), std::vector<std::string>{});
 }
 
 TEST_P(StoreTest, KeepsTheDaysOfQueues) {

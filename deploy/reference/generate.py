@@ -2,7 +2,7 @@
 """Writes the generated reference: docs/reference, and the generated sections of docs/job-file.md and docs/metrics.md.
 
   generate.py [--programs DIR] [--check]
-    --programs DIR   the programs of a build, for the pages of their --help; without it these stay as they are
+    --programs DIR   the programs of a build, for the pages of their --help and of their plans; without it these stay as they are
     --check          writes nothing, and says which file is not what its source says
 """
 
@@ -18,6 +18,7 @@ import job_file
 import metrics
 import programs
 import protocol
+import recipes
 import symptoms
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -43,10 +44,11 @@ def output_keys(root):
 
 
 def pages(folder):
-    """{path: text} of all that is generated; of the programs' pages only with their folder."""
+    """{path: text} of all that is generated; what programs print only with their folder."""
     made = {REFERENCE / f"{name}.md": MARK + text for name, text in {
         "cli-output": output_keys(ROOT), "exit-codes": exit_codes.page(ROOT), "rpc": protocol.page(ROOT),
-        "symptoms": symptoms.page(ROOT), **(programs.pages(folder) if folder else {})}.items()}
+        "symptoms": symptoms.page(ROOT),
+        **({**programs.pages(folder), "recipes": recipes.page(ROOT, folder)} if folder else {})}.items()}
     for page, texts in ((ROOT / "docs/job-file.md", job_file.sections(ROOT)), (ROOT / "docs/metrics.md", metrics.sections(ROOT))):
         made[page] = with_sections(page, texts)
     return made
@@ -54,7 +56,7 @@ def pages(folder):
 
 def main():
     parser = argparse.ArgumentParser(description="Writes the generated reference of docs/.")
-    parser.add_argument("--programs", type=pathlib.Path, help="folder of the programs, for the pages of their --help")
+    parser.add_argument("--programs", type=pathlib.Path, help="folder of the programs, for the pages of their --help and plans")
     parser.add_argument("--check", action="store_true", help="write nothing; name what is not as its source says")
     arguments = parser.parse_args()
     stale = 0

@@ -164,7 +164,7 @@ int Run(int repetitions) {
   }
   // Time grows with the window: these three differ in length, and the first by its lack.
   for (const auto& [length, window] : {std::pair{2048, 0}, {2048, 512}, {4096, 512}}) {
-    const AttentionShape shape = {1, length, 8, 4, 64, 0.125, window};
+    const AttentionShape shape = {1, length, 8, 4, 64, 0.125, /*cap=*/0, window};
     report["results"].push_back(Measure<BFloat16>("bf16", shape, at::kBFloat16, repetitions));
   }
   std::printf("%s\n", report.dump(1).c_str());

@@ -14,6 +14,10 @@ Both sides train it on the same rows, run after run in turn, one thread per rank
   startup      process start to first finished step
   matmul       share of this machine's own rate of matrix products that a whole step reaches, each
                length and precision
+  mixture      tokens/s of two ranks with experts, each precision, beside each way in which transformers
+               computes them
+  mixture_lora ours alone: a step with adapters on all matrices of that model, experts too, against a
+               dense one of as many products
   strategies   ours alone: what sharding costs against no_shard, 512 tokens
   checkpoint   385 MB saved during training: stall, and what the steps beside it lose, 512 tokens
 
@@ -36,6 +40,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import machine  # noqa: E402
 import peer  # noqa: E402
 from cluster import BIN, ROOT  # noqa: E402
+from gang import GangFailed  # noqa: E402
 from training_runs import Case, Workspace  # noqa: E402
 
 RANKS = 2
@@ -43,6 +48,12 @@ MATMUL_S = 4
 CHECKPOINTS = 4
 CHECKPOINT_EVERY = 16  # steps; enough for the one before to become durable
 MB = 1e6
+# 64 experts, of which a token's take as many products as a layer of 2,048.
+MIXTURE = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 512,
+           "intermediate_size": 1408, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4,
+           "head_dim": 64, "vocab_size": 8192, "num_experts": 64, "num_experts_per_tok": 8,
+           "moe_intermediate_size": 256, "norm_topk_prob": True}
+EXPERTS = ("eager", "batched_mm", "grouped_mm")
 
 
 def median(values):
@@ -148,6 +159,58 @@ class Bench:
                 **figures([self.rate(run, tokens) for run in ours],
                           [self.rate(run, tokens) for run in theirs], "tokens_per_s")}
 
+    def with_experts(self):
+        return self.with_model("mixture", MIXTURE)
+
+    def with_model(self, name, config):
+        """A bench of the same options whose model is another one."""
+        own = self.workspace
+        folder = own.new_folder(name)
+        file = folder / "config.json"
+        file.write_text(json.dumps(config), encoding="utf-8")
+        subprocess.run([BIN / "muster-trainer", "init-model", "--config", file, "--out", folder / "model"],
+                       check=True, capture_output=True)
+        return Bench(Workspace(folder, own.env, model=folder / "model"), self.options)
+
+    def mixture(self):
+        bench = self.with_experts()
+        return [bench.mixture_of(Case(1024, precision)) for precision in self.options.precisions]
+
+    def mixture_of(self, case):
+        ways = () if self.options.without_peer else EXPERTS
+        rates, tokens = {"muster": [], **{way: [] for way in ways}}, RANKS * case.tokens
+        failed = {}
+        for _ in range(self.options.runs):
+            rates["muster"].append(self.rate(self.ours(case), tokens))
+            for way in [way for way in ways if way not in failed]:
+                try:
+                    run = self.theirs(case, arguments=["--experts", way])
+                    rates[way].append(self.rate(run, tokens))
+                except GangFailed as error:  # not every way knows every precision
+                    failed[way] = str(error).splitlines()[-1]
+        medians = {way: median(values) for way, values in rates.items() if values}
+        own = medians.pop("muster")
+        return {"tokens_per_rank": case.tokens, "precision": case.precision, "muster": own, "transformers": medians,
+                "failed": failed, "ratios": {way: own / rate for way, rate in medians.items()}}
+
+    def mixture_lora(self):
+        lora = {"r": 16, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj", "mlp.experts.gate_up_proj",
+                                            "mlp.experts.down_proj"]}
+        sparse = self.with_experts()
+        dense = self.with_model("dense", {**MIXTURE, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
+                                          "intermediate_size": MIXTURE["num_experts_per_tok"]
+                                          * MIXTURE["moe_intermediate_size"]})
+        results = []
+        for precision in self.options.precisions:
+            case = Case(1024, precision)
+            pairs = [(median(sparse.ours(case, train={"lora": lora}).seconds[self.options.warmup:]),
+                      median(dense.ours(case, train={"lora": {"r": 16}}).seconds[self.options.warmup:]))
+                     for _ in range(self.options.runs)]
+            results.append({"tokens_per_rank": case.tokens, "precision": precision,
+                            "seconds": median(a for a, _ in pairs), "dense_seconds": median(b for _, b in pairs),
+                            "ratio": median(a / b for a, b in pairs)})
+        return results
+
     def scaling(self):
         case = Case(512, "bf16")
 
@@ -246,8 +309,8 @@ class Bench:
                 for name, runs in (("muster", ours), ("fsdp2", theirs)) if runs}
 
 
-PARTS = ("throughput", "lora", "qlora", "scaling", "memory", "startup", "matmul", "strategies",
-         "checkpoint")
+PARTS = ("throughput", "lora", "qlora", "scaling", "memory", "startup", "matmul", "mixture", "mixture_lora",
+         "strategies", "checkpoint")
 
 
 def parse_options():

@@ -33,6 +33,7 @@
 #include "common/wire/codec.h"
 #include "coordinator/control/testing/control_harness.h"
 #include "worker/agent/checkpoint_files.h"
+#include "worker/agent/owner_files.h"
 #include "worker/agent/scrubber.h"
 
 namespace muster {
@@ -80,8 +81,10 @@ class Reader {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<CheckpointScrubbed> answer_;
-  worker::Scrubber background_{[](const CheckpointScrubbed&) {}};
-  worker::Scrubber verifier_{[this](CheckpointScrubbed scrubbed) {
+  worker::OwnerFiles files_{""};
+  worker::Scrubber background_{files_, [](const CheckpointScrubbed&) {}};
+  worker::Scrubber verifier_{files_,
+                             [this](CheckpointScrubbed scrubbed) {
                                const std::lock_guard lock(mutex_);
                                answer_ = std::move(scrubbed);
                                changed_.notify_all();

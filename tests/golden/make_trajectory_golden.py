@@ -17,7 +17,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "parity_hf"))
-from reference_train import lift  # noqa: E402
+from reference_train import lift, routers_of  # noqa: E402
 
 STEPS, MICRO_BATCHES, ROW, RATE = 20, 6, 24, 3e-4
 # Documents of the rows, which take turns.
@@ -28,6 +28,8 @@ SHAPE = {"hidden_size": 36, "intermediate_size": 52, "num_hidden_layers": 2, "nu
          "pad_token_id": None}
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "head_dim": 10}
 PHI3 = {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3"}
+GEMMA = {"head_dim": 10, "query_pre_attn_scalar": 20, "tie_word_embeddings": True,
+         "hidden_activation": "gelu_pytorch_tanh"}
 LONG = {"rope_type": "longrope", "original_max_position_embeddings": 8}
 CASES = {
     "linear": {**LLAMA, "rope_scaling": {"rope_type": "linear", "factor": 3.0}},
@@ -42,6 +44,21 @@ CASES = {
     "phi3 longrope": {**PHI3, "hidden_size": 48, "partial_rotary_factor": 0.75, "tie_word_embeddings": True,
                       "original_max_position_embeddings": 8,
                       "rope_scaling": {**LONG, "short_factor": [1.0, 1.2, 1.9], "long_factor": [1.0, 3.0, 7.0]}},
+    "gemma2": {"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", **GEMMA, "sliding_window": 5,
+               "attn_logit_softcapping": 1.0, "final_logit_softcapping": 2.0},
+    "gemma3": {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", **GEMMA, "sliding_window": 1,
+               "sliding_window_pattern": 2, "rope_local_base_freq": 20.0,
+               "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+    "qwen3_moe": {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "head_dim": 10, "num_experts": 5,
+                  "num_experts_per_tok": 2, "moe_intermediate_size": 20, "norm_topk_prob": True,
+                  "mlp_only_layers": [1], "num_hidden_layers": 3},
+    "olmoe": {"architectures": ["OlmoeForCausalLM"], "model_type": "olmoe", "num_experts": 4, "num_experts_per_tok": 4},
+    "mixtral": {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "head_dim": 10,
+                "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 9},
+    "gpt_oss": {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "head_dim": 10, "num_local_experts": 4,
+                "num_experts_per_tok": 2, "sliding_window": 5, "swiglu_limit": 1.1, "attention_bias": True,
+                "dtype": "float32", "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "truncate": False,
+                                                     "original_max_position_embeddings": 8}},
 }
 
 
@@ -61,6 +78,27 @@ def weight_of(name, shape):
     return torch.from_numpy(values.reshape(shape) * 0.5 + (len(shape) == 1))
 
 
+def experts_of(name, shape, family):
+    """A parameter of all experts, of what files have: in a gpt-oss one tensor, which is cut here, else some for each."""
+    count, rows, columns = shape[0], *(shape[1:] if len(shape) == 3 else (shape[1], None))
+    if family == "gpt_oss":
+        parts = [weight_of(f"{name}.{e}", (columns, rows) if columns else (rows,)) for e in range(count)]
+        return torch.stack([part.t() if columns else part for part in parts])
+    stem, words = name.rsplit(".", 1)[0], {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}
+    if family == "mixtral":
+        stem = stem.replace("mlp", "block_sparse_moe")
+        words = {"gate_up_proj": ("w1", "w3"), "down_proj": ("w2",)}
+    own = words[name.rsplit(".", 1)[1]]
+    return torch.stack([torch.cat([weight_of(f"{stem}.{e}.{word}.weight", (rows // len(own), columns)) for word in own])
+                        for e in range(count)])
+
+
+def parameter_of(name, shape, family):
+    if ".mlp.experts." in name:
+        return experts_of(name, shape, family)
+    return weight_of(name.replace("mlp.gate", "block_sparse_moe.gate") if family == "mixtral" else name, shape)
+
+
 def documents_of(step, micro, vocabulary):
     """Two rows' documents."""
     for row in range(2):
@@ -74,7 +112,7 @@ def documents_of(step, micro, vocabulary):
 def forget(model):
     """What a dynamic embedding remembers of longer documents."""
     embedding = model.model.rotary_emb
-    if embedding.rope_type != "dynamic":
+    if getattr(embedding, "rope_type", None) != "dynamic":  # a Gemma 3 has one for each kind of layer
         return
     embedding.max_seq_len_cached = embedding.original_max_seq_len
     embedding.inv_freq = embedding.original_inv_freq
@@ -85,11 +123,13 @@ def train(config, dtype):
         pathlib.Path(folder, "config.json").write_text(json.dumps(config), encoding="utf-8")
         parsed = AutoConfig.from_pretrained(folder)
     model = AutoModelForCausalLM.from_config(parsed).to(dtype)
+    if routers_of(model):
+        model.set_experts_implementation("eager")
     if dtype == torch.float64:
         lift(model)
     with torch.no_grad():
         for name, values in model.named_parameters():
-            values.copy_(weight_of(name, values.shape))
+            values.copy_(parameter_of(name, values.shape, config["model_type"]))
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
     losses, norms = [], []
     for step in range(STEPS):

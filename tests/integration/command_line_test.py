@@ -10,7 +10,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from cluster import BIN, ROOT, run  # noqa: E402
 
-PROGRAMS = ("muster", "muster-coordinator", "muster-worker", "muster-guardian", "muster-trainer")
+PROGRAMS = ("muster", "muster-coordinator", "muster-worker", "muster-guardian", "muster-launcher", "muster-trainer")
 # Names of C++ types and of CLI11's checks.
 RAW = re.compile(r"\b(INT|UINT|FLOAT|BOOLEAN|POSITIVE|NONNEGATIVE|UNIT)\b|\(Env:|\{\w| in \[[0-9]|Excludes:|Needs:")
 

@@ -191,7 +191,7 @@ class Debian(unittest.TestCase):
             muster-trainer --version
             cd /tmp && muster up --nodes 1 --dir /tmp/cluster >/dev/null && muster down --dir /tmp/cluster
             getent passwd muster
-            systemd-analyze verify muster-coordinator.service muster-worker.service
+            systemd-analyze verify muster-coordinator.service muster-worker.service muster-launcher.service
             man --pager=cat muster-worker | head -n 5""")
         self.assertRegex(printed, r"/etc/muster/torch, a link[^$]*ended with 78")
         self.assertIn(f"muster-trainer {self.version}", printed)

@@ -1,5 +1,5 @@
 """muster-trainer plan against what training jobs really take: arrays to the byte, the peak of every
-rank to ten percent, over strategies, precisions, recomputation and numbers of ranks.
+rank to ten percent, or five, over strategies, precisions, recomputation and numbers of ranks.
 
 The ranks run without daemons; what each held is in memory.json.
 """
@@ -20,9 +20,10 @@ from gang import Gang  # noqa: E402
 from token_rows import write_npy  # noqa: E402
 
 TRAINER = pathlib.Path(os.environ["MUSTER_BIN_DIR"]) / "muster-trainer"
-# Without products in bf16 a processor takes more for some: 11 % were seen of a rank of 396 MB.
+# Products in bf16 keep kernels for the shapes that they have met, of which the plan knows nothing.
 HAS_BF16 = {"amx_bf16", "avx512_bf16"} & set(pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
-MOST_APART = 0.10 if HAS_BF16 else 0.15
+MOST_APART = 0.10
+CLOSE = MOST_APART if HAS_BF16 else 0.05
 
 JOB = """
 name: planned
@@ -48,6 +49,21 @@ WIDE = {**CONFIG, "hidden_size": 1536, "intermediate_size": 6144, "num_hidden_la
         "num_attention_heads": 12, "vocab_size": 1024, "tie_word_embeddings": True,
         "torch_dtype": "bfloat16"}
 
+# Families whose blocks hold other things.
+FAMILIES = {
+    "gemma3": {**CONFIG, "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "head_dim": 64,
+               "num_hidden_layers": 4, "sliding_window": 64, "sliding_window_pattern": 3, "query_pre_attn_scalar": 64,
+               "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True},
+    "gpt_oss": {**CONFIG, "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "num_hidden_layers": 2,
+                "intermediate_size": 512, "num_local_experts": 8, "num_experts_per_tok": 2, "head_dim": 64,
+                "sliding_window": 64, "attention_bias": True},
+    "qwen3_moe": {**CONFIG, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
+                  "num_hidden_layers": 2, "moe_intermediate_size": 256, "num_experts": 16,
+                  "num_experts_per_tok": 4, "head_dim": 64, "norm_topk_prob": True},
+}
+ON_EXPERTS = ("lora: {r: 8, target_modules: [q_proj, k_proj, v_proj, o_proj, mlp.experts.gate_up_proj, "
+              "mlp.experts.down_proj]}")
+
 
 class Plan(unittest.TestCase):
     @classmethod
@@ -56,7 +72,7 @@ class Plan(unittest.TestCase):
         cls.addClassCleanup(cls.temp.cleanup)
         cls.root = pathlib.Path(cls.temp.name)
         for name, values in (("model", CONFIG), ("tied", {**CONFIG, "tie_word_embeddings": True}),
-                             ("wide", WIDE)):
+                             ("wide", WIDE), *FAMILIES.items()):
             config = cls.root / f"{name}.json"
             config.write_text(json.dumps(values))
             subprocess.run([TRAINER, "init-model", "--config", config, "--out", cls.root / name],
@@ -78,7 +94,7 @@ class Plan(unittest.TestCase):
                               timeout=60, capture_output=True, text=True, check=False)
         return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr
 
-    def compare(self, least_frozen=0, **how):
+    def compare(self, least_frozen=0, most_apart=MOST_APART, **how):
         folder = self.job(**how)
         code, plan = self.plan(folder, "--standalone")
         self.assertEqual(code, 0, plan)
@@ -112,7 +128,7 @@ class Plan(unittest.TestCase):
             apart = expected / rank["train"]["peak"] - 1
             print(f"{how}: planned {apart:+.1%} of {rank['train']['peak'] / 1e6:.0f} MB",
                   file=sys.stderr)
-            self.assertLessEqual(abs(apart), MOST_APART, how)
+            self.assertLessEqual(abs(apart), most_apart, how)
 
     def test_one_rank_in_each_precision(self):
         self.compare()
@@ -151,6 +167,11 @@ class Plan(unittest.TestCase):
         self.compare(adapters="lora: {r: 8, modules_to_save: [embed_tokens]}\n"
                               "  quantization: {double_quant: false}")
 
+    def test_other_families(self):
+        for model, adapters in (("gemma3", "lora: {r: 8}"), ("gpt_oss", ON_EXPERTS), ("qwen3_moe", ON_EXPERTS)):
+            self.compare(most_apart=CLOSE, model=model)
+            self.compare(most_apart=CLOSE, model=model, adapters=adapters)
+
     def test_exit_codes_and_what_is_said(self):
         folder = self.job(world=2)
         self.assertEqual(self.plan(folder)[0], 0)
@@ -162,6 +183,10 @@ class Plan(unittest.TestCase):
         code, said = self.plan(folder, "--set", "train.batch.per_rank=0")
         self.assertEqual(code, 78)
         self.assertIn("train.batch.per_rank", said)
+        for nf4 in ((), ("--nf4",)):  # adapters are on attention and experts there
+            code, plan = self.plan(folder, "--model", ROOT / "configs" / "recipes" / "shapes" / "olmoe-1b-7b.json",
+                                   "--device", "H100-80", "--lora", "8", *nf4)
+            self.assertEqual(code, 0, plan)
         # No weights are needed, only their shapes.
         code, plan = self.plan(folder, "--model", str(self.root / "model.json"), "--device", "A10",
                                "--cost-per-hour", "2")

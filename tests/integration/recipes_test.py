@@ -1,5 +1,5 @@
 """configs/recipes: each fits the hardware that it names, and each trains: the same file with a tiny
-model, two ranks of this machine and two steps.
+model of the same family, two ranks of this machine and two steps. Every family has one.
 """
 
 import json
@@ -14,13 +14,18 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
+from families import FAMILIES, MIXTURES  # noqa: E402
 from gang import Gang  # noqa: E402
 
 TRAINER = pathlib.Path(os.environ["MUSTER_BIN_DIR"]) / "muster-trainer"
 RECIPES = sorted((ROOT / "configs" / "recipes").glob("*.yaml"))
+SHAPES = ROOT / "configs" / "recipes" / "shapes"
 TRIED = ROOT / "configs" / "recipes" / "llama-8b-full-8xh100.yaml"
 QLORA = ROOT / "configs" / "recipes" / "llama-70b-qlora-2x24gb.yaml"
 RANKS = 2
+# What takes the place of these keys in a model's shape; rows are whole blocks of 64 weights.
+TINY = {"hidden_size": 128, "intermediate_size": 192, "moe_intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 512, "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2}
 
 
 def said(recipe, what):
@@ -35,7 +40,7 @@ class Recipes(unittest.TestCase):
         self.root = pathlib.Path(self.temp.name)
 
     def plan(self, recipe, *options):
-        shape = recipe.parent / "shapes" / (said(recipe, "shape") + ".json")
+        shape = SHAPES / (said(recipe, "shape") + ".json")
         done = subprocess.run([TRAINER, "plan", recipe, "-o", "json", "--model", shape,
                                *self.hardware(recipe, options), *options],
                               timeout=60, capture_output=True, text=True, check=False)
@@ -78,11 +83,25 @@ class Recipes(unittest.TestCase):
                        timeout=60, capture_output=True)
         return model
 
+    def tiny_model_like(self, shape):
+        """The model of a shape's file but for its sizes, once for all recipes of it."""
+        model, config = self.root / f"model-{shape}", self.root / f"{shape}.json"
+        if not model.exists():
+            keys = json.loads((SHAPES / f"{shape}.json").read_text())
+            tiny = {key: value for key, value in TINY.items() if key in keys or key == "head_dim"}
+            config.write_text(json.dumps({**keys, **tiny}))
+            subprocess.run([TRAINER, "init-model", "--config", config, "--out", model], check=True,
+                           timeout=60, capture_output=True)
+        return model
+
+    def test_every_family_has_one(self):
+        planned = {json.loads((SHAPES / f"{said(recipe, 'shape')}.json").read_text())["model_type"] for recipe in RECIPES}
+        self.assertEqual({config.get("model_type", "llama") for config in (*FAMILIES.values(), *MIXTURES.values())}, planned)
+
     def test_each_trains_a_tiny_model(self):
-        model = self.tiny_model()
         for recipe in RECIPES:
             with self.subTest(recipe.name):
-                lines = self.train(recipe, model, recipe.stem, {})
+                lines = self.train(recipe, self.tiny_model_like(said(recipe, "shape")), recipe.stem, {})
                 self.assertEqual([line["step"] for line in lines], [1, 2])
                 self.assertTrue(all(line["loss"] > 0 for line in lines))
 

@@ -54,7 +54,7 @@ class Units(unittest.TestCase):
             self.skipTest("there is no systemd-analyze")
         with tempfile.TemporaryDirectory() as folder:
             paths = []
-            for part in PROGRAMS:
+            for part in (*PROGRAMS, "launcher"):
                 text = (UNITS / f"muster-{part}.service").read_text(encoding="utf-8")
                 paths.append(pathlib.Path(folder) / f"muster-{part}.service")
                 # It requires the program to be there.
@@ -63,6 +63,15 @@ class Units(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             mine = [line for line in done.stderr.splitlines() if "muster-" in line]
             self.assertEqual(mine, [], "keys or values that systemd does not know")
+
+    def test_the_launcher_keeps_jobs_and_few_rights(self):
+        unit = dict(settings("launcher"))
+        words = shlex.split(unit["ExecStart"])
+        self.assertEqual(words[0], "/usr/local/bin/muster-launcher")
+        help_text = run("muster-launcher", "--help").stdout
+        for flag in (word for word in words if word.startswith("--")):
+            self.assertIn(flag, help_text)
+        self.assertEqual((unit["KillMode"], unit["Delegate"], len(unit["CapabilityBoundingSet"].split())), ("process", "yes", 6))
 
     def test_the_coordinator_may_do_little(self):
         analyze = shutil.which("systemd-analyze")

@@ -258,6 +258,10 @@ class LintTest(unittest.TestCase):
         self.plant("// never sleep_for(x)\nfile.system(1);\ntensor.detach();\nFilesystem();")
         self.assertEqual(lint.lint(self.root), [])
 
+    def test_a_kernel_in_an_anonymous_namespace_is_named_by_its_absolute_path(self):
+        self.put("trainer/ops/cuda/a.cu", "// A kernel.\nnamespace muster {\nnamespace {\n}\n}\n")
+        self.assertIn(("trainer/ops/cuda/a.cu", 3, "kernel"), [found[:3] for found in lint.lint(self.root)])
+
     def test_leftover_notes(self):
         self.plant(f"// {NOTE}: later")
         self.expect("common/base/a.cc", 2, "words")

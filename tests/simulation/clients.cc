@@ -1,8 +1,11 @@
 // Of World: users who submit jobs, some of them held, cancel some, suspend others and resume them.
-// They repeat what got no answer, with the same key.
+// They repeat what got no answer, and what they may not submit yet, with the same key.
+#include <algorithm>
+#include <array>
 #include <cstdio>
 
 #include "common/job_spec/parse.h"
+#include "coordinator/access/user_file.h"
 #include "coordinator/queues/queue_file.h"
 #include "tests/simulation/world.h"
 
@@ -16,6 +19,8 @@ constexpr Duration kTimeout = seconds(2);
 
 // What the coordinator's disk refuses is asked for again, as what gets no reply.
 bool IsRefused(const Reply& reply) { return reply.status.code() == StatusCode::kResourceExhausted; }
+
+constexpr std::array<const char*, 3> kOwners = {"ada", "bob", "carl"};
 
 }  // namespace
 
@@ -48,7 +53,9 @@ void World::MakeJob(int number) {
   if (IsHeld(number)) yaml += "hold: true\n";
   if (shares && !spares) yaml += "preemptible: true\n";
   if (HasQueues() && die / 11 % 4 == 0) yaml += "class: urgent\n";
-  if (HasQueues() && die / 13 % 3 == 0) yaml += "queue: team\n";
+  plan.queue = HasQueues() && die / 13 % 3 == 0 ? "team" : "default";
+  if (plan.queue != "default") yaml += "queue: " + plan.queue + "\n";
+  if (HasUsers()) plan.owner = kOwners[static_cast<std::size_t>(number) % kOwners.size()];
   if (!train) {
     yaml += "command: [./program]\n";
     return;
@@ -71,15 +78,46 @@ void World::MakeJob(int number) {
 void World::ApplyQueues() {
   if (queues_applied_) return;
   QueuesApplyRequested apply;
-  apply.yaml =
-      "classes: {urgent: 1}\npreemption: {after: 3s, every: 10s}\n"
-      "queues:\n  default: {}\n  team: {guarantee: {gpus: " +
-      std::to_string(node_count()) + ", slots: " + std::to_string(node_count()) + "}}\n";
+  const std::string limits = !HasUsers() ? std::string()
+                                         : "per_user: {running: " + std::to_string(kUserRuns) +
+                                               ", queued: " + std::to_string(kUserQueues) + "}";
+  const std::string nodes = std::to_string(node_count());
+  if (HasQueues()) {
+    apply.yaml =
+        "classes: {urgent: 1}\npreemption: {after: 3s, every: 10s}\n"
+        "queues:\n  default: {" +
+        limits + "}\n  team: {guarantee: {gpus: " + nodes + ", slots: " + nodes + "}" +
+        (limits.empty() ? "" : ", ") + limits + "}\n";
+  } else {
+    apply.yaml = "queues: {default: {" + limits + "}}\n";
+  }
   apply.tree = ParseQueueFile(apply.yaml, "queues");
   coordinator_->Ask(apply, [this](const Reply& reply) {
     queues_applied_ = queues_applied_ || reply.status.ok();
   });
   queue_.After(kTimeout, [this] { ApplyQueues(); });
+}
+
+void World::ApplyUsers() {
+  if (users_applied_) return;
+  UsersApplyRequested apply;
+  apply.yaml =
+      "users: {ada: , bob: , carl: }\nroles: [{role: submitter, users: [ada, bob, carl]}]\n";
+  apply.users = ParseUserFile(apply.yaml, "users");
+  coordinator_->Ask(
+      apply, [this](const Reply& reply) { users_applied_ = users_applied_ || reply.status.ok(); });
+  queue_.After(kTimeout, [this] { ApplyUsers(); });
+}
+
+// No owner has more jobs that wait than were ever asked for.
+void World::CheckRefusal(int number, const Status& refusal) {
+  if (refusal.message().find("one user may have") == std::string::npos) return;
+  const SimJobPlan& plan = requests_[static_cast<std::size_t>(number)].plan;
+  const auto others = std::ranges::count_if(requests_, [&](const Request& other) {
+    return other.asked && other.plan.owner == plan.owner && other.plan.queue == plan.queue;
+  });
+  if (others - 1 < kUserQueues)
+    oracle_->Violate("a user's own jobs count", plan.owner + ": " + refusal.message());
 }
 
 void World::SubmitLater(int number) {
@@ -98,11 +136,13 @@ void World::SubmitLater(int number) {
 void World::Ask(int number) {
   Request& request = requests_[static_cast<std::size_t>(number)];
   if (request.id) return;
-  if (HasQueues() && !queues_applied_) {
+  if (!FilesApplied()) {
     queue_.After(kTimeout, [this, number] { Ask(number); });
     return;
   }
+  request.asked = true;
   SubmitRequested submit;
+  if (HasUsers()) submit.actor = {.kind = Actor::Kind::kUser, .name = request.plan.owner};
   submit.spec_yaml = request.yaml;
   submit.spec = ParseJobSpec(request.yaml);
   submit.key = request.key;
@@ -112,7 +152,7 @@ void World::Ask(int number) {
   submit.new_id = JobId{id};
   plans_[submit.new_id] = request.plan;
   coordinator_->Ask(submit, [this, number](const Reply& reply) {
-    if (IsRefused(reply)) return;
+    if (IsRefused(reply)) return CheckRefusal(number, reply.status);
     Request& asked = requests_[static_cast<std::size_t>(number)];
     if (!reply.status.ok()) {
       return oracle_->Violate("a good job is taken", reply.status.ToString());

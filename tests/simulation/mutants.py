@@ -19,10 +19,12 @@ class Mutant:
     old: str
     new: str
     survives: str = ""
-    # More than SEEDS where only a rare course of events shows it.
+    # More than SEEDS, or schedules, where only a rare course of events shows it.
     seeds: int = SEEDS
     # By the property tests of the scheduler instead of the simulation.
     by_properties: bool = False
+    # By the table of roles.
+    by_roles: bool = False
 
 
 CONTROL = "coordinator/control/"
@@ -30,6 +32,7 @@ RUNTIME = "coordinator/service/controller_runtime.cc"
 AGENT = "worker/agent/"
 SCHEDULER = "coordinator/scheduler/"
 GUARDIAN = "worker/guardian/"
+ACCESS = "coordinator/access/"
 
 MUTANTS = [
     # --- jobs and their attempts ---
@@ -102,6 +105,18 @@ MUTANTS = [
            "for (const NodeName& node : job.record.pending_release) tx.Send(node, Release{job.record.id});",
            "for (const NodeName& node : job.record.pending_release)\n"
            "    if (!MUTANT) tx.Send(node, Release{job.record.id});"),
+    Mutant("waiting_jobs_of_all_users_count", CONTROL + "job_requests.cc",
+           "const int waiting = WaitingOf(state, queue.name, owner);",
+           "const int waiting = MUTANT ? static_cast<int>(state.live.size()) : WaitingOf(state, queue.name, owner);"),
+    Mutant("waiting_jobs_of_a_user_do_not_count", CONTROL + "shares.cc",
+           "const int place = job.pending() ?",
+           "const int place = job.pending() && !MUTANT ?"),
+    Mutant("what_a_user_had_is_the_queues", CONTROL + "shares.cc",
+           "  return state.shares.by_user() ? ShareName(",
+           "  return state.shares.by_user() && !MUTANT ? ShareName("),
+    Mutant("running_jobs_of_a_user_do_not_count", CONTROL + "scheduler_snapshot.cc",
+           "gang.amounts.jobs = 1;",
+           "gang.amounts.jobs = MUTANT ? 0 : 1;"),
     Mutant("key_is_forgotten", CONTROL + "job_requests.cc",
            "if (known != tx.state.keys.end()) {",
            "if (!MUTANT && known != tx.state.keys.end()) {"),
@@ -294,6 +309,9 @@ MUTANTS = [
            "if (!MUTANT) out_.Send(exited);\n}"),
 
     # --- the scheduler ---
+    Mutant("what_others_claim_does_not_count", SCHEDULER + "scheduler.cc",
+           "  loads_.Expect(request.queue, amounts);\n",
+           "  if (!MUTANT) loads_.Expect(request.queue, amounts);\n", by_properties=True, seeds=20_000),
     *[Mutant(name, SCHEDULER + file, old, new, by_properties=True) for name, file, old, new in [
         ("promises_are_not_put_back", "scheduler.cc",
          "held.push_back(request->promise ?",
@@ -336,6 +354,13 @@ MUTANTS = [
          "    if (!IsWithin(Peak(queue, from, to), more, Spec(queue).ceiling)) return queue;",
          "    if (!IsWithin(Peak(queue, from, to), more, Spec(queue).ceiling)) return queue;\n"
          "    if (MUTANT) break;"),
+        ("ceilings_of_users_do_not_count", "queue_loads.cc",
+         "  const Amounts& ceiling = Spec(queue).ceiling;\n  return ceiling",
+         "  const Amounts& ceiling = Spec(queue).ceiling;\n"
+         "  if (MUTANT && Spec(queue).name.find('/') != std::string::npos) return false;\n  return ceiling"),
+        ("users_run_one_job_more", "queue_loads.cc",
+         "MostJobs(limit) - more.jobs >= used.jobs);",
+         "MostJobs(limit) - more.jobs >= used.jobs - (MUTANT ? 1 : 0));"),
         ("the_future_is_free", "gang_choice.cc",
          "return WithHeld(node, node.free.Over(start_, end_, Both));",
          "return WithHeld(node, MUTANT ? node.free.first() : node.free.Over(start_, end_, Both));"),
@@ -382,11 +407,60 @@ MUTANTS = [
         ("borrowers_reclaim", "queue_loads.cc",
          "if (IsWithin(Expected(queue), CountedOf(more), Spec(queue).guarantee)) return true;",
          "if (MUTANT || IsWithin(Expected(queue), CountedOf(more), Spec(queue).guarantee)) return true;"),
-        ("what_others_claim_does_not_count", "scheduler.cc",
-         "  loads_.Expect(request.queue, amounts);\n",
-         "  if (!MUTANT) loads_.Expect(request.queue, amounts);\n"),
         ("guarantees_make_higher_classes_give_way", "victims.cc",
          "entitled_ && gang.class_value <= request_.class_value &&",
          "entitled_ && (MUTANT || gang.class_value <= request_.class_value) &&"),
+    ]],
+    # --- who may do what ---
+    Mutant("submits_leave_no_audit_entry", CONTROL + "answer.cc",
+           "  entry.unix_ms = tx.now.unix_ms;",
+           "  if (MUTANT && entry.operation == \"Submit\") return;\n  entry.unix_ms = tx.now.unix_ms;"),
+    Mutant("audit_entries_follow_another_head", CONTROL + "answer.cc",
+           "  std::string line = SealAuditEntry(std::move(entry), &tx.state.audit);",
+           "  if (MUTANT && tx.state.audit.seq == 3) tx.state.audit.hash[0] ^= 1;\n"
+           "  std::string line = SealAuditEntry(std::move(entry), &tx.state.audit);"),
+    *[Mutant(name, ACCESS + file, old, new, by_roles=True) for name, file, old, new in [
+        ("nodes_are_drained_by_whoever_lists_them", "operations.cc",
+         "  return kRules[place];",
+         "  return kRules[MUTANT && operation == kDrain ? static_cast<std::size_t>(kListNodes) : place];"),
+        ("audit_is_read_like_events", "operations.cc",
+         "  const auto place = static_cast<std::size_t>(operation);",
+         "  const auto place = static_cast<std::size_t>(MUTANT && operation == kListAudit ? kListEvents : operation);"),
+        ("every_job_is_ones_own", "access.cc",
+         "const bool named = job->owner == actor.user();",
+         "const bool named = MUTANT || job->owner == actor.user();"),
+        ("owners_are_compared_by_prefix", "access.cc",
+         "!job->owner.empty() && named;",
+         "(MUTANT ? job->owner.starts_with(actor.user()) : !job->owner.empty() && named);"),
+        ("roles_do_not_hold_below", "access.cc",
+         "    at = each.parent;",
+         "    at = MUTANT ? -1 : each.parent;"),
+        ("disabled_users_keep_their_roles", "access.cc",
+         "return user == nullptr || user->disabled ? nullptr : user;",
+         "return user == nullptr || (user->disabled && !MUTANT) ? nullptr : user;"),
+        ("disabled_users_are_not_told", "access.cc",
+         "  if (user != nullptr && user->disabled)\n",
+         "  if (user != nullptr && user->disabled && !MUTANT)\n"),
+        ("everyone_acts_for_others", "access.cc",
+         "  if (!IsAdmin(actor))\n",
+         "  if (!IsAdmin(actor) && !MUTANT)\n"),
+        ("admins_keep_their_rights_when_they_act_for_others", "access.cc",
+         "  return actor.as_user.empty() &&\n",
+         "  return (MUTANT || actor.as_user.empty()) &&\n"),
+        ("a_role_anywhere_is_one_in_the_cluster", "access.cc",
+         "    if (ClusterRole(actor) >= rule.role) return OkStatus();",
+         "    if (ClusterRole(actor) >= rule.role || (MUTANT && UserOf(actor) && !UserOf(actor)->queues.empty())) return OkStatus();"),
+        ("users_without_a_role_are_members", "access.cc",
+         "if (user != nullptr && (user->cluster != UserRole::kNone || !user->queues.empty()))",
+         "if (user != nullptr && (MUTANT || user->cluster != UserRole::kNone || !user->queues.empty()))"),
+        ("who_has_proved_nothing_is_believed", "access.cc",
+         "  if (actor.kind == Actor::Kind::kNobody) return nullptr;",
+         "  if (actor.kind == Actor::Kind::kNobody && !MUTANT) return nullptr;"),
+        ("jobs_without_an_owner_are_everyones", "access.cc",
+         "const bool own = rule.scope == Scope::kJob && ",
+         "const bool own = MUTANT && job->owner.empty() ? true : rule.scope == Scope::kJob && "),
+        ("the_last_grant_counts", "user_file.cc",
+         "role = std::max(role, to);",
+         "role = MUTANT ? to : std::max(role, to);"),
     ]],
 ]

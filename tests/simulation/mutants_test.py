@@ -21,6 +21,7 @@ from plant_mutants import MARKER
 BIN = pathlib.Path(os.environ.get("MUSTER_BIN_DIR", "build/release/bin"))
 PROGRAM = BIN.parent / "tests" / "muster-simulation-mutants"
 PROPERTIES = BIN.parent / "tests" / "muster-scheduler-mutants"
+ROLES = BIN.parent / "tests" / "muster-access-mutants"
 SCHEDULES = 800
 PRODUCT = ["muster-coordinator", "muster-worker", "muster-guardian"]
 # A mutant that never comes to an end is not found, whatever else is true of it.
@@ -38,10 +39,10 @@ def run(name, seeds=mutants.SEEDS):
     return json.loads(done.stdout), f"seed {found[1]}, {found[2]}" if found else ""
 
 
-def run_properties(name):
-    """The first property that fails, or an empty string."""
-    done = subprocess.run([PROPERTIES, "--gtest_fail_fast"], capture_output=True, text=True, timeout=TIMEOUT_S,
-                          env={**os.environ, "MUSTER_MUTANT": MARKER + name, "MUSTER_SCHEDULES": str(SCHEDULES)},
+def run_properties(name, program=PROPERTIES, schedules=SCHEDULES):
+    """The first test that fails, or an empty string."""
+    done = subprocess.run([program, "--gtest_fail_fast"], capture_output=True, text=True, timeout=TIMEOUT_S,
+                          env={**os.environ, "MUSTER_MUTANT": MARKER + name, "MUSTER_SCHEDULES": str(schedules)},
                           check=False)
     if done.returncode not in (0, 1):
         raise RuntimeError(f"{name} ended with {done.returncode}: {done.stderr[-400:]}")
@@ -52,7 +53,11 @@ def run_properties(name):
 def report(name):
     mutant = next(m for m in mutants.MUTANTS if m.name == name)
     try:
-        found = run_properties(name) if mutant.by_properties else run(name, mutant.seeds)[1]
+        if mutant.by_roles:
+            found = run_properties(name, ROLES)
+        else:
+            schedules = max(SCHEDULES, mutant.seeds)
+            found = run_properties(name, schedules=schedules) if mutant.by_properties else run(name, mutant.seeds)[1]
     except (RuntimeError, subprocess.TimeoutExpired) as error:
         return name, "", str(error)
     return name, found, "no seed sees it"
@@ -75,12 +80,13 @@ class Mutants(unittest.TestCase):
         self.assertEqual(found, "")
         self.assertEqual(summary["seeds"], mutants.SEEDS)
         self.assertEqual(run_properties("none"), "")
+        self.assertEqual(run_properties("none", ROLES), "")
 
     def test_there_are_enough_and_all_are_planted(self):
         names = [m.name for m in mutants.MUTANTS]
         self.assertEqual(len(names), len(set(names)))
         self.assertGreaterEqual(len([m for m in mutants.MUTANTS if not m.survives]), 20)
-        planted = PROGRAM.read_bytes()
+        planted = PROGRAM.read_bytes() + ROLES.read_bytes()
         self.assertEqual([name for name in names if f"{MARKER}{name}\0".encode() not in planted], [])
 
     def test_no_program_of_the_product_has_one(self):

@@ -78,6 +78,12 @@ void Oracle::AfterCrash() {
       Violate("acknowledged is durable", "job " + job.value + " is lost in a crash");
     }
   }
+  CheckAudit();
+}
+
+void Oracle::CheckAudit() {
+  if (const Status status = coordinator_.store().CheckAudit(); !status.ok())
+    Violate("the audit trail is whole", status.message());
 }
 
 void Oracle::AfterCoordinatorEvent(const std::vector<JobId>& changed) {
@@ -310,6 +316,36 @@ void Oracle::CheckDevices(const SimNode& node) {
     if (process->alive()) use(process->job, process->devices);
 }
 
+// What starts leads no user over the limit. What recovers may, and counts meanwhile.
+void Oracle::AfterPass(const SchedulerSnapshot& snapshot, const SchedulePlan& plan) {
+  has_users_ = true;
+  using Share = std::pair<std::string, std::string>;
+  const auto share = [this](const JobId& job) {
+    const SimJobPlan& of_job = plans_.at(job);
+    return Share(of_job.queue, of_job.owner);
+  };
+  std::map<Share, std::set<JobId>> runs;
+  for (const RunningGang& gang : snapshot.running)
+    if (gang.amounts.slots > 0) runs[share(gang.job)].insert(gang.job);
+  for (const GangRequest& request : snapshot.requests)
+    if (request.recovering) runs[share(request.job)].insert(request.job);
+  for (const GangPlacement& placement : plan.placements) {
+    std::set<JobId>& of_user = runs[share(placement.job)];
+    const bool is_new = of_user.insert(placement.job).second;
+    if (is_new && std::ssize(of_user) > kUserRuns)
+      Violate("a user runs no more than one may", share(placement.job).second + " runs " +
+                                                      std::to_string(of_user.size()) +
+                                                      " jobs with job " + placement.job.value);
+  }
+}
+
+void Oracle::CheckUsage() {
+  if (!has_users_) return;
+  for (const std::string& share : coordinator_.store().usage())
+    if (share.find('/') == std::string::npos)
+      Violate("what a user had is the user's", "queue " + share + " has had something itself");
+}
+
 void Oracle::AfterNodeEvent(int index) {
   const SimNode& node = *nodes_[static_cast<std::size_t>(index)];
   CheckDevices(node);
@@ -412,6 +448,8 @@ void Oracle::FinishedStep(const SimGang& gang, Step step) {
 }
 
 void Oracle::AtTheEnd() {
+  CheckAudit();
+  CheckUsage();
   for (const JobView& job : coordinator_.controller().Jobs()) CheckCalmAttempts(job);
   for (const NodeView& node : coordinator_.controller().Nodes()) {
     const int leaked = static_cast<int>(node.record->leaked.size());

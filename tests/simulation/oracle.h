@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/scheduler/scheduler.h"
 #include "tests/simulation/sim_coordinator.h"
 #include "tests/simulation/sim_node.h"
 
@@ -20,6 +21,9 @@ namespace muster::sim {
 
 // What jobs have as restart.max_without_progress.
 inline constexpr int kAttemptsWithoutProgress = 30;
+// What one user may have in a queue.
+inline constexpr int kUserRuns = 2;
+inline constexpr int kUserQueues = 3;
 
 struct Violation {
   std::string invariant;  // a short name: "slots", "generation rises", ...
@@ -58,6 +62,8 @@ class Oracle {
 
   // --- checks ---
   void AfterCoordinatorEvent(const std::vector<JobId>& changed);
+  // In a cluster with users.
+  void AfterPass(const SchedulerSnapshot& snapshot, const SchedulePlan& plan);
   void AfterNodeEvent(int node);
   void AfterCrash();
   void AtTheEnd();
@@ -85,6 +91,8 @@ class Oracle {
     Step set_aside_at = 0;                   // its checkpoint's step when it was suspended last
   };
   std::map<int, int> FaultsOf(const SimGang& gang) const;
+  void CheckAudit();
+  void CheckUsage();
   void CheckJob(const JobView& job);
   void CheckEnded(const JobView& job, JobFacts& facts);
   void CheckFailed(const JobView& job);
@@ -107,6 +115,7 @@ class Oracle {
   std::map<std::pair<JobId, Generation>, std::string> tokens_;
   std::uint64_t events_ = 0;
   std::int64_t calm_unix_ms_ = 0;
+  bool has_users_ = false;
 };
 
 }  // namespace muster::sim

@@ -83,6 +83,7 @@ class SimGuardian : public std::enable_shared_from_this<SimGuardian> {
   void Do(const guardian::Sweep& effect);
   void Do(const guardian::HoldSegment& effect);
   void Do(const guardian::ReleaseSegment& effect);
+  void Do(const guardian::TakeSecrets&) {}  // they change no decision
   void Do(const guardian::WriteRecord& effect) { files_.newest = effect.newest; }
   void Do(const guardian::WriteExitRecord& effect);
   void Do(const guardian::WriteStoppedRecord&) {}

@@ -43,6 +43,29 @@ void SimStore::Open() {
     });
     journal_->RunOnce();
   }
+  ReadAuditAgain();
+}
+
+void SimStore::ReadAuditAgain() {
+  audit_ = AuditVerifier();
+  std::uint64_t after = 0;
+  for (bool more = true; more;) {
+    journal_->ReadAudit({.after_seq = after}, [&](Result<std::vector<std::string>> lines) {
+      MUSTER_CHECK(lines.ok(), lines.status().ToString());
+      more = !lines->empty();
+      if (more) after = AuditHeadOf(lines->back()).value().seq;
+      for (std::string& line : *lines) Note(AppendAudit{0, std::move(line)});
+    });
+    journal_->RunOnce();
+  }
+}
+
+Status SimStore::CheckAudit() const {
+  if (!audit_broken_.ok()) return audit_broken_;
+  for (const auto& [id, job] : jobs_)
+    if (!submitted_.contains("job " + id.value))
+      return DataLoss("job " + id.value + " has no entry of its submit");
+  return OkStatus();
 }
 
 Result<StoredState> SimStore::Load() { return std::exchange(loaded_, {}); }
@@ -111,6 +134,10 @@ void SimStore::ReadEvents(EventQuery query, EventsDone done) {
   journal_->ReadEvents(std::move(query), std::move(done));
 }
 
+void SimStore::ReadAudit(AuditQuery query, AuditDone done) {
+  journal_->ReadAudit(query, std::move(done));
+}
+
 void SimStore::ReadArchive(ArchiveQuery query, ArchiveDone done) {
   waiting_reads_.push_back({std::move(query), std::move(done)});
   if (!writing_) BeginGroup();
@@ -132,6 +159,13 @@ void SimStore::Note(const StoreOperation& operation) {
           jobs_.erase(op.job);
         } else if constexpr (std::is_same_v<Op, PutArchivedJob>) {
           jobs_[op.job.id] = op.job;
+        } else if constexpr (std::is_same_v<Op, AppendAudit>) {
+          if (audit_broken_.ok()) audit_broken_ = audit_.Add(op.line);
+          const Result<AuditLine> line = ReadAuditLine(op.line);
+          if (line.ok() && line->entry.operation == "Submit" && line->entry.outcome == "OK")
+            submitted_.insert(line->entry.object);
+        } else if constexpr (std::is_same_v<Op, PutQueueUsage>) {
+          usage_.insert(op.queue);
         } else if constexpr (std::is_same_v<Op, PutArchivedCheckpoint>) {
           ++archive_scrubs_;
         }

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "coordinator/store/journal_store.h"
@@ -30,6 +32,7 @@ class SimStore : public Store {
   void Commit(std::vector<StoreOperation> operations, Done done) override;
   void ReadEvents(EventQuery query, EventsDone done) override;
   void ReadArchive(ArchiveQuery query, ArchiveDone done) override;
+  void ReadAudit(AuditQuery query, AuditDone done) override;
 
   // Power is cut.
   void Crash();
@@ -45,6 +48,10 @@ class SimStore : public Store {
   // Results of reading archived checkpoints again that are durable.
   std::size_t archive_scrubs() const { return archive_scrubs_; }
   std::uint64_t Hash() const;
+  // Whose usage is durable: queues, and users of queues.
+  const std::set<std::string>& usage() const { return usage_; }
+  // The audit trail follows itself, and has the submit of every job.
+  Status CheckAudit() const;
 
  protected:
   EventQueue& queue_;
@@ -62,6 +69,7 @@ class SimStore : public Store {
   void FinishGroup();
   Duration Latency();
   void Note(const StoreOperation& operation);
+  void ReadAuditAgain();
 
   const std::shared_ptr<SimDisk> disk_ = std::make_shared<SimDisk>();
   std::unique_ptr<JournalStore> journal_;
@@ -76,6 +84,10 @@ class SimStore : public Store {
   // What is durable, archived jobs included.
   std::map<JobId, JobRecord> jobs_;
   std::map<JobId, std::map<std::string, CheckpointRecord>> checkpoints_;
+  std::set<std::string> usage_;
+  AuditVerifier audit_;
+  Status audit_broken_;
+  std::set<std::string> submitted_;  // "job ID" of all entries that there ever were
 };
 
 }  // namespace muster::sim

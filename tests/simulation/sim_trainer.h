@@ -42,6 +42,8 @@ struct SimJobPlan {
   bool buddies = true;
   bool buddy_copies = false;  // as between hosts: sealed on their own
   bool train = true;          // else a command
+  std::string owner;          // empty: the cluster has no users
+  std::string queue;
 };
 
 class SimGang;

@@ -63,7 +63,11 @@ World::World(WorldOptions options, Seams seams)
     oracle_->AfterCoordinatorEvent(changed);
   };
   callbacks.failed = [this] { CrashCoordinator(seconds(1)); };
-  coordinator_ = std::make_unique<SimCoordinator>(queue_, std::move(store), controller_options_,
+  ControllerOptions with_passes = controller_options_;
+  if (HasUsers())
+    with_passes.on_pass = [this](const SchedulerSnapshot& snapshot, const SchedulePlan& plan,
+                                 std::int64_t) { oracle_->AfterPass(snapshot, plan); };
+  coordinator_ = std::make_unique<SimCoordinator>(queue_, std::move(store), std::move(with_passes),
                                                   LimitsOf(options.seed), std::move(callbacks));
   oracle_ = std::make_unique<Oracle>(*coordinator_, nodes_, plans_, disks_);
   trainers_.observer.resumed = [this](const SimGang& gang, Step step, const std::string& from) {
@@ -172,7 +176,8 @@ void World::Begin() {
     queue_.After(random_.Delay(seconds(2), seconds(3)), [this, node] { Sample(node); });
   }
   requests_.resize(static_cast<std::size_t>(options_.jobs));
-  if (HasQueues()) queue_.After(seconds(1), [this] { ApplyQueues(); });
+  if (HasQueues() || HasUsers()) queue_.After(seconds(1), [this] { ApplyQueues(); });
+  if (HasUsers()) queue_.After(seconds(1), [this] { ApplyUsers(); });
   for (int i = 0; i < options_.jobs; ++i) SubmitLater(i);
   for (int kind = 0; kind < kFaultKindCount; ++kind) {
     if (random_.Chance(0.5)) enabled_.push_back(static_cast<FaultKind>(kind));

@@ -100,6 +100,7 @@ class World {
     std::string yaml;
     SimJobPlan plan;
     std::string key;
+    bool asked = false;
     std::optional<JobId> id;  // acknowledged
     bool cancel = false;
     bool cancelled = false;  // acknowledged
@@ -132,9 +133,16 @@ class World {
   // --- clients.cc ---
   // In every fifth seed there are two queues, one with a guarantee, and a class.
   bool HasQueues() const { return options_.seed % 5 == 3; }
+  // In every fourth seed there are users, who share their queues within limits.
+  bool HasUsers() const { return options_.seed % 4 == 2; }
+  bool FilesApplied() const {
+    return (queues_applied_ || !(HasQueues() || HasUsers())) && (users_applied_ || !HasUsers());
+  }
   // Jobs share their spares, and others run there meanwhile.
   bool SharesSpares() const { return options_.seed % 3 == 0; }
   void ApplyQueues();
+  void ApplyUsers();
+  void CheckRefusal(int number, const Status& refusal);
   void SubmitLater(int number);
   void Ask(int number);
   void AskCancel(int number);
@@ -203,6 +211,7 @@ class World {
   std::unique_ptr<Oracle> oracle_;
   std::vector<Request> requests_;
   bool queues_applied_ = false;
+  bool users_applied_ = false;
   std::vector<FaultKind> enabled_;
   Duration fault_pause_{};
   bool calm_ = false;

@@ -40,8 +40,8 @@ def _high(fd):
 
 
 class Browser:
-    def __init__(self, width=1280, height=900):
-        self.width, self.height = width, height
+    def __init__(self, width=1280, height=900, flags=()):
+        self.width, self.height, self.flags = width, height, flags
         self.folder = tempfile.TemporaryDirectory(prefix="muster-browser-")
         self.pages = {}  # by session
         self._next = 0
@@ -62,7 +62,7 @@ class Browser:
              "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
              "--disable-component-update", "--disable-sync", "--no-default-browser-check", "--mute-audio",
              "--hide-scrollbars", "--force-color-profile=srgb", f"--user-data-dir={self.folder.name}",
-             f"--window-size={self.width},{self.height}", "about:blank"],
+             f"--window-size={self.width},{self.height}", *self.flags, "about:blank"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=(3, 4),
             preexec_fn=into_place, start_new_session=True, env={**os.environ, "LANG": "C.UTF-8", "TZ": "UTC"})
         os.close(to_browser)

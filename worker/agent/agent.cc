@@ -24,7 +24,7 @@ HostedJob* Agent::Find(const JobId& job) {
 }
 
 HostedJob& Agent::At(const JobId& job) {
-  return jobs_.try_emplace(job, context_, JobDir(job)).first->second;
+  return jobs_.try_emplace(job, context_, RanksDirectory(context_, JobDir(job))).first->second;
 }
 
 const Prepare* Agent::FindPrepare(const JobId& job) const {

@@ -80,11 +80,12 @@ struct StartGuardian {
 struct StartPreflight {
   Prepare prepare;
 };
-// Writes the resume file, and before it the job's record with the ranks that are launched. Answered
-// by LaunchStaged.
+// Writes the resume file, and before it the job's record with the ranks that are launched. Fetches
+// the job's secrets, if it has some, and hands them to the guardian. Answered by LaunchStaged.
 struct StageLaunch {
   Launch launch;
   Prepare prepare;
+  bool has_secrets = false;
 };
 // Answered by ProvedGone.
 struct StartTerminationProof {

@@ -1,6 +1,8 @@
 #include "worker/agent/agent_runner.h"
 
 #include <fcntl.h>
+#include <pwd.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -10,12 +12,9 @@
 #include "common/base/files.h"
 #include "common/base/ignored_signals.h"
 #include "common/base/locked_record.h"
-#include "common/base/replace_file.h"
 #include "common/process/spawn.h"
 #include "common/telemetry/log.h"
-#include "worker/agent/checkpoint_files.h"
 #include "worker/agent/job_records.h"
-#include "worker/agent/log_reader.h"
 #include "worker/process/record_file.h"
 #include "worker/process/unix_socket.h"
 
@@ -55,22 +54,71 @@ Status StartDetachedGuardian(const AgentRunnerOptions& options, const std::strin
   return SpawnDetached(spawn);
 }
 
-// The record first: a resume file means that the ranks in the record were launched.
-Status WriteLaunchFiles(const Launch& launch, const Prepare& prepare, const std::string& job_dir) {
-  MUSTER_RETURN_IF_ERROR(WriteJobRecord(job_dir, prepare));
-  return ReplaceFile(ResumeFilePath(job_dir, launch.generation),
-                     ResumeJson(launch.job, launch.resume));
+// As the account of the job, or as this process's user.
+Status StartGuardianOf(const AgentRunnerOptions& options, const OwnerFiles& files,
+                       const std::string& account, const std::string& job_dir, const JobId& job,
+                       const PacketSocket& guardian_end) {
+  if (files.launcher() == nullptr)
+    return StartDetachedGuardian(options, job_dir, job, guardian_end);
+  return files.launcher()->StartGuardian(account, job.value, options.devices_dir,
+                                         guardian_end.fd());
 }
 
-bool EndUnknownJob(const std::string& job_dir, const std::string& name) {
-  if (auto guardian = ConnectPackets(job_dir, kGuardianSocketName); guardian.ok()) {
+// The record before the resume file of this directory, which means that the ranks in the record
+// were launched; what they resume from before both.
+Status WriteLaunchFiles(OwnerFiles& files, const Launch& launch, const Prepare& prepare,
+                        const std::string& job_dir, const std::string& ranks_dir) {
+  if (files.launcher() != nullptr)
+    MUSTER_RETURN_IF_ERROR(files.WriteResumeFile(prepare.account, launch, ranks_dir));
+  MUSTER_RETURN_IF_ERROR(WriteJobRecord(job_dir, prepare));
+  return WriteResumeFile(launch, job_dir);
+}
+
+// Whose directory it is, which the kernel says; kNoOtherUser: it is not there.
+std::int64_t OwnerOf(const std::string& ranks_dir) {
+  struct stat info {};
+  return ::lstat(ranks_dir.c_str(), &info) == 0 ? std::int64_t{info.st_uid} : kNoOtherUser;
+}
+
+// Empty: this node has none with this number.
+std::string AccountWithId(std::int64_t uid) {
+  std::vector<char> buffer(1 << 16);
+  passwd entry{};
+  passwd* found = nullptr;
+  const bool is_known = uid >= 0 && ::getpwuid_r(static_cast<uid_t>(uid), &entry, buffer.data(),
+                                                 buffer.size(), &found) == 0;
+  return is_known && found != nullptr ? found->pw_name : "";
+}
+
+// By the job's newest Prepare.
+std::string AccountOf(const Agent& agent, const JobId& job) {
+  const Prepare* const prepare = agent.FindPrepare(job);
+  return prepare != nullptr ? prepare->account : "";
+}
+
+Status EndGuardian(const OwnerFiles& files, const std::string& account, const JobId& job,
+                   const std::string& ranks_dir) {
+  if (files.launcher() == nullptr) return KillGuardian(ranks_dir);
+  return files.launcher()->End(account, job.value, GuardianOf(ranks_dir));
+}
+
+bool EndUnknownJob(OwnerFiles& files, const std::string& job_dir, const std::string& ranks_dir,
+                   const std::string& name) {
+  const std::int64_t owner = OwnerOf(ranks_dir);
+  if (auto guardian = ConnectPackets(ranks_dir, kGuardianSocketName, owner); guardian.ok()) {
     (void)guardian->Send(Encode(GuardianCommand(GuardianRelease{})));
     // It closes the connection when everything is ended.
     const Deadline deadline = Deadline::After(kReleaseBudget);
     while (guardian->Receive(deadline).ok()) {
     }
   }
-  if (!ProveTerminated(job_dir, {name}, 0).unkillable.empty()) return false;
+  const bool has_directory = files.launcher() == nullptr || owner != kNoOtherUser;
+  const std::string account = files.launcher() == nullptr ? "" : AccountWithId(owner);
+  if (has_directory) {
+    const auto proof = files.ProveTerminated(account, ranks_dir, {name}, 0);
+    if (!proof || !proof->unkillable.empty()) return false;
+    files.RemoveRanksDirectory(account, ranks_dir);
+  }
   std::error_code ignored;
   std::filesystem::remove_all(job_dir, ignored);
   return true;
@@ -87,8 +135,10 @@ AgentRunner::AgentRunner(EventLoop& loop, AgentRunnerOptions options, SendFuncti
       progress_interval_(kDefaultProgressInterval),
       ready_timer_(loop),
       sample_timer_(loop),
-      scrubber_([this](const CheckpointScrubbed& scrubbed) { Answer(scrubbed); }),
-      verifier_([this](const CheckpointScrubbed& scrubbed) { Answer(scrubbed); }, scrubber_) {}
+      files_(options_.launcher),
+      scrubber_(files_, [this](const CheckpointScrubbed& scrubbed) { Answer(scrubbed); }),
+      verifier_(
+          files_, [this](const CheckpointScrubbed& scrubbed) { Answer(scrubbed); }, scrubber_) {}
 
 void AgentRunner::Answer(const CheckpointScrubbed& scrubbed) {
   loop_.Post([this, scrubbed] { send_(scrubbed); });
@@ -128,16 +178,26 @@ void AgentRunner::Start(std::function<void()> ready) {
 
 void AgentRunner::AdoptJob(const std::string& name) {
   const std::string job_dir = options_.jobs_dir + "/" + name;
-  auto record = ReadJobRecord(job_dir);
+  const std::string ranks_dir = RanksDirectory(options_.launch, job_dir);
+  auto record = ReadJobRecord(job_dir, ranks_dir);
+  // It began when jobs ran as the worker's user here.
+  const bool is_older =
+      files_.launcher() != nullptr && record.ok() && record->prepare.account.empty();
+  if (is_older) record = FailedPrecondition("it was not started as its owner");
   if (!record.ok()) {
     // Without its records the job cannot be taken over; the coordinator places it again. Not before
     // it has ended: processes that are ended by name and directory could be the ranks of the new
     // attempt.
-    Log().warn("job {}: its records cannot be read, so what is left of it is ended: {}", name,
+    Log().warn("job {}: it cannot be taken over, so what is left of it is ended: {}", name,
                record.status().message());
     ++ending_unknown_;
     RunOn(
-        node_lanes_, JobId{name}, [job_dir, name] { return EndUnknownJob(job_dir, name); },
+        node_lanes_, JobId{name},
+        [this, job_dir, ranks_dir, name, is_older] {
+          OwnerFiles here("");
+          return is_older ? EndUnknownJob(here, job_dir, job_dir, name)
+                          : EndUnknownJob(files_, job_dir, ranks_dir, name);
+        },
         [this](bool) {
           --ending_unknown_;
           CheckReady();
@@ -186,8 +246,16 @@ void AgentRunner::CheckGuardian(JobId job) {
     case GuardianWatchdog::Act::kPing: connection.link->Send(GuardianPing{}); break;
     case GuardianWatchdog::Act::kKill: {
       Log().warn("job {}: the guardian does not answer; it is ended", job.value);
-      const Status status = KillGuardian(agent_.JobDir(job));
-      if (!status.ok()) Log().warn("job {}: {}", job.value, status.message());
+      RunOn(
+          node_lanes_, job,
+          [this, job, account = AccountOf(agent_, job),
+           dir = RanksDirectory(options_.launch, agent_.JobDir(job))] {
+            return EndGuardian(files_, account, job, dir);
+          },
+          [job](const Status& status) {
+            if (!status.ok()) Log().warn("job {}: {}", job.value, status.message());
+          },
+          Unavailable(kBusy));
       break;
     }
     case GuardianWatchdog::Act::kGiveUp:
@@ -203,9 +271,9 @@ void AgentRunner::CheckGuardian(JobId job) {
 
 void AgentRunner::OnLinkClosed(const JobId& job, const Status& why, int attempt) {
   links_.erase(job);
-  const std::string job_dir = agent_.JobDir(job);
-  if (attempt < kReconnectAttempts && IsRecordLocked(job_dir + "/" + kGuardianRecordName)) {
-    if (auto socket = ConnectPackets(job_dir, kGuardianSocketName); socket.ok()) {
+  const std::string dir = RanksDirectory(options_.launch, agent_.JobDir(job));
+  if (attempt < kReconnectAttempts && IsRecordLocked(dir + "/" + kGuardianRecordName)) {
+    if (auto socket = ConnectPackets(dir, kGuardianSocketName, OwnerOf(dir)); socket.ok()) {
       segments_.BeginReplay(job);
       Connect(job, *std::move(socket), true);
       return;
@@ -242,6 +310,11 @@ void AgentRunner::OnEvent(const JobId& job, const GuardianEvent& event, UniqueFd
 
 void AgentRunner::AddPage(const JobId& job, const GuardianRankStarted& started,
                           const UniqueFd& page) {
+  if (files_.launcher() != nullptr && !IsSealed(page.get())) {
+    Log().warn("job {}: the progress page of rank {} is not sealed, and not read", job.value,
+               started.rank);
+    return;
+  }
   const Prepare* prepare = agent_.FindPrepare(job);
   const Status status =
       sampler_.AddPage(job, prepare != nullptr ? prepare->job_name : "", started.generation,
@@ -287,19 +360,18 @@ void AgentRunner::HandleMessage(const Welcome& welcome) {
   if (welcome.progress_ms > 0) progress_interval_ = std::chrono::milliseconds(welcome.progress_ms);
 }
 
+void AgentRunner::HandleMessage(const Prepare& prepare) {
+  if (files_.launcher() == nullptr || !prepare.account.empty()) return Decide(prepare);
+  send_(Prepared{.job = prepare.job,
+                 .generation = prepare.generation,
+                 .error = "jobs run as their owners here, and the job's owner has no `account` in "
+                          "the cluster's user file"});
+}
+
 void AgentRunner::HandleMessage(const CheckpointCommitted& committed) {
   RunOn(
       checkpoint_lanes_, committed.job,
-      [committed] {
-        CommitWritten written = WriteManifest(committed);
-        if (!written.prune_error.empty())
-          Log().warn("job {}: {}", committed.job.value, written.prune_error);
-        return ManifestWritten{.job = committed.job,
-                               .generation = committed.generation,
-                               .directory = committed.checkpoint.directory,
-                               .error = written.status.message(),
-                               .pruned = std::move(written.pruned)};
-      },
+      [this, committed] { return files_.WriteManifest(committed); },
       [this](const ManifestWritten& written) { send_(written); },
       ManifestWritten{.job = committed.job,
                       .generation = committed.generation,
@@ -314,18 +386,18 @@ void AgentRunner::HandleMessage(const CancelScrub& cancel) {
 
 void AgentRunner::HandleMessage(const ScrubCheckpoint& order) {
   if (order.at_once) return verifier_.Start(order, {});
-  std::vector<std::string> yields_to = {order.output_dir};
+  std::vector<OutputDirectory> yields_to = {{order.account, order.output_dir}};
   for (const HostedGeneration& hosted : agent_.Hosted()) {
     const Prepare* prepare = agent_.FindPrepare(hosted.job);
     if (prepare != nullptr && prepare->output_dir != order.output_dir)
-      yields_to.push_back(prepare->output_dir);
+      yields_to.push_back({prepare->account, prepare->output_dir});
   }
   scrubber_.Start(order, std::move(yields_to));
 }
 
 void AgentRunner::HandleMessage(const ReadLog& request) {
   RunOn(
-      log_lanes_, request.job, [request] { return ReadLogChunk(request); },
+      log_lanes_, request.job, [this, request] { return files_.ReadLog(request); },
       [this](const LogChunk& chunk) { send_(chunk); },
       LogChunk{.request_id = request.request_id, .error = kBusy, .busy = true});
 }
@@ -358,11 +430,13 @@ void AgentRunner::Do(const StartGuardian& effect) {
   // Before anything else, so that the first assignment finds them.
   for (const auto& [name, descriptor] : segments_.Of(job))
     links_[job]->link->Send(GuardianHold{name}, descriptor.get());
+  if (const auto secrets = secrets_.find(job); secrets != secrets_.end())
+    links_[job]->link->Send(GuardianSecrets{}, secrets->second.get());
   auto guardian_end = std::make_shared<PacketSocket>(std::move(pair->second));
   RunOn(
       node_lanes_, job,
-      [options = options_, dir = agent_.JobDir(job), job, guardian_end] {
-        const Status status = StartDetachedGuardian(options, dir, job, *guardian_end);
+      [this, account = AccountOf(agent_, job), dir = agent_.JobDir(job), job, guardian_end] {
+        const Status status = StartGuardianOf(options_, files_, account, dir, job, *guardian_end);
         // Only the guardian holds its end from now on, so that its death is seen.
         if (status.ok()) guardian_end->Close();
         return status;
@@ -380,10 +454,13 @@ void AgentRunner::Do(const StartPreflight& effect) {
   const Prepare prepare = effect.prepare;
   RunOn(
       preflight_lanes_, prepare.job,
-      [prepare, context = options_.launch, dir = agent_.JobDir(prepare.job)]() -> PreflightResult {
+      [this, prepare, dir = agent_.JobDir(prepare.job)]() -> PreflightResult {
         if (Status status = MakeDirectories(dir, kPrivateDirectory); !status.ok())
           return {.status = status, .retryable = true};
-        return RunPreflight(context, prepare, dir);
+        return RunPreflight(options_.launch, prepare, dir, [&] {
+          return files_.PrepareForOwner(options_.launch, prepare,
+                                        RanksDirectory(options_.launch, dir));
+        });
       },
       [this, prepare](const PreflightResult& result) {
         Decide(
@@ -394,23 +471,38 @@ void AgentRunner::Do(const StartPreflight& effect) {
 
 void AgentRunner::Do(const StageLaunch& effect) {
   const Launch launch = effect.launch;
+  using Staged = std::shared_ptr<Result<UniqueFd>>;
   RunOn(
-      node_lanes_, launch.job,
-      [launch, prepare = effect.prepare, dir = agent_.JobDir(launch.job)] {
-        return WriteLaunchFiles(launch, prepare, dir);
+      effect.has_secrets ? secret_lanes_ : node_lanes_, launch.job,
+      [this, launch, prepare = effect.prepare, has_secrets = effect.has_secrets,
+       dir = agent_.JobDir(launch.job)]() -> Staged {
+        const auto stage = [&]() -> Result<UniqueFd> {
+          MUSTER_RETURN_IF_ERROR(
+              WriteLaunchFiles(files_, launch, prepare, dir, RanksDirectory(options_.launch, dir)));
+          if (!has_secrets) return UniqueFd();
+          auto secrets = options_.fetch_secrets(launch.job, launch.generation);
+          if (!secrets.ok()) return secrets.status().WithContext("the job's secrets");
+          return MakeSecretFile(*secrets);
+        };
+        return std::make_shared<Result<UniqueFd>>(stage());
       },
-      [this, launch](const Status& status) {
-        Decide(LaunchStaged{launch, status});
+      // The guardian has them before the ranks' launch, which follows on the same connection; one
+      // that does not live yet gets them at its start.
+      [this, launch](const Staged& staged) {
+        if (staged->ok() && (*staged)->valid()) {
+          const UniqueFd& secrets = secrets_[launch.job] = std::move(*staged).value();
+          const auto link = links_.find(launch.job);
+          if (link != links_.end()) link->second->link->Send(GuardianSecrets{}, secrets.get());
+        }
+        Decide(LaunchStaged{launch, staged->status()});
       },
-      Unavailable(kBusy));
+      std::make_shared<Result<UniqueFd>>(Unavailable(kBusy)));
   if (launch.generation <= 1) return;
   // In parallel with the ranks' start, which must not wait for it.
   RunOn(
       checkpoint_lanes_, launch.job,
-      [launch, dir = agent_.JobDir(launch.job)] {
-        const auto record = ReadJobRecord(dir);
-        return record.ok() ? RemoveAbandonedCheckpoints(record->prepare.output_dir, launch)
-                           : std::vector<std::string>();
+      [this, launch, prepare = effect.prepare] {
+        return files_.RemoveAbandonedCheckpoints(prepare.account, prepare.output_dir, launch);
       },
       [job = launch.job](const std::vector<std::string>& removed) {
         for (const std::string& name : removed)
@@ -423,8 +515,11 @@ void AgentRunner::Do(const StartTerminationProof& effect) {
   const StartTerminationProof wanted = effect;
   RunOn(
       node_lanes_, wanted.job,
-      [wanted, dir = agent_.JobDir(wanted.job)]() -> std::optional<TerminationProof> {
-        return ProveTerminated(dir, wanted.job, wanted.generation);
+      [this, wanted, account = AccountOf(agent_, wanted.job), dir = agent_.JobDir(wanted.job)] {
+        std::optional<TerminationProof> proof = files_.ProveTerminated(
+            account, RanksDirectory(options_.launch, dir), wanted.job, wanted.generation);
+        if (proof && proof->stopped) AddStoppedRanks(dir, wanted.generation, &proof->exited);
+        return proof;
       },
       [this, wanted](const std::optional<TerminationProof>& proof) {
         if (!proof) return DoLater(wanted);
@@ -441,13 +536,15 @@ void AgentRunner::Do(const ForgetJob& effect) {
   const JobId job = effect.job;
   sampler_.EndJob(job, SystemClock().Now());
   segments_.Forget(job);
+  secrets_.erase(job);
   links_.erase(job);
   reconnects_.erase(job);
   stuck_looks_.erase(job);
   stuck_.erase(job);
   RunOn(
       node_lanes_, job,
-      [dir = agent_.JobDir(job)] {
+      [this, account = AccountOf(agent_, job), dir = agent_.JobDir(job)] {
+        files_.RemoveRanksDirectory(account, RanksDirectory(options_.launch, dir));
         std::error_code ignored;
         std::filesystem::remove_all(dir, ignored);
         return true;

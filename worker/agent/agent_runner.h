@@ -18,16 +18,23 @@
 #include "worker/agent/agent.h"
 #include "worker/agent/guardian_link.h"
 #include "worker/agent/guardian_watchdog.h"
+#include "worker/agent/owner_files.h"
 #include "worker/agent/progress_sampler.h"
 #include "worker/agent/scrubber.h"
 #include "worker/agent/segment_keeper.h"
+#include "worker/process/secret_file.h"
 
 namespace muster::worker {
+
+// Asks the coordinator for the secrets of the job's ranks here; blocks, on any thread.
+using FetchSecrets = std::function<Result<RankSecrets>(const JobId& job, Generation generation)>;
 
 struct AgentRunnerOptions {
   std::string jobs_dir;     // absolute
   std::string devices_dir;  // where devices are locked; absolute
   LaunchContext launch;
+  FetchSecrets fetch_secrets;
+  std::string launcher;  // socket of muster-launcher; empty: jobs run as this process's user
   // Series of what has ended stay on /metrics for three scrapes of this interval.
   Duration scrape_interval = std::chrono::seconds(15);
   // How often a guardian is checked; three times this without an answer and it is killed.
@@ -53,6 +60,8 @@ class AgentRunner {
 
  private:
   void HandleMessage(const Welcome& welcome);
+  // Refused at once if it has no account where jobs run as their owners.
+  void HandleMessage(const Prepare& prepare);
   // Orders that are the agent's events.
   template <typename Order>
   requires std::is_constructible_v<Event, const Order&>
@@ -111,6 +120,7 @@ class AgentRunner {
   ProgressSampler sampler_;
   Duration progress_interval_;
   SegmentKeeper segments_;
+  std::map<JobId, UniqueFd> secrets_;  // of the newest generation; secret_file.h
   struct Connection {
     std::unique_ptr<GuardianLink> link;
     GuardianWatchdog watch;
@@ -124,6 +134,7 @@ class AgentRunner {
   std::function<void()> ready_;
   Timer ready_timer_;
   Timer sample_timer_;
+  OwnerFiles files_;
   Scrubber scrubber_;
   Scrubber verifier_;
   bool sampling_ = false;
@@ -133,6 +144,7 @@ class AgentRunner {
   WorkerLanes preflight_lanes_{"preflight", 256, 16};
   WorkerLanes checkpoint_lanes_{"checkpoint", 64, 64};
   WorkerLanes log_lanes_{"logs", 64, 256};
+  WorkerLanes secret_lanes_{"secrets", 16, 64};  // the coordinator
 };
 
 }  // namespace muster::worker

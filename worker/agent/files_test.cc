@@ -57,7 +57,9 @@ class PreflightTest : public testing::Test {
             .ranks = {{1, 0}}};
   }
   PreflightResult Run(const Prepare& prepare) const {
-    return RunPreflight(context_, prepare, dir_ / "job");
+    const std::string dir = dir_ / "job";
+    return RunPreflight(context_, prepare, dir,
+                        [&] { return PrepareForOwner(context_, prepare, dir); });
   }
   void ExpectRefused(const Prepare& prepare, const std::string& why) const {
     const PreflightResult result = Run(prepare);
@@ -174,7 +176,7 @@ TEST(JobRecords, ARestartedWorkerReadsWhatWasPrepared) {
                         .master_bind_address = "127.0.0.1",
                         .devices = {"GPU-b", "GPU-a#2"}};
   ASSERT_TRUE(WriteJobRecord(dir.path(), prepare).ok());
-  auto record = ReadJobRecord(dir.path());
+  auto record = ReadJobRecord(dir.path(), dir.path());
   ASSERT_TRUE(record.ok()) << record.status().ToString();
   EXPECT_EQ(record->prepare.generation, 4);
   EXPECT_EQ(record->prepare.ranks, prepare.ranks);
@@ -184,14 +186,14 @@ TEST(JobRecords, ARestartedWorkerReadsWhatWasPrepared) {
   EXPECT_FALSE(record->launched);
   EXPECT_FALSE(record->guardian_alive);
   ASSERT_TRUE(ReplaceFile(ResumeFilePath(dir.path(), 4), "[]").ok());
-  EXPECT_TRUE(ReadJobRecord(dir.path())->launched);
+  EXPECT_TRUE(ReadJobRecord(dir.path(), dir.path())->launched);
 }
 
 TEST(JobRecords, ADamagedRecordIsAnError) {
   const TempDirForTest dir;
-  EXPECT_FALSE(ReadJobRecord(dir.path()).ok());
+  EXPECT_FALSE(ReadJobRecord(dir.path(), dir.path()).ok());
   std::ofstream(dir / "prepare.json") << "{";
-  EXPECT_EQ(ReadJobRecord(dir.path()).status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(ReadJobRecord(dir.path(), dir.path()).status().code(), StatusCode::kDataLoss);
 }
 
 TEST(EndedOf, TakesAPidThatAnotherProcessHasMeanwhileForAnEndedOne) {

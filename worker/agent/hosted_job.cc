@@ -118,7 +118,8 @@ void HostedJob::AskGuardianToPrepare(Effects* effects) {
                         .devices = prepare_.devices,
                         .memory_limit_bytes = spec_->resources.per_node().memory_bytes()},
         effects);
-  if (!spec_->train) return;
+  // A process that waits would start without the secrets, which are fetched for a generation.
+  if (!spec_->train || !spec_->secrets.empty()) return;
   standby_ = BuildStandby(context_, *spec_, prepare_, dir_);
   standby_->first = preparing_->first_ranks;
   Order(*standby_, effects);
@@ -185,7 +186,7 @@ void HostedJob::On(const Launch& launch, Effects* effects) {
     return;
   }
   staging_ = launch.generation;
-  effects->push_back(StageLaunch{launch, prepare_});
+  effects->push_back(StageLaunch{launch, prepare_, !spec_->secrets.empty()});
 }
 
 void HostedJob::On(const Abort& abort, Effects* effects) {

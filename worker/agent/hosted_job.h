@@ -26,7 +26,7 @@ namespace muster::worker {
 
 class HostedJob {
  public:
-  // `context` outlives it; `dir` is the job's.
+  // `context` outlives it; `dir` is that of the job's ranks.
   HostedJob(const LaunchContext& context, std::string dir);
   HostedJob(const HostedJob&) = delete;  // the context belongs to its Agent
 

@@ -187,16 +187,15 @@ void HostedJob::On(const ProvedGone& proof, Effects* effects) {
 }
 
 void HostedJob::On(const StuckSeen& seen, Effects* effects) {
-  const auto& [id, ended] = seen;
   if (stuck_.empty() || link_ == Link::kProving) return;
   // While a guardian still sends its state, what is known of it may be old; once the job is
   // released, a proof decides.
   std::size_t gone = 0;
   if (!mirror_.replay && !WaitsForStuck())
     gone = std::erase_if(stuck_, [&](std::int64_t pid) {
-      return std::find(ended.begin(), ended.end(), pid) != ended.end();
+      return std::find(seen.ended.begin(), seen.ended.end(), pid) != seen.ended.end();
     });
-  if (!stuck_.empty()) effects->push_back(ScheduleStuckCheck{id});
+  if (!stuck_.empty()) effects->push_back(ScheduleStuckCheck{seen.job});
   if (gone > 0) ReportStuck(effects);
 }
 

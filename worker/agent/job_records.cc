@@ -1,7 +1,10 @@
 #include "worker/agent/job_records.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -13,6 +16,7 @@
 #include "common/base/locked_record.h"
 #include "common/base/proc_reader.h"
 #include "common/base/replace_file.h"
+#include "common/base/unique_fd.h"
 #include "common/job_spec/parse.h"
 #include "common/process/process_id.h"
 #include "worker/agent/checkpoint_files.h"
@@ -38,7 +42,8 @@ Result<Prepare> ParsePrepare(const std::string& text) {
                     .output_dir = json.at("output_dir").get<std::string>(),
                     .hosts_master = json.at("hosts_master").get<bool>(),
                     .master_bind_address = json.at("master_bind_address").get<std::string>(),
-                    .devices = json.value("devices", std::vector<std::string>())};
+                    .devices = json.value("devices", std::vector<std::string>()),
+                    .account = json.value("account", std::string())};
     for (const Json& rank : json.at("ranks"))
       prepare.ranks.push_back({rank.at("rank").get<int>(), rank.at("local_rank").get<int>()});
     return prepare;
@@ -47,9 +52,16 @@ Result<Prepare> ParsePrepare(const std::string& text) {
   }
 }
 
-Json GuardianRecord(const std::string& job_dir) {
-  const auto text = ReadFile(job_dir + "/" + kGuardianRecordName);
-  return text.ok() ? Json::parse(*text, nullptr, false) : Json();
+// The file may be of another user, who may have put anything in its place.
+Json GuardianRecord(const std::string& ranks_dir) {
+  const std::string path = ranks_dir + "/" + kGuardianRecordName;
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat info {};
+  if (!fd.valid() || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
+  std::string text(4096, '\0');
+  const ssize_t n = ::pread(fd.get(), text.data(), text.size(), 0);
+  text.resize(static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+  return Json::parse(text, nullptr, false);
 }
 
 // Files that a restart of this program reads; a reboot ends what they describe, so there is no
@@ -88,24 +100,6 @@ std::vector<RankExited> ReadExitRecords(const std::string& job_dir, const JobId&
   return exited;
 }
 
-// Ranks that the guardian had not launched when it was ordered to end have no record of their own.
-void AddStoppedRanks(const std::string& job_dir, Generation generation,
-                     std::vector<RankExited>* exited) {
-  if (!std::filesystem::exists(job_dir + "/" + StoppedRecordName(generation))) return;
-  const auto text = ReadFile(job_dir + "/prepare.json");
-  const auto prepare = text.ok() ? ParsePrepare(*text) : text.status();
-  if (!prepare.ok() || prepare->generation != generation) return;
-  for (const RankPlacement& placement : prepare->ranks) {
-    const auto same = [&](const RankExited& known) { return known.rank == placement.rank; };
-    if (std::any_of(exited->begin(), exited->end(), same)) continue;
-    exited->push_back({.job = prepare->job,
-                       .generation = generation,
-                       .rank = placement.rank,
-                       .end = {.exit = {.signal = SIGKILL}, .node_stopped = true},
-                       .log_tail = {"muster: its node was taken down"}});
-  }
-}
-
 }  // namespace
 
 Status WriteJobRecord(const std::string& job_dir, const Prepare& prepare) {
@@ -119,20 +113,29 @@ Status WriteJobRecord(const std::string& job_dir, const Prepare& prepare) {
                      {"hosts_master", prepare.hosts_master},
                      {"master_bind_address", prepare.master_bind_address},
                      {"devices", prepare.devices},
+                     {"account", prepare.account},
                      {"ranks", ranks}};
-  MUSTER_RETURN_IF_ERROR(WriteIfChanged(job_dir + "/spec.yaml", prepare.spec_yaml));
+  MUSTER_RETURN_IF_ERROR(WriteSpec(job_dir, prepare));
   return WriteIfChanged(job_dir + "/prepare.json", json.dump() + "\n");
 }
 
-Result<JobRecord> ReadJobRecord(const std::string& job_dir) {
+Status WriteSpec(const std::string& dir, const Prepare& prepare) {
+  return WriteIfChanged(dir + "/spec.yaml", prepare.spec_yaml);
+}
+
+Status WriteResumeFile(const Launch& launch, const std::string& dir) {
+  return ReplaceFile(ResumeFilePath(dir, launch.generation), ResumeJson(launch.job, launch.resume));
+}
+
+Result<JobRecord> ReadJobRecord(const std::string& job_dir, const std::string& ranks_dir) {
   JobRecord record;
   MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(job_dir + "/prepare.json"));
   MUSTER_ASSIGN_OR_RETURN(record.prepare, ParsePrepare(text));
   MUSTER_ASSIGN_OR_RETURN(record.prepare.spec_yaml, ReadFile(job_dir + "/spec.yaml"));
   MUSTER_ASSIGN_OR_RETURN(record.spec, ParseJobSpec(record.prepare.spec_yaml));
   record.launched = std::filesystem::exists(ResumeFilePath(job_dir, record.prepare.generation));
-  record.guardian_alive = IsRecordLocked(job_dir + "/" + kGuardianRecordName);
-  const Json guardian = GuardianRecord(job_dir);
+  record.guardian_alive = IsRecordLocked(ranks_dir + "/" + kGuardianRecordName);
+  const Json guardian = GuardianRecord(ranks_dir);
   if (guardian.is_object())
     record.guardian_generation = guardian.value("generation", Generation{0});
   return record;
@@ -153,8 +156,8 @@ std::string ResumeJson(const JobId& job, const std::vector<CheckpointInfo>& chec
   return list.dump(1) + "\n";
 }
 
-std::optional<ProcessId> GuardianOf(const std::string& job_dir) {
-  const Json record = GuardianRecord(job_dir);
+std::optional<ProcessId> GuardianOf(const std::string& ranks_dir) {
+  const Json record = GuardianRecord(ranks_dir);
   const auto number = [&record](const char* key) {
     return record.is_object() && record.contains(key) && record[key].is_number_integer();
   };
@@ -162,8 +165,8 @@ std::optional<ProcessId> GuardianOf(const std::string& job_dir) {
   return ProcessId{record["pid"].get<pid_t>(), record["start_time"].get<std::uint64_t>()};
 }
 
-Status KillGuardian(const std::string& job_dir) {
-  const std::optional<ProcessId> guardian = GuardianOf(job_dir);
+Status KillGuardian(const std::string& ranks_dir) {
+  const std::optional<ProcessId> guardian = GuardianOf(ranks_dir);
   if (!guardian) return NotFound("the guardian has no record");
   if (SignalProcess(*guardian, SIGKILL)) return OkStatus();
   return NotFound("the guardian, pid " + std::to_string(guardian->pid) + ", has ended");
@@ -186,12 +189,28 @@ std::vector<std::int64_t> EndedOf(const std::vector<ProcessInfo>& processes) {
   return ended;
 }
 
-TerminationProof ProveTerminated(const std::string& job_dir, const JobId& job,
+void AddStoppedRanks(const std::string& job_dir, Generation generation,
+                     std::vector<RankExited>* exited) {
+  const auto text = ReadFile(job_dir + "/prepare.json");
+  const auto prepare = text.ok() ? ParsePrepare(*text) : text.status();
+  if (!prepare.ok() || prepare->generation != generation) return;
+  for (const RankPlacement& placement : prepare->ranks) {
+    const auto same = [&](const RankExited& known) { return known.rank == placement.rank; };
+    if (std::any_of(exited->begin(), exited->end(), same)) continue;
+    exited->push_back({.job = prepare->job,
+                       .generation = generation,
+                       .rank = placement.rank,
+                       .end = {.exit = {.signal = SIGKILL}, .node_stopped = true},
+                       .log_tail = {"muster: its node was taken down"}});
+  }
+}
+
+TerminationProof ProveTerminated(const std::string& ranks_dir, const JobId& job,
                                  Generation generation) {
   TerminationProof proof;
-  const Json guardian = GuardianRecord(job_dir);
+  const Json guardian = GuardianRecord(ranks_dir);
   const std::string cgroup = guardian.is_object() ? guardian.value("cgroup", std::string()) : "";
-  const std::string mark = "TORCHELASTIC_ERROR_FILE=" + job_dir + "/";
+  const std::string mark = "TORCHELASTIC_ERROR_FILE=" + ranks_dir + "/";
   const Deadline deadline = Deadline::After(kProofBudget);
   for (;;) {
     const bool cgroup_gone = EndAbandonedCgroup(cgroup).ok();
@@ -209,8 +228,9 @@ TerminationProof ProveTerminated(const std::string& job_dir, const JobId& job,
     }
     ::poll(nullptr, 0, kProofPauseMillis);
   }
-  proof.exited = ReadExitRecords(job_dir, job, generation);
-  AddStoppedRanks(job_dir, generation, &proof.exited);
+  proof.exited = ReadExitRecords(ranks_dir, job, generation);
+  proof.stopped = std::filesystem::exists(ranks_dir + "/" + StoppedRecordName(generation));
+  if (proof.stopped) AddStoppedRanks(ranks_dir, generation, &proof.exited);
   return proof;
 }
 

@@ -8,6 +8,9 @@
 //   guardian.json, guardian.sock, guardian.log, exits/     the guardian's (worker/guardian)
 //   errors/              TORCHELASTIC_ERROR_FILE of each rank
 //
+// Where jobs run as their owners, what ranks and guardian use lies in a directory of the owner's
+// (RanksDirectory), and there is nothing in it that the worker relies on.
+//
 // Blocks; free functions; any thread.
 #pragma once
 
@@ -23,6 +26,9 @@
 namespace muster::worker {
 
 Status WriteJobRecord(const std::string& job_dir, const Prepare& prepare);
+// Its part that ranks read: spec.yaml.
+Status WriteSpec(const std::string& dir, const Prepare& prepare);
+Status WriteResumeFile(const Launch& launch, const std::string& dir);
 
 // One job as the directory shows it.
 struct JobRecord {
@@ -33,7 +39,7 @@ struct JobRecord {
   Generation guardian_generation = 0;
 };
 
-Result<JobRecord> ReadJobRecord(const std::string& job_dir);
+Result<JobRecord> ReadJobRecord(const std::string& job_dir, const std::string& ranks_dir);
 
 // Names of the jobs below a node's jobs directory.
 std::vector<std::string> ListJobs(const std::string& jobs_dir);
@@ -41,16 +47,17 @@ std::vector<std::string> ListJobs(const std::string& jobs_dir);
 // The JSON array that MUSTER_RESUME_FILE names.
 std::string ResumeJson(const JobId& job, const std::vector<CheckpointInfo>& checkpoints);
 
-// The guardian that the job's record names, whether it lives or not; empty if there is none.
-std::optional<ProcessId> GuardianOf(const std::string& job_dir);
+// The guardian that its record names, whether it lives or not; empty if there is none.
+std::optional<ProcessId> GuardianOf(const std::string& ranks_dir);
 
 // SIGKILL to the job's guardian, whose ranks end with it. Fails if none lives.
-Status KillGuardian(const std::string& job_dir);
+Status KillGuardian(const std::string& ranks_dir);
 
 struct TerminationProof {
   std::vector<RankExited> exited;       // from the exit records of the generation; also ranks not
                                         // launched when the guardian had to end
   std::vector<ProcessInfo> unkillable;  // empty: no process of the job is left on the node
+  bool stopped = false;                 // the guardian had been ordered to end
 };
 
 std::vector<std::int64_t> PidsOf(const std::vector<ProcessInfo>& processes);
@@ -61,7 +68,13 @@ std::vector<std::int64_t> EndedOf(const std::vector<ProcessInfo>& processes);
 
 // Ends what a dead guardian may have left, by its cgroup and by the environment that marks this
 // job's processes on this node, until nothing is found or a few seconds have passed.
-TerminationProof ProveTerminated(const std::string& job_dir, const JobId& job,
+TerminationProof ProveTerminated(const std::string& ranks_dir, const JobId& job,
                                  Generation generation);
+
+// Where the guardian was ordered to end: adds the ranks of the job's record that are not in
+// `exited`, since they were not launched. ProveTerminated has added them if the record is in that
+// directory.
+void AddStoppedRanks(const std::string& job_dir, Generation generation,
+                     std::vector<RankExited>* exited);
 
 }  // namespace muster::worker

@@ -80,9 +80,12 @@ Status CheckLaunchSize(const JobSpec& spec) {
 }
 
 // Failures that no other attempt would change.
-Status CheckJob(const LaunchContext& context, const JobSpec& spec) {
+Status CheckJob(const JobSpec& spec) {
   MUSTER_RETURN_IF_ERROR(CheckJobEnvironment(spec));
-  MUSTER_RETURN_IF_ERROR(CheckLaunchSize(spec));
+  return CheckLaunchSize(spec);
+}
+
+Status CheckOwnersFiles(const LaunchContext& context, const JobSpec& spec) {
   if (!IsDirectory(spec.workdir))
     return NotFound("workdir: there is no directory " + spec.workdir + " on this node");
   return CheckProgram(context, spec);
@@ -118,10 +121,10 @@ bool OnFakeDevices(const LaunchContext& context, const Prepare& prepare) {
   });
 }
 
-Status MakeFiles(const Prepare& prepare, const std::string& job_dir) {
+Status MakeFiles(const Prepare& prepare, const std::string& ranks_dir) {
   MUSTER_RETURN_IF_ERROR(MakeDirectories(LogDirectory(prepare.output_dir, prepare.generation)));
-  MUSTER_RETURN_IF_ERROR(MakeDirectories(job_dir + "/errors", kPrivateDirectory));
-  return WriteJobRecord(job_dir, prepare);
+  MUSTER_RETURN_IF_ERROR(MakeDirectories(ranks_dir + "/errors", kPrivateDirectory));
+  return WriteSpec(ranks_dir, prepare);
 }
 
 Status ReadClaim(const std::string& path, const JobId& job) {
@@ -157,23 +160,35 @@ Status ClaimOutputDirectory(const std::string& output_dir, const JobId& job,
   return ErrnoStatus(error, "claim the output directory " + output_dir);
 }
 
-PreflightResult RunPreflight(const LaunchContext& context, const Prepare& prepare,
-                             const std::string& job_dir) {
-  auto spec = ParseJobSpec(prepare.spec_yaml);
+OwnersPart PrepareForOwner(const LaunchContext& context, const Prepare& prepare,
+                           const std::string& ranks_dir) {
+  const auto spec = ParseJobSpec(prepare.spec_yaml);
   if (!spec.ok()) return {.status = spec.status()};
-  if (Status status = CheckJob(context, *spec); !status.ok()) return {.status = status};
-  if (Status status = CheckDevices(context, *spec, prepare); !status.ok())
-    return {.status = status, .retryable = true};
+  if (Status status = CheckOwnersFiles(context, *spec); !status.ok()) return {.status = status};
   if (Status status = MakeDirectories(prepare.output_dir); !status.ok())
     return {.status = status.WithContext("the output directory cannot be made")};
   if (Status status = ClaimOutputDirectory(prepare.output_dir, prepare.job, prepare.job_name);
       !status.ok())
     return {.status = status};
-  if (Status status = MakeFiles(prepare, job_dir); !status.ok())
+  if (Status status = MakeFiles(prepare, ranks_dir); !status.ok())
     return {.status = status, .retryable = true};
-  if (!spec->container.image.empty())
-    if (Status status = PrepareContainer(context, *spec, prepare, job_dir); !status.ok())
-      return {.status = status, .retryable = status.code() == StatusCode::kDeadlineExceeded};
+  if (spec->container.image.empty()) return {};
+  const Status status = PrepareContainer(context, *spec, prepare, ranks_dir);
+  return {.status = status, .retryable = status.code() == StatusCode::kDeadlineExceeded};
+}
+
+PreflightResult RunPreflight(const LaunchContext& context, const Prepare& prepare,
+                             const std::string& job_dir,
+                             const std::function<OwnersPart()>& prepare_for_owner) {
+  auto spec = ParseJobSpec(prepare.spec_yaml);
+  if (!spec.ok()) return {.status = spec.status()};
+  if (Status status = CheckJob(*spec); !status.ok()) return {.status = status};
+  if (Status status = CheckDevices(context, *spec, prepare); !status.ok())
+    return {.status = status, .retryable = true};
+  if (const OwnersPart done = prepare_for_owner(); !done.status.ok())
+    return {.status = done.status, .retryable = done.retryable};
+  if (Status status = WriteJobRecord(job_dir, prepare); !status.ok())
+    return {.status = status, .retryable = true};
   std::optional<CudaStack> cuda;
   if (spec->train && spec->resources.device == "cuda" && !OnFakeDevices(context, prepare)) {
     auto stack = AskCudaStack(context.trainer_path, context.passed_through, kTrainerTimeout);

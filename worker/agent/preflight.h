@@ -4,6 +4,7 @@
 // Blocks (files), so it runs on the worker's pool. Free functions; any thread.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -23,11 +24,22 @@ struct PreflightResult {
   std::optional<CudaStack> cuda;  // of this node, if a train job requests GPUs that are not fake
 };
 
-// Checks paths, programs and the devices that the job has here, claims the output directory for the
-// job (<output_dir>/job.json), makes the log directory, and writes spec.yaml and prepare.json below
-// `job_dir`.
+// What the rights of the job's owner decide.
+struct OwnersPart {
+  Status status;
+  bool retryable = false;
+};
+
+// Checks paths and programs, claims the output directory for the job (<output_dir>/job.json), makes
+// the log directory, writes what its ranks read below `ranks_dir`, and prepares its container.
+OwnersPart PrepareForOwner(const LaunchContext& context, const Prepare& prepare,
+                           const std::string& ranks_dir);
+
+// Checks the job's size and the devices that it has here, has the owner's part done, and writes
+// spec.yaml and prepare.json below `job_dir`.
 PreflightResult RunPreflight(const LaunchContext& context, const Prepare& prepare,
-                             const std::string& job_dir);
+                             const std::string& job_dir,
+                             const std::function<OwnersPart()>& prepare_for_owner);
 
 // Puts {"id","name"} into <output_dir>/job.json; kFailedPrecondition if it names another job.
 Status ClaimOutputDirectory(const std::string& output_dir, const JobId& job,

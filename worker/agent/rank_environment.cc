@@ -309,6 +309,11 @@ GuardianStandby BuildStandby(const LaunchContext& context, const JobSpec& spec,
                      .control = true}};
 }
 
+std::string RanksDirectory(const LaunchContext& context, const std::string& job_dir) {
+  if (context.launcher_dir.empty()) return job_dir;
+  return context.launcher_dir + job_dir.substr(job_dir.rfind('/')) + "/run";
+}
+
 std::string ContainerFilePath(const std::string& job_dir) { return job_dir + "/container.json"; }
 
 std::string ResumeFilePath(const std::string& job_dir, Generation generation) {

@@ -30,7 +30,13 @@ struct LaunchContext {
   std::vector<std::string> interfaces;
   CpuTopology cpus;  // of the node; empty: ranks are not bound
   int slots = 0;     // of the node
+  // Where muster-launcher keeps what ranks and guardians of jobs use; empty: jobs run as the
+  // worker's user, and that lies in the job's directory.
+  std::string launcher_dir = {};
 };
+
+// Where ranks and guardian of a job find their files, and leave them.
+std::string RanksDirectory(const LaunchContext& context, const std::string& job_dir);
 
 // The ids of the devices of the rank at `local_rank`, of those that the job has on the node.
 std::vector<std::string> DevicesOfRank(const JobSpec& spec, const Prepare& prepare, int local_rank);

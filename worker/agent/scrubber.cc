@@ -1,10 +1,11 @@
 #include "worker/agent/scrubber.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "common/base/thread_priority.h"
-#include "worker/agent/checkpoint_scrub.h"
+#include "worker/agent/owner_files.h"
 
 namespace muster::worker {
 namespace {
@@ -13,12 +14,13 @@ constexpr std::chrono::seconds kLookInterval{1};
 
 }  // namespace
 
-Scrubber::Scrubber(Done done) : Scrubber(std::move(done), nullptr) {}
+Scrubber::Scrubber(OwnerFiles& files, Done done) : Scrubber(files, std::move(done), nullptr) {}
 
-Scrubber::Scrubber(Done done, Scrubber& background) : Scrubber(std::move(done), &background) {}
+Scrubber::Scrubber(OwnerFiles& files, Done done, Scrubber& background)
+    : Scrubber(files, std::move(done), &background) {}
 
-Scrubber::Scrubber(Done done, Scrubber* background)
-    : done_(std::move(done)), background_(background), thread_([this] { Run(); }) {}
+Scrubber::Scrubber(OwnerFiles& files, Done done, Scrubber* background)
+    : files_(files), done_(std::move(done)), background_(background), thread_([this] { Run(); }) {}
 
 Scrubber::~Scrubber() {
   {
@@ -34,7 +36,7 @@ bool Scrubber::CallsOff(const ScrubCheckpoint& newer, const ScrubCheckpoint& ord
   return background_ == nullptr || newer.job == order.job;
 }
 
-void Scrubber::Start(ScrubCheckpoint order, std::vector<std::string> yields_to) {
+void Scrubber::Start(ScrubCheckpoint order, std::vector<OutputDirectory> yields_to) {
   {
     const std::lock_guard lock(mutex_);
     if (reading_ && CallsOff(order, *reading_)) called_off_ = true;
@@ -85,10 +87,18 @@ void Scrubber::Run() {
 
 CheckpointScrubbed Scrubber::Read(Order& order) {
   if (background_ != nullptr) background_->Hold();
-  CheckpointScrubbed scrubbed = ScrubShards(
+  CheckpointScrubbed scrubbed = files_.Scrub(
       order.scrub, [this, &order](std::uint64_t bytes) { return BeforeRead(order, bytes); });
   if (background_ != nullptr) background_->Resume();
   return scrubbed;
+}
+
+bool Scrubber::IsBeingWritten(const std::vector<OutputDirectory>& directories) {
+  std::map<std::string, std::vector<std::string>> by_account;
+  for (const OutputDirectory& one : directories) by_account[one.account].push_back(one.path);
+  return std::ranges::any_of(by_account, [this](const auto& entry) {
+    return files_.ShardIsBeingWritten(entry.first, entry.second);
+  });
 }
 
 Status Scrubber::BeforeRead(Order& order, std::uint64_t bytes) {
@@ -100,7 +110,7 @@ Status Scrubber::BeforeRead(Order& order, std::uint64_t bytes) {
       changed_.wait_for(lock, kLookInterval);
     } else if (now >= order.next_look) {
       lock.unlock();
-      const bool written = ShardIsBeingWritten(order.yields_to);
+      const bool written = IsBeingWritten(order.yields_to);
       lock.lock();
       order.next_look = SystemClock().Now() + kLookInterval;
       if (written) {

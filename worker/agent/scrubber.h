@@ -25,21 +25,29 @@
 
 namespace muster::worker {
 
+class OwnerFiles;
+
+// Where checkpoints of a job come to lie, and whose it is.
+struct OutputDirectory {
+  std::string account;
+  std::string path;
+};
+
 class Scrubber {
  public:
   using Done = std::function<void(CheckpointScrubbed)>;
 
-  // In the background.
-  explicit Scrubber(Done done);
+  // In the background. `files` outlives it.
+  Scrubber(OwnerFiles& files, Done done);
   // At once; `background`, which outlives it, is held while it reads.
-  Scrubber(Done done, Scrubber& background);
+  Scrubber(OwnerFiles& files, Done done, Scrubber& background);
   // Cancels the reading under way.
   ~Scrubber();
   Scrubber(const Scrubber&) = delete;
   Scrubber& operator=(const Scrubber&) = delete;
 
   // `yields_to`: the output directories whose checkpoints come first.
-  void Start(ScrubCheckpoint order, std::vector<std::string> yields_to);
+  void Start(ScrubCheckpoint order, std::vector<OutputDirectory> yields_to);
   void Cancel(std::uint64_t scrub_id);
   // Nothing is read between the two; they nest.
   void Hold();
@@ -48,17 +56,19 @@ class Scrubber {
  private:
   struct Order {
     ScrubCheckpoint scrub;
-    std::vector<std::string> yields_to;
+    std::vector<OutputDirectory> yields_to;
     TimePoint next_read;  // by its speed
     TimePoint next_look;  // whether a shard is being written
   };
 
-  Scrubber(Done done, Scrubber* background);
+  Scrubber(OwnerFiles& files, Done done, Scrubber* background);
   bool CallsOff(const ScrubCheckpoint& newer, const ScrubCheckpoint& order) const;
   void Run();
   CheckpointScrubbed Read(Order& order);
   Status BeforeRead(Order& order, std::uint64_t bytes);
+  bool IsBeingWritten(const std::vector<OutputDirectory>& directories);
 
+  OwnerFiles& files_;
   const Done done_;
   Scrubber* const background_;  // null: this is it
   std::mutex mutex_;

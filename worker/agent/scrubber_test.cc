@@ -12,6 +12,8 @@
 #include "common/base/testing/temp_dir.h"
 #include "common/checkpoint_format/shard_frame.h"
 #include "worker/agent/checkpoint_scrub.h"
+#include "worker/agent/owner_files.h"
+#include "worker/agent/testing/fake_launcher.h"
 
 namespace muster::worker {
 namespace {
@@ -67,6 +69,26 @@ TEST_F(ScrubTest, AWholeCheckpointIsRead) {
   EXPECT_EQ(scrubbed.scrub_id, 7u);
   EXPECT_EQ(scrubbed.directory, "step-00000010-g1");
   EXPECT_GE(bytes, 2 * kPieces * kShardPieceBytes) << "every piece is announced";
+}
+
+TEST_F(ScrubTest, AFileServerReadsAsTheWorkerLetsIt) {
+  FakeLauncher launcher;
+  OwnerFiles files(launcher.socket());
+  order_.account = "ada";
+  std::uint64_t bytes = 0;
+  const CheckpointScrubbed scrubbed = files.Scrub(order_, [&](std::uint64_t next) {
+    bytes += next;
+    return OkStatus();
+  });
+  EXPECT_EQ(scrubbed.outcome, ScrubOutcome::kWhole) << scrubbed.detail;
+  EXPECT_EQ(scrubbed.scrub_id, 7u);
+  EXPECT_GE(bytes, 2 * kPieces * kShardPieceBytes) << "every piece is announced";
+  const CheckpointScrubbed cancelled =
+      files.Scrub(order_, [](std::uint64_t) { return Cancelled("enough"); });
+  EXPECT_EQ(cancelled.outcome, ScrubOutcome::kCalledOff);
+  fs::remove(Shard(1));
+  EXPECT_EQ(files.Scrub(order_, [](std::uint64_t) { return OkStatus(); }).outcome,
+            ScrubOutcome::kMissing);
 }
 
 TEST_F(ScrubTest, AFlippedByteIsNamedWithItsFileAndOffset) {
@@ -160,11 +182,13 @@ struct Answers {
 class ScrubberTest : public ScrubTest {
  protected:
   Answers answers_;
-  Scrubber scrubber_{[this](CheckpointScrubbed scrubbed) { answers_.Add(std::move(scrubbed)); }};
+  OwnerFiles files_{""};
+  Scrubber scrubber_{files_,
+                     [this](CheckpointScrubbed scrubbed) { answers_.Add(std::move(scrubbed)); }};
 };
 
 TEST_F(ScrubberTest, AnswersWhatItWasAsked) {
-  scrubber_.Start(order_, {dir_.path()});
+  scrubber_.Start(order_, {{"", dir_.path()}});
   EXPECT_EQ(answers_.Next().outcome, ScrubOutcome::kWhole);
 }
 
@@ -188,7 +212,7 @@ TEST_F(ScrubberTest, WaitsWhileItIsHeldAndGoesOn) {
 TEST_F(ScrubberTest, WaitsForACheckpointThatIsBeingWritten) {
   const std::string temporary = Directory() + "/rank-00000.shard.tmp";
   std::ofstream{temporary} << "x";
-  scrubber_.Start(order_, {dir_.path()});
+  scrubber_.Start(order_, {{"", dir_.path()}});
   EXPECT_TRUE(answers_.None());
   fs::remove(Shard(1));
   fs::remove(temporary);
@@ -229,7 +253,8 @@ TEST_F(ScrubberTest, AReadingWithoutAWaiterIsCancelled) {
 class VerifierTest : public ScrubberTest {
  protected:
   Answers verified_;
-  Scrubber verifier_{[this](CheckpointScrubbed scrubbed) { verified_.Add(std::move(scrubbed)); },
+  Scrubber verifier_{files_,
+                     [this](CheckpointScrubbed scrubbed) { verified_.Add(std::move(scrubbed)); },
                      scrubber_};
 };
 
@@ -272,7 +297,7 @@ TEST_F(VerifierTest, ACheckpointThatIsBeingWrittenDoesNotHoldItUp) {
 }
 
 TEST_F(ScrubberTest, EndsInTheMiddleOfAnOrder) {
-  auto scrubber = std::make_unique<Scrubber>([](const CheckpointScrubbed&) {});
+  auto scrubber = std::make_unique<Scrubber>(files_, [](const CheckpointScrubbed&) {});
   scrubber->Hold();
   scrubber->Start(order_, {});
   scrubber.reset();  // does not wait for the hold to end

@@ -60,6 +60,17 @@ TEST(TrainerReports, AShardIsParsedWithAndWithoutAnEvaluation) {
       wanted);
 }
 
+TEST(TrainerReports, ANumberThatIsNoWholeOneOfItsKindIsAnError) {
+  for (const char* number : {"1e300", "-1e300", "1.5", "9223372036854775808", "true", "null"}) {
+    const std::string json = std::string(R"({"type":"first_step","step":)") + number + "}";
+    EXPECT_FALSE(ParseTrainerReport(JobId{"j"}, 1, 0, json).ok()) << number;
+  }
+  EXPECT_FALSE(ParseTrainerReport(JobId{"j"}, 1, 0,
+                                  R"({"type":"shard_written","step":1,"directory":"d","shard":)"
+                                  R"({"rank":4294967296,"file":"f","bytes":1,"checksum":"c"}})")
+                   .ok());
+}
+
 TEST(TrainerReports, AMalformedOrUnknownMessageIsAnError) {
   for (const char* json : {"", "{", "[]", R"({"type":"dance"})", R"({"type":"first_step"})",
                            R"({"type":"shard_written","step":1,"directory":"d","shard":3})"})

@@ -6,11 +6,12 @@
 
 #include "common/base/ids.h"
 #include "common/job_spec/yaml_reader.h"
+#include "common/job_spec/yaml_text.h"
 
 namespace muster::worker {
 namespace {
 
-constexpr std::size_t kMaxBytes = 1 << 20;
+constexpr int kMaxKeys = 4096;
 
 void ReadEntry(MapReader& entry, const std::string& node, std::vector<NodeDevice>* devices) {
   int count = 1;
@@ -47,14 +48,14 @@ void ReadEntry(MapReader& entry, const std::string& node, std::vector<NodeDevice
 
 Result<std::vector<NodeDevice>> ParseFakeGpus(std::string_view yaml, const std::string& name,
                                               const std::string& node) {
-  if (yaml.size() > kMaxBytes) return InvalidArgument(name + ": is larger than 1 MiB");
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(yaml));
-    if (documents.size() != 1 || !documents[0].IsSequence() || documents[0].size() == 0)
+    MUSTER_ASSIGN_OR_RETURN(const YAML::Node document,
+                            LoadYaml(yaml, name, {"file of GPUs", kMaxKeys}));
+    if (!document.IsSequence() || document.size() == 0)
       return InvalidArgument(name + ":1: expected one list of GPUs such as - {count: 8}");
     SpecErrors errors(name);
     std::vector<NodeDevice> devices;
-    for (const YAML::Node& node_of_file : documents[0]) {
+    for (const YAML::Node& node_of_file : document) {
       if (!node_of_file.IsMap()) {
         errors.Add(LineOf(node_of_file), "", "expected a map of keys such as {count: 8}");
         continue;

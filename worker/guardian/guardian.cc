@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +25,7 @@ namespace muster {
 namespace {
 
 constexpr auto kLookForSocket = std::chrono::seconds(2);
+constexpr mode_t kSharedFile = 0640;  // whatever the umask
 
 Result<UniqueFd> BlockSignals() {
   sigset_t set;
@@ -47,6 +49,11 @@ Generation NewestInRecord(const std::string& path) {
   return has ? json["generation"].get<Generation>() : 0;
 }
 
+std::string JobsDirectory(const GuardianOptions& options) {
+  const auto parent = std::filesystem::path(options.directory).parent_path();
+  return (options.worker_uid == kNoOtherUser ? parent : parent.parent_path()).string();
+}
+
 void LogFailure(const Status& status) {
   if (!status.ok()) LogLine(status.ToString());
 }
@@ -64,12 +71,16 @@ Result<std::unique_ptr<Guardian>> Guardian::Start(const GuardianOptions& options
   MUSTER_RETURN_IF_ERROR(MakeDirectories(options.directory + "/exits", kPrivateDirectory));
   const std::string record_path = options.directory + "/" + kGuardianRecordName;
   MUSTER_ASSIGN_OR_RETURN(LockedRecord record, LockedRecord::Acquire(record_path));
+  const bool apart = options.worker_uid != kNoOtherUser;
+  if (apart && ::fchmod(record.fd(), kSharedFile) != 0)
+    return ErrnoStatus(errno, "let the worker read " + record_path);
   const Generation newest = NewestInRecord(record_path);
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
     return ErrnoStatus(errno, "become the subreaper of the ranks");
   MUSTER_ASSIGN_OR_RETURN(UniqueFd signals, BlockSignals());
   PacketSocket first{UniqueFd(options.worker_fd)};
-  MUSTER_ASSIGN_OR_RETURN(WorkerLink link, WorkerLink::Open(options.directory, std::move(first)));
+  MUSTER_ASSIGN_OR_RETURN(
+      WorkerLink link, WorkerLink::Open(options.directory, std::move(first), options.worker_uid));
   std::unique_ptr<Guardian> guardian(
       new Guardian(options,
                    {.record = std::move(record),
@@ -89,9 +100,7 @@ Guardian::Guardian(GuardianOptions options, Parts parts, Generation newest)
       link_(std::move(parts.link)),
       signals_(std::move(parts.signals)),
       cgroup_path_(parts.cgroup->path()),
-      host_(std::move(parts.cgroup),
-            {options_.devices, options_.job,
-             std::filesystem::path(options_.directory).parent_path().string()}),
+      host_(std::move(parts.cgroup), {options_.devices, options_.job, JobsDirectory(options_)}),
       core_(options_.job, newest) {}
 
 int Guardian::Run() {

@@ -9,6 +9,7 @@
 // SIGINT it ends its ranks and exits, except for a SIGTERM that is ignored (ignored_signals.h).
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,6 +21,7 @@
 #include "worker/guardian/process_host.h"
 #include "worker/guardian/worker_link.h"
 #include "worker/process/record_file.h"
+#include "worker/process/unix_socket.h"
 
 namespace muster {
 
@@ -28,6 +30,9 @@ struct GuardianOptions {
   std::string job;
   int worker_fd = -1;   // a connection that the worker handed over; -1: none
   std::string devices;  // where they are locked
+  // The worker's user, where it is another than this one: then it may connect, and its group, which
+  // is that of the directory, read the record. The directory is DIR/JOB/run in this case.
+  std::int64_t worker_uid = kNoOtherUser;
 };
 
 class Guardian {
@@ -68,6 +73,7 @@ class Guardian {
   void Do(const guardian::CloseMaster& effect);
   void Do(const guardian::Sweep& effect);
   void Do(const guardian::HoldSegment& effect);
+  void Do(const guardian::TakeSecrets&) { host_.TakeSecrets(std::move(incoming_)); }
   void Do(const guardian::ReleaseSegment& effect);
   void Do(const guardian::WriteRecord& effect);
   void Do(const guardian::WriteExitRecord& effect);

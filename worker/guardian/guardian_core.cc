@@ -51,7 +51,14 @@ Effects GuardianCore::Handle(const Event& event, TimePoint now) {
 }
 
 void GuardianCore::On(const CommandReceived& received, TimePoint now) {
-  std::visit([&](const auto& c) { Obey(c, now); }, received.command);
+  std::visit(
+      [&](const auto& c) {
+        if constexpr (std::is_same_v<decltype(c), const GuardianSecrets&>)
+          out_.Add(TakeSecrets{});
+        else
+          Obey(c, now);
+      },
+      received.command);
 }
 
 void GuardianCore::On(const TerminateRequested&, TimePoint now) {

@@ -149,6 +149,8 @@ struct HoldSegment {
 struct ReleaseSegment {
   std::string name;
 };
+// The descriptor that came with the command under way has the secrets of ranks that start later.
+struct TakeSecrets {};
 struct WriteRecord {
   Generation newest = 0;
 };
@@ -166,8 +168,8 @@ struct Leave {};
 
 using Effect = std::variant<SendToWorker, StartProcess, AssignProcess, SendToProcess, SignalProcess,
                             ForgetProcess, LimitMemory, LockDevices, UnlockDevices, BindMaster,
-                            CloseMaster, Sweep, HoldSegment, ReleaseSegment, WriteRecord,
-                            WriteExitRecord, WriteStoppedRecord, LogNote, Leave>;
+                            CloseMaster, Sweep, HoldSegment, ReleaseSegment, TakeSecrets,
+                            WriteRecord, WriteExitRecord, WriteStoppedRecord, LogNote, Leave>;
 using Effects = std::vector<Effect>;
 
 // A message for a rank's control socket (common/control_pipe/trainer_protocol.h).

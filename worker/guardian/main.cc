@@ -16,8 +16,8 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: muster-guardian --dir DIR/nodes/NAME/jobs/JOB --job JOB [--worker-fd N]\n"
-    "                       [--devices DIR]\n"
-    "Owns the ranks of one job on one node. muster-worker starts it.\n";
+    "                       [--devices DIR] [--worker-uid N]\n"
+    "Owns the ranks of one job on one node. muster-worker starts it, or muster-launcher for it.\n";
 constexpr int kUsageError = 2;
 constexpr int kExitNotStarted = 127;
 
@@ -32,6 +32,8 @@ bool Parse(int argc, char** argv, muster::GuardianOptions* options) {
       options->worker_fd = std::atoi(argv[i + 1]);
     else if (flag == "--devices")
       options->devices = argv[i + 1];
+    else if (flag == "--worker-uid")
+      options->worker_uid = std::atoi(argv[i + 1]);
     else
       return false;
   }

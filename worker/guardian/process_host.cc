@@ -1,11 +1,13 @@
 #include "worker/guardian/process_host.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 
 #include "common/base/ignored_signals.h"
 #include "common/base/proc_reader.h"
@@ -13,6 +15,7 @@
 #include "common/process/cpu_affinity.h"
 #include "common/process/process_id.h"
 #include "common/process/spawn.h"
+#include "worker/process/secret_file.h"
 #include "worker/process/unix_socket.h"
 
 namespace muster::guardian {
@@ -32,6 +35,18 @@ std::string SearchPath(const std::vector<std::string>& environment) {
 bool NoChildLeft() {
   siginfo_t info;
   return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD;
+}
+
+// Who the account is, as far as neither the job nor the worker says: they are this process's own
+// where it runs as another user than the worker.
+void AddAccount(std::vector<std::string>* environment) {
+  for (const char* name : {"HOME", "USER", "LOGNAME", "SHELL"}) {
+    const char* const value = std::getenv(name);
+    const std::string start = std::string(name) + "=";
+    const bool is_set = std::ranges::any_of(
+        *environment, [&](const std::string& entry) { return entry.starts_with(start); });
+    if (value != nullptr && !is_set) environment->push_back(start + value);
+  }
 }
 
 }  // namespace
@@ -72,6 +87,7 @@ Result<pid_t> ProcessHost::Spawn(const GuardianLaunch& launch, Process* process)
                        .memory_node = launch.memory_node,
                        .oom_score_adj = kRankOomScoreAdj};
   options.argv[0] = program;
+  AddAccount(&options.environment);
   // SIGTERM is the order for a rank to end.
   options.ignored_signals = IgnoredNotices();
   std::erase(options.ignored_signals, SIGTERM);
@@ -89,9 +105,21 @@ Result<pid_t> ProcessHost::Spawn(const GuardianLaunch& launch, Process* process)
     options.inherited.push_back({listen_fd_.get(), kRankListenFd});
   }
   MUSTER_ASSIGN_OR_RETURN(const std::vector<int> locks, locks_.Descriptors(launch.devices));
-  for (int target = kRankFirstLockFd; const int lock : locks)
-    options.inherited.push_back({lock, target++});
+  int target = kRankFirstLockFd;
+  for (const int lock : locks) options.inherited.push_back({lock, target++});
+  std::vector<UniqueFd> files;
+  if (secrets_.valid() && launch.rank != kStoreRank) {
+    MUSTER_ASSIGN_OR_RETURN(const RankSecrets secrets, ReadSecretFile(secrets_.get()));
+    MUSTER_ASSIGN_OR_RETURN(files, AddSecrets(secrets, target, &options));
+  }
   return SpawnChild(options);
+}
+
+// A core file would have what the environment has.
+void ProcessHost::TakeSecrets(UniqueFd secrets) {
+  secrets_ = std::move(secrets);
+  const rlimit none{.rlim_cur = 0, .rlim_max = 0};
+  (void)::setrlimit(RLIMIT_CORE, &none);
 }
 
 Result<pid_t> ProcessHost::Start(const StartProcess& start) {

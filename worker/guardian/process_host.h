@@ -49,6 +49,8 @@ class ProcessHost {
   Result<int> Bind(const BindMaster& master);
   void CloseMaster() { listen_fd_.reset(); }
 
+  // For processes that start from now on, which leave no core file then.
+  void TakeSecrets(UniqueFd secrets);
   Result<pid_t> Start(const StartProcess& start);
   Status Assign(const AssignProcess& assign);
   // `descriptor` -1: none. A process that cannot receive it at once goes without: it is stopped or
@@ -92,6 +94,7 @@ class ProcessHost {
   LogFiles logs_;
   DeviceLocks locks_;
   UniqueFd listen_fd_;
+  UniqueFd secrets_;  // not valid: none
   std::map<ProcessId, Process> processes_;
 };
 

@@ -1,6 +1,9 @@
 #include "worker/guardian/protocol.h"
 
+#include <type_traits>
+
 #include "common/base/json.h"
+#include "common/base/json_integer.h"
 
 namespace muster {
 namespace {
@@ -72,6 +75,8 @@ Json ToJson(const GuardianFault& m) {
 
 Json ToJson(const GuardianHold& m) { return {{"type", "hold"}, {"name", m.name}}; }
 
+Json ToJson(const GuardianSecrets&) { return {{"type", "secrets"}}; }
+
 Json ToJson(const GuardianPing&) { return {{"type", "ping"}}; }
 
 Json ToJson(const GuardianRelease&) { return {{"type", "release"}}; }
@@ -139,7 +144,19 @@ Json ToJson(const GuardianRefused& m) {
 
 template <typename T>
 T Get(const Json& json, const char* key) {
-  return json.at(key).get<T>();
+  if constexpr (std::is_same_v<T, int> || std::is_same_v<T, std::int64_t>) {
+    return IntegerOf<T>(json.at(key));
+  } else {
+    return json.at(key).get<T>();
+  }
+}
+
+template <typename T>
+std::vector<T> Integers(const Json& json, const char* key, bool required = true) {
+  std::vector<T> integers;
+  if (!required && !json.contains(key)) return integers;
+  for (const Json& each : json.at(key)) integers.push_back(IntegerOf<T>(each));
+  return integers;
 }
 
 GuardianLaunch LaunchFromJson(const Json& j) {
@@ -151,9 +168,9 @@ GuardianLaunch LaunchFromJson(const Json& j) {
           .log_path = Get<std::string>(j, "log_path"),
           .control = Get<bool>(j, "control"),
           .listen = Get<bool>(j, "listen"),
-          .node_ranks = Get<std::vector<int>>(j, "node_ranks"),
-          .cpus = j.value("cpus", std::vector<int>()),
-          .memory_node = j.value("memory_node", -1),
+          .node_ranks = Integers<int>(j, "node_ranks"),
+          .cpus = Integers<int>(j, "cpus", /*required=*/false),
+          .memory_node = IntegerOr(j, "memory_node", -1),
           .rendezvous_token = j.value("rendezvous_token", ""),
           .devices = j.value("devices", std::vector<std::string>())};
 }
@@ -162,28 +179,30 @@ GuardianCommand CommandFromJson(const Json& j) {
   const auto type = Get<std::string>(j, "type");
   if (type == "release") return GuardianRelease{};
   if (type == "ping") return GuardianPing{};
+  if (type == "secrets") return GuardianSecrets{};
   if (type == "hold") return GuardianHold{Get<std::string>(j, "name")};
   if (type == "launch") return LaunchFromJson(j);
   if (type == "standby")
     return GuardianStandby{.count = Get<int>(j, "count"),
                            .at_once = Get<bool>(j, "at_once"),
-                           .first = j.value("first", 0),
+                           .first = IntegerOr(j, "first", 0),
                            .launch = LaunchFromJson(j.at("launch"))};
   const auto generation = Get<Generation>(j, "generation");
   if (type == "prepare")
-    return GuardianPrepare{.generation = generation,
-                           .master = static_cast<MasterSocket>(Get<int>(j, "master")),
-                           .bind_address = Get<std::string>(j, "bind_address"),
-                           .spare = Get<bool>(j, "spare"),
-                           .devices = j.value("devices", std::vector<std::string>()),
-                           .memory_limit_bytes = j.value("memory_limit_bytes", std::uint64_t{0})};
+    return GuardianPrepare{
+        .generation = generation,
+        .master = static_cast<MasterSocket>(Get<int>(j, "master")),
+        .bind_address = Get<std::string>(j, "bind_address"),
+        .spare = Get<bool>(j, "spare"),
+        .devices = j.value("devices", std::vector<std::string>()),
+        .memory_limit_bytes = IntegerOr(j, "memory_limit_bytes", std::uint64_t{0})};
   if (type == "abort")
     return GuardianAbort{.generation = generation,
                          .grace_seconds = Get<double>(j, "grace_seconds"),
                          .reason = Get<std::string>(j, "reason"),
                          .park_seconds = j.value("park_seconds", 0.0),
-                         .kill_ranks = j.value("kill_ranks", std::vector<int>()),
-                         .next_master = static_cast<MasterSocket>(j.value("next_master", 0)),
+                         .kill_ranks = Integers<int>(j, "kill_ranks", /*required=*/false),
+                         .next_master = static_cast<MasterSocket>(IntegerOr(j, "next_master", 0)),
                          .next_bind_address = j.value("next_bind_address", "")};
   if (type == "stop") return GuardianStop{generation, Get<std::string>(j, "reason")};
   if (type == "fault")
@@ -222,9 +241,9 @@ GuardianEvent EventFromJson(const Json& j) {
   if (type == "report")
     return GuardianReport{generation, Get<int>(j, "rank"), Get<std::string>(j, "json")};
   if (type == "quiesced")
-    return GuardianQuiesced{generation, Get<std::vector<std::int64_t>>(j, "unkillable_pids"),
-                            j.value("parked_ranks", std::vector<int>()), j.value("standbys", 0),
-                            j.value("next_master_port", 0)};
+    return GuardianQuiesced{generation, Integers<std::int64_t>(j, "unkillable_pids"),
+                            Integers<int>(j, "parked_ranks", /*required=*/false),
+                            IntegerOr(j, "standbys", 0), IntegerOr(j, "next_master_port", 0)};
   if (type == "refused")
     return GuardianRefused{generation, Get<Generation>(j, "newest"),
                            Get<std::string>(j, "message")};

@@ -32,7 +32,7 @@ inline constexpr int kRankProgressFd = 4;
 inline constexpr int kRankListenFd = 5;  // of the store; a rank with a control socket gets it there
 // And from this one on the locks of its devices, which no variable names. A script's own
 // redirections are below it.
-inline constexpr int kRankFirstLockFd = 64;
+inline constexpr int kRankFirstLockFd = 64;  // then those of secrets that are files
 
 // The rank number of the auxiliary store process of a command job.
 inline constexpr int kStoreRank = -1;
@@ -135,6 +135,12 @@ struct GuardianHold {
   friend bool operator==(const GuardianHold&, const GuardianHold&) = default;
 };
 
+// Carries the descriptor of the job's secrets (worker/process/secret_file.h) for the ranks that
+// start from now on. Replaces an earlier one.
+struct GuardianSecrets {
+  friend bool operator==(const GuardianSecrets&, const GuardianSecrets&) = default;
+};
+
 // Answered by GuardianAlive. Only for a guardian whose Hello announces it.
 struct GuardianPing {
   friend bool operator==(const GuardianPing&, const GuardianPing&) = default;
@@ -147,7 +153,7 @@ struct GuardianRelease {
 
 using GuardianCommand =
     std::variant<GuardianPrepare, GuardianLaunch, GuardianAbort, GuardianRelease, GuardianStandby,
-                 GuardianStop, GuardianFault, GuardianHold, GuardianPing>;
+                 GuardianStop, GuardianFault, GuardianHold, GuardianSecrets, GuardianPing>;
 
 // --- guardian to worker ---
 

@@ -40,6 +40,7 @@ TEST(GuardianProtocol, EveryCommandSurvivesTheWire) {
       GuardianStop{7, "drained"},
       GuardianFault{.generation = 7, .rank = 3, .kind = "slow", .argument = "0.3"},
       GuardianHold{"segment"},
+      GuardianSecrets{},
       GuardianPing{},
       GuardianRelease{},
   };
@@ -90,6 +91,17 @@ TEST(GuardianProtocol, GarbageIsAnErrorAndNoCrash) {
                            R"({"type":"prepare","generation":"x"})", R"({"type":"what"})"}) {
     EXPECT_FALSE(DecodeGuardianCommand(text).ok()) << text;
     EXPECT_FALSE(DecodeGuardianEvent(text).ok()) << text;
+  }
+}
+
+TEST(GuardianProtocol, ANumberThatIsNoWholeOneOfItsKindIsAnError) {
+  for (const char* number : {"1e300", "1.5", "4294967296", "true"}) {
+    const std::string rank = std::string(R"("generation":1,"rank":)") + number;
+    EXPECT_FALSE(DecodeGuardianEvent(R"({"type":"rank_started","pid":7,)" + rank + "}").ok());
+    EXPECT_FALSE(DecodeGuardianEvent(
+                     R"({"type":"quiesced","generation":1,"unkillable_pids":[],"parked_ranks":[)" +
+                     std::string(number) + "]}")
+                     .ok());
   }
 }
 

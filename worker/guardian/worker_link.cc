@@ -16,9 +16,11 @@ constexpr std::chrono::seconds kAcceptPause{1};
 
 }  // namespace
 
-Result<WorkerLink> WorkerLink::Open(const std::string& directory, PacketSocket first) {
-  MUSTER_ASSIGN_OR_RETURN(UniqueFd listen_fd, ListenPackets(directory, kGuardianSocketName));
-  return WorkerLink(std::move(listen_fd), std::move(first));
+Result<WorkerLink> WorkerLink::Open(const std::string& directory, PacketSocket first,
+                                    std::int64_t worker_uid) {
+  MUSTER_ASSIGN_OR_RETURN(UniqueFd listen_fd, ListenPackets(directory, kGuardianSocketName,
+                                                            worker_uid != kNoOtherUser));
+  return WorkerLink(std::move(listen_fd), std::move(first), worker_uid);
 }
 
 void WorkerLink::AddPollEntries(TimePoint now, std::vector<pollfd>* entries,
@@ -33,7 +35,7 @@ void WorkerLink::AddPollEntries(TimePoint now, std::vector<pollfd>* entries,
 bool WorkerLink::Accept(TimePoint now) {
   bool replaced = false;
   while (now >= accepts_from_) {
-    auto accepted = AcceptPackets(listen_fd_.get());
+    auto accepted = AcceptPackets(listen_fd_.get(), worker_uid_);
     if (accepted.ok()) {
       connection_ = std::move(*accepted);
       replaced = true;
@@ -64,12 +66,13 @@ std::vector<WorkerLink::Command> WorkerLink::Receive() {
       break;
     }
     auto command = DecodeGuardianCommand(packet->data);
-    const bool lacks_descriptor =
-        command.ok() && packet->fds.empty() && std::holds_alternative<GuardianHold>(*command);
+    const bool lacks_descriptor = command.ok() && packet->fds.empty() &&
+                                  (std::holds_alternative<GuardianHold>(*command) ||
+                                   std::holds_alternative<GuardianSecrets>(*command));
     if (!command.ok())
       Drop(command.status());
     else if (lacks_descriptor)
-      Drop(InvalidArgument("a segment came without its descriptor"));
+      Drop(InvalidArgument("a segment, or secrets, came without a descriptor"));
     else
       commands.push_back(
           {*std::move(command), packet->fds.empty() ? UniqueFd() : std::move(packet->fds[0])});

@@ -7,6 +7,7 @@
 
 #include <poll.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,11 +23,13 @@ class WorkerLink {
  public:
   struct Command {
     GuardianCommand command;
-    UniqueFd descriptor;  // of a GuardianHold
+    UniqueFd descriptor;  // of a GuardianHold or GuardianSecrets
   };
 
   // `first` is a connection that the worker handed over at the guardian's start, or not valid.
-  static Result<WorkerLink> Open(const std::string& directory, PacketSocket first);
+  // `worker_uid`: the user who may connect beside this one.
+  static Result<WorkerLink> Open(const std::string& directory, PacketSocket first,
+                                 std::int64_t worker_uid);
 
   bool connected() const { return connection_.valid(); }
   // Adds the descriptors that poll must wait for, and makes `until` no later than its deadline.
@@ -42,12 +45,13 @@ class WorkerLink {
   void Send(const GuardianEvent& event, int fd = -1);
 
  private:
-  WorkerLink(UniqueFd listen_fd, PacketSocket first)
-      : listen_fd_(std::move(listen_fd)), connection_(std::move(first)) {}
+  WorkerLink(UniqueFd listen_fd, PacketSocket first, std::int64_t worker_uid)
+      : listen_fd_(std::move(listen_fd)), connection_(std::move(first)), worker_uid_(worker_uid) {}
   void Drop(const Status& why);
 
   UniqueFd listen_fd_;
   PacketSocket connection_;
+  std::int64_t worker_uid_;
   TimePoint accepts_from_{};
 };
 

@@ -46,9 +46,20 @@ Result<sockaddr_storage> ParseAddress(const std::string& text, socklen_t* length
   return storage;
 }
 
+// The kernel names the user of the other end: the one who connected, or who listened.
+Status CheckPeer(const UniqueFd& fd, std::int64_t other_user) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
+    return ErrnoStatus(errno, "SO_PEERCRED");
+  if (peer.uid == ::geteuid() || peer.uid == 0 || peer.uid == other_user) return OkStatus();
+  return PermissionDenied("a connection of user " + std::to_string(peer.uid) + " was refused");
+}
+
 }  // namespace
 
-Result<UniqueFd> ListenPackets(const std::string& directory, const std::string& name) {
+Result<UniqueFd> ListenPackets(const std::string& directory, const std::string& name,
+                               bool for_group) {
   MUSTER_ASSIGN_OR_RETURN(const UniqueFd directory_fd, OpenDirectory(directory));
   MUSTER_ASSIGN_OR_RETURN(const sockaddr_un address, AddressBelow(directory_fd.get(), name));
   UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -56,13 +67,13 @@ Result<UniqueFd> ListenPackets(const std::string& directory, const std::string& 
   ::unlinkat(directory_fd.get(), name.c_str(), 0);
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return ErrnoStatus(errno, "bind " + directory + "/" + name);
-  if (::fchmodat(directory_fd.get(), name.c_str(), 0600, 0) != 0)
+  if (::fchmodat(directory_fd.get(), name.c_str(), for_group ? 0660 : 0600, 0) != 0)
     return ErrnoStatus(errno, "chmod " + directory + "/" + name);
   if (::listen(fd.get(), 8) != 0) return ErrnoStatus(errno, "listen on " + directory + "/" + name);
   return fd;
 }
 
-Result<PacketSocket> AcceptPackets(int listen_fd) {
+Result<PacketSocket> AcceptPackets(int listen_fd, std::int64_t other_user) {
   UniqueFd fd;
   do {
     fd.reset(::accept4(listen_fd, nullptr, nullptr, SOCK_CLOEXEC));
@@ -70,22 +81,21 @@ Result<PacketSocket> AcceptPackets(int listen_fd) {
   if (!fd.valid() && (errno == EAGAIN || errno == EWOULDBLOCK))
     return Unavailable("no connection is waiting");
   if (!fd.valid()) return ResourceExhausted(ErrnoStatus(errno, "accept a connection").message());
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
-    return ErrnoStatus(errno, "SO_PEERCRED");
-  if (peer.uid != ::geteuid() && peer.uid != 0)
-    return PermissionDenied("a connection of user " + std::to_string(peer.uid) + " was refused");
+  MUSTER_RETURN_IF_ERROR(CheckPeer(fd, other_user));
   return PacketSocket(std::move(fd));
 }
 
-Result<PacketSocket> ConnectPackets(const std::string& directory, const std::string& name) {
+Result<PacketSocket> ConnectPackets(const std::string& directory, const std::string& name,
+                                    std::int64_t other_user) {
   MUSTER_ASSIGN_OR_RETURN(const UniqueFd directory_fd, OpenDirectory(directory));
   MUSTER_ASSIGN_OR_RETURN(const sockaddr_un address, AddressBelow(directory_fd.get(), name));
-  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  // A listener that accepts nothing, with a full queue, is no reason to wait.
+  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return ErrnoStatus(errno, "socket");
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return Unavailable(ErrnoStatus(errno, "connect to " + directory + "/" + name).message());
+  MUSTER_RETURN_IF_ERROR(CheckPeer(fd, other_user));
+  if (::fcntl(fd.get(), F_SETFL, 0) != 0) return ErrnoStatus(errno, "fcntl");
   return PacketSocket(std::move(fd));
 }
 

@@ -4,6 +4,7 @@
 // directory. Free functions; any thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "common/base/result.h"
@@ -12,16 +13,22 @@
 
 namespace muster {
 
-// Listens at `directory`/`name`, replacing a file left by a dead owner; only this user may connect.
-// Non-blocking.
-Result<UniqueFd> ListenPackets(const std::string& directory, const std::string& name);
+// Another user beside this one and root, who may be at the other end. kNoOtherUser: none.
+inline constexpr std::int64_t kNoOtherUser = -1;
+
+// Listens at `directory`/`name`, replacing a file left by a dead owner; only this user may connect,
+// and with `for_group` the group of the directory. Non-blocking.
+Result<UniqueFd> ListenPackets(const std::string& directory, const std::string& name,
+                               bool for_group = false);
 
 // The next waiting connection. kUnavailable: there is none. kResourceExhausted: no descriptor or
 // memory is left for it; it waits on, and the listening socket stays readable. kPermissionDenied:
-// it came from another user, and is refused.
-Result<PacketSocket> AcceptPackets(int listen_fd);
+// it came from another user than this one, root and `other_user`, and is refused.
+Result<PacketSocket> AcceptPackets(int listen_fd, std::int64_t other_user = kNoOtherUser);
 
-Result<PacketSocket> ConnectPackets(const std::string& directory, const std::string& name);
+// kPermissionDenied: another user than this one, root and `other_user` listens there.
+Result<PacketSocket> ConnectPackets(const std::string& directory, const std::string& name,
+                                    std::int64_t other_user = kNoOtherUser);
 
 struct BoundPort {
   UniqueFd fd;

@@ -6,6 +6,8 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "common/base/files.h"
 #include "common/base/testing/temp_dir.h"
@@ -55,6 +57,42 @@ TEST(UnixSocket, AConnectionForWhichNoDescriptorIsLeftWaits) {
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
   EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
   EXPECT_TRUE(AcceptPackets(listener->get()).ok());
+}
+
+TEST(UnixSocket, AConnectionOfAnotherUserIsRefusedUnlessThatUserIsNamed) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  constexpr uid_t kOther = 61234, kThird = 61235;
+  const TempDirForTest dir;
+  const auto listener = ListenPackets(dir.path(), "s");
+  ASSERT_TRUE(listener.ok());
+  ASSERT_EQ(::chmod(dir.path().c_str(), 0777), 0);
+  ASSERT_EQ(::chmod((dir / "s").c_str(), 0666), 0);
+  // In a child, so that this process stays what it is. Root would be let in whatever is named.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool is_other = ::setresuid(kOther, kOther, kOther) == 0;
+    const auto client = ConnectPackets(dir.path(), "s");
+    ::_exit(is_other && client.ok() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0) << "root may listen";
+  EXPECT_EQ(AcceptPackets(listener->get(), kThird).status().code(), StatusCode::kPermissionDenied);
+  // Nor is one listening in another's place.
+  const pid_t between = ::fork();
+  if (between == 0) {
+    if (::seteuid(kOther) != 0) ::_exit(1);
+    const auto own = ListenPackets(dir.path(), "t");
+    if (!own.ok() || ::chmod((dir / "t").c_str(), 0666) != 0 || ::seteuid(0) != 0 ||
+        ::setresuid(kThird, kThird, kThird) != 0)
+      ::_exit(2);
+    const auto denied = ConnectPackets(dir.path(), "t").status().code();
+    ::_exit(denied == StatusCode::kPermissionDenied && ConnectPackets(dir.path(), "t", kOther).ok()
+                ? 0
+                : 3);
+  }
+  ASSERT_EQ(::waitpid(between, &status, 0), between);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(UnixSocket, ListeningReplacesADeadOwnersFile) {

@@ -22,6 +22,7 @@
 #include "common/telemetry/metrics.h"
 #include "worker/process/device_lock.h"
 #include "worker/service/metrics.h"
+#include "worker/service/secret_fetch.h"
 
 namespace muster::worker {
 namespace {
@@ -161,8 +162,8 @@ Status WorkerServer::ListenOutside() {
     MUSTER_ASSIGN_OR_RETURN(
         tls_http_, HttpServer::ListenTls(loop_, options_.address, http_->port(),
                                          {options_.tls_dir, [this](const std::string& path,
-                                                                   const CertificateInfo& peer) {
-                                            return AuthorizePage(path, peer);
+                                                                   const CertificateInfo* peer) {
+                                            return AuthorizePage(path, *peer);
                                           }}));
     return OkStatus();
   }
@@ -181,20 +182,36 @@ Status WorkerServer::AuthorizePage(const std::string& path, const CertificateInf
 
 void WorkerServer::StartRunner() {
   const ClusterPaths paths{options_.cluster_dir};
+  std::map<std::string, std::string> passed_through = PassedThroughVariables();
+  // These are the worker's own.
+  if (!options_.launcher.empty())
+    for (const char* name : {"HOME", "USER", "TMPDIR"}) passed_through.erase(name);
   gpu_use_pool_ = std::make_unique<WorkerPool>("gpu-use", 1, kGpuUseQueue);
   runner_ = std::make_unique<AgentRunner>(
       loop_,
-      AgentRunnerOptions{.jobs_dir = paths.JobsDir(options_.node),
-                         .devices_dir = options_.device_locks,
-                         .launch = {.trainer_path = options_.trainer_path,
-                                    .guardian_path = options_.guardian_path,
-                                    .passed_through = PassedThroughVariables(),
-                                    .devices = options_.devices,
-                                    .address = options_.address,
-                                    .interfaces = options_.interfaces,
-                                    .cpus = options_.cpus,
-                                    .slots = options_.slots},
-                         .scrape_interval = options_.scrape_interval},
+      AgentRunnerOptions{
+          .jobs_dir = paths.JobsDir(options_.node),
+          .devices_dir = options_.device_locks,
+          .launch = {.trainer_path = options_.trainer_path,
+                     .guardian_path = options_.guardian_path,
+                     .passed_through = std::move(passed_through),
+                     .devices = options_.devices,
+                     .address = options_.address,
+                     .interfaces = options_.interfaces,
+                     .cpus = options_.cpus,
+                     .slots = options_.slots,
+                     .launcher_dir = options_.launcher_dir},
+          .fetch_secrets =
+              [where = CoordinatorSessionOptions{.endpoint_path = options_.endpoint_path,
+                                                 .coordinator = options_.coordinator,
+                                                 .token_path = options_.token_path,
+                                                 .tls_dir = options_.tls_dir,
+                                                 .identity = {.node = {options_.node}}}](
+                  const JobId& job, Generation generation) {
+                return FetchSecretsOf(where, job, generation);
+              },
+          .launcher = options_.launcher,
+          .scrape_interval = options_.scrape_interval},
       [this](WorkerMessage message) { Send(std::move(message)); });
 }
 

@@ -61,6 +61,10 @@ struct WorkerOptions {
   std::string dcgm_job_mapping_dir;  // dcgm-exporter's; empty: there is none
   bool gpu_basics = true;            // on /metrics, if no other exporter has them
   std::string slurm_job_id;          // that the worker runs in; empty: none
+  // Socket of muster-launcher, which runs jobs as their owners, and its directory; empty: they run
+  // as this process's user.
+  std::string launcher;
+  std::string launcher_dir;
 };
 
 class WorkerServer {

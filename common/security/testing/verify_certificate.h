@@ -12,16 +12,22 @@ namespace muster {
 
 enum class Purpose { kClient, kServer };
 
-// OpenSSL's verdict on the chain of the two.
-inline Status VerifyChain(X509* certificate, X509* authority, Purpose purpose,
-                          std::int64_t now_ms) {
+// OpenSSL's verdict on the chain of the two, or of three.
+inline Status VerifyChain(X509* certificate, X509* authority, Purpose purpose, std::int64_t now_ms,
+                          X509* between = nullptr) {
+  struct FreeStack {
+    void operator()(STACK_OF(X509) * stack) const { sk_X509_free(stack); }
+  };
+  using StackPtr = std::unique_ptr<STACK_OF(X509), FreeStack>;
   using StorePtr = std::unique_ptr<X509_STORE, OpenSslFree<X509_STORE_free>>;
   using ContextPtr = std::unique_ptr<X509_STORE_CTX, OpenSslFree<X509_STORE_CTX_free>>;
   const OpenSslErrors errors;
   const StorePtr store(X509_STORE_new());
   const ContextPtr context(X509_STORE_CTX_new());
+  const StackPtr others(sk_X509_new_null());
+  if (between != nullptr) sk_X509_push(others.get(), between);
   if (!store || !context || X509_STORE_add_cert(store.get(), authority) != 1 ||
-      X509_STORE_CTX_init(context.get(), store.get(), certificate, nullptr) != 1)
+      X509_STORE_CTX_init(context.get(), store.get(), certificate, others.get()) != 1)
     return errors.Take(StatusCode::kInternal, "verify a certificate");
   X509_VERIFY_PARAM* how = X509_STORE_CTX_get0_param(context.get());
   X509_VERIFY_PARAM_set_time(how, static_cast<time_t>(now_ms / 1000));

@@ -86,6 +86,7 @@ Reply ControlHarness::SubmitRaw(const std::string& yaml, const std::string& key)
   std::array<char, 11> id;
   std::snprintf(id.data(), id.size(), "%010x", static_cast<unsigned>(next_id_++) * 0x1111111U);
   Handle(SubmitRequested{.request = next_request_++,
+                         .actor = submitter,
                          .spec_yaml = yaml,
                          .key = key,
                          .new_id = JobId{id.data()},
@@ -114,7 +115,7 @@ Reply ControlHarness::Suspend(const JobId& id, double by_seconds) {
 }
 
 Reply ControlHarness::Resume(const JobId& id) {
-  Handle(ResumeRequested{next_request_++, id.value});
+  Handle(ResumeRequested{.request = next_request_++, .job = id.value});
   return replies_.back();
 }
 
@@ -130,7 +131,7 @@ Reply ControlHarness::Hold(const JobId& id, const std::string& reason) {
 }
 
 Reply ControlHarness::ReleaseHeld(const JobId& id) {
-  Handle(ReleaseRequested{next_request_++, id.value});
+  Handle(ReleaseRequested{.request = next_request_++, .job = id.value});
   return replies_.back();
 }
 
@@ -143,7 +144,7 @@ Reply ControlHarness::Drain(const std::string& node, double by_seconds) {
 }
 
 Reply ControlHarness::Undrain(const std::string& node) {
-  Handle(UndrainRequested{next_request_++, NodeName{node}});
+  Handle(UndrainRequested{.request = next_request_++, .node = NodeName{node}});
   return replies_.back();
 }
 
@@ -158,6 +159,14 @@ Reply ControlHarness::ApplyQueues(const std::string& yaml, std::uint64_t expecte
 Reply ControlHarness::Ask(QueuesApplyRequested request) {
   request.request = next_request_++;
   Handle(request);
+  return replies_.back();
+}
+
+Reply ControlHarness::ApplyUsers(const std::string& yaml) {
+  Handle(UsersApplyRequested{.request = next_request_++,
+                             .yaml = yaml,
+                             .expected_version = controller_->Users().users->version,
+                             .users = ParseUserFile(yaml, "users.yaml")});
   return replies_.back();
 }
 
@@ -527,6 +536,12 @@ void ControlHarness::CheckUsage() {
 }
 
 // --- what came out ---
+
+bool ControlHarness::LastWroteNothing() const {
+  return std::ranges::all_of(last_.store, [](const StoreOperation& operation) {
+    return std::holds_alternative<AppendAudit>(operation);
+  });
+}
 
 JobView ControlHarness::Job(const JobId& id) const {
   return controller_->FindJob(id.value).value();

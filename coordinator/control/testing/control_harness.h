@@ -39,6 +39,7 @@ class ControlHarness {
   // --- clients ---
   // Returns the id of the accepted job; fails the test on a refusal.
   JobId Submit(const std::string& yaml, const std::string& key = "");
+  std::string user;  // who submits; empty: a client without a name
   Reply SubmitRaw(const std::string& yaml, const std::string& key = "");
   Reply Cancel(const JobId& id);
   Reply Suspend(const JobId& id, double by_seconds = 0);
@@ -51,6 +52,9 @@ class ControlHarness {
   Reply ApplyQueues(const std::string& yaml, std::uint64_t expected_version,
                     bool check_only = false);
   Reply Ask(QueuesApplyRequested request);
+  Reply ApplyUsers(const std::string& yaml);  // in the place of those in force
+  Actor submitter;                            // of Submit and SubmitRaw
+  void SubmitAs(const std::string& user) { submitter = {.kind = Actor::Kind::kUser, .name = user}; }
   Reply Inject(InjectFaultRequested request);  // the newest reply, which may be an older one
 
   // --- workers ---
@@ -154,6 +158,8 @@ class ControlHarness {
   void Forget() { sends_.clear(); }
   const std::vector<WorkerSend>& sends() const { return sends_; }
   const Effects& last() const { return last_; }
+  // The last event changed nothing; the audit trail may have its entry.
+  bool LastWroteNothing() const;
   const Reply& LastReply() const { return replies_.back(); }
   std::vector<CloseSession> closes;
   std::vector<Observation> observations;

@@ -127,6 +127,7 @@ export class Feed {
       if (refused) {
         showConnection('refused', 'no answer');
         showNotice(refused.text);
+        if (refused.status === 403) await offerSignIn();
       }
       if (!refused) showConnection('lost', 'reconnecting');
       const final = refused && (refused.status === 403 || refused.status === 404);
@@ -154,6 +155,7 @@ export class Feed {
     connected();
     showConnection('live', 'live');
     showNotice('');
+    showPerson();
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = '';
     for (;;) {
@@ -194,6 +196,40 @@ export function showNotice(text) {
   const notice = byId('notice');
   notice.hidden = !text;
   setText(notice, text);
+}
+
+// --- people ---
+
+// Who has signed in, and where people can; null in plain text, where the key stands for all.
+async function session() {
+  try {
+    const answer = await fetch('/auth/session', {cache: 'no-store'});
+    return answer.ok ? await answer.json() : null;
+  } catch {
+    return null;
+  }
+}
+
+async function offerSignIn() {
+  const {issuers = [], user = null} = await session() ?? {};
+  if (user) return;
+  const to = encodeURIComponent(location.pathname + location.search);
+  for (const issuer of issuers) {
+    const href = `/auth/sign-in?issuer=${encodeURIComponent(issuer)}&to=${to}`;
+    byId('notice').append(' ', el('a', {href, className: 'sign-in'},
+                                  `Sign in at ${new URL(issuer).host}`));
+  }
+}
+
+async function showPerson() {
+  const {user = null, csrf = null} = await session() ?? {};
+  byId('person').replaceChildren(...(user ? [user] : []));
+  if (!csrf) return;
+  const leave = async () => {
+    await fetch('/auth/sign-out', {method: 'POST', headers: {'X-CSRF-Token': csrf}});
+    location.reload();
+  };
+  byId('person').append(' ', el('button', {type: 'button', onclick: leave}, 'Sign out'));
 }
 
 // --- elements ---

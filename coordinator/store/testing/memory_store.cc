@@ -18,6 +18,9 @@ Result<StoredState> MemoryStore::Load() {
   for (const auto& [id, records] : archive_) state.archived.push_back(ArchivedJobOf(records.job));
   state.archived_time = archived_time_;
   state.queues = queues_;
+  state.users = users_;
+  if (!audit_.empty()) state.audit = *AuditHeadOf(audit_.rbegin()->second);
+  for (const auto& [name, secret] : secrets_) state.secrets.push_back(secret);
   state.queue_usage = queue_usage_;
   for (const auto& [key, record] : queue_days_) state.queue_days.push_back(record);
   return state;
@@ -74,12 +77,20 @@ void MemoryStore::Apply(StoreOperation operation) {
           archived_time_ = op.micros;
         } else if constexpr (std::is_same_v<T, PutQueues>) {
           queues_ = std::move(op.queues);
+        } else if constexpr (std::is_same_v<T, PutUsers>) {
+          users_ = std::move(op.users);
+        } else if constexpr (std::is_same_v<T, AppendAudit>) {
+          audit_[op.seq] = std::move(op.line);
+        } else if constexpr (std::is_same_v<T, PutSecret>) {
+          secrets_[op.secret.secret] = std::move(op.secret);
+        } else if constexpr (std::is_same_v<T, DeleteSecret>) {
+          secrets_.erase(op.secret);
         } else if constexpr (std::is_same_v<T, PutQueueUsage>) {
           queue_usage_[op.queue] = op.usage;
         } else if constexpr (std::is_same_v<T, DeleteQueueUsage>) {
           queue_usage_.erase(op.queue);
         } else if constexpr (std::is_same_v<T, PutQueueDay>) {
-          queue_days_[{op.record.queue, op.record.day}] = op.record;
+          queue_days_[{KeyOf(op.record), op.record.day}] = op.record;
         } else if constexpr (std::is_same_v<T, DeleteQueueDay>) {
           queue_days_.erase({op.queue, op.day});
         } else {
@@ -110,6 +121,14 @@ void MemoryStore::PutArchived(CheckpointRecord checkpoint) {
 
 void MemoryStore::ReadArchive(ArchiveQuery query, ArchiveDone done) {
   done(Select(archive_, query));
+}
+
+void MemoryStore::ReadAudit(AuditQuery query, AuditDone done) {
+  std::vector<std::string> found;
+  for (auto it = audit_.upper_bound(query.after_seq);
+       it != audit_.end() && static_cast<int>(found.size()) < query.limit; ++it)
+    found.push_back(it->second);
+  done(std::move(found));
 }
 
 void MemoryStore::ReadEvents(EventQuery query, EventsDone done) {

@@ -22,6 +22,7 @@ class MemoryStore : public Store {
   void Commit(std::vector<StoreOperation> operations, Done done) override;
   void ReadEvents(EventQuery query, EventsDone done) override;
   void ReadArchive(ArchiveQuery query, ArchiveDone done) override;
+  void ReadAudit(AuditQuery query, AuditDone done) override;
 
   // From now on commits wait for ReleaseHeld, as they would for a slow disk.
   void Hold() { holding_ = true; }
@@ -53,6 +54,9 @@ class MemoryStore : public Store {
   RecordsOfJobs archive_;
   RankMicros archived_time_ = {};
   QueuesRecord queues_;
+  UsersRecord users_;
+  std::map<std::uint64_t, std::string> audit_;
+  std::map<SecretName, SecretRecord> secrets_;
   std::map<std::string, double> queue_usage_;
   std::map<std::pair<std::string, std::int64_t>, QueueDayRecord> queue_days_;
 };

@@ -1,4 +1,4 @@
-"""One rank of the Python peer: transformers' LlamaForCausalLM under PyTorch FSDP2, on CPUs with Gloo or
+"""One rank of the Python peer: a decoder of transformers under PyTorch FSDP2, on CPUs with Gloo or
 on a GPU with NCCL, whole or with adapters of PEFT over frozen weights, as they are or in NF4 of
 bitsandbytes.
 
@@ -30,7 +30,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from transformers import LlamaForCausalLM
+from transformers import AutoModelForCausalLM
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -47,6 +47,8 @@ def parse_options():
     parser.add_argument("--keep-gathered", action="store_true", help="reshard_after_forward=False")
     parser.add_argument("--lora", type=int, default=0, help="rank of adapters on all linear layers")
     parser.add_argument("--nf4", action="store_true", help="with --lora: frozen matrices in NF4")
+    parser.add_argument("--experts", choices=("eager", "batched_mm", "grouped_mm"),
+                        help="how transformers computes them")
     parser.add_argument("--checkpoint-every", type=int, default=0, help="steps; DCP async_save")
     return parser.parse_args()
 
@@ -66,10 +68,12 @@ def memory_bytes():
 def load_model(options):
     frozen_in_16_bits = options.nf4 or (options.plain and options.lora)
     kind = torch.bfloat16 if frozen_in_16_bits else torch.float32
-    model = LlamaForCausalLM.from_pretrained(options.model, dtype=kind,
-                                             device_map=options.device, attn_implementation="sdpa",
-                                             **quantization(options))
+    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=kind,
+                                                 device_map=options.device, attn_implementation="sdpa",
+                                                 **quantization(options))
     model.config.use_cache = False
+    if options.experts:
+        model.set_experts_implementation(options.experts)
     if options.lora:
         model = add_adapters(model, options)
     model.train()
@@ -97,7 +101,7 @@ def add_adapters(model, options):
 
 
 def blocks_of(model):
-    return [module for module in model.modules() if type(module).__name__ == "LlamaDecoderLayer"]
+    return [module for module in model.modules() if type(module).__name__.endswith("DecoderLayer")]
 
 
 def shard(model, options):

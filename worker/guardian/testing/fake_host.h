@@ -187,6 +187,7 @@ class FakeHost {
   void Do(const HoldSegment& e) { segments.insert(e.name); }
   void Do(const ReleaseSegment& e) { segments.erase(e.name); }
   void Do(const WriteExitRecord&) {}
+  void Do(const TakeSecrets&) {}
   void Do(const Leave&) { left = true; }
   void Do(const ForgetProcess&) {}
   void Do(const CloseMaster&) {}

@@ -1,0 +1,39 @@
+#include "coordinator/service/client_calls.h"
+
+#include "common/rpc/grpc_status.h"
+
+namespace muster {
+
+ClientCalls::Reactor* ClientCalls::Begin(Context* context, ClientOperation operation,
+                                         const std::function<void(const Call&)>& start) {
+  const auto refuse = [context](const grpc::Status& status) {
+    Reactor* reactor = context->DefaultReactor();
+    reactor->Finish(status);
+    return reactor;
+  };
+  Result<Actor> actor = parts_.authenticator.Identify(*context);
+  if (!actor.ok()) return refuse(ToGrpcStatus(actor.status()));
+  if (calls_.fetch_add(1) >= kMaxCalls) {
+    --calls_;
+    ++refused_;
+    return refuse({grpc::StatusCode::RESOURCE_EXHAUSTED, "the coordinator is busy; try again"});
+  }
+  const Call call = UnaryCall::Begin(parts_.loop, calls_, *std::move(actor), operation);
+  start(call);
+  return call.get();
+}
+
+ClientCalls::Reactor* ClientCalls::OnLoop(Context* context, ClientOperation operation,
+                                          std::function<void(const Call&)> function) {
+  return Begin(context, operation, [this, &function](const Call& call) {
+    parts_.loop.Post([this, call, function = std::move(function)] {
+      if (guard_.Admits(call)) function(call);
+    });
+  });
+}
+
+void ClientCalls::EndOnceDurable(const Call& call) {
+  parts_.runtime.AfterDurable([call](const Status& durable) { call->End(durable); });
+}
+
+}  // namespace muster

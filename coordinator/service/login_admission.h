@@ -1,0 +1,29 @@
+// Which user of the cluster a person is, of whom an identity or an account was verified. Pure; any
+// thread.
+#pragma once
+
+#include <string>
+
+#include "common/base/result.h"
+#include "coordinator/access/user_file.h"
+
+namespace muster {
+
+// An identity at an issuer, and the client that the token was for.
+struct VerifiedLogin {
+  UserIdentity identity;
+  std::string client_id;
+};
+
+// "248289761001 of https://login.example.org", for messages and the audit trail.
+std::string IdentityText(const UserIdentity& identity);
+
+// The user's name. kPermissionDenied: no user has the identity, or the user may do nothing; also if
+// the file has changed since the login began.
+Result<std::string> AdmitLogin(const UserDirectory& users, const VerifiedLogin& login);
+
+// The same of an account of the coordinator's machine, whose process it is; of several users with
+// that account none is meant.
+Result<std::string> AdmitAccount(const UserDirectory& users, const std::string& account);
+
+}  // namespace muster

@@ -1,0 +1,258 @@
+#include "worker/agent/owner_files.h"
+
+#include <poll.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+#include "common/job_spec/parse.h"
+#include "common/telemetry/log.h"
+#include "worker/agent/checkpoint_files.h"
+#include "worker/agent/log_reader.h"
+#include "worker/agent/owner_frames.h"
+#include "worker/agent/rank_environment.h"
+
+namespace muster::worker {
+namespace {
+
+using Json = nlohmann::json;
+
+// Each longer than the same takes on a disk that answers, whatever the size.
+constexpr std::chrono::seconds kLogLimit{10};
+constexpr std::chrono::seconds kPrepareLimit{60};
+constexpr std::chrono::minutes kFilesLimit{10};
+constexpr std::chrono::seconds kEndLimit{5};
+constexpr int kEndPauseMillis = 20;
+
+// What muster-launcher gives each job one of its own of.
+Status CheckNotHidden(const Prepare& prepare) {
+  const auto spec = ParseJobSpec(prepare.spec_yaml);
+  if (!spec.ok()) return spec.status();
+  for (const auto& [key, path] : {std::pair<const char*, std::string>{"workdir", spec->workdir},
+                                  {"output.dir", prepare.output_dir}})
+    if (launcher::IsOfEachJob(path))
+      return InvalidArgument(std::string(key) + ": " + path +
+                             ": each job has /tmp, /var/tmp and /dev/shm of its own here");
+  return OkStatus();
+}
+
+// The launcher has not made it, so it has started nothing there: it lies in a directory of root's.
+bool IsMissing(const std::string& ranks_dir) {
+  struct stat info {};
+  return ::lstat(ranks_dir.c_str(), &info) != 0 && errno == ENOENT;
+}
+
+template <typename Report>
+Result<Report> ReportIn(const Result<Json>& answer) {
+  if (!answer.ok()) return answer.status();
+  MUSTER_ASSIGN_OR_RETURN(WorkerMessage message, UnpackReport(answer->value("report", Json())));
+  if (Report* report = std::get_if<Report>(&message)) return std::move(*report);
+  return DataLoss("the file server of the account answers something else");
+}
+
+std::vector<std::string> Texts(const Json& list) {
+  std::vector<std::string> texts;
+  for (const Json& one : list)
+    if (one.is_string()) texts.push_back(one.get<std::string>());
+  return texts;
+}
+
+TerminationProof ProofIn(const Json& answer, const JobId& job, Generation generation) {
+  TerminationProof proof{.exited = {}, .unkillable = {}, .stopped = answer.value("stopped", false)};
+  for (const Json& one : answer.value("exited", Json::array())) {
+    auto exited = ReportIn<RankExited>(Json{{"report", one}});
+    if (!exited.ok() || exited->generation != generation) continue;
+    exited->job = job;
+    proof.exited.push_back(*std::move(exited));
+  }
+  for (const Json& one : answer.value("unkillable", Json::array()))
+    if (const auto info = ReadProcess(one.is_number_integer() ? one.get<pid_t>() : 0); info.ok())
+      proof.unkillable.push_back(*info);
+  return proof;
+}
+
+}  // namespace
+
+OwnerFiles::OwnerFiles(const std::string& launcher) {
+  if (!launcher.empty()) launcher_.emplace(launcher);
+}
+
+Result<UniqueFd> OwnerFiles::Open(const std::string& account, bool* is_new) {
+  std::shared_ptr<Server> server;
+  {
+    const std::lock_guard lock(mutex_);
+    auto& entry = servers_[account];
+    if (!entry) entry = std::make_shared<Server>();
+    server = entry;
+  }
+  MUSTER_ASSIGN_OR_RETURN(auto ends, FramePair());
+  const std::lock_guard lock(server->mutex);
+  for (*is_new = false;; *is_new = true) {
+    if (server->socket.valid() &&
+        server->socket.Send("call", {ends.second.get()}, Deadline::After(kLogLimit)).ok())
+      return std::move(ends.first);
+    if (*is_new) return Unavailable("the file server of the account has ended");
+    MUSTER_ASSIGN_OR_RETURN(auto pair, PacketSocket::Pair());
+    MUSTER_RETURN_IF_ERROR(launcher_->StartFiles(account, pair.second.fd()));
+    server->socket = std::move(pair.first);
+  }
+}
+
+Result<Json> OwnerFiles::Call(const std::string& account, const Json& call, Duration limit,
+                              const Between& between) {
+  if (account.empty())
+    return FailedPrecondition("the job's owner has no `account` in the cluster's user file");
+  for (;;) {
+    bool is_new = false;
+    MUSTER_ASSIGN_OR_RETURN(const UniqueFd fd, Open(account, &is_new));
+    bool answered = false;
+    Status status = WriteFrame(fd.get(), call, Deadline::After(limit));
+    while (status.ok()) {
+      auto frame = ReadFrame(fd.get(), Deadline::After(limit));
+      status = frame.status();
+      if (!frame.ok()) break;
+      answered = true;
+      if (!between || !frame->contains("asks")) return frame;
+      status = WriteFrame(fd.get(), between(*frame), Deadline::After(limit));
+    }
+    // One that was idle may have ended just then.
+    if (answered || is_new || status.code() != StatusCode::kUnavailable) return status;
+  }
+}
+
+OwnersPart OwnerFiles::PrepareForOwner(const LaunchContext& context, const Prepare& prepare,
+                                       const std::string& ranks_dir) {
+  if (!launcher_) return worker::PrepareForOwner(context, prepare, ranks_dir);
+  if (Status status = CheckNotHidden(prepare); !status.ok()) return {.status = status};
+  if (Status status = launcher_->MakeDirectory(prepare.account, prepare.job.value); !status.ok())
+    return {.status = status, .retryable = true};
+  const auto answer = Call(prepare.account,
+                           {{"call", "prepare"},
+                            {"order", Packed(prepare)},
+                            {"directory", ranks_dir},
+                            {"trainer", context.trainer_path},
+                            {"guardian", context.guardian_path},
+                            {"variables", context.passed_through}},
+                           kPrepareLimit);
+  if (!answer.ok()) return {.status = answer.status(), .retryable = true};
+  return {.status = StatusIn(*answer), .retryable = answer->value("retryable", false)};
+}
+
+Status OwnerFiles::WriteResumeFile(const std::string& account, const Launch& launch,
+                                   const std::string& ranks_dir) {
+  if (!launcher_) return worker::WriteResumeFile(launch, ranks_dir);
+  const auto answer =
+      Call(account, {{"call", "resume"}, {"order", Packed(launch)}, {"directory", ranks_dir}},
+           kPrepareLimit);
+  return answer.ok() ? StatusIn(*answer) : answer.status();
+}
+
+std::vector<std::string> OwnerFiles::RemoveAbandonedCheckpoints(const std::string& account,
+                                                                const std::string& output_dir,
+                                                                const Launch& launch) {
+  if (!launcher_) return worker::RemoveAbandonedCheckpoints(output_dir, launch);
+  const auto answer =
+      Call(account, {{"call", "abandoned"}, {"order", Packed(launch)}, {"directory", output_dir}},
+           kFilesLimit);
+  return answer.ok() ? Texts(answer->value("removed", Json::array())) : std::vector<std::string>();
+}
+
+ManifestWritten OwnerFiles::WriteManifest(const CheckpointCommitted& committed) {
+  ManifestWritten written{.job = committed.job,
+                          .generation = committed.generation,
+                          .directory = committed.checkpoint.directory,
+                          .error = {},
+                          .pruned = {}};
+  std::string prune_error;
+  if (launcher_) {
+    const auto answer =
+        Call(committed.account, {{"call", "commit"}, {"order", Packed(committed)}}, kFilesLimit);
+    const auto report = ReportIn<ManifestWritten>(answer);
+    written.error = report.ok() ? report->error : report.status().message();
+    if (report.ok()) written.pruned = report->pruned;
+    if (answer.ok()) prune_error = answer->value("prune_error", std::string());
+  } else {
+    CommitWritten done = worker::WriteManifest(committed);
+    written.error = done.status.message();
+    written.pruned = std::move(done.pruned);
+    prune_error = done.prune_error;
+  }
+  if (!prune_error.empty()) Log().warn("job {}: {}", committed.job.value, prune_error);
+  return written;
+}
+
+LogChunk OwnerFiles::ReadLog(const muster::ReadLog& request) {
+  if (!launcher_) return ReadLogChunk(request);
+  auto chunk = ReportIn<LogChunk>(
+      Call(request.account, {{"call", "log"}, {"order", Packed(request)}}, kLogLimit));
+  if (!chunk.ok()) return {.request_id = request.request_id, .error = chunk.status().message()};
+  chunk->request_id = request.request_id;
+  return *std::move(chunk);
+}
+
+CheckpointScrubbed OwnerFiles::Scrub(const ScrubCheckpoint& order, const BeforeRead& before_read) {
+  if (!launcher_) return ScrubShards(order, before_read);
+  const auto between = [&before_read](const Json& frame) {
+    const auto bytes = frame.find("bytes");
+    const bool known = bytes != frame.end() && bytes->is_number_unsigned();
+    Json answer;
+    AddStatus(known ? before_read(bytes->get<std::uint64_t>()) : Cancelled("no number"), &answer);
+    return answer;
+  };
+  auto report = ReportIn<CheckpointScrubbed>(
+      Call(order.account, {{"call", "scrub"}, {"order", Packed(order)}}, kFilesLimit, between));
+  CheckpointScrubbed scrubbed{.scrub_id = order.scrub_id,
+                              .job = order.job,
+                              .directory = order.checkpoint.directory,
+                              .outcome = ScrubOutcome::kUnreachable};
+  scrubbed.detail = report.ok() ? report->detail : report.status().message();
+  if (!report.ok()) return scrubbed;
+  scrubbed.outcome = report->outcome;
+  scrubbed.file = report->file;
+  return scrubbed;
+}
+
+bool OwnerFiles::ShardIsBeingWritten(const std::string& account,
+                                     const std::vector<std::string>& output_dirs) {
+  if (!launcher_) return worker::ShardIsBeingWritten(output_dirs);
+  const auto answer = Call(account, {{"call", "written"}, {"directories", output_dirs}}, kLogLimit);
+  return answer.ok() && answer->value("written", Json()) == true;
+}
+
+std::optional<TerminationProof> OwnerFiles::ProveTerminated(const std::string& account,
+                                                            const std::string& ranks_dir,
+                                                            const JobId& job,
+                                                            Generation generation) {
+  if (!launcher_) return worker::ProveTerminated(ranks_dir, job, generation);
+  if (IsMissing(ranks_dir)) return TerminationProof{};
+  // First what the account cannot get out of the way of; what still ends then is found below.
+  const Deadline deadline = Deadline::After(kEndLimit);
+  Status ended = launcher_->End(account, job.value);
+  for (; ended.code() == StatusCode::kAborted && !deadline.Expired();
+       ended = launcher_->End(account, job.value))
+    ::poll(nullptr, 0, kEndPauseMillis);
+  if (!ended.ok() && ended.code() != StatusCode::kAborted) {
+    Log().warn("job {}: its processes cannot be ended: {}", job.value, ended.message());
+    return std::nullopt;
+  }
+  const auto answer = Call(
+      account,
+      {{"call", "prove"}, {"directory", ranks_dir}, {"job", job.value}, {"generation", generation}},
+      kPrepareLimit);
+  if (answer.ok()) return ProofIn(*answer, job, generation);
+  Log().warn("job {}: whether its processes are gone is not known: {}", job.value,
+             answer.status().message());
+  return std::nullopt;
+}
+
+void OwnerFiles::RemoveRanksDirectory(const std::string& account, const std::string& ranks_dir) {
+  if (!launcher_ || IsMissing(ranks_dir)) return;
+  (void)Call(account, {{"call", "remove"}, {"directory", ranks_dir}}, kFilesLimit);
+  const std::string job = std::filesystem::path(ranks_dir).parent_path().filename().string();
+  const Status status = launcher_->Forget(account, job);
+  if (!status.ok()) Log().warn("job {}: {}", job, status.message());
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,69 @@
+#include "worker/agent/owner_frames.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <cstring>
+
+namespace muster::worker {
+namespace {
+
+using Json = nlohmann::json;
+
+Deadline Soon() { return Deadline::After(std::chrono::seconds(5)); }
+
+class OwnerFrames : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto pair = FramePair();
+    ASSERT_TRUE(pair.ok());
+    std::tie(mine_, theirs_) = *std::move(pair);
+  }
+  Status Raw(std::uint32_t size, const std::string& body) {
+    std::string bytes(sizeof size, 0);
+    std::memcpy(bytes.data(), &size, sizeof size);
+    bytes += body;
+    ::send(theirs_.get(), bytes.data(), bytes.size(), 0);
+    return ReadFrame(mine_.get(), Deadline::After(std::chrono::milliseconds(20))).status();
+  }
+
+  UniqueFd mine_, theirs_;
+};
+
+TEST_F(OwnerFrames, AMessageSurvivesTheWay) {
+  const CheckpointCommitted sent{.job = {"0123456789"},
+                                 .generation = 3,
+                                 .output_dir = "/out",
+                                 .checkpoint = {.step = 7, .directory = "step-00000007-g3"},
+                                 .prune = {"step-00000001-g1"},
+                                 .account = "ada"};
+  ASSERT_TRUE(WriteFrame(mine_.get(), {{"call", "commit"}, {"order", Packed(sent)}}, Soon()).ok());
+  const auto frame = ReadFrame(theirs_.get(), Soon());
+  ASSERT_TRUE(frame.ok()) << frame.status().ToString();
+  const auto order = UnpackOrder(frame->at("order"));
+  ASSERT_TRUE(order.ok()) << order.status().ToString();
+  EXPECT_EQ(std::get<CheckpointCommitted>(*order), sent);
+  Json status;
+  AddStatus(NotFound("gone"), &status);
+  EXPECT_EQ(StatusIn(status), NotFound("gone"));
+}
+
+TEST_F(OwnerFrames, WhatIsNoFrameIsAnError) {
+  EXPECT_EQ(Raw(3, "abc").code(), StatusCode::kDataLoss);
+  EXPECT_EQ(Raw(1, "\x01").code(), StatusCode::kDataLoss) << "a number";
+  EXPECT_EQ(StatusIn(Json::object()).code(), StatusCode::kDataLoss);
+  EXPECT_EQ(StatusIn({{"code", 4711}, {"message", "x"}}).code(), StatusCode::kUnknown);
+  EXPECT_FALSE(UnpackReport(Json("text")).ok());
+  EXPECT_FALSE(UnpackReport(Json::binary({1, 2, 3})).ok());
+  EXPECT_EQ(Raw(~0U, "").code(), StatusCode::kDataLoss) << "too large";
+}
+
+TEST_F(OwnerFrames, OneThatEndsOrSaysNothingIsNotWaitedFor) {
+  EXPECT_EQ(Raw(100, "too few").code(), StatusCode::kDeadlineExceeded);
+  theirs_.reset();
+  EXPECT_EQ(ReadFrame(mine_.get(), Soon()).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(WriteFrame(mine_.get(), Json::object(), Soon()).code(), StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace muster::worker

@@ -1,0 +1,91 @@
+// FakeLauncher: a launcher for tests that starts file servers as this process's user, each a child
+// of it. Owned by a test; destroyed before it, which ends them.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/base/testing/temp_dir.h"
+#include "worker/agent/owner_server.h"
+#include "worker/launcher/messages.h"
+#include "worker/process/unix_socket.h"
+
+namespace muster::worker {
+
+class FakeLauncher {
+ public:
+  FakeLauncher() : stop_(::eventfd(0, EFD_CLOEXEC)) {
+    auto listening = ListenPackets(dir_.path(), "launcher.sock");
+    EXPECT_TRUE(listening.ok()) << listening.status().ToString();
+    listening_ = std::move(*listening);
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~FakeLauncher() {
+    ::eventfd_write(stop_.get(), 1);
+    thread_.join();
+    KillServers();
+  }
+  FakeLauncher(const FakeLauncher&) = delete;
+
+  std::string socket() const { return dir_ / "launcher.sock"; }
+  int started() const { return started_; }
+  // As when the account has killed them.
+  void KillServers() {
+    for (const pid_t pid : servers_) {
+      ::kill(pid, SIGKILL);
+      ::waitpid(pid, nullptr, 0);
+    }
+    servers_.clear();
+  }
+
+ private:
+  void Run() {
+    for (;;) {
+      pollfd entries[] = {{listening_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
+      ::poll(entries, 2, -1);
+      if (entries[1].revents != 0) return;
+      auto connection = AcceptPackets(listening_.get());
+      if (!connection.ok()) continue;
+      auto packet = connection->Receive(Deadline::After(std::chrono::seconds(5)));
+      launcher::Request request;
+      launcher::Reply reply;
+      if (!packet.ok() || !launcher::Decode(packet->data, packet->fds.size(), &request))
+        reply.reason = launcher::Reason::kBadRequest;
+      else if (std::string(request.account) == "stranger")
+        reply.reason = launcher::Reason::kNoAccount;
+      else if (request.verb == launcher::Verb::kFiles)
+        StartServer(packet->fds[0].get());
+      (void)connection->Send({reinterpret_cast<const char*>(&reply), sizeof reply});
+    }
+  }
+  void StartServer(int fd) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      ::dup2(fd, 3);
+      ::syscall(SYS_close_range, 4U, ~0U, 0);
+      ServeOwnerFiles(3);
+    }
+    servers_.push_back(pid);
+    ++started_;
+  }
+
+  const TempDirForTest dir_;
+  const UniqueFd stop_;
+  UniqueFd listening_;
+  std::vector<pid_t> servers_;
+  std::atomic<int> started_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace muster::worker
