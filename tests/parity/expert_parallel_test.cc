@@ -53,6 +53,7 @@ std::vector<Case> Cases() {
       {.name = "six_in_threes", .world_size = 6, .ways = 3, .experts = 6, .shares_memory = false},
       // A token has most of the experts, and a rank gets rows whatever the routers decide.
       {.name = "olmoe", .family = Family::kOlmoe},
+      {.name = "qwen2_moe", .family = Family::kQwen2Moe},
       {.name = "mixtral", .world_size = 3, .ways = 3, .family = Family::kMixtral, .experts = 3},
       // With many experts most get no row, and some ranks none at all.
       {.name = "one_expert_each", .world_size = 4, .ways = 4, .experts = 64},

@@ -144,8 +144,9 @@ std::vector<Way> Mixtures() {
   using enum ShardingStrategy;
   std::vector<Way> ways;
   for (const auto& [family, name] :
-       {std::pair(Family::kQwen3Moe, "qwen3_moe"), std::pair(Family::kOlmoe, "olmoe"),
-        std::pair(Family::kMixtral, "mixtral"), std::pair(Family::kGptOss, "gpt_oss")}) {
+       {std::pair(Family::kQwen2Moe, "qwen2_moe"), std::pair(Family::kQwen3Moe, "qwen3_moe"),
+        std::pair(Family::kOlmoe, "olmoe"), std::pair(Family::kMixtral, "mixtral"),
+        std::pair(Family::kGptOss, "gpt_oss")}) {
     const std::string of(name);
     ways.push_back({.name = of, .family = family});
     ways.push_back({.name = of + "_sockets_3",
@@ -223,6 +224,12 @@ std::vector<Way> AdaptedMixtures() {
                     .lora = Lora({"v_proj"}),
                     .quantization = QuantizationSpec{.double_quant = twice}});
   }
+  ways.push_back({.name = "qwen2_moe_qlora_2",
+                  .world_size = 2,
+                  .shares_memory = false,
+                  .family = Family::kQwen2Moe,
+                  .lora = on_experts,
+                  .quantization = QuantizationSpec{}});
   ways.push_back({.name = "gpt_oss_qlora_2",
                   .world_size = 2,
                   .shares_memory = false,

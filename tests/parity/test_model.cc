@@ -39,6 +39,7 @@ const char* ArchitectureOf(Family family) {
     case Family::kQwen3: return "Qwen3ForCausalLM";
     case Family::kSmolLm3: return "SmolLM3ForCausalLM";
     case Family::kOlmo2: return "Olmo2ForCausalLM";
+    case Family::kQwen2Moe: return "Qwen2MoeForCausalLM";
     case Family::kQwen3Moe: return "Qwen3MoeForCausalLM";
     case Family::kOlmoe: return "OlmoeForCausalLM";
     case Family::kMixtral: return "MixtralForCausalLM";
@@ -55,13 +56,19 @@ const char* ArchitectureOf(Family family) {
 
 namespace {
 
-// Of Qwen3-MoE every third layer is dense, and the balance of experts is trained.
+// Of a Qwen every third layer is dense, and the balance of experts is trained.
 void SetExperts(const TestModelOptions& options, ModelConfig& config) {
   ExpertsConfig experts{.count = 5, .per_token = 2, .intermediate_size = 28};
   switch (options.family) {
     case Family::kQwen3Moe:
       config.qk_norms = QkNorms::kPerHead;
       experts.normalizes_weights = true;
+      experts.balance_coefficient = 0.3;
+      for (int b = 0; b < options.blocks; ++b) experts.sparse_layers.push_back(b % 3 != 1);
+      break;
+    case Family::kQwen2Moe:
+      config.qkv_bias = true;
+      experts.shared_intermediate_size = 36;
       experts.balance_coefficient = 0.3;
       for (int b = 0; b < options.blocks; ++b) experts.sparse_layers.push_back(b % 3 != 1);
       break;

@@ -22,6 +22,7 @@ enum class Family {
   kQwen3,
   kSmolLm3,
   kOlmo2,
+  kQwen2Moe,
   kQwen3Moe,
   kOlmoe,
   kMixtral,

@@ -33,6 +33,7 @@ def draw_shape(source):
             "experts": experts, "per_token": source.randrange(1, experts + 1),
             "output_router_logits": source.random() < 0.7, "router_aux_loss_coef": source.choice((0.01, 0.3)),
             "norm_topk_prob": source.random() < 0.5, "moe_intermediate_size": source.randrange(20, 90),
+            "shared_expert_intermediate_size": source.randrange(20, 90),
             "decoder_sparse_step": source.choice((1, 1, 2)), "mlp_only_layers": source.choice(([], [0], [1]))}
 
 
@@ -44,11 +45,13 @@ def config_of(family, precision, shape):
     # Where a bound cuts, rounding decides what is trained: fp32 strays there, transformers' own by 4e-4.
     if family == "gpt_oss" and precision == "fp64":
         config["swiglu_limit"] = 0.2
-    if family == "olmoe":
+    if family in ("olmoe", "qwen2_moe"):
         config["head_dim"] = config["hidden_size"] // config["num_attention_heads"]
-    if family != "qwen3_moe":
+    if family not in ("qwen2_moe", "qwen3_moe"):
         for key in ("moe_intermediate_size", "decoder_sparse_step", "mlp_only_layers"):
             del config[key]
+    if family != "qwen2_moe":
+        del config["shared_expert_intermediate_size"]
     return config
 
 

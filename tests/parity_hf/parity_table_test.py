@@ -24,7 +24,8 @@ from training_parity import HERE, AdapterParity, peer  # noqa: E402
 SHAPE = {"hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2, "head_dim": 32}
 # gemma3: one layer with a window and one without.
-OWN = {"qwen3_moe": {"moe_intermediate_size": 64}, "gemma3": {"sliding_window_pattern": 2}}
+OWN = {"qwen3_moe": {"moe_intermediate_size": 64},
+       "qwen2_moe": {"moe_intermediate_size": 64, "shared_expert_intermediate_size": 128}, "gemma3": {"sliding_window_pattern": 2}}
 BATCH = 6  # rows of a step, in micro-batches of one
 
 

@@ -22,8 +22,10 @@ std::int64_t CountWith(const ModelConfig& c, std::int64_t experts) {
     const std::int64_t inner = c.experts->intermediate_size;
     const std::int64_t biases = c.experts->biases ? 2 * inner + c.hidden_size : 0;
     const std::int64_t router = c.hidden_size + (c.experts->biases ? 1 : 0);
+    const std::int64_t shared = c.experts->shared_intermediate_size;
     feed_forward +=
         sparse * (c.experts->count * router + experts * (3 * inner * c.hidden_size + biases));
+    if (shared > 0) feed_forward += sparse * (3 * shared + 1) * c.hidden_size;
   }
   const std::int64_t embedding = c.vocab_size * c.hidden_size;
   return embedding * (c.tie_word_embeddings ? 1 : 2) + c.num_hidden_layers * block + feed_forward +

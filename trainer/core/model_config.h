@@ -83,7 +83,10 @@ struct ExpertsConfig {
   std::int64_t count = 0;              // of a sparse layer
   std::int64_t per_token = 0;          // that a token is given, at most `count`
   std::int64_t intermediate_size = 0;  // of each expert
-  bool normalizes_weights = false;     // a token's weights add up to 1
+  // Of one more feed-forward that all tokens go through, whose output has a gate of its own
+  // (Qwen2-MoE); 0: there is none.
+  std::int64_t shared_intermediate_size = 0;
+  bool normalizes_weights = false;  // a token's weights add up to 1
   // On the loss that punishes uneven loads, where training has one; else 0.
   double balance_coefficient = 0;
   bool biases = false;  // of the router, and of each expert's matrices

@@ -25,10 +25,11 @@ enum class TensorRole {
   kGateUp,
   kDown,
   kFeedForwardOutputNorm,
-  // In place of gate, up and down, in a block with a mixture of experts: gate and up of all experts
-  // are one matrix, and so are their down.
+  // In a block with a mixture of experts: gate and up of all experts are one matrix, and so are
+  // their down. kGateUp and kDown are the shared expert's there, where the model has one.
   kRouter,
   kRouterBias,
+  kSharedExpertGate,
   kExpertGateUp,
   kExpertGateUpBias,
   kExpertDown,

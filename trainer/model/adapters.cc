@@ -83,6 +83,7 @@ bool IsOfMixture(TensorRole role) {
   switch (role) {
     case TensorRole::kRouter:
     case TensorRole::kRouterBias:
+    case TensorRole::kSharedExpertGate:
     case TensorRole::kExpertGateUp:
     case TensorRole::kExpertGateUpBias:
     case TensorRole::kExpertDown:
@@ -184,11 +185,12 @@ Status CheckExpertTargets(const ModelConfig& config, const LoraSpec& spec) {
   }
   for (const char* module : {"gate_proj", "up_proj", "down_proj"}) {
     if (!sparse || !Contains(spec.target_modules, module)) continue;
-    return Unimplemented(kKey + std::string(module) + " is not clear in a model with experts; " +
-                         kExpertGateUp + " and " + kExpertDown +
-                         " are its experts, and dense layers beside them have no "
-                         "adapters in this version. all-linear names it too: list q_proj, k_proj, "
-                         "v_proj, o_proj and those");
+    return Unimplemented(
+        kKey + std::string(module) + " is not clear in a model with experts; " + kExpertGateUp +
+        " and " + kExpertDown +
+        " are its experts, and dense layers and shared experts beside "
+        "them have no adapters in this version. all-linear names it too: list q_proj, k_proj, "
+        "v_proj, o_proj and those");
   }
   for (const UnitTensor& tensor : ModelTensors(config)) {
     if (!IsOfMixture(tensor.role) || !IsNamed(spec.modules_to_save, tensor)) continue;

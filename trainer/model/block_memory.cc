@@ -89,6 +89,8 @@ void BlockMemory::CutFeedForward(BumpAllocator& allocator, std::int64_t tokens, 
                                  BlockActivations& kept) const {
   if (sparse) {
     kept.routing = CutRouting(*config_.experts, allocator, tokens, type_);
+    if (config_.experts->shared_intermediate_size > 0)
+      kept.shared = CutSharedExpertActivations(*config_.experts, allocator, tokens, type_);
     if (experts_elsewhere_) return;
     kept.expert_gate_up =
         CutExpertGateUp(config_, allocator, tokens * config_.experts->per_token, type_);
@@ -140,6 +142,8 @@ BlockScratch BlockMemory::CutScratch(BumpAllocator& allocator, std::int64_t toke
         if (config_.SparseLayers() == 0) return;
         cut(scratch.sparse.logits, config_.experts->count)();
         cut(scratch.sparse.normed_gradient, hidden)();
+        if (config_.experts->shared_intermediate_size > 0)
+          scratch.sparse.shared = CutSharedExpertScratch(config_, allocator, tokens, type_);
         scratch.sparse.experts =
             experts_elsewhere_ ? ParallelExperts::CutScratch(config_, allocator, tokens, type_)
                                : CutExpertScratch(config_, lora_, allocator,

@@ -16,6 +16,7 @@
 #include "trainer/model/experts.h"
 #include "trainer/model/lora_form.h"
 #include "trainer/model/router.h"
+#include "trainer/model/shared_expert.h"
 #include "trainer/model/sublayer_norm.h"
 #include "trainer/ops/device_ops.h"
 
@@ -33,6 +34,7 @@ struct BlockActivations {
   // In a sparse layer instead. Its norm's output is always kept: experts have no norm's weight.
   Routing routing;
   at::Tensor expert_gate_up;  // [N * experts per token, 2 * I of experts]; likewise
+  SharedExpertActivations shared;
   // [N, hidden width of the adapters]; undefined where there are none.
   at::Tensor qkv_lora, output_lora, gate_up_lora;
 };
@@ -61,6 +63,7 @@ struct BlockScratch {
 
   struct SparseFeedForward {
     ExpertScratch experts;
+    SharedExpertScratch shared;  // its output lasts from one part of the block to the next
     at::Tensor logits;           // [N, E]
     at::Tensor normed_gradient;  // [N, H]
   } sparse;

@@ -1,10 +1,10 @@
 // BlockTensors: something for each tensor of a transformer block: the weights, or where their
 // gradients go.
 //
-// H hidden size, D head_dim, J = (heads + 2 * kv heads) * D, A = heads * D, I inner size, E
-// experts. An adapter of r ranks on s of a matrix's parts (query, key and value; gate and up) has a
-// first matrix [s * r, in] and a second one [rows of those parts, r]. Those of experts are laid out
-// as expert_adapters.h says.
+// H hidden size, D head_dim, J = (heads + 2 * kv heads) * D, A = heads * D, I inner size, of the
+// shared expert where the block is sparse, E experts. An adapter of r ranks on s of a matrix's
+// parts (query, key and value; gate and up) has a first matrix [s * r, in] and a second one [rows
+// of those parts, r]. Those of experts are laid out as expert_adapters.h says.
 //
 // Plain values; what a model lacks is an empty T.
 #pragma once
@@ -49,6 +49,7 @@ struct BlockTensors {
   T feed_forward_output_norm;  // [H]
   T router;                    // [E, H]
   T router_bias;               // [E]
+  T shared_expert_gate;        // [1, H]
   Linear expert_gate_up;       // [E * 2 * I of experts, H]
   Linear expert_down;          // [E * H, I of experts]
 
@@ -84,6 +85,7 @@ struct BlockTensors {
       case TensorRole::kFeedForwardOutputNorm: return feed_forward_output_norm;
       case TensorRole::kRouter: return router;
       case TensorRole::kRouterBias: return router_bias;
+      case TensorRole::kSharedExpertGate: return shared_expert_gate;
       case TensorRole::kExpertGateUp: return expert_gate_up.weight;
       case TensorRole::kExpertGateUpBias: return expert_gate_up.bias;
       case TensorRole::kExpertDown: return expert_down.weight;
@@ -128,6 +130,7 @@ inline constexpr TensorRole kBlockRoles[] = {TensorRole::kAttentionNorm,
                                              TensorRole::kFeedForwardOutputNorm,
                                              TensorRole::kRouter,
                                              TensorRole::kRouterBias,
+                                             TensorRole::kSharedExpertGate,
                                              TensorRole::kExpertGateUp,
                                              TensorRole::kExpertGateUpBias,
                                              TensorRole::kExpertDown,

@@ -297,6 +297,11 @@ at::Tensor MixtureForward(const ExpertsConfig& config, const at::Tensor& x,
     const at::Tensor out = LinearLayer(inner, down[e], bias_of(weights.expert_down.bias, e));
     y = y.index_add(0, token, (out * weight).to(y.scalar_type()));
   }
+  if (config.shared_intermediate_size > 0) {
+    const at::Tensor inner = SwiGlu(LinearLayer(tokens, weights.gate_up.weight));
+    const at::Tensor gate = LinearLayer(tokens, weights.shared_expert_gate);
+    y = y + gate.sigmoid() * LinearLayer(inner, weights.down.weight);
+  }
   return y.view(x.sizes());
 }
 

@@ -41,6 +41,7 @@ LlamaBlocks::LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarTy
   MUSTER_CHECK(config.norm_placement == NormPlacement::kBefore, "no mixture has a norm after it");
   MUSTER_CHECK(config.residual_multiplier == 1, "no mixture's output has a multiplier");
   router_.emplace(config, ops);
+  if (config.experts->shared_intermediate_size > 0) shared_.emplace(ops, layers_);
   balance_.emplace(config);
   if (expert_group != nullptr) {
     parallel_.emplace(config, *expert_group, ops, compute_type, memory_.places());
@@ -123,6 +124,10 @@ void LlamaBlocks::ForwardToExperts(int block, const ResidualStream& in,
   const at::Tensor& entered = EnterFeedForward(input, weights, kept);
   router_->Forward(entered, weights, memory_.scratch().sparse.logits, kept.routing);
   balance_->Add(kept.routing);
+  if (!shared_) return;
+  SharedExpertScratch& shared = memory_.scratch().sparse.shared;
+  shared_->Enter(entered, weights, shared, kept.shared);
+  shared_->Output(weights, kept.shared, shared);
 }
 
 ResidualStream LlamaBlocks::ForwardExperts(int block, const BlockWeights& weights) {
@@ -134,12 +139,13 @@ ResidualStream LlamaBlocks::ForwardExperts(int block, const BlockWeights& weight
     parallel_->Gather(block, kept.feed_forward_norm.normed, weights, kept.routing,
                       scratch.sparse.experts);
     parallel_->Output(block, weights, kept.routing, scratch.sparse.experts, scratch.delta);
-    return {.sum = kept.middle, .delta = scratch.delta};
+  } else {
+    experts_.GateUp(kept.feed_forward_norm.normed, weights, kept.routing, scratch.sparse.experts,
+                    kept.expert_gate_up);
+    experts_.Output(weights, kept.routing, kept.expert_gate_up, scratch.sparse.experts,
+                    scratch.delta);
   }
-  experts_.GateUp(kept.feed_forward_norm.normed, weights, kept.routing, scratch.sparse.experts,
-                  kept.expert_gate_up);
-  experts_.Output(weights, kept.routing, kept.expert_gate_up, scratch.sparse.experts,
-                  scratch.delta);
+  if (shared_) scratch.delta.add_(scratch.sparse.shared.output);
   return {.sum = kept.middle, .delta = scratch.delta};
 }
 
@@ -152,6 +158,7 @@ void LlamaBlocks::ForwardAgain(int block, const BlockWeights& weights) {
   AttentionForward({.sum = input}, weights, input, kept);
   const at::Tensor& entered = EnterFeedForward(input, weights, kept);
   router_->Forward(entered, weights, memory_.scratch().sparse.logits, kept.routing);
+  if (shared_) shared_->Enter(entered, weights, memory_.scratch().sparse.shared, kept.shared);
 }
 
 void LlamaBlocks::BackwardExperts(int block, const BlockWeights& weights,
@@ -185,6 +192,9 @@ void LlamaBlocks::BackwardToExperts(int block, const BlockWeights& weights,
   router_->Backward(kept.feed_forward_norm.normed, weights, kept.routing,
                     scratch.experts.row_gradients, balance_gradient_, scratch.logits, gradients,
                     scratch.normed_gradient);
+  if (shared_)
+    shared_->Backward(kept.feed_forward_norm.normed, gradient, weights, gradients, scratch.shared,
+                      kept.shared, scratch.normed_gradient);
   norm_.Entered(scratch.normed_gradient, kept.feed_forward_norm, kept.middle,
                 weights.feed_forward_norm, gradients.feed_forward_norm, gradient);
   AttentionBackward(input, weights, gradients, kept, gradient);

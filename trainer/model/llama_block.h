@@ -29,6 +29,7 @@
 #include "trainer/model/residual_stream.h"
 #include "trainer/model/rotary_table.h"
 #include "trainer/model/router.h"
+#include "trainer/model/shared_expert.h"
 #include "trainer/model/sublayer_norm.h"
 #include "trainer/ops/device_ops.h"
 #include "trainer/ops/dropout.h"
@@ -137,7 +138,8 @@ class LlamaBlocks {
   BlockInputs inputs_;
   LinearOps layers_;
   const SublayerNorm norm_;
-  std::optional<Router> router_;  // nothing: no layer is sparse
+  std::optional<Router> router_;        // nothing: no layer is sparse
+  std::optional<SharedExpert> shared_;  // nothing: the model has none
   Experts experts_;
   std::optional<ParallelExperts> parallel_;  // nothing: this rank has all experts
   std::optional<LoadBalance> balance_;       // nothing: no layer is sparse

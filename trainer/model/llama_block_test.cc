@@ -33,15 +33,16 @@ enum class Kind {
   kLoraGemma2,
   kMixture,      // 2 of 4 experts in all layers but one
   kAllExperts,   // all of 3 experts in every layer
+  kShared,       // kMixture with an expert that every token has
   kLoraMixture,  // kMixture with adapters on experts
   kLoraAllExperts,
   kGptOss,  // all of 3 experts, with biases and bounds; sinks, a window in every second layer
 };
 constexpr Kind kKinds[] = {
-    Kind::kLlama,   Kind::kQwen2,       Kind::kQwen3,          Kind::kMistral,
-    Kind::kSmolLm3, Kind::kOlmo2,       Kind::kGemma2,         Kind::kGemma3,
-    Kind::kLora,    Kind::kLoraOlmo2,   Kind::kLoraGemma2,     Kind::kAllExperts,
-    Kind::kMixture, Kind::kLoraMixture, Kind::kLoraAllExperts, Kind::kGptOss};
+    Kind::kLlama,      Kind::kQwen2,      Kind::kQwen3,   Kind::kMistral,     Kind::kSmolLm3,
+    Kind::kOlmo2,      Kind::kGemma2,     Kind::kGemma3,  Kind::kLora,        Kind::kLoraOlmo2,
+    Kind::kLoraGemma2, Kind::kAllExperts, Kind::kMixture, Kind::kLoraMixture, Kind::kLoraAllExperts,
+    Kind::kGptOss,     Kind::kShared};
 
 // Caps low enough that they are felt.
 void SetGemma(bool third, ModelConfig* config) {
@@ -102,11 +103,12 @@ ModelConfig ConfigOf(Kind kind, int blocks) {
                       .picks_by_logit = true,
                       .clamped = ClampedSwiGluForm{.limit = 0.8, .alpha = 1.5}};
   }
-  if (kind == Kind::kMixture || kind == Kind::kLoraMixture) {
+  if (kind == Kind::kMixture || kind == Kind::kShared || kind == Kind::kLoraMixture) {
     config.experts = {
         .count = 4, .per_token = 2, .intermediate_size = 19, .normalizes_weights = true};
     for (int b = 0; b < blocks; ++b) config.experts->sparse_layers.push_back(b != 1);
   }
+  if (kind == Kind::kShared) config.experts->shared_intermediate_size = 27;
   return config;
 }
 
@@ -290,7 +292,8 @@ class LlamaBlocksOf : public testing::TestWithParam<at::ScalarType> {
 TEST_P(LlamaBlocksOf, GradientsMatchAutograd) {
   for (const Kind kind : kKinds) {
     // 16 bits choose other experts than 64 where two are about as likely.
-    const bool chooses = kind == Kind::kMixture || kind == Kind::kLoraMixture;
+    const bool chooses =
+        kind == Kind::kMixture || kind == Kind::kShared || kind == Kind::kLoraMixture;
     if (chooses && at::elementSize(GetParam()) == 2) continue;
     for (const BatchShape& shape : {BatchShape{1, 1}, BatchShape{3, 7}, BatchShape{2, 33}}) {
       SCOPED_TRACE(testing::Message() << "kind " << static_cast<int>(kind) << ", " << shape.rows

@@ -34,7 +34,11 @@ double ExecutedFlops(const ModelConfig& config, const FlopsOptions& options) {
   // follows that.
   const std::int64_t sparse = config.SparseLayers();
   std::int64_t inner = (config.num_hidden_layers - sparse) * config.intermediate_size;
-  if (sparse > 0) inner += sparse * config.experts->per_token * config.experts->intermediate_size;
+  if (sparse > 0) {
+    const ExpertsConfig& experts = *config.experts;
+    inner +=
+        sparse * (experts.per_token * experts.intermediate_size + experts.shared_intermediate_size);
+  }
   const std::int64_t down =
       config.norm_placement != NormPlacement::kBefore ? 0 : inner * config.hidden_size;
   if (ComputesBlocksAgain(options.checkpointing))

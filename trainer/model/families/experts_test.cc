@@ -56,6 +56,24 @@ TEST(ExpertsConfig, DefaultsAreThoseOfTransformers) {
   }
 }
 
+TEST(ExpertsConfig, Qwen2HasAnExpertThatEveryTokenHas) {
+  const auto config = Read("Qwen2MoeForCausalLM");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->experts->count, 60);
+  EXPECT_EQ(config->experts->per_token, 4);
+  EXPECT_EQ(config->experts->intermediate_size, 1408);
+  EXPECT_EQ(config->experts->shared_intermediate_size, 5632);
+  EXPECT_TRUE(config->qkv_bias);
+  const auto given =
+      Read("Qwen2MoeForCausalLM", {{"shared_expert_intermediate_size", 6}, {"qkv_bias", false}});
+  ASSERT_TRUE(given.ok()) << given.status().message();
+  EXPECT_EQ(given->experts->shared_intermediate_size, 6);
+  EXPECT_FALSE(given->qkv_bias);
+  EXPECT_NE(Refusal("Qwen3MoeForCausalLM", {{"shared_expert_intermediate_size", 6}})
+                .find("shared_expert_intermediate_size other than 0"),
+            std::string::npos);
+}
+
 TEST(ExpertsConfig, BalanceIsTrainedWhereTheRouterLogitsAreAskedFor) {
   EXPECT_DOUBLE_EQ(
       Read("OlmoeForCausalLM", {{"output_router_logits", true}})->experts->balance_coefficient,
@@ -103,7 +121,8 @@ TEST(ExpertUnits, ExpertsAreAUnitBehindThatOfTheirBlock) {
 }
 
 TEST(ExpertUnits, ParametersAreThoseOfTheTensors) {
-  for (const char* name : {"Qwen3MoeForCausalLM", "OlmoeForCausalLM", "MixtralForCausalLM"}) {
+  for (const char* name :
+       {"Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM", "OlmoeForCausalLM", "MixtralForCausalLM"}) {
     const auto config =
         Read(name, {{"num_experts", 4}, {"num_experts_per_tok", 3}, {"mlp_only_layers", {0}}});
     ASSERT_TRUE(config.ok()) << config.status().message();

@@ -11,6 +11,7 @@ Family Qwen2();
 Family Qwen3();
 Family SmolLm3();
 Family Olmo2();
+Family Qwen2Moe();
 Family Qwen3Moe();
 Family Olmoe();
 Family Mixtral();
@@ -21,9 +22,9 @@ Family Gemma3();
 Family GptOss();
 
 const std::vector<Family>& Families() {
-  static const std::vector<Family> families = {Llama(), Mistral(),  Qwen2(),  Qwen3(),   SmolLm3(),
-                                               Olmo2(), Qwen3Moe(), Olmoe(),  Mixtral(), Granite(),
-                                               Phi3(),  Gemma2(),   Gemma3(), GptOss()};
+  static const std::vector<Family> families = {
+      Llama(), Mistral(), Qwen2(),   Qwen3(), SmolLm3(), Olmo2(),  Qwen2Moe(), Qwen3Moe(),
+      Olmoe(), Mixtral(), Granite(), Phi3(),  Gemma2(),  Gemma3(), GptOss()};
   return families;
 }
 
@@ -45,8 +46,12 @@ void ReadExperts(ConfigReader& reader, ExpertsConfig& experts) {
     reader.Fail("num_experts_per_tok", "is " + std::to_string(experts.per_token) +
                                            ", more than the " + std::to_string(experts.count) +
                                            " experts of a layer");
-  for (const char* key : {"router_z_loss_coef", "num_shared_experts", "n_shared_experts",
-                          "shared_expert_intermediate_size"}) {
+  static constexpr char kShared[] = "shared_expert_intermediate_size";
+  const bool shares = experts.shared_intermediate_size > 0;
+  if (shares) reader.ReadPositions(kShared, &experts.shared_intermediate_size);
+  for (const char* key :
+       {"router_z_loss_coef", "num_shared_experts", "n_shared_experts", kShared}) {
+    if (shares && key == kShared) continue;
     if (const auto* value = reader.Find(key); value != nullptr && *value != 0)
       reader.Refuse(std::string(key) + " other than 0 is not supported by this version");
   }
@@ -57,6 +62,25 @@ void ReadExperts(ConfigReader& reader, ExpertsConfig& experts) {
     experts.balance_coefficient = 0;
   } else {
     reader.ReadPositive("router_aux_loss_coef", &experts.balance_coefficient);
+  }
+}
+
+void ReadSparseLayers(ConfigReader& reader, ModelConfig& config) {
+  std::int64_t step = 1;
+  reader.ReadPositions("decoder_sparse_step", &step);
+  std::vector<bool>& sparse = config.experts->sparse_layers;
+  for (std::int64_t layer = 1; layer <= config.num_hidden_layers; ++layer)
+    sparse.push_back(layer % step == 0);
+  const auto* dense = reader.Find("mlp_only_layers");
+  if (dense == nullptr) return;
+  if (!dense->is_array()) return reader.Fail("mlp_only_layers", "is no list of layers");
+  for (const auto& layer : *dense) {
+    if (!layer.is_number_integer())
+      return reader.Fail("mlp_only_layers", "holds " + layer.dump() + ", not a layer");
+    // transformers takes numbers of layers that the model lacks as well.
+    const auto number = layer.get<std::int64_t>();
+    if (number >= 0 && number < std::ssize(sparse))
+      sparse[static_cast<std::size_t>(number)] = false;
   }
 }
 

@@ -58,6 +58,10 @@ const Family& FamilyOf(const ModelConfig& config);
 // the coefficient that training has where the file asks for the loss among them.
 void ReadExperts(ConfigReader& reader, ExpertsConfig& experts);
 
+// Which layers of a Qwen have experts: not those that mlp_only_layers names, nor those whose number
+// is no multiple of decoder_sparse_step.
+void ReadSparseLayers(ConfigReader& reader, ModelConfig& config);
+
 // Which layers have no window: as layer_types says, else each `interval`-th; and the others'
 // window, of which config.sliding_window holds the family's default.
 void ReadWindows(ConfigReader& reader, ModelConfig& config, std::int64_t interval);

@@ -3,27 +3,6 @@
 namespace muster {
 namespace {
 
-// A layer is dense where mlp_only_layers names it, and where its number is no multiple of
-// decoder_sparse_step.
-void ReadSparseLayers(ConfigReader& reader, ModelConfig& config) {
-  std::int64_t step = 1;
-  reader.ReadPositions("decoder_sparse_step", &step);
-  std::vector<bool>& sparse = config.experts->sparse_layers;
-  for (std::int64_t layer = 1; layer <= config.num_hidden_layers; ++layer)
-    sparse.push_back(layer % step == 0);
-  const auto* dense = reader.Find("mlp_only_layers");
-  if (dense == nullptr) return;
-  if (!dense->is_array()) return reader.Fail("mlp_only_layers", "is no list of layers");
-  for (const auto& layer : *dense) {
-    if (!layer.is_number_integer())
-      return reader.Fail("mlp_only_layers", "holds " + layer.dump() + ", not a layer");
-    // transformers takes numbers of layers that the model lacks as well.
-    const auto number = layer.get<std::int64_t>();
-    if (number >= 0 && number < std::ssize(sparse))
-      sparse[static_cast<std::size_t>(number)] = false;
-  }
-}
-
 void ReadQwen3Moe(ConfigReader& reader, ModelConfig& config) {
   RefuseWindowsOfSomeBlocks(reader, config);
   for (const char* key : {"num_experts", "num_local_experts"}) {

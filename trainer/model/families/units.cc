@@ -54,14 +54,13 @@ class BlockTensorList {
   }
 
   void AddFeedForward() {
-    const std::int64_t hidden = config_.hidden_size, inner = config_.intermediate_size;
     if (family_.fused_projections) {
+      const std::int64_t hidden = config_.hidden_size, inner = config_.intermediate_size;
       Add("mlp.gate_up_proj.weight", {2 * inner, hidden}, TensorRole::kGateUp);
+      Add("mlp.down_proj.weight", {hidden, inner}, TensorRole::kDown);
     } else {
-      Add("mlp.gate_proj.weight", {inner, hidden}, TensorRole::kGateUp);
-      Add("mlp.up_proj.weight", {inner, hidden}, TensorRole::kGateUp);
+      AddMatrices("mlp.", config_.intermediate_size);
     }
-    Add("mlp.down_proj.weight", {hidden, inner}, TensorRole::kDown);
     if (config_.norm_placement == NormPlacement::kBoth) AddFeedForwardOutputNorm();
   }
 
@@ -71,11 +70,22 @@ class BlockTensorList {
       Add("mlp.router.bias", {config_.experts->count}, TensorRole::kRouterBias);
   }
 
+  void AddSharedExpert() {
+    if (config_.experts->shared_intermediate_size == 0) return;
+    AddMatrices("mlp.shared_expert.", config_.experts->shared_intermediate_size);
+    Add("mlp.shared_expert_gate.weight", {1, config_.hidden_size}, TensorRole::kSharedExpertGate);
+  }
+
   void AddExperts() { family_.stacked_experts ? AddStackedExperts() : AddSingleExperts(); }
 
   std::vector<UnitTensor> Take() { return std::move(tensors_); }
 
  private:
+  void AddMatrices(const std::string& module, std::int64_t inner) {
+    Add(module + "gate_proj.weight", {inner, config_.hidden_size}, TensorRole::kGateUp);
+    Add(module + "up_proj.weight", {inner, config_.hidden_size}, TensorRole::kGateUp);
+    Add(module + "down_proj.weight", {config_.hidden_size, inner}, TensorRole::kDown);
+  }
   void AddStackedExperts() {
     const std::int64_t hidden = config_.hidden_size, inner = config_.experts->intermediate_size;
     const auto add = [this](const char* name, const std::vector<std::int64_t>& shape,
@@ -146,6 +156,7 @@ void AddSparseBlock(const ModelConfig& config, std::int64_t layer, std::vector<U
   BlockTensorList rest(config, layer, 0), experts(config, layer, 0);
   rest.AddAttention();
   rest.AddRouter();
+  rest.AddSharedExpert();
   experts.AddExperts();
   unit(name, BlockPart::kWithoutExperts, rest);
   unit(name + ".experts", BlockPart::kExperts, experts);

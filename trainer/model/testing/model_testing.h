@@ -56,6 +56,11 @@ inline BlockWeights RandomBlock(const ModelConfig& c, at::ScalarType type, std::
     block.router = random({experts, hidden}, 0.5);
     block.expert_gate_up.weight = random({experts * 2 * inner, hidden}, 0.2);
     block.expert_down.weight = random({experts * hidden, inner}, 0.2);
+    if (const std::int64_t shared = c.experts->shared_intermediate_size; shared > 0) {
+      block.gate_up.weight = random({2 * shared, hidden}, 0.2);
+      block.down.weight = random({hidden, shared}, 0.2);
+      block.shared_expert_gate = random({1, hidden}, 0.5);
+    }
     if (c.experts->biases) {
       block.router_bias = random({experts}, 0.5);
       block.expert_gate_up.bias = random({experts * 2 * inner}, 0.2);

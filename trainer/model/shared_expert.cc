@@ -1,0 +1,69 @@
+#include "trainer/model/shared_expert.h"
+
+#include <ATen/ATen.h>
+
+#include "trainer/model/products.h"
+#include "trainer/ops/scalar_type.h"
+#include "trainer/ops/weighted_swiglu.h"
+
+namespace muster {
+
+SharedExpertActivations CutSharedExpertActivations(const ExpertsConfig& config,
+                                                   BumpAllocator& allocator, std::int64_t tokens,
+                                                   at::ScalarType type) {
+  return {.gate_up = allocator.Cut({tokens, 2 * config.shared_intermediate_size}, type),
+          .weights = allocator.Cut({tokens}, WideType(type))};
+}
+
+SharedExpertScratch CutSharedExpertScratch(const ModelConfig& config, BumpAllocator& allocator,
+                                           std::int64_t tokens, at::ScalarType type) {
+  const std::int64_t hidden = config.hidden_size;
+  const std::int64_t inner = config.experts->shared_intermediate_size;
+  SharedExpertScratch scratch;
+  allocator.Overlap(
+      [&] {
+        scratch.output = allocator.Cut({tokens, hidden}, type);
+      },
+      [&] {
+        scratch.input_gradient = allocator.Cut({tokens, hidden}, type);
+      });
+  scratch.gated = allocator.Cut({tokens, inner}, type);
+  scratch.gated_gradient = allocator.Cut({tokens, inner}, type);
+  scratch.logits = allocator.Cut({tokens, 1}, type);
+  scratch.weight_gradients = allocator.Cut({tokens}, WideType(type));
+  return scratch;
+}
+
+void SharedExpert::Enter(const at::Tensor& x, const BlockWeights& weights,
+                         SharedExpertScratch& scratch, SharedExpertActivations& kept) {
+  layers_.Forward(x, weights.gate_up, none_, no_hidden_, kept.gate_up);
+  LinearForward(x, weights.shared_expert_gate, scratch.logits);
+  kept.weights.copy_(scratch.logits.view({-1})).sigmoid_();
+}
+
+void SharedExpert::Output(const BlockWeights& weights, const SharedExpertActivations& kept,
+                          SharedExpertScratch& scratch) {
+  ops_.Run(op::WeightedSwiGlu{kept.gate_up, kept.weights, scratch.gated});
+  layers_.Forward(scratch.gated, weights.down, none_, no_hidden_, scratch.output);
+}
+
+void SharedExpert::Backward(const at::Tensor& x, const at::Tensor& y_gradient,
+                            const BlockWeights& weights, const BlockGradients& gradients,
+                            SharedExpertScratch& scratch, SharedExpertActivations& kept,
+                            at::Tensor& x_gradient) {
+  layers_.InputGradient(y_gradient, weights.down, none_, scratch.gated_gradient);
+  ops_.Run(op::WeightedSwiGluBackward{kept.gate_up, kept.weights, scratch.gated_gradient,
+                                      scratch.gated, scratch.weight_gradients});
+  layers_.ParameterGradients(y_gradient, scratch.gated, no_hidden_, none_, gradients.down);
+  layers_.InputGradient(kept.gate_up, weights.gate_up, none_, scratch.input_gradient);
+  layers_.ParameterGradients(kept.gate_up, x, no_hidden_, none_, gradients.gate_up);
+  x_gradient.add_(scratch.input_gradient);
+  // The sigmoid's gradient.
+  scratch.weight_gradients.mul_(kept.weights * (1 - kept.weights));
+  scratch.logits.copy_(scratch.weight_gradients.unsqueeze(1));
+  if (gradients.shared_expert_gate.tensor.defined())
+    weight_gradient_.Write(scratch.logits, x, gradients.shared_expert_gate);
+  MultiplyAddInto(x_gradient, x_gradient, scratch.logits, weights.shared_expert_gate);
+}
+
+}  // namespace muster
