@@ -11,6 +11,7 @@ bool IsPacked(const UnitTensor& tensor, const FrozenForm& form) {
     case TensorRole::kAttentionOutput:
     case TensorRole::kGateUp:
     case TensorRole::kDown:
+    case TensorRole::kSharedExpertGate:
     case TensorRole::kExpertGateUp:
     case TensorRole::kExpertDown: return true;
     default: return false;

@@ -49,7 +49,7 @@ struct BlockTensors {
   T feed_forward_output_norm;  // [H]
   T router;                    // [E, H]
   T router_bias;               // [E]
-  T shared_expert_gate;        // [1, H]
+  Linear shared_expert_gate;   // [1, H]
   Linear expert_gate_up;       // [E * 2 * I of experts, H]
   Linear expert_down;          // [E * H, I of experts]
 
@@ -60,6 +60,7 @@ struct BlockTensors {
       case TensorRole::kAttentionOutput: return output;
       case TensorRole::kGateUp: return gate_up;
       case TensorRole::kDown: return down;
+      case TensorRole::kSharedExpertGate: return shared_expert_gate;
       case TensorRole::kExpertGateUp: return expert_gate_up;
       case TensorRole::kExpertDown: return expert_down;
       default: break;
@@ -85,7 +86,7 @@ struct BlockTensors {
       case TensorRole::kFeedForwardOutputNorm: return feed_forward_output_norm;
       case TensorRole::kRouter: return router;
       case TensorRole::kRouterBias: return router_bias;
-      case TensorRole::kSharedExpertGate: return shared_expert_gate;
+      case TensorRole::kSharedExpertGate: return shared_expert_gate.weight;
       case TensorRole::kExpertGateUp: return expert_gate_up.weight;
       case TensorRole::kExpertGateUpBias: return expert_gate_up.bias;
       case TensorRole::kExpertDown: return expert_down.weight;

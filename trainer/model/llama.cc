@@ -299,7 +299,7 @@ at::Tensor MixtureForward(const ExpertsConfig& config, const at::Tensor& x,
   }
   if (config.shared_intermediate_size > 0) {
     const at::Tensor inner = SwiGlu(LinearLayer(tokens, weights.gate_up.weight));
-    const at::Tensor gate = LinearLayer(tokens, weights.shared_expert_gate);
+    const at::Tensor gate = LinearLayer(tokens, weights.shared_expert_gate.weight);
     y = y + gate.sigmoid() * LinearLayer(inner, weights.down.weight);
   }
   return y.view(x.sizes());

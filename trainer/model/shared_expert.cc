@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "trainer/model/products.h"
 #include "trainer/ops/scalar_type.h"
 #include "trainer/ops/weighted_swiglu.h"
 
@@ -37,7 +36,7 @@ SharedExpertScratch CutSharedExpertScratch(const ModelConfig& config, BumpAlloca
 void SharedExpert::Enter(const at::Tensor& x, const BlockWeights& weights,
                          SharedExpertScratch& scratch, SharedExpertActivations& kept) {
   layers_.Forward(x, weights.gate_up, none_, no_hidden_, kept.gate_up);
-  LinearForward(x, weights.shared_expert_gate, scratch.logits);
+  layers_.Forward(x, weights.shared_expert_gate, none_, no_hidden_, scratch.logits);
   kept.weights.copy_(scratch.logits.view({-1})).sigmoid_();
 }
 
@@ -61,9 +60,9 @@ void SharedExpert::Backward(const at::Tensor& x, const at::Tensor& y_gradient,
   // The sigmoid's gradient.
   scratch.weight_gradients.mul_(kept.weights * (1 - kept.weights));
   scratch.logits.copy_(scratch.weight_gradients.unsqueeze(1));
-  if (gradients.shared_expert_gate.tensor.defined())
-    weight_gradient_.Write(scratch.logits, x, gradients.shared_expert_gate);
-  MultiplyAddInto(x_gradient, x_gradient, scratch.logits, weights.shared_expert_gate);
+  layers_.InputGradient(scratch.logits, weights.shared_expert_gate, none_, scratch.input_gradient);
+  layers_.ParameterGradients(scratch.logits, x, no_hidden_, none_, gradients.shared_expert_gate);
+  x_gradient.add_(scratch.input_gradient);
 }
 
 }  // namespace muster

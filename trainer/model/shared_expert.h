@@ -44,8 +44,9 @@ SharedExpertScratch CutSharedExpertScratch(const ModelConfig& config, BumpAlloca
 class SharedExpert {
  public:
   // `ops` and `layers` outlive the object.
-  SharedExpert(DeviceOps& ops, LinearOps& layers)
-      : ops_(ops), layers_(layers), weight_gradient_(ops) {}
+  SharedExpert(DeviceOps& ops, LinearOps& layers) : ops_(ops), layers_(layers) {}
+  SharedExpert(const SharedExpert&) = delete;
+  SharedExpert& operator=(const SharedExpert&) = delete;
 
   // What is kept of x [N, H].
   void Enter(const at::Tensor& x, const BlockWeights& weights, SharedExpertScratch& scratch,
@@ -61,7 +62,6 @@ class SharedExpert {
  private:
   DeviceOps& ops_;
   LinearOps& layers_;
-  LinearWeightGradient weight_gradient_;
   // It has no adapters.
   const LoraForm no_form_;
   const LoraPass none_{no_form_};

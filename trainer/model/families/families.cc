@@ -65,6 +65,10 @@ void ReadExperts(ConfigReader& reader, ExpertsConfig& experts) {
   }
 }
 
+namespace {
+
+// Layers are dense that mlp_only_layers names, and those whose number is no multiple of
+// decoder_sparse_step.
 void ReadSparseLayers(ConfigReader& reader, ModelConfig& config) {
   std::int64_t step = 1;
   reader.ReadPositions("decoder_sparse_step", &step);
@@ -83,8 +87,6 @@ void ReadSparseLayers(ConfigReader& reader, ModelConfig& config) {
       sparse[static_cast<std::size_t>(number)] = false;
   }
 }
-
-namespace {
 
 void ReadLayerTypes(ConfigReader& reader, ModelConfig& config, std::int64_t interval) {
   std::vector<bool>& full = config.attention.full_layers;
@@ -108,6 +110,18 @@ void ReadLayerTypes(ConfigReader& reader, ModelConfig& config, std::int64_t inte
 }
 
 }  // namespace
+
+void ReadQwenExperts(ConfigReader& reader, ModelConfig& config, const ExpertsConfig& defaults) {
+  for (const char* key : {"num_experts", "num_local_experts"}) {
+    const auto* count = reader.Find(key);
+    if (count != nullptr && *count == 0) return;  // every layer is dense
+  }
+  config.experts = defaults;
+  ReadExperts(reader, *config.experts);
+  reader.ReadPositions("moe_intermediate_size", &config.experts->intermediate_size);
+  reader.ReadBool("norm_topk_prob", &config.experts->normalizes_weights);
+  ReadSparseLayers(reader, config);
+}
 
 void ReadWindows(ConfigReader& reader, ModelConfig& config, std::int64_t interval) {
   ReadLayerTypes(reader, config, interval);

@@ -58,9 +58,8 @@ const Family& FamilyOf(const ModelConfig& config);
 // the coefficient that training has where the file asks for the loss among them.
 void ReadExperts(ConfigReader& reader, ExpertsConfig& experts);
 
-// Which layers of a Qwen have experts: not those that mlp_only_layers names, nor those whose number
-// is no multiple of decoder_sparse_step.
-void ReadSparseLayers(ConfigReader& reader, ModelConfig& config);
+// The same of a Qwen, some of whose layers are dense; all are where it has no experts.
+void ReadQwenExperts(ConfigReader& reader, ModelConfig& config, const ExpertsConfig& defaults);
 
 // Which layers have no window: as layer_types says, else each `interval`-th; and the others'
 // window, of which config.sliding_window holds the family's default.

@@ -6,15 +6,12 @@ namespace {
 void ReadQwen2Moe(ConfigReader& reader, ModelConfig& config) {
   RefuseWindowsOfSomeBlocks(reader, config);
   reader.ReadBool("qkv_bias", &config.qkv_bias);
-  config.experts = ExpertsConfig{.count = 60,
-                                 .per_token = 4,
-                                 .intermediate_size = 1408,
-                                 .shared_intermediate_size = 5632,
-                                 .balance_coefficient = 0.001};
-  ReadExperts(reader, *config.experts);
-  reader.ReadPositions("moe_intermediate_size", &config.experts->intermediate_size);
-  reader.ReadBool("norm_topk_prob", &config.experts->normalizes_weights);
-  ReadSparseLayers(reader, config);
+  ReadQwenExperts(reader, config,
+                  {.count = 60,
+                   .per_token = 4,
+                   .intermediate_size = 1408,
+                   .shared_intermediate_size = 5632,
+                   .balance_coefficient = 0.001});
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ inline BlockWeights RandomBlock(const ModelConfig& c, at::ScalarType type, std::
     if (const std::int64_t shared = c.experts->shared_intermediate_size; shared > 0) {
       block.gate_up.weight = random({2 * shared, hidden}, 0.2);
       block.down.weight = random({hidden, shared}, 0.2);
-      block.shared_expert_gate = random({1, hidden}, 0.5);
+      block.shared_expert_gate.weight = random({1, hidden}, 0.5);
     }
     if (c.experts->biases) {
       block.router_bias = random({experts}, 0.5);
