@@ -5,6 +5,8 @@
 namespace muster {
 namespace {
 
+constexpr std::size_t kMaxUrlShown = 256;
+
 Result<std::string> Admit(const UserDirectory& users, const std::string& name) {
   const UserSpec& spec = *users.Find(name);
   if (spec.disabled) return PermissionDenied("user " + name + " is disabled in this cluster");
@@ -17,6 +19,13 @@ Result<std::string> Admit(const UserDirectory& users, const std::string& name) {
 
 std::string IdentityText(const UserIdentity& identity) {
   return WithoutControls(identity.subject) + " of " + WithoutControls(identity.issuer);
+}
+
+Status NoSuchIssuer(const std::string& url) {
+  if (url.empty()) return PermissionDenied("the user file lists no issuers; an admin adds them");
+  return PermissionDenied("the user file does not list the issuer URL " +
+                          WithoutControls(url.substr(0, kMaxUrlShown)) +
+                          "; an admin adds it under 'issuers'");
 }
 
 Result<std::string> AdmitLogin(const UserDirectory& users, const VerifiedLogin& login) {

@@ -18,6 +18,10 @@ struct VerifiedLogin {
 // "248289761001 of https://login.example.org", for messages and the audit trail.
 std::string IdentityText(const UserIdentity& identity);
 
+// The refusal of a login at an issuer that the user file does not list, or does not any more; `url`
+// may be a stranger's text. Empty: the file lists none.
+Status NoSuchIssuer(const std::string& url);
+
 // The user's name. kPermissionDenied: no user has the identity, or the user may do nothing; also if
 // the file has changed since the login began.
 Result<std::string> AdmitLogin(const UserDirectory& users, const VerifiedLogin& login);

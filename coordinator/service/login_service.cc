@@ -4,7 +4,6 @@
 
 #include "common/base/clock.h"
 #include "common/base/wall_time.h"
-#include "common/oidc/one_line.h"
 #include "common/rpc/grpc_status.h"
 #include "common/security/certificate_request.h"
 #include "common/security/encoding.h"
@@ -24,7 +23,7 @@ struct LoginService::Call {
   Reactor* reactor = nullptr;
 };
 
-LoginService::LoginService(Parts parts, LoginOptions options)
+LoginService::LoginService(LoginParts parts, LoginOptions options)
     : parts_(parts), options_(std::move(options)) {}
 
 LoginService::Reactor* LoginService::Issuers(Context* context, v1::IssuersResponse* response) {
@@ -71,10 +70,7 @@ Status LoginService::Submit(const CallPtr& call) {
   MUSTER_RETURN_IF_ERROR(closed_);
   if (!options_.authority) return FailedPrecondition(options_.without_authority);
   const IssuerSpec* issuer = parts_.runtime.controller().Users().users->FindIssuer(call->issuer);
-  if (issuer == nullptr)
-    return PermissionDenied("nobody logs in to this cluster at the issuer '" +
-                            WithoutControls(call->issuer.substr(0, 256)) +
-                            "'; an admin lists issuers in the user file");
+  if (issuer == nullptr) return NoSuchIssuer(call->issuer);
   if (calls_.size() > kMaxCalls)
     return ResourceExhausted("too many log in at once; try again in a second");
   call->client_id = issuer->client_id;

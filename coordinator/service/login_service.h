@@ -21,12 +21,9 @@
 #include <set>
 #include <string>
 
-#include "common/oidc/issuer_lanes.h"
-#include "common/runtime/event_loop.h"
+#include "common/oidc/id_token.h"
 #include "common/security/user_authority.h"
-#include "coordinator/service/authenticator.h"
-#include "coordinator/service/controller_runtime.h"
-#include "coordinator/service/refusal_log.h"
+#include "coordinator/service/login_parts.h"
 #include "muster/v1/enrol_api.pb.h"
 
 namespace muster {
@@ -45,14 +42,7 @@ class LoginService {
   static constexpr std::size_t kMaxCalls = 256;
   static constexpr std::size_t kMaxTokensKept = 16'384;
 
-  struct Parts {
-    EventLoop& loop;
-    ControllerRuntime& runtime;
-    const Authenticator& authenticator;
-    RefusalLog& refusals;
-    IssuerLanes& issuers;
-  };
-  LoginService(Parts parts, LoginOptions options);
+  LoginService(LoginParts parts, LoginOptions options);
 
   using Context = grpc::CallbackServerContext;
   using Reactor = grpc::ServerUnaryReactor;
@@ -96,7 +86,7 @@ class LoginService {
             std::function<void(const Status& durable)> done);
   void End(const CallPtr& call, const Status& status);
 
-  Parts parts_;
+  LoginParts parts_;
   const LoginOptions options_;
   std::string coordinator_;
   std::set<CallPtr> calls_;  // under way; on the loop, like all below

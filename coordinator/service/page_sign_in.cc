@@ -12,6 +12,7 @@
 #include "common/telemetry/cookies.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/query.h"
+#include "coordinator/service/login_admission.h"
 
 namespace muster {
 namespace {
@@ -133,10 +134,7 @@ void PageSignIn::Begin(const HttpRequest& request, const HttpResponder& reply) {
   const std::string url = QueryValue(request.query, "issuer").value_or("");
   const auto issuer = std::ranges::find_if(
       issuers, [&](const IssuerSpec& spec) { return url.empty() || spec.url == url; });
-  if (issuer == issuers.end())
-    return reply(Refusal(403,
-                         "Nobody signs in to this cluster there; an admin lists issuers in "
-                         "the user file."));
+  if (issuer == issuers.end()) return reply(Refusal(403, NoSuchIssuer(url).message()));
   if (!IsHost(request.host)) return reply(Refusal(400, "The request names no host."));
   Begun begun{.issuer = issuer->url,
               .to = SafePath(QueryValue(request.query, "to").value_or("/")),
@@ -174,8 +172,7 @@ void PageSignIn::Callback(const HttpRequest& request, const HttpResponder& reply
   if (!code.ok()) return Refuse(request, "", code.status(), reply);
   const UserDirectory& users = *parts_.runtime.controller().Users().users;
   if (users.FindIssuer(begun->issuer) == nullptr)
-    return Refuse(request, "", PermissionDenied("nobody signs in to this cluster there any more"),
-                  reply);
+    return Refuse(request, "", NoSuchIssuer(begun->issuer), reply);
   Redeem(request, *begun, *code, reply);
 }
 

@@ -20,13 +20,11 @@
 #include <string>
 #include <string_view>
 
-#include "common/oidc/issuer_lanes.h"
-#include "common/runtime/event_loop.h"
+#include "common/oidc/id_token.h"
+#include "common/oidc/issuer.h"
+#include "common/security/certificate.h"
 #include "common/telemetry/http_server.h"
-#include "coordinator/service/authenticator.h"
-#include "coordinator/service/controller_runtime.h"
-#include "coordinator/service/login_admission.h"
-#include "coordinator/service/refusal_log.h"
+#include "coordinator/service/login_parts.h"
 
 namespace muster {
 
@@ -37,14 +35,7 @@ class PageSignIn {
   static constexpr std::size_t kMaxOfAUser = 16;  // the oldest ends then
   static constexpr auto kSignInLasts = std::chrono::minutes(10);
 
-  struct Parts {
-    EventLoop& loop;
-    ControllerRuntime& runtime;
-    const Authenticator& authenticator;
-    RefusalLog& refusals;
-    IssuerLanes& issuers;
-  };
-  PageSignIn(Parts parts, Duration session_lasts) : parts_(parts), lasts_(session_lasts) {}
+  PageSignIn(LoginParts parts, Duration session_lasts) : parts_(parts), lasts_(session_lasts) {}
 
   void AddRoutes(HttpServer& server);
   // Whom the value of the session cookie stands for. Whether that user may do anything is for the
@@ -76,7 +67,7 @@ class PageSignIn {
   Status TakePlace();
   const Session* SessionOf(std::string_view cookie) const;
 
-  Parts parts_;
+  LoginParts parts_;
   const Duration lasts_;
   std::map<std::string, Session> sessions_;  // by the hash of the cookie's value
   std::size_t under_way_ = 0;                // works of issuers

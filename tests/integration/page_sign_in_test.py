@@ -249,7 +249,8 @@ class PageSignIn(unittest.TestCase):
         visitor = self.visitor()
         refused(visitor.sign_in(self.issuer), 403, "access_denied: not you")
         self.issuer.access_denied = False
-        refused(visitor.ask("/auth/sign-in?issuer=https://evil.example"), 403, "Nobody signs in to this cluster there")
+        refused(visitor.ask("/auth/sign-in?issuer=https://evil.example"), 403,
+                "the user file does not list the issuer URL https://evil.example;")
         self.assertGreater(len([entry for entry in self.cluster.audit("SignIn") if entry["outcome"] != "OK"]), 8)
 
     def test_a_code_counts_once_and_a_redirect_never_leads_elsewhere(self):
