@@ -245,12 +245,12 @@ std::unique_ptr<ClusterClient> MakeClient(const GlobalOptions& global, Interrupt
   std::string dir = ClusterDirectory(global.dir);
   if (global.slurm_job.empty()) {
     auto client = std::make_unique<ClusterClient>(std::move(dir), interrupt, global.remote);
-    const std::string logins = LoginStore::RootOfUser();
+    const Result<LoginStore> logins = LoginStore::OfUser();
     const bool chosen = !global.dir.empty() || !global.remote.address.empty() ||
                         !global.remote.credentials_dir.empty();
-    if (!chosen && !logins.empty())
-      client->OtherwiseUse([logins, &interrupt, by_login] {
-        auto found = CoordinatorOfLogin(LoginStore(logins), interrupt);
+    if (!chosen && logins.ok())
+      client->OtherwiseUse([logins = *logins, &interrupt, by_login] {
+        auto found = CoordinatorOfLogin(logins, interrupt);
         *by_login = found.ok();
         return found;
       });

@@ -20,13 +20,6 @@ namespace {
 
 constexpr std::int64_t kMaxCaBytes = 64 << 10;
 
-Result<LoginStore> StoreOfUser() {
-  const std::string root = LoginStore::RootOfUser();
-  if (root.empty())
-    return FailedPrecondition("logins are kept below XDG_CONFIG_HOME or HOME; set one of them");
-  return LoginStore(root);
-}
-
 // The given address, or the latest login's; empty: there is neither.
 std::string AddressOr(const LoginStore& store, const std::string& address) {
   if (!address.empty()) return address;
@@ -88,6 +81,7 @@ struct LogIn {
   std::string ca;
   std::string issuer;
   std::optional<bool> device;
+  bool insecure_storage = false;
 
   void AddFlags(Flags& flags) {
     flags.Add("ADDRESS", address,
@@ -98,6 +92,8 @@ struct LogIn {
               "Issuer, where the cluster has several [default: the latest login's]");
     flags.AddYesNo("device", device,
                    "Log in by a code with any browser [default: where none can be opened here]");
+    flags.Add("--insecure-storage", insecure_storage,
+              "Keep the refresh token in a file of mode 0600 also where there is a keyring");
     flags.SetFooter(
         "Examples:\n"
         "  muster login 10.0.0.1:7002 --ca ca.pem\n"
@@ -106,7 +102,7 @@ struct LogIn {
   }
 
   CommandResult Run(CommandContext& context) const {
-    MUSTER_ASSIGN_OR_RETURN(const LoginStore store, StoreOfUser());
+    MUSTER_ASSIGN_OR_RETURN(const LoginStore store, LoginStore::OfUser());
     const std::string given = AddressOr(store, address);
     if (IsLocalLogin(given)) {
       MUSTER_ASSIGN_OR_RETURN(const Login login, LogInByAccount(store, given));
@@ -135,6 +131,8 @@ struct LogIn {
                 .revocation_endpoint = metadata.revocation_endpoint,
                 .issuer_ca_pem = offered.issuer_ca_pem(),
                 .refresh_token = tokens.refresh_token};
+    if (!login.refresh_token.empty() && !insecure_storage && store.has_keyring())
+      login.place = TokenPlace::kKeyring;
     // A renewal under way would put the files of the login before in their place.
     MUSTER_RETURN_IF_ERROR(MakePrivateDirectory(store.root()));
     MUSTER_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(store.root()));
@@ -153,12 +151,24 @@ struct LogIn {
                        {"issuer", login.issuer},
                        {"dir", dir},
                        {"expires", IsoTime(credentials.not_after_ms)},
-                       {"renews", Renews(login)}};
+                       {"renews", Renews(login)},
+                       {"refresh_token_in", WhereTokenIs(login)}};
     if (PrintStructured(context.terminal.out, context.output, json, "user")) return kExitSuccess;
     context.terminal.out << "Logged in to cluster " << login.cluster << " as " << login.user
                          << " until " << UtcTime(credentials.not_after_ms)
                          << (Renews(login) ? ", renewed while it is used.\n" : ".\n");
+    if (const Json place = WhereTokenIs(login); place == "keyring")
+      context.terminal.out << "The refresh token is in the keyring.\n";
+    else if (place == "file")
+      context.terminal.out << "The refresh token is in " << dir << "/login.json"
+                           << (login.why_in_file.empty() ? "" : ": " + login.why_in_file) << ".\n";
     return kExitSuccess;
+  }
+
+  // "keyring" or "file"; null: there is none.
+  static Json WhereTokenIs(const Login& login) {
+    if (login.place == TokenPlace::kKeyring) return "keyring";
+    return login.refresh_token.empty() ? Json() : Json("file");
   }
 };
 
@@ -173,7 +183,7 @@ struct LogOut {
   }
 
   CommandResult Run(CommandContext& context) const {
-    MUSTER_ASSIGN_OR_RETURN(const LoginStore store, StoreOfUser());
+    MUSTER_ASSIGN_OR_RETURN(const LoginStore store, LoginStore::OfUser());
     std::string name = cluster;
     if (name.empty()) {
       const auto current = store.Current();
@@ -185,7 +195,10 @@ struct LogOut {
     const auto login = store.Load(name);
     if (login.status().code() == StatusCode::kNotFound)
       return NotFound("you are not logged in to cluster " + name);
-    if (login.ok()) EndAtIssuer(context, *login);
+    if (login.ok()) EndAtIssuer(context, store, *login);
+    if (const Status removed = store.RemoveFromKeyring(name); !removed.ok())
+      context.terminal.err << "muster: warning: the keyring still has the refresh token of cluster "
+                           << name << ": " << removed.message() << "\n";
     MUSTER_RETURN_IF_ERROR(store.Remove(name));
     const Json json = {{"cluster", name}};
     if (!PrintStructured(context.terminal.out, context.output, json, "cluster"))
@@ -194,12 +207,16 @@ struct LogOut {
   }
 
  private:
-  static void EndAtIssuer(CommandContext& context, const Login& login) {
-    if (login.refresh_token.empty() || login.revocation_endpoint.empty()) return;
+  static void EndAtIssuer(CommandContext& context, const LoginStore& store, const Login& login) {
+    const auto token = store.RefreshToken(login);
+    if ((token.ok() && token->empty()) || login.revocation_endpoint.empty()) return;
     IssuerClient client(login.issuer_ca_pem, context.interrupt());
-    const auto answer =
-        client.Post(login.revocation_endpoint, RevokeForm(login.client_id, login.refresh_token));
-    if (!answer.ok() || answer->code != 200)
+    const auto told = [&] {
+      const auto answer =
+          client.Post(login.revocation_endpoint, RevokeForm(login.client_id, *token));
+      return answer.ok() && answer->code == 200;
+    };
+    if (!token.ok() || !told())
       context.terminal.err << "muster: warning: could not tell the issuer " << login.issuer
                            << " that the login has ended\n";
   }

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 #include "common/base/files.h"
 #include "common/base/json.h"
@@ -28,7 +29,12 @@ constexpr Field kFields[] = {{"cluster", &Login::cluster},
                              {"issuer_ca_pem", &Login::issuer_ca_pem},
                              {"refresh_token", &Login::refresh_token}};
 
+constexpr char kPlaceField[] = "refresh_token_in";
+constexpr char kInKeyring[] = "keyring";
+
 std::string FileOf(const std::string& dir) { return dir + "/login.json"; }
+
+Status NoKeyring() { return Unavailable("this session has no keyring"); }
 
 Status Delete(const std::string& path) {
   std::error_code error;
@@ -38,11 +44,17 @@ Status Delete(const std::string& path) {
 
 }  // namespace
 
-std::string LoginStore::RootOfUser() {
+Result<LoginStore> LoginStore::OfUser() {
   const char* config = std::getenv("XDG_CONFIG_HOME");
   const char* home = std::getenv("HOME");
-  if (config && fs::path(config).is_absolute()) return fs::path(config) / "muster" / "clusters";
-  return home && *home ? fs::path(home) / ".config" / "muster" / "clusters" : fs::path();
+  fs::path below;
+  if (config && fs::path(config).is_absolute())
+    below = config;
+  else if (home && *home)
+    below = fs::path(home) / ".config";
+  else
+    return FailedPrecondition("logins are kept below XDG_CONFIG_HOME or HOME; set one of them");
+  return LoginStore(below / "muster" / "clusters", Keyring::OfSession());
 }
 
 Result<std::string> LoginStore::Current() const {
@@ -64,16 +76,44 @@ Result<Login> LoginStore::Load(const std::string& cluster) const {
       return DataLoss(path + " has no text '" + field.name + "'\n  next: muster logout");
     login.*field.value = json[field.name].get<std::string>();
   }
+  // Logins from before there were keyrings have no such field.
+  const auto place = json.find(kPlaceField);
+  if (place != json.end() && *place == kInKeyring) login.place = TokenPlace::kKeyring;
   return login;
 }
 
-Status LoginStore::Save(const Login& login) const {
-  MUSTER_RETURN_IF_ERROR(CheckName("cluster name", login.cluster));
+Status LoginStore::Save(Login* login) const {
+  MUSTER_RETURN_IF_ERROR(CheckName("cluster name", login->cluster));
   MUSTER_RETURN_IF_ERROR(MakePrivateDirectory(root_));
-  MUSTER_RETURN_IF_ERROR(MakePrivateDirectory(DirOf(login.cluster)));
+  MUSTER_RETURN_IF_ERROR(MakePrivateDirectory(DirOf(login->cluster)));
+  if (login->place == TokenPlace::kFile) {
+    (void)RemoveFromKeyring(login->cluster);  // what it keeps then is worth nothing
+  } else if (!login->refresh_token.empty()) {
+    const Status stored =
+        keyring_ ? keyring_->Store(EntryOf(login->cluster), login->refresh_token) : NoKeyring();
+    if (stored.ok()) login->refresh_token.clear();
+    if (!stored.ok()) login->place = TokenPlace::kFile;
+    login->why_in_file = stored.message();
+  }
   nlohmann::ordered_json json;
-  for (const Field& field : kFields) json[field.name] = login.*field.value;
-  return WritePrivateFile(FileOf(DirOf(login.cluster)), json.dump(1) + "\n", Privacy::kSecret);
+  for (const Field& field : kFields) json[field.name] = login->*field.value;
+  json[kPlaceField] = login->place == TokenPlace::kKeyring ? kInKeyring : "file";
+  return WritePrivateFile(FileOf(DirOf(login->cluster)), json.dump(1) + "\n", Privacy::kSecret);
+}
+
+Result<std::string> LoginStore::RefreshToken(const Login& login) const {
+  if (login.place == TokenPlace::kFile) return login.refresh_token;
+  const Result<std::string> found =
+      keyring_ ? keyring_->Lookup(EntryOf(login.cluster)) : Result<std::string>(NoKeyring());
+  if (found.ok()) return found;
+  return Unavailable("its refresh token is in the keyring: " + found.status().message() +
+                     "\n  next: muster login, with --insecure-storage to keep it in a file");
+}
+
+Status LoginStore::RemoveFromKeyring(const std::string& cluster) const {
+  const auto login = Load(cluster);
+  if (!login.ok() || login->place == TokenPlace::kFile) return OkStatus();
+  return keyring_ ? keyring_->Remove(EntryOf(cluster)) : NoKeyring();
 }
 
 Status LoginStore::MakeCurrent(const std::string& cluster) const {
@@ -82,7 +122,8 @@ Status LoginStore::MakeCurrent(const std::string& cluster) const {
 
 Status LoginStore::End(Login login) const {
   login.refresh_token.clear();
-  MUSTER_RETURN_IF_ERROR(Save(login));
+  login.place = TokenPlace::kFile;
+  MUSTER_RETURN_IF_ERROR(Save(&login));
   for (const char* name : {"/key.pem", "/cert.pem", "/replacement.json"})
     MUSTER_RETURN_IF_ERROR(Delete(DirOf(login.cluster) + name));
   return OkStatus();

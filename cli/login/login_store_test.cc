@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/base/testing/temp_dir.h"
 
 namespace muster {
@@ -27,6 +28,10 @@ class LoginStoreTest : public ::testing::Test {
             .issuer_ca_pem = "a\nb\n",
             .refresh_token = "secret"};
   }
+  static Status Save(const LoginStore& store) {
+    Login login = SomeLogin();
+    return store.Save(&login);
+  }
   static mode_t ModeOf(const std::string& path) {
     struct stat info {};
     EXPECT_EQ(::stat(path.c_str(), &info), 0) << path;
@@ -40,7 +45,7 @@ class LoginStoreTest : public ::testing::Test {
 TEST_F(LoginStoreTest, KeepsALoginInFilesOfItsOwnerAlone) {
   EXPECT_EQ(store_.Current().status().code(), StatusCode::kNotFound);
   EXPECT_EQ(store_.Load("lab").status().code(), StatusCode::kNotFound);
-  ASSERT_TRUE(store_.Save(SomeLogin()).ok());
+  ASSERT_TRUE(Save(store_).ok());
   ASSERT_TRUE(store_.MakeCurrent("lab").ok());
   EXPECT_EQ(store_.Current().value(), "lab");
   const auto login = store_.Load("lab");
@@ -53,7 +58,7 @@ TEST_F(LoginStoreTest, KeepsALoginInFilesOfItsOwnerAlone) {
 }
 
 TEST_F(LoginStoreTest, ALoginThatHasEndedHasNoSecretsAnyMore) {
-  ASSERT_TRUE(store_.Save(SomeLogin()).ok());
+  ASSERT_TRUE(Save(store_).ok());
   const std::string key = store_.DirOf("lab") + "/key.pem";
   ASSERT_TRUE(WriteFileAtomically(key, "key", 0600).ok());
   ASSERT_TRUE(store_.End(SomeLogin()).ok());
@@ -65,8 +70,8 @@ TEST_F(LoginStoreTest, ALoginThatHasEndedHasNoSecretsAnyMore) {
 TEST_F(LoginStoreTest, RemovingOneLeavesTheOthers) {
   Login other = SomeLogin();
   other.cluster = "other";
-  ASSERT_TRUE(store_.Save(SomeLogin()).ok());
-  ASSERT_TRUE(store_.Save(other).ok());
+  ASSERT_TRUE(Save(store_).ok());
+  ASSERT_TRUE(store_.Save(&other).ok());
   ASSERT_TRUE(store_.MakeCurrent("other").ok());
   ASSERT_TRUE(store_.Remove("lab").ok());
   EXPECT_EQ(store_.Current().value(), "other");
@@ -75,8 +80,17 @@ TEST_F(LoginStoreTest, RemovingOneLeavesTheOthers) {
   EXPECT_FALSE(fs::exists(store_.DirOf("other")));
 }
 
+TEST_F(LoginStoreTest, ALoginFromBeforeThereWereKeyringsHasItsTokenInTheFile) {
+  ASSERT_TRUE(Save(store_).ok());
+  const std::string file = store_.DirOf("lab") + "/login.json";
+  auto json = nlohmann::json::parse(ReadFile(file).value());
+  json.erase("refresh_token_in");
+  ASSERT_TRUE(WriteFileAtomically(file, json.dump(), 0600).ok());
+  EXPECT_EQ(store_.RefreshToken(store_.Load("lab").value()).value(), "secret");
+}
+
 TEST_F(LoginStoreTest, RefusesFilesThatAreDamagedOrThatOthersMayRead) {
-  ASSERT_TRUE(store_.Save(SomeLogin()).ok());
+  ASSERT_TRUE(Save(store_).ok());
   const std::string file = store_.DirOf("lab") + "/login.json";
   ASSERT_EQ(::chmod(file.c_str(), 0640), 0);
   EXPECT_EQ(store_.Load("lab").status().code(), StatusCode::kPermissionDenied);

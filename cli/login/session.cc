@@ -57,16 +57,19 @@ Status Ended(const LoginStore& store, const Login& login, const std::string& why
 // that was used is worth nothing any more.
 Status Renew(const LoginStore& store, Login login, const Credentials& now, Interrupt& interrupt) {
   IssuerClient issuer(login.issuer_ca_pem, interrupt);
-  MUSTER_ASSIGN_OR_RETURN(
-      const IssuerAnswer sent,
-      issuer.Post(login.token_endpoint, RefreshForm(login.client_id, login.refresh_token)));
+  MUSTER_ASSIGN_OR_RETURN(const std::string token, store.RefreshToken(login));
+  MUSTER_ASSIGN_OR_RETURN(const IssuerAnswer sent,
+                          issuer.Post(login.token_endpoint, RefreshForm(login.client_id, token)));
   MUSTER_ASSIGN_OR_RETURN(const TokenAnswer answer, ParseTokenAnswer(sent));
   if (answer.state != TokenState::kGranted)
     return Ended(store, login, "the issuer says " + answer.why);
   if (!answer.tokens.refresh_token.empty()) login.refresh_token = answer.tokens.refresh_token;
   // Some issuers renew no ID tokens: the login then lasts as long as its certificate.
-  if (answer.tokens.id_token.empty()) login.refresh_token.clear();
-  MUSTER_RETURN_IF_ERROR(store.Save(login));
+  if (answer.tokens.id_token.empty()) {
+    login.refresh_token.clear();
+    login.place = TokenPlace::kFile;
+  }
+  MUSTER_RETURN_IF_ERROR(store.Save(&login));
   if (answer.tokens.id_token.empty()) return OkStatus();
   LoginKey key{.key_pem = now.key_pem};
   MUSTER_ASSIGN_OR_RETURN(key.csr_pem, MakeRequestFor(RequestIdentity(login.cluster), key.key_pem));
@@ -75,11 +78,11 @@ Status Renew(const LoginStore& store, Login login, const Credentials& now, Inter
 
 Result<Login> WriteLocal(const LoginStore& store, const std::string& address,
                          const std::string& key_pem, const LocalLogin& local) {
-  const Login login{.cluster = local.cluster,
-                    .user = local.user,
-                    .address = address,
-                    .coordinator = local.coordinator};
-  MUSTER_RETURN_IF_ERROR(store.Save(login));
+  Login login{.cluster = local.cluster,
+              .user = local.user,
+              .address = address,
+              .coordinator = local.coordinator};
+  MUSTER_RETURN_IF_ERROR(store.Save(&login));
   MUSTER_RETURN_IF_ERROR(
       WriteCredentials(store.DirOf(login.cluster), {local.ca_pem, local.certificate_pem, key_pem}));
   return login;
@@ -100,7 +103,8 @@ Status RenewLocally(const LoginStore& store, const Login& login, const Credentia
 }  // namespace
 
 bool Renews(const Login& login) {
-  return IsLocalLogin(login.address) || !login.refresh_token.empty();
+  return IsLocalLogin(login.address) || login.place == TokenPlace::kKeyring ||
+         !login.refresh_token.empty();
 }
 
 Result<Login> LogInByAccount(const LoginStore& store, const std::string& address) {
@@ -137,7 +141,7 @@ Status CompleteLogin(const LoginStore& store, const LoginKey& key, const std::st
                               login->address, ca_pem, request, &v1::Enrol::Stub::Login)));
   login->user = response.user();
   login->coordinator = response.coordinator();
-  MUSTER_RETURN_IF_ERROR(store.Save(*login));
+  MUSTER_RETURN_IF_ERROR(store.Save(login));
   return WriteCredentials(store.DirOf(login->cluster),
                           {ca_pem, response.certificate_pem(), key.key_pem});
 }

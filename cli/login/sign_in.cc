@@ -2,15 +2,13 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
 #include <utility>
 
+#include "cli/login/environment.h"
 #include "cli/login/loopback_listener.h"
 #include "common/base/clock.h"
 #include "common/process/spawn.h"
 #include "common/security/encoding.h"
-
-extern char** environ;
 
 namespace muster {
 namespace {
@@ -18,11 +16,6 @@ namespace {
 constexpr Duration kBrowserLimit = std::chrono::minutes(5);
 constexpr Duration kSlowDown = std::chrono::seconds(5);  // RFC 8628, 3.5
 constexpr std::size_t kRandomBytes = 32;
-
-std::string Variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
 
 Result<std::string> FindOpener() { return FindProgram("xdg-open", Variable("PATH"), "/"); }
 
@@ -32,7 +25,7 @@ void OpenBrowser(const std::string& url) {
   if (!opener.ok()) return;
   SpawnOptions options;
   options.argv = {*opener, url};
-  for (char** each = environ; *each != nullptr; ++each) options.environment.emplace_back(*each);
+  options.environment = WholeEnvironment();
   (void)SpawnDetached(options);
 }
 

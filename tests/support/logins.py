@@ -61,7 +61,8 @@ class Person:
         self.config = self.home / "config"
 
     def environment(self, **more):
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("MUSTER_", "SSH_"))}
+        # The keyring of the session in which tests run is not a test's.
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("MUSTER_", "SSH_", "DBUS_", "XDG_"))}
         return {**inherited, "HOME": str(self.home), "XDG_CONFIG_HOME": str(self.config), "XDG_STATE_HOME": str(self.home / "state"),
                 "PATH": f"{self.home}:{os.environ['PATH']}", "DISPLAY": ":0", **more}
 
