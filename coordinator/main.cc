@@ -39,6 +39,13 @@ void AddTlsOptions(CLI::App& app, muster::ServerOptions* options, CertificateSec
   app.add_option("--tls-http", options->tls_http,
                  "Address of /metrics, /healthz, and /sd for other machines, with mutual TLS")
       ->envname("MUSTER_TLS_HTTP");
+  app.add_option("--page-certificate", options->page_certificate.chain,
+                 "File with the site's own certificate and who signed it (PEM), shown to browsers "
+                 "that open the page at --tls-http by its names")
+      ->envname("MUSTER_PAGE_CERTIFICATE");
+  app.add_option("--page-key", options->page_certificate.key,
+                 "File with the private key of --page-certificate (PEM)")
+      ->envname("MUSTER_PAGE_KEY");
   app.add_option("--tls", options->tls,
                  "Directory with the coordinator's credentials [default: DIR/security/coordinator]")
       ->envname("MUSTER_TLS");

@@ -99,6 +99,17 @@ Status CheckAddresses(const ServerOptions& options) {
   return OkStatus();
 }
 
+Status CheckPageCertificate(const ServerOptions& options) {
+  const SiteCertificateFiles& files = options.page_certificate;
+  if (files.chain.empty() != files.key.empty())
+    return InvalidArgument("--page-certificate and --page-key go together");
+  if (files.chain.empty()) return OkStatus();
+  if (options.tls_http.empty())
+    return InvalidArgument("--page-certificate needs --tls-http, where the page is served by TLS");
+  const auto loaded = SiteCertificate::Load(files, SystemClock().UnixMillis());
+  return loaded.ok() ? OkStatus() : loaded.status().WithContext("--page-certificate");
+}
+
 // Prometheus refuses its whole configuration for another name.
 Status CheckFileSd(const std::string& path) {
   const std::string extension = std::filesystem::path(path).extension().string();
@@ -444,7 +455,8 @@ Status Server::Impl::ListenHttp() {
       .credentials_dir = TlsDirectoriesOf(options).credentials,
       .authorize = [this](const std::string& path,
                           const CertificateInfo* peer) { return AuthorizeReader(path, peer); },
-      .find_session = [this](std::string_view session) { return sign_in.Find(session); }};
+      .find_session = [this](std::string_view session) { return sign_in.Find(session); },
+      .site = options.page_certificate};
   MUSTER_ASSIGN_OR_RETURN(tls_http,
                           HttpServer::ListenTls(loop, outside.host, outside.port, std::move(tls)));
   outside.port = tls_http->port();
@@ -656,6 +668,7 @@ Server::~Server() {
 Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   MUSTER_RETURN_IF_ERROR(CheckAddresses(options));
   MUSTER_RETURN_IF_ERROR(CheckFileSd(options.file_sd));
+  MUSTER_RETURN_IF_ERROR(CheckPageCertificate(options));
   Result<WebhookRules> parsed_rules = WebhookRules::Parse(options.webhook_hosts);
   if (!parsed_rules.ok()) return parsed_rules.status().WithContext("--webhook-hosts");
   WebhookRules webhook_rules = *std::move(parsed_rules);

@@ -16,6 +16,7 @@
 #include "common/base/clock.h"
 #include "common/base/result.h"
 #include "common/rpc/endpoint.h"
+#include "common/security/site_certificate.h"
 
 namespace muster {
 
@@ -32,6 +33,8 @@ struct ServerOptions {
   std::string join_listen;  // gRPC for nodes that join, and people who log in; needs the authority
   std::string tls_http;     // metrics
   std::string tls;          // credentials directory; empty: DIR/security/coordinator
+  // The site's own certificate, which browsers at `tls_http` are shown for its names.
+  SiteCertificateFiles page_certificate;
   std::optional<Duration> node_certificate_lifetime;  // empty: as in DefaultLifetime
   std::optional<Duration> user_certificate_lifetime;  // of a login; empty: kUserCertificateLifetime
   // A socket where people of this machine log in by their account; empty: none.

@@ -125,6 +125,10 @@ Status CheckBelongTogether(const std::string& ca_pem, const std::string& certifi
   X509* const leaf = chain.front().get();
   if (X509_check_private_key(leaf, key.get()) != 1)
     return FailedPrecondition("the private key is not the certificate's");
+  // The one cipher of TLS before 1.3 that gRPC is left needs such a key (common/rpc/tls.h).
+  if (EVP_PKEY_is_a(key.get(), "RSA") == 1)
+    return FailedPrecondition(
+        "the private key is one of RSA, which would allow TLS before 1.3; make one of P-256");
   const auto signed_by = [](X509* certificate, X509* signer) {
     return X509_verify(certificate, X509_get0_pubkey(signer)) == 1;
   };

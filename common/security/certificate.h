@@ -38,7 +38,8 @@ struct AuthorityInfo {
 Result<AuthorityInfo> ReadAuthority(const std::string& ca_pem);
 
 // OK when the private key is the one of the certificate, and `ca_pem` has signed it, itself or by
-// the authority that follows it, at whatever time: that three files belong together.
+// the authority that follows it, at whatever time: that three files belong together. No key may be
+// one of RSA.
 Status CheckBelongTogether(const std::string& ca_pem, const std::string& certificate_pem,
                            const std::string& key_pem);
 

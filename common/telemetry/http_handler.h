@@ -11,6 +11,7 @@
 
 #include "common/base/status.h"
 #include "common/security/certificate.h"
+#include "common/security/site_certificate.h"
 #include "common/telemetry/http_stream.h"
 
 namespace muster {
@@ -58,6 +59,8 @@ struct HttpTlsOptions {
   std::function<Status(const std::string& path, const CertificateInfo* peer)> authorize;
   // Whom the value of the session cookie stands for, if anybody. Set: clients need no certificate.
   std::function<std::optional<CertificateInfo>(std::string_view session)> find_session = nullptr;
+  // What is shown to clients that ask for one of its names; followed too.
+  SiteCertificateFiles site = {};
 };
 
 }  // namespace muster

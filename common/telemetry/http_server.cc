@@ -121,7 +121,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::ListenTls(EventLoop& loop,
   auto impl = std::make_shared<Impl>(loop);
   const auto clients = options.find_session ? TlsContext::Clients::kMayHaveCertificates
                                             : TlsContext::Clients::kHaveCertificates;
-  MUSTER_ASSIGN_OR_RETURN(impl->tls, TlsContext::Open(options.credentials_dir, clients));
+  MUSTER_ASSIGN_OR_RETURN(impl->tls,
+                          TlsContext::Open({options.credentials_dir, options.site}, clients));
   impl->tls_options = std::make_shared<HttpTlsOptions>(std::move(options));
   MUSTER_RETURN_IF_ERROR(impl->Bind(address, port));
   impl->Accept();

@@ -10,6 +10,8 @@
 #include <boost/beast/http/string_body.hpp>
 #include <thread>
 
+#include "common/security/testing/site_authority.h"
+#include "common/telemetry/tls_context.h"
 #include "tests/support/cluster_credentials.h"
 #include "tests/support/eventually.h"
 #include "tests/support/https_get.h"
@@ -202,6 +204,98 @@ TEST_F(SignedInTest, OnlyAPageOfThisServerPosts) {
   EXPECT_THAT(Ask("POST /closed", "Origin: https://muster:1\r\n"), HasSubstr("403 Forbidden"));
   EXPECT_THAT(Ask("POST /open", "Origin: https://muster:1\r\n"), HasSubstr("405 "));
   EXPECT_THAT(Ask("POST /nothing", "Origin: https://muster:1\r\n"), HasSubstr("405 "));
+}
+
+// A port with the site's own certificate beside the cluster's.
+class SiteNamesTest : public testing::Test {
+ protected:
+  SiteNamesTest() {
+    auto server = HttpServer::ListenTls(
+        loop_, "127.0.0.1", 0,
+        {.credentials_dir = ours_.Make(Role::kCoordinator, "c"),
+         .authorize =
+             [](const std::string&, const CertificateInfo* peer) {
+               return peer != nullptr ? OkStatus() : PermissionDenied("a stranger");
+             },
+         .find_session = [](std::string_view) { return std::nullopt; },
+         .site = site_});
+    EXPECT_TRUE(server.ok()) << server.status().ToString();
+    server_ = *std::move(server);
+    server_->HandleLater("/who", [](const HttpRequest& request, const HttpResponder& reply) {
+      reply({.body = "hello " + request.peer->identity.name});
+    });
+    thread_ = std::thread([this] { loop_.Run(); });
+  }
+  ~SiteNamesTest() override {
+    loop_.Stop();
+    thread_.join();
+  }
+
+  std::string Browse(const std::string& name, bool with_certificate = false) const {
+    return HttpsGet("127.0.0.1", server_->port(), "/who",
+                    {.credentials_dir = scraper_,
+                     .with_certificate = with_certificate,
+                     .server = name,
+                     .asks_by_name = true,
+                     .authority_pem = authority_.root_pem()});
+  }
+  std::string Scrape(bool asks_by_name, const std::string& name = kCoordinatorServerName) const {
+    return HttpsGet("127.0.0.1", server_->port(), "/who",
+                    {.credentials_dir = scraper_, .server = name, .asks_by_name = asks_by_name});
+  }
+
+  ClusterCredentials ours_;
+  const std::string scraper_ = ours_.Make(Role::kScraper, "prometheus");
+  SiteAuthorityForTest authority_;
+  const SiteCertificateFiles site_ = authority_.Write(
+      "tls", {.names = "DNS:muster.example.org,DNS:*.lab.example.org,DNS:coordinator.muster"});
+  EventLoop loop_;
+  std::unique_ptr<HttpServer> server_;
+  std::thread thread_;
+};
+
+TEST_F(SiteNamesTest, TheNameThatAClientAsksForDecidesWhichCertificateItIsShown) {
+  EXPECT_THAT(Browse("muster.example.org"), HasSubstr("a stranger"));
+  EXPECT_THAT(Browse("MUSTER.example.org"), HasSubstr("a stranger"));
+  EXPECT_THAT(Browse("page.lab.example.org"), HasSubstr("a stranger"));
+  EXPECT_EQ(Browse("other.example.org"), "");
+  EXPECT_EQ(Browse("coordinator.muster"), "") << "the cluster's own, whatever the site's names";
+  EXPECT_THAT(Scrape(true), HasSubstr("hello prometheus"));
+  EXPECT_THAT(Scrape(false), HasSubstr("hello prometheus"));
+  EXPECT_EQ(Scrape(true, "muster.example.org"), "");
+}
+
+TEST_F(SiteNamesTest, CertificatesOfTheClusterAreAcceptedUnderTheSitesNameToo) {
+  EXPECT_THAT(Browse("muster.example.org", true), HasSubstr("hello prometheus"));
+  ClusterCredentials theirs;
+  EXPECT_EQ(HttpsGet("127.0.0.1", server_->port(), "/who",
+                     {.credentials_dir = theirs.Make(Role::kScraper, "eve"),
+                      .server = "muster.example.org",
+                      .asks_by_name = true,
+                      .authority_pem = authority_.root_pem()}),
+            "");
+}
+
+TEST_F(SiteNamesTest, ShowsARenewedCertificateOfTheSiteWithoutARestart) {
+  EXPECT_EQ(Browse("new.example.org"), "");
+  authority_.Write("tls", {.names = "DNS:new.example.org"});
+  EXPECT_TRUE(Eventually([&] { return Browse("new.example.org") != ""; }));
+  EXPECT_EQ(Browse("muster.example.org"), "");
+  EXPECT_THAT(Scrape(true), HasSubstr("hello prometheus"));
+}
+
+TEST_F(SiteNamesTest, ABadRenewalLeavesTheOldCertificateInUseAndHoldsUpNoOtherRenewal) {
+  ASSERT_TRUE(WriteFileAtomically(site_.chain, "half", 0644).ok());
+  const std::string cluster = ours_.Make(Role::kCoordinator, "c", 1h, 30min);
+  const auto serial = [&] {
+    HttpsConnection connection("127.0.0.1", server_->port(), {.credentials_dir = scraper_});
+    const auto shown = connection.stream ? PeerCertificate(connection.stream->native_handle())
+                                         : Result<std::optional<CertificateInfo>>(std::nullopt);
+    return shown.ok() && *shown ? (*shown)->serial : "";
+  };
+  const std::string renewed = LoadCredentials(cluster)->serial;
+  EXPECT_TRUE(Eventually([&] { return serial() == renewed; }));
+  EXPECT_THAT(Browse("muster.example.org"), HasSubstr("a stranger"));
 }
 
 TEST_F(HttpsServerTest, IsBelievedOnlyByItsRolesName) {

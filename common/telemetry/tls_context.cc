@@ -3,8 +3,10 @@
 #include <pthread.h>
 
 #include <boost/asio/buffer.hpp>
+#include <string_view>
 #include <utility>
 
+#include "common/security/identity.h"
 #include "common/telemetry/log.h"
 
 namespace muster {
@@ -13,34 +15,74 @@ namespace ssl = boost::asio::ssl;
 
 namespace {
 
-Result<std::shared_ptr<ssl::context>> MakeContext(const Credentials& credentials,
-                                                  TlsContext::Clients clients) {
-  auto context = std::make_shared<ssl::context>(ssl::context::tls_server);
+// What a server shows, and the authority of its clients.
+struct Shown {
+  const std::string& chain_pem;
+  const std::string& key_pem;
+  const std::string& clients_pem;
+};
+
+Status Fill(ssl::context& context, const Shown& shown, TlsContext::Clients clients) {
   boost::system::error_code error;
   const auto buffer = [](const std::string& pem) { return boost::asio::buffer(pem); };
-  SSL_CTX* native = context->native_handle();
+  SSL_CTX* native = context.native_handle();
   const ssl::verify_mode verify = clients == TlsContext::Clients::kHaveCertificates
                                       ? ssl::verify_peer | ssl::verify_fail_if_no_peer_cert
                                       : ssl::verify_peer;
-  const bool ok =
-      SSL_CTX_set_min_proto_version(native, TLS1_3_VERSION) == 1 &&
-      !context->use_certificate_chain(buffer(credentials.cert_pem), error) &&
-      !context->use_private_key(buffer(credentials.key_pem), ssl::context::pem, error) &&
-      !context->add_certificate_authority(buffer(credentials.ca_pem), error) &&
-      !context->set_verify_mode(verify, error);
+  const bool ok = SSL_CTX_set_min_proto_version(native, TLS1_3_VERSION) == 1 &&
+                  !context.use_certificate_chain(buffer(shown.chain_pem), error) &&
+                  !context.use_private_key(buffer(shown.key_pem), ssl::context::pem, error) &&
+                  !context.add_certificate_authority(buffer(shown.clients_pem), error) &&
+                  !context.set_verify_mode(verify, error);
   if (!ok) return Internal("the certificate cannot be used: " + error.message());
   // Each connection shows its certificate anew; a scraper keeps its connection anyway.
   SSL_CTX_set_session_cache_mode(native, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(native, 0);
-  return context;
+  return OkStatus();
+}
+
+struct Contexts {
+  ssl::context cluster{ssl::context::tls_server};
+  ssl::context site{ssl::context::tls_server};
+  SiteCertificate names;
+};
+
+// OpenSSL calls it in a handshake before a certificate is shown. The authority of clients is the
+// same in both.
+int ChooseByName(SSL* ssl, int* /*alert*/, void* of) {
+  auto& contexts = *static_cast<Contexts*>(of);
+  const char* host = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
+  if (host == nullptr || std::string_view(host) == kCoordinatorServerName ||
+      !contexts.names.IsFor(host))
+    return SSL_TLSEXT_ERR_NOACK;
+  SSL_set_SSL_CTX(ssl, contexts.site.native_handle());
+  return SSL_TLSEXT_ERR_OK;
+}
+
+Result<std::shared_ptr<ssl::context>> MakeContext(const Credentials& credentials,
+                                                  const std::optional<SiteCertificate>& site,
+                                                  TlsContext::Clients clients) {
+  auto contexts = std::make_shared<Contexts>();
+  MUSTER_RETURN_IF_ERROR(Fill(
+      contexts->cluster, {credentials.cert_pem, credentials.key_pem, credentials.ca_pem}, clients));
+  if (site) {
+    MUSTER_RETURN_IF_ERROR(
+        Fill(contexts->site, {site->chain_pem, site->key_pem, credentials.ca_pem}, clients));
+    contexts->names = *site;
+    SSL_CTX* native = contexts->cluster.native_handle();
+    SSL_CTX_set_tlsext_servername_callback(native, &ChooseByName);
+    SSL_CTX_set_tlsext_servername_arg(native, contexts.get());
+  }
+  // Both live as long as a connection that began with them.
+  return std::shared_ptr<ssl::context>(contexts, &contexts->cluster);
 }
 
 }  // namespace
 
-Result<std::unique_ptr<TlsContext>> TlsContext::Open(const std::string& credentials_dir,
-                                                     Clients clients, Duration look_interval) {
-  std::unique_ptr<TlsContext> context(new TlsContext(credentials_dir, clients));
-  MUSTER_RETURN_IF_ERROR(context->Load());
+Result<std::unique_ptr<TlsContext>> TlsContext::Open(Files files, Clients clients,
+                                                     Duration look_interval) {
+  std::unique_ptr<TlsContext> context(new TlsContext(std::move(files), clients));
+  MUSTER_RETURN_IF_ERROR(context->Look());
   context->thread_ =
       std::thread([self = context.get(), look_interval] { self->Follow(look_interval); });
   return context;
@@ -55,13 +97,45 @@ TlsContext::~TlsContext() {
   if (thread_.joinable()) thread_.join();
 }
 
-Status TlsContext::Load() {
-  const CredentialsStamp stamp = StampOfCredentials(dir_);
-  MUSTER_ASSIGN_OR_RETURN(const Credentials credentials, LoadCredentials(dir_));
-  MUSTER_RETURN_IF_ERROR(CheckNotExpired(credentials, SystemClock().UnixMillis()));
-  MUSTER_ASSIGN_OR_RETURN(std::shared_ptr<ssl::context> made, MakeContext(credentials, clients_));
-  // Not before: what puts the files right (a chmod) need not change their stamps.
-  stamp_ = stamp;
+// What is wrong with one of the two keeps no renewal of the other from use.
+Status TlsContext::Look() {
+  const Status credentials = LookAtCredentials();
+  const Status site = LookAtSite();
+  if (replaced_) MUSTER_RETURN_IF_ERROR(Replace());
+  return credentials.ok() ? site : credentials;
+}
+
+// A stamp counts once its files are in use: what puts them right (a chmod) need not change it.
+Status TlsContext::LookAtCredentials() {
+  const CredentialsStamp stamp = StampOfCredentials(files_.credentials_dir);
+  if (!credentials_.cert_pem.empty() && stamp == credentials_stamp_) return OkStatus();
+  MUSTER_ASSIGN_OR_RETURN(Credentials found, LoadCredentials(files_.credentials_dir));
+  MUSTER_RETURN_IF_ERROR(CheckNotExpired(found, SystemClock().UnixMillis()));
+  credentials_ = std::move(found);
+  credentials_stamp_ = stamp;
+  replaced_ = true;
+  return OkStatus();
+}
+
+Status TlsContext::LookAtSite() {
+  if (files_.site.chain.empty()) return OkStatus();
+  const std::int64_t now_ms = SystemClock().UnixMillis();
+  const SiteStamp stamp{StampOf(files_.site.chain), StampOf(files_.site.key)};
+  if (site_ && stamp == site_stamp_) {
+    if (now_ms < site_->not_after_ms) return OkStatus();
+    return FailedPrecondition("the certificate " + files_.site.chain + " has expired");
+  }
+  MUSTER_ASSIGN_OR_RETURN(site_, SiteCertificate::Load(files_.site, now_ms));
+  site_stamp_ = stamp;
+  replaced_ = true;
+  return OkStatus();
+}
+
+Status TlsContext::Replace() {
+  if (credentials_.cert_pem.empty()) return OkStatus();  // at the start, where they cannot be read
+  MUSTER_ASSIGN_OR_RETURN(std::shared_ptr<ssl::context> made,
+                          MakeContext(credentials_, site_, clients_));
+  replaced_ = false;
   const std::lock_guard lock(mutex_);
   context_ = std::move(made);
   return OkStatus();
@@ -73,7 +147,7 @@ void TlsContext::Follow(Duration look_interval) {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, look_interval, [this] { return stopping_; })) {
     lock.unlock();
-    const Status status = StampOfCredentials(dir_) == stamp_ ? OkStatus() : Load();
+    const Status status = Look();
     if (!status.ok() && status.message() != last_problem)
       Log().error("HTTP goes on with the certificate it had: {}", status.message());
     last_problem = status.message();

@@ -1,6 +1,14 @@
 // TlsContext: what an HTTP server's handshakes stand on: TLS 1.3 alone, and a certificate of the
-// cluster's authority from every client, or from those that show one. Follows its credentials
-// directory: handshakes after a renewal use what is there then.
+// cluster's authority from every client, or from those that show one. Follows its files:
+// handshakes after a renewal use what is there then.
+//
+// With a certificate of the site's, the name that a client asks for (SNI) decides which one it is
+// shown: for the site's names the site's, for `coordinator.muster`, any other and none the
+// cluster's. So one port serves both those who trust ca.pem, who all ask for coordinator.muster or
+// compare no name, and browsers, who ask for what is in their address bar. A second port would do
+// as well, but would be a second address of each page, of redirects and in firewalls. By an IP
+// address a browser asks for no name, and gets the cluster's. Clients' certificates are the
+// cluster's either way.
 //
 // Owned by a server. The files are looked at each second on a thread of its own, since their disk
 // may be a network's that does not answer; the destructor waits for it. Current: any thread, never
@@ -21,6 +29,7 @@
 #include "common/base/result.h"
 #include "common/security/certificate.h"
 #include "common/security/credentials.h"
+#include "common/security/site_certificate.h"
 
 namespace muster {
 
@@ -28,9 +37,14 @@ class TlsContext {
  public:
   static constexpr Duration kLookInterval = std::chrono::seconds(1);
 
-  // kFailedPrecondition where the certificate has expired, and as LoadCredentials.
+  struct Files {
+    std::string credentials_dir;
+    SiteCertificateFiles site = {};
+  };
+  // kFailedPrecondition where a certificate has expired, and as LoadCredentials and
+  // SiteCertificate::Load.
   enum class Clients { kHaveCertificates, kMayHaveCertificates };
-  static Result<std::unique_ptr<TlsContext>> Open(const std::string& credentials_dir,
+  static Result<std::unique_ptr<TlsContext>> Open(Files files,
                                                   Clients clients = Clients::kHaveCertificates,
                                                   Duration look_interval = kLookInterval);
   ~TlsContext();
@@ -41,13 +55,27 @@ class TlsContext {
   std::shared_ptr<boost::asio::ssl::context> Current() const;
 
  private:
-  TlsContext(std::string dir, Clients clients) : dir_(std::move(dir)), clients_(clients) {}
-  Status Load();
+  struct SiteStamp {
+    FileStamp chain;
+    FileStamp key;
+    friend bool operator==(const SiteStamp&, const SiteStamp&) = default;
+  };
+
+  TlsContext(Files files, Clients clients) : files_(std::move(files)), clients_(clients) {}
+  Status Look();
+  Status LookAtCredentials();
+  Status LookAtSite();
+  Status Replace();
   void Follow(Duration look_interval);
 
-  const std::string dir_;
+  const Files files_;
   const Clients clients_;
-  CredentialsStamp stamp_;  // the thread's
+  // The thread's: what is in use, and which version of the files it is.
+  Credentials credentials_;
+  CredentialsStamp credentials_stamp_;
+  std::optional<SiteCertificate> site_;
+  SiteStamp site_stamp_;
+  bool replaced_ = false;  // since the last context was made
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;

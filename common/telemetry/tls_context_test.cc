@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 TEST(TlsContext, TriesAgainWhatCouldNotBeReadAlthoughTheFilesHaveNotChanged) {
   ClusterCredentials ours;
   const std::string dir = ours.Make(Role::kNode, "n1");
-  const auto context = TlsContext::Open(dir, TlsContext::Clients::kHaveCertificates, 1ms);
+  const auto context = TlsContext::Open({dir}, TlsContext::Clients::kHaveCertificates, 1ms);
   ASSERT_TRUE(context.ok()) << context.status().ToString();
   const auto first = (*context)->Current();
   const std::string key = dir + "/key.pem";
@@ -31,7 +31,7 @@ TEST(TlsContext, TriesAgainWhatCouldNotBeReadAlthoughTheFilesHaveNotChanged) {
 TEST(TlsContext, KeepsItsContextWhileTheFilesStay) {
   ClusterCredentials ours;
   const auto context =
-      TlsContext::Open(ours.Make(Role::kNode, "n1"), TlsContext::Clients::kHaveCertificates, 1ms);
+      TlsContext::Open({ours.Make(Role::kNode, "n1")}, TlsContext::Clients::kHaveCertificates, 1ms);
   ASSERT_TRUE(context.ok()) << context.status().ToString();
   const auto first = (*context)->Current();
   EXPECT_FALSE(Eventually([&] { return (*context)->Current() != first; }, 100ms));

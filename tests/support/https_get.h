@@ -21,6 +21,8 @@ struct HttpsOptions {
   std::string credentials_dir;                  // the client's, with the authority it trusts
   bool with_certificate = true;                 // false: it shows none
   std::string server = kCoordinatorServerName;  // who the server must be
+  bool asks_by_name = false;                    // says so before the server shows who it is (SNI)
+  std::string authority_pem;                    // trusted in place of the credentials'
   boost::asio::ssl::context::method method = boost::asio::ssl::context::tls_client;
 };
 
@@ -33,7 +35,8 @@ struct HttpsConnection {
     namespace ssl = boost::asio::ssl;
     const Result<Credentials> credentials = LoadCredentials(options.credentials_dir);
     if (!credentials.ok()) return;
-    context.add_certificate_authority(boost::asio::buffer(credentials->ca_pem));
+    context.add_certificate_authority(boost::asio::buffer(
+        options.authority_pem.empty() ? credentials->ca_pem : options.authority_pem));
     if (options.with_certificate) {
       context.use_certificate_chain(boost::asio::buffer(credentials->cert_pem));
       context.use_private_key(boost::asio::buffer(credentials->key_pem), ssl::context::pem);
@@ -41,6 +44,8 @@ struct HttpsConnection {
     context.set_verify_mode(ssl::verify_peer);
     context.set_verify_callback(ssl::host_name_verification(options.server));
     stream.emplace(io, context);
+    if (options.asks_by_name)
+      SSL_set_tlsext_host_name(stream->native_handle(), options.server.c_str());
     boost::system::error_code error;
     stream->lowest_layer().connect({boost::asio::ip::make_address(host), port}, error);
     if (!error) stream->handshake(ssl::stream_base::client, error);
