@@ -29,7 +29,7 @@ from page import Page, difference, merge  # noqa: E402
 
 COMMAND_S = 300
 PROSE_WORDS = 750
-NAMES = ("admin", "failure-drill", "fine-tuner", "slurm", "torchrun")
+NAMES = ("admin", "failure-drill", "fine-tuner", "slurm", "team", "torchrun")
 WITH_TORCH = ("fine-tuner", "torchrun")  # their readers have torch and transformers
 KEPT = ("LANG", "LD_LIBRARY_PATH", "TERM", "USER")
 # Reads commands from descriptor 3, each ended by a NUL, and ends the output of each with a NUL, its exit code and a NUL.
