@@ -8,6 +8,7 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
+#include "common/base/regular_file.h"
 
 namespace muster::worker {
 namespace {
@@ -61,7 +62,7 @@ CommitWritten WriteManifest(const CheckpointCommitted& committed) {
   const std::string path = root + name + "/manifest.json";
   const std::string json = ManifestJson(committed.job, committed.checkpoint);
   // A disk that cannot be written must not prevent the removal of old checkpoints.
-  if (const auto lies_there = ReadFile(path, json.size() + 1);
+  if (const auto lies_there = ReadRegularFile(path, static_cast<std::int64_t>(json.size()) + 1);
       !lies_there.ok() || *lies_there != json)
     written.status = WriteFileAtomically(path, json);
   if (!written.status.ok()) return written;

@@ -4,8 +4,8 @@
 #include <chrono>
 #include <filesystem>
 
-#include "common/base/files.h"
 #include "common/base/json.h"
+#include "common/base/regular_file.h"
 #include "common/checkpoint_format/shard_frame.h"
 #include "worker/agent/checkpoint_files.h"
 
@@ -20,7 +20,7 @@ constexpr std::chrono::seconds kStillWritten{30};
 constexpr std::size_t kMaxManifestBytes = 16 << 20;
 
 bool IsOfJob(const fs::path& manifest, const JobId& job) {
-  const auto text = ReadFile(manifest.string(), kMaxManifestBytes);
+  const auto text = ReadRegularFile(manifest.string(), kMaxManifestBytes);
   if (!text.ok()) return false;
   const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
   return json.is_object() && json.value("job_id", nlohmann::json()) == job.value;

@@ -336,6 +336,16 @@ TEST_F(ManifestTest, ACommitRecordThatLiesThereIsNotWrittenAgain) {
   EXPECT_EQ(fs::last_write_time(manifest), hour_ago);
 }
 
+// It kept its reader as long as anybody wrote to it, byte by byte.
+TEST_F(ManifestTest, AManifestThatIsAFifoIsReplacedAtOnce) {
+  const std::string manifest = dir_ / "checkpoints/step-00000010-g1/manifest.json";
+  ASSERT_EQ(::mkfifo(manifest.c_str(), 0600), 0);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(WriteManifest(committed_).status.ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_TRUE(fs::is_regular_file(manifest));
+}
+
 TEST_F(ManifestTest, PrunesOnlyCheckpoints) {
   committed_.prune = {"step-00000005-g1",  "precious",         "../checkpoints/precious",
                       "step-/../precious", "step-00000010-g1", ""};

@@ -15,6 +15,7 @@
 #include "common/base/json.h"
 #include "common/base/locked_record.h"
 #include "common/base/proc_reader.h"
+#include "common/base/regular_file.h"
 #include "common/base/replace_file.h"
 #include "common/base/unique_fd.h"
 #include "common/job_spec/parse.h"
@@ -55,11 +56,10 @@ Result<Prepare> ParsePrepare(const std::string& text) {
 // The file may be of another user, who may have put anything in its place.
 Json GuardianRecord(const std::string& ranks_dir) {
   const std::string path = ranks_dir + "/" + kGuardianRecordName;
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  struct stat info {};
-  if (!fd.valid() || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
+  const auto fd = OpenRegularFile(path, O_NOFOLLOW);
+  if (!fd.ok()) return {};
   std::string text(4096, '\0');
-  const ssize_t n = ::pread(fd.get(), text.data(), text.size(), 0);
+  const ssize_t n = ::pread(fd->get(), text.data(), text.size(), 0);
   text.resize(static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
   return Json::parse(text, nullptr, false);
 }
@@ -67,7 +67,7 @@ Json GuardianRecord(const std::string& ranks_dir) {
 // Files that a restart of this program reads; a reboot ends what they describe, so there is no
 // fsync.
 Status WriteIfChanged(const std::string& path, const std::string& content) {
-  if (const auto old = ReadFile(path); old.ok() && *old == content) return OkStatus();
+  if (const auto old = ReadRegularFile(path); old.ok() && *old == content) return OkStatus();
   return ReplaceFile(path, content);
 }
 
@@ -87,7 +87,7 @@ std::vector<RankExited> ReadExitRecords(const std::string& job_dir, const JobId&
   for (const auto& entry : std::filesystem::directory_iterator(job_dir + "/exits", ignored)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with(prefix) || !name.ends_with(".json")) continue;
-    const auto text = ReadFile(entry.path().string());
+    const auto text = ReadRegularFile(entry.path().string());
     if (!text.ok()) continue;
     const auto record = DecodeExitRecord(*text);
     if (!record.ok() || record->generation != generation) continue;

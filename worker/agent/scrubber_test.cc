@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <condition_variable>
 #include <filesystem>
@@ -89,6 +90,15 @@ TEST_F(ScrubTest, AFileServerReadsAsTheWorkerLetsIt) {
   fs::remove(Shard(1));
   EXPECT_EQ(files.Scrub(order_, [](std::uint64_t) { return OkStatus(); }).outcome,
             ScrubOutcome::kMissing);
+}
+
+TEST_F(ScrubTest, AManifestThatIsAFifoKeepsNoReaderWaiting) {
+  fs::remove_all(Directory());
+  fs::create_directories(dir_ / "checkpoints/step-00000005-g1");
+  ASSERT_EQ(::mkfifo((dir_ / "checkpoints/step-00000005-g1/manifest.json").c_str(), 0600), 0);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(Scrub().outcome, ScrubOutcome::kUnreachable);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
 TEST_F(ScrubTest, AFlippedByteIsNamedWithItsFileAndOffset) {

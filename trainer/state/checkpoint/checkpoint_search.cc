@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "common/base/files.h"
 #include "common/base/json.h"
+#include "common/base/regular_file.h"
 #include "trainer/comm/agree.h"
 #include "trainer/comm/long_work.h"
 #include "trainer/state/checkpoint/manifest.h"
@@ -65,7 +65,7 @@ Result<std::string> CheckpointSearch::ListCandidates() const {
   json rejected = json::array();
   json list = {{"newest_generation", 0}};
   if (!resume_file_.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(resume_file_));
+    MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(resume_file_));
     const auto manifests = ManifestListFromJson(text);
     if (!manifests.ok()) return manifests.status().WithContext(resume_file_);
     list["manifests"] = ManifestListToJson(*manifests);

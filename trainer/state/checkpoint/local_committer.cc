@@ -8,6 +8,7 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
+#include "common/base/regular_file.h"
 #include "trainer/state/checkpoint/committer.h"
 #include "trainer/state/checkpoint/manifest.h"
 #include "trainer/state/checkpoint/shard_file.h"
@@ -55,7 +56,7 @@ class LocalCommitter final : public CheckpointCommitter {
   // Nothing yet, a record, or why there will be none.
   Result<std::optional<ShardRecord>> ReadRecord(const CheckpointManifest& checkpoint,
                                                 int rank) const {
-    const auto text = ReadFile(RecordPath(checkpoint, rank));
+    const auto text = ReadRegularFile(RecordPath(checkpoint, rank));
     if (text.status().code() == StatusCode::kNotFound) return std::optional<ShardRecord>();
     if (!text.ok()) return text.status();
     const json record = json::parse(*text, nullptr, false);

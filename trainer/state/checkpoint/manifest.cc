@@ -7,9 +7,9 @@
 #include <system_error>
 #include <tuple>
 
-#include "common/base/files.h"
 #include "common/base/json.h"
 #include "common/base/json_integer.h"
+#include "common/base/regular_file.h"
 
 namespace muster {
 namespace {
@@ -166,7 +166,7 @@ Result<std::vector<CheckpointManifest>> ManifestListFromJson(std::string_view te
 Result<CheckpointManifest> ReadManifest(const std::string& checkpoints_dir,
                                         const std::string& directory) {
   const std::string path = checkpoints_dir + "/" + directory + "/" + kManifestFile;
-  MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path));
   auto manifest = ManifestFromJson(text);
   if (!manifest.ok()) return manifest.status().WithContext(path);
   if (manifest->directory != directory) {

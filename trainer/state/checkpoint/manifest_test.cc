@@ -2,7 +2,9 @@
 #include "common/base/testing/temp_dir.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include "common/base/clock.h"
 #include "common/base/files.h"
 #include "trainer/state/checkpoint/testing/checkpoint_testing.h"
 
@@ -122,6 +124,19 @@ TEST(Manifest, NewestGenerationComesFirst) {
   EXPECT_EQ(found->manifests[1].directory, "step-00000100-g1");
   EXPECT_EQ(found->unreadable.size(), 2u);
   EXPECT_EQ(found->newest_generation, 4);
+}
+
+TEST(Manifest, OneThatIsAFifoKeepsNoTrainerWaiting) {
+  const TempDirForTest dir;
+  Put(dir.path(), "step-00000010-g1", ManifestToJson(Make(10, 1)));
+  ASSERT_TRUE(MakeDirectories(dir / "step-00000020-g1").ok());
+  ASSERT_EQ(::mkfifo((dir / "step-00000020-g1/manifest.json").c_str(), 0600), 0);
+  const TimePoint begin = SystemClock().Now();
+  const auto found = FindManifests(dir.path());
+  EXPECT_LT(SystemClock().Now() - begin, std::chrono::seconds(5));
+  ASSERT_TRUE(found.ok()) << found.status().ToString();
+  EXPECT_EQ(found->manifests.size(), 1u);
+  EXPECT_EQ(found->unreadable.size(), 1u);
 }
 
 TEST(Manifest, MissingDirectoryHoldsNothing) {
