@@ -1,13 +1,16 @@
-// Calls of an admin, one after the other: each is a byte that says which (the order of kCalls),
-// two bytes of length, and the request.
+// Calls of an admin, and one of a node, one after the other: each is a byte that says which (the
+// order of kCalls), two bytes of length, and the request.
 #include <array>
 #include <string>
 
+#include "common/base/ids.h"
 #include "common/job_spec/parse.h"
+#include "common/job_spec/queue_names.h"
 #include "coordinator/service/client_requests.h"
 #include "coordinator/service/conversions.h"
 #include "coordinator/service/job_page.h"
 #include "coordinator/service/list_limits.h"
+#include "muster/v1/secret_api.pb.h"
 #include "tests/fuzz/cluster.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/wire.h"
@@ -90,6 +93,29 @@ void ShowUsage(fuzz::Cluster& cluster, const v1::ShowUsageRequest& request) {
       [](const QueueDayRecord&) { return true; }, &response);
 }
 
+// Encrypted by the service before the core has it.
+void SetSecret(fuzz::Cluster& cluster, const v1::SetSecretRequest& request) {
+  if (!FollowsNameRule(request.name())) return;
+  cluster.Handle(
+      SecretSetRequested{.actor = kAdmin,
+                         .record = {.secret = {"root", QueueName(request.queue()), request.name()},
+                                    .value = std::to_string(request.value().size())}});
+}
+
+void RemoveSecret(fuzz::Cluster& cluster, const v1::RemoveSecretRequest& request) {
+  cluster.Handle(SecretRemoveRequested{
+      .actor = kAdmin, .secret = {"root", QueueName(request.queue()), request.name()}});
+}
+
+// Of a node, about a job.
+void FetchSecrets(fuzz::Cluster& cluster, const v1::FetchSecretsRequest& request) {
+  const Result<JobView> view = cluster.controller().FindJob(request.job());
+  cluster.Handle(RequestNoted{.actor = {.name = "node/n1", .peer = kAdmin.peer},
+                              .operation = "FetchSecrets",
+                              .object = "job " + request.job(),
+                              .status = view.status()});
+}
+
 // Requests of which nothing but a limit is used here.
 template <typename Request>
 void Page(fuzz::Cluster&, const Request& request) {
@@ -136,6 +162,11 @@ constexpr void (*kCalls[])(fuzz::Cluster&, std::string_view) = {
     Call<v1::WhoAmIRequest, Show>,
     Call<v1::VersionRequest, Show>,
     Call<v1::ExportScheduleRequest, Show>,
+    Call<v1::SetSecretRequest, SetSecret>,
+    Call<v1::RemoveSecretRequest, RemoveSecret>,
+    Call<v1::ListSecretsRequest, Show>,
+    Call<v1::RotateSecretKeyRequest, Show>,
+    Call<v1::FetchSecretsRequest, FetchSecrets>,
 };
 
 }  // namespace

@@ -71,7 +71,7 @@ class Units(unittest.TestCase):
         help_text = run("muster-launcher", "--help").stdout
         for flag in (word for word in words if word.startswith("--")):
             self.assertIn(flag, help_text)
-        self.assertEqual((unit["KillMode"], unit["Delegate"], len(unit["CapabilityBoundingSet"].split())), ("process", "yes", 6))
+        self.assertEqual((unit["KillMode"], unit["Delegate"], len(unit["CapabilityBoundingSet"].split())), ("process", "yes", 5))
 
     def test_the_coordinator_may_do_little(self):
         analyze = shutil.which("systemd-analyze")

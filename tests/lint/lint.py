@@ -18,6 +18,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
+import product_lines  # noqa: E402
 import rename  # noqa: E402
 
 FILE_LINES = 1000
@@ -26,6 +27,8 @@ CLASS_FUNCTIONS = 40
 CLASS_LINES = 600
 # Of README.md and docs/*.md together.
 DOCUMENTATION_WORDS = 45_000
+# Product code that runs as root: all of worker/launcher but the worker's side of it.
+ROOT_LINES = 600
 # One "WHERE WHAT: REASON" a line: "FILE FUNCTION" or "FILE CLASS" is better in one piece, "MODULE MODULE" is an include
 # upwards.
 EXCEPTIONS = "tests/lint/exceptions.txt"
@@ -697,6 +700,14 @@ def check_exceptions(tree):
             yield EXCEPTIONS, number, f"'{exception}' needs no exception, or is not there: remove the line"
 
 
+def check_root_program(tree):
+    sources = [name for name in tree.having(CODE) if name.startswith("worker/launcher/")
+               and not product_lines.TESTS.search(name) and not name.startswith("worker/launcher/client.")]
+    total = sum(product_lines.lines("\n".join(tree.lines(name))) for name in sources)
+    if total > ROOT_LINES:
+        yield min(sources), 1, f"muster-launcher has {total} lines that run as root, {ROOT_LINES} allowed: what need not be root's goes elsewhere"
+
+
 RULES = {
     "include": check_includes,
     "modules": check_modules,
@@ -719,6 +730,7 @@ RULES = {
     "unity": check_unity,
     "changelog": check_changelog,
     "documentation": check_documentation,
+    "root-program": check_root_program,
     "format": check_format,
     "exception": check_exceptions,
 }

@@ -378,6 +378,15 @@ class LintTest(unittest.TestCase):
         self.put("README.md", words + "more")
         self.expect("README.md", 1, "documentation")
 
+    def test_a_program_that_is_root_of_too_many_lines(self):
+        lines = "int a;\n// Comment.\n\n" * 300
+        self.put("worker/CMakeLists.txt", "muster_library(y SOURCES launcher/b.cc launcher/c.cc launcher/client.cc)\n")
+        for name in ("b", "c", "client"):
+            self.put(f"worker/launcher/{name}.cc", lines)
+        self.assertEqual(lint.lint(self.root), [])
+        self.put("worker/launcher/b.cc", lines + "int b;\n")
+        self.expect("worker/launcher/b.cc", 1, "root-program")
+
     def test_formatting(self):
         self.put(".clang-format", "BasedOnStyle: Google\n")
         self.plant("int   B( ) ;")

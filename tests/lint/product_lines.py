@@ -17,14 +17,13 @@ TESTS = re.compile(r"/testing/|/testing\.|_test\.|_testing\.|_for_test\.")
 COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|/\*.*?\*/|//[^\n]*', re.DOTALL)
 
 
-def lines(path):
-    text = COMMENT.sub(lambda match: match.group(0) if match.group(0).startswith('"') else "",
-                       path.read_text(encoding="utf-8"))
+def lines(text):
+    text = COMMENT.sub(lambda match: match.group(0) if match.group(0).startswith('"') else "", text)
     return sum(1 for line in text.splitlines() if line.strip())
 
 
 def count(root, folder):
-    return sum(lines(path) for path in (root / folder).rglob("*")
+    return sum(lines(path.read_text(encoding="utf-8")) for path in (root / folder).rglob("*")
                if path.suffix in SUFFIXES and not TESTS.search(path.relative_to(root).as_posix()))
 
 

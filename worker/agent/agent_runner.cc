@@ -96,12 +96,6 @@ std::string AccountOf(const Agent& agent, const JobId& job) {
   return prepare != nullptr ? prepare->account : "";
 }
 
-Status EndGuardian(const OwnerFiles& files, const std::string& account, const JobId& job,
-                   const std::string& ranks_dir) {
-  if (files.launcher() == nullptr) return KillGuardian(ranks_dir);
-  return files.launcher()->End(account, job.value, GuardianOf(ranks_dir));
-}
-
 bool EndUnknownJob(OwnerFiles& files, const std::string& job_dir, const std::string& ranks_dir,
                    const std::string& name) {
   const std::int64_t owner = OwnerOf(ranks_dir);
@@ -250,7 +244,7 @@ void AgentRunner::CheckGuardian(JobId job) {
           node_lanes_, job,
           [this, job, account = AccountOf(agent_, job),
            dir = RanksDirectory(options_.launch, agent_.JobDir(job))] {
-            return EndGuardian(files_, account, job, dir);
+            return files_.EndGuardian(account, dir, job);
           },
           [job](const Status& status) {
             if (!status.ok()) Log().warn("job {}: {}", job.value, status.message());

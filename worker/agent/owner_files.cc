@@ -11,6 +11,7 @@
 #include "common/telemetry/log.h"
 #include "worker/agent/checkpoint_files.h"
 #include "worker/agent/log_reader.h"
+#include "worker/agent/owner_answers.h"
 #include "worker/agent/owner_frames.h"
 #include "worker/agent/rank_environment.h"
 
@@ -23,13 +24,22 @@ using Json = nlohmann::json;
 constexpr std::chrono::seconds kLogLimit{10};
 constexpr std::chrono::seconds kPrepareLimit{60};
 constexpr std::chrono::minutes kFilesLimit{10};
+// Of one piece of a checkpoint: all jobs of the node wait for it, and an account may stop its
+// server.
+constexpr std::chrono::seconds kScrubLimit{60};
 constexpr std::chrono::seconds kEndLimit{5};
 constexpr int kEndPauseMillis = 20;
 
-// What muster-launcher gives each job one of its own of.
-Status CheckNotHidden(const Prepare& prepare) {
+// What another user than the worker's cannot have.
+Status CheckForOwner(const Prepare& prepare) {
   const auto spec = ParseJobSpec(prepare.spec_yaml);
   if (!spec.ok()) return spec.status();
+  const std::string& image = spec->container.image;
+  if (!image.empty() && !image.starts_with('/'))
+    return InvalidArgument("container.image: " + image +
+                           ": podman cannot be asked for images where jobs run as their owners; "
+                           "name a directory into which the image was unpacked");
+  // What muster-launcher gives each job one of its own of.
   for (const auto& [key, path] : {std::pair<const char*, std::string>{"workdir", spec->workdir},
                                   {"output.dir", prepare.output_dir}})
     if (launcher::IsOfEachJob(path))
@@ -44,33 +54,10 @@ bool IsMissing(const std::string& ranks_dir) {
   return ::lstat(ranks_dir.c_str(), &info) != 0 && errno == ENOENT;
 }
 
+// The report of an answer that may not have come.
 template <typename Report>
-Result<Report> ReportIn(const Result<Json>& answer) {
-  if (!answer.ok()) return answer.status();
-  MUSTER_ASSIGN_OR_RETURN(WorkerMessage message, UnpackReport(answer->value("report", Json())));
-  if (Report* report = std::get_if<Report>(&message)) return std::move(*report);
-  return DataLoss("the file server of the account answers something else");
-}
-
-std::vector<std::string> Texts(const Json& list) {
-  std::vector<std::string> texts;
-  for (const Json& one : list)
-    if (one.is_string()) texts.push_back(one.get<std::string>());
-  return texts;
-}
-
-TerminationProof ProofIn(const Json& answer, const JobId& job, Generation generation) {
-  TerminationProof proof{.exited = {}, .unkillable = {}, .stopped = answer.value("stopped", false)};
-  for (const Json& one : answer.value("exited", Json::array())) {
-    auto exited = ReportIn<RankExited>(Json{{"report", one}});
-    if (!exited.ok() || exited->generation != generation) continue;
-    exited->job = job;
-    proof.exited.push_back(*std::move(exited));
-  }
-  for (const Json& one : answer.value("unkillable", Json::array()))
-    if (const auto info = ReadProcess(one.is_number_integer() ? one.get<pid_t>() : 0); info.ok())
-      proof.unkillable.push_back(*info);
-  return proof;
+Result<Report> ReportOf(const Result<Json>& answer) {
+  return answer.ok() ? ReportIn<Report>(*answer) : answer.status();
 }
 
 }  // namespace
@@ -125,7 +112,7 @@ Result<Json> OwnerFiles::Call(const std::string& account, const Json& call, Dura
 OwnersPart OwnerFiles::PrepareForOwner(const LaunchContext& context, const Prepare& prepare,
                                        const std::string& ranks_dir) {
   if (!launcher_) return worker::PrepareForOwner(context, prepare, ranks_dir);
-  if (Status status = CheckNotHidden(prepare); !status.ok()) return {.status = status};
+  if (Status status = CheckForOwner(prepare); !status.ok()) return {.status = status};
   if (Status status = launcher_->MakeDirectory(prepare.account, prepare.job.value); !status.ok())
     return {.status = status, .retryable = true};
   const auto answer = Call(prepare.account,
@@ -137,7 +124,7 @@ OwnersPart OwnerFiles::PrepareForOwner(const LaunchContext& context, const Prepa
                             {"variables", context.passed_through}},
                            kPrepareLimit);
   if (!answer.ok()) return {.status = answer.status(), .retryable = true};
-  return {.status = StatusIn(*answer), .retryable = answer->value("retryable", false)};
+  return PartIn(*answer);
 }
 
 Status OwnerFiles::WriteResumeFile(const std::string& account, const Launch& launch,
@@ -156,7 +143,7 @@ std::vector<std::string> OwnerFiles::RemoveAbandonedCheckpoints(const std::strin
   const auto answer =
       Call(account, {{"call", "abandoned"}, {"order", Packed(launch)}, {"directory", output_dir}},
            kFilesLimit);
-  return answer.ok() ? Texts(answer->value("removed", Json::array())) : std::vector<std::string>();
+  return answer.ok() ? TextsIn(*answer, "removed") : std::vector<std::string>();
 }
 
 ManifestWritten OwnerFiles::WriteManifest(const CheckpointCommitted& committed) {
@@ -169,10 +156,10 @@ ManifestWritten OwnerFiles::WriteManifest(const CheckpointCommitted& committed) 
   if (launcher_) {
     const auto answer =
         Call(committed.account, {{"call", "commit"}, {"order", Packed(committed)}}, kFilesLimit);
-    const auto report = ReportIn<ManifestWritten>(answer);
+    const auto report = ReportOf<ManifestWritten>(answer);
     written.error = report.ok() ? report->error : report.status().message();
     if (report.ok()) written.pruned = report->pruned;
-    if (answer.ok()) prune_error = answer->value("prune_error", std::string());
+    if (answer.ok()) prune_error = TextIn(*answer, "prune_error");
   } else {
     CommitWritten done = worker::WriteManifest(committed);
     written.error = done.status.message();
@@ -185,7 +172,7 @@ ManifestWritten OwnerFiles::WriteManifest(const CheckpointCommitted& committed) 
 
 LogChunk OwnerFiles::ReadLog(const muster::ReadLog& request) {
   if (!launcher_) return ReadLogChunk(request);
-  auto chunk = ReportIn<LogChunk>(
+  auto chunk = ReportOf<LogChunk>(
       Call(request.account, {{"call", "log"}, {"order", Packed(request)}}, kLogLimit));
   if (!chunk.ok()) return {.request_id = request.request_id, .error = chunk.status().message()};
   chunk->request_id = request.request_id;
@@ -201,8 +188,8 @@ CheckpointScrubbed OwnerFiles::Scrub(const ScrubCheckpoint& order, const BeforeR
     AddStatus(known ? before_read(bytes->get<std::uint64_t>()) : Cancelled("no number"), &answer);
     return answer;
   };
-  auto report = ReportIn<CheckpointScrubbed>(
-      Call(order.account, {{"call", "scrub"}, {"order", Packed(order)}}, kFilesLimit, between));
+  auto report = ReportOf<CheckpointScrubbed>(
+      Call(order.account, {{"call", "scrub"}, {"order", Packed(order)}}, kScrubLimit, between));
   CheckpointScrubbed scrubbed{.scrub_id = order.scrub_id,
                               .job = order.job,
                               .directory = order.checkpoint.directory,
@@ -218,7 +205,16 @@ bool OwnerFiles::ShardIsBeingWritten(const std::string& account,
                                      const std::vector<std::string>& output_dirs) {
   if (!launcher_) return worker::ShardIsBeingWritten(output_dirs);
   const auto answer = Call(account, {{"call", "written"}, {"directories", output_dirs}}, kLogLimit);
-  return answer.ok() && answer->value("written", Json()) == true;
+  return answer.ok() && FlagIn(*answer, "written");
+}
+
+Status OwnerFiles::EndGuardian(const std::string& account, const std::string& ranks_dir,
+                               const JobId& job) {
+  if (!launcher_) return KillGuardian(ranks_dir);
+  // Where the job has a cgroup, its guardian ends with it.
+  (void)launcher_->End(job.value);
+  const auto answer = Call(account, {{"call", "end"}, {"directory", ranks_dir}}, kLogLimit);
+  return answer.ok() ? StatusIn(*answer) : answer.status();
 }
 
 std::optional<TerminationProof> OwnerFiles::ProveTerminated(const std::string& account,
@@ -229,9 +225,9 @@ std::optional<TerminationProof> OwnerFiles::ProveTerminated(const std::string& a
   if (IsMissing(ranks_dir)) return TerminationProof{};
   // First what the account cannot get out of the way of; what still ends then is found below.
   const Deadline deadline = Deadline::After(kEndLimit);
-  Status ended = launcher_->End(account, job.value);
+  Status ended = launcher_->End(job.value);
   for (; ended.code() == StatusCode::kAborted && !deadline.Expired();
-       ended = launcher_->End(account, job.value))
+       ended = launcher_->End(job.value))
     ::poll(nullptr, 0, kEndPauseMillis);
   if (!ended.ok() && ended.code() != StatusCode::kAborted) {
     Log().warn("job {}: its processes cannot be ended: {}", job.value, ended.message());
@@ -251,7 +247,7 @@ void OwnerFiles::RemoveRanksDirectory(const std::string& account, const std::str
   if (!launcher_ || IsMissing(ranks_dir)) return;
   (void)Call(account, {{"call", "remove"}, {"directory", ranks_dir}}, kFilesLimit);
   const std::string job = std::filesystem::path(ranks_dir).parent_path().filename().string();
-  const Status status = launcher_->Forget(account, job);
+  const Status status = launcher_->Forget(job);
   if (!status.ok()) Log().warn("job {}: {}", job, status.message());
 }
 

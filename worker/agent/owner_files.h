@@ -48,6 +48,8 @@ class OwnerFiles {
   LogChunk ReadLog(const muster::ReadLog& request);
   CheckpointScrubbed Scrub(const ScrubCheckpoint& order, const BeforeRead& before_read);
   bool ShardIsBeingWritten(const std::string& account, const std::vector<std::string>& output_dirs);
+  // SIGKILL to the guardian that its record names, by a process that can end no other account's.
+  Status EndGuardian(const std::string& account, const std::string& ranks_dir, const JobId& job);
   // Not given while the account's processes cannot be looked at.
   std::optional<TerminationProof> ProveTerminated(const std::string& account,
                                                   const std::string& ranks_dir, const JobId& job,

@@ -2,18 +2,23 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "common/base/files.h"
+#include "worker/agent/owner_answers.h"
 #include "worker/agent/testing/fake_launcher.h"
 
 namespace muster::worker {
 namespace {
 
 namespace fs = std::filesystem;
+using Json = nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -98,6 +103,50 @@ TEST_F(OwnerFilesTest, ProofsComeFromTheRecordsOfTheGuardian) {
   EXPECT_EQ(proof->exited[0].job, kJob);
   EXPECT_EQ(proof->exited[0].end.exit.exit_code, 3);
   EXPECT_THAT(proof->exited[0].log_tail, ElementsAre("last"));
+}
+
+// It ended the worker, and with it the node.
+TEST_F(OwnerFilesTest, AnswersOfAnotherFormAreRefused) {
+  for (const Json& wrong : {Json(7), Json("text"), Json::array({1}), Json::object({{"a", 1}})}) {
+    Json answer;
+    for (const char* name : {"code", "message", "retryable", "stopped", "exited", "unkillable",
+                             "removed", "report", "prune_error", "written", "asks"})
+      answer[name] = wrong;
+    EXPECT_FALSE(PartIn(answer).status.ok());
+    EXPECT_FALSE(PartIn(answer).retryable || FlagIn(answer, "written"));
+    EXPECT_THAT(ProofIn(answer, kJob, 1).exited, IsEmpty());
+    EXPECT_EQ(TextIn(answer, "prune_error").empty(), !wrong.is_string());
+    EXPECT_THAT(TextsIn(answer, "removed"), IsEmpty());
+    EXPECT_EQ(ReportIn<LogChunk>(answer).status().code(), StatusCode::kDataLoss);
+  }
+}
+
+TEST_F(OwnerFilesTest, AnImageOfPodmanIsRefusedWithWhatToDo) {
+  const OwnersPart part = files_.PrepareForOwner(
+      {},
+      {.job = kJob,
+       .spec_yaml = "name: x\nworkdir: /data/ada\ncommand: [true]\nresources: {nodes: 1}\n"
+                    "container: {image: docker.io/pytorch/pytorch}\n",
+       .output_dir = "/data/ada/out",
+       .account = "ada"},
+      dir_.path());
+  EXPECT_FALSE(part.retryable);
+  EXPECT_THAT(part.status.message(), HasSubstr("name a directory into which"));
+}
+
+TEST_F(OwnerFilesTest, AGuardianIsEndedByItsAccount) {
+  const pid_t pid = ::fork();
+  if (pid == 0) ::pause();
+  const auto info = ReadProcess(pid);
+  ASSERT_TRUE(info.ok());
+  std::ofstream(dir_ / kGuardianRecordName)
+      << "{\"pid\": " << pid << ", \"start_time\": " << info->start_time << "}";
+  EXPECT_TRUE(files_.EndGuardian("ada", dir_.path(), kJob).ok());
+  int status = 0;
+  EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  EXPECT_FALSE(files_.EndGuardian("ada", dir_.path(), kJob).ok());
+  EXPECT_FALSE(files_.EndGuardian("", dir_.path(), kJob).ok());
 }
 
 TEST_F(OwnerFilesTest, APathThatRanksDoNotSeeIsRefused) {

@@ -102,6 +102,8 @@ Json ServeWritten(const OwnersCall& call) {
            ShardIsBeingWritten(call.frame.value("directories", std::vector<std::string>()))}};
 }
 
+Json ServeEnd(const OwnersCall& call) { return WithStatus(KillGuardian(call.Text("directory"))); }
+
 Json ServeProve(const OwnersCall& call) {
   const TerminationProof proof = ProveTerminated(call.Text("directory"), {call.Text("job")},
                                                  call.frame.value("generation", Generation{0}));
@@ -128,7 +130,8 @@ Json AnswerCall(int fd, const Json& frame) {
   static const std::map<std::string, Json (*)(const OwnersCall&)> kCalls = {
       {"prepare", ServePrepare}, {"resume", ServeResume}, {"abandoned", ServeAbandoned},
       {"commit", ServeCommit},   {"log", ServeLog},       {"scrub", ServeScrub},
-      {"written", ServeWritten}, {"prove", ServeProve},   {"remove", ServeRemove}};
+      {"written", ServeWritten}, {"end", ServeEnd},       {"prove", ServeProve},
+      {"remove", ServeRemove}};
   OwnersCall call{.fd = fd, .frame = frame, .order = {}};
   const auto found = kCalls.find(call.Text("call"));
   if (found == kCalls.end()) return WithStatus(Unimplemented("no such call"));

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <grp.h>
+#include <limits.h>
 #include <linux/audit.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
@@ -17,9 +18,6 @@
 namespace muster::launcher {
 namespace {
 
-constexpr std::size_t kMaxEntryBytes = 1 << 20;
-constexpr int kMaxGroups = 65536;
-
 #if defined(__x86_64__)
 constexpr __u32 kArchitecture = AUDIT_ARCH_X86_64;
 #elif defined(__aarch64__)
@@ -34,44 +32,31 @@ bool SetCapabilities(std::uint64_t keep) {
   return ::syscall(SYS_capset, &head, sets) == 0;
 }
 
-bool FindGroups(Account* account) {
-  int count = 64;
-  std::vector<gid_t> groups(static_cast<std::size_t>(count));
-  while (::getgrouplist(account->name.c_str(), account->gid, groups.data(), &count) < 0) {
-    if (count > kMaxGroups || count <= static_cast<int>(groups.size())) return false;
-    groups.resize(static_cast<std::size_t>(count));
-  }
-  groups.resize(static_cast<std::size_t>(count));
-  std::erase_if(groups, [account](gid_t gid) { return gid < kFirstId || gid == account->gid; });
-  account->groups = std::move(groups);
-  return true;
-}
-
 }  // namespace
 
-Reason FindAccount(const char* name, Account* account, int* error) {
-  std::vector<char> buffer(4096);
-  passwd entry{};
-  passwd* found = nullptr;
-  while ((*error = ::getpwnam_r(name, &entry, buffer.data(), buffer.size(), &found)) == ERANGE &&
-         buffer.size() < kMaxEntryBytes)
-    buffer.resize(4 * buffer.size());
-  if (found == nullptr) {
-    const bool unknown = *error == 0 || *error == ENOENT || *error == ESRCH || *error == EBADF;
-    return unknown ? Reason::kNoAccount : Reason::kFailed;
-  }
-  *account = {.name = entry.pw_name,
-              .home = entry.pw_dir,
-              .shell = entry.pw_shell,
-              .uid = entry.pw_uid,
-              .gid = entry.pw_gid,
-              .groups = {}};
-  const bool all_ones =
-      account->uid == static_cast<uid_t>(-1) || account->gid == static_cast<gid_t>(-1);
-  if (account->uid < kFirstId || account->gid < kFirstId || all_ones) return Reason::kSystemAccount;
-  if (FindGroups(account)) return Reason::kDone;
-  *error = EOVERFLOW;
-  return Reason::kFailed;
+Result<Account> FindAccount(const std::string& name) {
+  errno = 0;
+  const passwd* const entry = ::getpwnam(name.c_str());
+  if (entry == nullptr && errno != 0 && errno != ENOENT && errno != ESRCH && errno != EBADF)
+    return ErrnoStatus(errno, "look the account '" + name + "' up");
+  if (entry == nullptr) return NotFound("this node has no account '" + name + "'");
+  Account account{.name = entry->pw_name,
+                  .home = entry->pw_dir,
+                  .shell = entry->pw_shell,
+                  .uid = entry->pw_uid,
+                  .gid = entry->pw_gid,
+                  .groups = std::vector<gid_t>(NGROUPS_MAX)};
+  const auto is_system = [](std::uint32_t id) { return id < kFirstId || id == ~0U; };
+  if (is_system(account.uid) || is_system(account.gid))
+    return FailedPrecondition("the account '" + name +
+                              "' is one of the system's here: its uid or gid is below " +
+                              std::to_string(kFirstId));
+  int count = NGROUPS_MAX;
+  if (::getgrouplist(account.name.c_str(), account.gid, account.groups.data(), &count) < 0)
+    return FailedPrecondition("the account '" + name + "' is in too many groups");
+  account.groups.resize(static_cast<std::size_t>(count));
+  std::erase_if(account.groups, [&](gid_t gid) { return is_system(gid) || gid == account.gid; });
+  return account;
 }
 
 bool LimitCapabilities(std::uint64_t keep) {
@@ -97,27 +82,22 @@ bool Become(const Account& account) {
 }
 
 bool RefuseCalls() {
-  constexpr int kRefused[] = {SYS_init_module,   SYS_finit_module,      SYS_delete_module,
-                              SYS_kexec_load,    SYS_kexec_file_load,   SYS_reboot,
-                              SYS_swapon,        SYS_swapoff,           SYS_settimeofday,
-                              SYS_clock_settime, SYS_open_by_handle_at, SYS_acct};
-  constexpr std::size_t kCount = std::size(kRefused);
-  constexpr auto kAnswer = [](__u32 error) { return SECCOMP_RET_ERRNO | error; };
-  sock_filter program[kCount + 7];
-  std::size_t n = 0;
-  const auto add = [&](sock_filter instruction) { program[n++] = instruction; };
-  add(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, arch)));
-  // Calls of other ABIs have other numbers.
-  add(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kArchitecture, 1, 0));
-  add(BPF_STMT(BPF_RET | BPF_K, kAnswer(ENOSYS)));
-  add(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)));
-  add(BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, static_cast<__u8>(kCount + 1), 0));  // x32
-  for (std::size_t i = 0; i < kCount; ++i)
-    add(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<__u32>(kRefused[i]),
-                 static_cast<__u8>(kCount - i), 0));
-  add(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
-  add(BPF_STMT(BPF_RET | BPF_K, kAnswer(EPERM)));
-  const sock_fprog filter{static_cast<unsigned short>(n), program};
+  constexpr sock_filter kRefuse = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
+  std::vector<sock_filter> program = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, arch)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kArchitecture, 1, 0),  // other ABIs have other numbers
+      kRefuse,
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1),  // x32
+      kRefuse};
+  for (const __u32 call : {SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load,
+                           SYS_kexec_file_load, SYS_reboot, SYS_swapon, SYS_swapoff,
+                           SYS_settimeofday, SYS_clock_settime, SYS_open_by_handle_at, SYS_acct}) {
+    program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1));
+    program.push_back(kRefuse);
+  }
+  program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+  const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
   return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
          ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) == 0;
 }

@@ -6,12 +6,16 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "worker/launcher/messages.h"
+#include "common/base/result.h"
 
 namespace muster::launcher {
+
+// Ids below it are the system's, and no job runs with one.
+inline constexpr std::uint32_t kFirstId = 1000;
 
 struct Account {
   std::string name;
@@ -23,11 +27,11 @@ struct Account {
   std::vector<gid_t> groups;
 };
 
-// kNoAccount, kSystemAccount, or kFailed with errno in `error`.
-Reason FindAccount(const char* name, Account* account, int* error);
+// kNotFound: this node has none of that name. kFailedPrecondition: it is one of the system's.
+Result<Account> FindAccount(const std::string& name);
 
 // Empties the sets of this process, and of all that it executes; the uid is to be changed after
-// it, the last being DropAll. False: errno.
+// it. False: errno.
 bool LimitCapabilities(std::uint64_t keep);
 // The ids of the account, no capability in any set, no_new_privs, and a look whether it is so.
 // False: errno; the process must end.

@@ -3,12 +3,9 @@
 // Blocks, for as long as the launcher takes to look an account up; any thread.
 #pragma once
 
-#include <sys/types.h>
-
-#include <optional>
 #include <string>
+#include <string_view>
 
-#include "common/base/proc_reader.h"
 #include "common/base/result.h"
 #include "worker/launcher/messages.h"
 
@@ -25,11 +22,9 @@ class Launcher {
   Status StartGuardian(const std::string& account, const std::string& job,
                        const std::string& devices, int socket) const;
   Status StartFiles(const std::string& account, int socket) const;
-  // SIGKILL to a process of the account, and to whatever is in the job's cgroup. kAborted: some
-  // of it still ends. kPermissionDenied: the process is of another account.
-  Status End(const std::string& account, const std::string& job,
-             std::optional<ProcessId> process = std::nullopt) const;
-  Status Forget(const std::string& account, const std::string& job) const;
+  // SIGKILL to whatever is in the job's cgroup. kAborted: some of it still ends.
+  Status End(const std::string& job) const;
+  Status Forget(const std::string& job) const;
 
  private:
   const std::string socket_;
@@ -37,9 +32,10 @@ class Launcher {
 
 namespace launcher {
 
-bool DecodeReply(std::string_view bytes, Reply* reply);
-// What a reply says of an account: "this node has no account 'ada'".
-Status StatusOf(const Reply& reply, const std::string& account);
+// What a reply says: its text, or the error. kFailedPrecondition: it is no reply.
+Result<std::string> ReadReply(std::string_view bytes);
+// Whether a path lies in a directory of which each job has one of its own.
+bool IsOfEachJob(std::string_view path);
 
 }  // namespace launcher
 }  // namespace muster

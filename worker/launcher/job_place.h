@@ -5,23 +5,26 @@
 // back from the account. One thread.
 #pragma once
 
+#include <memory>
 #include <string>
 
-#include "common/base/unique_fd.h"
+#include "common/base/status.h"
 #include "worker/launcher/account.h"
+#include "worker/process/cgroup.h"
 
 namespace muster::launcher {
 
-// JOB/run, JOB/tmp and JOB/var-tmp below `directory`. False: errno; EEXIST: another account's.
-bool MakeJobDirectories(int directory, const std::string& job, const Account& account,
-                        gid_t readers);
+// JOB/run, JOB/tmp and JOB/var-tmp below `directory`. kAlreadyExists: they are another account's.
+Status MakeJobDirectories(int directory, const std::string& job, const Account& account,
+                          gid_t readers);
 // Those that are empty.
 void RemoveJobDirectories(int directory, const std::string& job);
 
-// cgroup.procs of the leaf in which the guardian is to be, below `base`; not valid where the kernel
-// or the node's administrator allows no cgroup.
-UniqueFd MakeJobCgroup(const std::string& base, const std::string& job, const Account& account);
-// Ends what is in it, and removes it. False: its processes still end.
-bool EndJobCgroup(const std::string& base, const std::string& job);
+// The leaf in which the guardian is to be, of the job's cgroup below `base`; the no-op where the
+// kernel or the node's administrator allows no cgroup.
+std::unique_ptr<Cgroup> MakeJobCgroup(const std::string& base, const std::string& job,
+                                      const Account& account);
+// Ends what is in it, and removes it. kAborted: its processes still end.
+Status EndJobCgroup(const std::string& base, const std::string& job);
 
 }  // namespace muster::launcher

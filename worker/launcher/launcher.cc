@@ -3,20 +3,18 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <pwd.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
+#include <memory>
+#include <utility>
 
 #include "common/base/files.h"
-#include "common/base/proc_reader.h"
 #include "common/control_pipe/packet_socket.h"
 #include "worker/launcher/account.h"
 #include "worker/launcher/job_place.h"
@@ -33,112 +31,83 @@ constexpr unsigned kMaxSeconds = 20;  // of one request
 constexpr std::chrono::seconds kReceiveWithin{5};
 
 constexpr std::uint64_t Bit(int capability) { return std::uint64_t{1} << capability; }
-// Nothing that reads or changes files of others: not DAC_OVERRIDE, not FOWNER.
-constexpr std::uint64_t kCapabilities = Bit(CAP_CHOWN) | Bit(CAP_KILL) | Bit(CAP_SETGID) |
-                                        Bit(CAP_SETUID) | Bit(CAP_SETPCAP) | Bit(CAP_SYS_ADMIN);
+// Nothing that reads or changes files of others, or signals: not DAC_OVERRIDE, FOWNER, KILL.
+constexpr std::uint64_t kCapabilities =
+    Bit(CAP_CHOWN) | Bit(CAP_SETGID) | Bit(CAP_SETUID) | Bit(CAP_SETPCAP) | Bit(CAP_SYS_ADMIN);
 
 struct Node {
   const Options* options;
   uid_t worker_uid;
   gid_t worker_gid;
   UniqueFd directory;
-  std::string cgroup;  // below which those of jobs are; empty: none can be made
+  std::unique_ptr<Cgroup> jobs;  // below which those of jobs are
 };
 
-// All four ids: a process that has changed some is not the account's alone.
-bool IsOf(pid_t pid, uid_t uid) {
-  const auto status = ReadFile("/proc/" + std::to_string(pid) + "/status", 1 << 16);
-  const std::size_t at = status.ok() ? status->find("\nUid:") : std::string::npos;
-  unsigned ids[4] = {};
-  return at != std::string::npos &&
-         std::sscanf(status->c_str() + at, "\nUid: %u %u %u %u", &ids[0], &ids[1], &ids[2],
-                     &ids[3]) == 4 &&
-         ids[0] == uid && ids[1] == uid && ids[2] == uid && ids[3] == uid;
+// Goes on in a child, for which this process waits: what has become an account the account may
+// stop, and nothing that the launcher waits for may be.
+void GoOnInChild() {
+  const pid_t child = ::fork();
+  if (child == 0) return;
+  ::waitpid(child, nullptr, 0);
+  ::_exit(0);
 }
 
-Reply End(const Node& node, const Request& request, const Account& account) {
-  Reply reply{.pid = request.pid, .uid = account.uid};
-  const UniqueFd process(
-      request.pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, request.pid, 0)) : -1);
-  // The descriptor pins it, so what is read now is of the process that gets the signal.
-  if (process.valid()) {
-    const auto info = ReadProcess(request.pid);
-    if (info.ok() && info->start_time == request.start_time) {
-      if (!IsOf(request.pid, account.uid)) {
-        reply.reason = Reason::kForeignProcess;
-        return reply;
-      }
-      ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0);
-    }
-  }
-  if (!EndJobCgroup(node.cgroup, request.job)) reply.reason = Reason::kStillEnding;
-  return reply;
-}
-
-Reply StartGuardian(const Node& node, const Request& request, const Account& account, int socket) {
-  const UniqueFd procs = MakeJobCgroup(node.cgroup, request.job, account);
-  const std::string directory = node.options->directory + "/" + request.job;
-  Reply reply;
-  StartAs({.account = &account,
-           .argv = {node.options->guardian, "--dir", directory + "/run", "--job", request.job,
-                    "--worker-fd", std::to_string(kSocketFd), "--devices", request.devices,
-                    "--worker-uid", std::to_string(node.worker_uid)},
-           .socket = socket,
-           .directory = directory,
-           .cgroup_procs = procs.get()},
-          &reply);
-  return reply;
-}
-
-Reply Answer(const Node& node, const Request& request, int socket) {
-  if (request.verb == Verb::kHello) {
-    Reply reply;
-    Put(node.options->directory, reply.detail);
-    return reply;
-  }
-  Account account;
-  Reply reply;
-  reply.reason = FindAccount(request.account, &account, &reply.error);
-  if (reply.reason != Reason::kDone) {
-    Put("look the account up", reply.detail);
-    return reply;
-  }
-  reply.uid = account.uid;
-  if (request.verb == Verb::kEnd) return End(node, request, account);
-  if (request.verb == Verb::kForget) {
-    if (!EndJobCgroup(node.cgroup, request.job)) reply.reason = Reason::kStillEnding;
-    RemoveJobDirectories(node.directory.get(), request.job);
-    return reply;
-  }
+Status Start(const Node& node, const Request& request, const Account& account, int socket) {
+  SpawnOptions program{.inherited = {{socket, kSocketFd}}};
   if (request.verb == Verb::kFiles) {
-    StartAs({.account = &account,
-             .argv = {node.options->files, "--serve-files", std::to_string(kSocketFd)},
-             .socket = socket,
-             .directory = {}},
-            &reply);
-    return reply;
+    program.argv = {node.options->files, "--serve-files", std::to_string(kSocketFd)};
+    GoOnInChild();
+    return StartAs(account, program, "");
   }
-  if (!MakeJobDirectories(node.directory.get(), request.job, account, node.worker_gid)) {
-    reply = {.reason = Reason::kFailed, .error = errno};
-    Put("make the job's directories", reply.detail);
-    return reply;
-  }
-  return request.verb == Verb::kGuardian ? StartGuardian(node, request, account, socket) : reply;
+  const std::string directory = node.options->directory + "/" + request.job;
+  const auto cgroup = MakeJobCgroup(node.jobs->path(), request.job, account);
+  program.cgroup_procs_fd = cgroup->procs_fd();
+  program.argv = {node.options->guardian,
+                  "--dir",
+                  directory + "/run",
+                  "--job",
+                  request.job,
+                  "--worker-fd",
+                  std::to_string(kSocketFd),
+                  "--devices",
+                  request.devices,
+                  "--worker-uid",
+                  std::to_string(node.worker_uid)};
+  GoOnInChild();
+  return StartAs(account, program, directory);
+}
+
+Status End(const Node& node, const Request& request) {
+  const Status status = EndJobCgroup(node.jobs->path(), request.job);
+  if (request.verb == Verb::kForget) RemoveJobDirectories(node.directory.get(), request.job);
+  return status;
+}
+
+Status Do(const Node& node, const Request& request, int socket) {
+  if (request.verb == Verb::kHello) return OkStatus();
+  if (request.verb == Verb::kEnd || request.verb == Verb::kForget) return End(node, request);
+  MUSTER_ASSIGN_OR_RETURN(const Account account, FindAccount(request.account));
+  if (request.verb != Verb::kFiles)
+    MUSTER_RETURN_IF_ERROR(
+        MakeJobDirectories(node.directory.get(), request.job, account, node.worker_gid));
+  return request.verb == Verb::kDirectory ? OkStatus() : Start(node, request, account, socket);
 }
 
 void Handle(const Node& node, PacketSocket connection) {
   ::alarm(kMaxSeconds);
   auto packet = connection.Receive(Deadline::After(kReceiveWithin));
   if (!packet.ok()) return;
-  Request request;
-  Reply reply{.reason = Reason::kBadRequest};
-  if (Decode(packet->data, packet->fds.size(), &request))
-    reply = Answer(node, request, packet->fds.empty() ? -1 : packet->fds[0].get());
+  const auto request = Decode(packet->data, packet->fds.size());
+  const Status status =
+      request ? Do(node, *request, packet->fds.empty() ? -1 : packet->fds[0].get())
+              : InvalidArgument("it refuses the request; is it of the version of muster-worker?");
+  Reply reply{.code = static_cast<std::uint8_t>(status.code())};
+  const std::string_view text = status.ok() ? node.options->directory : status.message();
+  Put(text.substr(0, sizeof reply.text - 1), reply.text);
   (void)connection.Send({reinterpret_cast<const char*>(&reply), sizeof reply});
-  if (reply.reason == Reason::kDone || reply.reason == Reason::kStillEnding) return;
-  std::fprintf(stderr, "muster-launcher: refused %d for account '%s', job '%s': %d, %s: %s\n",
-               static_cast<int>(request.verb), request.account, request.job,
-               static_cast<int>(reply.reason), reply.detail, std::strerror(reply.error));
+  if (!status.ok() && status.code() != StatusCode::kAborted)
+    std::fprintf(stderr, "muster-launcher: account '%s', job '%s': %s\n",
+                 request ? request->account : "", request ? request->job : "", reply.text);
 }
 
 Status MakeRootsDirectory(const std::string& path) {
@@ -147,27 +116,7 @@ Status MakeRootsDirectory(const std::string& path) {
   if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != 0 ||
       (info.st_mode & 022) != 0)
     return FailedPrecondition(path + " must be a directory that root alone may change");
-  if (!IsOfEachJob(path)) return OkStatus();
-  return InvalidArgument("jobs have /tmp, /var/tmp and /dev/shm of their own, and would not see " +
-                         path);
-}
-
-void PassMemoryOn(const std::string& cgroup) {
-  const UniqueFd control(
-      ::open((cgroup + "/cgroup.subtree_control").c_str(), O_WRONLY | O_CLOEXEC));
-  // Refused while processes are in it, and then memory is accounted, not limited.
-  if (control.valid()) (void)!::write(control.get(), "+memory", 7);
-}
-
-// Made with all of root's rights: the root of a hierarchy has no write permission.
-std::string MakeCgroupOfJobs() {
-  std::string own = ReadOwnCgroupDirectory();
-  if (own.ends_with(std::string("/") + kDaemonsCgroup)) own.erase(own.rfind('/'));
-  const std::string jobs = own + "/muster-jobs";
-  if (own.empty() || (::mkdir(jobs.c_str(), 0755) != 0 && errno != EEXIST)) return "";
-  PassMemoryOn(own);
-  PassMemoryOn(jobs);
-  return jobs;
+  return OkStatus();
 }
 
 Result<Node> SetUp(const Options& options) {
@@ -180,7 +129,7 @@ Result<Node> SetUp(const Options& options) {
   MUSTER_RETURN_IF_ERROR(MakeRootsDirectory(options.directory));
   UniqueFd directory(::open(options.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory.valid()) return ErrnoStatus(errno, "open " + options.directory);
-  return Node{&options, uid, gid, std::move(directory), MakeCgroupOfJobs()};
+  return Node{&options, uid, gid, std::move(directory), MakeCgroup("muster-jobs")};
 }
 
 Result<UniqueFd> Listen(const Node& node) {

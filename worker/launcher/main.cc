@@ -1,10 +1,9 @@
 // muster-launcher: see launcher.h.
 
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -23,16 +22,13 @@ constexpr char kUsage[] =
 constexpr int kUsageError = 2;
 
 bool Parse(int argc, char** argv, muster::launcher::Options* options) {
+  const std::map<std::string_view, std::string*> flags = {{"--worker-user", &options->worker_user},
+                                                          {"--socket", &options->socket},
+                                                          {"--dir", &options->directory}};
   for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string_view flag = argv[i];
-    if (flag == "--worker-user")
-      options->worker_user = argv[i + 1];
-    else if (flag == "--socket")
-      options->socket = argv[i + 1];
-    else if (flag == "--dir")
-      options->directory = argv[i + 1];
-    else
-      return false;
+    const auto flag = flags.find(argv[i]);
+    if (flag == flags.end()) return false;
+    *flag->second = argv[i + 1];
   }
   return argc % 2 == 1 && !options->worker_user.empty() && options->socket.starts_with('/') &&
          options->directory.starts_with('/');

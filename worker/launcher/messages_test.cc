@@ -24,32 +24,30 @@ Request ToStart() {
 }
 
 bool Accepts(const Request& request, std::size_t descriptors = 1) {
-  Request read;
-  return Decode(Bytes(request), descriptors, &read);
+  return Decode(Bytes(request), descriptors).has_value();
 }
 
 TEST(LauncherMessages, AWholeRequestIsAccepted) {
-  Request read;
-  ASSERT_TRUE(Decode(Bytes(ToStart()), 1, &read));
-  EXPECT_EQ(Bytes(read), Bytes(ToStart()));
+  const auto read = Decode(Bytes(ToStart()), 1);
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(Bytes(*read), Bytes(ToStart()));
   EXPECT_TRUE(Accepts(Request{}, 0));
 }
 
 TEST(LauncherMessages, EverythingElseIsRefused) {
-  Request read;
-  EXPECT_FALSE(Decode(Bytes(ToStart()).substr(1), 1, &read));
-  EXPECT_FALSE(Decode(Bytes(ToStart()) + "x", 1, &read));
-  EXPECT_FALSE(Decode(Bytes(ToStart()), 0, &read));
-  EXPECT_FALSE(Decode(Bytes(ToStart()), 2, &read));
+  EXPECT_FALSE(Decode(Bytes(ToStart()).substr(1), 1));
+  EXPECT_FALSE(Decode(Bytes(ToStart()) + "x", 1));
+  EXPECT_FALSE(Decode(Bytes(ToStart()), 0));
+  EXPECT_FALSE(Decode(Bytes(ToStart()), 2));
   const auto refuses = [](auto change, std::size_t descriptors = 1) {
     Request request = ToStart();
     change(request);
     return !Accepts(request, descriptors);
   };
   EXPECT_TRUE(refuses([](Request& r) { r.version = 2; }));
-  EXPECT_TRUE(refuses([](Request& r) { r.verb = Verb{7}; }));
+  for (const int verb : {0, 7, 255})
+    EXPECT_TRUE(refuses([&](Request& r) { r.verb = static_cast<Verb>(verb); })) << verb;
   EXPECT_TRUE(refuses([](Request& r) { r.reserved[1] = 1; }));
-  EXPECT_TRUE(refuses([](Request& r) { r.pid = 7; }));
   EXPECT_TRUE(refuses([](Request& r) { std::memset(r.account, 'a', sizeof r.account); }));
   EXPECT_TRUE(refuses([](Request& r) { r.account[20] = 'x'; })) << "behind the end of the text";
   for (const char* name : {"", "a/b", "-r", ".x", "a b", "a:b"})
@@ -59,8 +57,10 @@ TEST(LauncherMessages, EverythingElseIsRefused) {
   for (const char* path : {"", "run/lock", "/run/../etc", "/run/.."})
     EXPECT_TRUE(refuses([&](Request& r) { Put(path, r.devices); })) << path;
   EXPECT_TRUE(refuses([](Request& r) { r.verb = Verb::kFiles; })) << "with a job";
-  EXPECT_TRUE(refuses([](Request& r) { r.verb = Verb::kEnd, Put("", r.devices), r.pid = 1; }, 0));
-  EXPECT_FALSE(refuses([](Request& r) { r.verb = Verb::kEnd, Put("", r.devices), r.pid = 2; }, 0));
+  const auto ends = [](Request& r) { r.verb = Verb::kEnd, Put("", r.account), Put("", r.devices); };
+  EXPECT_FALSE(refuses(ends, 0));
+  EXPECT_TRUE(refuses(ends, 1));
+  EXPECT_TRUE(refuses([&](Request& r) { ends(r), Put("ada", r.account); }, 0)) << "of no account";
 }
 
 // What gets through has the form that is promised, whatever the bytes are.
@@ -71,15 +71,15 @@ TEST(LauncherMessages, ChangedBytesAreRefusedOrOfTheForm) {
     std::string bytes = Bytes(ToStart());
     for (std::size_t n = random() % 4; n > 0; --n)
       bytes[random() % bytes.size()] = static_cast<char>(random() % (random() % 2 ? 256 : 8));
-    Request read;
-    if (!Decode(bytes, random() % 3, &read)) continue;
+    const auto read = Decode(bytes, random() % 3);
+    if (!read) continue;
     ++accepted;
-    ASSERT_LE(static_cast<int>(read.verb), 6);
-    ASSERT_EQ(read.account[sizeof read.account - 1], 0);
-    ASSERT_EQ(read.job[sizeof read.job - 1], 0);
-    ASSERT_EQ(read.devices[sizeof read.devices - 1], 0);
-    ASSERT_EQ(std::string(read.job).find('/'), std::string::npos);
-    ASSERT_EQ(std::string(read.account).find('/'), std::string::npos);
+    ASSERT_LE(static_cast<int>(read->verb), 6);
+    ASSERT_EQ(read->account[sizeof read->account - 1], 0);
+    ASSERT_EQ(read->job[sizeof read->job - 1], 0);
+    ASSERT_EQ(read->devices[sizeof read->devices - 1], 0);
+    ASSERT_EQ(std::string(read->job).find('/'), std::string::npos);
+    ASSERT_EQ(std::string(read->account).find('/'), std::string::npos);
   }
   EXPECT_GT(accepted, 1000);
 }
@@ -91,16 +91,22 @@ TEST(LauncherMessages, DirectoriesOfEachJobAreKnown) {
     EXPECT_FALSE(IsOfEachJob(path)) << path;
 }
 
+Result<std::string> Read(const Reply& reply) {
+  return ReadReply({reinterpret_cast<const char*>(&reply), sizeof reply});
+}
+
 TEST(LauncherMessages, RepliesSayWhatIsWrong) {
-  Reply reply{.reason = Reason::kNoAccount};
-  EXPECT_EQ(StatusOf(reply, "ada").message(), "this node has no account 'ada'");
-  reply = {.reason = Reason::kFailed, .error = EPERM};
-  Put("setsid", reply.detail);
-  EXPECT_NE(StatusOf(reply, "ada").message().find("setsid"), std::string::npos);
-  Reply read;
-  EXPECT_FALSE(DecodeReply("short", &read));
-  reply.reason = Reason{200};
-  EXPECT_FALSE(DecodeReply({reinterpret_cast<const char*>(&reply), sizeof reply}, &read));
+  Reply reply;
+  Put("/var/lib/muster-jobs", reply.text);
+  EXPECT_EQ(*Read(reply), "/var/lib/muster-jobs");
+  reply.code = static_cast<std::uint8_t>(StatusCode::kNotFound);
+  Put("this node has no account 'ada'", reply.text);
+  EXPECT_EQ(Read(reply).status(), NotFound("muster-launcher: this node has no account 'ada'"));
+  std::memset(reply.text, 'x', sizeof reply.text);
+  EXPECT_EQ(Read(reply).status().message(), "muster-launcher: " + std::string(252, 'x'));
+  reply.code = 200;
+  EXPECT_EQ(Read(reply).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(ReadReply("short").ok());
 }
 
 }  // namespace

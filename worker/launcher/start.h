@@ -4,25 +4,19 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
+#include "common/base/status.h"
+#include "common/process/spawn.h"
 #include "worker/launcher/account.h"
-#include "worker/launcher/messages.h"
 
 namespace muster::launcher {
 
-struct Start {
-  const Account* account = nullptr;
-  std::vector<std::string> argv;
-  int socket = -1;  // the program finds it as descriptor 3
-  // For a guardian: the job's directory, and cgroup.procs of its cgroup or -1.
-  std::string directory;
-  int cgroup_procs = -1;
-};
-
+// Where a program that is started finds its socket.
 inline constexpr int kSocketFd = 3;
 
-// In a session of its own, with no other descriptor but the log of its job. Fills the reply.
-void StartAs(const Start& start, Reply* reply);
+// Becomes the account, whether it succeeds or not, and starts the program, which has argv and
+// descriptors, with nothing else of the caller's. `directory`: the job's, whose log it gets; empty:
+// it is of no job.
+Status StartAs(const Account& account, SpawnOptions program, const std::string& directory);
 
 }  // namespace muster::launcher

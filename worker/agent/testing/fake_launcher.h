@@ -58,14 +58,15 @@ class FakeLauncher {
       auto connection = AcceptPackets(listening_.get());
       if (!connection.ok()) continue;
       auto packet = connection->Receive(Deadline::After(std::chrono::seconds(5)));
-      launcher::Request request;
+      const auto request =
+          packet.ok() ? launcher::Decode(packet->data, packet->fds.size()) : std::nullopt;
       launcher::Reply reply;
-      if (!packet.ok() || !launcher::Decode(packet->data, packet->fds.size(), &request))
-        reply.reason = launcher::Reason::kBadRequest;
-      else if (std::string(request.account) == "stranger")
-        reply.reason = launcher::Reason::kNoAccount;
-      else if (request.verb == launcher::Verb::kFiles)
+      if (!request || std::string(request->account) == "stranger") {
+        reply.code = static_cast<std::uint8_t>(StatusCode::kNotFound);
+        launcher::Put("this node has no account 'stranger'", reply.text);
+      } else if (request->verb == launcher::Verb::kFiles) {
         StartServer(packet->fds[0].get());
+      }
       (void)connection->Send({reinterpret_cast<const char*>(&reply), sizeof reply});
     }
   }
