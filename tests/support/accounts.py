@@ -4,6 +4,7 @@ of the test's own.
   if accounts.missing():
       self.skipTest(accounts.missing())
   root = accounts.make({"ada": 61002})        # an empty directory that every user can enter, on a disk in memory
+  accounts.let_in(pathlib.Path("/closed/libs"))  # every user reaches it
 """
 
 import ctypes
@@ -49,3 +50,15 @@ def make(ids):
         tempfile.tempdir = str(PLACE)
         _made.update(ids)
     return PLACE
+
+
+def let_in(path):
+    """A directory below others that only their owners may pass: a layer over each of those lets all pass, where the test sees it."""
+    for folder in reversed(path.parents):
+        if folder.stat().st_mode & 0o001:
+            continue
+        layer = PLACE / "layers" / str(len(list(PLACE.glob("layers/*"))))
+        for name in ("upper", "work"):
+            (layer / name).mkdir(parents=True)
+        (layer / "upper").chmod(0o711)
+        mount("-t", "overlay", "-o", f"lowerdir={folder},upperdir={layer}/upper,workdir={layer}/work", "test", folder)

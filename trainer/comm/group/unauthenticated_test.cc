@@ -1,10 +1,14 @@
 // Gangs that form while others than their ranks are at their ports.
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <iterator>
 #include <optional>
@@ -190,6 +194,58 @@ TEST(Strangers, AtTheSocketsOfAHostsRanksNeitherJoinNorDelayThem) {
   for (const SocketName& name : AwaitSockets(AF_UNIX, 2, 0))
     std::ranges::move(CrowdAt(name), std::back_inserter(unauthenticated));
   EXPECT_GE(unauthenticated.size(), 2U * kSize);
+  begin(2);
+  for (std::thread& rank : ranks) rank.join();
+  for (const auto& mesh : meshes) {
+    ASSERT_TRUE(mesh->ok()) << mesh->status().ToString();
+    EXPECT_TRUE((*mesh)->link) << (*mesh)->why_not;
+  }
+  while (!meetings.empty()) meetings.pop_back();
+}
+
+// Where ranks 0 and 1 of three listen, `user` says what rank 2 would say, with the right token. It
+// writes to `said` how often, and stays until it is destroyed.
+Child RankTwoOf(uid_t user, const std::vector<SocketName>& names, int said) {
+  return Child([&]() -> std::string {
+    MUSTER_CHECK(::setresuid(user, user, user) == 0, "setresuid");
+    std::vector<UniqueFd> sockets;
+    for (const SocketName& name : names) {
+      const std::string text(reinterpret_cast<const char*>(&name.address), name.length);
+      const auto begin = offsetof(sockaddr_un, sun_path) + 1;
+      for (int rank = 0; rank < 2; ++rank) {
+        sockets.push_back(ConnectTo(name, SOCK_SEQPACKET));
+        SendTo(sockets.back(), "2 " + PeerProof(kToken, "mesh", 2, rank, text.substr(begin)));
+      }
+    }
+    const char count = static_cast<char>(sockets.size());
+    (void)!::write(said, &count, 1);
+    return std::to_string(::pause());
+  });
+}
+
+// Which it may have learned: the kernel names the user, whatever the token.
+TEST(Strangers, AnotherUserWithTheTokenTakesNoPlaceAmongAHostsRanks) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  constexpr int kSize = 3;
+  Listener listener = Listen();
+  std::vector<StoreMeeting> meetings = MeetInOneProcess(listener, kSize);
+  std::vector<std::optional<Result<UnixMesh>>> meshes(kSize);
+  std::vector<std::thread> ranks;
+  const auto begin = [&](int rank) {
+    ranks.emplace_back([&, rank] {
+      const auto at = static_cast<std::size_t>(rank);
+      meshes[at].emplace(ConnectUnixMesh(meetings[at], "muster/1/world/", rank, kSize, Soon()));
+    });
+  };
+  begin(0);
+  begin(1);
+  int said[2];
+  ASSERT_EQ(::pipe2(said, O_CLOEXEC), 0);
+  const UniqueFd read_end(said[0]), write_end(said[1]);
+  const Child intruder = RankTwoOf(65534, AwaitSockets(AF_UNIX, 2, 0), write_end.get());
+  char count = 0;
+  ASSERT_EQ(::read(read_end.get(), &count, 1), 1);
+  EXPECT_EQ(count, 4) << "it is there";
   begin(2);
   for (std::thread& rank : ranks) rank.join();
   for (const auto& mesh : meshes) {
