@@ -1,0 +1,184 @@
+#include "coordinator/store/etcd_leadership.h"
+
+#include <pthread.h>
+#include <time.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+namespace muster {
+
+namespace pb = etcdserverpb;
+
+namespace {
+
+constexpr char kEpochKey[] = "epoch";
+constexpr char kFormatKey[] = "format";
+constexpr char kFormat[] = "1";
+// A watch is renewed after this, in case its member has forgotten it.
+constexpr Duration kWatch = std::chrono::seconds(10);
+constexpr Duration kRevoke = std::chrono::seconds(1);
+constexpr Duration kRetry = std::chrono::milliseconds(100);
+
+std::int64_t BootNanos() {
+  timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}
+
+std::uint64_t NumberOf(const std::string& text) {
+  std::uint64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+}  // namespace
+
+std::string EtcdTransactionKey(const EtcdKeys& keys, std::uint64_t epoch) {
+  return keys.Numbered("txn/", epoch);
+}
+
+struct EtcdLeadership::Found {
+  std::int64_t revision = 0;
+  pb::KeyValue leader, epoch, format;  // without a key: there is none
+};
+
+EtcdLeadership::EtcdLeadership(EtcdLeadershipOptions options, std::unique_ptr<EtcdClient> client)
+    : options_(std::move(options)), client_(std::move(client)), claim_(options_.claim) {}
+
+EtcdLeadership::~EtcdLeadership() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  client_->Cancel();
+  if (!thread_.joinable()) return;
+  thread_.join();
+  // Another client, since this one is at its end. A lease that stays ends by itself.
+  const auto client = EtcdClient::Open(options_.access, kRevoke);
+  if (client.ok()) (void)(*client)->RevokeLease(lease_, kRevoke);
+}
+
+Result<std::unique_ptr<EtcdLeadership>> EtcdLeadership::Campaign(EtcdClient& client,
+                                                                 EtcdLeadershipOptions options) {
+  MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<EtcdClient> own,
+                          EtcdClient::Open(options.access, kEtcdAnswer));
+  std::unique_ptr<EtcdLeadership> leadership(
+      new EtcdLeadership(std::move(options), std::move(own)));
+  for (;;) {
+    MUSTER_ASSIGN_OR_RETURN(const Found found, leadership->Read(client));
+    const pb::KeyValue& leader = found.leader;
+    if (leader.key().empty()) {
+      MUSTER_RETURN_IF_ERROR(leadership->Grant(client));
+      MUSTER_ASSIGN_OR_RETURN(const bool taken, leadership->Take(client, found));
+      if (taken) break;
+      continue;
+    }
+    const Result<EpochClaim> claim = DecodeClaim(leader.value());
+    if (leadership->lease_ != 0 && leader.lease() == leadership->lease_ && claim.ok()) {
+      // By a request of which no answer came.
+      leadership->claim_ = *claim;
+      leadership->revision_ = leader.create_revision();
+      break;
+    }
+    leadership->options_.on_wait(claim.ok() ? claim->Text() : "an unknown coordinator");
+    client.AwaitChange(leader.key(), found.revision, kWatch);
+  }
+  leadership->thread_ = std::thread([&self = *leadership] { self.KeepAlive(); });
+  return leadership;
+}
+
+Result<EtcdLeadership::Found> EtcdLeadership::Read(EtcdClient& client) const {
+  const EtcdKeys& keys = options_.keys;
+  pb::TxnRequest request;
+  for (const char* name : {kEtcdLeaderKey, kEpochKey, kFormatKey})
+    *request.add_success() = EtcdGet(keys.Under(name));
+  MUSTER_ASSIGN_OR_RETURN(pb::TxnResponse response, client.Transact(request, kEtcdAnswer));
+  Found found;
+  found.revision = response.header().revision();
+  pb::KeyValue* into[] = {&found.leader, &found.epoch, &found.format};
+  for (int i = 0; i < std::min(3, response.responses_size()); ++i) {
+    pb::RangeResponse* range = response.mutable_responses(i)->mutable_response_range();
+    if (range->kvs_size() > 0) *into[i] = std::move(*range->mutable_kvs(0));
+  }
+  if (!found.format.key().empty() && found.format.value() != kFormat)
+    return FailedPrecondition("the store at " + keys.prefix() + " has format " +
+                              found.format.value() + ", this version of Muster knows " + kFormat +
+                              "; start the version that wrote it, or use another --etcd-prefix");
+  return found;
+}
+
+// One that was granted a while ago may have ended, with the key under it.
+Status EtcdLeadership::Grant(EtcdClient& client) {
+  const std::int64_t sent = BootNanos();
+  const std::int64_t life = options_.lease_seconds * 1'000'000'000;
+  if (lease_ != 0 && sent < valid_until_ns_ - life / 2) return OkStatus();
+  MUSTER_ASSIGN_OR_RETURN(lease_, client.GrantLease(options_.lease_seconds, kEtcdAnswer));
+  valid_until_ns_ = sent + life;
+  return OkStatus();
+}
+
+// False: another one was faster, or no answer came.
+Result<bool> EtcdLeadership::Take(EtcdClient& client, const Found& found) {
+  const EtcdKeys& keys = options_.keys;
+  claim_.epoch = NumberOf(found.epoch.value()) + 1;
+  pb::TxnRequest request;
+  *request.add_compare() = EtcdCreatedAt(keys.Under(kEtcdLeaderKey), 0);
+  pb::Compare* epoch = request.add_compare();
+  epoch->set_target(pb::Compare::MOD);
+  epoch->set_key(keys.Under(kEpochKey));
+  epoch->set_mod_revision(found.epoch.mod_revision());
+  *request.add_success() = EtcdPut(keys.Under(kEtcdLeaderKey), EncodeClaim(claim_), lease_);
+  *request.add_success() = EtcdPut(keys.Under(kEpochKey), std::to_string(claim_.epoch));
+  *request.add_success() = EtcdPut(keys.Under(kFormatKey), kFormat);
+  *request.add_success() = EtcdPut(EtcdTransactionKey(keys, claim_.epoch), "0");
+  const Result<pb::TxnResponse> response = client.Transact(request, kEtcdAnswer);
+  if (!response.ok()) {
+    if (response.status().code() == StatusCode::kNotFound || IsUnanswered(response.status())) {
+      if (response.status().code() == StatusCode::kNotFound) lease_ = 0;  // it has ended
+      return false;
+    }
+    return response.status();
+  }
+  revision_ = response->header().revision();
+  return response->succeeded();
+}
+
+Status EtcdLeadership::Check() const {
+  const std::string life = std::to_string(options_.lease_seconds) + " s";
+  if (lease_ended_)
+    return Unavailable(
+        "the lease of the leader key has ended, because this coordinator or etcd "
+        "stood still for " +
+        life + "; start it again, and it waits for the key");
+  if (BootNanos() >= valid_until_ns_)
+    return Unavailable("no member of etcd (" + client_->names() +
+                       ") has confirmed the lease of the leader key for " + life +
+                       "; start the coordinator again, and it waits for the key");
+  return OkStatus();
+}
+
+void EtcdLeadership::KeepAlive() {
+  ::pthread_setname_np(::pthread_self(), "etcd lease");
+  const Duration interval = std::chrono::milliseconds(options_.lease_seconds * 1000 / 3);
+  Duration wait = interval;
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      if (changed_.wait_for(lock, wait, [this] { return stopping_; })) return;
+    }
+    const std::int64_t sent = BootNanos();
+    const Result<Duration> left = client_->KeepAlive(lease_, interval);
+    wait = left.ok() ? interval : kRetry;
+    if (!left.ok()) continue;
+    if (*left <= Duration::zero()) {
+      lease_ended_ = true;
+      return;
+    }
+    valid_until_ns_ = sent + std::chrono::duration_cast<std::chrono::nanoseconds>(*left).count();
+  }
+}
+
+}  // namespace muster

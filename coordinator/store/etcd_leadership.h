@@ -1,0 +1,80 @@
+// EtcdLeadership: the leader key of a store in etcd, which one coordinator has at a time.
+//
+// Owned by EtcdStore. The key is created by a transaction that finds none, under a lease, and ends
+// with it. A thread of its own keeps the lease alive over channels of its own, three times in its
+// life, so never behind a commit. The same transaction raises the epoch: a number of ours, since a
+// revision of etcd goes back when a snapshot of it is restored.
+//
+// Campaign blocks until the key is this process's. Check may be called from any thread.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "common/base/result.h"
+#include "coordinator/store/etcd_client.h"
+#include "coordinator/store/etcd_keys.h"
+#include "coordinator/store/journal_format.h"
+
+namespace muster {
+
+struct EtcdLeadershipOptions {
+  EtcdAccess access;
+  EtcdKeys keys;
+  EpochClaim claim;  // but for its epoch
+  std::int64_t lease_seconds = 5;
+  // Called with who leads, each time it waits for another one.
+  std::function<void(const std::string& leader)> on_wait = [](const std::string&) {};
+};
+
+class EtcdLeadership {
+ public:
+  // kUnavailable: etcd cannot be reached; kFailedPrecondition: another version wrote the store.
+  static Result<std::unique_ptr<EtcdLeadership>> Campaign(EtcdClient& client,
+                                                          EtcdLeadershipOptions options);
+  // Gives the key up, so that another coordinator need not wait for the end of the lease.
+  ~EtcdLeadership();
+  EtcdLeadership(const EtcdLeadership&) = delete;
+  EtcdLeadership& operator=(const EtcdLeadership&) = delete;
+
+  // OK inside the lease, counted from the sending of the last request that was answered, by a clock
+  // that runs on while the machine is suspended. Otherwise kUnavailable.
+  Status Check() const;
+
+  std::uint64_t epoch() const { return claim_.epoch; }
+  // Creation of the leader key.
+  std::int64_t revision() const { return revision_; }
+
+ private:
+  EtcdLeadership(EtcdLeadershipOptions options, std::unique_ptr<EtcdClient> client);
+  struct Found;
+  Result<Found> Read(EtcdClient& client) const;
+  Status Grant(EtcdClient& client);
+  Result<bool> Take(EtcdClient& client, const Found& found);
+  void KeepAlive();
+
+  const EtcdLeadershipOptions options_;
+  const std::unique_ptr<EtcdClient> client_;  // for the thread
+  EpochClaim claim_;
+  std::int64_t lease_ = 0;  // 0: none was granted
+  std::int64_t revision_ = 0;
+  std::atomic<std::int64_t> valid_until_ns_ = 0;
+  std::atomic<bool> lease_ended_ = false;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+// The key that a leader writes with every transaction: the number of the newest one.
+std::string EtcdTransactionKey(const EtcdKeys& keys, std::uint64_t epoch);
+inline constexpr char kEtcdLeaderKey[] = "leader";
+
+}  // namespace muster

@@ -1,0 +1,117 @@
+#include "coordinator/store/etcd_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace muster {
+
+namespace pb = etcdserverpb;
+
+namespace {
+
+constexpr std::size_t kRangesAtOnce = 64;
+
+}  // namespace
+
+// With fewer keys where they are too large together.
+Result<pb::RangeResponse> EtcdReader::Page(pb::RangeRequest request) {
+  for (;;) {
+    request.set_limit(limit_);
+    request.set_revision(revision_);
+    Result<pb::RangeResponse> page = client_.Range(request, kEtcdAnswer);
+    if (page.status().code() == StatusCode::kResourceExhausted && limit_ > 1) {
+      limit_ = std::max<std::int64_t>(1, limit_ / 8);
+      continue;
+    }
+    if (!page.ok()) return page;
+    if (revision_ == 0) revision_ = page->header().revision();
+    if (page->kvs_size() > 0) {
+      const std::size_t each = page->ByteSizeLong() / static_cast<std::size_t>(page->kvs_size());
+      limit_ = std::clamp<std::int64_t>(static_cast<std::int64_t>(kMaxPageBytes / (each + 1)), 1,
+                                        kMaxPageKeys);
+    }
+    return page;
+  }
+}
+
+Status EtcdReader::Read(const std::string& first, const std::string& end, const Each& each) {
+  EtcdAssembler assembler;
+  pb::RangeRequest request;
+  request.set_key(first);
+  request.set_range_end(end);
+  for (;;) {
+    MUSTER_ASSIGN_OR_RETURN(const pb::RangeResponse page, Page(request));
+    for (const pb::KeyValue& next : page.kvs()) {
+      MUSTER_ASSIGN_OR_RETURN(auto entry, assembler.Add(next));
+      if (entry) MUSTER_RETURN_IF_ERROR(each(*std::move(entry)));
+    }
+    if (!page.more() || page.kvs_size() == 0) break;
+    request.set_key(page.kvs(page.kvs_size() - 1).key() + '\0');
+  }
+  MUSTER_ASSIGN_OR_RETURN(auto entry, assembler.Finish());
+  return entry ? each(*std::move(entry)) : OkStatus();
+}
+
+Result<std::optional<std::string>> EtcdReader::Get(const std::string& key) {
+  std::optional<std::string> value;
+  // The key and its parts, which are before all other keys that begin with it.
+  MUSTER_RETURN_IF_ERROR(Read(key, key + '\x01', [&](EtcdEntry entry) -> Status {
+    value = std::move(entry.value);
+    return OkStatus();
+  }));
+  return value;
+}
+
+Result<std::optional<EtcdEntry>> EtcdReader::AtEnd(const std::string& prefix, End end) {
+  pb::RangeRequest request;
+  request.set_key(prefix);
+  request.set_range_end(EtcdPrefixEnd(prefix));
+  request.set_limit(1);
+  request.set_revision(revision_);
+  request.set_sort_order(end == End::kLast ? pb::RangeRequest::DESCEND : pb::RangeRequest::ASCEND);
+  MUSTER_ASSIGN_OR_RETURN(const pb::RangeResponse page, client_.Range(request, kEtcdAnswer));
+  if (revision_ == 0) revision_ = page.header().revision();
+  if (page.kvs_size() == 0) return std::optional<EtcdEntry>();
+  return std::optional(EtcdEntry{page.kvs(0).key(), page.kvs(0).value(), {}});
+}
+
+Result<std::vector<std::vector<EtcdEntry>>> EtcdReader::ReadMany(
+    const std::vector<KeyRange>& ranges) {
+  std::vector<std::vector<EtcdEntry>> all;
+  while (all.size() < ranges.size()) {
+    const std::size_t begin = all.size();
+    pb::TxnRequest request;
+    for (std::size_t i = begin; i < std::min(begin + kRangesAtOnce, ranges.size()); ++i) {
+      pb::RangeRequest* range = request.add_success()->mutable_request_range();
+      range->set_key(ranges[i].first);
+      range->set_range_end(ranges[i].end);
+      range->set_revision(revision_);
+    }
+    const Result<pb::TxnResponse> response = client_.Transact(request, kEtcdAnswer);
+    const bool too_much = response.status().code() == StatusCode::kResourceExhausted;
+    if (!response.ok() && !too_much) return response.status();
+    if (response.ok() && revision_ == 0) revision_ = response->header().revision();
+    for (int i = 0; i < request.success_size(); ++i) {
+      std::vector<EtcdEntry>& entries = all.emplace_back();
+      const auto keep = [&entries](EtcdEntry entry) -> Status {
+        entries.push_back(std::move(entry));
+        return OkStatus();
+      };
+      if (too_much) {
+        const KeyRange& range = ranges[begin + static_cast<std::size_t>(i)];
+        MUSTER_RETURN_IF_ERROR(Read(range.first, range.end, keep));
+        continue;
+      }
+      EtcdAssembler assembler;
+      for (const pb::KeyValue& next : response->responses(i).response_range().kvs()) {
+        MUSTER_ASSIGN_OR_RETURN(auto entry, assembler.Add(next));
+        if (entry) entries.push_back(*std::move(entry));
+      }
+      MUSTER_ASSIGN_OR_RETURN(auto entry, assembler.Finish());
+      if (entry) entries.push_back(*std::move(entry));
+    }
+  }
+  return all;
+}
+
+}  // namespace muster

@@ -1,0 +1,53 @@
+// EtcdReader: reads of a store in etcd, a page at a time and all at one revision.
+//
+// A value on the stack of its user; the client outlives it; one thread. Reads are linearizable.
+// kOutOfRange: the revision was compacted meanwhile, and the reads begin anew with another reader.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+#include "coordinator/store/etcd_client.h"
+#include "coordinator/store/etcd_keys.h"
+
+namespace muster {
+
+class EtcdReader {
+ public:
+  static constexpr std::int64_t kMaxPageKeys = 1000;
+  static constexpr std::size_t kMaxPageBytes = 4 << 20;  // at which pages aim
+  using Each = std::function<Status(EtcdEntry entry)>;
+
+  explicit EtcdReader(EtcdClient& client) : client_(client) {}
+
+  // The entries of [first, end) in their order. Stops at the first failure of `each`.
+  Status Read(const std::string& first, const std::string& end, const Each& each);
+  // Nothing: there is no such key.
+  Result<std::optional<std::string>> Get(const std::string& key);
+  // The key and value at an end of the range that begins with `prefix`.
+  enum class End { kFirst, kLast };
+  Result<std::optional<EtcdEntry>> AtEnd(const std::string& prefix, End end);
+  // What these ranges have, {first, end} each, at the revision of the first read; a range's entries
+  // are one element.
+  struct KeyRange {
+    std::string first, end;
+  };
+  Result<std::vector<std::vector<EtcdEntry>>> ReadMany(const std::vector<KeyRange>& ranges);
+
+  // That of the first read, and so of all; 0: there was none.
+  std::int64_t revision() const { return revision_; }
+
+ private:
+  Result<etcdserverpb::RangeResponse> Page(etcdserverpb::RangeRequest request);
+
+  EtcdClient& client_;
+  std::int64_t revision_ = 0;
+  std::int64_t limit_ = 128;  // keys of the next page
+};
+
+}  // namespace muster

@@ -1,0 +1,415 @@
+// What holds for the store in etcd alone; store_test.cc has what every store must do.
+#include "coordinator/store/etcd_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/store/record_codec.h"
+#include "coordinator/store/testing/etcd_server.h"
+#include "coordinator/store/testing/lossy_proxy.h"
+#include "coordinator/store/testing/store_testing.h"
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using Mode = LossyProxyForTest::Mode;
+
+EventRecord Event(std::uint64_t seq, const std::string& message = "") {
+  return {.seq = seq, .job = JobId{"a"}, .message = message};
+}
+
+class EtcdStoreTest : public ::testing::Test {
+ protected:
+  EtcdStoreOptions Options() const {
+    return {.access = EtcdServerForTest::Shared().access(),
+            .prefix = prefix_,
+            .claim = {.node = "n1", .pid = 7},
+            .lease_seconds = 30};
+  }
+  EtcdStoreOptions OptionsOver(const LossyProxyForTest& proxy) const {
+    EtcdStoreOptions options = Options();
+    options.access.members = {{proxy.address(), /*tls=*/false}};
+    return options;
+  }
+  static std::unique_ptr<EtcdStore> Open(EtcdStoreOptions options) {
+    auto store = EtcdStore::Open(std::move(options));
+    EXPECT_TRUE(store.ok()) << store.status().ToString();
+    if (!store.ok()) return nullptr;
+    const auto state = (*store)->Load();
+    EXPECT_TRUE(state.ok()) << state.status().ToString();
+    return *std::move(store);
+  }
+  std::unique_ptr<EtcdStore> Open() const { return Open(Options()); }
+  StoredState Stored() const {
+    auto store = EtcdStore::Open(Options());
+    EXPECT_TRUE(store.ok()) << store.status().ToString();
+    return store.ok() ? (*store)->Load().value() : StoredState{};
+  }
+
+  std::vector<std::string> KeysUnder(const std::string& folder) const {
+    std::vector<std::string> keys;
+    const std::string first = prefix_ + folder;
+    EXPECT_TRUE(EtcdReader(*client_)
+                    .Read(first, EtcdPrefixEnd(first),
+                          [&keys](const EtcdEntry& entry) -> Status {
+                            keys.push_back(entry.key);
+                            return OkStatus();
+                          })
+                    .ok());
+    return keys;
+  }
+  std::string ValueOf(const std::string& name) const {
+    return EtcdReader(*client_).Get(prefix_ + name)->value_or("");
+  }
+  void Change(etcdserverpb::RequestOp operation) const {
+    etcdserverpb::TxnRequest request;
+    *request.add_success() = std::move(operation);
+    ASSERT_TRUE(client_->Transact(request, std::chrono::seconds(10)).ok());
+  }
+  // As the end of its lease would.
+  void EndLeadership() const { Change(EtcdDelete(prefix_ + kEtcdLeaderKey)); }
+
+  const std::string prefix_ = EtcdServerForTest::NewPrefix();
+  const std::unique_ptr<EtcdClient> client_ = EtcdServerForTest::Shared().Client();
+};
+
+std::future<Status> CommitLater(Store& store, std::vector<StoreOperation> operations) {
+  auto done = std::make_shared<std::promise<Status>>();
+  store.Commit(std::move(operations), [done](const Status& status) { done->set_value(status); });
+  return done->get_future();
+}
+
+TEST_F(EtcdStoreTest, TheEpochRisesWithEachLeader) {
+  for (std::uint64_t epoch = 1; epoch <= 20; ++epoch) EXPECT_EQ(Open()->epoch(), epoch);
+  EXPECT_EQ(ValueOf("epoch"), "20");
+  EXPECT_THAT(KeysUnder("txn/"), SizeIs(17)) << "numbers of old leaders' transactions are removed";
+}
+
+TEST_F(EtcdStoreTest, AnotherCoordinatorWaitsUntilTheLeaderEnds) {
+  auto first = Open();
+  ASSERT_TRUE(CommitAndWait(*first, {NumberedJob(1)}).ok());
+  std::promise<std::string> waits;
+  EtcdStoreOptions options = Options();
+  options.note = [&waits](const std::string& text) { waits.set_value(text); };
+  auto second = std::async(std::launch::async, [&] { return Open(std::move(options)); });
+  EXPECT_THAT(waits.get_future().get(), HasSubstr("epoch 1 on node n1 (pid 7)"));
+  ASSERT_TRUE(CommitAndWait(*first, {NumberedJob(2)}).ok());
+  first.reset();
+  const auto leader = second.get();
+  ASSERT_NE(leader, nullptr);
+  EXPECT_EQ(leader->epoch(), 2u);
+  EXPECT_THAT(leader->Load()->jobs, SizeIs(2));
+}
+
+TEST_F(EtcdStoreTest, AFencedCoordinatorCommitsNothingAndSaysWhoLeads) {
+  const auto first = Open();
+  EndLeadership();
+  const auto second = Open();
+  const Status refused = CommitAndWait(*first, {NumberedJob(1)});
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(refused.message(), HasSubstr("epoch 2 on node n1"));
+  EXPECT_TRUE(CommitAndWait(*second, {NumberedJob(2)}).ok());
+  EXPECT_THAT(KeysUnder("jobs/1/"), IsEmpty());
+}
+
+TEST_F(EtcdStoreTest, AnIdleCoordinatorNoticesThatItDoesNotLead) {
+  const auto store = Open();
+  std::promise<Status> lost;
+  store->WatchLeadership(std::chrono::milliseconds(1),
+                         [&lost](const Status& status) { lost.set_value(status); });
+  EndLeadership();
+  EXPECT_EQ(lost.get_future().get().code(), StatusCode::kUnavailable);
+}
+
+TEST_F(EtcdStoreTest, AChangeWhoseAnswerIsLostIsMadeOnce) {
+  LossyProxyForTest proxy(EtcdServerForTest::Shared().address());
+  const auto store = Open(OptionsOver(proxy));
+  const std::uint64_t before = store->transactions();
+  proxy.Set(Mode::kLoseAnswers);
+  auto done = CommitLater(*store, {NumberedJob(1)});
+  ASSERT_TRUE(Eventually([this] { return !KeysUnder("jobs/1/").empty(); }));
+  proxy.Set(Mode::kPass);
+  EXPECT_TRUE(done.get().ok());
+  EXPECT_TRUE(CommitAndWait(*store, {NumberedJob(2)}).ok());
+  EXPECT_EQ(ValueOf("txn/0000000000000001"), std::to_string(before + 3)) << "one was made twice";
+}
+
+TEST_F(EtcdStoreTest, AChangeThatIsLostIsSentAgain) {
+  LossyProxyForTest proxy(EtcdServerForTest::Shared().address());
+  const auto store = Open(OptionsOver(proxy));
+  proxy.Set(Mode::kLoseRequests);
+  auto done = CommitLater(*store, {NumberedJob(1)});
+  EXPECT_EQ(done.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
+  EXPECT_THAT(KeysUnder("jobs/"), IsEmpty());
+  proxy.Set(Mode::kPass);
+  EXPECT_TRUE(done.get().ok());
+  EXPECT_THAT(KeysUnder("jobs/1/"), SizeIs(2));
+}
+
+TEST_F(EtcdStoreTest, AChangeThatWasMadeCountsAlsoWhenAnotherLeadsBeforeTheAnswer) {
+  LossyProxyForTest proxy(EtcdServerForTest::Shared().address());
+  const auto store = Open(OptionsOver(proxy));
+  proxy.Set(Mode::kLoseAnswers);
+  auto done = CommitLater(*store, {NumberedJob(1)});
+  ASSERT_TRUE(Eventually([this] { return !KeysUnder("jobs/1/").empty(); }));
+  EndLeadership();
+  const auto next = Open();
+  proxy.Set(Mode::kPass);
+  EXPECT_TRUE(done.get().ok());
+  EXPECT_EQ(CommitAndWait(*store, {NumberedJob(2)}).code(), StatusCode::kUnavailable);
+}
+
+TEST_F(EtcdStoreTest, AChangeThatWasNotMadeWhenAnotherLeadsEndsTheLeader) {
+  LossyProxyForTest proxy(EtcdServerForTest::Shared().address());
+  const auto store = Open(OptionsOver(proxy));
+  proxy.Set(Mode::kLoseRequests);
+  auto done = CommitLater(*store, {NumberedJob(1)});
+  EndLeadership();
+  const auto next = Open();
+  proxy.Set(Mode::kPass);
+  EXPECT_EQ(done.get().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(KeysUnder("jobs/"), IsEmpty());
+}
+
+TEST_F(EtcdStoreTest, ALeaderWhoseLeaseIsNotConfirmedEnds) {
+  LossyProxyForTest proxy(EtcdServerForTest::Shared().address());
+  EtcdStoreOptions options = OptionsOver(proxy);
+  options.lease_seconds = 1;
+  const auto store = Open(std::move(options));
+  proxy.Set(Mode::kLoseRequests);
+  const Status refused = CommitAndWait(*store, {NumberedJob(1)});
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(refused.message(), HasSubstr("has confirmed the lease"));
+}
+
+TEST_F(EtcdStoreTest, TheLeaseIsKeptAlive) {
+  EtcdStoreOptions options = Options();
+  options.lease_seconds = 1;  // etcd makes it two
+  const auto store = Open(std::move(options));
+  const Deadline later = Deadline::After(std::chrono::milliseconds(3500));
+  int commits = 0;
+  while (!later.Expired()) ASSERT_TRUE(CommitAndWait(*store, {NumberedJob(++commits)}).ok());
+  EXPECT_THAT(KeysUnder("jobs/"), SizeIs(2 * commits));
+}
+
+TEST_F(EtcdStoreTest, CommitsThatWaitTogetherShareATransaction) {
+  const auto store = Open();
+  const std::uint64_t before = store->transactions();
+  std::vector<std::future<Status>> done;
+  for (int i = 0; i < 1000; ++i) done.push_back(CommitLater(*store, {NumberedJob(i % 10)}));
+  for (auto& each : done) EXPECT_TRUE(each.get().ok());
+  EXPECT_LT(store->transactions() - before, 200u);
+}
+
+// Of one commit: transactions that it took.
+std::uint64_t TransactionsFor(EtcdStore& store, std::vector<StoreOperation> operations) {
+  const std::uint64_t before = store.transactions();
+  EXPECT_TRUE(CommitAndWait(store, std::move(operations)).ok());
+  return store.transactions() - before;
+}
+
+std::vector<StoreOperation> Events(std::uint64_t first, int count, std::size_t bytes) {
+  std::vector<StoreOperation> operations;
+  for (int i = 0; i < count; ++i)
+    operations.push_back(
+        AppendEvent{Event(first + static_cast<std::uint64_t>(i), std::string(bytes, 'x'))});
+  return operations;
+}
+
+TEST_F(EtcdStoreTest, CommitsAboveTheLimitsOfATransactionAreStaged) {
+  const auto store = Open();
+  std::uint64_t seq = 1;
+  const auto transactions = [&](int count, std::size_t bytes) {
+    const std::uint64_t first = std::exchange(seq, seq + static_cast<std::uint64_t>(count));
+    return TransactionsFor(*store, Events(first, count, bytes));
+  };
+  EXPECT_EQ(transactions(98, 0), 1u);
+  EXPECT_EQ(transactions(99, 0), 1u) << "and the transaction's own number is one more";
+  EXPECT_EQ(transactions(100, 0), 2u + 1 + 2 + 1) << "two parts, the name, both made, removed";
+  EXPECT_EQ(transactions(127, 0), 2u + 1 + 2 + 1);
+  EXPECT_EQ(transactions(128, 0), 2u + 1 + 2 + 1);
+  EXPECT_EQ(transactions(129, 0), 2u + 1 + 2 + 1);
+  EXPECT_EQ(transactions(10, 100'000), 1u);
+  EXPECT_EQ(transactions(11, 100'000), 2u + 1 + 2 + 1);
+  EXPECT_EQ(transactions(16, 100'000), 2u + 1 + 2 + 1);
+  EXPECT_THAT(KeysUnder("stage/"), IsEmpty());
+  EXPECT_EQ(ValueOf("staged"), "");
+}
+
+JobRecord JobWithSpec(const std::string& id, std::string spec) {
+  JobRecord job;
+  job.id = JobId{id};
+  job.state = JobState::kSucceeded;
+  job.spec_yaml = std::move(spec);
+  return job;
+}
+
+TEST_F(EtcdStoreTest, ValuesAboveTheLimitsComeBackWhole) {
+  std::string text(3'000'000, 'x');
+  for (std::size_t i = 0; i < text.size(); i += 7) text[i] = static_cast<char>('a' + i % 26);
+  const std::vector<std::string> specs = {"",
+                                          "\x01",
+                                          "\x01"
+                                          "2",
+                                          std::string(kMaxEtcdValueBytes, 'y'),
+                                          std::string(kMaxEtcdValueBytes + 1, 'y'),
+                                          std::string(1 << 20, 'z'),
+                                          text};
+  {
+    const auto store = Open();
+    for (std::size_t i = 0; i < specs.size(); ++i)
+      ASSERT_TRUE(CommitAndWait(*store, {PutJob{JobWithSpec(std::to_string(i), specs[i])}}).ok());
+  }
+  const StoredState state = Stored();
+  ASSERT_THAT(state.jobs, SizeIs(specs.size()));
+  for (std::size_t i = 0; i < specs.size(); ++i) EXPECT_EQ(state.jobs[i].spec_yaml, specs[i]) << i;
+}
+
+TEST_F(EtcdStoreTest, AJobOfAnySizeIsArchivedAndDeletedWithAllItsKeys) {
+  const auto store = Open();
+  const JobRecord job = JobWithSpec("a", std::string(2'000'000, 's'));
+  std::vector<StoreOperation> operations = {PutJob{job}};
+  for (int i = 1; i <= 200; ++i)
+    operations.push_back(PutAttempt{AttemptRecord{.job = job.id, .generation = i}});
+  ASSERT_TRUE(CommitAndWait(*store, std::move(operations)).ok());
+  ASSERT_TRUE(CommitAndWait(*store, {ArchiveJob{ArchivedJobOf(job)}}).ok());
+  EXPECT_THAT(KeysUnder("jobs/"), IsEmpty());
+  std::promise<Result<std::vector<ArchivedRecords>>> read;
+  store->ReadArchive({.job = job.id}, [&read](auto records) { read.set_value(records); });
+  const auto records = read.get_future().get();
+  ASSERT_TRUE(records.ok()) << records.status().ToString();
+  EXPECT_EQ(records->at(0).job, job);
+  EXPECT_THAT(records->at(0).attempts, SizeIs(200));
+  ASSERT_TRUE(CommitAndWait(*store, {DeleteArchivedJob{job.id}}).ok());
+  EXPECT_THAT(KeysUnder("archive/"), IsEmpty());
+  EXPECT_THAT(KeysUnder("archive-index/"), IsEmpty());
+}
+
+TEST_F(EtcdStoreTest, ANamedStageIsCompletedByTheNextLeaderAndAnotherOneRemoved) {
+  Open();
+  const auto part = [](const std::string& key, const std::string& value) {
+    etcdserverpb::TxnRequest request;
+    *request.add_success() = EtcdPut(key, value);
+    return request.SerializeAsString();
+  };
+  const std::string named = prefix_ + "stage/0000000000000001.0000000000000005/";
+  const std::string orphan = prefix_ + "stage/0000000000000001.0000000000000009/";
+  for (int i = 0; i < 3; ++i) {
+    const JobRecord job = std::get<PutJob>(NumberedJob(i)).job;
+    Change(EtcdPut(named + NumberedName(static_cast<std::uint64_t>(i)),
+                   part(prefix_ + "jobs/" + job.id.value + "/record", Encode(job))));
+    Change(EtcdPut(orphan + NumberedName(static_cast<std::uint64_t>(i)),
+                   part(prefix_ + "jobs/orphan/record", Encode(job))));
+  }
+  Change(EtcdPut(prefix_ + "staged", named));
+  EXPECT_THAT(Stored().jobs, SizeIs(3));
+  EXPECT_THAT(KeysUnder("stage"), IsEmpty());
+}
+
+TEST_F(EtcdStoreTest, AStageThatIsNamedCountsAlsoWhenTheLeaderEnds) {
+  LossyProxyForTest proxy(EtcdServerForTest::Shared().address());
+  EtcdStoreOptions options = OptionsOver(proxy);
+  auto store = Open(std::move(options));
+  auto done = CommitLater(*store, Events(1, 5000, 0));
+  ASSERT_TRUE(Eventually([this] { return !ValueOf("staged").empty(); }));
+  proxy.Set(Mode::kLoseRequests);
+  EndLeadership();
+  EXPECT_THAT(Stored().events, SizeIs(5000));
+  proxy.Set(Mode::kPass);
+  EXPECT_TRUE(done.get().ok());
+  EXPECT_EQ(CommitAndWait(*store, {NumberedJob(1)}).code(), StatusCode::kUnavailable);
+}
+
+TEST_F(EtcdStoreTest, OldEventsAndOldLinesOfTheAuditTrailAreRemoved) {
+  EtcdStoreOptions options = Options();
+  options.kept_events = 100;
+  options.kept_audit = 50;
+  const auto store = Open(std::move(options));
+  AuditHead head;
+  for (int i = 0; i < 10; ++i) {
+    std::vector<StoreOperation> operations =
+        Events(static_cast<std::uint64_t>(100 * i + 1), 100, 0);
+    for (int line = 0; line < 60; ++line) {
+      std::string sealed = SealAuditEntry({.operation = "Cancel", .object = "job"}, &head);
+      operations.push_back(AppendAudit{head.seq, std::move(sealed)});
+    }
+    ASSERT_TRUE(CommitAndWait(*store, std::move(operations)).ok());
+  }
+  ASSERT_TRUE(CommitAndWait(*store, {}).ok());
+  EXPECT_LT(KeysUnder("events/").size(), 500u);
+  EXPECT_GE(KeysUnder("events/").size(), 100u);
+  EXPECT_LT(KeysUnder("audit/").size(), 350u);
+  EXPECT_GE(KeysUnder("audit/").size(), 50u);
+}
+
+TEST_F(EtcdStoreTest, TheHistoryOfKeysIsCompacted) {
+  EtcdStoreOptions options = Options();
+  options.compaction = Duration::zero();
+  const auto store = Open(std::move(options));
+  etcdserverpb::RangeRequest request;
+  request.set_key(prefix_ + "epoch");
+  const auto first = client_->Range(request, std::chrono::seconds(10));
+  ASSERT_TRUE(first.ok());
+  request.set_revision(first->header().revision());
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(CommitAndWait(*store, {NumberedJob(i)}).ok());
+  EXPECT_TRUE(Eventually([&] {
+    return client_->Range(request, std::chrono::seconds(10)).status().code() ==
+           StatusCode::kOutOfRange;
+  }));
+}
+
+TEST_F(EtcdStoreTest, AStoreOfAnotherFormatIsRefusedAndLeft) {
+  Change(EtcdPut(prefix_ + "format", "7"));
+  const auto store = EtcdStore::Open(Options());
+  EXPECT_EQ(store.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(store.status().message(), HasSubstr("has format 7"));
+  EXPECT_THAT(KeysUnder(""), SizeIs(1));
+}
+
+TEST_F(EtcdStoreTest, ARecordThatCannotBeReadIsNamed) {
+  Open();
+  Change(EtcdPut(prefix_ + "nodes/n1", "{"));
+  const auto store = EtcdStore::Open(Options());
+  ASSERT_TRUE(store.ok());
+  EXPECT_THAT((*store)->Load().status().message(), HasSubstr(prefix_ + "nodes/n1"));
+}
+
+TEST(EtcdClientTest, AMemberThatIsGoneIsPassedOver) {
+  EtcdAccess access = EtcdServerForTest::Shared().access();
+  access.members.insert(access.members.begin(), {"127.0.0.1:1", /*tls=*/false});
+  const auto store = EtcdStore::Open(
+      {.access = std::move(access), .prefix = EtcdServerForTest::NewPrefix(), .lease_seconds = 30});
+  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  EXPECT_TRUE(CommitAndWait(**store, {NumberedJob(1)}).ok());
+}
+
+TEST(EtcdClientTest, AMemberThatHasStoppedCostsOneCallHalfASecondAndLaterOnesNothing) {
+  LossyProxyForTest proxy(EtcdServerForTest::Shared().address());
+  EtcdAccess access = EtcdServerForTest::Shared().access();
+  access.members.insert(access.members.begin(), {proxy.address(), /*tls=*/false});
+  const auto client = EtcdClient::Open(access, std::chrono::seconds(10));
+  ASSERT_TRUE(client.ok());
+  etcdserverpb::RangeRequest request;
+  request.set_key("/none");
+  const auto seconds = [&] {
+    const TimePoint begin = SystemClock().Now();
+    EXPECT_TRUE((*client)->Range(request, std::chrono::seconds(10)).ok());
+    return ToSeconds(SystemClock().Now() - begin);
+  };
+  seconds();
+  proxy.Set(Mode::kLoseAnswers);
+  EXPECT_GE(seconds(), 0.5);
+  EXPECT_LT(seconds(), 0.5);
+}
+
+}  // namespace
+}  // namespace muster
