@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <functional>
 #include <future>
@@ -10,9 +11,12 @@
 #include <string>
 
 #include "common/base/testing/temp_dir.h"
+#include "coordinator/store/etcd_store.h"
 #include "coordinator/store/journal_store.h"
 #include "coordinator/store/sqlite_store.h"
+#include "coordinator/store/testing/etcd_server.h"
 #include "coordinator/store/testing/memory_store.h"
+#include "tests/simulation/sim_store.h"
 
 namespace muster {
 namespace {
@@ -23,15 +27,22 @@ class StoreKind {
   virtual ~StoreKind() = default;
   virtual Store& store() = 0;
   virtual void Reopen() = 0;
-  // Makes some coming commit fail.
-  virtual void Break() = 0;
+  // Makes some coming commit fail; with which code.
+  virtual StatusCode Break() = 0;
+  // Does what waits, where no thread does it.
+  virtual void Work() {}
+  // Newest events that are kept, at least.
+  virtual std::uint64_t kept_events() const { return Store::kLoadedEvents; }
 };
 
 class MemoryKind : public StoreKind {
  public:
   Store& store() override { return store_; }
   void Reopen() override {}
-  void Break() override { store_.FailNext(ResourceExhausted("full")); }
+  StatusCode Break() override {
+    store_.FailNext(ResourceExhausted("full"));
+    return StatusCode::kResourceExhausted;
+  }
 
  private:
   MemoryStore store_;
@@ -42,7 +53,10 @@ class SqliteKind : public StoreKind {
   SqliteKind() { Open({}); }
   Store& store() override { return *store_; }
   void Reopen() override { Open({}); }
-  void Break() override { Open({.max_pages = 1}); }
+  StatusCode Break() override {
+    Open({.max_pages = 1});
+    return StatusCode::kResourceExhausted;
+  }
 
  private:
   void Open(SqliteStoreOptions options) {
@@ -69,7 +83,10 @@ class JournalKind : public StoreKind {
   JournalKind() { Reopen(); }
   Store& store() override { return *store_; }
   void Reopen() final { Open(std::make_shared<PosixJournalFiles>()); }
-  void Break() override { Open(std::make_shared<FullDisk>()); }
+  StatusCode Break() override {
+    Open(std::make_shared<FullDisk>());
+    return StatusCode::kResourceExhausted;
+  }
 
  private:
   void Open(std::shared_ptr<JournalFiles> files) {
@@ -85,10 +102,66 @@ class JournalKind : public StoreKind {
   std::unique_ptr<JournalStore> store_;
 };
 
+class EtcdKind : public StoreKind {
+ public:
+  EtcdKind() { Reopen(); }
+  Store& store() override { return *store_; }
+  void Reopen() final {
+    store_.reset();
+    auto opened = EtcdStore::Open({.access = EtcdServerForTest::Shared().access(),
+                                   .prefix = prefix_,
+                                   .claim = {.node = "n1", .pid = 7},
+                                   .lease_seconds = 30});
+    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    store_ = *std::move(opened);
+  }
+  // It does not lead any more.
+  StatusCode Break() override {
+    etcdserverpb::TxnRequest request;
+    *request.add_success() = EtcdDelete(prefix_ + kEtcdLeaderKey);
+    EXPECT_TRUE(
+        EtcdServerForTest::Shared().Client()->Transact(request, std::chrono::seconds(10)).ok());
+    return StatusCode::kUnavailable;
+  }
+
+ private:
+  const std::string prefix_ = EtcdServerForTest::NewPrefix();
+  std::unique_ptr<EtcdStore> store_;
+};
+
+class SimKind : public StoreKind {
+ public:
+  Store& store() override { return store_; }
+  void Reopen() override {
+    Work();
+    store_.Crash();
+  }
+  StatusCode Break() override {
+    store_.FailNext(true);
+    return StatusCode::kResourceExhausted;
+  }
+  void Work() override {
+    // A page of a read is read after each group of commits.
+    for (int pages = 0; pages < 16; ++pages) {
+      store_.Commit({}, [](const Status&) {});
+      while (queue_.RunOne()) {
+      }
+    }
+  }
+  std::uint64_t kept_events() const override { return 2000; }
+
+ private:
+  sim::EventQueue queue_;
+  sim::Random random_{1};
+  sim::SimStore store_{queue_, random_};
+};
+
 std::unique_ptr<StoreKind> MakeMemory() { return std::make_unique<MemoryKind>(); }
 std::unique_ptr<StoreKind> MakeSqlite() { return std::make_unique<SqliteKind>(); }
 
 std::unique_ptr<StoreKind> MakeJournal() { return std::make_unique<JournalKind>(); }
+std::unique_ptr<StoreKind> MakeEtcd() { return std::make_unique<EtcdKind>(); }
+std::unique_ptr<StoreKind> MakeSim() { return std::make_unique<SimKind>(); }
 
 struct Factory {
   const char* name;
@@ -105,6 +178,7 @@ class StoreTest : public ::testing::TestWithParam<Factory> {
   Status Commit(std::vector<StoreOperation> operations) {
     std::promise<Status> done;
     store().Commit(std::move(operations), [&](const Status& status) { done.set_value(status); });
+    kind_->Work();
     return done.get_future().get();
   }
   StoredState Load() {
@@ -122,6 +196,7 @@ class StoreTest : public ::testing::TestWithParam<Factory> {
       }
       done.set_value(seqs);
     });
+    kind_->Work();
     return done.get_future().get();
   }
 
@@ -130,6 +205,7 @@ class StoreTest : public ::testing::TestWithParam<Factory> {
     store().ReadAudit(query, [&](Result<std::vector<std::string>> lines) {
       done.set_value(lines.ok() ? *std::move(lines) : std::vector<std::string>{"failed"});
     });
+    kind_->Work();
     return done.get_future().get();
   }
 
@@ -140,6 +216,7 @@ class StoreTest : public ::testing::TestWithParam<Factory> {
       EXPECT_TRUE(read.ok()) << read.status().ToString();
       done.set_value(read.ok() ? *std::move(read) : std::vector<ArchivedRecords>{});
     });
+    kind_->Work();
     return done.get_future().get();
   }
 
@@ -237,6 +314,7 @@ TEST_P(StoreTest, ReportsCommitsInOrder) {
       if (i == 99) last.set_value();
     });
   }
+  kind_->Work();
   last.get_future().get();
   for (int i = 0; i < 100; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
 }
@@ -273,20 +351,20 @@ TEST_P(StoreTest, LoadsTheNewestEventsOldestFirst) {
   }
   ASSERT_TRUE(Commit(std::move(operations)).ok());
   const StoredState state = Load();
-  ASSERT_EQ(state.events.size(), static_cast<std::size_t>(Store::kLoadedEvents));
-  EXPECT_EQ(state.events.front().seq, 6u);
+  ASSERT_EQ(state.events.size(), kind_->kept_events());
+  EXPECT_EQ(state.events.front().seq, Store::kLoadedEvents + 5u - kind_->kept_events() + 1);
   EXPECT_EQ(state.events.back().seq, Store::kLoadedEvents + 5u);
 }
 
 TEST_P(StoreTest, AFailedCommitLeavesNothingAndPoisonsTheStore) {
   ASSERT_TRUE(Commit({PutJob{Job("before")}}).ok());
-  kind_->Break();
+  const StatusCode code = kind_->Break();
   JobRecord large = Job("large");
   large.spec_yaml.assign(1 << 20, 'x');
   const Status failed =
       Commit({PutJob{Job("with")}, AppendEvent{StoredEvent(1, "a")}, PutJob{large}});
-  EXPECT_EQ(failed.code(), StatusCode::kResourceExhausted) << failed.ToString();
-  EXPECT_EQ(Commit({PutJob{Job("after")}}).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(failed.code(), code) << failed.ToString();
+  EXPECT_EQ(Commit({PutJob{Job("after")}}).code(), code);
   EXPECT_TRUE(ReadSeqs({}).empty()) << "an event was told that is not durable";
   EXPECT_EQ(Load().jobs, std::vector{Job("before")});
 }
@@ -463,7 +541,9 @@ TEST_P(StoreTest, DeletesAnArchivedJob) {
 INSTANTIATE_TEST_SUITE_P(Kinds, StoreTest,
                          ::testing::Values(Factory{"memory", MakeMemory},
                                            Factory{"sqlite", MakeSqlite},
-                                           Factory{"journal", MakeJournal}),
+                                           Factory{"journal", MakeJournal},
+                                           Factory{"etcd", MakeEtcd},
+                                           Factory{"simulated", MakeSim}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(MemoryStoreTest, HeldCommitsWaitForTheirRelease) {
