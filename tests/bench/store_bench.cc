@@ -1,12 +1,14 @@
 // What a store costs: commits one after another, commits that wait for each other's disk, and a
-// start on all of them; the journal beside SQLite, in the same directory.
+// start on all of them; the journal beside SQLite, in the same directory, and an etcd where one is
+// named.
 //
-//   store_bench [DIR [COMMITS]]
+//   store_bench [DIR [COMMITS [ETCD-URLS]]]
 //
 // DIR is on the file system in question; what is written there is removed. One JSON object on
 // standard output: microseconds are of the median and of the slowest of a hundred, each commit with
 // one job and one event; `grouped` has 64 commits under way at a time.
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -23,6 +25,7 @@
 
 #include "common/base/check.h"
 #include "common/base/json.h"
+#include "coordinator/store/etcd_store.h"
 #include "coordinator/store/journal_store.h"
 #include "coordinator/store/sqlite_store.h"
 
@@ -118,13 +121,21 @@ std::unique_ptr<Store> Opened(Result<std::unique_ptr<T>> store) {
   return *std::move(store);
 }
 
-int Run(const std::string& parent, int commits) {
+// What it writes stays there, under a prefix of its own.
+json MeasureEtcd(const std::string& urls, int commits) {
+  EtcdStoreOptions options;
+  options.access.members = ParseEtcdUrls(urls).value();
+  options.prefix = "/muster-store-bench-" + std::to_string(::getpid()) + "/";
+  return Measure([&] { return Opened(EtcdStore::Open(options)); }, commits);
+}
+
+int Run(const std::string& parent, int commits, const std::string& etcd_urls) {
   std::string dir = parent + "/muster-store-bench-XXXXXX";
   if (::mkdtemp(dir.data()) == nullptr) {
     std::perror(dir.c_str());
     return 1;
   }
-  const json figures = {
+  json figures = {
       {"commits", commits},
       {"journal", Measure(
                       [&] {
@@ -136,6 +147,7 @@ int Run(const std::string& parent, int commits) {
                       commits)},
       {"sqlite",
        Measure([&] { return Opened(SqliteStore::Open({.path = dir + "/state.db"})); }, commits)}};
+  if (!etcd_urls.empty()) figures["etcd"] = MeasureEtcd(etcd_urls, commits);
   std::filesystem::remove_all(dir);
   std::printf("%s\n", figures.dump(2).c_str());
   return 0;
@@ -148,8 +160,8 @@ int main(int argc, char** argv) {
   const std::string parent = argc > 1 ? argv[1] : "/tmp";
   const int commits = argc > 2 ? std::atoi(argv[2]) : 5000;
   if (commits < 1) {
-    std::fprintf(stderr, "usage: store_bench [DIR [COMMITS]]\n");
+    std::fprintf(stderr, "usage: store_bench [DIR [COMMITS [ETCD-URLS]]]\n");
     return 2;
   }
-  return muster::Run(parent, commits);
+  return muster::Run(parent, commits, argc > 3 ? argv[3] : "");
 }
