@@ -1,6 +1,7 @@
 // muster-coordinator: flags, logging, one Server.
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -93,6 +94,53 @@ void AddMetricsOptions(CLI::App& app, muster::ServerOptions* options, double* sc
       ->capture_default_str();
 }
 
+struct EtcdFlags {
+  std::string urls;
+  double lease = 0;  // seconds
+};
+
+void AddEtcdOptions(CLI::App& app, muster::ServerOptions* options, EtcdFlags* flags) {
+  CLI::Option* etcd =
+      app.add_option("--etcd", flags->urls,
+                     "etcd for the state, where coordinators on other machines can take over: "
+                     "https://HOST[:PORT],... of its members; http:// on loopback only")
+          ->envname("MUSTER_ETCD")
+          ->excludes("--journal")
+          ->check([](const std::string& urls) {
+            return muster::ParseEtcdUrls(urls).status().message();
+          });
+  const auto file = [&](const char* name, std::string& value, const char* help,
+                        const char* variable) {
+    app.add_option(name, value, help)->envname(variable)->needs(etcd);
+  };
+  file("--etcd-ca", options->etcd.ca, "File with the authorities of etcd's certificates",
+       "MUSTER_ETCD_CA");
+  file("--etcd-cert", options->etcd.certificate, "File with the certificate shown to etcd",
+       "MUSTER_ETCD_CERT");
+  file("--etcd-key", options->etcd.key, "File with the key of --etcd-cert", "MUSTER_ETCD_KEY");
+  file("--etcd-user", options->etcd.user,
+       "User of etcd [default: the common name of --etcd-cert, if etcd has users]",
+       "MUSTER_ETCD_USER");
+  file("--etcd-password-file", options->etcd.password_file, "File with the password of --etcd-user",
+       "MUSTER_ETCD_PASSWORD_FILE");
+  app.add_option("--etcd-prefix", options->etcd_prefix, "Prefix of all keys of this cluster")
+      ->envname("MUSTER_ETCD_PREFIX")
+      ->needs(etcd)
+      ->check(muster::NotEmpty())
+      ->capture_default_str();
+  app.add_option("--etcd-lease", flags->lease,
+                 "Time without an answer from etcd after which another coordinator may lead")
+      ->envname("MUSTER_ETCD_LEASE")
+      ->needs(etcd)
+      ->transform(CLI::AsNumberWithUnit(std::map<std::string, double>{{"s", 1}, {"m", 60}}))
+      ->check(CLI::Range(2.0, 600.0))
+      ->capture_default_str();
+  app.add_flag("--allow-unsafe-etcd", options->allow_unsafe_etcd,
+               "Allow etcd 3.5.0 to 3.5.5, which may lose what they have acknowledged")
+      ->envname("MUSTER_ALLOW_UNSAFE_ETCD")
+      ->needs(etcd);
+}
+
 struct RetentionSeconds {
   double jobs = 0;
   double archive = 0;
@@ -163,6 +211,8 @@ int main(int argc, char** argv) {
          "Directory on a shared file system for the state, where coordinators on other nodes "
          "can take over")
       ->envname("MUSTER_JOURNAL");
+  EtcdFlags etcd{.lease = muster::ToSeconds(options.etcd_lease)};
+  AddEtcdOptions(app, &options, &etcd);
   app.add_option("--pilots", options.pilots,
                  "Slurm node-pool configuration [default: DIR/pilots.yaml if it exists]")
       ->envname("MUSTER_PILOTS");
@@ -208,6 +258,8 @@ int main(int argc, char** argv) {
   }
 
   muster::RaiseOpenFilesLimit();
+  options.etcd_lease = muster::FromSeconds(std::floor(etcd.lease));
+  if (!etcd.urls.empty()) options.etcd.members = muster::ParseEtcdUrls(etcd.urls).value();
   options.lease = muster::FromSeconds(lease_seconds);
   options.scrub_interval = muster::FromSeconds(scrub_seconds);
   options.scrape_interval = muster::FromSeconds(scrape_seconds);

@@ -53,6 +53,7 @@
 #include "coordinator/service/secret_service.h"
 #include "coordinator/service/watch_hub.h"
 #include "coordinator/service/worker_service.h"
+#include "coordinator/store/etcd_store.h"
 #include "coordinator/store/journal_store.h"
 #include "coordinator/store/sqlite_store.h"
 
@@ -96,6 +97,7 @@ Status CheckAddresses(const ServerOptions& options) {
   if (!options.local_login.empty() && options.tls_listen.empty())
     return InvalidArgument(
         "--local-login needs --tls-listen, where the certificates that it gives count");
+  if (!options.etcd.members.empty()) MUSTER_RETURN_IF_ERROR(CheckEtcdAccess(options.etcd));
   return OkStatus();
 }
 
@@ -200,17 +202,48 @@ std::string HostName() {
   return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
 }
 
-// One of the two.
+// One of the three.
 struct OpenedStore {
   std::unique_ptr<SqliteStore> sqlite;
   std::unique_ptr<JournalStore> journal;
+  std::unique_ptr<EtcdStore> etcd;
 
-  Store& store() const { return journal ? static_cast<Store&>(*journal) : *sqlite; }
-  std::uint64_t epoch() const { return journal ? journal->epoch() : 0; }
+  Store& store() const {
+    if (etcd) return *etcd;
+    return journal ? static_cast<Store&>(*journal) : *sqlite;
+  }
+  std::uint64_t epoch() const {
+    if (etcd) return etcd->epoch();
+    return journal ? journal->epoch() : 0;
+  }
+  // What watches, while nothing is committed, whether another coordinator has taken over.
+  void WatchTakeover(const Store::Done& on_taken) const {
+    if (etcd) etcd->WatchLeadership(kFenceInterval, on_taken);
+    if (journal) journal->WatchFence(kFenceInterval, on_taken);
+  }
 };
+
+EpochClaim ClaimOf(const ServerOptions& options) {
+  return {.node = HostName(),
+          .pid = ::getpid(),
+          .address = options.tls_listen.empty() ? options.listen : options.tls_listen,
+          .unix_ms = SystemClock().UnixMillis()};
+}
 
 Result<OpenedStore> OpenStore(const ServerOptions& options) {
   OpenedStore opened;
+  const EpochClaim claim = ClaimOf(options);
+  if (!options.etcd.members.empty()) {
+    const auto lease = std::chrono::duration_cast<std::chrono::seconds>(options.etcd_lease);
+    EtcdStoreOptions etcd{.access = options.etcd,
+                          .prefix = options.etcd_prefix,
+                          .claim = claim,
+                          .lease_seconds = lease.count(),
+                          .allow_unsafe = options.allow_unsafe_etcd,
+                          .note = [](const std::string& note) { Log().info("etcd: {}", note); }};
+    MUSTER_ASSIGN_OR_RETURN(opened.etcd, EtcdStore::Open(std::move(etcd)));
+    return opened;
+  }
   if (options.journal.empty()) {
     MUSTER_ASSIGN_OR_RETURN(opened.sqlite,
                             SqliteStore::Open({.path = ClusterPaths{options.dir}.Database()}));
@@ -218,10 +251,10 @@ Result<OpenedStore> OpenStore(const ServerOptions& options) {
   }
   JournalStoreOptions journal;
   journal.journal = {.dir = options.journal,
-                     .node = HostName(),
-                     .pid = ::getpid(),
-                     .address = options.tls_listen.empty() ? options.listen : options.tls_listen,
-                     .unix_ms = SystemClock().UnixMillis(),
+                     .node = claim.node,
+                     .pid = claim.pid,
+                     .address = claim.address,
+                     .unix_ms = claim.unix_ms,
                      .warn = [](const std::string& warning) { Log().warn("{}", warning); }};
   MUSTER_ASSIGN_OR_RETURN(opened.journal, JournalStore::Open(std::move(journal)));
   return opened;
@@ -380,11 +413,7 @@ Status Server::Impl::Start() {
   MUSTER_RETURN_IF_ERROR(ListenGrpc());
   endpoint.pid = ::getpid();
   endpoint.epoch = store.epoch();
-  if (store.journal) {
-    store.journal->WatchFence(kFenceInterval, [this](const Status& fenced) {
-      loop.Post([this, fenced] { End(fenced); });
-    });
-  }
+  store.WatchTakeover([this](const Status& taken) { loop.Post([this, taken] { End(taken); }); });
   if (!options.worker_listen.empty()) {
     const Endpoint workers_endpoint{.grpc = grpc->addresses().back(),
                                     .http = endpoint.http,

@@ -17,6 +17,7 @@
 #include "common/base/result.h"
 #include "common/rpc/endpoint.h"
 #include "common/security/site_certificate.h"
+#include "coordinator/store/etcd_access.h"
 
 namespace muster {
 
@@ -45,7 +46,13 @@ struct ServerOptions {
   // Directory of a journal on a shared file system, instead of the database in `dir`; absolute. The
   // coordinator that holds it ends with a named cause when another one takes over.
   std::string journal;
-  Duration lease = std::chrono::seconds(10);  // a silent node's grace before its slots are lost
+  // An etcd for the state, instead of the database in `dir`; no members: none. Start waits until
+  // this coordinator has the leader key there; it ends with a named cause when it has lost it.
+  EtcdAccess etcd;
+  std::string etcd_prefix = "/muster/";           // with which all keys of this cluster begin
+  Duration etcd_lease = std::chrono::seconds(5);  // of the leader key; whole seconds
+  bool allow_unsafe_etcd = false;                 // versions that may lose what they acknowledged
+  Duration lease = std::chrono::seconds(10);      // a silent node's grace before its slots are lost
   Duration scrub_interval = std::chrono::hours(6);  // each checkpoint is read again; 0: never
   // As in ControllerOptions.
   Duration retain = std::chrono::days(7);

@@ -1,0 +1,175 @@
+"""Coordinators of several directories, as of several machines, over one etcd with TLS and users."""
+
+import json
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from cluster import BIN, run, wait_until  # noqa: E402
+from etcd import Etcd  # noqa: E402
+
+FAILED, BAD_COMMAND = 1, 2  # exit codes of the coordinator
+LEASE_S = 2
+
+
+class Coordinator:
+    """With a directory of its own."""
+
+    def __init__(self, test, root, name, *flags):
+        self.directory, self.flags = root / name, flags
+        self.directory.mkdir()
+        self.log = root / f"{name}.log"
+        self.process = None
+        test.addCleanup(self.kill)
+
+    def start(self):
+        self.log.write_text("", encoding="utf-8")
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [str(BIN / "muster-coordinator"), "--dir", str(self.directory), *map(str, self.flags)],
+                stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        return self
+
+    def kill(self, number=signal.SIGKILL):
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(number)
+            self.process.wait()
+
+    def serves(self):
+        return (self.directory / "coordinator" / "endpoint.json").exists()
+
+    def wait_until_it_serves(self):
+        wait_until(self.serves, f"{self.directory.name} serves")
+        return json.loads((self.directory / "coordinator" / "endpoint.json").read_text(encoding="utf-8"))
+
+    def wait_for_log(self, text):
+        wait_until(lambda: text in self.log.read_text(encoding="utf-8"), f"{self.directory.name} logs '{text}'")
+
+    def wait_for_end(self):
+        return self.process.wait(timeout=60)
+
+    def muster(self, *words, **options):
+        return run("muster", *words, "--dir", self.directory, **options)
+
+    def jobs(self):
+        return {job["name"] for job in json.loads(self.muster("get", "-o", "json").stdout)}
+
+
+@unittest.skipUnless(shutil.which("etcd") and shutil.which("etcdctl"),
+                     "Debian's packages etcd-server and etcd-client are not installed")
+class EtcdTest(unittest.TestCase):
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="muster-etcd."))
+        self.addCleanup(shutil.rmtree, self.root, ignore_errors=True)
+
+    def job(self, name):
+        workdir = self.root / "work"
+        workdir.mkdir(exist_ok=True)
+        file = self.root / f"{name}.json"
+        file.write_text(json.dumps({"name": name, "workdir": str(workdir), "command": ["true"],
+                                    "resources": {"nodes": 1, "ranks_per_node": 1}}), encoding="utf-8")
+        return file
+
+    def coordinator(self, name, *flags):
+        return Coordinator(self, self.root, name, *flags, "--etcd-lease", f"{LEASE_S}s")
+
+    def test_the_next_coordinator_has_every_acknowledged_job_of_one_that_was_killed(self):
+        etcd = Etcd(self, self.root / "etcd")
+        first = self.coordinator("first", *etcd.flags("muster")).start()
+        self.assertEqual(first.wait_until_it_serves()["epoch"], 1)
+        second = self.coordinator("second", *etcd.flags("muster")).start()
+        second.wait_for_log("waits for the leader key, which epoch 1 on node")
+        self.assertFalse(second.serves())
+
+        acknowledged, refused = set(), threading.Event()
+
+        def submit():
+            for number in range(1000):
+                if first.muster("submit", self.job(f"job-{number}"), check=False).returncode != 0:
+                    break
+                acknowledged.add(f"job-{number}")
+            refused.set()
+
+        submitting = threading.Thread(target=submit)
+        submitting.start()
+        wait_until(lambda: len(acknowledged) >= 5, "five jobs are submitted")
+        first.kill()
+        submitting.join()
+        self.assertTrue(refused.is_set())
+        self.assertEqual(second.wait_until_it_serves()["epoch"], 2)
+        self.assertLessEqual(acknowledged, second.jobs())
+
+        # Started again it waits, and takes over from one that ends.
+        first.start().wait_for_log("waits for the leader key, which epoch 2 on node")
+        second.kill(signal.SIGTERM)
+        self.assertEqual(first.wait_until_it_serves()["epoch"], 3)
+        self.assertLessEqual(acknowledged, first.jobs())
+        self.assertEqual([key for key in etcd.keys("") if not key.startswith("/muster/")], [])
+
+    def test_a_coordinator_that_stood_still_beyond_its_lease_acknowledges_nothing_and_ends(self):
+        etcd = Etcd(self, self.root / "etcd")
+        first = self.coordinator("first", *etcd.flags("muster")).start()
+        first.wait_until_it_serves()
+        second = self.coordinator("second", *etcd.flags("muster")).start()
+        second.wait_for_log("waits for the leader key")
+        first.process.send_signal(signal.SIGSTOP)
+        second.wait_until_it_serves()
+        second.muster("submit", self.job("of-second"))
+        late = []
+        submitting = threading.Thread(
+            target=lambda: late.append(first.muster("submit", self.job("late"), check=False).returncode))
+        submitting.start()
+        first.process.send_signal(signal.SIGCONT)
+        self.assertEqual(first.wait_for_end(), FAILED)
+        submitting.join()
+        self.assertNotEqual(late, [0])
+        self.assertIn("start", first.log.read_text(encoding="utf-8").splitlines()[-1])
+        self.assertEqual(second.jobs(), {"of-second"})
+
+    def test_a_token_that_etcd_has_forgotten_is_replaced(self):
+        etcd = Etcd(self, self.root / "etcd")
+        password = self.root / "password"
+        password.write_text("of-muster\n", encoding="utf-8")
+        # etcd believes the common name of a certificate, unless there is a token.
+        only = self.coordinator("only", *etcd.flags("eve"), "--etcd-user", "muster", "--etcd-password-file", password)
+        only.flags = [*only.flags[:-1], "30s"]
+        only.start().wait_until_it_serves()
+        only.muster("submit", self.job("before"))
+        etcd.kill()
+        etcd.start()
+        only.muster("submit", self.job("after"))
+        self.assertEqual(only.jobs(), {"before", "after"})
+        self.assertIsNone(only.process.poll())
+
+    def test_what_etcd_does_not_allow_ends_the_start_with_its_reason(self):
+        etcd = Etcd(self, self.root / "etcd")
+        for name, reason in (("eve", "permission denied"), ("nobody", "permission denied")):
+            with self.subTest(name):
+                refused = self.coordinator(name, *etcd.flags(name)).start()
+                self.assertEqual(refused.wait_for_end(), FAILED)
+                self.assertIn(reason, refused.log.read_text(encoding="utf-8"))
+        self.assertEqual(etcd.keys("/muster/"), [])
+
+    def test_wrong_command_lines_are_refused_with_what_to_write(self):
+        for flags, reason in ((["--etcd", "http://10.0.0.1:2379"], "not on loopback"),
+                              (["--etcd", "a:2379"], "no scheme"),
+                              (["--etcd", "http://127.0.0.1:1", "--journal", "/j"], "--journal"),
+                              (["--etcd-prefix", "/x/"], "--etcd")):
+            with self.subTest(flags):
+                refused = run("muster-coordinator", "--dir", self.root / "none", *flags, check=False)
+                self.assertEqual(refused.returncode, BAD_COMMAND, refused.stderr)
+                self.assertIn(reason, refused.stderr + refused.stdout)
+        refused = run("muster-coordinator", "--dir", self.root / "none", "--etcd", "https://127.0.0.1:1", check=False)
+        self.assertEqual(refused.returncode, FAILED)
+        self.assertIn("--etcd-ca", refused.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
