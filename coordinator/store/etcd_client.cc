@@ -146,13 +146,17 @@ Status EtcdClient::Authenticate(Duration within) {
 }
 
 // Tokens end when they are not used for minutes, with the member that made them, and with each
-// change of etcd's users.
+// change of etcd's users. Where a certificate has a common name, etcd then takes that for the user.
 bool EtcdClient::IsStaleToken(const Status& status) const {
   if (access_.user.empty()) return false;
-  return status.code() == StatusCode::kUnauthenticated ||
-         (status.code() == StatusCode::kInvalidArgument &&
-          (status.message().find("auth store is old") != std::string::npos ||
-           status.message().find("user name is empty") != std::string::npos));
+  switch (status.code()) {
+    case StatusCode::kUnauthenticated:
+    case StatusCode::kPermissionDenied: return true;
+    case StatusCode::kInvalidArgument:
+      return status.message().find("auth store is old") != std::string::npos ||
+             status.message().find("user name is empty") != std::string::npos;
+    default: return false;
+  }
 }
 
 Status EtcdClient::CallWithToken(Duration within, const Attempt& attempt) {

@@ -90,9 +90,10 @@ Result<std::unique_ptr<EtcdStore>> EtcdStore::Open(EtcdStoreOptions options) {
                                  .keys = EtcdKeys(options.prefix),
                                  .claim = options.claim,
                                  .lease_seconds = options.lease_seconds};
-  campaign.on_wait = [&options, noted = std::string()](const std::string& leader) mutable {
-    if (std::exchange(noted, leader) != leader)
-      options.note("waits for the leader key, which " + leader + " has");
+  campaign.on_wait = [note = options.note,
+                      last = std::string()](const std::string& leader) mutable {
+    if (std::exchange(last, leader) != leader)
+      note("waits for the leader key, which " + leader + " has");
   };
   MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<EtcdLeadership> leadership,
                           EtcdLeadership::Campaign(*client, std::move(campaign)));

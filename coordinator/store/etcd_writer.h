@@ -24,7 +24,7 @@ namespace muster {
 
 class EtcdWriter {
  public:
-  // Limits of a transaction; etcd's own limits are 128 operations and 1.5 MiB unless it is told
+  // Limits of a transaction; etcd's own are 128 operations and 1.5 MiB, unless its flags say
   // others.
   static constexpr std::size_t kMaxOperations = 100;
   static constexpr std::size_t kMaxBytes = 1 << 20;
