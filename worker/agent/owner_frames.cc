@@ -15,6 +15,34 @@ namespace {
 
 using Json = nlohmann::json;
 
+// More than any frame has. The library reads them by recursion, and each takes many times its byte.
+constexpr int kMaxContainers = 1024;
+
+class FrameBuilder : public nlohmann::detail::json_sax_dom_parser<Json> {
+ public:
+  explicit FrameBuilder(Json& object) : json_sax_dom_parser(object, /*allow_exceptions=*/false) {}
+  bool start_object(std::size_t size) {
+    return ++containers_ <= kMaxContainers && json_sax_dom_parser::start_object(size);
+  }
+  bool start_array(std::size_t size) {
+    return ++containers_ <= kMaxContainers && json_sax_dom_parser::start_array(size);
+  }
+
+ private:
+  int containers_ = 0;
+};
+
+Result<Json> ParseFrame(const std::vector<std::uint8_t>& body) {
+  Json object;
+  FrameBuilder builder(object);
+  try {
+    if (Json::sax_parse(body, &builder, Json::input_format_t::cbor) && object.is_object())
+      return object;
+  } catch (const Json::exception&) {  // a length that no memory has
+  }
+  return DataLoss("a frame is no object");
+}
+
 Status WaitFor(int fd, short events, Deadline deadline) {
   for (;;) {
     pollfd entry{fd, events, 0};
@@ -89,9 +117,7 @@ Result<Json> ReadFrame(int fd, Deadline deadline) {
   if (size > kMaxFrameBytes) return DataLoss("a frame is too large");
   std::vector<std::uint8_t> body(size);
   MUSTER_RETURN_IF_ERROR(Receive(fd, body.data(), body.size(), deadline));
-  Json object = Json::from_cbor(body, true, false);
-  if (!object.is_object()) return DataLoss("a frame is no object");
-  return object;
+  return ParseFrame(body);
 }
 
 Json Packed(const CoordinatorMessage& message) { return PackedProto(message); }

@@ -58,6 +58,18 @@ TEST_F(OwnerFrames, WhatIsNoFrameIsAnError) {
   EXPECT_EQ(Raw(~0U, "").code(), StatusCode::kDataLoss) << "too large";
 }
 
+// Both ended the worker: the library throws at the first, whatever it is told, and calls itself for
+// each array of the second.
+TEST_F(OwnerFrames, LengthsAndDepthsThatNoMemoryHasAreRefused) {
+  const std::string object("\xa1\x61x", 3);
+  for (const std::string& value : {std::string("\x9b\x6c\x65\x6e\x67\x74\x68\x73\x62"),
+                                   std::string("\xbb\x6c\x65\x6e\x67\x74\x68\x73\x62"),
+                                   std::string(60'000, '\x81') + "\x01"}) {
+    const std::string body = object + value;
+    EXPECT_EQ(Raw(static_cast<std::uint32_t>(body.size()), body).code(), StatusCode::kDataLoss);
+  }
+}
+
 TEST_F(OwnerFrames, OneThatEndsOrSaysNothingIsNotWaitedFor) {
   EXPECT_EQ(Raw(100, "too few").code(), StatusCode::kDeadlineExceeded);
   theirs_.reset();

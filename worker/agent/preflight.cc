@@ -11,7 +11,6 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
-#include "common/base/regular_file.h"
 #include "common/base/replace_file.h"
 #include "common/control_pipe/packet_socket.h"
 #include "common/job_spec/parse.h"
@@ -129,7 +128,7 @@ Status MakeFiles(const Prepare& prepare, const std::string& ranks_dir) {
 }
 
 Status ReadClaim(const std::string& path, const JobId& job) {
-  MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path));
+  MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   const auto json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("id") || !json["id"].is_string())
     return FailedPrecondition(path + " is damaged; remove it if no job uses this directory");
