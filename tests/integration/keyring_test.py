@@ -20,7 +20,7 @@ BROWSER = 'exec curl -sS -L --max-time 60 --cacert {authorities} "$1" >{home}/pa
 
 
 class Session:
-    """A session bus, with a keyring that is open or, without a password, locked."""
+    """A session bus, with a keyring that is open or, without a password, was never made."""
 
     def __init__(self, test, folder, password=None):
         folder.mkdir(mode=0o700)
@@ -103,17 +103,26 @@ class KeyringOfTheSession(unittest.TestCase):
         ada.muster("whoami", **session.variables)
         self.assertEqual((session.token(), ada.login_file()["refresh_token_in"]), ("", "file"))
 
-    def test_a_keyring_that_stays_locked_leaves_it_in_the_file(self):
-        ada, session = self.person(None)
+    def test_a_keyring_that_is_locked_stops_no_command_and_leaves_the_next_token_in_the_file(self):
+        ada, session = self.person("open sesame")
+        self.log_in(ada, **session.variables)
+        session.ask("lock")
+        self.assertEqual(session.token(), "", "no person is there to unlock it")
+        done = ada.muster("whoami", **session.variables)
+        self.assertEqual(("user ada" in done.stdout, done.stderr), (True, ""), "the certificate is good still")
         done = self.log_in(ada, **session.variables)
         self.assertRegex(done.stdout, r"The refresh token is in .*/login.json: the keyring .*locked.*\.\n")
         self.assertEqual(done.stderr.count("\n"), 2, "no noise: " + done.stderr)
         self.assertIn("user ada", ada.muster("whoami", **session.variables).stdout)
 
+    def test_a_session_without_a_keyring_of_its_own_leaves_it_in_the_file(self):
+        ada, session = self.person(None)
+        self.assertRegex(self.log_in(ada, **session.variables).stdout, "The refresh token is in .*/login.json: the keyring cannot be used: ")
+
     def test_without_a_keyring_nothing_is_said_of_it(self):
         name = self.id().rsplit(".", 1)[1]
         ada = Person(self.root, name, BROWSER.format(authorities=self.issuer.ca, home="{home}"))
-        self.assertNotIn("keyring", self.log_in(ada).stdout)
+        self.assertIn(f"The refresh token is in {ada.files()}/login.json.\n", self.log_in(ada).stdout)
         self.assertEqual(ada.login_file()["refresh_token_in"], "file")
 
 
