@@ -3,8 +3,8 @@
 # -fsyntax-only, so that ccache keeps what was proved.
 
 # _muster_header_check(SET DEPS ... HEADERS a.h ...)
-# SET: none, or the precompiled header that stands before these headers, where what they stand on would take most of
-# the time (seconds each for ATen and gRPC). Of such a header less is proved: that it includes what is ours.
+# SET: the precompiled header that stands before these headers, since what they stand on would take most of the time. So
+# it is proved that a header includes what is ours, and what of others is in no such set.
 function(_muster_header_check set)
   cmake_parse_arguments(ARG "" "" "HEADERS;DEPS" ${ARGN})
   set(sources)
@@ -48,9 +48,8 @@ function(muster_header_check)
   endif()
   foreach(kind
       "aten ^(trainer/(fsdp|model|ops|plugin|report|train|verbs)|tests/parity)/"
-      "grpc ^(cli|common/rpc|coordinator/service|worker/allocation|worker/service|tests)/"
-      "std /testing/"
-      "none .*")
+      "grpc ^(cli|common/rpc|coordinator/service|coordinator/store/etcd|worker/allocation|worker/service|tests)/"
+      "std .*")
     string(REGEX MATCH "^([a-z]+) (.*)$" kind "${kind}")
     set(set ${CMAKE_MATCH_1})
     set(chosen ${headers})
@@ -60,7 +59,7 @@ function(muster_header_check)
     if(set STREQUAL "aten")
       set(more muster::torch)
     elseif(MUSTER_CONTROL)
-      set(more muster_proto)
+      set(more muster_proto muster_etcd_proto)
     endif()
     # A header with a test is proved by it as well as here: lint has the test include it first, behind the same
     # precompiled header, and a test is in no unity.

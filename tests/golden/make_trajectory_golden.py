@@ -52,7 +52,7 @@ CASES = {
     "qwen3_moe": {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "head_dim": 10, "num_experts": 5,
                   "num_experts_per_tok": 2, "moe_intermediate_size": 20, "norm_topk_prob": True,
                   "mlp_only_layers": [1], "num_hidden_layers": 3},
-    "qwen2_moe": {"architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", "num_experts": 5,
+    "qwen2_moe": {"architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", "num_experts": 4,
                   "num_experts_per_tok": 2, "moe_intermediate_size": 20, "shared_expert_intermediate_size": 28,
                   "mlp_only_layers": [0], "num_hidden_layers": 3},
     "olmoe": {"architectures": ["OlmoeForCausalLM"], "model_type": "olmoe", "num_experts": 4, "num_experts_per_tok": 4},

@@ -194,7 +194,9 @@ at::Tensor ReferenceTrainer::Mixture(const at::Tensor& x, const std::string& pre
     gates->probabilities.push_back(probabilities.flatten(0, -2));
     gates->chosen.push_back(chosen.flatten(0, -2));
   }
-  return y;
+  if (config.shared_intermediate_size == 0) return y;
+  const at::Tensor gate = at::matmul(x, Weight(prefix + "mlp.shared_expert_gate.weight").t());
+  return y + gate.sigmoid() * FeedForward(x, prefix + "mlp.shared_expert.");
 }
 
 // As PEFT's ParamWrapper: rows of A, and every E-th column of B, are an expert's.
