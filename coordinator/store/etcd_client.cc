@@ -302,17 +302,22 @@ void EtcdClient::AwaitChange(const std::string& key, std::int64_t revision, Dura
 }
 
 Result<std::vector<EtcdClient::MemberVersion>> EtcdClient::Versions(Duration within) {
+  const Deadline deadline = Deadline::After(within);
   std::vector<MemberVersion> versions;
-  Status last;
-  for (const std::unique_ptr<Member>& each : members_) {
-    pb::StatusResponse response;
-    last = Try(*each, within, [&](Member& member, grpc::ClientContext& context) {
-      return member.maintenance->Status(&context, {}, &response);
-    });
-    if (last.ok()) versions.push_back({each->address, response.version()});
+  for (Duration timeout = 2 * kFirstTimeout;; timeout *= 2) {
+    Status last;
+    for (const std::unique_ptr<Member>& each : members_) {
+      pb::StatusResponse response;
+      last = Try(*each, std::min(timeout, deadline.Remaining()),
+                 [&](Member& member, grpc::ClientContext& context) {
+                   return member.maintenance->Status(&context, {}, &response);
+                 });
+      if (last.ok()) versions.push_back({each->address, response.version()});
+    }
+    if (!versions.empty()) return versions;
+    if (!IsUnanswered(last) || deadline.Expired()) return last;
+    Pause(kPauseAfterRound);
   }
-  if (versions.empty()) return last;
-  return versions;
 }
 
 }  // namespace muster

@@ -10,14 +10,13 @@
 namespace muster {
 namespace {
 
-constexpr Duration kVersionAnswer = std::chrono::seconds(1);
 constexpr Duration kWatchAnswer = std::chrono::milliseconds(500);
 constexpr Duration kCompactAnswer = std::chrono::seconds(1);
 constexpr int kLoads = 3;
 constexpr std::uint64_t kPrunedAtOnce = 256;
 
 Status CheckVersions(EtcdClient& client, const EtcdStoreOptions& options) {
-  MUSTER_ASSIGN_OR_RETURN(const auto members, client.Versions(kVersionAnswer));
+  MUSTER_ASSIGN_OR_RETURN(const auto members, client.Versions(kEtcdAnswer));
   for (const EtcdClient::MemberVersion& member : members)
     MUSTER_RETURN_IF_ERROR(
         CheckEtcdVersion(member.version, options.allow_unsafe).WithContext(member.address));
@@ -239,7 +238,7 @@ Status EtcdStore::Watch() {
   etcdserverpb::RangeRequest leader;
   leader.set_key(keys_.Under(kEtcdLeaderKey));
   const auto read = client_->Range(leader, kWatchAnswer);
-  if (!read.ok()) return leadership_->Check();
+  if (!read.ok()) return IsUnanswered(read.status()) ? leadership_->Check() : read.status();
   if (read->kvs_size() > 0 && read->kvs(0).create_revision() == leadership_->revision())
     return OkStatus();
   return Unavailable(

@@ -17,6 +17,7 @@ from etcd import Etcd  # noqa: E402
 
 FAILED, BAD_COMMAND = 1, 2  # exit codes of the coordinator
 LEASE_S = 2
+CERTIFICATES_READ_S = 1  # new ones are looked for that often
 
 
 class Coordinator:
@@ -54,6 +55,12 @@ class Coordinator:
 
     def wait_for_end(self):
         return self.process.wait(timeout=60)
+
+    def has_ended_within(self, seconds):
+        try:
+            return self.process.wait(timeout=seconds) is not None
+        except subprocess.TimeoutExpired:
+            return False
 
     def muster(self, *words, **options):
         return run("muster", *words, "--dir", self.directory, **options)
@@ -147,6 +154,24 @@ class EtcdTest(unittest.TestCase):
         only.muster("submit", self.job("after"))
         self.assertEqual(only.jobs(), {"before", "after"})
         self.assertIsNone(only.process.poll())
+
+    def test_a_certificate_that_is_replaced_is_shown_at_the_next_connection(self):
+        etcd = Etcd(self, self.root / "etcd")
+        only = self.coordinator("only", *etcd.flags("muster"))
+        only.flags = [*only.flags[:-1], "30s"]
+        only.start().wait_until_it_serves()
+        only.muster("submit", self.job("before"))
+        etcd.replace("muster", "eve")  # who may do nothing
+        only.muster("submit", self.job("over-the-connection-that-there-is"))
+
+        def ended_after_another_connection():
+            etcd.kill()
+            etcd.start()
+            return only.has_ended_within(CERTIFICATES_READ_S)
+
+        wait_until(ended_after_another_connection, "the new certificate is shown")
+        self.assertEqual(only.wait_for_end(), FAILED)
+        self.assertIn("permission denied", only.log.read_text(encoding="utf-8"))
 
     def test_what_etcd_does_not_allow_ends_the_start_with_its_reason(self):
         etcd = Etcd(self, self.root / "etcd")

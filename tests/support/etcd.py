@@ -57,6 +57,13 @@ class Etcd:
         return ["--etcd", f"https://127.0.0.1:{self.port}", "--etcd-ca", self.path("ca.pem"),
                 "--etcd-cert", self.path(f"{name}.pem"), "--etcd-key", self.path(f"{name}.key")]
 
+    def replace(self, name, other):
+        """Puts the credentials of `other` in the place of those of `name`."""
+        for suffix in ("key", "pem"):
+            new = self.path("new")
+            new.write_bytes(self.path(f"{other}.{suffix}").read_bytes())
+            new.replace(self.path(f"{name}.{suffix}"))
+
     def ctl(self, *words):
         done = subprocess.run(
             ["etcdctl", "--endpoints", f"https://127.0.0.1:{self.port}", "--cacert", self.path("ca.pem"),
