@@ -58,8 +58,8 @@ TEST_F(OwnerFrames, WhatIsNoFrameIsAnError) {
   EXPECT_EQ(Raw(~0U, "").code(), StatusCode::kDataLoss) << "too large";
 }
 
-// Both ended the worker: the library throws at the first, whatever it is told, and calls itself for
-// each array of the second.
+// Both ended the worker: the library throws at the first even where it is not to throw, and calls
+// itself for each array of the second.
 TEST_F(OwnerFrames, LengthsAndDepthsThatNoMemoryHasAreRefused) {
   const std::string object("\xa1\x61x", 3);
   for (const std::string& value : {std::string("\x9b\x6c\x65\x6e\x67\x74\x68\x73\x62"),
