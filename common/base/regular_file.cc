@@ -8,11 +8,16 @@
 
 namespace muster {
 
+// By what was looked at, not by the path once more; and no open without blocking, which a lease on
+// the file would end with an error.
 Result<UniqueFd> OpenRegularFile(const std::string& path, int flags) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags));
+  const UniqueFd place(::open(path.c_str(), O_PATH | O_CLOEXEC | flags));
   struct stat info {};
-  if (!fd.valid() || ::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "open " + path);
+  if (!place.valid() || ::fstat(place.get(), &info) != 0) return ErrnoStatus(errno, "open " + path);
   if (!S_ISREG(info.st_mode)) return FailedPrecondition(path + " is no regular file");
+  const std::string same = "/proc/self/fd/" + std::to_string(place.get());
+  UniqueFd fd(::open(same.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return ErrnoStatus(errno, "open " + path);
   return fd;
 }
 

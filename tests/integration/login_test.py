@@ -367,7 +367,7 @@ class WithoutTheUsersAuthority(unittest.TestCase):
         doors = ["--tls-listen", cluster.endpoint["grpc_tls"], "--join-listen", cluster.endpoint["grpc_join"]]
         cluster.daemons[0] = cluster.start("coordinator", "muster-coordinator", "--dir", cluster.dir, *doors)
         cluster.daemons.pop()
-        wait_until(lambda: cluster.muster("version", check=False).returncode == 0, "the coordinator answers")
+        wait_until(lambda: cluster.muster("whoami", check=False).returncode == 0, "the coordinator answers")
 
 
 if __name__ == "__main__":

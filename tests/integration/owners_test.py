@@ -128,6 +128,16 @@ class Launcher(unittest.TestCase):
         self.assertNotEqual(self.start("bob", "00c0ffee01")["ids"][0], IDS["ada"])
         self.assertEqual(self.ask(GUARDIAN, "bob", "00c0ffee00", "/run/lock")[0], ANOTHERS)
 
+    def test_a_second_guardian_of_a_job_is_in_its_control_group_too(self):
+        if not GROUPS.exists():
+            self.skipTest("there are no control groups of version 2 here")
+        for _ in range(2):
+            pid = self.start("ada", "00c0ffee00")["pid"]
+            group = pathlib.Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()[-1]
+            self.assertTrue(group.endswith("/muster-jobs/00c0ffee00/muster-daemons"), group)
+            kill(pid)
+            wait_until(lambda gone=pid: not alive(gone), "it is gone", 30)
+
     def test_it_outlives_the_launcher_and_is_ended_by_the_next_one(self):
         pid = self.start("ada", "00c0ffee00")["pid"]
         self.node.launcher.kill()

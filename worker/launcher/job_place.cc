@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <utility>
 
 #include "common/base/unique_fd.h"
 
@@ -30,6 +31,14 @@ bool MakeOne(int parent, const char* name, const Account& account, gid_t group, 
   errno = EEXIST;
   return info.st_uid == 0 && ::fchmodat(parent, name, mode, 0) == 0 &&
          ::fchownat(parent, name, account.uid, group, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+// What an earlier generation's account has: root, which may not open what others own, could put no
+// guardian into it.
+void TakeBack(const std::string& cgroup) {
+  for (const auto& [path, mode] :
+       {std::pair(cgroup, 0755), std::pair(cgroup + "/cgroup.procs", 0644)})
+    if (::lchown(path.c_str(), 0, 0) == 0) (void)!::chmod(path.c_str(), mode);
 }
 
 // Root takes each folder back before it looks into it: then it may, and no name changes below it.
@@ -69,7 +78,11 @@ void RemoveJobDirectories(int directory, const std::string& job) {
 
 std::unique_ptr<Cgroup> MakeJobCgroup(const std::string& base, const std::string& job,
                                       const Account& account) {
+  if (base.empty()) return MakeNoopCgroup();
+  TakeBack(base + "/" + job);
   const std::unique_ptr<Cgroup> whole = MakeCgroup(job, base);
+  if (whole->path().empty()) return MakeNoopCgroup();
+  TakeBack(whole->path() + "/" + kDaemonsCgroup);
   std::unique_ptr<Cgroup> leaf = MakeCgroup(kDaemonsCgroup, whole->path());
   if (leaf->path().empty()) return leaf;
   std::ofstream(whole->path() + "/cgroup.max.depth") << kMaxCgroupDepth;
