@@ -194,8 +194,9 @@ ReferenceTrainer::Weights WeightsAsTrained(const TestModelOptions& options) {
   ReferenceTrainer::Weights weights = RandomWeights(options);
   if (!options.quantization) return weights;
   for (const UnitTensor& tensor : ModelTensors(TestConfig(options))) {
-    const bool of_expert =
-        tensor.role == TensorRole::kExpertGateUp || tensor.role == TensorRole::kExpertDown;
+    const bool of_expert = tensor.role == TensorRole::kExpertGateUp ||
+                           tensor.role == TensorRole::kExpertDown ||
+                           tensor.role == TensorRole::kSharedExpertGate;
     const bool of_block =
         tensor.name.starts_with("model.layers.") && tensor.name.ends_with("_proj.weight");
     if (of_block || of_expert) {
