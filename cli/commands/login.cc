@@ -211,12 +211,12 @@ struct LogOut {
     const auto token = store.RefreshToken(login);
     if ((token.ok() && token->empty()) || login.revocation_endpoint.empty()) return;
     IssuerClient client(login.issuer_ca_pem, context.interrupt());
-    const auto told = [&] {
+    const auto revoked = [&] {
       const auto answer =
           client.Post(login.revocation_endpoint, RevokeForm(login.client_id, *token));
       return answer.ok() && answer->code == 200;
     };
-    if (!token.ok() || !told())
+    if (!token.ok() || !revoked())
       context.terminal.err << "muster: warning: could not tell the issuer " << login.issuer
                            << " that the login has ended\n";
   }

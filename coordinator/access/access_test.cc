@@ -129,12 +129,12 @@ TEST_F(AccessTable, OnlyAdminsOfTheClusterActForAnotherAndThenWithItsRights) {
 
 TEST_F(AccessTable, WhoHasProvedNothingMayDoNothing) {
   const JobAccess job{"", "nlp"};
-  Actor nobody;
+  Actor stranger;
   for (const char* name : {"", "cluster_admin", "node/n1"}) {
-    nobody.name = name;
-    EXPECT_FALSE(access_.MaySee(nobody, job));
+    stranger.name = name;
+    EXPECT_FALSE(access_.MaySee(stranger, job));
     for (const OperationRule& rule : OperationRules())
-      EXPECT_FALSE(access_.Check(nobody, rule.operation, &job).ok()) << Name(rule.operation);
+      EXPECT_FALSE(access_.Check(stranger, rule.operation, &job).ok()) << Name(rule.operation);
   }
 }
 

@@ -49,12 +49,13 @@ void ReadExperts(ConfigReader& reader, ExpertsConfig& experts) {
   static constexpr char kShared[] = "shared_expert_intermediate_size";
   const bool shares = experts.shared_intermediate_size > 0;
   if (shares) reader.ReadPositions(kShared, &experts.shared_intermediate_size);
-  for (const char* key :
-       {"router_z_loss_coef", "num_shared_experts", "n_shared_experts", kShared}) {
-    if (shares && key == kShared) continue;
+  const auto refuse = [&reader](const char* key) {
     if (const auto* value = reader.Find(key); value != nullptr && *value != 0)
       reader.Refuse(std::string(key) + " other than 0 is not supported by this version");
-  }
+  };
+  for (const char* key : {"router_z_loss_coef", "num_shared_experts", "n_shared_experts"})
+    refuse(key);
+  if (!shares) refuse(kShared);
   bool wanted = false;
   reader.ReadBool("output_router_logits", &wanted);
   const auto* coefficient = reader.Find("router_aux_loss_coef");
