@@ -52,8 +52,7 @@ def stalls(cluster, model, every):
     """Seconds of each checkpoint of a job but the last, which is waited for, and its median step."""
     workers = [Stages(path) for path in sorted(cluster.dir.glob("nodes/*/worker.json"))]
     job = cluster.submit(cluster.train_job(
-        model=model, steps=STEPS, every=CHECKPOINT_EVERY, snapshot={"every": every},
-        fsdp={"mixed_precision": "fp32"}))
+        model=model, steps=STEPS, every=CHECKPOINT_EVERY, snapshot={"every": every}))
     while cluster.get(job)["state"] not in TERMINAL:
         for worker in workers:
             worker.update()

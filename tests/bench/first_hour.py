@@ -237,7 +237,7 @@ class Bench:
     def job_in(self, lab, programs):
         (line,) = lines_of("A job under Slurm")
         command(programs / "muster-trainer", "init-model", "--preset", "tiny", "--out", lab.shared / "model")
-        spec = cluster.train_job(lab.shared / "model", cluster.write_rows(lab.shared / "rows.jsonl"), lab.shared / "out", steps=100000)
+        spec = cluster.train_job(lab.shared / "model", cluster.write_rows(lab.shared / "rows.jsonl"), lab.shared / "out", steps=100000, fsdp={})
         (lab.shared / "job.yaml").write_text(json.dumps(spec), encoding="utf-8")
         path = {"PATH": f"{programs}:{lab.environment()['PATH']}"}
         job, load, began = Metrics(lab.shared / "out" / "metrics.jsonl"), os.getloadavg()[0], time.monotonic()

@@ -38,7 +38,7 @@ dist.destroy_process_group()
 
 
 def measure_ours(cluster):
-    spec = cluster.train_job(steps=1, every=1000)
+    spec = cluster.train_job(steps=1, every=1000, fsdp={})
     file = cluster.write_job(spec)
     started = time.time()
     cluster.muster("submit", file, "--wait")

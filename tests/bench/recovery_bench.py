@@ -187,7 +187,7 @@ def coordinator_killed(programs, runs):
     with builds.clusters(programs, nodes=1) as clusters:
         for cluster in clusters.values():
             for _ in range(STORED_JOBS):
-                cluster.submit(cluster.train_job(name="waits", nodes=2))
+                cluster.submit(cluster.train_job(name="waits", nodes=2, fsdp={}))
         for _ in range(runs):
             rounds.take({name: functools.partial(restart_seconds, cluster) for name, cluster in clusters.items()})
     return {**rounds.summaries(), **builds.difference(rounds.values)}
@@ -273,7 +273,7 @@ def summarise(measured):
 
 
 def median_step(cluster, snapshot_every):
-    spec = cluster.train_job(steps=STALL_STEPS, every=10**5, snapshot={"every": snapshot_every})
+    spec = cluster.train_job(steps=STALL_STEPS, every=10**5, snapshot={"every": snapshot_every}, fsdp={})
     job = cluster.submit(spec)
     if cluster.wait(job, timeout=300) != 0:
         raise AssertionError(cluster.describe(job))
@@ -299,7 +299,7 @@ def false_verdicts(minutes, busy_per_core):
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
             for _ in range(busy_per_core * (os.cpu_count() or 1))]
     try:
-        job = cluster.submit(cluster.train_job(steps=10**6, every=50))
+        job = cluster.submit(cluster.train_job(steps=10**6, every=50, fsdp={}))
         cluster.wait_for_step(job, 1)
         loads = []
         began = time.monotonic()

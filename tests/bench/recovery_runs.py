@@ -86,7 +86,7 @@ class LongJob:
     def __init__(self, cluster, *, nodes, restart=None, resources=None, preemptible=False,
                  calm_within=CALM_WITHIN_S, **train):
         self.cluster = cluster
-        spec = cluster.train_job(steps=FOREVER, every=20, nodes=nodes, **train)
+        spec = cluster.train_job(steps=FOREVER, every=20, nodes=nodes, **{"fsdp": {}, **train})
         spec["restart"] = {"max_without_progress": 1000, **(restart or {})}
         spec["resources"].update(resources or {})
         if preemptible:

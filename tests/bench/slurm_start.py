@@ -110,7 +110,7 @@ class Bench:
         self.count += 1
         output = self.path("out")
         spec = cluster.train_job(self.model, self.rows, output, nodes=2, steps=steps, every=50,
-                                 name=f"train-{self.count}")
+                                 name=f"train-{self.count}", fsdp={})
         job, began = self.batch(nodes, self.auto(spec))
         return job, began, lambda: max(cluster.read_metrics(output), default=0)
 

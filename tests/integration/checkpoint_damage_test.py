@@ -61,7 +61,7 @@ class Scrub(unittest.TestCase):
         self.cluster = Cluster(self)
         # Checkpoints seconds apart, and no snapshots, which would be newer than any of them.
         self.job = self.cluster.submit(self.cluster.train_job(
-            steps=100000, snapshot={"every": 0}, fsdp={"mixed_precision": "fp32"},
+            steps=100000, snapshot={"every": 0},
             batch={"per_rank": 2, "accumulation": 4}, checkpoint={"every": 50, "keep": 20}))
 
     def committed(self, count):

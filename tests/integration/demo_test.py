@@ -1,5 +1,6 @@
 """`muster demo` as a user sees it: on a terminal, to its end, and interrupted; nothing runs afterwards."""
 
+import json
 import os
 import pathlib
 import pty
@@ -110,8 +111,13 @@ class Demo(unittest.TestCase):
             self.assertTrue((out / "lessons.jsonl").exists())
 
     def test_a_model_of_the_users_own_learns(self):
-        subprocess.run([BIN / "muster-trainer", "init-model", "--preset", "tiny", "--out", self.dir / "mine"], check=True, timeout=60,
+        subprocess.run([BIN / "muster-trainer", "init-model", "--preset", "tiny", "--out", self.dir / "tiny"], check=True, timeout=60,
                        stdout=subprocess.DEVNULL)
+        config = json.loads((self.dir / "tiny" / "config.json").read_text(encoding="utf-8"))
+        (self.dir / "mine.json").write_text(json.dumps({**config, "num_hidden_layers": 1, "hidden_size": 64,
+                                                        "intermediate_size": 128}), encoding="utf-8")
+        subprocess.run([BIN / "muster-trainer", "init-model", "--config", self.dir / "mine.json", "--out", self.dir / "mine"],
+                       check=True, timeout=60, stdout=subprocess.DEVNULL)
         done = subprocess.run([BIN / "muster", "demo", "--model", "mine", "--out", "out"], cwd=self.dir, capture_output=True, text=True,
                               timeout=300, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

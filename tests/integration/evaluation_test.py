@@ -62,8 +62,6 @@ class Evaluated(unittest.TestCase):
     def job(cls, samples=PROMPTS, evaluation=None, **train):
         spec = cls.cluster.train_job(steps=STEPS, every=EVERY, **train)
         spec["train"]["data"]["eval"] = str(cls.rows)
-        # Scores are in fp32, too.
-        spec["train"]["fsdp"] = {"mixed_precision": "fp32"}
         spec["train"]["optimizer"]["lr"] = 3.0e-3
         spec["train"]["checkpoint"]["keep"] = 1
         spec["train"]["eval"] = {"every": EVERY, "max_new_tokens": NEW_TOKENS, "samples": samples,

@@ -15,8 +15,6 @@ from device_watch import DeviceWatch, job_of  # noqa: E402
 
 STEPS = 150
 FOREVER = 10**6
-# Many ranks for few processors, some of which have no products in bf16.
-FP32 = {"mixed_precision": "fp32"}
 ONE_GPU = [{"count": 1, "kind": "NVIDIA H100 80GB HBM3", "memory": "80GB"}]
 
 
@@ -33,7 +31,7 @@ class SharedSpares(unittest.TestCase):
         return jobs
 
     def submit(self, name, nodes=2, steps=STEPS, preemptible=False, **resources):
-        spec = self.cluster.train_job(steps=steps, nodes=nodes, name=name, fsdp=FP32)
+        spec = self.cluster.train_job(steps=steps, nodes=nodes, name=name)
         spec["resources"].update({"device": self.device, **resources})
         spec["preemptible"] = preemptible
         return self.cluster.submit(spec)
@@ -79,7 +77,7 @@ class SharedSpares(unittest.TestCase):
         for job in (first, second):
             self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
         self.assertEqual(len(self.cluster.get(second)["attempts"]), 1, "it is not touched")
-        self.finish(first, self.cluster.calm(steps=STEPS, fsdp=FP32))
+        self.finish(first, self.cluster.calm(steps=STEPS))
 
     def test_a_preemptible_job_runs_on_the_spare_and_gives_it_back(self):
         first, second = self.start(nodes=5, device="cuda")
@@ -99,7 +97,7 @@ class SharedSpares(unittest.TestCase):
         self.assertEqual(self.cluster.wait(filler), 0, "it goes on when there is room")
         self.assertEqual(self.cluster.get(filler)["attempts"][-1]["tier"], "requeue")
         self.assertGreater(self.cluster.get(filler)["attempts"][-1]["resumed_step"], 0)
-        self.finish(first, self.cluster.calm(steps=STEPS, fsdp=FP32))
+        self.finish(first, self.cluster.calm(steps=STEPS))
 
     def clear_the_lent_spare(self, disturb):
         """`disturb(spare, borrower)` while the borrower of a spare that its owner needs has not left it yet: its processes

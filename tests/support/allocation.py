@@ -94,8 +94,6 @@ class Allocation:
         if not model.exists():
             init_model(model)
             write_rows(self.root / "rows.jsonl")
-        # Steps in fp32 take as long on every processor; in bf16 one without such products needs four times as much.
-        train.setdefault("fsdp", {"mixed_precision": "fp32"})
         job = train_job(model, self.root / "rows.jsonl", self.output, steps=steps, nodes=nodes,
                         every=every, **train)
         job["resources"].update({"spares": spares} if spares else {})
