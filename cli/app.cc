@@ -74,6 +74,7 @@ using TopVerbs = VerbList<
     struct WhoAmI,
     struct LogIn,
     struct LogOut,
+    struct Coordinators,
     struct Nodes,
     struct Drain,
     struct Undrain,
@@ -128,8 +129,9 @@ using verbs::Parsed;
 void AddGlobals(Flags flags) {
   GlobalOptions& global = flags.global();
   flags.Add("--dir DIR", global.dir, "Cluster directory [default: ~/.local/state/muster/default]");
-  const Flag coordinator = flags.Add("--coordinator IP:PORT", global.remote.address,
-                                     "Coordinator on another machine; requires --tls");
+  const Flag coordinator =
+      flags.Add("--coordinator IP:PORT[,...]", global.remote.address,
+                "Coordinator on another machine, or several of which one leads; requires --tls");
   const Flag tls = flags.Add("--tls DIR", global.remote.credentials_dir,
                              "Directory with your ca.pem, cert.pem, and key.pem");
   flags
@@ -246,12 +248,12 @@ std::unique_ptr<ClusterClient> MakeClient(const GlobalOptions& global, Interrupt
   if (global.slurm_job.empty()) {
     auto client = std::make_unique<ClusterClient>(std::move(dir), interrupt, global.remote);
     const Result<LoginStore> logins = LoginStore::OfUser();
-    const bool chosen = !global.dir.empty() || !global.remote.address.empty() ||
-                        !global.remote.credentials_dir.empty();
+    const bool chosen = !global.dir.empty() || !global.remote.credentials_dir.empty();
     if (!chosen && logins.ok())
-      client->OtherwiseUse([logins = *logins, &interrupt, by_login] {
+      client->OtherwiseUse([logins = *logins, &interrupt, by_login, list = global.remote.address] {
         auto found = CoordinatorOfLogin(logins, interrupt);
         *by_login = found.ok();
+        if (found.ok() && !list.empty()) found->address = list;
         return found;
       });
     return client;

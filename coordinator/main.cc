@@ -38,7 +38,7 @@ void AddTlsOptions(CLI::App& app, muster::ServerOptions* options, CertificateSec
                  "Address where nodes join by a token and users log in, IP:PORT")
       ->envname("MUSTER_JOIN_LISTEN");
   app.add_option("--tls-http", options->tls_http,
-                 "Address of /metrics, /healthz, and /sd for other machines, with mutual TLS")
+                 "Address of /metrics, /sd, and probes for other machines, with mutual TLS")
       ->envname("MUSTER_TLS_HTTP");
   app.add_option("--page-certificate", options->page_certificate.chain,
                  "File with the site's own certificate and who signed it (PEM), shown to browsers "
@@ -201,7 +201,7 @@ int main(int argc, char** argv) {
   app.add_option("--worker-listen", options.worker_listen,
                  "gRPC address for workers in the cluster's network namespaces, HOST:PORT")
       ->envname("MUSTER_WORKER_LISTEN");
-  app.add_option("--http", options.http, "Address of /metrics, /healthz, and /sd")
+  app.add_option("--http", options.http, "Address of /metrics, /sd, and probes")
       ->envname("MUSTER_HTTP")
       ->capture_default_str();
   AddTlsOptions(app, &options, &certificate_seconds);

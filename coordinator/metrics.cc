@@ -256,6 +256,7 @@ std::string Metrics::Render(const Controller& controller, const EdgeFigures& edg
   MetricFamilies out;
   out.Gauge("muster_build_info", "Always 1; the labels say which build this is.")
       .Add({{"version", kVersion}, {"component", "coordinator"}}, 1);
+  out.Gauge("muster_coordinator_leads", "1: this coordinator leads; 0: it stands by.").Add({}, 1);
   AddJobs(controller, now, out);
   AddQueueMetrics(controller.Queues(), &out);
   AddQueueUsage(controller.UsageTotals(now), &out);

@@ -51,6 +51,7 @@
 #include "coordinator/service/login_service.h"
 #include "coordinator/service/page_sign_in.h"
 #include "coordinator/service/secret_service.h"
+#include "coordinator/service/standby_coordinator.h"
 #include "coordinator/service/watch_hub.h"
 #include "coordinator/service/worker_service.h"
 #include "coordinator/store/etcd_store.h"
@@ -230,18 +231,54 @@ EpochClaim ClaimOf(const ServerOptions& options) {
           .unix_ms = SystemClock().UnixMillis()};
 }
 
-Result<OpenedStore> OpenStore(const ServerOptions& options) {
+StandbyCoordinatorOptions StandbyCoordinatorOptionsOf(const ServerOptions& options,
+                                                      const Security& security) {
+  const TlsDirectories directories = TlsDirectoriesOf(options);
+  StandbyCoordinatorOptions standby{.cluster = options.cluster_name,
+                                    .grpc = {.plain = {options.listen},
+                                             .tls = options.tls_listen,
+                                             .credentials_dir = directories.credentials,
+                                             .clients_root = security.clients_root},
+                                    .http = options.http,
+                                    .tls_http = options.tls_http,
+                                    .page = options.page_certificate,
+                                    .authenticator = security.authenticator,
+                                    .endpoint_path = ClusterPaths{options.dir}.Endpoint()};
+  if (WantsTls(options))
+    standby.certificates = {directories.credentials, directories.revocations,
+                            directories.authority};
+  return standby;
+}
+
+// While another coordinator leads, this one stands by at its own addresses.
+Result<std::unique_ptr<EtcdStore>> OpenEtcd(const ServerOptions& options,
+                                            const Security& security) {
+  const auto lease = std::chrono::duration_cast<std::chrono::seconds>(options.etcd_lease);
+  EtcdStoreOptions etcd{.access = options.etcd,
+                        .prefix = options.etcd_prefix,
+                        .claim = ClaimOf(options),
+                        .lease_seconds = lease.count(),
+                        .allow_unsafe = options.allow_unsafe_etcd,
+                        .note = [](const std::string& note) { Log().info("etcd: {}", note); }};
+  etcd.claim.address.clear();  // it is announced once it is bound
+  std::unique_ptr<StandbyCoordinator> standby;
+  etcd.on_wait = [&](const EpochClaim* leader) -> Status {
+    if (leader != nullptr && !standby) {
+      MUSTER_ASSIGN_OR_RETURN(
+          standby, StandbyCoordinator::Listen(StandbyCoordinatorOptionsOf(options, security)));
+    }
+    if (!standby) return OkStatus();
+    standby->SetLeader(leader);
+    return standby->outcome();
+  };
+  return EtcdStore::Open(std::move(etcd));
+}
+
+Result<OpenedStore> OpenStore(const ServerOptions& options, const Security& security) {
   OpenedStore opened;
   const EpochClaim claim = ClaimOf(options);
   if (!options.etcd.members.empty()) {
-    const auto lease = std::chrono::duration_cast<std::chrono::seconds>(options.etcd_lease);
-    EtcdStoreOptions etcd{.access = options.etcd,
-                          .prefix = options.etcd_prefix,
-                          .claim = claim,
-                          .lease_seconds = lease.count(),
-                          .allow_unsafe = options.allow_unsafe_etcd,
-                          .note = [](const std::string& note) { Log().info("etcd: {}", note); }};
-    MUSTER_ASSIGN_OR_RETURN(opened.etcd, EtcdStore::Open(std::move(etcd)));
+    MUSTER_ASSIGN_OR_RETURN(opened.etcd, OpenEtcd(options, security));
     return opened;
   }
   if (options.journal.empty()) {
@@ -305,6 +342,7 @@ struct Server::Impl : EffectSink {
   Status Start();
   Status ListenGrpc();
   Status ListenForLogins();
+  bool PeopleLogIn() const { return !options.join_listen.empty() || !options.local_login.empty(); }
   Status StartTls();
   Status ListenHttp();
   Status AuthorizeReader(const std::string& path, const CertificateInfo* reader) const;
@@ -359,6 +397,7 @@ struct Server::Impl : EffectSink {
   std::unique_ptr<GrpcServer> grpc;
   std::unique_ptr<LocalLogins> local_logins;
   Endpoint endpoint;
+  std::string calls_for_others;  // the address of `--tls-listen` as other machines reach it
   std::string pages_for_others;  // the address in lists of scrape targets
   Status outcome;
   bool closing = false;
@@ -387,7 +426,7 @@ Server::Impl::Impl(ServerOptions options_in, Security security, LockedRecord pid
       clients({loop, runtime, store.store(), jobs, watches, workers, *authenticator, calls,
                [this](const JobId& job) { return pilots->PendingFor(job); }},
               options.dir),
-      secrets({loop, runtime, *authenticator, calls},
+      secrets({loop, runtime, *authenticator, calls, refusals},
               SecretVault(options.secret_keys.empty() ? paths.SecretKeys() : options.secret_keys,
                           options.cluster_name)),
       enrolment(std::move(security.enrolment)),
@@ -413,6 +452,7 @@ Status Server::Impl::Start() {
   MUSTER_RETURN_IF_ERROR(ListenGrpc());
   endpoint.pid = ::getpid();
   endpoint.epoch = store.epoch();
+  if (store.etcd) store.etcd->Announce(calls_for_others, pages_for_others);
   store.WatchTakeover([this](const Status& taken) { loop.Post([this, taken] { End(taken); }); });
   if (!options.worker_listen.empty()) {
     const Endpoint workers_endpoint{.grpc = grpc->addresses().back(),
@@ -513,7 +553,8 @@ PageViewer Server::Impl::ViewerOf(const CertificateInfo& reader) const {
 }
 
 void Server::Impl::AddPages(HttpServer& server, bool by_tls) {
-  server.Handle("/healthz", [](const std::string&) { return HttpResponse{.body = "ok\n"}; });
+  for (const char* path : {"/healthz", "/livez", "/readyz"})
+    server.Handle(path, [](const std::string&) { return HttpResponse{.body = "ok\n"}; });
   server.Handle("/metrics", [this](const std::string&) {
     const EdgeFigures edges{
         workers.streams(),          watches.watchers(),
@@ -584,10 +625,18 @@ Status Server::Impl::ListenGrpc() {
                           .credentials_dir = TlsDirectoriesOf(options).credentials,
                           .clients_root = clients_root};
   if (!options.worker_listen.empty()) addresses.plain.push_back(options.worker_listen);
-  MUSTER_ASSIGN_OR_RETURN(grpc, GrpcServer::Listen(addresses, {clients, workers, enrolment, logins,
-                                                               secrets, authenticator}));
+  GrpcServices services{.services = {&clients, &workers, &enrolment, &secrets},
+                        .join = MakeJoinService(enrolment, logins),
+                        .authenticator = authenticator};
+  MUSTER_ASSIGN_OR_RETURN(grpc, GrpcServer::Listen(addresses, std::move(services)));
   endpoint.grpc = grpc->addresses().front();
   endpoint.grpc_tls = grpc->tls_address();
+  if (!endpoint.grpc_tls.empty()) {
+    const auto calls = ReachableAddress(endpoint.grpc_tls, OwnAddressOfHost);
+    if (!calls.ok() && (store.etcd || PeopleLogIn()))
+      return calls.status().WithContext("--tls-listen: name an address of this host");
+    calls_for_others = calls.ok() ? *calls : "";
+  }
   if (!options.join_listen.empty()) {
     // Tokens contain it, so it is the address that nodes reach.
     const auto join = ReachableAddress(grpc->join_address(), OwnAddressOfHost);
@@ -598,11 +647,8 @@ Status Server::Impl::ListenGrpc() {
 }
 
 Status Server::Impl::ListenForLogins() {
-  const bool people_log_in = !options.join_listen.empty() || !options.local_login.empty();
-  if (!people_log_in || endpoint.grpc_tls.empty()) return OkStatus();
-  const auto calls = ReachableAddress(endpoint.grpc_tls, OwnAddressOfHost);
-  if (!calls.ok()) return calls.status().WithContext("--tls-listen: name an address of this host");
-  logins.SetCoordinator(*calls);
+  if (!PeopleLogIn() || endpoint.grpc_tls.empty()) return OkStatus();
+  logins.SetCoordinator(calls_for_others);
   if (options.local_login.empty()) return OkStatus();
   MUSTER_ASSIGN_OR_RETURN(local_logins, LocalLogins::Listen(loop, logins, options.local_login));
   return OkStatus();
@@ -711,7 +757,7 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   if (options.cluster_name.empty()) options.cluster_name = security.cluster;
   if (options.cluster_name.empty())
     options.cluster_name = std::filesystem::path(options.dir).filename().string();
-  MUSTER_ASSIGN_OR_RETURN(OpenedStore store, OpenStore(options));
+  MUSTER_ASSIGN_OR_RETURN(OpenedStore store, OpenStore(options, security));
   std::unique_ptr<ScheduleRecorder> recorder;
   if (const std::string& file = options.record_schedules; !file.empty()) {
     auto opened = ScheduleRecorder::Open(file, kMaxRecordingBytes);

@@ -23,6 +23,7 @@
 #include "common/command_line/help_words.h"
 #include "common/command_line/version_text.h"
 #include "common/process/cpu_affinity.h"
+#include "common/rpc/coordinator_addresses.h"
 #include "common/rpc/endpoint.h"
 #include "common/runtime/exit_deadline.h"
 #include "common/telemetry/log.h"
@@ -42,6 +43,7 @@
 namespace {
 
 constexpr int kUsageError = 2;
+constexpr int kNoteBytes = 4096;
 constexpr auto kEndsWithin = std::chrono::seconds(10);  // once it serves no job any more
 constexpr char kReportFlag[] = "--report-transport";
 constexpr char kOtherUses[] =
@@ -57,6 +59,10 @@ std::string BesideOwnBinary(const std::string& name) { return OwnDirectory() + "
 
 std::string CheckNodeName(const std::string& name) {
   return muster::FollowsNameRule(name) ? "" : "a node name is " + std::string(muster::kNameRule);
+}
+
+std::string CheckCoordinators(const std::string& list) {
+  return muster::CoordinatorAddresses::Parse(list).status().message();
 }
 
 // What the node has, as far as the command line says.
@@ -83,6 +89,7 @@ struct Texts {
   std::string drain_on_term;
   std::string stop_notice_command;
   std::string join;
+  std::string coordinators;
 };
 
 void AddNetworkOptions(CLI::App& app, Texts* texts) {
@@ -201,17 +208,20 @@ void AddMetricsOptions(CLI::App& app, muster::worker::WorkerOptions* options, Te
                "--dcgm-job-mapping-dir]");
 }
 
-void AddClusterOptions(CLI::App& app, muster::worker::WorkerOptions* options, std::string* join) {
-  app.add_option("--coordinator", options->coordinator,
-                 "Coordinator on another machine (its --tls-listen); requires credentials")
-      ->option_text("IP:PORT")
+void AddClusterOptions(CLI::App& app, muster::worker::WorkerOptions* options, Texts* texts) {
+  app.add_option(
+         "--coordinator", texts->coordinators,
+         "Coordinator on another machine (its --tls-listen), or several of which one leads; "
+         "requires credentials")
+      ->option_text("IP:PORT[,...]")
+      ->check(CheckCoordinators)
       ->envname("MUSTER_COORDINATOR");
   app.add_option("--tls", options->tls_dir,
                  "Directory with this node's credentials [default with --coordinator: "
                  "DIR/nodes/NAME/credentials]")
       ->option_text("DIR")
       ->envname("MUSTER_TLS");
-  app.add_option("--join", *join,
+  app.add_option("--join", texts->join,
                  "Join token, or a file with one, for the node's credentials at its first start; "
                  "it names the coordinator")
       ->option_text("TOKEN")
@@ -249,24 +259,31 @@ void AddOptions(CLI::App& app, muster::worker::WorkerOptions* options, std::stri
                        "Print the version and exit");
 }
 
+// None where the text is no list.
+std::vector<std::string> ListOf(const std::string& coordinators) {
+  auto list = muster::CoordinatorAddresses::Parse(coordinators);
+  return list.ok() ? *std::move(list) : std::vector<std::string>{};
+}
+
 // A node that has joined once, and is started in its own directory without --join, goes on there.
 void TakeCoordinatorOfBefore(const Texts& texts, muster::worker::WorkerOptions* options) {
   const muster::ClusterPaths paths{options->cluster_dir};
-  const bool is_given = !texts.join.empty() || !options->coordinator.empty() ||
+  const bool is_given = !texts.join.empty() || !options->coordinators.empty() ||
                         !options->endpoint_path.empty() || !options->tls_dir.empty();
   if (is_given || std::filesystem::exists(paths.Endpoint())) return;
-  const auto noted = muster::ReadFile(paths.CoordinatorOfNode(options->node), 256);
-  if (noted.ok()) options->coordinator = *noted;
+  const auto noted = muster::ReadFile(paths.CoordinatorOfNode(options->node), kNoteBytes);
+  if (noted.ok()) options->coordinators = ListOf(*noted);
 }
 
 void FillDefaults(muster::worker::WorkerOptions* options, const Texts& texts) {
   options->cluster_dir =
       std::filesystem::absolute(options->cluster_dir).lexically_normal().string();
   const muster::ClusterPaths paths{options->cluster_dir};
+  options->coordinators = ListOf(texts.coordinators);
   TakeCoordinatorOfBefore(texts, options);
   if (options->endpoint_path.empty()) options->endpoint_path = paths.Endpoint();
   if (options->token_path.empty()) options->token_path = paths.Token();
-  if (options->tls_dir.empty() && !options->coordinator.empty())
+  if (options->tls_dir.empty() && !options->coordinators.empty())
     options->tls_dir = paths.NodeCredentials(options->node);
   if (options->trainer_path.empty()) options->trainer_path = BesideOwnBinary("muster-trainer");
   options->guardian_path = BesideOwnBinary("muster-guardian");
@@ -359,7 +376,8 @@ muster::Status FindDeviceLocks(const ResourceTexts& texts, muster::worker::Worke
 
 // Address, networks and GPUs. A coordinator that has not started has no endpoint yet.
 muster::Status LookAround(const Texts& texts, muster::worker::WorkerOptions* options) {
-  const auto endpoint = muster::FindCoordinator(options->coordinator, options->endpoint_path);
+  const auto endpoint = muster::FindCoordinator(muster::CoordinatorAddresses(options->coordinators),
+                                                options->endpoint_path);
   const bool by_tls = endpoint.ok() && !options->tls_dir.empty() && !endpoint->grpc_tls.empty();
   MUSTER_ASSIGN_OR_RETURN(
       const muster::worker::NodeAddress address,
@@ -390,12 +408,13 @@ muster::Status LookAround(const Texts& texts, muster::worker::WorkerOptions* opt
 // The coordinator's address by the invitation, or, once that is gone, by the note of it.
 muster::Status TakeCoordinatorOfInvitation(const std::string& join, const std::string& noted,
                                            muster::worker::WorkerOptions* options) {
-  if (!options->coordinator.empty()) return muster::OkStatus();
+  if (!options->coordinators.empty()) return muster::OkStatus();
   const auto invitation = muster::worker::InvitationOf(join);
-  if (invitation.ok()) options->coordinator = invitation->coordinator;
-  if (const auto before = muster::ReadFile(noted, 256); options->coordinator.empty() && before.ok())
-    options->coordinator = *before;
-  if (!options->coordinator.empty()) return muster::OkStatus();
+  if (invitation.ok() && !invitation->coordinator.empty())
+    options->coordinators = ListOf(invitation->coordinator);
+  else if (const auto before = muster::ReadFile(noted, kNoteBytes); before.ok())
+    options->coordinators = ListOf(*before);
+  if (!options->coordinators.empty()) return muster::OkStatus();
   if (!invitation.ok()) return invitation.status();
   return muster::InvalidArgument(
       "the join token does not say where the coordinator is; add --coordinator IP:PORT");
@@ -411,7 +430,10 @@ muster::Status Join(const std::string& join, muster::worker::WorkerOptions* opti
   // It is a secret, and ranks have the worker's environment.
   ::unsetenv("MUSTER_JOIN_TOKEN");
   MUSTER_RETURN_IF_ERROR(muster::worker::JoinUntilIn({join, options->node, options->tls_dir}));
-  return muster::WriteFileAtomically(noted, options->coordinator);
+  std::string list;
+  for (const std::string& address : options->coordinators)
+    list += (list.empty() ? "" : ",") + address;
+  return muster::WriteFileAtomically(noted, list);
 }
 
 bool WantsReport(int argc, char** argv) {
@@ -510,7 +532,7 @@ int main(int argc, char** argv) {
   AddBindingOption(app, &texts);
   AddLauncherOption(app, &options);
   AddResourceOptions(app, &texts.resources);
-  AddClusterOptions(app, &options, &texts.join);
+  AddClusterOptions(app, &options, &texts);
   AddHealthOptions(app, &options, &texts);
   AddMetricsOptions(app, &options, &texts);
   try {

@@ -3,153 +3,36 @@
 #include <grpcpp/client_context.h>
 
 #include <algorithm>
-#include <filesystem>
 
-#include "cli/base/exit_code.h"
-#include "common/base/locked_record.h"
-#include "common/rpc/grpc_status.h"
-#include "common/rpc/tls.h"
-#include "common/rpc/token.h"
-#include "muster/v1/client_api.grpc.pb.h"
-#include "muster/v1/secret_api.grpc.pb.h"
+#include "cli/client/coordinator_link.h"
 
 namespace muster {
 namespace {
 
 // Longer than the largest checkpoints need.
 constexpr auto kVerifyTimeout = std::chrono::hours(48);
+constexpr auto kNoDeadline = std::chrono::system_clock::time_point::max();
 constexpr int kPageLimit = 1000;  // of the coordinator
-// A coordinator reads its store before it answers.
-constexpr auto kStartTimeout = std::chrono::seconds(10);
-constexpr auto kStartPoll = std::chrono::milliseconds(50);
-
-// gRPC counts deadlines in the system clock.
-std::chrono::system_clock::time_point SystemDeadline(Duration remaining) {
-  return std::chrono::system_clock::now() +
-         std::chrono::duration_cast<std::chrono::system_clock::duration>(remaining);
-}
 
 }  // namespace
 
-struct ClusterClient::Connection {
-  CoordinatorChannel coordinator;
-  std::unique_ptr<v1::Client::Stub> stub;
-  std::unique_ptr<v1::Secrets::Stub> secrets;
-
-  v1::Client::Stub& Of(const v1::Client::Stub*) const { return *stub; }
-  v1::Secrets::Stub& Of(const v1::Secrets::Stub*) const { return *secrets; }
-};
-
 ClusterClient::ClusterClient(std::string dir, Interrupt& interrupt, RemoteCoordinator remote)
-    : paths_{std::move(dir)}, interrupt_(interrupt), remote_(std::move(remote)) {}
+    : link_(std::make_unique<CoordinatorLink>(std::move(dir), interrupt, std::move(remote))) {}
 ClusterClient::ClusterClient(std::string dir, Interrupt& interrupt, FindRemote find_remote)
-    : paths_{std::move(dir)}, interrupt_(interrupt), find_remote_(std::move(find_remote)) {}
+    : link_(std::make_unique<CoordinatorLink>(std::move(dir), interrupt, std::move(find_remote))) {}
 ClusterClient::~ClusterClient() = default;
 
-Status ClusterClient::CheckIsLocal() const {
-  if (!find_remote_ && remote_.address.empty() && remote_.credentials_dir.empty())
-    return OkStatus();
-  return InvalidArgument(
-      "this command acts on a cluster of this machine; it does not accept --coordinator, --tls, or "
-      "--slurm-job\n  next: unset MUSTER_COORDINATOR MUSTER_TLS MUSTER_SLURM_JOB");
-}
-
-Result<Endpoint> ClusterClient::FindEndpoint() const {
-  auto endpoint = FindCoordinator(remote_.address, paths_.Endpoint());
-  if (!endpoint.ok() && endpoint.status().code() == StatusCode::kNotFound)
-    return NotFound("there is no cluster in " + paths_.dir);
-  return endpoint;
-}
-
-// A coordinator that starts removes its predecessor's file, and writes its own once it answers.
-Result<Endpoint> ClusterClient::AwaitEndpoint() {
-  const std::string dir = ShellWord(paths_.dir);
-  const Deadline deadline = Deadline::After(kStartTimeout);
-  for (;;) {
-    auto endpoint = FindEndpoint();
-    if (endpoint.ok()) return endpoint;
-    if (!remote_.address.empty()) return endpoint;
-    if (endpoint.status().code() != StatusCode::kNotFound)
-      return Status(endpoint.status().code(),
-                    endpoint.status().message() + "\n  next: " + RestartCommand());
-    if (!IsRecordLocked(paths_.CoordinatorPid())) break;
-    if (deadline.Expired())
-      return Unavailable("the coordinator in " + paths_.dir +
-                         " does not answer yet\n  next: tail " +
-                         ShellWord(paths_.CoordinatorLog()));
-    if (interrupt_.WaitFor(kStartPoll)) return Cancelled("interrupted");
-  }
-  std::error_code error;
-  if (std::filesystem::exists(paths_.Token(), error))
-    return Unavailable("no coordinator runs in " + paths_.dir +
-                       "; start it again, or select another with --dir or MUSTER_DIR\n  next: "
-                       "muster up --dir " +
-                       dir);
-  return Unavailable("there is no cluster in " + paths_.dir +
-                     "; start one, or select another with --dir or MUSTER_DIR\n  next: muster up "
-                     "--nodes 2 --dir " +
-                     dir);
-}
-
-std::string ClusterClient::RestartCommand() const {
-  const std::string dir = ShellWord(paths_.dir);
-  return "muster down --dir " + dir + " && muster up --dir " + dir;
-}
-
-Status ClusterClient::Connect() {
-  if (connection_) return OkStatus();
-  // Asked again for each connection: a coordinator moves, a login is renewed.
-  std::error_code error;
-  const bool by_login =
-      !find_remote_ && find_login_ && !std::filesystem::exists(paths_.Token(), error);
-  if (find_remote_ || by_login) {
-    auto found = by_login ? find_login_() : find_remote_();
-    if (found.ok()) remote_ = *std::move(found);
-    const bool none = by_login && found.status().code() == StatusCode::kNotFound;
-    if (!found.ok() && !none) return found.status();
-  }
-  const auto endpoint = AwaitEndpoint();
-  if (!endpoint.ok()) return endpoint.status();
-  auto coordinator = OpenCoordinator(*endpoint, remote_.credentials_dir, paths_.Token());
-  const bool remote = !remote_.credentials_dir.empty() || !remote_.address.empty();
-  if (!coordinator.ok() && remote) return coordinator.status();
-  if (!coordinator.ok()) {
-    const bool none = coordinator.status().code() == StatusCode::kNotFound;
-    return {none ? StatusCode::kUnavailable : coordinator.status().code(),
-            coordinator.status().message() + "\n  next: rm -f " + ShellWord(paths_.Token()) +
-                " && " + RestartCommand()};
-  }
-  auto stub = v1::Client::NewStub(coordinator->channel);
-  auto secrets = v1::Secrets::NewStub(coordinator->channel);
-  connection_ = std::make_unique<Connection>(
-      Connection{*std::move(coordinator), std::move(stub), std::move(secrets)});
-  return OkStatus();
-}
-
-void ClusterClient::Attach(grpc::ClientContext& context) const {
-  AttachToken(context, connection_->coordinator);
-  if (!as_user_.empty()) context.AddMetadata(kAsUserKey, as_user_);
-}
-
-void ClusterClient::Disconnect() { connection_.reset(); }
-
-Status ClusterClient::Explain(const Status& status) const {
-  if (status.ok()) return status;
-  if (interrupt_.requested()) return Cancelled("interrupted");
-  // A coordinator that stops cancels the calls that it has not answered.
-  if (status.code() == StatusCode::kCancelled)
-    return Unavailable("the coordinator at " + connection_->coordinator.address + " is stopping");
-  std::string message = status.message();
-  if (status.code() == StatusCode::kUnavailable)
-    message = "the coordinator at " + connection_->coordinator.address + " does not answer (" +
-              status.message() + "); it may have exited, or may be restarting";
-  if (status.code() == StatusCode::kDeadlineExceeded)
-    message = "the coordinator at " + connection_->coordinator.address + " did not answer in time";
-  // NextCommand names commands for a cluster on this machine.
-  const bool is_local = !connection_->coordinator.token.empty();
-  if (const std::string next = NextCommand(status, paths_.dir); is_local && !next.empty())
-    message += "\n  next: " + next;
-  return {status.code(), message};
+void ClusterClient::OtherwiseUse(FindRemote find) { link_->OtherwiseUse(std::move(find)); }
+void ClusterClient::ActFor(std::string user) { link_->ActFor(std::move(user)); }
+void ClusterClient::LimitCalls(Duration limit) { link_->LimitCalls(limit); }
+void ClusterClient::Disconnect() { link_->Disconnect(); }
+const ClusterPaths& ClusterClient::paths() const { return link_->paths(); }
+Interrupt& ClusterClient::interrupt() { return link_->interrupt(); }
+Status ClusterClient::CheckIsLocal() const { return link_->CheckIsLocal(); }
+Result<Endpoint> ClusterClient::FindEndpoint() const { return link_->FindEndpoint(); }
+Result<Endpoint> ClusterClient::AwaitEndpoint() { return link_->AwaitEndpoint(); }
+Result<std::vector<CoordinatorAnswer>> ClusterClient::AskCoordinators() {
+  return link_->AskCoordinators();
 }
 
 template <typename Request, typename Response, typename Stub>
@@ -157,15 +40,12 @@ Result<Response> ClusterClient::Call(const Request& request,
                                      grpc::Status (Stub::*method)(grpc::ClientContext*,
                                                                   const Request&, Response*),
                                      std::optional<Duration> timeout) {
-  MUSTER_RETURN_IF_ERROR(Connect());
-  grpc::ClientContext context;
-  Attach(context);
-  context.set_deadline(SystemDeadline(timeout.value_or(call_limit_)));
-  Interrupt::Scope scope(interrupt_, [&context] { context.TryCancel(); });
   Response response;
-  const grpc::Status status =
-      (connection_->Of(static_cast<const Stub*>(nullptr)).*method)(&context, request, &response);
-  if (!status.ok()) return Explain(FromGrpcStatus(status));
+  MUSTER_RETURN_IF_ERROR(
+      link_->Reach([&](const CoordinatorLink::Stubs& stubs, grpc::ClientContext& context) {
+        if (timeout) context.set_deadline(SystemDeadline(*timeout));
+        return (stubs.Of(static_cast<const Stub*>(nullptr)).*method)(&context, request, &response);
+      }));
   return response;
 }
 
@@ -272,15 +152,14 @@ Result<v1::ShowUsageResponse> ClusterClient::ShowUsage(const v1::ShowUsageReques
 }
 
 Result<std::string> ClusterClient::ExportSchedule() {
-  MUSTER_RETURN_IF_ERROR(Connect());
-  grpc::ClientContext context;
-  Attach(context);
-  Interrupt::Scope scope(interrupt_, [&context] { context.TryCancel(); });
-  const auto reader = connection_->stub->ExportSchedule(&context, {});
   std::string recording;
-  for (v1::ExportScheduleResponse part; reader->Read(&part);) recording += part.recording();
-  const grpc::Status status = reader->Finish();
-  if (!status.ok()) return Explain(FromGrpcStatus(status));
+  MUSTER_RETURN_IF_ERROR(
+      link_->Reach([&](const CoordinatorLink::Stubs& stubs, grpc::ClientContext& context) {
+        context.set_deadline(kNoDeadline);
+        const auto reader = stubs.client->ExportSchedule(&context, {});
+        for (v1::ExportScheduleResponse part; reader->Read(&part);) recording += part.recording();
+        return reader->Finish();
+      }));
   return recording;
 }
 
@@ -294,20 +173,18 @@ Result<v1::VersionResponse> ClusterClient::Version() {
 
 Status ClusterClient::Watch(const v1::WatchRequest& request, TimePoint deadline,
                             const std::function<bool(const v1::WatchUpdate&)>& on_update) {
-  MUSTER_RETURN_IF_ERROR(Connect());
-  grpc::ClientContext context;
-  Attach(context);
-  if (deadline != TimePoint::max())
-    context.set_deadline(SystemDeadline(Deadline::At(deadline).Remaining()));
-  Interrupt::Scope scope(interrupt_, [&context] { context.TryCancel(); });
-  auto reader = connection_->stub->Watch(&context, request);
-  v1::WatchUpdate update;
-  bool wanted = true;
-  while (wanted && reader->Read(&update)) wanted = on_update(update);
-  if (!wanted) context.TryCancel();
-  const grpc::Status status = reader->Finish();
-  if (!wanted && !interrupt_.requested()) return OkStatus();
-  return Explain(FromGrpcStatus(status));
+  return link_->Reach([&](const CoordinatorLink::Stubs& stubs, grpc::ClientContext& context) {
+    context.set_deadline(deadline == TimePoint::max()
+                             ? kNoDeadline
+                             : SystemDeadline(Deadline::At(deadline).Remaining()));
+    auto reader = stubs.client->Watch(&context, request);
+    v1::WatchUpdate update;
+    bool wanted = true;
+    while (wanted && reader->Read(&update)) wanted = on_update(update);
+    if (!wanted) context.TryCancel();
+    const grpc::Status status = reader->Finish();
+    return wanted || interrupt().requested() ? status : grpc::Status::OK;
+  });
 }
 
 Result<v1::WhoAmIResponse> ClusterAdmin::WhoAmI() {

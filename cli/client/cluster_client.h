@@ -1,8 +1,7 @@
 // ClusterClient: calls to the coordinator of one cluster directory, or to one on another machine.
 //
-// Reads the endpoint and token files, or calls FindRemote, before each connection, because a
-// restarted coordinator may listen elsewhere. Every call has a deadline and ends early on an
-// Interrupt (kCancelled). Errors name the next command to type. One thread.
+// Every call has a deadline and ends early on an Interrupt (kCancelled); a CoordinatorLink makes it
+// at the coordinator that leads. Errors name the next command to type. One thread.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -12,8 +11,11 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cli/base/interrupt.h"
+#include "cli/client/remote_coordinator.h"
+#include "common/base/clock.h"
 #include "common/base/cluster_paths.h"
 #include "common/base/result.h"
 #include "common/rpc/endpoint.h"
@@ -26,14 +28,7 @@ class ClientContext;
 
 namespace muster {
 
-// A coordinator on another machine, reached over TLS.
-struct RemoteCoordinator {
-  std::string address;          // IP:PORT; empty: the one of the cluster directory
-  std::string credentials_dir;  // empty: none; then the token of the cluster directory
-};
-
-// Called before each connection, for a coordinator that can move between machines.
-using FindRemote = std::function<Result<RemoteCoordinator>()>;
+class CoordinatorLink;
 
 class ClusterClient {
  public:
@@ -43,7 +38,7 @@ class ClusterClient {
 
   // Where the directory has no cluster, calls go to this coordinator instead, that of a login;
   // kNotFound: there is none. Verbs for clusters of this machine act on the directory still.
-  void OtherwiseUse(FindRemote find) { find_login_ = std::move(find); }
+  void OtherwiseUse(FindRemote find);
 
   Result<v1::SubmitResponse> Submit(const v1::SubmitRequest& request);
   Result<v1::Job> GetJob(const std::string& job);
@@ -71,15 +66,18 @@ class ClusterClient {
   Result<std::string> ExportSchedule();
   Result<v1::ReadLogResponse> ReadLog(const v1::ReadLogRequest& request);
   Result<v1::VersionResponse> Version();
+  // Asks each of those that were named, and the leader that one of them names; waits for each for
+  // some seconds.
+  Result<std::vector<CoordinatorAnswer>> AskCoordinators();
 
   // Streams updates to `on_update` until it returns false or the stream ends. OK also when the
   // coordinator ended the stream; kDeadlineExceeded at the deadline.
   Status Watch(const v1::WatchRequest& request, TimePoint deadline,
                const std::function<bool(const v1::WatchUpdate&)>& on_update);
 
-  const std::string& dir() const { return paths_.dir; }
-  const ClusterPaths& paths() const { return paths_; }
-  Interrupt& interrupt() { return interrupt_; }
+  const std::string& dir() const { return paths().dir; }
+  const ClusterPaths& paths() const;
+  Interrupt& interrupt();
   // kInvalidArgument for a coordinator given by an address, credentials, or a Slurm job: `up` and
   // `down` act on this machine, and the daemons that `up` starts read the same variables.
   Status CheckIsLocal() const;
@@ -90,35 +88,23 @@ class ClusterClient {
   Result<Endpoint> AwaitEndpoint();
 
   // From now on calls are made in the name of that user; empty: in the caller's own.
-  void ActFor(std::string user) { as_user_ = std::move(user); }
+  void ActFor(std::string user);
 
   // Drops the connection, so that the next call reads the endpoint again.
   void Disconnect();
 
   // Limits every call except VerifyCheckpoints and Watch.
-  void LimitCalls(Duration limit) { call_limit_ = limit; }
+  void LimitCalls(Duration limit);
 
  private:
   friend class ClusterAdmin;
-  std::string RestartCommand() const;
-  void Attach(grpc::ClientContext& context) const;
-  struct Connection;
-  Status Connect();
   template <typename Request, typename Response, typename Stub>
   Result<Response> Call(const Request& request,
                         grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
                                                      Response*),
                         std::optional<Duration> timeout = std::nullopt);
-  Status Explain(const Status& status) const;
 
-  ClusterPaths paths_;
-  Interrupt& interrupt_;
-  RemoteCoordinator remote_;
-  const FindRemote find_remote_;
-  FindRemote find_login_;
-  std::string as_user_;
-  Duration call_limit_ = std::chrono::seconds(15);
-  std::unique_ptr<Connection> connection_;
+  const std::unique_ptr<CoordinatorLink> link_;
 };
 
 // ClusterAdmin: calls about the cluster itself: its queues, its users, its audit trail, secrets,

@@ -63,12 +63,6 @@ Result<Endpoint> ReadEndpoint(const std::string& path) {
   return endpoint;
 }
 
-Result<Endpoint> FindCoordinator(const std::string& address, const std::string& path) {
-  if (address.empty()) return ReadEndpoint(path);
-  MUSTER_RETURN_IF_ERROR(CheckTlsListenAddress(address).WithContext("--coordinator"));
-  return Endpoint{.grpc_tls = address};
-}
-
 bool IsUnixAddress(const std::string& address) {
   return address.starts_with("unix:") && address.size() > 5;
 }

@@ -19,7 +19,8 @@ struct Endpoint {
   std::string grpc_tls;  // "10.0.0.1:PORT"
   std::string http_tls;
   std::string grpc_join;  // where nodes join, as other machines reach it; empty: nowhere
-  // Set by a coordinator with a journal: higher than that of any before it. 0: it has none.
+  // Set by a coordinator that leads, by a journal or etcd: higher than that of any before it. 0: it
+  // has neither, or stands by.
   std::uint64_t epoch = 0;
   // What the status page on `http` asks for: 64 hexadecimal digits, made anew at each start;
   // secret.
@@ -32,10 +33,6 @@ struct Endpoint {
 // "grpc_join", "epoch" and "page_key"; mode 0600, replaced as one step.
 Status WriteEndpoint(const std::string& path, const Endpoint& endpoint);
 Result<Endpoint> ReadEndpoint(const std::string& path);
-
-// What a client was given: `address` of a coordinator on another machine (TLS), or, where
-// that is empty, the endpoint file at `path`.
-Result<Endpoint> FindCoordinator(const std::string& address, const std::string& path);
 
 // "unix:PATH".
 bool IsUnixAddress(const std::string& address);

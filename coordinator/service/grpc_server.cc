@@ -17,12 +17,9 @@
 #include "common/rpc/endpoint.h"
 #include "common/rpc/tls.h"
 #include "coordinator/service/authenticator.h"
-#include "coordinator/service/client_service.h"
 #include "coordinator/service/connection_door.h"
 #include "coordinator/service/enrol_service.h"
 #include "coordinator/service/login_service.h"
-#include "coordinator/service/secret_service.h"
-#include "coordinator/service/worker_service.h"
 
 namespace muster {
 
@@ -125,14 +122,16 @@ std::string Bound(const std::string& address, int port) {
 
 }  // namespace
 
+std::unique_ptr<grpc::Service> MakeJoinService(EnrolService& enrolment, LoginService& logins) {
+  return std::make_unique<JoinOnly>(enrolment, logins);
+}
+
 struct GrpcServer::Impl {
   using Acceptor = std::unique_ptr<ConnectionDoor::Acceptor>;
 
-  explicit Impl(const GrpcServices& services) : join_only(services.enrolment, services.logins) {}
+  Status ListenForJoins(const GrpcAddresses& addresses);
 
-  Status ListenForJoins(const GrpcAddresses& addresses, const GrpcServices& services);
-
-  JoinOnly join_only;
+  GrpcServices services;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<grpc::Server> join_server;
   // After the servers, whose connections come through them.
@@ -143,8 +142,7 @@ struct GrpcServer::Impl {
   std::string join_address;
 };
 
-Status GrpcServer::Impl::ListenForJoins(const GrpcAddresses& addresses,
-                                        const GrpcServices& services) {
+Status GrpcServer::Impl::ListenForJoins(const GrpcAddresses& addresses) {
   if (addresses.join.empty()) return OkStatus();
   grpc::ServerBuilder builder;
   MUSTER_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials,
@@ -152,7 +150,7 @@ Status GrpcServer::Impl::ListenForJoins(const GrpcAddresses& addresses,
                                                ClientCertificate::kNone));
   MUSTER_ASSIGN_OR_RETURN(join_door, Open(addresses.join, kJoinProbation, "--join-listen"));
   Acceptor acceptor = builder.experimental().AddExternalConnectionAcceptor(kFromFd, credentials);
-  builder.RegisterService(&join_only);
+  builder.RegisterService(services.join.get());
   SetJoinLimits(builder);
   join_server = builder.BuildAndStart();
   if (!join_server) return Internal("gRPC did not start a server for --join-listen");
@@ -165,10 +163,12 @@ GrpcServer::GrpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 GrpcServer::~GrpcServer() = default;
 
 Result<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const GrpcAddresses& addresses,
-                                                       const GrpcServices& services) {
+                                                       GrpcServices given) {
   std::vector<int> ports(addresses.plain.size());
   grpc::ServerBuilder builder;
-  auto impl = std::make_unique<Impl>(services);
+  auto impl = std::make_unique<Impl>();
+  impl->services = std::move(given);
+  const GrpcServices& services = impl->services;
   Impl::Acceptor acceptor;
   for (std::size_t i = 0; i < ports.size(); ++i)
     builder.AddListeningPort(addresses.plain[i], grpc::InsecureServerCredentials(), &ports[i]);
@@ -180,12 +180,12 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const GrpcAddresses& addr
     MUSTER_ASSIGN_OR_RETURN(impl->tls_door, Open(addresses.tls, {}, "--tls-listen"));
     acceptor = builder.experimental().AddExternalConnectionAcceptor(kFromFd, credentials);
     services.authenticator->OnAdmission(
-        [door = impl->tls_door](const std::string& peer) { door->Admit(peer); });
+        [door = std::weak_ptr(impl->tls_door)](const std::string& peer) {
+          if (const auto open = door.lock()) open->Admit(peer);
+        });
   }
-  builder.RegisterService(&services.clients);
-  builder.RegisterService(&services.workers);
-  builder.RegisterService(&services.enrolment);
-  builder.RegisterService(&services.secrets);
+  for (grpc::Service* service : services.services) builder.RegisterService(service);
+  if (services.others != nullptr) builder.RegisterCallbackGenericService(services.others);
   SetLimits(builder);
   impl->server = builder.BuildAndStart();
   for (std::size_t i = 0; i < ports.size(); ++i) {
@@ -198,7 +198,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const GrpcAddresses& addr
     impl->tls_address = Bound(addresses.tls, impl->tls_door->port());
     impl->tls_door->Start(std::move(acceptor));
   }
-  MUSTER_RETURN_IF_ERROR(impl->ListenForJoins(addresses, services));
+  MUSTER_RETURN_IF_ERROR(impl->ListenForJoins(addresses));
   return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(impl)));
 }
 

@@ -4,6 +4,9 @@
 // thread while the loop still runs, which finishes them; it must be called before the destructor.
 #pragma once
 
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/impl/service_type.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,12 +16,9 @@
 
 namespace muster {
 
-class ClientService;
 class Authenticator;
 class EnrolService;
 class LoginService;
-class SecretService;
-class WorkerService;
 
 struct GrpcAddresses {
   // They have been checked: plain text is allowed there.
@@ -33,19 +33,21 @@ struct GrpcAddresses {
 };
 
 struct GrpcServices {
-  ClientService& clients;
-  WorkerService& workers;
-  EnrolService& enrolment;
-  LoginService& logins;
-  SecretService& secrets;
+  std::vector<grpc::Service*> services;
+  // Answers the methods that none of `services` has; null: they are unknown.
+  grpc::CallbackGenericService* others = nullptr;
+  std::unique_ptr<grpc::Service> join;  // at GrpcAddresses::join
   std::shared_ptr<Authenticator> authenticator;
 };
+
+// What a client without a certificate may call.
+std::unique_ptr<grpc::Service> MakeJoinService(EnrolService& enrolment, LoginService& logins);
 
 class GrpcServer {
  public:
   // kUnavailable: another program has a port.
   static Result<std::unique_ptr<GrpcServer>> Listen(const GrpcAddresses& addresses,
-                                                    const GrpcServices& services);
+                                                    GrpcServices services);
   ~GrpcServer();
 
   // Where it listens in plain text, in the order given, and with TLS; the ports as they were bound.

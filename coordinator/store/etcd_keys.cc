@@ -65,6 +65,8 @@ std::string EtcdKeys::QueueDay(const std::string& queue, std::int64_t day) const
   return Named("queue-days/", queue) + "/" + std::to_string(day);
 }
 
+std::string EtcdPartsEnd(const std::string& key) { return key + std::string(1, kPart + 1); }
+
 std::string AttemptKey(const std::string& job, Generation generation) {
   return job + "attempts/" + NumberedName(static_cast<std::uint64_t>(generation));
 }
@@ -80,7 +82,7 @@ std::vector<pb::RequestOp> EtcdOperations(const EtcdChanges& changes) {
     if (value) {
       AppendPut(key, *value, &operations);
     } else {
-      operations.push_back(EtcdDelete(key));
+      operations.push_back(EtcdDelete(key, EtcdPartsEnd(key)));
     }
   }
   return operations;
@@ -98,14 +100,13 @@ Result<std::optional<EtcdEntry>> EtcdAssembler::Add(const pb::KeyValue& next) {
   const bool part = entry_ && next.key().size() > entry_->key.size() &&
                     next.key().starts_with(entry_->key) && next.key()[entry_->key.size()] == kPart;
   if (part) {
-    entry_->parts.push_back(next.key());
     if (missing_ == 0) return std::optional<EtcdEntry>();
     --missing_;
     entry_->value += next.value();
     return std::optional<EtcdEntry>();
   }
   MUSTER_ASSIGN_OR_RETURN(std::optional<EtcdEntry> before, Finish());
-  entry_ = EtcdEntry{next.key(), next.value(), {}};
+  entry_ = EtcdEntry{next.key(), next.value()};
   if (next.value().starts_with(kDivided)) {
     std::from_chars(next.value().data() + 1, next.value().data() + next.value().size(), missing_);
     entry_->value.clear();

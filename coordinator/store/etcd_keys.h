@@ -49,6 +49,10 @@ class EtcdKeys {
 std::string AttemptKey(const std::string& job, Generation generation);
 std::string CheckpointKey(const std::string& job, const std::string& directory);
 
+// The end of the range of a key and of the parts of its value, which are before all other keys that
+// begin with it.
+std::string EtcdPartsEnd(const std::string& key);
+
 // The operations that make the changes, a part of a value each.
 std::vector<etcdserverpb::RequestOp> EtcdOperations(const EtcdChanges& changes);
 // Bytes that an operation takes in a request, not fewer.
@@ -58,7 +62,6 @@ std::size_t EtcdCost(const etcdserverpb::RequestOp& operation);
 struct EtcdEntry {
   std::string key;
   std::string value;
-  std::vector<std::string> parts;  // keys that follow it
 };
 
 // Makes entries out of keys in their order.

@@ -20,6 +20,7 @@ constexpr char kFormat[] = "1";
 constexpr Duration kWatch = std::chrono::seconds(10);
 constexpr Duration kRevoke = std::chrono::seconds(1);
 constexpr Duration kRetry = std::chrono::milliseconds(100);
+constexpr Duration kAnnounce = std::chrono::milliseconds(300);
 
 std::int64_t BootNanos() {
   timespec now{};
@@ -71,6 +72,7 @@ Result<std::unique_ptr<EtcdLeadership>> EtcdLeadership::Campaign(EtcdClient& cli
     MUSTER_ASSIGN_OR_RETURN(const Found found, leadership->Read(client));
     const pb::KeyValue& leader = found.leader;
     if (leader.key().empty()) {
+      MUSTER_RETURN_IF_ERROR(leadership->options_.on_wait(nullptr));
       MUSTER_RETURN_IF_ERROR(leadership->Grant(client));
       MUSTER_ASSIGN_OR_RETURN(const bool taken, leadership->Take(client, found));
       if (taken) break;
@@ -83,9 +85,11 @@ Result<std::unique_ptr<EtcdLeadership>> EtcdLeadership::Campaign(EtcdClient& cli
       leadership->revision_ = leader.create_revision();
       break;
     }
-    leadership->options_.on_wait(claim.ok() ? claim->Text() : "an unknown coordinator");
+    const EpochClaim unknown;
+    MUSTER_RETURN_IF_ERROR(leadership->options_.on_wait(claim.ok() ? &*claim : &unknown));
     client.AwaitChange(leader.key(), found.revision, kWatch);
   }
+  leadership->epoch_ = leadership->claim_.epoch;
   leadership->thread_ = std::thread([&self = *leadership] { self.KeepAlive(); });
   return leadership;
 }
@@ -160,6 +164,32 @@ Status EtcdLeadership::Check() const {
   return OkStatus();
 }
 
+void EtcdLeadership::Announce(std::string address, std::string page) {
+  {
+    std::lock_guard lock(mutex_);
+    claim_.address = std::move(address);
+    claim_.page = std::move(page);
+    claim_.ready = true;
+    announced_ = false;
+    wake_ = true;
+  }
+  changed_.notify_all();
+}
+
+void EtcdLeadership::WriteAnnouncement() {
+  pb::TxnRequest request;
+  const std::string key = options_.keys.Under(kEtcdLeaderKey);
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(announced_, true)) return;
+    *request.add_success() = EtcdPut(key, EncodeClaim(claim_), lease_);
+  }
+  *request.add_compare() = EtcdCreatedAt(key, revision_);
+  if (client_->Transact(request, kAnnounce).ok()) return;
+  std::lock_guard lock(mutex_);
+  announced_ = false;  // again after the next keep-alive
+}
+
 void EtcdLeadership::KeepAlive() {
   ::pthread_setname_np(::pthread_self(), "etcd lease");
   const Duration interval = std::chrono::milliseconds(options_.lease_seconds * 1000 / 3);
@@ -167,7 +197,9 @@ void EtcdLeadership::KeepAlive() {
   for (;;) {
     {
       std::unique_lock lock(mutex_);
-      if (changed_.wait_for(lock, wait, [this] { return stopping_; })) return;
+      changed_.wait_for(lock, wait, [this] { return stopping_ || wake_; });
+      if (stopping_) return;
+      wake_ = false;
     }
     const std::int64_t sent = BootNanos();
     const Result<Duration> left = client_->KeepAlive(lease_, interval);
@@ -178,6 +210,7 @@ void EtcdLeadership::KeepAlive() {
       return;
     }
     valid_until_ns_ = sent + std::chrono::duration_cast<std::chrono::nanoseconds>(*left).count();
+    WriteAnnouncement();
   }
 }
 

@@ -2,7 +2,8 @@
 //
 // Owned by EtcdStore. The key is created by a transaction that finds none, under a lease, and ends
 // with it. A thread of its own keeps the lease alive over channels of its own, three times in its
-// life, so never behind a commit. The same transaction raises the epoch: a number of ours, since a
+// life, so never behind a commit; it announces this coordinator's addresses after a keep-alive that
+// was answered. The same transaction raises the epoch: a number of ours, since a
 // revision of etcd goes back when a snapshot of it is restored.
 //
 // Campaign blocks until the key is this process's. Check may be called from any thread.
@@ -29,8 +30,11 @@ struct EtcdLeadershipOptions {
   EtcdKeys keys;
   EpochClaim claim;  // but for its epoch
   std::int64_t lease_seconds = 5;
-  // Called with who leads, each time it waits for another one.
-  std::function<void(const std::string& leader)> on_wait = [](const std::string&) {};
+  // Called before each wait with who leads, and with nullptr when none does. What is not OK ends
+  // the campaign.
+  std::function<Status(const EpochClaim* leader)> on_wait = [](const EpochClaim*) {
+    return OkStatus();
+  };
 };
 
 class EtcdLeadership {
@@ -47,7 +51,10 @@ class EtcdLeadership {
   // that runs on while the machine is suspended. Otherwise kUnavailable.
   Status Check() const;
 
-  std::uint64_t epoch() const { return claim_.epoch; }
+  // The key says soon after that this coordinator answers at these addresses. Any thread.
+  void Announce(std::string address, std::string page);
+
+  std::uint64_t epoch() const { return epoch_; }
   // Creation of the leader key.
   std::int64_t revision() const { return revision_; }
 
@@ -58,10 +65,12 @@ class EtcdLeadership {
   Status Grant(EtcdClient& client);
   Result<bool> Take(EtcdClient& client, const Found& found);
   void KeepAlive();
+  void WriteAnnouncement();
 
   const EtcdLeadershipOptions options_;
   const std::unique_ptr<EtcdClient> client_;  // for the thread
-  EpochClaim claim_;
+  EpochClaim claim_;                          // under the mutex once the thread runs
+  std::uint64_t epoch_ = 0;
   std::int64_t lease_ = 0;  // 0: none was granted
   std::int64_t revision_ = 0;
   std::atomic<std::int64_t> valid_until_ns_ = 0;
@@ -70,6 +79,8 @@ class EtcdLeadership {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;
+  bool wake_ = false;
+  bool announced_ = true;  // `claim_`, as it is
   std::thread thread_;
 };
 

@@ -54,8 +54,7 @@ Status EtcdReader::Read(const std::string& first, const std::string& end, const 
 
 Result<std::optional<std::string>> EtcdReader::Get(const std::string& key) {
   std::optional<std::string> value;
-  // The key and its parts, which are before all other keys that begin with it.
-  MUSTER_RETURN_IF_ERROR(Read(key, key + '\x01', [&](EtcdEntry entry) -> Status {
+  MUSTER_RETURN_IF_ERROR(Read(key, EtcdPartsEnd(key), [&](EtcdEntry entry) -> Status {
     value = std::move(entry.value);
     return OkStatus();
   }));
@@ -72,7 +71,7 @@ Result<std::optional<EtcdEntry>> EtcdReader::AtEnd(const std::string& prefix, En
   MUSTER_ASSIGN_OR_RETURN(const pb::RangeResponse page, client_.Range(request, kEtcdAnswer));
   if (revision_ == 0) revision_ = page.header().revision();
   if (page.kvs_size() == 0) return std::optional<EtcdEntry>();
-  return std::optional(EtcdEntry{page.kvs(0).key(), page.kvs(0).value(), {}});
+  return std::optional(EtcdEntry{page.kvs(0).key(), page.kvs(0).value()});
 }
 
 Result<std::vector<std::vector<EtcdEntry>>> EtcdReader::ReadMany(

@@ -89,10 +89,11 @@ Result<std::unique_ptr<EtcdStore>> EtcdStore::Open(EtcdStoreOptions options) {
                                  .keys = EtcdKeys(options.prefix),
                                  .claim = options.claim,
                                  .lease_seconds = options.lease_seconds};
-  campaign.on_wait = [note = options.note,
-                      last = std::string()](const std::string& leader) mutable {
-    if (std::exchange(last, leader) != leader)
-      note("waits for the leader key, which " + leader + " has");
+  campaign.on_wait = [&options, last = std::string()](const EpochClaim* leader) mutable {
+    const std::string text = leader == nullptr ? "" : leader->Text();
+    if (std::exchange(last, text) != text && !text.empty())
+      options.note("waits for the leader key, which " + text + " has");
+    return options.on_wait(leader);
   };
   MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<EtcdLeadership> leadership,
                           EtcdLeadership::Campaign(*client, std::move(campaign)));
@@ -404,7 +405,6 @@ Status EtcdStore::AddArchived(const ArchiveJob& op, EtcdChanges* changes) {
   for (EtcdEntry& entry : entries) {
     (*changes)[keys_.OfArchived(job.id) + entry.key.substr(from.size())] = std::move(entry.value);
     (*changes)[entry.key] = std::nullopt;
-    for (const std::string& part : entry.parts) (*changes)[part] = std::nullopt;
   }
   const EtcdArchive::Entry index{job, records.job.name, records.job.output_dir};
   (*changes)[keys_.Named("archive-index/", job.id.value)] = EtcdArchive::Encode(index);
@@ -423,10 +423,7 @@ Status EtcdStore::AddArchived(const DeleteArchivedJob& op, EtcdChanges* changes)
   const JobId& job = op.job;
   MUSTER_ASSIGN_OR_RETURN(const std::vector<EtcdEntry> entries,
                           EntriesUnder(keys_.OfArchived(job), *changes));
-  for (const EtcdEntry& entry : entries) {
-    (*changes)[entry.key] = std::nullopt;
-    for (const std::string& part : entry.parts) (*changes)[part] = std::nullopt;
-  }
+  for (const EtcdEntry& entry : entries) (*changes)[entry.key] = std::nullopt;
   (*changes)[keys_.Named("archive-index/", job.value)] = std::nullopt;
   archive_.Remove(job);
   return OkStatus();

@@ -41,6 +41,10 @@ struct EtcdStoreOptions {
   std::uint64_t kept_events = 20000;  // a few hundred older ones at most are still there
   std::uint64_t kept_audit = 100000;  // entries of the audit trail; likewise
   Duration compaction = std::chrono::minutes(5);  // the history of keys goes that often
+  // On the thread that opens: EtcdLeadershipOptions'.
+  std::function<Status(const EpochClaim* leader)> on_wait = [](const EpochClaim*) {
+    return OkStatus();
+  };
   // On the thread that opens: what an operator may want to read.
   std::function<void(const std::string&)> note = [](const std::string&) {};
 };
@@ -62,6 +66,11 @@ class EtcdStore final : public Store, private CommitBackend {
   // Checks every `interval` in which nothing is committed. `on_lost`, at most once, on the store's
   // thread; it only posts.
   void WatchLeadership(Duration interval, Done on_lost);
+
+  // What those that wait learn of this coordinator. Any thread.
+  void Announce(std::string address, std::string page) {
+    leadership_->Announce(std::move(address), std::move(page));
+  }
 
   // Epoch of this coordinator; higher than that of any before it.
   std::uint64_t epoch() const { return leadership_->epoch(); }

@@ -274,6 +274,22 @@ TEST_F(EtcdStoreTest, ValuesAboveTheLimitsComeBackWhole) {
   for (std::size_t i = 0; i < specs.size(); ++i) EXPECT_EQ(state.jobs[i].spec_yaml, specs[i]) << i;
 }
 
+TEST_F(EtcdStoreTest, ADeletedCheckpointOfThousandsOfRanksLeavesNoPartBehind) {
+  const JobRecord job = JobWithSpec("a", "spec");
+  CheckpointRecord checkpoint{.job = job.id, .directory = "step-5"};
+  for (int rank = 0; rank < 40000; ++rank)
+    checkpoint.shards.push_back(
+        {.rank = rank, .file = "rank.shard", .checksum = std::string(32, 'c')});
+  ASSERT_GT(Encode(checkpoint).size(), kMaxEtcdValueBytes) << "so that it is divided";
+  {
+    const auto store = Open();
+    ASSERT_TRUE(CommitAndWait(*store, {PutJob{job}, PutCheckpoint{checkpoint}}).ok());
+    ASSERT_TRUE(CommitAndWait(*store, {DeleteCheckpoint{job.id, checkpoint.directory}}).ok());
+  }
+  EXPECT_THAT(Stored().checkpoints, IsEmpty());
+  EXPECT_THAT(KeysUnder("jobs/"), SizeIs(2)) << "the record and the job file";
+}
+
 TEST_F(EtcdStoreTest, AJobOfAnySizeIsArchivedAndDeletedWithAllItsKeys) {
   const auto store = Open();
   const JobRecord job = JobWithSpec("a", std::string(2'000'000, 's'));

@@ -31,7 +31,11 @@ Journal::Journal(JournalFiles& files, JournalOptions options)
       epochs_(options_.dir + "/epoch"),
       log_(options_.dir + "/log"),
       snapshots_(options_.dir + "/snapshot"),
-      claim_{0, options_.node, options_.pid, options_.address, options_.unix_ms, RandomNonce()},
+      claim_{.node = options_.node,
+             .pid = options_.pid,
+             .address = options_.address,
+             .unix_ms = options_.unix_ms,
+             .nonce = RandomNonce()},
       state_(options_.kept_events) {}
 
 Result<std::unique_ptr<Journal>> Journal::Open(JournalFiles& files, JournalOptions options) {

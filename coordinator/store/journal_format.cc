@@ -225,6 +225,7 @@ Status ForEachOperation(std::string_view payload,
 }
 
 std::string EpochClaim::Text() const {
+  if (epoch == 0) return "an unknown coordinator";
   std::string text = "epoch " + std::to_string(epoch) + " on node " + node + " (pid ";
   text += std::to_string(pid);
   if (!address.empty()) text += ", " + address;
@@ -234,6 +235,7 @@ std::string EpochClaim::Text() const {
 std::string EncodeClaim(const EpochClaim& claim) {
   const nlohmann::json json = {{"epoch", claim.epoch},     {"node", claim.node},
                                {"pid", claim.pid},         {"address", claim.address},
+                               {"page", claim.page},       {"ready", claim.ready},
                                {"unix_ms", claim.unix_ms}, {"nonce", claim.nonce}};
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
@@ -241,9 +243,14 @@ std::string EncodeClaim(const EpochClaim& claim) {
 Result<EpochClaim> DecodeClaim(std::string_view text) {
   try {
     const auto json = nlohmann::json::parse(text);
-    return EpochClaim{json.at("epoch").get<std::uint64_t>(), json.at("node").get<std::string>(),
-                      json.at("pid").get<std::int64_t>(),    json.value("address", std::string()),
-                      json.value("unix_ms", std::int64_t{}), json.value("nonce", std::string())};
+    return EpochClaim{.epoch = json.at("epoch").get<std::uint64_t>(),
+                      .node = json.at("node").get<std::string>(),
+                      .pid = json.at("pid").get<std::int64_t>(),
+                      .address = json.value("address", std::string()),
+                      .page = json.value("page", std::string()),
+                      .ready = json.value("ready", false),
+                      .unix_ms = json.value("unix_ms", std::int64_t{}),
+                      .nonce = json.value("nonce", std::string())};
   } catch (const std::exception& error) {
     return DataLoss(std::string("the claim of an epoch cannot be read: ") + error.what());
   }

@@ -74,6 +74,8 @@ struct EpochClaim {
   std::string node;
   std::int64_t pid = 0;
   std::string address;  // the address it listens at; may be empty
+  std::string page;     // HTTPS address of its page; may be empty
+  bool ready = false;   // it answers there; before, it reads the state
   std::int64_t unix_ms = 0;
   std::string nonce;  // distinguishes two claims of one process
 

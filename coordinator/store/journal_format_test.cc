@@ -78,7 +78,14 @@ TEST(JournalFormatTest, APayloadThatIsCutOffOrOfAnUnknownKindIsRefusedWithItsByt
 }
 
 TEST(JournalFormatTest, AClaimComesBackAsItWas) {
-  const EpochClaim claim{4, "n\"1", 77, "10.0.0.1:4000", 1700000000000, "x"};
+  const EpochClaim claim{.epoch = 4,
+                         .node = "n\"1",
+                         .pid = 77,
+                         .address = "10.0.0.1:4000",
+                         .page = "10.0.0.1:4001",
+                         .ready = true,
+                         .unix_ms = 1700000000000,
+                         .nonce = "x"};
   const auto decoded = DecodeClaim(EncodeClaim(claim));
   ASSERT_TRUE(decoded.ok()) << decoded.status().ToString();
   EXPECT_EQ(*decoded, claim);

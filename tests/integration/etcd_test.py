@@ -1,9 +1,11 @@
 """Coordinators of several directories, as of several machines, over one etcd with TLS and users."""
 
+import http.client
 import json
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -12,8 +14,9 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
-from cluster import BIN, run, wait_until  # noqa: E402
+from cluster import BIN, kill, processes_of, run, wait_until  # noqa: E402
 from etcd import Etcd  # noqa: E402
+from gang import free_port  # noqa: E402
 
 FAILED, BAD_COMMAND = 1, 2  # exit codes of the coordinator
 LEASE_S = 2
@@ -43,12 +46,23 @@ class Coordinator:
             self.process.send_signal(number)
             self.process.wait()
 
+    def endpoint(self):
+        try:
+            return json.loads((self.directory / "coordinator" / "endpoint.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+
     def serves(self):
-        return (self.directory / "coordinator" / "endpoint.json").exists()
+        """That of a standby has no epoch."""
+        return "epoch" in self.endpoint()
 
     def wait_until_it_serves(self):
         wait_until(self.serves, f"{self.directory.name} serves")
-        return json.loads((self.directory / "coordinator" / "endpoint.json").read_text(encoding="utf-8"))
+        return self.endpoint()
+
+    def wait_until_it_stands_by(self):
+        wait_until(lambda: self.endpoint() and not self.serves(), f"{self.directory.name} stands by")
+        return self.endpoint()
 
     def wait_for_log(self, text):
         wait_until(lambda: text in self.log.read_text(encoding="utf-8"), f"{self.directory.name} logs '{text}'")
@@ -71,7 +85,7 @@ class Coordinator:
 
 @unittest.skipUnless(shutil.which("etcd") and shutil.which("etcdctl"),
                      "Debian's packages etcd-server and etcd-client are not installed")
-class EtcdTest(unittest.TestCase):
+class WithEtcd(unittest.TestCase):
     def setUp(self):
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="muster-etcd."))
         self.addCleanup(shutil.rmtree, self.root, ignore_errors=True)
@@ -87,6 +101,10 @@ class EtcdTest(unittest.TestCase):
     def coordinator(self, name, *flags):
         return Coordinator(self, self.root, name, *flags, "--etcd-lease", f"{LEASE_S}s")
 
+
+@unittest.skipUnless(shutil.which("etcd") and shutil.which("etcdctl"),
+                     "Debian's packages etcd-server and etcd-client are not installed")
+class EtcdTest(WithEtcd):
     def test_the_next_coordinator_has_every_acknowledged_job_of_one_that_was_killed(self):
         etcd = Etcd(self, self.root / "etcd")
         first = self.coordinator("first", *etcd.flags("muster")).start()
@@ -194,6 +212,127 @@ class EtcdTest(unittest.TestCase):
         refused = run("muster-coordinator", "--dir", self.root / "none", "--etcd", "https://127.0.0.1:1", check=False)
         self.assertEqual(refused.returncode, FAILED)
         self.assertIn("--etcd-ca", refused.stderr)
+
+
+def get(address, path):
+    """What a browser that follows nothing is answered, as (status, headers, body)."""
+    connection = http.client.HTTPConnection(address, timeout=30)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read().decode()
+    finally:
+        connection.close()
+
+
+@unittest.skipUnless(shutil.which("etcd") and shutil.which("etcdctl"),
+                     "Debian's packages etcd-server and etcd-client are not installed")
+class Standbys(WithEtcd):
+    """Two coordinators with TLS for other machines, whose addresses people and workers know."""
+
+    def setUp(self):
+        super().setUp()
+        self.etcd = Etcd(self, self.root / "etcd")
+        self.addresses, self.coordinators = [], {}
+        for name in ("first", "second"):
+            ports = [free_port() for _ in range(2)]
+            coordinator = self.coordinator(name, *self.etcd.flags("muster"), "--tls-listen", f"127.0.0.1:{ports[0]}",
+                                           "--tls-http", f"127.0.0.1:{ports[1]}")
+            self.addresses.append(f"127.0.0.1:{ports[0]}")
+            self.coordinators[name] = coordinator
+        self.first, self.second = self.coordinators.values()
+        # The authority is on the first one's machine; the second one is given its credentials.
+        run("muster", "init", "--dir", self.first.directory, "--cluster", "lab")
+        for name, role in (("second", "coordinator"), ("node-1", "node")):
+            run("muster", "certs", "issue", "--dir", self.first.directory, "--role", role, "--name", name, "--out",
+                self.root / f"of-{name}")
+        security = self.second.directory / "security"
+        security.mkdir(mode=0o700)
+        shutil.copytree(self.root / "of-second", security / "coordinator")
+        self.admin = self.first.directory / "security" / "admin"
+        self.first.start().wait_until_it_serves()
+        self.second.start().wait_until_it_stands_by()
+
+    def muster(self, address, *words, **options):
+        return run("muster", *words, "--coordinator", address, "--tls", self.admin, "--dir", self.root / "none", **options)
+
+    def roles(self, addresses):
+        done = self.muster(addresses, "coordinators", "-o", "json", check=False)
+        return {each["address"]: each["role"] for each in json.loads(done.stdout)}
+
+    def start_worker(self):
+        log = self.root / "worker.log"
+        with open(log, "ab") as output:
+            worker = subprocess.Popen(
+                [str(BIN / "muster-worker"), "--dir", self.root / "node", "--node", "node-1", "--slots", "2",
+                 "--address", "127.0.0.11", "--coordinator", ",".join(self.addresses), "--tls", self.root / "of-node-1"],
+                stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True)
+        self.addCleanup(self.end_worker, worker)
+        return worker
+
+    def end_worker(self, worker):
+        worker.terminate()
+        worker.wait(timeout=60)
+        for pid, _ in processes_of(self.root / "node"):
+            kill(pid)
+
+    def node(self, address):
+        nodes = json.loads(self.muster(address, "nodes", "-o", "json").stdout)
+        return nodes[0]["state"] if nodes else ""
+
+    def test_a_call_to_a_standby_is_made_at_the_leader(self):
+        of_first, of_second = self.addresses
+        self.muster(of_second, "submit", self.job("by-the-standby"))
+        self.assertEqual(self.first.jobs(), {"by-the-standby"})
+        self.assertEqual(self.roles(of_second), {of_first: "leads", of_second: "stands by"})
+        # Without credentials a client does not go to another machine, and says which one leads.
+        refused = self.second.muster("get", check=False)
+        self.assertEqual(refused.returncode, 5, refused.stderr)
+        self.assertIn(f"stands by; that of epoch 1 on node {socket.gethostname()}", refused.stderr)
+        self.assertIn(of_first, refused.stderr)
+
+    def test_a_standby_answers_probes_and_shows_browsers_the_way(self):
+        page = self.second.endpoint()["http"]
+        for path, status in (("/healthz", 200), ("/livez", 200), ("/readyz", 503)):
+            self.assertEqual(get(page, path)[0], status, path)
+            self.assertEqual(get(self.first.endpoint()["http"], path)[0], 200, path)
+        self.assertIn("muster_coordinator_leads 0\n", get(page, "/metrics")[2])
+        status, headers, _ = get(page, "/jobs/x?tab=log")
+        self.assertEqual(status, 307)
+        self.assertEqual(headers["Location"], f"https://{self.first.endpoint()['http_tls']}/jobs/x?tab=log")
+
+    def test_workers_and_people_follow_the_leader_and_jobs_run_on(self):
+        of_first, of_second = self.addresses
+        both = ",".join(self.addresses)
+        self.start_worker()
+        wait_until(lambda: self.node(both) == "ready", "the node is ready")
+        workdir = self.root / "run"
+        workdir.mkdir()
+        file = self.root / "long.json"
+        file.write_text(json.dumps({"name": "long", "workdir": str(workdir), "command": ["sleep", "600"],
+                                    "resources": {"nodes": 1, "ranks_per_node": 1}}), encoding="utf-8")
+        self.muster(both, "submit", file)
+
+        def rank(address):
+            return json.loads(self.muster(address, "get", "long", "-o", "json").stdout)["ranks"][0]
+
+        wait_until(lambda: json.loads(self.muster(both, "get", "long", "-o", "json").stdout)["state"] == "running", "it runs")
+        before = rank(both)
+        self.first.kill()
+        # At once: the call waits for the election.
+        self.muster(both, "submit", self.job("meanwhile"))
+        self.assertEqual(self.second.wait_until_it_serves()["epoch"], 2)
+        wait_until(lambda: self.node(both) == "ready", "the node is back")
+        self.assertEqual(rank(both)["pid"], before["pid"])
+        self.assertEqual(self.roles(both), {of_first: None, of_second: "leads"})
+
+        self.first.start().wait_until_it_stands_by()
+        self.second.kill(signal.SIGTERM)
+        self.assertEqual(self.first.wait_until_it_serves()["epoch"], 3)
+        wait_until(lambda: self.node(of_first) == "ready", "the node is back again")
+        self.assertEqual(rank(of_first)["pid"], before["pid"])
+        self.muster(of_first, "cancel", "long")
+        self.assertEqual(self.muster(of_first, "wait", "long", check=False).returncode, 11)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@
 #include "common/base/files.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
+#include "common/rpc/leader.h"
 #include "common/rpc/message_limits.h"
 #include "common/telemetry/log.h"
 #include "common/wire/codec.h"
@@ -61,6 +62,7 @@ class CoordinatorSession::Stream
   void Open(std::shared_ptr<Stream> self, CoordinatorChannel coordinator) {
     self_ = std::move(self);
     AttachToken(context_, coordinator);
+    address_ = std::move(coordinator.address);
     channel_ = std::move(coordinator.channel);
     stub_ = v1::Worker::NewStub(channel_);
     stub_->async()->Session(&context_, this);
@@ -77,6 +79,7 @@ class CoordinatorSession::Stream
   void Cancel() { context_.TryCancel(); }
   // No Write comes after this.
   void LetGo() { RemoveHold(); }
+  const std::string& address() const { return address_; }
   std::shared_ptr<Ended> ended() const { return ended_; }
 
   void OnReadDone(bool ok) override {
@@ -98,8 +101,11 @@ class CoordinatorSession::Stream
   // The loop drops the last reference; `this` may be gone once that is posted.
   void OnDone(const grpc::Status& status) override {
     const std::shared_ptr<Ended> ended = ended_;
-    Post([number = number_, status = FromGrpcStatus(status), self = std::move(self_)](
-             CoordinatorSession& session) { session.OnDone(number, status); });
+    Post([number = number_, status = FromGrpcStatus(status),
+          leader = StandbyAnswerOf(context_).value_or(StandbyAnswer{}).leader,
+          self = std::move(self_)](CoordinatorSession& session) {
+      session.OnDone(number, status, leader);
+    });
     ended->Set();
   }
 
@@ -117,6 +123,7 @@ class CoordinatorSession::Stream
   const std::uint64_t number_;
   const std::shared_ptr<Ended> ended_ = std::make_shared<Ended>();
   std::shared_ptr<Stream> self_;
+  std::string address_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Worker::Stub> stub_;
   grpc::ClientContext context_;
@@ -153,7 +160,7 @@ void CoordinatorSession::Start() {
 
 Result<CoordinatorChannel> CoordinatorSession::OpenChannel() const {
   MUSTER_ASSIGN_OR_RETURN(const Endpoint endpoint,
-                          FindCoordinator(options_.coordinator, options_.endpoint_path));
+                          FindCoordinator(*options_.coordinators, options_.endpoint_path));
   return OpenCoordinator(endpoint, options_.tls_dir, options_.token_path);
 }
 
@@ -202,7 +209,7 @@ void CoordinatorSession::Retry(const Status& why) {
 void CoordinatorSession::LookForSuccessor() {
   if (looking_) return;
   looking_ = ReadOffLoop(
-      [this] { return FindCoordinator(options_.coordinator, options_.endpoint_path); },
+      [this] { return FindCoordinator(*options_.coordinators, options_.endpoint_path); },
       [this, stream = stream_number_](const Result<Endpoint>& endpoint) {
         looking_ = false;
         const bool replaced = endpoint.ok() && endpoint->epoch > epoch_;
@@ -223,11 +230,10 @@ bool CoordinatorSession::Accepts(const Welcome& welcome) {
     epoch_ = welcome.epoch;
     return true;
   }
-  refusal_ = FailedPrecondition(
-      "the coordinator of epoch " + std::to_string(welcome.epoch) +
-      " was replaced by that of epoch " + std::to_string(epoch_) +
-      "; the endpoint file still names it (if it was put back on purpose, remove " +
-      options_.epoch_path + " and start this worker again)");
+  refusal_ = FailedPrecondition("the coordinator of epoch " + std::to_string(welcome.epoch) +
+                                " was replaced by that of epoch " + std::to_string(epoch_) +
+                                "; it still answers there (if it was put back on purpose, remove " +
+                                options_.epoch_path + " and start this worker again)");
   return false;
 }
 
@@ -269,8 +275,11 @@ void CoordinatorSession::OnReadEnd(std::uint64_t stream) {
   stream_->LetGo();
 }
 
-void CoordinatorSession::OnDone(std::uint64_t stream, const Status& status) {
+void CoordinatorSession::OnDone(std::uint64_t stream, const Status& status,
+                                const std::string& leader) {
   if (stream != stream_number_) return;
+  // Other machines' addresses take credentials.
+  options_.coordinators->Failed(stream_->address(), options_.tls_dir.empty() ? "" : leader);
   stream_.reset();
   welcomed_ = false;
   writing_ = false;

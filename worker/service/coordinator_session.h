@@ -1,9 +1,10 @@
 // CoordinatorSession: the worker's stream to the coordinator, kept open.
 //
 // Connects, sends Hello with all that is on the node, and from then on carries messages both ways.
-// When the stream ends, for any reason, it reconnects after a pause (50 ms doubling to 1 s) and
-// reads the endpoint file and the credentials again: a restarted coordinator may have another port,
-// and the certificate may have been renewed. State messages that could not be sent are dropped: the
+// When the stream ends, for any reason, it reconnects after a pause (50 ms doubling to 1 s), to the
+// leader that a standby has named or else to the next of several coordinators, and reads the
+// endpoint file and the credentials again: a restarted coordinator may have another port, and the
+// certificate may have been renewed. State messages that could not be sent are dropped: the
 // next Hello restores them. What a Hello does not carry (failed preparations, written manifests,
 // released jobs) waits for the next stream.
 //
@@ -25,6 +26,7 @@
 
 #include "common/base/backoff.h"
 #include "common/base/result.h"
+#include "common/rpc/coordinator_addresses.h"
 #include "common/rpc/tls.h"
 #include "common/runtime/event_loop.h"
 #include "common/runtime/worker_pool.h"
@@ -35,7 +37,8 @@ namespace muster::worker {
 
 struct CoordinatorSessionOptions {
   std::string endpoint_path;
-  std::string coordinator;  // "IP:PORT", by TLS; empty: from the endpoint file
+  // By TLS; none: from the endpoint file. Never null; other parts of the worker use it as well.
+  std::shared_ptr<CoordinatorAddresses> coordinators;
   std::string token_path;
   std::string tls_dir;     // credentials directory; empty: the token
   std::string epoch_path;  // the highest epoch met
@@ -87,7 +90,7 @@ class CoordinatorSession {
   void Retry(const Status& why);
   void OnMessage(std::uint64_t stream, const v1::CoordinatorMessage& message);
   void OnReadEnd(std::uint64_t stream);
-  void OnDone(std::uint64_t stream, const Status& status);
+  void OnDone(std::uint64_t stream, const Status& status, const std::string& leader);
   void OnWritten(std::uint64_t stream);
   void Enqueue(Message message);
   void Keep(Message message);

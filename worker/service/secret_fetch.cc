@@ -12,7 +12,7 @@ namespace muster::worker {
 Result<RankSecrets> FetchSecretsOf(const CoordinatorSessionOptions& options, const JobId& job,
                                    Generation generation) {
   MUSTER_ASSIGN_OR_RETURN(const Endpoint endpoint,
-                          FindCoordinator(options.coordinator, options.endpoint_path));
+                          FindCoordinator(*options.coordinators, options.endpoint_path));
   MUSTER_ASSIGN_OR_RETURN(const CoordinatorChannel coordinator,
                           OpenCoordinator(endpoint, options.tls_dir, options.token_path));
   v1::FetchSecretsRequest request;

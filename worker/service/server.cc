@@ -203,7 +203,7 @@ void WorkerServer::StartRunner() {
                      .launcher_dir = options_.launcher_dir},
           .fetch_secrets =
               [where = CoordinatorSessionOptions{.endpoint_path = options_.endpoint_path,
-                                                 .coordinator = options_.coordinator,
+                                                 .coordinators = coordinators_,
                                                  .token_path = options_.token_path,
                                                  .tls_dir = options_.tls_dir,
                                                  .identity = {.node = {options_.node}}}](
@@ -221,13 +221,13 @@ Status WorkerServer::Listen() {
   if (!options_.tls_dir.empty()) {
     renewal_ = std::make_unique<CertificateRenewal>(
         loop_,
-        RenewalOptions{options_.tls_dir,
-                       [coordinator = options_.coordinator,
-                        path = options_.endpoint_path]() -> Result<std::string> {
-                         MUSTER_ASSIGN_OR_RETURN(const Endpoint endpoint,
-                                                 FindCoordinator(coordinator, path));
-                         return endpoint.grpc_tls;
-                       }},
+        RenewalOptions{
+            options_.tls_dir,
+            [coordinators = coordinators_, path = options_.endpoint_path]() -> Result<std::string> {
+              MUSTER_ASSIGN_OR_RETURN(const Endpoint endpoint,
+                                      FindCoordinator(*coordinators, path));
+              return endpoint.grpc_tls;
+            }},
         RandomFraction());
   }
   StartRunner();
@@ -300,7 +300,7 @@ void WorkerServer::LeaveWhenIdle() {
 void WorkerServer::Connect() {
   CoordinatorSessionOptions options{
       .endpoint_path = options_.endpoint_path,
-      .coordinator = options_.coordinator,
+      .coordinators = coordinators_,
       .token_path = options_.token_path,
       .tls_dir = options_.tls_dir,
       .epoch_path = ClusterPaths{options_.cluster_dir}.EpochMet(options_.node),

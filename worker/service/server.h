@@ -44,8 +44,9 @@ struct WorkerOptions {
   int slots = 0;
   std::string endpoint_path;
   std::string token_path;
-  std::string coordinator;  // IP:PORT of one on another machine; empty: from the endpoint file
-  std::string tls_dir;      // this node's credentials; empty: the token
+  // IP:PORT of those on other machines, of which one leads; none: from the endpoint file.
+  std::vector<std::string> coordinators;
+  std::string tls_dir;  // this node's credentials; empty: the token
   std::string trainer_path;
   std::string guardian_path;
   int http_port = 0;
@@ -101,6 +102,8 @@ class WorkerServer {
   HttpResponse Health() const;
 
   const WorkerOptions options_;
+  const std::shared_ptr<CoordinatorAddresses> coordinators_ =
+      std::make_shared<CoordinatorAddresses>(options_.coordinators);
   LockedRecord pid_file_;
   std::string directory_id_;
   EventLoop loop_;
