@@ -9,9 +9,11 @@
 #include <set>
 
 #include "common/audit/audit_chain.h"
+#include "coordinator/access/operations.h"
 #include "coordinator/access/testing/role_cells.h"
 #include "muster/v1/client_api.grpc.pb.h"
 #include "muster/v1/secret_api.grpc.pb.h"
+#include "muster/v1/worker_api.grpc.pb.h"
 #include "tests/support/eventually.h"
 #include "tests/support/https_get.h"
 #include "tests/support/tls_server_test.h"
@@ -136,7 +138,7 @@ class RolesTest : public TlsServerTest {
   }
 
   using PlainCall = std::function<grpc::Status(Stub&, const std::string& column)>;
-  const std::map<std::string, PlainCall>& PlainCalls() {
+  std::map<std::string, PlainCall> PlainCalls() {
     static const auto of = [](auto method) {
       return [method](Stub& stub, const std::string&) { return Ask(stub, method, {}); };
     };
@@ -155,7 +157,7 @@ class RolesTest : public TlsServerTest {
         return Ask(stub, &Stub::ExplainJob, request);
       };
     };
-    static const std::map<std::string, PlainCall> calls = {
+    return {
         {"Submit/nlp", submit("nlp")},
         {"Submit/vision", submit("vision")},
         {"ExplainJob/nlp", explain("nlp")},
@@ -182,10 +184,9 @@ class RolesTest : public TlsServerTest {
         {"ShowUsers", of(&Stub::ShowUsers)},
         {"ListAudit", of(&Stub::ListAudit)},
     };
-    return calls;
   }
 
-  const std::map<std::string, PlainCall>& SecretCalls() {
+  std::map<std::string, PlainCall> SecretCalls() {
     const auto set_secret = [this](const std::string& queue) {
       return [this, queue](Stub&, const std::string& column) {
         v1::SetSecretRequest request;
@@ -196,7 +197,7 @@ class RolesTest : public TlsServerTest {
         return SecretsOf(column)->SetSecret(Soon().get(), request, &response);
       };
     };
-    static const std::map<std::string, PlainCall> calls = {
+    return {
         {"SetSecret/nlp", set_secret("nlp")},
         {"SetSecret/vision", set_secret("vision")},
         {"RemoveSecret/nlp",
@@ -218,7 +219,6 @@ class RolesTest : public TlsServerTest {
            return SecretsOf(column)->RotateSecretKey(Soon().get(), {}, &response);
          }},
     };
-    return calls;
   }
 
   // Whatever else the call may fail by, it was admitted.
@@ -272,7 +272,7 @@ TEST_F(RolesTest, EveryCellIsAsItWasWrittenByHand) {
     }
   }
   std::map<std::string, PlainCall> plain = PlainCalls();
-  plain.insert(SecretCalls().begin(), SecretCalls().end());
+  plain.merge(SecretCalls());
   for (const auto& [row, call] : plain) {
     called.insert(row);
     for (const auto& [column, expected] : cells_.rows.at(row)) {
@@ -373,6 +373,27 @@ TEST_F(RolesTest, AWatchEndsWhenItsWatcherMayNotSeeTheJobAnyMore) {
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::PERMISSION_DENIED);
 }
 
+// What its caller was allowed decided at the beginning alone.
+TEST_F(RolesTest, AWatchForAnotherUserEndsOnceItsCallerIsNoAdmin) {
+  const std::string id = SubmitTo("viewer", "nlp");
+  Apply(*Admin(), &Stub::ApplyUsers, kRoleUsers, 1);
+  const auto context = Soon();
+  context->AddMetadata(kAsUserKey, "viewer");
+  v1::WatchRequest request;
+  request.set_job(id);
+  const auto reader = StubOf("cluster_admin")->Watch(context.get(), request);
+  v1::WatchUpdate update;
+  ASSERT_TRUE(reader->Read(&update));
+  Apply(*Admin(), &Stub::ApplyUsers,
+        "users: {viewer: , cluster_admin: }\nroles:\n"
+        "  - {role: viewer, users: [viewer, cluster_admin]}\n",
+        2);
+  while (reader->Read(&update)) continue;
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << status.error_message();
+  EXPECT_THAT(status.error_message(), HasSubstr("only an admin"));
+}
+
 TEST_F(RolesTest, TheTokenAdmitsNobodyWhileThereAreUsers) {
   const Result<v1::Job> job = Get(kNoSuchJob);
   EXPECT_EQ(job.status().code(), StatusCode::kUnauthenticated);
@@ -431,6 +452,109 @@ TEST_F(RolesTest, TheAuditTrailHasWhatWasAskedAndWhatWasRefused) {
   EXPECT_GE(requests.size(), entries.size() - 1) << "calls have ids of their own";
 }
 
+// All that is no mere reading is tried once by an admin, whatever it may fail by.
+TEST_F(RolesTest, EveryOperationThatChangesAnythingIsInTheAuditTrail) {
+  using enum ClientOperation;
+  static const std::set<ClientOperation> kReads = {
+      kGetJob,    kListJobs,       kWatch,     kExplainJob, kListEvents,
+      kListNodes, kReadLog,        kVersion,   kWhoAmI,     kShowQueues,
+      kShowUsage, kExportSchedule, kListAudit, kShowUsers,  kListSecrets};
+  const std::string id = SubmitTo("certificate", "nlp");
+  for (const char* row : {"SetSecret/nlp", "RotateSecretKey", "RemoveSecret/nlp"})
+    EXPECT_TRUE(SecretCalls().at(row)(*Admin(), "certificate").ok()) << row;
+  for (const auto& [row, call] : JobCalls()) call(*Admin(), id);
+  for (const auto& [row, call] : PlainCalls()) call(*Admin(), "certificate");
+  v1::ListAuditResponse trail;
+  ASSERT_TRUE(Ask(*Admin(), &Stub::ListAudit, {}, &trail).ok());
+  std::set<std::string> recorded;
+  for (const std::string& line : trail.lines()) {
+    const AuditEntry entry = ReadAuditLine(line)->entry;
+    if (entry.actor == "admin/root" && entry.outcome != "PERMISSION_DENIED")
+      recorded.insert(entry.operation);
+  }
+  for (const OperationRule& rule : OperationRules()) {
+    const std::string name(Name(rule.operation));
+    EXPECT_EQ(recorded.contains(name), !kReads.contains(rule.operation)) << name;
+  }
+}
+
+// Jobs leave memory as soon as they have ended.
+class ArchivedPageTest : public RolesTest {
+ protected:
+  void SetUp() override {
+    ServerOptions options = Options();
+    options.tls_listen = "127.0.0.1:0";
+    options.tls_http = "127.0.0.1:0";
+    options.retain = std::chrono::milliseconds(50);
+    StartServer(std::move(options));
+    Apply(*Admin(), &Stub::ApplyQueues, kRoleQueues, 0);
+    Apply(*Admin(), &Stub::ApplyUsers, UsersWhoSubmit(), 0);
+  }
+
+  std::string Archive(const std::string& queue) {
+    const std::string id = SubmitTo("another", queue);
+    EXPECT_TRUE(OfJob(*Admin(), &Stub::Cancel, id).ok());
+    EXPECT_TRUE(Eventually([this] {
+      v1::ListJobsResponse left;
+      return Ask(*Admin(), &Stub::ListJobs, {}, &left).ok() && left.jobs_size() == 0;
+    }));
+    return id;
+  }
+
+  // A stream of the page that stays open.
+  std::unique_ptr<HttpsConnection> Open(const std::string& job, const std::string& column) {
+    const HostPort address = SplitAddress(server_->endpoint().http_tls);
+    auto connection = std::make_unique<HttpsConnection>(
+        address.host, address.port, HttpsOptions{.credentials_dir = CredentialsOf(column)});
+    EXPECT_TRUE(connection->stream);
+    boost::asio::write(
+        *connection->stream,
+        boost::asio::buffer("GET /api/v1/events?job=" + job + " HTTP/1.1\r\nHost: muster\r\n\r\n"));
+    return connection;
+  }
+  // Until `mark` has come, the stream has ended, or it is still there after three heartbeats.
+  static std::string ReadUntil(HttpsConnection& connection, const std::string& mark) {
+    std::string answer;
+    boost::system::error_code error;
+    for (int heartbeats = 0; heartbeats < 3 && !error && answer.find(mark) == answer.npos;) {
+      char buffer[65536];
+      const std::size_t size =
+          connection.stream->read_some(boost::asio::buffer(buffer, sizeof buffer), error);
+      answer.append(buffer, size);
+      if (std::string(buffer, size).find(":\n\n") != std::string::npos) ++heartbeats;
+    }
+    return error ? answer + kEnded : answer;
+  }
+  static constexpr char kEnded[] = "<ended>";
+};
+
+TEST_F(ArchivedPageTest, AnArchivedJobIsShownOnlyToThoseWhoMaySeeIt) {
+  const std::string in_nlp = Archive("nlp");
+  const std::string in_vision = Archive("vision");
+  Apply(*Admin(), &Stub::ApplyUsers, kRoleUsers, 1);
+  EXPECT_THAT(ReadUntil(*Open(in_nlp, "viewer"), "event: parts"), HasSubstr("event: parts"));
+  EXPECT_THAT(ReadUntil(*Open(in_vision, "cluster_viewer"), "event: parts"),
+              HasSubstr("event: parts"));
+  const auto body_of = [this](const std::string& job, const std::string& column) {
+    std::string answer = ReadUntil(*Open(job, column), job);
+    EXPECT_THAT(answer, HasSubstr("404 Not Found")) << column;
+    answer = answer.substr(std::min(answer.size(), answer.find("\r\n\r\n")));
+    return answer.replace(std::min(answer.size(), answer.find(job)), job.size(), "JOB");
+  };
+  for (const char* column : {"viewer", "submitter", "admin", "above"})
+    EXPECT_EQ(body_of(in_vision, column), body_of(kNoSuchJob, column)) << column;
+}
+
+TEST_F(ArchivedPageTest, AStreamOfAnArchivedJobEndsWithTheRoleOfItsViewer) {
+  const std::string in_nlp = Archive("nlp");
+  Apply(*Admin(), &Stub::ApplyUsers, kRoleUsers, 1);
+  const auto stream = Open(in_nlp, "viewer");
+  ASSERT_THAT(ReadUntil(*stream, "event: parts"), HasSubstr("event: parts"));
+  Apply(*Admin(), &Stub::ApplyUsers,
+        "users: {viewer: }\nroles:\n  - {role: viewer, queues: [vision], users: [viewer]}\n", 2);
+  EXPECT_THAT(ReadUntil(*stream, kEnded), HasSubstr(kEnded));
+}
+
 class SingleUserTest : public TlsServerTest {};
 
 TEST_F(SingleUserTest, TheTokenStandsForWhoeverStartedTheCoordinator) {
@@ -461,6 +585,37 @@ TEST_F(SingleUserTest, UsersAreNotAppliedByTheTokenNorOverANodeThatNeedsIt) {
   // A check changes nothing.
   request.set_check_only(true);
   EXPECT_TRUE(Call(&Stub::ApplyUsers, request, &response).ok());
+}
+
+TEST_F(SingleUserTest, WhatCameByTheTokenEndsOnceThereAreUsers) {
+  StartTlsServer();
+  const std::string id = SubmitId(Spec("mine", 1));
+  const auto watching = Context();
+  v1::WatchRequest request;
+  request.set_job(id);
+  const auto watch = client_->Watch(watching.get(), request);
+  v1::WatchUpdate update;
+  ASSERT_TRUE(watch->Read(&update));
+  // One that has not said which node it is.
+  const auto worker = v1::Worker::NewStub(OpenChannel(server_->endpoint().grpc));
+  const auto connected = Context();
+  const auto session = worker->Session(connected.get());
+  ASSERT_TRUE(Eventually([this] {
+    return HttpGet(server_->endpoint().http, "/metrics").find("muster_worker_streams 1\n") !=
+           std::string::npos;
+  }));
+  const auto admin = v1::Client::NewStub(Channel(ours_.Make(Role::kAdmin, "root")));
+  v1::ApplyUsersRequest users;
+  users.set_yaml("users: {ada: }\n");
+  v1::ApplyUsersResponse applied;
+  grpc::ClientContext context;
+  const grpc::Status status = admin->ApplyUsers(&context, users, &applied);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  while (watch->Read(&update)) continue;
+  EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  v1::CoordinatorMessage message;
+  while (session->Read(&message)) continue;
+  EXPECT_EQ(session->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
 }
 
 }  // namespace

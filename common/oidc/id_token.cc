@@ -130,7 +130,7 @@ Status CheckAudience(const json& claims, const std::string& client_id) {
   return OkStatus();
 }
 
-Result<std::int64_t> CheckTimes(const json& claims, std::int64_t now_ms) {
+Status CheckTimes(const json& claims, std::int64_t now_ms, IdClaims* out) {
   const std::int64_t skew = Millis(kTokenSkew);
   MUSTER_ASSIGN_OR_RETURN(const auto expires, Time(claims, "exp"));
   MUSTER_ASSIGN_OR_RETURN(const auto issued, Time(claims, "iat"));
@@ -144,7 +144,9 @@ Result<std::int64_t> CheckTimes(const json& claims, std::int64_t now_ms) {
     return Refused("it is not valid before " + UtcTime(*not_before));
   if (now_ms >= *issued + Millis(kTokenMaxAge) + skew)
     return Refused("it was made at " + UtcTime(*issued) + ", too long ago for a login");
-  return *expires;
+  out->issued_ms = *issued;
+  out->expires_ms = *expires;
+  return OkStatus();
 }
 
 Result<std::string> SubjectOf(const json& claims) {
@@ -169,7 +171,7 @@ Result<IdClaims> VerifyIdToken(std::string_view token, const JwkSet& keys,
                    expected.issuer);
   MUSTER_RETURN_IF_ERROR(CheckAudience(parts.claims, expected.client_id));
   IdClaims claims;
-  MUSTER_ASSIGN_OR_RETURN(claims.expires_ms, CheckTimes(parts.claims, expected.now_ms));
+  MUSTER_RETURN_IF_ERROR(CheckTimes(parts.claims, expected.now_ms, &claims));
   MUSTER_ASSIGN_OR_RETURN(const auto nonce, Text(parts.claims, "nonce"));
   if (nonce && *nonce != expected.nonce) return Refused("it was made for another login (nonce)");
   claims.has_nonce = nonce.has_value();

@@ -36,6 +36,7 @@ struct ExpectedToken {
 struct IdClaims {
   std::string subject;  // with the issuer the identity: never the address of mail
   bool has_nonce = false;
+  std::int64_t issued_ms = 0;
   std::int64_t expires_ms = 0;
 };
 

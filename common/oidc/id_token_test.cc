@@ -70,6 +70,7 @@ TEST_F(IdTokenTest, TakesTokensOfBothAlgorithms) {
     ASSERT_TRUE(claims.ok()) << claims.status().ToString();
     EXPECT_EQ(claims->subject, "248289761001");
     EXPECT_TRUE(claims->has_nonce);
+    EXPECT_EQ(claims->issued_ms, kNow * 1000);
     EXPECT_EQ(claims->expires_ms, (kNow + 300) * 1000);
   }
   EXPECT_TRUE(Verify(ec_->Sign({{"alg", "ES256"}}, Claims())).ok()) << "no kid, one key";

@@ -51,9 +51,12 @@ Status SecretKeys::AddKey(const std::string& path) {
   return OkStatus();
 }
 
-Status SecretKeys::DropOldKeys(const std::string& path) {
+Status SecretKeys::DropOldKeys(const std::string& path, const std::set<std::string>& needed) {
   SecretKeys next = *this;
-  next.keys_.resize(1);
+  next.keys_.erase(
+      std::remove_if(next.keys_.begin() + 1, next.keys_.end(),
+                     [&needed](const auto& key) { return !needed.contains(key.first); }),
+      next.keys_.end());
   MUSTER_RETURN_IF_ERROR(next.Write(path));
   *this = std::move(next);
   return OkStatus();

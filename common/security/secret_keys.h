@@ -5,6 +5,7 @@
 // A value; any thread may read it. Functions on files block.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,7 +24,8 @@ class SecretKeys {
 
   // Written durably before it counts.
   Status AddKey(const std::string& path);
-  Status DropOldKeys(const std::string& path);
+  // All but the newest one and those of the names in `needed`.
+  Status DropOldKeys(const std::string& path, const std::set<std::string>& needed);
 
   const std::string& newest_id() const { return keys_.front().first; }
   std::size_t size() const { return keys_.size(); }

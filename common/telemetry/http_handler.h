@@ -48,9 +48,9 @@ using HttpResponder = std::function<void(HttpResponse)>;
 
 using HttpHandler = std::function<HttpResponse(const std::string& query)>;
 using HttpLateHandler = std::function<void(const HttpRequest& request, HttpResponder reply)>;
-// What of it is not OK is sent instead of a stream.
-using HttpStreamHandler =
-    std::function<HttpResponse(const HttpRequest& request, std::shared_ptr<HttpStream> stream)>;
+// Answers as a late handler does. With 200 the stream begins; anything else is sent in its place.
+using HttpStreamHandler = std::function<void(
+    const HttpRequest& request, std::shared_ptr<HttpStream> stream, HttpResponder reply)>;
 
 struct HttpTlsOptions {
   std::string credentials_dir;  // followed: a renewed certificate is shown from then on

@@ -32,7 +32,7 @@ HttpSession::~HttpSession() {
   --routes_->connections;
   routes_->handshakes.End(handshake_);
   routes_->waiting.erase(waiting_);
-  if (streaming_ && !ended_) --routes_->streams;
+  if (counted_) --routes_->streams;
 }
 
 void HttpSession::Handshake(std::shared_ptr<const HttpTlsOptions> options) {
@@ -108,7 +108,7 @@ void HttpSession::Answer() {
   const HttpRoutes::Route* route = routes_->Find(request.path);
   if (route == nullptr) return Write(routes_->NotFound());
   if (const auto* stream = std::get_if<HttpStreamHandler>(route))
-    return BeginStream(*stream, request);
+    return AskForStream(*stream, request);
   Ask(std::get<HttpLateHandler>(*route), request);
 }
 
@@ -137,18 +137,31 @@ void HttpSession::Write(HttpResponse response, bool last) {
   });
 }
 
-void HttpSession::BeginStream(const HttpStreamHandler& handler, const HttpRequest& request) {
+void HttpSession::AskForStream(const HttpStreamHandler& handler, const HttpRequest& request) {
   if (parser_->get().method() == http::verb::head)
     return Write({.content_type = "text/event-stream"});
   if (routes_->streams >= kMaxHttpStreams)
     return Write({.status = 503, .body = "too many streams; close some and try again\n"});
-  HttpResponse response = handler(request, shared_from_this());
+  counted_ = true;
+  ++routes_->streams;
+  awaited_ = ++requests_;
+  const auto reply = [self = shared_from_this(), number = requests_](HttpResponse response) {
+    if (self->awaited_ != number) return;
+    self->awaited_ = 0;
+    self->BeginStream(std::move(response));
+  };
+  handler(request, shared_from_this(), reply);
+}
+
+void HttpSession::BeginStream(HttpResponse response) {
+  if (ended_) return;
   if (response.status != 200) {
+    counted_ = false;
+    --routes_->streams;
     Listen(nullptr, nullptr);
     return Write(std::move(response));
   }
   streaming_ = true;
-  ++routes_->streams;
   connection_.ExpireNever();
   WaitForEnd();
   HeartbeatLater();
@@ -187,7 +200,7 @@ void HttpSession::WriteText(std::string text) {
 
 void HttpSession::End() {
   if (std::exchange(ended_, true)) return;
-  if (streaming_) --routes_->streams;
+  if (std::exchange(counted_, false)) --routes_->streams;
   heartbeat_.cancel();
   connection_.Close();
   on_ready_ = nullptr;

@@ -49,7 +49,8 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
   void Answer();
   void Ask(const HttpLateHandler& handler, const HttpRequest& request);
   void Write(HttpResponse response, bool last = false);
-  void BeginStream(const HttpStreamHandler& handler, const HttpRequest& request);
+  void AskForStream(const HttpStreamHandler& handler, const HttpRequest& request);
+  void BeginStream(HttpResponse response);
   void WaitForEnd();
   void HeartbeatLater();
   void WriteText(std::string text);
@@ -68,6 +69,7 @@ class HttpSession : public HttpStream, public std::enable_shared_from_this<HttpS
   std::shared_ptr<HttpRoutes> routes_;
 
   // As a stream of events.
+  bool counted_ = false;  // among the routes' streams, also while it is asked for
   bool streaming_ = false;
   bool writing_ = false;
   bool ended_ = false;

@@ -25,11 +25,14 @@ class HttpStreamTest : public HttpServerTest {
       ++asked_;
     });
     server_->HandleStream("/events",
-                          [this](const HttpRequest& request, std::shared_ptr<HttpStream> stream) {
-                            if (request.query == "no") return HttpResponse{404, "text/plain", "no"};
+                          [this](const HttpRequest& request, std::shared_ptr<HttpStream> stream,
+                                 const HttpResponder& reply) {
+                            if (request.query == "no") return reply({404, "text/plain", "no"});
                             stream->Listen([this] { ++ready_; }, [this] { ++gone_; });
                             streams_.push_back(std::move(stream));
-                            return HttpResponse{};
+                            if (request.query != "late") return reply({});
+                            reply_ = reply;
+                            ++asked_;
                           });
   }
   ~HttpStreamTest() override {
@@ -100,6 +103,22 @@ TEST_F(HttpStreamTest, ARefusalIsAnOrdinaryAnswer) {
   EXPECT_THAT(Ask(Request("GET /events?no")), StartsWith("HTTP/1.1 404 "));
   EXPECT_EQ(streams_.size(), 0u);
   EXPECT_THAT(Ask(Request("HEAD /events")), HasSubstr("text/event-stream"));
+}
+
+TEST_F(HttpStreamTest, AStreamThatIsAnsweredLaterBeginsThenOrIsRefused) {
+  for (const int status : {200, 404}) {
+    Reader reader{Connect(), {}};
+    Send(reader.fd, "GET /events?late HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    const int asked = status == 200 ? 1 : 2;
+    ASSERT_TRUE(Eventually([&] { return asked_ == asked; }));
+    EXPECT_FALSE(SendEvent(streams_.size() - 1, "early"));
+    OnLoop([&] { std::exchange(reply_, nullptr)({.status = status, .body = "no"}); });
+    EXPECT_THAT(reader.Until("\r\n\r\n"), StartsWith("HTTP/1.1 " + std::to_string(status)));
+    if (status == 200) {
+      ASSERT_TRUE(Eventually([&] { return SendEvent(0, "now"); }));
+      EXPECT_EQ(reader.Until("\n\n"), "event: state\ndata: now\n\n");
+    }
+  }
 }
 
 TEST_F(HttpStreamTest, ASlowReaderHoldsOneMessageAndDelaysNoOther) {

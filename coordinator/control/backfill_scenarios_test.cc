@@ -149,6 +149,16 @@ UpdateRequested Limit(const JobId& id, std::int64_t seconds, bool force = false)
   return request;
 }
 
+TEST(BackfillScenarios, ARefusedLimitNamesNoJobThatTheCallerMayNotSee) {
+  WideWaits c;
+  ASSERT_EQ(c.ApplyUsers("users: {eve: }\n").status, OkStatus());
+  UpdateRequested longer = Limit(c.first, 4 * 3600);
+  longer.actor = {.kind = Actor::Kind::kUser, .name = "eve"};
+  const Status refused = c.Update(longer).status;
+  EXPECT_THAT(refused.message(), HasSubstr("promised start of another job from"));
+  EXPECT_THAT(refused.message(), Not(HasSubstr(c.wide.value)));
+}
+
 TEST(BackfillScenarios, ALongerLimitThatDelaysAPromiseTakesForce) {
   WideWaits c;
   const Reply refused = c.Update(Limit(c.first, 4 * 3600));

@@ -166,9 +166,9 @@ std::shared_ptr<const WhyQuestion> Controller::AskWhy(const JobId& job, Now now)
   return control::AskWhy(core_->state, core_->view, job, now);
 }
 Result<std::shared_ptr<const WhyQuestion>> Controller::AskWhy(const JobSpec& spec,
-                                                              const std::string& owner,
-                                                              Now now) const {
-  return control::AskWhy(core_->state, core_->view, core_->options, spec, owner, now);
+                                                              const std::string& owner, Now now,
+                                                              const JobFilter& sees) const {
+  return control::AskWhy(core_->state, core_->view, core_->options, spec, owner, now, sees);
 }
 Goodput Controller::ClusterGoodput(TimePoint now, bool stored) const {
   return control::ClusterGoodput(core_->state, now, stored);

@@ -90,9 +90,10 @@ class Controller {
   int PendingJobs() const;
   // Why the job, which is in memory, waits.
   std::shared_ptr<const WhyQuestion> AskWhy(const JobId& job, Now now) const;
-  // What would become of a job that is not submitted; fails as its submit would.
+  // What would become of a job that is not submitted; fails as its submit would, and names no job
+  // then that `sees` does not take.
   Result<std::shared_ptr<const WhyQuestion>> AskWhy(const JobSpec& spec, const std::string& owner,
-                                                    Now now) const;
+                                                    Now now, const JobFilter& sees = {}) const;
   // All jobs that were ever submitted, and the slots that no job has. `stored` as in JobView.
   Goodput ClusterGoodput(TimePoint now, bool stored = false) const;
 

@@ -242,9 +242,10 @@ Question AskWhy(const State& state, NewestView& newest, const JobId& job, const 
 }
 
 Result<Question> AskWhy(const State& state, NewestView& newest, const ControllerOptions& options,
-                        const JobSpec& spec, const std::string& owner, const Now& now) {
+                        const JobSpec& spec, const std::string& owner, const Now& now,
+                        const JobFilter& sees) {
   MUSTER_ASSIGN_OR_RETURN(const JobEntry job,
-                          NewJob(state, options, now, spec, JobId{"new"}, owner));
+                          NewJob(state, options, now, spec, JobId{"new"}, owner, sees));
   return AskAbout(state, newest.Of(state, now), job, /*added=*/true);
 }
 

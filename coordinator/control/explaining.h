@@ -20,6 +20,7 @@
 #include "common/job_spec/job_spec.h"
 #include "coordinator/control/events.h"
 #include "coordinator/control/options.h"
+#include "coordinator/control/views.h"
 #include "coordinator/queues/share_tree.h"
 #include "coordinator/scheduler/explanation.h"
 
@@ -98,11 +99,12 @@ class NewestView {
 // The job must be in memory.
 std::shared_ptr<const WhyQuestion> AskWhy(const State& state, NewestView& newest, const JobId& job,
                                           const Now& now);
-// A job that is not submitted, as its owner would submit it; fails as its submit would.
+// A job that is not submitted, as its owner would submit it; fails as its submit would, and
+// names no job then that `sees` does not take.
 Result<std::shared_ptr<const WhyQuestion>> AskWhy(const State& state, NewestView& newest,
                                                   const ControllerOptions& options,
                                                   const JobSpec& spec, const std::string& owner,
-                                                  const Now& now);
+                                                  const Now& now, const JobFilter& sees);
 
 }  // namespace control
 }  // namespace muster

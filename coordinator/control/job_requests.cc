@@ -10,6 +10,7 @@
 #include "common/base/wall_time.h"
 #include "common/job_spec/job_times.h"
 #include "common/job_spec/parse.h"
+#include "coordinator/access/access.h"
 #include "coordinator/control/answer.h"
 #include "coordinator/control/checkpoints.h"
 #include "coordinator/control/job_facts.h"
@@ -57,12 +58,23 @@ void RecordHeld(Transaction& tx, const JobEntry& job) {
       job, {"held", Severity::kInfo, why.empty() ? "held until it is released" : "held: " + why});
 }
 
-Status CheckOutputFree(const State& state, const std::string& output_dir) {
+// Without users all may see every job.
+JobFilter JobsSeenBy(const State& state, const Actor& actor) {
+  if (!state.users.in_force()) return {};
+  return [&state, actor](const JobRecord& job) {
+    return Access(state.users, state.queues).MaySee(actor, {job.owner, QueueName(job.queue)});
+  };
+}
+
+Status CheckOutputFree(const State& state, const std::string& output_dir, const JobFilter& sees) {
   const auto owner = state.output_owners.find(output_dir);
   if (owner == state.output_owners.end()) return OkStatus();
   const JobEntry& other = state.jobs.at(owner->second.job);
   if (other.over()) return OkStatus();
   const JobRecord& job = other.record;
+  if (sees && !sees(job))
+    return AlreadyExists("another job writes to " + output_dir +
+                         "; choose another output directory");
   return AlreadyExists("job " + job.id.value + " (" + job.name + ", " +
                        std::string(Name(job.state)) + ") writes to " + output_dir +
                        "; choose another output directory, or cancel that job first");
@@ -198,8 +210,9 @@ Result<JobEntry*> AcceptJob(Transaction& tx, const SubmitRequested& request) {
     return InvalidArgument("the job file may have 1 MiB and the key 256 bytes; this is more");
   }
   MUSTER_ASSIGN_OR_RETURN(const JobSpec spec, request.spec);
-  MUSTER_ASSIGN_OR_RETURN(JobEntry entry, NewJob(tx.state, tx.options, tx.now, spec, request.new_id,
-                                                 request.actor.user()));
+  MUSTER_ASSIGN_OR_RETURN(JobEntry entry,
+                          NewJob(tx.state, tx.options, tx.now, spec, request.new_id,
+                                 request.actor.user(), JobsSeenBy(tx.state, request.actor)));
   MUSTER_RETURN_IF_ERROR(CheckSecrets(tx.state, request.actor.user(), spec));
   if (request.check_index && *request.check_index != IndexOf(tx.state, tx.now)) {
     return FailedPrecondition(
@@ -362,14 +375,18 @@ std::vector<Delay> DelaysByLimit(const Transaction& tx, JobEntry& job, std::int6
   return DelaysBetween(before, after, job.record.id);
 }
 
-// "job 3f2 (wide): from 2026-11-27 16:33:33 UTC to 2026-11-27 18:35:03 UTC and 2 others"
-std::string DelaysText(const Transaction& tx, const std::vector<Delay>& delays) {
+// "job 3f2 (wide): from 2026-11-27 16:33:33 UTC to 2026-11-27 18:35:03 UTC and 2 others". Only a
+// job that the actor may see has its name there.
+std::string DelaysText(const Transaction& tx, const Actor& actor,
+                       const std::vector<Delay>& delays) {
   const auto time = [&tx](TimePoint at) {
     return at == kNever ? "no planned start" : UtcTime(UnixMillisOf(tx.now, at));
   };
+  const JobFilter sees = JobsSeenBy(tx.state, actor);
   const Delay& first = delays.front();
-  std::string text =
-      NameOf(tx.job(first.job)) + " from " + time(first.promised) + " to " + time(first.later);
+  const JobEntry& job = tx.job(first.job);
+  std::string text = (sees && !sees(job.record) ? "another job" : NameOf(job)) + " from " +
+                     time(first.promised) + " to " + time(first.later);
   if (const std::size_t more = delays.size() - 1; more > 0)
     text += " and " + std::to_string(more) + (more == 1 ? " other job" : " other jobs");
   return text;
@@ -383,10 +400,10 @@ Result<UpdateAccepted> Update(Transaction& tx, JobEntry& job, const UpdateReques
   if (!delays.empty() && !request.force) {
     return FailedPrecondition(
         "a time limit of " + LimitText(updated.time_limit_seconds) + " for " + NameOf(job) +
-        " would delay the promised start of " + DelaysText(tx, delays) +
+        " would delay the promised start of " + DelaysText(tx, request.actor, delays) +
         ": nothing was changed\n  next: the same command with --force, or a shorter limit");
   }
-  if (!delays.empty()) changed += "; it delays " + DelaysText(tx, delays);
+  if (!delays.empty()) changed += "; it delays " + DelaysText(tx, request.actor, delays);
   for (const Delay& delay : delays)
     tx.state.forced_delays[delay.job] = "the time limit of " + NameOf(job) + " was raised by force";
   tx.Mark(job);
@@ -418,7 +435,8 @@ Status CheckMayBeHeld(const JobEntry& job) {
 }  // namespace
 
 Result<JobEntry> NewJob(const State& state, const ControllerOptions& options, const Now& now,
-                        const JobSpec& spec, const JobId& id, const std::string& owner) {
+                        const JobSpec& spec, const JobId& id, const std::string& owner,
+                        const JobFilter& sees) {
   if (options.check_job) MUSTER_RETURN_IF_ERROR(options.check_job(spec));
   const std::string output_dir =
       std::filesystem::path(OutputDirectory(spec, id)).lexically_normal().string();
@@ -432,7 +450,7 @@ Result<JobEntry> NewJob(const State& state, const ControllerOptions& options, co
   MUSTER_RETURN_IF_ERROR(CheckCeilings(state, queue, spec));
   MUSTER_RETURN_IF_ERROR(CheckQueued(state, queue, owner));
   MUSTER_ASSIGN_OR_RETURN(const std::int64_t begin_unix_ms, BeginOf(spec, now));
-  MUSTER_RETURN_IF_ERROR(CheckOutputFree(state, output_dir));
+  MUSTER_RETURN_IF_ERROR(CheckOutputFree(state, output_dir, sees));
   MUSTER_RETURN_IF_ERROR(CheckSomeNodeCanHold(state, spec));
   if (state.live.size() >= kMaxLiveJobs) {
     return ResourceExhausted(std::to_string(kMaxLiveJobs) +

@@ -6,12 +6,15 @@
 #pragma once
 
 #include "coordinator/control/transaction.h"
+#include "coordinator/control/views.h"
 
 namespace muster::control {
 
-// A job as its owner's submit would add it; fails where that would be refused.
+// A job as its owner's submit would add it; fails where that would be refused. `sees`: the jobs
+// that the refusal may name.
 Result<JobEntry> NewJob(const State& state, const ControllerOptions& options, const Now& now,
-                        const JobSpec& spec, const JobId& id, const std::string& owner);
+                        const JobSpec& spec, const JobId& id, const std::string& owner,
+                        const JobFilter& sees);
 
 void On(Transaction& tx, const SubmitRequested& request);
 void On(Transaction& tx, const CancelRequested& request);

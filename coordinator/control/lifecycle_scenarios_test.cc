@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "common/job_spec/parse.h"
 #include "coordinator/control/testing/control_harness.h"
 
 namespace muster {
@@ -87,6 +88,29 @@ TEST(SubmitTest, OutputDirectoryOfALiveJobIsRefusedUntilThatJobIsOver) {
   EXPECT_THAT(reply.status.message(), HasSubstr("/jobs/out-tiny"));
   h.Cancel(id);
   EXPECT_TRUE(h.SubmitRaw(TrainYaml()).status.ok());
+}
+
+TEST(SubmitTest, ARefusalNamesNoJobThatItsSubmitterMayNotSee) {
+  ControlHarness h;
+  ASSERT_EQ(h.ApplyQueues("queues: {default: {}, nlp: {}, vision: {}}\n", 0).status, OkStatus());
+  ASSERT_EQ(h.ApplyUsers("users: {ada: , bob: }\nroles:\n"
+                         "  - {role: submitter, queues: [vision], users: [ada]}\n"
+                         "  - {role: submitter, queues: [nlp], users: [bob]}\n")
+                .status,
+            OkStatus());
+  h.SubmitAs("ada");
+  const JobId id = h.Submit(TrainYaml("tiny", "queue: vision\n"));
+  const std::string same = TrainYaml("tiny", "queue: nlp\n");
+  EXPECT_THAT(h.SubmitRaw(same).status.message(), HasSubstr(id.value)) << "her own";
+  h.SubmitAs("bob");
+  const Status hidden = h.SubmitRaw(same).status;
+  EXPECT_EQ(hidden.code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(hidden.message(),
+            "another job writes to /jobs/out-tiny; choose another output directory");
+  const auto sees_nothing = [](const JobRecord&) { return false; };
+  EXPECT_EQ(
+      h.controller().AskWhy(*ParseJobSpec(same), "bob", h.now(), sees_nothing).status().message(),
+      hidden.message());
 }
 
 TEST(QueueTest, AJobWaitsWithItsReasonAndStartsWhenNodesCome) {

@@ -12,6 +12,7 @@ namespace {
 using std::chrono::hours;
 using std::chrono::minutes;
 using std::chrono::seconds;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -312,6 +313,26 @@ TEST(RecallScenarios, AClientHasAnArchivedJobReadAgainAtOnce) {
   EXPECT_EQ(verified.whole, 1);
   EXPECT_THAT(verified.damaged, ElementsAre("step-00000020-g1"));
   EXPECT_THAT(h.Stored(1).refused, HasSubstr("bits"));
+}
+
+TEST(RecallScenarios, ARequestIsInTheAuditTrail) {
+  ScrubbedArchive h;
+  const auto last_line = [&h] {
+    for (const StoreOperation& operation : h.last().store)
+      if (const auto* audit = std::get_if<AppendAudit>(&operation)) return audit->line;
+    return std::string();
+  };
+  VerifyRequested request{
+      .request = kRequest, .actor = {.kind = Actor::Kind::kUser, .name = "ada"}, .job = "never"};
+  h.Handle(request);
+  EXPECT_THAT(last_line(), AllOf(HasSubstr("VerifyCheckpoints"), HasSubstr("user/ada"),
+                                 HasSubstr("job never"), HasSubstr("NOT_FOUND")));
+  h.AddArchived(h.id);
+  h.answers_recalls = false;
+  request.job = h.id.value;
+  h.Handle(request);
+  EXPECT_THAT(last_line(), AllOf(HasSubstr("VerifyCheckpoints"), HasSubstr("user/ada"),
+                                 HasSubstr("job " + h.id.value), HasSubstr("\"OK\"")));
 }
 
 TEST(RecallScenarios, TwoClientsShareAReading) {

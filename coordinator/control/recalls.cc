@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "coordinator/control/answer.h"
 #include "coordinator/control/job_facts.h"
 #include "coordinator/control/queries.h"
 #include "coordinator/control/readings.h"
@@ -145,11 +146,15 @@ void On(Transaction& tx, const ArchivedJobRead& read) {
   if (!due.empty()) ReadAgain(tx, Enter(tx, *read.records), std::move(due));
 }
 
+// The audit trail has that it was asked for; what is found comes later, and is in the timeline.
 void On(Transaction& tx, const VerifyRequested& request) {
   const Archive::Jobs::value_type* archived = FindArchived(tx.state, request.job);
+  const Result<JobView> view = FindJob(tx.state, request.job);
+  const Status taken = archived != nullptr ? OkStatus() : view.status();
+  Audit(tx, request.actor,
+        {.operation = std::string(Name(request.kOperation)), .object = ObjectOf(request)}, taken);
   if (archived == nullptr) {
-    const Result<JobView> view = FindJob(tx.state, request.job);
-    if (!view.ok()) return tx.out.replies.push_back({request.request, view.status(), {}});
+    if (!taken.ok()) return tx.out.replies.push_back({request.request, taken, {}});
     return ReadAllAgain(tx, tx.job(view->record->id), {request.request});
   }
   const JobId& id = archived->first;

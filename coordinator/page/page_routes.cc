@@ -1,6 +1,8 @@
 #include "coordinator/page/page_routes.h"
 
 #include <charconv>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -60,37 +62,66 @@ PageViewer ViewerOf(const PageContext& context, const HttpRequest& request) {
   return request.peer ? context.viewer_of(*request.peer) : PageViewer();
 }
 
-Result<JobId> FindId(const Controller& controller, const std::string& name, const JobFilter& sees) {
-  JobId archived = controller.FindArchived(name, sees);
-  if (!archived.empty()) return archived;
-  MUSTER_ASSIGN_OR_RETURN(const JobView view, controller.FindJob(name, sees));
-  return view.record->id;
+// What decides who may see the job of a stream, as of its last time in memory or, of an archived
+// job, in the store: nothing changes there. Without an id: the stream is of the cluster.
+Result<JobRecord> SeenPartOf(const Result<JobView>& view) {
+  if (!view.ok()) return view.status();
+  JobRecord part;
+  part.id = view->record->id;
+  part.owner = view->record->owner;
+  part.queue = view->record->queue;
+  return part;
+}
+
+Status CheckStillSees(const Controller& controller, const JobFilter& sees, JobRecord& job) {
+  const Result<JobView> live = controller.FindJob(job.id.value);
+  if (live.ok() && live->record->id == job.id)
+    job = *SeenPartOf(live);
+  else if (controller.FindArchived(job.id.value) != job.id)
+    return NotFound("job " + job.id.value + " was deleted");
+  if (!sees || sees(job)) return OkStatus();
+  return PermissionDenied("the viewer may not see the job any more");
 }
 
 // A stream ends also once its viewer may see more, or less, than when it began.
-void AddViewerCheck(const PageContext& context, const JobId& job, HttpRequest& request) {
+void AddViewerCheck(const PageContext& context, JobRecord job, HttpRequest& request) {
   if (!request.peer) return;
-  request.recheck = [context, job, request, user = ViewerOf(context, request).user]() -> Status {
+  request.recheck = [context, job = std::move(job), request,
+                     user = ViewerOf(context, request).user]() mutable -> Status {
     MUSTER_RETURN_IF_ERROR(request.recheck());
     const PageViewer viewer = ViewerOf(context, request);
     if (viewer.user != user) return PermissionDenied("the viewer's roles have changed");
-    return job.empty() ? OkStatus() : FindId(context.controller, job.value, viewer.sees).status();
+    return job.id.empty() ? OkStatus() : CheckStillSees(context.controller, viewer.sees, job);
   };
 }
 
-HttpResponse OpenStream(const PageContext& context, HttpRequest request,
-                        std::shared_ptr<HttpStream> stream) {
-  if (const Status status = CheckKey(request, context.key); !status.ok()) return Refusal(status);
-  const PageViewer viewer = ViewerOf(context, request);
-  JobId job;
-  if (const std::optional<std::string> name = QueryValue(request.query, "job")) {
-    Result<JobId> found = FindId(context.controller, *name, viewer.sees);
-    if (!found.ok()) return Refusal(found.status());
-    job = *std::move(found);
-  }
+void AddViewer(const PageContext& context, const JobRecord& job, HttpRequest request,
+               std::shared_ptr<HttpStream> stream) {
   AddViewerCheck(context, job, request);
-  context.feeds.Add(job, viewer, request, std::move(stream));
-  return {};
+  context.feeds.Add(job.id, ViewerOf(context, request), request, std::move(stream));
+}
+
+// Calls `found` once: at once, or for an archived job when the store has answered, which alone
+// knows whose it is.
+void FindStreamed(const PageContext& context, const HttpRequest& request,
+                  const std::function<void(const Result<JobRecord>&)>& found) {
+  if (const Status status = CheckKey(request, context.key); !status.ok()) return found(status);
+  const std::optional<std::string> name = QueryValue(request.query, "job");
+  if (!name) return found(JobRecord());
+  JobFilter sees = ViewerOf(context, request).sees;
+  if (context.controller.FindArchived(*name, sees).empty())
+    return found(SeenPartOf(context.controller.FindJob(*name, sees)));
+  context.find_job(*name, std::move(sees),
+                   [found](const Result<JobView>& view) { found(SeenPartOf(view)); });
+}
+
+void OpenStream(const PageContext& context, const HttpRequest& request,
+                const std::shared_ptr<HttpStream>& stream, const HttpResponder& reply) {
+  FindStreamed(context, request, [context, request, stream, reply](const Result<JobRecord>& job) {
+    if (!job.ok()) return reply(Refusal(job.status()));
+    AddViewer(context, *job, request, stream);
+    reply({});
+  });
 }
 
 struct LogQuestion {
@@ -142,10 +173,10 @@ void AddPageRoutes(HttpServer& server, const PageContext& context) {
   }
   server.Handle("/", [](const std::string&) { return AssetResponse("index.html"); });
   server.Handle("/jobs/", [](const std::string&) { return AssetResponse("job.html"); });
-  server.HandleStream("/api/v1/events",
-                      [context](const HttpRequest& request, std::shared_ptr<HttpStream> stream) {
-                        return OpenStream(context, request, std::move(stream));
-                      });
+  server.HandleStream(
+      "/api/v1/events",
+      [context](const HttpRequest& request, const std::shared_ptr<HttpStream>& stream,
+                const HttpResponder& reply) { OpenStream(context, request, stream, reply); });
   server.HandleLater("/api/v1/log",
                      [context](const HttpRequest& request, const HttpResponder& reply) {
                        FindLog(context, request, reply);

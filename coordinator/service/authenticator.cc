@@ -125,16 +125,20 @@ std::optional<CertificateInfo> Authenticator::ReadOnce(const grpc::AuthContext& 
   return info;
 }
 
+Status Authenticator::CheckTokenAdmits() const {
+  if (!has_users_) return OkStatus();
+  return Unauthenticated(
+      "this cluster has users, and admits nobody by its token; name the coordinator's address and "
+      "your credentials with --coordinator and --tls");
+}
+
 grpc::Status Authenticator::Check(const grpc::CallbackServerContext& context) const {
   const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
   if (auth != nullptr && IsTls(*auth)) {
     if (on_admission_) on_admission_(context.peer());
     return grpc::Status::OK;
   }
-  if (has_users_)
-    return ToGrpcStatus(
-        Unauthenticated("this cluster has users, and admits nobody by its token; name the "
-                        "coordinator's address and your credentials with --coordinator and --tls"));
+  if (const Status admits = CheckTokenAdmits(); !admits.ok()) return ToGrpcStatus(admits);
   return CheckToken(context, token_);
 }
 

@@ -71,6 +71,8 @@ class Authenticator final : public grpc::AuthMetadataProcessor {
   }
   // While the cluster has users, its token admits no caller.
   void SetHasUsers(bool has_users) { has_users_ = has_users; }
+  // Whether calls that came with the token may begin, or continue.
+  Status CheckTokenAdmits() const;
 
   // Who makes the call, by any listener; fails as Check.
   Result<Actor> Identify(const grpc::CallbackServerContext& context) const;

@@ -43,6 +43,8 @@ constexpr Rule kPages[] = {
     {"/metrics", Caller::kScraper | Caller::kAdmin},
     {"/sd", Caller::kScraper | Caller::kAdmin},
     {"/healthz", Caller::kScraper | Caller::kAdmin},
+    {"/livez", Caller::kScraper | Caller::kAdmin},
+    {"/readyz", Caller::kScraper | Caller::kAdmin},
     {"/", kEveryone},
     {"/jobs/", kEveryone},
     {"/assets/", kEveryone},
@@ -118,6 +120,12 @@ std::vector<std::string_view> KnownMethods() {
   for (const OperationRule& rule : OperationRules()) methods.push_back(rule.method);
   for (const Rule& rule : kCalls) methods.push_back(rule.what);
   return methods;
+}
+
+std::vector<std::string_view> KnownPages() {
+  std::vector<std::string_view> pages;
+  for (const Rule& rule : kPages) pages.push_back(rule.what);
+  return pages;
 }
 
 }  // namespace muster

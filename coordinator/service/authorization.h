@@ -40,5 +40,7 @@ Status AuthorizePage(std::string_view path, Caller caller);
 
 // All methods that the table names.
 std::vector<std::string_view> KnownMethods();
+// The paths that any of them may get; as HttpServer::Handle takes them.
+std::vector<std::string_view> KnownPages();
 
 }  // namespace muster

@@ -1,7 +1,7 @@
-// CallGuard: decides for the client service what a caller may do, by coordinator/access and the
+// CallGuard: decides for services of clients what a caller may do, by coordinator/access and the
 // users and queues of the moment, and has refusals recorded.
 //
-// Owned by the client service; the loop's thread. The controller and the log outlive it.
+// Owned by ClientCalls; the loop's thread. The controller and the log outlive it.
 #pragma once
 
 #include <functional>

@@ -263,7 +263,8 @@ ClientService::Reactor* ClientService::ExplainJob(Context* context,
             if (!call->open() || !calls_.guard().PermitsSubmit(call, *spec)) return;
             AnswerWhy(
                 [&](const Now& now) {
-                  return parts_.runtime.controller().AskWhy(**spec, call->actor().user(), now);
+                  return parts_.runtime.controller().AskWhy(
+                      **spec, call->actor().user(), now, calls_.guard().FilterFor(call->actor()));
                 },
                 response, call);
           });

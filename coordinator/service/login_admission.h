@@ -1,5 +1,4 @@
-// Which user of the cluster a person is, of whom an identity or an account was verified. Pure; any
-// thread.
+// Maps a verified identity, or a verified account, to a user of the cluster. Pure; any thread.
 #pragma once
 
 #include <string>

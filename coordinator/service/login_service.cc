@@ -6,7 +6,6 @@
 #include "common/base/wall_time.h"
 #include "common/rpc/grpc_status.h"
 #include "common/security/certificate_request.h"
-#include "common/security/encoding.h"
 #include "common/telemetry/log.h"
 #include "coordinator/service/login_admission.h"
 
@@ -24,7 +23,7 @@ struct LoginService::Call {
 };
 
 LoginService::LoginService(LoginParts parts, LoginOptions options)
-    : parts_(parts), options_(std::move(options)) {}
+    : parts_(parts), options_(std::move(options)), taken_(SystemClock().UnixMillis()) {}
 
 LoginService::Reactor* LoginService::Issuers(Context* context, v1::IssuersResponse* response) {
   Reactor* reactor = context->DefaultReactor();
@@ -113,7 +112,7 @@ Result<LoginService::Grant> LoginService::Admit(const Call& call, const IdClaims
   MUSTER_ASSIGN_OR_RETURN(const std::string user,
                           AdmitLogin(*parts_.runtime.controller().Users().users,
                                      {{call.issuer, claims.subject}, call.client_id}));
-  MUSTER_RETURN_IF_ERROR(TakeToken(call, claims, SystemClock().UnixMillis()));
+  MUSTER_RETURN_IF_ERROR(taken_.Take(call.id_token, claims, call.key, SystemClock().UnixMillis()));
   return Certify(user, call.csr_pem);
 }
 
@@ -147,20 +146,6 @@ void LoginService::LogInLocally(const LocalRequest& request,
        [grant = *grant, done = std::move(done)](const Status& durable) {
          done(durable.ok() ? Result<Grant>(grant) : durable);
        });
-}
-
-// A nonce ties a token to its key. One without, of the device flow, is good for the first key that
-// comes with it, so that a copy is of no use after the login.
-Status LoginService::TakeToken(const Call& call, const IdClaims& claims, std::int64_t now_ms) {
-  if (claims.has_nonce) return OkStatus();
-  std::erase_if(taken_, [&](const auto& each) { return each.second.until_ms <= now_ms; });
-  if (taken_.size() >= kMaxTokensKept)
-    return ResourceExhausted("too many log in at once; try again in some minutes");
-  constexpr auto kSkew = std::chrono::duration_cast<std::chrono::milliseconds>(kTokenSkew);
-  const auto [taken, fresh] = taken_.emplace(
-      Sha256(call.id_token), TakenToken{call.key, claims.expires_ms + kSkew.count()});
-  if (fresh || taken->second.key == call.key) return OkStatus();
-  return Unauthenticated("the ID token is refused: another login has used it");
 }
 
 void LoginService::NoteRefusal(const std::string& peer, const std::string& identity,

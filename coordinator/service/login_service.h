@@ -15,7 +15,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -24,6 +23,7 @@
 #include "common/oidc/id_token.h"
 #include "common/security/user_authority.h"
 #include "coordinator/service/login_parts.h"
+#include "coordinator/service/taken_tokens.h"
 #include "muster/v1/enrol_api.pb.h"
 
 namespace muster {
@@ -40,7 +40,6 @@ class LoginService {
  public:
   static constexpr std::size_t kMaxRequestBytes = 16 << 10;
   static constexpr std::size_t kMaxCalls = 256;
-  static constexpr std::size_t kMaxTokensKept = 16'384;
 
   LoginService(LoginParts parts, LoginOptions options);
 
@@ -79,7 +78,6 @@ class LoginService {
   void OnVerified(const CallPtr& call, const Result<IdClaims>& claims);
   Result<Grant> Admit(const Call& call, const IdClaims& claims);
   Result<Grant> Certify(const std::string& user, const std::string& csr_pem) const;
-  Status TakeToken(const Call& call, const IdClaims& claims, std::int64_t now_ms);
   void NoteRefusal(const std::string& peer, const std::string& identity, const Status& status);
   void Refuse(const CallPtr& call, const std::string& identity, const Status& status);
   void Note(const Grant& grant, const std::string& peer, const std::string& identity,
@@ -90,13 +88,7 @@ class LoginService {
   const LoginOptions options_;
   std::string coordinator_;
   std::set<CallPtr> calls_;  // under way; on the loop, like all below
-  // Those without a nonce that were taken, by their hashes, until they have expired, with the key
-  // that they were taken for.
-  struct TakenToken {
-    std::string key;
-    std::int64_t until_ms = 0;
-  };
-  std::map<std::string, TakenToken> taken_;
+  TakenTokens taken_;
   Status closed_;
 };
 

@@ -1,6 +1,7 @@
 #include "coordinator/service/secret_service.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "common/job_spec/queue_names.h"
@@ -18,18 +19,36 @@ void FillSecret(const Reply& reply, v1::SecretResponse* response) {
   response->set_name(accepted->secret.name);
 }
 
-// A node's own ranks alone.
+// A node's own ranks alone, while there are any.
 Status CheckRuns(const JobView& view, std::int64_t generation, const std::string& node) {
-  const bool newest = view.attempts != nullptr && !view.attempts->empty() &&
-                      view.attempts->back().generation == generation;
-  const bool runs = newest && std::ranges::find(view.attempts->back().nodes, NodeName{node}) !=
-                                  view.attempts->back().nodes.end();
-  if (runs) return OkStatus();
+  const bool begun = view.attempts != nullptr && !view.attempts->empty();
+  if (begun && !IsTerminal(view.record->state)) {
+    const AttemptRecord& newest = view.attempts->back();
+    const bool goes_on = newest.state != AttemptState::kEnded && newest.ended_unix_ms == 0;
+    if (newest.generation == generation && goes_on &&
+        std::ranges::find(newest.nodes, NodeName{node}) != newest.nodes.end())
+      return OkStatus();
+  }
   return FailedPrecondition("node " + node + " has no ranks of generation " +
                             std::to_string(generation) + " of job " + view.record->id.value);
 }
 
 }  // namespace
+
+// A fetch that is under way. Whatever is dropped with it, as a closed runtime drops its events,
+// ends it.
+struct SecretService::FetchCall {
+  ~FetchCall() { End(Unavailable("the coordinator is shutting down")); }
+  void End(const Status& status) {
+    if (Reactor* open = std::exchange(reactor, nullptr)) open->Finish(ToGrpcStatus(status));
+  }
+
+  v1::FetchSecretsRequest request;
+  std::string node;
+  std::string peer;
+  v1::FetchSecretsResponse* response = nullptr;
+  Reactor* reactor = nullptr;
+};
 
 SecretService::Reactor* SecretService::SetSecret(Context* context,
                                                  const v1::SetSecretRequest* request,
@@ -95,22 +114,35 @@ SecretService::Reactor* SecretService::RemoveSecret(Context* context,
       });
 }
 
-// The old keys go once no record in the store needs them.
+// One at a time: an older key goes once the records that were encrypted anew are stored.
 SecretService::Reactor* SecretService::RotateSecretKey(Context* context,
                                                        const v1::RotateSecretKeyRequest*,
                                                        v1::RotateSecretKeyResponse* response) {
   return parts_.calls.OnLoop(
       context, ClientOperation::kRotateSecretKey, [this, response](const Call& call) {
+        if (rotating_)
+          return call->End(FailedPrecondition(
+              "another rotation is under way: nothing was changed\n  next: the same command, once "
+              "it has ended"));
         Result<SecretsRewrapRequested> event = Rewrap(call);
         if (!event.ok()) return call->End(event.status());
+        rotating_ = true;
         parts_.runtime.Ask(*std::move(event), [this, call, response](const Reply& reply) {
+          rotating_ = false;
           Status status = reply.status;
-          if (status.ok()) status = vault_.DropOldKeys();
+          if (status.ok()) status = DropOldKeys();
           const auto* done = std::get_if<SecretsRewrapped>(&reply.body);
           if (call->open() && done != nullptr) response->set_secrets(done->count);
           call->End(status);
         });
       });
+}
+
+Status SecretService::DropOldKeys() {
+  std::set<std::string> needed;
+  for (const auto& [secret, record] : parts_.runtime.controller().Secrets())
+    needed.insert(record.key_id);
+  return vault_.DropOldKeys(needed);
 }
 
 Result<SecretsRewrapRequested> SecretService::Rewrap(const Call& call) {
@@ -134,27 +166,34 @@ SecretService::Reactor* SecretService::FetchSecrets(Context* context,
     reactor->Finish(ToGrpcStatus(node.status()));
     return reactor;
   }
-  parts_.loop.Post([this, request = *request, response, reactor, node = *node,
-                    peer = std::string(context->peer())] {
-    Result<v1::FetchSecretsResponse> fetched = Fetch(request, node);
-    if (!fetched.ok())
-      Log().warn("node {} does not get the secrets of job {}: {}", node, request.job(),
-                 fetched.status().message());
-    RequestNoted note{.actor = {.name = "node/" + node, .peer = peer},
-                      .operation = "FetchSecrets",
-                      .object = "job " + request.job(),
-                      .status = fetched.status()};
-    parts_.runtime.Handle(
-        std::move(note), [this, response, reactor, fetched = std::move(fetched)]() mutable {
-          parts_.runtime.AfterDurable(
-              [response, reactor, fetched = std::move(fetched)](const Status& durable) {
-                const Status status = durable.ok() ? fetched.status() : durable;
-                if (status.ok()) *response = *fetched;
-                reactor->Finish(ToGrpcStatus(status));
-              });
-        });
-  });
+  const auto call = std::make_shared<FetchCall>();
+  call->request = *request;
+  call->node = *node;
+  call->peer = context->peer();
+  call->response = response;
+  call->reactor = reactor;
+  parts_.loop.Post([this, call] { StartFetch(call); });
   return reactor;
+}
+
+void SecretService::StartFetch(const std::shared_ptr<FetchCall>& call) {
+  Result<v1::FetchSecretsResponse> fetched = Fetch(call->request, call->node);
+  RequestNoted note{.actor = {.name = "node/" + call->node, .peer = call->peer},
+                    .operation = "FetchSecrets",
+                    .object = "job " + call->request.job(),
+                    .status = fetched.status()};
+  if (!fetched.ok()) {
+    Log().warn("node {} does not get the secrets of job {}: {}", call->node, call->request.job(),
+               fetched.status().message());
+    parts_.refusals.Note(std::move(note));
+    return call->End(fetched.status());
+  }
+  parts_.runtime.Handle(std::move(note), [this, call, fetched = *std::move(fetched)] {
+    parts_.runtime.AfterDurable([call, fetched](const Status& durable) {
+      if (durable.ok()) *call->response = fetched;
+      call->End(durable);
+    });
+  });
 }
 
 Result<v1::FetchSecretsResponse> SecretService::Fetch(const v1::FetchSecretsRequest& request,

@@ -81,9 +81,9 @@ Status SecretVault::AddKey() {
   return keys->AddKey(path_);
 }
 
-Status SecretVault::DropOldKeys() {
+Status SecretVault::DropOldKeys(const std::set<std::string>& needed) {
   MUSTER_ASSIGN_OR_RETURN(SecretKeys * keys, Keys());
-  return keys->DropOldKeys(path_);
+  return keys->DropOldKeys(path_, needed);
 }
 
 }  // namespace muster

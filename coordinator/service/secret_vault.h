@@ -7,6 +7,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -32,7 +33,8 @@ class SecretVault {
   // The record with its own key encrypted by the newest key.
   Result<SecretRecord> Rewrap(const SecretRecord& record);
   Status AddKey();
-  Status DropOldKeys();
+  // All but the newest one and those of the names in `needed`.
+  Status DropOldKeys(const std::set<std::string>& needed);
 
  private:
   Result<SecretKeys*> Keys();

@@ -63,7 +63,9 @@ TEST_F(SecretVaultTest, AnOlderKeyOpensUntilItIsDropped) {
   const SecretRecord wrapped = *vault.Rewrap(old);
   EXPECT_NE(wrapped.key_id, old.key_id);
   EXPECT_EQ(wrapped.value, old.value);
-  ASSERT_TRUE(vault.DropOldKeys().ok());
+  ASSERT_TRUE(vault.DropOldKeys({old.key_id}).ok());
+  EXPECT_EQ(*vault.Open(old), "x") << "a record still names it";
+  ASSERT_TRUE(vault.DropOldKeys({wrapped.key_id}).ok());
   EXPECT_EQ(*vault.Open(wrapped), "x");
   EXPECT_EQ(vault.Open(old).status().code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(*SecretVault(path(), "lab").Open(wrapped), "x");

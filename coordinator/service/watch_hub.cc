@@ -120,11 +120,17 @@ v1::WatchUpdate WatchHub::Compose(Watcher& watcher, const JobView& view, TimePoi
 
 void WatchHub::CloseRevoked(const Authenticator& authenticator) {
   for (const auto& [stream, watcher] : watchers_) {
-    if (!stream->peer()) continue;
-    Status status = authenticator.CheckMayStay(*stream->peer());
-    if (status.ok()) status = CheckMaySee(watcher);
+    const Status status = CheckMayStay(watcher, authenticator);
     if (!status.ok()) watcher.stream->End(status);
   }
+}
+
+Status WatchHub::CheckMayStay(const Watcher& watcher, const Authenticator& authenticator) const {
+  const std::optional<CertificateInfo>& peer = watcher.stream->peer();
+  MUSTER_RETURN_IF_ERROR(peer ? authenticator.CheckMayStay(*peer)
+                              : authenticator.CheckTokenAdmits());
+  MUSTER_RETURN_IF_ERROR(runtime_.controller().access().CheckActor(watcher.stream->actor()));
+  return CheckMaySee(watcher);
 }
 
 Status WatchHub::CheckMaySee(const Watcher& watcher) const {

@@ -81,8 +81,8 @@ class WatchHub {
   void OnWritten(const WatchStream* stream);
   void OnEnded(const WatchStream* stream) { watchers_.erase(stream); }
   void CloseAll(const Status& reason);
-  // Ends watches that the authenticator no longer allows, or whose watchers may not see the job any
-  // more.
+  // Ends watches that the authenticator no longer allows, whose callers may not do anything or act
+  // for another user any more, or whose watchers may not see the job any more.
   void CloseRevoked(const Authenticator& authenticator);
 
   std::size_t watchers() const { return watchers_.size(); }
@@ -98,6 +98,7 @@ class WatchHub {
   };
 
   void Flush();
+  Status CheckMayStay(const Watcher& watcher, const Authenticator& authenticator) const;
   Status CheckMaySee(const Watcher& watcher) const;
   void Update(Watcher& watcher, TimePoint now);
   v1::WatchUpdate Compose(Watcher& watcher, const JobView& view, TimePoint now) const;

@@ -184,11 +184,12 @@ std::vector<std::string> WorkerService::NodesWithToken() const {
 
 void WorkerService::CloseRevoked() {
   for (const auto& [id, entry] : streams_) {
-    if (!entry.stream->peer()) continue;
-    const Status status = authenticator_.CheckMayStay(*entry.stream->peer());
+    const std::optional<CertificateInfo>& peer = entry.stream->peer();
+    const Status status =
+        peer ? authenticator_.CheckMayStay(*peer) : authenticator_.CheckTokenAdmits();
     if (status.ok()) continue;
-    Log().warn("the stream of {} is ended: {}", IdentityUri(entry.stream->peer()->identity),
-               status.message());
+    Log().warn("the stream of {} is ended: {}",
+               peer ? IdentityUri(peer->identity) : "a worker with the token", status.message());
     entry.stream->Drop(status);
   }
 }

@@ -50,7 +50,7 @@ class WorkerService final : public v1::Worker::CallbackService, public WorkerStr
   // Nodes whose workers are connected with the cluster's token, without a certificate.
   std::vector<std::string> NodesWithToken() const;
   void CloseAll(const Status& reason);
-  // Ends the streams of nodes that the authenticator no longer allows.
+  // Ends the streams of nodes that the authenticator no longer allows, by certificate or token.
   void CloseRevoked();
 
   void ReadLog(const LogLocation& location, int rank, std::int64_t offset, LogReads::Done done);

@@ -96,6 +96,12 @@ std::string AccountOf(const Agent& agent, const JobId& job) {
   return prepare != nullptr ? prepare->account : "";
 }
 
+// With the last values of its page.
+RankExited EnrichExit(const ProgressSampler& sampler, RankExited exited) {
+  exited.last = sampler.Last(exited.job, exited.rank);
+  return exited;
+}
+
 bool EndUnknownJob(OwnerFiles& files, const std::string& job_dir, const std::string& ranks_dir,
                    const std::string& name) {
   const std::int64_t owner = OwnerOf(ranks_dir);
@@ -267,7 +273,10 @@ void AgentRunner::OnLinkClosed(const JobId& job, const Status& why, int attempt)
   links_.erase(job);
   const std::string dir = RanksDirectory(options_.launch, agent_.JobDir(job));
   if (attempt < kReconnectAttempts && IsRecordLocked(dir + "/" + kGuardianRecordName)) {
-    if (auto socket = ConnectPackets(dir, kGuardianSocketName, OwnerOf(dir)); socket.ok()) {
+    const bool may = attempt > 0 || gates_[job].AdmitConnection(SystemClock().Now());
+    auto socket = may ? ConnectPackets(dir, kGuardianSocketName, OwnerOf(dir))
+                      : ResourceExhausted("it closes its connections");
+    if (socket.ok()) {
       segments_.BeginReplay(job);
       Connect(job, *std::move(socket), true);
       return;
@@ -275,7 +284,7 @@ void AgentRunner::OnLinkClosed(const JobId& job, const Status& why, int attempt)
     // It is about to end, or about to listen.
     auto& timer = reconnects_[job];
     if (!timer) timer = std::make_unique<Timer>(loop_);
-    timer->Start(kReconnectPause,
+    timer->Start(may ? kReconnectPause : options_.flood_pause,
                  [this, job, why, attempt] { OnLinkClosed(job, why, attempt + 1); });
     return;
   }
@@ -283,12 +292,36 @@ void AgentRunner::OnLinkClosed(const JobId& job, const Status& why, int attempt)
   CheckReady();
 }
 
+bool AgentRunner::Admits(const JobId& job, const GuardianEvent& event, const Prepare& prepare) {
+  GuardianGate& gate = gates_[job];
+  const bool is_trusted = gate.ignored() == 0;
+  switch (gate.Admit(event, prepare, SystemClock().Now())) {
+    case GuardianGate::Verdict::kTake: return true;
+    case GuardianGate::Verdict::kIgnore:
+      if (is_trusted && gate.ignored() > 0)
+        Log().warn("job {}: what is in its guardian's place names ranks that it does not have here",
+                   job.value);
+      return false;
+    case GuardianGate::Verdict::kTooMany: break;
+  }
+  Log().warn("job {}: what is in its guardian's place sends too much; its connection is closed",
+             job.value);
+  links_.erase(job);
+  auto& timer = reconnects_[job];
+  if (!timer) timer = std::make_unique<Timer>(loop_);
+  timer->Start(options_.flood_pause,
+               [this, job] { OnLinkClosed(job, ResourceExhausted("it sent too much"), 0); });
+  return false;
+}
+
 void AgentRunner::OnEvent(const JobId& job, const GuardianEvent& event, UniqueFd descriptor) {
+  const Prepare* prepare = agent_.FindPrepare(job);
+  if (prepare == nullptr || !Admits(job, event, *prepare)) return;
   GuardianWatchdog& watch = links_.at(job)->watch;
   watch.OnHeard();
   if (const auto* hello = std::get_if<GuardianHello>(&event)) watch.OnHello(hello->answers_pings);
   if (const auto* started = std::get_if<GuardianRankStarted>(&event); started && descriptor.valid())
-    AddPage(job, *started, descriptor);
+    AddPage(*prepare, *started, descriptor);
   if (const auto* exited = std::get_if<GuardianRankExited>(&event)) {
     // The last finished step is reported before the end.
     sampler_.EndRank(job, exited->rank, SystemClock().Now());
@@ -296,36 +329,31 @@ void AgentRunner::OnEvent(const JobId& job, const GuardianEvent& event, UniqueFd
       send_(std::move(progress));
   }
   if (const auto* segment = std::get_if<GuardianSegment>(&event))
-    segments_.Apply(job, *segment, std::move(descriptor));
+    segments_.Apply(job, *segment, std::move(descriptor), prepare->ranks.size());
   if (std::holds_alternative<GuardianSynced>(event)) segments_.EndReplay(job);
   Decide(GuardianReported{job, event});
   CheckReady();
 }
 
-void AgentRunner::AddPage(const JobId& job, const GuardianRankStarted& started,
+void AgentRunner::AddPage(const Prepare& prepare, const GuardianRankStarted& started,
                           const UniqueFd& page) {
+  const JobId& job = prepare.job;
   if (files_.launcher() != nullptr && !IsSealed(page.get())) {
     Log().warn("job {}: the progress page of rank {} is not sealed, and not read", job.value,
                started.rank);
     return;
   }
-  const Prepare* prepare = agent_.FindPrepare(job);
   const Status status =
-      sampler_.AddPage(job, prepare != nullptr ? prepare->job_name : "", started.generation,
-                       started.rank, static_cast<pid_t>(started.pid), page, SystemClock().Now());
+      sampler_.AddPage(job, prepare.job_name, started.generation, started.rank,
+                       static_cast<pid_t>(started.pid), page, SystemClock().Now());
   if (!status.ok()) Log().warn("job {}: {}", job.value, status.message());
   ScheduleSampling();
-}
-
-RankExited AgentRunner::EnrichExit(RankExited exited) const {
-  exited.last = sampler_.Last(exited.job, exited.rank);
-  return exited;
 }
 
 std::vector<HostedGeneration> AgentRunner::Hosted() const {
   std::vector<HostedGeneration> all = agent_.Hosted();
   for (HostedGeneration& hosted : all)
-    for (RankExited& exited : hosted.exited) exited = EnrichExit(std::move(exited));
+    for (RankExited& exited : hosted.exited) exited = EnrichExit(sampler_, std::move(exited));
   return all;
 }
 
@@ -403,7 +431,7 @@ void AgentRunner::Decide(const Event& event) {
 
 void AgentRunner::Do(const SendToCoordinator& effect) {
   if (const auto* exited = std::get_if<RankExited>(&effect.message))
-    send_(EnrichExit(*exited));
+    send_(EnrichExit(sampler_, *exited));
   else
     send_(effect.message);
 }
@@ -532,6 +560,7 @@ void AgentRunner::Do(const ForgetJob& effect) {
   segments_.Forget(job);
   secrets_.erase(job);
   links_.erase(job);
+  gates_.erase(job);
   reconnects_.erase(job);
   stuck_looks_.erase(job);
   stuck_.erase(job);

@@ -16,6 +16,7 @@
 #include "common/runtime/event_loop.h"
 #include "common/runtime/worker_lanes.h"
 #include "worker/agent/agent.h"
+#include "worker/agent/guardian_gate.h"
 #include "worker/agent/guardian_link.h"
 #include "worker/agent/guardian_watchdog.h"
 #include "worker/agent/owner_files.h"
@@ -39,6 +40,8 @@ struct AgentRunnerOptions {
   Duration scrape_interval = std::chrono::seconds(15);
   // How often a guardian is checked; three times this without an answer and it is killed.
   Duration guardian_tick = std::chrono::seconds(1);
+  // For how long a guardian that sends too much is not listened to.
+  Duration flood_pause = std::chrono::seconds(10);
 };
 
 class AgentRunner {
@@ -105,9 +108,9 @@ class AgentRunner {
   // timer that holds the original is started again.
   void CheckGuardian(JobId job);
   void OnEvent(const JobId& job, const GuardianEvent& event, UniqueFd descriptor);
-  void AddPage(const JobId& job, const GuardianRankStarted& started, const UniqueFd& page);
-  // With the last values of its page.
-  RankExited EnrichExit(RankExited exited) const;
+  // Whether it is taken. Closes the connection for a while if there are too many.
+  bool Admits(const JobId& job, const GuardianEvent& event, const Prepare& prepare);
+  void AddPage(const Prepare& prepare, const GuardianRankStarted& started, const UniqueFd& page);
   // The guardian may only have dropped the connection: then its record is still locked.
   void OnLinkClosed(const JobId& job, const Status& why, int attempt);
   void CheckReady();
@@ -127,6 +130,7 @@ class AgentRunner {
     Timer tick;
   };
   std::map<JobId, std::unique_ptr<Connection>> links_;
+  std::map<JobId, GuardianGate> gates_;
   std::map<JobId, std::unique_ptr<Timer>> reconnects_;
   std::map<JobId, std::unique_ptr<Timer>> stuck_looks_;
   std::map<JobId, std::vector<ProcessInfo>> stuck_;  // as the job's last proof found them

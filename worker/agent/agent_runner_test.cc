@@ -10,10 +10,12 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <deque>
 #include <filesystem>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "common/base/files.h"
@@ -23,7 +25,9 @@
 #include "common/base/testing/temp_dir.h"
 #include "common/process/spawn.h"
 #include "tests/support/eventually.h"
+#include "worker/agent/job_records.h"
 #include "worker/process/device_lock.h"
+#include "worker/process/unix_socket.h"
 
 namespace muster::worker {
 namespace {
@@ -52,7 +56,8 @@ class Worker {
                                           .guardian_path = MUSTER_GUARDIAN_BINARY,
                                           .passed_through = {{"PATH", "/usr/bin:/bin"}},
                                           .devices = {{.device = {.id = "GPU-0", .fake = true}}}},
-                               .guardian_tick = guardian_tick},
+                               .guardian_tick = guardian_tick,
+                               .flood_pause = std::chrono::milliseconds(100)},
             [this](WorkerMessage message) {
               const std::lock_guard lock(mutex_);
               said_.push_back(std::move(message));
@@ -128,18 +133,22 @@ class AgentRunnerTest : public testing::Test {
 
   // A generation of two ranks that do `on_assign`, with the node's GPU.
   void Order(Generation generation, const std::string& on_assign = "") {
-    worker_->Order(Prepare{
-        .job = kJob,
-        .job_name = "test",
-        .generation = generation,
-        .spec_yaml = "name: test\nworkdir: " + dir_.path() + "\nenv: {ON_ASSIGN: \"" + on_assign +
-                     "\"}\ntrain: {model: {path: model}, data: {train: r.jsonl}, "
-                     "schedule: {max_steps: 1}}\n",
-        .output_dir = dir_ / "out",
-        .ranks = {{0, 0}, {1, 1}},
-        .hosts_master = true,
-        .master_bind_address = "127.0.0.1",
-        .devices = {"GPU-0"}});
+    worker_->Order(PrepareOf(generation, on_assign));
+  }
+
+  Prepare PrepareOf(Generation generation, const std::string& on_assign = "") const {
+    return {.job = kJob,
+            .job_name = "test",
+            .generation = generation,
+            .spec_yaml = "name: test\nworkdir: " + dir_.path() + "\nenv: {ON_ASSIGN: \"" +
+                         on_assign +
+                         "\"}\ntrain: {model: {path: model}, data: {train: r.jsonl}, "
+                         "schedule: {max_steps: 1}}\n",
+            .output_dir = dir_ / "out",
+            .ranks = {{0, 0}, {1, 1}},
+            .hosts_master = true,
+            .master_bind_address = "127.0.0.1",
+            .devices = {"GPU-0"}};
   }
 
   // Two ranks that do `on_assign`; their pids.
@@ -272,6 +281,57 @@ TEST_F(AgentRunnerTest, AnAbortThatKeepsNoProcessEndsParkedRanks) {
   worker_->Order(Abort{.job = kJob, .generation = 1});
   EXPECT_THAT(worker_->Await<Quiesced>().parked_ranks, IsEmpty());
   for (const std::int64_t pid : before) EXPECT_FALSE(IsAlive(pid));
+}
+
+// What an owner can put in the place of a job's guardian: it names ever more ranks until its
+// connection is closed, and does not run again.
+class Impostor {
+ public:
+  static constexpr int kMost = 20'000;
+
+  explicit Impostor(const std::string& job_dir)
+      : record_(LockedRecord::Acquire(job_dir + "/" + kGuardianRecordName).value()),
+        listening_(ListenPackets(job_dir, kGuardianSocketName).value()),
+        thread_([this] { Run(); }) {}
+  ~Impostor() { thread_.join(); }
+
+  int sent() const { return sent_; }
+  bool closed() const { return closed_; }
+
+ private:
+  void Run() {
+    Result<PacketSocket> worker = Unavailable("");
+    Eventually([&] { return (worker = AcceptPackets(listening_.get())).ok(); });
+    if (!worker.ok()) return;
+    (void)worker->Send(Encode(GuardianEvent(GuardianHello{.job = kJob.value, .generation = 1})));
+    (void)worker->Send(Encode(GuardianEvent(GuardianSynced{})));
+    for (; sent_ < kMost && !closed_; ++sent_)
+      closed_ = !worker
+                     ->Send(Encode(GuardianEvent(
+                         GuardianRankStarted{.generation = 1, .rank = sent_, .pid = 1})))
+                     .ok();
+    listening_.reset();
+    record_->Remove();
+    record_.reset();
+  }
+
+  std::optional<LockedRecord> record_;
+  UniqueFd listening_;
+  std::atomic<int> sent_ = 0;
+  std::atomic<bool> closed_ = false;
+  std::thread thread_;
+};
+
+TEST_F(AgentRunnerTest, WhatFloodsInAGuardiansPlaceIsCutOffAndAddsNoRanks) {
+  const std::string job_dir = dir_ / ("jobs/" + kJob.value);
+  worker_.reset();
+  std::filesystem::create_directories(job_dir);
+  ASSERT_TRUE(WriteJobRecord(job_dir, PrepareOf(1)).ok());
+  Impostor impostor(job_dir);
+  worker_ = std::make_unique<Worker>(dir_.path());
+  EXPECT_TRUE(Eventually([&] { return impostor.closed() || impostor.sent() == Impostor::kMost; }));
+  EXPECT_TRUE(impostor.closed()) << "after " << impostor.sent();
+  EXPECT_LE(worker_->Hosted().started.size(), 2u);
 }
 
 // Storage of other jobs that does not answer: named pipes without a writer, in which open(2) waits.

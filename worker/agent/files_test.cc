@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -194,6 +195,40 @@ TEST(JobRecords, ADamagedRecordIsAnError) {
   EXPECT_FALSE(ReadJobRecord(dir.path(), dir.path()).ok());
   std::ofstream(dir / "prepare.json") << "{";
   EXPECT_EQ(ReadJobRecord(dir.path(), dir.path()).status().code(), StatusCode::kDataLoss);
+}
+
+// The owner of a job may write anything into it. It ended the worker, and each that was started
+// after it.
+TEST(JobRecords, AGuardiansRecordMayHaveAnyForm) {
+  const TempDirForTest dir;
+  const Prepare prepare{.job = kJob,
+                        .job_name = "x",
+                        .generation = 4,
+                        .spec_yaml = "name: x\nworkdir: /tmp\ncommand: [sh]\n",
+                        .ranks = {{2, 0}}};
+  ASSERT_TRUE(WriteJobRecord(dir.path(), prepare).ok());
+  for (const char* key : {"pid", "start_time", "boot_id", "job", "generation", "cgroup"})
+    for (const char* value : {"null", "true", "-5", "5", "18446744073709551615", "1e300", "0.5",
+                              "\"x\"", "[]", "[1]", "{}", "{\"a\": 1}"}) {
+      const std::string text = std::string("{\"") + key + "\": " + value + "}";
+      ASSERT_TRUE(ReplaceFile(dir / kGuardianRecordName, text).ok());
+      const auto record = ReadJobRecord(dir.path(), dir.path());
+      ASSERT_TRUE(record.ok()) << text << record.status().ToString();
+      const bool known = std::string(key) == "generation" && std::abs(std::atoi(value)) == 5;
+      EXPECT_EQ(record->guardian_generation, known ? std::atoi(value) : 0) << text;
+      EXPECT_FALSE(GuardianOf(dir.path()).has_value()) << text;
+      EXPECT_FALSE(KillGuardian(dir.path()).ok()) << text;
+      if (std::string(key) == "cgroup") {
+        EXPECT_THAT(ProveTerminated(dir.path(), kJob, 4).unkillable, IsEmpty()) << text;
+      }
+    }
+  for (const char* text : {"", "7", "[]", "{", "null", "{\"pid\": -1, \"start_time\": 1}",
+                           "{\"pid\": 4294967297, \"start_time\": 1}"}) {
+    ASSERT_TRUE(ReplaceFile(dir / kGuardianRecordName, text).ok());
+    EXPECT_TRUE(ReadJobRecord(dir.path(), dir.path()).ok()) << text;
+    EXPECT_FALSE(GuardianOf(dir.path()).has_value()) << text;
+    EXPECT_THAT(ProveTerminated(dir.path(), kJob, 4).unkillable, IsEmpty()) << text;
+  }
 }
 
 TEST(EndedOf, TakesAPidThatAnotherProcessHasMeanwhileForAnEndedOne) {

@@ -7,6 +7,14 @@
 #include <utility>
 
 namespace muster::worker {
+namespace {
+
+// Of one turn of the loop: a peer that sends without pause does not hold up all else. What is left
+// is read in the next one.
+constexpr int kPacketsPerTurn = 64;
+constexpr std::size_t kBytesPerTurn = 2 * kMaxPacketBytes;
+
+}  // namespace
 
 struct GuardianLink::Impl : std::enable_shared_from_this<Impl> {
   Impl(EventLoop& loop, PacketSocket packets, Handlers on)
@@ -17,19 +25,21 @@ struct GuardianLink::Impl : std::enable_shared_from_this<Impl> {
     descriptor.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                           [self = shared_from_this()](const boost::system::error_code& error) {
                             if (error || self->closed) return;
-                            self->ReadAll();
+                            self->ReadSome();
                             if (!self->closed) self->Wait();
                           });
   }
 
-  void ReadAll() {
+  void ReadSome() {
     const Deadline poll = Deadline::At({});
-    while (!closed) {
+    std::size_t bytes = 0;
+    for (int i = 0; i < kPacketsPerTurn && bytes < kBytesPerTurn && !closed; ++i) {
       auto packet = socket.Receive(poll);
       if (!packet.ok()) {
         if (packet.status().code() != StatusCode::kDeadlineExceeded) Close(packet.status());
         return;
       }
+      bytes += packet->data.size();
       const auto event = DecodeGuardianEvent(packet->data);
       if (!event.ok()) return Close(event.status());
       handlers.on_event(*event, packet->fds.empty() ? UniqueFd() : std::move(packet->fds[0]));

@@ -1,4 +1,5 @@
-// GuardianLink: a worker's connection to one guardian, on the worker's loop.
+// GuardianLink: a worker's connection to one guardian, on the worker's loop, of which it takes a
+// bounded part at a time, however much the other end sends.
 //
 // Owned by AgentRunner; loop thread only. After `on_closed` was called nothing more arrives.
 // Destroying it closes the connection without a call.

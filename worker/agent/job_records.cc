@@ -7,12 +7,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <concepts>
 #include <filesystem>
 #include <sstream>
 
 #include "common/base/clock.h"
 #include "common/base/files.h"
 #include "common/base/json.h"
+#include "common/base/json_integer.h"
 #include "common/base/locked_record.h"
 #include "common/base/proc_reader.h"
 #include "common/base/regular_file.h"
@@ -62,6 +64,21 @@ Json GuardianRecord(const std::string& ranks_dir) {
   const ssize_t n = ::pread(fd->get(), text.data(), text.size(), 0);
   text.resize(static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
   return Json::parse(text, nullptr, false);
+}
+
+// Nothing where the record has none, or something else.
+template <std::integral T>
+std::optional<T> IntegerInRecord(const Json& record, const char* key) {
+  try {
+    return IntegerOf<T>(record.at(key));
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+}
+
+std::string TextInRecord(const Json& record, const char* key) {
+  const auto found = record.find(key);
+  return found != record.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 // Files that a restart of this program reads; a reboot ends what they describe, so there is no
@@ -135,9 +152,8 @@ Result<JobRecord> ReadJobRecord(const std::string& job_dir, const std::string& r
   MUSTER_ASSIGN_OR_RETURN(record.spec, ParseJobSpec(record.prepare.spec_yaml));
   record.launched = std::filesystem::exists(ResumeFilePath(job_dir, record.prepare.generation));
   record.guardian_alive = IsRecordLocked(ranks_dir + "/" + kGuardianRecordName);
-  const Json guardian = GuardianRecord(ranks_dir);
-  if (guardian.is_object())
-    record.guardian_generation = guardian.value("generation", Generation{0});
+  record.guardian_generation =
+      IntegerInRecord<Generation>(GuardianRecord(ranks_dir), "generation").value_or(0);
   return record;
 }
 
@@ -158,11 +174,10 @@ std::string ResumeJson(const JobId& job, const std::vector<CheckpointInfo>& chec
 
 std::optional<ProcessId> GuardianOf(const std::string& ranks_dir) {
   const Json record = GuardianRecord(ranks_dir);
-  const auto number = [&record](const char* key) {
-    return record.is_object() && record.contains(key) && record[key].is_number_integer();
-  };
-  if (!number("pid") || !number("start_time")) return std::nullopt;
-  return ProcessId{record["pid"].get<pid_t>(), record["start_time"].get<std::uint64_t>()};
+  const auto pid = IntegerInRecord<pid_t>(record, "pid");
+  const auto start_time = IntegerInRecord<std::uint64_t>(record, "start_time");
+  if (!pid || *pid <= 0 || !start_time) return std::nullopt;
+  return ProcessId{*pid, *start_time};
 }
 
 Status KillGuardian(const std::string& ranks_dir) {
@@ -208,8 +223,7 @@ void AddStoppedRanks(const std::string& job_dir, Generation generation,
 TerminationProof ProveTerminated(const std::string& ranks_dir, const JobId& job,
                                  Generation generation) {
   TerminationProof proof;
-  const Json guardian = GuardianRecord(ranks_dir);
-  const std::string cgroup = guardian.is_object() ? guardian.value("cgroup", std::string()) : "";
+  const std::string cgroup = TextInRecord(GuardianRecord(ranks_dir), "cgroup");
   const std::string mark = "TORCHELASTIC_ERROR_FILE=" + ranks_dir + "/";
   const Deadline deadline = Deadline::After(kProofBudget);
   for (;;) {

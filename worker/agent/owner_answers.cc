@@ -37,7 +37,10 @@ OwnersPart PartIn(const Json& answer) {
   return {.status = StatusIn(answer), .retryable = FlagIn(answer, "retryable")};
 }
 
-TerminationProof ProofIn(const Json& answer, const JobId& job, Generation generation) {
+std::optional<TerminationProof> ProofIn(const Json& answer, const JobId& job,
+                                        Generation generation) {
+  const bool failed = answer.contains("code") && !StatusIn(answer).ok();
+  if (failed || !ListIn(answer, "exited").is_array()) return std::nullopt;
   TerminationProof proof{.exited = {}, .unkillable = {}, .stopped = FlagIn(answer, "stopped")};
   for (const Json& one : ListIn(answer, "exited")) {
     auto exited = ReportIn<RankExited>(Json{{"report", one}});

@@ -4,6 +4,7 @@
 // Pure functions; any thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -23,8 +24,10 @@ std::string TextIn(const nlohmann::json& answer, const char* name);
 std::vector<std::string> TextsIn(const nlohmann::json& answer, const char* name);
 
 OwnersPart PartIn(const nlohmann::json& answer);
-// Of this job and generation alone; processes that are said to live are looked at.
-TerminationProof ProofIn(const nlohmann::json& answer, const JobId& job, Generation generation);
+// Of this job and generation alone; processes that are said to live are looked at. Empty: the
+// answer is an error, or no proof.
+std::optional<TerminationProof> ProofIn(const nlohmann::json& answer, const JobId& job,
+                                        Generation generation);
 
 // kDataLoss: it is another report, or none.
 template <typename Report>

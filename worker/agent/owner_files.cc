@@ -3,10 +3,12 @@
 #include <poll.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <utility>
 
+#include "common/checkpoint_format/shard_frame.h"
 #include "common/job_spec/parse.h"
 #include "common/telemetry/log.h"
 #include "worker/agent/checkpoint_files.h"
@@ -24,9 +26,10 @@ using Json = nlohmann::json;
 constexpr std::chrono::seconds kLogLimit{10};
 constexpr std::chrono::seconds kPrepareLimit{60};
 constexpr std::chrono::minutes kFilesLimit{10};
-// Of one piece of a checkpoint: all jobs of the node wait for it, and an account may stop its
-// server.
+// Beside the time of a checkpoint's bytes at this many a second: all jobs of the node wait for it,
+// and an account may stop its server.
 constexpr std::chrono::seconds kScrubLimit{60};
+constexpr double kSlowestRead = 1 << 20;
 constexpr std::chrono::seconds kEndLimit{5};
 constexpr int kEndPauseMillis = 20;
 
@@ -54,6 +57,50 @@ bool IsMissing(const std::string& ranks_dir) {
   return ::lstat(ranks_dir.c_str(), &info) != 0 && errno == ENOENT;
 }
 
+// Whether the server at the other end is gone: what it held is closed in any order, over a moment.
+bool EndsNow(const PacketSocket& socket) {
+  constexpr int kEndsWithinMillis = 100;
+  pollfd entry{socket.fd(), 0, 0};
+  return !socket.valid() || ::poll(&entry, 1, kEndsWithinMillis) > 0;
+}
+
+// What a file server may ask while it reads a checkpoint: the bytes of each shard, twice, in pieces
+// of which it has to be done within the time of the slowest disk. A piece takes a block at least.
+class ScrubQuestions {
+ public:
+  ScrubQuestions(const ScrubCheckpoint& order, const BeforeRead& before_read)
+      : before_read_(before_read) {
+    constexpr std::uint64_t kSmallParts = 4;  // of a shard: its preamble, its head, its table
+    for (const ShardInfo& shard : order.checkpoint.shards)
+      left_ += 2 * (shard.bytes + kSmallParts * kShardBlock);
+  }
+
+  Result<Json> Answer(const Json& asked, Deadline* deadline) {
+    const auto field = asked.find("bytes");
+    if (field == asked.end() || !field->is_number_unsigned())
+      return DataLoss("the file server of the account asks for no number of bytes");
+    const auto bytes = field->get<std::uint64_t>();
+    const std::uint64_t counted = std::max<std::uint64_t>(bytes, kShardBlock);
+    if (counted > left_)
+      return DataLoss("the file server of the account reads more than the checkpoint has");
+    left_ -= counted;
+    const TimePoint begin = SystemClock().Now();
+    MUSTER_RETURN_IF_ERROR(before_read_(bytes));
+    const TimePoint now = SystemClock().Now();
+    const Duration earned = FromSeconds(static_cast<double>(counted) / kSlowestRead);
+    // A cancel is seen at the next question, so that no wait for it may grow.
+    *deadline = Deadline::At(
+        std::min(deadline->when() + (now - begin) + earned, now + Duration(kScrubLimit)));
+    Json answer;
+    AddStatus(OkStatus(), &answer);
+    return answer;
+  }
+
+ private:
+  const BeforeRead& before_read_;
+  std::uint64_t left_ = 0;
+};
+
 // The report of an answer that may not have come.
 template <typename Report>
 Result<Report> ReportOf(const Result<Json>& answer) {
@@ -66,7 +113,7 @@ OwnerFiles::OwnerFiles(const std::string& launcher) {
   if (!launcher.empty()) launcher_.emplace(launcher);
 }
 
-Result<UniqueFd> OwnerFiles::Open(const std::string& account, bool* is_new) {
+Result<UniqueFd> OwnerFiles::Open(const std::string& account, std::uint64_t* number) {
   std::shared_ptr<Server> server;
   {
     const std::lock_guard lock(mutex_);
@@ -76,14 +123,21 @@ Result<UniqueFd> OwnerFiles::Open(const std::string& account, bool* is_new) {
   }
   MUSTER_ASSIGN_OR_RETURN(auto ends, FramePair());
   const std::lock_guard lock(server->mutex);
-  for (*is_new = false;; *is_new = true) {
+  if (*number > 0 && *number == server->number) {
+    if (!EndsNow(server->socket))
+      return Unavailable("the file server of the account refuses calls");
+    server->socket.Close();
+  }
+  for (bool is_new = false;; is_new = true) {
+    *number = server->number;
     if (server->socket.valid() &&
         server->socket.Send("call", {ends.second.get()}, Deadline::After(kLogLimit)).ok())
       return std::move(ends.first);
-    if (*is_new) return Unavailable("the file server of the account has ended");
+    if (is_new) return Unavailable("the file server of the account has ended");
     MUSTER_ASSIGN_OR_RETURN(auto pair, PacketSocket::Pair());
     MUSTER_RETURN_IF_ERROR(launcher_->StartFiles(account, pair.second.fd()));
     server->socket = std::move(pair.first);
+    ++server->number;
   }
 }
 
@@ -91,21 +145,23 @@ Result<Json> OwnerFiles::Call(const std::string& account, const Json& call, Dura
                               const Between& between) {
   if (account.empty())
     return FailedPrecondition("the job's owner has no `account` in the cluster's user file");
-  for (;;) {
-    bool is_new = false;
-    MUSTER_ASSIGN_OR_RETURN(const UniqueFd fd, Open(account, &is_new));
+  std::uint64_t server = 0;
+  for (bool is_second = false;; is_second = true) {
+    MUSTER_ASSIGN_OR_RETURN(const UniqueFd fd, Open(account, &server));
+    Deadline deadline = Deadline::After(limit);
     bool answered = false;
-    Status status = WriteFrame(fd.get(), call, Deadline::After(limit));
+    Status status = WriteFrame(fd.get(), call, deadline);
     while (status.ok()) {
-      auto frame = ReadFrame(fd.get(), Deadline::After(limit));
+      auto frame = ReadFrame(fd.get(), deadline);
       status = frame.status();
       if (!frame.ok()) break;
       answered = true;
       if (!between || !frame->contains("asks")) return frame;
-      status = WriteFrame(fd.get(), between(*frame), Deadline::After(limit));
+      const auto answer = between(*frame, &deadline);
+      status = answer.ok() ? WriteFrame(fd.get(), *answer, deadline) : answer.status();
     }
     // One that was idle may have ended just then.
-    if (answered || is_new || status.code() != StatusCode::kUnavailable) return status;
+    if (answered || is_second || status.code() != StatusCode::kUnavailable) return status;
   }
 }
 
@@ -181,20 +237,18 @@ LogChunk OwnerFiles::ReadLog(const muster::ReadLog& request) {
 
 CheckpointScrubbed OwnerFiles::Scrub(const ScrubCheckpoint& order, const BeforeRead& before_read) {
   if (!launcher_) return ScrubShards(order, before_read);
-  const auto between = [&before_read](const Json& frame) {
-    const auto bytes = frame.find("bytes");
-    const bool known = bytes != frame.end() && bytes->is_number_unsigned();
-    Json answer;
-    AddStatus(known ? before_read(bytes->get<std::uint64_t>()) : Cancelled("no number"), &answer);
-    return answer;
-  };
+  ScrubQuestions questions(order, before_read);
   auto report = ReportOf<CheckpointScrubbed>(
-      Call(order.account, {{"call", "scrub"}, {"order", Packed(order)}}, kScrubLimit, between));
+      Call(order.account, {{"call", "scrub"}, {"order", Packed(order)}}, kScrubLimit,
+           [&questions](const Json& asked, Deadline* deadline) {
+             return questions.Answer(asked, deadline);
+           }));
   CheckpointScrubbed scrubbed{.scrub_id = order.scrub_id,
                               .job = order.job,
                               .directory = order.checkpoint.directory,
                               .outcome = ScrubOutcome::kUnreachable};
   scrubbed.detail = report.ok() ? report->detail : report.status().message();
+  if (report.status().code() == StatusCode::kCancelled) scrubbed.outcome = ScrubOutcome::kCalledOff;
   if (!report.ok()) return scrubbed;
   scrubbed.outcome = report->outcome;
   scrubbed.file = report->file;
@@ -237,10 +291,11 @@ std::optional<TerminationProof> OwnerFiles::ProveTerminated(const std::string& a
       account,
       {{"call", "prove"}, {"directory", ranks_dir}, {"job", job.value}, {"generation", generation}},
       kPrepareLimit);
-  if (answer.ok()) return ProofIn(*answer, job, generation);
-  Log().warn("job {}: whether its processes are gone is not known: {}", job.value,
-             answer.status().message());
-  return std::nullopt;
+  auto proof = answer.ok() ? ProofIn(*answer, job, generation) : std::nullopt;
+  if (!proof)
+    Log().warn("job {}: whether its processes are gone is not known: {}", job.value,
+               (answer.ok() ? StatusIn(*answer) : answer.status()).message());
+  return proof;
 }
 
 void OwnerFiles::RemoveRanksDirectory(const std::string& account, const std::string& ranks_dir) {

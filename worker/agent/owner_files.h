@@ -9,6 +9,7 @@
 // Every call blocks, as long as a disk does; any thread. Calls do not wait for each other.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -60,14 +61,19 @@ class OwnerFiles {
   struct Server {
     std::mutex mutex;
     PacketSocket socket;
+    std::uint64_t number = 0;  // how often one was started
   };
   using Json = nlohmann::json;
-  // What the server wants to know in between; the answer is sent back.
-  using Between = std::function<Json(const Json&)>;
+  // Answers what the server asks in between, and moves the call's deadline by what that took and by
+  // what the server has to do then. Its error ends the call.
+  using Between = std::function<Result<Json>(const Json& asked, Deadline* deadline)>;
 
+  // Within `limit`, but for what `between` allows.
   Result<Json> Call(const std::string& account, const Json& call, Duration limit,
                     const Between& between = {});
-  Result<UniqueFd> Open(const std::string& account, bool* is_new);
+  // The socket of a new call, and the number of its server. `*server` in: the one that has closed
+  // the call before, and is not asked again; 0: none has.
+  Result<UniqueFd> Open(const std::string& account, std::uint64_t* server);
 
   std::optional<Launcher> launcher_;
   std::mutex mutex_;

@@ -76,6 +76,33 @@ TEST_F(OwnerFilesTest, AServerThatIsGoneIsStartedAgain) {
   EXPECT_EQ(launcher_.started(), 2);
 }
 
+// The worker asked it again without end.
+TEST(HostileFileServer, ThatClosesEachCallIsAnErrorAndIsNotAskedForEver) {
+  FakeLauncher launcher([](int fd) {
+    const Deadline end = Deadline::After(std::chrono::seconds(5));
+    PacketSocket worker{UniqueFd(fd)};
+    while (!end.Expired() && worker.Receive(end).ok()) {
+    }
+  });
+  OwnerFiles files(launcher.socket());
+  const Deadline soon = Deadline::After(std::chrono::seconds(1));
+  const LogChunk chunk = files.ReadLog({.request_id = 7, .job = kJob, .account = "ada"});
+  EXPECT_FALSE(soon.Expired());
+  EXPECT_THAT(chunk.error, HasSubstr("refuses calls"));
+  EXPECT_EQ(launcher.started(), 1);
+}
+
+TEST(HostileFileServer, ThatEndsWithEachCallIsStartedOnceMore) {
+  FakeLauncher launcher([](int fd) {
+    PacketSocket worker{UniqueFd(fd)};
+    (void)worker.Receive(Deadline::After(std::chrono::seconds(5)));
+  });
+  OwnerFiles files(launcher.socket());
+  EXPECT_THAT(files.ReadLog({.request_id = 7, .job = kJob, .account = "ada"}).error,
+              HasSubstr("has ended"));
+  EXPECT_EQ(launcher.started(), 2);
+}
+
 TEST_F(OwnerFilesTest, WithoutAnAccountNothingIsDone) {
   EXPECT_THAT(files_.WriteManifest(Committed("")).error, HasSubstr("no `account`"));
   EXPECT_THAT(files_.WriteManifest(Committed("stranger")).error,
@@ -114,11 +141,35 @@ TEST_F(OwnerFilesTest, AnswersOfAnotherFormAreRefused) {
       answer[name] = wrong;
     EXPECT_FALSE(PartIn(answer).status.ok());
     EXPECT_FALSE(PartIn(answer).retryable || FlagIn(answer, "written"));
-    EXPECT_THAT(ProofIn(answer, kJob, 1).exited, IsEmpty());
+    EXPECT_FALSE(ProofIn(answer, kJob, 1).has_value());
     EXPECT_EQ(TextIn(answer, "prune_error").empty(), !wrong.is_string());
     EXPECT_THAT(TextsIn(answer, "removed"), IsEmpty());
     EXPECT_EQ(ReportIn<LogChunk>(answer).status().code(), StatusCode::kDataLoss);
   }
+}
+
+TEST_F(OwnerFilesTest, AnErrorProvesNothing) {
+  EXPECT_TRUE(ProofIn(Json::object({{"exited", Json::array()}}), kJob, 1).has_value());
+  for (const Json& wrong : {Json(5), Json("text"), Json(nullptr), Json::object()})
+    EXPECT_FALSE(ProofIn(Json::object({{"exited", wrong}}), kJob, 1).has_value()) << wrong;
+  EXPECT_FALSE(ProofIn(Json::object(), kJob, 1).has_value());
+  Json failed = Json::object({{"exited", Json::array()}});
+  AddStatus(Internal("type must be string, but is number"), &failed);
+  EXPECT_FALSE(ProofIn(failed, kJob, 1).has_value());
+  AddStatus(OkStatus(), &failed);
+  EXPECT_TRUE(ProofIn(failed, kJob, 1).has_value());
+}
+
+// The file server answered that with an error, which was taken for a proof.
+TEST_F(OwnerFilesTest, ARecordOfAnotherFormKeepsNoRecordedEndFromTheProof) {
+  std::ofstream(dir_ / kGuardianRecordName) << R"({"cgroup": 5})";
+  fs::create_directories(dir_ / "exits");
+  ASSERT_TRUE(WriteFileAtomically(dir_ / ExitRecordName(2, 0),
+                                  EncodeExitRecord({.generation = 2, .rank = 0}))
+                  .ok());
+  const auto proof = files_.ProveTerminated("ada", dir_.path(), kJob, 2);
+  ASSERT_TRUE(proof.has_value());
+  EXPECT_EQ(proof->exited.size(), 1u);
 }
 
 TEST_F(OwnerFilesTest, AnImageOfPodmanIsRefusedWithWhatToDo) {

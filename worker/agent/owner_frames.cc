@@ -15,8 +15,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-// More than any frame has. The library reads them by recursion, and each takes many times its byte.
+// More than any frame has. The library reads containers by recursion, and all that has one byte
+// takes many in memory.
 constexpr int kMaxContainers = 1024;
+constexpr int kMaxElements = 1 << 16;
 
 class FrameBuilder : public nlohmann::detail::json_sax_dom_parser<Json> {
  public:
@@ -27,9 +29,26 @@ class FrameBuilder : public nlohmann::detail::json_sax_dom_parser<Json> {
   bool start_array(std::size_t size) {
     return ++containers_ <= kMaxContainers && json_sax_dom_parser::start_array(size);
   }
+  bool key(Json::string_t& name) { return CountOne() && json_sax_dom_parser::key(name); }
+  bool null() { return CountOne() && json_sax_dom_parser::null(); }
+  bool boolean(bool value) { return CountOne() && json_sax_dom_parser::boolean(value); }
+  bool number_integer(Json::number_integer_t value) {
+    return CountOne() && json_sax_dom_parser::number_integer(value);
+  }
+  bool number_unsigned(Json::number_unsigned_t value) {
+    return CountOne() && json_sax_dom_parser::number_unsigned(value);
+  }
+  bool number_float(Json::number_float_t value, const Json::string_t& text) {
+    return CountOne() && json_sax_dom_parser::number_float(value, text);
+  }
+  bool string(Json::string_t& value) { return CountOne() && json_sax_dom_parser::string(value); }
+  bool binary(Json::binary_t& value) { return CountOne() && json_sax_dom_parser::binary(value); }
 
  private:
+  bool CountOne() { return ++elements_ <= kMaxElements; }
+
   int containers_ = 0;
+  int elements_ = 0;
 };
 
 Result<Json> ParseFrame(const std::vector<std::uint8_t>& body) {

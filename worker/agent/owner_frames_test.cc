@@ -4,6 +4,8 @@
 #include <sys/socket.h>
 
 #include <cstring>
+#include <string>
+#include <thread>
 
 namespace muster::worker {
 namespace {
@@ -68,6 +70,38 @@ TEST_F(OwnerFrames, LengthsAndDepthsThatNoMemoryHasAreRefused) {
     const std::string body = object + value;
     EXPECT_EQ(Raw(static_cast<std::uint32_t>(body.size()), body).code(), StatusCode::kDataLoss);
   }
+}
+
+// It took sixteen times its bytes of memory.
+TEST_F(OwnerFrames, OneArrayOfAsManyNumbersAsFitIsRefused) {
+  std::string body("\xa1\x61x\x9a\x00\xff\xff\xf0", 8);
+  body.resize(8 + 0xfffff0);
+  ASSERT_LE(body.size(), kMaxFrameBytes);
+  const auto size = static_cast<std::uint32_t>(body.size());
+  std::string bytes(sizeof size, 0);
+  std::memcpy(bytes.data(), &size, sizeof size);
+  bytes += body;
+  std::thread sender([&] {
+    for (std::size_t done = 0; done < bytes.size();) {
+      const ssize_t n =
+          ::send(theirs_.get(), bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+      if (n <= 0) break;
+      done += static_cast<std::size_t>(n);
+    }
+  });
+  EXPECT_EQ(ReadFrame(mine_.get(), Soon()).status().code(), StatusCode::kDataLoss);
+  mine_.reset();
+  sender.join();
+}
+
+TEST_F(OwnerFrames, TheListsOfARealAnswerAreRead) {
+  Json list = Json::array();
+  for (int i = 0; i < 4096; ++i) list.push_back(Json::binary({1, 2, 3}));
+  const Json sent = {{"stopped", true}, {"exited", list}, {"unkillable", Json::array({7, 8})}};
+  ASSERT_TRUE(WriteFrame(theirs_.get(), sent, Soon()).ok());
+  const auto frame = ReadFrame(mine_.get(), Soon());
+  ASSERT_TRUE(frame.ok()) << frame.status().ToString();
+  EXPECT_EQ(*frame, sent);
 }
 
 TEST_F(OwnerFrames, OneThatEndsOrSaysNothingIsNotWaitedFor) {

@@ -1,5 +1,6 @@
 #include "worker/agent/owner_server.h"
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -161,6 +162,8 @@ void HandleCall(const UniqueFd& fd) {
 }  // namespace
 
 void ServeOwnerFiles(int fd) {
+  // The account's other processes, its jobs among them, neither trace it nor take its descriptors.
+  ::prctl(PR_SET_DUMPABLE, 0);
   PacketSocket worker{UniqueFd(fd)};
   std::list<Running> calls;
   for (;;) {

@@ -7,13 +7,16 @@
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <mutex>
 
 #include "common/base/testing/temp_dir.h"
 #include "common/checkpoint_format/shard_frame.h"
+#include "tests/support/eventually.h"
 #include "worker/agent/checkpoint_scrub.h"
 #include "worker/agent/owner_files.h"
+#include "worker/agent/owner_frames.h"
 #include "worker/agent/testing/fake_launcher.h"
 
 namespace muster::worker {
@@ -90,6 +93,50 @@ TEST_F(ScrubTest, AFileServerReadsAsTheWorkerLetsIt) {
   fs::remove(Shard(1));
   EXPECT_EQ(files.Scrub(order_, [](std::uint64_t) { return OkStatus(); }).outcome,
             ScrubOutcome::kMissing);
+}
+
+// In a file server's place: asks for so many bytes again and again, for some seconds.
+void AskWithoutEnd(int fd, std::uint64_t bytes) {
+  const Deadline end = Deadline::After(std::chrono::seconds(5));
+  PacketSocket worker{UniqueFd(fd)};
+  const auto packet = worker.Receive(end);
+  if (!packet.ok() || packet->fds.size() != 1) return;
+  const int call = packet->fds[0].get();
+  bool goes_on = ReadFrame(call, end).ok();
+  while (goes_on && !end.Expired())
+    goes_on = WriteFrame(call, {{"asks", "read"}, {"bytes", bytes}}, end).ok() &&
+              ReadFrame(call, end).ok();
+}
+
+TEST_F(ScrubTest, AFileServerThatAsksForMoreThanTheCheckpointHasIsLeft) {
+  order_.account = "ada";
+  for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{kShardPieceBytes}}) {
+    FakeLauncher launcher([bytes](int fd) { AskWithoutEnd(fd, bytes); });
+    OwnerFiles files(launcher.socket());
+    std::uint64_t asked = 0;
+    const CheckpointScrubbed scrubbed = files.Scrub(order_, [&asked](std::uint64_t next) {
+      asked += next;
+      return OkStatus();
+    });
+    EXPECT_EQ(scrubbed.outcome, ScrubOutcome::kUnreachable);
+    EXPECT_THAT(scrubbed.detail, HasSubstr("more than the checkpoint has")) << bytes;
+    EXPECT_LE(asked, 2 * 2 * (kPieces + 1) * kShardPieceBytes);
+  }
+}
+
+TEST_F(ScrubTest, ACancelEndsAScrubWhoseFileServerOnlyAsks) {
+  FakeLauncher launcher([](int fd) { AskWithoutEnd(fd, 1); });
+  OwnerFiles files(launcher.socket());
+  order_.account = "ada";
+  order_.checkpoint.shards[0].bytes = std::uint64_t{1} << 40;
+  std::promise<CheckpointScrubbed> done;
+  Scrubber scrubber(files, [&done](CheckpointScrubbed scrubbed) { done.set_value(scrubbed); });
+  scrubber.Start(order_, {});
+  EXPECT_TRUE(Eventually([&] { return launcher.started() == 1; }));
+  scrubber.Cancel(order_.scrub_id);
+  auto ended = done.get_future();
+  ASSERT_EQ(ended.wait_for(std::chrono::seconds(2)), std::future_status::ready);
+  EXPECT_EQ(ended.get().outcome, ScrubOutcome::kCalledOff);
 }
 
 TEST_F(ScrubTest, AManifestThatIsAFifoKeepsNoReaderWaiting) {

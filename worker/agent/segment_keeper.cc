@@ -1,14 +1,19 @@
 #include "worker/agent/segment_keeper.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace muster::worker {
 
-void SegmentKeeper::Apply(const JobId& job, const GuardianSegment& segment, UniqueFd descriptor) {
+void SegmentKeeper::Apply(const JobId& job, const GuardianSegment& segment, UniqueFd descriptor,
+                          std::size_t ranks) {
   Held& held = jobs_[job];
+  // A guardian reports a new segment before it drops the one that it is too many with.
+  held.limit = std::max(held.limit, kSegmentsPerRank * ranks + 1);
   if (segment.dropped) {
     held.segments.erase(segment.name);
-  } else if (descriptor.valid()) {
+  } else if (descriptor.valid() && segment.name.size() <= kMaxSegmentName) {
+    if (held.segments.size() >= held.limit && !held.segments.contains(segment.name)) return;
     held.segments[segment.name] = std::move(descriptor);
     if (held.replayed) held.replayed->insert(segment.name);
   }

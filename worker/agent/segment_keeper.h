@@ -4,6 +4,7 @@
 // Owned by AgentRunner; loop thread only.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <set>
@@ -19,8 +20,15 @@ class SegmentKeeper {
  public:
   using Segments = std::map<std::string, UniqueFd>;
 
-  // A guardian's report of a segment. One without a descriptor that is not dropped is ignored.
-  void Apply(const JobId& job, const GuardianSegment& segment, UniqueFd descriptor);
+  // A job with fewer ranks may have as many: its guardian may still hold what an earlier, larger
+  // generation has left.
+  static constexpr std::size_t kAlwaysKept = 64;
+
+  // A guardian's report of a segment of a job that has `ranks` ranks on this node. One without a
+  // descriptor that is not dropped is ignored; one more than that many ranks can need, or as many
+  // as the job had here before, is closed.
+  void Apply(const JobId& job, const GuardianSegment& segment, UniqueFd descriptor,
+             std::size_t ranks);
 
   // Between these a guardian that was connected to before reports all segments that it holds; those
   // that it does not name were dropped in the meantime. A guardian that was just started has none:
@@ -35,6 +43,7 @@ class SegmentKeeper {
   struct Held {
     Segments segments;
     std::optional<std::set<std::string>> replayed;
+    std::size_t limit = kAlwaysKept;
   };
   std::map<JobId, Held> jobs_;
 };

@@ -11,11 +11,22 @@ namespace {
 using Json = nlohmann::json;
 using Body = decltype(TrainerReport::body);
 
+// Limits of v1.ShardWritten and v1.RejectedCheckpoint: a Hello in which one is longer is refused,
+// and with it the node.
+constexpr std::size_t kMaxName = 255;
+constexpr std::size_t kMaxChecksum = 64;
+
+std::string NameOf(const Json& name, std::size_t most = kMaxName) {
+  auto text = name.get<std::string>();
+  if (text.size() > most) throw Json::other_error::create(503, "a name is too long", &name);
+  return text;
+}
+
 Resumed ParseResumed(const Json& json) {
   Resumed resumed{.step = IntegerOf<Step>(json.at("step")),
                   .from = json.value("from", std::string())};
   for (const Json& rejected : json.value("rejected", Json::array())) {
-    resumed.rejected.push_back({.directory = rejected.at("directory").get<std::string>(),
+    resumed.rejected.push_back({.directory = NameOf(rejected.at("directory")),
                                 .reason = rejected.at("reason").get<std::string>()});
   }
   return resumed;
@@ -24,11 +35,11 @@ Resumed ParseResumed(const Json& json) {
 ShardWritten ParseShardWritten(const Json& json) {
   const Json& shard = json.at("shard");
   ShardWritten written{.step = IntegerOf<Step>(json.at("step")),
-                       .directory = json.at("directory").get<std::string>(),
+                       .directory = NameOf(json.at("directory")),
                        .shard = {.rank = IntegerOf<int>(shard.at("rank")),
-                                 .file = shard.at("file").get<std::string>(),
+                                 .file = NameOf(shard.at("file")),
                                  .bytes = IntegerOf<std::uint64_t>(shard.at("bytes")),
-                                 .checksum = shard.at("checksum").get<std::string>()}};
+                                 .checksum = NameOf(shard.at("checksum"), kMaxChecksum)}};
   if (const auto loss = json.find("eval_loss"); loss != json.end())
     written.eval_loss = loss->get<double>();
   return written;

@@ -71,6 +71,27 @@ TEST(TrainerReports, ANumberThatIsNoWholeOneOfItsKindIsAnError) {
                    .ok());
 }
 
+// Among the reports of a Hello it had the whole node refused.
+TEST(TrainerReports, ANameThatTheCoordinatorRefusesIsAnError) {
+  const std::string fits(255, 'd'), longer(256, 'd');
+  const auto shard = [](const std::string& directory, const std::string& file,
+                        const std::string& checksum) {
+    return ParseTrainerReport(kJob, 2, 1,
+                              R"({"type":"shard_written","step":1,"directory":")" + directory +
+                                  R"(","shard":{"rank":0,"file":")" + file +
+                                  R"(","bytes":1,"checksum":")" + checksum + R"("}})")
+        .ok();
+  };
+  EXPECT_TRUE(shard(fits, fits, std::string(64, 'c')));
+  EXPECT_FALSE(shard(longer, "f", "c"));
+  EXPECT_FALSE(shard("d", longer, "c"));
+  EXPECT_FALSE(shard("d", "f", std::string(65, 'c')));
+  EXPECT_FALSE(ParseTrainerReport(kJob, 2, 1,
+                                  R"({"type":"resumed","step":1,"rejected":[{"directory":")" +
+                                      longer + R"(","reason":"r"}]})")
+                   .ok());
+}
+
 TEST(TrainerReports, AMalformedOrUnknownMessageIsAnError) {
   for (const char* json : {"", "{", "[]", R"({"type":"dance"})", R"({"type":"first_step"})",
                            R"({"type":"shard_written","step":1,"directory":"d","shard":3})"})

@@ -14,7 +14,6 @@ void HeldSegments::TakeOver(const std::string& name, EffectList& out) {
 
 void HeldSegments::Hold(const std::string& name, ProcessId maker, const Gang& gang,
                         EffectList& out) {
-  constexpr std::size_t kMaxSegmentName = 200;
   if (name.empty() || name.size() > kMaxSegmentName) return;
   TakeOver(name, out);
   segments_.back().maker = maker;

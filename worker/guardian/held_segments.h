@@ -4,7 +4,6 @@
 // Owned by GuardianCore, to whose effects it adds. Pure; any one thread.
 #pragma once
 
-#include <cstddef>
 #include <deque>
 #include <string>
 #include <vector>
@@ -12,13 +11,9 @@
 #include "common/base/ids.h"
 #include "worker/guardian/gang.h"
 #include "worker/guardian/guardian_effects.h"
+#include "worker/guardian/protocol.h"
 
 namespace muster::guardian {
-
-// Limit of segments per rank of the node: own and buddy's, of the cut that the newest gang
-// continues from and of its training, and frozen weights. Beyond it, segments of gangs that never
-// formed are dropped.
-inline constexpr std::size_t kSegmentsPerRank = 5;
 
 class HeldSegments {
  public:

@@ -151,11 +151,18 @@ T Get(const Json& json, const char* key) {
   }
 }
 
+// As many as the coordinator takes of ranks of a node, or of processes: a Hello with more is
+// refused, and with it the node.
+constexpr std::size_t kMaxIntegers = 4096;
+
 template <typename T>
 std::vector<T> Integers(const Json& json, const char* key, bool required = true) {
   std::vector<T> integers;
   if (!required && !json.contains(key)) return integers;
-  for (const Json& each : json.at(key)) integers.push_back(IntegerOf<T>(each));
+  const Json& list = json.at(key);
+  if (list.size() > kMaxIntegers)
+    throw Json::other_error::create(502, std::string(key) + " is too long", &list);
+  for (const Json& each : list) integers.push_back(IntegerOf<T>(each));
   return integers;
 }
 

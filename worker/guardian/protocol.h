@@ -7,6 +7,7 @@
 // guardian drops one that does not read. Plain values and pure functions; any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -36,6 +37,12 @@ inline constexpr int kRankFirstLockFd = 64;  // then those of secrets that are f
 
 // The rank number of the auxiliary store process of a command job.
 inline constexpr int kStoreRank = -1;
+
+// Limit of segments per rank of the node: own and buddy's, of the cut that the newest gang
+// continues from and of its training, and frozen weights. Beyond it, segments of gangs that never
+// formed are dropped.
+inline constexpr std::size_t kSegmentsPerRank = 5;
+inline constexpr std::size_t kMaxSegmentName = 200;
 
 // --- worker to guardian ---
 

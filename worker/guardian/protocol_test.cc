@@ -105,6 +105,17 @@ TEST(GuardianProtocol, ANumberThatIsNoWholeOneOfItsKindIsAnError) {
   }
 }
 
+// A Hello of the worker with more of them is refused, and with it the node.
+TEST(GuardianProtocol, AListThatIsLongerThanTheCoordinatorTakesIsAnError) {
+  GuardianQuiesced quiesced{.generation = 1};
+  quiesced.parked_ranks.resize(4096);
+  EXPECT_TRUE(DecodeGuardianEvent(Encode(GuardianEvent(quiesced))).ok());
+  quiesced.parked_ranks.resize(4097);
+  EXPECT_FALSE(DecodeGuardianEvent(Encode(GuardianEvent(quiesced))).ok());
+  quiesced = {.generation = 1, .unkillable_pids = std::vector<std::int64_t>(4097)};
+  EXPECT_FALSE(DecodeGuardianEvent(Encode(GuardianEvent(quiesced))).ok());
+}
+
 TEST(GuardianProtocol, BytesThatAreNoTextAreReplaced) {
   const GuardianEvent event =
       GuardianRankExited{.generation = 1, .rank = 0, .end = {}, .log_tail = {"bad \xff byte"}};

@@ -30,8 +30,8 @@ struct Account {
 // kNotFound: this node has none of that name. kFailedPrecondition: it is one of the system's.
 Result<Account> FindAccount(const std::string& name);
 
-// Empties the sets of this process, and of all that it executes; the uid is to be changed after
-// it. False: errno.
+// Limits the bounding set to `keep`, and empties the ambient one. Permitted and effective become
+// `keep`; where that is 0 they stay, since Become still needs them. False: errno.
 bool LimitCapabilities(std::uint64_t keep);
 // The ids of the account, no capability in any set, no_new_privs, and a look whether it is so.
 // False: errno; the process must end.

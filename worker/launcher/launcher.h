@@ -3,8 +3,8 @@
 // The one part of a node that runs as root. It accepts its worker's user alone, reads one packet of
 // fixed size (messages.h) from each connection, and looks accounts up by name itself; no path that
 // it opens comes from a message. Each request is handled by a child that ends with its answer,
-// so that a directory server that does not answer delays nothing else. What it starts is a child of
-// neither, and outlives both.
+// so that a directory server that does not answer delays nothing else. What it starts outlives that
+// child and the launcher.
 //
 // Below `directory`, which root alone may change, a job has JOB/run, the account's, in which the
 // worker's group may read; and JOB/tmp and JOB/var-tmp, which the job sees as /tmp and /var/tmp.

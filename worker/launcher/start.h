@@ -14,9 +14,9 @@ namespace muster::launcher {
 // Where a program that is started finds its socket.
 inline constexpr int kSocketFd = 3;
 
-// Becomes the account, whether it succeeds or not, and starts the program, which has argv and
-// descriptors, with nothing else of the caller's. `directory`: the job's, whose log it gets; empty:
-// it is of no job.
+// Becomes the account and starts the program, which has argv and descriptors, with nothing else of
+// the caller's. `directory`: the job's, whose log it gets; empty: it is of no job. After a failure
+// the process may be root still, in the job's cgroup and mounts or not: it must end.
 Status StartAs(const Account& account, SpawnOptions program, const std::string& directory);
 
 }  // namespace muster::launcher

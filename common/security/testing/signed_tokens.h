@@ -3,9 +3,11 @@
 
 #include <openssl/bn.h>
 #include <openssl/core_names.h>
+#include <openssl/ec.h>
 #include <openssl/ecdsa.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <openssl/obj_mac.h>
 #include <openssl/pem.h>
 #include <openssl/rsa.h>
 
@@ -81,6 +83,20 @@ class SigningKeyForTest {
     HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
          reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest, &size);
     return text + "." + ToBase64Url({reinterpret_cast<const char*>(digest), size});
+  }
+
+  // An ES256 token with the other signature that is its key's too, (r, n - s) in the place of
+  // (r, s). It takes no private key.
+  static std::string WithOtherSignature(const std::string& token) {
+    const std::size_t end = token.rfind('.') + 1;
+    std::string signature = FromBase64Url(token.substr(end)).value();
+    auto* s = reinterpret_cast<unsigned char*>(signature.data()) + 32;
+    const std::unique_ptr<EC_GROUP, decltype(&EC_GROUP_free)> curve(
+        EC_GROUP_new_by_curve_name(NID_X9_62_prime256v1), EC_GROUP_free);
+    const std::unique_ptr<BIGNUM, decltype(&BN_free)> number(BN_bin2bn(s, 32, nullptr), BN_free);
+    BN_sub(number.get(), EC_GROUP_get0_order(curve.get()), number.get());
+    BN_bn2binpad(number.get(), s, 32);
+    return token.substr(0, end) + ToBase64Url(signature);
   }
 
  private:

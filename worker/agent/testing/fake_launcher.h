@@ -1,5 +1,6 @@
 // FakeLauncher: a launcher for tests that starts file servers as this process's user, each a child
-// of it. Owned by a test; destroyed before it, which ends them.
+// of it: real ones, or what an account can put in their place. Owned by a test; destroyed before
+// it, which ends them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,8 +13,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
+#include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/base/testing/temp_dir.h"
@@ -25,7 +29,11 @@ namespace muster::worker {
 
 class FakeLauncher {
  public:
-  FakeLauncher() : stop_(::eventfd(0, EFD_CLOEXEC)) {
+  // `serve` has the socket that a file server has, in a process of its own, which ends after it.
+  using Serve = std::function<void(int fd)>;
+
+  explicit FakeLauncher(Serve serve = [](int fd) { ServeOwnerFiles(fd); })
+      : serve_(std::move(serve)), stop_(::eventfd(0, EFD_CLOEXEC)) {
     auto listening = ListenPackets(dir_.path(), "launcher.sock");
     EXPECT_TRUE(listening.ok()) << listening.status().ToString();
     listening_ = std::move(*listening);
@@ -75,13 +83,15 @@ class FakeLauncher {
     if (pid == 0) {
       ::dup2(fd, 3);
       ::syscall(SYS_close_range, 4U, ~0U, 0);
-      ServeOwnerFiles(3);
+      serve_(3);
+      std::_Exit(0);
     }
     servers_.push_back(pid);
     ++started_;
   }
 
   const TempDirForTest dir_;
+  const Serve serve_;
   const UniqueFd stop_;
   UniqueFd listening_;
   std::vector<pid_t> servers_;
