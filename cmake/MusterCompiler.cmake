@@ -52,10 +52,11 @@ endif()
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # The base directory lets a second clone or build folder hit; the sloppiness is what ccache
-  # needs to cache compilations that use a precompiled header.
+  # needs to cache compilations that use a precompiled header. On a miss ccache takes the list of files that were read
+  # from the compiler (DEPEND), and preprocesses nothing again.
   set(CMAKE_CXX_COMPILER_LAUNCHER
     ${CMAKE_COMMAND} -E env
-    CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+    CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_DEPEND=1
     CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
     ${CCACHE_PROGRAM})
 endif()

@@ -13,8 +13,17 @@ STEPS = 60
 
 
 class Adapters(unittest.TestCase):
-    def setUp(self):
-        self.cluster = Cluster(self)
+    trained = None  # the output of a job that some cases look at
+
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = Cluster(None)
+        cls.addClassCleanup(cls.cluster.close)
+
+    def output(self):
+        if self.trained is None:
+            type(self).trained = self.finished(self.cluster.submit(self.job()))
+        return self.trained
 
     def job(self, **train):
         return self.cluster.train_job(steps=STEPS, lora={"r": 4, "alpha": 8}, **train)
@@ -41,7 +50,7 @@ class Adapters(unittest.TestCase):
             self.assertIn("the frozen weights were still in memory", log.read_text())
 
     def test_a_merged_adapter_says_what_the_adapter_says(self):
-        output = self.finished(self.cluster.submit(self.job()))
+        output = self.output()
         self.assertFalse((output / "model").exists())
         config = json.loads((output / "adapter" / "adapter_config.json").read_text())
         self.assertEqual((config["peft_type"], config["r"], config["lora_alpha"]), ("LORA", 4, 8))
@@ -79,7 +88,7 @@ class Adapters(unittest.TestCase):
         return {path.name: path.read_bytes() for path in directory.iterdir()}
 
     def test_a_checkpoint_becomes_the_adapter_that_the_job_has_written(self):
-        output = self.finished(self.cluster.submit(self.job()))
+        output = self.output()
         written = {path.name: path.read_bytes() for path in (output / "adapter").iterdir()}
         self.assertEqual(self.exported(output / "checkpoints", output / "again"), written)
 
@@ -105,7 +114,7 @@ class Adapters(unittest.TestCase):
         return json.loads(done.stdout)["mean_loss"]
 
     def test_an_adapter_of_another_form_is_refused(self):
-        output = self.finished(self.cluster.submit(self.job()))
+        output = self.output()
         other = self.cluster.train_job(
             steps=4, lora={"r": 8, "init_from": str(output / "adapter")})
         job = self.cluster.submit(other)

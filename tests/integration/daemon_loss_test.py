@@ -8,7 +8,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
-from cluster import Cluster, alive, wait_until  # noqa: E402
+from cluster import Cluster, alive, read_metrics, wait_until  # noqa: E402
 
 
 class DaemonLoss(unittest.TestCase):
@@ -16,7 +16,7 @@ class DaemonLoss(unittest.TestCase):
         self.cluster = Cluster(self)
 
     def start(self):
-        job = self.cluster.submit(self.cluster.train_job(steps=250, every=50))
+        job = self.cluster.submit(self.cluster.train_job(steps=10**5, every=50))
         self.cluster.wait_for_step(job, 10)
         return job, self.cluster.ranks(job)
 
@@ -24,7 +24,9 @@ class DaemonLoss(unittest.TestCase):
         got = self.cluster.get(job)
         self.assertEqual(got["generation"], 1)
         self.assertEqual({r["rank"]: r["pid"] for r in got["ranks"]}, ranks)
-        self.assertEqual(self.cluster.wait(job), 0, self.cluster.describe(job))
+        self.cluster.wait_for_step(job, max(read_metrics(self.cluster.output(job))) + 10)
+        self.cluster.muster("cancel", job)
+        self.assertEqual(self.cluster.wait(job), 11, self.cluster.describe(job))
         self.assertEqual(len(self.cluster.get(job)["attempts"]), 1)
 
     def test_the_coordinator_is_killed_and_started_again(self):

@@ -12,7 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from cluster import Cluster, can_have_namespaces, run, trajectory, wait_until  # noqa: E402
 
-STEPS = 400
+STEPS = 250
 DISK_BYTES = 256 << 20
 
 

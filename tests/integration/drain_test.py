@@ -73,7 +73,7 @@ class Drain(JobThatMoves):
 class StopNotice(JobThatMoves):
     """The node receives a notice from outside that it will be taken away."""
 
-    STEPS = 30
+    STEPS = 16
 
     def setUp(self):
         self.cluster = Cluster(self, nodes=3)

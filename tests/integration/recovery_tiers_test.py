@@ -185,7 +185,7 @@ class Ladder(unittest.TestCase):
     def test_stop_when_the_same_fault_comes_at_the_same_step_again(self):
         cluster = Cluster(self, up=("--allow-faults",))
         # A step of many micro-batches lasts; the rank exits at its next one, within the same step.
-        job = self.start(cluster, at_step=2, batch={"per_rank": 2, "accumulation": 200})
+        job = self.start(cluster, at_step=2, batch={"per_rank": 2, "accumulation": 80})
         for generation in (1, 2):
             self.next_attempt_runs(cluster, job, generation)
             cluster.muster("fault", job, "--rank", 1, "--kind", "exit=3")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Whether the simulation sees a wrong decision: each mutant of mutants.py is found by a violated invariant.
 
-  mutants_test.py [NAME...]    these alone, or all but the survivors
+  mutants_test.py [NAME...]    these alone, or all but the survivors; then one JSON object (docs/measurements/README.md)
 
-MUSTER_BIN_DIR: the product's programs; muster-simulation-mutants lies beside them in ../tests. One line per mutant.
+`ninja long_programs` builds what it runs. MUSTER_BIN_DIR: the product's programs; muster-simulation-mutants lies beside them in ../tests. One line per mutant.
 """
 
 import concurrent.futures
@@ -71,7 +71,7 @@ class Mutants(unittest.TestCase):
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             missed = []
             for name, found, why in pool.map(report, wanted):
-                print(f"{name}: {found or 'NOT FOUND: ' + why}", flush=True)
+                print(f"{name}: {found or 'NOT FOUND: ' + why}", file=sys.stderr, flush=True)
                 missed += [] if found else [name]
         self.assertEqual(missed, [])
 
@@ -96,4 +96,6 @@ class Mutants(unittest.TestCase):
 
 if __name__ == "__main__":
     Mutants.names = [m.name for m in mutants.MUTANTS if m.name in sys.argv]
-    unittest.main(argv=[argument for argument in sys.argv if argument not in Mutants.names])
+    ran = unittest.main(argv=[argument for argument in sys.argv if argument not in Mutants.names], exit=False).result
+    print(json.dumps({"first_seed": 0, "seeds": mutants.SEEDS, "violations": len(ran.failures) + len(ran.errors)}))
+    sys.exit(not ran.wasSuccessful())

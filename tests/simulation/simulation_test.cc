@@ -7,7 +7,7 @@
 namespace muster::sim {
 namespace {
 
-constexpr int kSeeds = 500;
+constexpr int kSeeds = 200;
 constexpr int kParts = 20;
 // Seeds that once failed.
 constexpr std::uint64_t kRegressions[] = {

@@ -84,14 +84,29 @@ def kill(pid, number=signal.SIGKILL):
 
 
 def init_model(directory, preset="tiny"):
-    """The same one whenever it is asked for, so that the tests of one script have it made once."""
+    """The same one whenever it is asked for, so that the tests of one script have it made once. Where ranks pause
+    before each micro-batch a smaller one will do."""
     if preset not in _models:
         folder = tempfile.TemporaryDirectory(prefix="muster-model-")
         atexit.register(folder.cleanup)
-        run("muster-trainer", "init-model", "--preset", preset, "--out", f"{folder.name}/model")
+        if "MUSTER_MICRO_BATCH_PAUSE" in os.environ:
+            preset_of = ("--config", _small_config(folder.name, preset))
+        else:
+            preset_of = ("--preset", preset)
+        run("muster-trainer", "init-model", *preset_of, "--out", f"{folder.name}/model")
         _models[preset] = folder
     shutil.copytree(f"{_models[preset].name}/model", directory)
     return directory
+
+
+def _small_config(folder, preset):
+    run("muster-trainer", "init-model", "--preset", preset, "--out", f"{folder}/{preset}")
+    config = json.loads(pathlib.Path(f"{folder}/{preset}/config.json").read_text(encoding="utf-8"))
+    config.update(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
+                  num_key_value_heads=1, head_dim=32)
+    file = pathlib.Path(f"{folder}/small.json")
+    file.write_text(json.dumps(config), encoding="utf-8")
+    return file
 
 
 def write_rows(path):

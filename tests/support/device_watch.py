@@ -13,7 +13,7 @@ import pathlib
 import re
 import threading
 
-LOOK_EVERY_S = 0.05
+LOOK_EVERY_S = 0.02
 
 
 def job_of(pid):

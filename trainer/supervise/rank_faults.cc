@@ -164,6 +164,7 @@ std::optional<RankFault> RankFaults::Take(RankFaultKind kind) {
 }
 
 void RankFaults::AtData() {
+  if (pause_ > Duration::zero()) effects_.Sleep(pause_);
   if (Take(RankFaultKind::kHangData)) effects_.Hang();
   if (Take(RankFaultKind::kOom)) effects_.RunOutOfMemory();
   if (const auto fault = Take(RankFaultKind::kExit)) effects_.Exit(fault->exit_code);
@@ -183,6 +184,15 @@ void RankFaults::BeforeLastCollective(Duration computed) {
   if (slow && slow->fraction > 0) {
     effects_.Sleep(FromSeconds(ToSeconds(computed) * slow->fraction));
   }
+}
+
+Duration PauseOf(const char* text) {
+  const std::string_view digits = text == nullptr ? "" : text;
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), seconds);
+  const bool is_one =
+      error == std::errc{} && end == digits.data() + digits.size() && seconds >= 0 && seconds <= 60;
+  return is_one ? FromSeconds(seconds) : Duration::zero();
 }
 
 }  // namespace muster

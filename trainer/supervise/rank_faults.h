@@ -59,7 +59,11 @@ RankFaultEffects& ProcessFaultEffects();
 
 class RankFaults {
  public:
-  explicit RankFaults(RankFaultEffects& effects = ProcessFaultEffects()) : effects_(effects) {}
+  // `pause`: before each micro-batch, so that a job of a small model lasts and the processors are
+  // free: for tests and rehearsals.
+  explicit RankFaults(RankFaultEffects& effects = ProcessFaultEffects(),
+                      Duration pause = Duration::zero())
+      : effects_(effects), pause_(pause) {}
 
   // A fault stays armed until it strikes, the newest of a kind; slow stays until it is set to 0.
   Status Arm(std::string_view kind, std::string_view argument);
@@ -78,8 +82,13 @@ class RankFaults {
   std::optional<RankFault> Take(RankFaultKind kind);
 
   RankFaultEffects& effects_;
+  const Duration pause_;
   std::mutex mutex_;
   std::optional<RankFault> armed_[6];
 };
+
+// What the variable says, in seconds; zero where that is none from 0 to 60.
+inline constexpr char kPauseVariable[] = "MUSTER_MICRO_BATCH_PAUSE";
+Duration PauseOf(const char* text);
 
 }  // namespace muster

@@ -97,6 +97,17 @@ TEST_F(RankFaultsTest, WhatCannotBeUnderstoodArmsNothing) {
   EXPECT_EQ(Step(), Did{"collective"});
 }
 
+TEST(RankFaultsPause, IsBeforeEachMicroBatch) {
+  RecordingEffects effects;
+  RankFaults faults(effects, PauseOf("0.02"));
+  faults.AtData();
+  faults.AtData();
+  EXPECT_EQ(effects.did, (std::vector<std::string>{"sleep 20 ms", "sleep 20 ms"}));
+  for (const char* none : {"", "0", "-1", "61", "nan", "0.02s", "a"})
+    EXPECT_EQ(PauseOf(none), Duration::zero()) << none;
+  EXPECT_EQ(PauseOf(nullptr), Duration::zero());
+}
+
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 
 TEST(MayFillCgroup, OnlyWhereTheHostDoesNotFeelIt) {

@@ -84,7 +84,7 @@ int RunTrain(const TrainOptions& options) {
     std::fprintf(stderr, "muster-trainer: %s\n", env.status().message().c_str());
     return kExitBadInput;
   }
-  RankFaults faults;
+  RankFaults faults(ProcessFaultEffects(), PauseOf(std::getenv(kPauseVariable)));
   Supervisor supervisor(UniqueFd(std::exchange(env->control_fd, -1)),
                         {.on_fault = [&](std::string_view kind, std::string_view argument) {
                           ArmFault(faults, kind, argument);

@@ -164,7 +164,8 @@ GuardianLaunch StoreLaunch(const LaunchContext& context, const JobSpec& spec,
 
 std::map<std::string, std::string> PassedThroughVariables() {
   Environment passed;
-  for (const char* name : {"PATH", "HOME", "LANG", "USER", "TMPDIR"})
+  // The last one is for tests (trainer/supervise/rank_faults.h).
+  for (const char* name : {"PATH", "HOME", "LANG", "USER", "TMPDIR", "MUSTER_MICRO_BATCH_PAUSE"})
     if (const char* value = std::getenv(name)) passed[name] = value;
   // A site's network settings for NCCL and for libfabric, by which NCCL uses EFA.
   for (char** entry = ::environ; *entry != nullptr; ++entry) {

@@ -24,12 +24,14 @@ namespace {
 constexpr int kEndMs = 300;
 
 // Without the variables that stand for flags: a user's settings for another cluster must not reach
-// the allocation's own. The user's webhook hosts are passed on here as well.
+// the allocation's own. The user's webhook hosts are passed on here as well, and the pause of tests
+// (trainer/supervise/rank_faults.h).
 std::vector<std::string> OwnEnvironment() {
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry)
-    if (const std::string_view text = *entry;
-        !text.starts_with("MUSTER_") || text.starts_with("MUSTER_WEBHOOK_"))
+    if (const std::string_view text = *entry; !text.starts_with("MUSTER_") ||
+                                              text.starts_with("MUSTER_WEBHOOK_") ||
+                                              text.starts_with("MUSTER_MICRO_BATCH_PAUSE="))
       environment.emplace_back(text);
   return environment;
 }
