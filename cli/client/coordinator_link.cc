@@ -111,8 +111,8 @@ Status CoordinatorLink::Use(RemoteCoordinator remote) {
   return list.ok() ? OkStatus() : list.status().WithContext("--coordinator");
 }
 
-// Of several, to one that takes connections: a call that has been sent is not made again elsewhere,
-// since it may have been carried out. An election takes a while.
+// Where there are several, chooses one that takes connections: a call that was sent is not made
+// again elsewhere, since it may have been carried out. An election takes a while.
 Status CoordinatorLink::Connect(const Deadline& until) {
   if (connection_) return OkStatus();
   for (std::size_t tried = 1;; ++tried) {
@@ -190,11 +190,11 @@ Status CoordinatorLink::Reach(const Call& call) {
 bool CoordinatorLink::Follow(const StandbyAnswer& standby, const Deadline& until) {
   // Other machines' addresses take credentials.
   const bool has_way =
-      standby.nobody_leads || (!standby.leader.empty() && !remote_.credentials_dir.empty());
+      standby.none_leads || (!standby.leader.empty() && !remote_.credentials_dir.empty());
   if (!has_way || until.Expired()) return false;
   addresses_->Failed(connection_->coordinator.address, standby.leader);
   Disconnect();
-  return !interrupt_.WaitFor(standby.nobody_leads ? kElectionPoll : kFollowPause);
+  return !interrupt_.WaitFor(standby.none_leads ? kElectionPoll : kFollowPause);
 }
 
 Status CoordinatorLink::Explain(const Status& status) const {

@@ -9,7 +9,7 @@ std::optional<StandbyAnswer> StandbyAnswerOf(const grpc::ClientContext& context)
   const auto found = metadata.find(kLeaderKey);
   if (found == metadata.end()) return std::nullopt;
   const std::string value(found->second.data(), found->second.size());
-  if (value == kNobodyLeads) return StandbyAnswer{.nobody_leads = true};
+  if (value == kNoneLeads) return StandbyAnswer{.none_leads = true};
   return StandbyAnswer{.leader = CheckTlsListenAddress(value).ok() ? value : ""};
 }
 

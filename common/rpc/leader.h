@@ -13,13 +13,13 @@ namespace muster {
 // Trailing metadata of a call that a standby coordinator has refused: the leader's address,
 // IP:PORT, or one of these.
 inline constexpr char kLeaderKey[] = "muster-leader";
-inline constexpr char kNobodyLeads[] = "nobody";    // for the moment
+inline constexpr char kNoneLeads[] = "none";        // for the moment
 inline constexpr char kLeadsElsewhere[] = "local";  // where other machines do not reach it
 
 // What the standby said that has refused a call. nullopt: the call was not refused by one.
 struct StandbyAnswer {
   std::string leader;  // IP:PORT; empty: there is none that this client could call
-  bool nobody_leads = false;
+  bool none_leads = false;
 };
 std::optional<StandbyAnswer> StandbyAnswerOf(const grpc::ClientContext& context);
 

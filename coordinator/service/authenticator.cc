@@ -64,13 +64,14 @@ Status Authenticator::CheckRevoked(const CertificateInfo& certificate) const {
   return revoked->Check(certificate);
 }
 
-Status Authenticator::CheckMayStay(const CertificateInfo& certificate) const {
+Status Authenticator::CheckMayStay(const std::optional<CertificateInfo>& peer) const {
+  if (!peer) return CheckTokenAdmits();
   constexpr auto kSkewMs = std::chrono::duration_cast<std::chrono::milliseconds>(kClockSkew);
-  if (clock_.UnixMillis() >= certificate.not_after_ms + kSkewMs.count())
-    return Unauthenticated("the certificate of " + IdentityUri(certificate.identity) +
+  if (clock_.UnixMillis() >= peer->not_after_ms + kSkewMs.count())
+    return Unauthenticated("the certificate of " + IdentityUri(peer->identity) +
                            " by which this connection was made has expired; connect with a "
                            "renewed one");
-  return CheckRevoked(certificate);
+  return CheckRevoked(*peer);
 }
 
 grpc::Status Authenticator::Process(const InputMetadata& metadata, grpc::AuthContext* context,

@@ -52,9 +52,10 @@ class Authenticator final : public grpc::AuthMetadataProcessor {
   void SetRevocations(RevocationList list);
   // OK, or when and why this certificate was revoked.
   Status CheckRevoked(const CertificateInfo& certificate) const;
-  // Whether a call that this certificate has opened may continue: not if it is revoked, or has been
-  // expired for longer than clocks differ (kClockSkew). A node has renewed by then and reconnects.
-  Status CheckMayStay(const CertificateInfo& certificate) const;
+  // Whether a call that this peer has opened may continue: not if its certificate is revoked, or
+  // has been expired for longer than clocks differ (kClockSkew); a node has renewed by then and
+  // reconnects. A peer without one came with the token, which admits none once there are users.
+  Status CheckMayStay(const std::optional<CertificateInfo>& peer) const;
 
   // For gRPC, for calls over TLS.
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context,
@@ -71,8 +72,6 @@ class Authenticator final : public grpc::AuthMetadataProcessor {
   }
   // While the cluster has users, its token admits no caller.
   void SetHasUsers(bool has_users) { has_users_ = has_users; }
-  // Whether calls that came with the token may begin, or continue.
-  Status CheckTokenAdmits() const;
 
   // Who makes the call, by any listener; fails as Check.
   Result<Actor> Identify(const grpc::CallbackServerContext& context) const;
@@ -87,6 +86,7 @@ class Authenticator final : public grpc::AuthMetadataProcessor {
   grpc::Status Check(const grpc::CallbackServerContext& context) const;
 
  private:
+  Status CheckTokenAdmits() const;
   Status Admit(std::string_view method, const grpc::AuthContext& context);
   // As PeerCertificate, which takes longer than most calls.
   std::optional<CertificateInfo> ReadOnce(const grpc::AuthContext& context) const;

@@ -17,6 +17,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/token.h"
+#include "coordinator/service/testing/no_sink.h"
 #include "coordinator/store/testing/memory_store.h"
 #include "tests/support/eventually.h"
 
@@ -29,17 +30,6 @@ constexpr char kSpec[] =
     "name: tiny\nworkdir: /tmp/muster-never-written\nresources: {nodes: 1, ranks_per_node: 1}\n"
     "command: [/bin/true]\n";
 constexpr char kJob[] = "0000000001";
-
-struct SinkOfNothing : EffectSink {
-  void SendToWorker(const WorkerSend&) override {}
-  void CloseWorker(const CloseSession&) override {}
-  void OnJobsChanged(const std::vector<JobId>&) override {}
-  void OnEvents(const std::vector<EventRecord>&) override {}
-  void OnDecided(const Effects&) override {}
-  void OnDiskBehind(std::size_t, std::size_t) override {}
-  void OnUnread(const JobId&, const Status&) override {}
-  void OnStoreFailed(const Status&) override {}
-};
 
 class SecretServiceTest : public ::testing::Test {
  protected:
@@ -140,7 +130,7 @@ class SecretServiceTest : public ::testing::Test {
   const TempDirForTest temp_;
   EventLoop loop_;
   MemoryStore store_;
-  SinkOfNothing sink_;
+  NoSink sink_;
   ControllerRuntime runtime_;
   Authenticator authenticator_{token_, "", SystemClock()};
   RefusalLog refusals_{runtime_, SystemClock()};

@@ -56,7 +56,7 @@ class LeaderNote {
 
 // For kLeaderKey.
 std::string MetadataOf(const std::optional<EpochClaim>& leader) {
-  if (!leader || !leader->ready) return kNobodyLeads;
+  if (!leader || !leader->ready) return kNoneLeads;
   return leader->address.empty() ? kLeadsElsewhere : leader->address;
 }
 
@@ -81,7 +81,7 @@ class Answer final : public grpc::ServerGenericBidiReactor {
   grpc::ByteBuffer message_;
 };
 
-// Of every method; gRPC's threads.
+// Answers every method, on gRPC's threads.
 class StandbyCalls final : public grpc::CallbackGenericService {
  public:
   StandbyCalls(const LeaderNote& leader, const Authenticator& authenticator, std::string cluster)

@@ -126,9 +126,7 @@ void WatchHub::CloseRevoked(const Authenticator& authenticator) {
 }
 
 Status WatchHub::CheckMayStay(const Watcher& watcher, const Authenticator& authenticator) const {
-  const std::optional<CertificateInfo>& peer = watcher.stream->peer();
-  MUSTER_RETURN_IF_ERROR(peer ? authenticator.CheckMayStay(*peer)
-                              : authenticator.CheckTokenAdmits());
+  MUSTER_RETURN_IF_ERROR(authenticator.CheckMayStay(watcher.stream->peer()));
   MUSTER_RETURN_IF_ERROR(runtime_.controller().access().CheckActor(watcher.stream->actor()));
   return CheckMaySee(watcher);
 }

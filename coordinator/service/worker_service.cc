@@ -185,8 +185,7 @@ std::vector<std::string> WorkerService::NodesWithToken() const {
 void WorkerService::CloseRevoked() {
   for (const auto& [id, entry] : streams_) {
     const std::optional<CertificateInfo>& peer = entry.stream->peer();
-    const Status status =
-        peer ? authenticator_.CheckMayStay(*peer) : authenticator_.CheckTokenAdmits();
+    const Status status = authenticator_.CheckMayStay(peer);
     if (status.ok()) continue;
     Log().warn("the stream of {} is ended: {}",
                peer ? IdentityUri(peer->identity) : "a worker with the token", status.message());

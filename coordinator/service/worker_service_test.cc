@@ -14,6 +14,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/token.h"
+#include "coordinator/service/testing/no_sink.h"
 #include "coordinator/store/testing/memory_store.h"
 #include "tests/support/eventually.h"
 
@@ -24,17 +25,6 @@ using ::testing::HasSubstr;
 
 // As many as the largest gang has nodes.
 static_assert(WorkerService::kMaxStreams == 16384);
-
-struct NoSink : EffectSink {
-  void SendToWorker(const WorkerSend&) override {}
-  void CloseWorker(const CloseSession&) override {}
-  void OnJobsChanged(const std::vector<JobId>&) override {}
-  void OnEvents(const std::vector<EventRecord>&) override {}
-  void OnDecided(const Effects&) override {}
-  void OnDiskBehind(std::size_t, std::size_t) override {}
-  void OnUnread(const JobId&, const Status&) override {}
-  void OnStoreFailed(const Status&) override {}
-};
 
 class WorkerServiceTest : public ::testing::Test {
  protected:

@@ -9,8 +9,8 @@
 namespace muster::worker {
 namespace {
 
-// Of one turn of the loop: a peer that sends without pause does not hold up all else. What is left
-// is read in the next one.
+// What one turn of the loop reads at most, so that a peer that sends without pause does not hold up
+// all else. The next turn reads on.
 constexpr int kPacketsPerTurn = 64;
 constexpr std::size_t kBytesPerTurn = 2 * kMaxPacketBytes;
 

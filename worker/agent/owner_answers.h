@@ -24,8 +24,8 @@ std::string TextIn(const nlohmann::json& answer, const char* name);
 std::vector<std::string> TextsIn(const nlohmann::json& answer, const char* name);
 
 OwnersPart PartIn(const nlohmann::json& answer);
-// Of this job and generation alone; processes that are said to live are looked at. Empty: the
-// answer is an error, or no proof.
+// Takes from it what is about this job and generation, and looks at processes that it calls alive.
+// Empty: the answer is an error, or no proof.
 std::optional<TerminationProof> ProofIn(const nlohmann::json& answer, const JobId& job,
                                         Generation generation);
 
