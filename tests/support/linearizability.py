@@ -23,7 +23,7 @@ import dataclasses
 import json
 import typing
 
-# What the system does by itself. `stopping` is told apart by what it was asked to become; a client sees one word.
+# What the system does by itself. `stopping` is two phases, by what the job is to become; a client sees one word.
 MOVES = {
     "absent": (),
     "queued": ("starting",),
@@ -75,6 +75,7 @@ class Call:
     generation: int = 0
     step: int = 0
     client: int = 0
+    error: str = ""  # what came in the place of an answer
 
     def __str__(self):
         said = [self.op, self.file, self.id, "->", self.answer or "no answer", self.state]
@@ -211,35 +212,48 @@ def check_job(calls):
 
 def _with_effect(calls, under_way, configurations, index):
     """The configurations in which the call has taken effect, as late as it can; the call, which is over, is left out."""
-    found, seen, ahead = set(), set(configurations), list(configurations)
+    found, seen = set(), set()
+    ahead = [(state, _with_reads(calls, under_way, state, done)) for state, done in configurations]
     while ahead:
-        state, done = ahead.pop()
+        state, done = configuration = ahead.pop()
+        if configuration in seen:
+            continue
+        seen.add(configuration)
         if index in done:
             found.add((state, done - {index}))
             continue
         for other in _next(calls, under_way, done):
             for after in effects(calls[other], state):
-                reached = (after, done | {other})
-                if reached not in seen:
-                    seen.add(reached)
-                    ahead.append(reached)
-    return found
+                ahead.append((after, _with_reads(calls, under_way, after, done | {other})))
+    return _least(calls, found)
+
+
+def _with_reads(calls, under_way, state, done):
+    """With all that takes effect now and changes nothing, now or later: it need not be tried in another order."""
+    return done.union(index for index in under_way if index not in done and calls[index].answer and (
+        calls[index].op == "get" or calls[index].answer != "ok" or calls[index].existed) and state in effects(calls[index], state))
 
 
 def _next(calls, under_way, done):
-    """Calls that may take effect next. Of calls without an answer that ask the same, the one that began first: any other
-    of them would lead to the same states."""
+    """Calls that may take effect next. Of those that ask and were answered the same, the one that ends first: any other
+    of them would lead to the same states, and could wait longer."""
     asked = set()
-    for index in under_way:
-        if index in done:
-            continue
+    for index in sorted(under_way, key=lambda each: (calls[each].end is None, calls[each].end)):
         call = calls[index]
-        same = (call.op, call.file, call.id)
-        if not call.answer and same in asked:
-            continue
-        if not call.answer:
+        same = dataclasses.replace(call, begin=0, end=None, client=0, error="")
+        if index not in done and same not in asked:
             asked.add(same)
-        yield index
+            yield index
+
+
+def _least(calls, configurations):
+    """Without those that differ from another one only by more open calls that have taken effect: to have them left can
+    but help."""
+    groups = collections.defaultdict(list)
+    for state, done in configurations:
+        groups[state, frozenset(index for index in done if calls[index].answer)].append(done)
+    return {(state, done) for (state, _), several in groups.items() for done in several
+            if not any(other < done for other in several)}
 
 
 def check(calls):
@@ -250,15 +264,34 @@ def check(calls):
     return [refusal for refusal in map(check_job, histories.values()) if refusal]
 
 
-def read(lines):
-    """Calls from lines of JSON, in order of their beginning: one is written before a call is made, and one with the same
-    client and number when it is over. A line that was cut off when its client was killed stands for nothing: a call
-    whose first line is not whole was not made."""
-    begun = {}
-    for line in lines:
-        try:
-            fields = json.loads(line)
-        except ValueError:
-            continue
-        begun.setdefault((fields["client"], fields.pop("number")), {}).update(fields)
-    return [Call(**fields) for fields in begun.values()]
+class History:
+    """Calls of clients that go on. One line of JSON is written before a call is made, and one with the same client and
+    number when it is over. A call whose first line is not whole, since its client was killed, was not made."""
+
+    def __init__(self):
+        self._fields = {}  # of each call, by client and number
+        self._jobs = collections.defaultdict(list)  # keys of _fields
+        self._changed = set()  # jobs since the last check
+
+    def add(self, lines):
+        for line in lines:
+            try:
+                fields = json.loads(line)
+            except ValueError:
+                continue
+            key = fields["client"], fields.pop("number")
+            if key not in self._fields:
+                self._fields[key] = {}
+                self._jobs[fields["job"]].append(key)
+            self._fields[key].update(fields)
+            self._changed.add(self._fields[key]["job"])
+
+    def calls(self, job=None):
+        """All, or those of a job, in the order in which they were begun."""
+        keys = self._fields if job is None else self._jobs[job]
+        return [Call(**self._fields[key]) for key in keys]
+
+    def check(self):
+        """The Refusals of jobs about which something came since the check before."""
+        changed, self._changed = self._changed, set()
+        return [refusal for refusal in map(check_job, map(self.calls, sorted(changed))) if refusal]

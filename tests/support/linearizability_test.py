@@ -7,10 +7,11 @@ answer stays open. `@BEGIN-END`, or `@BEGIN` of an open call, is its time, `#ID`
 
 import re
 import unittest
+from random import Random
 from unittest import mock
 
 import linearizability
-from linearizability import Call, check, read
+from linearizability import Call, History, check
 
 NEW = "submit a j1 new queued"
 
@@ -186,7 +187,39 @@ def history(text):
     return calls
 
 
+def has_an_order(calls, state=linearizability.State()):
+    """By trying every order."""
+    if not any(call.answer for call in calls):
+        return True
+    first_end = min(call.end for call in calls if call.answer)
+    return any(has_an_order([other for other in calls if other is not call], after)
+               for call in calls if call.begin <= first_end for after in linearizability.effects(call, state))
+
+
+def any_history(random):
+    calls = []
+    for number in range(random.randint(2, 6)):
+        op = random.choice(("get", "get", "submit", "cancel", "suspend", "resume")) if number else "submit"
+        begin = random.uniform(0, 4) + number / 2
+        fields = {"file": random.choice("aab"), "id": "j1"} if op == "submit" else {"id": "j1"}
+        answer = random.choice(("ok", "ok", "ok", "conflict" if op == "submit" else "refused" if op != "get" else "ok", ""))
+        if answer == "ok":
+            fields |= {"state": random.choice(("queued", "queued", "running", "suspended", "cancelled")),
+                       "existed": op == "submit" and random.random() < 0.5}
+        calls.append(Call("k1", op, begin, begin + random.uniform(0, 4) if answer else None, answer, **fields))
+    return calls
+
+
 class Linearizability(unittest.TestCase):
+    def test_it_says_what_a_search_through_all_orders_says(self):
+        random = Random(1)
+        verdicts = []
+        for _ in range(3000):
+            calls = any_history(random)
+            verdicts.append(has_an_order(calls))
+            self.assertEqual(not check(calls), verdicts[-1], "\n".join(map(str, calls)))
+        self.assertGreater(min(verdicts.count(True), verdicts.count(False)), 200)
+
     def test_each_history_without_an_order_is_refused_and_its_mended_twin_is_not(self):
         self.assertGreaterEqual(len(REFUSED), 20)
         for name, (refused, mended) in REFUSED.items():
@@ -225,9 +258,19 @@ class Linearizability(unittest.TestCase):
                  '{"client": 2, "number": 1, "job": "k", "op": "cancel", "id": "j", "begin": 2}',
                  '{"client": 1, "number": 1, "end": 3, "answer": "ok", "id": "j", "state": "queued"}',
                  '{"client": 2, "number": 2, "job": "k", "op": "resu']
-        self.assertEqual(list(read(lines)), [
+        history_of = History()
+        history_of.add(lines)
+        self.assertEqual(history_of.calls(), [
             Call("k", "submit", 1, 3, "ok", file="a", id="j", state="queued", client=1),
             Call("k", "cancel", 2, id="j", client=2)])
+
+    def test_a_history_is_checked_again_where_something_came_to_it(self):
+        history_of = History()
+        history_of.add(['{"client": 1, "number": 1, "job": "k", "op": "get", "id": "j", "begin": 1}'])
+        self.assertEqual(history_of.check(), [])
+        history_of.add(['{"client": 1, "number": 1, "end": 3, "answer": "ok", "state": "queued"}'])
+        self.assertEqual(len(history_of.check()), 1)
+        self.assertEqual(history_of.check(), [])
 
 
 if __name__ == "__main__":
