@@ -387,10 +387,6 @@ void ReadTrainBlock(MapReader& map, const ResourceSpec& resources, TrainSpec* ou
   ReadAdapters(map, out);
   ReadData(map, &out->data);
   ReadFsdp(map, resources, &out->fsdp);
-  if (out->lora && out->fsdp.expert_parallel > 1)
-    map.Error("fsdp",
-              "expert_parallel divides experts that are trained, and with lora they are "
-              "not; leave it out");
   ReadOptimizer(map, out->fsdp.mixed_precision, &out->optimizer);
   ReadSchedule(map, &out->schedule);
   ReadProfile(map, out->schedule.max_steps, &out->profile);

@@ -1,5 +1,5 @@
-// Experts divided among ranks: the numbers of a run that does not divide them, the same bits
-// however they travel, and state that either takes from the other.
+// Experts divided among ranks, trained or with adapters: the numbers of a run that does not divide
+// them, the same bits however they travel, and state that either takes from the other.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,6 +25,9 @@ struct Case {
   FsdpSpec fsdp = {};
   bool shares_memory = true;
   bool apart_from_host = false;
+  std::vector<std::string> adapters = {};  // lora.target_modules; empty: all is trained
+  bool quantized = false;                  // what is frozen
+  int steps = 20;
 
   GangOptions Gang(MixedPrecision precision, int steps) const {
     GangOptions gang{.world_size = world_size,
@@ -36,11 +39,17 @@ struct Case {
                      .shares_memory = shares_memory};
     gang.fsdp.mixed_precision = precision;
     gang.fsdp.expert_parallel = ways;
+    if (!adapters.empty())
+      gang.model.lora = LoraSpec{.r = 3, .alpha = 6, .target_modules = adapters};
+    if (quantized) gang.model.quantization.emplace();
     return gang;
   }
 };
 
 void PrintTo(const Case& which, std::ostream* out) { *out << which.name; }
+
+const std::vector<std::string> kOnExperts = {"o_proj", "mlp.experts.gate_up_proj",
+                                             "mlp.experts.down_proj"};
 
 std::vector<Case> Cases() {
   using enum ShardingStrategy;
@@ -78,14 +87,65 @@ std::vector<Case> Cases() {
                 .cpu_offload = true},
        .shares_memory = false,
        .apart_from_host = true},
+      {.name = "lora", .adapters = kOnExperts, .steps = 6},
+      {.name = "qlora_sockets",
+       .fsdp = {.activation_checkpointing = ActivationCheckpointing::kFull},
+       .shares_memory = false,
+       .adapters = kOnExperts,
+       .quantized = true,
+       .steps = 6},
+  };
+}
+
+// Adapters on experts, whose matrices are frozen then, and on what is beside them.
+std::vector<Case> AdapterCases() {
+  using enum ShardingStrategy;
+  return {
+      {.name = "lora_four_all_sockets",
+       .world_size = 4,
+       .ways = 4,
+       .shares_memory = false,
+       .adapters = kOnExperts},
+      {.name = "lora_shared_expert",
+       .family = Family::kQwen2Moe,
+       .shares_memory = false,
+       .adapters = {"gate_proj", "shared_expert_gate", "mlp.experts.down_proj"}},
+      {.name = "lora_beside_experts", .shares_memory = false, .adapters = {"q_proj"}},
+      {.name = "lora_one_expert_each",
+       .world_size = 4,
+       .ways = 4,
+       .experts = 64,
+       .fsdp = {.reduce_every_micro_batch = false},
+       .shares_memory = false,
+       .adapters = kOnExperts},
+      {.name = "lora_hybrid",
+       .world_size = 4,
+       .fsdp = {.strategy = kHybridShard},
+       .shares_memory = false,
+       .adapters = kOnExperts},
+      {.name = "qlora_grad_op",
+       .fsdp = {.strategy = kShardGradOp},
+       .adapters = kOnExperts,
+       .quantized = true},
+      {.name = "qlora_gpt_oss",
+       .family = Family::kGptOss,
+       .shares_memory = false,
+       .adapters = kOnExperts,
+       .quantized = true},
+      {.name = "qlora_offload",
+       .world_size = 4,
+       .fsdp = {.activation_checkpointing = ActivationCheckpointing::kFullOffload,
+                .cpu_offload = true},
+       .shares_memory = false,
+       .apart_from_host = true,
+       .adapters = kOnExperts,
+       .quantized = true},
   };
 }
 
 class ExpertParallel : public testing::TestWithParam<Case> {};
 
-TEST_P(ExpertParallel, ComputesWhatUndividedExpertsDo) {
-  GangOptions options = GetParam().Gang(MixedPrecision::kFp64, 20);
-  options.evaluates = true;
+void ExpectWhatUndividedExpertsCompute(GangOptions options) {
   const std::vector<RankRun> divided = RunGang(options);
   options.fsdp.expert_parallel = 1;
   const std::vector<RankRun> whole = RunGang(options);
@@ -95,14 +155,43 @@ TEST_P(ExpertParallel, ComputesWhatUndividedExpertsDo) {
       EXPECT_LE(Relative(got.loss, want.loss), 1e-12) << "step " << step;
       EXPECT_LE(Relative(got.grad_norm, want.grad_norm), 1e-11) << "step " << step;
     }
-    EXPECT_LE(Relative(divided[r].evaluations.back().loss, whole[r].evaluations.back().loss),
-              1e-12);
+    if (options.evaluates) {
+      EXPECT_LE(Relative(divided[r].evaluations.back().loss, whole[r].evaluations.back().loss),
+                1e-12);
+    }
     EXPECT_EQ(divided[r].next_tokens, whole[r].next_tokens);
   }
   // The export has every tensor in the order of the model, rounded to fp32.
   ASSERT_EQ(divided[0].exported.size(), whole[0].exported.size());
   for (std::size_t i = 0; i < whole[0].exported.size(); ++i) {
     ASSERT_NEAR(divided[0].exported[i], whole[0].exported[i], 1e-6) << i;
+  }
+}
+
+TEST_P(ExpertParallel, ComputesWhatUndividedExpertsDo) {
+  GangOptions options = GetParam().Gang(MixedPrecision::kFp64, GetParam().steps);
+  options.evaluates = true;
+  ExpectWhatUndividedExpertsCompute(options);
+}
+
+using AdaptedExpertParallel = ExpertParallel;
+
+TEST_P(AdaptedExpertParallel, ComputesWhatUndividedExpertsDo) {
+  ExpectWhatUndividedExpertsCompute(GetParam().Gang(MixedPrecision::kFp64, 4));
+}
+
+TEST(ExpertParallelState, OfAdaptersIsTheSameInFp32) {
+  for (const bool quantized : {false, true}) {
+    GangOptions options =
+        Case{.shares_memory = false, .adapters = kOnExperts, .quantized = quantized}.Gang(
+            MixedPrecision::kFp32, 20);
+    const std::vector<RankRun> divided = RunGang(options);
+    options.fsdp.expert_parallel = 1;
+    const std::vector<RankRun> whole = RunGang(options);
+    for (int step = 0; step < options.steps; ++step) {
+      EXPECT_LE(Relative(divided[0].numbers[step].loss, whole[0].numbers[step].loss), 1e-6)
+          << "step " << step;
+    }
   }
 }
 
@@ -145,6 +234,8 @@ TEST_P(ExpertParallel, AStepThatLostItsGangLeavesNoTrace) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Gangs, ExpertParallel, testing::ValuesIn(Cases()),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Gangs, AdaptedExpertParallel, testing::ValuesIn(AdapterCases()),
                          [](const auto& info) { return info.param.name; });
 
 std::vector<ShardArray> ArraysOf(const GangOptions& gang, int rank) {
@@ -189,16 +280,19 @@ std::vector<RankRun> CutAnew(const GangOptions& from, const std::vector<RankRun>
 }
 
 // Four ranks, then six: a gang takes the state of the other with experts divided or not.
-TEST(ExpertParallelState, GoesOnWithAnotherDivisionAndNumberOfRanks) {
-  const auto gang = [](int world_size, int ways, int first_step, int steps) {
-    GangOptions options = Case{.world_size = world_size, .ways = ways, .experts = 6}.Gang(
-        MixedPrecision::kFp64, steps);
+using Divisions = std::vector<std::pair<int, int>>;  // before and after
+void ExpectToGoOnWithAnotherDivision(const Divisions& divisions,
+                                     const std::vector<std::string>& adapters) {
+  const auto gang = [&](int world_size, int ways, int first_step, int steps) {
+    GangOptions options =
+        Case{.world_size = world_size, .ways = ways, .experts = 6, .adapters = adapters}.Gang(
+            MixedPrecision::kFp64, steps);
     options.first_step = first_step;
     options.shared_batches = 12;  // as many for each rank of either
     return options;
   };
   const std::vector<RankRun> whole = RunGang(gang(4, 1, 0, 6));
-  for (const auto& [before, after] : {std::pair(2, 1), {1, 2}, {2, 6}, {2, 3}}) {
+  for (const auto& [before, after] : divisions) {
     const GangOptions first = gang(4, before, 0, 3);
     GangOptions rest = gang(6, after, 3, 3);
     const std::vector<RankRun> cut = CutAnew(first, RunGang(first), rest);
@@ -211,11 +305,39 @@ TEST(ExpertParallelState, GoesOnWithAnotherDivisionAndNumberOfRanks) {
   }
 }
 
+TEST(ExpertParallelState, GoesOnWithAnotherDivisionAndNumberOfRanks) {
+  ExpectToGoOnWithAnotherDivision({{2, 1}, {1, 2}, {2, 6}, {2, 3}}, {});
+}
+
+TEST(ExpertParallelState, OfAdaptersGoesOnWithAnotherDivisionAndNumberOfRanks) {
+  ExpectToGoOnWithAnotherDivision({{1, 2}, {2, 3}}, kOnExperts);
+}
+
+// One rank has all experts, and trains what two and four do that divide them.
+TEST(ExpertParallelState, OfAdaptersIsTheSameAtEveryNumberOfRanks) {
+  const auto gang = [](int world_size, int ways) {
+    GangOptions options = Case{.world_size = world_size, .ways = ways, .adapters = kOnExperts}.Gang(
+        MixedPrecision::kFp64, 6);
+    options.shared_batches = 4;
+    return options;
+  };
+  const RankRun alone = RunGang(gang(1, 4))[0];
+  for (const auto& [world_size, ways] : {std::pair(2, 2), {4, 4}}) {
+    const RankRun divided = RunGang(gang(world_size, ways))[0];
+    for (std::size_t step = 0; step < alone.numbers.size(); ++step) {
+      EXPECT_LE(Relative(divided.numbers[step].loss, alone.numbers[step].loss), 1e-12)
+          << world_size << " ranks, step " << step;
+      EXPECT_LE(Relative(divided.numbers[step].grad_norm, alone.numbers[step].grad_norm), 1e-11);
+    }
+  }
+}
+
 // A rank holds, gathers and adds up the gradients of its own experts alone.
 TEST(ExpertParallelState, TakesTheMemoryOfItsOwnExperts) {
-  const auto placed = [](int ways, bool shares) {
+  const auto placed = [](int ways, bool shares, const std::vector<std::string>& adapters = {}) {
     const GangOptions gang =
-        Case{.world_size = 4, .ways = ways, .experts = 64}.Gang(MixedPrecision::kFp32, 0);
+        Case{.world_size = 4, .ways = ways, .experts = 64, .adapters = adapters}.Gang(
+            MixedPrecision::kFp32, 0);
     return PlaceUnits(TestConfig(gang.model), EngineOptions(gang),
                       {.ranks = 4, .rank = 1, .expert_ways = ways, .shares_memory = shares});
   };
@@ -231,6 +353,12 @@ TEST(ExpertParallelState, TakesTheMemoryOfItsOwnExperts) {
   // In the one array of a host all experts lie.
   EXPECT_TRUE(near(placed(4, true).gathered.buffer.bytes(),
                    static_cast<double>(placed(1, true).gathered.buffer.bytes())));
+  // Frozen experts likewise; adapters on them are whole on every rank.
+  const Placement adapted = placed(4, false, {"mlp.experts.down_proj"});
+  EXPECT_LT(adapted.frozen_gathered.buffer.bytes(),
+            placed(1, false, {"mlp.experts.down_proj"}).frozen_gathered.buffer.bytes() / 2);
+  EXPECT_EQ(adapted.gathered.buffer.bytes(),
+            placed(1, false, {"mlp.experts.down_proj"}).gathered.buffer.bytes());
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ struct Way {
   bool offloads = false;
   bool apart_from_host = false;
   std::optional<QuantizationSpec> quantization = {};
+  int expert_parallel = 1;  // above: of a mixture
 };
 
 std::vector<Way> Ways() {
@@ -57,6 +58,15 @@ std::vector<Way> Ways() {
        .shares_memory = false,
        .offloads = true,
        .apart_from_host = true},
+      {.name = "experts_one_host_nf4",
+       .world_size = 2,
+       .quantization = twice,
+       .expert_parallel = 2},
+      {.name = "experts_hosts_nf4",
+       .world_size = 2,
+       .shares_memory = false,
+       .quantization = twice,
+       .expert_parallel = 2},
   };
 }
 
@@ -68,6 +78,7 @@ class FrozenThatStay : public ::testing::TestWithParam<Way> {
     options_.world_size = way.world_size;
     options_.steps = 2;
     options_.fsdp = {.strategy = way.strategy,
+                     .expert_parallel = way.expert_parallel,
                      .mixed_precision = MixedPrecision::kFp32,
                      .cpu_offload = way.offloads};
     options_.apart_from_host = way.apart_from_host;
@@ -75,6 +86,11 @@ class FrozenThatStay : public ::testing::TestWithParam<Way> {
     LoraSpec lora;
     lora.r = 4;
     lora.alpha = 6;
+    if (way.expert_parallel > 1) {
+      options_.model.family = Family::kQwen3Moe;
+      options_.model.experts = 4;
+      lora.target_modules = {"q_proj", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"};
+    }
     options_.model.lora = lora;
     options_.model.quantization = way.quantization;
     options_.model_dir = dir_.path();

@@ -18,6 +18,7 @@
 #include <string>
 #include <tuple>
 
+#include "common/base/testing/temp_dir.h"
 #include "tests/parity/snapshot_run.h"
 #include "tests/support/eventually.h"
 #include "trainer/state/snapshot/cut.h"
@@ -91,6 +92,7 @@ class Kill : public testing::TestWithParam<KillCase> {
     const pid_t pid = ::fork();
     if (pid != 0) return pid;
     SnapshotOptions options{.gang = gang(), .generation = ++generation_, .until = steps};
+    options.gang.model_dir = directory_.path();
     if (has_buddies()) {
       options.buddy = {.wanted = BuddyCopies::kOn,
                        .ranks_per_node = GetParam().ranks_per_node,
@@ -135,6 +137,7 @@ class Kill : public testing::TestWithParam<KillCase> {
     return results;
   }
 
+  TempDirForTest directory_;  // of what adapters leave frozen; a child that dies leaves its own
   Board* control_block_ = nullptr;
   Generation generation_ = 0;
   std::minstd_rand random_{11};
@@ -226,6 +229,15 @@ std::vector<KillCase> MixtureKillCases() {
                        .activation_checkpointing = ActivationCheckpointing::kFull};
     cases.push_back(which);
   }
+  KillCase adapters{"adapters_of_divided_experts", {.world_size = 2}};
+  adapters.gang.model = {
+      .experts = 4,
+      .family = Family::kQwen3Moe,
+      .lora =
+          LoraSpec{.r = 3, .target_modules = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}},
+      .quantization = QuantizationSpec()};
+  adapters.gang.fsdp = {.expert_parallel = 2, .mixed_precision = MixedPrecision::kBf16};
+  cases.push_back(adapters);
   return cases;
 }
 INSTANTIATE_TEST_SUITE_P(Mixtures, KillInAStep, testing::ValuesIn(MixtureKillCases()),

@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/testing/temp_dir.h"
 #include "trainer/comm/group/testing/in_process_communicator.h"
 #include "trainer/fsdp/state_plan.h"
+#include "trainer/model/stored_model.h"
 #include "trainer/model/testing/late_copies_testing.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/state/snapshot/restore.h"
@@ -120,6 +122,11 @@ class Rank {
   }
 
   Status LoadState(const Segment& own, FsdpEngine& engine) {
+    if (gang().model.lora) {
+      MUSTER_ASSIGN_OR_RETURN(const SafetensorsModel model,
+                              OpenModelWeights(config_, gang().model_dir));
+      MUSTER_RETURN_IF_ERROR(engine.LoadFrozen(&model, {}));
+    }
     if (!cut_) {
       LoadRandomWeights(options_.gang.model, engine);
     } else {
@@ -184,8 +191,14 @@ class Rank {
 
 }  // namespace
 
-std::vector<SnapshotRank> RunWithSnapshots(const SnapshotOptions& options,
+std::vector<SnapshotRank> RunWithSnapshots(const SnapshotOptions& given,
                                            std::vector<HeldSegments> held) {
+  SnapshotOptions options = given;
+  TempDirForTest directory;
+  if (options.gang.model.lora) {
+    if (options.gang.model_dir.empty()) options.gang.model_dir = directory.path();
+    WriteModel(options.gang.model, options.gang.model_dir);
+  }
   const int world = options.gang.world_size;
   held.resize(world);
   InProcessGroup group(world, options.gang.shares_memory ? InProcessTransport::kSharedMemory

@@ -16,7 +16,7 @@ std::size_t EndOfMatrix(const std::vector<UnitTensor>& tensors, std::size_t begi
   return end;
 }
 
-FlatUnit LayOut(const UnitSpec& spec, int world_size, int slices) {
+FlatUnit LayOut(const UnitSpec& spec, int world_size, int slices, std::int64_t alignment) {
   FlatUnit unit{.name = spec.name, .blocks = spec.blocks, .slices = slices};
   std::vector<int> slice_of;
   std::int64_t end = 0;  // of what a slice has so far
@@ -25,7 +25,7 @@ FlatUnit LayOut(const UnitSpec& spec, int world_size, int slices) {
     const auto in_slice = count / static_cast<std::size_t>(slices);
     MUSTER_CHECK(in_slice * static_cast<std::size_t>(slices) == count,
                  "a matrix has a part for each slice");
-    const std::int64_t begin = RoundUp(end, kAlignElements);
+    const std::int64_t begin = RoundUp(end, alignment);
     for (int slice = 0; slice < slices; ++slice) {
       end = begin;
       for (std::size_t i = 0; i < in_slice; ++i, ++t) {
@@ -38,7 +38,7 @@ FlatUnit LayOut(const UnitSpec& spec, int world_size, int slices) {
   }
   // Shards start aligned too; an empty shard would be a special case for every collective.
   const int ranks = world_size / slices;
-  unit.shard_count = std::max(kAlignElements, RoundUp((end + ranks - 1) / ranks, kAlignElements));
+  unit.shard_count = std::max(alignment, RoundUp((end + ranks - 1) / ranks, alignment));
   unit.flat_count = unit.shard_count * world_size;
   for (std::size_t t = 0; t < unit.tensors.size(); ++t) {
     unit.tensors[t].offset += slice_of[t] * (unit.flat_count / slices);
@@ -80,12 +80,13 @@ FlatUnit SliceOf(const FlatUnit& unit, int rank) {
   return part;
 }
 
-FlatLayout::FlatLayout(const std::vector<UnitSpec>& units, int world_size, int expert_ways)
+FlatLayout::FlatLayout(const std::vector<UnitSpec>& units, int world_size, int expert_ways,
+                       std::int64_t alignment)
     : world_size_(world_size) {
   MUSTER_CHECK(world_size >= 1, "a layout needs at least one rank");
   for (const UnitSpec& spec : units) {
     const bool sliced = spec.blocks.part == BlockPart::kExperts;
-    units_.push_back(LayOut(spec, world_size, sliced ? expert_ways : 1));
+    units_.push_back(LayOut(spec, world_size, sliced ? expert_ways : 1, alignment));
     for (const FlatTensor& tensor : units_.back().tensors) parameter_count_ += tensor.count;
   }
 }

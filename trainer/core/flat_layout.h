@@ -98,8 +98,9 @@ std::string ShapeText(const std::vector<std::int64_t>& shape);
 class FlatLayout {
  public:
   // `expert_ways`: slices of the units that have experts alone; divides the world size, and the
-  // number of experts.
-  FlatLayout(const std::vector<UnitSpec>& units, int world_size, int expert_ways = 1);
+  // number of experts. `alignment`: elements that matrices and shards begin at multiples of.
+  FlatLayout(const std::vector<UnitSpec>& units, int world_size, int expert_ways = 1,
+             std::int64_t alignment = kAlignElements);
 
   int world_size() const { return world_size_; }
   const std::vector<FlatUnit>& units() const { return units_; }

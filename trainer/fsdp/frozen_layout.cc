@@ -1,7 +1,5 @@
 #include "trainer/fsdp/frozen_layout.h"
 
-#include "common/base/round_up.h"
-
 namespace muster {
 
 bool IsPacked(const UnitTensor& tensor, const FrozenForm& form) {
@@ -22,25 +20,17 @@ PackedLayout PackedLayoutOf(const UnitTensor& tensor, const FrozenForm& form) {
   return LayOutPacked(ElementCount(tensor.shape), form.quantization->double_quant);
 }
 
-// The last tensor of a matrix takes the padding.
-std::vector<UnitSpec> FrozenBytes(const std::vector<UnitSpec>& units, const FrozenForm& form) {
+FlatLayout LayOutFrozen(const std::vector<UnitSpec>& units, const FrozenForm& form, int ranks,
+                        int expert_ways) {
   const auto element = static_cast<std::int64_t>(ElementSize(form.compute));
-  std::vector<UnitSpec> all;
-  for (const UnitSpec& unit : units) {
-    UnitSpec& bytes = all.emplace_back(
-        UnitSpec{.name = unit.name, .tensors = unit.tensors, .blocks = unit.blocks});
-    std::int64_t end = 0;
-    for (std::size_t t = 0; t < unit.tensors.size(); ++t) {
-      const UnitTensor& tensor = unit.tensors[t];
-      std::int64_t count = IsPacked(tensor, form) ? PackedLayoutOf(tensor, form).bytes
-                                                  : ElementCount(tensor.shape) * element;
-      const bool ends = t + 1 == unit.tensors.size() || !unit.tensors[t + 1].joined;
-      if (ends) count = RoundUp(end + count, kPackedAlignment) - end;
-      end += count;
-      bytes.tensors[t].shape = {count};
+  std::vector<UnitSpec> bytes = units;
+  for (UnitSpec& unit : bytes) {
+    for (UnitTensor& tensor : unit.tensors) {
+      tensor.shape = {IsPacked(tensor, form) ? PackedLayoutOf(tensor, form).bytes
+                                             : ElementCount(tensor.shape) * element};
     }
   }
-  return all;
+  return FlatLayout(bytes, ranks, expert_ways, kPackedAlignment);
 }
 
 }  // namespace muster

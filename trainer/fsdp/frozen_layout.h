@@ -26,8 +26,9 @@ bool IsPacked(const UnitTensor& tensor, const FrozenForm& form);
 // Of such a tensor.
 PackedLayout PackedLayoutOf(const UnitTensor& tensor, const FrozenForm& form);
 
-// The units with each tensor as an array of bytes: its shape is the number of bytes it takes. What
-// follows a matrix begins at a multiple of kPackedAlignment.
-std::vector<UnitSpec> FrozenBytes(const std::vector<UnitSpec>& units, const FrozenForm& form);
+// The layout of the units with each tensor as an array of bytes: its shape is the number of bytes
+// it takes. Matrices begin at multiples of kPackedAlignment. `expert_ways` as FlatLayout's.
+FlatLayout LayOutFrozen(const std::vector<UnitSpec>& units, const FrozenForm& form, int ranks,
+                        int expert_ways);
 
 }  // namespace muster

@@ -87,6 +87,7 @@ Status FrozenWeights::Place() {
       gathered_, UnshardedParameters::Create(
                      layout_, placed_, shard_, ops_,
                      {.rank = options_.rank,
+                      .slices = options_.slices,
                       .bytes_behind = store_.mark_bytes(),
                       .kept_file = store_.shared_file(),
                       .allocate = [this](std::size_t bytes) { return store_.Allocate(bytes); }}));
@@ -109,32 +110,41 @@ Status FrozenWeights::Place() {
   return OkStatus();
 }
 
-// Views of a unit's bytes, as the model has the tensors.
+void FrozenWeights::Packed::SetOffset(float value) {
+  offset = value;
+  if (matrix != nullptr) matrix->parts[part].source.offset = value;
+}
+
+// Views of what this rank gathers of a unit's bytes, as the model has the tensors.
 void FrozenWeights::ViewUnitOf(int unit) {
   const UnitSpec& spec = units_[unit];
+  const FlatUnit own = SliceOf(layout_.units()[unit], options_.rank);
+  auto next = own.tensors.begin();
   auto* const flat = static_cast<char*>(gathered_->data(unit));
   const auto element = static_cast<std::int64_t>(ElementSize(options_.form.compute));
   FlatUnit plain{.name = spec.name};
   UnitWeights packed;
   for (std::size_t t = 0; t < spec.tensors.size(); ++t) {
-    const UnitTensor& tensor = spec.tensors[t];
-    const std::int64_t offset = layout_.units()[unit].tensors[t].offset;
+    UnitTensor tensor = spec.tensors[t];
+    const bool is_own = next != own.tensors.end() && next->spec.name == tensor.name;
+    const std::int64_t offset = is_own ? next->offset : 0;
+    if (is_own) tensor.joined = next++->spec.joined;
     if (!IsPacked(tensor, options_.form)) {
-      plain.tensors.push_back({tensor, offset / element, ElementCount(tensor.shape)});
+      if (is_own) plain.tensors.push_back({tensor, offset / element, ElementCount(tensor.shape)});
       continue;
     }
-    std::shared_ptr<PackedMatrix> matrix =
-        tensor.joined ? packed_.back().matrix : std::make_shared<PackedMatrix>();
-    matrix->columns = tensor.shape[1];
     const PackedLayout layout = PackedLayoutOf(tensor, options_.form);
-    matrix->parts.push_back({tensor.shape[0], ReadPacked(layout, flat + offset,
-                                                         nested_code_.const_data_ptr<float>(), 0)});
-    packed.OfBlock(tensor.block).LinearOf(tensor.role).packed = matrix;
-    packed_.push_back({.unit = unit,
-                       .tensor = static_cast<int>(t),
-                       .layout = layout,
-                       .matrix = matrix,
-                       .part = matrix->parts.size() - 1});
+    Packed each{.unit = unit, .tensor = static_cast<int>(t), .layout = layout};
+    if (is_own) {
+      each.matrix = tensor.joined ? packed_.back().matrix : std::make_shared<PackedMatrix>();
+      each.part = each.matrix->parts.size();
+      each.matrix->columns = tensor.shape[1];
+      each.matrix->parts.push_back(
+          {tensor.shape[0],
+           ReadPacked(layout, flat + offset, nested_code_.const_data_ptr<float>(), 0)});
+      packed.OfBlock(tensor.block).LinearOf(tensor.role).packed = each.matrix;
+    }
+    packed_.push_back(std::move(each));
   }
   Overlay(ViewUnit(plain, flat, options_.form.compute, ops_.device()), &packed);
   views_.push_back(std::move(packed));
@@ -207,17 +217,13 @@ Status FrozenWeights::Load(const SafetensorsModel* model, Communicator& world,
   kept_ = lacking == 0;
   if (have) {
     const std::vector<float> offsets = store_.offsets();
-    for (std::size_t p = 0; p < packed_.size(); ++p) {
-      packed_[p].matrix->parts[packed_[p].part].source.offset = offsets[p];
-    }
+    for (std::size_t p = 0; p < packed_.size(); ++p) packed_[p].SetOffset(offsets[p]);
   }
   const Status loaded = kept_ ? OkStatus() : LoadMissing(model, world, on_read);
   gathered_->Invalidate();
   MUSTER_RETURN_IF_ERROR(loaded);
   std::vector<float> offsets;
-  for (const Packed& packed : packed_) {
-    offsets.push_back(packed.matrix->parts[packed.part].source.offset);
-  }
+  for (const Packed& packed : packed_) offsets.push_back(packed.offset);
   return store_.Complete(offsets);
 }
 
@@ -238,7 +244,7 @@ Status FrozenWeights::LoadMissing(const SafetensorsModel* model, Communicator& w
   for (const ShardArray& array : arrays) {
     if (finite.ok()) finite = CheckFinite(array);
   }
-  for (const Packed& packed : packed_) {
+  for (Packed& packed : packed_) {
     MUSTER_RETURN_IF_ERROR(LoadPacked(model, packed, world, on_read));
   }
   MUSTER_ASSIGN_OR_RETURN(const std::int64_t bad, Largest(finite.ok() ? 0 : 1, world));
@@ -249,8 +255,8 @@ Status FrozenWeights::LoadMissing(const SafetensorsModel* model, Communicator& w
 
 // Each rank of a shard group reads and quantises an equal part of the tensor, in whole blocks; all
 // exchange them, since double quantisation is of the whole, and keep what is in their shard.
-Status FrozenWeights::LoadPacked(const SafetensorsModel* model, const Packed& packed,
-                                 Communicator& world, const std::function<void()>& on_read) {
+Status FrozenWeights::LoadPacked(const SafetensorsModel* model, Packed& packed, Communicator& world,
+                                 const std::function<void()>& on_read) {
   UnitTensor tensor = units_[packed.unit].tensors[packed.tensor];
   tensor.joined = false;
   const std::int64_t count = packed.layout.count;
@@ -297,11 +303,11 @@ Result<Nf4Tensor> FrozenWeights::QuantizeTogether(const at::Tensor& own, std::in
                  options_.form.quantization->double_quant);
 }
 
-void FrozenWeights::Keep(const Packed& packed, const Nf4Tensor& tensor) {
+void FrozenWeights::Keep(Packed& packed, const Nf4Tensor& tensor) {
   const FlatUnit& unit = layout_.units()[packed.unit];
   std::vector<std::byte> image(static_cast<std::size_t>(packed.layout.bytes));
   WritePacked(packed.layout, tensor, image.data());
-  packed.matrix->parts[packed.part].source.offset = tensor.offset;
+  packed.SetOffset(tensor.offset);
   const std::int64_t first = unit.tensors[packed.tensor].offset;
   const Interval shard = unit.Shard(options_.rank);
   const Interval part = Intersect(shard, {first, first + packed.layout.bytes});

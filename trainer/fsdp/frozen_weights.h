@@ -4,7 +4,7 @@
 // bytes, in which every tensor lies whole, of the compute type or, for the matrices of blocks, in
 // NF4 (packed_tensor.h). There is one copy, no optimizer state and no gradient, and what has been
 // gathered once stays good. Packed matrices are gathered as they are, 4 bits an element, and
-// dequantised where they are used.
+// dequantised where they are used. With expert parallelism a rank gathers its own experts alone.
 //
 // With a retained memory they outlive the engine: the next one of the same layout, form and model
 // finds them in memory, and nothing is read (frozen_store.h).
@@ -34,6 +34,8 @@ namespace muster {
 
 struct FrozenOptions {
   int rank = 0;  // within the shard group
+  // Its ranks that have the same experts; null: all have all of them.
+  Communicator* slices = nullptr;
   FrozenForm form;
   RetainedWeights* retained = nullptr;  // outlives the object; null: the weights end with it
   std::uint64_t source = 0;  // distinguishes the model's files from others; equal on all ranks
@@ -68,13 +70,16 @@ class FrozenWeights {
   std::int64_t gathered_bytes() const { return gathered_->bytes(); }
 
  private:
-  // A tensor in NF4, and the part of a matrix that reads it.
+  // A tensor in NF4, and the part of a matrix that reads it; null: another rank's expert has it.
   struct Packed {
     int unit = 0;
     int tensor = 0;  // of the unit
     PackedLayout layout;
     std::shared_ptr<PackedMatrix> matrix;
     std::size_t part = 0;
+    float offset = 0;  // of its absmax, what double quantisation has taken off
+
+    void SetOffset(float value);
   };
 
   FrozenWeights(const Placement& placement, Communicator* shard, DeviceOps& ops,
@@ -89,11 +94,11 @@ class FrozenWeights {
                      const std::function<void()>& on_read);
   Status CheckFinite(const ShardArray& array) const;
   std::vector<ShardArray> OwnArrays() const;
-  Status LoadPacked(const SafetensorsModel* model, const Packed& packed, Communicator& world,
+  Status LoadPacked(const SafetensorsModel* model, Packed& packed, Communicator& world,
                     const std::function<void()>& on_read);
   Result<Nf4Tensor> QuantizeTogether(const at::Tensor& own, std::int64_t share,
                                      std::int64_t count) const;
-  void Keep(const Packed& packed, const Nf4Tensor& tensor);
+  void Keep(Packed& packed, const Nf4Tensor& tensor);
   // How memory of the shards is written from host memory; empty: as host memory.
   ArrayMemory shard_memory() const;
 

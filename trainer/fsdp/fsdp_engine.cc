@@ -72,6 +72,7 @@ Status FsdpEngine::Allocate() {
     MUSTER_ASSIGN_OR_RETURN(
         frozen_, FrozenWeights::Create(placement_, mesh_.shard(), ops_,
                                        {.rank = rank,
+                                        .slices = mesh_.expert_shards(),
                                         .form = {options_.precision.compute, options_.quantization},
                                         .retained = options_.retained_weights,
                                         .source = options_.frozen_source}));

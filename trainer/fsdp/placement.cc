@@ -7,7 +7,6 @@
 #include "trainer/fsdp/frozen_layout.h"
 #include "trainer/fsdp/mesh.h"
 #include "trainer/fsdp/state_plan.h"
-#include "trainer/model/adapters.h"
 
 namespace muster {
 namespace {
@@ -158,10 +157,9 @@ Placement PlaceUnits(const ModelConfig& config, const FsdpOptions& options,
   const Precision& precision = options.precision;
   SplitUnits units = SplitModel(config, options.blocks_per_unit, options.lora);
   const bool adapters = !units.frozen.empty();
-  Placement placed{
-      .trained = FlatLayout(units.trained, rank.ranks, rank.expert_ways),
-      .frozen = FlatLayout(FrozenBytes(units.frozen, {precision.compute, options.quantization}),
-                           rank.ranks)};
+  Placement placed{.trained = LayOutTrained(units, rank.ranks, rank.expert_ways),
+                   .frozen = LayOutFrozen(units.frozen, {precision.compute, options.quantization},
+                                          rank.ranks, rank.expert_ways)};
   placed.parts = PartsOf(placed.trained, rank.rank);
   placed.frozen_units = std::move(units.frozen);
   const Placer placer(options, rank);

@@ -8,7 +8,6 @@
 
 #include "trainer/core/flat_layout.h"
 #include "trainer/fsdp/mesh.h"
-#include "trainer/model/adapters.h"
 #include "trainer/state/checkpoint/shard_header.h"
 
 namespace muster {
@@ -21,6 +20,10 @@ std::uint64_t FingerprintOf(const FlatLayout& layout, const Precision& precision
 }
 
 }  // namespace
+
+FlatLayout LayOutTrained(const SplitUnits& units, int ranks, int expert_ways) {
+  return FlatLayout(units.trained, ranks, units.frozen.empty() ? expert_ways : 1);
+}
 
 std::string LayoutText(const FlatLayout& layout) {
   std::string text = ' ' + std::to_string(layout.world_size());
@@ -58,8 +61,8 @@ Result<SegmentSpec> PlanSegment(std::string name, const ModelConfig& config,
   MUSTER_ASSIGN_OR_RETURN(
       const MeshShape shape,
       ShapeOf(options.strategy, place.world_size, options.ranks_per_node, options.expert_parallel));
-  const FlatLayout layout(SplitModel(config, options.blocks_per_unit, options.lora).trained,
-                          shape.shard_size, shape.expert_ways);
+  const FlatLayout layout = LayOutTrained(SplitModel(config, options.blocks_per_unit, options.lora),
+                                          shape.shard_size, shape.expert_ways);
   const int shard = place.rank % shape.shard_size;
   return SegmentSpec{.name = std::move(name),
                      .shard_index = shard,

@@ -11,6 +11,7 @@
 #include "trainer/core/flat_layout.h"
 #include "trainer/core/model_config.h"
 #include "trainer/fsdp/fsdp_options.h"
+#include "trainer/model/adapters.h"
 #include "trainer/state/snapshot/segment.h"
 
 namespace muster {
@@ -18,6 +19,10 @@ namespace muster {
 // "<unit>/weight", "<unit>/exp_avg" and "<unit>/exp_avg_sq" of that rank of the shard group: what
 // checkpoints and segments hold. Without data.
 std::vector<ShardArray> StateArrays(const FlatLayout& layout, int rank, const Precision& precision);
+
+// The layout of what a model's ranks train. Adapters on experts are one tensor for all of a layer,
+// in which those of an expert do not lie together: with adapters no unit has slices.
+FlatLayout LayOutTrained(const SplitUnits& units, int ranks, int expert_ways);
 
 // All of a layout in one text, to be hashed: equal texts are equal cuts of equal tensors.
 std::string LayoutText(const FlatLayout& layout);

@@ -70,7 +70,9 @@ ActivationBytes MeasureActivations(const ModelConfig& config, const ActivationSh
   const bool parallel = shape.expert_ways > 1 && config.SparseLayers() > 0;
   const BlockMemory memory(config, shape.lora, *ops, type, shape.level, parallel);
   const std::int64_t experts =
-      parallel ? ParallelExperts::BytesFor(config, batch.tokens(), type, memory.places()) : 0;
+      parallel ? ParallelExperts::BytesFor(config, shape.lora, shape.expert_ways, batch.tokens(),
+                                           type, memory.places())
+               : 0;
   const at::Device device(shape.on_host ? at::kCPU : at::kCUDA);
   const LlamaHead head(*ops, type, LlamaHead::DefaultChunkBytes(device));
   return {.blocks = memory.BytesFor(batch) + of_inputs.device + experts +

@@ -262,8 +262,7 @@ TEST(CheckTrain, NamesWhatExpertsCannotDoAndTheWayOut) {
             "give a number that divides these");
   train.fsdp.expert_parallel = 2;
   train.lora = Spec({"q_proj"});
-  EXPECT_NE(CheckTrain(Mixture(), train).message().find("with lora they are not"),
-            std::string::npos);
+  EXPECT_TRUE(CheckTrain(Mixture(), train).ok());
   train.fsdp.expert_parallel = 1;
   train.lora = Spec({"q_proj"}, {"mlp.gate"});
   EXPECT_NE(CheckTrain(Mixture(), train).message().find("model.layers.0.mlp.gate is a router"),

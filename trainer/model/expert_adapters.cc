@@ -32,10 +32,14 @@ at::Tensor OfScratch(const at::Tensor& scratch, std::int64_t experts, std::int64
   return scratch.narrow(0, 0, experts * out * rank).view({experts, out, rank}).transpose(1, 2);
 }
 
-// B's layout, [out, r * E], as the scratch has it; ATen copies two dimensions much faster than
-// three.
+// B's layout, [out, r * E] or [out * r, E], as the scratch has it; ATen copies two dimensions much
+// faster than three.
 at::Tensor InOrderOfScratch(const at::Tensor& b, std::int64_t experts) {
   return b.view({-1, experts}).t();
+}
+
+std::int64_t OutOf(const at::Tensor& b, std::int64_t experts, std::int64_t rank) {
+  return b.numel() / (experts * rank);
 }
 
 at::Tensor Flat(const at::Tensor& of_scratch) {
@@ -45,7 +49,7 @@ at::Tensor Flat(const at::Tensor& of_scratch) {
 // B with each expert's matrix in one piece, which products read much faster.
 at::Tensor CopyOfB(const LinearWeights& weights, std::int64_t experts, std::int64_t rank,
                    const ExpertAdapterScratch& scratch) {
-  const at::Tensor b = OfScratch(scratch.b, experts, weights.lora_b.size(0), rank);
+  const at::Tensor b = OfScratch(scratch.b, experts, OutOf(weights.lora_b, experts, rank), rank);
   Flat(b).copy_(InOrderOfScratch(weights.lora_b, experts));
   return b;
 }
@@ -146,7 +150,8 @@ void ExpertAdapters::ParameterGradients(const Routing& routing, const LoraForm& 
   HiddenValues(routing, x, OfA(weights.lora_a, experts), 1, scratch.hidden);
   FactorGradients(routing, scratch.hidden_gradient, x, 1,
                   {OfA(gradients.lora_a.tensor, experts), gradients.lora_a.add});
-  const at::Tensor b = OfScratch(scratch.b_gradient, experts, weights.lora_b.size(0), form.rank);
+  const at::Tensor b =
+      OfScratch(scratch.b_gradient, experts, OutOf(weights.lora_b, experts, form.rank), form.rank);
   FactorGradients(routing, scratch.hidden, y_gradient, form.scale, {b, false});
   at::Tensor target = InOrderOfScratch(gradients.lora_b.tensor, experts);
   gradients.lora_b.add ? target.add_(Flat(b)) : target.copy_(Flat(b));

@@ -3,7 +3,8 @@
 //
 // As PEFT lays them out on a parameter that is a matrix for each of E experts (ParamWrapper of its
 // lora/layer.py): A is [E * r, in], expert e's in rows e * r .. e * r + r - 1; B is [out, r * E],
-// expert e's in the columns e, E + e, 2 E + e, and so on. To the output of expert e goes
+// expert e's in the columns e, E + e, 2 E + e, and so on; seen as [out * r, E] it may be a part of
+// the experts'. To the output of expert e goes
 // scale * x A_e^T B_e^T, where x are its rows (router.h). Hidden values are made again in backward.
 // On a CPU one call goes over all experts (trainer/ops/cpu/grouped_factors.h), since products with
 // so few columns are over before a library has found its kernel.

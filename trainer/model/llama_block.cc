@@ -44,7 +44,7 @@ LlamaBlocks::LlamaBlocks(const ModelConfig& config, DeviceOps& ops, at::ScalarTy
   if (config.experts->shared_intermediate_size > 0) shared_.emplace(ops, layers_);
   balance_.emplace(config);
   if (expert_group != nullptr) {
-    parallel_.emplace(config, *expert_group, ops, compute_type, memory_.places());
+    parallel_.emplace(config, lora, *expert_group, ops, compute_type, memory_.places());
   }
 }
 

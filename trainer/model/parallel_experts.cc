@@ -31,15 +31,25 @@ void ZeroGradient(const GradientTarget& target) {
   if (target.tensor.defined() && !target.add) at::Tensor(target.tensor).zero_();
 }
 
+ModelConfig OfOwnExperts(ModelConfig config, int ranks) {
+  config.experts->count /= ranks;
+  return config;
+}
+
+at::Tensor& TensorOf(at::Tensor& weight) { return weight; }
+at::Tensor& TensorOf(GradientTarget& target) { return target.tensor; }
+
 }  // namespace
 
-ParallelExperts::ParallelExperts(const ModelConfig& config, Communicator& group, DeviceOps& ops,
-                                 at::ScalarType type, int places)
-    : config_(config),
+ParallelExperts::ParallelExperts(const ModelConfig& config, const BlockLora& lora,
+                                 Communicator& group, DeviceOps& ops, at::ScalarType type,
+                                 int places)
+    : config_(OfOwnExperts(config, group.size())),
+      lora_(lora),
       group_(group),
       ops_(ops),
       type_(type),
-      experts_(config, ops, {}),
+      experts_(config_, ops, lora),
       arrived_(static_cast<std::size_t>(places)),
       scratch_arena_(ops) {
   for (int p = 0; p < places; ++p) arenas_.emplace_back(ops);
@@ -63,32 +73,33 @@ ParallelExperts::Arrived ParallelExperts::CutArrived(const ModelConfig& config,
 }
 
 ParallelExperts::Scratch ParallelExperts::CutOwnScratch(const ModelConfig& config,
+                                                        const BlockLora& lora,
                                                         BumpAllocator& allocator, std::int64_t rows,
                                                         at::ScalarType type) {
-  return {.experts = CutExpertScratch(config, {}, allocator, rows, type),
+  return {.experts = CutExpertScratch(config, lora, allocator, rows, type),
           .rows = allocator.Cut({rows, config.hidden_size}, type),
           .weights = allocator.Cut({rows}, WideType(type))};
 }
 
-std::int64_t ParallelExperts::BytesFor(const ModelConfig& config, std::int64_t tokens,
-                                       at::ScalarType type, int places) {
+std::int64_t ParallelExperts::BytesFor(const ModelConfig& config, const BlockLora& lora, int ranks,
+                                       std::int64_t tokens, at::ScalarType type, int places) {
   const std::int64_t rows = tokens * config.experts->per_token;
   BumpAllocator kept, scratch;
   CutArrived(config, kept, rows, type);
-  CutOwnScratch(config, scratch, rows, type);
+  CutOwnScratch(OfOwnExperts(config, ranks), lora, scratch, rows, type);
   const std::int64_t sparse = std::min<std::int64_t>(places, config.SparseLayers());
   return sparse * kept.used() + scratch.used();
 }
 
 std::int64_t ParallelExperts::bytes() const {
-  std::int64_t bytes = scratch_arena_.bytes();
+  std::int64_t bytes = scratch_arena_.bytes() + experts_.bytes();
   for (const Arena& arena : arenas_) bytes += arena.bytes();
   return bytes;
 }
 
 void ParallelExperts::SortRows(const std::vector<std::int64_t>& counts, Arrived* arrived) const {
   const auto ranks = static_cast<std::size_t>(group_.size());
-  const auto all = static_cast<std::size_t>(config_.experts->count), own = all / ranks;
+  const auto own = static_cast<std::size_t>(config_.experts->count), all = own * ranks;
   const std::size_t first = static_cast<std::size_t>(group_.rank()) * own;
   const auto count = [&](std::size_t rank, std::size_t expert) {
     return counts[rank * all + first + expert];
@@ -123,13 +134,13 @@ void ParallelExperts::SortRows(const std::vector<std::int64_t>& counts, Arrived*
 
 void ParallelExperts::FitScratch(std::int64_t rows) {
   scratch_arena_.Fit([&](BumpAllocator& allocator) {
-    scratch_ = CutOwnScratch(config_, allocator, Room(rows), type_);
+    scratch_ = CutOwnScratch(config_, lora_, allocator, Room(rows), type_);
   });
 }
 
 void ParallelExperts::Meet(int block, const Routing& routing) {
   const auto ranks = static_cast<std::size_t>(group_.size());
-  const auto all = static_cast<std::size_t>(config_.experts->count), own = all / ranks;
+  const auto own = static_cast<std::size_t>(config_.experts->count), all = own * ranks;
   std::vector<std::int64_t> counts(ranks * all, 0);
   std::int64_t* const mine = counts.data() + static_cast<std::size_t>(group_.rank()) * all;
   for (std::size_t e = 0; e < all; ++e) mine[e] = routing.begins[e + 1] - routing.begins[e];
@@ -173,6 +184,22 @@ void ParallelExperts::Return(const Arrived& arrived, const at::Tensor& from, at:
   Move(from, arrived.received, to, arrived.sent);
 }
 
+template <typename Block>
+Block ParallelExperts::OwnOf(const Block& block) const {
+  Block own;
+  own.expert_gate_up = block.expert_gate_up;
+  own.expert_down = block.expert_down;
+  const std::int64_t experts = config_.experts->count, first = group_.rank() * experts;
+  for (auto* linear : {&own.expert_gate_up, &own.expert_down}) {
+    at::Tensor &a = TensorOf(linear->lora_a), &b = TensorOf(linear->lora_b);
+    if (!a.defined()) continue;
+    const std::int64_t rank = a.size(0) / (experts * group_.size());
+    a = a.narrow(0, first * rank, experts * rank);
+    b = b.view({-1, experts * group_.size()}).narrow(1, first, experts);
+  }
+  return own;
+}
+
 void ParallelExperts::Gather(int block, const at::Tensor& x, const BlockWeights& weights,
                              const Routing& routing, ExpertScratch& scratch) {
   Meet(block, routing);
@@ -182,14 +209,15 @@ void ParallelExperts::Gather(int block, const at::Tensor& x, const BlockWeights&
   Send(arrived, routing.row_weights, scratch_.weights);
   if (arrived.count() == 0) return;
   at::index_select_out(arrived.routing.row_weights, scratch_.weights, 0, arrived.routing.tokens);
-  experts_.GateUp(arrived.rows, weights, arrived.routing, scratch_.experts, arrived.gate_up);
+  experts_.GateUp(arrived.rows, OwnOf(weights), arrived.routing, scratch_.experts, arrived.gate_up);
 }
 
 void ParallelExperts::Output(int block, const BlockWeights& weights, const Routing& routing,
                              ExpertScratch& scratch, at::Tensor& y) {
   Arrived& arrived = arrived_[PlaceOf(block)];
   if (arrived.count() > 0) {
-    experts_.Output(weights, arrived.routing, arrived.gate_up, scratch_.experts, scratch_.rows);
+    experts_.Output(OwnOf(weights), arrived.routing, arrived.gate_up, scratch_.experts,
+                    scratch_.rows);
   }
   Return(arrived, scratch_.rows, scratch.rows);
   ops_.Run(op::SumRows{scratch.rows, routing.places, y});
@@ -202,15 +230,17 @@ void ParallelExperts::Backward(int block, const at::Tensor& y_gradient, const Bl
   FitScratch(arrived.count());
   at::index_select_out(scratch.rows, y_gradient, 0, routing.tokens);
   Send(arrived, scratch.rows, scratch_.rows);
-  if (arrived.count() == 0) {
-    for (const LinearGradients* of : {&gradients.expert_gate_up, &gradients.expert_down}) {
-      ZeroGradient(of->weight);
-      ZeroGradient(of->bias);
-    }
-  } else {
+  for (const LinearGradients* of : {&gradients.expert_gate_up, &gradients.expert_down}) {
+    ZeroGradient(of->lora_a);
+    ZeroGradient(of->lora_b);
+    if (arrived.count() > 0) continue;
+    ZeroGradient(of->weight);
+    ZeroGradient(of->bias);
+  }
+  if (arrived.count() > 0) {
     // The rows' gradients take the place of those that came.
-    experts_.Backward(arrived.rows, scratch_.rows, weights, gradients, arrived.routing,
-                      scratch_.experts, arrived.gate_up, scratch_.rows);
+    experts_.Backward(arrived.rows, scratch_.rows, OwnOf(weights), OwnOf(gradients),
+                      arrived.routing, scratch_.experts, arrived.gate_up, scratch_.rows);
     at::index_select_out(scratch_.weights, scratch_.experts.row_gradients, 0,
                          arrived.routing.places.view({-1}));
   }

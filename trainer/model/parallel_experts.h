@@ -11,6 +11,9 @@
 // R is as the routers of all ranks decide: on average that of the rank's own rows, S, and at most n
 // times that. Memory grows to the largest R and stays.
 //
+// Adapters come for all experts, whose they are together, and a rank reads and writes its own
+// experts' part of them: of the others' its gradients are zero.
+//
 // Letters as in experts.h; S rows lie in the order of the routing. The trainer's thread, on all
 // ranks of the group alike. Errors are the communicator's, and the first one stays: from then on
 // nothing travels, and results mean nothing.
@@ -26,6 +29,7 @@
 #include "trainer/model/arena.h"
 #include "trainer/model/block_tensors.h"
 #include "trainer/model/experts.h"
+#include "trainer/model/lora_form.h"
 #include "trainer/model/router.h"
 #include "trainer/ops/device_ops.h"
 
@@ -35,15 +39,15 @@ class ParallelExperts {
  public:
   // `group` and `ops` outlive the object. `places`: blocks whose rows are kept at once; block b's
   // are at b % places.
-  ParallelExperts(const ModelConfig& config, Communicator& group, DeviceOps& ops,
-                  at::ScalarType type, int places);
+  ParallelExperts(const ModelConfig& config, const BlockLora& lora, Communicator& group,
+                  DeviceOps& ops, at::ScalarType type, int places);
 
   // What of the caller's scratch memory is used: `rows` and `row_gradients`.
   static ExpertScratch CutScratch(const ModelConfig& config, BumpAllocator& allocator,
                                   std::int64_t tokens, at::ScalarType type);
-  // What the object takes where R is S.
-  static std::int64_t BytesFor(const ModelConfig& config, std::int64_t tokens, at::ScalarType type,
-                               int places);
+  // What the object takes where R is S, with a group of so many ranks.
+  static std::int64_t BytesFor(const ModelConfig& config, const BlockLora& lora, int ranks,
+                               std::int64_t tokens, at::ScalarType type, int places);
 
   // Brings the rows of x [N, H] to their experts, up to gate and up, which are kept for Output and
   // Backward.
@@ -79,10 +83,13 @@ class ParallelExperts {
   };
   static Arrived CutArrived(const ModelConfig& config, BumpAllocator& allocator, std::int64_t rows,
                             at::ScalarType type);
-  static Scratch CutOwnScratch(const ModelConfig& config, BumpAllocator& allocator,
-                               std::int64_t rows, at::ScalarType type);
+  static Scratch CutOwnScratch(const ModelConfig& config, const BlockLora& lora,
+                               BumpAllocator& allocator, std::int64_t rows, at::ScalarType type);
 
   std::size_t PlaceOf(int block) const { return static_cast<std::size_t>(block) % arrived_.size(); }
+  // The tensors of this rank's experts, weights or gradients.
+  template <typename Block>
+  Block OwnOf(const Block& block) const;
   // What comes from where, and room for it.
   void Meet(int block, const Routing& routing);
   void FitScratch(std::int64_t rows);
@@ -94,7 +101,8 @@ class ParallelExperts {
   void Move(const at::Tensor& from, const std::vector<std::int64_t>& sent, at::Tensor& to,
             const std::vector<std::int64_t>& received);
 
-  const ModelConfig config_;
+  const ModelConfig config_;  // with this rank's experts alone
+  const BlockLora lora_;
   Communicator& group_;
   DeviceOps& ops_;
   const at::ScalarType type_;

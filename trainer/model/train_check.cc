@@ -14,11 +14,6 @@ Status CheckExpertParallel(const ModelConfig& config, const TrainSpec& train) {
   if (config.SparseLayers() == 0) {
     return InvalidArgument("fsdp.expert_parallel: this model has no experts; leave it out");
   }
-  if (train.lora) {
-    return Unimplemented(
-        "fsdp.expert_parallel divides experts that are trained, and with lora they are not; leave "
-        "it out");
-  }
   if (config.experts->count % ranks == 0) return OkStatus();
   return InvalidArgument("fsdp.expert_parallel: " + std::to_string(ranks) +
                          " ranks cannot have the same number of a layer's " +

@@ -33,7 +33,7 @@ class StepPlanner {
   static double Size(ElementType type) { return static_cast<double>(ElementSize(type)); }
 
   double WholeElements() const;
-  double GatheredElements(std::size_t unit, Link link) const;
+  double GatheredElements(const FlatUnit& unit, Link link) const;
   Traffic Exchange() const;
   double GatheredBytes(Link link) const;
   double ReducedBytes(Link link) const;
@@ -57,13 +57,12 @@ double StepPlanner::WholeElements() const {
 
 // Counts what a rank gathers as if it had nothing of its own. Where experts are divided, the ranks
 // with the same ones gather these: on a node as many rings as it has parts of the experts.
-double StepPlanner::GatheredElements(std::size_t unit, Link link) const {
-  const FlatUnit& part = placement_.parts[unit];
+double StepPlanner::GatheredElements(const FlatUnit& unit, Link link) const {
+  const std::int64_t part = unit.flat_count / unit.slices;
   const double ranks = layout_.mesh.shard_size;
-  if (ranks == 1) return static_cast<double>(part.flat_count);
-  const double received =
-      static_cast<double>(part.flat_count - part.shard_count) * ranks / (ranks - 1);
-  if (placement_.trained.units()[unit].slices == 1) return received;
+  if (ranks == 1) return static_cast<double>(part);
+  const double received = static_cast<double>(part - unit.shard_count) * ranks / (ranks - 1);
+  if (unit.slices == 1) return received;
   const int ways = layout_.mesh.expert_ways, per_node = job_.resources.ranks_per_node;
   if (link == Link::kBetween) return received * std::min(ways, per_node);
   return ways < per_node ? received : 0;
@@ -98,17 +97,15 @@ double StepPlanner::BlockGathers(std::size_t blocks) const {
 double StepPlanner::GatheredBytes(Link link) const {
   if (!sharded() && !job_.train.fsdp.cpu_offload) return 0;
   const double element = Size(layout_.precision.compute);
-  if (placement_.frozen_units.empty()) {
-    const std::size_t last = placement_.parts.size() - 1;
-    double blocks = 0;
-    for (std::size_t u = 1; u < last; ++u) blocks += GatheredElements(u, link);
-    const double ends = GatheredElements(0, link) + GatheredElements(last, link);
-    return element * (ends + blocks * BlockGathers(last - 1));
-  }
+  const bool adapters = !placement_.frozen_units.empty();
+  const std::vector<FlatUnit>& units = (adapters ? placement_.frozen : placement_.trained).units();
   double blocks = 0;
-  const std::vector<FlatUnit>& units = placement_.frozen.units();
-  for (std::size_t u = 1; u + 1 < units.size(); ++u)
-    blocks += static_cast<double>(units[u].flat_count);
+  for (std::size_t u = 1; u + 1 < units.size(); ++u) blocks += GatheredElements(units[u], link);
+  if (!adapters) {
+    const double ends =
+        GatheredElements(units.front(), link) + GatheredElements(units.back(), link);
+    return element * (ends + blocks * BlockGathers(units.size() - 2));
+  }
   const double frozen = keeps_gathered() ? 0 : blocks * BlockGathers(units.size() - 2);
   return frozen + element * WholeElements();
 }
@@ -116,7 +113,7 @@ double StepPlanner::GatheredBytes(Link link) const {
 double StepPlanner::ReducedBytes(Link link) const {
   const int times = job_.train.fsdp.reduce_every_micro_batch ? micro_batches() : 1;
   double elements = 0;
-  for (std::size_t u = 0; u < placement_.parts.size(); ++u) elements += GatheredElements(u, link);
+  for (const FlatUnit& unit : placement_.trained.units()) elements += GatheredElements(unit, link);
   return sharded() ? elements * Size(layout_.precision.gradient) * times : 0;
 }
 

@@ -66,6 +66,17 @@ TEST(TimePlanTest, DividedExpertsAreNotGatheredAndTheirRowsTravel) {
   EXPECT_GE(divided.exposed_seconds, 5 * rows * width * 7 / 8 / H100().link_rate * 0.99);
 }
 
+TEST(TimePlanTest, FrozenExpertsThatAreDividedAreNotGatheredEither) {
+  PlanJob job = GpuJob(Mixture47B(), 2, 8);
+  job.train.lora.emplace().target_modules = {"q_proj"};
+  const TimePlan whole = Planned(job, H100());
+  job.train.fsdp.expert_parallel = 8;
+  const TimePlan divided = Planned(job, H100());
+  EXPECT_LT(divided.traffic.inside_gathered, whole.traffic.inside_gathered / 5);
+  EXPECT_NEAR(divided.traffic.inside_reduced, whole.traffic.inside_reduced, 1);
+  EXPECT_LT(divided.step_seconds, whole.step_seconds);
+}
+
 // The published threshold for 8 ranks at 600 TFLOP/s over 45 GB/s: 15,500 tokens with fp32 sums.
 TEST(TimePlanTest, TellsFromHowManyTokensOnCommunicationIsHidden) {
   PlanJob job = GpuJob(Llama8B(), 8, 1);
