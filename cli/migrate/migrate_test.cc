@@ -101,7 +101,7 @@ TEST(MigrateAxolotl, TakesAQuantisedAdapterWithAlpacasPrompts) {
   EXPECT_EQ(train.lora->r, 32);
   EXPECT_EQ(train.lora->alpha, 16);
   EXPECT_EQ(train.lora->dropout, 0.05);
-  EXPECT_EQ(train.lora->target_modules, kLinearModules);
+  EXPECT_EQ(train.lora->target_modules, kAllLinear);
   EXPECT_TRUE(train.quantization->double_quant);
   EXPECT_THAT(train.data.train, ElementsAre("rows/teknium-GPT4-LLM-Cleaned.jsonl"));
   EXPECT_EQ(train.data.eval_ratio, 0.1);
@@ -182,7 +182,7 @@ TEST(MigrateLlamaFactory, TakesAnAdapterAndItsDefaults) {
   ASSERT_TRUE(train.lora && train.quantization);
   EXPECT_EQ(train.lora->r, 8);
   EXPECT_EQ(train.lora->alpha, 16) << "twice the rank where there is none";
-  EXPECT_EQ(train.lora->target_modules, kLinearModules);
+  EXPECT_EQ(train.lora->target_modules, kAllLinear);
   EXPECT_FALSE(train.quantization->double_quant);
   EXPECT_EQ(train.optimizer.weight_decay, 0);
   EXPECT_EQ(train.schedule.epochs, 3);

@@ -22,14 +22,14 @@ std::vector<std::string> KnownTargets() {
   return known;
 }
 
-// A list of modules, or PEFT's word for all of them.
+// A list of modules, or PEFT's word for all of them, the default.
 void ReadTargets(MapReader& lora, std::vector<std::string>* out) {
   static constexpr char kKey[] = "target_modules";
   const auto node = lora.Node(kKey);
   if (!node || node->IsNull()) return;
   const std::vector<std::string> known = KnownTargets();
   if (node->IsScalar()) {
-    if (node->Scalar() != "all-linear")
+    if (node->Scalar() != kAllLinear.front())
       lora.Error(kKey, "must be all-linear or a list of " + Join(known) + ", got '" +
                            node->Scalar() + "'");
     return;

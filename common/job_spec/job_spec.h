@@ -96,9 +96,8 @@ struct DataSpec {
   friend bool operator==(const DataSpec&, const DataSpec&) = default;
 };
 
-// The matrices of a block that may have adapters, by their modules' names, in a block's order.
-inline const std::vector<std::string> kLinearModules = {
-    "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+// What lora.target_modules says where adapters are on every linear layer of a model's blocks.
+inline const std::vector<std::string> kAllLinear = {"all-linear"};
 
 enum class LoraBias { kNone, kAll, kLoraOnly };
 
@@ -109,9 +108,10 @@ struct LoraSpec {
   double dropout = 0;   // how likely an element of an adapter's input counts nothing
   bool rslora = false;  // scaled by alpha / sqrt(r)
   LoraBias bias = LoraBias::kNone;
-  std::vector<std::string> target_modules = kLinearModules;  // of these, in this order
-  std::vector<std::string> modules_to_save;                  // trained whole, such as embed_tokens
-  std::string init_from;  // an adapter's directory; empty: new ones
+  // Or names of lora_targets.h, in a block's order.
+  std::vector<std::string> target_modules = kAllLinear;
+  std::vector<std::string> modules_to_save;  // trained whole, such as embed_tokens
+  std::string init_from;                     // an adapter's directory; empty: new ones
   friend bool operator==(const LoraSpec&, const LoraSpec&) = default;
 };
 

@@ -259,6 +259,11 @@ TEST_P(BadJobFile, IsRefusedWithLineAndKey) {
   "name: j\ntrain:\n  model: {path: m}\n  data: {train: d.jsonl}\n  schedule: " \
   "{max_steps: 1}\n"
 #define COMMAND_HEAD "name: j\ncommand: [a]\n"
+#define LORA_TARGETS                                                                              \
+  "job.yaml:6: train.lora.target_modules: must be all-linear or a list of q_proj, k_proj, "       \
+  "v_proj, qkv_proj, o_proj, gate_proj, up_proj, gate_up_proj, down_proj, "                       \
+  "shared_expert.gate_proj, shared_expert.up_proj, shared_expert.down_proj, shared_expert_gate, " \
+  "mlp.experts.gate_up_proj, mlp.experts.down_proj"
 
 const BadCase kContainerCases[] = {
     {"NoImage", COMMAND_HEAD "container: {}\n",
@@ -506,19 +511,12 @@ const BadCase kLaterCases[] = {
     {"TopologyOfNothing", COMMAND_HEAD "resources: {topology: {required: false}}\n",
      "job.yaml:3: resources.topology.within: is missing; give block, rack, or switch"},
     {"LoraTarget", TRAIN_HEAD "  lora: {target_modules: [q_proj, lm_head]}\n",
-     "job.yaml:6: train.lora.target_modules: must be all-linear or a list of q_proj, k_proj, "
-     "v_proj, qkv_proj, o_proj, gate_proj, up_proj, gate_up_proj, down_proj, "
-     "mlp.experts.gate_up_proj, mlp.experts.down_proj, got 'lm_head'; modules_to_save trains it "
-     "whole"},
-    {"LoraWord", TRAIN_HEAD "  lora: {target_modules: all}\n",
-     "job.yaml:6: train.lora.target_modules: must be all-linear or a list of q_proj, k_proj, "
-     "v_proj, qkv_proj, o_proj, gate_proj, up_proj, gate_up_proj, down_proj, "
-     "mlp.experts.gate_up_proj, mlp.experts.down_proj, got 'all'"},
+     LORA_TARGETS ", got 'lm_head'; modules_to_save trains it "
+                  "whole"},
+    {"LoraWord", TRAIN_HEAD "  lora: {target_modules: all}\n", LORA_TARGETS ", got 'all'"},
     {"LoraRouter", TRAIN_HEAD "  lora: {target_modules: [mlp.gate]}\n",
-     "job.yaml:6: train.lora.target_modules: must be all-linear or a list of q_proj, k_proj, "
-     "v_proj, qkv_proj, o_proj, gate_proj, up_proj, gate_up_proj, down_proj, "
-     "mlp.experts.gate_up_proj, mlp.experts.down_proj, got 'mlp.gate'; routers stay frozen "
-     "beside adapters"},
+     LORA_TARGETS ", got 'mlp.gate'; routers stay frozen "
+                  "beside adapters"},
     {"LoraNothing", TRAIN_HEAD "  lora: {target_modules: []}\n",
      "job.yaml:6: train.lora.target_modules: names no module; an adapter has one at least"},
     {"LoraRank", TRAIN_HEAD "  lora: {r: 0}\n",

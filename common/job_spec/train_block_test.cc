@@ -90,7 +90,7 @@ TEST(TrainBlock, ReadsAdapters) {
   ASSERT_TRUE(plain.ok()) << plain.status().ToString();
   EXPECT_EQ(plain->lora->r, 16);
   EXPECT_EQ(plain->lora->alpha, 32);
-  EXPECT_EQ(plain->lora->target_modules.size(), 7u);
+  EXPECT_EQ(plain->lora->target_modules, kAllLinear);
   const auto all = Train(
       "lora: {r: 8, dropout: 0.25, rslora: true, bias: lora_only, target_modules: [v_proj, q_proj, "
       "v_proj], modules_to_save: [embed_tokens], init_from: adapters/a}");
@@ -115,6 +115,11 @@ TEST(TrainBlock, ReadsAdapters) {
   EXPECT_EQ(
       experts->lora->target_modules,
       (std::vector<std::string>{"o_proj", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"}));
+  const auto shared =
+      Train("lora: {target_modules: [shared_expert_gate, shared_expert.up_proj, q_proj]}");
+  ASSERT_TRUE(shared.ok()) << shared.status().ToString();
+  EXPECT_EQ(shared->lora->target_modules,
+            (std::vector<std::string>{"q_proj", "shared_expert.up_proj", "shared_expert_gate"}));
 }
 
 TEST(TrainBlock, ReadsQuantizationBesideAdapters) {

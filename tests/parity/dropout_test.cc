@@ -40,6 +40,20 @@ TEST(AdapterDropout, EveryWorldSizeTrainsAlike) {
   }
 }
 
+TEST(AdapterDropout, SharedExpertsAndDenseLayersDropAlikeWhereBlocksAreComputedAgain) {
+  GangOptions options = Options(2, MixedPrecision::kFp32, 2);
+  options.model.family = Family::kQwen2Moe;
+  const std::vector<RankRun> kept = RunGang(options);
+  options.fsdp.activation_checkpointing = ActivationCheckpointing::kFull;
+  const std::vector<RankRun> again = RunGang(options);
+  options.model.lora->target_modules = {"q_proj", "k_proj", "v_proj", "o_proj"};
+  const std::vector<RankRun> attention = RunGang(options);
+  for (std::size_t r = 0; r < kept.size(); ++r) {
+    EXPECT_TRUE(kept[r].arrays == again[r].arrays);
+    EXPECT_NE(Losses(kept[r]), Losses(attention[r]));
+  }
+}
+
 TEST(AdapterDropout, MasksDifferFromStepToStepAndFromSeedToSeed) {
   GangOptions options = Options(1, MixedPrecision::kFp64, 1);
   const double loss = Losses(RunGang(options)[0])[0];

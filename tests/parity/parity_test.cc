@@ -194,9 +194,29 @@ std::vector<Way> Mixtures() {
   return ways;
 }
 
+// On the expert that all tokens have, and on dense layers beside sparse ones.
+void AddSharedExperts(std::vector<Way>* ways) {
+  const Family family = Family::kQwen2Moe;
+  ways->push_back({.name = "qwen2_moe_lora_all_2",
+                   .world_size = 2,
+                   .shares_memory = false,
+                   .checkpointing = ActivationCheckpointing::kFull,
+                   .family = family,
+                   .lora = Lora(kAllLinear)});
+  ways->push_back({.name = "qwen2_moe_qlora_all_1",
+                   .checkpointing = ActivationCheckpointing::kSelective,
+                   .family = family,
+                   .lora = Lora(kAllLinear),
+                   .quantization = QuantizationSpec{}});
+  ways->push_back({.name = "qwen2_moe_lora_some_1",
+                   .family = family,
+                   .lora = Lora({"down_proj", "shared_expert.up_proj", "mlp.experts.down_proj"})});
+}
+
 // The same with adapters on experts, which are whole or in NF4.
 std::vector<Way> AdaptedMixtures() {
   std::vector<Way> ways;
+  AddSharedExperts(&ways);
   const LoraSpec on_experts = Lora({"o_proj", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"});
   for (const auto& [each, name] :
        {std::pair(Family::kQwen3Moe, "qwen3_moe"), std::pair(Family::kMixtral, "mixtral"),
@@ -264,7 +284,7 @@ std::vector<Way> Models() {
                     .world_size = 2,
                     .checkpointing = ActivationCheckpointing::kFull,
                     .family = family,
-                    .lora = Lora(kLinearModules)});
+                    .lora = Lora(kAllLinear)});
   }
   const LoraSpec some = Lora({"q_proj", "v_proj", "down_proj"});
   // What a window of one token, caps and tied embeddings meet under each strategy.
@@ -298,7 +318,7 @@ std::vector<Way> Models() {
                     .blocks_per_unit = 2,
                     .checkpointing = ActivationCheckpointing::kSelective,
                     .family = family,
-                    .lora = Lora(kLinearModules),
+                    .lora = Lora(kAllLinear),
                     .quantization = QuantizationSpec{}});
   }
   ways.push_back({.name = "lora_1", .lora = some});
@@ -310,7 +330,7 @@ std::vector<Way> Models() {
     ways.push_back({.name = "lora_full_" + how + "5",
                     .world_size = 5,
                     .shares_memory = shares,
-                    .lora = Lora(kLinearModules)});
+                    .lora = Lora(kAllLinear)});
     ways.push_back({.name = "lora_units_" + how + "2",
                     .world_size = 2,
                     .shares_memory = shares,
@@ -344,7 +364,7 @@ std::vector<Way> Models() {
                       .world_size = 3,
                       .shares_memory = shares,
                       .checkpointing = ActivationCheckpointing::kSelective,
-                      .lora = Lora(kLinearModules),
+                      .lora = Lora(kAllLinear),
                       .quantization = QuantizationSpec{.double_quant = twice}});
     }
     ways.push_back({.name = "qlora_hybrid_" + how + "4",
@@ -387,7 +407,7 @@ std::vector<Way> Models() {
                     .world_size = 3,
                     .checkpointing = ActivationCheckpointing::kSelective,
                     .family = family,
-                    .lora = Lora(kLinearModules),
+                    .lora = Lora(kAllLinear),
                     .quantization = QuantizationSpec{.double_quant = true}});
   }
   ways.push_back({.name = "phi3_some_lora_2",

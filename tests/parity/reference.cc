@@ -195,7 +195,7 @@ at::Tensor ReferenceTrainer::Mixture(const at::Tensor& x, const std::string& pre
     gates->chosen.push_back(chosen.flatten(0, -2));
   }
   if (config.shared_intermediate_size == 0) return y;
-  const at::Tensor gate = at::matmul(x, Weight(prefix + "mlp.shared_expert_gate.weight").t());
+  const at::Tensor gate = Linear(x, prefix + "mlp.shared_expert_gate");
   return y + gate.sigmoid() * FeedForward(x, prefix + "mlp.shared_expert.");
 }
 

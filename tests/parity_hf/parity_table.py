@@ -30,6 +30,8 @@ FIGURE = re.compile(r"\d\.\de[-+]\d\d")
 def lora_of(architecture):
     """PEFT's configuration: adapters on all matrices, experts too."""
     lora = {"r": 8, "lora_alpha": 16, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"]}
+    if architecture == "qwen2_moe":
+        lora["target_modules"] += ["gate_proj", "up_proj", "down_proj", "shared_expert_gate"]
     if architecture in MIXTURES:
         return {**lora, "target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]}
     if architecture == "phi3":

@@ -43,6 +43,8 @@ enum class TensorRole {
   kGateUpLoraB,
   kDownLoraA,
   kDownLoraB,
+  kSharedExpertGateLoraA,
+  kSharedExpertGateLoraB,
   kExpertGateUpLoraA,
   kExpertGateUpLoraB,
   kExpertDownLoraA,

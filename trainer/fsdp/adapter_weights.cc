@@ -115,8 +115,10 @@ Status CheckTensors(const SafetensorsModel& file, const Selection& selection,
 }
 
 Result<SafetensorsModel> OpenAdapter(const std::string& dir, const LoraSpec& spec,
-                                     const Selection& selection) {
-  MUSTER_RETURN_IF_ERROR(CheckAdapterConfig(dir, spec));
+                                     const TrainedTensors& trained, const Selection& selection) {
+  std::vector<UnitTensor> tensors;
+  for (const auto& [name, tensor] : TensorsOf(trained.layout)) tensors.push_back(tensor);
+  MUSTER_RETURN_IF_ERROR(CheckAdapterConfig(dir, spec, tensors));
   const std::string path = dir + "/" + kAdapterWeights;
   MUSTER_ASSIGN_OR_RETURN(SafetensorsModel file, SafetensorsModel::OpenFile(path));
   MUSTER_RETURN_IF_ERROR(CheckTensors(file, selection, path));
@@ -174,7 +176,7 @@ Status LoadAdapter(const std::string& dir, const LoraSpec& spec, const TrainedTe
                    Communicator& group, const std::function<void()>& on_read) {
   const Selection selection = Select(
       trained, [&spec](const UnitTensor& tensor) { return std::optional(PeftName(tensor, spec)); });
-  const Result<SafetensorsModel> file = OpenAdapter(dir, spec, selection);
+  const Result<SafetensorsModel> file = OpenAdapter(dir, spec, trained, selection);
   std::optional<std::uint64_t> values;
   Status mine = file.status();
   if (mine.ok()) {

@@ -32,11 +32,15 @@ std::int64_t BytesOf(std::int64_t rows, std::int64_t columns, at::ScalarType typ
 std::int64_t LayerBytes(const ModelConfig& config, const ActivationShape& shape,
                         std::int64_t tokens, at::ScalarType type) {
   std::int64_t hidden = 0, dropped = 0;
+  const std::int64_t shared = config.experts ? config.experts->shared_intermediate_size : 0;
   for (const auto& [form, width] :
        {std::pair(&shape.lora.qkv, config.hidden_size),
         std::pair(&shape.lora.output, config.num_attention_heads * config.head_dim),
         std::pair(&shape.lora.gate_up, config.hidden_size),
-        std::pair(&shape.lora.down, config.intermediate_size)}) {
+        std::pair(&shape.lora.down, config.intermediate_size),
+        std::pair(&shape.lora.shared_gate_up, config.hidden_size),
+        std::pair(&shape.lora.shared_down, shared),
+        std::pair(&shape.lora.shared_gate, config.hidden_size)}) {
     hidden = std::max(hidden, form->hidden_width());
     if (form->dropout > 0 && !form->segments.empty()) dropped = std::max(dropped, width);
   }

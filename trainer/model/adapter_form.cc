@@ -20,9 +20,21 @@ json ObjectOf(const AdapterForm& form) {
   return object;
 }
 
-// Modules are trained whole in whatever order they are named.
+// In whatever order modules are named.
 AdapterForm Ordered(AdapterForm form) {
   std::sort(form.lora.modules_to_save.begin(), form.lora.modules_to_save.end());
+  std::sort(form.lora.target_modules.begin(), form.lora.target_modules.end());
+  return form;
+}
+
+// How all-linear is saved, as version 0.2 had it. A list of these is saved in another order.
+const std::vector<std::string> kSavedAllLinear = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                                  "gate_proj", "up_proj", "down_proj"};
+
+AdapterForm AsSaved(AdapterForm form) {
+  std::vector<std::string>& targets = form.lora.target_modules;
+  if (targets == kSavedAllLinear) std::sort(targets.begin(), targets.end());
+  if (targets == kAllLinear) targets = kSavedAllLinear;
   return form;
 }
 
@@ -95,7 +107,7 @@ AdapterForm AdapterFormOf(const TrainSpec& train) {
 }
 
 std::string AdapterFormText(const AdapterForm& form) {
-  return ObjectOf(form).dump(-1, ' ', false, json::error_handler_t::replace);
+  return ObjectOf(AsSaved(form)).dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 Result<AdapterForm> ParseAdapterForm(const std::string& text) {
@@ -112,6 +124,7 @@ Result<AdapterForm> ParseAdapterForm(const std::string& text) {
   } catch (const json::exception& error) {
     return DataLoss(std::string("the form of the adapter is not understood: ") + error.what());
   }
+  if (form.lora.target_modules == kSavedAllLinear) form.lora.target_modules = kAllLinear;
   if (unknown.empty()) return form;
   return Unimplemented("the adapter was trained with " + *unknown.begin() +
                        ", which this version does not know");

@@ -71,6 +71,19 @@ TEST(AdapterForm, DropoutAndTheOrderOfModulesMayChange) {
   EXPECT_TRUE(status.ok()) << status.ToString();
 }
 
+// On disk it is the list that version 0.2 wrote.
+TEST(AdapterForm, AllLinearIsNotAListOfTheSameModules) {
+  AdapterForm all, listed;
+  listed.lora.target_modules = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                "gate_proj", "up_proj", "down_proj"};
+  const std::string text = AdapterFormText(all);
+  EXPECT_THAT(text, HasSubstr(R"(["q_proj","k_proj","v_proj","o_proj","gate_proj","up_proj",)"));
+  EXPECT_EQ(ParseAdapterForm(text)->lora.target_modules, kAllLinear);
+  EXPECT_TRUE(CheckSameForm(text, all).ok());
+  EXPECT_TRUE(CheckSameForm(AdapterFormText(listed), listed).ok());
+  EXPECT_THAT(CheckSameForm(text, listed).message(), HasSubstr("[\"all-linear\"], the job has"));
+}
+
 TEST(AdapterForm, WhatIsNoFormOrOneOfALaterVersionIsRefused) {
   EXPECT_EQ(ParseAdapterForm("[]").status().code(), StatusCode::kDataLoss);
   EXPECT_EQ(ParseAdapterForm("{}").status().code(), StatusCode::kDataLoss);

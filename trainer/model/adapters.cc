@@ -25,6 +25,8 @@ const std::map<TensorRole, AdapterRoles>& AdaptersOn() {
        {TensorRole::kAttentionOutputLoraA, TensorRole::kAttentionOutputLoraB}},
       {TensorRole::kGateUp, {TensorRole::kGateUpLoraA, TensorRole::kGateUpLoraB}},
       {TensorRole::kDown, {TensorRole::kDownLoraA, TensorRole::kDownLoraB}},
+      {TensorRole::kSharedExpertGate,
+       {TensorRole::kSharedExpertGateLoraA, TensorRole::kSharedExpertGateLoraB}},
       {TensorRole::kExpertGateUp, {TensorRole::kExpertGateUpLoraA, TensorRole::kExpertGateUpLoraB}},
       {TensorRole::kExpertDown, {TensorRole::kExpertDownLoraA, TensorRole::kExpertDownLoraB}},
   };
@@ -58,12 +60,19 @@ std::string LayerPath(const std::string& tensor) {
   return tensor.substr(0, tensor.find('.', kLayers.size()) + 1);
 }
 
-bool IsAllLinear(const LoraSpec& spec) { return spec.target_modules == kLinearModules; }
+bool IsAllLinear(const LoraSpec& spec) { return spec.target_modules == kAllLinear; }
 
-// All-linear means the modules that a model has, whatever they are called.
-bool IsTarget(const LoraSpec& spec, const std::string& module) {
-  return Contains(spec.target_modules, module) ||
-         (IsAllLinear(spec) && Contains(kFusedLinearModules, module));
+// Whether the path of a module ends with the name, as PEFT has it.
+bool EndsWith(const std::string& path, const std::string& name) {
+  return path == name || path.ends_with("." + name);
+}
+
+// `path` is a module's, "self_attn.q_proj", or that of a parameter of all experts.
+bool IsTarget(const LoraSpec& spec, const std::string& path) {
+  if (Contains(kExpertParameters, path)) return Contains(spec.target_modules, path);
+  return IsAllLinear(spec) ||
+         std::any_of(spec.target_modules.begin(), spec.target_modules.end(),
+                     [&path](const std::string& name) { return EndsWith(path, name); });
 }
 
 // Whether the tensor is the matrix of a module, which experts are not.
@@ -74,8 +83,8 @@ bool IsModule(const UnitTensor& tensor) {
 bool HasAdapter(const UnitTensor& tensor, const LoraSpec& spec) {
   // One for the matrices of all experts, beside the first of them.
   if (const char* parameter = ExpertParameter(tensor.role); parameter != nullptr)
-    return !tensor.joined && Contains(spec.target_modules, parameter);
-  return IsModule(tensor) && IsTarget(spec, ModuleName(tensor.name));
+    return !tensor.joined && IsTarget(spec, parameter);
+  return IsModule(tensor) && IsTarget(spec, ModulePath(tensor.name));
 }
 
 // Whether it belongs to routers and experts, which are frozen beside adapters.
@@ -113,8 +122,8 @@ bool IsNamed(const std::vector<std::string>& ends, const UnitTensor& tensor) {
 // Whether a tensor of the model is itself trained.
 bool IsTrained(const UnitTensor& tensor, const LoraSpec& spec) {
   if (tensor.role != TensorRole::kQkvBias) return IsNamed(spec.modules_to_save, tensor);
-  return spec.bias == LoraBias::kAll || (spec.bias == LoraBias::kLoraOnly &&
-                                         Contains(spec.target_modules, ModuleName(tensor.name)));
+  return spec.bias == LoraBias::kAll ||
+         (spec.bias == LoraBias::kLoraOnly && IsTarget(spec, ModulePath(tensor.name)));
 }
 
 // Puts a tensor behind the others; of one matrix with the one before it where they have one role.
@@ -183,14 +192,14 @@ Status CheckExpertTargets(const ModelConfig& config, const LoraSpec& spec) {
       return Unimplemented("lora.dropout: adapters on experts (" + parameter +
                            ") have none, as in PEFT; set it to 0");
   }
-  for (const char* module : {"gate_proj", "up_proj", "down_proj"}) {
-    if (!sparse || !Contains(spec.target_modules, module)) continue;
-    return Unimplemented(
-        kKey + std::string(module) + " is not clear in a model with experts; " + kExpertGateUp +
-        " and " + kExpertDown +
-        " are its experts, and dense layers and shared experts beside "
-        "them have no adapters in this version. all-linear names it too: list q_proj, k_proj, "
-        "v_proj, o_proj and those");
+  const bool renames = sparse && FamilyOf(config).peft_renames_experts;
+  for (const char* module : {"all-linear", "gate_proj", "up_proj", "down_proj"}) {
+    if (!renames || !Contains(spec.target_modules, module)) continue;
+    return Unimplemented(kKey + std::string("PEFT takes gate_proj, up_proj and down_proj of a ") +
+                         config.architecture +
+                         " for its experts, and all-linear for its router as well; list q_proj, "
+                         "k_proj, v_proj, o_proj, and for its experts " +
+                         kExpertGateUp + " and " + kExpertDown);
   }
   for (const UnitTensor& tensor : ModelTensors(config)) {
     if (!IsOfMixture(tensor.role) || !IsNamed(spec.modules_to_save, tensor)) continue;
@@ -203,24 +212,31 @@ Status CheckExpertTargets(const ModelConfig& config, const LoraSpec& spec) {
   return OkStatus();
 }
 
+std::string ModulesOf(const std::vector<UnitTensor>& tensors) {
+  std::vector<std::string> modules;
+  for (const std::string& module : kAdapterModules) {
+    const bool has = std::any_of(tensors.begin(), tensors.end(), [&](const UnitTensor& tensor) {
+      return IsModule(tensor) && EndsWith(ModulePath(tensor.name), module);
+    });
+    if (has) modules.push_back(module);
+  }
+  return Join(modules);
+}
+
 // Every module that is named is one of the model's.
 Status CheckTargets(const std::vector<UnitTensor>& tensors, const LoraSpec& spec) {
   if (IsAllLinear(spec)) return OkStatus();
-  const bool sparse = std::any_of(tensors.begin(), tensors.end(), [](const UnitTensor& tensor) {
-    return ExpertParameter(tensor.role) != nullptr;
-  });
-  std::vector<std::string> known;
-  for (const std::string& module : kAdapterModules) {
-    const bool has = std::any_of(tensors.begin(), tensors.end(), [&](const UnitTensor& tensor) {
-      return IsModule(tensor) && ModuleName(tensor.name) == module;
-    });
-    if (has) known.push_back(module);
-  }
   for (const std::string& module : spec.target_modules) {
-    if (!Contains(known, module) && !Contains(kExpertParameters, module))
-      return InvalidArgument(
-          "lora.target_modules: this model has no " + module + "; it has " + Join(known) +
-          (sparse ? ", " + Join(kExpertParameters) : ", and all-linear is all of them"));
+    const bool known = std::any_of(tensors.begin(), tensors.end(), [&](const UnitTensor& tensor) {
+      return IsModule(tensor) && EndsWith(ModulePath(tensor.name), module);
+    });
+    if (known || Contains(kExpertParameters, module)) continue;
+    const bool sparse = std::any_of(tensors.begin(), tensors.end(), [](const UnitTensor& tensor) {
+      return ExpertParameter(tensor.role) != nullptr;
+    });
+    return InvalidArgument(
+        "lora.target_modules: this model has no " + module + "; it has " + ModulesOf(tensors) +
+        (sparse ? ", " + Join(kExpertParameters) : ", and all-linear is all of them"));
   }
   return OkStatus();
 }
@@ -280,8 +296,9 @@ Status CheckLora(const ModelConfig& config, const LoraSpec& spec) {
   MUSTER_RETURN_IF_ERROR(CheckTargets(tensors, spec));
   MUSTER_RETURN_IF_ERROR(CheckModulesToSave(tensors, spec));
   if (spec.bias == LoraBias::kLoraOnly && config.qkv_bias) {
-    const auto adapted = [&](const char* module) { return Contains(spec.target_modules, module); };
-    const int count = adapted("q_proj") + adapted("k_proj") + adapted("v_proj");
+    const auto adapted = [&](const char* path) { return IsTarget(spec, path); };
+    const int count =
+        adapted("self_attn.q_proj") + adapted("self_attn.k_proj") + adapted("self_attn.v_proj");
     if (count != 0 && count != 3) {
       return InvalidArgument(
           "lora.bias: lora_only needs all of q_proj, k_proj and v_proj in lora.target_modules, or "
@@ -298,26 +315,38 @@ double LoraScale(const LoraSpec& spec) {
 BlockLora LoraOf(const ModelConfig& config, const LoraSpec& spec) {
   const std::int64_t query = config.num_attention_heads * config.head_dim;
   const std::int64_t key = config.num_key_value_heads * config.head_dim;
-  const std::int64_t inner = config.intermediate_size;
+  const std::int64_t hidden = config.hidden_size;
   const bool fused = FamilyOf(config).fused_projections;
-  const auto form = [&](std::vector<std::pair<const char*, std::int64_t>> modules) {
+  const auto form = [&](std::vector<std::pair<std::string, std::int64_t>> parts) {
     LoraForm lora{.rank = spec.r, .scale = LoraScale(spec), .dropout = spec.dropout};
     std::int64_t row = 0;
-    for (const auto& [module, rows] : modules) {
-      if (IsTarget(spec, module)) lora.segments.push_back({row, rows});
+    for (const auto& [path, rows] : parts) {
+      if (IsTarget(spec, path)) lora.segments.push_back({row, rows});
       row += rows;
     }
     return lora;
   };
-  BlockLora lora{.qkv = fused ? form({{"qkv_proj", query + 2 * key}})
-                              : form({{"q_proj", query}, {"k_proj", key}, {"v_proj", key}}),
-                 .output = form({{"o_proj", config.hidden_size}}),
-                 .gate_up = fused ? form({{"gate_up_proj", 2 * inner}})
-                                  : form({{"gate_proj", inner}, {"up_proj", inner}}),
-                 .down = form({{"down_proj", config.hidden_size}})};
+  const auto gate_up = [&](const std::string& module, std::int64_t inner) {
+    return fused ? form({{module + "gate_up_proj", 2 * inner}})
+                 : form({{module + "gate_proj", inner}, {module + "up_proj", inner}});
+  };
+  BlockLora lora{.qkv = fused ? form({{"self_attn.qkv_proj", query + 2 * key}})
+                              : form({{"self_attn.q_proj", query},
+                                      {"self_attn.k_proj", key},
+                                      {"self_attn.v_proj", key}}),
+                 .output = form({{"self_attn.o_proj", hidden}})};
+  if (config.SparseLayers() < config.num_hidden_layers) {
+    lora.gate_up = gate_up("mlp.", config.intermediate_size);
+    lora.down = form({{"mlp.down_proj", hidden}});
+  }
   if (config.SparseLayers() == 0) return lora;
   lora.expert_gate_up = form({{kExpertGateUp, 2 * config.experts->intermediate_size}});
-  lora.expert_down = form({{kExpertDown, config.hidden_size}});
+  lora.expert_down = form({{kExpertDown, hidden}});
+  if (const std::int64_t inner = config.experts->shared_intermediate_size; inner > 0) {
+    lora.shared_gate_up = gate_up("mlp.shared_expert.", inner);
+    lora.shared_down = form({{"mlp.shared_expert.down_proj", hidden}});
+    lora.shared_gate = form({{"mlp.shared_expert_gate", 1}});
+  }
   return lora;
 }
 
@@ -338,7 +367,7 @@ std::string PeftName(const UnitTensor& tensor, const LoraSpec& spec) {
   if (IsExpertAdapter(tensor.role)) return ExpertAdapterName(tensor, spec);
   // An adapter's module stands around the layer that it adapts.
   const bool is_wrapped =
-      tensor.role == TensorRole::kQkvBias && Contains(spec.target_modules, ModuleName(tensor.name));
+      tensor.role == TensorRole::kQkvBias && IsTarget(spec, ModulePath(tensor.name));
   if (!is_wrapped) return kPeftPrefix + tensor.name;
   return kPeftPrefix + ModulePath(tensor.name) + ".base_layer.bias";
 }
@@ -360,19 +389,17 @@ bool IsExpertAdapter(TensorRole role) {
   return of(TensorRole::kExpertGateUp) || of(TensorRole::kExpertDown);
 }
 
-std::vector<std::string> AdaptedTargets(const std::vector<UnitTensor>& trained) {
+std::vector<std::string> AdaptedTargets(const std::vector<UnitTensor>& trained,
+                                        const LoraSpec& spec) {
+  if (!IsAllLinear(spec)) return spec.target_modules;
   std::vector<std::string> targets;
-  const auto add_found = [&](const std::vector<std::string>& names, bool of_experts) {
-    for (const std::string& name : names) {
-      const std::string end = "." + name + ".lora_A.weight";
-      if (std::any_of(trained.begin(), trained.end(), [&](const UnitTensor& tensor) {
-            return IsExpertAdapter(tensor.role) == of_experts && tensor.name.ends_with(end);
-          }))
-        targets.push_back(name);
-    }
-  };
-  add_found(kAdapterModules, false);
-  add_found(kExpertParameters, true);
+  for (const std::string& name : kAdapterModules) {
+    if (name.find('.') != std::string::npos) continue;  // a part of another one
+    if (std::any_of(trained.begin(), trained.end(), [&](const UnitTensor& tensor) {
+          return tensor.name.ends_with("." + name + ".lora_A.weight");
+        }))
+      targets.push_back(name);
+  }
   return targets;
 }
 

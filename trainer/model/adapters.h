@@ -8,9 +8,9 @@
 // The experts of a layer are one matrix each, and their adapters are two tensors for all of them
 // (expert_adapters.h): those of mlp.experts.gate_up_proj adapt gate and up in one.
 //
-// As in PEFT, target_modules are whole names of modules, and modules_to_save the ends of such
-// names: "norm" is every norm. kLinearModules, all-linear, are all that a model has, fused ones as
-// well.
+// As in PEFT, target_modules are what the paths of modules end with, in whole names, and
+// modules_to_save any ends of them: "norm" is every norm. kAllLinear is every module that may have
+// adapters, whatever it is called; experts, which are no modules, are not among them.
 //
 // Pure; any thread.
 #pragma once
@@ -53,8 +53,10 @@ std::int64_t ActiveTrainedParameters(const ModelConfig& config, const FlatLayout
 inline constexpr char kPeftPrefix[] = "base_model.model.";
 std::string PeftName(const UnitTensor& tensor, const LoraSpec& spec);
 
-// The targets (lora.target_modules) that have adapters among these tensors, in a block's order.
-std::vector<std::string> AdaptedTargets(const std::vector<UnitTensor>& trained);
+// What lora.target_modules names, in a block's order; of all-linear what has adapters among these
+// tensors.
+std::vector<std::string> AdaptedTargets(const std::vector<UnitTensor>& trained,
+                                        const LoraSpec& spec);
 
 // Whether the tensor is the A or B of an adapter, which no model's files hold.
 bool IsAdapterTensor(const UnitTensor& tensor);

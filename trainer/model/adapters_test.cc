@@ -132,7 +132,7 @@ TEST(LoraOf, CutsTheRowsOfJoinedMatrices) {
 }
 
 TEST(CheckLora, NamesWhatTheModelHasNot) {
-  EXPECT_TRUE(CheckLora(OddConfig(1), Spec(kLinearModules, {"embed_tokens", "lm_head"})).ok());
+  EXPECT_TRUE(CheckLora(OddConfig(1), Spec(kAllLinear, {"embed_tokens", "lm_head"})).ok());
   EXPECT_EQ(CheckLora(OddConfig(1), Spec({}, {"q_norm"})).message(),
             "lora.modules_to_save: this model has no q_norm; it may name embed_tokens, "
             "input_layernorm, post_attention_layernorm, lm_head");
@@ -156,15 +156,15 @@ ModelConfig Phi3() {
 
 TEST(SplitModel, PutsOneAdapterOnAFusedMatrix) {
   const std::vector<std::string> fused = {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"};
-  const SplitUnits split = SplitModel(Phi3(), 1, Spec(kLinearModules));
+  const SplitUnits split = SplitModel(Phi3(), 1, Spec(kAllLinear));
   const std::vector<UnitTensor>& tensors = split.trained[1].tensors;
-  EXPECT_EQ(AdaptedTargets(tensors), fused);
+  EXPECT_EQ(AdaptedTargets(tensors, Spec(kAllLinear)), fused);
   ASSERT_EQ(tensors.size(), 8u);
   EXPECT_EQ(tensors[0].name, "model.layers.0.self_attn.qkv_proj.lora_A.weight");
   EXPECT_EQ(tensors[0].shape, (std::vector<std::int64_t>{4, 37}));
   EXPECT_EQ(tensors[1].shape, (std::vector<std::int64_t>{80, 4}));
   EXPECT_EQ(NamesOf(SplitModel(Phi3(), 1, Spec(fused)).trained), NamesOf(split.trained));
-  for (const LoraSpec& spec : {Spec(kLinearModules), Spec(fused)}) {
+  for (const LoraSpec& spec : {Spec(kAllLinear), Spec(fused)}) {
     const BlockLora lora = LoraOf(Phi3(), spec);
     ASSERT_EQ(lora.qkv.segments.size(), 1u);
     EXPECT_EQ(lora.qkv.segments[0].rows, 80);
@@ -221,6 +221,73 @@ TEST(SplitModel, PutsTwoTensorsBesideTheMatricesOfAllExperts) {
       << "2 of 4 experts";
 }
 
+// The second of three layers is dense.
+ModelConfig Qwen2Moe() {
+  ModelConfig config = OddConfig(3);
+  config.architecture = "Qwen2MoeForCausalLM";
+  config.experts = {.count = 4,
+                    .per_token = 2,
+                    .intermediate_size = 19,
+                    .shared_intermediate_size = 23,
+                    .sparse_layers = {true, false, true}};
+  return config;
+}
+
+// As PEFT does it: a name is the end of a module's path, and experts are no modules.
+TEST(SplitModel, PutsAdaptersOnSharedExpertsAndOnTheDenseLayersOfAMixture) {
+  const auto adapted = [](const LoraSpec& spec) {
+    std::vector<std::string> modules;
+    for (const std::string& name : NamesOf(SplitModel(Qwen2Moe(), 1, spec).trained)) {
+      const bool of_feed_forward = name.find(".mlp.") != std::string::npos;
+      if (of_feed_forward && name.ends_with(".lora_A.weight"))
+        modules.push_back(name.substr(13, name.size() - 13 - 14));
+    }
+    return modules;
+  };
+  const std::vector<std::string> gates = {"0.mlp.shared_expert.gate_proj", "1.mlp.gate_proj",
+                                          "2.mlp.shared_expert.gate_proj"};
+  EXPECT_EQ(adapted(Spec({"q_proj", "gate_proj"})), gates);
+  EXPECT_EQ(
+      adapted(Spec({"shared_expert.down_proj", "shared_expert_gate"})),
+      (std::vector<std::string>{"0.mlp.shared_expert.down_proj", "0.mlp.shared_expert_gate",
+                                "2.mlp.shared_expert.down_proj", "2.mlp.shared_expert_gate"}));
+  EXPECT_EQ(adapted(Spec(kAllLinear)).size(), 2u * 4 + 3);
+  EXPECT_EQ(adapted(Spec({"q_proj", "mlp.experts.down_proj"})).size(), 2u) << "experts alone";
+  std::vector<UnitTensor> trained;
+  for (const UnitSpec& unit : SplitModel(Qwen2Moe(), 1, Spec(kAllLinear)).trained)
+    trained.insert(trained.end(), unit.tensors.begin(), unit.tensors.end());
+  EXPECT_EQ(AdaptedTargets(trained, Spec(kAllLinear)),
+            (std::vector<std::string>{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj",
+                                      "up_proj", "down_proj", "shared_expert_gate"}));
+}
+
+TEST(LoraOf, KeepsSharedExpertsAndDenseLayersApart) {
+  const BlockLora both = LoraOf(Qwen2Moe(), Spec({"up_proj", "down_proj"}));
+  ASSERT_EQ(both.gate_up.segments.size(), 1u);
+  EXPECT_EQ(both.gate_up.segments[0].begin, 43);
+  ASSERT_EQ(both.shared_gate_up.segments.size(), 1u);
+  EXPECT_EQ(both.shared_gate_up.segments[0].begin, 23);
+  EXPECT_EQ(both.shared_down.segments.size(), 1u);
+  EXPECT_TRUE(both.expert_gate_up.segments.empty());
+  const BlockLora shared = LoraOf(Qwen2Moe(), Spec({"shared_expert.up_proj"}));
+  EXPECT_TRUE(shared.gate_up.segments.empty());
+  EXPECT_EQ(shared.shared_gate_up.segments.size(), 1u);
+  const BlockLora all = LoraOf(Qwen2Moe(), Spec(kAllLinear));
+  EXPECT_EQ(all.shared_gate.segments.size(), 1u);
+  EXPECT_TRUE(all.expert_down.segments.empty());
+}
+
+TEST(CheckLora, NamesTheModulesOfAMixture) {
+  EXPECT_TRUE(CheckLora(Qwen2Moe(), Spec(kAllLinear)).ok());
+  EXPECT_TRUE(CheckLora(Qwen2Moe(), Spec({"shared_expert.gate_proj", "gate_proj"})).ok());
+  ModelConfig all_sparse = Mixture();
+  all_sparse.architecture = "GptOssForCausalLM";
+  EXPECT_TRUE(CheckLora(all_sparse, Spec(kAllLinear)).ok()) << "attention";
+  EXPECT_EQ(CheckLora(all_sparse, Spec({"gate_proj"})).message(),
+            "lora.target_modules: this model has no gate_proj; it has q_proj, k_proj, v_proj, "
+            "o_proj, mlp.experts.gate_up_proj, mlp.experts.down_proj");
+}
+
 TEST(CheckTrain, NamesWhatExpertsCannotDoAndTheWayOut) {
   TrainSpec train;
   EXPECT_TRUE(CheckTrain(Mixture(), train).ok());
@@ -236,12 +303,14 @@ TEST(CheckTrain, NamesWhatExpertsCannotDoAndTheWayOut) {
   EXPECT_TRUE(CheckTrain(Mixture(), train).ok());
   EXPECT_TRUE(CheckTrain(OddConfig(2), train).ok());
   train.quantization.reset();
-  train.lora = Spec({"q_proj", "down_proj"});
-  EXPECT_NE(CheckTrain(Mixture(), train)
-                .message()
-                .find("lora.target_modules: down_proj is not clear in a model with experts; "
-                      "mlp.experts.gate_up_proj and mlp.experts.down_proj are its experts"),
-            std::string::npos);
+  for (const LoraSpec& spec : {Spec({"q_proj", "down_proj"}), Spec(kAllLinear)}) {
+    train.lora = spec;
+    EXPECT_EQ(CheckTrain(Mixture(), train).message(),
+              "lora.target_modules: PEFT takes gate_proj, up_proj and down_proj of a "
+              "Qwen3MoeForCausalLM for its experts, and all-linear for its router as well; list "
+              "q_proj, k_proj, v_proj, o_proj, and for its experts mlp.experts.gate_up_proj and "
+              "mlp.experts.down_proj");
+  }
   train.lora = Spec({"q_proj", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"});
   EXPECT_TRUE(CheckTrain(Mixture(), train).ok());
   EXPECT_EQ(CheckTrain(OddConfig(2), train).message(),

@@ -1,5 +1,6 @@
 #include "trainer/model/block_memory.h"
 
+#include "trainer/model/linear.h"
 #include "trainer/model/parallel_experts.h"
 #include "trainer/ops/scalar_type.h"
 
@@ -80,8 +81,8 @@ BlockActivations BlockMemory::CutActivations(BumpAllocator& allocator, const Bat
       [&] {
         if (sparse) CutFeedForward(allocator, tokens, true, kept);
       });
-  kept.qkv_lora = CutHidden(allocator, tokens, lora_.qkv);
-  kept.output_lora = CutHidden(allocator, tokens, lora_.output);
+  kept.qkv_lora = CutLoraHidden(lora_.qkv, allocator, tokens, type_);
+  kept.output_lora = CutLoraHidden(lora_.output, allocator, tokens, type_);
   return kept;
 }
 
@@ -90,20 +91,14 @@ void BlockMemory::CutFeedForward(BumpAllocator& allocator, std::int64_t tokens, 
   if (sparse) {
     kept.routing = CutRouting(*config_.experts, allocator, tokens, type_);
     if (config_.experts->shared_intermediate_size > 0)
-      kept.shared = CutSharedExpertActivations(*config_.experts, allocator, tokens, type_);
+      kept.shared = CutSharedExpertActivations(*config_.experts, lora_, allocator, tokens, type_);
     if (experts_elsewhere_) return;
     kept.expert_gate_up =
         CutExpertGateUp(config_, allocator, tokens * config_.experts->per_token, type_);
     return;
   }
   kept.gate_up = allocator.Cut({tokens, 2 * config_.intermediate_size}, type_);
-  kept.gate_up_lora = CutHidden(allocator, tokens, lora_.gate_up);
-}
-
-at::Tensor BlockMemory::CutHidden(BumpAllocator& allocator, std::int64_t tokens,
-                                  const LoraForm& lora) const {
-  if (lora.segments.empty()) return {};
-  return allocator.Cut({tokens, lora.hidden_width()}, type_);
+  kept.gate_up_lora = CutLoraHidden(lora_.gate_up, allocator, tokens, type_);
 }
 
 BlockScratch BlockMemory::CutScratch(BumpAllocator& allocator, std::int64_t tokens) const {
@@ -134,7 +129,7 @@ BlockScratch BlockMemory::CutScratch(BumpAllocator& allocator, std::int64_t toke
         cut(a.qkv_gradient, joined)();
       },
       [&] {
-        if (!lora_.down.segments.empty()) cut(f.down_lora, lora_.down.hidden_width())();
+        f.down_lora = CutLoraHidden(lora_.down, allocator, tokens, type_);
         allocator.Overlap(cut(f.gated, inner), cut(f.normed, computes_normed ? hidden : 0));
         allocator.Overlap(cut(f.gated_gradient, inner), cut(f.normed_gradient, hidden));
       },
@@ -143,7 +138,7 @@ BlockScratch BlockMemory::CutScratch(BumpAllocator& allocator, std::int64_t toke
         cut(scratch.sparse.logits, config_.experts->count)();
         cut(scratch.sparse.normed_gradient, hidden)();
         if (config_.experts->shared_intermediate_size > 0)
-          scratch.sparse.shared = CutSharedExpertScratch(config_, allocator, tokens, type_);
+          scratch.sparse.shared = CutSharedExpertScratch(config_, lora_, allocator, tokens, type_);
         scratch.sparse.experts =
             experts_elsewhere_ ? ParallelExperts::CutScratch(config_, allocator, tokens, type_)
                                : CutExpertScratch(config_, lora_, allocator,

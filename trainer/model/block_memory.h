@@ -100,8 +100,6 @@ class BlockMemory {
   void CutFeedForward(BumpAllocator& allocator, std::int64_t tokens, bool sparse,
                       BlockActivations& kept) const;
   NormActivations CutNorm(BumpAllocator& allocator, std::int64_t tokens, bool keeps_normed) const;
-  // The hidden values of adapters; undefined where there are none.
-  at::Tensor CutHidden(BumpAllocator& allocator, std::int64_t tokens, const LoraForm& lora) const;
   BlockScratch CutScratch(BumpAllocator& allocator, std::int64_t tokens) const;
 
   const ModelConfig config_;

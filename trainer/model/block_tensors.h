@@ -99,6 +99,8 @@ struct BlockTensors {
       case TensorRole::kGateUpLoraB: return gate_up.lora_b;
       case TensorRole::kDownLoraA: return down.lora_a;
       case TensorRole::kDownLoraB: return down.lora_b;
+      case TensorRole::kSharedExpertGateLoraA: return shared_expert_gate.lora_a;
+      case TensorRole::kSharedExpertGateLoraB: return shared_expert_gate.lora_b;
       case TensorRole::kExpertGateUpLoraA: return expert_gate_up.lora_a;
       case TensorRole::kExpertGateUpLoraB: return expert_gate_up.lora_b;
       case TensorRole::kExpertDownLoraA: return expert_down.lora_a;
@@ -144,6 +146,8 @@ inline constexpr TensorRole kBlockRoles[] = {TensorRole::kAttentionNorm,
                                              TensorRole::kGateUpLoraB,
                                              TensorRole::kDownLoraA,
                                              TensorRole::kDownLoraB,
+                                             TensorRole::kSharedExpertGateLoraA,
+                                             TensorRole::kSharedExpertGateLoraB,
                                              TensorRole::kExpertGateUpLoraA,
                                              TensorRole::kExpertGateUpLoraB,
                                              TensorRole::kExpertDownLoraA,

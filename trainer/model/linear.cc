@@ -40,6 +40,12 @@ void Deliver(DeviceOps& ops, const at::Tensor& gradient, const GradientTarget& t
                       gradient.numel(), target.add});
 }
 
+at::Tensor CutLoraHidden(const LoraForm& form, BumpAllocator& allocator, std::int64_t tokens,
+                         at::ScalarType type) {
+  if (form.segments.empty()) return {};
+  return allocator.Cut({tokens, form.hidden_width()}, type);
+}
+
 void LinearForward(const at::Tensor& x, const at::Tensor& weight, at::Tensor& y) {
   MultiplyInto(y, x, weight.t());
 }

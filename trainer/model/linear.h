@@ -20,6 +20,10 @@
 
 namespace muster {
 
+// The hidden values [tokens, hidden width] of a matrix's adapters; undefined where it has none.
+at::Tensor CutLoraHidden(const LoraForm& form, BumpAllocator& allocator, std::int64_t tokens,
+                         at::ScalarType type);
+
 // y = x weight^T
 void LinearForward(const at::Tensor& x, const at::Tensor& weight, at::Tensor& y);
 

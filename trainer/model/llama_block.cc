@@ -63,11 +63,20 @@ void LlamaBlocks::Begin(const BatchShape& shape, const LayerAngles& angles,
   inputs_.Fit(shape.tokens(), config_.hidden_size, type_);
 }
 
+const LoraForm& LlamaBlocks::FormOf(Matrix matrix) const {
+  const bool shared = config_.IsSparse(block_);
+  switch (matrix) {
+    case Matrix::kQkv: return lora_.qkv;
+    case Matrix::kOutput: return lora_.output;
+    case Matrix::kGateUp: return shared ? lora_.shared_gate_up : lora_.gate_up;
+    case Matrix::kDown: return shared ? lora_.shared_down : lora_.down;
+    case Matrix::kSharedExpertGate: break;
+  }
+  return lora_.shared_gate;
+}
+
 LoraPass LlamaBlocks::AdaptersOf(Matrix matrix) const {
-  LoraPass pass{.form = matrix == Matrix::kQkv      ? lora_.qkv
-                        : matrix == Matrix::kOutput ? lora_.output
-                        : matrix == Matrix::kGateUp ? lora_.gate_up
-                                                    : lora_.down};
+  LoraPass pass{.form = FormOf(matrix)};
   if (dropout_) {
     const DropoutKey of_block = PartOfKey(*dropout_, static_cast<std::uint64_t>(block_));
     pass.mask = PartOfKey(of_block, static_cast<std::uint64_t>(matrix));
@@ -126,8 +135,9 @@ void LlamaBlocks::ForwardToExperts(int block, const ResidualStream& in,
   balance_->Add(kept.routing);
   if (!shared_) return;
   SharedExpertScratch& shared = memory_.scratch().sparse.shared;
-  shared_->Enter(entered, weights, shared, kept.shared);
-  shared_->Output(weights, kept.shared, shared);
+  const SharedExpertLora adapters = SharedAdapters();
+  shared_->Enter(entered, weights, adapters, shared, kept.shared);
+  shared_->Output(weights, adapters, kept.shared, shared);
 }
 
 ResidualStream LlamaBlocks::ForwardExperts(int block, const BlockWeights& weights) {
@@ -158,7 +168,9 @@ void LlamaBlocks::ForwardAgain(int block, const BlockWeights& weights) {
   AttentionForward({.sum = input}, weights, input, kept);
   const at::Tensor& entered = EnterFeedForward(input, weights, kept);
   router_->Forward(entered, weights, memory_.scratch().sparse.logits, kept.routing);
-  if (shared_) shared_->Enter(entered, weights, memory_.scratch().sparse.shared, kept.shared);
+  if (shared_)
+    shared_->Enter(entered, weights, SharedAdapters(), memory_.scratch().sparse.shared,
+                   kept.shared);
 }
 
 void LlamaBlocks::BackwardExperts(int block, const BlockWeights& weights,
@@ -193,8 +205,8 @@ void LlamaBlocks::BackwardToExperts(int block, const BlockWeights& weights,
                     scratch.experts.row_gradients, balance_gradient_, scratch.logits, gradients,
                     scratch.normed_gradient);
   if (shared_)
-    shared_->Backward(kept.feed_forward_norm.normed, gradient, weights, gradients, scratch.shared,
-                      kept.shared, scratch.normed_gradient);
+    shared_->Backward(kept.feed_forward_norm.normed, gradient, weights, SharedAdapters(), gradients,
+                      scratch.shared, kept.shared, scratch.normed_gradient);
   norm_.Entered(scratch.normed_gradient, kept.feed_forward_norm, kept.middle,
                 weights.feed_forward_norm, gradients.feed_forward_norm, gradient);
   AttentionBackward(input, weights, gradients, kept, gradient);

@@ -101,8 +101,14 @@ class LlamaBlocks {
 
  private:
   // Their numbers are part of what a mask is a function of.
-  enum class Matrix { kQkv, kOutput, kGateUp, kDown };
+  enum class Matrix { kQkv, kOutput, kGateUp, kDown, kSharedExpertGate };
+  // The block at work is meant.
+  const LoraForm& FormOf(Matrix matrix) const;
   LoraPass AdaptersOf(Matrix matrix) const;
+  SharedExpertLora SharedAdapters() const {
+    return {AdaptersOf(Matrix::kGateUp), AdaptersOf(Matrix::kDown),
+            AdaptersOf(Matrix::kSharedExpertGate)};
+  }
 
   void AttentionForward(const ResidualStream& in, const BlockWeights& weights, at::Tensor& input,
                         BlockActivations& kept);

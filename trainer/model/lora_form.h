@@ -42,7 +42,9 @@ struct LoraPass {
 };
 
 struct BlockLora {
-  LoraForm qkv, output, gate_up, down;
+  LoraForm qkv, output;
+  LoraForm gate_up, down;                             // in dense blocks
+  LoraForm shared_gate_up, shared_down, shared_gate;  // of the expert that all tokens have
   LoraForm expert_gate_up, expert_down;  // on the matrix of each expert (expert_adapters.h)
 };
 

@@ -111,7 +111,7 @@ Result<std::vector<std::string>> TargetsOf(const Json& config, const std::string
       config.contains(kTargetParameters) && config.value("target_modules", Json()).is_null();
   if (none) return std::vector<std::string>();
   const Json& targets = config.at("target_modules");
-  if (targets == "all-linear") return kLinearModules;
+  if (targets == kAllLinear.front()) return kAllLinear;
   if (targets.is_string()) {
     return Unimplemented(path + ": target_modules is the regular expression " + targets.dump() +
                          "; list the names of the modules instead");
@@ -161,7 +161,6 @@ Status Differs(const std::string& dir, const char* key, const std::string& their
 }
 
 std::string Sorted(std::vector<std::string> names) {
-  if (names == kFusedLinearModules) names = kLinearModules;
   std::sort(names.begin(), names.end());
   return Json(names).dump();
 }
@@ -201,7 +200,7 @@ std::string AdapterConfigText(const LoraSpec& spec, const std::string& base_mode
 ModelDirectory::Adapter PeftDirectory(const std::vector<UnitTensor>& trained, const LoraSpec& spec,
                                       const std::string& base_model) {
   LoraSpec written = spec;
-  written.target_modules = AdaptedTargets(trained);
+  written.target_modules = AdaptedTargets(trained, spec);
   ModelDirectory::Adapter adapter{.weights_name = kAdapterWeights,
                                   .tensors = {},
                                   .config_name = kAdapterConfig,
@@ -225,8 +224,11 @@ Result<LoraSpec> ReadAdapterConfig(const std::string& dir) {
   }
 }
 
-Status CheckAdapterConfig(const std::string& dir, const LoraSpec& spec) {
-  MUSTER_ASSIGN_OR_RETURN(const LoraSpec theirs, ReadAdapterConfig(dir));
+Status CheckAdapterConfig(const std::string& dir, const LoraSpec& job,
+                          const std::vector<UnitTensor>& trained) {
+  LoraSpec spec = job;
+  MUSTER_ASSIGN_OR_RETURN(LoraSpec theirs, ReadAdapterConfig(dir));
+  for (LoraSpec* each : {&spec, &theirs}) each->target_modules = AdaptedTargets(trained, *each);
   if (theirs.r != spec.r) {
     return Differs(dir, "r", std::to_string(theirs.r), std::to_string(spec.r));
   }

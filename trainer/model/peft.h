@@ -30,7 +30,9 @@ ModelDirectory::Adapter PeftDirectory(const std::vector<UnitTensor>& trained, co
 // taken out of the model's weights as PiSSA's is) and for every key that is set and not known here.
 Result<LoraSpec> ReadAdapterConfig(const std::string& dir);
 
-// Whether the adapter in `dir` has the form of `spec`: kInvalidArgument names the first difference.
-Status CheckAdapterConfig(const std::string& dir, const LoraSpec& spec);
+// Whether the adapter in `dir` has the form of `spec`, with which `trained` are trained:
+// kInvalidArgument names the first difference.
+Status CheckAdapterConfig(const std::string& dir, const LoraSpec& spec,
+                          const std::vector<UnitTensor>& trained);
 
 }  // namespace muster

@@ -41,7 +41,7 @@ LoraSpec Spec() {
 
 TEST_F(Peft, ReadsWhatItWrites) {
   Write(AdapterConfigText(Spec(), "models/base"));
-  EXPECT_TRUE(CheckAdapterConfig(dir_.string(), Spec()).ok());
+  EXPECT_TRUE(CheckAdapterConfig(dir_.string(), Spec(), {}).ok());
   const auto read = ReadAdapterConfig(dir_.string());
   ASSERT_TRUE(read.ok()) << read.status().ToString();
   EXPECT_EQ(read->r, 4);
@@ -57,7 +57,7 @@ TEST_F(Peft, KeepsExpertsApartAsParameters) {
   EXPECT_EQ(json["target_parameters"],
             (std::vector<std::string>{"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}));
   Write(json.dump());
-  EXPECT_TRUE(CheckAdapterConfig(dir_.string(), spec).ok());
+  EXPECT_TRUE(CheckAdapterConfig(dir_.string(), spec, {}).ok());
   Write(R"({"target_modules": null, "target_parameters": ["experts.down_proj"]})");
   const auto alone = ReadAdapterConfig(dir_.string());
   ASSERT_TRUE(alone.ok()) << alone.status().ToString();
@@ -90,7 +90,7 @@ TEST_F(Peft, TakesModulesInAnyOrderAndDefaults) {
   EXPECT_EQ(LoraScale(*read), 1);
   EXPECT_EQ(read->target_modules, (std::vector<std::string>{"q_proj", "up_proj"}));
   Write(R"({"target_modules": "all-linear", "r": 2})");
-  EXPECT_EQ(ReadAdapterConfig(dir_.string())->target_modules, kLinearModules);
+  EXPECT_EQ(ReadAdapterConfig(dir_.string())->target_modules, kAllLinear);
 }
 
 // All-linear to PEFT, which writes the names that the model has.
@@ -103,9 +103,9 @@ TEST_F(Peft, TakesAllModulesOfAFusedModelForAllLinear) {
   Write(PeftDirectory(trained, spec, "models/base").config_text);
   EXPECT_EQ(ReadAdapterConfig(dir_.string())->target_modules,
             (std::vector<std::string>{"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}));
-  EXPECT_TRUE(CheckAdapterConfig(dir_.string(), spec).ok());
+  EXPECT_TRUE(CheckAdapterConfig(dir_.string(), spec, trained).ok());
   spec.target_modules = {"qkv_proj"};
-  EXPECT_FALSE(CheckAdapterConfig(dir_.string(), spec).ok());
+  EXPECT_FALSE(CheckAdapterConfig(dir_.string(), spec, trained).ok());
 }
 
 TEST_F(Peft, RefusesOtherKindsByName) {
@@ -166,7 +166,7 @@ TEST_F(Peft, NamesTheFirstDifferenceToTheJob) {
   const auto difference = [&](auto change) {
     LoraSpec other = Spec();
     change(&other);
-    return CheckAdapterConfig(dir_.string(), other).message();
+    return CheckAdapterConfig(dir_.string(), other, {}).message();
   };
   EXPECT_NE(difference([](LoraSpec* s) { s->r = 8; }).find("r is 4, the job's lora has 8"),
             std::string::npos);

@@ -24,6 +24,8 @@ namespace muster {
 struct SharedExpertActivations {
   at::Tensor gate_up;  // [N, 2 * I]; backward turns it into its gradient
   at::Tensor weights;  // [N] W: of each token
+  // [N, hidden width of the adapters]; undefined where there are none.
+  at::Tensor gate_up_lora, gate_lora;
 };
 
 struct SharedExpertScratch {
@@ -33,13 +35,20 @@ struct SharedExpertScratch {
   at::Tensor gated_gradient;    // [N, I]
   at::Tensor logits;            // [N, 1]
   at::Tensor weight_gradients;  // [N] W
+  at::Tensor down_lora;         // [N, hidden width of the adapters]; undefined without any
+};
+
+// Its adapters on a micro-batch: on gate and up, on down, and on the gate of its output.
+struct SharedExpertLora {
+  LoraPass gate_up, down, gate;
 };
 
 SharedExpertActivations CutSharedExpertActivations(const ExpertsConfig& config,
-                                                   BumpAllocator& allocator, std::int64_t tokens,
-                                                   at::ScalarType type);
-SharedExpertScratch CutSharedExpertScratch(const ModelConfig& config, BumpAllocator& allocator,
-                                           std::int64_t tokens, at::ScalarType type);
+                                                   const BlockLora& lora, BumpAllocator& allocator,
+                                                   std::int64_t tokens, at::ScalarType type);
+SharedExpertScratch CutSharedExpertScratch(const ModelConfig& config, const BlockLora& lora,
+                                           BumpAllocator& allocator, std::int64_t tokens,
+                                           at::ScalarType type);
 
 class SharedExpert {
  public:
@@ -49,23 +58,20 @@ class SharedExpert {
   SharedExpert& operator=(const SharedExpert&) = delete;
 
   // What is kept of x [N, H].
-  void Enter(const at::Tensor& x, const BlockWeights& weights, SharedExpertScratch& scratch,
-             SharedExpertActivations& kept);
+  void Enter(const at::Tensor& x, const BlockWeights& weights, const SharedExpertLora& lora,
+             SharedExpertScratch& scratch, SharedExpertActivations& kept);
   // scratch.output of what is kept.
-  void Output(const BlockWeights& weights, const SharedExpertActivations& kept,
-              SharedExpertScratch& scratch);
+  void Output(const BlockWeights& weights, const SharedExpertLora& lora,
+              const SharedExpertActivations& kept, SharedExpertScratch& scratch);
   // Adds to x_gradient [N, H]. Gradients whose target has no tensor are not computed.
   void Backward(const at::Tensor& x, const at::Tensor& y_gradient, const BlockWeights& weights,
-                const BlockGradients& gradients, SharedExpertScratch& scratch,
-                SharedExpertActivations& kept, at::Tensor& x_gradient);
+                const SharedExpertLora& lora, const BlockGradients& gradients,
+                SharedExpertScratch& scratch, SharedExpertActivations& kept,
+                at::Tensor& x_gradient);
 
  private:
   DeviceOps& ops_;
   LinearOps& layers_;
-  // It has no adapters.
-  const LoraForm no_form_;
-  const LoraPass none_{no_form_};
-  at::Tensor no_hidden_;
 };
 
 }  // namespace muster

@@ -158,6 +158,41 @@ TEST(MemoryPlanTest, AdaptersOnExpertsAreTrainedForEachOfThem) {
             2 * hidden * 2 + b * (2 + 4));
 }
 
+// A layer's experts are 604 M parameters.
+TEST(MemoryPlanTest, FrozenExpertsAreGatheredInPartsAndTheirAdaptersWhole) {
+  PlanJob job = GpuJob(Mixture(), 1, 8);
+  job.train.lora.emplace().target_modules = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"};
+  const MemoryPlan whole = Planned(job);
+  job.train.fsdp.expert_parallel = 8;
+  const MemoryPlan divided = Planned(job);
+  EXPECT_NEAR(
+      static_cast<double>(whole.Of("unsharded parameters") - divided.Of("unsharded parameters")) /
+          kGB,
+      0.604 * 2 * 7 / 8, 0.01);
+  EXPECT_EQ(whole.Of("gradient slots"), divided.Of("gradient slots"));
+  EXPECT_EQ(whole.Of("master weights"), divided.Of("master weights"));
+}
+
+// Of three blocks the second is dense.
+TEST(MemoryPlanTest, AdaptersOnSharedExpertsAndDenseLayersAreCounted) {
+  ModelConfig config = Mixture();
+  config.architecture = "Qwen2MoeForCausalLM";
+  config.qk_norms = QkNorms::kNone;
+  config.num_hidden_layers = 3;
+  config.experts->shared_intermediate_size = 5632;
+  config.experts->sparse_layers = {true, false, true};
+  PlanJob job = GpuJob(config, 1, 1);
+  job.train.lora.emplace();
+  const Result<PlanLayout> layout = LayOutPlan(job);
+  ASSERT_TRUE(layout.ok()) << layout.status().ToString();
+  const std::int64_t attention = 3 * (2048 + 4096) + 2 * (2048 + 512) - 2048;
+  const auto of_mlp = [](std::int64_t inner) { return 3 * (2048 + inner); };
+  const std::int64_t gate = 2048 + 1;
+  EXPECT_EQ(layout->adapter_parameters,
+            16 * (3 * attention + 2 * (of_mlp(5632) + gate) + of_mlp(6144)));
+  EXPECT_EQ(layout->active_adapter_parameters, layout->adapter_parameters);
+}
+
 TEST(MemoryPlanTest, AMatrixThatIsMadeWholeIsAnActivation) {
   PlanJob job = GpuJob(Llama8B(), 1, 8);
   job.train.lora.emplace();

@@ -12,7 +12,7 @@ namespace {
 constexpr int kMostNodes = 64;
 constexpr int kShortestRow = 512;
 constexpr int kAdapterRank = 16;
-// Experts take no adapters (CheckTrain).
+// Every mixture takes these, and not each all-linear (CheckTrain).
 const std::vector<std::string> kAttention = {"q_proj", "k_proj", "v_proj", "o_proj"};
 
 bool FitsDevice(const MemoryPlan& memory, const Hardware& hardware) {

@@ -44,6 +44,9 @@ struct Family {
   // perhaps in MXFP4 (mxfp4.h), and biases [experts, out]. Here each expert has its own, with its
   // number behind the name (stored_model.h).
   bool stacked_experts = false;
+  // To PEFT gate_proj, up_proj, down_proj and all-linear are what they were in transformers 4: its
+  // experts, in other factors than those of target_parameters, and of all-linear its router.
+  bool peft_renames_experts = false;
   bool reads_attention_bias = false;  // attention_bias may be true
   // Reads what only this family has, once all other fields are in `config`, and refuses what is not
   // implemented.

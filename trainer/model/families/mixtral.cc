@@ -30,6 +30,7 @@ Family Mixtral() {
                     .expert_gate = ".w1.weight",
                     .expert_up = ".w3.weight",
                     .expert_down = ".w2.weight"},
+          .peft_renames_experts = true,
           .read = ReadMixtral};
 }
 

@@ -22,6 +22,7 @@ Family Olmoe() {
           .defaults = {.architecture = "OlmoeForCausalLM",
                        .rms_norm_eps = 1e-5,
                        .qk_norms = QkNorms::kAllHeads},
+          .peft_renames_experts = true,
           .read = ReadOlmoe};
 }
 

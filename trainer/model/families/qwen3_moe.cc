@@ -18,6 +18,7 @@ Family Qwen3Moe() {
           .defaults = {.architecture = "Qwen3MoeForCausalLM",
                        .num_key_value_heads = 4,
                        .qk_norms = QkNorms::kPerHead},
+          .peft_renames_experts = true,
           .read = ReadQwen3Moe};
 }
 
