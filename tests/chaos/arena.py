@@ -12,6 +12,21 @@ NODES = 4
 DISK_BYTES = 384 << 20
 
 
+def fill(disk, room):
+    """Takes all of a disk but `room` bytes; the file to remove afterwards."""
+    filler = disk / "filler"
+    taken = 0
+    with open(filler, "wb") as file:
+        while (free := shutil.disk_usage(disk).free) > room:
+            try:
+                os.posix_fallocate(file.fileno(), taken, free - room)
+                taken += free - room
+            except OSError as error:  # something else takes room at the same time
+                if error.errno != errno.ENOSPC:
+                    raise
+    return filler
+
+
 class Arena:
     """One cluster of four workers. `close` raises when something of it is left."""
 
@@ -42,18 +57,7 @@ class Arena:
                 raise AssertionError(f"`muster down` left the namespaces {namespaces()}")
 
     def fill_disk(self, room):
-        """Takes all of the small disk but `room` bytes; the file to remove afterwards."""
-        filler = self.disk / "filler"
-        taken = 0
-        with open(filler, "wb") as file:
-            while (free := shutil.disk_usage(self.disk).free) > room:
-                try:
-                    os.posix_fallocate(file.fileno(), taken, free - room)
-                    taken += free - room
-                except OSError as error:  # a checkpoint takes room at the same time
-                    if error.errno != errno.ENOSPC:
-                        raise
-        return filler
+        return fill(self.disk, room)
 
     def reached(self, job, generation, phase):
         """Whether a generation has come so far, by the files that say so before any message does."""

@@ -266,14 +266,18 @@ def check(calls):
 
 class History:
     """Calls of clients that go on. One line of JSON is written before a call is made, and one with the same client and
-    number when it is over. A call whose first line is not whole, since its client was killed, was not made."""
+    number when it is over. A call whose first line is not whole, since its client was killed, was not made. Fields of
+    `without` are not checked."""
 
-    def __init__(self):
+    def __init__(self, without=()):
+        self._without = without
         self._fields = {}  # of each call, by client and number
         self._jobs = collections.defaultdict(list)  # keys of _fields
         self._changed = set()  # jobs since the last check
 
     def add(self, lines):
+        """The Calls that were answered by these lines."""
+        answered = []
         for line in lines:
             try:
                 fields = json.loads(line)
@@ -285,13 +289,20 @@ class History:
                 self._jobs[fields["job"]].append(key)
             self._fields[key].update(fields)
             self._changed.add(self._fields[key]["job"])
+            if fields.get("answer"):
+                answered.append(Call(**self._fields[key]))
+        return answered
 
     def calls(self, job=None):
         """All, or those of a job, in the order in which they were begun."""
         keys = self._fields if job is None else self._jobs[job]
         return [Call(**self._fields[key]) for key in keys]
 
+    def _checked(self, job):
+        return check_job([dataclasses.replace(call, **{name: Call.__dataclass_fields__[name].default for name in self._without})
+                          for call in self.calls(job)])
+
     def check(self):
         """The Refusals of jobs about which something came since the check before."""
         changed, self._changed = self._changed, set()
-        return [refusal for refusal in map(check_job, map(self.calls, sorted(changed))) if refusal]
+        return [refusal for refusal in map(self._checked, sorted(changed)) if refusal]

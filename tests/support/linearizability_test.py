@@ -272,6 +272,17 @@ class Linearizability(unittest.TestCase):
         self.assertEqual(len(history_of.check()), 1)
         self.assertEqual(history_of.check(), [])
 
+    def test_a_field_can_be_left_out_of_the_check(self):
+        lines = ['{"client": 1, "number": 1, "job": "k", "op": "submit", "id": "j", "begin": 1, "end": 2, "answer": "ok", "state": "queued"}',
+                 '{"client": 1, "number": 2, "job": "k", "op": "get", "id": "j", "begin": 3, "end": 4, "answer": "ok", '
+                 '"state": "running", "generation": 1, "step": 9}',
+                 '{"client": 1, "number": 3, "job": "k", "op": "get", "id": "j", "begin": 5, "end": 6, "answer": "ok", '
+                 '"state": "running", "generation": 1, "step": 8}']
+        for without, refused in (((), 1), (("step",), 0), (("generation",), 1)):
+            history_of = History(without)
+            history_of.add(lines)
+            self.assertEqual(len(history_of.check()), refused, without)
+
 
 if __name__ == "__main__":
     unittest.main()
