@@ -130,8 +130,9 @@ void AddGlobals(Flags flags) {
   GlobalOptions& global = flags.global();
   flags.Add("--dir DIR", global.dir, "Cluster directory [default: ~/.local/state/muster/default]");
   const Flag coordinator =
-      flags.Add("--coordinator IP:PORT[,...]", global.remote.address,
-                "Coordinator on another machine, or several of which one leads; requires --tls");
+      flags.Add("--coordinator IP:PORT|dnssrv+NAME[,...]", global.remote.address,
+                "Coordinator on another machine, or several of which one leads, by address or SRV "
+                "records (dnssrv+_muster._tcp.DOMAIN); requires --tls");
   const Flag tls = flags.Add("--tls DIR", global.remote.credentials_dir,
                              "Directory with your ca.pem, cert.pem, and key.pem");
   flags

@@ -211,9 +211,9 @@ void AddMetricsOptions(CLI::App& app, muster::worker::WorkerOptions* options, Te
 void AddClusterOptions(CLI::App& app, muster::worker::WorkerOptions* options, Texts* texts) {
   app.add_option(
          "--coordinator", texts->coordinators,
-         "Coordinator on another machine (its --tls-listen), or several of which one leads; "
-         "requires credentials")
-      ->option_text("IP:PORT[,...]")
+         "Coordinator on another machine (its --tls-listen), or several of which one leads, by "
+         "address or SRV records (dnssrv+_muster._tcp.DOMAIN); requires credentials")
+      ->option_text("IP:PORT|dnssrv+NAME[,...]")
       ->check(CheckCoordinators)
       ->envname("MUSTER_COORDINATOR");
   app.add_option("--tls", options->tls_dir,
@@ -376,16 +376,19 @@ muster::Status FindDeviceLocks(const ResourceTexts& texts, muster::worker::Worke
 
 // Address, networks and GPUs. A coordinator that has not started has no endpoint yet.
 muster::Status LookAround(const Texts& texts, muster::worker::WorkerOptions* options) {
-  const auto endpoint = muster::FindCoordinator(muster::CoordinatorAddresses(options->coordinators),
-                                                options->endpoint_path);
+  muster::CoordinatorAddresses coordinators(options->coordinators);
+  const auto endpoint = muster::FindCoordinator(coordinators, options->endpoint_path);
   const bool by_tls = endpoint.ok() && !options->tls_dir.empty() && !endpoint->grpc_tls.empty();
   MUSTER_ASSIGN_OR_RETURN(
       const muster::worker::NodeAddress address,
-      muster::worker::ResolveNodeAddress({.address = texts.address,
-                                          .interface = texts.interface,
-                                          .coordinator = by_tls          ? endpoint->grpc_tls
-                                                         : endpoint.ok() ? endpoint->grpc
-                                                                         : ""}));
+      muster::worker::ResolveNodeAddress(
+          {.address = texts.address,
+           .interface = texts.interface,
+           .coordinator = by_tls          ? endpoint->grpc_tls
+                          : endpoint.ok() ? endpoint->grpc
+                                          : "",
+           // One whose name no server resolves is not on this host.
+           .others_are_remote = !endpoint.ok() && !options->coordinators.empty()}));
   if (!texts.resources.fake_gpus.empty()) options->health.nvml.clear();
   MUSTER_ASSIGN_OR_RETURN(
       const muster::worker::NodeReport node,
@@ -430,10 +433,8 @@ muster::Status Join(const std::string& join, muster::worker::WorkerOptions* opti
   // It is a secret, and ranks have the worker's environment.
   ::unsetenv("MUSTER_JOIN_TOKEN");
   MUSTER_RETURN_IF_ERROR(muster::worker::JoinUntilIn({join, options->node, options->tls_dir}));
-  std::string list;
-  for (const std::string& address : options->coordinators)
-    list += (list.empty() ? "" : ",") + address;
-  return muster::WriteFileAtomically(noted, list);
+  return muster::WriteFileAtomically(noted,
+                                     muster::CoordinatorAddresses::Text(options->coordinators));
 }
 
 bool WantsReport(int argc, char** argv) {

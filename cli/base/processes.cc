@@ -132,7 +132,8 @@ std::vector<NamedProcess> ProcessesOfDirectory(const std::string& dir) {
   std::vector<NamedProcess> out;
   for (const ProcessInfo& info : ReadProcessTable()) {
     std::string program = ProgramOf(info.pid);
-    if (!info.runs() || !program.starts_with("muster-") || !HasArgumentIn(info.pid, dir)) continue;
+    const bool ours = program.starts_with("muster-") || program == "etcd";
+    if (!info.runs() || !ours || !HasArgumentIn(info.pid, dir)) continue;
     out.push_back({info.id(), std::move(program)});
   }
   return out;

@@ -29,7 +29,8 @@ std::optional<ProcessId> LockedPidFileOwner(const std::string& path);
 // Every living descendant of `root`, which is not among them.
 std::vector<ProcessId> Descendants(const ProcessId& root);
 
-// Muster's own programs (not the CLI) with `dir` or a path below it among their arguments.
+// Muster's own programs (not the CLI), and etcd, with `dir` or a path below it among their
+// arguments.
 struct NamedProcess {
   ProcessId id;
   std::string program;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cli/client/coordinator_link.h"
+#include "common/rpc/channel.h"
 
 namespace muster {
 namespace {

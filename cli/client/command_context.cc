@@ -21,6 +21,7 @@ void Print(CommandContext& context, const char* kind, Json json, const char* key
 std::string SameCluster(const CommandContext& context) {
   if (context.by_login != nullptr && *context.by_login) return "";
   if (!context.slurm_job.empty()) return "--slurm-job " + ShellWord(context.slurm_job);
+  if (context.client.CheckIsLocal().ok()) return "--dir " + ShellWord(context.dir());
   const auto endpoint = context.client.FindEndpoint();
   // An endpoint that was given by its address has no other field yet.
   if (endpoint.ok() && endpoint->grpc.empty() && !endpoint->grpc_tls.empty())

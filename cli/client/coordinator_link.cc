@@ -5,7 +5,9 @@
 #include <optional>
 
 #include "cli/base/exit_code.h"
+#include "cli/client/local_coordinators.h"
 #include "common/base/locked_record.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/token.h"
@@ -16,43 +18,25 @@ namespace {
 // A coordinator reads its store before it answers.
 constexpr auto kStartTimeout = std::chrono::seconds(10);
 constexpr auto kStartPoll = std::chrono::milliseconds(50);
-// Time for a connection to one of several coordinators.
-constexpr auto kConnectLimit = std::chrono::seconds(2);
-constexpr auto kConnectPoll = std::chrono::milliseconds(100);
-constexpr auto kElectionPoll = std::chrono::milliseconds(200);
-constexpr auto kFollowPause = std::chrono::milliseconds(20);
-
-// Without the tries that gRPC makes again.
-bool TakesConnections(grpc::Channel& channel, const Interrupt& interrupt) {
-  const Deadline limit = Deadline::After(kConnectLimit);
-  for (;;) {
-    const grpc_connectivity_state state = channel.GetState(/*try_to_connect=*/true);
-    if (state == GRPC_CHANNEL_READY) return true;
-    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || limit.Expired() || interrupt.requested())
-      return false;
-    channel.WaitForStateChange(state, SystemDeadline(kConnectPoll));
-  }
-}
 
 }  // namespace
 
-// gRPC counts deadlines in the system clock.
-std::chrono::system_clock::time_point SystemDeadline(Duration remaining) {
-  return std::chrono::system_clock::now() +
-         std::chrono::duration_cast<std::chrono::system_clock::duration>(remaining);
-}
-
 CoordinatorLink::CoordinatorLink(std::string dir, Interrupt& interrupt, RemoteCoordinator remote)
-    : paths_{std::move(dir)}, interrupt_(interrupt), address_status_(Use(std::move(remote))) {}
+    : paths_{std::move(dir)},
+      interrupt_(interrupt),
+      is_local_(remote.address.empty() && remote.credentials_dir.empty()) {
+  address_status_ = Use(std::move(remote));
+  UseLocal();
+}
 CoordinatorLink::CoordinatorLink(std::string dir, Interrupt& interrupt, FindRemote find_remote)
     : paths_{std::move(dir)},
       interrupt_(interrupt),
       address_status_(Use({})),
+      is_local_(false),
       find_remote_(std::move(find_remote)) {}
 
 Status CoordinatorLink::CheckIsLocal() const {
-  if (!find_remote_ && remote_.address.empty() && remote_.credentials_dir.empty())
-    return OkStatus();
+  if (is_local_) return OkStatus();
   return InvalidArgument(
       "this command acts on a cluster of this machine; it does not accept --coordinator, --tls, or "
       "--slurm-job\n  next: unset MUSTER_COORDINATOR MUSTER_TLS MUSTER_SLURM_JOB");
@@ -118,20 +102,33 @@ Status CoordinatorLink::Connect(const Deadline& until) {
   for (std::size_t tried = 1;; ++tried) {
     MUSTER_RETURN_IF_ERROR(ConnectOnce());
     if (!addresses_->HasOthers() || until.Expired() ||
-        TakesConnections(*connection_->coordinator.channel, interrupt_))
+        TakesConnections(*connection_->coordinator.channel, kConnectLimit,
+                         [this] { return interrupt_.requested(); }))
       return OkStatus();
     addresses_->Failed(connection_->coordinator.address, "");
     const bool is_round = tried % (addresses_->all().size() + 1) == 0;
-    if (interrupt_.WaitFor(is_round ? kElectionPoll : kFollowPause)) return OkStatus();
+    if (interrupt_.WaitFor(is_round ? kElectionPause : kFollowPause)) return OkStatus();
     Disconnect();
   }
+}
+
+// Before a login, which counts where there is no cluster in the directory.
+void CoordinatorLink::UseLocal() {
+  if (!is_local_) return;
+  const auto local = ReadLocalCoordinators(paths_.dir);
+  has_several_ = local.status().code() != StatusCode::kNotFound;
+  if (local.ok())
+    address_status_ = Use({local->Addresses(), paths_.Security().AdminCredentials()});
+  else if (has_several_)
+    address_status_ = local.status();
 }
 
 // Again for each connection: a coordinator moves, a login is renewed.
 Status CoordinatorLink::FindCredentials() {
   std::error_code error;
+  UseLocal();
   const bool by_login =
-      !find_remote_ && find_login_ &&
+      !has_several_ && !find_remote_ && find_login_ &&
       (!remote_.address.empty() || !std::filesystem::exists(paths_.Token(), error));
   if (find_remote_ || by_login) {
     auto found = by_login ? find_login_() : find_remote_();
@@ -194,7 +191,7 @@ bool CoordinatorLink::Follow(const StandbyAnswer& standby, const Deadline& until
   if (!has_way || until.Expired()) return false;
   addresses_->Failed(connection_->coordinator.address, standby.leader);
   Disconnect();
-  return !interrupt_.WaitFor(standby.none_leads ? kElectionPoll : kFollowPause);
+  return !interrupt_.WaitFor(standby.none_leads ? kElectionPause : kFollowPause);
 }
 
 Status CoordinatorLink::Explain(const Status& status) const {
@@ -210,7 +207,7 @@ Status CoordinatorLink::Explain(const Status& status) const {
   if (status.code() == StatusCode::kDeadlineExceeded)
     message = "the coordinator at " + connection_->coordinator.address + " did not answer in time";
   // NextCommand names commands for a cluster on this machine.
-  const bool is_local = !connection_->coordinator.token.empty();
+  const bool is_local = has_several_ || !connection_->coordinator.token.empty();
   if (const std::string next = NextCommand(status, paths_.dir); is_local && !next.empty())
     message += "\n  next: " + next;
   return {status.code(), message};
@@ -219,6 +216,7 @@ Status CoordinatorLink::Explain(const Status& status) const {
 Result<std::vector<CoordinatorAnswer>> CoordinatorLink::AskCoordinators() {
   MUSTER_RETURN_IF_ERROR(FindCredentials());
   MUSTER_RETURN_IF_ERROR(address_status_);
+  MUSTER_RETURN_IF_ERROR(addresses_->Resolve());
   std::vector<Endpoint> endpoints;
   for (const std::string& address : addresses_->all()) endpoints.push_back({.grpc_tls = address});
   if (endpoints.empty()) {

@@ -1,10 +1,10 @@
 // CoordinatorLink: how a client reaches the coordinator of one cluster directory, or one on another
 // machine.
 //
-// Reads the endpoint and token files, or calls FindRemote, before each connection, because a
-// restarted coordinator may listen elsewhere. Of several coordinators it finds the one that leads:
-// a call that a standby coordinator refuses is made again at the leader's address. Errors name the
-// next command to type.
+// Reads the endpoint and token files, or the list of a directory with several coordinators, or
+// calls FindRemote, before each connection, because a restarted coordinator may listen elsewhere.
+// Of several coordinators it finds the one that leads: a call that a standby coordinator refuses is
+// made again at the leader's address. Errors name the next command to type.
 //
 // Owned by a ClusterClient. One thread.
 #pragma once
@@ -69,6 +69,7 @@ class CoordinatorLink {
     Stubs stubs;
   };
   Status Use(RemoteCoordinator remote);
+  void UseLocal();
   Status FindCredentials();
   Status Connect(const Deadline& until);
   Status ConnectOnce();
@@ -82,15 +83,14 @@ class CoordinatorLink {
   Interrupt& interrupt_;
   RemoteCoordinator remote_;
   std::unique_ptr<CoordinatorAddresses> addresses_;
-  Status address_status_;  // of the text in `remote_`
+  Status address_status_;     // of the text in `remote_`
+  const bool is_local_;       // nothing was given but the directory
+  bool has_several_ = false;  // which is one of several coordinators
   const FindRemote find_remote_;
   FindRemote find_login_;
   std::string as_user_;
   Duration call_limit_ = std::chrono::seconds(15);
   std::unique_ptr<Connection> connection_;
 };
-
-// gRPC counts deadlines in the system clock.
-std::chrono::system_clock::time_point SystemDeadline(Duration remaining);
 
 }  // namespace muster

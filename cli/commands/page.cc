@@ -5,6 +5,7 @@
 #include <array>
 
 #include "cli/base/exit_code.h"
+#include "cli/client/local_coordinators.h"
 #include "cli/commands/verb.h"
 
 namespace muster::verbs {
@@ -27,7 +28,11 @@ struct Page {
   void AddFlags(Flags&) {}
 
   CommandResult Run(CommandContext& context) const {
-    MUSTER_ASSIGN_OR_RETURN(const Endpoint endpoint, context.client.AwaitEndpoint());
+    MUSTER_ASSIGN_OR_RETURN(Endpoint endpoint, context.client.AwaitEndpoint());
+    const auto several = ReadLocalCoordinators(context.dir());
+    if (several.ok() && context.client.CheckIsLocal().ok()) {
+      MUSTER_ASSIGN_OR_RETURN(endpoint, FindLocalLeader(*several));
+    }
     if (endpoint.page_key.empty())
       return NotFound(
           "the key of the status page is on the coordinator's machine; run muster page --dir DIR "

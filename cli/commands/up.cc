@@ -41,6 +41,14 @@ struct Up {
         "--fake-gpus FILE", options.fake_gpus,
         "File with invented GPUs of each node, for tests of placement [default: as before, or "
         "the real ones]");
+    flags
+        .Add("--coordinators N", options.coordinators,
+             "Coordinators, 1, 3 or 5, of which one leads; for a try: one machine runs them all "
+             "[default: as before, or 1]")
+        .Range(1, 5);
+    flags.Add("--etcd local|URL,...", options.etcd,
+              "etcd for the state in place of a database: local starts as many members as "
+              "coordinators [default: as before, or a database]");
     flags.Add("--log-level LEVEL", options.log_level, "Log level: debug, info, warn, or error")
         .Variable("MUSTER_LOG_LEVEL");
   }
@@ -53,6 +61,7 @@ struct Up {
     const Json json = {{"dir", context.dir()},
                        {"endpoint", report.endpoint.grpc},
                        {"http", report.endpoint.http},
+                       {"coordinators", report.coordinators},
                        {"pid", report.endpoint.pid},
                        {"started", report.started},
                        {"nodes", NodeListJson(report.nodes)},
@@ -63,13 +72,16 @@ struct Up {
       out << "the cluster in " << context.dir() << " is already up\n";
     else
       out << "started " << Join(report.started) << "\n";
-    out << "cluster      " << context.dir() << "\n"
-        << "coordinator  " << report.endpoint.grpc << " (pid " << report.endpoint.pid << ")\n"
+    out << "cluster      " << context.dir() << "\n";
+    if (!report.coordinators.empty()) out << "addresses    " << report.coordinators << "\n";
+    out << "coordinator  " << report.endpoint.grpc << " (pid " << report.endpoint.pid << ")\n"
         << "metrics      http://" << report.endpoint.http << "/metrics"
         << (report.network_namespace.empty() ? "" : " in namespace " + report.network_namespace)
         << "\n"
-        << "nodes        " << report.ready << " ready\n"
-        << "page         muster page --dir " << ShellWord(context.dir()) << "\n"
+        << "nodes        " << report.ready << " ready\n";
+    if (!report.coordinators.empty())
+      out << "note         one machine runs all coordinators: for a try, not for production\n";
+    out << "page         muster page --dir " << ShellWord(context.dir()) << "\n"
         << "next         muster submit FILE --dir " << ShellWord(context.dir()) << "\n";
     return kExitSuccess;
   }

@@ -35,6 +35,8 @@ bool IsConnected(v1::NodeState state) {
 }
 
 constexpr auto kKillTimeout = std::chrono::seconds(5);
+// Members of etcd meet, elect, and then coordinators do; beside a cluster's own start.
+constexpr auto kElectionsWithin = std::chrono::seconds(30);
 
 std::string Described(const NamedProcess& process) {
   return process.program + " (pid " + std::to_string(process.id.pid) + ")";
@@ -60,7 +62,8 @@ LocalCluster::LocalCluster(ClusterClient& client, std::string binary_dir)
     : client_(client),
       paths_(client.paths()),
       binary_dir_(std::move(binary_dir)),
-      network_(paths_.dir) {}
+      network_(paths_.dir),
+      group_(paths_) {}
 
 Result<UniqueFd> LocalCluster::Lock() {
   UniqueFd fd(::open(paths_.UpLock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -145,6 +148,9 @@ std::vector<std::string> LocalCluster::NodeNames() const {
 std::set<std::string> LocalCluster::PlacesInUse() const {
   std::set<std::string> places;
   if (LockedPidFileOwner(paths_.CoordinatorPid())) places.insert(kHubNamespace);
+  if (group_.exists())
+    for (const NamedProcess& coordinator : group_.Coordinators())
+      places.insert(coordinator.program);
   for (const std::string& node : NodesOnDisk())
     if (LockedPidFileOwner(paths_.WorkerPid(node)) || !GuardiansOf(node).empty())
       places.insert(node);
@@ -162,6 +168,11 @@ Status LocalCluster::CheckChanges(const UpOptions& options, const Record& before
         "--listen and --netns exclude each other; with --netns clients use the socket in the "
         "cluster "
         "directory");
+  const bool several = group_.exists() || !options.etcd.empty();
+  if (several && (record_.netns || !options.listen.empty() || !options.http.empty()))
+    return InvalidArgument(
+        "--etcd excludes --netns, --listen and --http: each coordinator has its "
+        "own ports, in DIR/coordinators.json");
   const std::vector<std::string> names = NodeNames();
   for (const std::string& node : NodesOnDisk())
     if (LockedPidFileOwner(paths_.WorkerPid(node)) &&
@@ -204,7 +215,12 @@ Result<UpReport> LocalCluster::Up(const UpOptions& options) {
 
   const Record before = ReadRecord();
   record_ = Wanted(options, before);
+  group_.Find();
   MUSTER_RETURN_IF_ERROR(CheckChanges(options, before));
+  MUSTER_RETURN_IF_ERROR(group_.Prepare({.coordinators = options.coordinators,
+                                         .etcd = options.etcd,
+                                         .is_old = before.nodes > 0,
+                                         .is_stopped = PlacesInUse().empty()}));
   MUSTER_RETURN_IF_ERROR(WriteRecord(record_));
 
   UpReport report;
@@ -218,9 +234,11 @@ Result<UpReport> LocalCluster::Up(const UpOptions& options) {
 }
 
 Status LocalCluster::StartAll(const UpOptions& options, UpReport* report) {
-  const Deadline deadline = Deadline::After(options.ready_within);
+  const Duration elections = group_.exists() ? Duration(kElectionsWithin) : Duration::zero();
+  const Deadline deadline = Deadline::After(options.ready_within + elections);
   if (record_.netns) report->network_namespace = ClusterNamespace(paths_.dir, kHubNamespace);
-  MUSTER_RETURN_IF_ERROR(StartCoordinator(options, report));
+  MUSTER_RETURN_IF_ERROR(group_.exists() ? StartCoordinators(options, report)
+                                         : StartCoordinator(options, report));
   MUSTER_RETURN_IF_ERROR(StartWorkers(options, report));
   return WaitForNodes(NodeNames(), deadline, report);
 }
@@ -258,13 +276,7 @@ Status LocalCluster::StartCoordinatorAt(const std::string& listen, const std::st
       binary_dir_ + "/muster-coordinator", "--dir", paths_.dir, "--listen", listen, "--http", http};
   if (record_.netns)
     argv.insert(argv.end(), {"--worker-listen", LocalClusterNetwork::CoordinatorAddress()});
-  if (record_.allow_faults) argv.push_back("--allow-faults");
-  // A single node is on the coordinator's machine, and no other can probe it: its silence means
-  // that the machine is busy.
-  if (record_.nodes == 1) argv.insert(argv.end(), {"--lease", "60s"});
-  if (!options.log_level.empty()) argv.insert(argv.end(), {"--log-level", options.log_level});
-  if (!options.webhook_hosts.empty())
-    argv.insert(argv.end(), {"--webhook-hosts", options.webhook_hosts});
+  AddCommonFlags(options, &argv);
   MUSTER_RETURN_IF_ERROR(Start(kCoordinator, argv, paths_.CoordinatorLog()));
   const ProcessId process = started_.at(kCoordinator).id;
   const Status status = WaitForEndpoint(process, Deadline::After(options.ready_within));
@@ -274,6 +286,28 @@ Status LocalCluster::StartCoordinatorAt(const std::string& listen, const std::st
     started_.erase(kCoordinator);
   }
   return status;
+}
+
+void LocalCluster::AddCommonFlags(const UpOptions& options, std::vector<std::string>* argv) const {
+  if (record_.allow_faults) argv->push_back("--allow-faults");
+  // A single node is on the coordinator's machine, and no other can probe it: its silence means
+  // that the machine is busy.
+  if (record_.nodes == 1) argv->insert(argv->end(), {"--lease", "60s"});
+  if (!options.log_level.empty()) argv->insert(argv->end(), {"--log-level", options.log_level});
+  if (!options.webhook_hosts.empty())
+    argv->insert(argv->end(), {"--webhook-hosts", options.webhook_hosts});
+}
+
+// Which one leads is seen by the first call, which the nodes are waited for with.
+Status LocalCluster::StartCoordinators(const UpOptions& options, UpReport* report) {
+  for (CoordinatorGroup::Missing& missing :
+       group_.FindMissing(binary_dir_ + "/muster-coordinator")) {
+    if (missing.name.starts_with(kCoordinator)) AddCommonFlags(options, &missing.argv);
+    MUSTER_RETURN_IF_ERROR(Start(missing.name, missing.argv, missing.log));
+    report->started.push_back(missing.name);
+  }
+  report->coordinators = group_.local().Addresses();
+  return OkStatus();
 }
 
 Status LocalCluster::WaitForEndpoint(const ProcessId& process, Deadline deadline) {
@@ -304,6 +338,8 @@ Status LocalCluster::StartWorkers(const UpOptions& options, UpReport* report) {
     const std::string node = LocalClusterNetwork::NodeName(i);
     if (LockedPidFileOwner(paths_.WorkerPid(node))) continue;
     MUSTER_RETURN_IF_ERROR(MakeDirectories(paths_.NodeDir(node), 0700));
+    if (group_.exists())
+      MUSTER_RETURN_IF_ERROR(group_.Issue(Role::kNode, node, paths_.NodeCredentials(node)));
     MUSTER_RETURN_IF_ERROR(Start(node, WorkerCommand(i, options), paths_.WorkerLog(node)));
     report->started.push_back(node);
   }
@@ -317,6 +353,7 @@ std::vector<std::string> LocalCluster::WorkerCommand(int index, const UpOptions&
   if (record_.netns)
     argv.insert(argv.end(), {"--address", LocalClusterNetwork::NodeAddress(index), "--endpoint",
                              paths_.WorkersEndpoint()});
+  if (group_.exists()) argv.insert(argv.end(), {"--coordinator", group_.local().Addresses()});
   // The nodes share the processors of this host: each may use all of them.
   argv.insert(argv.end(), {"--cpus", "0"});
   if (record_.nodes > 1) argv.push_back("--no-cpu-binding");
@@ -349,7 +386,8 @@ Status LocalCluster::WaitForNodes(const std::vector<std::string>& names, Deadlin
     if (ready == names.size()) {
       report->nodes = *std::move(nodes);
       report->ready = static_cast<int>(ready);
-      MUSTER_ASSIGN_OR_RETURN(report->endpoint, client_.FindEndpoint());
+      MUSTER_ASSIGN_OR_RETURN(report->endpoint, group_.exists() ? FindLocalLeader(group_.local())
+                                                                : client_.FindEndpoint());
       return OkStatus();
     }
     for (const auto& [name, started] : started_)
@@ -357,7 +395,11 @@ Status LocalCluster::WaitForNodes(const std::vector<std::string>& names, Deadlin
     if (deadline.Expired())
       return DeadlineExceeded(std::to_string(ready) + " of " + std::to_string(names.size()) +
                               " nodes became ready in time; logs: " + paths_.CoordinatorLog() +
-                              " and " + paths_.WorkerLog(names.back()) + LastWords(waiting));
+                              " and " + paths_.WorkerLog(names.back()) + LastWords(waiting) +
+                              (nodes.ok() ? "" : "\n  | " + nodes.status().message()));
+    // A channel that was refused once fails calls while it connects, and connects during calls
+    // alone.
+    if (!nodes.ok()) client_.Disconnect();
     if (client_.interrupt().WaitFor(kPoll)) return Cancelled("interrupted");
   }
 }
@@ -393,7 +435,8 @@ Status LocalCluster::Start(const std::string& name, const std::vector<std::strin
 }
 
 Status LocalCluster::DaemonEnded(const std::string& name, const std::string& log) const {
-  const std::string what = name == kCoordinator ? "the coordinator" : "the worker of " + name;
+  const bool is_node = name.starts_with("node-");
+  const std::string what = (is_node ? "the worker of " : "the ") + name;
   const auto started = started_.find(name);
   const std::int64_t offset = started == started_.end() ? 0 : started->second.log_offset;
   const std::vector<std::string> lines = TailOfFile(log, kLogLinesShown, offset);
@@ -421,6 +464,8 @@ std::vector<NamedProcess> LocalCluster::Daemons() const {
   std::vector<NamedProcess> out;
   if (const auto owner = LockedPidFileOwner(paths_.CoordinatorPid()))
     out.push_back({*owner, "coordinator"});
+  if (group_.exists())
+    for (NamedProcess& coordinator : group_.Coordinators()) out.push_back(std::move(coordinator));
   for (const std::string& node : NodesOnDisk())
     if (const auto owner = LockedPidFileOwner(paths_.WorkerPid(node)))
       out.push_back({*owner, "worker " + node});
@@ -461,6 +506,7 @@ Result<DownReport> LocalCluster::Down(Duration timeout) {
   if (!fs::exists(paths_.dir, error)) return report;
   MUSTER_ASSIGN_OR_RETURN(const UniqueFd lock, Lock());
 
+  group_.Find();
   // The coordinator and the workers first, so that they do not restart what ends below.
   EndAll(Daemons(), timeout, &report);
 

@@ -17,6 +17,7 @@
 
 #include "cli/base/processes.h"
 #include "cli/client/cluster_client.h"
+#include "cli/local/coordinator_group.h"
 #include "cli/local/local_cluster_network.h"
 #include "common/base/cluster_paths.h"
 #include "common/base/result.h"
@@ -35,11 +36,14 @@ struct UpOptions {
   // Number of failure domains, each with an equal share of the nodes; 0: as before, or none.
   int failure_domains = 0;
   std::string fake_gpus;  // file of muster-worker --fake-gpus; empty: as before, or real GPUs
+  int coordinators = 0;   // 0: as before, or one
+  std::string etcd;       // kLocalEtcd or URLs, for the state; empty: as before, or a database
   Duration ready_within = std::chrono::seconds(15);
 };
 
 struct UpReport {
-  Endpoint endpoint;
+  Endpoint endpoint;         // of the coordinator that leads
+  std::string coordinators;  // addresses of all, where there are several
   v1::ListNodesResponse nodes;
   int ready = 0;                     // of those that were wanted
   std::vector<std::string> started;  // "coordinator", "node-1", ...; empty: all were running
@@ -85,6 +89,8 @@ class LocalCluster {
   std::vector<std::string> NodesOnDisk() const;
 
   Status StartCoordinator(const UpOptions& options, UpReport* report);
+  Status StartCoordinators(const UpOptions& options, UpReport* report);
+  void AddCommonFlags(const UpOptions& options, std::vector<std::string>* argv) const;
   Status StartCoordinatorAt(const std::string& listen, const std::string& http,
                             const UpOptions& options);
   Status WaitForEndpoint(const ProcessId& process, Deadline deadline);
@@ -108,13 +114,14 @@ class LocalCluster {
   const ClusterPaths& paths_;
   std::string binary_dir_;
   LocalClusterNetwork network_;
+  CoordinatorGroup group_;
   Record record_;  // the cluster that Up brings about
   struct Started {
     ProcessId id;
     std::string log;
     std::int64_t log_offset;  // where its own lines begin
   };
-  std::map<std::string, Started> started_;  // by "coordinator" or node name
+  std::map<std::string, Started> started_;  // by "coordinator", node name, or name in the group
 };
 
 }  // namespace muster

@@ -6,6 +6,11 @@
 #include <limits>
 
 namespace muster {
+namespace {
+
+constexpr auto kConnectPoll = std::chrono::milliseconds(100);
+
+}  // namespace
 
 grpc::ChannelArguments ChannelArguments(Pings pings) {
   grpc::ChannelArguments args;
@@ -35,6 +40,22 @@ grpc::ChannelArguments ChannelArguments(Pings pings) {
 
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), ChannelArguments());
+}
+
+bool TakesConnections(grpc::Channel& channel, Duration limit,
+                      const std::function<bool()>& given_up) {
+  const Deadline deadline = Deadline::After(limit);
+  for (;;) {
+    const grpc_connectivity_state state = channel.GetState(/*try_to_connect=*/true);
+    if (state == GRPC_CHANNEL_READY) return true;
+    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || deadline.Expired() || given_up()) return false;
+    channel.WaitForStateChange(state, SystemDeadline(kConnectPoll));
+  }
+}
+
+std::chrono::system_clock::time_point SystemDeadline(Duration remaining) {
+  return std::chrono::system_clock::now() +
+         std::chrono::duration_cast<std::chrono::system_clock::duration>(remaining);
 }
 
 }  // namespace muster

@@ -4,8 +4,12 @@
 #include <grpcpp/channel.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
+
+#include "common/base/clock.h"
 
 namespace muster {
 
@@ -24,5 +28,13 @@ grpc::ChannelArguments ChannelArguments(Pings pings = Pings::kWhileCallsAreOpen)
 // `address` is Endpoint::grpc, where plain text may be spoken. Returns at once; the connection is
 // made by the first call. Over TLS: tls.h.
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address);
+
+// Whether the other side takes a connection within `limit`, without the tries that gRPC makes
+// again; blocks. `given_up` is asked several times a second.
+bool TakesConnections(grpc::Channel& channel, Duration limit,
+                      const std::function<bool()>& given_up);
+
+// gRPC counts deadlines in the system clock.
+std::chrono::system_clock::time_point SystemDeadline(Duration remaining);
 
 }  // namespace muster

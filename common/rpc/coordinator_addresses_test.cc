@@ -18,6 +18,9 @@ TEST(CoordinatorAddressesTest, AListIsReadAndEachAddressKeptOnce) {
     EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument) << wrong;
     EXPECT_THAT(refused.status().message(), HasSubstr("is not IP:PORT")) << wrong;
   }
+  EXPECT_TRUE(CoordinatorAddresses::Parse("dnssrv+_muster._tcp.a.org,10.0.0.1:1").ok());
+  EXPECT_THAT(CoordinatorAddresses::Parse("dnssrv+a.org").status().message(),
+              HasSubstr("such as _muster._tcp.example.org"));
 }
 
 TEST(CoordinatorAddressesTest, AfterOneThatDoesNotAnswerComesTheNext) {
@@ -50,6 +53,42 @@ TEST(CoordinatorAddressesTest, WithoutAListOnlyANamedLeaderHasAnAddress) {
   EXPECT_EQ(addresses.Current(), "b:1");
   addresses.Failed("b:1", "");
   EXPECT_EQ(addresses.Current(), "");
+}
+
+TEST(CoordinatorAddressesTest, ANameIsResolvedAnewWhenAllOfItsAddressesHaveFailed) {
+  Result<std::vector<std::string>> answer = std::vector<std::string>{"b:1", "c:1"};
+  int asked = 0;
+  CoordinatorAddresses addresses({"dnssrv+_m._tcp.x", "a:1"}, [&](const std::string& name) {
+    EXPECT_EQ(name, "_m._tcp.x");
+    ++asked;
+    return answer;
+  });
+  EXPECT_TRUE(addresses.HasOthers());
+  EXPECT_TRUE(addresses.Resolve().ok());
+  EXPECT_TRUE(addresses.Resolve().ok());
+  EXPECT_EQ(asked, 1);
+  EXPECT_THAT(addresses.all(), ElementsAre("a:1", "b:1", "c:1"));
+  for (const char* address : {"a:1", "b:1"}) addresses.Failed(address, "");
+  EXPECT_TRUE(addresses.Resolve().ok());
+  EXPECT_EQ(asked, 1);
+  addresses.Failed("c:1", "");
+  answer = Unavailable("silent");
+  EXPECT_TRUE(addresses.Resolve().ok()) << "what was known stays";
+  EXPECT_EQ(addresses.Current(), "a:1");
+  answer = std::vector<std::string>{"d:1"};
+  EXPECT_TRUE(addresses.Resolve().ok());
+  EXPECT_EQ(asked, 3);
+  EXPECT_THAT(addresses.all(), ElementsAre("a:1", "d:1"));
+}
+
+TEST(CoordinatorAddressesTest, WithoutAnAddressAtAllTheNameServersWordsAreTheError) {
+  Result<std::vector<std::string>> answer = NotFound("no such name");
+  CoordinatorAddresses addresses({"dnssrv+_m._tcp.x"}, [&](const std::string&) { return answer; });
+  EXPECT_EQ(FindCoordinator(addresses, "/none").status().message(), "no such name");
+  answer = std::vector<std::string>{"a:1"};
+  const auto found = FindCoordinator(addresses, "/none");
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->grpc_tls, "a:1");
 }
 
 }  // namespace

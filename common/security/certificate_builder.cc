@@ -116,6 +116,23 @@ Result<X509Ptr> BuildUserAuthority(EVP_PKEY* key, const std::string& cluster,
   return certificate;
 }
 
+Result<X509Ptr> BuildLoopbackCertificate(EVP_PKEY* key, const std::string& name,
+                                         const Validity& validity) {
+  const OpenSslErrors errors;
+  X509Ptr certificate = Begin(key, validity);
+  X509* const self = certificate.get();
+  const bool made = self && SetSubject(self, {{"CN", name}}) &&
+                    X509_set_issuer_name(self, X509_get_subject_name(self)) == 1 &&
+                    AddExtensions(self, self,
+                                  {{NID_basic_constraints, "critical,CA:FALSE"},
+                                   {NID_key_usage, "critical,digitalSignature"},
+                                   {NID_ext_key_usage, "serverAuth,clientAuth"},
+                                   {NID_subject_alt_name, "IP:127.0.0.1"}}) &&
+                    X509_sign(self, key, EVP_sha256()) > 0;
+  if (!made) return errors.Take(StatusCode::kInternal, "make a certificate for 127.0.0.1");
+  return certificate;
+}
+
 Result<X509Ptr> BuildCertificate(EVP_PKEY* public_key, const Identity& identity,
                                  const Validity& validity, X509* authority,
                                  EVP_PKEY* authority_key) {

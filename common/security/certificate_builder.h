@@ -34,6 +34,10 @@ Result<X509Ptr> BuildUserAuthority(EVP_PKEY* key, const std::string& cluster,
                                    const Validity& validity, X509* authority,
                                    EVP_PKEY* authority_key);
 
+// Of 127.0.0.1 as server and client, signed with its own key.
+Result<X509Ptr> BuildLoopbackCertificate(EVP_PKEY* key, const std::string& name,
+                                         const Validity& validity);
+
 // Of `public_key`'s owner, signed by the authority.
 Result<X509Ptr> BuildCertificate(EVP_PKEY* public_key, const Identity& identity,
                                  const Validity& validity, X509* authority,

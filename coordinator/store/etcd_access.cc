@@ -1,8 +1,6 @@
 #include "coordinator/store/etcd_access.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <string_view>
 
 #include "common/rpc/endpoint.h"
@@ -18,19 +16,6 @@ std::string WithPort(std::string_view host) {
   const bool bare_ipv6 = host.starts_with('[') && host.ends_with(']');
   const bool has_port = !bare_ipv6 && host.find(':') != std::string_view::npos;
   return std::string(host) + (has_port ? "" : std::string(":") + kDefaultPort);
-}
-
-// {3, 4, 23}; what is missing or no number is -1.
-std::array<int, 3> NumbersOf(std::string_view version) {
-  std::array<int, 3> numbers = {-1, -1, -1};
-  for (int& number : numbers) {
-    const auto [end, error] =
-        std::from_chars(version.data(), version.data() + version.size(), number);
-    if (error != std::errc()) break;
-    version.remove_prefix(static_cast<std::size_t>(end - version.data()));
-    if (version.starts_with('.')) version.remove_prefix(1);
-  }
-  return numbers;
 }
 
 }  // namespace
@@ -81,19 +66,6 @@ Status CheckEtcdAccess(const EtcdAccess& access) {
   }
   if (access.user.empty() != access.password_file.empty())
     return InvalidArgument("--etcd-user and --etcd-password-file need each other");
-  return OkStatus();
-}
-
-Status CheckEtcdVersion(const std::string& version, bool allow_unsafe) {
-  const auto [major, minor, patch] = NumbersOf(version);
-  if (major < 3 || (major == 3 && minor < 4))
-    return FailedPrecondition("etcd " + version + " is too old; install 3.4 or newer");
-  const bool unsafe = major == 3 && minor == 5 && patch <= 5;
-  if (unsafe && !allow_unsafe)
-    return FailedPrecondition(
-        "etcd " + version +
-        " may lose what it has acknowledged when a member crashes (3.5.0 to 3.5.5); install 3.5.6 "
-        "or newer, or use --allow-unsafe-etcd where state may be lost");
   return OkStatus();
 }
 

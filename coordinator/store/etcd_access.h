@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "common/rpc/etcd_version.h"
 
 namespace muster {
 
@@ -34,9 +35,5 @@ Result<std::vector<EtcdAddress>> ParseEtcdUrls(const std::string& urls);
 
 // Whether all that the members need is named. kInvalidArgument names what is missing.
 Status CheckEtcdAccess(const EtcdAccess& access);
-
-// OK for a version that keeps what it has acknowledged. 3.5.0 to 3.5.5 may lose it in a crash, and
-// are refused by name unless `allow_unsafe`; so are those before 3.4, in any case.
-Status CheckEtcdVersion(const std::string& version, bool allow_unsafe);
 
 }  // namespace muster

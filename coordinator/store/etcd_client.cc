@@ -187,8 +187,7 @@ Status EtcdClient::Call(Duration within, const Attempt& attempt) {
 
 Status EtcdClient::Try(Member& member, Duration within, const Attempt& attempt) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() +
-                       std::chrono::duration_cast<std::chrono::system_clock::duration>(within));
+  context.set_deadline(SystemDeadline(within));
   // A member that is cut off from the others refuses, instead of waiting for them.
   context.AddMetadata("hasleader", "true");
   if (!token_.empty()) context.AddMetadata("token", token_);

@@ -71,7 +71,7 @@ struct JobClient::Impl {
     };
     auto state = std::make_shared<State>();
     state->request = std::move(request);
-    state->context.set_deadline(std::chrono::system_clock::now() + kLimit);
+    state->context.set_deadline(SystemDeadline(kLimit));
     AttachToken(state->context, token);
     const std::uint64_t id = calls->Add(state);
     auto on_done = [id, calls = calls, gate = gate,

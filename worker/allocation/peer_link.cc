@@ -13,6 +13,7 @@
 #include <set>
 #include <utility>
 
+#include "common/rpc/channel.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/peer_certificate.h"
@@ -134,7 +135,7 @@ struct PeerLink::Impl : v1::Supervisor::CallbackService {
     questions->CancelAndWait();
     // The loop may never process them, and the server's end waits for each.
     while (grpc::ServerUnaryReactor* reactor = TakeAny()) FinishUnanswered(reactor);
-    if (server) server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+    if (server) server->Shutdown(SystemDeadline(kShutdownGrace));
   }
 
   Status Begin();
@@ -254,8 +255,7 @@ void PeerLink::Ask(const std::string& address, const PeerView& view, Duration li
   if (!stub.ok()) return done(FailedPrecondition(stub.status().message()));
   auto question = std::make_shared<Question>();
   question->request = ToProto(view, impl.options.allocation);
-  question->context.set_deadline(std::chrono::system_clock::now() +
-                                 std::chrono::ceil<std::chrono::milliseconds>(limit));
+  question->context.set_deadline(SystemDeadline(limit));
   const std::uint64_t id = impl.questions->Add(question);
   auto on_done = [&impl, id, questions = impl.questions, gate = impl.gate,
                   done = std::move(done)](const grpc::Status& status) {

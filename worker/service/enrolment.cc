@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/files.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/tls.h"
@@ -26,9 +27,7 @@ constexpr Duration kLongestJoinPause = std::chrono::seconds(15);
 // A corrected clock would otherwise be noticed a day later.
 constexpr Duration kLongestSleep = std::chrono::hours(1);
 
-void SetLimit(grpc::ClientContext* context) {
-  context->set_deadline(std::chrono::system_clock::now() + kCallLimit);
-}
+void SetLimit(grpc::ClientContext* context) { context->set_deadline(SystemDeadline(kCallLimit)); }
 
 // A worker that has not joined has no loop that runs yet.
 void Pause(Duration pause) {

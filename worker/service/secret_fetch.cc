@@ -2,6 +2,7 @@
 
 #include <grpcpp/client_context.h>
 
+#include "common/rpc/channel.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/token.h"
@@ -21,8 +22,7 @@ Result<RankSecrets> FetchSecretsOf(const CoordinatorSessionOptions& options, con
   request.set_node(options.identity.node.value);
   grpc::ClientContext context;
   AttachToken(context, coordinator);
-  context.set_deadline(std::chrono::system_clock::now() +
-                       std::chrono::duration_cast<std::chrono::milliseconds>(kFetchLimit));
+  context.set_deadline(SystemDeadline(kFetchLimit));
   context.set_wait_for_ready(true);
   v1::FetchSecretsResponse response;
   const grpc::Status status =
