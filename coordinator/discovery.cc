@@ -29,7 +29,8 @@ std::string Variable(const char* name) {
 
 }  // namespace
 
-std::string ServiceDiscovery(const Controller& controller, const std::string& own_http, bool by_tls,
+std::string ServiceDiscovery(const Controller& controller,
+                             const std::vector<std::string>& coordinators, bool by_tls,
                              const DiscoveryLabels& labels) {
   nlohmann::json groups = nlohmann::json::array();
   const auto add = [&](const std::string& target, nlohmann::json own) {
@@ -42,7 +43,8 @@ std::string ServiceDiscovery(const Controller& controller, const std::string& ow
     if (by_tls) own["__scheme__"] = "https";
     groups.push_back({{"targets", {target}}, {"labels", std::move(own)}});
   };
-  if (!own_http.empty()) add(own_http, {{"component", "coordinator"}});
+  for (const std::string& address : coordinators)
+    if (!address.empty()) add(address, {{"component", "coordinator"}});
   for (const NodeView& view : controller.Nodes()) {
     if (!view.connected || view.record->metrics_port == 0) continue;
     nlohmann::json own = {{"component", "worker"}, {"node", view.record->name.value}};

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/runtime/event_loop.h"
@@ -22,10 +23,11 @@ struct DiscoveryLabels {
   std::string slurm_job_id;
 };
 
-// The coordinator's own /metrics first, unless `own_http` is empty. A scraper that uses TLS is on
-// another machine and also reaches the other targets by TLS. A worker that a pilot job started
-// carries the key of that pilot. Pure.
-std::string ServiceDiscovery(const Controller& controller, const std::string& own_http, bool by_tls,
+// /metrics of the coordinators first, empty addresses left out, then those of workers. A scraper
+// that uses TLS is on another machine and also reaches the other targets by TLS. A worker that a
+// pilot job started carries the key of that pilot. Pure.
+std::string ServiceDiscovery(const Controller& controller,
+                             const std::vector<std::string>& coordinators, bool by_tls,
                              const DiscoveryLabels& labels);
 
 // `bound`, the address of a server's listener, as other machines reach it: `own` if it is a

@@ -13,22 +13,30 @@ namespace {
 TEST(ServiceDiscovery, NamesTheCoordinatorItself) {
   Controller controller{ControllerOptions{}};
   controller.Restore({}, Now{SystemClock().Now(), 0});
-  EXPECT_EQ(ServiceDiscovery(controller, "127.0.0.1:9000", false, {}),
+  EXPECT_EQ(ServiceDiscovery(controller, {"127.0.0.1:9000"}, false, {}),
             R"([{"labels":{"component":"coordinator"},"targets":["127.0.0.1:9000"]}])");
 }
 
 TEST(ServiceDiscovery, NamesClusterAndSlurmJobIfTheyAreKnown) {
   Controller controller{ControllerOptions{}};
   controller.Restore({}, Now{SystemClock().Now(), 0});
-  EXPECT_EQ(ServiceDiscovery(controller, "10.0.0.1:7001", true, {"lab", "", "4711"}),
+  EXPECT_EQ(ServiceDiscovery(controller, {"10.0.0.1:7001"}, true, {"lab", "", "4711"}),
             R"([{"labels":{"__scheme__":"https","cluster":"lab","component":"coordinator",)"
             R"("slurm_job_id":"4711"},"targets":["10.0.0.1:7001"]}])");
+}
+
+TEST(ServiceDiscovery, NamesEachCoordinatorThatOtherMachinesReach) {
+  Controller controller{ControllerOptions{}};
+  controller.Restore({}, Now{SystemClock().Now(), 0});
+  EXPECT_EQ(ServiceDiscovery(controller, {"10.0.0.1:7001", "", "10.0.0.2:7001"}, false, {}),
+            R"([{"labels":{"component":"coordinator"},"targets":["10.0.0.1:7001"]},)"
+            R"({"labels":{"component":"coordinator"},"targets":["10.0.0.2:7001"]}])");
 }
 
 TEST(ServiceDiscovery, ANameThatIsNoUtf8EndsNothing) {
   Controller controller{ControllerOptions{}};
   controller.Restore({}, Now{SystemClock().Now(), 0});
-  EXPECT_EQ(ServiceDiscovery(controller, "10.0.0.1:7001", false, {"l\xe4z", "", ""}),
+  EXPECT_EQ(ServiceDiscovery(controller, {"10.0.0.1:7001"}, false, {"l\xe4z", "", ""}),
             "[{\"labels\":{\"cluster\":\"l\ufffdz\",\"component\":\"coordinator\"},"
             "\"targets\":[\"10.0.0.1:7001\"]}]");
 }
@@ -36,7 +44,7 @@ TEST(ServiceDiscovery, ANameThatIsNoUtf8EndsNothing) {
 TEST(ServiceDiscovery, OmitsACoordinatorThatNoOtherMachineReaches) {
   Controller controller{ControllerOptions{}};
   controller.Restore({}, Now{SystemClock().Now(), 0});
-  EXPECT_EQ(ServiceDiscovery(controller, "", true, {}), "[]");
+  EXPECT_EQ(ServiceDiscovery(controller, {""}, true, {}), "[]");
 }
 
 TEST(ReachableAddress, IsTheHostsOwnWhereEveryAddressIsListenedAt) {

@@ -54,6 +54,7 @@
 #include "coordinator/service/standby_coordinator.h"
 #include "coordinator/service/watch_hub.h"
 #include "coordinator/service/worker_service.h"
+#include "coordinator/store/etcd_roster.h"
 #include "coordinator/store/etcd_store.h"
 #include "coordinator/store/journal_store.h"
 #include "coordinator/store/sqlite_store.h"
@@ -187,6 +188,13 @@ Result<Security> OpenSecurity(const ServerOptions& options) {
 
 Result<std::string> OwnAddressOfHost() { return OwnAddress(InterfaceChoice{}, ""); }
 
+// Empty: it is not known.
+std::string ReachableOrNone(const std::string& bound) {
+  if (bound.empty()) return "";
+  const Result<std::string> address = ReachableAddress(bound, OwnAddressOfHost);
+  return address.ok() ? *address : "";
+}
+
 // The address in /sd for scrapers on other machines; empty: they can reach none.
 std::string PagesForOthers(const std::string& bound) {
   const Result<std::string> address = ReachableAddress(bound, OwnAddressOfHost);
@@ -205,6 +213,7 @@ std::string HostName() {
 
 // One of the three.
 struct OpenedStore {
+  std::unique_ptr<EtcdRoster> roster;  // beside `etcd`
   std::unique_ptr<SqliteStore> sqlite;
   std::unique_ptr<JournalStore> journal;
   std::unique_ptr<EtcdStore> etcd;
@@ -232,13 +241,20 @@ EpochClaim ClaimOf(const ServerOptions& options) {
 }
 
 StandbyCoordinatorOptions StandbyCoordinatorOptionsOf(const ServerOptions& options,
-                                                      const Security& security) {
+                                                      const Security& security,
+                                                      const EtcdRoster& roster) {
   const TlsDirectories directories = TlsDirectoriesOf(options);
   StandbyCoordinatorOptions standby{.cluster = options.cluster_name,
                                     .grpc = {.plain = {options.listen},
                                              .tls = options.tls_listen,
+                                             .join = options.join_listen,
                                              .credentials_dir = directories.credentials,
                                              .clients_root = security.clients_root},
+                                    .authority = directories.authority,
+                                    .node_lifetime = options.node_certificate_lifetime.value_or(
+                                        DefaultLifetime(Role::kNode)),
+                                    .roster = &roster,
+                                    .reachable = ReachableOrNone,
                                     .http = options.http,
                                     .tls_http = options.tls_http,
                                     .page = options.page_certificate,
@@ -251,8 +267,8 @@ StandbyCoordinatorOptions StandbyCoordinatorOptionsOf(const ServerOptions& optio
 }
 
 // While another coordinator leads, this one stands by at its own addresses.
-Result<std::unique_ptr<EtcdStore>> OpenEtcd(const ServerOptions& options,
-                                            const Security& security) {
+Result<std::unique_ptr<EtcdStore>> OpenEtcd(const ServerOptions& options, const Security& security,
+                                            EtcdRoster& roster) {
   const auto lease = std::chrono::duration_cast<std::chrono::seconds>(options.etcd_lease);
   EtcdStoreOptions etcd{.access = options.etcd,
                         .prefix = options.etcd_prefix,
@@ -265,7 +281,12 @@ Result<std::unique_ptr<EtcdStore>> OpenEtcd(const ServerOptions& options,
   etcd.on_wait = [&](const EpochClaim* leader) -> Status {
     if (leader != nullptr && !standby) {
       MUSTER_ASSIGN_OR_RETURN(
-          standby, StandbyCoordinator::Listen(StandbyCoordinatorOptionsOf(options, security)));
+          standby,
+          StandbyCoordinator::Listen(StandbyCoordinatorOptionsOf(options, security, roster)));
+      const Endpoint& bound = standby->endpoint();
+      roster.Announce({.address = ReachableOrNone(bound.grpc_tls),
+                       .page = ReachableOrNone(bound.http_tls),
+                       .join = bound.grpc_join});
     }
     if (!standby) return OkStatus();
     standby->SetLeader(leader);
@@ -278,7 +299,9 @@ Result<OpenedStore> OpenStore(const ServerOptions& options, const Security& secu
   OpenedStore opened;
   const EpochClaim claim = ClaimOf(options);
   if (!options.etcd.members.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(opened.etcd, OpenEtcd(options, security));
+    MUSTER_ASSIGN_OR_RETURN(opened.roster, EtcdRoster::Open(options.etcd, options.etcd_prefix,
+                                                            HostName() + ":" + options.dir));
+    MUSTER_ASSIGN_OR_RETURN(opened.etcd, OpenEtcd(options, security, *opened.roster));
     return opened;
   }
   if (options.journal.empty()) {
@@ -351,6 +374,7 @@ struct Server::Impl : EffectSink {
   void AddPages(HttpServer& server, bool by_tls);
   PageSources SourcesOfPage();
   PageContext ListenerOfPage();
+  std::vector<CoordinatorPlace> OtherCoordinators() const;
   std::string Discovery(bool by_tls) const;
   void StartDiscoveryFile();
   void Close(const Status& reason);
@@ -452,7 +476,11 @@ Status Server::Impl::Start() {
   MUSTER_RETURN_IF_ERROR(ListenGrpc());
   endpoint.pid = ::getpid();
   endpoint.epoch = store.epoch();
-  if (store.etcd) store.etcd->Announce(calls_for_others, pages_for_others);
+  if (store.etcd) {
+    store.etcd->Announce(calls_for_others, pages_for_others);
+    store.roster->Announce(
+        {.address = calls_for_others, .page = pages_for_others, .join = endpoint.grpc_join});
+  }
   store.WatchTakeover([this](const Status& taken) { loop.Post([this, taken] { End(taken); }); });
   if (!options.worker_listen.empty()) {
     const Endpoint workers_endpoint{.grpc = grpc->addresses().back(),
@@ -605,9 +633,18 @@ PageContext Server::Impl::ListenerOfPage() {
               }};
 }
 
+std::vector<CoordinatorPlace> Server::Impl::OtherCoordinators() const {
+  if (!store.roster) return {};
+  std::vector<CoordinatorPlace> places = store.roster->All();
+  if (!places.empty()) places.erase(places.begin());  // its own
+  return places;
+}
+
 std::string Server::Impl::Discovery(bool by_tls) const {
-  return ServiceDiscovery(runtime.controller(), by_tls ? pages_for_others : endpoint.http, by_tls,
-                          discovery_labels);
+  std::vector<std::string> coordinators{by_tls ? pages_for_others : endpoint.http};
+  if (by_tls)
+    for (const CoordinatorPlace& place : OtherCoordinators()) coordinators.push_back(place.page);
+  return ServiceDiscovery(runtime.controller(), coordinators, by_tls, discovery_labels);
 }
 
 // Scrapers are on another machine if there is a listener for those.
@@ -648,7 +685,17 @@ Status Server::Impl::ListenGrpc() {
 
 Status Server::Impl::ListenForLogins() {
   if (!PeopleLogIn() || endpoint.grpc_tls.empty()) return OkStatus();
-  logins.SetCoordinator(calls_for_others);
+  logins.SetPlaces([this] {
+    LoginService::Places places{calls_for_others, endpoint.grpc_join};
+    const auto add = [](const std::string& address, std::string* list) {
+      if (!address.empty()) *list += (list->empty() ? "" : ",") + address;
+    };
+    for (const CoordinatorPlace& place : OtherCoordinators()) {
+      add(place.address, &places.calls);
+      add(place.join, &places.logins);
+    }
+    return places;
+  });
   if (options.local_login.empty()) return OkStatus();
   MUSTER_ASSIGN_OR_RETURN(local_logins, LocalLogins::Listen(loop, logins, options.local_login));
   return OkStatus();

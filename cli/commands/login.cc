@@ -6,8 +6,8 @@
 #include "cli/base/exit_code.h"
 #include "cli/commands/verb.h"
 #include "cli/login/local_login.h"
+#include "cli/login/login_certificate.h"
 #include "cli/login/login_store.h"
-#include "cli/login/session.h"
 #include "cli/login/sign_in.h"
 #include "common/base/files.h"
 #include "common/base/wall_time.h"
@@ -85,7 +85,7 @@ struct LogIn {
 
   void AddFlags(Flags& flags) {
     flags.Add("ADDRESS", address,
-              "HOST:PORT of the coordinator's --join-listen, or unix:PATH of its --local-login "
+              "HOST:PORT,... of the coordinators' --join-listen, or unix:PATH of a --local-login "
               "[default: the latest login's]");
     flags.Add("--ca FILE", ca, "The cluster's ca.pem [default: the latest login's]");
     flags.Add("--issuer URL", issuer,
@@ -111,7 +111,7 @@ struct LogIn {
     MUSTER_ASSIGN_OR_RETURN(const Door door, FindDoor(store, address, ca));
     MUSTER_ASSIGN_OR_RETURN(const AuthorityInfo authority, ReadAuthority(door.ca_pem));
     MUSTER_ASSIGN_OR_RETURN(const v1::IssuersResponse offered,
-                            AskForIssuers(door.address, door.ca_pem));
+                            AskForIssuers(door.address, door.ca_pem, context.interrupt()));
     MUSTER_ASSIGN_OR_RETURN(const v1::Issuer chosen,
                             ChooseIssuer(offered, issuer.empty() ? door.issuer : issuer));
     IssuerClient client(offered.issuer_ca_pem(), context.interrupt());
@@ -136,7 +136,8 @@ struct LogIn {
     // A renewal under way would put the files of the login before in their place.
     MUSTER_RETURN_IF_ERROR(MakePrivateDirectory(store.root()));
     MUSTER_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(store.root()));
-    MUSTER_RETURN_IF_ERROR(CompleteLogin(store, key, door.ca_pem, tokens.id_token, &login));
+    MUSTER_RETURN_IF_ERROR(
+        CompleteLogin(store, key, door.ca_pem, tokens.id_token, context.interrupt(), &login));
     MUSTER_RETURN_IF_ERROR(store.MakeCurrent(login.cluster));
     return Report(context, store, login);
   }

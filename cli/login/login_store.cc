@@ -30,6 +30,7 @@ constexpr Field kFields[] = {{"cluster", &Login::cluster},
                              {"refresh_token", &Login::refresh_token}};
 
 constexpr char kPlaceField[] = "refresh_token_in";
+constexpr char kOthersField[] = "others";
 constexpr char kInKeyring[] = "keyring";
 
 std::string FileOf(const std::string& dir) { return dir + "/login.json"; }
@@ -76,7 +77,9 @@ Result<Login> LoginStore::Load(const std::string& cluster) const {
       return DataLoss(path + " has no text '" + field.name + "'\n  next: muster logout");
     login.*field.value = json[field.name].get<std::string>();
   }
-  // Logins from before there were keyrings have no such field.
+  // Logins from before there were several coordinators, or keyrings, have no such fields.
+  if (const auto others = json.find(kOthersField); others != json.end() && others->is_string())
+    login.others = others->get<std::string>();
   const auto place = json.find(kPlaceField);
   if (place != json.end() && *place == kInKeyring) login.place = TokenPlace::kKeyring;
   return login;
@@ -97,6 +100,7 @@ Status LoginStore::Save(Login* login) const {
   }
   nlohmann::ordered_json json;
   for (const Field& field : kFields) json[field.name] = login->*field.value;
+  json[kOthersField] = login->others;
   json[kPlaceField] = login->place == TokenPlace::kKeyring ? kInKeyring : "file";
   return WritePrivateFile(FileOf(DirOf(login->cluster)), json.dump(1) + "\n", Privacy::kSecret);
 }

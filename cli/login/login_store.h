@@ -24,7 +24,8 @@ struct Login {
   std::string cluster;
   std::string user;
   std::string address;      // where people log in, HOST:PORT or unix:PATH
-  std::string coordinator;  // where certificates count, IP:PORT
+  std::string others;       // the same at all coordinators, as the latest login has learned
+  std::string coordinator;  // where certificates count, IP:PORT[,...]
   std::string issuer;       // empty: the account of this machine counts
   std::string client_id;
   std::string token_endpoint;

@@ -97,6 +97,35 @@ class JoinOnly final : public v1::Enrol::CallbackService {
   LoginService& logins_;
 };
 
+class JoinOfStandby final : public v1::Enrol::CallbackService {
+ public:
+  JoinOfStandby(EnrolService& enrolment, RefuseLogin refuse)
+      : enrolment_(enrolment), refuse_(std::move(refuse)) {}
+  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
+                                 const v1::JoinRequest* request,
+                                 v1::JoinResponse* response) override {
+    return enrolment_.Join(context, request, response);
+  }
+  grpc::ServerUnaryReactor* Issuers(grpc::CallbackServerContext* context, const v1::IssuersRequest*,
+                                    v1::IssuersResponse*) override {
+    return Refuse(context);
+  }
+  grpc::ServerUnaryReactor* Login(grpc::CallbackServerContext* context, const v1::LoginRequest*,
+                                  v1::LoginResponse*) override {
+    return Refuse(context);
+  }
+
+ private:
+  grpc::ServerUnaryReactor* Refuse(grpc::CallbackServerContext* context) {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(refuse_(*context));
+    return reactor;
+  }
+
+  EnrolService& enrolment_;
+  const RefuseLogin refuse_;
+};
+
 Status Taken(const std::string& address, const std::string& flag) {
   // gRPC does not say why.
   if (const UniqueFd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); !probe.valid())
@@ -124,6 +153,10 @@ std::string Bound(const std::string& address, int port) {
 
 std::unique_ptr<grpc::Service> MakeJoinService(EnrolService& enrolment, LoginService& logins) {
   return std::make_unique<JoinOnly>(enrolment, logins);
+}
+
+std::unique_ptr<grpc::Service> MakeJoinService(EnrolService& enrolment, RefuseLogin refuse) {
+  return std::make_unique<JoinOfStandby>(enrolment, std::move(refuse));
 }
 
 struct GrpcServer::Impl {
@@ -207,8 +240,7 @@ const std::string& GrpcServer::tls_address() const { return impl_->tls_address; 
 const std::string& GrpcServer::join_address() const { return impl_->join_address; }
 
 void GrpcServer::Shutdown(Duration grace) {
-  const auto deadline = std::chrono::system_clock::now() +
-                        std::chrono::duration_cast<std::chrono::milliseconds>(grace);
+  const auto deadline = SystemDeadline(grace);
   if (impl_->tls_door) impl_->tls_door->Stop();
   if (impl_->join_door) impl_->join_door->Stop();
   if (impl_->join_server) impl_->join_server->Shutdown(deadline);

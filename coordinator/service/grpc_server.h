@@ -6,7 +6,9 @@
 
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/impl/service_type.h>
+#include <grpcpp/support/server_callback.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,6 +44,10 @@ struct GrpcServices {
 
 // What a client without a certificate may call.
 std::unique_ptr<grpc::Service> MakeJoinService(EnrolService& enrolment, LoginService& logins);
+// The same at a coordinator that stands by, where people do not log in: `refuse` says where they
+// do.
+using RefuseLogin = std::function<grpc::Status(grpc::CallbackServerContext& context)>;
+std::unique_ptr<grpc::Service> MakeJoinService(EnrolService& enrolment, RefuseLogin refuse);
 
 class GrpcServer {
  public:

@@ -102,6 +102,7 @@ void LoginService::OnVerified(const CallPtr& call, const Result<IdClaims>& claim
       call->response->set_certificate_pem(grant.chain_pem);
       call->response->set_user(grant.user);
       call->response->set_coordinator(grant.coordinator);
+      call->response->set_logins(places_().logins);
     }
     End(call, durable);
   });
@@ -123,7 +124,7 @@ Result<LoginService::Grant> LoginService::Certify(const std::string& user,
       options_.authority->Sign(csr_pem, user, options_.lifetime, SystemClock().UnixMillis()));
   MUSTER_ASSIGN_OR_RETURN(const CertificateInfo info, ReadCertificate(chain));
   MUSTER_RETURN_IF_ERROR(parts_.authenticator.CheckRevoked(info));
-  return Grant{user, std::move(chain), coordinator_, options_.cluster, options_.ca_pem};
+  return Grant{user, std::move(chain), places_().calls, options_.cluster, options_.ca_pem};
 }
 
 void LoginService::LogInLocally(const LocalRequest& request,

@@ -52,7 +52,7 @@ class LoginService {
   struct Grant {
     std::string user;
     std::string chain_pem;
-    std::string coordinator;  // where the certificate counts
+    std::string coordinator;  // where the certificate counts: addresses, separated by commas
     std::string cluster;
     std::string ca_pem;
   };
@@ -64,8 +64,13 @@ class LoginService {
   // On the loop; `done` is called once, there, when the login is in the audit trail.
   void LogInLocally(const LocalRequest& request, std::function<void(Result<Grant>)> done);
 
-  // Where certificates count, as other machines reach it. Before the loop runs.
-  void SetCoordinator(std::string address) { coordinator_ = std::move(address); }
+  // Of all coordinators, as other machines reach them, separated by commas, the own first.
+  struct Places {
+    std::string calls;   // where certificates count
+    std::string logins;  // where people log in
+  };
+  // Before the loop runs, which calls it.
+  void SetPlaces(std::function<Places()> places) { places_ = std::move(places); }
   // On the loop, once: ends what is under way, and refuses new calls.
   void Close(const Status& reason);
 
@@ -86,7 +91,7 @@ class LoginService {
 
   LoginParts parts_;
   const LoginOptions options_;
-  std::string coordinator_;
+  std::function<Places()> places_ = [] { return Places(); };
   std::set<CallPtr> calls_;  // under way; on the loop, like all below
   TakenTokens taken_;
   Status closed_;

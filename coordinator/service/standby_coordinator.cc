@@ -18,11 +18,14 @@
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/leader.h"
 #include "common/runtime/event_loop.h"
+#include "common/security/enrolment.h"
 #include "common/telemetry/http_server.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/metrics.h"
+#include "common/wire/codec.h"
 #include "coordinator/service/authenticator.h"
 #include "coordinator/service/authorization.h"
+#include "coordinator/service/enrol_service.h"
 #include "muster/v1/client_api.pb.h"
 
 namespace muster {
@@ -108,6 +111,7 @@ class StandbyCalls final : public grpc::CallbackGenericService {
     response.set_cluster(cluster_);
     response.set_stands_by(true);
     if (leader) response.set_leader(leader->address);
+    for (const NamedVersions& row : OwnVersions()) *response.add_versions() = ToProto(row);
     return response.SerializeAsString();
   }
 
@@ -123,6 +127,8 @@ struct StandbyCoordinator::Impl {
       : options(std::move(options_in)), calls(leader, *options.authenticator, options.cluster) {}
 
   Status Start();
+  Status ListenGrpc();
+  grpc::Status RefuseLogin(grpc::CallbackServerContext& context) const;
   Status ListenHttp();
   void AddPages(HttpServer& server);
   Status Authorize(const std::string& path, const CertificateInfo* peer) const;
@@ -130,10 +136,12 @@ struct StandbyCoordinator::Impl {
 
   const StandbyCoordinatorOptions options;
   LeaderNote leader;
+  Endpoint endpoint;
   std::mutex mutex;
   Status outcome;  // under the mutex
   EventLoop loop;
   StandbyCalls calls;
+  std::unique_ptr<EnrolService> enrolment;
   std::unique_ptr<CertificateRotator> certificates;
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<HttpServer> tls_http;
@@ -154,18 +162,50 @@ Status StandbyCoordinator::Impl::Start() {
     MUSTER_RETURN_IF_ERROR(certificates->Start());
   }
   MUSTER_RETURN_IF_ERROR(ListenHttp());
-  MUSTER_ASSIGN_OR_RETURN(
-      grpc,
-      GrpcServer::Listen(options.grpc, {.others = &calls, .authenticator = options.authenticator}));
-  const Endpoint endpoint{.grpc = grpc->addresses().front(),
-                          .http = JoinAddress({SplitAddress(options.http).host, http->port()}),
-                          .pid = ::getpid(),
-                          .grpc_tls = grpc->tls_address()};
+  MUSTER_RETURN_IF_ERROR(ListenGrpc());
+  endpoint = {.grpc = grpc->addresses().front(),
+              .http = JoinAddress({SplitAddress(options.http).host, http->port()}),
+              .pid = ::getpid(),
+              .grpc_tls = grpc->tls_address(),
+              .grpc_join = options.reachable(grpc->join_address())};
+  if (tls_http)
+    endpoint.http_tls = JoinAddress({SplitAddress(options.tls_http).host, tls_http->port()});
   MUSTER_RETURN_IF_ERROR(WriteEndpoint(options.endpoint_path, endpoint));
   Log().info("stands by at {}{}", endpoint.grpc,
              endpoint.grpc_tls.empty() ? "" : " and, by TLS, " + endpoint.grpc_tls);
   thread = std::thread([this] { loop.Run(); });
   return OkStatus();
+}
+
+// A join token is good where it was made, so the coordinator there redeems it, also while another
+// one leads. Users are in the store, which the leader reads.
+Status StandbyCoordinator::Impl::ListenGrpc() {
+  std::optional<Enrolment> authority;
+  if (!options.authority.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(authority, Enrolment::Open(options.authority, options.node_lifetime));
+  }
+  enrolment = std::make_unique<EnrolService>(std::move(authority));
+  GrpcServices services{.others = &calls,
+                        .join = MakeJoinService(*enrolment,
+                                                [this](grpc::CallbackServerContext& context) {
+                                                  return RefuseLogin(context);
+                                                }),
+                        .authenticator = options.authenticator};
+  MUSTER_ASSIGN_OR_RETURN(grpc, GrpcServer::Listen(options.grpc, std::move(services)));
+  return OkStatus();
+}
+
+grpc::Status StandbyCoordinator::Impl::RefuseLogin(grpc::CallbackServerContext& context) const {
+  const std::optional<EpochClaim> claim = leader.Get();
+  std::string address;
+  if (claim && claim->ready && !claim->address.empty())
+    for (const CoordinatorPlace& place : options.roster->All())
+      if (place.address == claim->address) address = place.join;
+  const std::string none = claim && claim->ready ? kLeadsElsewhere : kNoneLeads;
+  context.AddTrailingMetadata(kLeaderKey, address.empty() ? none : address);
+  return ToGrpcStatus(Unavailable(
+      TextOf(claim) + (address.empty() ? "; people log in at its --join-listen"
+                                       : "\n  next: muster login " + address + " --ca FILE")));
 }
 
 Status StandbyCoordinator::Impl::ListenHttp() {
@@ -231,6 +271,7 @@ std::string StandbyCoordinator::Impl::Metrics() const {
 StandbyCoordinator::StandbyCoordinator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 StandbyCoordinator::~StandbyCoordinator() {
+  if (impl_->enrolment) impl_->enrolment->Close(Unavailable("this coordinator begins to lead"));
   if (impl_->grpc) impl_->grpc->Shutdown(kGrace);
   impl_->loop.Stop();
   if (impl_->thread.joinable()) impl_->thread.join();
@@ -244,6 +285,8 @@ Result<std::unique_ptr<StandbyCoordinator>> StandbyCoordinator::Listen(
   MUSTER_RETURN_IF_ERROR(standby->impl_->Start());
   return standby;
 }
+
+const Endpoint& StandbyCoordinator::endpoint() const { return impl_->endpoint; }
 
 void StandbyCoordinator::SetLeader(const EpochClaim* leader) { impl_->leader.Set(leader); }
 

@@ -17,8 +17,9 @@ namespace muster {
 // A certificate with less left is renewed.
 inline constexpr Duration kRenewBefore = std::chrono::minutes(10);
 
-// The issuers of the cluster that `address` and `ca_pem` name.
-Result<v1::IssuersResponse> AskForIssuers(const std::string& address, const std::string& ca_pem);
+// The issuers of the cluster that `address`, of one or several coordinators, and `ca_pem` name.
+Result<v1::IssuersResponse> AskForIssuers(const std::string& address, const std::string& ca_pem,
+                                          Interrupt& interrupt);
 
 // The key of a login, and what is shown of it.
 struct LoginKey {
@@ -28,10 +29,10 @@ struct LoginKey {
 };
 Result<LoginKey> NewLoginKey(const std::string& cluster);
 
-// Has the ID token made a certificate, and writes credentials and login.json: `login` gets user and
-// coordinator.
+// Has the ID token made a certificate, by any of the coordinators that `login` knows, and writes
+// credentials and login.json: `login` gets the user and where the coordinators are.
 Status CompleteLogin(const LoginStore& store, const LoginKey& key, const std::string& ca_pem,
-                     const std::string& id_token, Login* login);
+                     const std::string& id_token, Interrupt& interrupt, Login* login);
 
 // The login of this process's account at the socket `address`; the files are written. Errors are
 // LogInLocally's.

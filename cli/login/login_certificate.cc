@@ -1,13 +1,19 @@
-#include "cli/login/session.h"
+#include "cli/login/login_certificate.h"
 
 #include <grpcpp/client_context.h>
 
+#include <algorithm>
+#include <sstream>
 #include <utility>
+#include <vector>
 
 #include "cli/login/local_login.h"
 #include "cli/login/sign_in.h"
 #include "common/base/clock.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/coordinator_addresses.h"
 #include "common/rpc/grpc_status.h"
+#include "common/rpc/leader.h"
 #include "common/rpc/tls.h"
 #include "common/security/certificate_request.h"
 #include "common/security/credentials.h"
@@ -24,18 +30,55 @@ constexpr char kAgain[] = "\n  next: muster login";
 // What a request's subject says; the coordinator puts the user's name into the certificate.
 Identity RequestIdentity(const std::string& cluster) { return {Role::kUser, "login", cluster}; }
 
+std::vector<std::string> ListOf(const std::string& addresses) {
+  std::vector<std::string> list;
+  std::istringstream words(addresses);
+  for (std::string address; std::getline(words, address, ',');)
+    if (std::ranges::find(list, address) == list.end()) list.push_back(address);
+  return list;
+}
+
+// The address of a coordinator that takes connections; where none does, that of any.
+Result<std::string> Reachable(CoordinatorAddresses& places, const std::string& ca_pem,
+                              Interrupt& interrupt) {
+  const auto given_up = [&interrupt] { return interrupt.requested(); };
+  for (std::size_t tried = 0;; ++tried) {
+    MUSTER_RETURN_IF_ERROR(places.Resolve());
+    const std::string address = places.Current();
+    if (!places.HasOthers() || tried > places.all().size() || interrupt.requested() ||
+        TakesConnections(*OpenTlsChannelToJoin(address, ca_pem), kConnectLimit, given_up))
+      return address;
+    places.Failed(address, "");
+  }
+}
+
+// At the coordinator that leads: a standby says where that one logs people in.
 template <typename Request, typename Response, typename Method>
-Result<Response> CallJoin(const std::string& address, const std::string& ca_pem,
-                          const Request& request, Method method) {
-  const auto stub = v1::Enrol::NewStub(OpenTlsChannelToJoin(address, ca_pem));
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kLoginLimit);
-  Response response;
-  const Status status = FromGrpcStatus(((*stub).*method)(&context, request, &response));
-  if (status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded)
+Result<Response> CallJoin(const std::string& addresses, const std::string& ca_pem,
+                          const Request& request, Method method, Interrupt& interrupt) {
+  CoordinatorAddresses places(ListOf(addresses));
+  const Deadline until = Deadline::After(kLoginLimit);
+  for (;;) {
+    MUSTER_ASSIGN_OR_RETURN(const std::string address, Reachable(places, ca_pem, interrupt));
+    const auto stub = v1::Enrol::NewStub(OpenTlsChannelToJoin(address, ca_pem));
+    grpc::ClientContext context;
+    context.set_deadline(SystemDeadline(until.Remaining()));
+    Response response;
+    const Status status = FromGrpcStatus(((*stub).*method)(&context, request, &response));
+    if (status.ok()) return response;
+    const auto standby = StandbyAnswerOf(context);
+    const bool has_way = standby && (standby->none_leads || !standby->leader.empty());
+    if (has_way && !until.Expired()) {
+      places.Failed(address, standby->leader);
+      if (interrupt.WaitFor(standby->none_leads ? kElectionPause : kFollowPause))
+        return Cancelled("interrupted");
+      continue;
+    }
+    const bool silent =
+        status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded;
+    if (!silent || standby) return status;
     return Unavailable("the coordinator at " + address + " does not log in: " + status.message());
-  if (!status.ok()) return status;
-  return response;
+  }
 }
 
 std::int64_t LeftMs(const Credentials& credentials) {
@@ -73,7 +116,7 @@ Status Renew(const LoginStore& store, Login login, const Credentials& now, Inter
   if (answer.tokens.id_token.empty()) return OkStatus();
   LoginKey key{.key_pem = now.key_pem};
   MUSTER_ASSIGN_OR_RETURN(key.csr_pem, MakeRequestFor(RequestIdentity(login.cluster), key.key_pem));
-  return CompleteLogin(store, key, now.ca_pem, answer.tokens.id_token, &login);
+  return CompleteLogin(store, key, now.ca_pem, answer.tokens.id_token, interrupt, &login);
 }
 
 Result<Login> WriteLocal(const LoginStore& store, const std::string& address,
@@ -118,9 +161,10 @@ Result<Login> LogInByAccount(const LoginStore& store, const std::string& address
   return login;
 }
 
-Result<v1::IssuersResponse> AskForIssuers(const std::string& address, const std::string& ca_pem) {
+Result<v1::IssuersResponse> AskForIssuers(const std::string& address, const std::string& ca_pem,
+                                          Interrupt& interrupt) {
   return CallJoin<v1::IssuersRequest, v1::IssuersResponse>(address, ca_pem, {},
-                                                           &v1::Enrol::Stub::Issuers);
+                                                           &v1::Enrol::Stub::Issuers, interrupt);
 }
 
 Result<LoginKey> NewLoginKey(const std::string& cluster) {
@@ -131,16 +175,19 @@ Result<LoginKey> NewLoginKey(const std::string& cluster) {
 }
 
 Status CompleteLogin(const LoginStore& store, const LoginKey& key, const std::string& ca_pem,
-                     const std::string& id_token, Login* login) {
+                     const std::string& id_token, Interrupt& interrupt, Login* login) {
   v1::LoginRequest request;
   request.set_issuer(login->issuer);
   request.set_id_token(id_token);
   request.set_request_pem(key.csr_pem);
-  MUSTER_ASSIGN_OR_RETURN(const v1::LoginResponse response,
-                          (CallJoin<v1::LoginRequest, v1::LoginResponse>(
-                              login->address, ca_pem, request, &v1::Enrol::Stub::Login)));
+  MUSTER_ASSIGN_OR_RETURN(
+      const v1::LoginResponse response,
+      (CallJoin<v1::LoginRequest, v1::LoginResponse>(
+          login->others.empty() ? login->address : login->address + "," + login->others, ca_pem,
+          request, &v1::Enrol::Stub::Login, interrupt)));
   login->user = response.user();
   login->coordinator = response.coordinator();
+  login->others = response.logins();
   MUSTER_RETURN_IF_ERROR(store.Save(login));
   return WriteCredentials(store.DirOf(login->cluster),
                           {ca_pem, response.certificate_pem(), key.key_pem});
