@@ -8,14 +8,12 @@
 #include "cli/login/loopback_listener.h"
 #include "common/base/clock.h"
 #include "common/process/spawn.h"
-#include "common/security/encoding.h"
 
 namespace muster {
 namespace {
 
 constexpr Duration kBrowserLimit = std::chrono::minutes(5);
 constexpr Duration kSlowDown = std::chrono::seconds(5);  // RFC 8628, 3.5
-constexpr std::size_t kRandomBytes = 32;
 
 Result<std::string> FindOpener() { return FindProgram("xdg-open", Variable("PATH"), "/"); }
 
@@ -27,11 +25,6 @@ void OpenBrowser(const std::string& url) {
   options.argv = {*opener, url};
   options.environment = WholeEnvironment();
   (void)SpawnDetached(options);
-}
-
-Result<std::string> RandomText() {
-  MUSTER_ASSIGN_OR_RETURN(const std::string bytes, RandomBytes(kRandomBytes));
-  return ToBase64Url(bytes);
 }
 
 Result<Tokens> Granted(TokenAnswer answer) {
@@ -72,13 +65,12 @@ bool HasBrowser() {
 }
 
 Result<Tokens> SignInByBrowser(const SignIn& sign_in) {
-  CodeLogin login{.client_id = sign_in.client_id, .nonce = sign_in.nonce};
-  MUSTER_ASSIGN_OR_RETURN(login.state, RandomText());
-  MUSTER_ASSIGN_OR_RETURN(login.verifier, RandomText());
+  CodeLogin login;
   std::string code;
   {
     MUSTER_ASSIGN_OR_RETURN(const LoopbackListener listener, LoopbackListener::Open());
-    login.redirect_uri = listener.redirect_uri();
+    MUSTER_ASSIGN_OR_RETURN(login, NewCodeLogin(sign_in.client_id, listener.redirect_uri()));
+    login.nonce = sign_in.nonce;
     const std::string url = AuthorizationUrl(sign_in.metadata, login);
     sign_in.out << "Log in with a browser of this machine:\n  " << url << "\n" << std::flush;
     if (HasBrowser()) OpenBrowser(url);

@@ -18,6 +18,7 @@ using nlohmann::json;
 constexpr std::string_view kDeviceGrant = "urn:ietf:params:oauth:grant-type:device_code";
 constexpr double kLongestSeconds = 3600;
 constexpr std::size_t kMaxWordsBytes = 512;
+constexpr std::size_t kRandomBytes = 32;
 
 std::string Member(const json& object, const char* name) {
   const auto found = object.find(name);
@@ -79,6 +80,19 @@ std::string ScopesFor(const IssuerMetadata& issuer) {
 }
 
 std::string CodeChallenge(std::string_view verifier) { return ToBase64Url(Sha256(verifier)); }
+
+Result<std::string> RandomText() {
+  MUSTER_ASSIGN_OR_RETURN(const std::string bytes, RandomBytes(kRandomBytes));
+  return ToBase64Url(bytes);
+}
+
+Result<CodeLogin> NewCodeLogin(std::string client_id, std::string redirect_uri) {
+  CodeLogin login{.client_id = std::move(client_id), .redirect_uri = std::move(redirect_uri)};
+  for (std::string* text : {&login.state, &login.nonce, &login.verifier}) {
+    MUSTER_ASSIGN_OR_RETURN(*text, RandomText());
+  }
+  return login;
+}
 
 std::string AuthorizationUrl(const IssuerMetadata& issuer, const CodeLogin& login) {
   const std::string& endpoint = issuer.authorization_endpoint;

@@ -26,6 +26,10 @@ struct CodeLogin {
   std::string nonce;         // the token is for this login
   std::string verifier;      // random, 43 to 128 characters: who redeems the code has asked for it
 };
+// With a random state, nonce and verifier.
+Result<CodeLogin> NewCodeLogin(std::string client_id, std::string redirect_uri);
+// 32 random bytes, in 43 characters.
+Result<std::string> RandomText();
 std::string AuthorizationUrl(const IssuerMetadata& issuer, const CodeLogin& login);
 std::string CodeChallenge(std::string_view verifier);  // S256
 std::string RedeemForm(const CodeLogin& login, const std::string& code);

@@ -18,14 +18,8 @@ namespace muster {
 namespace {
 
 constexpr char kBegunCookie[] = "__Host-muster-signin";
-constexpr std::size_t kRandomBytes = 32;
 constexpr std::size_t kMaxFieldBytes = 1024;
 constexpr char kAgain[] = "\nOpen the page again to sign in.\n";
-
-Result<std::string> RandomText() {
-  MUSTER_ASSIGN_OR_RETURN(const std::string bytes, RandomBytes(kRandomBytes));
-  return ToBase64Url(bytes);
-}
 
 std::chrono::seconds Seconds(Duration duration) {
   return std::chrono::duration_cast<std::chrono::seconds>(duration);
@@ -136,15 +130,12 @@ void PageSignIn::Begin(const HttpRequest& request, const HttpResponder& reply) {
       issuers, [&](const IssuerSpec& spec) { return url.empty() || spec.url == url; });
   if (issuer == issuers.end()) return reply(Refusal(403, NoSuchIssuer(url).message()));
   if (!IsHost(request.host)) return reply(Refusal(400, "The request names no host."));
+  Result<CodeLogin> login =
+      NewCodeLogin(issuer->client_id, "https://" + request.host + "/auth/callback");
+  if (!login.ok()) return reply(Refusal(503, login.status().message()));
   Begun begun{.issuer = issuer->url,
               .to = SafePath(QueryValue(request.query, "to").value_or("/")),
-              .login = {.client_id = issuer->client_id,
-                        .redirect_uri = "https://" + request.host + "/auth/callback"}};
-  for (std::string* text : {&begun.login.state, &begun.login.nonce, &begun.login.verifier}) {
-    Result<std::string> random = RandomText();
-    if (!random.ok()) return reply(Refusal(503, random.status().message()));
-    *text = *std::move(random);
-  }
+              .login = *std::move(login)};
   Status status = TakePlace();
   if (status.ok())
     status = parts_.issuers.Submit(
