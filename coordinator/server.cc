@@ -222,6 +222,7 @@ struct OpenedStore {
     if (etcd) return *etcd;
     return journal ? static_cast<Store&>(*journal) : *sqlite;
   }
+  const char* kind() const { return etcd ? "etcd" : journal ? "journal" : "sqlite"; }
   std::uint64_t epoch() const {
     if (etcd) return etcd->epoch();
     return journal ? journal->epoch() : 0;
@@ -448,7 +449,7 @@ Server::Impl::Impl(ServerOptions options_in, Security security, LockedRecord pid
       refusals(runtime, SystemClock()),
       calls({loop, runtime, *authenticator, refusals}),
       clients({loop, runtime, store.store(), jobs, watches, workers, *authenticator, calls,
-               [this](const JobId& job) { return pilots->PendingFor(job); }},
+               [this](const JobId& job) { return pilots->PendingFor(job); }, store.kind()},
               options.dir),
       secrets({loop, runtime, *authenticator, calls, refusals},
               SecretVault(options.secret_keys.empty() ? paths.SecretKeys() : options.secret_keys,

@@ -173,9 +173,9 @@ Result<ShardFrame> DecodeShardFrame(std::string_view preamble, std::uint64_t fil
   frame.version = Take<std::uint32_t>(preamble, 8);
   frame.piece_bytes = Take<std::uint32_t>(preamble, 12);
   frame.header_bytes = Take<std::uint64_t>(preamble, 16);
-  if (frame.version != 1 && frame.version != kShardVersion) {
+  if (!kShards.contains(static_cast<int>(frame.version))) {
     return DataLoss("its format version is " + std::to_string(frame.version) +
-                    ", this program knows 1 to " + std::to_string(kShardVersion));
+                    ", this program knows " + RangeText(kShards));
   }
   if (frame.header_bytes > kMaxHeaderBytes || frame.header_bytes > file_bytes) {
     return DataLoss("its header claims " + std::to_string(frame.header_bytes) + " bytes");

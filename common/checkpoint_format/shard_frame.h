@@ -25,17 +25,17 @@
 
 #include "common/base/result.h"
 #include "common/base/unique_fd.h"
+#include "common/base/version_table.h"
 
 namespace muster {
 
-inline constexpr std::uint32_t kShardVersion = 2;
 inline constexpr std::size_t kShardBlock = 4096;
 inline constexpr std::uint32_t kShardPieceBytes = 1 << 20;
 // Of version 2; the first 24 bytes are those of version 1.
 inline constexpr std::size_t kShardPreambleBytes = 40;
 
 struct ShardFrame {
-  std::uint32_t version = kShardVersion;
+  std::uint32_t version = kShards.max;
   std::uint32_t piece_bytes = kShardPieceBytes;  // 0 in version 1
   std::uint64_t header_begin = kShardPreambleBytes;
   std::uint64_t header_bytes = 0;  // of the JSON text

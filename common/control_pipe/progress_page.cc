@@ -9,6 +9,8 @@
 #include <bit>
 #include <cerrno>
 
+#include "common/base/version_table.h"
+
 namespace muster {
 namespace {
 
@@ -22,7 +24,7 @@ Result<void*> MapPage(int fd, int protection) {
   void* address = ::mmap(nullptr, kProgressPageBytes, protection, MAP_SHARED, fd, 0);
   if (address == MAP_FAILED) return ErrnoStatus(errno, "map the progress page");
   const auto* page = static_cast<const ProgressPageLayout*>(address);
-  if (page->magic != kMagic || page->version != kProgressPageVersion) {
+  if (page->magic != kMagic || !kProgressPages.contains(static_cast<int>(page->version))) {
     ::munmap(address, kProgressPageBytes);
     return FailedPrecondition("the progress page has another layout version");
   }
@@ -63,7 +65,7 @@ Result<UniqueFd> CreateProgressPage() {
   if (!fd.valid()) return ErrnoStatus(errno, "memfd_create");
   if (::ftruncate(fd.get(), kProgressPageBytes) != 0)
     return ErrnoStatus(errno, "size the progress page");
-  const std::uint32_t head[2] = {kMagic, kProgressPageVersion};
+  const std::uint32_t head[2] = {kMagic, kProgressPages.max};
   if (::pwrite(fd.get(), head, sizeof head, 0) != sizeof head)
     return ErrnoStatus(errno, "write the progress page");
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)

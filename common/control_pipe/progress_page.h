@@ -5,7 +5,7 @@
 // stores: no system call, no wait, and the page outlives a dead or stopped rank. A sequence lock
 // makes a snapshot of the values consistent; the cells of the communicators beside them are counted
 // up one by one, by the thread that runs the collectives, so that a rank which hangs in one shows
-// it. The layout is versioned by kProgressPageVersion; docs/trainer-protocol.md describes it.
+// it. The layout is versioned by kProgressPages; docs/trainer-protocol.md describes it.
 #pragma once
 
 #include <array>
@@ -22,8 +22,6 @@
 #include "common/control_pipe/training_figures.h"
 
 namespace muster {
-
-inline constexpr std::uint32_t kProgressPageVersion = 3;
 
 // What a rank is doing. The order is part of the layout.
 enum class TrainPhase : std::uint32_t {

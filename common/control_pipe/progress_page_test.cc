@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "common/base/clock.h"
+#include "common/base/version_table.h"
 
 namespace muster {
 namespace {
@@ -101,7 +102,7 @@ TEST(ProgressPage, AWriterThatDiedInAStoreMakesReadFail) {
 
 TEST(ProgressPage, AnotherLayoutIsRefused) {
   auto fd = CreateProgressPage();
-  const std::uint32_t version = kProgressPageVersion + 1;
+  const std::uint32_t version = kProgressPages.max + 1;
   ASSERT_EQ(::pwrite(fd->get(), &version, sizeof version, offsetof(ProgressPageLayout, version)),
             4);
   EXPECT_EQ(ProgressReader::Map(fd->get()).status().code(), StatusCode::kFailedPrecondition);

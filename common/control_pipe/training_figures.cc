@@ -8,11 +8,12 @@
 #include <bit>
 #include <cerrno>
 
+#include "common/base/version_table.h"
+
 namespace muster {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x4d504647;  // "MPFG"
-constexpr std::uint32_t kVersion = 4;
 constexpr int kReadAttempts = 100;
 
 using Words = std::array<std::uint64_t, sizeof(TrainingFigures) / sizeof(std::uint64_t)>;
@@ -100,7 +101,7 @@ Result<std::unique_ptr<FiguresWriter>> FiguresWriter::Map(int fd) {
   std::unique_ptr<FiguresWriter> writer(new FiguresWriter(page));
   writer->Publish({});
   FiguresLayout* const layout = writer->layout();
-  layout->version.store(kVersion, std::memory_order_relaxed);
+  layout->version.store(kTrainingFigures.max, std::memory_order_relaxed);
   layout->magic.store(kMagic, std::memory_order_release);
   return writer;
 }
@@ -134,7 +135,7 @@ bool FiguresReader::Read(TrainingFigures* figures) const {
   if (page.magic.load(std::memory_order_acquire) != kMagic) return false;
   // What an older one does not write is zero, as the page was made.
   const std::uint32_t version = page.version.load(std::memory_order_relaxed);
-  if (version == 0 || version > kVersion) return false;
+  if (!kTrainingFigures.contains(static_cast<int>(version))) return false;
   for (int attempt = 0; attempt < kReadAttempts; ++attempt) {
     const std::uint64_t before = page.sequence.load(std::memory_order_acquire);
     if (before % 2 != 0) continue;

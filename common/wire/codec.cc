@@ -8,6 +8,7 @@
 #include "common/base/version.h"
 #include "common/rpc/message_limits.h"
 #include "common/wire/inventory_codec.h"
+#include "common/wire/message_checks.h"
 
 namespace muster {
 namespace {
@@ -151,12 +152,6 @@ RankProgress Read(const v1::RankProgress& from) {
   for (const v1::CollectiveCounts& counts : from.collectives())
     to.collectives.push_back(Read(counts));
   return to;
-}
-
-template <typename Proto>
-Status CheckRank(const Proto& message) {
-  if (message.rank() >= 0 && message.rank() < kMaxSlots * kMaxSlots) return OkStatus();
-  return InvalidArgument("rank " + std::to_string(message.rank()) + " is out of range");
 }
 
 // --- worker to coordinator ---
@@ -833,24 +828,6 @@ Result<Any> OneOf(Result<Kind> read) {
   return Any(std::move(*read));
 }
 
-Status CheckCounts(const v1::Hello& hello) {
-  if (hello.slots() < 0 || hello.slots() > kMaxSlots) {
-    return InvalidArgument("node " + hello.node() + " offers " + std::to_string(hello.slots()) +
-                           " slots; 0 to " + std::to_string(kMaxSlots) + " are possible");
-  }
-  if (!hello.pilot().empty() && !FollowsNameRule(hello.pilot()))
-    return InvalidArgument("node " + hello.node() + " names a pilot job that cannot be one");
-  return CheckInventory(hello.inventory()).WithContext("node " + hello.node());
-}
-
-// A job's id becomes the name of a directory, which is removed later.
-Status CheckJobId(const std::string& id) {
-  constexpr char kAllowed[] = "0123456789abcdef";
-  if (!id.empty() && id.size() <= 64 && id.find_first_not_of(kAllowed) == std::string::npos)
-    return OkStatus();
-  return InvalidArgument("job id '" + id.substr(0, 64) + "': not up to 64 hexadecimal digits");
-}
-
 template <typename Proto>
 Result<CoordinatorMessage> ReadAboutJob(const Proto& from) {
   MUSTER_RETURN_IF_ERROR(CheckJobId(from.job_id()));
@@ -877,6 +854,7 @@ v1::Hello ToProto(const Hello& from) {
   *to.mutable_inventory() = ToProto(from.inventory);
   to.set_directory_id(from.directory_id);
   to.set_container_id(from.container_id);
+  for (const NamedVersions& row : from.versions) *to.add_versions() = ToProto(row);
   for (const std::string& line : from.report) to.add_report(ValidUtf8(line));
   for (const HostedGeneration& hosted : from.hosted) Fill(hosted, to.add_hosted());
   return to;
@@ -890,7 +868,7 @@ Result<Hello> FromProto(v1::Hello from) {
   const int oldest =
       from.min_protocol_version() > 0 ? from.min_protocol_version() : from.protocol_version();
   // Fields of another version may mean something else; the controller refuses it by its number.
-  if (!CommonProtocol(kProtocols, {.min = oldest, .max = from.protocol_version()})) {
+  if (!CommonVersion(kProtocols, {.min = oldest, .max = from.protocol_version()})) {
     return Hello{.protocol_version = from.protocol_version(),
                  .min_protocol_version = oldest,
                  .version = CutText(from.version(), kMaxVersionBytes),
@@ -915,6 +893,8 @@ Result<Hello> FromProto(v1::Hello from) {
            .inventory = FromProto(from.inventory()),
            .directory_id = from.directory_id(),
            .container_id = from.container_id()};
+  for (const v1::VersionRange& row : from.versions())
+    to.versions.push_back({row.key(), {row.min(), row.max()}});
   for (const v1::HostedGeneration& each : from.hosted()) {
     MUSTER_ASSIGN_OR_RETURN(HostedGeneration hosted, Read(each));
     to.hosted.push_back(std::move(hosted));

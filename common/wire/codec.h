@@ -27,4 +27,13 @@ Result<CoordinatorMessage> FromProto(const v1::CoordinatorMessage& message);
 v1::CheckpointInfo ToProto(const CheckpointInfo& checkpoint);
 v1::RankProgress ToProto(const RankProgress& progress);
 
+// The row of a build's table of versions.
+inline v1::VersionRange ToProto(const NamedVersions& row) {
+  v1::VersionRange out;
+  out.set_key(row.key);
+  out.set_min(row.range.min);
+  out.set_max(row.range.max);
+  return out;
+}
+
 }  // namespace muster

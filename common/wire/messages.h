@@ -15,6 +15,7 @@
 
 #include "common/base/cuda_stack.h"
 #include "common/base/ids.h"
+#include "common/base/version_table.h"
 #include "common/control_pipe/progress_page.h"
 #include "common/control_pipe/trainer_protocol.h"
 #include "common/process/exit_status.h"
@@ -333,6 +334,7 @@ struct Hello {
   // Slurm job with which every process on the node ends. Empty: not reported.
   std::string directory_id = {};
   std::string container_id = {};
+  std::vector<NamedVersions> versions = {};  // of its messages and files
 
   friend bool operator==(const Hello&, const Hello&) = default;
 };

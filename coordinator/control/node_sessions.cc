@@ -113,7 +113,7 @@ Status Admit(Transaction& tx, const WorkerHello& event) {
 // The worker tries again, and is accepted once either of the two is upgraded.
 void RefuseProtocol(Transaction& tx, const WorkerHello& event) {
   const Hello& hello = event.hello;
-  const ProtocolRange theirs{hello.min_protocol_version, hello.protocol_version};
+  const VersionRange theirs{hello.min_protocol_version, hello.protocol_version};
   const bool worker_is_older = theirs.max < kProtocols.min;
   tx.out.sends.push_back({event.session, hello.node,
                           Refused{.reason = RefusalReason::kProtocolVersion,
@@ -187,6 +187,7 @@ void Connect(Transaction& tx, NodeEntry& node, const WorkerHello& event) {
   record.slots = hello.slots;
   record.pid = hello.pid;
   record.version = hello.version;
+  node.versions = hello.versions;
   record.metrics_port = hello.metrics_port;
   record.instance = hello.instance;
   record.directory_id = hello.directory_id;
@@ -380,7 +381,7 @@ void ReconcileNode(Transaction& tx, NodeEntry& node, const Hello& hello) {
 void On(Transaction& tx, const WorkerHello& event) {
   const Hello& hello = event.hello;
   const auto protocol =
-      CommonProtocol(kProtocols, {hello.min_protocol_version, hello.protocol_version});
+      CommonVersion(kProtocols, {hello.min_protocol_version, hello.protocol_version});
   if (!protocol) return RefuseProtocol(tx, event);
   if (Status status = Admit(tx, event); !status.ok()) {
     tx.out.closes.push_back({event.session, std::move(status)});

@@ -116,7 +116,8 @@ std::vector<NodeView> Nodes(const State& state) {
                      .heard_at = node.heard_at,
                      .holds = &state.holds.On(name),
                      .allocatable = WholeOf(state, node).all.devices,
-                     .others = DevicesOfOthers(state, node)});
+                     .others = DevicesOfOthers(state, node),
+                     .versions = &node.versions});
   }
   return views;
 }

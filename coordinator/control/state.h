@@ -153,7 +153,8 @@ struct ProbeRound {
 
 struct NodeEntry {
   NodeRecord record;
-  SessionId session = 0;  // 0: not connected
+  std::vector<NamedVersions> versions;  // of its worker; none: not connected yet
+  SessionId session = 0;                // 0: not connected
   TimePoint heard_at;
   TimePoint ready_at;                 // connected or heard of again
   bool suspect = false;               // silent, and not given up

@@ -87,6 +87,7 @@ struct NodeView {
   const std::map<JobId, HoldLedger::Hold>* holds = nullptr;  // of jobs; null: not known
   DeviceMask allocatable = 0;  // of the inventory: without a fault, and no other node's
   std::map<std::string, NodeName> others = {};  // devices that another node has, with that node
+  const std::vector<NamedVersions>* versions = nullptr;  // of its worker; null: not known
 };
 
 // What jobs have of a node, or their processes may use. What shared spares hold counts once, and

@@ -288,6 +288,8 @@ v1::Node ToProto(const NodeView& view) {
   out.set_drain_by_unix_ms(record.drain_by_unix_ms);
   out.set_pilot(record.pilot);
   for (const std::string& line : record.report) out.add_report(line);
+  if (view.versions != nullptr)
+    for (const NamedVersions& row : *view.versions) *out.add_versions() = ToProto(row);
   FillResources(view, &out);
   return out;
 }

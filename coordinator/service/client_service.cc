@@ -16,6 +16,7 @@
 #include "common/rpc/peer_certificate.h"
 #include "common/security/encoding.h"
 #include "common/telemetry/log.h"
+#include "common/wire/codec.h"
 #include "coordinator/replay/recording.h"
 #include "coordinator/replay/schedule_record.h"
 #include "coordinator/service/client_requests.h"
@@ -567,6 +568,8 @@ ClientService::Reactor* ClientService::Version(Context* context, const v1::Versi
     response->set_version(kVersion);
     response->set_protocol_version(kProtocolVersion);
     response->set_cluster(cluster_);
+    response->set_store(parts_.store_kind);
+    for (const NamedVersions& row : OwnVersions()) *response->add_versions() = ToProto(row);
     call->End(OkStatus());
   });
 }

@@ -50,6 +50,7 @@ class ClientService final : public v1::Client::CallbackService {
     ClientCalls& calls;
     // Names of the pilots that were requested for the job and have not started.
     std::function<std::vector<std::string>(const JobId&)> pilots_for;
+    std::string store_kind;  // of VersionResponse
   };
   ClientService(Parts parts, std::string cluster);
 

@@ -205,6 +205,17 @@ TEST(ClientConversions, ANodesSharedSpareCountsOnce) {
   EXPECT_EQ(node.memory_bytes_used(), 1300u);
 }
 
+TEST(ClientConversions, ANodeHasTheVersionsOfItsWorker) {
+  const NodeRecord record;
+  const std::vector<NamedVersions> versions = {{.key = "protocol", .range = {2, 3}}};
+  const v1::Node node = ToProto(NodeView{.record = &record, .versions = &versions});
+  ASSERT_EQ(node.versions_size(), 1);
+  EXPECT_EQ(node.versions(0).key(), "protocol");
+  EXPECT_EQ(node.versions(0).min(), 2);
+  EXPECT_EQ(node.versions(0).max(), 3);
+  EXPECT_EQ(ToProto(NodeView{.record = &record}).versions_size(), 0);
+}
+
 TEST(ClientConversions, ADeviceThatNoJobGetsSaysWhy) {
   NodeRecord record;
   record.inventory.devices = {{.id = "g0"}, {.id = "g1"}, {.id = "g2"}, {.id = "g3"}, {.id = "g4"}};

@@ -7,6 +7,8 @@
 #include <charconv>
 #include <utility>
 
+#include "common/base/version_table.h"
+
 namespace muster {
 
 namespace pb = etcdserverpb;
@@ -15,7 +17,6 @@ namespace {
 
 constexpr char kEpochKey[] = "epoch";
 constexpr char kFormatKey[] = "format";
-constexpr char kFormat[] = "1";
 // A watch is renewed after this, in case its member has forgotten it.
 constexpr Duration kWatch = std::chrono::seconds(10);
 constexpr Duration kRevoke = std::chrono::seconds(1);
@@ -107,9 +108,10 @@ Result<EtcdLeadership::Found> EtcdLeadership::Read(EtcdClient& client) const {
     pb::RangeResponse* range = response.mutable_responses(i)->mutable_response_range();
     if (range->kvs_size() > 0) *into[i] = std::move(*range->mutable_kvs(0));
   }
-  if (!found.format.key().empty() && found.format.value() != kFormat)
+  if (const std::string format = std::to_string(kEtcdFormats.max);
+      !found.format.key().empty() && found.format.value() != format)
     return FailedPrecondition("the store at " + keys.prefix() + " has format " +
-                              found.format.value() + ", this version of Muster knows " + kFormat +
+                              found.format.value() + ", this version of Muster knows " + format +
                               "; start the version that wrote it, or use another --etcd-prefix");
   return found;
 }
@@ -136,7 +138,7 @@ Result<bool> EtcdLeadership::Take(EtcdClient& client, const Found& found) {
   epoch->set_mod_revision(found.epoch.mod_revision());
   *request.add_success() = EtcdPut(keys.Under(kEtcdLeaderKey), EncodeClaim(claim_), lease_);
   *request.add_success() = EtcdPut(keys.Under(kEpochKey), std::to_string(claim_.epoch));
-  *request.add_success() = EtcdPut(keys.Under(kFormatKey), kFormat);
+  *request.add_success() = EtcdPut(keys.Under(kFormatKey), std::to_string(kEtcdFormats.max));
   *request.add_success() = EtcdPut(EtcdTransactionKey(keys, claim_.epoch), "0");
   const Result<pb::TxnResponse> response = client.Transact(request, kEtcdAnswer);
   if (!response.ok()) {

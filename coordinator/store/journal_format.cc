@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "common/base/json.h"
+#include "common/base/version_table.h"
 #include "coordinator/store/record_codec.h"
 
 namespace muster {
@@ -18,9 +19,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "journals are little-endian");
 
 constexpr std::string_view kMagic = "MUSTERJL";
-constexpr std::uint32_t kVersion = 6;
-// From this one on versions have fewer kinds of operations.
-constexpr std::uint32_t kOldestVersion = 3;
 constexpr std::size_t kPayloadHashAt = 40;
 constexpr std::size_t kHeaderHashAt = 48;
 constexpr std::size_t kHeaderBytes = 56;
@@ -60,7 +58,7 @@ std::string EncodeFrame(const Frame& frame) {
   std::string bytes;
   bytes.reserve(kHeaderBytes + frame.payload.size());
   bytes.append(kMagic);
-  Put(&bytes, kVersion);
+  Put(&bytes, static_cast<std::uint32_t>(kJournalVersions.max));
   Put(&bytes, static_cast<std::uint32_t>(frame.kind));
   Put(&bytes, frame.epoch);
   Put(&bytes, frame.number);
@@ -78,11 +76,11 @@ Result<Frame> DecodeFrame(std::string_view bytes, const std::string& path) {
   }
   if (bytes.substr(0, kMagic.size()) != kMagic) return Damaged(path, 0, "not a journal file");
   // Before the checksum: another version may keep it elsewhere.
-  if (const auto version = Take<std::uint32_t>(bytes, 8);
-      version < kOldestVersion || version > kVersion) {
+  // Older versions have fewer kinds of operations.
+  if (const auto version = static_cast<int>(Take<std::uint32_t>(bytes, 8));
+      !kJournalVersions.contains(version)) {
     return FailedPrecondition(path + " has version " + std::to_string(version) +
-                              ", this version of Muster knows " + std::to_string(kOldestVersion) +
-                              " to " + std::to_string(kVersion) +
+                              ", this version of Muster knows " + RangeText(kJournalVersions) +
                               "; start the version that wrote it, or use another --journal");
   }
   if (Hash(bytes.substr(0, kHeaderHashAt)) != Take<std::uint64_t>(bytes, kHeaderHashAt)) {

@@ -4,13 +4,14 @@
 #include <type_traits>
 #include <utility>
 
+#include "common/base/version_table.h"
 #include "coordinator/store/record_codec.h"
 #include "coordinator/store/records_of_jobs.h"
 
 namespace muster {
 namespace {
 
-constexpr std::int64_t kSchemaVersion = 6;
+constexpr std::int64_t kSchemaVersion = kStoreSchemas.max;
 // Old events are removed in batches of this size, or of twice the number of new ones if that is
 // more.
 constexpr std::int64_t kPrunedAtOnce = 256;
@@ -82,7 +83,7 @@ Status CreateOrCheckSchema(SqliteDatabase& database, const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(const bool found, version.Next());
   const std::int64_t schema = found ? version.Int(0) : 0;
   if (schema == kSchemaVersion) return OkStatus();
-  if (schema >= 3 && schema < kSchemaVersion) {
+  if (schema >= kStoreSchemas.min && schema < kSchemaVersion) {
     MUSTER_RETURN_IF_ERROR(version.Next().status());  // there is no other; ends the query
     return database.Execute(std::string("BEGIN IMMEDIATE;") + (schema < 4 ? kQueuesSchema : "") +
                             (schema < 5 ? kQueueDaysSchema : "") + kUsersSchema +

@@ -44,7 +44,7 @@ TESTING = "/testing/"
 # Header pattern, folders and files that may include it, where to go instead.
 INCLUDE_TABLE = (
     (r"grpcpp/|grpc/|.*\.pb\.h", ("common/rpc/", "coordinator/service/", "worker/service/", "worker/allocation/",
-                                  "common/wire/codec", "common/wire/inventory_codec", "coordinator/replay/", "coordinator/store/", "coordinator/server.cc", "cli/",
+                                  "common/wire/codec", "common/wire/inventory_codec", "common/wire/message_checks", "coordinator/replay/", "coordinator/store/", "coordinator/server.cc", "cli/",
                                   "tests/"),
      "keep messages in the service layer and pass plain values"),
     (r"ATen/|torch/|c10/", ("trainer/ops/", "trainer/plugin/", "trainer/model/", "trainer/fsdp/",

@@ -15,6 +15,8 @@ int RunVersion(bool as_json) {
     return kExitOk;
   }
   nlohmann::json json = {{"version", kVersion}, {"cuda", nullptr}};
+  for (const VersionRow& row : kVersionTable)
+    json["versions"][std::string(row.key)] = {{"min", row.range.min}, {"max", row.range.max}};
   const Result<const CudaPlugin*> plugin = OpenCudaPlugin(CudaPluginPath());
   if (plugin.ok()) {
     const CudaVersions versions = (*plugin)->versions();

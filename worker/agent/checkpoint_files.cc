@@ -9,11 +9,10 @@
 #include "common/base/files.h"
 #include "common/base/json.h"
 #include "common/base/regular_file.h"
+#include "common/base/version_table.h"
 
 namespace muster::worker {
 namespace {
-
-constexpr int kManifestFormatVersion = 1;
 
 // 7 of "step-00000020-g7"; 0 for any other name.
 Generation GenerationOf(const std::string& name) {
@@ -34,7 +33,7 @@ std::string ManifestJson(const JobId& job, const CheckpointInfo& checkpoint) {
                       {"file", shard.file},
                       {"bytes", shard.bytes},
                       {"checksum", shard.checksum}});
-  nlohmann::ordered_json json = {{"format_version", kManifestFormatVersion},
+  nlohmann::ordered_json json = {{"format_version", kManifests.max},
                                  {"job_id", job.value},
                                  {"step", checkpoint.step},
                                  {"generation", checkpoint.generation},

@@ -9,9 +9,11 @@
 #include <optional>
 #include <string_view>
 
+#include "common/base/version_table.h"
+
 namespace muster::launcher {
 
-inline constexpr std::uint8_t kVersion = 1;
+inline constexpr std::uint8_t kVersion = kLauncherPackets.max;
 
 enum class Verb : std::uint8_t {
   kHello = 1,      // answers where the directories of jobs are

@@ -320,7 +320,8 @@ void WorkerServer::Connect() {
                    .report = options_.report,
                    .inventory = InventoryOf(options_),
                    .directory_id = directory_id_,
-                   .container_id = ContainerId()}};
+                   .container_id = ContainerId(),
+                   .versions = OwnVersions()}};
   session_ = std::make_unique<CoordinatorSession>(
       loop_, std::move(options),
       CoordinatorSession::Handlers{

@@ -10,6 +10,7 @@
 #include "common/base/json.h"
 #include "common/base/json_integer.h"
 #include "common/base/regular_file.h"
+#include "common/base/version_table.h"
 
 namespace muster {
 namespace {
@@ -33,7 +34,7 @@ json ToJson(const CheckpointManifest& manifest) {
                       {"bytes", shard.bytes},
                       {"checksum", shard.checksum}});
   }
-  json object = {{"format_version", kManifestVersion},
+  json object = {{"format_version", kManifests.max},
                  {"job_id", manifest.job_id},
                  {"step", manifest.step},
                  {"generation", manifest.generation},
@@ -104,10 +105,10 @@ CheckpointManifest FromJson(const json& object) {
 
 Result<CheckpointManifest> Checked(const json& object) {
   try {
-    const int format = IntegerOr(object, "format_version", kManifestVersion);
-    if (format != kManifestVersion) {
+    const int format = IntegerOr(object, "format_version", 1);
+    if (!kManifests.contains(format)) {
       return DataLoss("manifest format " + std::to_string(format) + " is not known, only " +
-                      std::to_string(kManifestVersion));
+                      RangeText(kManifests));
     }
     CheckpointManifest manifest = FromJson(object);
     MUSTER_RETURN_IF_ERROR(Check(manifest));

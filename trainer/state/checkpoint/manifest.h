@@ -19,7 +19,6 @@
 namespace muster {
 
 inline constexpr char kManifestFile[] = "manifest.json";
-inline constexpr int kManifestVersion = 1;
 
 // "step-00000050-g2".
 std::string CheckpointDirectoryName(Step step, Generation generation);

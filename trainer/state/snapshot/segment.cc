@@ -20,6 +20,7 @@
 #include "common/base/check.h"
 #include "common/base/json.h"
 #include "common/base/round_up.h"
+#include "common/base/version_table.h"
 #include "trainer/state/checkpoint/cursor_json.h"
 #include "trainer/state/checkpoint/shard_header.h"
 
@@ -27,7 +28,6 @@ namespace muster {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x31474553534d5553;  // "SUMSSEG1"
-constexpr std::uint32_t kVersion = 2;
 constexpr std::uint64_t kDirectoryOffset = 8192;
 constexpr std::uint64_t kMaxDirectoryBytes = 256 << 20;
 // A huge page.
@@ -177,7 +177,7 @@ Result<std::unique_ptr<Segment>> Segment::MapFile(UniqueFd fd, Access access) {
 void Segment::WriteHeader(const SegmentSpec& spec, const std::string& directory,
                           Generation lineage) {
   Header& header = *header_;
-  header.version = kVersion;
+  header.version = kSnapshotSegments.max;
   header.directory_bytes = directory.size();
   header.directory_checksum = XXH3_64bits(directory.data(), directory.size());
   header.layout = spec.layout;
@@ -193,9 +193,9 @@ void Segment::WriteHeader(const SegmentSpec& spec, const std::string& directory,
 Status Segment::ReadHeader() {
   const Header& header = *header_;
   if (header.magic != kMagic) return Damaged("has another magic number");
-  if (header.version != kVersion) {
+  if (!kSnapshotSegments.contains(static_cast<int>(header.version))) {
     return Damaged("has version " + std::to_string(header.version) + ", this program reads " +
-                   std::to_string(kVersion));
+                   RangeText(kSnapshotSegments));
   }
   const std::uint64_t directory_bytes = header.directory_bytes;
   slot_offset_ = header.slot_offset;
