@@ -360,7 +360,7 @@ Result<TrainerReport> Read(const v1::TrainerReport& from) {
     case v1::TrainerReport::kParked: to.body = Parked{from.parked().step()}; return to;
     case v1::TrainerReport::BODY_NOT_SET: break;
   }
-  return InvalidArgument("trainer report without a known body");
+  return Unimplemented("trainer report without a known body");
 }
 
 void Fill(const Progress& from, v1::Progress* to) {
@@ -426,7 +426,7 @@ void Fill(const ProbeResult& from, v1::ProbeResult* to) {
 
 Result<ProbeResult> Read(const v1::ProbeResult& from) {
   if (from.outcome() < v1::PROBE_OUTCOME_ANSWERED || from.outcome() > v1::PROBE_OUTCOME_SILENT)
-    return InvalidArgument("probe result without a known outcome");
+    return Unimplemented("probe result without a known outcome");
   return ProbeResult{.probe_id = from.probe_id(),
                      .node = {from.node()},
                      .outcome = static_cast<ProbeOutcome>(from.outcome())};
@@ -444,7 +444,7 @@ void Fill(const NodeNotice& from, v1::NodeNotice* to) {
 
 Result<NodeNotice> Read(const v1::NodeNotice& from) {
   if (from.kind() < v1::NODE_NOTICE_KIND_DRAIN || from.kind() > v1::NODE_NOTICE_KIND_DEVICES_IN_USE)
-    return InvalidArgument("node notice of an unknown kind");
+    return Unimplemented("node notice of an unknown kind");
   return NodeNotice{.kind = static_cast<NodeNoticeKind>(from.kind()),
                     .detail = from.detail(),
                     .deadline_seconds = from.deadline_seconds(),
@@ -474,7 +474,7 @@ void Fill(const CheckpointScrubbed& from, v1::CheckpointScrubbed* to) {
 
 Result<CheckpointScrubbed> Read(const v1::CheckpointScrubbed& from) {
   if (from.outcome() < v1::SCRUB_OUTCOME_WHOLE || from.outcome() > v1::SCRUB_OUTCOME_CALLED_OFF)
-    return InvalidArgument("the outcome of a scrub is not known");
+    return Unimplemented("the outcome of a scrub is not known");
   return CheckpointScrubbed{.scrub_id = from.scrub_id(),
                             .job = {from.job_id()},
                             .directory = from.directory(),
@@ -525,8 +525,10 @@ Result<HostedGeneration> Read(const v1::HostedGeneration& from) {
     to.exited.push_back(std::move(exited));
   }
   for (const v1::TrainerReport& each : from.reports()) {
-    MUSTER_ASSIGN_OR_RETURN(TrainerReport report, Read(each));
-    to.reports.push_back(std::move(report));
+    Result<TrainerReport> report = Read(each);
+    if (report.status().code() == StatusCode::kUnimplemented) continue;  // of a newer trainer
+    if (!report.ok()) return report.status();
+    to.reports.push_back(*std::move(report));
   }
   return to;
 }
@@ -930,7 +932,7 @@ Result<WorkerMessage> FromProto(v1::WorkerMessage m) {
     case v1::WorkerMessage::kHello: return InvalidArgument("a second Hello on one stream");
     case v1::WorkerMessage::BODY_NOT_SET: break;
   }
-  return InvalidArgument("worker message without a known body");
+  return Unimplemented("worker message without a known body");
 }
 
 v1::CoordinatorMessage ToProto(const CoordinatorMessage& message) {
@@ -959,7 +961,7 @@ Result<CoordinatorMessage> FromProto(const v1::CoordinatorMessage& m) {
     case v1::CoordinatorMessage::kCancelScrub: return CoordinatorMessage(Read(m.cancel_scrub()));
     case v1::CoordinatorMessage::BODY_NOT_SET: break;
   }
-  return InvalidArgument("coordinator message without a known body");
+  return Unimplemented("coordinator message without a known body");
 }
 
 v1::CheckpointInfo ToProto(const CheckpointInfo& checkpoint) {

@@ -4,7 +4,9 @@
 // What a worker sends has limits (common/rpc/message_limits.h): it is cut, or kResourceExhausted.
 // Text that is not UTF-8 is repaired when it is sent, since protobuf strings carry nothing else.
 // What comes in is checked for what a peer could get wrong and the cores rely on (names, counts, a
-// body that is there); kInvalidArgument names the field. Pure functions; any thread.
+// body that is there); kInvalidArgument names the field. What only a newer peer knows, a message or
+// an enum's value that says what it is about, is kUnimplemented: the receiver goes on without it.
+// Pure functions; any thread.
 #pragma once
 
 #include "common/base/result.h"

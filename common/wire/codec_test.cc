@@ -252,20 +252,57 @@ TEST(Codec, WhatIsOverALimitIsCutOrRefusedAndNotTakenForMalformed) {
   EXPECT_EQ(ToProto(sent).hosted(0).reports_size(), 1) << "the one over a limit is left out";
 }
 
-TEST(Codec, MessagesWithoutAKnownBodyAreRefused) {
-  EXPECT_EQ(FromProto(v1::WorkerMessage()).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(FromProto(v1::CoordinatorMessage()).status().code(), StatusCode::kInvalidArgument);
+// A field of a number that this version does not have.
+template <typename Message>
+Message WithUnknownField(Message message) {
+  message.GetReflection()->MutableUnknownFields(&message)->AddLengthDelimited(1000, "new");
+  return message;
+}
+
+TEST(Codec, WhatOnlyANewerPeerKnowsIsNotTakenForMalformed) {
+  EXPECT_EQ(FromProto(v1::WorkerMessage()).status().code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(FromProto(WithUnknownField(v1::WorkerMessage())).status().code(),
+            StatusCode::kUnimplemented);
+  EXPECT_EQ(FromProto(WithUnknownField(v1::CoordinatorMessage())).status().code(),
+            StatusCode::kUnimplemented);
   v1::WorkerMessage message;
   message.mutable_trainer_report();
-  EXPECT_EQ(FromProto(message).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(FromProto(message).status().code(), StatusCode::kUnimplemented);
   message.mutable_probe_result();
-  EXPECT_EQ(FromProto(message).status().code(), StatusCode::kInvalidArgument) << "no outcome";
-  message.mutable_node_notice();
-  EXPECT_EQ(FromProto(message).status().code(), StatusCode::kInvalidArgument) << "no kind";
+  EXPECT_EQ(FromProto(message).status().code(), StatusCode::kUnimplemented) << "no outcome";
+  message.mutable_node_notice()->set_kind(static_cast<v1::NodeNoticeKind>(99));
+  EXPECT_EQ(FromProto(message).status().code(), StatusCode::kUnimplemented) << "a new kind";
   message.mutable_checkpoint_scrubbed();
-  EXPECT_EQ(FromProto(message).status().code(), StatusCode::kInvalidArgument) << "no outcome";
+  EXPECT_EQ(FromProto(message).status().code(), StatusCode::kUnimplemented) << "no outcome";
   message.mutable_hello();
   EXPECT_THAT(FromProto(message).status().message(), HasSubstr("second Hello"));
+}
+
+// A node whose worker was newer could not connect while a rank's report of a new kind lay with a
+// guardian.
+TEST(Codec, AHelloIsReadWithoutWhatOnlyANewerWorkerKnows) {
+  v1::Hello hello = WithUnknownField(GoodHello());
+  v1::HostedGeneration& hosted = *hello.mutable_hosted(0);
+  *hosted.add_reports() = WithUnknownField(v1::TrainerReport());
+  hosted.add_reports()->mutable_formed();
+  const Result<Hello> read = FromProto(hello);
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  ASSERT_EQ(read->hosted[0].reports.size(), 1u);
+  EXPECT_TRUE(std::holds_alternative<Formed>(read->hosted[0].reports[0].body));
+}
+
+TEST(Codec, AnUnknownValueOfAFieldThatOnlyDescribesIsNotKnown) {
+  v1::WorkerMessage message;
+  v1::RankProgress& rank = *message.mutable_progress()->add_ranks();
+  rank.set_step(7);
+  rank.set_phase(static_cast<v1::TrainPhase>(99));
+  const auto progress = std::get<Progress>(*FromProto(message));
+  EXPECT_EQ(progress.ranks[0].step, 7);
+  EXPECT_FALSE(progress.ranks[0].phase.has_value());
+  auto& failed = *message.mutable_trainer_report()->mutable_checkpoint_failed();
+  failed.set_kind(static_cast<v1::CheckpointTrouble>(99));
+  const auto report = std::get<TrainerReport>(*FromProto(message));
+  EXPECT_EQ(std::get<CheckpointFailed>(report.body).kind, CheckpointTrouble::kOther);
 }
 
 // A worker makes a directory of a job's id, and removes it one day.

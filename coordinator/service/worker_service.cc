@@ -144,8 +144,10 @@ void WorkerService::HandleMessage(const StreamPtr& stream, Result<WorkerMessage>
                                   std::function<void()> taken) {
   Entry* entry = Find(stream);
   if (entry == nullptr) return;
-  if (message.status().code() == StatusCode::kResourceExhausted) {
-    // The stream continues without it: a rank's fault must not cost its node.
+  const StatusCode code = message.status().code();
+  if (code == StatusCode::kResourceExhausted || code == StatusCode::kUnimplemented) {
+    // The stream continues without it: a rank's fault must not cost its node, and a newer worker
+    // may say more.
     if (entry->dropped++ == 0)
       Log().warn("a message of worker stream {} is dropped, as will be others like it: {}",
                  stream->id(), message.status().message());
@@ -241,6 +243,7 @@ void WorkerService::ReadLog(const LogLocation& location, int rank, std::int64_t 
   read.set_limit_bytes(kLogReadBytes);
   read.set_output_dir(location.output_dir);
   read.set_account(location.account);
+  read.set_metrics(location.metrics);
   found->second.stream->Send(std::move(message));
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "common/base/version.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/token.h"
@@ -91,6 +92,24 @@ TEST_F(WorkerServiceTest, StreamsAboveTheLimitAreRefusedUntilOneEnds) {
   ASSERT_TRUE(Eventually([this] { return Streams() == kStreams - 1; }));
   const auto next = Open();
   EXPECT_TRUE(Eventually([this] { return Streams() == kStreams; }));
+}
+
+// Its stream ended, and again with each new one.
+TEST_F(WorkerServiceTest, AMessageThatOnlyANewerWorkerKnowsDoesNotEndItsStream) {
+  const auto stream = Open();
+  v1::WorkerMessage hello;
+  hello.mutable_hello()->set_protocol_version(kProtocols.max + 1);
+  hello.mutable_hello()->set_min_protocol_version(kProtocols.min);
+  hello.mutable_hello()->set_node("n1");
+  ASSERT_TRUE(stream->call->Write(hello));
+  v1::WorkerMessage unknown;
+  unknown.GetReflection()->MutableUnknownFields(&unknown)->AddLengthDelimited(1000, "new");
+  ASSERT_TRUE(stream->call->Write(unknown));
+  v1::WorkerMessage notice;
+  notice.mutable_node_notice()->set_kind(static_cast<v1::NodeNoticeKind>(99));
+  ASSERT_TRUE(stream->call->Write(notice));
+  ASSERT_TRUE(stream->call->Write(hello));
+  EXPECT_THAT(stream->WaitForEnd().message(), HasSubstr("a second Hello"));
 }
 
 }  // namespace

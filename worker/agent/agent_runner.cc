@@ -245,7 +245,8 @@ void AgentRunner::CheckGuardian(JobId job) {
     case GuardianWatchdog::Act::kNothing: break;
     case GuardianWatchdog::Act::kPing: connection.link->Send(GuardianPing{}); break;
     case GuardianWatchdog::Act::kKill: {
-      Log().warn("job {}: the guardian does not answer; it is ended", job.value);
+      Log().warn("job {}: the guardian {}; it is ended, and the job goes on from a checkpoint",
+                 job.value, connection.watch.reason());
       RunOn(
           node_lanes_, job,
           [this, job, account = AccountOf(agent_, job),
@@ -319,7 +320,9 @@ void AgentRunner::OnEvent(const JobId& job, const GuardianEvent& event, UniqueFd
   if (prepare == nullptr || !Admits(job, event, *prepare)) return;
   GuardianWatchdog& watch = links_.at(job)->watch;
   watch.OnHeard();
-  if (const auto* hello = std::get_if<GuardianHello>(&event)) watch.OnHello(hello->answers_pings);
+  if (const auto* hello = std::get_if<GuardianHello>(&event))
+    watch.OnHello(hello->answers_pings, hello->packets);
+  if (watch.refuses()) return;
   if (const auto* started = std::get_if<GuardianRankStarted>(&event); started && descriptor.valid())
     AddPage(*prepare, *started, descriptor);
   if (const auto* exited = std::get_if<GuardianRankExited>(&event)) {

@@ -334,6 +334,48 @@ TEST_F(AgentRunnerTest, WhatFloodsInAGuardiansPlaceIsCutOffAndAddsNoRanks) {
   EXPECT_LE(worker_->Hosted().started.size(), 2u);
 }
 
+// A guardian of another version, in whose packets this worker does not find its way.
+class StrangeGuardian {
+ public:
+  explicit StrangeGuardian(const std::string& job_dir)
+      : record_(LockedRecord::Acquire(job_dir + "/" + kGuardianRecordName).value()),
+        listening_(ListenPackets(job_dir, kGuardianSocketName).value()),
+        thread_([this] { Run(); }) {}
+  ~StrangeGuardian() { thread_.join(); }
+
+ private:
+  void Run() {
+    Result<PacketSocket> worker = Unavailable("");
+    Eventually([&] { return (worker = AcceptPackets(listening_.get())).ok(); });
+    if (!worker.ok()) return;
+    (void)worker->Send(Encode(GuardianEvent(GuardianHello{
+        .job = kJob.value, .generation = 1, .answers_pings = true, .packets = {98, 99}})));
+    (void)worker->Send(
+        Encode(GuardianEvent(GuardianRankStarted{.generation = 1, .rank = 0, .pid = 1})));
+    (void)worker->Send(Encode(GuardianEvent(GuardianSynced{})));
+    // Until the worker has given it up.
+    while (worker->Receive(Deadline::After(std::chrono::seconds(10))).ok()) continue;
+    listening_.reset();
+    record_->Remove();
+    record_.reset();
+  }
+
+  std::optional<LockedRecord> record_;
+  UniqueFd listening_;
+  std::thread thread_;
+};
+
+TEST_F(AgentRunnerTest, AGuardianOfAVersionOutsideTheWindowIsNotTakenOver) {
+  const std::string job_dir = dir_ / ("jobs/" + kJob.value);
+  worker_.reset();
+  std::filesystem::create_directories(job_dir);
+  ASSERT_TRUE(WriteJobRecord(job_dir, PrepareOf(1)).ok());
+  const StrangeGuardian guardian(job_dir);
+  worker_ = std::make_unique<Worker>(dir_.path(), std::chrono::milliseconds(20));
+  EXPECT_TRUE(Eventually([&] { return worker_->Hosted().quiesced; }));
+  EXPECT_TRUE(worker_->Hosted().started.empty()) << "nothing that it said counts";
+}
+
 // Storage of other jobs that does not answer: named pipes without a writer, in which open(2) waits.
 class HungStorage {
  public:

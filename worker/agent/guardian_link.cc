@@ -40,7 +40,10 @@ struct GuardianLink::Impl : std::enable_shared_from_this<Impl> {
         return;
       }
       bytes += packet->data.size();
-      const auto event = DecodeGuardianEvent(packet->data);
+      auto event = DecodeGuardianEvent(packet->data);
+      // A newer guardian has sent it, and says with it at least that it lives.
+      if (event.status().code() == StatusCode::kUnimplemented)
+        event = GuardianEvent(GuardianAlive{});
       if (!event.ok()) return Close(event.status());
       handlers.on_event(*event, packet->fds.empty() ? UniqueFd() : std::move(packet->fds[0]));
     }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <utility>
+#include <vector>
 
 namespace muster::worker {
 namespace {
@@ -47,6 +48,25 @@ TEST(GuardianLink, WhatIsLeftOfATurnIsReadInTheNext) {
   pair->second.Close();
   loop.Run();
   EXPECT_EQ(received, 150);
+}
+
+// The worker lost its connection to a guardian of the next version, and again with each new one.
+TEST(GuardianLink, AnEventThatOnlyANewerGuardianKnowsIsTakenForASignOfLife) {
+  EventLoop loop;
+  auto pair = PacketSocket::Pair();
+  ASSERT_TRUE(pair.ok());
+  std::vector<GuardianEvent> received;
+  const GuardianLink link(
+      loop, std::move(pair->first),
+      {.on_event = [&](const GuardianEvent& event, UniqueFd) { received.push_back(event); },
+       .on_closed = [&](const Status&) { loop.Stop(); }});
+  ASSERT_TRUE(pair->second.Send(R"({"type":"from_the_future","anything":[1]})").ok());
+  ASSERT_TRUE(pair->second.Send(Encode(GuardianEvent(GuardianSynced{}))).ok());
+  pair->second.Close();
+  loop.Run();
+  ASSERT_EQ(received.size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<GuardianAlive>(received[0]));
+  EXPECT_TRUE(std::holds_alternative<GuardianSynced>(received[1]));
 }
 
 TEST(GuardianLink, WhatIsNoEventEndsIt) {

@@ -4,10 +4,19 @@ namespace muster::worker {
 
 void GuardianWatchdog::OnHeard() {
   waits_ = false;
-  silent_ = 0;
+  if (!refuses()) silent_ = 0;
+}
+
+std::string GuardianWatchdog::reason() const {
+  if (!refuses()) return "does not answer";
+  return "speaks packets " + RangeText(packets_) + ", this worker " + RangeText(kGuardianPackets);
 }
 
 GuardianWatchdog::Act GuardianWatchdog::OnTick() {
+  if (refuses()) {
+    if (++silent_ == 1) return Act::kKill;
+    return silent_ <= kTimeout ? Act::kNothing : Act::kGiveUp;
+  }
   if (!waits_) {
     if (!asks_) return Act::kNothing;
     waits_ = true;

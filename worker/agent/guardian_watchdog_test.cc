@@ -20,14 +20,14 @@ std::vector<Act> Ticks(GuardianWatchdog& watch, int count) {
 
 TEST(GuardianWatchdog, OneThatDoesNotAnswerIsKilledAndThenGivenUp) {
   GuardianWatchdog watch(false);
-  watch.OnHello(true);
+  watch.OnHello(true, kGuardianPackets);
   EXPECT_THAT(Ticks(watch, 7), ElementsAre(Act::kPing, Act::kNothing, Act::kNothing, Act::kKill,
                                            Act::kNothing, Act::kNothing, Act::kGiveUp));
 }
 
 TEST(GuardianWatchdog, OneThatAnswersIsAskedAgain) {
   GuardianWatchdog watch(false);
-  watch.OnHello(true);
+  watch.OnHello(true, kGuardianPackets);
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(watch.OnTick(), Act::kPing);
     EXPECT_EQ(watch.OnTick(), Act::kNothing);
@@ -36,10 +36,28 @@ TEST(GuardianWatchdog, OneThatAnswersIsAskedAgain) {
   }
 }
 
+TEST(GuardianWatchdog, OneOfAVersionOutsideTheWindowIsKilledWhateverItSays) {
+  GuardianWatchdog watch(true);
+  EXPECT_FALSE(watch.refuses());
+  watch.OnHeard();
+  watch.OnHello(true, {kGuardianPackets.max + 1, kGuardianPackets.max + 2});
+  EXPECT_TRUE(watch.refuses());
+  EXPECT_EQ(watch.reason(), "speaks packets 2 to 3, this worker 1");
+  std::vector<Act> acts;
+  for (int i = 0; i < 4; ++i) {
+    acts.push_back(watch.OnTick());
+    watch.OnHeard();
+  }
+  EXPECT_THAT(acts, ElementsAre(Act::kKill, Act::kNothing, Act::kNothing, Act::kGiveUp));
+  GuardianWatchdog newer(true);
+  newer.OnHello(true, {1, kGuardianPackets.max + 2});
+  EXPECT_FALSE(newer.refuses()) << "it still speaks ours";
+}
+
 TEST(GuardianWatchdog, AGuardianOfAnOlderVersionIsNotAsked) {
   GuardianWatchdog watch(false);
   watch.OnHeard();
-  watch.OnHello(false);
+  watch.OnHello(false, kGuardianPackets);
   EXPECT_THAT(Ticks(watch, 20), Each(Act::kNothing));
 }
 

@@ -327,8 +327,11 @@ void GuardianCore::Obey(const GuardianHold& hold, TimePoint) {
 }
 
 void GuardianCore::On(const WorkerConnected& connected, TimePoint now) {
-  out_.Send(GuardianHello{
-      .pid = connected.own_pid, .job = job_, .generation = newest_, .answers_pings = true});
+  out_.Send(GuardianHello{.pid = connected.own_pid,
+                          .job = job_,
+                          .generation = newest_,
+                          .answers_pings = true,
+                          .packets = kGuardianPackets});
   if (gang_.generation > 0 && gang_.generation == newest_) {
     const Generation generation = gang_.generation;
     out_.Send(gang_.Prepared());

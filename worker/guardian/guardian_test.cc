@@ -125,6 +125,15 @@ TEST_F(GuardianTest, AbortIsAnsweredAgainWhenRepeated) {
   EXPECT_EQ(Expect<GuardianQuiesced>().generation, 2);
 }
 
+// A guardian that was left running closed its connection to the worker of the next version, and
+// again each time that this sent the command anew.
+TEST_F(GuardianTest, ACommandThatOnlyANewerWorkerKnowsIsPassedOver) {
+  Prepare(1);
+  ASSERT_TRUE(link_.Send(R"({"type":"from_the_future","anything":[1]})").ok());
+  Send(Shell(1, 0, "exit 0"));
+  EXPECT_EQ(Expect<GuardianRankExited>().end.exit.exit_code, 0);
+}
+
 TEST_F(GuardianTest, RefusesOlderGenerations) {
   Prepare(5);
   Send(GuardianPrepare{.generation = 4});

@@ -86,7 +86,9 @@ Json ToJson(const GuardianHello& m) {
           {"pid", m.pid},
           {"job", m.job},
           {"generation", m.generation},
-          {"answers_pings", m.answers_pings}};
+          {"answers_pings", m.answers_pings},
+          {"min_packets", m.packets.min},
+          {"packets", m.packets.max}};
 }
 
 Json ToJson(const GuardianPrepared& m) {
@@ -182,6 +184,9 @@ GuardianLaunch LaunchFromJson(const Json& j) {
           .devices = j.value("devices", std::vector<std::string>())};
 }
 
+// The id of an exception.
+constexpr int kUnknownType = 500;
+
 GuardianCommand CommandFromJson(const Json& j) {
   const auto type = Get<std::string>(j, "type");
   if (type == "release") return GuardianRelease{};
@@ -194,28 +199,28 @@ GuardianCommand CommandFromJson(const Json& j) {
                            .at_once = Get<bool>(j, "at_once"),
                            .first = IntegerOr(j, "first", 0),
                            .launch = LaunchFromJson(j.at("launch"))};
-  const auto generation = Get<Generation>(j, "generation");
+  const auto generation = [&j] { return Get<Generation>(j, "generation"); };
   if (type == "prepare")
     return GuardianPrepare{
-        .generation = generation,
+        .generation = generation(),
         .master = static_cast<MasterSocket>(Get<int>(j, "master")),
         .bind_address = Get<std::string>(j, "bind_address"),
         .spare = Get<bool>(j, "spare"),
         .devices = j.value("devices", std::vector<std::string>()),
         .memory_limit_bytes = IntegerOr(j, "memory_limit_bytes", std::uint64_t{0})};
   if (type == "abort")
-    return GuardianAbort{.generation = generation,
+    return GuardianAbort{.generation = generation(),
                          .grace_seconds = Get<double>(j, "grace_seconds"),
                          .reason = Get<std::string>(j, "reason"),
                          .park_seconds = j.value("park_seconds", 0.0),
                          .kill_ranks = Integers<int>(j, "kill_ranks", /*required=*/false),
                          .next_master = static_cast<MasterSocket>(IntegerOr(j, "next_master", 0)),
                          .next_bind_address = j.value("next_bind_address", "")};
-  if (type == "stop") return GuardianStop{generation, Get<std::string>(j, "reason")};
+  if (type == "stop") return GuardianStop{generation(), Get<std::string>(j, "reason")};
   if (type == "fault")
-    return GuardianFault{generation, Get<int>(j, "rank"), Get<std::string>(j, "kind"),
+    return GuardianFault{generation(), Get<int>(j, "rank"), Get<std::string>(j, "kind"),
                          Get<std::string>(j, "argument")};
-  throw Json::other_error::create(500, "unknown command '" + type + "'", &j);
+  throw Json::other_error::create(kUnknownType, "unknown command '" + type + "'", &j);
 }
 
 GuardianRankExited ExitedFromJson(const Json& j) {
@@ -236,25 +241,29 @@ GuardianEvent EventFromJson(const Json& j) {
   if (type == "alive") return GuardianAlive{};
   if (type == "segment")
     return GuardianSegment{Get<std::string>(j, "name"), Get<bool>(j, "dropped")};
-  const auto generation = Get<Generation>(j, "generation");
+  const auto generation = [&j] { return Get<Generation>(j, "generation"); };
   if (type == "hello")
-    return GuardianHello{Get<std::int64_t>(j, "pid"), Get<std::string>(j, "job"), generation,
-                         j.value("answers_pings", false)};
+    return GuardianHello{Get<std::int64_t>(j, "pid"),
+                         Get<std::string>(j, "job"),
+                         generation(),
+                         j.value("answers_pings", false),
+                         {IntegerOr(j, "min_packets", kFirstPackets.min),
+                          IntegerOr(j, "packets", kFirstPackets.max)}};
   if (type == "prepared")
-    return GuardianPrepared{generation, Get<std::string>(j, "error"), Get<int>(j, "master_port")};
+    return GuardianPrepared{generation(), Get<std::string>(j, "error"), Get<int>(j, "master_port")};
   if (type == "rank_started")
-    return GuardianRankStarted{generation, Get<int>(j, "rank"), Get<std::int64_t>(j, "pid")};
+    return GuardianRankStarted{generation(), Get<int>(j, "rank"), Get<std::int64_t>(j, "pid")};
   if (type == "rank_exited") return ExitedFromJson(j);
   if (type == "report")
-    return GuardianReport{generation, Get<int>(j, "rank"), Get<std::string>(j, "json")};
+    return GuardianReport{generation(), Get<int>(j, "rank"), Get<std::string>(j, "json")};
   if (type == "quiesced")
-    return GuardianQuiesced{generation, Integers<std::int64_t>(j, "unkillable_pids"),
+    return GuardianQuiesced{generation(), Integers<std::int64_t>(j, "unkillable_pids"),
                             Integers<int>(j, "parked_ranks", /*required=*/false),
                             IntegerOr(j, "standbys", 0), IntegerOr(j, "next_master_port", 0)};
   if (type == "refused")
-    return GuardianRefused{generation, Get<Generation>(j, "newest"),
+    return GuardianRefused{generation(), Get<Generation>(j, "newest"),
                            Get<std::string>(j, "message")};
-  throw Json::other_error::create(500, "unknown event '" + type + "'", &j);
+  throw Json::other_error::create(kUnknownType, "unknown event '" + type + "'", &j);
 }
 
 // JSON exceptions end here.
@@ -263,6 +272,7 @@ Result<Value> Parse(std::string_view text, const char* what, Convert convert) {
   try {
     return Value(convert(Json::parse(text)));
   } catch (const Json::exception& error) {
+    if (error.id == kUnknownType) return Unimplemented(std::string(what) + ": " + error.what());
     return InvalidArgument(std::string(what) + ": " + error.what());
   }
 }

@@ -16,6 +16,7 @@
 
 #include "common/base/ids.h"
 #include "common/base/result.h"
+#include "common/base/version_table.h"
 #include "common/process/exit_status.h"
 
 namespace muster {
@@ -164,11 +165,15 @@ using GuardianCommand =
 
 // --- guardian to worker ---
 
+// What a guardian speaks that names none.
+inline constexpr VersionRange kFirstPackets{1, 1};
+
 struct GuardianHello {
   std::int64_t pid = 0;
   std::string job;
   Generation generation = 0;  // newest seen; 0: none
   bool answers_pings = false;
+  VersionRange packets = kFirstPackets;  // that it sends and understands
 
   friend bool operator==(const GuardianHello&, const GuardianHello&) = default;
 };
@@ -254,6 +259,7 @@ using GuardianEvent = std::variant<GuardianHello, GuardianPrepared, GuardianRank
 
 std::string Encode(const GuardianCommand& command);
 std::string Encode(const GuardianEvent& event);
+// kUnimplemented: a type that only another version knows; the receiver goes on without it.
 Result<GuardianCommand> DecodeGuardianCommand(std::string_view packet);
 Result<GuardianEvent> DecodeGuardianEvent(std::string_view packet);
 

@@ -51,9 +51,31 @@ TEST(GuardianProtocol, EveryCommandSurvivesTheWire) {
   }
 }
 
+TEST(GuardianProtocol, WhatOnlyAnotherVersionKnowsIsNotTakenForMalformed) {
+  const char* unknown = R"({"type":"from_the_future"})";
+  EXPECT_EQ(DecodeGuardianCommand(unknown).status().code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(DecodeGuardianEvent(unknown).status().code(), StatusCode::kUnimplemented);
+  for (const char* malformed : {"7", "{}", R"({"type":"prepare"})"})
+    EXPECT_EQ(DecodeGuardianCommand(malformed).status().code(), StatusCode::kInvalidArgument);
+  for (const char* malformed : {"7", "{}", R"({"type":"quiesced"})"})
+    EXPECT_EQ(DecodeGuardianEvent(malformed).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(GuardianProtocol, AGuardianThatNamesNoVersionHasTheFirst) {
+  const auto hello =
+      DecodeGuardianEvent(R"({"type":"hello","pid":7,"job":"00c0ffee10","generation":1})");
+  ASSERT_TRUE(hello.ok()) << hello.status().ToString();
+  EXPECT_EQ(std::get<GuardianHello>(*hello).packets, (VersionRange{1, 1}));
+  EXPECT_TRUE(CommonVersion(kGuardianPackets, std::get<GuardianHello>(*hello).packets));
+}
+
 TEST(GuardianProtocol, EveryEventSurvivesTheWire) {
   const GuardianEvent events[] = {
-      GuardianHello{.pid = 99, .job = "0123456789", .generation = 4, .answers_pings = true},
+      GuardianHello{.pid = 99,
+                    .job = "0123456789",
+                    .generation = 4,
+                    .answers_pings = true,
+                    .packets = {2, 3}},
       GuardianPrepared{.generation = 4, .error = "no address", .master_port = 0},
       GuardianRankStarted{.generation = 4, .rank = 1, .pid = 1234},
       GuardianRankExited{.generation = 4,

@@ -69,7 +69,9 @@ std::vector<WorkerLink::Command> WorkerLink::Receive() {
     const bool lacks_descriptor = command.ok() && packet->fds.empty() &&
                                   (std::holds_alternative<GuardianHold>(*command) ||
                                    std::holds_alternative<GuardianSecrets>(*command));
-    if (!command.ok())
+    if (command.status().code() == StatusCode::kUnimplemented)  // of a newer worker
+      LogLine("ignored: " + command.status().message());
+    else if (!command.ok())
       Drop(command.status());
     else if (lacks_descriptor)
       Drop(InvalidArgument("a segment, or secrets, came without a descriptor"));

@@ -28,7 +28,27 @@ TEST_F(WorkerTest, SendsHelloWithItsIdentity) {
   EXPECT_GT(hello.metrics_port(), 0);
   EXPECT_FALSE(hello.instance().empty());
   EXPECT_EQ(hello.hosted_size(), 0);
+  EXPECT_EQ(hello.versions_size(), static_cast<int>(kVersionTable.size()));
   EXPECT_TRUE(coordinator_->Await([](const auto& m) { return m.has_heartbeat(); }));
+}
+
+// That of the next version, which also says things that this worker does not know.
+TEST_F(WorkerTest, ServesANewerCoordinatorInTheProtocolOfBoth) {
+  AwaitHello();
+  coordinator_.reset();
+  coordinator_ = std::make_unique<FakeCoordinatorForTest>(
+      dir_.path(), FakeCoordinatorForTest::Options{.max_protocol_version = kProtocolVersion + 1});
+  AwaitHello();
+  v1::CoordinatorMessage unknown;
+  unknown.GetReflection()->MutableUnknownFields(&unknown)->AddLengthDelimited(1000, "new");
+  coordinator_->Send(unknown);
+  v1::CoordinatorMessage with_unknown_field;
+  with_unknown_field.mutable_cancel_scrub()->set_scrub_id(7);
+  auto& cancel = *with_unknown_field.mutable_cancel_scrub();
+  cancel.GetReflection()->MutableUnknownFields(&cancel)->AddVarint(1000, 1);
+  coordinator_->Send(with_unknown_field);
+  RunJob(1, "exit 5");
+  EXPECT_EQ(AwaitExit().exit().exit_code(), 5);
 }
 
 TEST_F(WorkerTest, RunsACommandJobFromPrepareToRelease) {

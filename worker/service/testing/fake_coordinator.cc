@@ -58,6 +58,8 @@ struct FakeCoordinatorForTest::Impl : v1::Worker::CallbackService {
       impl_.reactor = this;
       v1::CoordinatorMessage message;
       message.mutable_welcome()->set_protocol_version(impl_.options.protocol_version);
+      message.mutable_welcome()->set_min_protocol_version(impl_.options.protocol_version);
+      message.mutable_welcome()->set_max_protocol_version(impl_.options.max_protocol_version);
       message.mutable_welcome()->set_cluster("test");
       message.mutable_welcome()->set_heartbeat_ms(50);
       message.mutable_welcome()->set_progress_ms(20);

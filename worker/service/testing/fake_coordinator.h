@@ -20,7 +20,8 @@ namespace muster::worker {
 class FakeCoordinatorForTest {
  public:
   struct Options {
-    int protocol_version = kProtocolVersion;  // another one: every Hello is refused
+    int protocol_version = kProtocolVersion;      // another one: every Hello is refused
+    int max_protocol_version = kProtocolVersion;  // that it says it speaks
     std::uint64_t epoch = 0;
   };
 
