@@ -307,7 +307,10 @@ Result<OpenedStore> OpenStore(const ServerOptions& options, const Security& secu
   }
   if (options.journal.empty()) {
     MUSTER_ASSIGN_OR_RETURN(opened.sqlite,
-                            SqliteStore::Open({.path = ClusterPaths{options.dir}.Database()}));
+                            SqliteStore::Open({.path = ClusterPaths{options.dir}.Database(),
+                                               .note = [](const std::string& note) {
+                                                 Log().info("{}", note);
+                                               }}));
     return opened;
   }
   JournalStoreOptions journal;

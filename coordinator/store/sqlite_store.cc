@@ -7,11 +7,13 @@
 #include "common/base/version_table.h"
 #include "coordinator/store/record_codec.h"
 #include "coordinator/store/records_of_jobs.h"
+#include "coordinator/store/schema_copy.h"
 
 namespace muster {
 namespace {
 
 constexpr std::int64_t kSchemaVersion = kStoreSchemas.max;
+constexpr std::int64_t kOldestSchema = kStoreSchemas.min;  // that is converted
 // Old events are removed in batches of this size, or of twice the number of new ones if that is
 // more.
 constexpr std::int64_t kPrunedAtOnce = 256;
@@ -66,7 +68,7 @@ CREATE TABLE secrets(owner TEXT NOT NULL, queue TEXT NOT NULL, name TEXT NOT NUL
 constexpr char kPragmas[] =
     "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;";
 
-Status CreateOrCheckSchema(SqliteDatabase& database, const std::string& path) {
+Status CreateOrCheckSchema(SqliteDatabase& database, const SqliteStoreOptions& options) {
   MUSTER_ASSIGN_OR_RETURN(
       SqliteStatement tables,
       database.Prepare("SELECT count(*) FROM sqlite_master WHERE type='table' AND name='meta'"));
@@ -83,23 +85,23 @@ Status CreateOrCheckSchema(SqliteDatabase& database, const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(const bool found, version.Next());
   const std::int64_t schema = found ? version.Int(0) : 0;
   if (schema == kSchemaVersion) return OkStatus();
-  if (schema >= kStoreSchemas.min && schema < kSchemaVersion) {
-    MUSTER_RETURN_IF_ERROR(version.Next().status());  // there is no other; ends the query
-    return database.Execute(std::string("BEGIN IMMEDIATE;") + (schema < 4 ? kQueuesSchema : "") +
-                            (schema < 5 ? kQueueDaysSchema : "") + kUsersSchema +
-                            "UPDATE meta SET value=" + std::to_string(kSchemaVersion) +
-                            " WHERE key='schema'; COMMIT;");
-  }
-  return FailedPrecondition(path + " has schema " + std::to_string(schema) +
-                            ", this version of Muster knows " + std::to_string(kSchemaVersion) +
-                            "; start the version that wrote it, or use another directory");
+  MUSTER_RETURN_IF_ERROR(version.Next().status());  // there is no other; ends the query
+  MUSTER_RETURN_IF_ERROR(CheckSqliteSchema(schema));
+  MUSTER_ASSIGN_OR_RETURN(const std::string copy, KeepCopyOfSchema(database, options.path, schema));
+  if (options.note)
+    options.note(options.path + " is converted from schema " + std::to_string(schema) + " to " +
+                 std::to_string(kSchemaVersion) + "; the version before reads its copy, " + copy);
+  return database.Execute(std::string("BEGIN IMMEDIATE;") + (schema < 4 ? kQueuesSchema : "") +
+                          (schema < 5 ? kQueueDaysSchema : "") + kUsersSchema +
+                          "UPDATE meta SET value=" + std::to_string(kSchemaVersion) +
+                          " WHERE key='schema'; COMMIT;");
 }
 
 Status Configure(SqliteDatabase& database, const SqliteStoreOptions& options) {
   MUSTER_RETURN_IF_ERROR(database.Execute(kPragmas));
   // Takes the lock now, not at the first write.
   MUSTER_RETURN_IF_ERROR(database.Execute("BEGIN EXCLUSIVE; COMMIT;"));
-  MUSTER_RETURN_IF_ERROR(CreateOrCheckSchema(database, options.path));
+  MUSTER_RETURN_IF_ERROR(CreateOrCheckSchema(database, options));
   MUSTER_RETURN_IF_ERROR(
       database.Execute("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - " +
                        std::to_string(options.kept_events)));
@@ -182,6 +184,19 @@ Status LoadUsers(SqliteDatabase& database, StoredState* state) {
 }
 
 }  // namespace
+
+Status CheckSqliteSchema(std::int64_t schema) {
+  if (schema >= kOldestSchema && schema <= kSchemaVersion) return OkStatus();
+  const std::string both = "it has schema " + std::to_string(schema) +
+                           ", this version of Muster knows " + RangeText(kStoreSchemas);
+  if (schema < kOldestSchema)
+    return FailedPrecondition(both + "; start a version between the two once, which converts it");
+  return FailedPrecondition(
+      both +
+      ": a newer version wrote it; start that one, or, to go back without what was decided "
+      "since, put the copy that it kept before it converted the file (its name and "
+      ".schema-NUMBER) in its place");
+}
 
 Result<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteStoreOptions options) {
   MUSTER_ASSIGN_OR_RETURN(SqliteDatabase database, SqliteDatabase::Open(options.path));

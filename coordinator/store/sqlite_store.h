@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ struct SqliteStoreOptions {
   std::size_t max_queued = 10000;     // commits; a slower disk than that poisons the store
   std::int64_t kept_events = 200000;  // a few hundred older ones at most are still there
   std::int64_t kept_audit = 1000000;  // entries of the audit trail; likewise
+  std::function<void(const std::string&)> note = {};  // what a person should know
 };
 
 class SqliteStore final : public Store, private CommitBackend {
@@ -87,5 +89,8 @@ class SqliteStore final : public Store, private CommitBackend {
   std::int64_t newest_audit_ = 0;
   CommitQueue queue_;  // last: its thread uses the others
 };
+
+// Whether this version reads a file of that schema. kFailedPrecondition names both.
+Status CheckSqliteSchema(std::int64_t schema);
 
 }  // namespace muster

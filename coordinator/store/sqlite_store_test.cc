@@ -2,9 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <atomic>
+#include <csignal>
+#include <filesystem>
 #include <future>
 #include <string>
 #include <vector>
@@ -34,10 +37,99 @@ class SqliteStoreTest : public ::testing::Test {
             ->Execute(drop_tables + "; UPDATE meta SET value=" + version + " WHERE key='schema'")
             .ok());
   }
+  static constexpr char kSinceSchema5[] = "DROP TABLE users; DROP TABLE audit; DROP TABLE secrets";
+
+  static std::int64_t Number(const std::string& path, const std::string& query) {
+    auto database = SqliteDatabase::Open(path);
+    auto row = database->Prepare(query);
+    EXPECT_TRUE(row.ok() && row->Next().ok()) << path << ": " << query;
+    return row.ok() ? row->Int(0) : -1;
+  }
+  static std::int64_t SchemaOf(const std::string& path) {
+    return Number(path, "SELECT value FROM meta WHERE key='schema'");
+  }
+  void PutJobs(int count) {
+    auto store = SqliteStore::Open(Options());
+    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    for (int i = 0; i < count; ++i) {
+      std::promise<Status> done;
+      (*store)->Commit({PutJob{JobRecord{.id = JobId{std::to_string(i)}, .name = "a job"}}},
+                       [&](const Status& status) { done.set_value(status); });
+      ASSERT_TRUE(done.get_future().get().ok());
+    }
+  }
 
  private:
   const TempDirForTest dir_;
 };
+
+// No file of this process grows beyond so many bytes: a disk that is full.
+class FullDiskForTest {
+ public:
+  explicit FullDiskForTest(rlim_t bytes) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FullDiskForTest() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_ = {};
+  void (*handler_)(int) = nullptr;
+};
+
+TEST_F(SqliteStoreTest, AConversionKeepsACopyForTheVersionBefore) {
+  PutJobs(3);
+  MakeSchema(5, kSinceSchema5);
+  std::vector<std::string> notes;
+  SqliteStoreOptions options = Options();
+  options.note = [&notes](const std::string& note) { notes.push_back(note); };
+  ASSERT_TRUE(SqliteStore::Open(options).ok());
+  ASSERT_TRUE(SqliteStore::Open(options).ok());
+  const std::string copy = Path() + ".schema-5";
+  ASSERT_EQ(notes.size(), 1u) << "the second start converts nothing";
+  EXPECT_THAT(notes[0], HasSubstr("from schema 5 to 6"));
+  EXPECT_THAT(notes[0], HasSubstr(copy));
+  EXPECT_EQ(SchemaOf(Path()), 6);
+  EXPECT_EQ(SchemaOf(copy), 5);
+  EXPECT_EQ(Number(copy, "SELECT count(*) FROM jobs"), 3);
+  EXPECT_EQ(Number(copy, "SELECT count(*) FROM sqlite_master WHERE name='users'"), 0);
+  EXPECT_EQ(std::filesystem::status(copy).permissions(), std::filesystem::perms(0600));
+  EXPECT_FALSE(std::filesystem::exists(copy + ".partial"));
+}
+
+TEST_F(SqliteStoreTest, ACopyOfAnEarlierSchemaIsNeverReplaced) {
+  PutJobs(1);
+  MakeSchema(5, kSinceSchema5);
+  ASSERT_TRUE(SqliteStore::Open(Options()).ok());
+  // As after a way back that was given up: one more job, and converted again.
+  PutJobs(2);
+  MakeSchema(5, kSinceSchema5);
+  ASSERT_TRUE(SqliteStore::Open(Options()).ok());
+  EXPECT_EQ(Number(Path() + ".schema-5", "SELECT count(*) FROM jobs"), 1);
+  EXPECT_EQ(Number(Path() + ".schema-5-2", "SELECT count(*) FROM jobs"), 2);
+}
+
+TEST_F(SqliteStoreTest, WithoutRoomForItsCopyAFileIsNotConverted) {
+  PutJobs(1);
+  MakeSchema(5, kSinceSchema5);
+  ASSERT_GT(std::filesystem::file_size(Path()), 64u << 10);
+  {
+    const FullDiskForTest full(64 << 10);
+    const auto opened = SqliteStore::Open(Options());
+    ASSERT_FALSE(opened.ok());
+    EXPECT_THAT(opened.status().message(), HasSubstr("make room there"));
+    EXPECT_THAT(opened.status().message(), HasSubstr("state.db.schema-5.partial"));
+  }
+  EXPECT_EQ(SchemaOf(Path()), 5);
+  EXPECT_FALSE(std::filesystem::exists(Path() + ".schema-5"));
+  EXPECT_FALSE(std::filesystem::exists(Path() + ".schema-5.partial"));
+  EXPECT_TRUE(SqliteStore::Open(Options()).ok()) << "with room it is";
+}
 
 TEST_F(SqliteStoreTest, AFileHeldByAnotherCoordinatorIsRefused) {
   auto first = SqliteStore::Open(Options());
@@ -59,6 +151,9 @@ TEST_F(SqliteStoreTest, ANewerSchemaIsRefusedWithBothVersions) {
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(opened.status().code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(opened.status().message(), HasSubstr("schema 99"));
+  EXPECT_THAT(opened.status().message(), HasSubstr("knows 3 to 6"));
+  EXPECT_THAT(opened.status().message(), HasSubstr("put the copy that it kept"));
+  EXPECT_EQ(SchemaOf(Path()), 99) << "left untouched";
 }
 
 TEST_F(SqliteStoreTest, ASchemaWithoutQueuesGetsThem) {
