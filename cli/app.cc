@@ -80,6 +80,8 @@ using TopVerbs = VerbList<
     struct Undrain,
     struct Fault,
     struct Init>;
+using UpgradeVerbs = VerbList<
+    struct UpgradePlanOf>;
 using CertsVerbs = VerbList<
     struct CertsIssue,
     struct CertsJoinToken,
@@ -156,6 +158,7 @@ void AddVerbs(CLI::App& app, Parsed& parsed) {
   verbs::ScheduleVerbs::AddTo(
       line.Group("schedule", "Export what the scheduler is given, and replay what it planned"));
   verbs::SlurmVerbs::AddTo(line.Group("slurm", "Run jobs under Slurm, without a Muster cluster"));
+  verbs::UpgradeVerbs::AddTo(line.Group("upgrade", "Plan the change to another version"));
   verbs::CertsVerbs::AddTo(line.Group("certs", "Manage the cluster's certificates"));
 }
 

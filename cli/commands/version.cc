@@ -1,8 +1,10 @@
 // version: the versions of this program and of the coordinator.
 
 #include "common/base/version.h"
+
 #include "cli/base/exit_code.h"
 #include "cli/commands/verb.h"
+#include "cli/upgrade/build.h"
 
 namespace muster::verbs {
 
@@ -13,13 +15,17 @@ struct Version {
   void AddFlags(Flags&) {}
 
   CommandResult Run(CommandContext& context) const {
-    Json json = {{"version", kVersion}, {"protocol_version", kProtocolVersion}};
+    Json json = {{"version", kVersion},
+                 {"protocol_version", kProtocolVersion},
+                 {"versions", upgrade::TableJson(upgrade::OwnBuild())}};
     json["coordinator"] = nullptr;
     // Without a coordinator that answers, the program's own version is the result.
     if (const auto version = context.client.Version(); version.ok())
       json["coordinator"] = {{"version", version->version()},
                              {"protocol_version", version->protocol_version()},
-                             {"cluster", version->cluster()}};
+                             {"cluster", version->cluster()},
+                             {"store", TextOrNull(version->store())},
+                             {"versions", upgrade::TableJson(upgrade::BuildOf(*version))}};
     std::ostream& out = context.terminal.out;
     if (PrintStructured(out, context.output, json, "version")) return kExitSuccess;
     out << "muster " << kVersion << " (protocol " << kProtocolVersion << ")\n";

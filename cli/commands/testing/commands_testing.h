@@ -118,6 +118,7 @@ class FakeCoordinator final : public v1::Client::Service {
 
   grpc::Status Version(grpc::ServerContext*, const v1::VersionRequest*,
                        v1::VersionResponse* response) override {
+    *response = version;
     response->set_cluster("lab");
     return grpc::Status::OK;
   }
@@ -281,6 +282,7 @@ class FakeCoordinator final : public v1::Client::Service {
   grpc::Status verify_status;
   std::mutex mutex;
   std::condition_variable silence;
+  v1::VersionResponse version;
   v1::Node node;
   std::deque<v1::NodeState> node_states;
   v1::SuspendRequest suspended;
