@@ -167,14 +167,27 @@ void AddRetentionOptions(CLI::App& app, RetentionSeconds* seconds) {
       "MUSTER_LOST_NODE_RETAIN");
 }
 
-int Serve(muster::ServerOptions options) {
+// kAborted: another coordinator has taken over.
+muster::Status ServeOnce(muster::ServerOptions options) {
   std::optional<muster::ExitDeadline> deadline;  // outlives the server, whose end it bounds
-  options.on_closing = [&](int exit_code) { deadline.emplace(kEndsWithin, exit_code); };
+  const bool stands_by = !options.etcd.members.empty();
+  options.on_closing = [&](int exit_code) {
+    const bool again = stands_by && exit_code == muster::kExitTakenOver;
+    deadline.emplace(kEndsWithin, again ? muster::kExitFailed : exit_code);
+  };
   muster::Result<std::unique_ptr<muster::Server>> server =
       muster::Server::Start(std::move(options));
-  if (!server.ok()) return Fail(server.status());
-  const muster::Status status = (*server)->Run();
-  return status.ok() ? 0 : Fail(status);
+  return server.ok() ? (*server)->Run() : server.status();
+}
+
+int Serve(const muster::ServerOptions& options) {
+  for (;;) {
+    const muster::Status status = ServeOnce(options);
+    if (status.ok()) return muster::kExitAsked;
+    if (status.code() != muster::StatusCode::kAborted || options.etcd.members.empty())
+      return Fail(status);
+    muster::Log().warn("does not lead any more, and stands by: {}", status.message());
+  }
 }
 
 }  // namespace
@@ -280,7 +293,7 @@ int main(int argc, char** argv) {
   }
   muster::InitLogging("coordinator", log_level);
   try {
-    return Serve(std::move(options));
+    return Serve(options);
   } catch (const std::exception& error) {
     return Fail(muster::Internal(error.what()));
   }

@@ -54,6 +54,7 @@
 #include "coordinator/service/standby_coordinator.h"
 #include "coordinator/service/watch_hub.h"
 #include "coordinator/service/worker_service.h"
+#include "coordinator/store/etcd_export.h"
 #include "coordinator/store/etcd_roster.h"
 #include "coordinator/store/etcd_store.h"
 #include "coordinator/store/journal_store.h"
@@ -65,6 +66,7 @@ namespace {
 constexpr Duration kShutdownGrace = std::chrono::seconds(2);
 constexpr Duration kFenceInterval = std::chrono::seconds(1);
 constexpr std::size_t kTokenBytes = 32;
+constexpr std::size_t kExports = 2;  // copies of the audit trail before it leaves etcd
 constexpr std::int64_t kMaxIssuerCaBytes = 1 << 20;
 
 bool WantsTls(const ServerOptions& options) {
@@ -217,6 +219,7 @@ struct OpenedStore {
   std::unique_ptr<SqliteStore> sqlite;
   std::unique_ptr<JournalStore> journal;
   std::unique_ptr<EtcdStore> etcd;
+  std::unique_ptr<EtcdExport> exported;  // with etcd
 
   Store& store() const {
     if (etcd) return *etcd;
@@ -225,11 +228,11 @@ struct OpenedStore {
   const char* kind() const { return etcd ? "etcd" : journal ? "journal" : "sqlite"; }
   std::uint64_t epoch() const {
     if (etcd) return etcd->epoch();
-    return journal ? journal->epoch() : 0;
+    return journal ? journal->epoch() : sqlite->epoch();
   }
   // What watches, while nothing is committed, whether another coordinator has taken over.
-  void WatchTakeover(const Store::Done& on_taken) const {
-    if (etcd) etcd->WatchLeadership(kFenceInterval, on_taken);
+  void WatchTakeover(const Store::Done& on_taken, const std::function<void()>& on_change) const {
+    if (etcd) etcd->WatchLeadership(kFenceInterval, on_taken, on_change);
     if (journal) journal->WatchFence(kFenceInterval, on_taken);
   }
 };
@@ -267,33 +270,45 @@ StandbyCoordinatorOptions StandbyCoordinatorOptionsOf(const ServerOptions& optio
   return standby;
 }
 
+Result<std::unique_ptr<EtcdExport>> StartExport(const ServerOptions& options) {
+  return EtcdExport::Start({.access = options.etcd,
+                            .prefix = options.etcd_prefix,
+                            .dir = ClusterPaths{options.dir}.CoordinatorDir() + "/export",
+                            .host = HostName(),
+                            .warn = [](const std::string& text) { Log().warn("{}", text); }});
+}
+
 // While another coordinator leads, this one stands by at its own addresses.
-Result<std::unique_ptr<EtcdStore>> OpenEtcd(const ServerOptions& options, const Security& security,
-                                            EtcdRoster& roster) {
+Status OpenEtcd(const ServerOptions& options, const Security& security, OpenedStore* opened) {
   const auto lease = std::chrono::duration_cast<std::chrono::seconds>(options.etcd_lease);
   EtcdStoreOptions etcd{.access = options.etcd,
                         .prefix = options.etcd_prefix,
                         .claim = ClaimOf(options),
                         .lease_seconds = lease.count(),
                         .allow_unsafe = options.allow_unsafe_etcd,
+                        .exports = kExports,
                         .note = [](const std::string& note) { Log().info("etcd: {}", note); }};
   etcd.claim.address.clear();  // it is announced once it is bound
   std::unique_ptr<StandbyCoordinator> standby;
   etcd.on_wait = [&](const EpochClaim* leader) -> Status {
+    if (!opened->exported) {
+      MUSTER_ASSIGN_OR_RETURN(opened->exported, StartExport(options));
+    }
     if (leader != nullptr && !standby) {
       MUSTER_ASSIGN_OR_RETURN(
-          standby,
-          StandbyCoordinator::Listen(StandbyCoordinatorOptionsOf(options, security, roster)));
+          standby, StandbyCoordinator::Listen(
+                       StandbyCoordinatorOptionsOf(options, security, *opened->roster)));
       const Endpoint& bound = standby->endpoint();
-      roster.Announce({.address = ReachableOrNone(bound.grpc_tls),
-                       .page = ReachableOrNone(bound.http_tls),
-                       .join = bound.grpc_join});
+      opened->roster->Announce({.address = ReachableOrNone(bound.grpc_tls),
+                                .page = ReachableOrNone(bound.http_tls),
+                                .join = bound.grpc_join});
     }
     if (!standby) return OkStatus();
     standby->SetLeader(leader);
     return standby->outcome();
   };
-  return EtcdStore::Open(std::move(etcd));
+  MUSTER_ASSIGN_OR_RETURN(opened->etcd, EtcdStore::Open(std::move(etcd)));
+  return OkStatus();
 }
 
 Result<OpenedStore> OpenStore(const ServerOptions& options, const Security& security) {
@@ -302,7 +317,7 @@ Result<OpenedStore> OpenStore(const ServerOptions& options, const Security& secu
   if (!options.etcd.members.empty()) {
     MUSTER_ASSIGN_OR_RETURN(opened.roster, EtcdRoster::Open(options.etcd, options.etcd_prefix,
                                                             HostName() + ":" + options.dir));
-    MUSTER_ASSIGN_OR_RETURN(opened.etcd, OpenEtcd(options, security, *opened.roster));
+    MUSTER_RETURN_IF_ERROR(OpenEtcd(options, security, &opened));
     return opened;
   }
   if (options.journal.empty()) {
@@ -377,6 +392,7 @@ struct Server::Impl : EffectSink {
   void StartPilots();
   void AddPages(HttpServer& server, bool by_tls);
   PageSources SourcesOfPage();
+  LogSource ReaderOfLogs();
   PageContext ListenerOfPage();
   std::vector<CoordinatorPlace> OtherCoordinators() const;
   std::string Discovery(bool by_tls) const;
@@ -390,6 +406,7 @@ struct Server::Impl : EffectSink {
   void CloseWorker(const CloseSession& close) override { workers.Close(close); }
   void OnJobsChanged(const std::vector<JobId>& jobs) override;
   void OnEvents(const std::vector<EventRecord>& events) override;
+  void OnHigherEpoch(std::uint64_t epoch) override;
   void OnStoreFailed(const Status& status) override;
   void End(const Status& cause);
 
@@ -485,7 +502,8 @@ Status Server::Impl::Start() {
     store.roster->Announce(
         {.address = calls_for_others, .page = pages_for_others, .join = endpoint.grpc_join});
   }
-  store.WatchTakeover([this](const Status& taken) { loop.Post([this, taken] { End(taken); }); });
+  store.WatchTakeover([this](const Status& taken) { loop.Post([this, taken] { End(taken); }); },
+                      [this] { loop.Post([this] { runtime.OnStoreChanged(); }); });
   if (!options.worker_listen.empty()) {
     const Endpoint workers_endpoint{.grpc = grpc->addresses().back(),
                                     .http = endpoint.http,
@@ -585,8 +603,12 @@ PageViewer Server::Impl::ViewerOf(const CertificateInfo& reader) const {
 }
 
 void Server::Impl::AddPages(HttpServer& server, bool by_tls) {
-  for (const char* path : {"/healthz", "/livez", "/readyz"})
+  for (const char* path : {"/healthz", "/livez"})
     server.Handle(path, [](const std::string&) { return HttpResponse{.body = "ok\n"}; });
+  server.Handle("/readyz", [this](const std::string&) {
+    if (store.store().IsCurrent()) return HttpResponse{.body = "ok\n"};
+    return HttpResponse{.status = 503, .body = "no member of etcd has confirmed the lease\n"};
+  });
   server.Handle("/metrics", [this](const std::string&) {
     const EdgeFigures edges{
         workers.streams(),          watches.watchers(),
@@ -612,7 +634,23 @@ PageSources Server::Impl::SourcesOfPage() {
           .now =
               [] {
                 return Now{SystemClock().Now(), SystemClock().UnixMillis()};
-              }};
+              },
+          .read_log = ReaderOfLogs()};
+}
+
+LogSource Server::Impl::ReaderOfLogs() {
+  return [this](const LogLocation& location, int rank, std::int64_t offset,
+                const std::function<void(Result<LogBytes>)>& done) {
+    workers.ReadLog(location, rank, offset,
+                    [done, final = location.final](Result<v1::LogChunk> chunk) {
+                      if (!chunk.ok()) return done(chunk.status());
+                      done(LogBytes{.data = std::move(*chunk->mutable_data()),
+                                    .next_offset = chunk->next_offset(),
+                                    .at_end = chunk->at_end(),
+                                    .final = final,
+                                    .path = chunk->path()});
+                    });
+  };
 }
 
 PageContext Server::Impl::ListenerOfPage() {
@@ -622,19 +660,7 @@ PageContext Server::Impl::ListenerOfPage() {
           .find_job = [this](const std::string& job, JobFilter filter,
                              auto found) { jobs.Find(job, std::move(filter), std::move(found)); },
           .feeds = page,
-          .read_log =
-              [this](const LogLocation& location, int rank, std::int64_t offset,
-                     const std::function<void(Result<LogBytes>)>& done) {
-                workers.ReadLog(location, rank, offset,
-                                [done, final = location.final](Result<v1::LogChunk> chunk) {
-                                  if (!chunk.ok()) return done(chunk.status());
-                                  done(LogBytes{.data = std::move(*chunk->mutable_data()),
-                                                .next_offset = chunk->next_offset(),
-                                                .at_end = chunk->at_end(),
-                                                .final = final,
-                                                .path = chunk->path()});
-                                });
-              }};
+          .read_log = ReaderOfLogs()};
 }
 
 std::vector<CoordinatorPlace> Server::Impl::OtherCoordinators() const {
@@ -742,6 +768,13 @@ void Server::Impl::OnEvents(const std::vector<EventRecord>& events) {
       if (spec.ok()) on_event.Offer(*spec, event);
     });
   }
+}
+
+// A journal was claimed by the coordinator of that epoch, which the next commit shows.
+void Server::Impl::OnHigherEpoch(std::uint64_t epoch) {
+  Log().warn("a node has served a coordinator of epoch {}, and this one has {}", epoch,
+             store.epoch());
+  if (store.etcd) store.etcd->RaiseEpoch(epoch);
 }
 
 void Server::Impl::OnStoreFailed(const Status& status) {

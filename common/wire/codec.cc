@@ -731,6 +731,7 @@ void Fill(const ReadLog& from, v1::ReadLog* to) {
   to->set_limit_bytes(from.limit_bytes);
   to->set_output_dir(from.output_dir);
   to->set_account(from.account);
+  to->set_metrics(from.metrics);
 }
 
 ReadLog Read(const v1::ReadLog& from) {
@@ -741,7 +742,8 @@ ReadLog Read(const v1::ReadLog& from) {
           .offset = from.offset(),
           .limit_bytes = from.limit_bytes(),
           .output_dir = from.output_dir(),
-          .account = from.account()};
+          .account = from.account(),
+          .metrics = from.metrics()};
 }
 
 void Fill(const ScrubCheckpoint& from, v1::ScrubCheckpoint* to) {
@@ -856,6 +858,7 @@ v1::Hello ToProto(const Hello& from) {
   *to.mutable_inventory() = ToProto(from.inventory);
   to.set_directory_id(from.directory_id);
   to.set_container_id(from.container_id);
+  to.set_epoch_met(from.epoch_met);
   for (const NamedVersions& row : from.versions) *to.add_versions() = ToProto(row);
   for (const std::string& line : from.report) to.add_report(ValidUtf8(line));
   for (const HostedGeneration& hosted : from.hosted) Fill(hosted, to.add_hosted());
@@ -894,7 +897,8 @@ Result<Hello> FromProto(v1::Hello from) {
            .report = {from.report().begin(), from.report().end()},
            .inventory = FromProto(from.inventory()),
            .directory_id = from.directory_id(),
-           .container_id = from.container_id()};
+           .container_id = from.container_id(),
+           .epoch_met = from.epoch_met()};
   for (const v1::VersionRange& row : from.versions())
     to.versions.push_back({row.key(), {row.min(), row.max()}});
   for (const v1::HostedGeneration& each : from.hosted()) {

@@ -334,6 +334,7 @@ struct Hello {
   // Slurm job with which every process on the node ends. Empty: not reported.
   std::string directory_id = {};
   std::string container_id = {};
+  std::uint64_t epoch_met = 0;  // the highest of a coordinator that has welcomed the node; 0: none
   std::vector<NamedVersions> versions = {};  // of its messages and files
 
   friend bool operator==(const Hello&, const Hello&) = default;
@@ -479,6 +480,7 @@ struct ReadLog {
   int limit_bytes = 0;
   std::string output_dir;
   std::string account = {};  // as in Prepare
+  bool metrics = false;      // of the job's metrics.jsonl, and not of the rank's log
 
   friend bool operator==(const ReadLog&, const ReadLog&) = default;
 };

@@ -278,10 +278,12 @@ struct Effects {
   // Archived jobs to be read from the store, without waiting for a commit. An ArchivedJobRead
   // answers each.
   std::vector<JobId> recalls;
+  // A node has been welcomed by a coordinator of this epoch, above ours; 0: none has.
+  std::uint64_t higher_epoch = 0;
 
   bool empty() const {
     return store.empty() && sends.empty() && closes.empty() && replies.empty() && changed.empty() &&
-           observations.empty() && recalls.empty();
+           observations.empty() && recalls.empty() && higher_epoch == 0;
   }
 };
 

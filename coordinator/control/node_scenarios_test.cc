@@ -16,6 +16,20 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
+// After an older store was restored.
+TEST(NodeTest, ANodeThatHasServedAHigherEpochIsNotCommanded) {
+  ControllerOptions options;
+  options.epoch = 3;
+  ControlHarness h(options);
+  h.Join("n1", {.epoch_met = 3});
+  EXPECT_EQ(h.Take<Welcome>("n1").size(), 1u);
+  h.Join("n2", {.epoch_met = 7});
+  ASSERT_EQ(h.closes.size(), 1u);
+  EXPECT_THAT(h.closes[0].status.message(), HasSubstr("epoch 7, and this one has epoch 3"));
+  EXPECT_TRUE(h.Take<Welcome>("n2").empty());
+  EXPECT_EQ(h.higher_epoch, 7u);
+}
+
 TEST(NodeTest, AWorkerWithoutACommonProtocolIsRefusedByATypedMessage) {
   ControlHarness h;
   h.Join("n1", {.protocol_version = kProtocols.min - 1});

@@ -276,18 +276,40 @@ void AbortStale(Transaction& tx, NodeEntry& node, const HostedGeneration& hosted
                 .grace_seconds = 0});
 }
 
+// What the node runs was decided after the state to which the store was put back, and so was the
+// end of the attempt that the store knows.
+void ReleaseAhead(Transaction& tx, JobEntry& job, GangNode& member,
+                  const HostedGeneration& hosted) {
+  member.ahead = true;
+  tx.Send(member.name, Release{job.record.id});
+  Fail(tx, job,
+       {.kind = CauseKind::kGuardianLost,
+        .node = member.name,
+        .message = "node " + member.name.value + " has generation " +
+                   std::to_string(hosted.generation) +
+                   " of it, of which the store does not know: it is an older one that was restored",
+        .at = tx.now.mono});
+}
+
 void ReconcileJob(Transaction& tx, NodeEntry& node, const JobId& id,
                   const HostedGeneration* hosted) {
   const NodeName name = node.record.name;
   JobEntry* job = tx.FindJob(id);
   const int node_rank = job == nullptr ? -1 : UnendedMember(*job, name);
   const ReconcileInput input = ReconcileInputOf(job, node_rank, hosted);
+  if (job != nullptr && input.hosted_generation > job->record.generation) {
+    job->record.next_generation =
+        std::max(job->record.next_generation, input.hosted_generation + 1);
+    tx.Mark(*job);
+  }
   switch (Reconcile(input)) {
     case ReconcileAction::kNothing: return tx.state.holds.ProveTerminated(name, id);
     case ReconcileAction::kRelease:
       if (const int slots = SlotsLeft(job, *hosted); slots > 0 || !hosted->devices.empty())
         tx.state.holds.Orphan(name, id, hosted->generation, LeftBehind(job, name, slots, *hosted));
       return tx.Send(name, Release{id});
+    case ReconcileAction::kReleaseAhead:
+      return ReleaseAhead(tx, *job, job->gang->nodes[node_rank], *hosted);
     case ReconcileAction::kAbortStale: return AbortStale(tx, node, *hosted);
     case ReconcileAction::kHold:
       tx.state.holds.Park(name, id, hosted->generation,
@@ -376,6 +398,18 @@ void ReconcileNode(Transaction& tx, NodeEntry& node, const Hello& hello) {
   for (const JobId& id : jobs) ResendCommitted(tx, tx.job(id), name);
 }
 
+// The node would refuse to be commanded. Its coordinator leads in our place, or the store is an
+// older one that was restored.
+void RefuseLowerEpoch(Transaction& tx, const WorkerHello& event) {
+  const Hello& hello = event.hello;
+  tx.out.higher_epoch = hello.epoch_met;
+  tx.out.closes.push_back(
+      {event.session,
+       FailedPrecondition("node " + hello.node.value + " has served a coordinator of epoch " +
+                          std::to_string(hello.epoch_met) + ", and this one has epoch " +
+                          std::to_string(tx.options.epoch) + "; the worker tries again")});
+}
+
 }  // namespace
 
 void On(Transaction& tx, const WorkerHello& event) {
@@ -383,6 +417,8 @@ void On(Transaction& tx, const WorkerHello& event) {
   const auto protocol =
       CommonVersion(kProtocols, {hello.min_protocol_version, hello.protocol_version});
   if (!protocol) return RefuseProtocol(tx, event);
+  if (tx.options.epoch > 0 && hello.epoch_met > tx.options.epoch)
+    return RefuseLowerEpoch(tx, event);
   if (Status status = Admit(tx, event); !status.ok()) {
     tx.out.closes.push_back({event.session, std::move(status)});
     return;
@@ -411,8 +447,13 @@ void Handle(Transaction& tx, const NodeName& node, const Released& message) {
   MarkLeaked(tx, tx.node(node), message.job, {});
   tx.state.reschedule = true;
   JobEntry* job = tx.FindJob(message.job);
-  // It may have been given to the gang again in the meantime.
-  if (job == nullptr || FindMember(*job, node) != nullptr) return;
+  if (job == nullptr) return;
+  if (GangNode* member = FindMember(*job, node)) {
+    // Else it was given to the gang again in the meantime.
+    if (std::exchange(member->ahead, false))
+      Handle(tx, node, Quiesced{.job = message.job, .generation = job->record.generation});
+    return;
+  }
   if (std::erase(job->record.pending_release, node) == 0) return;
   tx.Mark(*job);
   if (job->over()) PlanArchiving(tx, *job);

@@ -146,6 +146,7 @@ struct LogLocation {
   std::string output_dir;
   bool final = false;        // the rank has ended: nothing will be added
   std::string account = {};  // of the job's owner
+  bool metrics = false;      // of metrics.jsonl, and not of a rank's log
 };
 
 }  // namespace muster

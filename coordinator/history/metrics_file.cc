@@ -27,18 +27,6 @@ std::int64_t IntegerOf(const nlohmann::json& line, const char* key) {
   return found != line.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
 }
 
-// The whole lines of a piece of the file. Unless it is the beginning, its first line may be cut.
-void AddPiece(std::string_view piece, bool from_begin, StepCurves& curves) {
-  std::size_t begin = from_begin ? 0 : piece.find('\n');
-  if (begin == std::string_view::npos) return;
-  if (!from_begin) ++begin;
-  for (std::size_t end = piece.find('\n', begin); end != std::string_view::npos;
-       end = piece.find('\n', begin)) {
-    AddMetricsLine(piece.substr(begin, end - begin), curves);
-    begin = end + 1;
-  }
-}
-
 // Reads what there is, at most `length` bytes.
 std::string ReadAt(const UniqueFd& file, std::int64_t offset, std::int64_t length) {
   std::string piece(static_cast<std::size_t>(length), '\0');
@@ -65,6 +53,18 @@ void AddMetricsLine(std::string_view line, StepCurves& curves) {
                std::numeric_limits<double>::quiet_NaN(), NumberOf(parsed, "tokens_per_second")}});
 }
 
+std::size_t AddMetricsPiece(std::string_view piece, bool from_begin, StepCurves& curves) {
+  std::size_t begin = from_begin ? 0 : piece.find('\n');
+  if (begin == std::string_view::npos) return piece.size();
+  if (!from_begin) ++begin;
+  for (std::size_t end = piece.find('\n', begin); end != std::string_view::npos;
+       end = piece.find('\n', begin)) {
+    AddMetricsLine(piece.substr(begin, end - begin), curves);
+    begin = end + 1;
+  }
+  return begin;
+}
+
 Result<StepCurves> ReadMetricsFile(const std::string& path, std::int64_t max_bytes) {
   // The owner of the directory may have placed a file there that never answers, such as a pipe.
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -78,7 +78,7 @@ Result<StepCurves> ReadMetricsFile(const std::string& path, std::int64_t max_byt
   StepCurves curves;
   for (std::int64_t i = 0; i < pieces; ++i) {
     const std::int64_t offset = whole ? 0 : (size - length) * i / (pieces - 1);
-    AddPiece(ReadAt(file, offset, length), offset == 0, curves);
+    AddMetricsPiece(ReadAt(file, offset, length), offset == 0, curves);
   }
   return curves;
 }

@@ -137,18 +137,29 @@ void PageFeeds::Show(const JobId& job) {
 
 void PageFeeds::ReadPast(const JobView& view) {
   if (!histories_.WantsPast(view, sources_.now().mono)) return;
+  if (sources_.controller.Users().users->in_force()) {
+    const auto node = sources_.controller.LocateLog(view, /*rank=*/0, /*generation=*/0);
+    if (!node.ok()) return;
+    return ReadMetricsAt(sources_.read_log, *node,
+                         [this, alive = alive_, job = view.record->id](StepCurves past) {
+                           if (*alive) TakePast(job, std::move(past));
+                         });
+  }
   const bool taken = reads_.TrySubmit([this, alive = alive_, job = view.record->id,
                                        path = view.record->output_dir + "/metrics.jsonl"] {
     Result<StepCurves> past = ReadMetricsFile(path);
     if (!past.ok()) return;
     loop_.Post([this, alive, job, past = *std::move(past)]() mutable {
-      if (!*alive) return;
-      histories_.TakePast(job, std::move(past));
-      NoteNews();
+      if (*alive) TakePast(job, std::move(past));
     });
   });
   // Only a curve is incomplete then; `metrics.jsonl` has the rest.
   (void)taken;
+}
+
+void PageFeeds::TakePast(const JobId& job, StepCurves past) {
+  histories_.TakePast(job, std::move(past));
+  NoteNews();
 }
 
 void PageFeeds::CloseAll() {

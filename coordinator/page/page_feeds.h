@@ -9,7 +9,7 @@
 // nothing more.
 //
 // It also updates the histories, with or without viewers, and has a job's earlier steps read from
-// its metrics.jsonl on a thread of its own.
+// its metrics.jsonl: on a thread of its own, or by the job's node in a cluster with users.
 #pragma once
 
 #include <compare>
@@ -27,6 +27,7 @@
 #include "coordinator/control/controller.h"
 #include "coordinator/history/histories.h"
 #include "coordinator/page/job_document.h"
+#include "coordinator/page/metrics_reading.h"
 #include "coordinator/page/page_document.h"
 
 namespace muster {
@@ -39,6 +40,7 @@ struct PageSources {
   // Calls back with OK once everything decided so far is durable.
   std::function<void(std::function<void(const Status&)>)> after_durable;
   std::function<Now()> now;
+  LogSource read_log;
 };
 
 // What a viewer may see.
@@ -96,6 +98,7 @@ class PageFeeds {
   void Forget(const HttpStream* stream);
   void Show(const JobId& job);
   void ReadPast(const JobView& view);
+  void TakePast(const JobId& job, StepCurves past);
 
   EventLoop& loop_;
   const PageSources sources_;

@@ -69,6 +69,12 @@ class PageFeedsTest : public testing::Test {
                            .now =
                                [this] {
                                  return Now{SystemClock().Now(), cluster_.now().unix_ms};
+                               },
+                           .read_log =
+                               [this](const LogLocation& location, int, std::int64_t offset,
+                                      const std::function<void(Result<LogBytes>)>& done) {
+                                 EXPECT_TRUE(location.metrics);
+                                 done(PieceOfMetrics(offset));
                                }});
     thread_.emplace(loop_);
   }
@@ -77,6 +83,15 @@ class PageFeedsTest : public testing::Test {
   }
 
   void OnLoop(const std::function<void()>& function) { thread_->Do(function); }
+  // What a node reads of `metrics_`.
+  LogBytes PieceOfMetrics(std::int64_t offset) const {
+    const auto size = static_cast<std::int64_t>(metrics_.size());
+    const std::int64_t begin = offset < 0 ? std::max<std::int64_t>(0, size + offset) : offset;
+    LogBytes piece{.data = metrics_.substr(static_cast<std::size_t>(begin), piece_bytes_)};
+    piece.next_offset = begin + static_cast<std::int64_t>(piece.data.size());
+    piece.at_end = piece.next_offset >= size;
+    return piece;
+  }
   std::shared_ptr<FakeStream> Open(const JobId& job = {}, const HttpRequest& request = {},
                                    const PageViewer& viewer = {}) {
     auto stream = std::make_shared<FakeStream>();
@@ -107,6 +122,8 @@ class PageFeedsTest : public testing::Test {
   bool hold_ = false;
   Status durable_;
   std::vector<std::function<void(const Status&)>> held_;
+  std::string metrics_;
+  std::size_t piece_bytes_ = 40;
   std::optional<LoopThreadForTest> thread_;
 };
 
@@ -231,6 +248,41 @@ TEST_F(PageFeedsTest, EarlierStepsAreReadFromTheJobsMetrics) {
   OnLoop([&] { stream->Written(); });
   ASSERT_TRUE(Gets(stream, 2));
   EXPECT_THAT(stream->messages[1], HasSubstr("\"cell/0\",[1,1,[7.25,7.25,7.25]"));
+}
+
+// A user's folder may hold a link to any file that the coordinator's account can read.
+TEST_F(PageFeedsTest, InAClusterWithUsersANodeReadsTheJobsMetrics) {
+  const TempDirForTest dir;
+  std::ofstream(dir / "metrics.jsonl") << "{\"step\": 1, \"loss\": 7.25, \"generation\": 1}\n";
+  for (int step = 1; step <= 10; ++step)
+    metrics_ += "{\"step\": " + std::to_string(step) + ", \"loss\": " + std::to_string(step) +
+                ".5, \"generation\": 1}\n";
+  OnLoop([&] {
+    ASSERT_TRUE(cluster_.ApplyUsers("users: {ada: }\nroles: []\n").status.ok());
+    const_cast<JobRecord*>(cluster_.Job(cluster_.id).record)->output_dir = dir.path();
+  });
+  const auto stream = Open(cluster_.id);
+  OnLoop([&] { stream->Written(); });
+  ASSERT_TRUE(Gets(stream, 2));
+  EXPECT_THAT(stream->messages[1], HasSubstr("\"cell/0\",[1,1,[1.5,1.5,1.5]"));
+  EXPECT_THAT(stream->messages[1], HasSubstr("\"cell/9\",[10,10,[10.5,10.5,10.5]"));
+}
+
+// As OfALargeFileEquallySpacedPiecesAreRead, through a node.
+TEST_F(PageFeedsTest, OfLargeMetricsANodeReadsEquallySpacedPieces) {
+  piece_bytes_ = 256 << 10;
+  std::int64_t last = 0;
+  while (metrics_.size() < (20u << 20))
+    metrics_ += "{\"step\": " + std::to_string(++last) + ", \"loss\": 1, \"generation\": 1}" +
+                std::string(200, ' ') + "\n";
+  std::optional<StepCurves> read;
+  const LogSource source = [&](const LogLocation&, int, std::int64_t offset, const auto& done) {
+    done(PieceOfMetrics(offset));
+  };
+  ReadMetricsAt(source, {}, [&read](StepCurves curves) { read = std::move(curves); });
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->cells().front().first, 1);
+  EXPECT_EQ(read->last_step(), last);
 }
 
 TEST_F(PageFeedsTest, AllViewersAreDisconnectedAtTheEnd) {

@@ -38,10 +38,7 @@ struct PageContext {
                      std::function<void(const Result<JobView>&)>)>
       find_job;
   PageFeeds& feeds;
-  // Reads from `offset` on, or this many bytes before the end; answers once, within seconds.
-  std::function<void(const LogLocation& location, int rank, std::int64_t offset,
-                     std::function<void(Result<LogBytes>)>)>
-      read_log;
+  LogSource read_log;
 };
 
 void AddPageRoutes(HttpServer& server, const PageContext& door);

@@ -97,6 +97,11 @@ void ControllerRuntime::Forget(RequestId request) {
 
 // Calls `handler` and returns 0 if the request is refused.
 RequestId ControllerRuntime::Admit(ReplyHandler handler) {
+  if (const Status room = store_.CheckRoom(); !room.ok() && !closed_) {
+    ++refused_requests_;
+    handler(Reply{.status = room});
+    return 0;
+  }
   const bool full = handlers_.size() >= limits_.requests || uncommitted_ >= limits_.uncommitted ||
                     HoldsBackTooMuch() || !waiting_.empty();
   if (closed_ || full) {
@@ -112,6 +117,7 @@ RequestId ControllerRuntime::Admit(ReplyHandler handler) {
 
 void ControllerRuntime::Take(Effects effects) {
   sink_.OnDecided(effects);
+  if (effects.higher_epoch > 0) sink_.OnHigherEpoch(std::exchange(effects.higher_epoch, 0));
   const std::vector<JobId> recalls = std::exchange(effects.recalls, {});
   Commit(std::move(effects));
   // They are to see what was decided in the same step.
@@ -153,7 +159,7 @@ void ControllerRuntime::ReadArchived(const JobId& job) {
 
 // They overtake their own commit, but no message that waits for an earlier one.
 void ControllerRuntime::SendEager(std::vector<WorkerSend>* sends) {
-  if (held_messages_ > 0 || closed_ || failed_) return;
+  if (held_messages_ > 0 || closed_ || failed_ || !store_.IsCurrent()) return;
   const auto end = std::ranges::find_if(*sends, [](const WorkerSend& send) { return !send.eager; });
   std::for_each(sends->begin(), end, [this](const WorkerSend& send) { sink_.SendToWorker(send); });
   sends->erase(sends->begin(), end);
@@ -179,7 +185,8 @@ void ControllerRuntime::HoldBack(Effects effects, std::vector<EventRecord> event
 
 void ControllerRuntime::AfterDurable(DurableHandler function) {
   if (closed_) return function(Unavailable("the coordinator is shutting down"));
-  if (pending_.empty()) return function(OkStatus());
+  const bool waits = !pending_.empty() && store_.CheckRoom().ok();
+  if (!waits && store_.IsCurrent()) return function(OkStatus());
   pending_.push_back({next_number_++, true, {}, {}, std::move(function)});
 }
 
@@ -197,7 +204,8 @@ void ControllerRuntime::OnCommitted(std::uint64_t number, const Status& status) 
 }
 
 void ControllerRuntime::ReleaseDurable() {
-  while (!pending_.empty() && pending_.front().durable && !closed_ && !failed_) {
+  while (!pending_.empty() && pending_.front().durable && !closed_ && !failed_ &&
+         store_.IsCurrent()) {
     Pending next = std::move(pending_.front());
     pending_.pop_front();
     if (next.function) {
@@ -207,6 +215,27 @@ void ControllerRuntime::ReleaseDurable() {
       if (!next.events.empty()) sink_.OnEvents(next.events);
     }
   }
+}
+
+void ControllerRuntime::OnStoreChanged() {
+  if (closed_ || failed_) return;
+  if (const Status room = store_.CheckRoom(); !room.ok()) GiveUpWaiting(room);
+  ReleaseDurable();
+}
+
+// Room may be made in days. Until then queries are answered with what is decided.
+void ControllerRuntime::GiveUpWaiting(const Status& room) {
+  auto handlers = std::exchange(handlers_, {});
+  for (auto& [request, handler] : handlers)
+    handler(Reply{.request = request,
+                  .status = ResourceExhausted(room.message() +
+                                              "; the request takes effect once there is room")});
+  if (!store_.IsCurrent()) return;
+  std::vector<DurableHandler> queries;
+  for (Pending& item : pending_) {
+    if (item.function) queries.push_back(std::exchange(item.function, nullptr));
+  }
+  for (const DurableHandler& query : queries) query(OkStatus());
 }
 
 void ControllerRuntime::Release(Effects& effects) {

@@ -8,6 +8,11 @@
 // commit and all earlier ones. After a failed commit nothing is released any more: the state in
 // memory stays ahead of the disk, and OnStoreFailed requests the end of the process.
 //
+// A store that is not sure to be current, because etcd has not confirmed the leader's lease in
+// time, holds everything back: another coordinator may have decided since. While a store has no
+// room, requests are refused, and queries are answered from memory, with decisions that are not
+// durable yet: they can be lost with the process, but nothing of them was acknowledged.
+//
 // While the disk stalls, no queue grows without a bound and no message of a worker is lost: first
 // clients' requests are refused, and from RuntimeLimits::held_back on nothing is decided until the
 // disk has caught up. Events then wait, one of each worker's stream, because a stream reads on only
@@ -46,6 +51,8 @@ class EffectSink {
   virtual void OnJobsChanged(const std::vector<JobId>& jobs) = 0;
   // New lines of the timeline of jobs and cluster, in order.
   virtual void OnEvents(const std::vector<EventRecord>& events) = 0;
+  // A node refuses coordinators below this epoch, which is above ours.
+  virtual void OnHigherEpoch(std::uint64_t epoch) = 0;
   // The sink ends the process, after this call has returned.
   virtual void OnStoreFailed(const Status& status) = 0;
 };
@@ -91,6 +98,9 @@ class ControllerRuntime {
   using DurableHandler = std::function<void(const Status&)>;
   void AfterDurable(DurableHandler function);
 
+  // The store may know again that it is current, or may have no room any more.
+  void OnStoreChanged();
+
   // From now on events are dropped, waiting requests are refused and nothing more is released.
   void Close(const Status& reason);
 
@@ -132,6 +142,7 @@ class ControllerRuntime {
   void HoldBack(Effects effects, std::vector<EventRecord> events, bool durable);
   void OnCommitted(std::uint64_t number, const Status& status);
   void ReleaseDurable();
+  void GiveUpWaiting(const Status& room);
   void Release(Effects& effects);
   void ArmTimer();
 

@@ -38,6 +38,7 @@ struct RecordingSink : EffectSink {
   void OnDecided(const Effects&) override {}
   void OnDiskBehind(std::size_t, std::size_t) override { ++stalls; }
   void OnUnread(const JobId&, const Status&) override {}
+  void OnHigherEpoch(std::uint64_t epoch) override { higher_epoch = epoch; }
   void OnStoreFailed(const Status& status) override { failure = status; }
 
   template <typename Message>
@@ -51,6 +52,7 @@ struct RecordingSink : EffectSink {
   std::vector<std::string> events;
   std::size_t changes = 0;
   int stalls = 0;
+  std::uint64_t higher_epoch = 0;
   Status failure;
 };
 
@@ -94,6 +96,60 @@ class ControllerRuntimeTest : public ::testing::Test {
   std::vector<Reply> replies_;
   LoopThreadForTest thread_{loop_};
 };
+
+// So a leader that stood still beyond its lease answers nobody before it knows whether it leads on.
+TEST_F(ControllerRuntimeTest, NothingIsReleasedWhileTheStoreMayNotBeCurrent) {
+  bool read = false;
+  OnLoop([&] {
+    store_.SetCurrent(false);
+    Submit("0000000001", "");
+    runtime_.AfterDurable([&read](const Status& status) { read = status.ok(); });
+  });
+  OnLoop([&] {
+    runtime_.OnStoreChanged();
+    EXPECT_TRUE(replies_.empty());
+    EXPECT_FALSE(read);
+    EXPECT_EQ(sink_.CountSends<Prepare>(), 0);
+    store_.SetCurrent(true);
+    runtime_.OnStoreChanged();
+    EXPECT_EQ(replies_.size(), 1u);
+    EXPECT_TRUE(read);
+    EXPECT_EQ(sink_.CountSends<Prepare>(), 1);
+  });
+}
+
+TEST_F(ControllerRuntimeTest, WithoutRoomRequestsAreRefusedAndQueriesAnswered) {
+  int reads = 0;
+  const auto read = [&reads](const Status& status) { reads += status.ok() ? 1 : 0; };
+  OnLoop([&] {
+    store_.Hold();
+    Submit("0000000001", "");
+    runtime_.AfterDurable(read);
+    store_.SetRoom(ResourceExhausted("no space"));
+  });
+  OnLoop([&] {
+    EXPECT_TRUE(replies_.empty());
+    EXPECT_EQ(reads, 0);
+    runtime_.OnStoreChanged();
+    ASSERT_EQ(replies_.size(), 1u);
+    EXPECT_EQ(replies_[0].status.code(), StatusCode::kResourceExhausted);
+    EXPECT_THAT(replies_[0].status.message(), HasSubstr("takes effect once there is room"));
+    EXPECT_EQ(reads, 1);
+    runtime_.AfterDurable(read);
+    EXPECT_EQ(reads, 2);
+    Submit("0000000002", "");
+    ASSERT_EQ(replies_.size(), 2u);
+    EXPECT_EQ(replies_[1].status.message(), "no space");
+    EXPECT_EQ(sink_.CountSends<Prepare>(), 0);
+    store_.SetRoom(OkStatus());
+    store_.ReleaseHeld();
+  });
+  OnLoop([&] {
+    EXPECT_EQ(sink_.CountSends<Prepare>(), 1) << "of the job that was decided before";
+    Submit("0000000003", "");
+  });
+  OnLoop([&] { EXPECT_TRUE(replies_.back().status.ok()); });
+}
 
 TEST_F(ControllerRuntimeTest, NothingIsReleasedBeforeItIsDurable) {
   OnLoop([this] {

@@ -152,17 +152,25 @@ Result<bool> EtcdLeadership::Take(EtcdClient& client, const Found& found) {
   return response->succeeded();
 }
 
+bool EtcdLeadership::IsConfirmed() const {
+  return !lease_ended_ && !epoch_raised_ && BootNanos() < valid_until_ns_;
+}
+
 Status EtcdLeadership::Check() const {
-  const std::string life = std::to_string(options_.lease_seconds) + " s";
   if (lease_ended_)
+    return Aborted(
+        "the lease of the leader key has ended, because this coordinator or etcd stood still for " +
+        std::to_string(options_.lease_seconds) + " s");
+  if (epoch_raised_)
+    return Aborted("a node has served a coordinator of a higher epoch than " +
+                   std::to_string(epoch_) + "; this one campaigns above it");
+  const Duration unconfirmed = std::chrono::nanoseconds(BootNanos() - valid_until_ns_);
+  if (unconfirmed >= options_.ends_unconfirmed)
     return Unavailable(
-        "the lease of the leader key has ended, because this coordinator or etcd "
-        "stood still for " +
-        life + "; start it again, and it waits for the key");
-  if (BootNanos() >= valid_until_ns_)
-    return Unavailable("no member of etcd (" + client_->names() +
-                       ") has confirmed the lease of the leader key for " + life +
-                       "; start the coordinator again, and it waits for the key");
+        "no member of etcd (" + client_->names() +
+        ") has confirmed the lease of the leader key for " +
+        std::to_string(std::chrono::duration_cast<std::chrono::seconds>(unconfirmed).count()) +
+        " s after its end; start the coordinator again once they answer");
   return OkStatus();
 }
 
@@ -176,6 +184,33 @@ void EtcdLeadership::Announce(std::string address, std::string page) {
     wake_ = true;
   }
   changed_.notify_all();
+}
+
+void EtcdLeadership::OnAnswer(std::function<void()> function) {
+  std::lock_guard lock(mutex_);
+  on_answer_ = std::move(function);
+}
+
+void EtcdLeadership::RaiseEpoch(std::uint64_t epoch) {
+  {
+    std::lock_guard lock(mutex_);
+    raise_to_ = std::max(raise_to_, epoch);
+    wake_ = true;
+  }
+  changed_.notify_all();
+}
+
+// False: there is nothing to raise, or no member has answered.
+bool EtcdLeadership::WriteRaisedEpoch() {
+  pb::TxnRequest request;
+  {
+    std::lock_guard lock(mutex_);
+    if (raise_to_ == 0) return false;
+    *request.add_success() = EtcdPut(options_.keys.Under(kEpochKey), std::to_string(raise_to_));
+  }
+  *request.add_compare() = EtcdCreatedAt(options_.keys.Under(kEtcdLeaderKey), revision_);
+  // One that was refused finds another leader, which has the epoch to raise.
+  return client_->Transact(request, kAnnounce).ok();
 }
 
 void EtcdLeadership::WriteAnnouncement() {
@@ -211,7 +246,15 @@ void EtcdLeadership::KeepAlive() {
       lease_ended_ = true;
       return;
     }
+    if (WriteRaisedEpoch()) {
+      epoch_raised_ = true;
+      return;
+    }
     valid_until_ns_ = sent + std::chrono::duration_cast<std::chrono::nanoseconds>(*left).count();
+    {
+      std::lock_guard lock(mutex_);
+      on_answer_();
+    }
     WriteAnnouncement();
   }
 }

@@ -6,7 +6,11 @@
 // was answered. The same transaction raises the epoch: a number of ours, since a
 // revision of etcd goes back when a snapshot of it is restored.
 //
-// Campaign blocks until the key is this process's. Check may be called from any thread.
+// A lease that no member confirms in time is not lost yet: after an election of its own, etcd
+// extends all leases. Meanwhile nothing may be answered (IsConfirmed), and once a keep-alive is
+// answered it is known whether this process leads on.
+//
+// Campaign blocks until the key is this process's. Any thread may call the rest.
 #pragma once
 
 #include <atomic>
@@ -29,7 +33,8 @@ struct EtcdLeadershipOptions {
   EtcdAccess access;
   EtcdKeys keys;
   EpochClaim claim;  // but for its epoch
-  std::int64_t lease_seconds = 5;
+  std::int64_t lease_seconds = 3;
+  Duration ends_unconfirmed = std::chrono::seconds(30);  // EtcdStoreOptions'
   // Called before each wait with who leads, and with nullptr when none does. What is not OK ends
   // the campaign.
   std::function<Status(const EpochClaim* leader)> on_wait = [](const EpochClaim*) {
@@ -47,12 +52,20 @@ class EtcdLeadership {
   EtcdLeadership(const EtcdLeadership&) = delete;
   EtcdLeadership& operator=(const EtcdLeadership&) = delete;
 
-  // OK inside the lease, counted from the sending of the last request that was answered, by a clock
-  // that runs on while the machine is suspended. Otherwise kUnavailable.
+  // Inside the lease, counted from the sending of the last request that was answered, by a clock
+  // that runs on while the machine is suspended: no other coordinator can lead.
+  bool IsConfirmed() const;
+  // kAborted: the key is lost, or this epoch is too low. kUnavailable: no member has answered since
+  // `ends_unconfirmed` before.
   Status Check() const;
 
-  // The key says soon after that this coordinator answers at these addresses. Any thread.
+  // The key says soon after that this coordinator answers at these addresses.
   void Announce(std::string address, std::string page);
+  // From now on, after each keep-alive that was answered, on a thread of the leadership; `function`
+  // only posts.
+  void OnAnswer(std::function<void()> function);
+  // The next campaign has a higher epoch than this one. From then on Check is not OK.
+  void RaiseEpoch(std::uint64_t epoch);
 
   std::uint64_t epoch() const { return epoch_; }
   // Creation of the leader key.
@@ -66,6 +79,7 @@ class EtcdLeadership {
   Result<bool> Take(EtcdClient& client, const Found& found);
   void KeepAlive();
   void WriteAnnouncement();
+  bool WriteRaisedEpoch();
 
   const EtcdLeadershipOptions options_;
   const std::unique_ptr<EtcdClient> client_;  // for the thread
@@ -75,12 +89,15 @@ class EtcdLeadership {
   std::int64_t revision_ = 0;
   std::atomic<std::int64_t> valid_until_ns_ = 0;
   std::atomic<bool> lease_ended_ = false;
+  std::atomic<bool> epoch_raised_ = false;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;
   bool wake_ = false;
-  bool announced_ = true;  // `claim_`, as it is
+  bool announced_ = true;       // `claim_`, as it is
+  std::uint64_t raise_to_ = 0;  // 0: the epoch need not be raised
+  std::function<void()> on_answer_ = [] {};
   std::thread thread_;
 };
 

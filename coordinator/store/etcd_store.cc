@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "coordinator/store/etcd_export.h"
 #include "coordinator/store/record_codec.h"
 #include "coordinator/store/records_of_jobs.h"
 
@@ -14,6 +15,7 @@ constexpr Duration kWatchAnswer = std::chrono::milliseconds(500);
 constexpr Duration kCompactAnswer = std::chrono::seconds(1);
 constexpr int kLoads = 3;
 constexpr std::uint64_t kPrunedAtOnce = 256;
+constexpr Duration kPruneRetry = std::chrono::seconds(5);  // while exports are behind
 
 Status CheckVersions(EtcdClient& client, const EtcdStoreOptions& options) {
   MUSTER_ASSIGN_OR_RETURN(const auto members, client.Versions(kEtcdAnswer));
@@ -88,7 +90,8 @@ Result<std::unique_ptr<EtcdStore>> EtcdStore::Open(EtcdStoreOptions options) {
   EtcdLeadershipOptions campaign{.access = options.access,
                                  .keys = EtcdKeys(options.prefix),
                                  .claim = options.claim,
-                                 .lease_seconds = options.lease_seconds};
+                                 .lease_seconds = options.lease_seconds,
+                                 .ends_unconfirmed = options.ends_unconfirmed};
   campaign.on_wait = [&options, last = std::string()](const EpochClaim* leader) mutable {
     const std::string text = leader == nullptr ? "" : leader->Text();
     if (std::exchange(last, text) != text && !text.empty())
@@ -111,9 +114,25 @@ EtcdStore::EtcdStore(EtcdStoreOptions options, std::unique_ptr<EtcdClient> clien
       keys_(options_.prefix),
       client_(std::move(client)),
       leadership_(std::move(leadership)),
-      writer_(*client_, *leadership_, keys_),
+      writer_(*client_, *leadership_, keys_, [this] { ReportChange(); }),
       next_compaction_(SystemClock().Now() + options_.compaction),
       queue_(*this, {.path = "etcd", .max_queued = options_.max_queued}) {}
+
+EtcdStore::~EtcdStore() { writer_.StopWaiting(); }
+
+bool EtcdStore::IsCurrent() const { return leadership_->IsConfirmed(); }
+
+Status EtcdStore::CheckRoom() const {
+  if (writer_.has_room()) return OkStatus();
+  return ResourceExhausted(
+      "etcd has no space left for changes (NOSPACE): raise its --quota-backend-bytes, or compact "
+      "and defragment it; then 'etcdctl alarm disarm'");
+}
+
+void EtcdStore::ReportChange() {
+  std::lock_guard lock(change_mutex_);
+  on_change_();
+}
 
 Result<StoredState> EtcdStore::Load() {
   // The thread is idle: nothing was committed yet.
@@ -230,7 +249,12 @@ void EtcdStore::ReadAudit(AuditQuery query, AuditDone done) {
   queue_.ReadAudit(query, std::move(done));
 }
 
-void EtcdStore::WatchLeadership(Duration interval, Done on_lost) {
+void EtcdStore::WatchLeadership(Duration interval, Done on_lost, std::function<void()> on_change) {
+  {
+    std::lock_guard lock(change_mutex_);
+    on_change_ = std::move(on_change);
+  }
+  leadership_->OnAnswer([this] { ReportChange(); });
   queue_.Watch(interval, std::move(on_lost));
 }
 
@@ -242,8 +266,7 @@ Status EtcdStore::Watch() {
   if (!read.ok()) return IsUnanswered(read.status()) ? leadership_->Check() : read.status();
   if (read->kvs_size() > 0 && read->kvs(0).create_revision() == leadership_->revision())
     return OkStatus();
-  return Unavailable(
-      "another coordinator leads; start this one again, and it waits for the leader key");
+  return Aborted("another coordinator leads");
 }
 
 // As many of the commits in one transaction as fit; one that does not fit alone is staged.
@@ -443,20 +466,40 @@ Status EtcdStore::AddArchived(const PutArchivedCheckpoint& op, EtcdChanges* chan
 
 // A failure of what is done here is that of the next commit, or harmless.
 void EtcdStore::AfterGroup() {
+  Prune();
+  Compact();
+}
+
+// What is above the numbers to keep, as far as it was exported.
+void EtcdStore::Prune() {
+  const std::uint64_t newest_event = events_.empty() ? 0 : events_.rbegin()->first;
+  const auto due = [](std::uint64_t newest, std::uint64_t kept, std::uint64_t oldest) {
+    return newest >= kept + oldest + kPrunedAtOnce - 1;
+  };
+  const TimePoint now = SystemClock().Now();
+  if (now < next_prune_ || (!due(newest_event, options_.kept_events, oldest_event_) &&
+                            !due(newest_audit_, options_.kept_audit, oldest_audit_)))
+    return;
+  EtcdExported exported{newest_audit_, newest_event};
+  if (options_.exports > 0) {
+    next_prune_ = now + kPruneRetry;
+    const auto read = ReadExported(*client_, keys_, options_.exports);
+    if (!read.ok()) return;
+    exported = *read;
+  }
   const auto prune = [this](const char* folder, std::uint64_t newest, std::uint64_t kept,
-                            std::uint64_t* oldest) {
-    const std::uint64_t first_kept = newest > kept ? newest - kept + 1 : 0;
+                            std::uint64_t may_go, std::uint64_t* oldest) {
+    const std::uint64_t above = newest > kept ? newest - kept + 1 : 0;
+    const std::uint64_t first_kept = std::min(above, may_go + 1);
     if (first_kept < *oldest + kPrunedAtOnce) return false;
     if (!writer_.DeleteRange(keys_.Numbered(folder, 0), keys_.Numbered(folder, first_kept)).ok())
       return false;
     *oldest = first_kept;
     return true;
   };
-  const std::uint64_t newest_event = events_.empty() ? 0 : events_.rbegin()->first;
-  if (prune("events/", newest_event, options_.kept_events, &oldest_event_))
+  if (prune("events/", newest_event, options_.kept_events, exported.events, &oldest_event_))
     events_.erase(events_.begin(), events_.lower_bound(oldest_event_));
-  prune("audit/", newest_audit_, options_.kept_audit, &oldest_audit_);
-  Compact();
+  prune("audit/", newest_audit_, options_.kept_audit, exported.audit, &oldest_audit_);
 }
 
 // What keys were more than a period ago is forgotten.

@@ -3,7 +3,7 @@
 // One thread of its own does all the work (commit_queue.h): commits that wait together share a
 // transaction as far as etcd's limits allow. Another one keeps the leader key alive. Open waits
 // until this process leads. A coordinator that does not lead any more cannot commit: the next
-// commit fails with kUnavailable and poisons the store, and WatchLeadership reports it if there is
+// commit fails with kAborted and poisons the store, and WatchLeadership reports it if there is
 // none.
 //
 // Records lie in etcd; of all it keeps the newest events and an index of the archive in memory.
@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,11 +36,17 @@ struct EtcdStoreOptions {
   EtcdAccess access;
   std::string prefix = "/muster/";
   EpochClaim claim;  // who leads, for those who wait; but for the epoch
-  std::int64_t lease_seconds = 5;
+  // A coordinator that is killed is replaced when it has ended; etcd extends it to 2 s at least.
+  std::int64_t lease_seconds = 3;
+  // While no member answers, nothing is answered here either; after this it is given up.
+  Duration ends_unconfirmed = std::chrono::seconds(30);
   bool allow_unsafe = false;          // a version of etcd that may lose what it has acknowledged
   std::size_t max_queued = 10000;     // commits; a slower etcd than that poisons the store
   std::uint64_t kept_events = 20000;  // a few hundred older ones at most are still there
   std::uint64_t kept_audit = 100000;  // entries of the audit trail; likewise
+  // Coordinators that must have exported an event or audit line before it is removed; fewer where
+  // there are fewer. 0: none need to.
+  std::size_t exports = 0;
   Duration compaction = std::chrono::minutes(5);  // the history of keys goes that often
   // On the thread that opens: EtcdLeadershipOptions'.
   std::function<Status(const EpochClaim* leader)> on_wait = [](const EpochClaim*) {
@@ -54,6 +61,8 @@ class EtcdStore final : public Store, private CommitBackend {
   // Every older coordinator is fenced when it returns OK. kUnavailable: no member answers;
   // kInvalidArgument, kFailedPrecondition: addresses, credentials, versions.
   static Result<std::unique_ptr<EtcdStore>> Open(EtcdStoreOptions options);
+  // A commit that waits for room in etcd fails.
+  ~EtcdStore() override;
   EtcdStore(const EtcdStore&) = delete;
   EtcdStore& operator=(const EtcdStore&) = delete;
 
@@ -62,10 +71,16 @@ class EtcdStore final : public Store, private CommitBackend {
   void ReadEvents(EventQuery query, EventsDone done) override;
   void ReadArchive(ArchiveQuery query, ArchiveDone done) override;
   void ReadAudit(AuditQuery query, AuditDone done) override;
+  bool IsCurrent() const override;
+  Status CheckRoom() const override;
 
-  // Checks every `interval` in which nothing is committed. `on_lost`, at most once, on the store's
-  // thread; it only posts.
-  void WatchLeadership(Duration interval, Done on_lost);
+  // Checks every `interval` in which nothing is committed. `on_lost`, at most once: this
+  // coordinator does not lead any more (kAborted), or no member of etcd answers. `on_change`:
+  // IsCurrent or CheckRoom may say something else now. Both on threads of the store; they only
+  // post.
+  void WatchLeadership(Duration interval, Done on_lost, std::function<void()> on_change);
+  // The next leader has a higher epoch than this one; this one is lost soon after. Any thread.
+  void RaiseEpoch(std::uint64_t epoch) { leadership_->RaiseEpoch(epoch); }
 
   // What those that wait learn of this coordinator. Any thread.
   void Announce(std::string address, std::string page) {
@@ -111,7 +126,9 @@ class EtcdStore final : public Store, private CommitBackend {
   Status AddArchived(const PutArchivedCheckpoint& op, EtcdChanges* changes);
   Result<std::vector<EtcdEntry>> EntriesUnder(const std::string& prefix,
                                               const EtcdChanges& changes);
+  void ReportChange();
   void AfterGroup() override;
+  void Prune();
   void Compact();
   Status Watch() override;
 
@@ -124,6 +141,8 @@ class EtcdStore final : public Store, private CommitBackend {
   const EtcdKeys keys_;
   const std::unique_ptr<EtcdClient> client_;
   const std::unique_ptr<EtcdLeadership> leadership_;
+  std::mutex change_mutex_;
+  std::function<void()> on_change_ = [] {};
   EtcdWriter writer_;
   EtcdArchive archive_;
   std::map<std::uint64_t, Event> events_;  // by seq
@@ -131,6 +150,7 @@ class EtcdStore final : public Store, private CommitBackend {
   std::uint64_t oldest_event_ = 0;         // in etcd; 0: none
   std::uint64_t oldest_audit_ = 0;         // likewise
   std::uint64_t newest_audit_ = 0;
+  TimePoint next_prune_;
   TimePoint next_compaction_;
   std::int64_t compact_to_ = 0;  // a revision of one compaction ago; 0: none yet
   std::atomic<std::uint64_t> transactions_ = 0;

@@ -4,12 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/audit/audit_chain.h"
+#include "coordinator/store/etcd_export.h"
 #include "coordinator/store/record_codec.h"
 #include "coordinator/store/testing/etcd_server.h"
 #include "coordinator/store/testing/lossy_proxy.h"
@@ -94,6 +99,19 @@ TEST_F(EtcdStoreTest, TheEpochRisesWithEachLeader) {
   EXPECT_THAT(KeysUnder("txn/"), SizeIs(17)) << "numbers of old leaders' transactions are removed";
 }
 
+TEST_F(EtcdStoreTest, ALeaderWhoseEpochIsTooLowGivesTheKeyUpForAHigherOne) {
+  auto low = Open();
+  std::promise<Status> lost;
+  low->WatchLeadership(
+      std::chrono::milliseconds(1), [&lost](const Status& status) { lost.set_value(status); },
+      [] {});
+  low->RaiseEpoch(41);
+  EXPECT_EQ(lost.get_future().get().code(), StatusCode::kAborted);
+  EXPECT_FALSE(low->IsCurrent());
+  low.reset();
+  EXPECT_EQ(Open()->epoch(), 42u);
+}
+
 TEST_F(EtcdStoreTest, AnotherCoordinatorWaitsUntilTheLeaderEnds) {
   auto first = Open();
   ASSERT_TRUE(CommitAndWait(*first, {NumberedJob(1)}).ok());
@@ -115,7 +133,7 @@ TEST_F(EtcdStoreTest, AFencedCoordinatorCommitsNothingAndSaysWhoLeads) {
   EndLeadership();
   const auto second = Open();
   const Status refused = CommitAndWait(*first, {NumberedJob(1)});
-  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(refused.code(), StatusCode::kAborted);
   EXPECT_THAT(refused.message(), HasSubstr("epoch 2 on node n1"));
   EXPECT_TRUE(CommitAndWait(*second, {NumberedJob(2)}).ok());
   EXPECT_THAT(KeysUnder("jobs/1/"), IsEmpty());
@@ -124,10 +142,11 @@ TEST_F(EtcdStoreTest, AFencedCoordinatorCommitsNothingAndSaysWhoLeads) {
 TEST_F(EtcdStoreTest, AnIdleCoordinatorNoticesThatItDoesNotLead) {
   const auto store = Open();
   std::promise<Status> lost;
-  store->WatchLeadership(std::chrono::milliseconds(1),
-                         [&lost](const Status& status) { lost.set_value(status); });
+  store->WatchLeadership(
+      std::chrono::milliseconds(1), [&lost](const Status& status) { lost.set_value(status); },
+      [] {});
   EndLeadership();
-  EXPECT_EQ(lost.get_future().get().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(lost.get_future().get().code(), StatusCode::kAborted);
 }
 
 TEST_F(EtcdStoreTest, AChangeWhoseAnswerIsLostIsMadeOnce) {
@@ -165,7 +184,7 @@ TEST_F(EtcdStoreTest, AChangeThatWasMadeCountsAlsoWhenAnotherLeadsBeforeTheAnswe
   const auto next = Open();
   proxy.Set(Mode::kPass);
   EXPECT_TRUE(done.get().ok());
-  EXPECT_EQ(CommitAndWait(*store, {NumberedJob(2)}).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(CommitAndWait(*store, {NumberedJob(2)}).code(), StatusCode::kAborted);
 }
 
 TEST_F(EtcdStoreTest, AChangeThatWasNotMadeWhenAnotherLeadsEndsTheLeader) {
@@ -176,7 +195,7 @@ TEST_F(EtcdStoreTest, AChangeThatWasNotMadeWhenAnotherLeadsEndsTheLeader) {
   EndLeadership();
   const auto next = Open();
   proxy.Set(Mode::kPass);
-  EXPECT_EQ(done.get().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(done.get().code(), StatusCode::kAborted);
   EXPECT_THAT(KeysUnder("jobs/"), IsEmpty());
 }
 
@@ -184,10 +203,13 @@ TEST_F(EtcdStoreTest, ALeaderWhoseLeaseIsNotConfirmedEnds) {
   LossyProxyForTest proxy(EtcdServerForTest::Shared().address());
   EtcdStoreOptions options = OptionsOver(proxy);
   options.lease_seconds = 1;
+  options.ends_unconfirmed = std::chrono::seconds(1);
   const auto store = Open(std::move(options));
+  EXPECT_TRUE(store->IsCurrent());
   proxy.Set(Mode::kLoseRequests);
   const Status refused = CommitAndWait(*store, {NumberedJob(1)});
   EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_FALSE(store->IsCurrent());
   EXPECT_THAT(refused.message(), HasSubstr("has confirmed the lease"));
 }
 
@@ -342,7 +364,7 @@ TEST_F(EtcdStoreTest, AStageThatIsNamedCountsAlsoWhenTheLeaderEnds) {
   EXPECT_THAT(Stored().events, SizeIs(2000));
   proxy.Set(Mode::kPass);
   EXPECT_TRUE(done.get().ok());
-  EXPECT_EQ(CommitAndWait(*store, {NumberedJob(1)}).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(CommitAndWait(*store, {NumberedJob(1)}).code(), StatusCode::kAborted);
 }
 
 TEST_F(EtcdStoreTest, OldEventsAndOldLinesOfTheAuditTrailAreRemoved) {
@@ -365,6 +387,103 @@ TEST_F(EtcdStoreTest, OldEventsAndOldLinesOfTheAuditTrailAreRemoved) {
   EXPECT_GE(KeysUnder("events/").size(), 100u);
   EXPECT_LT(KeysUnder("audit/").size(), 350u);
   EXPECT_GE(KeysUnder("audit/").size(), 50u);
+}
+
+class EtcdExportTest : public EtcdStoreTest {
+ protected:
+  std::unique_ptr<EtcdExport> Export(const std::string& folder) const {
+    auto exporting = EtcdExport::Start({.access = EtcdServerForTest::Shared().access(),
+                                        .prefix = prefix_,
+                                        .dir = dir_ / folder,
+                                        .host = "n1",
+                                        .interval = std::chrono::milliseconds(10),
+                                        .file_bytes = 4000});
+    EXPECT_TRUE(exporting.ok()) << exporting.status().ToString();
+    return exporting.ok() ? *std::move(exporting) : nullptr;
+  }
+  std::vector<std::string> FilesOf(const std::string& folder, const std::string& kind) const {
+    std::set<std::string> files;
+    for (const auto& entry : std::filesystem::directory_iterator(dir_ / folder))
+      if (entry.path().filename().string().starts_with(kind)) files.insert(entry.path().string());
+    return {files.begin(), files.end()};
+  }
+  // Of all files of the kind, in their order.
+  std::vector<std::string> LinesOf(const std::string& folder, const std::string& kind) const {
+    std::vector<std::string> lines;
+    for (const std::string& file : FilesOf(folder, kind)) {
+      std::ifstream in(file);
+      for (std::string line; std::getline(in, line);) lines.push_back(line);
+    }
+    return lines;
+  }
+  void CommitAudited(EtcdStore& store, int count) {
+    std::vector<StoreOperation> operations = Events(next_event_, count, 0);
+    next_event_ += static_cast<std::uint64_t>(count);
+    for (int line = 0; line < count; ++line) {
+      trail_.push_back(SealAuditEntry({.operation = "Cancel", .object = "job"}, &head_));
+      operations.push_back(AppendAudit{head_.seq, trail_.back()});
+    }
+    ASSERT_TRUE(CommitAndWait(store, std::move(operations)).ok());
+  }
+
+  const TempDirForTest dir_;
+  AuditHead head_;
+  std::vector<std::string> trail_;
+  std::uint64_t next_event_ = 1;
+};
+
+TEST_F(EtcdExportTest, WhatIsRemovedIsOnTheDisksOfTwoCoordinators) {
+  EtcdStoreOptions options = Options();
+  options.kept_audit = 10;
+  options.kept_events = 10;
+  options.exports = 2;
+  const auto store = Open(std::move(options));
+  auto first = Export("first");
+  {
+    const auto second = Export("second");  // which is away then
+    ASSERT_TRUE(Eventually([this] { return KeysUnder("exported/").size() == 2; }));
+  }
+  for (int i = 0; i < 6; ++i) CommitAudited(*store, 100);
+  ASSERT_TRUE(Eventually([this] { return LinesOf("first", "audit").size() == 600; }));
+  EXPECT_THAT(KeysUnder("audit/"), SizeIs(600)) << "one disk is not enough";
+  const auto second = Export("second");
+  ASSERT_TRUE(Eventually(
+      [&] {
+        CommitAudited(*store, 1);
+        return KeysUnder("audit/").size() < 300 && KeysUnder("events/").size() < 300;
+      },
+      std::chrono::seconds(60)));
+  EXPECT_GE(KeysUnder("audit/").size(), 10u);
+  for (const char* folder : {"first", "second"}) {
+    ASSERT_TRUE(Eventually([&] { return LinesOf(folder, "audit").size() == trail_.size(); }));
+    EXPECT_EQ(LinesOf(folder, "audit"), trail_);
+    EXPECT_EQ(LinesOf(folder, "events").size(), next_event_ - 1);
+  }
+}
+
+TEST_F(EtcdExportTest, AnExportThatACrashCutGoesOnAfterTheLastWholeLine) {
+  const auto store = Open();
+  CommitAudited(*store, 30);
+  {
+    const auto exporting = Export("first");
+    ASSERT_TRUE(Eventually([this] { return LinesOf("first", "audit").size() == 30; }));
+  }
+  std::ofstream(FilesOf("first", "audit").back(), std::ios::app) << trail_[5].substr(0, 40);
+  CommitAudited(*store, 30);
+  const auto exporting = Export("first");
+  ASSERT_TRUE(Eventually([this] { return LinesOf("first", "audit").size() == 60; }));
+  EXPECT_EQ(LinesOf("first", "audit"), trail_);
+  EXPECT_GT(FilesOf("first", "audit").size(), 2u) << "no file grows without an end";
+}
+
+TEST_F(EtcdExportTest, LinesThatWereGoneBeforeTheExportAreAGapAndNoEnd) {
+  const auto store = Open();
+  CommitAudited(*store, 30);
+  Change(EtcdDelete(EtcdKeys(prefix_).Numbered("audit/", 1),
+                    EtcdKeys(prefix_).Numbered("audit/", 11)));
+  const auto exporting = Export("first");
+  ASSERT_TRUE(Eventually([this] { return LinesOf("first", "audit").size() == 20; }));
+  EXPECT_EQ(LinesOf("first", "audit").front(), trail_[10]);
 }
 
 TEST_F(EtcdStoreTest, TheHistoryOfKeysIsCompacted) {

@@ -1,5 +1,6 @@
 #include "coordinator/store/etcd_writer.h"
 
+#include <thread>
 #include <utility>
 
 #include "coordinator/store/etcd_reader.h"
@@ -15,6 +16,8 @@ constexpr char kStagedKey[] = "staged";  // its value: the folder of the stage
 // Numbers of transactions of older leaders, of which one may still ask for its last.
 constexpr std::uint64_t kKeptEpochs = 16;
 constexpr Duration kAttempt = std::chrono::seconds(1);
+constexpr Duration kRoomRetry = std::chrono::seconds(1);
+constexpr Duration kStopCheck = std::chrono::milliseconds(50);
 // What a transaction has beside the changes: its number, what it compares, a stage's key.
 constexpr std::size_t kOwnOperations = 1;
 constexpr std::size_t kOwnBytes = 8 << 10;
@@ -37,6 +40,12 @@ bool FitsOne(const std::vector<pb::RequestOp>& operations) {
   Size size;
   for (const pb::RequestOp& each : operations) size.Add(each);
   return size.Fits();
+}
+
+// The quota of the database is used up; until an operator makes room, etcd takes no change.
+bool IsFull(const Status& status) {
+  return status.code() == StatusCode::kResourceExhausted &&
+         status.message().find("database space exceeded") != std::string::npos;
 }
 
 std::string TextOf(std::uint64_t number) { return std::to_string(number); }
@@ -81,17 +90,36 @@ Status EtcdWriter::Transact(Operations operations) {
   for (;;) {
     const Result<pb::TxnResponse> response = client_.Transact(request, kAttempt);
     if (response.ok()) {
+      SetRoom(true);
       if (!response->succeeded()) MUSTER_RETURN_IF_ERROR(Judge(*response, number_ + 1));
       ++number_;
       revision_ = response->header().revision();
       return OkStatus();
     }
-    if (!IsUnanswered(response.status())) return response.status();
+    if (IsFull(response.status())) {
+      MUSTER_RETURN_IF_ERROR(AwaitRoom(response.status()));
+    } else if (!IsUnanswered(response.status())) {
+      return response.status();
+    }
     const Status leads = leadership_.Check();
     if (!leads.ok())
-      return Unavailable(leads.message() +
-                         " (no answer to the last change: " + response.status().message() + ")");
+      return {leads.code(), leads.message() + " (no answer to the last change: " +
+                                response.status().message() + ")"};
   }
+}
+
+void EtcdWriter::SetRoom(bool has_room) {
+  if (has_room_.exchange(has_room) != has_room) on_room_();
+}
+
+Status EtcdWriter::AwaitRoom(const Status& refused) {
+  SetRoom(false);
+  const Deadline next = Deadline::After(kRoomRetry);
+  while (!next.Expired()) {
+    if (stopping_) return refused;
+    std::this_thread::sleep_for(kStopCheck);
+  }
+  return OkStatus();
 }
 
 // The answer to a transaction that was not carried out this time.
@@ -100,17 +128,13 @@ Status EtcdWriter::Judge(const pb::TxnResponse& refused, std::uint64_t number) c
   const pb::KeyValue* leader = FirstOf(refused, 1);
   // Carried out by a request before, to which no answer came.
   if (newest != nullptr && newest->value() == TextOf(number)) return OkStatus();
-  if (leader == nullptr)
-    return Unavailable(
-        "the leader key is gone: its lease has ended; start this coordinator again, "
-        "and it waits for the key");
+  if (leader == nullptr) return Aborted("the leader key is gone: its lease has ended");
   if (leader->create_revision() == leadership_.revision())
     return DataLoss("another program has written " + keys_.prefix() +
                     "; give each cluster an "
                     "--etcd-prefix of its own");
   const Result<EpochClaim> claim = DecodeClaim(leader->value());
-  return Unavailable((claim.ok() ? claim->Text() : "another coordinator") +
-                     " leads now; start this one again, and it waits for the leader key");
+  return Aborted((claim.ok() ? claim->Text() : "another coordinator") + " leads now");
 }
 
 Status EtcdWriter::Stage(const Operations& operations) {

@@ -10,9 +10,12 @@
 // named stage makes its changes, and removes others.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
@@ -29,19 +32,25 @@ class EtcdWriter {
   static constexpr std::size_t kMaxOperations = 100;
   static constexpr std::size_t kMaxBytes = 1 << 20;
 
-  // All outlive the writer.
-  EtcdWriter(EtcdClient& client, const EtcdLeadership& leadership, const EtcdKeys& keys)
-      : client_(client), leadership_(leadership), keys_(keys) {}
+  // All outlive the writer. `on_room` is called on the thread that writes when `has_room` changes.
+  EtcdWriter(EtcdClient& client, const EtcdLeadership& leadership, const EtcdKeys& keys,
+             std::function<void()> on_room)
+      : client_(client), leadership_(leadership), keys_(keys), on_room_(std::move(on_room)) {}
 
   // Before everything else: what earlier leaders staged.
   Status Recover();
-  // kUnavailable: this coordinator does not lead any more, and the changes were not made; or no
-  // member answers. kResourceExhausted: etcd is full.
+  // kAborted: this coordinator does not lead any more, and the changes were not made. kUnavailable:
+  // no member answers. While etcd is full it waits for room.
   Status Write(const EtcdChanges& changes);
   // Deletes [first, end).
   Status DeleteRange(const std::string& first, const std::string& end);
   // Completes a stage that is named, before what it says is read.
   Status Settle();
+
+  // False while etcd is full, and a change waits. Any thread.
+  bool has_room() const { return has_room_; }
+  // A change that waits for room fails. Any thread.
+  void StopWaiting() { stopping_ = true; }
 
   // Whether the changes go into one transaction.
   static bool Fits(const EtcdChanges& changes);
@@ -53,12 +62,17 @@ class EtcdWriter {
   using Operations = std::vector<etcdserverpb::RequestOp>;
 
   Status Transact(Operations operations);
+  Status AwaitRoom(const Status& refused);
+  void SetRoom(bool has_room);
   Status Judge(const etcdserverpb::TxnResponse& refused, std::uint64_t number) const;
   Status Stage(const Operations& operations);
 
   EtcdClient& client_;
   const EtcdLeadership& leadership_;
   const EtcdKeys& keys_;
+  const std::function<void()> on_room_;
+  std::atomic<bool> has_room_ = true;
+  std::atomic<bool> stopping_ = false;
   std::uint64_t number_ = 0;  // of the newest transaction of this leader
   std::int64_t revision_ = 0;
   bool staged_ = false;  // a stage is named, and its changes are not all made

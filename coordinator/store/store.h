@@ -69,6 +69,11 @@ class Store {
   // None where the job is not archived.
   virtual void ReadArchive(ArchiveQuery query, ArchiveDone done) = 0;
   virtual void ReadAudit(AuditQuery query, AuditDone done) = 0;
+  // Whether what was loaded and committed is known to be all: no other process has changed the
+  // store since. One that belongs to one process always knows. Any thread.
+  virtual bool IsCurrent() const { return true; }
+  // kResourceExhausted: commits wait until somebody makes room. Any thread.
+  virtual Status CheckRoom() const { return OkStatus(); }
 };
 
 }  // namespace muster

@@ -121,7 +121,7 @@ class EtcdKind : public StoreKind {
     *request.add_success() = EtcdDelete(prefix_ + kEtcdLeaderKey);
     EXPECT_TRUE(
         EtcdServerForTest::Shared().Client()->Transact(request, std::chrono::seconds(10)).ok());
-    return StatusCode::kUnavailable;
+    return StatusCode::kAborted;
   }
 
  private:

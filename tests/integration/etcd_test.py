@@ -138,7 +138,7 @@ class EtcdTest(WithEtcd):
         self.assertLessEqual(acknowledged, first.jobs())
         self.assertEqual([key for key in etcd.keys("") if not key.startswith("/muster/")], [])
 
-    def test_a_coordinator_that_stood_still_beyond_its_lease_acknowledges_nothing_and_ends(self):
+    def test_a_coordinator_that_stood_still_beyond_its_lease_answers_nothing_and_stands_by(self):
         etcd = Etcd(self, self.root / "etcd")
         first = self.coordinator("first", *etcd.flags("muster")).start()
         first.wait_until_it_serves()
@@ -147,16 +147,78 @@ class EtcdTest(WithEtcd):
         first.process.send_signal(signal.SIGSTOP)
         second.wait_until_it_serves()
         second.muster("submit", self.job("of-second"))
-        late = []
-        submitting = threading.Thread(
-            target=lambda: late.append(first.muster("submit", self.job("late"), check=False).returncode))
-        submitting.start()
+        late, codes = self.job("late"), {}
+        calls = [threading.Thread(target=lambda words=words: codes.update(
+            {words[0]: first.muster(*words, check=False).returncode})) for words in (("submit", late), ("get",))]
+        for call in calls:
+            call.start()
         first.process.send_signal(signal.SIGCONT)
-        self.assertEqual(first.wait_for_end(), FAILED)
-        submitting.join()
-        self.assertNotEqual(late, [0])
-        self.assertIn("start", first.log.read_text(encoding="utf-8").splitlines()[-1])
+        for call in calls:
+            call.join()
+        # Neither a change nor what it remembers, which lacks the job of the second one.
+        self.assertNotIn(0, codes.values())
+        first.wait_until_it_stands_by()
+        self.assertIn("does not lead any more, and stands by", first.log.read_text(encoding="utf-8"))
         self.assertEqual(second.jobs(), {"of-second"})
+        second.kill(signal.SIGTERM)
+        self.assertEqual(first.wait_until_it_serves()["epoch"], 3)
+        self.assertEqual(first.jobs(), {"of-second"})
+
+    def test_a_leader_holds_its_answers_while_etcd_is_away_and_leads_on(self):
+        etcd = Etcd(self, self.root / "etcd")
+        only = self.coordinator("only", *etcd.flags("muster")).start()
+        page = only.wait_until_it_serves()["http"]
+        only.muster("submit", self.job("before"))
+        etcd.kill()
+        wait_until(lambda: get(page, "/readyz")[0] == 503, "its lease is over")
+        read = []
+        reading = threading.Thread(target=lambda: read.append(only.jobs()))
+        reading.start()
+        reading.join(LEASE_S)
+        self.assertEqual(read, [])
+        etcd.start()  # and extends the lease, since it was away
+        reading.join()
+        self.assertEqual(read, [{"before"}])
+        only.muster("submit", self.job("after"))
+        self.assertEqual(get(page, "/readyz")[0], 200)
+        self.assertEqual(only.endpoint()["epoch"], 1)
+
+    def test_a_full_etcd_refuses_requests_by_name_and_reads_go_on(self):
+        quota = 4 << 20
+        etcd = Etcd(self, self.root / "etcd", flags=("--quota-backend-bytes", str(quota)))
+        only = self.coordinator("only", *etcd.flags("muster")).start()
+        only.wait_until_it_serves()
+        only.muster("submit", self.job("before"))
+        filler = self.root / "filler"
+        filler.write_bytes(b"x" * (1 << 20))
+
+        def full():
+            try:
+                etcd.put_file("/filler", filler)
+            except AssertionError as error:
+                self.assertIn("database space exceeded", str(error))
+                return True
+            return False
+
+        wait_until(full, "etcd is full")
+        for name, words in (("first", "takes effect once there is room"), ("second", "NOSPACE")):
+            refused = only.muster("submit", self.job(name), check=False)
+            self.assertNotEqual(refused.returncode, 0)
+            self.assertIn("etcd has no space left for changes", refused.stderr)
+            self.assertIn(words, refused.stderr)
+        self.assertLessEqual({"before"}, only.jobs())
+        self.assertNotIn("second", only.jobs())
+        etcd.ctl("del", "/filler")
+        revision = json.loads(etcd.ctl("get", "/muster/epoch", "-w", "json"))["header"]["revision"]
+        etcd.ctl("compact", str(revision))
+        etcd.ctl("defrag")
+        etcd.ctl("alarm", "disarm")
+        wait_until(lambda: only.muster("submit", self.job("after"), check=False).returncode == 0, "there is room again")
+        self.assertEqual(only.jobs(), {"before", "first", "after"})
+        only.kill()
+        only.start()
+        wait_until(lambda: only.endpoint().get("epoch") == 2, "it serves again")
+        self.assertEqual(only.jobs(), {"before", "first", "after"})
 
     def test_a_token_that_etcd_has_forgotten_is_replaced(self):
         etcd = Etcd(self, self.root / "etcd")
@@ -330,6 +392,14 @@ class Standbys(WithEtcd):
         self.second.kill(signal.SIGTERM)
         self.assertEqual(self.first.wait_until_it_serves()["epoch"], 3)
         wait_until(lambda: self.node(of_first) == "ready", "the node is back again")
+        self.assertEqual(rank(of_first)["pid"], before["pid"])
+
+        # As after a restore of an older snapshot: the node has served a higher epoch, so a leader campaigns above it.
+        self.first.kill()
+        self.etcd.ctl("put", "/muster/epoch", "1")
+        self.first.start()
+        wait_until(lambda: self.first.endpoint().get("epoch") == 4, "a leader above the node's epoch")
+        wait_until(lambda: self.node(of_first) == "ready", "the node obeys it")
         self.assertEqual(rank(of_first)["pid"], before["pid"])
         self.muster(of_first, "cancel", "long")
         self.assertEqual(self.muster(of_first, "wait", "long", check=False).returncode, 11)

@@ -66,6 +66,7 @@ class SimCoordinator final : private EffectSink {
   void CloseWorker(const CloseSession& close) override { callbacks_.close(close); }
   void OnJobsChanged(const std::vector<JobId>&) override {}
   void OnEvents(const std::vector<EventRecord>&) override {}
+  void OnHigherEpoch(std::uint64_t) override {}
   void OnStoreFailed(const Status& status) override;
 
   LoopHandle Loop();

@@ -15,8 +15,8 @@ ANY = "http://127.0.0.1:0"
 
 
 class Etcd:
-    def __init__(self, test, directory, users=True):
-        self.directory = directory
+    def __init__(self, test, directory, users=True, flags=()):
+        self.directory, self.more_flags = directory, flags
         directory.mkdir()
         self._make_authority()
         for name in ("etcd", "root", "muster", "eve", "nobody"):
@@ -41,7 +41,7 @@ class Etcd:
                  "--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", ANY,
                  "--initial-advertise-peer-urls", ANY, "--initial-cluster", f"default={ANY}",
                  "--client-cert-auth", "--trusted-ca-file", self.path("ca.pem"),
-                 "--cert-file", self.path("etcd.pem"), "--key-file", self.path("etcd.key")],
+                 "--cert-file", self.path("etcd.pem"), "--key-file", self.path("etcd.key"), *self.more_flags],
                 stdout=output, stderr=output, stdin=subprocess.DEVNULL)
         serving = re.compile(r'serving client traffic securely","address":"127\.0\.0\.1:(\d+)"')
         found = wait_until(lambda: serving.search(log.read_text(encoding="utf-8")), "etcd serves")
@@ -64,14 +64,18 @@ class Etcd:
             new.write_bytes(self.path(f"{other}.{suffix}").read_bytes())
             new.replace(self.path(f"{name}.{suffix}"))
 
-    def ctl(self, *words):
+    def ctl(self, *words, stdin=None):
         done = subprocess.run(
             ["etcdctl", "--endpoints", f"https://127.0.0.1:{self.port}", "--cacert", self.path("ca.pem"),
              "--cert", self.path("root.pem"), "--key", self.path("root.key"), *words],
-            env={**os.environ, "ETCDCTL_API": "3"}, capture_output=True, text=True, timeout=60, check=False)
+            env={**os.environ, "ETCDCTL_API": "3"}, input=stdin, capture_output=True, text=True,
+            timeout=60, check=False)
         if done.returncode != 0:
             raise AssertionError(f"etcdctl {' '.join(words)}: {done.stdout}{done.stderr}")
         return done.stdout
+
+    def put_file(self, key, file):
+        self.ctl("put", key, stdin=file.read_text(encoding="utf-8"))
 
     def keys(self, prefix):
         return self.ctl("get", "--prefix", "--keys-only", prefix).split()

@@ -462,6 +462,13 @@ TEST(LogReader, DoesNotWaitForTheWriterOfAFifo) {
   EXPECT_THAT(chunk.error, HasSubstr("is no regular file"));
 }
 
+TEST(LogReader, ReadsTheMetricsOfTheJob) {
+  const TempDirForTest dir;
+  std::ofstream(dir / "metrics.jsonl") << "{}\n";
+  const LogChunk chunk = ReadLogChunk({.generation = 3, .output_dir = dir.path(), .metrics = true});
+  EXPECT_EQ(chunk.data, "{}\n");
+}
+
 TEST(LogReader, NamesAMissingLog) {
   const LogChunk chunk = ReadLogChunk({.generation = 3, .rank = 1, .output_dir = "/no/such"});
   EXPECT_THAT(chunk.error, HasSubstr("/no/such/logs/3/rank-1.log"));

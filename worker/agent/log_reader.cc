@@ -14,7 +14,9 @@ namespace muster::worker {
 
 LogChunk ReadLogChunk(const ReadLog& request) {
   LogChunk chunk{.request_id = request.request_id,
-                 .path = RankLogPath(request.output_dir, request.generation, request.rank)};
+                 .path = request.metrics
+                             ? request.output_dir + "/metrics.jsonl"
+                             : RankLogPath(request.output_dir, request.generation, request.rank)};
   // A rank may have put a FIFO in the place of its log.
   const auto log = OpenRegularFile(chunk.path);
   struct stat info {};

@@ -1,4 +1,4 @@
-// Reads a piece of a rank's log. Blocks; any thread.
+// Reads a piece of a rank's log, or of the metrics of its job. Blocks; any thread.
 #pragma once
 
 #include "common/wire/messages.h"

@@ -189,6 +189,7 @@ void CoordinatorSession::Open(Result<CoordinatorChannel> coordinator) {
   stream_->Open(stream_, *std::move(coordinator));
   Hello hello = options_.identity;
   hello.hosted = handlers_.hosted();
+  hello.epoch_met = epoch_;
   v1::WorkerMessage message;
   *message.mutable_hello() = ToProto(hello);
   // Remaining excess is the worker's own, and the coordinator refuses it by name.

@@ -196,6 +196,7 @@ SessionId ControlHarness::Join(const std::string& node, NodeOptions options) {
   hello.instance = options.instance;
   hello.directory_id = options.directory_id;
   hello.container_id = options.container_id;
+  hello.epoch_met = options.epoch_met;
   hello.metrics_port = options.metrics_port;
   hello.allows_faults = options.allows_faults;
   hello.hosted = std::move(options.hosted);
@@ -457,6 +458,7 @@ void ControlHarness::Apply(const Effects& effects) {
   }
   replies_.insert(replies_.end(), effects.replies.begin(), effects.replies.end());
   closes.insert(closes.end(), effects.closes.begin(), effects.closes.end());
+  higher_epoch = std::max(higher_epoch, effects.higher_epoch);
   observations.insert(observations.end(), effects.observations.begin(), effects.observations.end());
   last_ = effects;
   CheckInvariants();

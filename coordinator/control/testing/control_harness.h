@@ -68,6 +68,7 @@ class ControlHarness {
     int protocol_version = kProtocolVersion;
     int min_protocol_version = 0;  // 0: protocol_version
     std::vector<HostedGeneration> hosted;
+    std::uint64_t epoch_met = 0;
     int metrics_port = 0;  // 0: it cannot be probed
     bool allows_faults = false;
     std::string failure_domain;
@@ -162,6 +163,7 @@ class ControlHarness {
   bool LastWroteNothing() const;
   const Reply& LastReply() const { return replies_.back(); }
   std::vector<CloseSession> closes;
+  std::uint64_t higher_epoch = 0;
   std::vector<Observation> observations;
 
  private:

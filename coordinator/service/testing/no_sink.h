@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "coordinator/service/controller_runtime.h"
@@ -17,6 +18,7 @@ struct NoSink : EffectSink {
   void OnDecided(const Effects&) override {}
   void OnDiskBehind(std::size_t, std::size_t) override {}
   void OnUnread(const JobId&, const Status&) override {}
+  void OnHigherEpoch(std::uint64_t) override {}
   void OnStoreFailed(const Status&) override {}
 };
 

@@ -23,12 +23,17 @@ class MemoryStore : public Store {
   void ReadEvents(EventQuery query, EventsDone done) override;
   void ReadArchive(ArchiveQuery query, ArchiveDone done) override;
   void ReadAudit(AuditQuery query, AuditDone done) override;
+  bool IsCurrent() const override { return current_; }
+  Status CheckRoom() const override { return room_; }
 
   // From now on commits wait for ReleaseHeld, as they would for a slow disk.
   void Hold() { holding_ = true; }
   void ReleaseHeld();
   // The next commit fails with `status`, and poisons the store.
   void FailNext(Status status) { failure_ = std::move(status); }
+  // As a store that other processes share.
+  void SetCurrent(bool current) { current_ = current; }
+  void SetRoom(Status room) { room_ = std::move(room); }
   const RecordsOfJobs& archive() const { return archive_; }
 
  private:
@@ -45,6 +50,8 @@ class MemoryStore : public Store {
   std::deque<Batch> held_;
   Status failure_;
   Status poison_;
+  bool current_ = true;
+  Status room_;
 
   std::map<JobId, JobRecord> jobs_;
   std::map<std::pair<JobId, Generation>, AttemptRecord> attempts_;
