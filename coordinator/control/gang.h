@@ -31,7 +31,8 @@ namespace muster::control {
 struct GangNode {
   NodeName name;
   bool prepared = false;
-  bool quiesced = false;          // no process of the attempt is left there, or none that counts
+  bool quiesced = false;  // no process of the attempt is left there, or none that counts
+  bool ahead = false;  // runs a later generation, of which the store does not know; to be released
   std::optional<CudaStack> cuda;  // reported by a node that prepares GPUs
   bool spare = false;             // beside the gang: prepared, without ranks
 };

@@ -201,8 +201,10 @@ void PrepareNodes(Transaction& tx, JobEntry& job, const GangPlacement& placement
 
 void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement) {
   const std::vector<NodeName>& nodes = placement.nodes;
-  const Generation generation = ++job.record.generation;
-  if (generation == 1) {
+  const bool first = job.attempts.empty();
+  const Generation generation = std::max(job.record.generation + 1, job.record.next_generation);
+  job.record.generation = generation;
+  if (first) {
     tx.out.observations.push_back(QueueWaitObserved{SecondsSinceSubmission(job, tx.now)});
   }
   Gang gang;
@@ -213,7 +215,7 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
   NoteGangBegins(tx);
   if (job.record.suspended_unix_ms > 0) EndSetAside(job, tx.now);
   PlanEnd(job, tx.now);
-  attempt.tier = ChooseTier({generation == 1, job.waited, job.survivors.has_value(),
+  attempt.tier = ChooseTier({first, job.waited, job.survivors.has_value(),
                              job.attempts.empty() ? nodes : job.attempts.back().nodes, nodes});
   job.record.world_size = static_cast<int>(attempt.ranks.size());
   for (const NodeName& node : nodes) gang.nodes.Add({.name = node});
@@ -231,7 +233,7 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
   }
   for (const NodeName& name : nodes) DropCrowdedSpares(tx, name, NameOf(job) + " has taken it");
   EndParked(tx, job);
-  if (generation > 1) {
+  if (!first) {
     ++job.record.restarts;
     tx.out.observations.push_back(RestartObserved{job.attempt().cause_kind, attempt.tier});
   }
@@ -252,7 +254,7 @@ void StartAttempt(Transaction& tx, JobEntry& job, const GangPlacement& placement
   tx.RecordEvent(job,
                  {"placed", Severity::kInfo,
                   "generation " + std::to_string(generation) + " on " + WhereText(job.attempt()) +
-                      (generation == 1 ? "" : "; by " + std::string(Name(job.attempt().tier)))});
+                      (first ? "" : "; by " + std::string(Name(job.attempt().tier)))});
   for (const NodeName& name : placement.lent)
     tx.RecordEvent(job, {"lent", Severity::kInfo,
                          "node " + name.value +

@@ -58,6 +58,9 @@ ReconcileAction Reconcile(const ReconcileInput& input) {
     return input.hosted ? ReconcileAction::kRelease : ReconcileAction::kNothing;
   }
   if (!input.in_gang || input.attempt == AttemptState::kEnded) return OutsideGang(input);
+  // Its guardian refuses every order for an older generation but the Release.
+  if (input.hosted && input.hosted_generation > input.generation)
+    return ReconcileAction::kReleaseAhead;
   const bool current = input.hosted && input.hosted_generation == input.generation;
   if (input.spare && input.attempt != AttemptState::kAborting) {
     const bool ready = current && input.prepared && !input.quiesced;

@@ -30,6 +30,7 @@ struct ReconcileInput {
 enum class ReconcileAction {
   kNothing,
   kRelease,        // no job needs this guardian
+  kReleaseAhead,   // it runs a generation of decisions that were lost, on a node of the gang
   kAbortStale,     // processes of an attempt that is over; their slots wait for Quiesced
   kHold,           // parked for the job's next attempt: their slots are the job's
   kPrepare,        // send Prepare (again)

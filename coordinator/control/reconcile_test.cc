@@ -45,6 +45,16 @@ TEST(ReconcileTest, ANodeOutsideTheGang) {
   EXPECT_EQ(Reconcile(input), A::kNothing);
 }
 
+TEST(ReconcileTest, AGuardianAheadOfTheStoreIsReleased) {
+  for (AttemptState state : {AttemptState::kPreparing, AttemptState::kLaunching,
+                             AttemptState::kRunning, AttemptState::kAborting}) {
+    ReconcileInput input = Hosting(state, 6);
+    EXPECT_EQ(Reconcile(input), A::kReleaseAhead);
+    input.spare = true;
+    EXPECT_EQ(Reconcile(input), A::kReleaseAhead);
+  }
+}
+
 TEST(ReconcileTest, ParkedProcesses) {
   ReconcileInput input = Hosting(AttemptState::kEnded, 5);
   input.in_gang = false;

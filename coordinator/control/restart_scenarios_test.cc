@@ -263,6 +263,60 @@ TEST(RestartTest, SequenceNumbersAndGenerationsGoOn) {
   EXPECT_EQ(h.Job(h.id).record->generation, 2) << "every rank was missing";
 }
 
+// Their guardians refused every order for the older generation, and took the next one of that
+// number for a repetition: the ranks of the lost generation were adopted into another gang.
+TEST(RestartTest, AGenerationThatARestoredStoreDoesNotKnowEndsBeforeTheJobGoesOn) {
+  Cluster h;
+  h.RunTo(h.id, 12);
+  const MemoryStore hour_ago = h.store();
+  h.Exited(h.id, 1, {0, 9});
+  h.QuiesceAll(h.id);
+  h.Advance(seconds(1));
+  h.RunTo(h.id, 20);
+  ASSERT_EQ(h.Attempt(h.id).generation, 2) << h.Timeline();
+  const HostedGeneration n1 = h.Hosted("n1", h.id, AttemptState::kRunning);
+  const HostedGeneration n2 = h.Hosted("n2", h.id, AttemptState::kRunning);
+  h.RestartFrom(hour_ago);
+  h.Forget();
+  h.Join("n1", {.hosted = {n1}});
+  h.Join("n2", {.hosted = {n2}});
+  for (const char* node : {"n1", "n2"}) {
+    EXPECT_EQ(h.Take<Release>(node).size(), 1u) << node;
+    EXPECT_TRUE(h.Take<Prepare>(node).empty()) << node;
+  }
+  h.Deliver("n1", Released{h.id});
+  EXPECT_TRUE(h.Take<Prepare>("n1").empty()) << "ranks of it still run on n2";
+  h.Deliver("n2", Released{h.id});
+  h.Advance(seconds(1));
+  ASSERT_EQ(h.Take<Prepare>("n1").at(0).generation, 3) << h.Timeline();
+  h.StartAll(h.id);
+  h.TrainFrom(h.id, 0);
+  EXPECT_EQ(h.State(h.id), JobState::kRunning);
+}
+
+TEST(RestartTest, AJobThatARestoredStoreHasNotYetPlacedSkipsTheGenerationThatItHad) {
+  ControlHarness h;
+  const JobId id = h.Submit(TrainYaml());
+  const MemoryStore hour_ago = h.store();
+  h.Join("n1");
+  h.Join("n2");
+  h.RunTo(id, 12);
+  const HostedGeneration n1 = h.Hosted("n1", id, AttemptState::kRunning);
+  const HostedGeneration n2 = h.Hosted("n2", id, AttemptState::kRunning);
+  h.RestartFrom(hour_ago);
+  h.Forget();
+  h.Join("n1", {.hosted = {n1}});
+  h.Join("n2", {.hosted = {n2}});
+  EXPECT_EQ(h.State(id), JobState::kQueued);
+  h.Deliver("n1", Released{id});
+  h.Deliver("n2", Released{id});
+  ASSERT_EQ(h.Take<Prepare>("n1").at(0).generation, 2) << h.Timeline();
+  EXPECT_EQ(h.Job(id).record->restarts, 0);
+  h.StartAll(id);
+  h.TrainFrom(id, 0);
+  EXPECT_EQ(h.State(id), JobState::kRunning);
+}
+
 TEST(RestartTest, ATimeLimitCountsTheTimeThatItWasDown) {
   ControlHarness h;
   h.Join("n1");

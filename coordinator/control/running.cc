@@ -133,7 +133,7 @@ void NowRunning(Transaction& tx, JobEntry& job) {
   job.record.reason.clear();
   if (!news) return;
   ReleaseFormerNodes(tx, job);
-  if (job.record.generation > 1) return RecordRecovered(tx, job);
+  if (job.attempts.size() > 1) return RecordRecovered(tx, job);
   const double seconds = SecondsSinceSubmission(job, tx.now);
   tx.RecordEvent(job, {"running", Severity::kInfo,
                        (job.spec.train ? "first step finished " : "every rank is up ") +

@@ -204,6 +204,8 @@ struct JobRecord {
   std::string reason;  // why it waits or how it ended
   StopKind stop = StopKind::kNone;
   Generation generation = 0;  // of its newest attempt; 0: none yet
+  // The next attempt's is not lower: a store that was restored does not know the newest ones.
+  Generation next_generation = 0;
   int restarts = 0;
   int attempts_without_progress = 0;  // in a row
   Step step = 0;                      // newest finished step as last recorded

@@ -44,13 +44,13 @@ BOOST_DESCRIBE_STRUCT(PromiseRecord, (), (start_unix_ms, nodes, devices));
 BOOST_DESCRIBE_STRUCT(ReclaimRecord, (), (claimant, generation, gives_up, by_unix_ms));
 BOOST_DESCRIBE_STRUCT(JobRecord, (),
                       (id, name, owner, submitter, key, spec_yaml, output_dir, priority,
-                       submit_order, world_size, state, reason, stop, generation, restarts,
-                       attempts_without_progress, step, best_step, committed_step, max_steps, loss,
-                       loss_at_start, tokens, submitted_unix_ms, started_unix_ms, ended_unix_ms,
-                       progress_unix_ms, pending_release, scrub_trouble, stop_by_unix_ms,
-                       suspended_unix_ms, suspended_ms, checkpoint_seconds, queue, priority_class,
-                       held, hold_reason, begin_unix_ms, time_limit_seconds, promise, reclaim,
-                       victim_unix_ms, usage));
+                       submit_order, world_size, state, reason, stop, generation, next_generation,
+                       restarts, attempts_without_progress, step, best_step, committed_step,
+                       max_steps, loss, loss_at_start, tokens, submitted_unix_ms, started_unix_ms,
+                       ended_unix_ms, progress_unix_ms, pending_release, scrub_trouble,
+                       stop_by_unix_ms, suspended_unix_ms, suspended_ms, checkpoint_seconds, queue,
+                       priority_class, held, hold_reason, begin_unix_ms, time_limit_seconds,
+                       promise, reclaim, victim_unix_ms, usage));
 BOOST_DESCRIBE_STRUCT(LeakedSlot, (), (job, pid, devices));
 BOOST_DESCRIBE_STRUCT(BrokenDevice, (), (id, reason));
 BOOST_DESCRIBE_STRUCT(Device, (),

@@ -24,6 +24,7 @@ JobRecord FullJob() {
   job.reason = "why";
   job.stop = StopKind::kTimeLimit;
   job.generation = 3;
+  job.next_generation = 1003;
   job.restarts = 2;
   job.attempts_without_progress = 1;
   job.step = 40;
