@@ -79,7 +79,12 @@ using TopVerbs = VerbList<
     struct Drain,
     struct Undrain,
     struct Fault,
-    struct Init>;
+    struct Init,
+    struct Backup,
+    struct Restore>;
+using StoreVerbs = VerbList<
+    struct StoreCheck,
+    struct StoreMigrate>;
 using UpgradeVerbs = VerbList<
     struct UpgradePlanOf>;
 using CertsVerbs = VerbList<
@@ -158,6 +163,7 @@ void AddVerbs(CLI::App& app, Parsed& parsed) {
   verbs::ScheduleVerbs::AddTo(
       line.Group("schedule", "Export what the scheduler is given, and replay what it planned"));
   verbs::SlurmVerbs::AddTo(line.Group("slurm", "Run jobs under Slurm, without a Muster cluster"));
+  verbs::StoreVerbs::AddTo(line.Group("store", "Check and migrate the coordinator's stored state"));
   verbs::UpgradeVerbs::AddTo(line.Group("upgrade", "Plan the change to another version"));
   verbs::CertsVerbs::AddTo(line.Group("certs", "Manage the cluster's certificates"));
 }

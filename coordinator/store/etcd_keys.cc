@@ -65,6 +65,23 @@ std::string EtcdKeys::QueueDay(const std::string& queue, std::int64_t day) const
   return Named("queue-days/", queue) + "/" + std::to_string(day);
 }
 
+std::vector<std::string> EtcdNames(std::string_view below_prefix) {
+  std::vector<std::string> names(1);
+  for (std::size_t at = 0; at < below_prefix.size(); ++at) {
+    unsigned byte = static_cast<unsigned char>(below_prefix[at]);
+    if (byte == '/') {
+      names.emplace_back();
+      continue;
+    }
+    if (byte == '%' && at + 2 < below_prefix.size()) {
+      std::from_chars(below_prefix.data() + at + 1, below_prefix.data() + at + 3, byte, 16);
+      at += 2;
+    }
+    names.back() += static_cast<char>(byte);
+  }
+  return names;
+}
+
 std::string EtcdPartsEnd(const std::string& key) { return key + std::string(1, kPart + 1); }
 
 std::string AttemptKey(const std::string& job, Generation generation) {

@@ -45,6 +45,9 @@ class EtcdKeys {
   std::string prefix_;
 };
 
+// The names that a key below the prefix is made of: {"secrets", OWNER, QUEUE, NAME}.
+std::vector<std::string> EtcdNames(std::string_view below_prefix);
+
 // Below OfJob or OfArchived.
 std::string AttemptKey(const std::string& job, Generation generation);
 std::string CheckpointKey(const std::string& job, const std::string& directory);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <random>
 #include <utility>
 
@@ -49,6 +50,33 @@ Result<std::unique_ptr<Journal>> Journal::Open(JournalFiles& files, JournalOptio
     journal->options_.warn(damage + "; the snapshot before it and the commits since were read");
   }
   return journal;
+}
+
+Result<StoreContents> Journal::Read(JournalFiles& files, const std::string& dir) {
+  Journal journal(files, {.dir = dir, .kept_events = std::numeric_limits<std::size_t>::max()});
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> claimed,
+                          journal.Numbers(journal.epochs_));
+  journal.claim_.epoch = std::numeric_limits<std::uint64_t>::max();  // fenced by none
+  MUSTER_RETURN_IF_ERROR(journal.Replay());
+  StoreContents contents{.epoch = claimed.empty() ? 0 : claimed.back()};
+  // That an epoch begins is no part of the contents.
+  MUSTER_RETURN_IF_ERROR(
+      ForEachOperation(journal.image().Snapshot(), [&contents](const JournalOperation& each) {
+        if (each.kind != JournalOperation::Kind::kBeginEpoch)
+          AppendOperation(each, &contents.payload);
+      }));
+  return contents;
+}
+
+Status Journal::Write(JournalFiles& files, const std::string& dir, const StoreContents& contents) {
+  constexpr std::uint64_t kNumber = 1;
+  Journal journal(files, {.dir = dir});
+  MUSTER_RETURN_IF_ERROR(journal.MakeDirectories());
+  journal.claim_.epoch = contents.epoch;
+  MUSTER_RETURN_IF_ERROR(
+      journal.Publish(journal.epochs_, contents.epoch, EncodeClaim(journal.claim_)).status());
+  const Frame frame{FrameKind::kSnapshot, contents.epoch, kNumber, contents.payload};
+  return journal.Publish(journal.snapshots_, kNumber, EncodeFrame(frame)).status();
 }
 
 std::string Journal::Path(const std::string& directory, std::uint64_t number) const {

@@ -30,6 +30,7 @@
 #include "coordinator/store/journal_files.h"
 #include "coordinator/store/journal_format.h"
 #include "coordinator/store/journal_image.h"
+#include "coordinator/store/store_contents.h"
 
 namespace muster {
 
@@ -53,6 +54,11 @@ class Journal {
   // coordinator is fenced. kAborted: another one was faster; kDataLoss: the named file is damaged
   // or missing.
   static Result<std::unique_ptr<Journal>> Open(JournalFiles& files, JournalOptions options);
+
+  // What is there now, beside the coordinator that has it: claims nothing, and writes nothing.
+  static Result<StoreContents> Read(JournalFiles& files, const std::string& dir);
+  // Makes a journal of the contents in a directory that is not there.
+  static Status Write(JournalFiles& files, const std::string& dir, const StoreContents& contents);
 
   // Operations as AppendOperation writes them. Durable when it returns OK. kAborted: fenced.
   Status Append(std::string_view payload);

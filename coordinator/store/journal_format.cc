@@ -222,6 +222,78 @@ Status ForEachOperation(std::string_view payload,
   return OkStatus();
 }
 
+namespace {
+
+template <typename Operation, typename Record>
+Result<std::optional<StoreOperation>> DecodeAs(std::string_view text, Record Operation::*field) {
+  MUSTER_ASSIGN_OR_RETURN(Record record, Decode<Record>(text));
+  Operation operation;
+  operation.*field = std::move(record);
+  return {std::move(operation)};
+}
+
+SecretName SecretNameOf(const JournalOperation& operation) {
+  const std::size_t slash = operation.name.rfind('/');
+  return {std::string(operation.key), std::string(operation.name.substr(0, slash)),
+          std::string(operation.name.substr(std::min(slash + 1, operation.name.size())))};
+}
+
+Result<std::optional<StoreOperation>> DecodeAny(const JournalOperation& operation) {
+  using Kind = JournalOperation::Kind;
+  const std::string key(operation.key);
+  const std::string_view text = operation.text;
+  const auto day = static_cast<std::int64_t>(operation.number);
+  switch (operation.kind) {
+    case Kind::kPutJob: return DecodeAs(text, &PutJob::job);
+    case Kind::kPutAttempt: return DecodeAs(text, &PutAttempt::attempt);
+    case Kind::kPutCheckpoint: return DecodeAs(text, &PutCheckpoint::checkpoint);
+    case Kind::kDeleteCheckpoint:
+      return {DeleteCheckpoint{JobId{key}, std::string(operation.name)}};
+    case Kind::kPutNode: return DecodeAs(text, &PutNode::node);
+    case Kind::kAppendEvent: return DecodeAs(text, &AppendEvent::event);
+    case Kind::kBeginEpoch: break;
+    case Kind::kDeleteNode: return {DeleteNode{NodeName{key}}};
+    case Kind::kArchiveJob: return DecodeAs(text, &ArchiveJob::job);
+    case Kind::kDeleteArchived: return {DeleteArchivedJob{JobId{key}}};
+    case Kind::kPutArchivedTime: {
+      MUSTER_ASSIGN_OR_RETURN(const GoodputUsage time, Decode<GoodputUsage>(text));
+      return {PutArchivedTime{time.micros}};
+    }
+    case Kind::kPutArchivedJob: return DecodeAs(text, &PutArchivedJob::job);
+    case Kind::kPutArchivedCheckpoint: return DecodeAs(text, &PutArchivedCheckpoint::checkpoint);
+    case Kind::kPutQueues: return DecodeAs(text, &PutQueues::queues);
+    case Kind::kPutQueueUsage: {
+      MUSTER_ASSIGN_OR_RETURN(QueueUsageRecord usage, Decode<QueueUsageRecord>(text));
+      return {PutQueueUsage{std::move(usage.queue), usage.usage}};
+    }
+    case Kind::kDeleteQueueUsage: return {DeleteQueueUsage{key}};
+    case Kind::kPutQueueDay: return DecodeAs(text, &PutQueueDay::record);
+    case Kind::kDeleteQueueDay: return {DeleteQueueDay{key, day}};
+    case Kind::kPutUsers: return DecodeAs(text, &PutUsers::users);
+    case Kind::kAppendAudit: return {AppendAudit{operation.number, std::string(text)}};
+    case Kind::kPutSecret: return DecodeAs(text, &PutSecret::secret);
+    case Kind::kDeleteSecret: return {DeleteSecret{SecretNameOf(operation)}};
+  }
+  return std::optional<StoreOperation>();
+}
+
+}  // namespace
+
+Result<std::optional<StoreOperation>> DecodeOperation(const JournalOperation& operation) {
+  MUSTER_ASSIGN_OR_RETURN(std::optional<StoreOperation> decoded, DecodeAny(operation));
+  if (!decoded) return decoded;
+  std::string payload;
+  AppendOperation(*decoded, &payload);
+  Status same;
+  MUSTER_RETURN_IF_ERROR(ForEachOperation(payload, [&](const JournalOperation& own) {
+    if (own.key != operation.key || own.name != operation.name || own.number != operation.number)
+      same = DataLoss("its record is that of '" + std::string(own.key) + "' '" +
+                      std::string(own.name) + "' " + std::to_string(own.number));
+  }));
+  MUSTER_RETURN_IF_ERROR(same);
+  return decoded;
+}
+
 std::string EpochClaim::Text() const {
   if (epoch == 0) return "an unknown coordinator";
   std::string text = "epoch " + std::to_string(epoch) + " on node " + node + " (pid ";

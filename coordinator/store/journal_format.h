@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,6 +68,10 @@ void AppendOperation(const StoreOperation& operation, std::string* payload);
 // Calls `function` for each in order; stops at the first unreadable one.
 Status ForEachOperation(std::string_view payload,
                         const std::function<void(const JournalOperation&)>& function);
+
+// The operation whose bytes these are; nothing for kBeginEpoch. kDataLoss says what is wrong with
+// its record, or that it is another one than its key says.
+Result<std::optional<StoreOperation>> DecodeOperation(const JournalOperation& operation);
 
 // The owner of an epoch.
 struct EpochClaim {

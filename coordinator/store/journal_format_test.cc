@@ -77,6 +77,56 @@ TEST(JournalFormatTest, APayloadThatIsCutOffOrOfAnUnknownKindIsRefusedWithItsByt
               HasSubstr("byte " + std::to_string(first)));
 }
 
+TEST(JournalFormatTest, EachKindOfOperationComesBackAsItWas) {
+  const SecretName secret{.owner = "ada", .queue = "nlp/west", .name = "hf"};
+  JobRecord job;
+  job.id = JobId{"j"};
+  const AttemptRecord attempt{.job = JobId{"j"}, .generation = 3};
+  const CheckpointRecord checkpoint{.job = JobId{"j"}, .directory = "step-1"};
+  NodeRecord node;
+  node.name = NodeName{"n"};
+  const EventRecord event{.seq = 7, .job = JobId{"j"}};
+  const std::vector<StoreOperation> all = {PutJob{job},
+                                           PutAttempt{attempt},
+                                           PutCheckpoint{checkpoint},
+                                           DeleteCheckpoint{JobId{"j"}, "step-1"},
+                                           PutNode{node},
+                                           AppendEvent{event},
+                                           DeleteNode{NodeName{"n"}},
+                                           ArchiveJob{{.id = JobId{"j"}}},
+                                           DeleteArchivedJob{JobId{"j"}},
+                                           PutArchivedJob{job},
+                                           PutArchivedCheckpoint{checkpoint},
+                                           PutArchivedTime{{1, 2}},
+                                           PutQueues{{1, "q"}},
+                                           PutUsers{{1, "u"}},
+                                           AppendAudit{3, "line"},
+                                           PutSecret{{.secret = secret, .key_id = "k"}},
+                                           DeleteSecret{secret},
+                                           PutQueueUsage{"q", 0.5},
+                                           DeleteQueueUsage{"q"},
+                                           PutQueueDay{{.queue = "q", .day = 9, .user = "ada"}},
+                                           DeleteQueueDay{"q", 9}};
+  ASSERT_EQ(all.size(), std::variant_size_v<StoreOperation>);
+  for (const StoreOperation& each : all) {
+    std::string bytes, again;
+    AppendOperation(each, &bytes);
+    ASSERT_TRUE(ForEachOperation(bytes, [&again](const JournalOperation& operation) {
+                  const auto decoded = DecodeOperation(operation);
+                  ASSERT_TRUE(decoded.ok() && *decoded) << decoded.status().ToString();
+                  AppendOperation(**decoded, &again);
+                }).ok());
+    EXPECT_EQ(again, bytes);
+  }
+}
+
+TEST(JournalFormatTest, ARecordUnderTheKeyOfAnotherIsRefused) {
+  const auto decoded =
+      DecodeOperation({JournalOperation::Kind::kPutNode, 0, "n2", {}, "{\"name\":\"n1\"}"});
+  EXPECT_EQ(decoded.status().code(), StatusCode::kDataLoss);
+  EXPECT_THAT(decoded.status().message(), HasSubstr("'n1'"));
+}
+
 TEST(JournalFormatTest, AClaimComesBackAsItWas) {
   const EpochClaim claim{.epoch = 4,
                          .node = "n\"1",

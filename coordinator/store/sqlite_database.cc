@@ -11,6 +11,9 @@
 namespace muster {
 namespace {
 
+// What another process holds it for: the log's index is built anew, or a person looks inside.
+constexpr int kBusyMillis = 5000;
+
 Status SqliteStatus(int code, const std::string& message) {
   switch (code & 0xff) {
     case SQLITE_BUSY:
@@ -92,14 +95,22 @@ Result<SqliteDatabase> SqliteDatabase::Open(const std::string& path) {
     const UniqueFd created(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!created.valid()) return ErrnoStatus(errno, "open " + path);
   }
+  return Open(path, SQLITE_OPEN_READWRITE);
+}
+
+Result<SqliteDatabase> SqliteDatabase::OpenToRead(const std::string& path) {
+  return Open(path, SQLITE_OPEN_READONLY);
+}
+
+Result<SqliteDatabase> SqliteDatabase::Open(const std::string& path, int flags) {
   sqlite3* raw = nullptr;
-  const int code =
-      sqlite3_open_v2(path.c_str(), &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX, nullptr);
+  const int code = sqlite3_open_v2(path.c_str(), &raw, flags | SQLITE_OPEN_FULLMUTEX, nullptr);
   std::unique_ptr<sqlite3, Close> owned(raw);
   if (code != SQLITE_OK) {
     return SqliteStatus(code, raw == nullptr ? "out of memory" : sqlite3_errmsg(raw))
         .WithContext("open " + path);
   }
+  sqlite3_busy_timeout(raw, kBusyMillis);
   return SqliteDatabase(std::move(owned));
 }
 

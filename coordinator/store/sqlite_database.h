@@ -1,8 +1,9 @@
 // SqliteDatabase, SqliteStatement: SQLite's C interface with Status and ownership.
 //
 // Owned by SqliteStore, which calls them from one thread at a time (its own, or its creator's
-// before that starts). A statement must not outlive its database. Failures contain SQLite's own
-// message; kUnavailable means that another process holds the database.
+// before that starts), or by a reader of its file. A statement must not outlive its database.
+// Failures contain SQLite's own message; kUnavailable means that another process holds the
+// database.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +47,8 @@ class SqliteDatabase {
  public:
   // Opens or creates the file with mode 0600.
   static Result<SqliteDatabase> Open(const std::string& path);
+  // To read a file that is there, beside the process that writes it.
+  static Result<SqliteDatabase> OpenToRead(const std::string& path);
 
   // Runs one or more statements without parameters.
   Status Execute(const std::string& sql);
@@ -56,6 +59,7 @@ class SqliteDatabase {
     void operator()(sqlite3* database) const;
   };
   explicit SqliteDatabase(std::unique_ptr<sqlite3, Close> database);
+  static Result<SqliteDatabase> Open(const std::string& path, int flags);
   std::unique_ptr<sqlite3, Close> database_;
 };
 

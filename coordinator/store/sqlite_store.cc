@@ -1,9 +1,13 @@
 #include "coordinator/store/sqlite_store.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <type_traits>
 #include <utility>
 
+#include "common/base/unique_fd.h"
 #include "common/base/version_table.h"
 #include "coordinator/store/record_codec.h"
 #include "coordinator/store/records_of_jobs.h"
@@ -17,6 +21,7 @@ constexpr std::int64_t kOldestSchema = kStoreSchemas.min;  // that is converted
 // Old events are removed in batches of this size, or of twice the number of new ones if that is
 // more.
 constexpr std::int64_t kPrunedAtOnce = 256;
+constexpr Duration kLockWithin = std::chrono::milliseconds(250);
 
 constexpr char kSchema[] = R"sql(
 CREATE TABLE meta(key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -63,10 +68,7 @@ CREATE TABLE secrets(owner TEXT NOT NULL, queue TEXT NOT NULL, name TEXT NOT NUL
                      record TEXT NOT NULL, PRIMARY KEY(owner, queue, name)) WITHOUT ROWID;
 )sql";
 
-// Exclusive locking: the lock taken by the first read stays until the file is closed, and the
-// index of the log needs no shared memory.
-constexpr char kPragmas[] =
-    "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;";
+constexpr char kPragmas[] = "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;";
 
 Status CreateOrCheckSchema(SqliteDatabase& database, const SqliteStoreOptions& options) {
   MUSTER_ASSIGN_OR_RETURN(
@@ -99,7 +101,7 @@ Status CreateOrCheckSchema(SqliteDatabase& database, const SqliteStoreOptions& o
 
 Status Configure(SqliteDatabase& database, const SqliteStoreOptions& options) {
   MUSTER_RETURN_IF_ERROR(database.Execute(kPragmas));
-  // Takes the lock now, not at the first write.
+  // Earlier versions have no lock but SQLite's.
   MUSTER_RETURN_IF_ERROR(database.Execute("BEGIN EXCLUSIVE; COMMIT;"));
   MUSTER_RETURN_IF_ERROR(CreateOrCheckSchema(database, options));
   MUSTER_RETURN_IF_ERROR(
@@ -170,6 +172,11 @@ SqliteStatement& BindTo(SqliteStatement& statement, const SecretName& secret) {
   return statement.Bind(1, secret.owner).Bind(2, secret.queue).Bind(3, secret.name);
 }
 
+Status Held(const std::string& path) {
+  return Unavailable(path +
+                     " is held by another coordinator; end that one first, or use another --dir");
+}
+
 Status LoadUsers(SqliteDatabase& database, StoredState* state) {
   std::vector<UsersRecord> users;
   MUSTER_RETURN_IF_ERROR(LoadTable(database, "users", users));
@@ -198,22 +205,34 @@ Status CheckSqliteSchema(std::int64_t schema) {
       ".schema-NUMBER) in its place");
 }
 
+Result<LockedRecord> LockDatabase(const std::string& path) {
+  UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!file.valid()) return ErrnoStatus(errno, "open " + path);
+  Result<LockedRecord> lock = LockedRecord::Acquire(path, std::move(file), kLockWithin);
+  if (lock.status().code() == StatusCode::kAlreadyExists) return Held(path);
+  return lock;
+}
+
 Result<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteStoreOptions options) {
+  MUSTER_ASSIGN_OR_RETURN(LockedRecord lock, LockDatabase(options.path));
   MUSTER_ASSIGN_OR_RETURN(SqliteDatabase database, SqliteDatabase::Open(options.path));
   if (const Status status = Configure(database, options); !status.ok()) {
-    if (status.code() != StatusCode::kUnavailable) return status.WithContext(options.path);
-    return Unavailable(options.path +
-                       " is held by another coordinator; end that one first, or use another --dir");
+    if (status.code() == StatusCode::kUnavailable) return Held(options.path);
+    return status.WithContext(options.path);
   }
-  std::unique_ptr<SqliteStore> store(new SqliteStore(std::move(database), options));
+  std::unique_ptr<SqliteStore> store(
+      new SqliteStore(std::move(lock), std::move(database), options));
   MUSTER_RETURN_IF_ERROR(store->PrepareStatements());
+  MUSTER_RETURN_IF_ERROR(store->ReadEpoch());
   MUSTER_RETURN_IF_ERROR(store->FindOldest());
   store->queue_.Start();
   return store;
 }
 
-SqliteStore::SqliteStore(SqliteDatabase database, const SqliteStoreOptions& options)
-    : database_(std::move(database)),
+SqliteStore::SqliteStore(LockedRecord lock, SqliteDatabase database,
+                         const SqliteStoreOptions& options)
+    : lock_(std::move(lock)),
+      database_(std::move(database)),
       kept_events_(options.kept_events),
       kept_audit_(options.kept_audit),
       queue_(*this, {.path = options.path, .max_queued = options.max_queued}) {}
@@ -300,6 +319,14 @@ Status SqliteStore::PrepareArchiveStatements() {
   MUSTER_RETURN_IF_ERROR(prepare(
       s.archived_attempts, "SELECT record FROM attempts_archive WHERE job=? ORDER BY generation"));
   return prepare(s.archived_checkpoints, "SELECT record FROM checkpoints_archive WHERE job=?");
+}
+
+Status SqliteStore::ReadEpoch() {
+  MUSTER_ASSIGN_OR_RETURN(SqliteStatement epoch,
+                          database_.Prepare("SELECT max(value) FROM meta WHERE key='epoch'"));
+  MUSTER_RETURN_IF_ERROR(epoch.Next().status());
+  epoch_ = static_cast<std::uint64_t>(epoch.Int(0));
+  return epoch.Next().status();  // there is no other; ends the query
 }
 
 Status SqliteStore::FindOldest() {

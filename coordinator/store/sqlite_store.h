@@ -1,8 +1,9 @@
 // SqliteStore: the Store in one SQLite file, on a local disk.
 //
 // Write-ahead log with synchronous=FULL: a commit is on the disk when `done` reports it. One thread
-// of its own does all the work (commit_queue.h), a transaction per group of commits. The file is
-// locked for as long as the store lives. `done` runs on that thread.
+// of its own does all the work (commit_queue.h), a transaction per group of commits. One store has
+// the file for as long as it lives; others may read it meanwhile (sqlite_contents.h). `done` runs
+// on that thread.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/locked_record.h"
 #include "coordinator/store/commit_queue.h"
 #include "coordinator/store/sqlite_database.h"
 #include "coordinator/store/store.h"
@@ -40,6 +42,9 @@ class SqliteStore final : public Store, private CommitBackend {
   void ReadArchive(ArchiveQuery query, ArchiveDone done) override;
   void ReadAudit(AuditQuery query, AuditDone done) override;
 
+  // What workers remember of this coordinator: 0 unless the file was restored, or migrated from
+  // a store that counts epochs.
+  std::uint64_t epoch() const { return epoch_; }
   // Transactions so far; fewer than commits where commits were grouped. Thread-safe.
   std::uint64_t transactions() const { return queue_.groups(); }
 
@@ -59,12 +64,13 @@ class SqliteStore final : public Store, private CommitBackend {
     SqliteStatement events, events_of_job;
   };
 
-  SqliteStore(SqliteDatabase database, const SqliteStoreOptions& options);
+  SqliteStore(LockedRecord lock, SqliteDatabase database, const SqliteStoreOptions& options);
   Status PrepareStatements();
   Status PrepareArchiveStatements();
   Status Archive(const ArchivedJob& job);
   Status DeleteArchived(const JobId& job);
   Status AddRest(ArchivedRecords* records);
+  Status ReadEpoch();
   Status FindOldest();
   Status WriteGroup(const std::vector<CommitBatch>& group) override;
   Status Write(const StoreOperation& operation);
@@ -79,8 +85,10 @@ class SqliteStore final : public Store, private CommitBackend {
   Result<std::vector<ArchivedRecords>> SelectArchived(const ArchiveQuery& query) override;
   Result<std::vector<std::string>> SelectAudit(const AuditQuery& query) override;
 
+  LockedRecord lock_;  // on the file itself; released after the database
   SqliteDatabase database_;
   Statements statements_;
+  std::uint64_t epoch_ = 0;
   const std::int64_t kept_events_;
   const std::int64_t kept_audit_;
   std::int64_t oldest_event_ = 0;  // the oldest that still exists
@@ -92,5 +100,7 @@ class SqliteStore final : public Store, private CommitBackend {
 
 // Whether this version reads a file of that schema. kFailedPrecondition names both.
 Status CheckSqliteSchema(std::int64_t schema);
+// Makes this process the only one that may write the database. kUnavailable: another one has it.
+Result<LockedRecord> LockDatabase(const std::string& path);
 
 }  // namespace muster

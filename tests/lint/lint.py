@@ -74,8 +74,8 @@ INCLUDE_TABLE = (
 
 # Programs that share nothing but proto and common.
 APART = ("coordinator", "worker", "trainer", "cli")
-# But for what runs the coordinator's scheduler without a coordinator.
-SHARED = ("coordinator/replay/",)
+# But for what runs the coordinator's scheduler without a coordinator, and what works on its store.
+SHARED = ("coordinator/backup/", "coordinator/replay/")
 # Where a folder is a module.
 PRODUCT = ("common", *APART)
 
