@@ -94,8 +94,9 @@ class Arena:
 
     def _keep_logs(self):
         if self.keep and self.root.exists():
+            left_out = ("*.data", "model", "checkpoints", "security", "*.key", "of-*", "fake", "*.sock", "socket")
             shutil.copytree(self.root, self.keep, dirs_exist_ok=True, symlinks=True,
-                            ignore=shutil.ignore_patterns("*.data", "model", "checkpoints", "security", "*.key", "*.sock", "socket"))
+                            ignore=shutil.ignore_patterns(*left_out))
 
     def _mount_small_disk(self):
         """A folder that can be full without anything else; None where there is no mounting."""

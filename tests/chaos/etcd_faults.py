@@ -13,10 +13,14 @@ comes again. Each says what it hit and how that is known. After each fault, and 
   second each take a lock for as long;
 - no step was lost: the steps of the jobs that train follow each other, also while a fault lasts.
 
---jobs and --nodes are stored before the first fault. Prints one JSON object; exit code 1 when anything was violated.
-`reads_behind`: reads of a step below one that was read before. `elected_s`: from a fault to the next coordinator that serves; `stalled_s`: the longest time without an acknowledged
-submission; `elections`: of coordinators. Times are figures, not bounds. `cpu_s` is
-that of all processes but guardians and ranks.
+--jobs and --nodes are stored before the first fault; --keep gets logs and history. Prints one JSON object; exit code 1
+when anything was violated. Times are figures, not bounds:
+
+  elected_s     from a fault to the next coordinator that serves
+  elections     of coordinators
+  stalled_s     the longest time without an acknowledged submission
+  reads_behind  reads of a step below one that was read before
+  cpu_s         of all processes but guardians and ranks
 """
 
 import argparse
@@ -47,7 +51,7 @@ RECOVERED_WITHIN_S = 60
 
 
 def say(text):
-    print(text, file=sys.stderr, flush=True)
+    print(f"{time.strftime('%H:%M:%S', time.gmtime())} {text}", file=sys.stderr, flush=True)
 
 
 def spread(values):
@@ -93,8 +97,6 @@ class Campaign:
         finally:
             for violation in self.violations:
                 say(f"VIOLATED: {violation}")
-            if not self.violations:
-                self.arena.keep = None
             self.arena.close()
         return self._summary()
 

@@ -15,6 +15,8 @@ ANY = "http://127.0.0.1:0"
 
 
 class Etcd:
+    names = "IP:127.0.0.1"  # in its certificate
+
     def __init__(self, test, directory, users=True, flags=()):
         self.directory, self.more_flags = directory, flags
         directory.mkdir()
@@ -101,7 +103,7 @@ class Etcd:
         self._openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
                       "-keyout", self.path(f"{name}.key"), "-out", self.path(f"{name}.csr"))
         extensions = self.path("extensions")
-        extensions.write_text("subjectAltName=IP:127.0.0.1\n", encoding="utf-8")
+        extensions.write_text(f"subjectAltName={self.names}\n", encoding="utf-8")
         self._openssl("x509", "-req", "-in", self.path(f"{name}.csr"), "-CA", self.path("ca.pem"), "-CAkey",
                       self.path("ca.key"), "-CAcreateserial", "-days", "2", "-extfile", extensions, "-out",
                       self.path(f"{name}.pem"))
