@@ -203,13 +203,13 @@ class Arena:
         except FileNotFoundError:
             return []
 
-    def start_clients(self, rate, watch):
+    def start_clients(self, rate, watch, more=()):
         work = self.root / "work"
         (work / "locks").mkdir(parents=True, exist_ok=True)
         watching = [f"--watch={name}={job}" for name, job in watch.items()]
         with open(self.history, "ab") as history, open(self.root / "clients.log", "ab") as told:
             self.clients = subprocess.Popen(
-                [*self._client_command(), "--seed", str(self.client_seed), "--rate", str(rate), *watching],
+                [*self._client_command(), "--seed", str(self.client_seed), "--rate", str(rate), *watching, *more],
                 stdin=subprocess.PIPE, stdout=history, stderr=told)
         self.client_seed += 1
 

@@ -109,12 +109,14 @@ def kill_two_coordinators(arena, random):
     proof = end(first.process)
     wait_until(lambda: arena.epoch() > epoch, "the next coordinator leads", timeout=60)
     second = leader_of(arena)
-    return Injected(time.monotonic(), f"{first.directory.name}, then {second.directory.name}, which led", f"{proof}, {end(second.process)}")
+    return Injected(time.monotonic(), f"{first.directory.name}, then {second.directory.name}, which led",
+                    f"{proof}, {end(second.process)}")
 
 
 def kill_majority(arena, random):
     members = random.sample(arena.etcd.members, 2)
-    return Injected(time.monotonic(), " and ".join(member.name for member in members), ", ".join(end(member.process) for member in members))
+    return Injected(time.monotonic(), " and ".join(member.name for member in members),
+                    ", ".join(end(member.process) for member in members))
 
 
 def cut(arena, here, there, port, target):

@@ -30,6 +30,7 @@ import pathlib
 import random
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -45,7 +46,7 @@ from linearizability import History  # noqa: E402
 
 RATE = 30  # submissions a second
 CALM_S = 1.5  # between two faults
-LOADING_RATE = 400  # submissions a second, half of them of new jobs
+LOADING_RATE = 200  # submissions a second of new jobs
 TRAINING = {"train-two": 2, "train-one": 1}  # nodes
 RECOVERED_WITHIN_S = 60
 
@@ -83,6 +84,8 @@ class Campaign:
                 self.training[name] = self.arena.train(name, nodes)
             wait_until(lambda: all(len(self.arena.steps(name)) > 5 for name in TRAINING), "the jobs train")
             self.processes = {name: processes_of_job(job) for name, job in self.training.items()}
+            if not all(self.processes.values()):
+                raise AssertionError(f"there are no processes of a job that trains: {self.processes}")
             self.began = time.monotonic()
             self.arena.start_clients(RATE, self.training)
             wait_until(lambda: self._submissions(self.began) > RATE, "clients submit")
@@ -127,7 +130,7 @@ class Campaign:
             if "registered_s" not in registered:
                 raise AssertionError(f"cluster_load registered no nodes: {registered}")
         if self.options.jobs:
-            self.arena.start_clients(LOADING_RATE, {})
+            self.arena.start_clients(LOADING_RATE, {}, ["--new", "100"])
             wait_until(lambda: self._stored() >= self.options.jobs, "jobs are stored", timeout=300)
             self.arena.end_clients()
 
@@ -178,7 +181,8 @@ class Campaign:
         if kind == "kill-clients":
             self.arena.start_clients(RATE, self.training)
         healed = time.monotonic()
-        wait_until(lambda: self._submissions(healed) > RATE * CALM_S, f"clients submit after {kind}", timeout=RECOVERED_WITHIN_S)
+        wait_until(lambda: self._submissions(healed) > RATE * CALM_S, f"clients submit after {kind}",
+                   timeout=RECOVERED_WITHIN_S)
         row |= {"elections": self.arena.epoch() - epoch, "steps": within, "stalled_s": self._stall(began)}
         if kind == "kill-clients":
             del row["stalled_s"]
@@ -241,9 +245,9 @@ class Campaign:
             "submits_per_s": round(len(submitted) / seconds, 1) if seconds else 0,
             "training_steps": self.steps, "reads_behind": self.reads_behind, "elected_s": spread(elected),
             "elections": sum(row["elections"] for row in self.done),
-            "kinds": {kind: {"faults": len(rows), "elected_s": spread([row["elected_s"] for row in rows if "elected_s" in row]),
-                             "stalled_s": spread([row["stalled_s"] for row in rows if "stalled_s" in row]),
-                             "elections": sum(row["elections"] for row in rows)} for kind, rows in sorted(kinds.items())},
+            "kinds": {kind: {"faults": len(rows), "elections": sum(row["elections"] for row in rows),
+                             **{name: spread([row[name] for row in rows if name in row])
+                                for name in ("elected_s", "stalled_s")}} for kind, rows in sorted(kinds.items())},
             "violations": self.violations}
 
 
@@ -260,6 +264,7 @@ def main():
     if missing := [program for program in ("etcd", "etcdctl", "openssl") if not shutil.which(program)]:
         print(f"SKIPPED: {missing[0]} is not installed (Debian's packages etcd-server, etcd-client, openssl)")
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # through what closes the arena
     say(f"seed {options.seed}")
     result = Campaign(options).run()
     print(json.dumps(result, indent=1))

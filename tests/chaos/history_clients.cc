@@ -2,13 +2,14 @@
 // what they are answered becomes a history that linearizability.py checks.
 //
 //   history_clients --coordinator IP:PORT,... --tls DIR --workdir DIR --seed N
-//                   [--clients N] [--rate N] [--watch KEY=ID,...] >> HISTORY
+//                   [--clients N] [--rate N] [--new PERCENT] [--watch KEY=ID,...] >> HISTORY
 //   history_clients ... --read < JOBS >> HISTORY
 //
-// Each client has a thread and a ClusterClient. --rate times a second one of them submits: a job
-// that is held for good, now and then one that runs for a second, or a key again, with the same
-// file or another. After each it asks for something else about a job of late, of any client.
-// A line is written before each call and after it. Ends when standard input does.
+// Each client has a thread and a ClusterClient. --rate times a second one of them submits: a key
+// again, with the same file or another, or, in --new of a hundred, a new job, which is held for
+// good or, now and then, runs for a second. After each it asks for something else about a job of
+// late, of any client. A line is written before each call and after it. Ends when standard input
+// does.
 //
 // --read asks once about each job of JOBS, a line "KEY FILE ID" each; those without an id are
 // submitted again by their key.
@@ -42,7 +43,8 @@ namespace {
 // Less than a leader holds its answers for: some calls stay open.
 constexpr std::chrono::seconds kCallLimit{5};
 constexpr std::size_t kOfLate = 64;  // jobs that are asked about
-constexpr int kRunsOneIn = 24;       // of the new jobs
+constexpr int kRunsOneIn = 8;        // of the new jobs
+constexpr int kOtherFile = 10;       // percent of the submissions
 
 struct Options {
   std::string coordinator, tls, workdir;
@@ -50,6 +52,7 @@ struct Options {
   std::uint64_t seed = 1;
   int clients = 8;
   int rate = 24;
+  int percent_new = 10;
   bool read = false;
 };
 
@@ -134,9 +137,9 @@ class Client {
  private:
   void SubmitOne() {
     Job job;
-    const auto draw = random_() % 100;
-    if (draw >= 50 && jobs_.Pick(random_, job)) {
-      if (draw >= 90) job.file = job.file == "held" ? "other" : "held";
+    const int draw = static_cast<int>(random_() % 100);
+    if (draw >= options_.percent_new && jobs_.Pick(random_, job)) {
+      if (draw >= 100 - kOtherFile) job.file = job.file == "held" ? "other" : "held";
       return Submit(job);
     }
     job = {std::to_string(number_) + "-" + std::to_string(calls_),
@@ -272,6 +275,7 @@ int main(int argc, char** argv) {
   app.add_option("--seed", options.seed)->check(CLI::Range(1, 10'000'000));
   app.add_option("--clients", options.clients)->check(CLI::Range(1, 100));
   app.add_option("--rate", options.rate)->check(CLI::Range(1, 10'000));
+  app.add_option("--new", options.percent_new)->check(CLI::Range(1, 100));
   app.add_option("--watch", options.watch)->delimiter(',');
   app.add_flag("--read", options.read);
   CLI11_PARSE(app, argc, argv);

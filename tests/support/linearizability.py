@@ -230,8 +230,10 @@ def _with_effect(calls, under_way, configurations, index):
 
 def _with_reads(calls, under_way, state, done):
     """With all that takes effect now and changes nothing, now or later: it need not be tried in another order."""
-    return done.union(index for index in under_way if index not in done and calls[index].answer and (
-        calls[index].op == "get" or calls[index].answer != "ok" or calls[index].existed) and state in effects(calls[index], state))
+    def changes_nothing(call):
+        is_read = call.answer and (call.op == "get" or call.answer != "ok" or call.existed)
+        return is_read and state in effects(call, state)
+    return done.union(index for index in under_way if index not in done and changes_nothing(calls[index]))
 
 
 def _next(calls, under_way, done):
@@ -299,8 +301,8 @@ class History:
         return [Call(**self._fields[key]) for key in keys]
 
     def _checked(self, job):
-        return check_job([dataclasses.replace(call, **{name: Call.__dataclass_fields__[name].default for name in self._without})
-                          for call in self.calls(job)])
+        nothing = {name: Call.__dataclass_fields__[name].default for name in self._without}
+        return check_job([dataclasses.replace(call, **nothing) for call in self.calls(job)])
 
     def check(self):
         """The Refusals of jobs about which something came since the check before."""
