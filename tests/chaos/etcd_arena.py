@@ -254,5 +254,5 @@ class Arena:
         def led():
             roles = [each.epoch() > 0 for each in self.coordinators]
             return all(each.runs() and each.endpoint() for each in self.coordinators) and roles.count(True) == 1
-        wait_until(led, "one coordinator leads and the others stand by", timeout=60)
-        wait_until(self.nodes_are_ready, "the nodes are ready again", timeout=60)
+        wait_until(led, "one coordinator leads and the others stand by")
+        wait_until(self.nodes_are_ready, "the nodes are ready again")

@@ -48,7 +48,7 @@ RATE = 30  # submissions a second
 CALM_S = 1.5  # between two faults
 LOADING_RATE = 200  # submissions a second of new jobs
 TRAINING = {"train-two": 2, "train-one": 1}  # nodes
-RECOVERED_WITHIN_S = 60
+RECOVERED_WITHIN_S = 120
 
 
 def say(text):
