@@ -37,6 +37,8 @@ bool IsConnected(v1::NodeState state) {
 constexpr auto kKillTimeout = std::chrono::seconds(5);
 // Members of etcd meet, elect, and then coordinators do; beside a cluster's own start.
 constexpr auto kElectionsWithin = std::chrono::seconds(30);
+// A leader that has ended is named until its lease ends.
+constexpr auto kOwnLeaderWithin = std::chrono::seconds(8);
 
 std::string Described(const NamedProcess& process) {
   return process.program + " (pid " + std::to_string(process.id.pid) + ")";
@@ -369,6 +371,7 @@ std::vector<std::string> LocalCluster::WorkerCommand(int index, const UpOptions&
 
 Status LocalCluster::WaitForNodes(const std::vector<std::string>& names, Deadline deadline,
                                   UpReport* report) {
+  const Deadline own_leader_by = Deadline::After(kOwnLeaderWithin);
   for (;;) {
     auto nodes = client_.ListNodes();
     std::size_t ready = 0;
@@ -400,8 +403,25 @@ Status LocalCluster::WaitForNodes(const std::vector<std::string>& names, Deadlin
     // A channel that was refused once fails calls while it connects, and connects during calls
     // alone.
     if (!nodes.ok()) client_.Disconnect();
+    if (!nodes.ok() && own_leader_by.Expired()) MUSTER_RETURN_IF_ERROR(CheckLeader());
     if (client_.interrupt().WaitFor(kPoll)) return Cancelled("interrupted");
   }
+}
+
+// In an etcd that others use too.
+Status LocalCluster::CheckLeader() {
+  if (!group_.exists()) return OkStatus();
+  const std::vector<std::string>& own = group_.local().coordinators;
+  const auto answers = client_.AskCoordinators();
+  if (!answers.ok()) return OkStatus();
+  for (const CoordinatorAnswer& answer : *answers) {
+    const std::string& leader = answer.version.leader();
+    if (leader.empty() || std::ranges::find(own, leader) != own.end()) continue;
+    return FailedPrecondition("another cluster's coordinator, " + leader + ", leads in --etcd " +
+                              group_.local().etcd +
+                              "\n  next: export MUSTER_ETCD_PREFIX=/NAME/, and run this again");
+  }
+  return OkStatus();
 }
 
 // The newest lines of these nodes' workers: why they are not ready.

@@ -97,6 +97,7 @@ class LocalCluster {
   std::vector<std::string> NodeNames() const;
   Status StartWorkers(const UpOptions& options, UpReport* report);
   std::vector<std::string> WorkerCommand(int index, const UpOptions& options) const;
+  Status CheckLeader();
   Status WaitForNodes(const std::vector<std::string>& names, Deadline deadline, UpReport* report);
   Result<ProcessId> StartInPlace(const std::string& name, const std::vector<std::string>& argv,
                                  const std::string& log) const;

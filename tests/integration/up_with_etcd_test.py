@@ -13,6 +13,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from cluster import BIN, kill, processes_of, run, wait_until  # noqa: E402
+from etcd import Etcd  # noqa: E402
 
 LEASE = {"MUSTER_ETCD_LEASE": "2s"}
 FAILED, BAD_USAGE = 1, 2
@@ -135,6 +136,29 @@ class SeveralCoordinators(InDirectory):
         with socket.create_connection((client[0], int(client[1])), timeout=10) as plain:
             plain.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
             self.assertNotIn(b"200 OK", plain.recv(4096))
+
+
+@unittest.skipUnless(shutil.which("etcd") and shutil.which("etcdctl"),
+                     "Debian's packages etcd-server and etcd-client are not installed")
+class OverAnEtcdThatRuns(InDirectory):
+    def test_its_credentials_come_from_the_environment_and_it_is_left_alone(self):
+        etcd = Etcd(self, self.root / "etcd", users=False)
+        flags = dict(zip(*[iter(etcd.flags("muster"))] * 2))
+        url = flags.pop("--etcd")
+        variables = {"MUSTER_" + flag.lstrip("-").replace("-", "_").upper(): str(file) for flag, file in flags.items()}
+        up = json.loads(self.muster("up", "--coordinators", "3", "--etcd", url, "-o", "json", env={**LEASE, **variables},
+                                    timeout=120).stdout)
+        self.assertEqual(up["started"], ["coordinator-1", "coordinator-2", "coordinator-3", "node-1"])
+        self.assertEqual(self.json("nodes")[0]["state"], "ready")
+        # Another cluster with the same prefix does not lead there.
+        first, self.directory = self.directory, self.root / "other"
+        error = self.muster("up", "--coordinators", "1", "--etcd", url, env={**LEASE, **variables}, timeout=120, check=False).stderr
+        self.assertIn("leads in --etcd", error)
+        self.assertIn("MUSTER_ETCD_PREFIX", error)
+        self.assertEqual(processes_of(self.directory), [])
+        self.directory = first
+        self.muster("down")
+        self.assertTrue(etcd.keys("/muster/"))
 
 
 class Refused(InDirectory):
