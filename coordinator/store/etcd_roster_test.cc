@@ -31,7 +31,8 @@ class EtcdRosterTest : public ::testing::Test {
     range.set_key(folder);
     range.set_range_end(EtcdPrefixEnd(folder));
     std::vector<std::string> names;
-    for (const auto& each : client_->Range(range, kEtcdAnswer)->kvs())
+    const auto found = client_->Range(range, kEtcdAnswer);
+    for (const auto& each : found->kvs())
       names.push_back(each.key().substr(folder.size()));
     return names;
   }
