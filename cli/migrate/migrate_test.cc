@@ -101,8 +101,8 @@ TEST(MigrateAxolotl, TakesAQuantisedAdapterWithAlpacasPrompts) {
   EXPECT_EQ(train.lora->r, 32);
   EXPECT_EQ(train.lora->alpha, 16);
   EXPECT_EQ(train.lora->dropout, 0.05);
-  EXPECT_THAT(train.lora->target_modules,
-              ElementsAre("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"));
+  EXPECT_THAT(train.lora->target_modules, ElementsAre("q_proj", "k_proj", "v_proj", "o_proj",
+                                                      "gate_proj", "up_proj", "down_proj"));
   EXPECT_TRUE(train.quantization->double_quant);
   EXPECT_THAT(train.data.train, ElementsAre("rows/teknium-GPT4-LLM-Cleaned.jsonl"));
   EXPECT_EQ(train.data.eval_ratio, 0.1);
