@@ -248,22 +248,22 @@ StandbyCoordinatorOptions StandbyCoordinatorOptionsOf(const ServerOptions& optio
                                                       const Security& security,
                                                       const EtcdRoster& roster) {
   const TlsDirectories directories = TlsDirectoriesOf(options);
-  StandbyCoordinatorOptions standby{.cluster = options.cluster_name,
-                                    .grpc = {.plain = {options.listen},
-                                             .tls = options.tls_listen,
-                                             .join = options.join_listen,
-                                             .credentials_dir = directories.credentials,
-                                             .clients_root = security.clients_root},
-                                    .authority = directories.authority,
-                                    .node_lifetime = options.node_certificate_lifetime.value_or(
-                                        DefaultLifetime(Role::kNode)),
-                                    .roster = &roster,
-                                    .reachable = ReachableOrNone,
-                                    .http = options.http,
-                                    .tls_http = options.tls_http,
-                                    .page = options.page_certificate,
-                                    .authenticator = security.authenticator,
-                                    .endpoint_path = ClusterPaths{options.dir}.Endpoint()};
+  StandbyCoordinatorOptions standby{
+      .cluster = options.cluster_name,
+      .grpc = {.plain = {options.listen},
+               .tls = options.tls_listen,
+               .join = options.join_listen,
+               .credentials_dir = directories.credentials,
+               .clients_root = security.clients_root},
+      .authority = directories.authority,
+      .node_lifetime = options.node_certificate_lifetime.value_or(DefaultLifetime(Role::kNode)),
+      .roster = &roster,
+      .reachable = ReachableOrNone,
+      .http = options.http,
+      .tls_http = options.tls_http,
+      .page = options.page_certificate,
+      .authenticator = security.authenticator,
+      .endpoint_path = ClusterPaths{options.dir}.Endpoint()};
   if (WantsTls(options))
     standby.certificates = {directories.credentials, directories.revocations,
                             directories.authority};
@@ -295,9 +295,8 @@ Status OpenEtcd(const ServerOptions& options, const Security& security, OpenedSt
       MUSTER_ASSIGN_OR_RETURN(opened->exported, StartExport(options));
     }
     if (leader != nullptr && !standby) {
-      MUSTER_ASSIGN_OR_RETURN(
-          standby, StandbyCoordinator::Listen(
-                       StandbyCoordinatorOptionsOf(options, security, *opened->roster)));
+      MUSTER_ASSIGN_OR_RETURN(standby, StandbyCoordinator::Listen(StandbyCoordinatorOptionsOf(
+                                           options, security, *opened->roster)));
       const Endpoint& bound = standby->endpoint();
       opened->roster->Announce({.address = ReachableOrNone(bound.grpc_tls),
                                 .page = ReachableOrNone(bound.http_tls),
@@ -321,11 +320,10 @@ Result<OpenedStore> OpenStore(const ServerOptions& options, const Security& secu
     return opened;
   }
   if (options.journal.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(opened.sqlite,
-                            SqliteStore::Open({.path = ClusterPaths{options.dir}.Database(),
-                                               .note = [](const std::string& note) {
-                                                 Log().info("{}", note);
-                                               }}));
+    MUSTER_ASSIGN_OR_RETURN(
+        opened.sqlite,
+        SqliteStore::Open({.path = ClusterPaths{options.dir}.Database(),
+                           .note = [](const std::string& note) { Log().info("{}", note); }}));
     return opened;
   }
   JournalStoreOptions journal;

@@ -20,8 +20,8 @@ inline constexpr std::int64_t kMetricsBytes = 16 << 20;
 // Ignores a line that is not about a step.
 void AddMetricsLine(std::string_view line, StepCurves& curves);
 
-// Adds the whole lines of a piece of the file; unless it is the beginning of one, its first line may
-// be cut. Returns where the line begins that the end of the piece cuts.
+// Adds the whole lines of a piece of the file; unless it is the beginning of one, its first line
+// may be cut. Returns where the line begins that the end of the piece cuts.
 std::size_t AddMetricsPiece(std::string_view piece, bool from_begin, StepCurves& curves);
 
 // kNotFound if there is no file.

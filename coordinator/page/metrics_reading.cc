@@ -10,7 +10,7 @@
 namespace muster {
 namespace {
 
-// Of a file that is larger than kMetricsBytes; a node sends at most 256 KiB of each.
+// A larger file than kMetricsBytes is read in so many; a node sends at most 256 KiB of each.
 constexpr std::int64_t kPieces = 64;
 
 // Kept alive by the question that is under way.

@@ -97,7 +97,7 @@ class ControllerRuntimeTest : public ::testing::Test {
   LoopThreadForTest thread_{loop_};
 };
 
-// So a leader that stood still beyond its lease answers nobody before it knows whether it leads on.
+// So a leader that stood still beyond its lease answers only once it knows that it leads on.
 TEST_F(ControllerRuntimeTest, NothingIsReleasedWhileTheStoreMayNotBeCurrent) {
   bool read = false;
   OnLoop([&] {

@@ -168,13 +168,10 @@ Status EtcdExport::Copy(Kind* kind) {
         });
     if (!read.ok()) return read;
     if (count == 0) {
-      // Older ones are gone, or there is nothing new.
-      MUSTER_ASSIGN_OR_RETURN(const auto newest, EtcdReader(*client_).AtEnd(
-                                                     keys_.Under(folder), EtcdReader::End::kLast));
-      MUSTER_ASSIGN_OR_RETURN(const auto oldest, EtcdReader(*client_).AtEnd(
-                                                     keys_.Under(folder), EtcdReader::End::kFirst));
-      if (!newest || !oldest || SeqOf(newest->value) <= kind->exported) return OkStatus();
-      kind->exported = SeqOf(oldest->value) - 1;
+      MUSTER_ASSIGN_OR_RETURN(const auto newer,
+                              EtcdReader(*client_).NumbersFrom(keys_, folder, begin));
+      if (newer.first == 0) return CheckNotBehind(kind);
+      kind->exported = newer.first - 1;  // those between were gone before they were exported
       continue;
     }
     MUSTER_RETURN_IF_ERROR(Append(kind, first, lines, last));
@@ -183,16 +180,31 @@ Status EtcdExport::Copy(Kind* kind) {
   return OkStatus();
 }
 
+// A store that was restored has other lines under the numbers that follow.
+Status EtcdExport::CheckNotBehind(Kind* kind) {
+  MUSTER_ASSIGN_OR_RETURN(const auto all,
+                          EtcdReader(*client_).NumbersFrom(keys_, kind->name + "/", 0));
+  kind->restored = all.first != 0 && all.last < kind->exported;
+  if (!kind->restored) return OkStatus();
+  return FailedPrecondition("etcd was restored to " + kind->name + " " + std::to_string(all.last) +
+                            ", and " + kind->path + " ends with " + std::to_string(kind->exported) +
+                            "; move the folder away and start the coordinator again");
+}
+
 // The first note is before the first copy: from then on nothing is removed that is missing here.
 Status EtcdExport::CopyAll() {
   MUSTER_RETURN_IF_ERROR(Note());
-  MUSTER_RETURN_IF_ERROR(Copy(&audit_));
-  MUSTER_RETURN_IF_ERROR(Copy(&events_));
-  return Note();
+  const Status audit = Copy(&audit_);
+  const Status events = Copy(&events_);
+  MUSTER_RETURN_IF_ERROR(Note());
+  return audit.ok() ? events : audit;
 }
 
 Status EtcdExport::Note() {
-  const std::string now = std::to_string(audit_.exported) + " " + std::to_string(events_.exported);
+  const auto position = [](const Kind& kind) {
+    return std::to_string(kind.restored ? 0 : kind.exported);
+  };
+  const std::string now = position(audit_) + " " + position(events_);
   if (now == noted_) return OkStatus();
   etcdserverpb::TxnRequest request;
   *request.add_success() = EtcdPut(keys_.Named(kExportedFolder, name_), now);

@@ -54,12 +54,14 @@ class EtcdExport {
     std::string path;            // of the newest file; empty: there is none
     std::uint64_t bytes = 0;     // of that
     std::uint64_t exported = 0;  // seq of its last line
+    bool restored = false;       // etcd is behind that, and has other lines now
   };
 
   EtcdExport(EtcdExportOptions options, std::unique_ptr<EtcdClient> client, std::string name);
   Status Open(Kind* kind) const;
   Status Copy(Kind* kind);
   Status Append(Kind* kind, std::uint64_t seq, const std::string& lines, std::uint64_t last) const;
+  Status CheckNotBehind(Kind* kind);
   Status CopyAll();
   Status Note();
   void Run();

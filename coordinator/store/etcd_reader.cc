@@ -1,6 +1,7 @@
 #include "coordinator/store/etcd_reader.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 namespace muster {
@@ -61,17 +62,22 @@ Result<std::optional<std::string>> EtcdReader::Get(const std::string& key) {
   return value;
 }
 
-Result<std::optional<EtcdEntry>> EtcdReader::AtEnd(const std::string& prefix, End end) {
+// Without an order, which makes etcd read the whole range before it cuts the answer.
+Result<EtcdReader::Numbers> EtcdReader::NumbersFrom(const EtcdKeys& keys, const std::string& folder,
+                                                    std::uint64_t first) {
   pb::RangeRequest request;
-  request.set_key(prefix);
-  request.set_range_end(EtcdPrefixEnd(prefix));
+  request.set_key(keys.Numbered(folder, first));
+  request.set_range_end(EtcdPrefixEnd(keys.Under(folder)));
   request.set_limit(1);
+  request.set_keys_only(true);
   request.set_revision(revision_);
-  request.set_sort_order(end == End::kLast ? pb::RangeRequest::DESCEND : pb::RangeRequest::ASCEND);
   MUSTER_ASSIGN_OR_RETURN(const pb::RangeResponse page, client_.Range(request, kEtcdAnswer));
   if (revision_ == 0) revision_ = page.header().revision();
-  if (page.kvs_size() == 0) return std::optional<EtcdEntry>();
-  return std::optional(EtcdEntry{page.kvs(0).key(), page.kvs(0).value()});
+  if (page.kvs_size() == 0) return Numbers{};
+  const std::string name = page.kvs(0).key().substr(keys.Under(folder).size());
+  std::uint64_t found = 0;
+  std::from_chars(name.data(), name.data() + name.size(), found);
+  return Numbers{found, found + static_cast<std::uint64_t>(page.count()) - 1};
 }
 
 Result<std::vector<std::vector<EtcdEntry>>> EtcdReader::ReadMany(

@@ -29,9 +29,12 @@ class EtcdReader {
   Status Read(const std::string& first, const std::string& end, const Each& each);
   // Nothing: there is no such key.
   Result<std::optional<std::string>> Get(const std::string& key);
-  // The key and value at an end of the range that begins with `prefix`.
-  enum class End { kFirst, kLast };
-  Result<std::optional<EtcdEntry>> AtEnd(const std::string& prefix, End end);
+  // Of a folder of numbered keys (EtcdKeys::Numbered) those from `first` on.
+  struct Numbers {
+    std::uint64_t first = 0;  // 0: there is none
+    std::uint64_t last = 0;   // where none is missing between; not above the last
+  };
+  Result<Numbers> NumbersFrom(const EtcdKeys& keys, const std::string& folder, std::uint64_t first);
   // What these ranges have, {first, end} each, at the revision of the first read; a range's entries
   // are one element.
   struct KeyRange {

@@ -32,8 +32,7 @@ class EtcdRosterTest : public ::testing::Test {
     range.set_range_end(EtcdPrefixEnd(folder));
     std::vector<std::string> names;
     const auto found = client_->Range(range, kEtcdAnswer);
-    for (const auto& each : found->kvs())
-      names.push_back(each.key().substr(folder.size()));
+    for (const auto& each : found->kvs()) names.push_back(each.key().substr(folder.size()));
     return names;
   }
 

@@ -222,14 +222,18 @@ Status EtcdStore::LoadEvents(EtcdReader& reader, StoredState* state) {
   return OkStatus();
 }
 
+// No number is missing in the trail, so its end is found without reading it.
 Status EtcdStore::LoadAudit(EtcdReader& reader, StoredState* state) {
-  const std::string all = keys_.Under("audit/");
-  MUSTER_ASSIGN_OR_RETURN(const auto newest, reader.AtEnd(all, EtcdReader::End::kLast));
-  if (!newest) return OkStatus();
-  MUSTER_ASSIGN_OR_RETURN(state->audit, AuditHeadOf(newest->value));
+  MUSTER_ASSIGN_OR_RETURN(const auto numbers, reader.NumbersFrom(keys_, "audit/", 0));
+  if (numbers.first == 0) return OkStatus();
+  MUSTER_ASSIGN_OR_RETURN(const auto newest, reader.Get(keys_.Numbered("audit/", numbers.last)));
+  if (!newest)
+    return DataLoss(keys_.Under("audit/") + " lacks an entry between " +
+                    std::to_string(numbers.first) + " and " + std::to_string(numbers.last) +
+                    "; restore a backup");
+  MUSTER_ASSIGN_OR_RETURN(state->audit, AuditHeadOf(*newest));
   newest_audit_ = state->audit.seq;
-  MUSTER_ASSIGN_OR_RETURN(const auto oldest, reader.AtEnd(all, EtcdReader::End::kFirst));
-  oldest_audit_ = oldest ? NumberOfName(oldest->key.substr(all.size())) : newest_audit_;
+  oldest_audit_ = numbers.first;
   return OkStatus();
 }
 

@@ -476,6 +476,22 @@ TEST_F(EtcdExportTest, AnExportThatACrashCutGoesOnAfterTheLastWholeLine) {
   EXPECT_GT(FilesOf("first", "audit").size(), 2u) << "no file grows without an end";
 }
 
+TEST_F(EtcdExportTest, AStoreThatWasRestoredKeepsItsLinesUntilTheFolderIsMovedAway) {
+  const auto store = Open();
+  CommitAudited(*store, 30);
+  {
+    const auto exporting = Export("first");
+    ASSERT_TRUE(Eventually([this] { return LinesOf("first", "audit").size() == 30; }));
+  }
+  const EtcdKeys keys(prefix_);
+  Change(EtcdDelete(keys.Numbered("audit/", 21), keys.Numbered("audit/", 31)));
+  const auto exporting = Export("first");
+  ASSERT_TRUE(Eventually([this] {
+    const std::vector<std::string> notes = KeysUnder("exported/");
+    return notes.size() == 1 && ValueOf(notes[0].substr(prefix_.size())) == "0 30";
+  }));
+}
+
 TEST_F(EtcdExportTest, LinesThatWereGoneBeforeTheExportAreAGapAndNoEnd) {
   const auto store = Open();
   CommitAudited(*store, 30);

@@ -1,6 +1,5 @@
 #include "coordinator/store/etcd_writer.h"
 
-#include <thread>
 #include <utility>
 
 #include "coordinator/store/etcd_reader.h"
@@ -17,7 +16,6 @@ constexpr char kStagedKey[] = "staged";  // its value: the folder of the stage
 constexpr std::uint64_t kKeptEpochs = 16;
 constexpr Duration kAttempt = std::chrono::seconds(1);
 constexpr Duration kRoomRetry = std::chrono::seconds(1);
-constexpr Duration kStopCheck = std::chrono::milliseconds(50);
 // What a transaction has beside the changes: its number, what it compares, a stage's key.
 constexpr std::size_t kOwnOperations = 1;
 constexpr std::size_t kOwnBytes = 8 << 10;
@@ -114,12 +112,17 @@ void EtcdWriter::SetRoom(bool has_room) {
 
 Status EtcdWriter::AwaitRoom(const Status& refused) {
   SetRoom(false);
-  const Deadline next = Deadline::After(kRoomRetry);
-  while (!next.Expired()) {
-    if (stopping_) return refused;
-    std::this_thread::sleep_for(kStopCheck);
+  std::unique_lock lock(stop_mutex_);
+  const bool stops = stop_changed_.wait_for(lock, kRoomRetry, [this] { return stopping_; });
+  return stops ? refused : OkStatus();
+}
+
+void EtcdWriter::StopWaiting() {
+  {
+    std::lock_guard lock(stop_mutex_);
+    stopping_ = true;
   }
-  return OkStatus();
+  stop_changed_.notify_all();
 }
 
 // The answer to a transaction that was not carried out this time.

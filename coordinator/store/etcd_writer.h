@@ -11,9 +11,11 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,7 +52,7 @@ class EtcdWriter {
   // False while etcd is full, and a change waits. Any thread.
   bool has_room() const { return has_room_; }
   // A change that waits for room fails. Any thread.
-  void StopWaiting() { stopping_ = true; }
+  void StopWaiting();
 
   // Whether the changes go into one transaction.
   static bool Fits(const EtcdChanges& changes);
@@ -72,7 +74,9 @@ class EtcdWriter {
   const EtcdKeys& keys_;
   const std::function<void()> on_room_;
   std::atomic<bool> has_room_ = true;
-  std::atomic<bool> stopping_ = false;
+  std::mutex stop_mutex_;
+  std::condition_variable stop_changed_;
+  bool stopping_ = false;
   std::uint64_t number_ = 0;  // of the newest transaction of this leader
   std::int64_t revision_ = 0;
   bool staged_ = false;  // a stage is named, and its changes are not all made

@@ -72,7 +72,7 @@ class Store {
   // Whether what was loaded and committed is known to be all: no other process has changed the
   // store since. One that belongs to one process always knows. Any thread.
   virtual bool IsCurrent() const { return true; }
-  // kResourceExhausted: commits wait until somebody makes room. Any thread.
+  // kResourceExhausted: commits wait until an operator makes room. Any thread.
   virtual Status CheckRoom() const { return OkStatus(); }
 };
 
