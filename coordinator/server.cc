@@ -496,7 +496,7 @@ Status Server::Impl::Start() {
   endpoint.pid = ::getpid();
   endpoint.epoch = store.epoch();
   if (store.etcd) {
-    store.etcd->Announce(calls_for_others, pages_for_others);
+    store.etcd->leadership().Announce(calls_for_others, pages_for_others);
     store.roster->Announce(
         {.address = calls_for_others, .page = pages_for_others, .join = endpoint.grpc_join});
   }
@@ -772,7 +772,7 @@ void Server::Impl::OnEvents(const std::vector<EventRecord>& events) {
 void Server::Impl::OnHigherEpoch(std::uint64_t epoch) {
   Log().warn("a node has served a coordinator of epoch {}, and this one has {}", epoch,
              store.epoch());
-  if (store.etcd) store.etcd->RaiseEpoch(epoch);
+  if (store.etcd) store.etcd->leadership().RaiseEpoch(epoch);
 }
 
 void Server::Impl::OnStoreFailed(const Status& status) {

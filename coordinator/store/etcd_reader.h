@@ -29,7 +29,7 @@ class EtcdReader {
   Status Read(const std::string& first, const std::string& end, const Each& each);
   // Nothing: there is no such key.
   Result<std::optional<std::string>> Get(const std::string& key);
-  // Of a folder of numbered keys (EtcdKeys::Numbered) those from `first` on.
+  // Numbered keys (EtcdKeys::Numbered) of a folder, from `first` on.
   struct Numbers {
     std::uint64_t first = 0;  // 0: there is none
     std::uint64_t last = 0;   // where none is missing between; not above the last

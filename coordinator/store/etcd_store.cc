@@ -81,6 +81,29 @@ Result<ArchivedRecords> RecordsOf(const std::string& folder,
   return records;
 }
 
+// What jobs and queues had.
+void AddFigures(const EtcdKeys& keys, const PutArchivedTime& op, EtcdChanges* changes) {
+  GoodputUsage time;
+  time.micros = op.micros;
+  (*changes)[keys.Under("archived-time")] = Encode(time);
+}
+
+void AddFigures(const EtcdKeys& keys, const PutQueueUsage& op, EtcdChanges* changes) {
+  (*changes)[keys.Named("queue-usage/", op.queue)] = Encode(QueueUsageRecord{op.queue, op.usage});
+}
+
+void AddFigures(const EtcdKeys& keys, const DeleteQueueUsage& op, EtcdChanges* changes) {
+  (*changes)[keys.Named("queue-usage/", op.queue)] = std::nullopt;
+}
+
+void AddFigures(const EtcdKeys& keys, const PutQueueDay& op, EtcdChanges* changes) {
+  (*changes)[keys.QueueDay(KeyOf(op.record), op.record.day)] = Encode(op.record);
+}
+
+void AddFigures(const EtcdKeys& keys, const DeleteQueueDay& op, EtcdChanges* changes) {
+  (*changes)[keys.QueueDay(op.queue, op.day)] = std::nullopt;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<EtcdStore>> EtcdStore::Open(EtcdStoreOptions options) {
@@ -344,8 +367,8 @@ Status EtcdStore::Add(const StoreOperation& operation, EtcdChanges* changes) {
           return put(keys_.Secret(op.secret.secret), Encode(op.secret));
         } else if constexpr (std::is_same_v<T, DeleteSecret>) {
           return erase(keys_.Secret(op.secret));
-        } else if constexpr (requires { AddFigures(op, changes); }) {
-          AddFigures(op, changes);
+        } else if constexpr (requires { AddFigures(keys_, op, changes); }) {
+          AddFigures(keys_, op, changes);
         } else {
           static_assert(std::is_same_v<T, AppendEvent>);
           AddEvent(op.event, changes);
@@ -369,28 +392,6 @@ void EtcdStore::AddLine(const AppendAudit& op, EtcdChanges* changes) {
   newest_audit_ = op.seq;
   if (oldest_audit_ == 0) oldest_audit_ = op.seq;
   (*changes)[keys_.Numbered("audit/", op.seq)] = op.line;
-}
-
-void EtcdStore::AddFigures(const PutArchivedTime& op, EtcdChanges* changes) const {
-  GoodputUsage time;
-  time.micros = op.micros;
-  (*changes)[keys_.Under("archived-time")] = Encode(time);
-}
-
-void EtcdStore::AddFigures(const PutQueueUsage& op, EtcdChanges* changes) const {
-  (*changes)[keys_.Named("queue-usage/", op.queue)] = Encode(QueueUsageRecord{op.queue, op.usage});
-}
-
-void EtcdStore::AddFigures(const DeleteQueueUsage& op, EtcdChanges* changes) const {
-  (*changes)[keys_.Named("queue-usage/", op.queue)] = std::nullopt;
-}
-
-void EtcdStore::AddFigures(const PutQueueDay& op, EtcdChanges* changes) const {
-  (*changes)[keys_.QueueDay(KeyOf(op.record), op.record.day)] = Encode(op.record);
-}
-
-void EtcdStore::AddFigures(const DeleteQueueDay& op, EtcdChanges* changes) const {
-  (*changes)[keys_.QueueDay(op.queue, op.day)] = std::nullopt;
 }
 
 void EtcdStore::AddEvent(const EventRecord& event, EtcdChanges* changes) {

@@ -79,14 +79,9 @@ class EtcdStore final : public Store, private CommitBackend {
   // IsCurrent or CheckRoom may say something else now. Both on threads of the store; they only
   // post.
   void WatchLeadership(Duration interval, Done on_lost, std::function<void()> on_change);
-  // The next leader has a higher epoch than this one; this one is lost soon after. Any thread.
-  void RaiseEpoch(std::uint64_t epoch) { leadership_->RaiseEpoch(epoch); }
 
-  // What those that wait learn of this coordinator. Any thread.
-  void Announce(std::string address, std::string page) {
-    leadership_->Announce(std::move(address), std::move(page));
-  }
-
+  // For what others learn of this coordinator. Any thread.
+  EtcdLeadership& leadership() { return *leadership_; }
   // Epoch of this coordinator; higher than that of any before it.
   std::uint64_t epoch() const { return leadership_->epoch(); }
   // Transactions so far. Thread-safe.
@@ -113,12 +108,6 @@ class EtcdStore final : public Store, private CommitBackend {
   void AddJob(const JobRecord& job, EtcdChanges* changes);
   void AddEvent(const EventRecord& event, EtcdChanges* changes);
   void AddLine(const AppendAudit& op, EtcdChanges* changes);
-  // What jobs and queues had.
-  void AddFigures(const PutArchivedTime& op, EtcdChanges* changes) const;
-  void AddFigures(const PutQueueUsage& op, EtcdChanges* changes) const;
-  void AddFigures(const DeleteQueueUsage& op, EtcdChanges* changes) const;
-  void AddFigures(const PutQueueDay& op, EtcdChanges* changes) const;
-  void AddFigures(const DeleteQueueDay& op, EtcdChanges* changes) const;
   // These read what is stored.
   Status AddArchived(const ArchiveJob& op, EtcdChanges* changes);
   Status AddArchived(const PutArchivedJob& op, EtcdChanges* changes);

@@ -105,7 +105,7 @@ TEST_F(EtcdStoreTest, ALeaderWhoseEpochIsTooLowGivesTheKeyUpForAHigherOne) {
   low->WatchLeadership(
       std::chrono::milliseconds(1), [&lost](const Status& status) { lost.set_value(status); },
       [] {});
-  low->RaiseEpoch(41);
+  low->leadership().RaiseEpoch(41);
   EXPECT_EQ(lost.get_future().get().code(), StatusCode::kAborted);
   EXPECT_FALSE(low->IsCurrent());
   low.reset();
