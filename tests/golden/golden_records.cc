@@ -24,6 +24,7 @@ JobRecord Job() {
           .reason = "why",
           .stop = StopKind::kTimeLimit,
           .generation = 3,
+          .next_generation = 1004,
           .restarts = 2,
           .attempts_without_progress = 1,
           .step = 40,
