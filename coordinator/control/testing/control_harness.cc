@@ -440,6 +440,10 @@ void ControlHarness::Restart() {
 
 void ControlHarness::RestartFrom(MemoryStore store) {
   store_ = std::move(store);
+  // What was decided since is forgotten.
+  generations_.clear();
+  final_.clear();
+  for (auto& [job, booked] : booked_) booked.shown = {};
   Restart();
 }
 
