@@ -139,6 +139,23 @@ TEST_F(StorePlaceTest, EachKindOfStoreIsMadeOfEachOther) {
   }
 }
 
+// The log of a killed coordinator's store stays where the store is moved away from.
+TEST_F(StorePlaceTest, TheLogOfAStoreThatWasMovedAwayIsNotAppliedToTheNewOne) {
+  const StorePlace place = Place(Kind::kSqlite), killed = Place(Kind::kSqlite);
+  const std::string log = "-wal";
+  {
+    const std::unique_ptr<Store> store = Open(killed);
+    ASSERT_TRUE(CommitAndWait(*store, {PutQueueUsage{"old", 2}}).ok());
+    std::filesystem::copy_file(killed.path + log, place.path + log);
+  }
+  const StoreContents all = ContentsOf(EveryRecord().operations);
+  ASSERT_TRUE(RestoreStore(all, place, IfNotEmpty::kRefuse, NoProgress).ok());
+  EXPECT_FALSE(std::filesystem::exists(place.path + log));
+  const StoredState state = *Open(place)->Load();
+  EXPECT_EQ(state.jobs.size(), 2u);
+  EXPECT_FALSE(state.queue_usage.contains("old"));
+}
+
 TEST_F(StorePlaceTest, AnUnfinishedJobSkipsTheGenerationsThatItMayHaveHadSince) {
   const StorePlace place = Place(Kind::kSqlite);
   ASSERT_TRUE(

@@ -28,6 +28,10 @@ TEST(NodeTest, ANodeThatHasServedAHigherEpochIsNotCommanded) {
   EXPECT_THAT(h.closes[0].status.message(), HasSubstr("epoch 7, and this one has epoch 3"));
   EXPECT_TRUE(h.Take<Welcome>("n2").empty());
   EXPECT_EQ(h.higher_epoch, 7u);
+  // It would be the last one.
+  h.Join("n3", {.epoch_met = ~std::uint64_t{0}});
+  EXPECT_EQ(h.closes.size(), 2u);
+  EXPECT_EQ(h.higher_epoch, 7u);
 }
 
 TEST(NodeTest, AWorkerWithoutACommonProtocolIsRefusedByATypedMessage) {

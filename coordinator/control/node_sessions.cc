@@ -24,6 +24,9 @@
 namespace muster::control {
 namespace {
 
+constexpr std::uint64_t kMostEpochsAhead = 1 << 20;
+constexpr Generation kMostGenerationsAhead = 1'000'000;
+
 constexpr int kProgressMillis = 900;
 
 // Slots that a guardian which must end may still hold. A Hello does not name all parked processes
@@ -297,7 +300,9 @@ void ReconcileJob(Transaction& tx, NodeEntry& node, const JobId& id,
   JobEntry* job = tx.FindJob(id);
   const int node_rank = job == nullptr ? -1 : UnendedMember(*job, name);
   const ReconcileInput input = ReconcileInputOf(job, node_rank, hosted);
-  if (job != nullptr && input.hosted_generation > job->record.generation) {
+  // A restore skips a thousand; a node that claims many more would use all numbers up.
+  if (job != nullptr && !input.job_over && input.hosted_generation > job->record.generation &&
+      input.hosted_generation - job->record.generation <= kMostGenerationsAhead) {
     job->record.next_generation =
         std::max(job->record.next_generation, input.hosted_generation + 1);
     tx.Mark(*job);
@@ -398,11 +403,18 @@ void ReconcileNode(Transaction& tx, NodeEntry& node, const Hello& hello) {
   for (const JobId& id : jobs) ResendCommitted(tx, tx.job(id), name);
 }
 
+// Epochs are counted, or seconds since 1970 after a restore. A node that claims more than could be
+// is not believed: the counter would come to its end, and with it the cluster.
+bool IsCredible(const Transaction& tx, std::uint64_t epoch) {
+  const auto seconds = static_cast<std::uint64_t>(std::max<std::int64_t>(tx.now.unix_ms, 0)) / 1000;
+  return epoch <= std::max(tx.options.epoch, seconds) + kMostEpochsAhead;
+}
+
 // The node would refuse to be commanded. Its coordinator leads in our place, or the store is an
 // older one that was restored.
 void RefuseLowerEpoch(Transaction& tx, const WorkerHello& event) {
   const Hello& hello = event.hello;
-  tx.out.higher_epoch = hello.epoch_met;
+  if (IsCredible(tx, hello.epoch_met)) tx.out.higher_epoch = hello.epoch_met;
   tx.out.closes.push_back(
       {event.session,
        FailedPrecondition("node " + hello.node.value + " has served a coordinator of epoch " +

@@ -184,10 +184,21 @@ void ControllerRuntime::HoldBack(Effects effects, std::vector<EventRecord> event
 }
 
 void ControllerRuntime::AfterDurable(DurableHandler function) {
+  Wait(std::move(function), /*leaves_trace=*/false);
+}
+
+void ControllerRuntime::AfterTrace(DurableHandler function) {
+  Wait(std::move(function), /*leaves_trace=*/true);
+}
+
+void ControllerRuntime::Wait(DurableHandler function, bool leaves_trace) {
   if (closed_) return function(Unavailable("the coordinator is shutting down"));
-  const bool waits = !pending_.empty() && store_.CheckRoom().ok();
-  if (!waits && store_.IsCurrent()) return function(OkStatus());
-  pending_.push_back({next_number_++, true, {}, {}, std::move(function)});
+  const Status room = store_.CheckRoom();
+  if (store_.IsCurrent()) {
+    if (pending_.empty()) return function(OkStatus());
+    if (!room.ok()) return function(leaves_trace ? room : OkStatus());
+  }
+  pending_.push_back({next_number_++, true, {}, {}, std::move(function), leaves_trace});
 }
 
 void ControllerRuntime::OnCommitted(std::uint64_t number, const Status& status) {
@@ -231,11 +242,12 @@ void ControllerRuntime::GiveUpWaiting(const Status& room) {
                   .status = ResourceExhausted(room.message() +
                                               "; the request takes effect once there is room")});
   if (!store_.IsCurrent()) return;
-  std::vector<DurableHandler> queries;
+  std::vector<std::pair<DurableHandler, bool>> waiting;
   for (Pending& item : pending_) {
-    if (item.function) queries.push_back(std::exchange(item.function, nullptr));
+    if (item.function)
+      waiting.emplace_back(std::exchange(item.function, nullptr), item.leaves_trace);
   }
-  for (const DurableHandler& query : queries) query(OkStatus());
+  for (const auto& [function, leaves_trace] : waiting) function(leaves_trace ? room : OkStatus());
 }
 
 void ControllerRuntime::Release(Effects& effects) {

@@ -97,6 +97,9 @@ class ControllerRuntime {
   // reason if it never will be. Results of queries of the controller are sent through this.
   using DurableHandler = std::function<void(const Status&)>;
   void AfterDurable(DurableHandler function);
+  // The same for what must leave a trace, such as a certificate: without room in the store,
+  // `function` gets kResourceExhausted.
+  void AfterTrace(DurableHandler function);
 
   // The store may know again that it is current, or may have no room any more.
   void OnStoreChanged();
@@ -120,6 +123,7 @@ class ControllerRuntime {
     Effects effects;
     std::vector<EventRecord> events;
     DurableHandler function;
+    bool leaves_trace = false;  // of `function`
 
     bool CanTakeMore() const { return durable && !function; }
   };
@@ -143,6 +147,7 @@ class ControllerRuntime {
   void OnCommitted(std::uint64_t number, const Status& status);
   void ReleaseDurable();
   void GiveUpWaiting(const Status& room);
+  void Wait(DurableHandler function, bool leaves_trace);
   void Release(Effects& effects);
   void ArmTimer();
 

@@ -137,6 +137,9 @@ TEST_F(ControllerRuntimeTest, WithoutRoomRequestsAreRefusedAndQueriesAnswered) {
     EXPECT_EQ(reads, 1);
     runtime_.AfterDurable(read);
     EXPECT_EQ(reads, 2);
+    Status traced;
+    runtime_.AfterTrace([&traced](const Status& status) { traced = status; });
+    EXPECT_EQ(traced.message(), "no space");
     Submit("0000000002", "");
     ASSERT_EQ(replies_.size(), 2u);
     EXPECT_EQ(replies_[1].status.message(), "no space");

@@ -172,7 +172,7 @@ void LoginService::Note(const Grant& grant, const std::string& peer, const std::
       .status = OkStatus(),
       .detail = "certificate " + info.serial + " until " + UtcTime(info.not_after_ms)};
   parts_.runtime.Handle(std::move(login),
-                        [this, done = std::move(done)] { parts_.runtime.AfterDurable(done); });
+                        [this, done = std::move(done)] { parts_.runtime.AfterTrace(done); });
 }
 
 void LoginService::End(const CallPtr& call, const Status& status) {

@@ -221,7 +221,7 @@ void PageSignIn::OnVerified(const HttpRequest& request, const Begun& begun,
                             .cookies = {MakeCookie(kSessionCookie, *session, Seconds(lasts_)),
                                         MakeCookie(kBegunCookie, "", std::chrono::seconds(0))}};
   parts_.runtime.Handle(std::move(noted), [this, answer, reply] {
-    parts_.runtime.AfterDurable([answer, reply](const Status& durable) {
+    parts_.runtime.AfterTrace([answer, reply](const Status& durable) {
       reply(durable.ok() ? answer : Refusal(503, durable.message()));
     });
   });

@@ -189,7 +189,7 @@ void SecretService::StartFetch(const std::shared_ptr<FetchCall>& call) {
     return call->End(fetched.status());
   }
   parts_.runtime.Handle(std::move(note), [this, call, fetched = *std::move(fetched)] {
-    parts_.runtime.AfterDurable([call, fetched](const Status& durable) {
+    parts_.runtime.AfterTrace([call, fetched](const Status& durable) {
       if (durable.ok()) *call->response = fetched;
       call->End(durable);
     });

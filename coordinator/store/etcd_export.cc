@@ -118,7 +118,10 @@ Status EtcdExport::Open(Kind* kind) const {
   if (whole.size() < text.size() &&
       ::truncate(kind->path.c_str(), static_cast<off_t>(whole.size())) != 0)
     return ErrnoStatus(errno, "cut " + kind->path);
-  if (whole.empty()) return OkStatus();
+  if (whole.empty()) {  // it was begun and got no line; the one before has the position
+    if (::unlink(kind->path.c_str()) != 0) return ErrnoStatus(errno, "remove " + kind->path);
+    return Open(kind);
+  }
   const std::size_t begin = whole.rfind('\n', whole.size() - 2) + 1;  // npos + 1: the first line
   kind->exported = SeqOf(whole.substr(begin));
   if (kind->exported == 0)
@@ -152,6 +155,7 @@ Status EtcdExport::Append(Kind* kind, std::uint64_t seq, const std::string& line
 
 Status EtcdExport::Copy(Kind* kind) {
   const std::string folder = kind->name + "/";
+  if (kind->restored) return CheckNotBehind(kind);
   for (bool more = true; more;) {
     std::string lines;
     std::uint64_t first = 0, last = kind->exported, count = 0;
@@ -184,7 +188,7 @@ Status EtcdExport::Copy(Kind* kind) {
 Status EtcdExport::CheckNotBehind(Kind* kind) {
   MUSTER_ASSIGN_OR_RETURN(const auto all,
                           EtcdReader(*client_).NumbersFrom(keys_, kind->name + "/", 0));
-  kind->restored = all.first != 0 && all.last < kind->exported;
+  kind->restored = kind->restored || (all.first != 0 && all.last < kind->exported);
   if (!kind->restored) return OkStatus();
   return FailedPrecondition("etcd was restored to " + kind->name + " " + std::to_string(all.last) +
                             ", and " + kind->path + " ends with " + std::to_string(kind->exported) +

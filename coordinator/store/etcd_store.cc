@@ -141,7 +141,10 @@ EtcdStore::EtcdStore(EtcdStoreOptions options, std::unique_ptr<EtcdClient> clien
       next_compaction_(SystemClock().Now() + options_.compaction),
       queue_(*this, {.path = "etcd", .max_queued = options_.max_queued}) {}
 
-EtcdStore::~EtcdStore() { writer_.StopWaiting(); }
+EtcdStore::~EtcdStore() {
+  leadership_->OnAnswer([] {});  // what it calls ends before the leadership does
+  writer_.StopWaiting();
+}
 
 bool EtcdStore::IsCurrent() const { return leadership_->IsConfirmed(); }
 

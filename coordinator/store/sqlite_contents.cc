@@ -156,6 +156,13 @@ void RemoveDatabase(const std::string& path) {
   for (const char* part : {"", "-wal", "-shm"}) ::unlink((path + part).c_str());
 }
 
+// Who closes a database last moves its log into it, and hears whether that succeeded. The log of
+// one that is replaced must not be taken for the new one's, and the new one moves without its log.
+Status CloseForGood(const std::string& path) {
+  MUSTER_ASSIGN_OR_RETURN(SqliteDatabase database, SqliteDatabase::Open(path));
+  return database.Execute("PRAGMA journal_mode=DELETE");
+}
+
 Status MakeDatabase(const std::string& path, const StoreContents& contents,
                     const RecordsProgress& progress) {
   MUSTER_ASSIGN_OR_RETURN(std::vector<StoreOperation> operations, OperationsOf(contents));
@@ -164,16 +171,13 @@ Status MakeDatabase(const std::string& path, const StoreContents& contents,
                             SqliteStore::Open({.path = path}));
     MUSTER_RETURN_IF_ERROR(CommitAll(*store, std::move(operations), progress));
   }
-  MUSTER_ASSIGN_OR_RETURN(SqliteDatabase database, SqliteDatabase::Open(path));
-  return database.Execute("PRAGMA synchronous=FULL; INSERT OR REPLACE INTO meta VALUES('epoch'," +
-                          std::to_string(contents.epoch) + ")");
-}
-
-// The log of the database that is replaced must not be taken for the new one's: who closes a
-// database last moves its log into it.
-Status CloseForGood(const std::string& path) {
-  MUSTER_ASSIGN_OR_RETURN(SqliteDatabase database, SqliteDatabase::Open(path));
-  return database.Execute("PRAGMA journal_mode=DELETE");
+  {
+    MUSTER_ASSIGN_OR_RETURN(SqliteDatabase database, SqliteDatabase::Open(path));
+    MUSTER_RETURN_IF_ERROR(
+        database.Execute("PRAGMA synchronous=FULL; INSERT OR REPLACE INTO meta VALUES('epoch'," +
+                         std::to_string(contents.epoch) + ")"));
+  }
+  return CloseForGood(path);
 }
 
 }  // namespace
@@ -226,6 +230,9 @@ Status WriteSqliteStore(const std::string& path, const StoreContents& contents,
     ::unlink(replaced.c_str());
     if (::link(path.c_str(), replaced.c_str()) != 0)
       return ErrnoStatus(errno, "link " + path + " to " + replaced);
+  } else {
+    // Of one that was moved away: SQLite would apply its log to the new one.
+    for (const char* part : {"-wal", "-shm"}) ::unlink((path + part).c_str());
   }
   if (::rename(partial.c_str(), path.c_str()) != 0)
     return ErrnoStatus(errno, "rename " + partial + " to " + path);
