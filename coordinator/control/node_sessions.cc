@@ -294,19 +294,23 @@ void ReleaseAhead(Transaction& tx, JobEntry& job, GangNode& member,
         .at = tx.now.mono});
 }
 
+// A restore skips a thousand; a node that claims many more would use all numbers up.
+void SkipGenerationsUpTo(Transaction& tx, JobEntry& job, Generation hosted) {
+  JobRecord& record = job.record;
+  if (job.at_rest() || hosted <= record.generation ||
+      hosted - record.generation > kMostGenerationsAhead)
+    return;
+  record.next_generation = std::max(record.next_generation, hosted + 1);
+  tx.Mark(job);
+}
+
 void ReconcileJob(Transaction& tx, NodeEntry& node, const JobId& id,
                   const HostedGeneration* hosted) {
   const NodeName name = node.record.name;
   JobEntry* job = tx.FindJob(id);
   const int node_rank = job == nullptr ? -1 : UnendedMember(*job, name);
   const ReconcileInput input = ReconcileInputOf(job, node_rank, hosted);
-  // A restore skips a thousand; a node that claims many more would use all numbers up.
-  if (job != nullptr && !input.job_over && input.hosted_generation > job->record.generation &&
-      input.hosted_generation - job->record.generation <= kMostGenerationsAhead) {
-    job->record.next_generation =
-        std::max(job->record.next_generation, input.hosted_generation + 1);
-    tx.Mark(*job);
-  }
+  if (job != nullptr) SkipGenerationsUpTo(tx, *job, input.hosted_generation);
   switch (Reconcile(input)) {
     case ReconcileAction::kNothing: return tx.state.holds.ProveTerminated(name, id);
     case ReconcileAction::kRelease:
