@@ -3,7 +3,7 @@
 //
 // Reads the endpoint and token files, or the list of a directory with several coordinators, or
 // calls FindRemote, before each connection, because a restarted coordinator may listen elsewhere.
-// Of several coordinators it finds the one that leads: a call that a standby coordinator refuses is
+// It finds the one of several coordinators that leads: a call that a standby coordinator refuses is
 // made again at the leader's address. Errors name the next command to type.
 //
 // Owned by a ClusterClient. One thread.

@@ -1,7 +1,5 @@
 // backup and restore: a store as one file, and back.
 
-#include <filesystem>
-
 #include "cli/base/exit_code.h"
 #include "cli/commands/store_flags.h"
 #include "cli/commands/verb.h"
@@ -30,11 +28,6 @@ std::string SummaryText(const ContentsSummary& summary) {
          " not over), " + std::to_string(summary.archived) + " archived jobs, " +
          std::to_string(summary.nodes) + " nodes, " + std::to_string(summary.events) + " events, " +
          std::to_string(summary.audit) + " lines of the audit trail";
-}
-
-StorePlace FileAt(const std::string& path) {
-  return {.kind = StorePlace::Kind::kBackup,
-          .path = std::filesystem::absolute(path).lexically_normal().string()};
 }
 
 }  // namespace
@@ -67,7 +60,7 @@ struct Backup {
     MUSTER_ASSIGN_OR_RETURN(const StorePlace place, store.Chosen(context));
     MUSTER_ASSIGN_OR_RETURN(const StoreContents contents, ReadStore(place, ShowProgress(context)));
     MUSTER_ASSIGN_OR_RETURN(const ContentsSummary summary, Summarize(contents));
-    const StorePlace to = FileAt(file);
+    const StorePlace to = BackupAt(file);
     MUSTER_RETURN_IF_ERROR(WriteBackup(to.path, contents));
     Json json = {{"file", to.path}, {"store", place.Text()}, {"epoch", contents.epoch}};
     json.update(SummaryJson(summary));
@@ -106,7 +99,7 @@ struct Restore {
 
   CommandResult Run(CommandContext& context) const {
     MUSTER_ASSIGN_OR_RETURN(const StorePlace place, store.Chosen(context));
-    MUSTER_ASSIGN_OR_RETURN(const StoreContents contents, ReadBackup(FileAt(file).path));
+    MUSTER_ASSIGN_OR_RETURN(const StoreContents contents, ReadBackup(BackupAt(file).path));
     MUSTER_ASSIGN_OR_RETURN(const ContentsSummary summary, Summarize(contents));
     MUSTER_ASSIGN_OR_RETURN(
         const std::uint64_t epoch,

@@ -1,7 +1,5 @@
 // store: the coordinator's state as it is stored.
 
-#include <filesystem>
-
 #include "cli/base/exit_code.h"
 #include "cli/commands/store_flags.h"
 #include "cli/commands/verb.h"
@@ -41,9 +39,7 @@ struct StoreCheck {
 
   CommandResult Run(CommandContext& context) const {
     MUSTER_ASSIGN_OR_RETURN(StorePlace place, store.Chosen(context));
-    if (!file.empty())
-      place = {.kind = StorePlace::Kind::kBackup,
-               .path = std::filesystem::absolute(file).lexically_normal().string()};
+    if (!file.empty()) place = BackupAt(file);
     MUSTER_ASSIGN_OR_RETURN(const StoreContents contents, ReadStore(place, ShowProgress(context)));
     MUSTER_ASSIGN_OR_RETURN(const std::vector<Violation> violations, CheckContents(contents));
     Json list = Json::array();

@@ -58,6 +58,11 @@ constexpr Duration kEvery = std::chrono::seconds(1);
 
 }  // namespace
 
+StorePlace BackupAt(const std::string& file) {
+  return {.kind = StorePlace::Kind::kBackup,
+          .path = std::filesystem::absolute(file).lexically_normal().string()};
+}
+
 RecordsProgress ShowProgress(CommandContext& context) {
   auto next = std::make_shared<TimePoint>(SystemClock().Now() + kEvery);
   return [&context, next](std::uint64_t records) -> Status {

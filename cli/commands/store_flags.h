@@ -1,6 +1,5 @@
-// The flags that say which store a verb is for, as muster-coordinator has them: without any, that
-// of
-// --dir.
+// The flags that say which store a verb is for, as muster-coordinator has them. Without any it is
+// that of --dir.
 //
 // One thread.
 #pragma once
@@ -24,6 +23,9 @@ struct StoreFlags {
   // That of the kind "sqlite", "journal" or "etcd", where it is.
   Result<StorePlace> OfKind(const std::string& kind, const CommandContext& context) const;
 };
+
+// The backup in a file.
+StorePlace BackupAt(const std::string& file);
 
 // Shows a person the records so far; ends the work when it is interrupted.
 RecordsProgress ShowProgress(CommandContext& context);

@@ -67,7 +67,7 @@ Result<ServiceRecord> ServiceOf(const ns_msg& answer, const ns_rr& record) {
   return service;
 }
 
-// Of one program's own: its time limits are these.
+// A resolver of its own, with these time limits.
 class Resolver {
  public:
   Resolver() {

@@ -64,7 +64,7 @@ class LoginService {
   // On the loop; `done` is called once, there, when the login is in the audit trail.
   void LogInLocally(const LocalRequest& request, std::function<void(Result<Grant>)> done);
 
-  // Of all coordinators, as other machines reach them, separated by commas, the own first.
+  // All coordinators, as other machines reach them, separated by commas, the own first.
   struct Places {
     std::string calls;   // where certificates count
     std::string logins;  // where people log in

@@ -41,7 +41,7 @@ struct EtcdExportOptions {
 
 class EtcdExport {
  public:
-  // Of etcd's credentials and the folder.
+  // Fails where etcd's credentials or the folder cannot be used.
   static Result<std::unique_ptr<EtcdExport>> Start(EtcdExportOptions options);
   ~EtcdExport();
   EtcdExport(const EtcdExport&) = delete;

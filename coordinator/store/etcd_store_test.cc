@@ -407,7 +407,7 @@ class EtcdExportTest : public EtcdStoreTest {
       if (entry.path().filename().string().starts_with(kind)) files.insert(entry.path().string());
     return {files.begin(), files.end()};
   }
-  // Of all files of the kind, in their order.
+  // All files of the kind, one after the other.
   std::vector<std::string> LinesOf(const std::string& folder, const std::string& kind) const {
     std::vector<std::string> lines;
     for (const std::string& file : FilesOf(folder, kind)) {

@@ -231,7 +231,7 @@ Status WriteSqliteStore(const std::string& path, const StoreContents& contents,
     if (::link(path.c_str(), replaced.c_str()) != 0)
       return ErrnoStatus(errno, "link " + path + " to " + replaced);
   } else {
-    // Of one that was moved away: SQLite would apply its log to the new one.
+    // SQLite would apply the log of a store that was moved away to the new one.
     for (const char* part : {"-wal", "-shm"}) ::unlink((path + part).c_str());
   }
   if (::rename(partial.c_str(), path.c_str()) != 0)

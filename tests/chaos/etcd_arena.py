@@ -207,10 +207,10 @@ class Arena:
         work = self.root / "work"
         (work / "locks").mkdir(parents=True, exist_ok=True)
         watching = [f"--watch={name}={job}" for name, job in watch.items()]
-        with open(self.history, "ab") as history, open(self.root / "clients.log", "ab") as told:
+        with open(self.history, "ab") as history, open(self.root / "clients.log", "ab") as log:
             self.clients = subprocess.Popen(
                 [*self._client_command(), "--seed", str(self.client_seed), "--rate", str(rate), *watching, *more],
-                stdin=subprocess.PIPE, stdout=history, stderr=told)
+                stdin=subprocess.PIPE, stdout=history, stderr=log)
         self.client_seed += 1
 
     def end_clients(self):
@@ -221,9 +221,9 @@ class Arena:
 
     def read_jobs(self, jobs):
         """Asks once about each (key, file, id)."""
-        with open(self.history, "ab") as history, open(self.root / "clients.log", "ab") as told:
+        with open(self.history, "ab") as history, open(self.root / "clients.log", "ab") as log:
             subprocess.run([*self._client_command(), "--seed", str(self.client_seed), "--read"], check=True, text=True,
-                           input="".join(" ".join(job) + "\n" for job in jobs), stdout=history, stderr=told,
+                           input="".join(" ".join(job) + "\n" for job in jobs), stdout=history, stderr=log,
                            timeout=300)
         self.client_seed += 1
 
