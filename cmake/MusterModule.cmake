@@ -40,7 +40,8 @@ function(muster_shared_library name)
   add_dependencies(installed ${name})
 endfunction()
 
-# muster_test(NAME SOURCES a_test.cc ... [DEPS ...] [LABEL unit] [TIMEOUT 60] [TORCH] [PCH set] [GROUP program])
+# muster_test(NAME SOURCES a_test.cc ... [DEPS ...] [ALONE c_test.cc ...] [LABEL unit] [TIMEOUT 60] [TORCH] [PCH set]
+#             [GROUP program])
 # GoogleTest cases of one module, compiled as the object library NAME. Modules of a group are one program: GROUP,
 # or the variable MUSTER_TEST_GROUP of the folder, or else NAME_program. LABEL: one label. TIMEOUT: seconds that
 # one case may take.
@@ -48,7 +49,7 @@ function(muster_test name)
   if(NOT MUSTER_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT;PCH;GROUP" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT;PCH;GROUP" "SOURCES;DEPS;ALONE" ${ARGN})
   if(NOT ARG_LABEL)
     set(ARG_LABEL unit)
   endif()
@@ -62,6 +63,7 @@ function(muster_test name)
     set(ARG_GROUP ${name}_program)
   endif()
   add_library(${name} OBJECT ${ARG_SOURCES})
+  set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   _muster_target(${name} test "${ARG_TORCH}" "${ARG_PCH}")
   target_link_libraries(${name} PUBLIC ${ARG_DEPS} muster_test_main PRIVATE muster_warnings)
   set_property(GLOBAL APPEND PROPERTY MUSTER_TEST_GROUPS ${ARG_GROUP})
@@ -138,9 +140,10 @@ function(_muster_target name kind torch set)
   # Programs would be compiled with -fPIE, for which a library's precompiled header does not count.
   target_compile_options(${name} PRIVATE -fPIC)
   target_compile_options(${name} PRIVATE ${MUSTER_OPTIONS_${kind}})
-  if(kind STREQUAL "test")
-    set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
-  elseif(CMAKE_UNITY_BUILD)
+  if(kind STREQUAL "test")  # a change of one test compiles its batch
+    set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 8)
+  endif()
+  if(CMAKE_UNITY_BUILD)
     # With more inlined, GCC 12 takes moves of short strings for writes out of bounds; and it takes the sources of a
     # batch for headers, where a class may not have members of an anonymous type. Preset dev keeps these warnings.
     target_compile_options(${name} PRIVATE -Wno-array-bounds -Wno-maybe-uninitialized -Wno-restrict

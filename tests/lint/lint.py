@@ -606,7 +606,8 @@ def expanded(tree, file, text, sources):
                 if call.group(1) == "set":
                     yield word
                 else:
-                    yield from (os.path.relpath(name, folder) for name in tree.files if not name.endswith("_test.cc")
+                    yield from (os.path.relpath(name, folder) for name in tree.files
+                                if name.endswith("_test.cc") == word.endswith("_test.cc")
                                 and fnmatch.fnmatch(name, os.path.join(folder, word)))
 
 
@@ -614,7 +615,7 @@ def check_unity(tree):
     """Sources of a library are compiled in batches, where they share one anonymous namespace."""
     for file in (f for f in tree.files if f.endswith(("CMakeLists.txt", ".cmake"))):
         text = re.sub(r"#.*", "", "\n".join(tree.lines(file)))
-        for call in re.finditer(r"^ *muster_(?:library|program)\(([^)]*)\)", text, re.M):
+        for call in re.finditer(r"^ *muster_(?:library|program|test)\(([^)]*)\)", text, re.M):
             words, key, lists = call.group(1).split(), "", {}
             for word in words:
                 if word.isupper() and "_" not in word.strip("_"):
@@ -623,11 +624,12 @@ def check_unity(tree):
             if re.search(rf"set_target_properties\([^)]*\b{re.escape(words[0])}\b[^)]*UNITY_BUILD OFF", text):
                 continue
             line = text.count("\n", 0, call.start()) + 1
-            alone = set(lists.get("ALONE", [])[1:])
-            for stale in sorted(alone - set(lists.get("SOURCES", []))):
+            alone = set(expanded(tree, file, text, lists.get("ALONE", [])[1:]))
+            sources = list(expanded(tree, file, text, lists.get("SOURCES", [])[1:]))
+            for stale in sorted(alone - set(sources)):
                 yield file, line, f"{stale} after ALONE is no source of {words[0]}: remove it"
             seen = {}
-            for source in expanded(tree, file, text, lists.get("SOURCES", [])[1:]):
+            for source in sources:
                 path = os.path.normpath(os.path.join(os.path.dirname(file), source))
                 if source in alone or path not in tree.files:
                     continue

@@ -6,7 +6,7 @@
 namespace muster {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // Two sparse layers behind a dense one.
 ModelConfig Mixture(std::int64_t experts, std::int64_t per_token) {

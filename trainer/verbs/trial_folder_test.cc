@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-class TrialFolderTest : public testing::Test {
+class TrialFolderTest : public ::testing::Test {
  protected:
   TrialFolder Take(int rank, int local_rank) {
     return std::move(TrialFolder::Take(output_, rank, local_rank).value());
