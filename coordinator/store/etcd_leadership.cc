@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/base/version_table.h"
+#include "coordinator/store/leader_probe.h"
 
 namespace muster {
 
@@ -86,9 +87,9 @@ Result<std::unique_ptr<EtcdLeadership>> EtcdLeadership::Campaign(EtcdClient& cli
       leadership->revision_ = leader.create_revision();
       break;
     }
-    const EpochClaim unknown;
-    MUSTER_RETURN_IF_ERROR(leadership->options_.on_wait(claim.ok() ? &*claim : &unknown));
-    client.AwaitChange(leader.key(), found.revision, kWatch);
+    const EpochClaim known = claim.ok() ? *claim : EpochClaim{};
+    MUSTER_RETURN_IF_ERROR(leadership->options_.on_wait(&known));
+    leadership->AwaitEnd(client, found, known);
   }
   leadership->epoch_ = leadership->claim_.epoch;
   leadership->thread_ = std::thread([&self = *leadership] { self.KeepAlive(); });
@@ -150,6 +151,15 @@ Result<bool> EtcdLeadership::Take(EtcdClient& client, const Found& found) {
   }
   revision_ = response->header().revision();
   return response->succeeded();
+}
+
+// Or a change of the key, or kWatch.
+void EtcdLeadership::AwaitEnd(EtcdClient& client, const Found& found, const EpochClaim& leader) {
+  const LeaderProbe probe(leader.address, [&] {
+    options_.note("the process that leads, " + leader.Text() + ", has ended; ends its lease");
+    (void)client_->RevokeLease(found.leader.lease(), kRevoke);  // else it ends by itself
+  });
+  client.AwaitChange(found.leader.key(), found.revision, kWatch);
 }
 
 bool EtcdLeadership::IsConfirmed() const {

@@ -10,6 +10,9 @@
 // extends all leases. Meanwhile nothing may be answered (IsConfirmed), and once a keep-alive is
 // answered it is known whether this process leads on.
 //
+// One that waits ends the lease of a leader whose process has ended (LeaderProbe). That is safe
+// whatever the probe saw: each transaction compares the leader key's revision.
+//
 // Campaign blocks until the key is this process's. Any thread may call the rest.
 #pragma once
 
@@ -40,6 +43,7 @@ struct EtcdLeadershipOptions {
   std::function<Status(const EpochClaim* leader)> on_wait = [](const EpochClaim*) {
     return OkStatus();
   };
+  std::function<void(const std::string&)> note = [](const std::string&) {};  // any thread
 };
 
 class EtcdLeadership {
@@ -77,12 +81,13 @@ class EtcdLeadership {
   Result<Found> Read(EtcdClient& client) const;
   Status Grant(EtcdClient& client);
   Result<bool> Take(EtcdClient& client, const Found& found);
+  void AwaitEnd(EtcdClient& client, const Found& found, const EpochClaim& leader);
   void KeepAlive();
   void WriteAnnouncement();
   bool WriteRaisedEpoch();
 
   const EtcdLeadershipOptions options_;
-  const std::unique_ptr<EtcdClient> client_;  // for the thread
+  const std::unique_ptr<EtcdClient> client_;  // for the thread, and before it for the probe's
   EpochClaim claim_;                          // under the mutex once the thread runs
   std::uint64_t epoch_ = 0;
   std::int64_t lease_ = 0;  // 0: none was granted

@@ -114,7 +114,8 @@ Result<std::unique_ptr<EtcdStore>> EtcdStore::Open(EtcdStoreOptions options) {
                                  .keys = EtcdKeys(options.prefix),
                                  .claim = options.claim,
                                  .lease_seconds = options.lease_seconds,
-                                 .ends_unconfirmed = options.ends_unconfirmed};
+                                 .ends_unconfirmed = options.ends_unconfirmed,
+                                 .note = options.note};
   campaign.on_wait = [&options, last = std::string()](const EpochClaim* leader) mutable {
     const std::string text = leader == nullptr ? "" : leader->Text();
     if (std::exchange(last, text) != text && !text.empty())

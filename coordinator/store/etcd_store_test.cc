@@ -17,6 +17,7 @@
 #include "coordinator/store/etcd_export.h"
 #include "coordinator/store/record_codec.h"
 #include "coordinator/store/testing/etcd_server.h"
+#include "coordinator/store/testing/listener.h"
 #include "coordinator/store/testing/lossy_proxy.h"
 #include "coordinator/store/testing/store_testing.h"
 
@@ -126,6 +127,30 @@ TEST_F(EtcdStoreTest, AnotherCoordinatorWaitsUntilTheLeaderEnds) {
   ASSERT_NE(leader, nullptr);
   EXPECT_EQ(leader->epoch(), 2u);
   EXPECT_THAT(leader->Load()->jobs, SizeIs(2));
+}
+
+TEST_F(EtcdStoreTest, TheLeaseOfALeaderWhoseProcessHasEndedIsNotWaitedFor) {
+  ListenerForTest port;
+  EtcdStoreOptions ends = Options();
+  ends.lease_seconds = 60;
+  auto first = Open(std::move(ends));
+  first->leadership().Announce(port.address(), "");
+  std::promise<void> waits, over;
+  EtcdStoreOptions options = Options();
+  options.note = [&](const std::string& text) {
+    if (text.find(port.address()) == std::string::npos) return;
+    text.find("has ended") == std::string::npos ? waits.set_value() : over.set_value();
+  };
+  auto second = std::async(std::launch::async, [&] { return Open(std::move(options)); });
+  waits.get_future().wait();
+  port.AwaitClient();
+  port.Close();
+  over.get_future().wait();
+  const auto leader = second.get();
+  ASSERT_NE(leader, nullptr);
+  EXPECT_EQ(leader->epoch(), 2u);
+  EXPECT_EQ(CommitAndWait(*first, {NumberedJob(1)}).code(), StatusCode::kAborted)
+      << "it was alive after all, and commits nothing any more";
 }
 
 TEST_F(EtcdStoreTest, AFencedCoordinatorCommitsNothingAndSaysWhoLeads) {
