@@ -17,6 +17,7 @@ if(MUSTER_CONTROL)
   find_package(prometheus-cpp CONFIG REQUIRED)
   find_package(CLI11 CONFIG REQUIRED)
   find_package(SQLite3 REQUIRED)
+  pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
   pkg_check_modules(SSL REQUIRED IMPORTED_TARGET libssl)
 endif()
 

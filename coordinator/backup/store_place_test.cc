@@ -139,6 +139,32 @@ TEST_F(StorePlaceTest, EachKindOfStoreIsMadeOfEachOther) {
   }
 }
 
+TEST_F(StorePlaceTest, AnArchiveOfManyJobsComesThroughEtcdWhichGoesOnWithIt) {
+  std::vector<StoreOperation> operations;
+  for (int i = 0; i < 150; ++i) {
+    const std::string id = std::to_string(1000 + i);
+    JobRecord job = JobForTest(id, static_cast<std::uint64_t>(i + 1), JobState::kSucceeded);
+    job.generation = 1;
+    job.ended_unix_ms = 6;
+    operations.insert(operations.end(),
+                      {PutJob{job}, PutAttempt{AttemptForTest(id, 1, AttemptState::kEnded)},
+                       PutCheckpoint{CheckpointForTest(id, 3)}, ArchiveJob{ArchivedJobOf(job)}});
+  }
+  const StoreContents all = ContentsOf(operations);
+  const StorePlace place = Place(Kind::kEtcd);
+  ASSERT_TRUE(RestoreStore(all, place, IfNotEmpty::kRefuse, NoProgress).ok());
+  EXPECT_EQ(Read(place).payload, all.payload);
+  const std::unique_ptr<Store> store = Open(place);
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(store->Load()->archived.size(), 150u);
+  const JobRecord next = JobForTest("2000", 151, JobState::kSucceeded);
+  ASSERT_TRUE(CommitAndWait(*store, {PutJob{next}}).ok());
+  ASSERT_TRUE(CommitAndWait(*store, {ArchiveJob{ArchivedJobOf(next)}}).ok());
+  const auto operations_then = OperationsOf(Read(place));
+  ASSERT_TRUE(operations_then.ok()) << operations_then.status().ToString();
+  EXPECT_EQ(operations_then->size(), operations.size() + 2);
+}
+
 // The log of a killed coordinator's store stays where the store is moved away from.
 TEST_F(StorePlaceTest, TheLogOfAStoreThatWasMovedAwayIsNotAppliedToTheNewOne) {
   const StorePlace place = Place(Kind::kSqlite), killed = Place(Kind::kSqlite);

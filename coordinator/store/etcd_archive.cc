@@ -1,36 +1,62 @@
 #include "coordinator/store/etcd_archive.h"
 
+#include <algorithm>
 #include <iterator>
 #include <limits>
 
-#include "coordinator/store/record_codec.h"
+#include "coordinator/store/journal_format.h"
+#include "coordinator/store/records_of_jobs.h"
 
 namespace muster {
+namespace {
 
-// The fields of ArchivedJob, with two of JobRecord behind them.
-std::string EtcdArchive::Encode(const Entry& entry) {
-  std::string text = muster::Encode(entry.job);
-  text.pop_back();
-  return text + "," + EncodeField("name", entry.name) + "," +
-         EncodeField("output_dir", entry.output_dir) + "}";
+constexpr char kRecords[] = "archive/";
+constexpr char kIndex[] = "archive-index/";
+
+}  // namespace
+
+void PutPack(const EtcdKeys& keys, std::uint64_t number, const ArchivePack& pack,
+             EtcdChanges* changes) {
+  auto& records = (*changes)[keys.Numbered(kRecords, number)];
+  auto& index = (*changes)[keys.Numbered(kIndex, number)];
+  records.reset();
+  index.reset();
+  if (pack.empty()) return;
+  ArchivePack::Values values = pack.Encode();
+  records = std::move(values.records);
+  index = std::move(values.index);
 }
 
-Result<EtcdArchive::Entry> EtcdArchive::Decode(const std::string& text) {
-  MUSTER_ASSIGN_OR_RETURN(ArchivedJob job, muster::Decode<ArchivedJob>(text));
-  MUSTER_ASSIGN_OR_RETURN(JobRecord names, muster::Decode<JobRecord>(text));
-  return Entry{std::move(job), std::move(names.name), std::move(names.output_dir)};
+Status EtcdArchive::Load(EtcdReader& reader, std::vector<ArchivedJob>* jobs) {
+  jobs_.clear();
+  orders_.clear();
+  names_.clear();
+  outputs_.clear();
+  open_.clear();
+  newest_ = 1;
+  const std::string all = keys_.Under(kIndex);
+  return reader.Read(all, EtcdPrefixEnd(all), [&](const EtcdEntry& entry) -> Status {
+    const auto index = ArchivePack::DecodeIndex(entry.value);
+    if (!index.ok()) return index.status().WithContext(entry.key);
+    newest_ = NumberOfName(std::string_view(entry.key).substr(all.size()));
+    for (const ArchiveEntry& each : *index) {
+      AddPlace(each, newest_);
+      jobs->push_back(each.job);
+    }
+    return OkStatus();
+  });
 }
 
-void EtcdArchive::Add(const Entry& entry) {
-  Remove(entry.job.id);
+void EtcdArchive::AddPlace(const ArchiveEntry& entry, std::uint64_t pack) {
+  RemovePlace(entry.job.id);
   const std::uint64_t order = entry.job.submit_order;
-  jobs_[entry.job.id] = {order, entry.name, entry.output_dir};
+  jobs_[entry.job.id] = {order, pack, entry.name, entry.output_dir};
   orders_[order] = entry.job.id;
   names_[{entry.name, order}] = entry.job.id;
   outputs_[{entry.output_dir, order}] = entry.job.id;
 }
 
-void EtcdArchive::Remove(const JobId& job) {
+void EtcdArchive::RemovePlace(const JobId& job) {
   const auto found = jobs_.find(job);
   if (found == jobs_.end()) return;
   const Place& place = found->second;
@@ -38,6 +64,74 @@ void EtcdArchive::Remove(const JobId& job) {
   names_.erase({place.name, place.order});
   outputs_.erase({place.output_dir, place.order});
   jobs_.erase(found);
+}
+
+// A pack that is not stored is empty.
+Result<ArchivePack*> EtcdArchive::Open(std::uint64_t number) {
+  if (const auto found = open_.find(number); found != open_.end()) return &found->second;
+  EtcdReader reader(client_);
+  const std::string key = keys_.Numbered(kRecords, number);
+  MUSTER_ASSIGN_OR_RETURN(auto records, reader.Get(key));
+  MUSTER_ASSIGN_OR_RETURN(auto index, reader.Get(keys_.Numbered(kIndex, number)));
+  if (!records && !index) return &open_[number];
+  auto pack = ArchivePack::Decode({std::move(records).value_or(""), std::move(index).value_or("")});
+  if (!pack.ok()) return pack.status().WithContext(key);
+  return &(open_[number] = *std::move(pack));
+}
+
+void EtcdArchive::CloseAllButNewest() {
+  std::erase_if(open_, [this](const auto& each) { return each.first != newest_; });
+}
+
+Status EtcdArchive::Add(const ArchivedJob& job, const ArchivedRecords& records) {
+  MUSTER_ASSIGN_OR_RETURN(ArchivePack * pack, Open(newest_));
+  if (pack->full()) pack = &open_[++newest_];
+  const ArchiveEntry entry{job, records.job.name, records.job.output_dir};
+  pack->Add(entry, records);
+  changed_.insert(newest_);
+  AddPlace(entry, newest_);
+  return OkStatus();
+}
+
+Status EtcdArchive::Put(const JobRecord& job) {
+  const auto found = jobs_.find(job.id);
+  if (found == jobs_.end()) return OkStatus();
+  MUSTER_ASSIGN_OR_RETURN(ArchivePack * pack, Open(found->second.pack));
+  MUSTER_ASSIGN_OR_RETURN(ArchivedRecords records, pack->Records(job.id));
+  records.job = job;
+  pack->Replace(job.id, records);
+  changed_.insert(found->second.pack);
+  return OkStatus();
+}
+
+Status EtcdArchive::Put(const CheckpointRecord& checkpoint) {
+  const auto found = jobs_.find(checkpoint.job);
+  if (found == jobs_.end()) return OkStatus();
+  MUSTER_ASSIGN_OR_RETURN(ArchivePack * pack, Open(found->second.pack));
+  MUSTER_ASSIGN_OR_RETURN(ArchivedRecords records, pack->Records(checkpoint.job));
+  const auto stored =
+      std::ranges::find(records.checkpoints, checkpoint.directory, &CheckpointRecord::directory);
+  if (stored == records.checkpoints.end()) return OkStatus();
+  *stored = checkpoint;
+  pack->Replace(checkpoint.job, records);
+  changed_.insert(found->second.pack);
+  return OkStatus();
+}
+
+Status EtcdArchive::Remove(const JobId& job) {
+  const auto found = jobs_.find(job);
+  if (found == jobs_.end()) return OkStatus();
+  MUSTER_ASSIGN_OR_RETURN(ArchivePack * pack, Open(found->second.pack));
+  pack->Remove(job);
+  changed_.insert(found->second.pack);
+  RemovePlace(job);
+  return OkStatus();
+}
+
+void EtcdArchive::PutChanged(EtcdChanges* changes) {
+  for (const std::uint64_t number : std::exchange(changed_, {}))
+    PutPack(keys_, number, open_.at(number), changes);
+  CloseAllButNewest();
 }
 
 std::optional<JobId> EtcdArchive::Newest(const std::map<Order, JobId>& of,
@@ -49,21 +143,30 @@ std::optional<JobId> EtcdArchive::Newest(const std::map<Order, JobId>& of,
   return newest->second;
 }
 
-std::optional<JobId> EtcdArchive::Named(const std::string& name) const {
-  return Newest(names_, name);
-}
-
-std::optional<JobId> EtcdArchive::OwnerOfOutput(const JobId& job) const {
+Result<std::vector<ArchivedRecords>> EtcdArchive::Select(const ArchiveQuery& query) {
+  if (query.is_page()) return SelectPage(query.before_order, query.limit);
+  const JobId job = query.job.empty() ? Newest(names_, query.name).value_or(JobId{}) : query.job;
   const auto found = jobs_.find(job);
-  if (found == jobs_.end()) return std::nullopt;
-  return Newest(outputs_, found->second.output_dir);
+  if (found == jobs_.end()) return std::vector<ArchivedRecords>();
+  MUSTER_ASSIGN_OR_RETURN(ArchivePack * pack, Open(found->second.pack));
+  MUSTER_ASSIGN_OR_RETURN(ArchivedRecords records, pack->Records(job));
+  CloseAllButNewest();
+  OrderCheckpoints(&records.checkpoints);
+  records.output_owner = Newest(outputs_, found->second.output_dir).value_or(JobId{});
+  return std::vector{std::move(records)};
 }
 
-std::vector<JobId> EtcdArchive::Page(std::uint64_t before_order, int limit) const {
-  std::vector<JobId> page;
+// Neighbours share packs, which are each read once.
+Result<std::vector<ArchivedRecords>> EtcdArchive::SelectPage(std::uint64_t before_order,
+                                                             int limit) {
+  std::vector<ArchivedRecords> page;
   auto it = orders_.lower_bound(before_order);
-  while (it != orders_.begin() && static_cast<int>(page.size()) < limit)
-    page.push_back((--it)->second);
+  while (it != orders_.begin() && static_cast<int>(page.size()) < limit) {
+    const JobId& job = (--it)->second;
+    MUSTER_ASSIGN_OR_RETURN(ArchivePack * pack, Open(jobs_.at(job).pack));
+    MUSTER_ASSIGN_OR_RETURN(page.emplace_back().job, pack->Job(job));
+  }
+  CloseAllButNewest();
   return page;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "coordinator/store/archive_pack.h"
 #include "coordinator/store/etcd_archive.h"
 #include "coordinator/store/etcd_client.h"
 #include "coordinator/store/etcd_keys.h"
@@ -109,7 +110,8 @@ std::string WholeJob(const Entries& entries, const std::string& folder, const st
   return Encode(*job);
 }
 
-void AppendJobs(const Entries& entries, const std::string& all, std::string* payload) {
+void AppendJobs(const Entries& entries, std::string* payload) {
+  const std::string all = "jobs/";
   for (auto at = entries.lower_bound(all); at != entries.end() && at->first.starts_with(all);
        ++at) {
     const auto& [key, text] = *at;
@@ -125,17 +127,32 @@ void AppendJobs(const Entries& entries, const std::string& all, std::string* pay
   }
 }
 
-// As a start reads it. One that cannot be read stays as it is.
-void AppendArchiveIndex(const Entries& entries, std::string* payload) {
-  Entries index;  // by job
-  for (const auto& [key, text] : entries) {
-    if (key.starts_with("archive/")) index.emplace(EtcdNames(key)[1], "");
-    if (!key.starts_with("archive-index/")) continue;
-    const Result<EtcdArchive::Entry> entry = EtcdArchive::Decode(text);
-    index[EtcdNames(key)[1]] = entry.ok() ? Encode(entry->job) : text;
+Status AppendPack(const ArchivePack& pack, std::string* payload) {
+  for (const ArchiveEntry& entry : pack.entries()) {
+    MUSTER_ASSIGN_OR_RETURN(ArchivedRecords records, pack.Records(entry.job.id));
+    AppendOperation(PutJob{std::move(records.job)}, payload);
+    for (AttemptRecord& attempt : records.attempts)
+      AppendOperation(PutAttempt{std::move(attempt)}, payload);
+    for (CheckpointRecord& checkpoint : records.checkpoints)
+      AppendOperation(PutCheckpoint{std::move(checkpoint)}, payload);
+    AppendOperation(ArchiveJob{entry.job}, payload);
   }
-  for (const auto& [job, text] : index)
-    AppendOperation({Kind::kArchiveJob, 0, job, {}, text}, payload);
+  return OkStatus();
+}
+
+// Unlike other records, those of a pack that is damaged end the reading.
+Status AppendArchive(const Entries& entries, std::string* payload) {
+  std::map<std::string, ArchivePack::Values> packs;  // by number
+  for (const auto& [key, value] : entries) {
+    if (key.starts_with("archive/")) packs[EtcdNames(key)[1]].records = value;
+    if (key.starts_with("archive-index/")) packs[EtcdNames(key)[1]].index = value;
+  }
+  for (const auto& [number, values] : packs) {
+    const auto pack = ArchivePack::Decode(values);
+    Status status = pack.ok() ? AppendPack(*pack, payload) : pack.status();
+    if (!status.ok()) return status.WithContext("archive/" + number);
+  }
+  return OkStatus();
 }
 
 void AppendOther(const std::string& key, const std::string& text, std::string* payload) {
@@ -174,38 +191,62 @@ void AppendOther(const std::string& key, const std::string& text, std::string* p
 // The keys of contents, and their values.
 class Keys {
  public:
-  explicit Keys(const EtcdKeys& keys) : keys_(keys) {}
+  Keys(const EtcdKeys& keys, const std::vector<StoreOperation>& operations);
   Status Add(const StoreOperation& operation);
-  EtcdChanges Take() { return std::move(changes_); }
+  EtcdChanges Take();
 
  private:
   void Put(const std::string& key, std::string value) { changes_[key] = std::move(value); }
-  void Add(const PutJob& op);
-  void Add(const ArchiveJob& op);
+  void Add(const JobRecord& job);
+  void Add(const ArchivedJob& job);
+  void PutNewestPack();
+  // nullptr: the job is not archived.
+  ArchivedRecords* FindArchived(const JobId& job);
 
   const EtcdKeys& keys_;
   EtcdChanges changes_;
-  std::map<JobId, EtcdArchive::Entry> named_;  // what the index of the archive has of a job
+  std::map<JobId, ArchivedRecords> archived_;
+  ArchivePack pack_;  // the newest
+  std::uint64_t number_ = 1;
 };
 
-void Keys::Add(const PutJob& op) {
-  const std::string folder = keys_.OfJob(op.job.id);
-  JobRecord job = op.job;
-  named_[job.id] = {.name = job.name, .output_dir = job.output_dir};
+Keys::Keys(const EtcdKeys& keys, const std::vector<StoreOperation>& operations) : keys_(keys) {
+  for (const StoreOperation& each : operations)
+    if (const auto* archive = std::get_if<ArchiveJob>(&each)) archived_[archive->job.id];
+}
+
+ArchivedRecords* Keys::FindArchived(const JobId& job) {
+  const auto found = archived_.find(job);
+  return found == archived_.end() ? nullptr : &found->second;
+}
+
+void Keys::Add(const JobRecord& record) {
+  if (ArchivedRecords* archived = FindArchived(record.id)) {
+    archived->job = record;
+    return;
+  }
+  const std::string folder = keys_.OfJob(record.id);
+  JobRecord job = record;
   Put(folder + "spec", std::exchange(job.spec_yaml, ""));
   Put(folder + "record", Encode(job));
 }
 
-void Keys::Add(const ArchiveJob& op) {
-  const std::string from = keys_.OfJob(op.job.id);
-  const auto begin = changes_.lower_bound(from);
-  auto end = begin;
-  for (; end != changes_.end() && end->first.starts_with(from); ++end)
-    Put(keys_.OfArchived(op.job.id) + end->first.substr(from.size()), *end->second);
-  changes_.erase(begin, end);
-  EtcdArchive::Entry& entry = named_[op.job.id];
-  entry.job = op.job;
-  Put(keys_.Named("archive-index/", op.job.id.value), EtcdArchive::Encode(entry));
+// Its records were before it.
+void Keys::Add(const ArchivedJob& job) {
+  const ArchivedRecords records = std::exchange(archived_[job.id], {});
+  if (records.job.id.empty()) return;  // there is no record of it
+  pack_.Add({job, records.job.name, records.job.output_dir}, records);
+  if (pack_.full()) PutNewestPack();
+}
+
+void Keys::PutNewestPack() {
+  PutPack(keys_, number_++, pack_, &changes_);
+  pack_ = {};
+}
+
+EtcdChanges Keys::Take() {
+  if (!pack_.empty()) PutNewestPack();
+  return std::move(changes_);
 }
 
 Status Keys::Add(const StoreOperation& operation) {
@@ -213,12 +254,18 @@ Status Keys::Add(const StoreOperation& operation) {
       [this](const auto& op) -> Status {
         using T = std::decay_t<decltype(op)>;
         if constexpr (std::is_same_v<T, PutJob> || std::is_same_v<T, ArchiveJob>) {
-          Add(op);
+          Add(op.job);
         } else if constexpr (std::is_same_v<T, PutAttempt>) {
-          Put(AttemptKey(keys_.OfJob(op.attempt.job), op.attempt.generation), Encode(op.attempt));
+          if (ArchivedRecords* archived = FindArchived(op.attempt.job))
+            archived->attempts.push_back(op.attempt);
+          else
+            Put(AttemptKey(keys_.OfJob(op.attempt.job), op.attempt.generation), Encode(op.attempt));
         } else if constexpr (std::is_same_v<T, PutCheckpoint>) {
-          Put(CheckpointKey(keys_.OfJob(op.checkpoint.job), op.checkpoint.directory),
-              Encode(op.checkpoint));
+          if (ArchivedRecords* archived = FindArchived(op.checkpoint.job))
+            archived->checkpoints.push_back(op.checkpoint);
+          else
+            Put(CheckpointKey(keys_.OfJob(op.checkpoint.job), op.checkpoint.directory),
+                Encode(op.checkpoint));
         } else if constexpr (std::is_same_v<T, PutNode>) {
           Put(keys_.Named("nodes/", op.node.name.value), Encode(op.node));
         } else if constexpr (std::is_same_v<T, AppendEvent>) {
@@ -278,9 +325,8 @@ Result<StoreContents> ReadEtcdStore(const EtcdPlace& place, const RecordsProgres
   StoreContents contents;
   if (const auto epoch = entries.find("epoch"); epoch != entries.end())
     contents.epoch = NumeralOf(epoch->second);
-  AppendJobs(entries, "archive/", &contents.payload);
-  AppendArchiveIndex(entries, &contents.payload);
-  AppendJobs(entries, "jobs/", &contents.payload);
+  MUSTER_RETURN_IF_ERROR(AppendArchive(entries, &contents.payload));
+  AppendJobs(entries, &contents.payload);
   for (const auto& [key, text] : entries) AppendOther(key, text, &contents.payload);
   return InOrder(std::move(contents), std::numeric_limits<std::uint64_t>::max());
 }
@@ -297,7 +343,7 @@ Status WriteEtcdStore(const EtcdPlace& place, const StoreContents& contents,
   MUSTER_RETURN_IF_ERROR(writer.Recover());
   MUSTER_ASSIGN_OR_RETURN(const StoreContents kept, InOrder(contents, kKept));
   MUSTER_ASSIGN_OR_RETURN(const std::vector<StoreOperation> operations, OperationsOf(kept));
-  Keys made(keys);
+  Keys made(keys, operations);
   for (const StoreOperation& operation : operations) MUSTER_RETURN_IF_ERROR(made.Add(operation));
   EtcdChanges changes = made.Take();
   MUSTER_ASSIGN_OR_RETURN(const Entries before, ReadEntries(*client, keys, progress));

@@ -37,7 +37,6 @@ class EtcdKeys {
   std::string Named(std::string_view folder, std::string_view name) const;
 
   std::string OfJob(const JobId& job) const { return Named("jobs/", job.value) + "/"; }
-  std::string OfArchived(const JobId& job) const { return Named("archive/", job.value) + "/"; }
   std::string Secret(const SecretName& name) const;
   std::string QueueDay(const std::string& queue, std::int64_t day) const;
 
@@ -48,7 +47,7 @@ class EtcdKeys {
 // The names that a key below the prefix is made of: {"secrets", OWNER, QUEUE, NAME}.
 std::vector<std::string> EtcdNames(std::string_view below_prefix);
 
-// Below OfJob or OfArchived.
+// Below OfJob.
 std::string AttemptKey(const std::string& job, Generation generation);
 std::string CheckpointKey(const std::string& job, const std::string& directory);
 

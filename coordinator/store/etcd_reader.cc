@@ -8,12 +8,6 @@ namespace muster {
 
 namespace pb = etcdserverpb;
 
-namespace {
-
-constexpr std::size_t kRangesAtOnce = 64;
-
-}  // namespace
-
 // With fewer keys where they are too large together.
 Result<pb::RangeResponse> EtcdReader::Page(pb::RangeRequest request) {
   for (;;) {
@@ -78,45 +72,6 @@ Result<EtcdReader::Numbers> EtcdReader::NumbersFrom(const EtcdKeys& keys, const 
   std::uint64_t found = 0;
   std::from_chars(name.data(), name.data() + name.size(), found);
   return Numbers{found, found + static_cast<std::uint64_t>(page.count()) - 1};
-}
-
-Result<std::vector<std::vector<EtcdEntry>>> EtcdReader::ReadMany(
-    const std::vector<KeyRange>& ranges) {
-  std::vector<std::vector<EtcdEntry>> all;
-  while (all.size() < ranges.size()) {
-    const std::size_t begin = all.size();
-    pb::TxnRequest request;
-    for (std::size_t i = begin; i < std::min(begin + kRangesAtOnce, ranges.size()); ++i) {
-      pb::RangeRequest* range = request.add_success()->mutable_request_range();
-      range->set_key(ranges[i].first);
-      range->set_range_end(ranges[i].end);
-      range->set_revision(revision_);
-    }
-    const Result<pb::TxnResponse> response = client_.Transact(request, kEtcdAnswer);
-    const bool too_much = response.status().code() == StatusCode::kResourceExhausted;
-    if (!response.ok() && !too_much) return response.status();
-    if (response.ok() && revision_ == 0) revision_ = response->header().revision();
-    for (int i = 0; i < request.success_size(); ++i) {
-      std::vector<EtcdEntry>& entries = all.emplace_back();
-      const auto keep = [&entries](EtcdEntry entry) -> Status {
-        entries.push_back(std::move(entry));
-        return OkStatus();
-      };
-      if (too_much) {
-        const KeyRange& range = ranges[begin + static_cast<std::size_t>(i)];
-        MUSTER_RETURN_IF_ERROR(Read(range.first, range.end, keep));
-        continue;
-      }
-      EtcdAssembler assembler;
-      for (const pb::KeyValue& next : response->responses(i).response_range().kvs()) {
-        MUSTER_ASSIGN_OR_RETURN(auto entry, assembler.Add(next));
-        if (entry) entries.push_back(*std::move(entry));
-      }
-      MUSTER_ASSIGN_OR_RETURN(auto entry, assembler.Finish());
-      if (entry) entries.push_back(*std::move(entry));
-    }
-  }
-  return all;
 }
 
 }  // namespace muster

@@ -9,7 +9,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "common/base/result.h"
 #include "coordinator/store/etcd_client.h"
@@ -35,12 +34,6 @@ class EtcdReader {
     std::uint64_t last = 0;   // where none is missing between; not above the last
   };
   Result<Numbers> NumbersFrom(const EtcdKeys& keys, const std::string& folder, std::uint64_t first);
-  // What these ranges have, {first, end} each, at the revision of the first read; a range's entries
-  // are one element.
-  struct KeyRange {
-    std::string first, end;
-  };
-  Result<std::vector<std::vector<EtcdEntry>>> ReadMany(const std::vector<KeyRange>& ranges);
 
   // That of the first read, and so of all; 0: there was none.
   std::int64_t revision() const { return revision_; }

@@ -6,7 +6,6 @@
 
 #include "coordinator/store/etcd_export.h"
 #include "coordinator/store/record_codec.h"
-#include "coordinator/store/records_of_jobs.h"
 
 namespace muster {
 namespace {
@@ -77,7 +76,6 @@ Result<ArchivedRecords> RecordsOf(const std::string& folder,
     }
   }
   records.job.spec_yaml = std::move(spec);
-  OrderCheckpoints(&records.checkpoints);
   return records;
 }
 
@@ -139,6 +137,7 @@ EtcdStore::EtcdStore(EtcdStoreOptions options, std::unique_ptr<EtcdClient> clien
       client_(std::move(client)),
       leadership_(std::move(leadership)),
       writer_(*client_, *leadership_, keys_, [this] { ReportChange(); }),
+      archive_(*client_, keys_),
       next_compaction_(SystemClock().Now() + options_.compaction),
       queue_(*this, {.path = "etcd", .max_queued = options_.max_queued}) {}
 
@@ -177,7 +176,10 @@ Status EtcdStore::LoadAll(StoredState* state) {
   EtcdReader reader(*client_);
   MUSTER_RETURN_IF_ERROR(LoadJobs(reader, state));
   MUSTER_RETURN_IF_ERROR(ReadRecords(reader, keys_.Under("nodes/"), &state->nodes));
-  MUSTER_RETURN_IF_ERROR(LoadArchive(reader, state));
+  MUSTER_RETURN_IF_ERROR(archive_.Load(reader, &state->archived));
+  GoodputUsage time;
+  MUSTER_RETURN_IF_ERROR(ReadRecord(reader, keys_.Under("archived-time"), &time));
+  state->archived_time = time.micros;
   MUSTER_RETURN_IF_ERROR(LoadQueues(reader, state));
   MUSTER_RETURN_IF_ERROR(ReadRecord(reader, keys_.Under("users"), &state->users));
   MUSTER_RETURN_IF_ERROR(ReadRecords(reader, keys_.Under("secrets/"), &state->secrets));
@@ -206,23 +208,6 @@ Status EtcdStore::LoadJobEntry(const EtcdEntry& entry, StoredState* state) {
     return OkStatus();
   }
   return DataLoss(entry.key + " belongs to no job");
-}
-
-Status EtcdStore::LoadArchive(EtcdReader& reader, StoredState* state) {
-  archive_ = {};
-  const std::string all = keys_.Under("archive-index/");
-  MUSTER_RETURN_IF_ERROR(
-      reader.Read(all, EtcdPrefixEnd(all), [this, state](const EtcdEntry& entry) -> Status {
-        const Result<EtcdArchive::Entry> job = EtcdArchive::Decode(entry.value);
-        if (!job.ok()) return job.status().WithContext(entry.key);
-        archive_.Add(*job);
-        state->archived.push_back(job->job);
-        return OkStatus();
-      }));
-  GoodputUsage time;
-  MUSTER_RETURN_IF_ERROR(ReadRecord(reader, keys_.Under("archived-time"), &time));
-  state->archived_time = time.micros;
-  return OkStatus();
 }
 
 Status EtcdStore::LoadQueues(EtcdReader& reader, StoredState* state) {
@@ -307,6 +292,7 @@ Status EtcdStore::WriteGroup(const std::vector<CommitBatch>& group) {
     const bool reads = std::ranges::any_of(batch.operations, [](const StoreOperation& operation) {
       return std::holds_alternative<ArchiveJob>(operation) ||
              std::holds_alternative<DeleteArchivedJob>(operation) ||
+             std::holds_alternative<PutArchivedJob>(operation) ||
              std::holds_alternative<PutArchivedCheckpoint>(operation);
     });
     // It must see the commits before it.
@@ -315,6 +301,7 @@ Status EtcdStore::WriteGroup(const std::vector<CommitBatch>& group) {
     EtcdChanges changes;
     for (const StoreOperation& operation : batch.operations)
       MUSTER_RETURN_IF_ERROR(Add(operation, &changes));
+    archive_.PutChanged(&changes);
     if (together.empty()) {
       together = std::move(changes);
       continue;
@@ -359,8 +346,14 @@ Status EtcdStore::Add(const StoreOperation& operation, EtcdChanges* changes) {
           return put(keys_.Named("nodes/", op.node.name.value), Encode(op.node));
         } else if constexpr (std::is_same_v<T, DeleteNode>) {
           return erase(keys_.Named("nodes/", op.node.value));
-        } else if constexpr (requires { AddArchived(op, changes); }) {
-          return AddArchived(op, changes);
+        } else if constexpr (std::is_same_v<T, ArchiveJob>) {
+          return Archive(op.job, changes);
+        } else if constexpr (std::is_same_v<T, PutArchivedJob>) {
+          return archive_.Put(op.job);
+        } else if constexpr (std::is_same_v<T, PutArchivedCheckpoint>) {
+          return archive_.Put(op.checkpoint);
+        } else if constexpr (std::is_same_v<T, DeleteArchivedJob>) {
+          return archive_.Remove(op.job);
         } else if constexpr (std::is_same_v<T, PutQueues>) {
           return put(keys_.Under("queues"), Encode(op.queues));
         } else if constexpr (std::is_same_v<T, PutUsers>) {
@@ -428,49 +421,14 @@ Result<std::vector<EtcdEntry>> EtcdStore::EntriesUnder(const std::string& prefix
   return out;
 }
 
-Status EtcdStore::AddArchived(const ArchiveJob& op, EtcdChanges* changes) {
-  const ArchivedJob& job = op.job;
+Status EtcdStore::Archive(const ArchivedJob& job, EtcdChanges* changes) {
   const std::string from = keys_.OfJob(job.id);
-  MUSTER_ASSIGN_OR_RETURN(std::vector<EtcdEntry> entries, EntriesUnder(from, *changes));
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<EtcdEntry> entries, EntriesUnder(from, *changes));
   MUSTER_ASSIGN_OR_RETURN(const ArchivedRecords records, RecordsOf(from, entries));
   if (records.job.id.empty()) return OkStatus();  // there is none
-  for (EtcdEntry& entry : entries) {
-    (*changes)[keys_.OfArchived(job.id) + entry.key.substr(from.size())] = std::move(entry.value);
-    (*changes)[entry.key] = std::nullopt;
-  }
-  const EtcdArchive::Entry index{job, records.job.name, records.job.output_dir};
-  (*changes)[keys_.Named("archive-index/", job.id.value)] = EtcdArchive::Encode(index);
-  archive_.Add(index);
-  specs_.erase(job.id);
-  return OkStatus();
-}
-
-Status EtcdStore::AddArchived(const PutArchivedJob& op, EtcdChanges* changes) {
-  if (archive_.Contains(op.job.id))
-    (*changes)[keys_.OfArchived(op.job.id) + "record"] = RecordWithoutSpec(op.job);
-  return OkStatus();
-}
-
-Status EtcdStore::AddArchived(const DeleteArchivedJob& op, EtcdChanges* changes) {
-  const JobId& job = op.job;
-  MUSTER_ASSIGN_OR_RETURN(const std::vector<EtcdEntry> entries,
-                          EntriesUnder(keys_.OfArchived(job), *changes));
   for (const EtcdEntry& entry : entries) (*changes)[entry.key] = std::nullopt;
-  (*changes)[keys_.Named("archive-index/", job.value)] = std::nullopt;
-  archive_.Remove(job);
-  return OkStatus();
-}
-
-Status EtcdStore::AddArchived(const PutArchivedCheckpoint& op, EtcdChanges* changes) {
-  const CheckpointRecord& checkpoint = op.checkpoint;
-  const std::string key = CheckpointKey(keys_.OfArchived(checkpoint.job), checkpoint.directory);
-  bool there = changes->contains(key) && (*changes)[key].has_value();
-  if (!changes->contains(key)) {
-    MUSTER_ASSIGN_OR_RETURN(const auto stored, EtcdReader(*client_).Get(key));
-    there = stored.has_value();
-  }
-  if (there) (*changes)[key] = Encode(checkpoint);
-  return OkStatus();
+  specs_.erase(job.id);
+  return archive_.Add(job, records);
 }
 
 // A failure of what is done here is that of the next commit, or harmless.
@@ -533,32 +491,7 @@ Result<std::vector<EventRecord>> EtcdStore::SelectEvents(const EventQuery& query
 
 Result<std::vector<ArchivedRecords>> EtcdStore::SelectArchived(const ArchiveQuery& query) {
   MUSTER_RETURN_IF_ERROR(writer_.Settle());
-  if (query.is_page()) return SelectPage(query);
-  std::optional<JobId> job = query.job;
-  if (query.job.empty()) job = archive_.Named(query.name);
-  if (!job || !archive_.Contains(*job)) return std::vector<ArchivedRecords>();
-  const std::string folder = keys_.OfArchived(*job);
-  MUSTER_ASSIGN_OR_RETURN(const std::vector<EtcdEntry> entries, EntriesUnder(folder, {}));
-  MUSTER_ASSIGN_OR_RETURN(ArchivedRecords records, RecordsOf(folder, entries));
-  records.output_owner = archive_.OwnerOfOutput(*job).value_or(JobId{});
-  return std::vector{std::move(records)};
-}
-
-Result<std::vector<ArchivedRecords>> EtcdStore::SelectPage(const ArchiveQuery& query) {
-  std::vector<EtcdReader::KeyRange> ranges;
-  for (const JobId& job : archive_.Page(query.before_order, query.limit)) {
-    // From the record to the spec, without attempts and checkpoints.
-    const std::string folder = keys_.OfArchived(job);
-    ranges.push_back({folder + "record", EtcdPrefixEnd(folder + "spec")});
-  }
-  MUSTER_ASSIGN_OR_RETURN(const auto jobs, EtcdReader(*client_).ReadMany(ranges));
-  std::vector<ArchivedRecords> found;
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    const std::string folder = ranges[i].first.substr(0, ranges[i].first.rfind('/') + 1);
-    MUSTER_ASSIGN_OR_RETURN(ArchivedRecords records, RecordsOf(folder, jobs[i]));
-    found.push_back(std::move(records));
-  }
-  return found;
+  return archive_.Select(query);
 }
 
 Result<std::vector<std::string>> EtcdStore::SelectAudit(const AuditQuery& query) {

@@ -98,7 +98,6 @@ class EtcdStore final : public Store, private CommitBackend {
   Status LoadAll(StoredState* state);
   Status LoadJobs(EtcdReader& reader, StoredState* state);
   Status LoadJobEntry(const EtcdEntry& entry, StoredState* state);
-  Status LoadArchive(EtcdReader& reader, StoredState* state);
   Status LoadQueues(EtcdReader& reader, StoredState* state);
   Status LoadEvents(EtcdReader& reader, StoredState* state);
   Status LoadAudit(EtcdReader& reader, StoredState* state);
@@ -108,11 +107,7 @@ class EtcdStore final : public Store, private CommitBackend {
   void AddJob(const JobRecord& job, EtcdChanges* changes);
   void AddEvent(const EventRecord& event, EtcdChanges* changes);
   void AddLine(const AppendAudit& op, EtcdChanges* changes);
-  // These read what is stored.
-  Status AddArchived(const ArchiveJob& op, EtcdChanges* changes);
-  Status AddArchived(const PutArchivedJob& op, EtcdChanges* changes);
-  Status AddArchived(const DeleteArchivedJob& op, EtcdChanges* changes);
-  Status AddArchived(const PutArchivedCheckpoint& op, EtcdChanges* changes);
+  Status Archive(const ArchivedJob& job, EtcdChanges* changes);
   Result<std::vector<EtcdEntry>> EntriesUnder(const std::string& prefix,
                                               const EtcdChanges& changes);
   void ReportChange();
@@ -123,7 +118,6 @@ class EtcdStore final : public Store, private CommitBackend {
 
   Result<std::vector<EventRecord>> SelectEvents(const EventQuery& query) override;
   Result<std::vector<ArchivedRecords>> SelectArchived(const ArchiveQuery& query) override;
-  Result<std::vector<ArchivedRecords>> SelectPage(const ArchiveQuery& query);
   Result<std::vector<std::string>> SelectAudit(const AuditQuery& query) override;
 
   const EtcdStoreOptions options_;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -355,6 +356,103 @@ TEST_F(EtcdStoreTest, AJobOfAnySizeIsArchivedAndDeletedWithAllItsKeys) {
   ASSERT_TRUE(CommitAndWait(*store, {DeleteArchivedJob{job.id}}).ok());
   EXPECT_THAT(KeysUnder("archive/"), IsEmpty());
   EXPECT_THAT(KeysUnder("archive-index/"), IsEmpty());
+}
+
+class EtcdArchiveTest : public EtcdStoreTest {
+ protected:
+  static JobRecord Ended(int number) {
+    JobRecord job = JobWithSpec(std::to_string(1000 + number), "name: a\n");
+    job.submit_order = static_cast<std::uint64_t>(number + 1);
+    return job;
+  }
+  static void Put(EtcdStore& store, int first, int count) {
+    std::vector<StoreOperation> operations;
+    for (int i = first; i < first + count; ++i) operations.push_back(PutJob{Ended(i)});
+    ASSERT_TRUE(CommitAndWait(store, std::move(operations)).ok());
+  }
+  static std::vector<StoreOperation> Archiving(int first, int count) {
+    std::vector<StoreOperation> operations;
+    for (int i = first; i < first + count; ++i)
+      operations.push_back(ArchiveJob{ArchivedJobOf(Ended(i))});
+    return operations;
+  }
+  static std::vector<ArchivedRecords> Read(EtcdStore& store, ArchiveQuery query) {
+    std::promise<Result<std::vector<ArchivedRecords>>> read;
+    store.ReadArchive(std::move(query), [&read](auto records) { read.set_value(records); });
+    const auto records = read.get_future().get();
+    EXPECT_TRUE(records.ok()) << records.status().ToString();
+    return records.ok() ? *records : std::vector<ArchivedRecords>{};
+  }
+};
+
+TEST_F(EtcdArchiveTest, JobsFillOnePackAfterTheOtherAlsoAfterAStart) {
+  for (int first = 0; first < 160; first += 40) {
+    const auto store = Open();
+    Put(*store, first, 40);
+    ASSERT_TRUE(CommitAndWait(*store, Archiving(first, 30)).ok());
+    ASSERT_TRUE(CommitAndWait(*store, Archiving(first + 30, 10)).ok());
+  }
+  EXPECT_THAT(KeysUnder("archive/"), SizeIs(3)) << "64, 64 and 32";
+  EXPECT_THAT(KeysUnder("archive-index/"), SizeIs(3));
+  EXPECT_THAT(KeysUnder("jobs/"), IsEmpty());
+  const auto store = Open();
+  const std::vector<ArchivedRecords> page = Read(*store, {});
+  ASSERT_THAT(page, SizeIs(160));
+  for (int i = 0; i < 160; ++i) EXPECT_EQ(page[static_cast<std::size_t>(i)].job, Ended(159 - i));
+}
+
+TEST_F(EtcdArchiveTest, JobsThatALeaderWasArchivingWhenItEndedAreThereOnce) {
+  for (const bool is_named : {false, true}) {
+    LossyProxyForTest proxy(EtcdServerForTest::Shared().address());
+    const auto store = Open(OptionsOver(proxy));
+    const int first = is_named ? 300 : 0;
+    Put(*store, first, 300);
+    if (!is_named) proxy.Set(Mode::kLoseRequests);
+    auto done = CommitLater(*store, Archiving(first, 300));
+    if (is_named) {
+      ASSERT_TRUE(
+          Eventually([this] { return !ValueOf("staged").empty(); }, std::chrono::seconds(60)));
+    }
+    proxy.Set(Mode::kLoseRequests);
+    EndLeadership();
+    {
+      const StoredState state = Stored();
+      std::set<JobId> jobs;
+      for (const JobRecord& job : state.jobs) jobs.insert(job.id);
+      for (const ArchivedJob& job : state.archived) jobs.insert(job.id);
+      EXPECT_THAT(jobs, SizeIs(first + 300));
+      EXPECT_EQ(state.jobs.size() + state.archived.size(), jobs.size()) << "none is there twice";
+      EXPECT_EQ(state.archived.size(), is_named ? 300u : 0u);
+    }
+    proxy.Set(Mode::kPass);
+    EXPECT_EQ(done.get().ok(), is_named);
+  }
+}
+
+TEST_F(EtcdArchiveTest, APackIsGoneWithItsLastJob) {
+  const auto store = Open();
+  Put(*store, 0, 70);
+  ASSERT_TRUE(CommitAndWait(*store, Archiving(0, 70)).ok());
+  std::vector<StoreOperation> remove;
+  for (int i = 0; i < 65; ++i) remove.push_back(DeleteArchivedJob{Ended(i).id});
+  ASSERT_TRUE(CommitAndWait(*store, std::move(remove)).ok());
+  EXPECT_THAT(KeysUnder("archive/"), SizeIs(1));
+  EXPECT_THAT(KeysUnder("archive-index/"), SizeIs(1));
+  EXPECT_THAT(Read(*store, {}), SizeIs(5));
+}
+
+TEST_F(EtcdArchiveTest, APackThatCannotBeReadIsNamed) {
+  {
+    const auto store = Open();
+    Put(*store, 0, 1);
+    ASSERT_TRUE(CommitAndWait(*store, Archiving(0, 1)).ok());
+  }
+  Change(EtcdPut(prefix_ + "archive-index/0000000000000001", "{}"));
+  const auto store = EtcdStore::Open(Options());
+  ASSERT_TRUE(store.ok());
+  const Status status = (*store)->Load().status();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr(prefix_ + "archive-index/0000000000000001"));
 }
 
 TEST_F(EtcdStoreTest, ANamedStageIsCompletedByTheNextLeaderAndAnotherOneRemoved) {

@@ -64,6 +64,8 @@ BOOST_DESCRIBE_STRUCT(NodeRecord, (),
                        notices, pilot, report, unused, directory_id, container_id));
 BOOST_DESCRIBE_STRUCT(ArchivedJob, (),
                       (id, state, submit_order, ended_unix_ms, key_print, spec_print));
+// The fields of `job` lie beside these.
+BOOST_DESCRIBE_STRUCT(ArchiveEntry, (), (name, output_dir));
 BOOST_DESCRIBE_STRUCT(QueuesRecord, (), (version, yaml));
 BOOST_DESCRIBE_STRUCT(UsersRecord, (), (version, yaml));
 BOOST_DESCRIBE_STRUCT(SecretName, (), (owner, queue, name));
@@ -174,6 +176,7 @@ void WriteNumber(std::string& out, T value) {
 template <typename T>
 void WriteFields(std::string& out, const T& record);
 void WriteFields(std::string& out, const RankRecord& record);
+void WriteFields(std::string& out, const ArchiveEntry& entry);
 void WriteFields(std::string& out, const GoodputUsage& usage);
 void WriteFields(std::string& out, const std::map<std::string, std::string>& texts);
 
@@ -231,6 +234,10 @@ void WriteFields(std::string& out, const RankRecord& record) {
   WriteDescribed(out, record);
   WriteDescribed(out, record.end);
 }
+void WriteFields(std::string& out, const ArchiveEntry& entry) {
+  WriteDescribed(out, entry.job);
+  WriteDescribed(out, entry);
+}
 void WriteFields(std::string& out, const GoodputUsage& usage) {
   WriteDescribed(out, usage);
   for (int i = 0; i < kTimeStateCount; ++i) {
@@ -248,6 +255,7 @@ void WriteFields(std::string& out, const std::map<std::string, std::string>& tex
 template <typename T>
 void ReadFields(const Json& json, T& record);
 void ReadFields(const Json& json, RankRecord& record);
+void ReadFields(const Json& json, ArchiveEntry& entry);
 void ReadFields(const Json& json, GoodputUsage& usage);
 void ReadFields(const Json& json, NoticeRecord& notice);
 void ReadFields(const Json& json, std::map<std::string, std::string>& texts);
@@ -293,6 +301,10 @@ void ReadFields(const Json& json, RankRecord& record) {
   ReadDescribed(json, record);
   ReadDescribed(json, record.end);
 }
+void ReadFields(const Json& json, ArchiveEntry& entry) {
+  ReadDescribed(json, entry);
+  ReadDescribed(json, entry.job);
+}
 void ReadFields(const Json& json, GoodputUsage& usage) {
   ReadDescribed(json, usage);
   for (int i = 0; i < kTimeStateCount; ++i) {
@@ -328,6 +340,7 @@ std::string Encode(const CheckpointRecord& record) { return Encoded(record); }
 std::string Encode(const NodeRecord& record) { return Encoded(record); }
 std::string Encode(const EventRecord& record) { return Encoded(record); }
 std::string Encode(const ArchivedJob& job) { return Encoded(job); }
+std::string Encode(const ArchiveEntry& entry) { return Encoded(entry); }
 std::string Encode(const GoodputUsage& usage) { return Encoded(usage); }
 std::string Encode(const QueuesRecord& queues) { return Encoded(queues); }
 std::string Encode(const UsersRecord& users) { return Encoded(users); }
@@ -360,6 +373,7 @@ template Result<CheckpointRecord> Decode<CheckpointRecord>(std::string_view);
 template Result<NodeRecord> Decode<NodeRecord>(std::string_view);
 template Result<EventRecord> Decode<EventRecord>(std::string_view);
 template Result<ArchivedJob> Decode<ArchivedJob>(std::string_view);
+template Result<ArchiveEntry> Decode<ArchiveEntry>(std::string_view);
 template Result<GoodputUsage> Decode<GoodputUsage>(std::string_view);
 template Result<QueuesRecord> Decode<QueuesRecord>(std::string_view);
 template Result<UsersRecord> Decode<UsersRecord>(std::string_view);

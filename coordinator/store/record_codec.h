@@ -18,12 +18,20 @@
 
 namespace muster {
 
+// What a start reads of an archived job, and where it lies; two of its fields are the record's.
+struct ArchiveEntry {
+  ArchivedJob job;
+  std::string name;
+  std::string output_dir;
+};
+
 std::string Encode(const JobRecord& record);
 std::string Encode(const AttemptRecord& record);
 std::string Encode(const CheckpointRecord& record);
 std::string Encode(const NodeRecord& record);
 std::string Encode(const EventRecord& record);
 std::string Encode(const ArchivedJob& job);
+std::string Encode(const ArchiveEntry& entry);
 std::string Encode(const GoodputUsage& usage);
 std::string Encode(const QueuesRecord& queues);
 std::string Encode(const UsersRecord& users);

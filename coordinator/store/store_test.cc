@@ -538,6 +538,37 @@ TEST_P(StoreTest, DeletesAnArchivedJob) {
   EXPECT_TRUE(ReadArchive({.job = JobId{"a"}}).empty());
 }
 
+TEST_P(StoreTest, KeepsAnArchiveOfManyJobs) {
+  constexpr int kJobs = 200;
+  const auto id = [](int number) { return std::to_string(1000 + number); };
+  std::vector<StoreOperation> put, archive, remove;
+  for (int i = 0; i < kJobs; ++i) {
+    const JobRecord job = Finished(id(i), static_cast<std::uint64_t>(i + 1));
+    put.push_back(PutJob{job});
+    put.push_back(PutAttempt{Attempt(id(i), 1)});
+    archive.push_back(ArchiveJob{ArchivedJobOf(job)});
+    if (i % 2 == 0) remove.push_back(DeleteArchivedJob{job.id});
+  }
+  ASSERT_TRUE(Commit(std::move(put)).ok());
+  ASSERT_TRUE(Commit(std::move(archive)).ok());
+  EXPECT_EQ(Load().archived.size(), static_cast<std::size_t>(kJobs));
+  ASSERT_TRUE(Commit(std::move(remove)).ok());
+  EXPECT_EQ(Load().archived.size(), static_cast<std::size_t>(kJobs / 2));
+  CommitArchived("new", kJobs + 1);
+  EXPECT_TRUE(Load().jobs.empty());
+  const std::vector<ArchivedRecords> page = ReadArchive({.limit = 30});
+  ASSERT_EQ(page.size(), 30u);
+  EXPECT_EQ(page[0].job.id, JobId{"new"});
+  for (int i = 1; i < 30; ++i)
+    EXPECT_EQ(page[static_cast<std::size_t>(i)].job.id, JobId{id(kJobs + 1 - 2 * i)});
+  for (int i = 1; i < kJobs; i += 20) {
+    const std::vector<ArchivedRecords> read = ReadArchive({.job = JobId{id(i)}});
+    ASSERT_EQ(read.size(), 1u);
+    EXPECT_EQ(read[0].job, Finished(id(i), static_cast<std::uint64_t>(i + 1)));
+    EXPECT_EQ(read[0].attempts, std::vector{Attempt(id(i), 1)});
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, StoreTest,
                          ::testing::Values(Factory{"memory", MakeMemory},
                                            Factory{"sqlite", MakeSqlite},

@@ -63,6 +63,7 @@ INCLUDE_TABLE = (
     (r"prometheus/", ("common/telemetry/", "coordinator/metrics"),
      "assemble metrics with common/telemetry/metrics.h"),
     (r"sqlite3\.h", ("coordinator/store/",), "go through Store"),
+    (r"zstd\.h", ("coordinator/store/",), "go through ArchivePack"),
     (r"pcre2\.h", ("trainer/text/tokenizer/",), "go through Tokenizer"),
     (r"curl/", ("common/http/",), "go through HttpClient of common/http"),
     (r"openssl/", ("trainer/hub/", "trainer/comm/rendezvous/peer_proof.cc", "common/security/"),
