@@ -1,5 +1,6 @@
 #include "coordinator/store/etcd_keys.h"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -83,6 +84,25 @@ std::vector<std::string> EtcdNames(std::string_view below_prefix) {
 }
 
 std::string EtcdPartsEnd(const std::string& key) { return key + std::string(1, kPart + 1); }
+
+std::string EtcdKeyBeyond(const std::string& first, const std::string& last, int times) {
+  const auto differs = std::mismatch(first.begin(), first.end(), last.begin(), last.end()).second;
+  const auto shared = static_cast<std::size_t>(differs - last.begin());
+  // Of seven bytes, so that the sum below fits.
+  const auto number = [shared](const std::string& key) {
+    std::uint64_t value = 0;
+    for (std::size_t i = shared; i < shared + 7; ++i)
+      value = value << 8 | (i < key.size() ? static_cast<unsigned char>(key[i]) : 0);
+    return value;
+  };
+  constexpr std::uint64_t kMax = (std::uint64_t{1} << 56) - 1;
+  const std::uint64_t way = std::min((number(last) - number(first)), kMax / 256);
+  std::uint64_t beyond = number(last) + static_cast<std::uint64_t>(times) * way + 1;
+  beyond = std::min(beyond, kMax);
+  std::string key = last.substr(0, shared);
+  for (int shift = 48; shift >= 0; shift -= 8) key += static_cast<char>(beyond >> shift & 0xff);
+  return key;
+}
 
 std::string AttemptKey(const std::string& job, Generation generation) {
   return job + "attempts/" + NumberedName(static_cast<std::uint64_t>(generation));

@@ -55,6 +55,9 @@ std::string CheckpointKey(const std::string& job, const std::string& directory);
 // begin with it.
 std::string EtcdPartsEnd(const std::string& key);
 
+// As far behind `last` as `times` the way from `first` to it, by the bytes that they do not share.
+std::string EtcdKeyBeyond(const std::string& first, const std::string& last, int times);
+
 // The operations that make the changes, a part of a value each.
 std::vector<etcdserverpb::RequestOp> EtcdOperations(const EtcdChanges& changes);
 // Bytes that an operation takes in a request, not fewer.

@@ -2,11 +2,18 @@
 
 #include <algorithm>
 #include <charconv>
+#include <future>
 #include <utility>
 
 namespace muster {
 
 namespace pb = etcdserverpb;
+
+namespace {
+
+constexpr int kPartPages = 16;
+
+}  // namespace
 
 // With fewer keys where they are too large together.
 Result<pb::RangeResponse> EtcdReader::Page(pb::RangeRequest request) {
@@ -29,22 +36,45 @@ Result<pb::RangeResponse> EtcdReader::Page(pb::RangeRequest request) {
   }
 }
 
+// The next page is under way while the entries of one are taken.
 Status EtcdReader::Read(const std::string& first, const std::string& end, const Each& each) {
   EtcdAssembler assembler;
   pb::RangeRequest request;
   request.set_key(first);
   request.set_range_end(end);
+  Result<pb::RangeResponse> page = Page(request);
   for (;;) {
-    MUSTER_ASSIGN_OR_RETURN(const pb::RangeResponse page, Page(request));
-    for (const pb::KeyValue& next : page.kvs()) {
-      MUSTER_ASSIGN_OR_RETURN(auto entry, assembler.Add(next));
+    if (!page.ok()) return page.status();
+    std::future<Result<pb::RangeResponse>> next;
+    if (Advance(*page, end, &request))
+      next = std::async(std::launch::async, [&] { return Page(request); });
+    for (const pb::KeyValue& each_key : page->kvs()) {
+      MUSTER_ASSIGN_OR_RETURN(auto entry, assembler.Add(each_key));
       if (entry) MUSTER_RETURN_IF_ERROR(each(*std::move(entry)));
     }
-    if (!page.more() || page.kvs_size() == 0) break;
-    request.set_key(page.kvs(page.kvs_size() - 1).key() + '\0');
+    if (!next.valid()) break;
+    page = next.get();
   }
   MUSTER_ASSIGN_OR_RETURN(auto entry, assembler.Finish());
   return entry ? each(*std::move(entry)) : OkStatus();
+}
+
+// Etcd counts the keys of a range for each page of it. So a range of many pages is read in parts,
+// and counted whole once for each of these.
+bool EtcdReader::Advance(const pb::RangeResponse& page, const std::string& end,
+                         pb::RangeRequest* request) {
+  const bool is_part = request->range_end() != end;
+  if (!page.more() || page.kvs_size() == 0) {
+    if (!is_part) return false;
+    request->set_key(request->range_end());
+    request->set_range_end(end);
+    return true;
+  }
+  const std::string& last = page.kvs(page.kvs_size() - 1).key();
+  if (!is_part && page.count() > kPartPages * page.kvs_size())
+    request->set_range_end(std::min(end, EtcdKeyBeyond(page.kvs(0).key(), last, kPartPages)));
+  request->set_key(last + '\0');
+  return true;
 }
 
 Result<std::optional<std::string>> EtcdReader::Get(const std::string& key) {

@@ -40,6 +40,8 @@ class EtcdReader {
 
  private:
   Result<etcdserverpb::RangeResponse> Page(etcdserverpb::RangeRequest request);
+  static bool Advance(const etcdserverpb::RangeResponse& page, const std::string& end,
+                      etcdserverpb::RangeRequest* request);
 
   EtcdClient& client_;
   std::int64_t revision_ = 0;

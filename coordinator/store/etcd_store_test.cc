@@ -642,6 +642,27 @@ TEST_F(EtcdStoreTest, TheHistoryOfKeysIsCompacted) {
   }));
 }
 
+TEST_F(EtcdStoreTest, PagesOfKeysThatLieUnevenlyAreReadInOrder) {
+  std::vector<std::string> keys;
+  for (int i = 0; i < 5000; ++i) {
+    const std::string number = NumberedName(static_cast<std::uint64_t>(i));
+    keys.push_back("k/" + (i % 7 == 0   ? "0/" + number
+                           : i % 3 == 0 ? number.substr(12) + "/\xff"
+                                        : "z" + number));
+  }
+  std::ranges::sort(keys);
+  for (std::size_t i = 0; i < keys.size(); i += 100) {
+    etcdserverpb::TxnRequest request;
+    for (std::size_t k = i; k < i + 100; ++k)
+      *request.add_success() =
+          EtcdPut(prefix_ + keys[k], std::string(k % 50 == 0 ? 20'000 : 10, 'v'));
+    ASSERT_TRUE(client_->Transact(request, kEtcdAnswer).ok());
+  }
+  std::vector<std::string> expected;
+  for (const std::string& key : keys) expected.push_back(prefix_ + key);
+  EXPECT_EQ(KeysUnder("k/"), expected);
+}
+
 TEST_F(EtcdStoreTest, AStoreOfAnotherFormatIsRefusedAndLeft) {
   Change(EtcdPut(prefix_ + "format", "7"));
   const auto store = EtcdStore::Open(Options());
