@@ -54,6 +54,7 @@
 #include "coordinator/service/standby_coordinator.h"
 #include "coordinator/service/watch_hub.h"
 #include "coordinator/service/worker_service.h"
+#include "coordinator/store/etcd_defragmenter.h"
 #include "coordinator/store/etcd_export.h"
 #include "coordinator/store/etcd_roster.h"
 #include "coordinator/store/etcd_store.h"
@@ -219,7 +220,8 @@ struct OpenedStore {
   std::unique_ptr<SqliteStore> sqlite;
   std::unique_ptr<JournalStore> journal;
   std::unique_ptr<EtcdStore> etcd;
-  std::unique_ptr<EtcdExport> exported;  // with etcd
+  std::unique_ptr<EtcdExport> exported;            // with etcd
+  std::unique_ptr<EtcdDefragmenter> defragmenter;  // likewise
 
   Store& store() const {
     if (etcd) return *etcd;
@@ -306,7 +308,10 @@ Status OpenEtcd(const ServerOptions& options, const Security& security, OpenedSt
     standby->SetLeader(leader);
     return standby->outcome();
   };
+  const auto note = etcd.note;
   MUSTER_ASSIGN_OR_RETURN(opened->etcd, EtcdStore::Open(std::move(etcd)));
+  MUSTER_ASSIGN_OR_RETURN(opened->defragmenter,
+                          EtcdDefragmenter::Start({.access = options.etcd, .note = note}));
   return OkStatus();
 }
 

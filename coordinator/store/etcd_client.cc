@@ -300,9 +300,9 @@ void EtcdClient::AwaitChange(const std::string& key, std::int64_t revision, Dura
   Pause(kFirstTimeout);
 }
 
-Result<std::vector<EtcdClient::MemberVersion>> EtcdClient::Versions(Duration within) {
+Result<std::vector<EtcdClient::MemberStatus>> EtcdClient::Members(Duration within) {
   const Deadline deadline = Deadline::After(within);
-  std::vector<MemberVersion> versions;
+  std::vector<MemberStatus> members;
   for (Duration timeout = 2 * kFirstTimeout;; timeout *= 2) {
     Status last;
     for (const std::unique_ptr<Member>& each : members_) {
@@ -311,12 +311,28 @@ Result<std::vector<EtcdClient::MemberVersion>> EtcdClient::Versions(Duration wit
                  [&](Member& member, grpc::ClientContext& context) {
                    return member.maintenance->Status(&context, {}, &response);
                  });
-      if (last.ok()) versions.push_back({each->address, response.version()});
+      if (last.ok())
+        members.push_back({.address = each->address,
+                           .version = response.version(),
+                           .file_bytes = response.db_size(),
+                           .used_bytes = response.db_size_in_use(),
+                           .leads = response.header().member_id() == response.leader()});
     }
-    if (!versions.empty()) return versions;
+    if (!members.empty()) return members;
     if (!IsUnanswered(last) || deadline.Expired()) return last;
     Pause(kPauseAfterRound);
   }
+}
+
+Status EtcdClient::Defragment(const std::string& address, Duration within) {
+  if (!access_.user.empty()) MUSTER_RETURN_IF_ERROR(Authenticate(within));
+  const auto member = std::ranges::find(
+      members_, address, [](const auto& each) -> const std::string& { return each->address; });
+  if (member == members_.end()) return NotFound("there is no member at " + address);
+  pb::DefragmentResponse response;
+  return Try(**member, within, [&](Member& each, grpc::ClientContext& context) {
+    return each.maintenance->Defragment(&context, {}, &response);
+  });
 }
 
 }  // namespace muster

@@ -61,12 +61,18 @@ class EtcdClient {
   // Returns when the key has changed after `revision`, the time is over, or the member failed.
   void AwaitChange(const std::string& key, std::int64_t revision, Duration within);
   Status Compact(std::int64_t revision, Duration within);
-  // {address, version} of each member that answers; kUnavailable: none does.
-  struct MemberVersion {
+  // Of each member that answers; kUnavailable: none does.
+  struct MemberStatus {
     std::string address;
     std::string version;
+    std::int64_t file_bytes = 0;
+    std::int64_t used_bytes = 0;  // of these
+    bool leads = false;
   };
-  Result<std::vector<MemberVersion>> Versions(Duration within);
+  Result<std::vector<MemberStatus>> Members(Duration within);
+  std::size_t member_count() const { return members_.size(); }
+  // Gives back to the disk what the member's file does not use. It answers nothing meanwhile.
+  Status Defragment(const std::string& address, Duration within);
 
   // Ends the call under way and all later ones, with kCancelled.
   void Cancel();

@@ -13,12 +13,13 @@ namespace {
 constexpr Duration kWatchAnswer = std::chrono::milliseconds(500);
 constexpr Duration kCompactAnswer = std::chrono::seconds(1);
 constexpr int kLoads = 3;
+constexpr std::uint64_t kHistoryBytes = 32 << 20;
 constexpr std::uint64_t kPrunedAtOnce = 256;
 constexpr Duration kPruneRetry = std::chrono::seconds(5);  // while exports are behind
 
 Status CheckVersions(EtcdClient& client, const EtcdStoreOptions& options) {
-  MUSTER_ASSIGN_OR_RETURN(const auto members, client.Versions(kEtcdAnswer));
-  for (const EtcdClient::MemberVersion& member : members)
+  MUSTER_ASSIGN_OR_RETURN(const auto members, client.Members(kEtcdAnswer));
+  for (const EtcdClient::MemberStatus& member : members)
     MUSTER_RETURN_IF_ERROR(
         CheckEtcdVersion(member.version, options.allow_unsafe).WithContext(member.address));
   return OkStatus();
@@ -469,11 +470,12 @@ void EtcdStore::Prune() {
   prune("audit/", newest_audit_, options_.kept_audit, exported.audit, &oldest_audit_);
 }
 
-// What keys were more than a period ago is forgotten.
+// What keys were more than a period ago is forgotten. Many changes make the period shorter.
 void EtcdStore::Compact() {
   const TimePoint now = SystemClock().Now();
-  if (now < next_compaction_) return;
+  if (now < next_compaction_ && writer_.bytes() - compacted_bytes_ < kHistoryBytes) return;
   next_compaction_ = now + options_.compaction;
+  compacted_bytes_ = writer_.bytes();
   const std::int64_t to = std::exchange(compact_to_, writer_.revision());
   if (to > 0) (void)client_->Compact(to, kCompactAnswer);
 }

@@ -135,7 +135,8 @@ class EtcdStore final : public Store, private CommitBackend {
   std::uint64_t newest_audit_ = 0;
   TimePoint next_prune_;
   TimePoint next_compaction_;
-  std::int64_t compact_to_ = 0;  // a revision of one compaction ago; 0: none yet
+  std::uint64_t compacted_bytes_ = 0;  // that were written before the last one
+  std::int64_t compact_to_ = 0;        // a revision of one compaction ago; 0: none yet
   std::atomic<std::uint64_t> transactions_ = 0;
   CommitQueue queue_;  // last: its thread uses the others
 };

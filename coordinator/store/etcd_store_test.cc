@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/audit/audit_chain.h"
+#include "coordinator/store/etcd_defragmenter.h"
 #include "coordinator/store/etcd_export.h"
 #include "coordinator/store/record_codec.h"
 #include "coordinator/store/testing/etcd_server.h"
@@ -642,6 +643,24 @@ TEST_F(EtcdStoreTest, TheHistoryOfKeysIsCompacted) {
   }));
 }
 
+TEST_F(EtcdStoreTest, TheHistoryOfManyChangesIsCompactedAtOnce) {
+  EtcdStoreOptions options = Options();
+  options.compaction = std::chrono::hours(1);
+  const auto store = Open(std::move(options));
+  etcdserverpb::RangeRequest request;
+  request.set_key(prefix_ + "epoch");
+  request.set_revision(client_->Range(request, kEtcdAnswer)->header().revision());
+  JobRecord job = JobWithSpec("a", std::string(500'000, 'x'));
+  const auto change = [&] {
+    job.spec_yaml[0] ^= 1;
+    return CommitAndWait(*store, {PutJob{job}}).ok();
+  };
+  EXPECT_TRUE(Eventually([&] {
+    return !change() ||
+           client_->Range(request, kEtcdAnswer).status().code() == StatusCode::kOutOfRange;
+  }));
+}
+
 TEST_F(EtcdStoreTest, PagesOfKeysThatLieUnevenlyAreReadInOrder) {
   std::vector<std::string> keys;
   for (int i = 0; i < 5000; ++i) {
@@ -677,6 +696,49 @@ TEST_F(EtcdStoreTest, ARecordThatCannotBeReadIsNamed) {
   const auto store = EtcdStore::Open(Options());
   ASSERT_TRUE(store.ok());
   EXPECT_THAT((*store)->Load().status().message(), HasSubstr(prefix_ + "nodes/n1"));
+}
+
+EtcdClient::MemberStatus Member(const std::string& address, std::int64_t file_mib,
+                                std::int64_t used_mib, bool leads = false) {
+  return {.address = address,
+          .file_bytes = file_mib << 20,
+          .used_bytes = used_mib << 20,
+          .leads = leads};
+}
+
+TEST(EtcdDefragmenterTest, TheMemberWhoseFileIsMostlyFreeHasItsTurnAndTheLeaderComesLast) {
+  constexpr std::int64_t kLeast = 64 << 20;
+  EXPECT_EQ(MemberToDefragment({}, kLeast), std::nullopt);
+  EXPECT_EQ(MemberToDefragment({Member("a", 400, 301, true), Member("b", 63, 0)}, kLeast),
+            std::nullopt);
+  EXPECT_EQ(MemberToDefragment({Member("a", 400, 299)}, kLeast), "a");
+  EXPECT_EQ(MemberToDefragment(
+                {Member("a", 400, 100, true), Member("b", 400, 350), Member("c", 64, 1)}, kLeast),
+            "c");
+  EXPECT_EQ(MemberToDefragment({Member("a", 400, 100, true), Member("b", 400, 350)}, kLeast), "a");
+}
+
+TEST_F(EtcdStoreTest, AFileThatIsMostlyFreeIsMadeSmaller) {
+  const std::string value(1 << 20, 'v');
+  for (int i = 0; i < 8; ++i) Change(EtcdPut(prefix_ + "large", value));
+  Change(EtcdDelete(prefix_ + "large"));
+  const auto file_bytes = [this] { return client_->Members(kEtcdAnswer)->front().file_bytes; };
+  const std::int64_t before = file_bytes();
+  etcdserverpb::RangeRequest any;
+  any.set_key(prefix_);
+  ASSERT_TRUE(
+      client_->Compact(client_->Range(any, kEtcdAnswer)->header().revision(), kEtcdAnswer).ok());
+  std::promise<std::string> noted;
+  const auto defragmenter =
+      EtcdDefragmenter::Start({.access = EtcdServerForTest::Shared().access(),
+                               .interval = std::chrono::milliseconds(10),
+                               .least_bytes = 4 << 20,
+                               .note = [&noted, first = true](const std::string& text) mutable {
+                                 if (std::exchange(first, false)) noted.set_value(text);
+                               }});
+  ASSERT_TRUE(defragmenter.ok()) << defragmenter.status().ToString();
+  EXPECT_THAT(noted.get_future().get(), HasSubstr("defragments 127.0.0.1:"));
+  EXPECT_TRUE(Eventually([&] { return file_bytes() < before / 2; }));
 }
 
 TEST(EtcdClientTest, AMemberThatIsGoneIsPassedOver) {

@@ -83,6 +83,7 @@ Status EtcdWriter::Transact(Operations operations) {
   before->set_value(TextOf(number_));
   for (pb::RequestOp& each : operations) *request.add_success() = std::move(each);
   *request.add_success() = EtcdPut(numbers, TextOf(number_ + 1));
+  bytes_ += request.ByteSizeLong();
   *request.add_failure() = EtcdGet(numbers);
   *request.add_failure() = EtcdGet(leader);
   for (;;) {

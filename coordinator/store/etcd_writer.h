@@ -59,6 +59,8 @@ class EtcdWriter {
   // That of the newest transaction.
   std::int64_t revision() const { return revision_; }
   std::uint64_t transactions() const { return number_; }
+  // Bytes of the changes so far, which etcd keeps until a compaction.
+  std::uint64_t bytes() const { return bytes_; }
 
  private:
   using Operations = std::vector<etcdserverpb::RequestOp>;
@@ -79,6 +81,7 @@ class EtcdWriter {
   bool stopping_ = false;
   std::uint64_t number_ = 0;  // of the newest transaction of this leader
   std::int64_t revision_ = 0;
+  std::uint64_t bytes_ = 0;
   bool staged_ = false;  // a stage is named, and its changes are not all made
 };
 
