@@ -2,12 +2,14 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "common/base/failpoint.h"
 #include "common/base/open_files.h"
 #include "common/command_line/finite_numbers.h"
 #include "common/command_line/help_words.h"
@@ -181,6 +183,10 @@ muster::Status ServeOnce(muster::ServerOptions options) {
 }
 
 int Serve(const muster::ServerOptions& options) {
+  const char* const failpoint = std::getenv("MUSTER_FAILPOINT");
+  if (const muster::Status armed = muster::ArmFailpoint(failpoint); !armed.ok()) return Fail(armed);
+  if (muster::armed_failpoint >= 0)
+    muster::Log().warn("MUSTER_FAILPOINT={}: a test has this process killed there", failpoint);
   for (;;) {
     const muster::Status status = ServeOnce(options);
     if (status.ok()) return muster::kExitAsked;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/base/cluster_paths.h"
+#include "common/base/failpoint.h"
 #include "common/base/files.h"
 #include "common/base/version.h"
 #include "common/job_spec/parse.h"
@@ -496,8 +497,10 @@ Status Server::Impl::Start() {
         [this, refusal = std::move(refusal)]() mutable { refusals.Noted(std::move(refusal)); });
   });
   MUSTER_RETURN_IF_ERROR(StartTls());
+  Failpoint("start.tls");
   MUSTER_RETURN_IF_ERROR(ListenHttp());
   MUSTER_RETURN_IF_ERROR(ListenGrpc());
+  Failpoint("start.listening");
   endpoint.pid = ::getpid();
   endpoint.epoch = store.epoch();
   if (store.etcd) {
@@ -516,7 +519,9 @@ Status Server::Impl::Start() {
   }
   StartPilots();
   StartDiscoveryFile();
-  return WriteEndpoint(paths.Endpoint(), endpoint);
+  MUSTER_RETURN_IF_ERROR(WriteEndpoint(paths.Endpoint(), endpoint));
+  Failpoint("start.serving");
+  return OkStatus();
 }
 
 // Nodes from Slurm, for a permanent coordinator. A coordinator in an allocation has no such file.
@@ -796,6 +801,7 @@ void Server::Impl::End(const Status& cause) {
 void Server::Impl::Close(const Status& reason) {
   if (std::exchange(closing, true)) return;
   Log().info("shutting down: {}", reason.message());
+  Failpoint("end.begun");
   if (options.on_closing) options.on_closing(ExitCodeOf(outcome));
   runtime.Close(reason);
   watches.CloseAll(reason);
@@ -807,6 +813,7 @@ void Server::Impl::Close(const Status& reason) {
   issuers.Cancel();
   shutdown = std::thread([this] {
     grpc->Shutdown(kShutdownGrace);
+    Failpoint("end.drained");
     loop.Stop();
   });
 }
@@ -837,10 +844,12 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   const ClusterPaths paths{options.dir};
   MUSTER_RETURN_IF_ERROR(MakeDirectories(paths.CoordinatorDir(), 0700));
   MUSTER_ASSIGN_OR_RETURN(LockedRecord pid_file, AcquirePidFile(paths.CoordinatorPid()));
+  Failpoint("start.locked");
   // The file of the previous process would send clients to another program's port.
   ::unlink(paths.Endpoint().c_str());
   ::unlink(paths.WorkersEndpoint().c_str());
   MUSTER_ASSIGN_OR_RETURN(Security security, OpenSecurity(options));
+  Failpoint("start.security");
   if (options.cluster_name.empty()) options.cluster_name = security.cluster;
   if (options.cluster_name.empty())
     options.cluster_name = std::filesystem::path(options.dir).filename().string();

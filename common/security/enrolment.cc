@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/cluster_paths.h"
+#include "common/base/failpoint.h"
 #include "common/base/wall_time.h"
 #include "common/security/certificate_request.h"
 #include "common/security/issued_register.h"
@@ -132,6 +133,7 @@ std::vector<Result<std::string>> Enrolment::Join(std::span<const JoinRequest> re
     certificates[claimants[i]] =
         status.ok() ? Result<std::string>(outcome->certificate_pem) : Result<std::string>(status);
   }
+  Failpoint("enrol.redeemed");
   Record(certificates, now_ms);
   return certificates;
 }

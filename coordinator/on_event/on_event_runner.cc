@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/failpoint.h"
 #include "common/base/json.h"
 #include "common/http/http_client.h"
 #include "common/telemetry/log.h"
@@ -119,11 +120,13 @@ Result<long> OnEventRunner::Post(const std::string& url, const std::string& body
   if (!options_.may_use_proxy)
     request.check_address = [this](const IpAddress& to) { return options_.rules.CheckAddress(to); };
   const auto drop = [](const HttpClientResponse&, std::string_view) { return OkStatus(); };
+  Failpoint("webhook.before");
   MUSTER_ASSIGN_OR_RETURN(const HttpClientResponse answer, MakeHttpClient()->Send(request, drop));
   return answer.code;
 }
 
 void OnEventRunner::OnAnswer(const std::shared_ptr<Webhook>& webhook, const Result<long>& code) {
+  Failpoint("webhook.after");
   const bool done = code.ok() && *code / 100 == 2;
   if (!done && WorthAnotherTry(code) && webhook->tries < kTries) {
     const Duration pause = options_.first_retry * (1 << (webhook->tries - 1));

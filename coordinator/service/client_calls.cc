@@ -1,8 +1,32 @@
 #include "coordinator/service/client_calls.h"
 
+#include "common/base/failpoint.h"
 #include "common/rpc/grpc_status.h"
 
 namespace muster {
+namespace {
+
+struct AnswerPoint {
+  ClientOperation operation;
+  FailpointName point;
+};
+
+// Of calls that change something.
+constexpr AnswerPoint kAnswers[] = {{ClientOperation::kSubmit, "answer.submit"},
+                                    {ClientOperation::kCancel, "answer.cancel"},
+                                    {ClientOperation::kSuspend, "answer.suspend"},
+                                    {ClientOperation::kResume, "answer.resume"},
+                                    {ClientOperation::kUpdateJob, "answer.update"},
+                                    {ClientOperation::kHoldJob, "answer.hold"},
+                                    {ClientOperation::kReleaseJob, "answer.release"},
+                                    {ClientOperation::kDrain, "answer.drain"},
+                                    {ClientOperation::kUndrain, "answer.undrain"},
+                                    {ClientOperation::kApplyQueues, "answer.queues"},
+                                    {ClientOperation::kApplyUsers, "answer.users"},
+                                    {ClientOperation::kSetSecret, "answer.secret_set"},
+                                    {ClientOperation::kRemoveSecret, "answer.secret_remove"}};
+
+}  // namespace
 
 ClientCalls::Reactor* ClientCalls::Begin(Context* context, ClientOperation operation,
                                          const std::function<void(const Call&)>& start) {
@@ -30,6 +54,12 @@ ClientCalls::Reactor* ClientCalls::OnLoop(Context* context, ClientOperation oper
       if (guard_.Admits(call)) function(call);
     });
   });
+}
+
+void ClientCalls::Answer(const Call& call, const Status& status) {
+  for (const auto& [operation, point] : kAnswers)
+    if (operation == call->operation()) Failpoint(point);
+  call->End(status);
 }
 
 void ClientCalls::EndOnceDurable(const Call& call) {

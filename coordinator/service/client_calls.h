@@ -53,7 +53,7 @@ class ClientCalls {
     const RequestId request =
         parts_.runtime.Ask(std::move(event), [call, fill = std::move(fill)](const Reply& reply) {
           fill(reply);
-          call->End(reply.status);
+          Answer(call, reply.status);
         });
     call->OnGone([this, request] { parts_.runtime.Forget(request); });
   }
@@ -64,6 +64,8 @@ class ClientCalls {
   std::uint64_t refused() const { return refused_; }
 
  private:
+  static void Answer(const Call& call, const Status& status);
+
   Parts parts_;
   CallGuard guard_;
   std::atomic<int> calls_ = 0;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "common/base/failpoint.h"
 #include "coordinator/access/user_file.h"
 #include "coordinator/queues/queue_file.h"
 
@@ -35,9 +36,11 @@ Now ControllerRuntime::ReadClock() const { return {clock_.Now(), clock_.UnixMill
 
 Status ControllerRuntime::Restore() {
   MUSTER_ASSIGN_OR_RETURN(StoredState state, store_.Load());
+  Failpoint("start.loaded");
   MUSTER_RETURN_IF_ERROR(ParseStoredQueues(state.queues.version, state.queues.yaml).status());
   MUSTER_RETURN_IF_ERROR(ParseStoredUsers(state.users.version, state.users.yaml).status());
   Take(controller_.Restore(std::move(state), ReadClock()));
+  Failpoint("start.restored");
   ArmTimer();
   return OkStatus();
 }
@@ -116,6 +119,7 @@ RequestId ControllerRuntime::Admit(ReplyHandler handler) {
 }
 
 void ControllerRuntime::Take(Effects effects) {
+  Failpoint("decision.made");
   sink_.OnDecided(effects);
   if (effects.higher_epoch > 0) sink_.OnHigherEpoch(std::exchange(effects.higher_epoch, 0));
   const std::vector<JobId> recalls = std::exchange(effects.recalls, {});
@@ -128,6 +132,7 @@ void ControllerRuntime::Commit(Effects effects) {
   effects.observations.clear();
   if (effects.empty()) return;
   SendEager(&effects.sends);
+  Failpoint("decision.eager");
   std::vector<StoreOperation> operations = std::exchange(effects.store, {});
   std::vector<EventRecord> events = EventsOf(operations);
   HoldBack(std::move(effects), std::move(events), operations.empty());
@@ -138,6 +143,7 @@ void ControllerRuntime::Commit(Effects effects) {
                 [this, post = loop_.post, number = pending_.back().number](const Status& status) {
                   post([this, number, status] { OnCommitted(number, status); });
                 });
+  Failpoint("decision.queued");
 }
 
 void ControllerRuntime::ReadArchived(const JobId& job) {
@@ -151,6 +157,7 @@ void ControllerRuntime::ReadArchived(const JobId& job) {
           event->records = std::move(read->front());
         }
         post([this, event, unread = read.status()] {
+          Failpoint("recall.read");
           if (!unread.ok()) sink_.OnUnread(event->job, unread);
           Handle(std::move(*event));
         });
@@ -207,6 +214,7 @@ void ControllerRuntime::OnCommitted(std::uint64_t number, const Status& status) 
     failed_ = true;
     return sink_.OnStoreFailed(status);
   }
+  Failpoint("decision.durable");
   --uncommitted_;
   // Numbers are consecutive, and what is released leaves from the front.
   pending_[number - pending_.front().number].durable = true;
@@ -252,10 +260,16 @@ void ControllerRuntime::GiveUpWaiting(const Status& room) {
 
 void ControllerRuntime::Release(Effects& effects) {
   held_messages_ -= effects.sends.size() + effects.closes.size();
-  for (const WorkerSend& send : effects.sends) sink_.SendToWorker(send);
+  for (const WorkerSend& send : effects.sends) {
+    Failpoint("order.before");
+    sink_.SendToWorker(send);
+    Failpoint("order.after");
+  }
   for (const CloseSession& close : effects.closes) sink_.CloseWorker(close);
   for (const Reply& reply : effects.replies) {
+    Failpoint("reply.before");
     if (auto handler = handlers_.extract(reply.request)) handler.mapped()(reply);
+    Failpoint("reply.after");
   }
   if (!effects.changed.empty()) sink_.OnJobsChanged(effects.changed);
 }
@@ -266,6 +280,7 @@ void ControllerRuntime::ArmTimer() {
   armed_ = due;
   loop_.set_timer(due, [this] {
     armed_.reset();
+    Failpoint("tick");
     Handle(Tick{});
   });
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/failpoint.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/peer_certificate.h"
 #include "common/telemetry/log.h"
@@ -103,6 +104,7 @@ struct EnrolService::SigningQueue {
     }
     if (requests.empty()) return;
     const auto certificates = sign(requests);
+    Failpoint("enrol.signed");
     std::vector<C> calls;
     {
       const std::lock_guard lock(mutex);

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/base/failpoint.h"
+
 namespace muster {
 
 std::shared_ptr<ExportStream> ExportStream::Begin(std::atomic<int>& streams) {
@@ -12,6 +14,7 @@ std::shared_ptr<ExportStream> ExportStream::Begin(std::atomic<int>& streams) {
 
 void ExportStream::Send(std::string recording) {
   const std::lock_guard lock(mutex_);
+  Failpoint("export.begun");
   recording_ = std::move(recording);
   if (!closed_) WriteNext();
 }

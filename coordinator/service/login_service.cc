@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/clock.h"
+#include "common/base/failpoint.h"
 #include "common/base/wall_time.h"
 #include "common/rpc/grpc_status.h"
 #include "common/security/certificate_request.h"
@@ -124,6 +125,7 @@ Result<LoginService::Grant> LoginService::Certify(const std::string& user,
       options_.authority->Sign(csr_pem, user, options_.lifetime, SystemClock().UnixMillis()));
   MUSTER_ASSIGN_OR_RETURN(const CertificateInfo info, ReadCertificate(chain));
   MUSTER_RETURN_IF_ERROR(parts_.authenticator.CheckRevoked(info));
+  Failpoint("login.certified");
   return Grant{user, std::move(chain), places_().calls, options_.cluster, options_.ca_pem};
 }
 
@@ -171,8 +173,12 @@ void LoginService::Note(const Grant& grant, const std::string& peer, const std::
       .object = identity,
       .status = OkStatus(),
       .detail = "certificate " + info.serial + " until " + UtcTime(info.not_after_ms)};
-  parts_.runtime.Handle(std::move(login),
-                        [this, done = std::move(done)] { parts_.runtime.AfterTrace(done); });
+  parts_.runtime.Handle(std::move(login), [this, done = std::move(done)] {
+    parts_.runtime.AfterTrace([done](const Status& durable) {
+      Failpoint("login.noted");
+      done(durable);
+    });
+  });
 }
 
 void LoginService::End(const CallPtr& call, const Status& status) {

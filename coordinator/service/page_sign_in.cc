@@ -5,6 +5,7 @@
 #include <cctype>
 #include <utility>
 
+#include "common/base/failpoint.h"
 #include "common/base/json.h"
 #include "common/base/wall_time.h"
 #include "common/oidc/requests.h"
@@ -209,6 +210,7 @@ void PageSignIn::OnVerified(const HttpRequest& request, const Begun& begun,
   if (!user.ok()) return Refuse(request, IdentityText(identity), user.status(), reply);
   const Result<std::string> session = Open(*user);
   if (!session.ok()) return Refuse(request, IdentityText(identity), session.status(), reply);
+  Failpoint("page.session");
   Log().info("user {} has signed in to the page from {}", *user, request.address);
   const std::int64_t until = sessions_.at(Sha256(*session)).info.not_after_ms;
   RequestNoted noted{.actor = {.kind = Actor::Kind::kUser, .name = *user, .peer = request.address},
@@ -222,6 +224,7 @@ void PageSignIn::OnVerified(const HttpRequest& request, const Begun& begun,
                                         MakeCookie(kBegunCookie, "", std::chrono::seconds(0))}};
   parts_.runtime.Handle(std::move(noted), [this, answer, reply] {
     parts_.runtime.AfterTrace([answer, reply](const Status& durable) {
+      Failpoint("page.signed_in");
       reply(durable.ok() ? answer : Refusal(503, durable.message()));
     });
   });

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "common/base/failpoint.h"
 #include "common/job_spec/queue_names.h"
 #include "common/rpc/grpc_status.h"
 #include "common/telemetry/log.h"
@@ -73,6 +74,7 @@ Result<SecretRecord> SecretService::Encrypt(const Call& call, const v1::SetSecre
   if (request.value().find('\0') != std::string::npos)
     return InvalidArgument("the value has a zero byte, which no variable can have");
   if (parts_.runtime.controller().Secrets().empty()) MUSTER_RETURN_IF_ERROR(vault_.MakeKeys());
+  Failpoint("secrets.key_made");
   return vault_.Close(
       {call->actor().user(), std::string(QueueName(request.queue())), request.name()},
       request.value());
@@ -130,6 +132,7 @@ SecretService::Reactor* SecretService::RotateSecretKey(Context* context,
         parts_.runtime.Ask(*std::move(event), [this, call, response](const Reply& reply) {
           rotating_ = false;
           Status status = reply.status;
+          Failpoint("secrets.rewrapped");
           if (status.ok()) status = DropOldKeys();
           const auto* done = std::get_if<SecretsRewrapped>(&reply.body);
           if (call->open() && done != nullptr) response->set_secrets(done->count);
@@ -150,6 +153,7 @@ Result<SecretsRewrapRequested> SecretService::Rewrap(const Call& call) {
   const auto& secrets = parts_.runtime.controller().Secrets();
   if (secrets.empty()) return NotFound("there are no secrets; the first one makes the key");
   MUSTER_RETURN_IF_ERROR(vault_.AddKey());
+  Failpoint("secrets.key_added");
   for (const auto& [secret, record] : secrets) {
     MUSTER_ASSIGN_OR_RETURN(SecretRecord next, vault_.Rewrap(record));
     event.records.push_back(std::move(next));
@@ -190,6 +194,7 @@ void SecretService::StartFetch(const std::shared_ptr<FetchCall>& call) {
   }
   parts_.runtime.Handle(std::move(note), [this, call, fetched = *std::move(fetched)] {
     parts_.runtime.AfterTrace([call, fetched](const Status& durable) {
+      Failpoint("secrets.fetched");
       if (durable.ok()) *call->response = fetched;
       call->End(durable);
     });

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "common/base/failpoint.h"
 #include "common/rpc/message_limits.h"
 #include "common/rpc/peer_certificate.h"
 #include "common/telemetry/log.h"
@@ -98,6 +99,7 @@ void WorkerService::HandleHeartbeats() {
     std::lock_guard lock(heartbeats_mutex_);
     heartbeats.swap(heartbeats_);
   }
+  Failpoint("worker.heartbeat");
   for (const StreamPtr& stream : heartbeats)
     HandleMessage(stream, WorkerMessage(Heartbeat{}), [stream] { stream->HeartbeatTaken(); });
 }
@@ -137,7 +139,11 @@ void WorkerService::HandleHello(const StreamPtr& stream, Result<Hello> hello) {
              hello->instance, hello->pid, hello->slots, hello->hosted.size());
   entry->said_hello = true;
   entry->node = hello->node.value;
-  runtime_.Handle(WorkerHello{stream->id(), *std::move(hello)}, [stream] { stream->ReadNext(); });
+  Failpoint("worker.hello");
+  runtime_.Handle(WorkerHello{stream->id(), *std::move(hello)}, [stream] {
+    Failpoint("worker.taken");
+    stream->ReadNext();
+  });
 }
 
 void WorkerService::HandleMessage(const StreamPtr& stream, Result<WorkerMessage> message,
@@ -160,6 +166,7 @@ void WorkerService::HandleMessage(const StreamPtr& stream, Result<WorkerMessage>
     Log().warn("a worker's stream is ended: {}", message.status().message());
     return stream->Close(message.status());
   }
+  Failpoint("worker.message");
   runtime_.Handle(WorkerMessageReceived{stream->id(), *std::move(message)}, std::move(taken));
 }
 
@@ -172,6 +179,7 @@ void WorkerService::HandleLogChunk(const StreamPtr& stream, const v1::LogChunk& 
 void WorkerService::Forget(SessionId session) {
   const auto entry = streams_.extract(session);
   if (entry.empty()) return;
+  Failpoint("worker.gone");
   log_reads_.FailSession(session);
   if (entry.mapped().said_hello) runtime_.Handle(WorkerStreamClosed{session});
 }

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <utility>
 
+#include "common/base/failpoint.h"
+
 namespace muster {
 
 CommitQueue::CommitQueue(CommitBackend& backend, CommitQueueOptions options)
@@ -168,6 +170,7 @@ void CommitQueue::CommitGroup(std::vector<CommitBatch> group) {
     ++groups_;
   }
   for (CommitBatch& batch : group) batch.done(poison_);
+  Failpoint("store.reported");
   if (poison_.ok()) backend_.AfterGroup();
 }
 

@@ -6,6 +6,8 @@
 #include <random>
 #include <utility>
 
+#include "common/base/failpoint.h"
+
 namespace muster {
 namespace {
 
@@ -120,6 +122,7 @@ Result<Journal::Published> Journal::Publish(const std::string& directory, std::u
     return JournalError(error, "write " + temporary);
   }
   const int linked = files_.Link(temporary, name);
+  Failpoint("journal.linked");
   bool ours = linked == 0;
   if (!ours) {
     // The answer to a successful link can get lost on the way from a file server, and its
@@ -141,6 +144,7 @@ Result<Journal::Published> Journal::Publish(const std::string& directory, std::u
       return JournalError(error, "fsync " + directory);
     }
   }
+  Failpoint("journal.published");
   files_.Remove(temporary);
   return ours ? Published::kOurs : Published::kTaken;
 }
@@ -152,7 +156,10 @@ Status Journal::ClaimEpoch() {
     ++claim_.epoch;
     MUSTER_ASSIGN_OR_RETURN(const Published published,
                             Publish(epochs_, claim_.epoch, EncodeClaim(claim_)));
-    if (published == Published::kOurs) return OkStatus();
+    if (published == Published::kOurs) {
+      Failpoint("journal.claimed");
+      return OkStatus();
+    }
   }
   return Unavailable("no epoch of " + options_.dir +
                      " could be claimed: too many coordinators start on it; start one");
@@ -342,6 +349,7 @@ Status Journal::Compact() {
   if (published == Published::kTaken) {
     return AlreadyExists(Path(snapshots_, state_.number) + " is there already");
   }
+  Failpoint("journal.snapshot");
   RemoveOld(std::exchange(state_.snapshot, state_.number));
   return OkStatus();
 }

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "common/base/failpoint.h"
 #include "common/base/unique_fd.h"
 
 namespace muster {
@@ -71,7 +72,9 @@ int PosixJournalFiles::Write(const std::string& path, std::string_view bytes) {
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd.valid()) return errno;
   if (const int error = WriteAll(fd.get(), bytes); error != 0) return error;
+  Failpoint("journal.written");
   if (::fsync(fd.get()) != 0) return errno;
+  Failpoint("journal.synced");
   // A file server may report only now that there is no room.
   return ::close(fd.release()) == 0 ? 0 : errno;
 }

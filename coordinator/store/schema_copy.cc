@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "common/base/failpoint.h"
 #include "common/base/files.h"
 #include "common/base/unique_fd.h"
 
@@ -42,7 +43,9 @@ Result<std::string> KeepCopyOfSchema(SqliteDatabase& database, const std::string
   const std::string partial = wanted + ".partial";
   ::unlink(partial.c_str());  // of a start that was killed
   const Status written = Write(database, partial);
+  Failpoint("store.copy.written");
   Result<std::string> name = written.ok() ? Name(partial, wanted) : Result<std::string>(written);
+  Failpoint("store.copy.named");
   ::unlink(partial.c_str());
   if (name.ok()) {
     const Status synced = SyncDirectory(std::filesystem::path(path).parent_path().string());

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "common/base/failpoint.h"
 #include "common/base/unique_fd.h"
 #include "common/base/version_table.h"
 #include "coordinator/store/record_codec.h"
@@ -68,6 +69,30 @@ CREATE TABLE secrets(owner TEXT NOT NULL, queue TEXT NOT NULL, name TEXT NOT NUL
                      record TEXT NOT NULL, PRIMARY KEY(owner, queue, name)) WITHOUT ROWID;
 )sql";
 
+// By operation, in the order of StoreOperation.
+constexpr FailpointName kWrites[] = {"write.job",
+                                     "write.attempt",
+                                     "write.checkpoint",
+                                     "write.checkpoint_deleted",
+                                     "write.node",
+                                     "write.event",
+                                     "write.node_deleted",
+                                     "write.archive",
+                                     "write.archive_deleted",
+                                     "write.archived_job",
+                                     "write.archived_checkpoint",
+                                     "write.archived_time",
+                                     "write.queues",
+                                     "write.users",
+                                     "write.audit",
+                                     "write.secret",
+                                     "write.secret_deleted",
+                                     "write.queue_usage",
+                                     "write.queue_usage_deleted",
+                                     "write.queue_day",
+                                     "write.queue_day_deleted"};
+static_assert(std::size(kWrites) == std::variant_size_v<StoreOperation>);
+
 constexpr char kPragmas[] = "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;";
 
 Status CreateOrCheckSchema(SqliteDatabase& database, const SqliteStoreOptions& options) {
@@ -78,9 +103,12 @@ Status CreateOrCheckSchema(SqliteDatabase& database, const SqliteStoreOptions& o
   const bool fresh = tables.Int(0) == 0;
   MUSTER_RETURN_IF_ERROR(tables.Next().status());
   if (fresh) {
-    return database.Execute(std::string("BEGIN IMMEDIATE;") + kSchema + kQueuesSchema +
-                            kQueueDaysSchema + kUsersSchema + "INSERT INTO meta VALUES('schema'," +
-                            std::to_string(kSchemaVersion) + "); COMMIT;");
+    MUSTER_RETURN_IF_ERROR(database.Execute(std::string("BEGIN IMMEDIATE;") + kSchema +
+                                            kQueuesSchema + kQueueDaysSchema + kUsersSchema +
+                                            "INSERT INTO meta VALUES('schema'," +
+                                            std::to_string(kSchemaVersion) + "); COMMIT;"));
+    Failpoint("store.created");
+    return OkStatus();
   }
   MUSTER_ASSIGN_OR_RETURN(SqliteStatement version,
                           database.Prepare("SELECT value FROM meta WHERE key='schema'"));
@@ -93,10 +121,12 @@ Status CreateOrCheckSchema(SqliteDatabase& database, const SqliteStoreOptions& o
   if (options.note)
     options.note(options.path + " is converted from schema " + std::to_string(schema) + " to " +
                  std::to_string(kSchemaVersion) + "; the version before reads its copy, " + copy);
-  return database.Execute(std::string("BEGIN IMMEDIATE;") + (schema < 4 ? kQueuesSchema : "") +
-                          (schema < 5 ? kQueueDaysSchema : "") + kUsersSchema +
-                          "UPDATE meta SET value=" + std::to_string(kSchemaVersion) +
-                          " WHERE key='schema'; COMMIT;");
+  MUSTER_RETURN_IF_ERROR(database.Execute(
+      std::string("BEGIN IMMEDIATE;") + (schema < 4 ? kQueuesSchema : "") +
+      (schema < 5 ? kQueueDaysSchema : "") + kUsersSchema +
+      "UPDATE meta SET value=" + std::to_string(kSchemaVersion) + " WHERE key='schema'; COMMIT;"));
+  Failpoint("store.converted");
+  return OkStatus();
 }
 
 Status Configure(SqliteDatabase& database, const SqliteStoreOptions& options) {
@@ -216,6 +246,7 @@ Result<LockedRecord> LockDatabase(const std::string& path) {
 Result<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteStoreOptions options) {
   MUSTER_ASSIGN_OR_RETURN(LockedRecord lock, LockDatabase(options.path));
   MUSTER_ASSIGN_OR_RETURN(SqliteDatabase database, SqliteDatabase::Open(options.path));
+  Failpoint("store.opened");
   if (const Status status = Configure(database, options); !status.ok()) {
     if (status.code() == StatusCode::kUnavailable) return Held(options.path);
     return status.WithContext(options.path);
@@ -379,18 +410,24 @@ void SqliteStore::ReadAudit(AuditQuery query, AuditDone done) {
 }
 
 Status SqliteStore::WriteGroup(const std::vector<CommitBatch>& group) {
+  Failpoint("store.begin");
   MUSTER_RETURN_IF_ERROR(database_.Execute("BEGIN IMMEDIATE"));
+  Failpoint("store.begun");
   const std::int64_t newest_before = newest_event_;
   for (const CommitBatch& batch : group) {
     for (const StoreOperation& operation : batch.operations) {
       // No rollback after a failure: the store is poisoned, and closing the file drops what the
       // transaction wrote.
+      Failpoint(kWrites[operation.index()]);
       MUSTER_RETURN_IF_ERROR(Write(operation));
     }
   }
   MUSTER_RETURN_IF_ERROR(PruneEvents(newest_event_ - newest_before));
   MUSTER_RETURN_IF_ERROR(PruneAudit());
-  return database_.Execute("COMMIT");
+  Failpoint("store.commit");
+  MUSTER_RETURN_IF_ERROR(database_.Execute("COMMIT"));
+  Failpoint("store.committed");
+  return OkStatus();
 }
 
 // A little at a time, because decisions wait for it; more than has come, so that none accumulate.
@@ -405,6 +442,7 @@ Status SqliteStore::PruneAudit() {
   const std::int64_t surplus = newest_audit_ - kept_audit_ + 1 - oldest_audit_;
   if (surplus < kPrunedAtOnce) return OkStatus();
   oldest_audit_ += surplus;
+  Failpoint("store.rotate");
   return statements_.delete_audit.Bind(1, oldest_audit_).Run();
 }
 
