@@ -12,6 +12,7 @@
 #include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/tls.h"
+#include "common/runtime/pause.h"
 #include "common/security/certificate_request.h"
 #include "common/security/credentials.h"
 #include "common/telemetry/log.h"
@@ -28,14 +29,6 @@ constexpr Duration kLongestJoinPause = std::chrono::seconds(15);
 constexpr Duration kLongestSleep = std::chrono::hours(1);
 
 void SetLimit(grpc::ClientContext* context) { context->set_deadline(SystemDeadline(kCallLimit)); }
-
-// A worker that has not joined has no loop that runs yet.
-void Pause(Duration pause) {
-  EventLoop loop;
-  Timer timer(loop);
-  timer.Start(pause, [&loop] { loop.Stop(); });
-  loop.Run();
-}
 
 bool WorthAnotherTry(const Status& status) {
   return status.code() == StatusCode::kUnavailable ||
