@@ -2,6 +2,7 @@
 """Faults of coordinators, of etcd, and of the network between them, while jobs train and clients submit.
 
   etcd_faults.py [--seed N] [--faults N] [--minutes M] [--kinds kill-leader,...] [--jobs N] [--nodes N] [--keep DIR]
+  etcd_faults.py --calm M [--rate N] --faults 0   # M minutes without a fault, beside what else keeps the machine busy
 
 Three coordinators with shipped defaults share an etcd of three members; two jobs train and clients submit 30 times a
 second, about the same jobs in parallel. A seed gives the same faults in the same order; each kind comes once before any
@@ -21,11 +22,13 @@ when anything was violated. Times are figures, not bounds:
   stalled_s     the longest time without an acknowledged submission
   reads_behind  reads of a step below one that was read before
   cpu_s         of all processes but guardians and ranks
+  calm          the minutes without a fault, their elections, and the machine's load meanwhile
 """
 
 import argparse
 import collections
 import json
+import os
 import pathlib
 import random
 import resource
@@ -45,6 +48,7 @@ from etcd_fault_kinds import FAULTS  # noqa: E402
 from linearizability import History  # noqa: E402
 
 RATE = 30  # submissions a second
+SAMPLE_S = 10  # between two looks at a calm cluster
 CALM_S = 1.5  # between two faults
 LOADING_RATE = 200  # submissions a second of new jobs
 TRAINING = {"train-two": 2, "train-one": 1}  # nodes
@@ -87,8 +91,10 @@ class Campaign:
             if not all(self.processes.values()):
                 raise AssertionError(f"there are no processes of a job that trains: {self.processes}")
             self.began = time.monotonic()
-            self.arena.start_clients(RATE, self.training)
-            wait_until(lambda: self._submissions(self.began) > RATE, "clients submit")
+            self.arena.start_clients(self.options.rate, self.training)
+            wait_until(lambda: self._submissions(self.began) > self.options.rate, "clients submit")
+            if self.options.calm:
+                self._calm()
             while len(self.done) < self.options.faults and time.monotonic() < self.deadline and not self.violations:
                 self._fault(self._next_kind())
             self.ended = time.monotonic()
@@ -162,6 +168,17 @@ class Campaign:
             first -= 1
         return sorted(end for end in self.acknowledged[first:] if end > since)
 
+    def _calm(self):
+        epoch, began, loads = self.arena.epoch(), time.monotonic(), []
+        while time.monotonic() < began + self.options.calm * 60 and self.arena.epoch() == epoch:
+            time.sleep(SAMPLE_S)
+            self._take_in()
+            loads.append(os.getloadavg()[0])
+        self.calm = {"minutes": round((time.monotonic() - began) / 60, 1), "elections": self.arena.epoch() - epoch,
+                     "load": spread(loads), "stalled_s": round(self._stall(began), 2)}
+        say(json.dumps(self.calm))
+        self.violations += self._check()
+
     def _fault(self, kind):
         fault, epoch = FAULTS[kind], self.arena.epoch()
         before = {name: len(self.arena.steps(name)) for name in TRAINING}
@@ -179,9 +196,9 @@ class Campaign:
         injected.heal()
         self.arena.heal()
         if kind == "kill-clients":
-            self.arena.start_clients(RATE, self.training)
+            self.arena.start_clients(self.options.rate, self.training)
         healed = time.monotonic()
-        wait_until(lambda: self._submissions(healed) > RATE * CALM_S, f"clients submit after {kind}",
+        wait_until(lambda: self._submissions(healed) > self.options.rate * CALM_S, f"clients submit after {kind}",
                    timeout=RECOVERED_WITHIN_S)
         row |= {"elections": self.arena.epoch() - epoch, "steps": within, "stalled_s": self._stall(began)}
         if kind == "kill-clients":
@@ -244,7 +261,7 @@ class Campaign:
             "open_calls": sum(not call.answer for call in calls),
             "submits_per_s": round(len(submitted) / seconds, 1) if seconds else 0,
             "training_steps": self.steps, "reads_behind": self.reads_behind, "elected_s": spread(elected),
-            "elections": sum(row["elections"] for row in self.done),
+            "elections": sum(row["elections"] for row in self.done), "calm": getattr(self, "calm", None),
             "kinds": {kind: {"faults": len(rows), "elections": sum(row["elections"] for row in rows),
                              **{name: spread([row[name] for row in rows if name in row])
                                 for name in ("elected_s", "stalled_s")}} for kind, rows in sorted(kinds.items())},
@@ -256,6 +273,8 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(1, 100_000))
     parser.add_argument("--faults", type=int, default=10)
     parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--calm", type=float, default=0)
+    parser.add_argument("--rate", type=int, default=RATE)
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=[])
     parser.add_argument("--jobs", type=int, default=0)
     parser.add_argument("--nodes", type=int, default=0)
