@@ -64,6 +64,9 @@ FAMILIES = {
     "qwen3_moe": {**CONFIG, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
                   "num_hidden_layers": 2, "moe_intermediate_size": 256, "num_experts": 16,
                   "num_experts_per_tok": 4, "head_dim": 64, "norm_topk_prob": True},
+    "qwen2_moe": {**CONFIG, "architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe",
+                  "num_hidden_layers": 3, "mlp_only_layers": [0], "moe_intermediate_size": 256, "num_experts": 8,
+                  "num_experts_per_tok": 2, "shared_expert_intermediate_size": 512},
 }
 ON_EXPERTS = ("lora: {r: 8, target_modules: [q_proj, k_proj, v_proj, o_proj, mlp.experts.gate_up_proj, "
               "mlp.experts.down_proj]}")
@@ -172,7 +175,8 @@ class Plan(unittest.TestCase):
                               "  quantization: {double_quant: false}")
 
     def test_other_families(self):
-        for model, adapters in (("gemma3", "lora: {r: 8}"), ("gpt_oss", ON_EXPERTS), ("qwen3_moe", ON_EXPERTS)):
+        for model, adapters in (("gemma3", "lora: {r: 8}"), ("gpt_oss", ON_EXPERTS), ("qwen3_moe", ON_EXPERTS),
+                                ("qwen2_moe", ON_EXPERTS)):
             self.compare(most_apart=CLOSE, model=model)
             self.compare(most_apart=CLOSE, model=model, adapters=adapters)
 
