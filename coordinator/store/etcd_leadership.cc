@@ -157,7 +157,8 @@ Result<bool> EtcdLeadership::Take(EtcdClient& client, const Found& found) {
 void EtcdLeadership::AwaitEnd(EtcdClient& client, const Found& found, const EpochClaim& leader) {
   const LeaderProbe probe(leader.address, [&] {
     options_.note("the process that leads, " + leader.Text() + ", has ended; ends its lease");
-    (void)client_->RevokeLease(found.leader.lease(), kRevoke);  // else it ends by itself
+    // Members that elect a leader of their own answer late. The lease may end by itself meanwhile.
+    (void)client_->RevokeLease(found.leader.lease(), kEtcdAnswer);
   });
   client.AwaitChange(found.leader.key(), found.revision, kWatch);
 }
