@@ -9,7 +9,8 @@ its standbys wait. The next step is finished when its line is in metrics.jsonl; 
 coordinator's event `aborting`; the other stages are the coordinator's own. Faults of nodes need root
 (network namespaces). --peer-runs does the same to torchrun with FSDP2 and a sharded checkpoint every 5
 steps (at most 60 s each). --adapter-runs kills ranks of a QLoRA job beside a larger model, --gpu-runs
-those of a job whose two ranks share a GPU. --stall-runs compares steps with and without snapshots. --overload-minutes
+those of a job whose two ranks share a GPU, --mixture-runs those of a mixture of experts and of a dense model of as
+many bytes. --stall-runs compares steps with and without snapshots. --overload-minutes
 trains beside busy processes, --busy-per-core of them, and counts verdicts, all of which are false.
 --beside takes turns with another build of Muster, a few faults each, in what --kinds and --coordinator-runs
 measure; `difference` is what ours took more. --chart draws the faults that torchrun had as well (docs/recovery.svg).
@@ -45,6 +46,9 @@ CHARTED = (("rank_killed_in_place", "rank_killed_unshared_store", "a rank is kil
 STALL_STEPS = 200
 QLORA_SHAPE = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 24,
                "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 64}
+
+EXPERTS = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 16,
+           "num_experts_per_tok": 4, "moe_intermediate_size": 64, "norm_topk_prob": True}
 
 
 def rank_killed(make, runs, **restart):
@@ -217,6 +221,31 @@ def adapters_killed(runs):
         cluster.close()
 
 
+def mixtures_killed(runs):
+    """Ranks of a dense model, and of a mixture of experts with as many bytes, undivided and by expert_parallel,
+    in turn."""
+    dense = {"intermediate_size": EXPERTS["num_experts"] * EXPERTS["moe_intermediate_size"]}
+    figures = {name: [] for name in ("dense", "mixture", "expert_parallel")}
+    cluster = Cluster(None, nodes=2)
+    try:
+        shape = json.loads((cluster.model() / "config.json").read_text())
+        models = {}
+        for name, family in (("dense", dense), ("mixture", EXPERTS)):
+            config, models[name] = cluster.path(f"{name}.json"), cluster.path(name)
+            config.write_text(json.dumps({**shape, **family}))
+            run("muster-trainer", "init-model", "--config", config, "--out", models[name], timeout=300)
+        models["expert_parallel"] = models["mixture"]
+        for _ in range(0, runs, FAULTS_IN_TURN):
+            for name, measured in figures.items():
+                divided = {"fsdp": {"mixed_precision": "fp32",
+                                    **({"expert_parallel": 2} if name == "expert_parallel" else {})}}
+                measured += ranks_killed(cluster, FAULTS_IN_TURN, nodes=2, model=models[name], **divided)
+        return {name: {"model_bytes": sum(file.stat().st_size for file in models[name].glob("*.safetensors")),
+                       **summarise(measured)} for name, measured in figures.items()}
+    finally:
+        cluster.close()
+
+
 KINDS = {
     "rank_killed_in_place": (200, rank_killed),
     "rank_killed_respawn": (200, lambda make, runs: rank_killed(make, runs, in_place=False)),
@@ -346,6 +375,7 @@ def parse_options():
     parser.add_argument("--stall-runs", type=int, default=0)
     parser.add_argument("--coordinator-runs", type=int, default=0)
     parser.add_argument("--adapter-runs", type=int, default=0, help="ranks of a QLoRA job killed")
+    parser.add_argument("--mixture-runs", type=int, default=0, help="ranks of a mixture of experts killed")
     parser.add_argument("--gpu-runs", type=int, default=0, help="ranks killed that share a GPU")
     parser.add_argument("--overload-minutes", type=float, default=0)
     builds.add_option(parser)
@@ -375,6 +405,8 @@ def main():
             programs, options.coordinator_runs)
     if options.adapter_runs:
         result["adapters_killed_in_place"] = adapters_killed(options.adapter_runs)
+    if options.mixture_runs:
+        result["mixture_killed_in_place"] = mixtures_killed(options.mixture_runs)
     if options.gpu_runs:
         result["gpu_rank_killed_in_place"] = gpu_rank_killed(options.gpu_runs)
     if options.peer_runs:
