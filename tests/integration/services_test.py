@@ -96,8 +96,8 @@ class Units(unittest.TestCase):
     def test_the_coordinator_is_not_started_again_where_that_would_harm(self):
         values = dict(settings("coordinator"))
         self.assertEqual(values["RestartPreventExitStatus"].split(), ["2", "3"])
-        store = (ROOT / "docs" / "store-format.md").read_text(encoding="utf-8")
-        self.assertIn("3 another coordinator has\ntaken over the [journal]", store)
+        codes = (ROOT / "docs" / "reference" / "exit-codes.md").read_text(encoding="utf-8")
+        self.assertIn("| 3 | another coordinator has taken over the journal", codes.split("## muster-coordinator")[1])
         self.assertEqual(run("muster-coordinator", "--no-such-flag", check=False).returncode, 2)
 
 
