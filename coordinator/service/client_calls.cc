@@ -11,7 +11,7 @@ struct AnswerPoint {
   FailpointName point;
 };
 
-// Of calls that change something.
+// Calls that change something, each with the failpoint before its answer.
 constexpr AnswerPoint kAnswers[] = {{ClientOperation::kSubmit, "answer.submit"},
                                     {ClientOperation::kCancel, "answer.cancel"},
                                     {ClientOperation::kSuspend, "answer.suspend"},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 #include "coordinator/store/journal_format.h"
 #include "coordinator/store/records_of_jobs.h"

@@ -61,7 +61,7 @@ class EtcdClient {
   // Returns when the key has changed after `revision`, the time is over, or the member failed.
   void AwaitChange(const std::string& key, std::int64_t revision, Duration within);
   Status Compact(std::int64_t revision, Duration within);
-  // Of each member that answers; kUnavailable: none does.
+  // The members that answer; kUnavailable: none does.
   struct MemberStatus {
     std::string address;
     std::string version;

@@ -88,7 +88,7 @@ std::string EtcdPartsEnd(const std::string& key) { return key + std::string(1, k
 std::string EtcdKeyBeyond(const std::string& first, const std::string& last, int times) {
   const auto differs = std::mismatch(first.begin(), first.end(), last.begin(), last.end()).second;
   const auto shared = static_cast<std::size_t>(differs - last.begin());
-  // Of seven bytes, so that the sum below fits.
+  // Seven bytes, so that the sum below fits.
   const auto number = [shared](const std::string& key) {
     std::uint64_t value = 0;
     for (std::size_t i = shared; i < shared + 7; ++i)

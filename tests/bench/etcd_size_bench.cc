@@ -44,8 +44,8 @@ double SecondsSince(SteadyClock::time_point begin) {
   return std::chrono::duration<double>(SteadyClock::now() - begin).count();
 }
 
-// Of values as a cluster has them: ids, times, losses and checksums differ from job to job, most of
-// the job file does not.
+// The values are as a cluster has them: ids, times, losses and checksums differ from job to job,
+// most of the job file does not.
 class Jobs {
  public:
   JobRecord Submitted();

@@ -351,7 +351,7 @@ class Arena:
                 if done.returncode != 0]
 
     def await_jobs(self):
-        """Every job that was asked for, and that nobody has stopped, ends, and each was started once."""
+        """Every job that was submitted and not stopped ends, and each started once."""
         self.repeat()
         self.end_joined()
 
