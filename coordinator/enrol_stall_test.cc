@@ -24,6 +24,9 @@ using namespace std::chrono_literals;
 
 // What thousands of calls take at most where many others want the processors.
 constexpr auto kAllCalls = 120s;
+// Fewer than the calls of one connection, so that what it has sent at once stays below
+// Probation::kBehind: a renewal admits no connection.
+constexpr std::size_t kCallsOfOne = 32;
 
 class EnrolStallTest : public TlsServerTest {
  protected:
@@ -31,8 +34,7 @@ class EnrolStallTest : public TlsServerTest {
     StartTlsServer();
     const std::string dir = ours_.Make(Role::kNode, "n1");
     request_.set_request_pem(MakeCertificateRequest({Role::kNode, "n1", ours_.cluster()})->csr_pem);
-    // A connection has 256 calls at once.
-    for (std::size_t i = 0; i <= 2 * EnrolService::kMaxQueued / 200; ++i)
+    for (std::size_t i = 0; i <= 2 * EnrolService::kMaxQueued / kCallsOfOne; ++i)
       stubs_.push_back(v1::Enrol::NewStub(Channel(dir)));
     auto lock = LockDirectory(ours_.security_dir());
     EXPECT_TRUE(lock.ok()) << lock.status().ToString();

@@ -185,10 +185,10 @@ struct FaultAccepted {
   Generation generation = 0;  // 0: of a node
 };
 
-// Every committed checkpoint of the job has been read again.
+// Every committed checkpoint of the job has been read again, but for those known to be damaged.
 struct CheckpointsVerified {
   int whole = 0;
-  std::vector<std::string> damaged;  // directories
+  std::vector<std::string> damaged;  // directories, those known before too
 };
 
 // The version of the queues that is in force now, and what the file changes; the latter also where

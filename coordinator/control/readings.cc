@@ -265,8 +265,8 @@ void FoundDamaged(Transaction& tx, JobEntry& job, CheckpointRecord& checkpoint,
   UpdateCommittedStep(job);
   tx.Mark(job);
   tx.out.observations.push_back(ScrubObserved{ScrubOutcome::kDamaged});
-  if (scrub.wanted.erase(checkpoint.directory) > 0)
-    scrub.verified.damaged.push_back(checkpoint.directory);
+  scrub.wanted.erase(checkpoint.directory);
+  scrub.whole.erase(checkpoint.directory);
   tx.RecordEvent(job, {"checkpoint_damaged", Severity::kError,
                        "checkpoint " + checkpoint.directory +
                            " is damaged and is not resumed from: " + checkpoint.refused});
@@ -300,15 +300,20 @@ void FoundUnreadable(Transaction& tx, JobEntry& job, const CheckpointRecord& che
 void AnswerVerifications(Transaction& tx, JobEntry& job, Status status) {
   if (job.scrub->requests.empty() && job.scrub->wanted.empty()) return;
   Scrub& scrub = job.scrub.Mutable();
+  CheckpointsVerified verified{.whole = static_cast<int>(scrub.whole.size()), .damaged = {}};
+  for (const CheckpointRecord& each : job.checkpoints) {
+    if (each.state == CheckpointState::kCommitted && !each.refused.empty())
+      verified.damaged.push_back(each.directory);
+  }
   for (const RequestId request : scrub.requests) {
     Reply reply{.request = request, .status = status};
-    if (status.ok()) reply.body = scrub.verified;
+    if (status.ok()) reply.body = verified;
     tx.out.replies.push_back(std::move(reply));
     tx.state.readings.requests.erase(request);
   }
   scrub.requests.clear();
   scrub.wanted.clear();
-  scrub.verified = {};
+  scrub.whole.clear();
   scrub.unverified.clear();
 }
 
@@ -371,7 +376,7 @@ void FoundWhole(Transaction& tx, JobEntry& job, CheckpointRecord& checkpoint) {
   if (is_first) PruneOld(tx, job);
   tx.Changed(job);
   tx.out.observations.push_back(ScrubObserved{ScrubOutcome::kWhole});
-  if (scrub.wanted.erase(checkpoint.directory) > 0) ++scrub.verified.whole;
+  if (scrub.wanted.erase(checkpoint.directory) > 0) scrub.whole.insert(checkpoint.directory);
   scrub.skip.erase(checkpoint.directory);
   std::erase_if(scrub.skip, [&job](const auto& entry) {
     const CheckpointRecord* skipped = FindCheckpoint(job, entry.first);

@@ -413,6 +413,29 @@ TEST(ScrubTest, ARequestIsAnsweredWhenAllWasRead) {
   EXPECT_FALSE(h.Ordered());
 }
 
+TEST(ScrubTest, ARequestDuringAnotherCountsEachCheckpointOnce) {
+  Scrubbed h;
+  h.Handle(VerifyRequested{.request = Scrubbed::kRequest - 1, .job = h.id.value});
+  h.Scrub("n1", ScrubOutcome::kWhole);
+  h.Verify(h.id);
+  for (int order = 0; order < 4 && !h.Answered(); ++order) h.Scrub("n1", ScrubOutcome::kWhole);
+  ASSERT_TRUE(h.Answered());
+  EXPECT_EQ(std::get<CheckpointsVerified>(h.Answered()->body).whole, 2);
+}
+
+TEST(ScrubTest, WhatIsKnownToBeDamagedIsReportedAgain) {
+  Scrubbed h;
+  h.Verify(h.id);
+  h.Scrub("n1", ScrubOutcome::kWhole);
+  h.Scrub("n1", ScrubOutcome::kDamaged, "bits");
+  h.Verify(h.id);
+  h.Scrub("n1", ScrubOutcome::kWhole);
+  ASSERT_TRUE(h.Answered());
+  const auto verified = std::get<CheckpointsVerified>(h.Answered()->body);
+  EXPECT_EQ(verified.whole, 1);
+  EXPECT_THAT(verified.damaged, ElementsAre(Scrubbed::kTwenty));
+}
+
 TEST(ScrubTest, ARequestSaysWhatCouldNotBeRead) {
   Scrubbed h;
   h.Verify(h.id);

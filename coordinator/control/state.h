@@ -62,7 +62,7 @@ struct Scrub {
   // What clients wait for, and the results so far.
   std::vector<RequestId> requests;
   std::set<std::string> wanted;  // directories
-  CheckpointsVerified verified;
+  std::set<std::string> whole;   // of those, in this reading
   std::string unverified;  // why some could not be read
 };
 

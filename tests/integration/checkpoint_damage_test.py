@@ -153,7 +153,8 @@ class ScrubOfTheArchive(unittest.TestCase):
         refused = {c["directory"]: c["refused"] for c in self.cluster.json("checkpoints", name)}
         self.assertIn("rank-00001.shard", refused[newest["directory"]])
         verify = self.cluster.muster("checkpoints", name, "--verify", check=False)
-        self.assertEqual(verify.returncode, 0, verify.stdout + verify.stderr)
+        self.assertEqual(verify.returncode, 1, "known damage counts: " + verify.stdout + verify.stderr)
+        self.assertIn("1 damaged", verify.stderr)
         self.assertIn("step", self.cluster.muster("logs", name).stdout)
 
 
