@@ -271,6 +271,20 @@ class StatusPage(unittest.TestCase):
             self.assertEqual(self.ask(path, headers=key)[0], 200)
             self.assertEqual(self.ask(path, headers={**key, "Origin": "http://127.0.0.1:1"})[0], 403)
 
+    def test_a_key_that_comes_while_the_page_asks_where_to_sign_in_is_used(self):
+        page = self.browser.open("about:blank")
+        page.send("Page.addScriptToEvaluateOnNewDocument", source="""
+            const answered = window.fetch;
+            window.fetch = async (...asked) => {
+              if (asked[0] === '/auth/session') await new Promise((resolve) => setTimeout(resolve, 1000));
+              return answered(...asked);
+            };""")
+        page.go(self.origin + "/")
+        page.wait_for("document.getElementById('notice').textContent.includes('muster page')")
+        page.send("Page.navigate", url=self.address)
+        page.wait_for("document.querySelector('#jobs').innerText.includes('finetune')")
+        page.close()
+
     def test_it_is_read_only_and_loads_nothing_from_elsewhere(self):
         for path in ("/", f"/jobs/{self.train}", "/api/v1/events", "/assets/page.js"):
             for method in ("POST", "PUT", "DELETE"):

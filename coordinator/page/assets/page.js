@@ -118,6 +118,8 @@ export class Feed {
   async #run() {
     for (let pause = 250;; pause = Math.min(2 * pause, MAX_PAUSE_MS)) {
       this.#heard = Date.now();
+      // A key may come at any time from here on.
+      const woken = new Promise((resolve) => this.#wake = resolve);
       let refused = null;
       try {
         refused = await this.#listen(() => pause = 250);
@@ -131,16 +133,9 @@ export class Feed {
       }
       if (!refused) showConnection('lost', 'reconnecting');
       const final = refused && (refused.status === 403 || refused.status === 404);
-      await this.#pause(final || document.hidden ? 0 : pause);
+      if (!final && !document.hidden) setTimeout(this.#wake, pause);
+      await woken;
     }
-  }
-
-  // Until somebody calls #wake, for `ms` at most; 0: until then.
-  #pause(ms) {
-    return new Promise((resolve) => {
-      this.#wake = resolve;
-      if (ms > 0) setTimeout(resolve, ms);
-    });
   }
 
   #again() {
