@@ -64,7 +64,8 @@ class StorePlaceTest : public ::testing::Test {
     auto store = EtcdStore::Open({.access = place.etcd.access,
                                   .prefix = place.etcd.prefix,
                                   .claim = {.node = "n1", .pid = 7},
-                                  .lease_seconds = 30});
+                                  .lease_seconds = 30,
+                                  .allow_unsafe = true});
     if (!store.ok()) return Failed(store.status());
     if (epoch) *epoch = (*store)->epoch();
     return *std::move(store);

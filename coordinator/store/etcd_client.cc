@@ -34,6 +34,15 @@ std::shared_ptr<grpc::ChannelCredentials> TlsCredentialsOf(const EtcdAccess& acc
   return tls::TlsCredentials(options);
 }
 
+// Of TLS 1.2 this program offers one cipher, which is of RSA keys (common/rpc/tls.h). gRPC says
+// "Handshake read failed", "tcp handshaker shutdown", or the like.
+Status WithTlsHint(const Status& status) {
+  if (status.message().find("andshake") == std::string::npos) return status;
+  return {status.code(), status.message() +
+                             "; etcd 3.5.0 to 3.5.7 have no TLS 1.3, and need a certificate with "
+                             "an RSA key"};
+}
+
 }  // namespace
 
 bool IsUnanswered(const Status& status) {
@@ -201,7 +210,7 @@ Status EtcdClient::Try(Member& member, Duration within, const Attempt& attempt) 
     std::lock_guard lock(mutex_);
     under_way_ = nullptr;
   }
-  return FromGrpcStatus(status).WithContext("etcd at " + member.address);
+  return WithTlsHint(FromGrpcStatus(status)).WithContext("etcd at " + member.address);
 }
 
 void EtcdClient::Pause(Duration duration) {

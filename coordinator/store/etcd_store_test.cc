@@ -41,7 +41,8 @@ class EtcdStoreTest : public ::testing::Test {
     return {.access = EtcdServerForTest::Shared().access(),
             .prefix = prefix_,
             .claim = {.node = "n1", .pid = 7},
-            .lease_seconds = 30};
+            .lease_seconds = 30,
+            .allow_unsafe = true};
   }
   EtcdStoreOptions OptionsOver(const LossyProxyForTest& proxy) const {
     EtcdStoreOptions options = Options();
@@ -744,8 +745,10 @@ TEST_F(EtcdStoreTest, AFileThatIsMostlyFreeIsMadeSmaller) {
 TEST(EtcdClientTest, AMemberThatIsGoneIsPassedOver) {
   EtcdAccess access = EtcdServerForTest::Shared().access();
   access.members.insert(access.members.begin(), {"127.0.0.1:1", /*tls=*/false});
-  const auto store = EtcdStore::Open(
-      {.access = std::move(access), .prefix = EtcdServerForTest::NewPrefix(), .lease_seconds = 30});
+  const auto store = EtcdStore::Open({.access = std::move(access),
+                                      .prefix = EtcdServerForTest::NewPrefix(),
+                                      .lease_seconds = 30,
+                                      .allow_unsafe = true});
   ASSERT_TRUE(store.ok()) << store.status().ToString();
   EXPECT_TRUE(CommitAndWait(**store, {NumberedJob(1)}).ok());
 }

@@ -111,7 +111,8 @@ class EtcdKind : public StoreKind {
     auto opened = EtcdStore::Open({.access = EtcdServerForTest::Shared().access(),
                                    .prefix = prefix_,
                                    .claim = {.node = "n1", .pid = 7},
-                                   .lease_seconds = 30});
+                                   .lease_seconds = 30,
+                                   .allow_unsafe = true});
     ASSERT_TRUE(opened.ok()) << opened.status().ToString();
     store_ = *std::move(opened);
   }

@@ -58,10 +58,10 @@ class AllocationTest(unittest.TestCase):
         allocation.write_slurm(NodeList="n1,n2,n3")  # which Slurm finds out as well
         wait_until(lambda: allocation.step() > step + 20, "training goes on")
         print(f"next steps {time.monotonic() - began:.1f} s after the leader's node was killed")
-        self.assertEqual(allocation.leader()["node"], "n1")
-        self.assertEqual(allocation.leader()["epoch"], 2)
+        leader = allocation.leader()
+        self.assertEqual((leader["node"], leader["epoch"]), ("n1", 2), allocation.logs())
         self.check_done(allocation, 100)
-        self.assertEqual(len(allocation.said("scancel")), 1, "the batch node is lost")
+        self.assertEqual(len(allocation.said("scancel")), 1, "the batch node is lost: " + allocation.logs())
 
     def test_another_node_is_killed(self):
         allocation = self.allocation(nodes=3, steps=80, spares=1)

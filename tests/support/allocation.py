@@ -190,7 +190,7 @@ class Allocation:
         ranks = [pid for pid, _ in processes_of(self.root / "tmp" / node)]
         for pid in {*ranks, *descendants(task.pid), *self._ranks_of(node), task.pid}:
             kill(pid)
-        task.wait(10)
+        task.wait(60)
 
     def rank(self, node):
         """The process of the node's rank."""

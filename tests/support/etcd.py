@@ -16,6 +16,7 @@ ANY = "http://127.0.0.1:0"
 
 class Etcd:
     names = "IP:127.0.0.1"  # in its certificate
+    key = ("ec", "-pkeyopt", "ec_paramgen_curve:P-256")
 
     def __init__(self, test, directory, users=True, flags=()):
         self.directory, self.more_flags = directory, flags
@@ -100,7 +101,7 @@ class Etcd:
                       "-subj", "/CN=etcd authority", "-keyout", self.path("ca.key"), "-out", self.path("ca.pem"))
 
     def _make_certificate(self, name):
-        self._openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
+        self._openssl("req", "-newkey", *self.key, "-nodes", "-subj", f"/CN={name}",
                       "-keyout", self.path(f"{name}.key"), "-out", self.path(f"{name}.csr"))
         extensions = self.path("extensions")
         extensions.write_text(f"subjectAltName={self.names}\n", encoding="utf-8")
