@@ -50,7 +50,7 @@ struct ServerOptions {
   // this coordinator has the leader key there; it ends with a named cause when it has lost it.
   EtcdAccess etcd;
   std::string etcd_prefix = "/muster/";           // with which all keys of this cluster begin
-  Duration etcd_lease = std::chrono::seconds(3);  // of the leader key; whole seconds
+  Duration etcd_lease = std::chrono::seconds(2);  // of the leader key; whole seconds
   bool allow_unsafe_etcd = false;                 // versions that may lose what they acknowledged
   Duration lease = std::chrono::seconds(10);      // a silent node's grace before its slots are lost
   Duration scrub_interval = std::chrono::hours(6);  // each checkpoint is read again; 0: never

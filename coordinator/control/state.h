@@ -63,7 +63,7 @@ struct Scrub {
   std::vector<RequestId> requests;
   std::set<std::string> wanted;  // directories
   std::set<std::string> whole;   // of those, in this reading
-  std::string unverified;  // why some could not be read
+  std::string unverified;        // why some could not be read
 };
 
 // The first reading of what was committed: each node reads the shards of its own ranks, all at the

@@ -94,37 +94,40 @@ Status EtcdArchive::Add(const ArchivedJob& job, const ArchivedRecords& records) 
   return OkStatus();
 }
 
-Status EtcdArchive::Put(const JobRecord& job) {
-  const auto found = jobs_.find(job.id);
-  if (found == jobs_.end()) return OkStatus();
-  MUSTER_ASSIGN_OR_RETURN(ArchivePack * pack, Open(found->second.pack));
-  MUSTER_ASSIGN_OR_RETURN(ArchivedRecords records, pack->Records(job.id));
-  records.job = job;
-  pack->Replace(job.id, records);
-  changed_.insert(found->second.pack);
-  return OkStatus();
-}
-
-Status EtcdArchive::Put(const CheckpointRecord& checkpoint) {
-  const auto found = jobs_.find(checkpoint.job);
-  if (found == jobs_.end()) return OkStatus();
-  MUSTER_ASSIGN_OR_RETURN(ArchivePack * pack, Open(found->second.pack));
-  MUSTER_ASSIGN_OR_RETURN(ArchivedRecords records, pack->Records(checkpoint.job));
-  const auto stored =
-      std::ranges::find(records.checkpoints, checkpoint.directory, &CheckpointRecord::directory);
-  if (stored == records.checkpoints.end()) return OkStatus();
-  *stored = checkpoint;
-  pack->Replace(checkpoint.job, records);
-  changed_.insert(found->second.pack);
-  return OkStatus();
-}
-
-Status EtcdArchive::Remove(const JobId& job) {
+Status EtcdArchive::Change(const JobId& job, const std::function<Status(ArchivePack&)>& change) {
   const auto found = jobs_.find(job);
   if (found == jobs_.end()) return OkStatus();
   MUSTER_ASSIGN_OR_RETURN(ArchivePack * pack, Open(found->second.pack));
-  pack->Remove(job);
   changed_.insert(found->second.pack);
+  return change(*pack);
+}
+
+Status EtcdArchive::Put(const JobRecord& job) {
+  return Change(job.id, [&job](ArchivePack& pack) -> Status {
+    MUSTER_ASSIGN_OR_RETURN(ArchivedRecords records, pack.Records(job.id));
+    records.job = job;
+    pack.Replace(job.id, records);
+    return OkStatus();
+  });
+}
+
+Status EtcdArchive::Put(const CheckpointRecord& checkpoint) {
+  return Change(checkpoint.job, [&checkpoint](ArchivePack& pack) -> Status {
+    MUSTER_ASSIGN_OR_RETURN(ArchivedRecords records, pack.Records(checkpoint.job));
+    const auto stored =
+        std::ranges::find(records.checkpoints, checkpoint.directory, &CheckpointRecord::directory);
+    if (stored == records.checkpoints.end()) return OkStatus();
+    *stored = checkpoint;
+    pack.Replace(checkpoint.job, records);
+    return OkStatus();
+  });
+}
+
+Status EtcdArchive::Remove(const JobId& job) {
+  MUSTER_RETURN_IF_ERROR(Change(job, [&job](ArchivePack& pack) {
+    pack.Remove(job);
+    return OkStatus();
+  }));
   RemovePlace(job);
   return OkStatus();
 }

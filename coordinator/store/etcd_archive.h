@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -56,6 +57,8 @@ class EtcdArchive {
   static std::optional<JobId> Newest(const std::map<Order, JobId>& of, const std::string& text);
   Result<std::vector<ArchivedRecords>> SelectPage(std::uint64_t before_order, int limit);
   Result<ArchivePack*> Open(std::uint64_t number);
+  // Changes the pack of an archived job; does nothing for another.
+  Status Change(const JobId& job, const std::function<Status(ArchivePack&)>& change);
   void CloseAllButNewest();
 
   EtcdClient& client_;

@@ -36,7 +36,7 @@ struct EtcdLeadershipOptions {
   EtcdAccess access;
   EtcdKeys keys;
   EpochClaim claim;  // but for its epoch
-  std::int64_t lease_seconds = 3;
+  std::int64_t lease_seconds = 2;
   Duration ends_unconfirmed = std::chrono::seconds(30);  // EtcdStoreOptions'
   // Called before each wait with who leads, and with nullptr when none does. What is not OK ends
   // the campaign.

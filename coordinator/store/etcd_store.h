@@ -37,7 +37,7 @@ struct EtcdStoreOptions {
   std::string prefix = "/muster/";
   EpochClaim claim;  // who leads, for those who wait; but for the epoch
   // A coordinator that is killed is replaced when it has ended; etcd extends it to 2 s at least.
-  std::int64_t lease_seconds = 3;
+  std::int64_t lease_seconds = 2;
   // While no member answers, nothing is answered here either; after this it is given up.
   Duration ends_unconfirmed = std::chrono::seconds(30);
   bool allow_unsafe = false;          // a version of etcd that may lose what it has acknowledged
