@@ -116,7 +116,11 @@ class Names(unittest.TestCase):
 
     def test_the_citation_has_the_version_of_the_programs(self):
         version = re.search(r'kVersion\[\] = "(.*)"', text_of("common/base/version.h")).group(1)
-        self.assertIn(f"version: {version}\n", text_of("CITATION.cff"))
+        cited = text_of("CITATION.cff")
+        self.assertIn(f"version: {version}\n", cited)
+        released = re.search(rf"(?m)^## \[{re.escape(version)}\] - (\S+)$", text_of("CHANGELOG.md"))
+        if released:
+            self.assertIn(f'date-released: "{released[1]}"\n', cited)
 
 
 if __name__ == "__main__":
