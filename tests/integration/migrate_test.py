@@ -1,5 +1,6 @@
-"""muster migrate: the keys and values of the tools' own examples become job files that parse, and one of each
-kind takes a step with a tiny model, rows of this test and one rank of this machine's processors.
+"""muster migrate: the keys and values of the tools' own examples become job files, each of which takes a step: by Muster's
+trainer with a tiny model, rows of this test and one rank of this machine's processors; or with a program of this test in
+the place of the one that the example names.
 """
 
 import json
@@ -13,15 +14,29 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
+from cluster import Cluster  # noqa: E402
 from gang import Gang  # noqa: E402
 
 BIN = pathlib.Path(os.environ["MUSTER_BIN_DIR"])
 EXAMPLES = ROOT / "tests" / "migrate" / "testdata" / "examples"
 # Full, LoRA and QLoRA, in chats, prompts and answers as they are, and text.
-TRAINED = ("axolotl/full_llama_fsdp.yaml", "axolotl/lora_llama.yaml", "axolotl/qlora_qwen.yaml", "llamafactory/full_qwen.yaml",
-           "llamafactory/lora_qwen.yaml", "llamafactory/qlora_qwen_single.yaml", "torchtune/full_qwen.yaml",
-           "torchtune/lora_qwen.yaml", "torchtune/qlora_llama.yaml", "trl/full.sh", "trl/lora.sh", "trl/qlora.yaml",
-           "trl/cli.yaml", "accelerate/fsdp2.yaml", "deepspeed/z2.json")
+# Those whose job files train by Muster's own trainer; the others have a command.
+TRAINED = [str(path.relative_to(EXAMPLES)) for tool in ("axolotl", "llamafactory", "torchtune", "trl", "accelerate", "deepspeed")
+           for path in sorted((EXAMPLES / tool).iterdir())]
+# A step of gradient descent on 3 x, of which each rank has a point; they meet in a folder.
+PROGRAM = """
+import json, os, pathlib, sys, time
+rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+shared = pathlib.Path(os.environ["SHARED"])
+weight, x = 0.5, rank + 1.0
+(shared / f"new-{rank}").write_text(str(2 * (weight * x - 3 * x) * x))
+(shared / f"new-{rank}").rename(shared / f"gradient-{rank}")
+while len(gradients := list(shared.glob("gradient-*"))) < ranks:
+    time.sleep(0.02)
+weight -= 0.01 * sum(float(path.read_text()) for path in gradients) / ranks
+(shared / f"step-{rank}").write_text(json.dumps({"weight": weight, "arguments": sys.argv[1:], "ranks": ranks,
+                                                 "hparams": os.environ.get("HPARAMS", "")}))
+"""
 # Tokens that the tiny model does not have: another template of the same kind.
 TEMPLATES = {"llama3": "chatml"}
 
@@ -84,6 +99,43 @@ class Migrate(unittest.TestCase):
                 self.assertGreater(lines[0]["loss"], 0)
                 trained = "adapter" if "lora" in example else "model"
                 self.assertTrue((out / trained).is_dir(), f"{example}: {list(out.iterdir())}")
+
+    def test_each_command_takes_a_step_on_its_nodes(self):
+        cluster = Cluster(self, nodes=2, slots=2)
+        for tool in ("torchrun", "determined"):
+            for example in sorted((EXAMPLES / tool).iterdir()):
+                with self.subTest(example.name):
+                    self.take_step(cluster, example)
+
+    def take_step(self, cluster, example):
+        place = self.root / f"{example.parent.name}-{example.stem}"
+        (place / "bin").mkdir(parents=True)
+        for name in ("python", "python3"):
+            (place / "bin" / name).symlink_to(sys.executable)
+        (place / "shared").mkdir()
+        nodes = 2 if "--nnodes 2" in example.read_text() or "--nnodes $NNODES" in example.read_text() else 1
+        settings = {"resources": f"{{nodes: {nodes}, ranks_per_node: 2, device: cpu}}", "workdir": place,
+                    "env.SHARED": place / "shared", "env.PATH": f"{place / 'bin'}:{os.environ['PATH']}"}
+        text = self.migrate(example, *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))).stdout
+        (place / "job.yaml").write_text(text)
+        command = json.loads(next(line for line in text.splitlines() if line.startswith("command: "))[len("command: "):])
+        if "-m" in command:
+            at = command.index("-m") + 1
+            program = pathlib.Path(*command[at].split(".")).with_suffix(".py")
+        else:
+            at = next(i for i, word in enumerate(command) if word.endswith(".py"))
+            program = pathlib.Path(command[at])
+        (place / program).parent.mkdir(parents=True, exist_ok=True)
+        (place / program).write_text(PROGRAM)
+        job = cluster.json("submit", place / "job.yaml")["id"]
+        self.assertEqual(cluster.wait(job), 0, cluster.describe(job))
+        steps = [json.loads(path.read_text()) for path in (place / "shared").glob("step-*")]
+        self.assertEqual(len(steps), 2 * nodes)
+        for step in steps:
+            self.assertEqual((step["ranks"], step["arguments"]), (2 * nodes, command[at + 1:]))
+            self.assertAlmostEqual(step["weight"], steps[0]["weight"])
+            self.assertNotEqual(step["weight"], 0.5)
+            self.assertEqual(step["hparams"] != "", "HPARAMS" in text)
 
     def test_settings_of_a_named_deepspeed_file_are_in_the_job(self):
         job = self.migrate("llamafactory/full_qwen.yaml").stdout
