@@ -286,6 +286,9 @@ Finding Ports(const MachineFacts& facts) {
 
 Finding Peer(const PeerFacts& peer) {
   if (peer.error.empty()) return Ok("peer", peer.address + " answers");
+  if (!peer.is_address)
+    return Bad(Verdict::kFail, "peer", peer.address + ": " + peer.error,
+               "name a machine and any port of it, as in --peer node7:7777");
   return Bad(
       Verdict::kFail, "peer",
       peer.address + ": " + peer.error +

@@ -281,6 +281,7 @@ PeerFacts ReadPeer(const std::string& address) {
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   if (colon == std::string::npos || host.empty()) {
     facts.error = "is not HOST:PORT";
+    facts.is_address = false;
     return facts;
   }
   addrinfo hints{};

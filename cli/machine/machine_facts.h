@@ -28,7 +28,8 @@ struct ProgramFacts {
 
 struct PeerFacts {
   std::string address;
-  std::string error;  // no packet came back; empty: it answered, even if by a refusal
+  std::string error;       // no packet came back; empty: it answered, even if by a refusal
+  bool is_address = true;  // else nothing was sent
 };
 
 // Limits of the control groups that this process is in, of version 1 or 2; nothing: no limit.
