@@ -15,7 +15,7 @@ first line of the job's metrics.jsonl) and to the first step after the kill. The
 folders that debootstrap's kin makes; that, downloads, and the environment with torch are prepared before and not measured.
 What deploy/release makes is taken from --artefacts (made by it where missing); the wheels of torch and of what it depends on,
 for both Pythons, from --wheels. Needs root. Prints one JSON object; `not_timed` names what was left out and
-why, and `violations` counts the ways that did not get to their end, by which it ends.
+why, and `violations` counts the ways that did not get to their end or missed a bar, by which it ends.
 """
 
 import argparse
@@ -289,9 +289,10 @@ def main():
             result["not_timed"][name] = str(reason)
         except (AssertionError, subprocess.CalledProcessError) as error:
             result["failed"][name] = str(error)
-    result["violations"] = len(result["failed"])
+    missed = [name for name, way in result["ways"].items() if way.get("within_bars") is False]
+    result["violations"] = len(result["failed"]) + len(missed)
     print(json.dumps(result, indent=1))
-    return 1 if result["failed"] else 0
+    return 1 if result["violations"] else 0
 
 
 if __name__ == "__main__":
