@@ -10,7 +10,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
-from cluster import BIN, processes_of  # noqa: E402
+from cluster import BIN, ROOT, processes_of  # noqa: E402
 
 
 @unittest.skipIf(os.geteuid() != 0, "troubles are planted by root in namespaces")
@@ -53,6 +53,20 @@ class InstallTrouble(unittest.TestCase):
 
     def test_no_loopback(self):
         self.expect("ip link set lo down", "muster up --nodes 2 --dir $T/c", "does not answer; log: $T/c", "\n  next: muster doctor")
+
+    def test_no_network_to_fetch_a_model_by_name(self):
+        self.expect("export HOME=$T", "muster-trainer fetch org/name", "org/name", "Could not resolve host")
+        self.expect("export HOME=$T TMPDIR=$T", "muster demo --model org/name", "the Hugging Face cache $T/.cache/huggingface/hub does not hold",
+                    "fetch it with: muster-trainer fetch org/name")
+
+    def test_who_is_not_root(self):
+        def as_nobody(command):
+            return f"setpriv --reuid 65534 --regid 65534 --clear-groups -- {command}"
+
+        self.expect("", as_nobody("muster-launcher --worker-user nobody"), "must be started as root")
+        self.expect("chmod 755 $T", as_nobody("env HOME=$T muster up --nodes 1"), "create directory $T/.local: Permission denied", "\n  next: choose")
+        self.expect("mkdir -m 755 $T/theirs", as_nobody(f"{ROOT}/deploy/quickstart --dir $T/theirs"),
+                    "$T/theirs cannot be written by nobody", "--dir")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def packages_of(folder):
     run("ninja", "-C", "build/release", "installed", cwd=folder)
     run(PYTHON, "deploy/wheel.py", "build/release", "build/packages", cwd=folder)
     run("deploy/deb", "build/release", "build/packages", cwd=folder)
-    packages = [path for path in (folder / "build" / "packages").iterdir() if path.suffix in (".whl", ".deb")]
+    packages = [path for path in (folder / "build" / "packages").iterdir() if path.suffix in (".whl", ".deb", ".json")]
     return {(path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path in packages}
 
 
