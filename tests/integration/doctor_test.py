@@ -92,6 +92,22 @@ class Doctor(unittest.TestCase):
     def test_a_small_disk(self):
         self.check("cluster-directory", "warn", "mount -t tmpfs -o size=16M tmpfs $T", "16.0 MiB are free")
 
+    @unittest.skipUnless(shutil.which("cc"), "there is no compiler")
+    def test_a_home_on_nfs(self):
+        """This kernel mounts no NFS: its name is given to a folder."""
+        (self.dir / "nfs.c").write_text("""
+            #include <string.h>
+            #include <sys/syscall.h>
+            #include <unistd.h>
+            int statfs(const char* path, long* info) {
+              long failed = syscall(SYS_statfs, path, info);
+              if (failed == 0 && strstr(path, "/on-nfs")) info[0] = 0x6969;
+              return failed;
+            }
+            int statfs64(const char* path, long* info) { return statfs(path, info); }""")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", self.dir / "nfs.so", self.dir / "nfs.c"], check=True, timeout=60)
+        self.check("cluster-directory", "warn", "export LD_PRELOAD=$T/nfs.so MUSTER_DIR=$T/on-nfs/cluster; mkdir -p $T/on-nfs", "NFS")
+
     def test_temporary_files_have_no_place(self):
         self.check("temporary-files", "fail", "export TMPDIR=$T/missing; mkdir $TMPDIR 2>/dev/null || true\n"
                    "mount -t tmpfs -o ro tmpfs $TMPDIR", "Read-only")

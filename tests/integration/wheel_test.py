@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import shutil
 import subprocess
 import sys
@@ -87,6 +88,10 @@ class Wheel(unittest.TestCase):
         self.assertEqual(refused.returncode, BAD_INPUT, refused)
         for text in (*reasons, PIP_LINE):
             self.assertIn(text, refused.stderr)
+        doctor = json.loads(run("muster", "doctor", "-o", "json", programs=self.programs, check=False).stdout)
+        found = next(finding for finding in doctor if finding["check"] == "trainer")
+        self.assertEqual(found["verdict"], "warn", found)
+        self.assertIn("torch==2.11", found["command"])
 
     def test_it_runs_on_other_machines(self):
         self.assertRegex(self.wheel.name, r"^muster_training-[^-]+-py3-none-manylinux_2_3[56]_x86_64\.whl$")
@@ -136,6 +141,23 @@ class Wheel(unittest.TestCase):
         if (BUILD / "bin" / "libmuster_cuda.so").exists():
             built = json.loads(output_of(BUILD / "bin" / "muster-trainer", "version", "--json"))
             self.assertEqual(json.loads(run("muster-trainer", "version", "--json", programs=self.programs).stdout)["cuda"], built["cuda"])
+
+    def test_an_installation_under_a_running_cluster_disturbs_no_rank(self):
+        self.put_libtorch(lambda real, mine: mine.symlink_to(real))
+        local = Cluster(self, programs=self.programs)
+        job = local.submit(local.train_job(steps=10**5, every=50))
+        local.wait_for_step(job, 10)
+        ranks = local.ranks(job)
+        self.pip("install", "--no-index", "--force-reinstall", self.wheel)
+        for pid in (local.coordinator_pid(), *(node["pid"] for node in local.json("nodes"))):
+            os.kill(pid, signal.SIGKILL)
+        local.up()
+        local.wait_until_ready()
+        local.wait_for_step(job, max(cluster.read_metrics(local.output(job))) + 10)
+        self.assertEqual(local.ranks(job), ranks)
+        self.assertEqual(len(local.get(job)["attempts"]), 1, local.describe(job))
+        local.muster("cancel", job)
+        local.wait(job)
 
     def test_a_torch_of_another_version_is_refused(self):
         def older(real, mine):
