@@ -17,7 +17,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "parity_hf"))
-from reference_train import lift, routers_of  # noqa: E402
+from widened import routers_of, widen  # noqa: E402
 
 STEPS, MICRO_BATCHES, ROW, RATE = 20, 6, 24, 3e-4
 # Documents of the rows, which take turns.
@@ -128,8 +128,7 @@ def train(config, dtype):
     model = AutoModelForCausalLM.from_config(parsed).to(dtype)
     if routers_of(model):
         model.set_experts_implementation("eager")
-    if dtype == torch.float64:
-        lift(model)
+    widened = widen(model) if dtype == torch.float64 else None
     with torch.no_grad():
         for name, values in model.named_parameters():
             values.copy_(parameter_of(name, values.shape, config["model_type"]))
@@ -150,6 +149,8 @@ def train(config, dtype):
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
+    if widened:
+        widened.check_used()
     return {"losses": losses, "grad_norms": norms}
 
 

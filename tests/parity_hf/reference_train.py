@@ -7,8 +7,8 @@ and micro-batches: step s trains on rows [s * batch, (s + 1) * batch) in one for
 losses and gradient norms as JSON. `fsdp.mixed_precision` says what is computed in: fp64 or fp32.
 
 transformers narrows to fp32 within its norms, its attention where that is eager, its routers and its
-loss. In fp64 all are lifted, or the curve would be an fp32 one; the rotary tables stay those of
-transformers, fp32 values.
+loss. In fp64 all are widened (widened.py), or the curve would be an fp32 one; the rotary tables stay
+those of transformers, fp32 values.
 
 Where a model's config asks for it (output_router_logits), the loss has the balance of its experts:
 the mean over micro-batches of --micro rows.
@@ -22,7 +22,6 @@ import argparse
 import json
 import math
 import pathlib
-import sys
 
 import numpy
 import torch
@@ -31,58 +30,9 @@ from bitsandbytes.nn import Linear4bit
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, get_scheduler
 
+from widened import routers_of, widen
+
 TYPES = {"fp64": torch.float64, "fp32": torch.float32}
-
-
-def wide_norm(self, x):
-    return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
-
-
-def wide_centered_norm(self, x):
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * (1 + self.weight)
-
-
-def wide_attention(module, query, key, value, attention_mask, scaling=None, softcap=None, **_kwargs):
-    """eager_attention_forward of transformers without its narrowing and without dropout."""
-    key, value = (part.repeat_interleave(module.num_key_value_groups, 1) for part in (key, value))
-    scores = query @ key.transpose(2, 3) * scaling
-    if softcap is not None:
-        scores = softcap * torch.tanh(scores / softcap)
-    weights = (scores + attention_mask).softmax(-1)
-    return (weights @ value).transpose(1, 2).contiguous(), weights
-
-
-def wide_router(self, hidden):
-    logits = torch.nn.functional.linear(hidden.reshape(-1, self.hidden_dim), self.weight)
-    shares, experts = logits.softmax(-1).topk(self.top_k, dim=-1)
-    if getattr(self, "norm_topk_prob", True):  # a Mixtral's has no such key
-        shares = shares / shares.sum(-1, keepdim=True)
-    return logits, shares, experts
-
-
-def wide_balance(gate_logits, num_experts, top_k, _attention_mask):
-    """load_balancing_loss_func of transformers without its narrowing."""
-    gates = torch.cat(gate_logits).softmax(-1)
-    chosen = torch.nn.functional.one_hot(gates.topk(top_k, dim=-1).indices, num_experts)
-    return num_experts * (chosen.sum(1).to(gates.dtype).mean(0) * gates.mean(0)).sum()
-
-
-def routers_of(model):
-    return [part for part in model.modules() if type(part).__name__.endswith("TopKRouter")]
-
-
-def lift(model):
-    """Computes in fp64 what transformers narrows."""
-    norm = type(model.model.norm)
-    norm.forward = wide_centered_norm if norm.__name__.startswith("Gemma") else wide_norm
-    module = sys.modules[type(model).__module__]
-    narrows = not type(model).__name__.startswith("GptOss")  # in its norms and its balance alone
-    if narrows and hasattr(module, "eager_attention_forward"):
-        module.eager_attention_forward = wide_attention
-    if hasattr(module, "load_balancing_loss_func"):
-        module.load_balancing_loss_func = wide_balance
-    for part in routers_of(model) if narrows else ():
-        type(part).forward = wide_router
 
 
 def loss_of(model, ids, micro):
@@ -178,11 +128,12 @@ def main():
     train = json.loads(pathlib.Path(options.train).read_text(encoding="utf-8"))
     precision = train["fsdp"]["mixed_precision"]
     torch.set_num_threads(1)
+    widened = None
     model = load_model(options.model, precision, train.get("quantization"))
     if routers_of(model):
         model.set_experts_implementation("eager")  # others know neither fp64 nor odd widths
     if precision == "fp64":
-        lift(model)
+        widened = widen(model)
     if options.adapter:
         model = PeftModel.from_pretrained(model, options.adapter, is_trainable=True)
         if precision == "fp64":
@@ -190,6 +141,8 @@ def main():
     model.config.use_cache = False
     model.train()
     curves = train_model(model, numpy.load(options.rows), train, options.batch, options.micro or options.batch)
+    if widened:
+        widened.check_used()
     pathlib.Path(options.out).write_text(json.dumps(curves), encoding="utf-8")
 
 
