@@ -126,6 +126,12 @@ class GeneratedTokens(unittest.TestCase):
     def test_of_a_gemma2_with_caps_far_beyond_its_windows(self):
         self.compare(self.make_model("gemma2", {**FAMILIES["gemma2"], "head_dim": 24, "sliding_window": 16}))
 
+    def test_of_mixtures_with_gated_experts(self):
+        # A Qwen2-MoE of three layers with these weights says one token for ever.
+        for name, layers in (("qwen3_moe", 3), ("qwen2_moe", 2), ("olmoe", 3), ("mixtral", 3)):
+            with self.subTest(name):
+                self.compare(self.make_model(name, {**MIXTURES[name], "num_hidden_layers": layers}))
+
     def test_of_a_gpt_oss_with_sinks_far_beyond_its_windows(self):
         self.compare(self.make_model("gpt_oss", {**MIXTURES["gpt_oss"], "head_dim": 24, "sliding_window": 16,
                                                  "dtype": "float32"}))
