@@ -59,14 +59,14 @@ class InstallTrouble(unittest.TestCase):
         self.expect("export HOME=$T TMPDIR=$T", "muster demo --model org/name", "the Hugging Face cache $T/.cache/huggingface/hub does not hold",
                     "fetch it with: muster-trainer fetch org/name")
 
-    def test_who_is_not_root(self):
-        def as_nobody(command):
-            return f"setpriv --reuid 65534 --regid 65534 --clear-groups -- {command}"
+    def test_without_root(self):
+        def as_daemon(command):
+            return f"setpriv --reuid daemon --regid daemon --clear-groups -- {command}"
 
-        self.expect("", as_nobody("muster-launcher --worker-user nobody"), "must be started as root")
-        self.expect("chmod 755 $T", as_nobody("env HOME=$T muster up --nodes 1"), "create directory $T/.local: Permission denied", "\n  next: choose")
-        self.expect("mkdir -m 755 $T/theirs", as_nobody(f"{ROOT}/deploy/quickstart --dir $T/theirs"),
-                    "$T/theirs cannot be written by nobody", "--dir")
+        self.expect("", as_daemon("muster-launcher --worker-user daemon"), "must be started as root")
+        self.expect("chmod 755 $T", as_daemon("env HOME=$T muster up --nodes 1"), "create directory $T/.local: Permission denied", "\n  next: choose")
+        self.expect("mkdir -m 755 $T/theirs", as_daemon(f"{ROOT}/deploy/quickstart --dir $T/theirs"),
+                    "$T/theirs cannot be written by daemon", "--dir")
 
 
 if __name__ == "__main__":

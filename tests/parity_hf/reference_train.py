@@ -128,12 +128,10 @@ def main():
     train = json.loads(pathlib.Path(options.train).read_text(encoding="utf-8"))
     precision = train["fsdp"]["mixed_precision"]
     torch.set_num_threads(1)
-    widened = None
     model = load_model(options.model, precision, train.get("quantization"))
     if routers_of(model):
         model.set_experts_implementation("eager")  # others know neither fp64 nor odd widths
-    if precision == "fp64":
-        widened = widen(model)
+    widened = widen(model) if precision == "fp64" else None
     if options.adapter:
         model = PeftModel.from_pretrained(model, options.adapter, is_trainable=True)
         if precision == "fp64":
