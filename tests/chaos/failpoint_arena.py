@@ -32,6 +32,7 @@ from page_sign_in_test import Visitor  # noqa: E402
 
 SERVES_WITHIN_S, DIES_WITHIN_S, CALL_S, ENDS_WITHIN_S = 30, 20, 30, 60
 POLL_S = 0.005
+RUNS_JOBS = "runs=jobs"  # the label of the node that the jobs run on
 GOES_ON = ("queued", "starting", "running", "recovering", "stopping")
 WAITS = re.compile(r'"(begin|hold)":')  # in the file of a job that does not begin
 # Each attempt notes that it began, and holds the lock of its job while it runs.
@@ -114,7 +115,8 @@ class Arena:
         self.apply("users")
         for node in ("node-1", "node-2"):
             run("muster", "certs", "issue", "--dir", self.directory, "--role", "node", "--name", node, "--out", self.root / f"of-{node}")
-            self.start_worker(node, "--tls", self.root / f"of-{node}", "--coordinator", self.address)
+            self.start_worker(node, "--tls", self.root / f"of-{node}", "--coordinator", self.address,
+                              *(("--label", RUNS_JOBS) if node == "node-1" else ()))
         wait_until(lambda: sum(node["state"] == "ready" for node in self.json("nodes")) == 2, "the nodes are ready")
         self.steady = self.submit(seconds=100_000)
         wait_until(lambda: self.started(self.steady), "the job that outlives every coordinator runs")
@@ -163,6 +165,11 @@ class Arena:
 
     def log_end(self):
         return self.log()[-1500:]
+
+    def log_ends(self):
+        """Of the coordinator's log, and the workers'."""
+        return "\n".join(f"--- {file.name}\n{file.read_text(encoding='utf-8', errors='replace')[-4000:]}"
+                         for file in sorted(self.root.glob("*.log")) if not file.name.startswith("joins-"))
 
     def start_worker(self, node, *flags):
         with open(self.root / f"{node}.log", "ab") as log:
@@ -226,7 +233,11 @@ class Arena:
         key = f"key-{self.number()}"
         return self.submit_file(key, self.write(f"{key}.json", {
             "name": key, "workdir": str(self.root), "command": ["sh", "-c", COMMAND.format(seconds=seconds)],
-            "resources": {"nodes": 1, "ranks_per_node": 1, "exclude": ["node-2"] if self.kind == "whole" else []}, **spec}))
+            "resources": self.resources(), **spec}))
+
+    def resources(self):
+        """Those of node-1: a node that has just joined is ready before it, and ends before its jobs."""
+        return {"nodes": 1, "ranks_per_node": 1, **({"labels": dict([RUNS_JOBS.split("=")])} if self.kind == "whole" else {})}
 
     def submit_file(self, key, file):
         self.jobs.setdefault(key, {"file": file, "id": None})
@@ -304,6 +315,7 @@ class Arena:
         key = f"train-{self.number()}"
         spec = train_job(self.root / "model", self.root / "rows.jsonl", self.root / key, steps=3, nodes=1, every=1, name=key)
         spec["train"]["checkpoint"]["keep"] = 1
+        spec["resources"].update(self.resources())
         return self.submit_file(key, self.write(f"{key}.json", spec))
 
     def await_in_archive(self, job):
@@ -355,12 +367,15 @@ class Arena:
         self.repeat()
         self.end_joined()
 
-        def over():
+        def going_on():
             records = self.oracle.read(self.directory).jobs
-            return all(records[job["id"]].get("state", "queued") not in GOES_ON or job["id"] == self.steady or
-                       WAITS.search(job["file"].read_text(encoding="utf-8"))
-                       for job in self.jobs.values() if job["id"] not in self.oracle.forgettable)
-        wait_until(over, "the jobs end", timeout=ENDS_WITHIN_S)
+            return {key: records[job["id"]] for key, job in self.jobs.items()
+                    if job["id"] not in self.oracle.forgettable and records[job["id"]].get("state", "queued") in GOES_ON and
+                    job["id"] != self.steady and not WAITS.search(job["file"].read_text(encoding="utf-8"))}
+        try:
+            wait_until(lambda: not going_on(), "the jobs end", timeout=ENDS_WITHIN_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {going_on()}, {self.json('nodes')}") from error
         violations, records = [], self.oracle.read(self.directory).jobs
         for key, job in self.jobs.items():
             record = records.get(job["id"], {})

@@ -251,15 +251,21 @@ class Lane(threading.Thread):
                 kind, scenes = part
                 self.arena = Arena(kind, self.campaign.options.keep)
                 try:
-                    for name, scene in scenes:
-                        if self.campaign.over():
-                            break
-                        self.kill(name, scene)
-                    self.finish()
+                    self.kills_of(scenes)
                 finally:
                     self.arena.close()
         except Exception as error:  # as a violation: the other lanes end by it
-            self.campaign.violated(self.arena, f"{type(error).__name__}: {error}")
+            self.campaign.violated(None, f"{type(error).__name__}: {error}")
+
+    def kills_of(self, scenes):
+        try:
+            for name, scene in scenes:
+                if self.campaign.over():
+                    break
+                self.kill(name, scene)
+            self.finish()
+        except Exception as error:
+            self.campaign.violated(self.arena, f"{type(error).__name__}: {error}\n{self.arena.log_ends()}")
 
     def kill(self, name, scene):
         """The coordinator that is checked is the one before: this start is its restart."""
