@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Lists the keys that each tool's configuration may have, from the sources of the pinned packages.
 
-    pip download --no-deps -d DIR accelerate==... (PINS, below); unpack them into one folder
+    deploy/install-deps --peer
     tests/migrate/list_keys.py FOLDER [--schemas FOLDER2] [--write]
 
-FOLDER holds the unpacked packages side by side; FOLDER2 the folder schemas/expconf/v0 of Determined's
-repository, since its package has no schema. --write replaces tests/migrate/testdata/keys/TOOL.txt; without it the
-lists are compared with those files, and a difference ends with 1. Nothing is imported: classes and
-functions are read from the source.
+FOLDER holds the unpacked packages side by side (migrated-tools of install-deps' cache); FOLDER2 the folder schemas/expconf/v0 of
+Determined's repository, since its package has no schema. --write replaces tests/migrate/testdata/keys/TOOL.txt; without it the
+lists are compared with those files, and a difference ends with 1, each key named. Nothing is imported: classes and
+functions are read from the source. tests/migrate/list_keys_test.py runs it.
 """
 
 import argparse
@@ -287,7 +287,9 @@ def main():
         if options.write:
             path.write_text(text)
         elif not path.exists() or path.read_text() != text:
-            print(f"{path} differs; --write replaces it", file=sys.stderr)
+            listed = set(path.read_text().splitlines()[1:]) if path.exists() else set()
+            print(f"{path} differs; --write replaces it", *(f"+ {key}" for key in sorted(keys - listed)),
+                  *(f"- {key}" for key in sorted(listed - keys)), sep="\n", file=sys.stderr)
             same = False
         print(f"{tool} {PINS[tool]}: {len(keys)} keys")
     sys.exit(0 if same else 1)
