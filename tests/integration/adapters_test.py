@@ -2,14 +2,24 @@
 
 import json
 import pathlib
+import struct
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from cluster import Cluster, read_metrics, run, trajectory, wait_until  # noqa: E402
+from mxfp4_model import read_tensors  # noqa: E402
 
 STEPS = 60
+
+
+def floats(tensor):
+    """The numbers of a tensor of safetensors."""
+    kind, _, data = tensor
+    if kind == "BF16":
+        data = b"".join(b"\0\0" + data[at:at + 2] for at in range(0, len(data), 2))
+    return struct.unpack(f"<{len(data) // 4}f", data)
 
 
 class Adapters(unittest.TestCase):
@@ -62,6 +72,27 @@ class Adapters(unittest.TestCase):
         with_adapter = self.generated("--model", model, "--adapter", output / "adapter")
         self.assertEqual(with_adapter, self.generated("--model", merged))
         self.assertNotEqual(with_adapter, self.generated("--model", model))
+
+    def test_an_adapter_over_four_bits_is_added_to_the_weights_from_before(self):
+        """And not to what the four bits say, which is elsewhere by more than the adapter adds."""
+        output = self.finished(self.cluster.submit(self.cluster.train_job(
+            steps=4, lora={"r": 4, "alpha": 8, "target_modules": ["o_proj"]}, quantization={"kind": "nf4"})))
+        model, merged = self.cluster.model(), output / "merged"
+        run("muster-trainer", "merge", "--adapter", output / "adapter", "--model", model, "--out", merged)
+        base, sums = read_tensors(model), read_tensors(merged)
+        adapter = read_tensors(output / "adapter", "adapter_model.safetensors")
+        self.assertEqual(sums.keys(), base.keys())
+        for name, tensor in base.items():
+            if "o_proj" not in name:
+                self.assertEqual(sums[name], tensor, name)
+        path = "model.layers.0.self_attn.o_proj"
+        a, b = (floats(adapter[f"base_model.model.{path}.lora_{factor}.weight"]) for factor in "AB")
+        before, after = floats(base[f"{path}.weight"]), floats(sums[f"{path}.weight"])
+        columns = len(a) // 4
+        for at in range(3 * columns):  # the first rows
+            added = 8 / 4 * sum(b[at // columns * 4 + k] * a[k * columns + at % columns] for k in range(4))
+            self.assertAlmostEqual(after[at], before[at] + added, delta=1e-6 + abs(after[at]) / 256)
+        self.assertNotEqual(after, before)
 
     def test_a_merged_adapter_has_the_tokens_that_the_job_added(self):
         base = self.cluster.model()

@@ -20,9 +20,9 @@ SHAPE = {"hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 2, "nu
          "torch_dtype": "bfloat16"}
 
 
-def read_tensors(folder):
-    """Name to (type, shape, bytes) of model.safetensors."""
-    data = (folder / "model.safetensors").read_bytes()
+def read_tensors(folder, file="model.safetensors"):
+    """Name to (type, shape, bytes)."""
+    data = (folder / file).read_bytes()
     length = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8:8 + length])
     header.pop("__metadata__", None)

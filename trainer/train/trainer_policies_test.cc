@@ -337,6 +337,30 @@ TEST_F(PoliciesTest, TheLoggedLossIsTheMeanOverTheLabelsOfAllRanks) {
   }
 }
 
+// Nor is it the mean of the micro-batches' means, which another split of the same rows would
+// change.
+TEST_F(PoliciesTest, EverySplitIntoMicroBatchesHasTheSameLossesAndGradients) {
+  ranks_ = 1;
+  std::vector<std::vector<Json>> runs;
+  for (const int per_rank : {8, 4, 1}) {
+    JobSpec spec = Spec("of-" + std::to_string(per_rank));
+    spec.train->schedule.max_steps = 3;
+    spec.train->fsdp.mixed_precision = MixedPrecision::kFp32;
+    spec.train->batch = {.per_rank = per_rank, .accumulation = 8 / per_rank};
+    ExpectDone(RunAlone(spec));
+    runs.push_back(Metrics(spec.train->output_dir));
+    ASSERT_EQ(runs.back().size(), 3u);
+    for (std::size_t i = 0; i < 3; ++i) {
+      for (const char* key : {"loss", "grad_norm"}) {
+        const double whole = runs[0][i][key];
+        EXPECT_NEAR(runs.back()[i][key].get<double>(), whole, 1e-4 * whole)
+            << key << " of step " << i + 1 << " in micro-batches of " << per_rank;
+      }
+      EXPECT_EQ(runs.back()[i]["sample_chain"], runs[0][i]["sample_chain"]);
+    }
+  }
+}
+
 // The model's own files say where a text ends, and not where a turn does.
 TEST_F(PoliciesTest, AModelThatWasTrainedOnConversationsNamesTheEndOfTheirTurns) {
   ASSERT_TRUE(WriteFileAtomically(dir_ + "/model/generation_config.json",
