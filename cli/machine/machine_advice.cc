@@ -284,17 +284,33 @@ Finding Ports(const MachineFacts& facts) {
   return Ok("ports", range);
 }
 
+// A line of a shell. A packet is through when every chain at a hook has accepted it.
+std::string PassNftables(const std::string& ip) {
+  const std::string address = ip.substr(0, ip.find('%'));
+  const std::string family = address.find(':') == std::string::npos ? "ip" : "ip6";
+  return R"(nft list chains | awk '$1 == "table" {t = $2 " " $3} $1 == "chain" {c = t " " $2} )"
+         "t ~ /^(inet|" +
+         family + R"() / && /type filter hook (input|output)/ {print "insert rule " c " )" +
+         family + R"( " (/hook input/ ? "saddr" : "daddr") " )" + address +
+         R"( accept"}' | nft -f -)";
+}
+
 Finding Peer(const PeerFacts& peer) {
   if (peer.error.empty()) return Ok("peer", peer.address + " answers");
   if (!peer.is_address)
     return Bad(Verdict::kFail, "peer", peer.address + ": " + peer.error,
                "name a machine and any port of it, as in --peer node7:7777");
+  if (peer.ip.empty())
+    return Bad(Verdict::kFail, "peer", peer.address + ": " + peer.error,
+               "name a machine that has an address, in DNS or in /etc/hosts");
   return Bad(
       Verdict::kFail, "peer",
       peer.address + ": " + peer.error +
           "; ranks of a job on both machines would not reach each other",
-      "let TCP pass between the nodes, on all ports: the machine's or the network's "
-      "administrator looks at both firewalls (nft list ruleset) and at the routes (ip route)");
+      "let TCP pass between the nodes, on all ports; what lies between them (ip route) is the "
+      "network's administrator's. As root, this passes the peer through this machine's own "
+      "firewall; on the peer, it takes this machine's address:",
+      PassNftables(peer.ip));
 }
 
 Finding Programs(const MachineFacts& facts) {

@@ -103,5 +103,21 @@ TEST(MachineAdvice, ALimitIsNoTroubleWhereItIsLarge) {
     EXPECT_EQ(finding.verdict, Verdict::kOk) << finding.check << ": " << finding.what;
 }
 
+TEST(MachineAdvice, AFirewallIsPassedByTheAddressesFamily) {
+  MachineFacts facts = Sound();
+  const auto command = [&](const char* ip) {
+    facts.peers = {{.address = "node8:22", .error = "no answer within 3 s", .ip = ip}};
+    return Of(facts, "peer").command;
+  };
+  const std::string four = command("10.0.0.8"), six = command("fe80::8%eth0");
+  EXPECT_NE(four.find("/^(inet|ip) /"), std::string::npos) << four;
+  EXPECT_NE(four.find(R"(" ip " (/hook input/ ? "saddr" : "daddr") " 10.0.0.8 accept")"),
+            std::string::npos)
+      << four;
+  EXPECT_NE(six.find("/^(inet|ip6) /"), std::string::npos) << six;
+  EXPECT_NE(six.find(R"( " fe80::8 accept")"), std::string::npos) << six;
+  EXPECT_EQ(command(""), "") << "the name has no address";
+}
+
 }  // namespace
 }  // namespace muster

@@ -293,6 +293,10 @@ PeerFacts ReadPeer(const std::string& address) {
     return facts;
   }
   facts.error = TryConnect(found->ai_addr, found->ai_addrlen);
+  char ip[NI_MAXHOST] = {};
+  if (::getnameinfo(found->ai_addr, found->ai_addrlen, ip, sizeof ip, nullptr, 0, NI_NUMERICHOST) ==
+      0)
+    facts.ip = ip;
   ::freeaddrinfo(found);
   return facts;
 }

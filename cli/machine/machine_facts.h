@@ -30,6 +30,7 @@ struct PeerFacts {
   std::string address;
   std::string error;       // no packet came back; empty: it answered, even if by a refusal
   bool is_address = true;  // else nothing was sent
+  std::string ip;          // what the name stands for; empty: unknown
 };
 
 // Limits of the control groups that this process is in, of version 1 or 2; nothing: no limit.

@@ -143,15 +143,32 @@ class Doctor(unittest.TestCase):
                 sys.stdin.read()'
             read -r -u "${COPROC[0]}" _""", "no port of 40000 to 40001 is free")
 
-    def test_a_firewall_that_swallows_packets(self):
+    def test_a_firewall_between_two_addresses(self):
+        """Here or at the other end; the same line lets packets pass at both."""
         if not shutil.which("nft", path=os.environ["PATH"] + ":/usr/sbin"):
             self.skipTest("nftables is not installed")
+        other = """
+            coproc exec unshare --net sh -c 'ip link set lo up; echo $$; exec cat'
+            read -r -u "${COPROC[0]}" other
+            there="nsenter --net=/proc/$other/ns/net"
+            ip link add wall0 type veth peer name wall0 netns $other
+            ip addr add 10.99.0.1/24 dev wall0; ip link set wall0 up
+            for address in 2 3; do $there ip addr add 10.99.0.$address/24 dev wall0; done
+            $there ip link set wall0 up"""
         wall = """
-            nft add table inet wall
-            nft add chain inet wall input '{ type filter hook input priority 0; }'
-            nft add rule inet wall input tcp dport 7777 drop"""
-        self.check("peer", "fail", wall, "127.0.0.1:7777: no answer", words="--peer 127.0.0.1:7777")
-        answered = self.findings(wall, words="--peer 127.0.0.1:7778")["peer"]
+            {0} nft add table inet wall
+            {0} nft add chain inet wall {1} '{{ type filter hook {1} priority 0; }}'
+            {0} nft add rule inet wall {1} ip daddr 10.99.0.2 tcp dport 1024-65535 drop"""
+        words, text = "--peer 10.99.0.2:7777", "10.99.0.2:7777: no answer"
+        self.check("peer", "fail", other + wall.format("", "output"), text, words=words)
+        there = other + wall.format("$there", "input")
+        found = self.findings(there, words=words)["peer"]
+        self.assertIn(text, found["what"])
+        self.assertIn("on the peer, it takes this machine's address", found["change"])
+        (self.dir / "line").write_text(found["command"].replace("10.99.0.2", "10.99.0.1"))
+        mended = self.findings(f"{there}\n$there bash $T/line", words=words)["peer"]
+        self.assertEqual(mended["verdict"], "ok", mended)
+        answered = self.findings(there, words="--peer 10.99.0.3:7777")["peer"]
         self.assertEqual(answered["verdict"], "ok", answered)
 
     def test_a_peer_that_is_no_address(self):
