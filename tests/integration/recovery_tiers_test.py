@@ -1,16 +1,14 @@
 """Each recovery tier (docs/recovery.md), by the fault that leads to it: what stays, what the timeline
 says, and that the numbers are those of a run without faults."""
 
-import json
 import pathlib
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
-from cluster import (Cluster, alive, can_have_namespaces, kill, read_metrics, run, trajectory,  # noqa: E402
+from cluster import (Cluster, alive, can_have_namespaces, kill, read_metrics, trajectory,  # noqa: E402
                      trajectory_of, wait_until)
-from families import MIXTURES  # noqa: E402
 
 STEPS = 60
 
@@ -61,21 +59,6 @@ class Ladder(unittest.TestCase):
                 self.assertLessEqual(attempts[0]["lost_steps"], 1)
                 self.assertRegex(attempts[0]["cause"], f"rank {killed} .*SIGKILL")
                 self.assertEqual(trajectory(cluster.output(job)), trajectory_of(calm))
-
-    def test_divided_experts_go_on_with_the_same_bits(self):
-        cluster = Cluster(self)
-        plain = json.loads((cluster.model() / "config.json").read_text(encoding="utf-8"))
-        config, model, train = cluster.path("mixture.json"), cluster.path("mixture"), {"fsdp": {"expert_parallel": 2}}
-        config.write_text(json.dumps({**plain, **MIXTURES["qwen3_moe"]}), encoding="utf-8")
-        run("muster-trainer", "init-model", "--config", config, "--out", model)
-        calm = cluster.calm(steps=STEPS, model=model, **train)
-        job = self.start(cluster, at_step=20, model=model, **train)
-        cluster.kill_rank(job, 1)
-        self.next_attempt(cluster, job)
-        cluster.kill_rank(job, 0)
-        attempts = self.finish(cluster, job)
-        self.assertEqual([attempt.get("tier") for attempt in attempts[1:]], ["in_place", "in_place"])
-        self.assertEqual(trajectory(cluster.output(job)), trajectory_of(calm))
 
     def test_respawn_where_the_job_asks_for_it(self):
         cluster = Cluster(self)

@@ -50,7 +50,7 @@ INCLUDE_TABLE = (
     (r"ATen/|torch/|c10/", ("trainer/ops/", "trainer/plugin/", "trainer/model/", "trainer/fsdp/",
                             "trainer/report/memory_report.cc", "trainer/train/", "trainer/comm/rendezvous/tcp_store.cc",
                             "trainer/verbs/", "trainer/main.cc",
-                            "tests/parity/", "tests/bench/", "cmake/"),
+                            "tests/parity/", "tests/bench/", "tests/integration/doomed_rank.cc", "cmake/"),
      "keep Torch out of what need not know it"),
     (r"nccl\.h|cuda", ("trainer/ops/cuda/", "trainer/plugin/cuda/"), "device code is a plug-in of its own"),
     (r"boost/(asio|beast)", ("common/runtime/", "common/telemetry/", "common/rpc/", "worker/",

@@ -73,7 +73,11 @@ class HostPlace final : public RendezvousStore {
 }  // namespace
 
 std::unique_ptr<Communicator> MakeHostCommunicator(HostCommunicatorOptions options) {
-  return std::make_unique<Communicator>(std::make_shared<HostPlace>(options));
+  return std::make_unique<Communicator>(MakeHostPlace(options));
+}
+
+std::shared_ptr<RendezvousStore> MakeHostPlace(const HostCommunicatorOptions& options) {
+  return std::make_shared<HostPlace>(options);
 }
 
 }  // namespace muster

@@ -26,5 +26,7 @@ struct HostCommunicatorOptions {
 };
 
 std::unique_ptr<Communicator> MakeHostCommunicator(HostCommunicatorOptions options = {});
+// What it is made of.
+std::shared_ptr<RendezvousStore> MakeHostPlace(const HostCommunicatorOptions& options);
 
 }  // namespace muster
