@@ -106,7 +106,8 @@ def write_metadata(build, stage, version):
     (info / "licenses" / "LICENSE").write_text((ROOT / "LICENSE").read_text("utf-8"))
     for name, text in notices(parts).items():
         (info / "licenses" / f"{name}.txt").write_text(text)
-    (info / "sboms" / "muster.cdx.json").write_text(sbom.cyclonedx("muster-training", version, parts))
+    product = sbom.component("muster-training", version, f"pkg:pypi/muster-training@{version}")
+    (info / "sboms" / "muster.cdx.json").write_text(sbom.cyclonedx(product, parts))
     return info
 
 

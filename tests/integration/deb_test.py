@@ -1,9 +1,11 @@
 """The Debian packages, installed and purged in a copy of this machine that is gone with the test."""
 
 import gzip
+import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -168,6 +170,28 @@ class Debian(unittest.TestCase):
 
     def test_lintian_has_no_complaint(self):
         self.assertNotRegex(output_of("lintian", "--fail-on", "none", *self.packages.glob("*.deb")), r"(?m)^[EW]:")
+
+    def test_each_package_has_a_list_of_what_is_within_its_programs(self):
+        found = {}
+        for package in self.packages.glob("*.deb"):
+            bill = json.loads(package.with_suffix(".cdx.json").read_text("utf-8"))
+            product = bill["metadata"]["component"]
+            self.assertEqual([product["name"], product["version"]],
+                             output_of("dpkg-deb", "--show", "--showformat", "${Package} ${Version}", package).split())
+            found[product["name"]] = {part["name"]: part["version"] for part in bill["components"]}
+        self.assertEqual(found.pop("muster-doc"), {})
+        self.assertEqual(len(found), 4)
+        for name, parts in found.items():
+            installed = output_of("dpkg-query", "-W", "-f", "${Version}", "nlohmann-json3-dev")
+            self.assertEqual(parts["nlohmann-json3-dev"], installed, name)
+            self.assertEqual([part for part in parts if re.fullmatch("lib(c6|ssl3|grpc.*29)", part)], [], "only linked with")
+            self.assertEqual(parts.get("torch"), "2.11.0" if name == "muster-trainer" else None)
+        with tempfile.TemporaryDirectory(prefix="muster-test-") as folder:
+            (package,) = self.packages.glob("muster-cli_*.deb")
+            shutil.copy(package, folder)
+            output_of(sys.executable, "-B", ROOT / "deploy" / "sbom.py", "debs", BUILD, folder)
+            (again,) = pathlib.Path(folder).glob("*.json")
+            self.assertEqual(again.read_bytes(), package.with_suffix(".cdx.json").read_bytes())
 
     def test_each_command_has_a_manual_page_with_its_flags(self):
         """The reference, which `docs_reference` compares with the programs, names them."""
