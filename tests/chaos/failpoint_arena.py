@@ -30,7 +30,7 @@ from fake_issuer import FakeIssuer  # noqa: E402
 from gang import free_port  # noqa: E402
 from page_sign_in_test import Visitor  # noqa: E402
 
-SERVES_WITHIN_S, DIES_WITHIN_S, CALL_S, ENDS_WITHIN_S = 30, 20, 30, 60
+SERVES_WITHIN_S, DIES_WITHIN_S, CALL_S, ENDS_WITHIN_S = 60, 20, 60, 60
 POLL_S = 0.005
 RUNS_JOBS = "runs=jobs"  # the label of the node that the jobs run on
 GOES_ON = ("queued", "starting", "running", "recovering", "stopping")
@@ -298,7 +298,7 @@ class Arena:
 
     def end_joined(self):
         for worker, credentials in self.joined:
-            wait_until(credentials.exists, f"{credentials} were given out", timeout=30)
+            self.await_with_coordinator(credentials.exists, f"{credentials} were given out")
             worker.terminate()
         for worker, _ in self.joined:
             worker.wait(timeout=30)
