@@ -68,6 +68,7 @@ class Placer {
         const std::int64_t count = shares ? unit.flat_count : parts[u].flat_count;
         placed.begins.push_back(placed.buffer.count + (shares ? unit.Slice(rank_.rank).begin : 0));
         placed.buffer.count += count;
+        placed.buffer.of_others += count - parts[u].flat_count;
       }
       placed.holds_shards = !offloads_;
     }

@@ -27,8 +27,12 @@ struct FlatBuffer {
   ElementType type = ElementType::kFloat32;
   std::int64_t count = 0;  // elements; 0: there is no such array
   MemoryKind memory = MemoryKind::kDevice;
+  std::int64_t of_others = 0;  // elements of a common array that only other ranks read and write
 
   std::int64_t bytes() const { return count * static_cast<std::int64_t>(ElementSize(type)); }
+  std::int64_t bytes_of_others() const {
+    return of_others * static_cast<std::int64_t>(ElementSize(type));
+  }
 };
 
 // Where the units of a layout lie when they are gathered: each at a place of its own for the whole

@@ -45,7 +45,8 @@ class Planner {
   MemoryPlan Run();
 
  private:
-  void Add(const char* name, std::int64_t bytes, bool host, bool shared = false);
+  void Add(const char* name, std::int64_t bytes, bool host, bool shared = false,
+           std::int64_t of_others = 0);
   void AddPlacement();
   void AddSnapshots();
   void AddActivations();
@@ -59,18 +60,23 @@ class Planner {
   MemoryPlan plan_;
 };
 
-void Planner::Add(const char* name, std::int64_t bytes, bool host, bool shared) {
+void Planner::Add(const char* name, std::int64_t bytes, bool host, bool shared,
+                  std::int64_t of_others) {
   if (bytes == 0) return;
   const bool in_host = host || on_host_;
-  plan_.parts.push_back(
-      {.name = name, .device = in_host ? 0 : bytes, .host = in_host ? bytes : 0, .shared = shared});
+  plan_.parts.push_back({.name = name,
+                         .device = in_host ? 0 : bytes,
+                         .host = in_host ? bytes : 0,
+                         .shared = shared,
+                         .of_others = of_others});
 }
 
 void Planner::AddPlacement() {
   const int ranks = layout_.mesh.shard_size;
   for (const FlatBuffer& each : layout_.placement.buffers()) {
-    Add(each.name, each.bytes(), each.memory == MemoryKind::kHost,
-        each.memory == MemoryKind::kCommon);
+    // A rank has pages of the experts that it computes.
+    Add(each.name, each.bytes() - each.bytes_of_others(), each.memory == MemoryKind::kHost,
+        each.memory == MemoryKind::kCommon, each.bytes_of_others());
     // On one host a rank reads its part of its peers' slots, and has these pages then as well.
     if (each.memory == MemoryKind::kPerRank) {
       Add("peers' slots", each.bytes() * (ranks - 1) / ranks, false, true);
@@ -140,11 +146,12 @@ void Planner::SumUp() {
     plan_.device_bytes += part.device;
     plan_.host_bytes += part.host;
     if (part.shared) shared += part.host;
+    plan_.node_host_bytes += part.of_others;
   }
   const int ranks = job_.resources.ranks_per_node;
   // Replicas hold the same, so one of them writes checkpoints.
   const int writers = std::min(ranks, layout_.mesh.shard_size);
-  plan_.node_host_bytes =
+  plan_.node_host_bytes +=
       ranks * (plan_.host_bytes - shared) + shared - (ranks - writers) * plan_.Of(kCheckpointCopy);
 }
 

@@ -27,7 +27,8 @@ struct MemoryPart {
   std::string name;
   std::int64_t device = 0;  // bytes on the device; on a CPU everything is host
   std::int64_t host = 0;
-  bool shared = false;  // one array for all ranks of the node
+  bool shared = false;         // one array for all ranks of the node
+  std::int64_t of_others = 0;  // bytes of that array that this rank does not touch; not in `host`
 };
 
 struct MemoryPlan {

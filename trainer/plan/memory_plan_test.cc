@@ -173,6 +173,28 @@ TEST(MemoryPlanTest, FrozenExpertsAreGatheredInPartsAndTheirAdaptersWhole) {
   EXPECT_EQ(whole.Of("master weights"), divided.Of("master weights"));
 }
 
+// The array of a host's ranks has the experts of all, of which each has pages of its own ones.
+TEST(MemoryPlanTest, ARankOfAHostHasPagesOfItsOwnExperts) {
+  for (const bool adapters : {false, true}) {
+    PlanJob job = GpuJob(Mixture(), 1, 4);
+    job.resources.device = "cpu";
+    if (adapters) job.train.lora.emplace().target_modules = {"q_proj"};
+    const char* const array = adapters ? "frozen weights" : "unsharded parameters";
+    const MemoryPlan whole = Planned(job);
+    job.train.fsdp.expert_parallel = 4;
+    const MemoryPlan divided = Planned(job);
+    const double experts = 48 * 0.604 * 2;
+    const double less = static_cast<double>(whole.Of(array) - divided.Of(array)) / kGB;
+    EXPECT_NEAR(less, experts * 3 / 4, 0.05);
+    const auto whole_array = [&](const MemoryPlan& plan) {
+      const std::int64_t peers = plan.Of("peers' slots");
+      return plan.node_host_bytes - peers - 4 * (plan.host_bytes - plan.Of(array) - peers);
+    };
+    EXPECT_NEAR(static_cast<double>(whole_array(divided) - whole_array(whole)) / kGB, 0, 0.05)
+        << "the node has one array of all";
+  }
+}
+
 // Of three blocks the second is dense.
 TEST(MemoryPlanTest, AdaptersOnSharedExpertsAndDenseLayersAreCounted) {
   ModelConfig config = Mixture();
