@@ -1,5 +1,5 @@
-"""Texts of random conversations, CONVERSATIONS of each family, against Python's jinja2 set up as
-transformers does. No difference is allowed.
+"""Texts of random conversations, CONVERSATIONS of each family, drawn anew in every run (drawn.py), against Python's
+jinja2 set up as transformers does. No difference is allowed.
 
 Fails, and does not skip, where the package is missing: tests/run --label peer installs it.
 """
@@ -13,13 +13,13 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
+import drawn  # noqa: E402
 import peer  # noqa: E402
 from cluster import BIN, ROOT  # noqa: E402
 
 TEMPLATES = ROOT / "trainer" / "text" / "chat" / "testdata"
 CONVERSATIONS = 200
 FAMILIES = 10
-SEED = 5
 LIMIT_S = 120
 SHOWN = 3  # differences
 
@@ -50,7 +50,7 @@ class ChatParity(unittest.TestCase):
         peer.require()
         with tempfile.TemporaryDirectory(prefix="muster-chats-") as temp:
             checked(peer.PYTHON, HERE / "reference_chats.py", "--count", CONVERSATIONS, "--seed",
-                    SEED, "--out", temp)
+                    drawn.number("chats"), "--out", temp)
             files = sorted(pathlib.Path(temp).iterdir())
             self.assertEqual(len(files), FAMILIES)
             for file in files:
