@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""The container images of deploy/images: their sizes, whether a second build gives the same, their programs, training in the root
-of the trainer's image, and the Compose file as far as this machine runs containers. A test of label long; prints one JSON object
-(docs/measurements/README.md) and needs root."""
+"""The container images of deploy/images: their sizes, whether a second build and one by an ordinary user give the same, what they say
+that they are made of, their programs, training in the root of the trainer's image, and the Compose file as far as this machine runs
+containers. A test of label long; prints one JSON object (docs/measurements/README.md) and needs root."""
 
 import argparse
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -14,6 +15,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
+import accounts  # noqa: E402
 import containers  # noqa: E402
 from cluster import BIN, ROOT, write_rows  # noqa: E402
 
@@ -24,6 +26,8 @@ IN_ROOT = """set -e
 mount --rbind /proc "$1/proc"; mkdir -p "$1/dev"; mount --rbind /dev "$1/dev"; mount --rbind /sys "$1/sys"
 exec chroot "$1" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/root sh -ec "$2" """
 INSIDE = "MUSTER_IMAGES_TEST_INSIDE"
+MAKER = 20077  # an account that only the test sees
+SUBORDINATES = (200000, 65536)
 JOB = {
     "name": "tiny", "resources": {"nodes": 2, "ranks_per_node": 1, "device": "cpu"},
     "train": {"model": {"path": "/shared/model"}, "data": {"train": "/shared/rows.jsonl", "max_seq_len": 64},
@@ -74,12 +78,52 @@ class Images:
     def manifest_digest(self, name):
         return self.document(name)["manifests"][0]["digest"]
 
+    def bill(self, name):
+        """What the image says that it is made of: bytes."""
+        return (self.folder / f"{name}-{self.version}.cdx.json").read_bytes()
+
     def check_again(self):
-        """The same packages give the same image."""
-        first = self.manifest_digest("muster-control")
-        run(ROOT / "deploy" / "images", BIN.parent, self.folder, env={**os.environ, "MUSTER_IMAGES": "control"})
-        self.require(self.path("muster-trainer").exists(), "making muster-control again has removed muster-trainer")
-        self.require(self.manifest_digest("muster-control") == first, "a second build gives another muster-control")
+        """The same packages give the same images, and each is made without the others."""
+        for name in LIMITS_MB:
+            first = self.manifest_digest(name), self.bill(name)
+            run(ROOT / "deploy" / "images", BIN.parent, self.folder, env={**os.environ, "MUSTER_IMAGES": name.removeprefix("muster-")})
+            self.require(all(self.path(each).exists() for each in LIMITS_MB), f"making {name} again has removed another")
+            self.require(self.manifest_digest(name) == first[0], f"a second build gives another {name}")
+            self.require(self.bill(name) == first[1], f"a second build of {name} lists other parts")
+
+    def check_rootless(self, folder):
+        """An ordinary user with subordinate ids makes them too, and gets the same images."""
+        accounts.make({"maker": MAKER})
+        for name in ("subuid", "subgid"):
+            (accounts.PLACE / name).write_text("maker:{}:{}\n".format(*SUBORDINATES), encoding="utf-8")
+            accounts.mount("--bind", accounts.PLACE / name, f"/etc/{name}")
+        accounts.let_in(BIN.parent)
+        for line in run("ldd", BIN / "libmuster_trainer.so").splitlines():
+            if "libtorch_cpu.so" in line:
+                accounts.let_in(pathlib.Path(line.split()[2]).parents[2])
+        tree, out, temp = (folder / name for name in ("tree", "out", "tmp"))
+        shutil.copytree(ROOT / "deploy", tree / "deploy")
+        for made in (tree / "build", out, temp):
+            made.mkdir()
+        for package in [*self.folder.glob("*.deb"), *self.folder.glob("*_*.cdx.json")]:
+            shutil.copy(package, out)
+        for made in (tree / "build", out, temp, *out.iterdir()):
+            os.chown(made, MAKER, MAKER)
+        note(run(tree / "deploy" / "images", BIN.parent, out, user=MAKER, group=MAKER, extra_groups=[], cwd=temp, env={
+            "PATH": os.environ["PATH"], "HOME": str(temp), "USER": "maker", "TMPDIR": str(temp), "XDG_RUNTIME_DIR": str(temp),
+            "SOURCE_DATE_EPOCH": os.environ["SOURCE_DATE_EPOCH"]}))
+        users = Images(out)
+        for name in LIMITS_MB:
+            self.require(users.manifest_digest(name) == self.manifest_digest(name), f"{name} is another one if a user makes it")
+            self.require(users.bill(name) == self.bill(name), f"{name} lists other parts if a user makes it")
+
+    def check_bill(self, name, root, more):
+        """It has each package of the root with its version, and what is in no package."""
+        parts = {part["name"]: part["version"] for part in json.loads(self.bill(name))["components"]}
+        listed = self.in_root(root, "dpkg-query -W -f '${Package} ${Version}\\n'")
+        packages = dict(line.split() for line in listed.splitlines())
+        self.require(len(packages) > 50 and packages.items() <= parts.items(), f"the parts of {name} lack packages")
+        self.require(more <= parts.keys(), f"the parts of {name} lack one of {sorted(more)}")
 
     def unpack(self, name, root):
         manifest = self.document(name, self.manifest_digest(name))
@@ -96,6 +140,7 @@ class Images:
 
     def check_control(self, root):
         self.unpack("muster-control", root)
+        self.check_bill("muster-control", root, {"libgrpc29", "nlohmann-json3-dev"})
         said = self.in_root(root, """
             for program in muster muster-coordinator muster-worker; do tini -- $program --version; done
             test ! -e /usr/bin/muster-trainer
@@ -106,6 +151,7 @@ class Images:
 
     def check_trainer(self, root):
         self.unpack("muster-trainer", root)
+        self.check_bill("muster-trainer", root, {"libgrpc29", "nlohmann-json3-dev", "torch"})
         said = self.in_root(root, "muster demo --out /tmp/demo --keep 2>&1")
         note(said[-1500:])
         self.require((root / "tmp" / "demo").exists(), "muster demo has left nothing")
@@ -156,6 +202,8 @@ def main():
         return 1
     if INSIDE not in os.environ:
         os.environ[INSIDE] = "yes"
+        # One for all images, whatever is committed meanwhile.
+        os.environ.setdefault("SOURCE_DATE_EPOCH", run("git", "-c", f"safe.directory={ROOT}", "-C", ROOT, "log", "-1", "--format=%ct").strip())
         os.execvp("unshare", [*containers.NAMESPACE, sys.executable, *sys.argv])
     with tempfile.TemporaryDirectory(prefix="muster-images-") as temp:
         temp = pathlib.Path(temp)
@@ -175,6 +223,9 @@ def main():
         except AssertionError as error:
             note(str(error))
             images.require(False, "the Compose file's job")
+        (temp / "rootless").mkdir(mode=0o755)
+        temp.chmod(0o711)
+        images.check_rootless(temp / "rootless")
         print(json.dumps({"seed": 0, "sizes_mb": images.sizes, "compose": ran, "violations": images.violations}))
     return 1 if images.violations else 0
 
