@@ -3,7 +3,7 @@
 the format), with the Python that deploy/install-deps --peer installs:
 
     PYTHON tests/golden/make_nf4_golden.py trainer/ops/testdata/nf4
-    PYTHON tests/golden/make_nf4_golden.py --random 4000000 FOLDER
+    PYTHON tests/golden/make_nf4_golden.py --random 4000000 --seed 1 FOLDER
 """
 import argparse
 import os
@@ -66,13 +66,13 @@ def golden_cases():
     yield "nested", normal(BLOCK * NESTED + 100, 17).to(torch.bfloat16).float()
 
 
-def random_cases(count):
-    yield "normal", normal(count, 21)
-    yield "bfloat16", normal(count, 22).to(torch.bfloat16).float()
-    yield "float16", normal(count + 1, 23, 1.0).to(torch.float16).float()
-    scales = torch.exp(normal(count // BLOCK, 24, 3.0)).repeat_interleave(BLOCK)
-    yield "uneven", normal(count // BLOCK * BLOCK, 25, 1.0) * scales
-    yield "uniform", torch.rand(count - 17, generator=torch.Generator().manual_seed(26)) - 0.5
+def random_cases(count, seed):
+    yield "normal", normal(count, seed)
+    yield "bfloat16", normal(count, seed + 1).to(torch.bfloat16).float()
+    yield "float16", normal(count + 1, seed + 2, 1.0).to(torch.float16).float()
+    scales = torch.exp(normal(count // BLOCK, seed + 3, 3.0)).repeat_interleave(BLOCK)
+    yield "uneven", normal(count // BLOCK * BLOCK, seed + 4, 1.0) * scales
+    yield "uniform", torch.rand(count - 17, generator=torch.Generator().manual_seed(seed + 5)) - 0.5
     yield "nested_places", nested_places()
 
 
@@ -90,11 +90,12 @@ def contents(values):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--random", type=int, help="values of each case; without it the golden ones")
+    parser.add_argument("--seed", type=int, default=21, help="of --random")
     parser.add_argument("folder", type=pathlib.Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # the mean's bits depend on it
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    cases = random_cases(arguments.random) if arguments.random else golden_cases()
+    cases = random_cases(arguments.random, arguments.seed) if arguments.random else golden_cases()
     for name, values in cases:
         (arguments.folder / f"{name}.nf4").write_bytes(contents(values))
 

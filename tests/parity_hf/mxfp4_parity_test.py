@@ -1,5 +1,5 @@
 """A gpt-oss with experts in MXFP4 against transformers, which reads them with Mxfp4Config(dequantize=True): the likelihood
-of tokens, and the numbers themselves.
+of tokens, and the numbers themselves. Weights are drawn anew in every run (drawn.py).
 
 Fails, and does not skip, where Python torch is missing: tests/run --label peer installs it.
 """
@@ -13,6 +13,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
+import drawn  # noqa: E402
 import peer  # noqa: E402
 from cluster import BIN  # noqa: E402
 from mxfp4_model import is_matrix_of_experts, make_models, read_tensors  # noqa: E402
@@ -39,7 +40,7 @@ class InFourBits(unittest.TestCase):
         peer.require()
         with tempfile.TemporaryDirectory(prefix="muster-mxfp4-") as temp:
             root = pathlib.Path(temp)
-            packed, plain = make_models(root, seed=3)
+            packed, plain = make_models(root, seed=drawn.number("weights"))
             ids = [(7 * i) % 250 for i in range(60)]
             done = subprocess.run([peer.PYTHON, "-c", READ, packed, json.dumps(ids)], timeout=LIMIT_S,
                                   capture_output=True, text=True, check=False)

@@ -1,5 +1,6 @@
 """NF4 against the Python package `bitsandbytes`: codes, absmax, double quantisation and the values
-that are read back, byte for byte, of VALUES values of each kind. No difference is allowed.
+that are read back, byte for byte, of VALUES values of each kind, drawn anew in every run (drawn.py). No difference is
+allowed.
 
 Fails, and does not skip, where the package is missing: tests/run --label peer installs it.
 """
@@ -13,6 +14,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
+import drawn  # noqa: E402
 import peer  # noqa: E402
 from cluster import BIN, ROOT  # noqa: E402
 
@@ -32,7 +34,7 @@ class Nf4Parity(unittest.TestCase):
         peer.require()
         with tempfile.TemporaryDirectory(prefix="muster-nf4-") as temp:
             self.run_checked(peer.PYTHON, ROOT / "tests/golden/make_nf4_golden.py", "--random",
-                             VALUES, temp)
+                             VALUES, "--seed", drawn.number("values"), temp)
             files = sorted(pathlib.Path(temp).iterdir())
             self.assertEqual(len(files), KINDS)
             rows = self.run_checked(BIN.parent / "tests" / "nf4_compare", *files).splitlines()
