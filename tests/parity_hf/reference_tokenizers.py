@@ -1,6 +1,6 @@
 """Trains a small tokenizer of every kind and lets the Python packages encode adversarial texts.
 
-  python reference_tokenizers.py --corpus FILE --texts COUNT --out DIR
+  python reference_tokenizers.py --corpus FILE --texts COUNT --seed N --out DIR
 
 Writes DIR/KIND/tokenizer.json, or tokenizer.model for the kinds of SentencePiece, DIR/KIND/rows.jsonl
 with {"text"}, and DIR/KIND/reference.jsonl with {"ids", "decoded"}.
@@ -82,6 +82,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--corpus", required=True)
     parser.add_argument("--texts", type=int, required=True)
+    parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
     lines = pathlib.Path(options.corpus).read_text(encoding="utf-8").splitlines(keepends=True)
@@ -91,7 +92,7 @@ def main():
         folder.mkdir()
         tokenizer = tokenizer_kinds.make(kind, lines, VOCAB)
         tokenizer.save(str(folder / "tokenizer.json"))
-        write_rows(folder, adversarial_texts(number, options.texts, words),
+        write_rows(folder, adversarial_texts(f"{options.seed} {number}", options.texts, words),
                    lambda text: tokenizer.encode(text, add_special_tokens=False).ids,
                    lambda ids: tokenizer.decode(ids, skip_special_tokens=False))
     for number, kind in enumerate(sentencepiece_kinds.KINDS):
@@ -100,7 +101,7 @@ def main():
         model = sentencepiece_kinds.train(kind, lines, VOCAB)
         (folder / "tokenizer.model").write_bytes(model)
         reference = sentencepiece_kinds.Reference(model)
-        texts = adversarial_texts(100 + number, options.texts, words)
+        texts = adversarial_texts(f"{options.seed} {100 + number}", options.texts, words)
         write_rows(folder, reference.texts_of(texts), reference.encode, reference.decode)
 
 

@@ -1,7 +1,8 @@
 """Token ids and decoded texts against the Python packages `tokenizers` and `sentencepiece`.
 
 Small tokenizers of every kind that models come with are trained on this repository's own pages, and
-both sides encode the same adversarial texts, TEXTS of each kind. No difference is allowed.
+both sides encode the same adversarial texts, TEXTS of each kind, drawn anew in every run (drawn.py). No difference is
+allowed.
 
 Fails, and does not skip, where the packages are missing: tests/run --label peer installs them.
 """
@@ -16,6 +17,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
+import drawn  # noqa: E402
 import peer  # noqa: E402
 from cluster import BIN, ROOT  # noqa: E402
 
@@ -45,8 +47,8 @@ class TokenizerParity(unittest.TestCase):
         cls.kinds.mkdir()
         done = subprocess.run(
             [peer.PYTHON, HERE / "reference_tokenizers.py", "--corpus", corpus, "--texts",
-             str(TEXTS), "--out", cls.kinds], timeout=LIMIT_S, capture_output=True, text=True,
-            check=False)
+             str(TEXTS), "--seed", str(drawn.number("texts")), "--out", cls.kinds], timeout=LIMIT_S,
+            capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise AssertionError(done.stderr)
 
