@@ -110,6 +110,11 @@ TEST_F(PreflightTest, RefusesForGoodWhatNoAttemptCanChange) {
   ExpectRefused(TrainJob("model"), "--trainer");
 }
 
+TEST_F(PreflightTest, ANameOfTheHubIsLeftToTheTrainer) {
+  for (const char* name : {"org/name", "org/name@main"})
+    EXPECT_TRUE(Run(TrainJob(name)).status.ok()) << Run(TrainJob(name)).status.ToString();
+}
+
 // Else the launch of a gang of thousands fails, when all of it is prepared: it travels in one
 // packet.
 TEST_F(PreflightTest, TheListsOfNodesAndRanksCountInTheSizeOfALaunch) {

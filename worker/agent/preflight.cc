@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "common/base/files.h"
+#include "common/base/hub_id.h"
 #include "common/base/json.h"
 #include "common/base/replace_file.h"
 #include "common/control_pipe/packet_socket.h"
@@ -44,7 +45,8 @@ Status CheckProgram(const LaunchContext& context, const JobSpec& spec) {
   if (!spec.container.image.empty()) return OkStatus();  // what is in there is seen in there
   if (spec.train) {
     const std::string model = Absolute(spec.train->model.path, spec.workdir);
-    if (!IsDirectory(model))
+    // The trainer knows the Hub's cache, and says what it lacks.
+    if (!IsDirectory(model) && !ParseHubId(spec.train->model.path))
       return NotFound("train.model.path: there is no directory " + model + " on this node");
     return OkStatus();
   }
