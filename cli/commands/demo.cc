@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <sstream>
@@ -17,6 +18,7 @@
 #include "cli/commands/verb.h"
 #include "cli/jobs/job_json.h"
 #include "cli/jobs/timeline.h"
+#include "cli/local/cluster_keeper.h"
 #include "cli/local/local_cluster.h"
 #include "common/base/files.h"
 #include "common/process/run_child.h"
@@ -62,6 +64,14 @@ constexpr Lesson kLessons[] = {
     {"What is a muster?", "A gathering to count who is there."},
 };
 
+// Where the Hub's cache is: ranks have a HOME, and no other variable of this shell.
+std::string CacheText() {
+  nlohmann::json variables = nlohmann::json::object();
+  for (const char* const name : {"HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"})
+    if (const char* const value = std::getenv(name)) variables[name] = value;
+  return "env: " + variables.dump() + "\n";
+}
+
 std::string JobText(const std::string& dir, const std::string& model, bool from_scratch) {
   const auto quoted = [](const std::string& text) { return nlohmann::json(text).dump(); };
   return "name: demo\n"
@@ -83,7 +93,7 @@ std::string JobText(const std::string& dir, const std::string& model, bool from_
          "  batch: {per_rank: 5}\n"
          "  checkpoint: {every: 40}\n"
          "  output: {dir: " +
-         quoted(dir + "/out") + "}\n";
+         quoted(dir + "/out") + "}\n" + CacheText();
 }
 
 class DemoRun {
@@ -101,6 +111,7 @@ class DemoRun {
     // A signal has ended what was under way, and must not end this too.
     (void)context_.interrupt().Take();
     const auto ended = LocalCluster(client_, binaries_).Down(std::chrono::seconds(10));
+    if (ended.ok() && ended->left.empty()) keeper_.Dismiss();
     if (shown.ok() && !ended.ok()) return ended.status();
     return shown;
   }
@@ -114,6 +125,8 @@ class DemoRun {
     MUSTER_ASSIGN_OR_RETURN(binaries_, OwnBinaryDirectory());
     std::error_code error;
     const fs::path dir = dir_;
+    if (fs::exists(dir, error) && !fs::is_directory(dir, error))
+      return FailedPrecondition(dir_ + " is not a directory\n  next: choose one with --out DIR");
     if (fs::exists(dir, error) && !fs::is_empty(dir, error) && !fs::exists(dir / kMarker, error))
       return FailedPrecondition(dir_ +
                                 " has files that are not of a demo\n  next: choose an empty "
@@ -174,7 +187,10 @@ class DemoRun {
                   .errors_apart = true,
                   .limit = trainer_limit_}));
     if (outcome.ok()) return outcome.output;
-    return Unavailable("muster-trainer: " + outcome.Describe() + "\n" + outcome.errors +
+    // Its last line is in what is described.
+    const std::string& errors = outcome.errors;
+    const bool has_more = errors.find('\n') + 1 < errors.size() && errors.find('\n') != errors.npos;
+    return Unavailable("muster-trainer: " + outcome.Describe() + (has_more ? "\n" + errors : "") +
                        "\n  next: muster doctor");
   }
 
@@ -195,6 +211,7 @@ class DemoRun {
 
   Status StartCluster() {
     Say("A cluster of two nodes on this machine (muster up --nodes 2):");
+    MUSTER_RETURN_IF_ERROR(keeper_.Start(binaries_ + "/muster", client_.dir()));
     MUSTER_ASSIGN_OR_RETURN(const UpReport report,
                             LocalCluster(client_, binaries_).Up({.nodes = 2, .slots = 1}));
     out() << "coordinator " << report.endpoint.grpc << ", " << report.ready << " nodes ready\n";
@@ -285,6 +302,7 @@ class DemoRun {
   std::string model_;
   const Duration trainer_limit_;
   ClusterClient client_;
+  ClusterKeeper keeper_;
   std::string binaries_;
 };
 
@@ -322,9 +340,9 @@ struct Demo {
     std::ostream& out = context.terminal.out;
     const bool stays = !out_dir.empty() || keep || !result.ok();
     if (!stays) fs::remove_all(dir, error);
-    out << "\n"
-        << (stays ? "files  " + dir : "removed " + dir + " (--keep keeps it)") << "\n"
-        << "next   muster up, and muster config for a job of your own\n";
+    if (!result.ok() && !fs::exists(dir + "/" + kMarker, error)) return result;  // nothing was done
+    out << "\n" << (stays ? "files  " + dir : "removed " + dir + " (--keep keeps it)") << "\n";
+    if (result.ok()) out << "next   muster up, and muster config for a job of your own\n";
     return result;
   }
 };

@@ -1,10 +1,8 @@
 // run: takes torchrun's command line, submits it as a job and shows the output.
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <memory>
 #include <sstream>
@@ -16,8 +14,8 @@
 #include "cli/commands/verb.h"
 #include "cli/follow/follow_logs.h"
 #include "cli/jobs/job_json.h"
+#include "cli/local/cluster_keeper.h"
 #include "cli/local/local_cluster.h"
-#include "common/base/unique_fd.h"
 #include "common/job_spec/job_file.h"
 #include "common/job_spec/parse.h"
 #include "common/job_spec/torchrun_flags.h"
@@ -76,56 +74,6 @@ Result<int> CountNodes(CommandContext& context) {
   return static_cast<int>(
       std::count_if(nodes.nodes().begin(), nodes.nodes().end(),
                     [](const v1::Node& node) { return node.state() == v1::NODE_STATE_READY; }));
-}
-
-constexpr auto kKeeperTimeout = std::chrono::seconds(2);
-
-// A line means that the cluster is down; the end of input, that the program is gone.
-constexpr char kKeeperScript[] =
-    "cd /\n"
-    "read -r word && exit 0\n"
-    "unset MUSTER_COORDINATOR MUSTER_TLS MUSTER_SLURM_JOB\n"
-    "\"$0\" down --dir \"$1\" --timeout 5s && rm -rf -- \"$1\"";
-
-// ClusterKeeper: a child process that takes a cluster down once this process is gone, for whatever
-// reason (kill -9, a closed ssh, a second Ctrl-C).
-//
-// It waits on a pipe whose other end only this process holds; the kernel closes it at exit. Then it
-// runs `muster down`, and removes the directory if nothing is left running. Owned by the owner of
-// the cluster; one thread.
-class ClusterKeeper {
- public:
-  ClusterKeeper() = default;
-  ClusterKeeper(const ClusterKeeper&) = delete;
-  ClusterKeeper& operator=(const ClusterKeeper&) = delete;
-
-  // `muster` is the program that takes the cluster in `dir` down.
-  Status Start(const std::string& muster, const std::string& dir);
-  // For a cluster that is down: ends the keeper, and waits for it. Without a keeper it does
-  // nothing.
-  void Dismiss();
-
- private:
-  ProcessId keeper_;
-  UniqueFd lifeline_;
-};
-
-Status ClusterKeeper::Start(const std::string& muster, const std::string& dir) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "make a pipe");
-  const UniqueFd input(ends[0]);
-  lifeline_.reset(ends[1]);
-  MUSTER_ASSIGN_OR_RETURN(keeper_, StartDaemon({"/bin/sh", "-c", kKeeperScript, muster, dir},
-                                               "/dev/null", input.get()));
-  return OkStatus();
-}
-
-void ClusterKeeper::Dismiss() {
-  if (!lifeline_.valid()) return;
-  // Without a keeper there is no reader, and SIGPIPE would end this process.
-  [[maybe_unused]] const ssize_t written = IsAlive(keeper_) ? ::write(lifeline_.get(), "\n", 1) : 0;
-  lifeline_.reset();
-  static_cast<void>(WaitUntilGone({keeper_}, Deadline::After(kKeeperTimeout)));
 }
 
 // A cluster of one node for one run.

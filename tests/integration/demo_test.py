@@ -15,9 +15,10 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
-from cluster import BIN  # noqa: E402
+from cluster import BIN, wait_until  # noqa: E402
 
 PATIENCE_S = 240
+COMMIT = "0123456789" * 4
 
 
 class OnATerminal:
@@ -109,14 +110,55 @@ class Demo(unittest.TestCase):
             self.assertEqual(processes_with(str(out)), [])
             self.assertTrue((out / "lessons.jsonl").exists())
 
-    def test_a_model_of_the_users_own_learns(self):
-        subprocess.run([BIN / "muster-trainer", "init-model", "--preset", "tiny", "--out", self.dir / "mine"], check=True, timeout=60,
+    def demo(self, *words, **environment):
+        return subprocess.run([BIN / "muster", "demo", *map(str, words)], cwd=self.dir, capture_output=True, text=True, timeout=300,
+                              check=False, stdin=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(self.dir), **environment})
+
+    def make_model(self, directory):
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([BIN / "muster-trainer", "init-model", "--preset", "tiny", "--out", directory], check=True, timeout=60,
                        stdout=subprocess.DEVNULL)
-        done = subprocess.run([BIN / "muster", "demo", "--model", "mine", "--out", "out"], cwd=self.dir, capture_output=True, text=True,
-                              timeout=300, check=False)
+
+    def test_a_model_of_the_hubs_cache_learns_without_a_terminal(self):
+        repository = self.dir / "hub" / "models--org--name"
+        self.make_model(repository / "snapshots" / COMMIT)
+        (repository / "refs").mkdir()
+        (repository / "refs" / "main").write_text(COMMIT)
+        done = self.demo("--model", "org/name", "--keep", HF_HUB_CACHE=str(self.dir / "hub"))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("killed by SIGKILL", done.stdout)
-        self.assertIn(f"files  {self.dir}/out", done.stdout)
+        for of_a_terminal in ("Press Enter", "Ask it"):
+            self.assertNotIn(of_a_terminal, done.stdout)
+        kept = pathlib.Path(re.search(r"^files  (.*)$", done.stdout, re.M).group(1))
+        self.assertEqual(kept.parent, self.dir)
+        self.assertTrue((kept / "out" / "model" / "model.safetensors").exists())
+
+    def test_a_model_of_the_users_own_is_trained_until_a_signal_comes(self):
+        self.make_model(self.dir / "mine")
+        for signal_, code in ((signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)):
+            with self.subTest(signal_):
+                demo = subprocess.Popen([BIN / "muster", "demo", "--model", "mine", "--out", "out"], cwd=self.dir, text=True,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+                self.addCleanup(demo.stdout.close)
+                shown = ""
+                while "step " not in shown and (line := demo.stdout.readline()):
+                    shown += line
+                demo.send_signal(signal_)
+                self.assertEqual(demo.wait(timeout=60), code, shown)
+                wait_until(lambda: not processes_with(str(self.dir)), "nothing runs any more", timeout=30)
+
+    def test_what_it_cannot_use_is_named(self):
+        (self.dir / "thesis.txt").write_text("years of work")
+        (self.dir / "empty").mkdir()
+        for words, code, why in ((("--out", "thesis.txt"), 6, "thesis.txt is not a directory"),
+                                 (("--model", "empty"), 5, "empty/config.json"),
+                                 (("--model", "thesis.txt"), 5, "thesis.txt"),
+                                 (("--coordinator", "127.0.0.1:1"), 2, "does not accept --coordinator")):
+            with self.subTest(words):
+                done = self.demo(*words)
+                self.assertEqual(done.returncode, code, done.stderr)
+                self.assertEqual(done.stderr.count(why), 1, done.stderr)
+                self.assertNotIn("next   muster up", done.stdout)
 
     def test_a_directory_with_other_files_is_left_alone(self):
         (self.dir / "thesis.txt").write_text("years of work")
