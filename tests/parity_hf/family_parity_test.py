@@ -1,5 +1,5 @@
 """SmolLM3 and OLMo 2 against transformers in fp64: 20 steps of training on models whose shapes and weights are drawn
-anew in every run, and what is exported.
+anew in every run (drawn.py), and what is exported.
 
 Fails, and does not skip, where Python torch is missing: tests/run --label peer installs it.
 """
@@ -33,9 +33,10 @@ class FamiliesInFp64(TrainingParity):
     steps = 20
 
     def compare(self, family):
-        for _ in range(SHAPES):
-            seed = random.SystemRandom().randrange(1 << 32)
+        for number in range(SHAPES):
+            seed = self.draw(number)
             shape = draw_shape(random.Random(seed))
+            print(f"{family}: {json.dumps(shape)}", flush=True)
             with self.subTest(family=family, seed=seed, shape=json.dumps(shape)):
                 model = self.new_model(seed=seed, **FAMILIES[family], **shape)
                 with unittest.mock.patch.object(type(self), "model", model):

@@ -1,6 +1,6 @@
 """Gives the vectors of a model (norms and biases) random values, in place.
 
-  python random_vectors.py DIR
+  python random_vectors.py DIR [SEED]
 
 `muster-trainer init-model` leaves them at one and at zero, where most mistakes do not show.
 """
@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 def main():
     path = pathlib.Path(sys.argv[1]) / "model.safetensors"
-    torch.manual_seed(5)
+    torch.manual_seed(int(sys.argv[2]) if len(sys.argv) > 2 else 5)
     tensors = load_file(path)
     for name, values in sorted(tensors.items()):
         if values.dim() == 1 or name.endswith("_bias"):  # those of all experts are one tensor

@@ -2,6 +2,7 @@
 the losses of one job from either side.
 """
 
+import contextlib
 import json
 import pathlib
 import random
@@ -14,6 +15,7 @@ import unittest.mock
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
+import drawn  # noqa: E402
 import peer  # noqa: E402
 from cluster import BIN, init_model, read_metrics  # noqa: E402
 from families import FAMILIES, LLAMA3_ROPE, MIXTURES  # noqa: E402,F401
@@ -84,8 +86,12 @@ class TrainingParity(unittest.TestCase):
                         encoding="utf-8")
         return model
 
-    def new_model(self, seed=0, **config):
-        """Random weights for the model's configuration with these changes, vectors among them."""
+    def draw(self, *labels):
+        """A seed for what this test calls by these labels."""
+        return drawn.number(self._testMethodName, *labels)
+
+    def new_model(self, seed=0, vectors=5, **config):
+        """Random weights for the model's configuration with these changes, vectors of another seed among them."""
         folder = self.folder("new")
         path, model = folder / "config.json", folder / "model"
         base = json.loads((self.model / "config.json").read_text(encoding="utf-8"))
@@ -93,7 +99,7 @@ class TrainingParity(unittest.TestCase):
         subprocess.run([BIN / "muster-trainer", "init-model", "--config", path, "--out", model,
                         "--seed", str(seed)],
                        check=True, capture_output=True, timeout=LIMIT_S)
-        self.reference("random_vectors.py", model)
+        self.reference("random_vectors.py", model, vectors)
         return model
 
     def reference(self, program, *arguments):
@@ -147,6 +153,11 @@ class TrainingParity(unittest.TestCase):
         self.assertEqual((len(losses), len(reference)), (self.steps, self.steps))
         return [abs(a - b) / b for a, b in zip(losses, reference)]
 
+    def straying(self, train, reference, batch):
+        """How far the reference's curves in fp32 are from its own in fp64."""
+        exact = self.their_curves({**train, "fsdp": {"mixed_precision": "fp64"}}, batch)
+        return max(max(self.distances(curve, exact[name])) for name, curve in reference.items())
+
     def check(self, distances, limits, **what):
         """`limits`: (first step, last step, largest relative distance)."""
         for first, last, limit in limits:
@@ -157,15 +168,29 @@ class TrainingParity(unittest.TestCase):
 class AdapterParity(TrainingParity):
     """The same of adapters: training begins with one that PEFT has made, random B included."""
 
-    def of_family(self, name):
-        """Within it the test's model is one of this family."""
-        return unittest.mock.patch.object(type(self), "model", self.new_model(**FAMILIES[name]))
+    adapter_seed = 3
+
+    @contextlib.contextmanager
+    def on_model(self, fixed=False, **config):
+        """Within it the test's model has this configuration. Its weights and the adapters on them are drawn, or fixed."""
+        seed = self.draw(json.dumps(config))
+        seeds = {} if fixed else {"seed": seed, "vectors": seed}
+        with unittest.mock.patch.multiple(type(self), model=self.new_model(**seeds, **config),
+                                          adapter_seed=self.adapter_seed if fixed else seed):
+            yield
+
+    def of_family(self, name, **config):
+        """PEFT keeps all-linear as names from 20 matrices on, and as paths of modules below, which are not read: a layer
+        of a Phi-3 has four."""
+        layers = {"num_hidden_layers": 5} if name == "phi3" else {}
+        return self.on_model(**FAMILIES[name], **layers, **config)
 
     def peft_adapter(self, config):
         folder = self.folder("peft")
         path, adapter = folder / "lora.json", folder / "adapter"
         path.write_text(json.dumps(config), encoding="utf-8")
-        self.reference("make_adapter.py", "--model", self.model, "--config", path, "--out", adapter)
+        self.reference("make_adapter.py", "--model", self.model, "--config", path, "--out", adapter,
+                       "--seed", self.adapter_seed)
         return adapter
 
     def compare(self, precision, config, limits, ways=WAYS, learned=0.99, **blocks):
