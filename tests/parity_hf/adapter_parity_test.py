@@ -1,5 +1,5 @@
 """The losses of adapters against those of PEFT on the same weights, rows and job, and the trained
-adapter in PEFT's hands.
+adapter in PEFT's hands. Weights and adapters are drawn anew in every run (drawn.py).
 
 Fails, and does not skip, where Python torch is missing: tests/run --label peer installs it.
 """
@@ -16,15 +16,17 @@ class OverWholeWeights(AdapterParity):
     def test_fp64_losses_with_modules_trained_whole_and_with_biases_are_those_of_peft(self):
         whole = {"r": 8, "lora_alpha": 4, "use_rslora": True,
                  "target_modules": ["q_proj", "v_proj"], "modules_to_save": ["lm_head"]}
-        self.check_return(self.compare("fp64", whole, [(1, self.steps, 1e-9)]))
+        with self.on_model():
+            self.check_return(self.compare("fp64", whole, [(1, self.steps, 1e-9)]))
         biased = {"r": 4, "lora_alpha": 8, "bias": "all", "modules_to_save": ["norm"],
                   "target_modules": ["q_proj", "o_proj", "up_proj"]}
         with self.of_family("qwen2"):
             self.check_return(self.compare("fp64", biased, [(1, self.steps, 1e-9)]))
 
     def test_fp32_losses_are_those_of_peft(self):
-        self.compare("fp32", {"r": 4, "lora_alpha": 6, "target_modules": "all-linear"},
-                     [(1, 1, 1e-6), (2, 20, 1e-5), (21, self.steps, 1e-4)])
+        with self.on_model():
+            self.compare("fp32", {"r": 4, "lora_alpha": 6, "target_modules": "all-linear"},
+                         [(1, 1, 1e-6), (2, 20, 1e-5), (21, self.steps, 1e-4)])
 
 
 class OfEveryFamily(AdapterParity):
