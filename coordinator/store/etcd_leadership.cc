@@ -70,30 +70,45 @@ Result<std::unique_ptr<EtcdLeadership>> EtcdLeadership::Campaign(EtcdClient& cli
                           EtcdClient::Open(options.access, kEtcdAnswer));
   std::unique_ptr<EtcdLeadership> leadership(
       new EtcdLeadership(std::move(options), std::move(own)));
+  bool unanswered = false;
   for (;;) {
-    MUSTER_ASSIGN_OR_RETURN(const Found found, leadership->Read(client));
-    const pb::KeyValue& leader = found.leader;
-    if (leader.key().empty()) {
-      MUSTER_RETURN_IF_ERROR(leadership->options_.on_wait(nullptr));
-      MUSTER_RETURN_IF_ERROR(leadership->Grant(client));
-      MUSTER_ASSIGN_OR_RETURN(const bool taken, leadership->Take(client, found));
-      if (taken) break;
+    const Result<bool> leads = leadership->TryToLead(client);
+    if (leads.ok()) {
+      unanswered = false;
+      if (*leads) break;
       continue;
     }
-    const Result<EpochClaim> claim = DecodeClaim(leader.value());
-    if (leadership->lease_ != 0 && leader.lease() == leadership->lease_ && claim.ok()) {
-      // By a request of which no answer came.
-      leadership->claim_ = *claim;
-      leadership->revision_ = leader.create_revision();
-      break;
-    }
-    const EpochClaim known = claim.ok() ? *claim : EpochClaim{};
-    MUSTER_RETURN_IF_ERROR(leadership->options_.on_wait(&known));
-    leadership->AwaitEnd(client, found, known);
+    const std::optional<EpochClaim>& other = leadership->other_;
+    if (!other || !IsUnanswered(leads.status())) return leads.status();
+    if (!std::exchange(unanswered, true))
+      leadership->options_.note("does not answer, and is asked until it does: " +
+                                leads.status().message());
+    MUSTER_RETURN_IF_ERROR(leadership->options_.on_wait(&*other));
   }
   leadership->epoch_ = leadership->claim_.epoch;
   leadership->thread_ = std::thread([&self = *leadership] { self.KeepAlive(); });
   return leadership;
+}
+
+Result<bool> EtcdLeadership::TryToLead(EtcdClient& client) {
+  MUSTER_ASSIGN_OR_RETURN(const Found found, Read(client));
+  const pb::KeyValue& leader = found.leader;
+  if (leader.key().empty()) {
+    MUSTER_RETURN_IF_ERROR(options_.on_wait(nullptr));
+    MUSTER_RETURN_IF_ERROR(Grant(client));
+    return Take(client, found);
+  }
+  const Result<EpochClaim> claim = DecodeClaim(leader.value());
+  if (lease_ != 0 && leader.lease() == lease_ && claim.ok()) {
+    // By a request of which no answer came.
+    claim_ = *claim;
+    revision_ = leader.create_revision();
+    return true;
+  }
+  other_ = claim.ok() ? *claim : EpochClaim{};
+  MUSTER_RETURN_IF_ERROR(options_.on_wait(&*other_));
+  AwaitEnd(client, found, *other_);
+  return false;
 }
 
 Result<EtcdLeadership::Found> EtcdLeadership::Read(EtcdClient& client) const {
@@ -101,7 +116,8 @@ Result<EtcdLeadership::Found> EtcdLeadership::Read(EtcdClient& client) const {
   pb::TxnRequest request;
   for (const char* name : {kEtcdLeaderKey, kEpochKey, kFormatKey})
     *request.add_success() = EtcdGet(keys.Under(name));
-  MUSTER_ASSIGN_OR_RETURN(pb::TxnResponse response, client.Transact(request, kEtcdAnswer));
+  MUSTER_ASSIGN_OR_RETURN(pb::TxnResponse response,
+                          client.Transact(request, options_.answers_within));
   Found found;
   found.revision = response.header().revision();
   pb::KeyValue* into[] = {&found.leader, &found.epoch, &found.format};
@@ -122,7 +138,8 @@ Status EtcdLeadership::Grant(EtcdClient& client) {
   const std::int64_t sent = BootNanos();
   const std::int64_t life = options_.lease_seconds * 1'000'000'000;
   if (lease_ != 0 && sent < valid_until_ns_ - life / 2) return OkStatus();
-  MUSTER_ASSIGN_OR_RETURN(lease_, client.GrantLease(options_.lease_seconds, kEtcdAnswer));
+  MUSTER_ASSIGN_OR_RETURN(lease_,
+                          client.GrantLease(options_.lease_seconds, options_.answers_within));
   valid_until_ns_ = sent + life;
   return OkStatus();
 }
@@ -141,7 +158,7 @@ Result<bool> EtcdLeadership::Take(EtcdClient& client, const Found& found) {
   *request.add_success() = EtcdPut(keys.Under(kEpochKey), std::to_string(claim_.epoch));
   *request.add_success() = EtcdPut(keys.Under(kFormatKey), std::to_string(kEtcdFormats.max));
   *request.add_success() = EtcdPut(EtcdTransactionKey(keys, claim_.epoch), "0");
-  const Result<pb::TxnResponse> response = client.Transact(request, kEtcdAnswer);
+  const Result<pb::TxnResponse> response = client.Transact(request, options_.answers_within);
   if (!response.ok()) {
     if (response.status().code() == StatusCode::kNotFound || IsUnanswered(response.status())) {
       if (response.status().code() == StatusCode::kNotFound) lease_ = 0;  // it has ended

@@ -13,7 +13,8 @@
 // One that waits ends the lease of a leader whose process has ended (LeaderProbe). That is safe
 // whatever the probe saw: each transaction compares the leader key's revision.
 //
-// Campaign blocks until the key is this process's. Any thread may call the rest.
+// Campaign blocks until the key is this process's; once it has waited for a leader, it outlasts an
+// etcd that does not answer. Any thread may call the rest.
 #pragma once
 
 #include <atomic>
@@ -22,6 +23,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -38,6 +40,7 @@ struct EtcdLeadershipOptions {
   EpochClaim claim;  // but for its epoch
   std::int64_t lease_seconds = 2;
   Duration ends_unconfirmed = std::chrono::seconds(30);  // EtcdStoreOptions'
+  Duration answers_within = kEtcdAnswer;                 // likewise
   // Called before each wait with who leads, and with nullptr when none does. What is not OK ends
   // the campaign.
   std::function<Status(const EpochClaim* leader)> on_wait = [](const EpochClaim*) {
@@ -48,7 +51,8 @@ struct EtcdLeadershipOptions {
 
 class EtcdLeadership {
  public:
-  // kUnavailable: etcd cannot be reached; kFailedPrecondition: another version wrote the store.
+  // kUnavailable: etcd cannot be reached at first; kFailedPrecondition: another version wrote the
+  // store.
   static Result<std::unique_ptr<EtcdLeadership>> Campaign(EtcdClient& client,
                                                           EtcdLeadershipOptions options);
   // Gives the key up, so that another coordinator need not wait for the end of the lease.
@@ -78,6 +82,8 @@ class EtcdLeadership {
  private:
   EtcdLeadership(EtcdLeadershipOptions options, std::unique_ptr<EtcdClient> client);
   struct Found;
+  // Whether this process has the key. Waits while another one has it.
+  Result<bool> TryToLead(EtcdClient& client);
   Result<Found> Read(EtcdClient& client) const;
   Status Grant(EtcdClient& client);
   Result<bool> Take(EtcdClient& client, const Found& found);
@@ -89,6 +95,7 @@ class EtcdLeadership {
   const EtcdLeadershipOptions options_;
   const std::unique_ptr<EtcdClient> client_;  // for the thread, and before it for the probe's
   EpochClaim claim_;                          // under the mutex once the thread runs
+  std::optional<EpochClaim> other_;           // that led when the key was read last
   std::uint64_t epoch_ = 0;
   std::int64_t lease_ = 0;  // 0: none was granted
   std::int64_t revision_ = 0;

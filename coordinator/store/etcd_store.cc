@@ -114,6 +114,7 @@ Result<std::unique_ptr<EtcdStore>> EtcdStore::Open(EtcdStoreOptions options) {
                                  .claim = options.claim,
                                  .lease_seconds = options.lease_seconds,
                                  .ends_unconfirmed = options.ends_unconfirmed,
+                                 .answers_within = options.answers_within,
                                  .note = options.note};
   campaign.on_wait = [&options, last = std::string()](const EpochClaim* leader) mutable {
     const std::string text = leader == nullptr ? "" : leader->Text();

@@ -40,6 +40,7 @@ struct EtcdStoreOptions {
   std::int64_t lease_seconds = 2;
   // While no member answers, nothing is answered here either; after this it is given up.
   Duration ends_unconfirmed = std::chrono::seconds(30);
+  Duration answers_within = kEtcdAnswer;  // a request of a coordinator that does not lead yet
   bool allow_unsafe = false;          // a version of etcd that may lose what it has acknowledged
   std::size_t max_queued = 10000;     // commits; a slower etcd than that poisons the store
   std::uint64_t kept_events = 20000;  // a few hundred older ones at most are still there
