@@ -1,5 +1,5 @@
 """Scalings of rotary embeddings, Granite and Phi-3 against transformers: 20 steps of training in fp64 on models whose
-shapes and weights are drawn anew in every run, in fp32 on fixed ones, and what is exported.
+shapes and weights are drawn anew in every run (drawn.py), in fp32 on drawn and on fixed ones, and what is exported.
 
 Fails, and does not skip, where Python torch is missing: tests/run --label peer installs it.
 """
@@ -80,28 +80,34 @@ KINDS = {"linear": linear, "dynamic": dynamic, "yarn": yarn, "longrope": long, "
 class DenseModels(TrainingParity):
     steps = 20
 
-    def compare(self, kind, precision, seed):
+    def compare(self, kind, precision, seed, strays=False):
         source = random.Random(seed)
         shape = draw_shape(source)
         config = {**shape, **KINDS[kind](source, shape)}
+        print(f"{kind} {precision}: {json.dumps(config)}", flush=True)
         with self.subTest(kind=kind, precision=precision, seed=seed, config=json.dumps(config)):
             model = self.new_model(seed=seed, **config)
             with unittest.mock.patch.object(type(self), "model", model):
                 train = self.train_block(precision)
                 train["optimizer"]["grad_clip"] = 0.0
                 reference = self.their_curves(train, batch=6)
+                limit = LIMITS[precision] + (self.straying(train, reference, batch=6) if strays else 0)
                 for way in WAYS:
                     curves = self.our_curves(train, *way)
                     for name, curve in curves.items():
                         distance = max(self.distances(curve, reference[name]))
                         print(f"{kind} {precision} {way[0]} ranks, {name}: {distance:.1e}")
-                        self.assertLessEqual(distance, LIMITS[precision], f"{name}, {way[0]} ranks")
+                        self.assertLessEqual(distance, limit, f"{name}, {way[0]} ranks")
                 rows = learnable_rows()
                 self.compare_export((rows[0][:SHORTER], rows[1][:ORIGINAL + 9], rows[2]), 1e-5)  # of unequal lengths
 
     def test_shapes_that_are_drawn(self):
         for kind in KINDS:
-            self.compare(kind, "fp64", random.SystemRandom().randrange(1 << 32))
+            self.compare(kind, "fp64", self.draw(kind))
+
+    def test_fp32_is_as_close_as_the_reference_is_to_itself(self):
+        for kind in KINDS:
+            self.compare(kind, "fp32", self.draw(kind), strays=True)
 
     def test_fp32(self):
         for kind in KINDS:
