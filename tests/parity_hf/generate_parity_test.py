@@ -137,7 +137,9 @@ class GeneratedTokens(unittest.TestCase):
                                                  "dtype": "float32"}))
 
     def test_of_a_gemma3_with_two_bases(self):
-        self.compare(self.make_model("gemma3", {**FAMILIES["gemma3"], "head_dim": 24, "sliding_window": 1}))
+        # transformers' cache keeps the last window - 1 keys, and for a window of one, whose 0 keys are [-0:], all.
+        self.compare(self.make_model("gemma3", {**FAMILIES["gemma3"], "head_dim": 24, "sliding_window": 1}),
+                     "--no-cache")
 
 
 if __name__ == "__main__":
