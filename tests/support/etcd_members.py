@@ -132,7 +132,7 @@ class EtcdMembers(Etcd):
             except AssertionError as error:
                 if any(text in str(error) for text in ("member not found", "already exists")):
                     return True
-                if not any(text in str(error) for text in ("unhealthy cluster", "deadline exceeded", "no leader")):
+                if not any(text in str(error) for text in ("unhealthy cluster", "deadline exceeded", "no leader", "timed out", "leader changed")):
                     raise
                 return False
         wait_until(lambda: does("remove", f"{old:x}"), f"{member.name} is removed")
