@@ -139,9 +139,13 @@ TEST_F(EtcdStoreTest, ACoordinatorThatStandsByOutlastsAnEtcdThatDoesNotAnswer) {
   const auto first = Open();
   std::promise<void> waits, unanswered;
   EtcdStoreOptions options = OptionsOver(proxy);
-  options.answers_within = std::chrono::milliseconds(200);
-  options.note = [&](const std::string& text) {
-    text.starts_with("does not answer") ? unanswered.set_value() : waits.set_value();
+  options.answers_within = std::chrono::seconds(1);
+  options.note = [&, waited = false, asked = false](const std::string& text) mutable {
+    if (!text.starts_with("does not answer")) {
+      if (!std::exchange(waited, true)) waits.set_value();
+    } else if (!std::exchange(asked, true)) {
+      unanswered.set_value();
+    }
   };
   auto second = std::async(std::launch::async, [&] { return Open(std::move(options)); });
   waits.get_future().wait();
