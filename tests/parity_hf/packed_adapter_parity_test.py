@@ -2,7 +2,7 @@
 bitsandbytes on the same weights, rows and job.
 
 bitsandbytes computes in fp32 at most; for fp64 the matrices that it reads back are put into the
-model as they are (reference_train.py).
+model as they are (reference_train.py). Weights and adapters are drawn anew in every run (drawn.py).
 
 Fails, and does not skip, where Python torch is missing: tests/run --label peer installs it.
 """
@@ -10,10 +10,9 @@ Fails, and does not skip, where Python torch is missing: tests/run --label peer 
 import pathlib
 import sys
 import unittest
-import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from training_parity import EVERYWHERE, FAMILIES, WAYS, AdapterParity  # noqa: E402
+from training_parity import EVERYWHERE, WAYS, AdapterParity  # noqa: E402
 
 
 class OverWeightsInFourBits(AdapterParity):
@@ -22,9 +21,8 @@ class OverWeightsInFourBits(AdapterParity):
     """
     steps = 20
 
-    def of_family(self, name):
-        return unittest.mock.patch.object(
-            type(self), "model", self.new_model(**FAMILIES[name], intermediate_size=704))
+    def of_family(self, name, **config):
+        return super().of_family(name, intermediate_size=704, **config)
 
     def compare_packed(self, precision, limits, ways):
         for family in ("llama", "qwen2", "granite", "phi3"):
