@@ -1,5 +1,5 @@
 """Models with experts against transformers: 20 steps of training in fp64 on models whose shapes and weights are drawn
-anew in every run, in fp32 on fixed ones, and what is exported.
+anew in every run (drawn.py), in fp32 on fixed ones, and what is exported.
 
 Fails, and does not skip, where Python torch is missing: tests/run --label peer installs it.
 """
@@ -60,6 +60,7 @@ class MixturesOfExperts(TrainingParity):
 
     def compare(self, family, precision, seed, odd=None):
         shape = {**draw_shape(random.Random(seed)), **ODD.get(odd, {})}
+        print(f"{family} {precision} {odd or ''}: {json.dumps(shape)}", flush=True)
         with self.subTest(family=family, precision=precision, seed=seed, odd=odd, shape=json.dumps(shape)):
             model = self.new_model(seed=seed, **config_of(family, precision, shape))
             with unittest.mock.patch.object(type(self), "model", model):
@@ -76,12 +77,12 @@ class MixturesOfExperts(TrainingParity):
 
     def test_shapes_that_are_drawn(self):
         for family in MIXTURES:
-            self.compare(family, "fp64", random.SystemRandom().randrange(1 << 32))
+            self.compare(family, "fp64", self.draw(family))
 
     def test_odd_shapes(self):
         for odd in ODD:
             for family in MIXTURES:
-                self.compare(family, "fp64", random.SystemRandom().randrange(1 << 32), odd)
+                self.compare(family, "fp64", self.draw(family, odd), odd)
 
     # Fixed seeds: in fp32 two experts that are about as likely may change places.
     def test_fp32(self):
