@@ -1,5 +1,5 @@
 """Gemma 2 and 3 against transformers: 20 steps of training in fp64 on models whose shapes and weights are drawn anew in
-every run, in fp32 on fixed ones, and what is exported.
+every run (drawn.py), in fp32 on drawn and on fixed ones, and what is exported.
 
 Fails, and does not skip, where Python torch is missing: tests/run --label peer installs it.
 """
@@ -55,34 +55,40 @@ def config_of(family, shape, source):
 class Gemmas(TrainingParity):
     steps = 20
 
-    def compare(self, family, precision, seed, odd=None, changes=None, ways=WAYS):
+    def compare(self, family, precision, seed, odd=None, changes=None, ways=WAYS, strays=False):
         source = random.Random(seed)
         config = {**config_of(family, draw_shape(source), source), **(changes or {})}
         if odd and "layer_types" not in changes and "num_hidden_layers" not in changes:
             config.pop("layer_types", None)
+        print(f"{family} {precision} {odd or ''}: {json.dumps(config)}", flush=True)
         with self.subTest(family=family, precision=precision, seed=seed, odd=odd, config=json.dumps(config)):
             model = self.new_model(seed=seed % 1000, **config)
             with unittest.mock.patch.object(type(self), "model", model):
                 train = self.train_block(precision)
                 train["optimizer"]["grad_clip"] = 0.0
                 reference = self.their_curves(train, batch=6)
+                limit = LIMITS[precision] + (self.straying(train, reference, batch=6) if strays else 0)
                 for way in ways:
                     curves = self.our_curves(train, *way)
                     for name, curve in curves.items():
                         distance = max(self.distances(curve, reference[name]))
                         print(f"{family} {precision} {odd or ''} {way[0]} ranks, {name}: {distance:.1e}", flush=True)
-                        self.assertLessEqual(distance, LIMITS[precision], f"{name}, {way[0]} ranks")
+                        self.assertLessEqual(distance, limit, f"{name}, {way[0]} ranks")
                 self.compare_export(learnable_rows()[:3], 1e-5)
 
     def test_shapes_that_are_drawn(self):
         for family in GEMMAS:
-            for _ in range(2):
-                self.compare(family, "fp64", random.SystemRandom().randrange(1 << 32))
+            for number in range(2):
+                self.compare(family, "fp64", self.draw(family, number))
 
     def test_odd_shapes(self):
         for family in GEMMAS:
             for odd, changes in {**ODD, **(OF_GEMMA2 if family == "gemma2" else {})}.items():
-                self.compare(family, "fp64", random.SystemRandom().randrange(1 << 32), odd, changes, WAYS[1:2])
+                self.compare(family, "fp64", self.draw(family, odd), odd, changes, WAYS[1:2])
+
+    def test_fp32_is_as_close_as_the_reference_is_to_itself(self):
+        for family in GEMMAS:
+            self.compare(family, "fp32", self.draw(family), strays=True)
 
     def test_fp32(self):
         for family in GEMMAS:
